@@ -24,7 +24,7 @@ FORMATS: Final = ("md", "csv", "json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class OutputChoice:
     """Form and place of what is written."""
 
     formats: tuple[str, ...]
@@ -41,7 +41,7 @@ class TraceOptions:
 
 
 def compare_command(
-    sources: tuple[str, ...], overrides: tuple[str, ...], written: Written, *, seed: int, traced: TraceOptions | None = None
+    sources: tuple[str, ...], overrides: tuple[str, ...], written: OutputChoice, *, seed: int, traced: TraceOptions | None = None
 ) -> int:
     """Compare runs, or a run with traces of it, print or write what differs, and return the exit code."""
     chosen, traced = _format(written.formats, written.out), traced or TraceOptions()

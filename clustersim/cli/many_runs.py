@@ -58,7 +58,7 @@ def sweep(
 
 
 def what_if(
-    source: Annotated[str, typer.Argument(metavar="SCENARIO|FILE", help="A scenario as for run, or a file with cases; shipped or a path.")],
+    source: Annotated[str, typer.Argument(metavar="SCENARIO|FILE", help="A scenario as for run, a file with cases, or records of a job.")],
     *,
     case: Annotated[
         list[str] | None, typer.Option(metavar="NAME:KEY=VALUE,...", help="Changes under a name, such as wide:strategy.tp=8. Repeatable.")

@@ -69,11 +69,11 @@ def compare(
 
     Show keys of the scenarios that differ, and all figures side by side; of traces of a run, kernels and collectives by class.
     """
-    from clustersim.cli.compare import TraceOptions, Written, compare_command
+    from clustersim.cli.compare import OutputChoice, TraceOptions, compare_command
 
     formats = tuple(name for name, asked in (("md", md), ("csv", csv), ("json", json)) if asked)
     traced = TraceOptions(device=device, names=names)
-    return compare_command(tuple(runs), tuple(set_ or ()), Written(formats=formats, out=out), seed=seed, traced=traced)
+    return compare_command(tuple(runs), tuple(set_ or ()), OutputChoice(formats=formats, out=out), seed=seed, traced=traced)
 
 
 def explain(

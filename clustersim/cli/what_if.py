@@ -7,6 +7,8 @@ from pathlib import Path
 from clustersim.apps.what_if.answer import WhatIfAnswer, answered
 from clustersim.apps.what_if.picture import tornado_of, tornado_rows
 from clustersim.apps.what_if.question_file import WhatIfRequest, asked_matter
+from clustersim.apps.what_if.recorded_answer import COLUMNS, answered_records
+from clustersim.apps.what_if.records_file import is_records
 from clustersim.apps.what_if.sampled import Sampled
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.cli.watching import watched
@@ -18,6 +20,8 @@ def what_if_command(source: str, asked: WhatIfRequest, *, plot: str | None, as_j
     """Compare cases, say which is best and how sure that is, and return the exit code."""
     if plot is not None:
         _check_plot(Path(plot))
+    if is_records(source):
+        return _of_records(source, asked, plot=plot, as_json=as_json)
     matter, probe = asked_matter(source, asked)
     if plot is not None and (not probe.inputs or probe.method is not None):
         raise ScenarioError("there is no tornado to draw", field="--plot", hint="add --sensitivity hardware, without --method")
@@ -33,6 +37,31 @@ def what_if_command(source: str, asked: WhatIfRequest, *, plot: str | None, as_j
         write_tornado(tornado_of(answer.to_dict()), Path(plot))
         notice(f"wrote {plot}")
     return EXIT_OK if answer.best is not None else EXIT_NO
+
+
+def _of_records(source: str, asked: WhatIfRequest, *, plot: str | None, as_json: bool) -> int:
+    """Replay a recorded job in its cases, for which most options have no meaning."""
+    given = {
+        "--set": asked.changes,
+        "--where": asked.where,
+        "--metric": asked.metric,
+        "--break-even": asked.break_even,
+        "--sensitivity": asked.sensitivity,
+        "--plot": plot,
+    }
+    for option, value in given.items():
+        if value:
+            raise ScenarioError(
+                "records of a job have no scenario that this could be of", field=option, hint="leave it out; --case changes"
+            )
+    with watched():
+        answer = answered_records(source, asked.cases)
+    if as_json:
+        write_json(answer.to_dict())
+    else:
+        write_out(f"{answer.headline()}\n\n")
+        print_table(COLUMNS, answer.rows())
+    return EXIT_OK
 
 
 def _check_plot(path: Path) -> None:

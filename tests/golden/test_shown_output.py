@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from clustersim.cli.app import main
+from tests.unit.test_shown_code import lay_out_what_is_given
 
 ROOT = Path(__file__).parents[2]
 SHOWN = re.compile(r"^<!-- (?P<part>output|first lines): (?P<command>[^\n]+) -->\n```text\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -17,11 +18,13 @@ CASES = [(page, match["command"]) for page in PAGES for match in SHOWN.finditer(
 
 
 @pytest.fixture
-def printed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str) -> str:
+def printed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], page: Path, command: str) -> str:
     """Run a command as in a terminal without colours, 80 wide; an error is all that it prints to stderr."""
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.chdir(tmp_path)
+    lay_out_what_is_given(page.relative_to(ROOT).as_posix())
+    capsys.readouterr()
     arguments = shlex.split(command)
     main([*arguments, "--no-plots"] if arguments[0] == "run" else arguments)
     output = capsys.readouterr()

@@ -44,8 +44,8 @@ class StepKernels:
 
     @property
     def idle_s(self) -> float:
-        """Time in which no kernel runs."""
-        return self.step_s - self.computing_s - self.exposed_s
+        """Time in which no kernel runs; none where the host ran ahead, so that the kernels take longer than the step that it marked."""
+        return max(0.0, self.step_s - self.computing_s - self.exposed_s)
 
 
 def covered_s(intervals: Iterable[tuple[float, float]]) -> float:

@@ -121,6 +121,8 @@ def _rank_of(steps: MeasuredSteps, result: Result) -> int:
 def _notes(measured: Sequence[MeasuredSteps], mean: StepKernels) -> Iterator[str]:
     if any(each.rank is None for each in measured):
         yield "the trace does not name its rank: taken as rank 0"
+    if mean.computing_s + mean.exposed_s > (1.0 + TOLD) * mean.step_s:
+        yield "the host ran ahead: kernels take longer than the steps that it marked; record more steps, or wait behind each"
     if any(name in mean.classes for name in COMMUNICATION):
         yield "a measured collective includes its wait for other ranks, a predicted one does not"
 

@@ -1,4 +1,4 @@
-"""A table of results as Parquet or as a DuckDB database; the only file that knows DuckDB, which is an extra."""
+"""Tables as Parquet or as a DuckDB database; the only file that knows DuckDB, which is an extra."""
 
 # pyright: reportUnknownMemberType=false
 # duckdb declares some of its arguments without full types; nothing it returns is used.
@@ -45,6 +45,26 @@ def write_by_duckdb(table: Path, path: Path, types: Mapping[str, str], file_form
             else:
                 connection.execute(f"COPY ({rows}) TO {_quoted(str(path))} (FORMAT parquet)")
     except duckdb.IOException as error:
+        raise OSError(str(error).partition("\n")[0]) from error
+
+
+def read_by_duckdb(path: Path) -> list[dict[str, object]]:
+    """Return the rows of a Parquet file.
+
+    Raises
+    ------
+    OSError
+        When it cannot be read.
+    """
+    import duckdb
+
+    try:
+        with duckdb.connect(":memory:") as connection:
+            connection.execute("SET threads = 1")
+            found = connection.execute(f"SELECT * FROM read_parquet({_quoted(str(path))})")  # noqa: S608 - the name is quoted
+            names = [column[0] for column in found.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+    except duckdb.Error as error:
         raise OSError(str(error).partition("\n")[0]) from error
 
 

@@ -84,6 +84,13 @@ def test_several_steps_are_a_mean_and_a_kernel_belongs_to_the_step_that_issued_i
     assert found.mean.classes["products"].seconds == pytest.approx(250e-6)
 
 
+def test_a_host_that_ran_ahead_of_its_kernels_is_told(tmp_path: Path) -> None:
+    found = compared(write(tmp_path / "t.json", [(GEMM, 10, 2000)]))
+
+    assert found.measured.idle_s == 0.0
+    assert any(line.startswith("the host ran ahead") for line in notes(found))
+
+
 def test_what_an_optimizer_issues_is_the_optimizers_but_for_its_collectives(tmp_path: Path) -> None:
     ranges = {"Optimizer.step#Adam.step": (500.0, 700.0)}
     found = by_name(compared(write(tmp_path / "t.json", ranges=ranges)))
@@ -211,6 +218,22 @@ def test_all_forms_tell_the_same(tmp_path: Path) -> None:
     assert "| all-gather | 300 us |" in markdown(found)
     assert csv_text(found).count("\nclass,") == len(found.classes)
     assert json.loads(json.dumps(document(found)))["measured"]["step_s"] == pytest.approx(1e-3)
+
+
+def test_a_trace_of_the_real_profiler_is_read() -> None:
+    trace = read_trace(str(Path(__file__).parent / "files" / "mi250-minitoy.json.gz"))
+
+    found = measured_steps(trace, kernel_names(), "mi250")
+
+    # The last step was cut off before it issued a kernel.
+    assert found.markers == ("ProfilerStep#1",)
+    assert {name: round(each.n_kernels or 0) for name, each in found.mean.classes.items()} == {
+        "products": 2,
+        "optimizer": 1,
+        "norms and elementwise": 11,
+        "host copies": 2,
+    }
+    assert not found.unknown
 
 
 def nsys(path: Path, *, kernels: bool = True) -> str:
