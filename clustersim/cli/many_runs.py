@@ -296,7 +296,9 @@ def calibrate(
     gemm: Annotated[list[str] | None, typer.Option(metavar="CSV", help="Measured matrix products. Repeatable.")] = None,
     attention: Annotated[list[str] | None, typer.Option(metavar="CSV", help="Measured fused attention. Repeatable.")] = None,
     nccl: Annotated[list[str] | None, typer.Option(metavar="FILE", help="nccl-tests as text or JSON, or a CSV. Repeatable.")] = None,
-    trace: Annotated[list[str] | None, typer.Option(metavar="JSON", help="Trace of the PyTorch profiler. Repeatable.")] = None,
+    trace: Annotated[
+        list[str] | None, typer.Option(metavar="FILE", help="Trace of the PyTorch profiler or of Nsight Systems. Repeatable.")
+    ] = None,
     steps: Annotated[list[str] | None, typer.Option(metavar="YAML", help="Whole steps, as published sources. Repeatable.")] = None,
     node: Annotated[str | None, typer.Option(metavar="NAME", help="Shipped node that collectives ran on.")] = None,
     nodes: Annotated[int | None, typer.Option(min=1, help="Nodes that collectives ran on, where their files do not say.")] = None,

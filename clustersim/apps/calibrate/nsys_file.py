@@ -8,7 +8,7 @@ References
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -63,13 +63,13 @@ class _Tables:
         for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
             self.columns[str(table)] = {str(row[1]) for row in database.execute(f'PRAGMA table_info("{table}")')}
 
-    def rows(self, table: str, *columns: str) -> Iterator[tuple[Cell, ...]]:
-        """Yield columns of a table; None for a column that it lacks, and nothing where there is no such table."""
+    def rows(self, table: str, *columns: str) -> list[tuple[Cell, ...]]:
+        """Return columns of a table; None for a column that it lacks, and no rows where there is no such table."""
         known = self.columns.get(table)
-        if known:
-            chosen = ", ".join(f'"{column}"' if column in known else "NULL" for column in columns)
-            # Names of tables and columns are ours.
-            yield from self._database.execute(f'SELECT {chosen} FROM "{table}"')  # noqa: S608
+        if not known:
+            return []
+        chosen = ", ".join(f'"{column}"' if column in known else "NULL" for column in columns)
+        return self._database.execute(f'SELECT {chosen} FROM "{table}"').fetchall()  # noqa: S608 - names of tables and columns are ours
 
 
 def _trace(tables: _Tables) -> TraceFile:

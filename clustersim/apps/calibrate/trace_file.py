@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from math import isfinite
 from pathlib import Path
 from typing import Final
 
@@ -127,13 +128,14 @@ def _event(item: Data) -> _Event | None:
 def _micros(item: Mapping[str, Data], key: str) -> float:
     value = item.get(key, 0.0)
     try:
-        return float(value) * MICRO if isinstance(value, int | float | str) else _refuse(key, value)
-    except ValueError:
+        seconds = float(value) * MICRO if isinstance(value, int | float | str) else _refuse(key, value)
+    except (ValueError, OverflowError):
         return _refuse(key, value)
+    return seconds if isfinite(seconds) and (key != "dur" or seconds >= 0.0) else _refuse(key, value)
 
 
 def _refuse(key: str, value: Data) -> float:
-    raise _BrokenEvent((key,), f"{value!r} is not a time in microseconds")
+    raise _BrokenEvent((key,), f"{str(value)[:40]!r} is not a time in microseconds")
 
 
 def _trace(events: Sequence[_Event], name: str) -> TraceFile:

@@ -64,10 +64,13 @@ def predicted_step(result: Result, rank: int) -> PredictedStep:
     built, timeline = result.built, result.spans
     program = lower(built.plan)
     place = _class_of(program.rank_classes, rank)
-    accelerator = built.cluster.node_at(built.nodes[rank // built.cluster.node.n_accelerators]).accelerator
+    size = built.cluster.node.n_accelerators
+    node = built.nodes[rank // size]
+    accelerator = built.cluster.node_at(node).accelerator
     sums = _computed(program, place, kernels_of(built.plan, accelerator, calibration_for(accelerator)))
     n_steps = timeline.duration_s / timeline.step_time_s
-    replayed = _class_of(timeline.rank_classes, rank)
+    # Beside other jobs the ranks of the plan are those of its own nodes.
+    replayed = _class_of(timeline.rank_classes, node * size + rank % size)
     columns = columns_of(timeline.spans)
     blocks = not built.plan.strategy.overlap_p2p
     times = times_by_class(columns, len(timeline.rank_classes), timeline.duration_s, sends_block=blocks)[replayed]

@@ -25,6 +25,7 @@ TOLD: Final = 0.005
 """Share of the measured step from which on a difference is explained."""
 OTHER_COUNT: Final = 1.25
 """Ratio of numbers of kernels from which on other work is done, rather than the same at another pace."""
+WAITS: Final = "waits for other ranks"
 NOTHING: Final = ClassTime(seconds=0.0)
 
 
@@ -100,10 +101,23 @@ def compare_traces(request: TraceRequest) -> TraceComparison:
         ranks=tuple(ranks),
         measured=both[0],
         predicted=both[1],
-        classes=_differences(*both, names, _Reasons(result=result, steps=predicted, rank=ranks[0])),
+        classes=_differences(*both, names, _Reasons(result=result, steps=predicted, rank=ranks[0], least_s=_least_s(measured, predicted))),
         unknown=dict(sorted(unknown.items(), key=lambda each: -each[1])),
         notes=tuple(_notes(measured, both[0])),
     )
+
+
+def _least_s(measured: Sequence[MeasuredSteps], predicted: Sequence[PredictedStep]) -> Mapping[str, float]:
+    """Return the time of each class of collectives on the rank that has least of it, where all should have the same.
+
+    The rank that comes last to a collective waits least; the others wait for it as much longer.
+    """
+    found: dict[str, float] = {}
+    for name in COMMUNICATION if len(measured) > 1 else ():
+        expected = {round(step.mean.classes.get(name, NOTHING).seconds, 9) for step in predicted}
+        if len(expected) == 1:
+            found[name] = min(each.mean.classes.get(name, NOTHING).seconds for each in measured)
+    return found
 
 
 def _rank_of(steps: MeasuredSteps, result: Result) -> int:
@@ -146,6 +160,8 @@ class _Reasons:
     result: Result
     steps: Sequence[PredictedStep]
     rank: int
+    least_s: Mapping[str, float]
+    """Time of classes of collectives without the waits that several traces show, in seconds."""
 
     def of(self, row: ClassRow, measured: ClassTime, predicted: ClassTime) -> str:
         """Return the constant with the value that would explain a difference, or settings where other work was done."""
@@ -156,18 +172,23 @@ class _Reasons:
         waits = row.name in COMMUNICATION
         if settings and not waits and _is_other_work(measured, predicted):
             return f"{'more' if (measured.n_kernels or 0) > (predicted.n_kernels or 0) else 'fewer'} kernels: {settings}"
-        wanted = [self._wanted(name, predicted.seconds / measured.seconds, row.name) for name in row.constants]
-        texts = [text for text in wanted if text]
-        if waits and measured.seconds > predicted.seconds:
-            texts.append("waits for other ranks")
-        # A time that no share scales says which constants and settings it follows from, and not with which values.
-        return ", ".join((*texts, settings)) if row.name == IDLE else " or ".join(texts) if waits else ", ".join(texts) or settings
+        own_s = self.least_s.get(row.name) or measured.seconds
+        wanted = [self._wanted(name, predicted.seconds / own_s, row.name) for name in row.constants]
+        told = [text for text in wanted if text]
+        if own_s < measured.seconds:
+            told.insert(0, f"{format_quantity(measured.seconds - own_s, 's', 3)} of {WAITS}")
+        elif waits and row.name not in self.least_s and measured.seconds > predicted.seconds:
+            told.append(WAITS)
+        if row.name == IDLE or not told:
+            told.append(settings)
+        return (" or " if told[-1] == WAITS else ", ").join(text for text in told if text)
 
     def _wanted(self, name: str, factor: float, class_name: str) -> str:
         """Return a share with the value that would give the measured time, which cannot be more than 1; of a time, its value."""
         calibration = calibration_for(self.result.built.cluster.node.accelerator)
-        name = name.format(precision=self.result.built.plan.training.precision, tier=self._tier(class_name))
-        with suppress(ScenarioError, KeyError):
+        precision = self.result.built.plan.training.precision
+        name = name.replace("{precision}", precision).replace("{tier}", self._tier(class_name))
+        with suppress(ScenarioError):
             value = constant(calibration, name)
             if name.startswith("launch."):
                 return f"{calibration.name}.{name} {format_quantity(value, 's', 3)}"

@@ -46,6 +46,7 @@ class RecordedOperation:
     """Name in the records; for a transfer, that of its sending end."""
     stages: tuple[int, ...]
     ranks: tuple[int, ...]
+    """Places of its ranks among all of the job."""
     own_s: float
     """Duration from when its last rank was there, in seconds."""
     after: tuple[int, ...]
@@ -86,8 +87,7 @@ class RecordedJob:
 
     def _replayed_s(self, step: RecordedStep, duration: Duration) -> float:
         node = load_node(_NODE)
-        place = {rank_class.representative_rank: index for index, rank_class in enumerate(self.rank_classes)}
-        n_nodes = -(-(max(place) + 1) // node.n_accelerators)
+        n_nodes = -(-len(self.rank_classes) // node.n_accelerators)
         kernels = KernelModel(
             accelerator=node.accelerator, calibration=calibration_for(node.accelerator), precision="bf16", attention_precision="bf16"
         )
@@ -95,7 +95,7 @@ class RecordedJob:
         tasks = tuple(
             Task(
                 action=_action(operation.name, duration(operation)),
-                lanes=tuple(Lane(rank_class=place[rank], stream=operation.name) for rank in operation.ranks),
+                lanes=tuple(Lane(rank_class=rank, stream=operation.name) for rank in operation.ranks),
                 after=operation.after,
             )
             for operation in step.operations
@@ -120,17 +120,18 @@ def recorded_job(records: Sequence[JobRecord], file: str) -> RecordedJob:
     for record in records:
         by_step.setdefault(record.step, []).append(record)
     n_stages = max(record.stage for record in records) + 1
-    steps = [_step(number, each, n_stages, file) for number, each in sorted(by_step.items())]
+    stage_of = {record.rank: record.stage for record in records}
+    ranks = {rank: place for place, rank in enumerate(sorted(stage_of))}
+    steps = [_step(each, n_stages, ranks, file) for _, each in sorted(by_step.items())]
     _check_alike(steps, file)
     kinds: dict[str, list[float]] = {}
     for operation in (each for step in steps for each in step.operations):
         kinds.setdefault(operation.name, []).append(operation.own_s)
-    stage_of = {record.rank: record.stage for record in records}
     return RecordedJob(
         steps=tuple(steps),
         rank_classes=tuple(
-            RankClass(name=f"rank {rank}", stage=stage, representative_rank=rank, ranks=np.array([rank], dtype=np.int64))
-            for rank, stage in sorted(stage_of.items())
+            RankClass(name=f"rank {rank}", stage=stage, representative_rank=place, ranks=np.array([place], dtype=np.int64))
+            for place, (rank, stage) in enumerate(sorted(stage_of.items()))
         ),
         even_s={name: fmean(times) if name in COMPUTE else median(times) for name, times in kinds.items()},
     )
@@ -146,7 +147,8 @@ def _check_alike(steps: Sequence[RecordedStep], file: str) -> None:
             raise ScenarioError(message, place=Place(file=file), hint="give whole steps of one job, with all ranks")
 
 
-def _step(number: int, records: Sequence[JobRecord], n_stages: int, file: str) -> RecordedStep:
+def _step(records: Sequence[JobRecord], n_stages: int, ranks: Mapping[int, int], file: str) -> RecordedStep:
+    number = records[0].step
     members: dict[tuple[object, ...], list[JobRecord]] = {}
     for record in sorted(records, key=lambda each: (each.start_s, each.rank)):
         members.setdefault(_key(record, n_stages), []).append(record)
@@ -164,7 +166,7 @@ def _step(number: int, records: Sequence[JobRecord], n_stages: int, file: str) -
             RecordedOperation(
                 name=next((each.operation for each in group if each.operation in SENDS), group[0].operation),
                 stages=tuple(sorted({each.stage for each in group})),
-                ranks=tuple(sorted({each.rank for each in group})),
+                ranks=tuple(sorted({ranks[each.rank] for each in group})),
                 own_s=max(0.0, max(each.end_s for each in group) - max(each.start_s for each in group)),
                 after=tuple(sorted(after[place])),
             )

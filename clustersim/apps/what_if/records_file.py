@@ -24,6 +24,9 @@ SUFFIXES: Final = (".csv", ".parquet")
 COLUMNS: Final = ("step", "rank", "dp_rank", "stage", "optype", "start_ts", "duration", "seq_id")
 _MOST_BYTES: Final = 256 * MB
 _TEXT: Final = "optype"
+WHOLE: Final = "whole number"
+MOST: Final = 2**53
+"""Largest number of a step, a rank or an operation, which a float still tells from the next."""
 
 COMPUTE: Final = ("forward-compute", "backward-compute", "optimizer", "gc")
 SENDS: Final[Mapping[str, tuple[str, int]]] = MappingProxyType(
@@ -113,7 +116,7 @@ def _record(row: Mapping[str, object], number: int, source: str) -> JobRecord:
             found = float(str(row[column]))
         except ValueError as error:
             raise refuse(column, kind) from error
-        if not isfinite(found) or (kind != "time in seconds" and found != int(found)):
+        if not isfinite(found) or (kind == WHOLE and not (found == int(found) and 0 <= found < MOST)):
             raise refuse(column, kind)
         return found
 
@@ -123,7 +126,7 @@ def _record(row: Mapping[str, object], number: int, source: str) -> JobRecord:
     start_s, duration_s = value("start_ts", "time in seconds"), value("duration", "time in seconds")
     if duration_s < 0.0:
         raise refuse("duration", "duration")
-    step, rank, dp_rank, stage, seq = (int(value(column, "whole number")) for column in ("step", "rank", "dp_rank", "stage", "seq_id"))
+    step, rank, dp_rank, stage, seq = (int(value(column, WHOLE)) for column in ("step", "rank", "dp_rank", "stage", "seq_id"))
     return JobRecord(
         step=step, rank=rank, dp_rank=dp_rank, stage=stage, operation=operation, number=seq, start_s=start_s, end_s=start_s + duration_s
     )

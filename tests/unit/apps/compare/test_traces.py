@@ -173,6 +173,27 @@ def test_traces_of_several_ranks_are_a_mean(tmp_path: Path) -> None:
     assert "mean of 2 ranks" in headline(found)
 
 
+def test_traces_of_several_ranks_tell_waits_from_links(tmp_path: Path) -> None:
+    seconds = predicted_step(run(RUN), 0).mean.classes["all-gather"].seconds
+    late, early = [(GATHER, 10.0, 2e6 * seconds)], [(GATHER, 10.0, 6e6 * seconds)]
+    steps = {"ProfilerStep#3": (0.0, 8e6 * seconds)}
+
+    found = by_name(compared(write(tmp_path / "a.json", late, steps=steps), write(tmp_path / "b.json", early, rank=1, steps=steps)))
+
+    waits, constant = found["all-gather"].because.split(", ")
+    assert waits == f"{2e3 * seconds:.3g} ms of waits for other ranks"
+    before, after = constant.removeprefix("hopper.network.efficiency.nvlink ").split(" -> ")
+    assert float(after) == pytest.approx(float(before) / 2, rel=0.01)
+
+
+def test_a_rank_beside_another_job_is_found_on_its_node() -> None:
+    result = run("two-jobs-one-fabric")
+    step = predicted_step(result, result.built.plan.n_ranks - 1).mean
+
+    assert step.step_s == pytest.approx(result.step_time_s)
+    assert step.classes["products"].seconds > 0.0
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
