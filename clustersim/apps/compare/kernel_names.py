@@ -14,7 +14,7 @@ from pydantic import Field
 
 from clustersim.apps.calibrate.traced import LaunchedKernel, NamedRange
 from clustersim.documents.check import validate_document
-from clustersim.documents.data import data_path
+from clustersim.documents.files import data_path
 from clustersim.documents.text import read_document
 from clustersim.hardware.profile_schema import Checked
 

@@ -9,7 +9,7 @@ from clustersim.apps.compare.kernel_names import UNKNOWN
 from clustersim.apps.compare.side_by_side_text import NOTHING, TextTable, markdown_table, signed
 from clustersim.apps.compare.step_kernels import IDLE, ClassTime, StepKernels
 from clustersim.apps.compare.trace_comparison import TraceComparison
-from clustersim.config.plain import plain
+from clustersim.config.yaml_text import plain
 from clustersim.documents.csv_text import csv_text as csv_of
 from clustersim.units.quantity import format_quantity
 

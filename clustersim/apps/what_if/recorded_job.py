@@ -28,7 +28,7 @@ from clustersim.hardware.catalog import load_node
 from clustersim.kernels.kernel_model import KernelModel
 from clustersim.program.program import Program
 from clustersim.program.tasks import Block, Compute, Lane, Task, Work
-from clustersim.topology.recently_used import cluster_of
+from clustersim.topology.cluster_wiring import cluster_of
 from clustersim.trace.timeline import RankClass
 from clustersim.workloads.operators import Recorded
 
