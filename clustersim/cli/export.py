@@ -10,6 +10,7 @@ from typing import Final
 from clustersim.apps.compare.run_directories import load_result
 from clustersim.apps.importing.opening import open_job
 from clustersim.apps.plan.written import WRITTEN, written
+from clustersim.apps.serve.result import ServingResult
 from clustersim.cli.terminal import notice, write_files, write_json
 from clustersim.cli.watching import watched
 from clustersim.documents.check import choices_hint
@@ -19,6 +20,8 @@ from clustersim.errors import EXIT_OK, ScenarioError
 from clustersim.progress import phase
 from clustersim.report.chrome import write_trace
 from clustersim.report.kineto import write_kineto
+from clustersim.report.serving_tables import write_steps
+from clustersim.report.serving_trace import write_serving_trace
 from clustersim.trace.timeline import Timeline
 
 
@@ -73,6 +76,23 @@ EXPORTS: Final[Mapping[str, tuple[str, Callable[[Timeline, Path], None]]]] = Map
 """Default file name and writer of each format; kineto fills a folder."""
 
 
+def _served_trace(result: ServingResult, path: Path) -> None:
+    write_serving_trace((result.run.steps, result.run.decode_steps), len(result.run.replicas), path)
+
+
+def _served_steps(result: ServingResult, path: Path) -> None:
+    write_steps((result.run.steps, result.run.decode_steps), path)
+
+
+_SERVED: Final[Mapping[str, Callable[[ServingResult, Path], None]]] = MappingProxyType({"chrome": _served_trace, "csv": _served_steps})
+
+
+def _served(form: str) -> Callable[[ServingResult, Path], None]:
+    if form not in _SERVED:
+        raise ScenarioError(f"a serving run has no operators for {form}", field="--as", hint=f"use {' or '.join(_SERVED)}")
+    return _SERVED[form]
+
+
 def export(source: str, form: str, out: str | None = None, overrides: Sequence[str] = (), *, seed: int = 0) -> Path:
     """Write the timeline of a run in some format, and return the file or folder.
 
@@ -86,9 +106,12 @@ def export(source: str, form: str, out: str | None = None, overrides: Sequence[s
     name, write = EXPORTS[form]
     path = Path(out or name)
     check_folder(path, hint="choose another name with --out")
-    timeline = load_result(source, overrides, seed=seed).spans
+    result = load_result(source, overrides, seed=seed)
     try:
-        write(timeline, path)
+        if isinstance(result, ServingResult):
+            _served(form)(result, path)
+        else:
+            write(result.spans, path)
     except OSError as error:
         raise ScenarioError(f"cannot write {path}: {error.strerror or error}", hint="choose another name with --out") from error
     return path

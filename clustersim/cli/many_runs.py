@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from clustersim.cli.options import JobsOption, JsonOption, SetOption
+from clustersim.cli.options import JobsOption, JsonOption, SetOption, refuse_given
 
 
 def sweep(
@@ -139,6 +139,10 @@ def plan(
     if serving:
         from clustersim.cli.plan_serving import plan_serving_command
 
+        given = {"CLUSTER": cluster, "--nodes": nodes, "--constraint": constraint, "--time-limit": time_limit, "--tokens": tokens}
+        given |= {"--within": within, "--budget": budget, "--power": power, "--accelerators": accelerators, "--write": write, "--as": as_}
+        given |= {"--memory-margin": memory_margin != "8 %", "--max-nodes": max_nodes != 2048}
+        refuse_given(given, beside="--serving")
         return plan_serving_command(
             model,
             overrides=tuple(set_ or ()),
@@ -151,6 +155,7 @@ def plan(
         )
     from clustersim.cli.plan import PlanOptions, goal_of, plan_command
 
+    refuse_given({"--gpus": gpus}, beside="a layout of training", hint="add --serving")
     goal = None
     if tokens is not None:
         names = accelerators or cluster or ""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
+
+from clustersim.errors import ScenarioError
 
 ScenarioArgument = Annotated[str, typer.Argument(metavar="SCENARIO", help="A path, the name of a shipped example, or - for stdin.")]
 SetOption = Annotated[
@@ -14,3 +17,16 @@ JobsOption = Annotated[
     int | None, typer.Option("--jobs", "-j", "--workers", min=1, help="Processes; default: one for each processor. The result is the same.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON document to stdout.")]
+
+
+def refuse_given(options: Mapping[str, object], *, beside: str, hint: str = "leave it out") -> None:
+    """Refuse the first option that was given though it does nothing beside another.
+
+    Raises
+    ------
+    ScenarioError
+        When one was given: it is neither None nor empty.
+    """
+    for name, value in options.items():
+        if value:
+            raise ScenarioError(f"does nothing with {beside}", field=name, hint=hint)

@@ -10,6 +10,7 @@ from types import MappingProxyType, NoneType
 from typing import Final, get_args, get_type_hints
 
 from clustersim.config.scenario_schema import ScenarioSpec
+from clustersim.config.serving_scenario import ServingScenarioSpec
 from clustersim.errors import Place, ScenarioError
 from clustersim.expressions.lexer import ExpressionError
 from clustersim.expressions.parse import Condition, parse_condition
@@ -150,8 +151,10 @@ def parse_check(text: str) -> Condition:
     return parse_condition(text, metric_names())
 
 
-def given_by(spec: ScenarioSpec) -> dict[str, bool]:
+def given_by(spec: ScenarioSpec | ServingScenarioSpec) -> dict[str, bool]:
     """Return the keys without which some metrics have no value, and whether a scenario has them."""
+    if isinstance(spec, ServingScenarioSpec):
+        return {"cost": spec.cost is not None}
     return {"training.tokens": spec.training.tokens is not None, "cost": spec.cost is not None, "reliability": spec.reliability is not None}
 
 

@@ -21,7 +21,7 @@ Section = tuple[str, Row, tuple[Row, ...], tuple[str, ...]]
 def summary_text(metrics: ServingMetrics, width: int = _WIDTH) -> str:
     """Return what ``run`` prints of a serving run, as plain text of so many columns."""
     width = min(width, LARGEST_WIDTH)
-    lines = [metrics.scenario, f"  {_layout_line(metrics)}", ""]
+    lines = [metrics.scenario, f"  {layout_line(metrics)}", ""]
     figures = headline(metrics)
     names, values = max(len(name) for name, _ in figures), max(len(value) for _, value in figures)
     lines += [f"  {name:<{names}}  {value:>{values}}" for name, value in figures]
@@ -34,7 +34,7 @@ def summary_text(metrics: ServingMetrics, width: int = _WIDTH) -> str:
 
 def markdown_serving(metrics: ServingMetrics) -> str:
     """Return the same as Markdown; equal runs give equal text."""
-    blocks = [f"# {metrics.scenario}", f"{_layout_line(metrics)}.", markdown_table(("figure", "value"), headline(metrics))]
+    blocks = [f"# {metrics.scenario}", f"{layout_line(metrics)}.", markdown_table(("figure", "value"), headline(metrics))]
     for heading, header, rows, sentences in _sections(metrics):
         blocks.append(f"## {heading}")
         if rows:
@@ -63,13 +63,22 @@ def _rate(value: float) -> str:
     return f"{value:,.0f} /s" if value >= 1000 else f"{value:.4g} /s"
 
 
-def _layout_line(metrics: ServingMetrics) -> str:
+def layout_line(metrics: ServingMetrics) -> str:
+    """Return replicas, GPUs and mean batch in one line."""
     gpus = f"{metrics.gpus} GPU{'s' if metrics.gpus > 1 else ''}"
     replicas = f"{metrics.replicas} replica{'s' if metrics.replicas > 1 else ''}"
     return f"{replicas} on {gpus}, a batch of {metrics.batch.mean_sequences:.3g} sequences on average"
 
 
 def _sections(metrics: ServingMetrics) -> list[Section]:
+    found = measured_sections(metrics)
+    if metrics.flags:
+        found.append(("Assumed, extrapolated or not calibrated", (), (), tuple(f"{flag.code}: {flag.message}" for flag in metrics.flags)))
+    return found
+
+
+def measured_sections(metrics: ServingMetrics) -> list[Section]:
+    """Return latencies, promises, step, KV cache, memory, transfers and cost."""
     found: list[Section] = [
         ("Latency", ("", "mean", "p50", "p90", "p99"), _latency_rows(metrics), _interval_lines(metrics)),
         ("Where a step goes (mean over steps)", ("term", "share", "time", ""), _term_rows(metrics), ()),
@@ -83,8 +92,6 @@ def _sections(metrics: ServingMetrics) -> list[Section]:
         found.append(("Between the pools", (), (), (f"{metrics.transfers.count:,} KV caches, {moved}, each in {each}",)))
     if metrics.cost is not None:
         found.append(("Power and cost", (), (), _cost_lines(metrics, metrics.cost)))
-    if metrics.flags:
-        found.append(("Assumed, extrapolated or not calibrated", (), (), tuple(f"{flag.code}: {flag.message}" for flag in metrics.flags)))
     return found
 
 

@@ -32,14 +32,20 @@ def requests_frame(requests: Requests, log: RequestLog) -> pandas.DataFrame:
     return pd.DataFrame(dict(zip(_REQUESTS, columns, strict=True)))
 
 
-def write_serving_tables(requests: Requests, log: RequestLog, steps: EngineStepLog, folder: Path) -> None:
+def write_serving_tables(requests: Requests, log: RequestLog, steps: Iterable[EngineStepLog], folder: Path) -> None:
     """Write requests.csv (the first 100,000) and steps.csv (steps at about equal distances in time) into a folder that exists."""
     kept = min(len(requests), _MOST_REQUESTS)
     sent, first, done = (column[:kept].tolist() for column in _times(log))
     lengths = requests.input_tokens[:kept].tolist(), requests.output_tokens[:kept].tolist()
     rows = zip(range(kept), sent, map(_or_none, first), map(_or_none, done), *lengths, strict=True)
     _write(folder / "requests.csv", _REQUESTS, rows)
-    _write(folder / "steps.csv", _STEPS, ((each[0], each[1] * TICK_S, each[2] * TICK_S, *each[3:]) for each in steps.samples))
+    write_steps(steps, folder / "steps.csv")
+
+
+def write_steps(steps: Iterable[EngineStepLog], path: Path) -> None:
+    """Write steps at about equal distances in time, pool after pool."""
+    samples = (each for log in steps for each in log.samples)
+    _write(path, _STEPS, ((each[0], each[1] * TICK_S, each[2] * TICK_S, *each[3:]) for each in samples))
 
 
 def _times(log: RequestLog) -> tuple[FloatArray, ...]:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from clustersim.measure.bubble import PipelineShape, closed_form_bubble
 from clustersim.measure.cost_report import CostReport
 from clustersim.measure.goodput_report import GoodputReport
 from clustersim.measure.metrics import Metrics
+from clustersim.measure.serving_metrics import ServingMetrics
 from clustersim.reliability import Upkeep
+from clustersim.serving.records import StepRecord
 from clustersim.trace.timeline import Timeline
+
+if TYPE_CHECKING:
+    from clustersim.serving.batch import FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,3 +66,20 @@ class Subject:
     def closed_form_bubble_fraction(self) -> float | None:
         """Bubble fraction expected by the formulas."""
         return None if self.pipeline is None else closed_form_bubble(self.pipeline, self.timeline)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedSubject:
+    """One serving run as pictures see it."""
+
+    label: str
+    """Name of the run, unlike those of others in the same picture."""
+    load: str
+    """Rate, number of clients or speed of the trace, with its unit."""
+    metrics: ServingMetrics
+    latencies_s: Mapping[str, FloatArray]
+    """Latencies of the measured requests by name: ``ttft``, ``tpot``, ``e2e``."""
+    samples: Sequence[StepRecord]
+    """Steps at about equal distances in time."""
+    n_blocks: Mapping[int, int]
+    """KV-cache blocks of each replica."""

@@ -28,6 +28,7 @@ PICTURES: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = Mapping
         "goodput": (("llama3-405b-16k-cost",), ()),
         "strong_scaling": (("llama3-70b-h100-512",), ()),
         "weak_scaling": (("llama3-8b-8xh100",), ()),
+        **dict.fromkeys(("latency", "kv", "throughput_latency"), (("serve-llama3-70b-chat",), ())),
         "pareto": (SCHEDULES, PAID),
         "heatmap": ((SWEEP,), ()),
         "tornado": (("llama3-8b-slow-network",), ()),

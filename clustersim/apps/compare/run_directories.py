@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Final
 
 from clustersim.apps.run.result import Result
-from clustersim.apps.run.running import run_built
-from clustersim.config.build import build
-from clustersim.config.load import Scenario, ScenarioText, checked_scenario, load_scenario, read_source
+from clustersim.apps.run.running import run_scenario
+from clustersim.apps.serve.result import ServingResult
+from clustersim.config.load import Scenario, ScenarioText, checked_scenario, read_source
 from clustersim.config.overriding import Override, parse_override
+from clustersim.config.serving_scenario import is_serving
 from clustersim.documents.check import did_you_mean
+from clustersim.documents.files import STDIN
 from clustersim.documents.json_text import read_json
 from clustersim.errors import InfeasibleError, Place, ScenarioError
 
@@ -27,7 +29,7 @@ class ReplayedRun:
 
     written: ScenarioText
     changes: tuple[Override, ...]
-    result: Result
+    result: Result | ServingResult
 
 
 def named_directory(source: str, overrides: Sequence[str] = ()) -> Path | None:
@@ -110,7 +112,7 @@ def written_scenario(folder: Path) -> Scenario:
 
 def _run(path: Path, overrides: Sequence[str], seed: int) -> ReplayedRun:
     written, changes = read_source(path), tuple(parse_override(text) for text in overrides)
-    return ReplayedRun(written=written, changes=changes, result=run_built(build(checked_scenario(written, changes)), seed=seed))
+    return ReplayedRun(written=written, changes=changes, result=run_scenario(written, changes, seed=seed))
 
 
 def _digits(path: Path) -> str:
@@ -130,8 +132,19 @@ def _manifest(path: Path) -> tuple[int, tuple[str, ...]]:
     return seed if isinstance(seed, int) else 0, texts
 
 
-def load_result(source: str, overrides: Sequence[str] = (), *, seed: int = 0) -> Result:
-    """Return a run with its timeline.
+def written_source(source: str) -> ScenarioText:
+    """Return the scenario that a user names, or that of a run directory, as it was written."""
+    folder = named_directory(source)
+    return read_source(source if folder is None else folder / "scenario.yaml")
+
+
+def is_served(source: str) -> bool:
+    """Return whether a source is a serving scenario, or the run directory of one; a scenario of stdin is taken for one of training."""
+    return source != STDIN and is_serving(written_source(source))
+
+
+def load_result(source: str, overrides: Sequence[str] = (), *, seed: int = 0) -> Result | ServingResult:
+    """Return a run of training with its timeline, or one of serving.
 
     Parameters
     ----------
@@ -153,6 +166,6 @@ def load_result(source: str, overrides: Sequence[str] = (), *, seed: int = 0) ->
     if folder is not None:
         return replayed(folder).result
     try:
-        return run_built(build(load_scenario(source, overrides)), seed=seed)
+        return run_scenario(read_source(source), [parse_override(text) for text in overrides], seed=seed)
     except InfeasibleError as error:
         raise InfeasibleError(f"{source}: {error}") from error

@@ -12,8 +12,11 @@ from clustersim.apps.compare.run_directories import load_result
 from clustersim.apps.compare.side_by_side import ComparedRun, side_by_side
 from clustersim.apps.compare.side_by_side_text import tables, verdicts
 from clustersim.apps.plot.plots import TABLES, read_points, subjects_of
-from clustersim.apps.run.page import draw_images, image_of, page_of
+from clustersim.apps.run.page import draw_images, draw_served, image_of, page_of, served_page_of
+from clustersim.apps.run.pictured_run import served_subject_of
+from clustersim.apps.run.result import Result
 from clustersim.apps.run.rundir import results_document
+from clustersim.apps.serve.result import ServingResult
 from clustersim.errors import Place, ScenarioError
 from clustersim.report.page.content import Cell, Image, Page, PageSection, PageTable
 from clustersim.report.page.render import has_plotly, render
@@ -21,7 +24,6 @@ from clustersim.report.page.render import has_plotly, render
 if TYPE_CHECKING:
     import pandas
 
-    from clustersim.apps.run.result import Result
 
 MOST_RUNS: Final = 12
 MOST_POINTS: Final = 2000
@@ -53,11 +55,13 @@ def report_page(sources: Sequence[str], overrides: Sequence[str] = (), *, seed: 
         raise ScenarioError(f"a page does not show {len(sources)} runs", hint=f"name at most {MOST_RUNS}")
     results = [load_result(source, overrides, seed=seed) for source in sources]
     if len(results) == 1:
+        if isinstance(results[0], ServingResult):
+            return served_page_of(results[0])
         return page_of(results[0], zooms=has_plotly() if zooms is None else zooms)
     return render(_comparison_page(sources, results))
 
 
-def _comparison_page(sources: Sequence[str], results: Sequence[Result]) -> Page:
+def _comparison_page(sources: Sequence[str], results: Sequence[Result | ServingResult]) -> Page:
     runs = [
         ComparedRun(
             source=source,
@@ -69,9 +73,10 @@ def _comparison_page(sources: Sequence[str], results: Sequence[Result]) -> Page:
         for source, result in zip(sources, results, strict=True)
     ]
     compared = side_by_side(runs)
-    subjects = subjects_of(results)
+    subjects = subjects_of([result for result in results if isinstance(result, Result)])
+    served = [served_subject_of(result) for result in results if isinstance(result, ServingResult)]
     found = verdicts(compared)
-    images = draw_images(subjects, ("breakdown", "pareto"))
+    images = draw_images(subjects, ("breakdown", "pareto")) if subjects else draw_served(served, ("throughput_latency",))
     sections = [PageSection(name="summary", heading="Summary", lines=tuple(found), images=tuple(images.values()))]
     for place, table in enumerate(tables(compared)):
         rows = tuple(tuple(row) for row in table.rows)
@@ -81,6 +86,9 @@ def _comparison_page(sources: Sequence[str], results: Sequence[Result]) -> Page:
     for place, subject in enumerate(subjects):
         pictures = draw_images([subject], ("pipeline", "memory"))
         sections.append(PageSection(name=f"run-{place}", heading=subject.label, images=tuple(pictures.values())))
+    for place, each in enumerate(served):
+        pictures = draw_served([each], ("latency", "timeline"))
+        sections.append(PageSection(name=f"served-{place}", heading=each.label, images=tuple(pictures.values())))
     return Page(title=f"{len(runs)} runs side by side", finding=found[0] if found else "", sections=tuple(sections))
 
 

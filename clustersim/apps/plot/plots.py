@@ -1,4 +1,4 @@
-"""A picture by its kind, from runs, from a table, from published sources or from a what-if."""
+"""A picture by its kind, from runs of training or of serving, from a table, from published sources or from a what-if."""
 
 from __future__ import annotations
 
@@ -6,23 +6,29 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from clustersim.apps.compare.run_directories import load_result
-from clustersim.apps.run.pictured_run import subject_of
+from clustersim.apps.compare.run_directories import is_served, load_result, written_source
+from clustersim.apps.run.pictured_run import served_subject_of, subject_of
 from clustersim.apps.run.result import Result
+from clustersim.apps.serve.result import ServingResult
 from clustersim.apps.sweep.point import reason_of
 from clustersim.apps.sweep.pools import in_order
+from clustersim.config.overriding import parse_override
+from clustersim.config.serving_scenario import checked_serving
 from clustersim.documents.check import choices_hint
 from clustersim.documents.files import read_bytes
 from clustersim.errors import InfeasibleError, Place, ScenarioError
 from clustersim.progress import phase
+from clustersim.report.subject import ServedSubject, Subject
 
 if TYPE_CHECKING:
     import pandas
 
     from clustersim.report.plots.canvas import Axes
-    from clustersim.report.subject import Subject
+    from clustersim.report.plots.kinds import RunPlot
+
+_S = TypeVar("_S", Subject, ServedSubject, Subject | ServedSubject)
 
 TABLES: Final = (".csv", ".parquet")
 FORMATS: Final = (".png", ".svg")
@@ -30,6 +36,8 @@ _MOST_BYTES: Final = 256 * 2**20
 """Largest table, in bytes: a hundred thousand points of a sweep with all figures fit in."""
 N_SIZES: Final = 4
 """Sizes of a cluster that one scenario is run on, each twice the one before."""
+LOADS: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""Loads of a service that one scenario is run with, as multiples of its own."""
 
 
 def draw_plot(kind: str, sources: Sequence[str], overrides: Sequence[str] = (), *, seed: int = 0, jobs: int | None = 1) -> Axes:
@@ -53,7 +61,7 @@ def draw_plot(kind: str, sources: Sequence[str], overrides: Sequence[str] = (), 
         When there is no such picture, or it cannot be made from these.
     """
     from clustersim.report.plots.canvas import style
-    from clustersim.report.plots.kinds import ANSWER_PLOTS, KINDS, RUN_PLOTS, TABLE_PLOTS
+    from clustersim.report.plots.kinds import ANSWER_PLOTS, KINDS, RUN_PLOTS, SERVED_PLOTS, TABLE_PLOTS
 
     name = kind.replace("-", "_")
     if name not in KINDS:
@@ -68,20 +76,38 @@ def draw_plot(kind: str, sources: Sequence[str], overrides: Sequence[str] = (), 
             from clustersim.apps.what_if.picture import asked_tornado
 
             return ANSWER_PLOTS[name].draw(asked_tornado(sources, overrides, seed=seed, jobs=jobs), None)
-        plot = RUN_PLOTS[name]
-        if not sources:
-            raise ScenarioError(
-                f"'{name}' shows runs, and none is named", hint="name a run directory, a scenario file or a shipped example"
-            )
-        if len(sources) > plot.n_most:
-            hint = "name one of them" if plot.n_most == 1 else f"name at most {plot.n_most}"
-            raise ScenarioError(f"'{name}' does not show {len(sources)} runs at once", hint=hint)
-        if plot.grows and len(sources) == 1:
-            return plot.draw(_growing(_Asked(sources[0], tuple(overrides), seed), plot.grows, jobs), None)
-        if len(sources) < plot.n_least:
-            raise ScenarioError(f"'{name}' shows {plot.n_least} runs or more", hint="name more runs")
         asked = [_Asked(source, tuple(overrides), seed) for source in sources]
-        return plot.draw(_told_apart([_found(each) for each in _runs(asked, jobs)]), None)
+        served = SERVED_PLOTS.get(name)
+        if served is not None and (name not in RUN_PLOTS or (sources and is_served(sources[0]))):
+            _check_number(name, served, sources)
+            if served.grows and len(asked) == 1:
+                return served.draw([_kind(name, each[0], ServedSubject) for each in map(_found, _runs(_loaded(asked[0]), jobs))], None)
+            return served.draw([_kind(name, each, ServedSubject) for each in _told_apart(asked, jobs)], None)
+        plot = RUN_PLOTS[name]
+        _check_number(name, plot, sources)
+        if plot.grows and len(asked) == 1:
+            return plot.draw(_growing(name, asked[0], plot.grows, jobs), None)
+        return plot.draw([_kind(name, each, Subject) for each in _told_apart(asked, jobs)], None)
+
+
+def _check_number(name: str, plot: RunPlot[Subject] | RunPlot[ServedSubject], sources: Sequence[str]) -> None:
+    if not sources:
+        raise ScenarioError(f"'{name}' shows runs, and none is named", hint="name a run directory, a scenario file or a shipped example")
+    if len(sources) > plot.n_most:
+        hint = "name one of them" if plot.n_most == 1 else f"name at most {plot.n_most}"
+        raise ScenarioError(f"'{name}' does not show {len(sources)} runs at once", hint=hint)
+    if len(sources) < plot.n_least and not plot.grows:
+        raise ScenarioError(f"'{name}' shows {plot.n_least} runs or more", hint="name more runs")
+
+
+def _kind(name: str, subject: Subject | ServedSubject, kind: type[_S]) -> _S:
+    """Return a run of the kind that a picture shows."""
+    from clustersim.report.plots.kinds import RUN_PLOTS, SERVED_PLOTS
+
+    if isinstance(subject, kind):
+        return subject
+    shows, serves, drawn = ("training", "serves requests", SERVED_PLOTS) if kind is Subject else ("serving", "trains", RUN_PLOTS)
+    raise ScenarioError(f"'{name}' shows {shows}, and {subject.label} {serves}", hint=f"draw {', '.join(drawn)}")
 
 
 class _Asked(NamedTuple):
@@ -92,7 +118,7 @@ class _Asked(NamedTuple):
     seed: int
 
 
-_Named = tuple["Subject", str]
+_Named = tuple[Subject | ServedSubject, str]
 """A run as pictures see it, and the digits of its hash."""
 
 
@@ -102,7 +128,7 @@ def _run(asked: _Asked) -> _Named | ScenarioError | InfeasibleError:
         result = load_result(asked.source, asked.overrides, seed=asked.seed)
     except (ScenarioError, InfeasibleError) as error:
         return error
-    return subject_of(result), result.scenario_hash
+    return (served_subject_of(result) if isinstance(result, ServingResult) else subject_of(result)), result.scenario_hash
 
 
 def _runs(asked: Sequence[_Asked], jobs: int | None) -> Iterator[_Named | ScenarioError | InfeasibleError]:
@@ -118,17 +144,37 @@ def _found(run: _Named | ScenarioError | InfeasibleError) -> _Named:
 
 def subjects_of(results: Sequence[Result]) -> list[Subject]:
     """Return runs as pictures see them, with the digits of their hash where two have the same name."""
-    return _told_apart([(subject_of(result), result.scenario_hash) for result in results])
+    return _named_apart([(subject_of(result), result.scenario_hash) for result in results])
 
 
-def _told_apart(runs: Sequence[_Named]) -> list[Subject]:
+def _told_apart(asked: Sequence[_Asked], jobs: int | None) -> list[Subject | ServedSubject]:
+    return _named_apart([_found(each) for each in _runs(asked, jobs)])
+
+
+def _named_apart(runs: Sequence[tuple[_S, str]]) -> list[_S]:
     names = [subject.label for subject, _ in runs]
     return [subject if names.count(subject.label) == 1 else replace(subject, label=f"{subject.label} {digits}") for subject, digits in runs]
 
 
-def _growing(asked: _Asked, grows: str, jobs: int | None) -> list[Subject]:
+def _loaded(asked: _Asked) -> list[_Asked]:
+    """Return one serving scenario with several loads, from a quarter to four times its own."""
+    requests = checked_serving(written_source(asked.source), [parse_override(text) for text in asked.overrides]).spec.requests
+    if requests.rate is not None:
+        loads = [f"requests.rate={factor * requests.rate:.6g} /s" for factor in LOADS]
+    elif requests.concurrency is not None:
+        loads = [f"requests.concurrency={max(1, round(factor * requests.concurrency))}" for factor in LOADS]
+    elif requests.trace is not None:
+        loads = [f"requests.speed={factor * (requests.speed or 1.0):.6g}" for factor in LOADS]
+    else:
+        raise ScenarioError(f"arrival: {requests.arrival} has no load to vary", hint="name several runs, or a scenario with a rate")
+    return [asked._replace(overrides=(*asked.overrides, load)) for load in dict.fromkeys(loads)]
+
+
+def _growing(name: str, asked: _Asked, grows: str, jobs: int | None) -> list[Subject]:
     """Return one scenario on clusters of several sizes, from its own size on, each twice the one before, with as many replicas as fit."""
     first = load_result(asked.source, asked.overrides, seed=asked.seed)
+    if isinstance(first, ServingResult):
+        raise ScenarioError(f"'{name}' shows training, and {asked.source} serves requests", hint="draw throughput_latency")
     n_nodes, batch = first.built.cluster.n_nodes, first.built.plan.training.global_batch_size
     larger: list[_Asked] = []
     for doubling in range(1, N_SIZES):
@@ -141,7 +187,7 @@ def _growing(asked: _Asked, grows: str, jobs: int | None) -> list[Subject]:
         if isinstance(run, ScenarioError | InfeasibleError):
             refused = reason_of(run) if isinstance(run, ScenarioError) else str(run)
             break
-        found.append(run[0])
+        found.append(_kind(name, run[0], Subject))
     if len(found) < 2:
         raise ScenarioError(f"{asked.source} does not run on twice the nodes: {refused}", hint="name several runs of several sizes")
     return [replace(subject, label=f"{subject.metrics.gpus} GPUs") for subject in found]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from clustersim.apps.run.pictured_run import subject_of
+from clustersim.apps.run.pictured_run import served_subject_of, subject_of
 from clustersim.apps.run.verdict import verdict_sections
 from clustersim.config.yaml_text import yaml_text
 from clustersim.errors import ScenarioError
@@ -16,13 +16,15 @@ from clustersim.hardware.models import Source
 from clustersim.report.page.content import Image
 from clustersim.report.page.render import render
 from clustersim.report.page.run_page import FigureOrigin, PageContext, run_page
+from clustersim.report.page.serving_page import serving_page
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from clustersim.apps.run.result import Result
+    from clustersim.apps.serve.result import ServingResult
     from clustersim.report.plots.canvas import Axes
-    from clustersim.report.subject import Subject
+    from clustersim.report.subject import ServedSubject, Subject
 
 KINDS: Final = (
     "breakdown",
@@ -38,6 +40,8 @@ KINDS: Final = (
     "goodput",
 )
 """Pictures of a page, as far as there is something to show."""
+SERVED_KINDS: Final = ("latency", "timeline", "kv")
+"""Pictures of the page of a serving run."""
 ZOOMED: Final = ("timeline", "links")
 """Those that a chart takes the place of where readers can zoom."""
 IN_FOLDER: Final = {
@@ -79,6 +83,34 @@ def folder_page(result: Result, plots: Path) -> str:
         if (plots / name).is_file():
             images[kind] = Image(title=f"{kind.replace('_', ' ')} of {subject.label}", data=(plots / name).read_bytes(), kind="png")
     return render(run_page(subject, background_of(result), images, zooms=False))
+
+
+def served_page_of(result: ServingResult, plots: Path | None = None) -> str:
+    """Return the page of a serving run, with the pictures of a folder, or with pictures drawn for it where none is given."""
+    subject = served_subject_of(result)
+    if plots is None:
+        images = draw_served([subject], SERVED_KINDS)
+    else:
+        names = {kind: f"{kind} of {subject.label}" for kind in SERVED_KINDS}
+        images = {kind: Image(title=title, data=(plots / f"{kind}.png").read_bytes(), kind="png") for kind, title in names.items()}
+    node = result.built.node
+    parts = (node.accelerator, node.host, node.nic, node)
+    background = PageContext(
+        verdicts=(),
+        origins=tuple(origin for part in parts for origin in _of(part.name, part.sources)),
+        resolved_text=yaml_text(result.resolved),
+        scenario_text=result.built.scenario.text,
+    )
+    return render(serving_page(subject, background, images))
+
+
+def draw_served(subjects: Sequence[ServedSubject], kinds: Sequence[str]) -> dict[str, Image]:
+    """Return pictures of serving runs by kind."""
+    from clustersim.report.plots.canvas import style
+    from clustersim.report.plots.kinds import SERVED_PLOTS
+
+    with style():
+        return {kind: image_of(SERVED_PLOTS[kind].draw(subjects, None), svg=True) for kind in kinds}
 
 
 def draw_images(subjects: Sequence[Subject], kinds: Sequence[str], *, svg: bool = True) -> dict[str, Image]:

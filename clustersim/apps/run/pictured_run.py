@@ -5,16 +5,18 @@ from __future__ import annotations
 from math import fsum
 from typing import TYPE_CHECKING
 
+from clustersim.apps.serve.request_metrics import RequestLatencies
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.measure.bubble import PipelineShape
 from clustersim.parallel.pass_costs import kernels_of
 from clustersim.parallel.recomputation import recomputation_of
 from clustersim.parallel.shard import local_model
-from clustersim.report.subject import DataSheetPeaks, KernelGroup, Subject
+from clustersim.report.subject import DataSheetPeaks, KernelGroup, ServedSubject, Subject
 from clustersim.workloads.operators import FlashAttention, Kernel
 
 if TYPE_CHECKING:
     from clustersim.apps.run.result import Result
+    from clustersim.apps.serve.result import ServingResult
 
 
 def subject_of(result: Result, label: str | None = None) -> Subject:
@@ -43,6 +45,25 @@ def subject_of(result: Result, label: str | None = None) -> Subject:
         upkeep=None if result.built.maintained is None else result.built.maintained.upkeep,
         kernels=_kernel_groups(result),
         ceilings=_ceilings(result),
+    )
+
+
+def served_subject_of(result: ServingResult) -> ServedSubject:
+    """Return a serving run as pictures see it."""
+    run, asked = result.run, result.built.scenario.spec.requests
+    latencies = RequestLatencies(run, result.built.pools[0].model.engine)
+    loads = (
+        (asked.rate, "{:.4g} requests/s"),
+        (asked.concurrency, "{} clients"),
+        (asked.trace and (asked.speed or 1.0), "{:.4g} x the trace"),
+    )
+    return ServedSubject(
+        label=result.metrics.scenario,
+        load=next((form.format(value) for value, form in loads if value), f"{len(run.requests):,} at once"),
+        metrics=result.metrics,
+        latencies_s={"ttft": latencies.ttft_s, "tpot": latencies.tpot_s, "e2e": latencies.e2e_s},
+        samples=(*run.steps.samples, *run.decode_steps.samples),
+        n_blocks={replica.number: replica.scheduler.pool.n_blocks for replica in run.replicas},
     )
 
 

@@ -16,7 +16,6 @@ from clustersim import __version__
 from clustersim.apps.run.result import Result
 from clustersim.apps.run.verdict import markdown_verdict
 from clustersim.apps.serve.deployment_run import files_of_serving
-from clustersim.apps.serve.request_metrics import RequestLatencies
 from clustersim.apps.serve.result import ServingResult
 from clustersim.config.resolve import HASH_DIGITS, files_of
 from clustersim.config.yaml_text import yaml_text
@@ -114,17 +113,16 @@ def _write_serving(result: ServingResult, folder: Path, *, plots: bool) -> None:
         _write_text(folder / name, text)
     _write_text(folder / "results.json", _json(results_document(result)))
     _write_text(folder / "summary.md", markdown_serving(result.metrics))
-    write_serving_tables(run.requests, run.log, run.steps, folder)
+    write_serving_tables(run.requests, run.log, (run.steps, run.decode_steps), folder)
     write_serving_trace((run.steps, run.decode_steps), len(run.replicas), folder / "trace.json.gz")
     if plots:
+        from clustersim.apps.run.page import served_page_of
+        from clustersim.apps.run.pictured_run import served_subject_of
         from clustersim.report.plots.serving_plots import write_serving_plots
 
         (folder / "plots").mkdir()
-        latencies = RequestLatencies(run, built.pools[0].model.engine)
-        n_blocks = {replica.number: replica.scheduler.pool.n_blocks for replica in run.replicas}
-        distributions = {"ttft": latencies.ttft_s, "tpot": latencies.tpot_s, "e2e": latencies.e2e_s}
-        samples = [*run.steps.samples, *run.decode_steps.samples]
-        write_serving_plots(result.metrics, distributions, samples, n_blocks, folder / "plots")
+        write_serving_plots(served_subject_of(result), folder / "plots")
+        _write_text(folder / "report.html", served_page_of(result, folder / "plots"))
 
 
 def _manifest(result: Result | ServingResult, folder: Path) -> dict[str, Data]:

@@ -31,6 +31,8 @@ from clustersim.workloads.reading.model_spec import LoadedModel, load_model
 from clustersim.workloads.transformer import Transformer
 
 _KEYS: Final = ("max_num_seqs", "max_batched_tokens", "memory_fraction", "prefix_cache", "chunked_prefill", "asynchronous")
+_TRAINING_ONLY: Final = ("links", "stragglers", "clock_spread", "jitter")
+"""Keys of a cluster that step times of serving do not follow."""
 _STAND_IN: Final = "vllm"
 """Engine whose kernels and host a static server has."""
 
@@ -139,6 +141,9 @@ def build_serving(scenario: ServingScenario, *, seed: int = 0, asked: DrawnReque
 
 def _build(scenario: ServingScenario, seed: int, asked: DrawnRequests | None) -> BuiltServing:
     spec, serving = scenario.spec, scenario.spec.serving
+    for key in _TRAINING_ONLY:
+        if getattr(spec.cluster, key):
+            raise ScenarioError(f"{key} does nothing with serving", field=f"cluster.{key}", hint="delete it")
     hardware = hardware_of(spec.cluster, scenario.document)
     node, n_nodes = hardware.node, hardware.n_nodes
     loaded = load_model(scenario.document.data.get("model"), document=scenario.document)

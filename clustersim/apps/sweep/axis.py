@@ -17,7 +17,7 @@ EXAMPLE: Final = "write such as strategy.tp=1,2,4 or strategy.tp=1..64 times 2"
 _KEY: Final = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
 _LONGEST: Final = 10_000
 _NUMBER: Final = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?"
-_UNIT: Final = r"[A-Za-zµμ$%]+(?:/[A-Za-z]+)?"
+_UNIT: Final = r"(?:[A-Za-zµμ$%]+(?:/[A-Za-z]+)?|/[A-Za-z]+)"
 _RANGE: Final = re.compile(
     rf"(?P<first>{_NUMBER})\s*(?P<unit>{_UNIT})?\s*\.\.\s*(?P<last>{_NUMBER})\s*(?P<last_unit>(?!step\b|times\b){_UNIT})?"
     rf"(?:\s+(?P<way>step|times)\s+(?P<by>{_NUMBER})\s*(?P<by_unit>{_UNIT})?)?"

@@ -111,7 +111,7 @@ def question_of(name: str, base: Base, design: Design, wishes: Wishes, places: M
     """
     points = tuple(design.points(wishes.most_points))
     _check_values(base, design, points)
-    given = _given_by(base, points[0]) | dict.fromkeys(_parts_of(design.keys), True)
+    given = given_by(base.any_scenario(points[0].values).spec) | dict.fromkeys(_parts_of(design.keys), True)
     names = dict(sweep_metrics(serves=base.serves)) | axis_names(design)
     where = tuple(_parsed(text, "where", names, given, places) for text in wishes.where)
     sort = _quantity(BEST_SERVED if base.serves and wishes.sort == BEST else wishes.sort, names, given, places)
@@ -120,11 +120,6 @@ def question_of(name: str, base: Base, design: Design, wishes: Wishes, places: M
     except ScenarioError as error:
         raise _placed(error, "metrics", places) from error
     return SweepQuestion(name=name, base=base, design=design, points=points, where=where, sort=sort, metrics=metrics)
-
-
-def _given_by(base: Base, point: Point) -> dict[str, bool]:
-    scenario = base.any_scenario(point.values)
-    return {"cost": scenario.spec.cost is not None} if isinstance(scenario, ServingScenario) else given_by(scenario.spec)
 
 
 def _check_values(base: Base, design: Design, points: Sequence[Point]) -> None:

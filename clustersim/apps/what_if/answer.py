@@ -85,7 +85,7 @@ class WhatIfAnswer:
         """Return the document that ``what-if --json`` prints."""
         return {
             "schema_version": 1,
-            "scenario": self.matter.base.scenario({}).name,
+            "scenario": self.matter.base.any_scenario({}).name,
             "answer": self.headline(),
             "metric": self.matter.number.quantity.text,
             "higher_is_better": self.matter.number.higher_is_better,

@@ -78,7 +78,7 @@ def check_span(matter: Matter, span: KeyRange, option: str) -> None:
         value = span.value(number)
         try:
             apply_overrides(matter.base.source.document, [override_of(span.key, value)])
-            matter.base.scenario({span.key: value})
+            matter.base.any_scenario({span.key: value})
         except ScenarioError as error:
             raise ScenarioError(error.message, field=error.field, hint=error.hint, place=Place(file=f"{option} {span.key}")) from error
 
@@ -88,7 +88,7 @@ def _whole(matter: Matter, span: KeyRange) -> bool:
     middle = (span.low + span.high) / 2
     fraction = middle if middle != round(middle) else middle + 0.5
     try:
-        matter.base.scenario({span.key: span.value(fraction)})
+        matter.base.any_scenario({span.key: span.value(fraction)})
     except ScenarioError:
         return not span.unit and span.low == round(span.low) and span.high == round(span.high)
     return False

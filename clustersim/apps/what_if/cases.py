@@ -22,7 +22,12 @@ from clustersim.workloads.reading.model_spec import load_model
 BASE: Final = "base"
 """Name of the scenario as it is."""
 METRIC: Final = "tokens_per_s"
-_RATES: Final = re.compile(r"(samples|tokens)_per_s(_per_gpu)?|tflops_per_gpu|[mh]fu|goodput\..*goodput_fraction")
+SERVED_METRIC: Final = "output_tokens_per_s_per_gpu"
+"""Default metric of serving scenarios."""
+_RATES: Final = re.compile(
+    r"(samples|tokens|requests|(output|total)_tokens)_per_s(_per_gpu)?|tflops_per_gpu|[mh]fu|goodput\..*goodput_fraction"
+    r"|slo\.(attained_fraction|goodput_requests_per_s)|kv\.(capacity_tokens|prefix_hit_fraction)"
+)
 """Figures of which more is better; of all others less is."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]{0,40}")
 _SIGN: Final = re.compile(r"\s*[A-Za-z_][\w.-]*\s*=")
@@ -141,19 +146,20 @@ def matter_of(base: Base, cases: Sequence[Case], *, metric: str = METRIC, where:
         if case.name in names:
             raise ScenarioError(f"two cases are named '{case.name}'", field="--case", hint="name each differently")
         names.append(case.name)
-    specs = [base.scenario({}).spec]
+    specs = [base.any_scenario({}).spec]
     for case in cases:
         try:
-            scenario = base.scenario(case.changes)
+            scenario = base.any_scenario(case.changes)
             # A name that does not exist is a slip; a plan that cannot run is an answer.
             hardware_of(scenario.spec.cluster, scenario.document)
             load_model(scenario.document.data.get("model"), document=scenario.document)
             specs.append(scenario.spec)
         except ScenarioError as error:
             raise ScenarioError(error.message, field=error.field, hint=error.hint, place=Place(file=f"case {case.name}")) from error
+    metric = SERVED_METRIC if base.serves and metric == METRIC else metric
     givens = [given_by(spec) for spec in specs]
     given = {key: any(each[key] for each in givens) for key in givens[0]}
-    metrics = sweep_metrics()
+    metrics = sweep_metrics(serves=base.serves)
     try:
         quantity = parse_quantity_of(metric, metrics)
     except ExpressionError as error:

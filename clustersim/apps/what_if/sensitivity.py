@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from clustersim.apps.serve.deployment import build_serving
+from clustersim.apps.serve.deployment_run import resolved_serving
 from clustersim.apps.sweep.axis import KeyRange, parse_span
 from clustersim.apps.sweep.point import evaluate
 from clustersim.apps.sweep.pools import in_order
@@ -14,6 +16,7 @@ from clustersim.apps.what_if.break_even import check_span
 from clustersim.apps.what_if.cases import Matter
 from clustersim.config.build import build
 from clustersim.config.resolve import resolved_scenario
+from clustersim.config.serving_scenario import ServingScenario
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from clustersim.progress import phase
@@ -129,6 +132,8 @@ def sensitivity(matter: Matter, inputs: Sequence[Input], best: str, number: floa
 def _input(matter: Matter, text: str) -> Input:
     span = parse_span(text, "--sensitivity")
     if span.key == SPEED:
+        if matter.base.serves:
+            raise ScenarioError(f"{SPEED} does nothing with serving", field="--sensitivity", hint="vary a key of the scenario")
         if span.low <= 0:
             raise ScenarioError("a speed is above 0", field="--sensitivity", hint="write such as accelerator_speed=0.9..1.1")
         return Input(span=span, n_nodes=_n_nodes(matter))
@@ -137,9 +142,11 @@ def _input(matter: Matter, text: str) -> Input:
 
 
 def _hardware(matter: Matter) -> tuple[Input, ...]:
-    built = build(matter.base.scenario({}))
-    cluster = resolved_scenario(built)["cluster"]
-    found = [] if built.scenario.spec.cluster.stragglers else [Input(span=_around(SPEED, 1.0, ""), n_nodes=_n_nodes(matter))]
+    scenario = matter.base.any_scenario({})
+    served = isinstance(scenario, ServingScenario)
+    cluster = (resolved_serving(build_serving(scenario)) if served else resolved_scenario(build(scenario)))["cluster"]
+    slow = served or scenario.spec.cluster.stragglers
+    found = [] if slow else [Input(span=_around(SPEED, 1.0, ""), n_nodes=_n_nodes(matter))]
     for part, figure, unit in _FIGURES:
         section = cluster.get(part) if isinstance(cluster, dict) else None
         text = section.get(figure) if isinstance(section, dict) else None

@@ -8,6 +8,7 @@ from typing import Final
 
 from clustersim.hardware.models import Source
 from clustersim.measure.exposure import exposures
+from clustersim.notices import Flag
 from clustersim.report.bottleneck import find_bottleneck
 from clustersim.report.facts import (
     STEP_TIME,
@@ -80,12 +81,7 @@ def run_page(subject: Subject, background: PageContext, images: dict[str, Image]
         ),
         _links(subject, images, zooms=zooms),
         *_money(images),
-        _flags(subject),
-        _sources(background),
-        PageSection(name="scenario", heading="Scenario", text=background.scenario_text, text_name="scenario.yaml"),
-        PageSection(
-            name="resolved", heading="Scenario with all defaults", text=background.resolved_text, text_name="the scenario with all defaults"
-        ),
+        *closing_sections(metrics.flags, background),
     ]
     found = find_bottleneck(metrics)
     return Page(
@@ -203,8 +199,20 @@ def _links(subject: Subject, images: dict[str, Image], *, zooms: bool) -> PageSe
     )
 
 
-def _flags(subject: Subject) -> PageSection:
-    rows = tuple((flag.code, flag.message) for flag in subject.metrics.flags)
+def closing_sections(flags: Sequence[Flag], background: PageContext) -> tuple[PageSection, ...]:
+    """Return the end of every page of a run: flags, sources and scenarios."""
+    return (
+        _flags(flags),
+        _sources(background),
+        PageSection(name="scenario", heading="Scenario", text=background.scenario_text, text_name="scenario.yaml"),
+        PageSection(
+            name="resolved", heading="Scenario with all defaults", text=background.resolved_text, text_name="the scenario with all defaults"
+        ),
+    )
+
+
+def _flags(flags: Sequence[Flag]) -> PageSection:
+    rows = tuple((flag.code, flag.message) for flag in flags)
     table = PageTable(caption="Assumed, extrapolated or not calibrated", columns=("code", "what"), rows=rows)
     return PageSection(
         name="flags", heading="What is not certain", tables=(table,) if rows else (), paragraphs=() if rows else ("Nothing was assumed.",)

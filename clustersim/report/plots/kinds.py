@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from clustersim.report.plots import (
     breakdowns,
@@ -19,6 +19,7 @@ from clustersim.report.plots import (
     rank_timeline,
     roofline,
     scaling,
+    serving_plots,
     topology,
     tornado,
     validation,
@@ -26,27 +27,27 @@ from clustersim.report.plots import (
 from clustersim.report.plots import cost_plot as cost
 from clustersim.report.plots import goodput_plot as goodput
 from clustersim.report.plots.canvas import new_axes
-from clustersim.report.subject import Subject
+from clustersim.report.subject import ServedSubject, Subject
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
 
-Draw = Callable[[Sequence[Subject], "Axes | None"], "Axes"]
+S = TypeVar("S", Subject, ServedSubject)
 DrawTable = Callable[["pandas.DataFrame", "Axes | None"], "Axes"]
 DrawAnswer = Callable[[tornado.Tornado, "Axes | None"], "Axes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunPlot:
-    """A picture of runs."""
+class RunPlot(Generic[S]):
+    """A picture of runs of one kind."""
 
-    draw: Draw
+    draw: Callable[[Sequence[S], Axes | None], Axes]
     n_most: int = 1
     """Runs that it holds."""
     n_least: int = 1
     grows: str = ""
-    """Scaling of the batch with the size of the cluster, ``strong`` or ``weak``, where one scenario will do for several runs."""
+    """Variation of one scenario into several runs: ``strong`` or ``weak`` scaling of the batch with the cluster, or another ``load``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +88,7 @@ def _memory_over_time(runs: Sequence[Subject], ax: Axes | None) -> Axes:
     return memory_over_time.memory_over_time(runs[0].metrics, runs[0].timeline, own)
 
 
-RUN_PLOTS: Final[Mapping[str, RunPlot]] = MappingProxyType(
+RUN_PLOTS: Final[Mapping[str, RunPlot[Subject]]] = MappingProxyType(
     {
         "pipeline": RunPlot(draw=_pipeline),
         "timeline": RunPlot(draw=rank_timeline.rank_timeline),
@@ -105,7 +106,17 @@ RUN_PLOTS: Final[Mapping[str, RunPlot]] = MappingProxyType(
         "pareto": RunPlot(draw=pareto.pareto_of_runs, n_most=4 * _MANY, n_least=2),
     }
 )
-"""Pictures that are made from runs."""
+"""Pictures that are made from training runs."""
+
+SERVED_PLOTS: Final[Mapping[str, RunPlot[ServedSubject]]] = MappingProxyType(
+    {
+        "latency": RunPlot(draw=serving_plots.latency_distribution),
+        "timeline": RunPlot(draw=serving_plots.step_timeline),
+        "kv": RunPlot(draw=serving_plots.kv_over_time),
+        "throughput_latency": RunPlot(draw=serving_plots.throughput_latency, n_most=_MANY, n_least=2, grows="load"),
+    }
+)
+"""Pictures that are made from serving runs."""
 
 TABLE_PLOTS: Final[Mapping[str, TablePlot]] = MappingProxyType(
     {
@@ -119,4 +130,4 @@ TABLE_PLOTS: Final[Mapping[str, TablePlot]] = MappingProxyType(
 ANSWER_PLOTS: Final[Mapping[str, AnswerPlot]] = MappingProxyType({"tornado": AnswerPlot(draw=tornado.tornado)})
 """Pictures that are made from what a what-if has found."""
 
-KINDS: Final = tuple(dict.fromkeys((*RUN_PLOTS, *TABLE_PLOTS, *ANSWER_PLOTS)))
+KINDS: Final = tuple(dict.fromkeys((*RUN_PLOTS, *SERVED_PLOTS, *TABLE_PLOTS, *ANSWER_PLOTS)))

@@ -1,49 +1,49 @@
-"""Pictures of a serving run: how latencies are distributed, batch and queue over time, and the KV cache over time."""
+"""Pictures of serving runs: latency distribution, batch and queue over time, KV cache over time, throughput against latency."""
 
 # matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from clustersim.measure.serving_metrics import ServingMetrics
 from clustersim.report import palette
-from clustersim.report.plots.canvas import INK, Margins, caption, new_axes, save, style
+from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, caption, new_axes, save, size_px, style
+from clustersim.report.subject import ServedSubject
 from clustersim.serving.records import TICK_S, StepRecord
 from clustersim.units.quantity import format_quantity
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from clustersim.serving.batch import FloatArray
-
 HEIGHT_PX: Final = 560
-_MARGINS: Final = Margins(left=90, right=170, top=84, bottom=72)
+_LETTER_PX: Final = 6.5
+_MARGINS: Final = Margins(left=90, right=220, top=84, bottom=72)
 _COLOURS: Final = {"ttft": palette.FORWARD, "tpot": palette.BACKWARD, "e2e": palette.EXPOSED}
-_NAMES: Final = {"ttft": "first token", "tpot": "output token", "e2e": "whole answer"}
+_DASHED: Final = (0, (5, 2))
+_NAMES: Final = {"ttft": "first token (TTFT)", "tpot": "output token (TPOT)", "e2e": "whole answer (E2E)"}
 
 
-def write_serving_plots(
-    metrics: ServingMetrics, latencies_s: Mapping[str, FloatArray], samples: Sequence[StepRecord], n_blocks: Mapping[int, int], folder: Path
-) -> None:
+def write_serving_plots(run: ServedSubject, folder: Path) -> None:
     """Write latency.png, timeline.png and kv.png into ``folder``, which must exist; equal runs give equal bytes."""
     with style():
-        save(latency_distribution(metrics, latencies_s), folder / "latency.png")
-        save(step_timeline(metrics, samples), folder / "timeline.png")
-        save(kv_over_time(metrics, samples, n_blocks), folder / "kv.png")
+        save(latency_distribution([run]), folder / "latency.png")
+        save(step_timeline([run]), folder / "timeline.png")
+        save(kv_over_time([run]), folder / "kv.png")
 
 
-def latency_distribution(metrics: ServingMetrics, latencies_s: Mapping[str, FloatArray], ax: Axes | None = None) -> Axes:
+def latency_distribution(runs: Sequence[ServedSubject], ax: Axes | None = None) -> Axes:
     """Draw, for each latency, how many requests stay below it."""
+    run, metrics = runs[0], runs[0].metrics
     ax = new_axes(HEIGHT_PX, _MARGINS) if ax is None else ax
     ax.set_xscale("log")
-    for name, values_s in latencies_s.items():
+    for name, values_s in run.latencies_s.items():
         above = np.sort(values_s[values_s > 0.0])
         if not len(above):
             continue
@@ -53,7 +53,7 @@ def latency_distribution(metrics: ServingMetrics, latencies_s: Mapping[str, Floa
     if metrics.slo is not None:
         for check in metrics.slo.checks:
             latency = check.name.partition("_")[0]
-            ax.axvline(check.limit_s, color=_COLOURS.get(latency, INK), linewidth=1.0, linestyle=(0, (5, 2)))
+            ax.axvline(check.limit_s, color=_COLOURS.get(latency, INK), linewidth=1.0, linestyle=_DASHED)
     ax.set_ylim(0, 101)
     ax.xaxis.set_major_formatter(FuncFormatter(_as_time))
     ax.xaxis.set_minor_formatter(NullFormatter())
@@ -66,7 +66,7 @@ def latency_distribution(metrics: ServingMetrics, latencies_s: Mapping[str, Floa
     if first is not None:
         half, most = format_quantity(first.p50, "s"), format_quantity(first.p99, "s")
         finding = f": half of the requests have their first token within {half}, 99 % within {most}"
-    caption(ax, f"{metrics.scenario}{finding}", "share of the requests that stay below a latency; dashed: promised")
+    caption(ax, f"{run.label}{finding}", "share of the requests that stay below a latency; dashed: promised")
     return ax
 
 
@@ -74,46 +74,101 @@ def _as_time(value: float, _: int) -> str:
     return format_quantity(value, "s")
 
 
-def step_timeline(metrics: ServingMetrics, samples: Sequence[StepRecord], ax: Axes | None = None) -> Axes:
+def step_timeline(runs: Sequence[ServedSubject], ax: Axes | None = None) -> Axes:
     """Draw the sequences of the batch and the requests that wait, over time, summed over replicas."""
+    run, metrics = runs[0], runs[0].metrics
     ax = new_axes(HEIGHT_PX, _MARGINS) if ax is None else ax
+    most: list[int] = []
     for label, colour, index in (("decoding", palette.FORWARD, 5), ("waiting", palette.EXPOSED, 6)):
-        times_s, values = _summed(samples, index)
+        times_s, values = _summed(run.samples, index)
         ax.step(times_s, values, where="post", color=colour, linewidth=1.4, label=label)
+        most.append(max(values, default=0))
+    _over_time(ax, "requests")
+    growing = ", and the queue grows without end" if metrics.overloaded else ""
+    title = f"{run.label}: up to {most[0]:,} requests decode at once, and up to {most[1]:,} wait{growing}"
+    n_steps = format_quantity(metrics.step_s.mean, "s")
+    caption(ax, title, f"of all replicas together, after engine steps; a step takes {n_steps} on average")
+    return ax
+
+
+def kv_over_time(runs: Sequence[ServedSubject], ax: Axes | None = None) -> Axes:
+    """Draw how full the KV cache of each replica is, over time."""
+    run, kv = runs[0], runs[0].metrics.kv
+    ax = new_axes(HEIGHT_PX, _MARGINS) if ax is None else ax
+    shown = sorted(run.n_blocks)[:8]
+    for number in shown:
+        own = [each for each in run.samples if each.replica == number]
+        shares = [100.0 * each.n_used_blocks / run.n_blocks[number] for each in own]
+        ax.step([each.end * TICK_S for each in own], shares, where="post", linewidth=1.4, label=f"replica {number}")
+    ax.axhline(100.0 * kv.peak_fraction, color=INK, linewidth=1.0, linestyle=_DASHED, label="peak")
+    _over_time(ax, "KV cache in use, %")
+    ax.set_ylim(0, min(101.0, 125.0 * kv.peak_fraction) or 101.0)
+    more = f"; the first {len(shown)} of {len(run.n_blocks)} replicas" if len(run.n_blocks) > len(shown) else ""
+    whose = "decode replica" if runs[0].metrics.transfers is not None else "replica"
+    title = f"{run.label}: at most {100 * kv.peak_fraction:.1f} % of a KV cache is used, {kv.preemptions:,} preemptions"
+    caption(ax, title, f"{kv.capacity_tokens:,} tokens in each {whose}{more}")
+    return ax
+
+
+def _over_time(ax: Axes, quantity: str) -> None:
+    """Set axes whose abscissa is the time of the run."""
     ax.set_ylim(bottom=0)
     ax.set_xlim(left=0)
     ax.grid(axis="y", color=palette.IDLE, linewidth=0.8)
     ax.set_xlabel("time, s", loc="right")
-    ax.set_ylabel("requests", loc="top")
+    ax.set_ylabel(quantity, loc="top")
     ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    mean = f"{metrics.batch.mean_sequences:.3g} sequences in a batch on average"
-    caption(
-        ax, f"{metrics.scenario}: {mean}{', and the queue grows without end' if metrics.overloaded else ''}", "batch and queue over time"
-    )
-    return ax
 
 
-def kv_over_time(metrics: ServingMetrics, samples: Sequence[StepRecord], n_blocks: Mapping[int, int], ax: Axes | None = None) -> Axes:
-    """Draw how full the KV cache of each replica is, over time."""
-    ax = new_axes(HEIGHT_PX, _MARGINS) if ax is None else ax
-    shown = sorted(n_blocks)[:8]
-    for number in shown:
-        own = [each for each in samples if each.replica == number]
-        shares = [100.0 * each.n_used_blocks / n_blocks[number] for each in own]
-        ax.step([each.end * TICK_S for each in own], shares, where="post", linewidth=1.4, label=f"replica {number}")
-    ax.set_ylim(0, 101)
+def throughput_latency(runs: Sequence[ServedSubject], ax: Axes | None = None) -> Axes:
+    """Draw latencies against output tokens a second per GPU, of one deployment under several loads or of several."""
+    ax = new_axes(HEIGHT_PX, replace(_MARGINS, top=110)) if ax is None else ax
+    ax.set_yscale("log")
+    ordered = sorted(runs, key=lambda run: run.metrics.output_tokens_per_s_per_gpu)
+    rates = [run.metrics.output_tokens_per_s_per_gpu for run in ordered]
+    same = len({run.label for run in ordered}) == 1
+    for name in _NAMES:
+        found = [getattr(run.metrics, f"{name}_s") for run in ordered]
+        for statistic, dashes, marker in (("p50", "-", "o"), ("p99", _DASHED, "^")):
+            values = [float("nan") if each is None else getattr(each, statistic) for each in found]
+            label, line = f"{name.upper()}, {statistic}", dashes if same else "none"
+            ax.plot(rates, values, color=_COLOURS[name], linestyle=line, linewidth=1.8, marker=marker, markersize=5, label=label)
     ax.set_xlim(left=0)
-    ax.grid(axis="y", color=palette.IDLE, linewidth=0.8)
-    ax.set_xlabel("time, s", loc="right")
-    ax.set_ylabel("KV cache, %", loc="top")
-    if len(shown) > 1:
-        ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    more = f"; the first {len(shown)} of {len(n_blocks)} replicas" if len(n_blocks) > len(shown) else ""
-    title = (
-        f"{metrics.scenario}: at most {100 * metrics.kv.peak_fraction:.1f} % of the KV cache is used, {metrics.kv.preemptions} preemptions"
+    ax.yaxis.set_major_formatter(FuncFormatter(_as_time))
+    ax.yaxis.set_minor_formatter(NullFormatter())
+    ax.grid(color=palette.IDLE, linewidth=0.8)
+    ax.set_xlabel("output tokens/s per GPU", loc="right")
+    ax.set_ylabel("latency", loc="top")
+    ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    _name_points(ax, [(rate, run.load if same else run.label) for rate, run in zip(rates, ordered, strict=True)])
+    most = max(ordered, key=lambda run: run.metrics.output_tokens_per_s_per_gpu)
+    title = f"{most.label}: at most {rates[-1]:,.0f} output tokens/s per GPU, with {_of_load(most)}"
+    kept = [run for run in ordered if run.metrics.slo is not None and run.metrics.slo.met]
+    if same and any(run.metrics.slo is not None for run in ordered):
+        title += f"; promises hold up to {_of_load(kept[-1])}" if kept else "; no load keeps the promises"
+    caption(
+        ax,
+        title,
+        f"each point is a run; its {'load' if same else 'name'} stands above it; TTFT, time per output token and whole answer",
+        lift_points=16,
     )
-    caption(ax, title, f"{metrics.kv.capacity_tokens:,} tokens for each replica{more}")
     return ax
+
+
+def _of_load(run: ServedSubject) -> str:
+    return f"{run.load}, where the queue grows without end" if run.metrics.overloaded else run.load
+
+
+def _name_points(ax: Axes, points: Sequence[tuple[float, str]]) -> None:
+    """Write names above the axes at their places along the abscissa, as far as there is room."""
+    free_px, width_px = -np.inf, size_px(ax)[0]
+    for value, name in points:
+        half_px = _LETTER_PX * len(name) / 2
+        place_px = value / ax.get_xlim()[1] * width_px
+        if place_px - half_px < free_px:
+            continue
+        free_px = place_px + half_px
+        ax.text(value, 1.02, name, transform=ax.get_xaxis_transform(), ha="center", fontsize=9, color=FAINT_INK)
 
 
 def _summed(samples: Sequence[StepRecord], index: int) -> tuple[list[float], list[int]]:

@@ -157,6 +157,7 @@ def test_a_cache_smaller_than_every_request_is_answered_with_no() -> None:
             "serving.disaggregated: 1 prefill of 8 and 1 decode of 2: that is 10 accelerators",
         ),
         ({"training": {"seq_length": 1}}, "training: training stands beside serving"),
+        ({"cluster": {"jitter": "3 %"}}, "cluster.jitter: jitter does nothing with serving"),
         ({"serving": {"routr": "x"}}, "did you mean 'router'"),
     ],
 )

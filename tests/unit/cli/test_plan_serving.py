@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import json
 
-from clustersim.errors import EXIT_NO, EXIT_OK
+import pytest
+
+from clustersim.errors import EXIT_BAD_INPUT, EXIT_NO, EXIT_OK
 from tests.unit.cli.conftest import Cli
 
 SERVICE = ("plan", "serve-llama3-70b-chat", "--serving", "--set", "requests.count=60", "--set", "requests.warmup=0", "--set", "cost=null")
@@ -20,6 +22,19 @@ def test_where_nobody_keeps_the_promises_the_nearest_is_named(cli: Cli) -> None:
     outcome = cli(*SERVICE, "--only", "tp=4", "--gpus", "4", "--set", "slo.ttft_p99=20 ms")
     assert outcome.code == EXIT_NO
     assert "which break ttft_p99" in outcome.err
+
+
+@pytest.mark.parametrize(
+    "option", [("--nodes", "4"), ("--budget", "3 MUSD"), ("--memory-margin", "5 %"), ("--as", "megatron"), ("--time-limit", "9 s")]
+)
+def test_an_option_that_does_nothing_with_serving_is_refused(cli: Cli, option: tuple[str, str]) -> None:
+    outcome = cli(*SERVICE, *option)
+    assert outcome.code == EXIT_BAD_INPUT
+    assert f"{option[0]}: does nothing with --serving" in outcome.err
+
+
+def test_the_limit_of_gpus_is_refused_where_a_layout_of_training_is_planned(cli: Cli) -> None:
+    assert "--gpus: does nothing with a layout of training" in cli("plan", "llama3-8b", "dgx-h100", "--gpus", "4").err
 
 
 def test_values_without_a_key_are_refused(cli: Cli) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import clustersim
-from clustersim.apps.what_if.answer import WhatIfAnswer
+from clustersim.apps.what_if.answer import WhatIfAnswer, answered
 from clustersim.apps.what_if.picture import tornado_of, tornado_rows
 from clustersim.apps.what_if.question_file import WhatIfRequest, asked_matter
 from clustersim.apps.what_if.sampled import check_method, sampled
@@ -16,6 +16,7 @@ from clustersim.errors import ScenarioError
 from tests.unit.apps.sweep.factories import SMALL
 
 TWO = ("training.global_batch_size=64", "cluster.nodes=2")
+CHAT = "serve-llama3-70b-chat"
 WIDE = "wide:strategy.tp=4"
 
 
@@ -226,3 +227,24 @@ def test_a_single_text_stands_for_a_list_of_it() -> None:
 
     assert one.numbers == clustersim.what_if(SMALL, [WIDE], set=["cluster.nodes=2"], where=["mfu > 0"]).numbers
     assert clustersim.run(SMALL, set="cluster.nodes=2").gpus == 16
+
+
+def test_a_service_is_judged_by_any_of_its_figures() -> None:
+    few = ["requests.count=80", "requests.warmup=0"]
+    rate = clustersim.what_if(CHAT, ["wide:serving.tp=8"], set=few)
+    asked = WhatIfRequest(cases=("wide:serving.tp=8",), changes=tuple(few), metric="tpot_s.p50", sensitivity=("hardware",))
+    latency = answered(*asked_matter(CHAT, asked))
+
+    assert rate.matter.number.quantity.text == "output_tokens_per_s_per_gpu"
+    assert rate.matter.number.higher_is_better
+    assert latency.best == "wide"
+    assert latency.sensitivity is not None
+    assert "accelerator_speed" not in {bar.input.name for bar in latency.sensitivity.bars}
+
+
+def test_a_rate_is_varied_in_its_own_unit() -> None:
+    found = clustersim.what_if(
+        CHAT, ["wide:serving.tp=8"], set=["requests.count=40", "requests.warmup=0"], sensitivity=["requests.rate=2..4 /s"]
+    )
+    assert found.sensitivity is not None
+    assert found.sensitivity.bars[0].input.text(2.0) == "2 /s"

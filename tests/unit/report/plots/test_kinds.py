@@ -8,7 +8,7 @@ import pytest
 
 from clustersim.measure.bubble import PipelineShape
 from clustersim.report.plots.canvas import WIDTH_PX, save, style, title_of
-from clustersim.report.plots.kinds import ANSWER_PLOTS, KINDS, RUN_PLOTS, TABLE_PLOTS
+from clustersim.report.plots.kinds import ANSWER_PLOTS, KINDS, RUN_PLOTS, SERVED_PLOTS, TABLE_PLOTS
 from clustersim.report.subject import DataSheetPeaks, KernelGroup, Subject
 from tests.golden.reference import reference_metrics, reference_timeline
 from tests.unit.report.plots.pictures import figure_of, is_empty, outside, overlapping
@@ -33,7 +33,7 @@ OF_ONE = sorted(name for name, plot in RUN_PLOTS.items() if plot.n_least == 1 an
 
 
 def test_a_picture_of_one_name_is_of_runs_of_a_table_of_both_or_of_an_answer() -> None:
-    assert set(KINDS) == set(RUN_PLOTS) | set(TABLE_PLOTS) | set(ANSWER_PLOTS)
+    assert set(KINDS) == set(RUN_PLOTS) | set(SERVED_PLOTS) | set(TABLE_PLOTS) | set(ANSWER_PLOTS)
     assert not set(ANSWER_PLOTS) & (set(RUN_PLOTS) | set(TABLE_PLOTS))
     assert all(name.replace("_", "").isalpha() and name == name.lower() for name in KINDS)
 

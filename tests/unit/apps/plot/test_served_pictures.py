@@ -1,0 +1,96 @@
+"""Pictures, pages and exports of serving runs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from clustersim.apps.compare.run_directories import load_result
+from clustersim.apps.plot.pages import report_page
+from clustersim.apps.plot.plots import draw_plot
+from clustersim.apps.run.rundir import write_run_directory
+from clustersim.cli.export import export
+from clustersim.errors import ScenarioError
+from clustersim.report.plots.canvas import title_of
+from clustersim.report.plots.kinds import SERVED_PLOTS
+from tests.unit.report.plots.pictures import is_empty, outside, overlapping
+
+CHAT = "serve-llama3-70b-chat"
+FEW = ("requests.count=120", "requests.warmup=0")
+
+
+@pytest.mark.parametrize("kind", SERVED_PLOTS)
+def test_a_picture_shows_its_finding_without_labels_on_each_other(kind: str) -> None:
+    ax = draw_plot(kind, [CHAT], FEW)
+
+    assert title_of(ax).startswith(f"{CHAT}: ")
+    assert not is_empty(ax)
+    assert overlapping(ax) == []
+    assert outside(ax) == []
+
+
+def test_more_load_is_more_throughput_at_more_latency() -> None:
+    ax = draw_plot("throughput_latency", [CHAT], FEW)
+
+    rates, latencies = np.asarray(ax.lines[0].get_xdata()), np.asarray(ax.lines[0].get_ydata())
+    assert len(rates) == 5
+    assert list(rates) == sorted(rates)
+    assert latencies[-1] > latencies[0]
+
+
+def test_requests_at_once_have_no_load_to_vary() -> None:
+    changes = ("requests={arrival: at_once, count: 10, input_tokens: 100, output_tokens: 10}",)
+    with pytest.raises(ScenarioError, match="arrival: at_once has no load to vary"):
+        draw_plot("throughput_latency", [CHAT], changes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "message"),
+    [
+        ("pipeline", CHAT, "'pipeline' shows training, and serve-llama3-70b-chat serves requests"),
+        ("latency", "llama3-8b-8xh100", "'latency' shows serving, and llama3-8b-8xh100 trains"),
+    ],
+)
+def test_a_picture_of_the_other_kind_of_run_is_refused(kind: str, source: str, message: str) -> None:
+    with pytest.raises(ScenarioError, match=message):
+        draw_plot(kind, [source], FEW if source == CHAT else ())
+
+
+def test_a_page_has_every_section_and_a_directory_the_same_page(tmp_path: Path) -> None:
+    page = report_page([CHAT], FEW)
+    result = load_result(CHAT, FEW)
+    folder = write_run_directory(result, tmp_path)
+
+    kept = (folder / "report.html").read_text(encoding="utf-8")
+    for heading in (
+        "Latency",
+        "Batch and queue",
+        "KV cache",
+        "Promised latencies",
+        "Where a step goes",
+        "Memory of one GPU",
+        "Power and cost",
+    ):
+        assert heading in page
+        assert heading in kept
+    assert report_page([str(folder)]) == page
+
+
+def test_a_page_of_two_runs_has_them_side_by_side() -> None:
+    page = report_page([CHAT, "serve-disaggregated"], FEW)
+    for text in ("2 runs side by side", CHAT, "serve-disaggregated"):
+        assert text in page
+
+
+def test_exports_hold_engine_steps_of_all_pools(tmp_path: Path) -> None:
+    few = ("requests.count=60", "requests.warmup=0")
+    trace = json.loads(gzip.decompress(export("serve-disaggregated", "chrome", str(tmp_path / "t.json.gz"), few).read_bytes()))
+    assert {event["pid"] for event in trace["traceEvents"] if event["ph"] == "X"} == {1, 2, 3, 4}
+    rows = export("serve-disaggregated", "csv", str(tmp_path / "t.csv"), few).read_text(encoding="utf-8").splitlines()
+    assert {row.partition(",")[0] for row in rows[1:]} == {"0", "1", "2", "3"}
+    with pytest.raises(ScenarioError, match="no operators for kineto"):
+        export("serve-disaggregated", "kineto", str(tmp_path / "k"), few)
