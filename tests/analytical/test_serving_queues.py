@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from math import exp, lgamma, log
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from clustersim.serving.records import TICK_S
-from clustersim.serving.requests import poisson_arrivals_s
+from clustersim.apps.serve.trace_file import read_trace
+from clustersim.engine.serving_run import CacheTransfer
+from clustersim.serving.records import TICK_S, ticks
+from clustersim.serving.requests import Requests, poisson_arrivals_s
 from tests.unit.serving.factories import LinearSteps, fixed_requests, make_requests, make_rules, make_scheduler, served
 
 SERVICE = LinearSteps(base_s=0.01, token_s=0.0, context_s=0.0)
@@ -56,3 +62,92 @@ def test_a_static_batch_takes_one_prefill_and_the_steps_of_its_longest_answer() 
     run = served(fixed_requests(8, 100, 51, np.zeros(8)), [make_scheduler(make_rules("static"), 1000)], steps=steps)
     expected_s = steps.base_s + 800 * steps.token_s + 50 * (steps.base_s + 8 * steps.token_s)
     assert run.log.done.max() * TICK_S == pytest.approx(expected_s, rel=1e-9)
+
+
+def mean_wait_m_d_c(servers: int, load_erlangs: float) -> float:
+    """Return the mean wait of an M/D/c queue in service times (Crommelin 1932), as a sum over Poisson tails."""
+    total = 0.0
+    for i in range(1, 400):
+        mean = i * load_erlangs
+        terms = [exp(-mean + j * log(mean) - lgamma(j + 1)) for j in range(i * servers, i * servers + 2000)]
+        total += sum(terms) - servers / load_erlangs * sum(terms[1:])
+    return total
+
+
+@pytest.mark.parametrize("servers", [2, 5])
+def test_replicas_in_turn_are_an_m_d_c_queue(servers: int) -> None:
+    """Where all services take equally long, those who come in turn to c servers wait as in one queue for all of them."""
+    rho = 0.8
+    arrival_s = poisson_arrivals_s(rho * servers / SERVICE.base_s, 60_000, np.random.default_rng(5))
+    replicas = [make_scheduler(make_rules("vllm", max_num_seqs=1), 100) for _ in range(servers)]
+    run = served(fixed_requests(len(arrival_s), 10, 1, arrival_s), replicas, steps=SERVICE)
+    waited = run.log.done - run.log.sent - ticks(SERVICE.base_s)
+
+    # Exactly the recursion of Lindley, and in the mean the formula; so many correlated waits have a standard error of some three percent.
+    service, expected = ticks(SERVICE.base_s), np.zeros_like(waited)
+    for n in range(servers, len(waited)):
+        expected[n] = max(0, expected[n - servers] + service - (run.log.sent[n] - run.log.sent[n - servers]))
+    assert np.array_equal(waited, expected)
+    assert np.mean(waited) / service == pytest.approx(mean_wait_m_d_c(servers, rho * servers), rel=0.09)
+
+
+def test_the_formula_of_one_server_is_that_of_pollaczek_and_khinchine() -> None:
+    assert mean_wait_m_d_c(1, 0.7) == pytest.approx(0.7 / (2 * 0.3), rel=1e-9)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt_llm"])
+def test_the_work_done_is_the_work_asked_for(engine: str) -> None:
+    """Without preemption every token is computed once: the prompts, and each output token but the last of an answer."""
+    requests, rules = make_requests(300), make_rules(engine)
+    run = served(requests, [make_scheduler(rules, 2_000_000 // rules.block_tokens)])
+    assert run.steps.n_prefill_tokens == requests.input_tokens.sum()
+    assert run.steps.n_tokens == requests.input_tokens.sum() + (requests.output_tokens - 1).sum()
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt_llm", "static"])
+def test_no_first_token_comes_before_its_prefill_can_end(engine: str) -> None:
+    steps, requests, rules = LinearSteps(), make_requests(300, rate_per_s=12.0), make_rules(engine)
+    run = served(requests, [make_scheduler(rules, 200_000 // rules.block_tokens)], steps=steps)
+    least = np.array([ticks(steps.base_s + steps.token_s * n) for n in requests.input_tokens.tolist()])
+    assert (run.log.first_token - run.log.sent >= least).all()
+
+
+LINK = CacheTransfer(bytes_per_token=131_072.0, bandwidth_bytes_per_s=50e9, latency_s=5e-6)
+
+
+def test_a_kv_transfer_alone_takes_latency_and_bytes_over_bandwidth() -> None:
+    rules = make_rules("vllm")
+    requests = fixed_requests(1, 1000, 5, np.zeros(1))
+    run = served(requests, [make_scheduler(rules, 1000)], decode=[make_scheduler(rules, 1000)], transfer=LINK)
+    assert run.transfer_s == [pytest.approx(5e-6 + 1000 * 131_072.0 / 50e9, abs=TICK_S)]
+
+
+@pytest.mark.parametrize(("prefill", "decode"), [(1, 2), (2, 1)])
+def test_two_kv_transfers_on_one_adapter_take_twice_as_long(prefill: int, decode: int) -> None:
+    """Two prompts end at the same moment; they leave the same adapter, or enter the same one."""
+    rules = make_rules("vllm")
+    pools = [[make_scheduler(rules, 1000) for _ in range(count)] for count in (prefill, decode)]
+    run = served(fixed_requests(2, 1000, 5, np.zeros(2)), pools[0], decode=pools[1], transfer=LINK)
+    alone = ticks(LINK.duration_s(1000))
+    assert sorted(ticks(each) for each in run.transfer_s) == [alone, 2 * alone]
+
+
+TRACES = os.environ.get("CLUSTERSIM_TRACES", "")
+
+
+@pytest.mark.skipif(not TRACES, reason="CLUSTERSIM_TRACES names no folder with the traces of Mooncake")
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt_llm"])
+@pytest.mark.parametrize(
+    ("trace", "n_hit", "n_asked", "published"),
+    [("mooncake_conversation_30min", 49_930, 146_464, 0.341), ("mooncake_synthetic", 77_953, 121_877, 0.640)],
+)
+def test_a_cache_that_forgets_nothing_has_the_hits_of_mooncake(engine: str, trace: str, n_hit: int, n_asked: int, published: float) -> None:
+    found = read_trace(Path(TRACES) / f"{trace}.csv")
+    n, rules = len(found.arrival_s), make_rules(engine, prefix_cache=True, max_batched_tokens=200_000)
+    requests = Requests(
+        input_tokens=found.input_tokens, output_tokens=np.ones(n, dtype=np.int64), arrival_s=np.arange(n) * 1.0, prefixes=found.prefixes
+    )
+    scheduler = make_scheduler(rules, 200_000_000 // rules.block_tokens)
+    served(requests, [scheduler], steps=LinearSteps(1e-6, 0.0, 0.0))
+    assert (scheduler.pool.n_prefix_hit, scheduler.pool.n_prefix_asked) == (n_hit, n_asked)
+    assert round(n_hit / n_asked, 3) == published
