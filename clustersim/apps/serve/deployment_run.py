@@ -49,12 +49,12 @@ def resolved_serving(built: BuiltServing) -> dict[str, Data]:
     """Return the scenario that this one stands for, with nothing left to defaults; it runs to the same numbers."""
     spec = built.scenario.spec
     model = built.loaded.spec.model_dump(mode="json", exclude_none=True, exclude={"name", "description", "sources"})
-    rules = built.pools[0].rules
+    rules, dp = built.pools[0].rules, built.pools[0].layout.dp
     serving: dict[str, Data] = spec.serving.model_dump(mode="json", exclude_none=True)
     serving |= {
         "engine": _engine_text(built),
-        "max_num_seqs": rules.max_num_seqs,
-        "max_batched_tokens": rules.max_batched_tokens,
+        "max_num_seqs": rules.max_num_seqs // dp,  # asked for by rank
+        "max_batched_tokens": rules.max_batched_tokens // dp,
         "memory_fraction": rules.memory_fraction,
         "prefix_cache": rules.prefix_cache,
         "chunked_prefill": rules.chunked_prefill,

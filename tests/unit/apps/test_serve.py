@@ -87,6 +87,12 @@ def test_the_resolved_scenario_is_the_same_run(engine: str) -> None:
     assert [again[key] for key in ("scenario_hash", "e2e_s")] == [first[key] for key in ("scenario_hash", "e2e_s")]
 
 
+def test_the_resolved_scenario_has_the_limits_of_each_rank() -> None:
+    result = run(serving={"dp": 2, "max_num_seqs": 8})
+    first, again = result.to_dict(), clustersim.run(result.resolved).to_dict()
+    assert [again[key] for key in ("scenario_hash", "e2e_s")] == [first[key] for key in ("scenario_hash", "e2e_s")]
+
+
 def test_an_engine_older_than_all_known_rules_is_flagged() -> None:
     assert "extrapolated_engine" in [flag.code for flag in run(serving={"engine": "sglang@0.2"}).flags]
 
