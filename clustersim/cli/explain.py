@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from clustersim.apps.explain.explanation import explain
 from clustersim.apps.explain.explanation_text import document, lines, tables
+from clustersim.apps.explain.served import ServedExplanation, served_document, served_lines, served_tables
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.errors import EXIT_OK
@@ -13,12 +14,13 @@ def explain_command(source: str, overrides: tuple[str, ...], *, as_json: bool, s
     """Explain a run, print it, and return the exit code."""
     with watched(shows=not as_json):
         explanation = explain(source, overrides, seed=seed, changes=changes)
+    served = isinstance(explanation, ServedExplanation)
     if as_json:
-        write_json(document(explanation))
+        write_json(served_document(explanation) if served else document(explanation))
         return EXIT_OK
-    for line in lines(explanation):
+    for line in served_lines(explanation) if served else lines(explanation):
         write_out(f"{line}\n")
-    for table in tables(explanation):
+    for table in served_tables(explanation) if served else tables(explanation):
         write_out(f"\n{table.heading}\n")
         print_table(table.columns, table.rows)
     if not explanation.result.metrics.memory.fits:

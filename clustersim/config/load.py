@@ -130,7 +130,10 @@ def checked_scenario(source: ScenarioText, changes: Sequence[Override]) -> Scena
     try:
         if "serving" in document.data:
             raise ScenarioError(
-                "serves requests and trains nothing", field="serving", place=document.place(("serving",)), hint="use run, compare or sweep"
+                "serves requests and trains nothing",
+                field="serving",
+                place=document.place(("serving",)),
+                hint="use run, compare, sweep, what-if or explain",
             )
         merged = apply_preset(document, changes)
         document, blamed = merged.document, (*merged.brought, *changes)

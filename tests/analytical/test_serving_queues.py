@@ -145,7 +145,10 @@ def test_a_cache_that_forgets_nothing_has_the_hits_of_mooncake(engine: str, trac
     found = read_trace(Path(TRACES) / f"{trace}.csv")
     n, rules = len(found.arrival_s), make_rules(engine, prefix_cache=True, max_batched_tokens=200_000)
     requests = Requests(
-        input_tokens=found.input_tokens, output_tokens=np.ones(n, dtype=np.int64), arrival_s=np.arange(n, dtype=np.float64), prefixes=found.prefixes
+        input_tokens=found.input_tokens,
+        output_tokens=np.ones(n, dtype=np.int64),
+        arrival_s=np.arange(n, dtype=np.float64),
+        prefixes=found.prefixes,
     )
     scheduler = make_scheduler(rules, 200_000_000 // rules.block_tokens)
     served(requests, [scheduler], steps=LinearSteps(1e-6, 0.0, 0.0))

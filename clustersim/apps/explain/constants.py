@@ -54,6 +54,19 @@ def constants_of(built: Built) -> tuple[Constant, ...]:
     return tuple(found.values())
 
 
+def served_constants(node: Node) -> tuple[Constant, ...]:
+    """Return the data sheet that the steps of a serving run follow from."""
+    parts = (
+        (node.accelerator.name, node.accelerator.sources, _of_accelerator(node, "bf16")),
+        (node.nic.name, node.nic.sources, _of_nic(node)),
+    )
+    return tuple(
+        Constant(name=f"{name}.{each.field}", meaning=each.meaning, value=each.value, sources=_covering(sources, each.field))
+        for name, sources, figures in parts
+        for each in figures
+    )
+
+
 def _covering(sources: Sequence[Source], field: str) -> tuple[Source, ...]:
     path = field.split(".")
     covering = tuple(source for source in sources if any(path[: len(cover.split("."))] == cover.split(".") for cover in source.covers))

@@ -10,14 +10,16 @@ from clustersim.apps.compare.run_directories import named_directory, replayed
 from clustersim.apps.explain.candidates import Gain, Gains, candidates, gains
 from clustersim.apps.explain.constants import Constant, constants_of
 from clustersim.apps.explain.formulas import Explained, explained
+from clustersim.apps.explain.served import ServedExplanation, explain_served
 from clustersim.apps.explain.unsaid import Unsaid, unsaid
 from clustersim.apps.importing.importing import foreign_source
 from clustersim.apps.run.replaying import Conditions, critical_path_of
 from clustersim.apps.run.result import Result
-from clustersim.apps.run.running import run_built
+from clustersim.apps.run.running import run_scenario
+from clustersim.apps.serve.result import ServingResult
 from clustersim.collection import collection_paused
-from clustersim.config.build import Built, build
-from clustersim.config.load import checked_scenario, read_source
+from clustersim.config.build import Built
+from clustersim.config.load import read_source
 from clustersim.config.overriding import parse_override
 from clustersim.errors import ScenarioError
 from clustersim.hardware.mixed import calibration_of
@@ -65,8 +67,8 @@ class Explanation:
     """Settings of the software that nobody gave and that decide; none where changes were not asked for."""
 
 
-def explain(source: str, overrides: Sequence[str] = (), *, seed: int = 0, changes: bool = True) -> Explanation:
-    """Return why the step of a scenario takes as long as it does.
+def explain(source: str, overrides: Sequence[str] = (), *, seed: int = 0, changes: bool = True) -> Explanation | ServedExplanation:
+    """Return why the step of a scenario, or the requests of a service, take as long as they do.
 
     Parameters
     ----------
@@ -90,7 +92,9 @@ def explain(source: str, overrides: Sequence[str] = (), *, seed: int = 0, change
         written, changed, result = run.written, run.changes, run.result
     else:
         written, changed = read_source(source), tuple(parse_override(text) for text in overrides)
-        result = run_built(build(checked_scenario(written, changed)), seed=seed)
+        result = run_scenario(written, changed, seed=seed)
+    if isinstance(result, ServingResult):
+        return explain_served(written, changed, result, replays=changes)
     built = result.built
     return Explanation(
         result=result,

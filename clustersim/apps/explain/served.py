@@ -1,0 +1,178 @@
+"""Explain a serving run: terms of its step, constants, and changes that shorten requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from clustersim.apps.compare.side_by_side_text import TextTable
+from clustersim.apps.explain.candidates import LEAST, CandidateChange
+from clustersim.apps.explain.constants import Constant, served_constants
+from clustersim.apps.serve.deployment import build_serving
+from clustersim.apps.serve.deployment_run import run_serving
+from clustersim.apps.serve.result import ServingResult
+from clustersim.config.load import ScenarioText
+from clustersim.config.overriding import Override, parse_override
+from clustersim.config.serving_scenario import checked_serving
+from clustersim.config.yaml_text import plain
+from clustersim.documents.spots import Data
+from clustersim.errors import InfeasibleError, ScenarioError
+from clustersim.measure.serving_metrics import ServingMetrics
+from clustersim.progress import advanced, phase
+from clustersim.report.facts import percent_text
+from clustersim.units.quantity import format_quantity
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedGain:
+    """One change, replayed with the same requests."""
+
+    change: CandidateChange
+    metrics: ServingMetrics
+    saved_fraction: float
+    """Reduction of the mean time from sending a request to its last token, as a share of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedExplanation:
+    """All that is said about one serving run."""
+
+    result: ServingResult
+    frontend_s: float
+    """Mean time of a measured request outside the engine, in seconds."""
+    constants: tuple[Constant, ...]
+    gains: tuple[ServedGain, ...]
+    """Those that shorten a request, the largest first."""
+    n_tried: int
+    n_impossible: int
+    """Contradict the scenario, or do not fit in memory."""
+
+
+def explain_served(written: ScenarioText, changes: Sequence[Override], result: ServingResult, *, replays: bool) -> ServedExplanation:
+    """Return why requests of a serving run take as long as they do, with changes that shorten them if they are asked for."""
+    tried = tuple(served_candidates(result)) if replays else ()
+    gains: list[ServedGain] = []
+    n_impossible = 0
+    with phase("replay changes"):
+        for number, candidate in enumerate(tried):
+            advanced(number, len(tried))
+            try:
+                scenario = checked_serving(written, (*changes, *map(parse_override, candidate.overrides)))
+                metrics = run_serving(build_serving(scenario, seed=result.seed)).metrics
+            except (ScenarioError, InfeasibleError):
+                n_impossible += 1
+                continue
+            base, other = result.metrics.e2e_s, metrics.e2e_s
+            if base is not None and other is not None and not metrics.requests.refused and other.mean < (1.0 - LEAST) * base.mean:
+                gains.append(ServedGain(change=candidate, metrics=metrics, saved_fraction=1.0 - other.mean / base.mean))
+    engine, requests = result.built.pools[0].model.engine, result.run.requests
+    tokens = float(requests.input_tokens[requests.n_warmup :].mean())
+    return ServedExplanation(
+        result=result,
+        frontend_s=engine.frontend_base_s + engine.frontend_per_token_s * tokens,
+        constants=served_constants(result.built.node),
+        gains=tuple(sorted(gains, key=lambda gain: -gain.saved_fraction)),
+        n_tried=len(tried),
+        n_impossible=n_impossible,
+    )
+
+
+def served_candidates(result: ServingResult) -> Iterator[CandidateChange]:
+    """Yield changes of a deployment; requests, model, number of accelerators and engine stay."""
+    serving, pool = result.built.scenario.spec.serving, result.built.pools[0]
+    if serving.disaggregated is None:
+        for tp in (pool.layout.tp // 2, pool.layout.tp * 2):
+            if tp:
+                yield _change("layout", f"tp {tp} instead of {pool.layout.tp}", f"serving.tp={tp}", "serving.replicas=auto")
+    for key, what in (("max_num_seqs", "sequences in a batch"), ("max_batched_tokens", "tokens in a step")):
+        now: int = getattr(pool.rules, key) // pool.layout.dp
+        for size in (now // 2, now * 2):
+            yield _change(key, f"at most {size:,} {what} instead of {now:,}", f"serving.{key}={size}")
+    if serving.precision == "bf16":
+        yield _change("precision", "weights in fp8 instead of bf16", "serving.precision=fp8", remark="changes the model")
+    if serving.kv_precision == "bf16":
+        yield _change("KV precision", "KV cache in fp8 instead of bf16", "serving.kv_precision=fp8", remark="changes the model")
+    if not pool.rules.prefix_cache and result.run.requests.prefixes:
+        yield _change("prefix cache", "with a prefix cache", "serving.prefix_cache=true")
+    if pool.n_replicas > 1 and serving.router != "least_loaded":
+        yield _change("router", f"the router least_loaded instead of {serving.router}", "serving.router=least_loaded")
+
+
+def _change(family: str, what: str, *overrides: str, remark: str = "") -> CandidateChange:
+    return CandidateChange(family=family, what=what, overrides=overrides, remark=remark)
+
+
+def served_lines(explanation: ServedExplanation) -> tuple[str, ...]:
+    """Return what the run comes to, in sentences."""
+    metrics, step = explanation.result.metrics, explanation.result.metrics.step_s
+    terms = sorted(step.by_term.items(), key=lambda each: -each[1])[:3]
+    parts = ", ".join(f"{name.replace('_', ' ')} {percent_text(seconds / step.mean)}" for name, seconds in terms)
+    said = [f"An engine step takes {format_quantity(step.mean, 's')} on average, of which {parts}."]
+    if metrics.ttft_s is not None:
+        parts_s = (metrics.ttft_s.mean, explanation.frontend_s, metrics.ttft_s.mean - explanation.frontend_s)
+        whole, outside, inside = (format_quantity(each, "s") for each in parts_s)
+        said.append(f"The first token takes {whole} on average: {outside} in the front end, {inside} in queue and steps.")
+    if metrics.overloaded:
+        said.append("The queue grows without end: latencies are those of the overload.")
+    if explanation.gains:
+        best = explanation.gains[0]
+        said.append(f"What would shorten requests most: {best.change.what}, {percent_text(best.saved_fraction)} less.")
+    elif explanation.n_tried:
+        said.append(f"None of {explanation.n_tried} changes would shorten requests.")
+    return tuple(said)
+
+
+def served_tables(explanation: ServedExplanation) -> tuple[TextTable, ...]:
+    """Return terms of a step, changes and constants as tables."""
+    step = explanation.result.metrics.step_s
+    terms = tuple(
+        (name.replace("_", " "), format_quantity(seconds, "s"), percent_text(seconds / step.mean))
+        for name, seconds in sorted(step.by_term.items(), key=lambda each: -each[1])
+        if seconds > 0.0
+    )
+    found = [TextTable("Terms of an engine step, mean over steps", ("term", ">time", ">share"), terms)]
+    if explanation.gains:
+        heading = f"Changes that shorten a request, each by itself ({explanation.n_tried} tried, {explanation.n_impossible} impossible)"
+        columns = (">end to end", ">TTFT, p50", ">TPOT, p50", ">tokens/s per GPU", "change", "as options")
+        found.append(TextTable(heading, columns, tuple(map(_gain_row, explanation.gains))))
+    rows = tuple(
+        (each.name, each.value, each.meaning, "; ".join(source.title for source in each.sources)) for each in explanation.constants
+    )
+    return (*found, TextTable("Constants", ("constant", ">value", "meaning", "source"), rows))
+
+
+def _gain_row(gain: ServedGain) -> tuple[str, ...]:
+    metrics = gain.metrics
+    latencies = ("" if each is None else format_quantity(each.p50, "s") for each in (metrics.ttft_s, metrics.tpot_s))
+    what = gain.change.what + (f" ({gain.change.remark})" if gain.change.remark else "")
+    options = " ".join(f"-s {override}" for override in gain.change.overrides)
+    return f"-{percent_text(gain.saved_fraction)}", *latencies, f"{metrics.output_tokens_per_s_per_gpu:,.4g}", what, options
+
+
+def served_document(explanation: ServedExplanation) -> dict[str, Data]:
+    """Return the document that ``explain --json`` prints of a serving run."""
+    metrics = explanation.result.metrics
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "scenario": metrics.scenario,
+        "step_s": plain(metrics.step_s),
+        "ttft_s": plain(metrics.ttft_s),
+        "frontend_s": explanation.frontend_s,
+        "changes": [
+            {
+                "change": gain.change.what,
+                "set": list[Data](gain.change.overrides),
+                "saved_fraction": gain.saved_fraction,
+                "e2e_s": plain(gain.metrics.e2e_s),
+                "ttft_s": plain(gain.metrics.ttft_s),
+                "tpot_s": plain(gain.metrics.tpot_s),
+                "output_tokens_per_s_per_gpu": gain.metrics.output_tokens_per_s_per_gpu,
+            }
+            for gain in explanation.gains
+        ],
+        "tried": explanation.n_tried,
+        "impossible": explanation.n_impossible,
+        "constants": [plain(each) for each in explanation.constants],
+    }

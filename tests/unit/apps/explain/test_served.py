@@ -1,0 +1,58 @@
+"""Explanations of serving runs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from clustersim.apps.explain.explanation import explain
+from clustersim.apps.explain.served import ServedExplanation, served_document, served_lines, served_tables
+from clustersim.apps.serve.deployment import build_serving
+from clustersim.apps.serve.deployment_run import run_serving
+from clustersim.config.serving_scenario import load_serving
+
+CHAT = "serve-llama3-70b-chat"
+FEW = ("requests.count=100", "requests.warmup=0")
+
+
+def explained(*overrides: str, changes: bool = True) -> ServedExplanation:
+    found = explain(CHAT, (*FEW, *overrides), changes=changes)
+    assert isinstance(found, ServedExplanation)
+    return found
+
+
+def test_a_gain_is_the_difference_that_the_change_makes_in_a_run_of_its_own() -> None:
+    found = explained()
+    best = found.gains[0]
+    again = run_serving(build_serving(load_serving(CHAT, (*FEW, *best.change.overrides)))).metrics.e2e_s
+    base = found.result.metrics.e2e_s
+
+    assert again is not None
+    assert base is not None
+    assert 1.0 - again.mean / base.mean == pytest.approx(best.saved_fraction, rel=1e-12)
+    assert [gain.saved_fraction for gain in found.gains] == sorted((gain.saved_fraction for gain in found.gains), reverse=True)
+
+
+def test_changes_that_cannot_be_run_are_counted() -> None:
+    assert explained("serving.tp=8").n_impossible >= 1
+
+
+def test_without_changes_nothing_is_replayed() -> None:
+    found = explained(changes=False)
+    assert (found.gains, found.n_tried) == ((), 0)
+    assert [table.heading for table in served_tables(found)] == ["Terms of an engine step, mean over steps", "Constants"]
+
+
+def test_front_end_and_engine_are_the_time_to_the_first_token() -> None:
+    found = explained(changes=False)
+    engine = found.result.built.pools[0].model.engine
+    tokens = float(found.result.run.requests.input_tokens.mean())
+    assert found.frontend_s == pytest.approx(engine.frontend_base_s + engine.frontend_per_token_s * tokens, rel=1e-12)
+    assert "in the front end" in served_lines(found)[1]
+
+
+def test_every_constant_has_a_source_and_the_document_is_json() -> None:
+    found = explained(changes=False)
+    assert all(constant.sources for constant in found.constants)
+    assert json.loads(json.dumps(served_document(found), allow_nan=False))["scenario"] == CHAT
