@@ -136,7 +136,7 @@ def shown_stages(metrics: Metrics) -> tuple[tuple[StageMemory, ...], str]:
         return stages, ""
     by_need = sorted(stages, key=lambda stage: (-stage.peak_bytes, stage.stage))
     kept = sorted(by_need[:N_STAGES_SHOWN], key=lambda stage: stage.stage)
-    largest = format_quantity(by_need[N_STAGES_SHOWN].peak_bytes, "B")
+    largest = memory_text(by_need[N_STAGES_SHOWN].peak_bytes)
     return tuple(kept), f"and {len(stages) - N_STAGES_SHOWN} more stages with at most {largest} each"
 
 

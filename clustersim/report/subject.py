@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isclose
 from typing import TYPE_CHECKING
 
+from clustersim.errors import ScenarioError
 from clustersim.measure.bubble import PipelineShape, closed_form_bubble
 from clustersim.measure.cost_report import CostReport
 from clustersim.measure.goodput_report import GoodputReport
 from clustersim.measure.metrics import Metrics
 from clustersim.measure.serving_metrics import ServingMetrics
 from clustersim.reliability import Upkeep
+from clustersim.report.pictured_machine import MachineMap
 from clustersim.serving.records import StepRecord
 from clustersim.trace.timeline import Timeline
 
@@ -61,6 +64,7 @@ class Subject:
     """Handling of failures; None where nobody asked."""
     kernels: tuple[KernelGroup, ...] = ()
     ceilings: DataSheetPeaks | None = None
+    machine: MachineMap | None = None
 
     @property
     def closed_form_bubble_fraction(self) -> float | None:
@@ -83,3 +87,22 @@ class ServedSubject:
     """Steps at about equal distances in time."""
     n_blocks: Mapping[int, int]
     """KV-cache blocks of each replica."""
+
+
+def check_alike(subjects: Sequence[Subject], picture: str) -> None:
+    """Check that all runs do the same work in a step, so that their times say which is better.
+
+    Raises
+    ------
+    ScenarioError
+        When two runs differ in the model, the batch or the sequences.
+    """
+    first = subjects[0]
+    for other in subjects[1:]:
+        works = [subject.metrics.model_flops_per_step for subject in (first, other)]
+        if not isclose(*works, rel_tol=1e-9):
+            times = f"{works[1] / works[0]:.3g} times" if works[0] > 0.0 else "other"
+            raise ScenarioError(
+                f"'{picture}' compares equal work, and a step of {other.label} has {times} the model FLOPs of {first.label}",
+                hint="name runs of one model, batch and sequence length, or draw each by itself",
+            )

@@ -11,6 +11,7 @@ from clustersim.measure.bubble import PipelineShape
 from clustersim.parallel.pass_costs import kernels_of
 from clustersim.parallel.recomputation import recomputation_of
 from clustersim.parallel.shard import local_model
+from clustersim.report.pictured_machine import machine_of
 from clustersim.report.subject import DataSheetPeaks, KernelGroup, ServedSubject, Subject
 from clustersim.workloads.operators import FlashAttention, Kernel
 
@@ -45,6 +46,7 @@ def subject_of(result: Result, label: str | None = None) -> Subject:
         upkeep=None if result.built.maintained is None else result.built.maintained.upkeep,
         kernels=_kernel_groups(result),
         ceilings=_ceilings(result),
+        machine=machine_of(result.built.cluster),
     )
 
 

@@ -17,6 +17,7 @@ from clustersim.report import palette
 from clustersim.report.plots.breakdown import Segment, segments_of, step_breakdown
 from clustersim.report.plots.canvas import FAINT_INK, Margins, add_boxes, caption, key, new_axes, note, size_px
 from clustersim.report.shares import hidden_communication, step_shares
+from clustersim.report.subject import check_alike
 from clustersim.units.quantity import format_quantity
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def step_breakdowns(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes
     """
     if len(subjects) == 1:
         return step_breakdown(subjects[0].metrics, subjects[0].timeline, ax)
+    check_alike(subjects, "breakdown")
     ax = new_axes(HEIGHT_PX, _MARGINS) if ax is None else ax
     longest_s = max(subject.metrics.step_time_s for subject in subjects)
     ax.set_xlim(0, longest_s)

@@ -11,9 +11,8 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from clustersim.report import palette
-from clustersim.report.facts import gpus_text, memory_parts, memory_verdict
+from clustersim.report.facts import gpus_text, memory_parts, memory_text, memory_verdict
 from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, add_boxes, caption, key, new_axes, size_px
-from clustersim.units.quantity import format_quantity
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +29,7 @@ MARGINS: Final = Margins(left=90, right=60, top=96, bottom=84)
 _CELL: Final = (0.1, 0.9)
 _LETTER_PX: Final = 7.0
 _LEAST_LETTER_ROW_PX: Final = 18.0
-_GIGABYTE: Final = 1e9
+_GIB: Final = 2.0**30
 
 
 def memory_by_stage(metrics: Metrics, timeline: Timeline, ax: Axes | None = None) -> Axes:
@@ -41,15 +40,15 @@ def memory_by_stage(metrics: Metrics, timeline: Timeline, ax: Axes | None = None
         body_px = max(min(ROW_PX * max(n_rows, 2), TALLEST_PX), SMALLEST_ROW_PX * min(n_rows, 64))
         ax = new_axes(body_px + MARGINS.top + MARGINS.bottom, MARGINS)
     width_px, height_px = size_px(ax)
-    capacity_gb = metrics.memory.capacity_bytes / _GIGABYTE
-    largest_gb = max([capacity_gb, *(stage.peak_bytes / _GIGABYTE for stage in stages)])
-    ax.set_xlim(0, (largest_gb or 1.0) * 1.08)
+    capacity_gib = metrics.memory.capacity_bytes / _GIB
+    largest_gib = max([capacity_gib, *(stage.peak_bytes / _GIB for stage in stages)])
+    ax.set_xlim(0, (largest_gib or 1.0) * 1.08)
     ax.set_ylim(n_rows, 0)
-    _draw_bars(ax, metrics, px_per_gb=width_px / ax.get_xlim()[1], row_px=height_px / n_rows)
-    ax.axvline(capacity_gb, color=INK, linewidth=1.5, zorder=2)
+    _draw_bars(ax, metrics, px_per_gib=width_px / ax.get_xlim()[1], row_px=height_px / n_rows)
+    ax.axvline(capacity_gib, color=INK, linewidth=1.5, zorder=2)
     ax.annotate(
-        f"capacity {format_quantity(metrics.memory.capacity_bytes, 'B')}",
-        (capacity_gb, 1),
+        f"capacity {memory_text(metrics.memory.capacity_bytes)}",
+        (capacity_gib, 1),
         xycoords=("data", "axes fraction"),
         xytext=(0, 3),
         textcoords="offset points",
@@ -62,24 +61,24 @@ def memory_by_stage(metrics: Metrics, timeline: Timeline, ax: Axes | None = None
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
     ax.xaxis.set_major_locator(MaxNLocator(nbins=10, steps=[1, 2, 5, 10]))
-    ax.set_xlabel("memory of one GPU at its peak, GB", loc="right")
+    ax.set_xlabel("memory of one GPU at its peak, GiB", loc="right")
     caption(ax, _title(metrics, timeline), "by what it holds; one rank of each stage", lift_points=10)
     key(ax, list(palette.MEMORY_COLOURS.items()), below_px=48)
     return ax
 
 
-def _draw_bars(ax: Axes, metrics: Metrics, *, px_per_gb: float, row_px: float) -> None:
+def _draw_bars(ax: Axes, metrics: Metrics, *, px_per_gib: float, row_px: float) -> None:
     stages = metrics.memory.by_stage
     lefts = np.zeros(len(stages), dtype=np.float64)
     rows = np.arange(len(stages), dtype=np.float64)
     lettered = row_px >= _LEAST_LETTER_ROW_PX
     for name, colour in palette.MEMORY_COLOURS.items():
-        sizes = np.array([memory_parts(stage)[name] / _GIGABYTE for stage in stages], dtype=np.float64)
+        sizes = np.array([memory_parts(stage)[name] / _GIB for stage in stages], dtype=np.float64)
         rights = lefts + sizes
         add_boxes(ax, np.stack([lefts, rights, rows + _CELL[0], rows + _CELL[1]], axis=1), colour, edge_px=1.0 if lettered else 0.0)
         for row, (left, right) in enumerate(zip(lefts.tolist(), rights.tolist(), strict=True)):
             number = f"{right - left:.3g}"
-            room = (right - left) * px_per_gb / _LETTER_PX
+            room = (right - left) * px_per_gib / _LETTER_PX
             text = next((text for text in (f"{name} {number}", number) if len(text) + 1 <= room), "") if lettered else ""
             if text:
                 ink, behind = palette.text_colour(colour), _behind(colour)
@@ -90,8 +89,8 @@ def _draw_bars(ax: Axes, metrics: Metrics, *, px_per_gb: float, row_px: float) -
     for row, stage in enumerate(stages):
         over = stage.peak_bytes > metrics.memory.capacity_bytes
         ax.annotate(
-            format_quantity(stage.peak_bytes, "B"),
-            (stage.peak_bytes / _GIGABYTE, row + 0.5),
+            memory_text(stage.peak_bytes),
+            (stage.peak_bytes / _GIB, row + 0.5),
             xytext=(5, 0),
             textcoords="offset points",
             va="center",

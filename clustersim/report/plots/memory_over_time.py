@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from clustersim.report import palette
-from clustersim.report.facts import gpus_text
+from clustersim.report.facts import gpus_text, memory_text
 from clustersim.report.plots.canvas import DPI, FAINT_INK, INK, FloatArray, Margins, caption, key, new_axes, size_px
 from clustersim.units.quantity import format_quantity
 
@@ -39,7 +39,7 @@ _ABOVE_PX: Final = 26
 _LETTER_PX: Final = 7.0
 _LABEL_PX: Final = 15.0
 _LABEL_POINTS: Final = 9.0
-_GIGABYTE: Final = 1e9
+_GIB: Final = 2.0**30
 
 
 def memory_over_time(metrics: Metrics, timeline: Timeline, ax: Axes | None = None) -> Axes:
@@ -65,7 +65,7 @@ def memory_over_time(metrics: Metrics, timeline: Timeline, ax: Axes | None = Non
         ax = _row_axes(whole, row, row_px)
         # Of several steps, which are alike in memory, the first.
         ax.set_xlim(0, timeline.step_time_s or 1.0)
-        ax.set_ylim(0, (highest_bytes or _GIGABYTE) / _GIGABYTE * row_px / (row_px - _ABOVE_PX))
+        ax.set_ylim(0, (highest_bytes or _GIB) / _GIB * row_px / (row_px - _ABOVE_PX))
         _draw_stack(ax, curve)
         _draw_capacity(ax, capacity_bytes, first=row == 0)
         _mark_peak(ax, curve, over=curve.peak_bytes > capacity_bytes)
@@ -101,10 +101,10 @@ def _draw_stack(ax: Axes, curve: MemoryCurve) -> None:
     at_peak = int(np.argmax(np.array(curve.total_bytes)))
     lower: FloatArray = np.zeros(len(time_s))
     for name, sizes in _parts(curve).items():
-        upper = lower + np.array(sizes) / _GIGABYTE
+        upper = lower + np.array(sizes) / _GIB
         ax.fill_between(time_s, lower, upper, color=palette.MEMORY_COLOURS[name], linewidth=0)
         if sizes[at_peak] > 0:
-            _write_inside(ax, time_s, (lower, upper), f"{name} {sizes[at_peak] / _GIGABYTE:.3g}", palette.MEMORY_COLOURS[name])
+            _write_inside(ax, time_s, (lower, upper), f"{name} {sizes[at_peak] / _GIB:.3g}", palette.MEMORY_COLOURS[name])
         lower = upper
     ax.plot(time_s, lower, color=INK, linewidth=0.9)
 
@@ -123,10 +123,10 @@ def _parts(curve: MemoryCurve) -> dict[str, tuple[float, ...]]:
 def _write_inside(ax: Axes, time_s: FloatArray, band: tuple[FloatArray, FloatArray], text: str, colour: str) -> None:
     """Write into an area what it is, and its height at the peak, where it is high enough for as long as the words are."""
     width_px, height_px = size_px(ax)
-    (_, end_s), (_, top_gb) = ax.get_xlim(), ax.get_ylim()
+    (_, end_s), (_, top_gib) = ax.get_xlim(), ax.get_ylim()
     lower, upper = band
     needed_s = (len(text) + 1) * _LETTER_PX / width_px * end_s
-    needed_gb = _LABEL_PX / height_px * top_gb
+    needed_gb = _LABEL_PX / height_px * top_gib
     grid_s = np.linspace(0.0, end_s, 400)
     low, high = np.interp(grid_s, time_s, lower), np.interp(grid_s, time_s, upper)
     start_s, until_s, floor_gb = _longest(grid_s, low, high, needed_gb)
@@ -163,32 +163,32 @@ def _longest(grid_s: FloatArray, low: FloatArray, high: FloatArray, needed_gb: f
 
 def _draw_capacity(ax: Axes, capacity_bytes: float, *, first: bool) -> None:
     """Draw the line of what there is, where it is in the picture, and name it beside the first row."""
-    capacity_gb, top_gb = capacity_bytes / _GIGABYTE, ax.get_ylim()[1]
-    text = f"capacity\n{format_quantity(capacity_bytes, 'B')}"
-    if capacity_gb < top_gb:
-        ax.axhline(capacity_gb, color=INK, linewidth=1.2, linestyle=(0, (5, 2)))
+    capacity_gib, top_gib = capacity_bytes / _GIB, ax.get_ylim()[1]
+    text = f"capacity\n{memory_text(capacity_bytes)}"
+    if capacity_gib < top_gib:
+        ax.axhline(capacity_gib, color=INK, linewidth=1.2, linestyle=(0, (5, 2)))
     else:
-        text += f",\n{capacity_gb / top_gb:.2g} times\nthis height"
+        text += f",\n{capacity_gib / top_gib:.2g} times\nthis height"
     ax.annotate(
         text if first else "",
-        (1, min(capacity_gb, top_gb)),
+        (1, min(capacity_gib, top_gib)),
         xycoords=("axes fraction", "data"),
         xytext=(6, 0),
         textcoords="offset points",
-        va="center" if capacity_gb < top_gb else "top",
+        va="center" if capacity_gib < top_gib else "top",
         fontsize=_LABEL_POINTS,
     )
 
 
 def _mark_peak(ax: Axes, curve: MemoryCurve, *, over: bool) -> None:
     """Draw a ring at the peak, and say how high it is, and what runs then."""
-    peak_gb = curve.peak_bytes / _GIGABYTE
-    ax.plot([curve.peak_at_s], [peak_gb], marker="o", markersize=6, markerfacecolor="white", markeredgecolor=INK, zorder=5, clip_on=False)
+    peak_gib = curve.peak_bytes / _GIB
+    ax.plot([curve.peak_at_s], [peak_gib], marker="o", markersize=6, markerfacecolor="white", markeredgecolor=INK, zorder=5, clip_on=False)
     during = f", {curve.peak_during}" if curve.peak_during else ""
     left = curve.peak_at_s > 0.6 * ax.get_xlim()[1]
     ax.annotate(
-        f"{format_quantity(curve.peak_bytes, 'B')} at {format_quantity(curve.peak_at_s, 's')}{during}",
-        (curve.peak_at_s, peak_gb),
+        f"{memory_text(curve.peak_bytes)} at {format_quantity(curve.peak_at_s, 's')}{during}",
+        (curve.peak_at_s, peak_gib),
         xytext=(-7 if left else 7, 4),
         textcoords="offset points",
         ha="right" if left else "left",
@@ -212,7 +212,7 @@ def _draw_scales(ax: Axes, *, first: bool, last: bool) -> None:
         ax.set_xlabel(f"time in the step, {unit}", loc="right")
     if first:
         ax.annotate(
-            "GB", (0, 1), xytext=(-6, 2), xycoords="axes fraction", textcoords="offset points", ha="right", color=FAINT_INK, fontsize=9
+            "GiB", (0, 1), xytext=(-6, 2), xycoords="axes fraction", textcoords="offset points", ha="right", color=FAINT_INK, fontsize=9
         )
 
 
@@ -227,7 +227,7 @@ def _title(metrics: Metrics, timeline: Timeline) -> str:
         return whole
     fullest = max(timeline.memory, key=lambda curve: curve.peak_bytes)
     who = f"stage {timeline.rank_classes[fullest.rank_class].stage}" if metrics.parallelism.pp > 1 else "a GPU"
-    peak, capacity = (format_quantity(size, "B") for size in (fullest.peak_bytes, metrics.memory.capacity_bytes))
+    peak, capacity = (memory_text(size) for size in (fullest.peak_bytes, metrics.memory.capacity_bytes))
     size = f"at most {peak} of {capacity}" if metrics.memory.fits else f"{peak}, which is more than {capacity},"
     during = f" in the {fullest.peak_during}" if fullest.peak_during else ""
     return f"{whole}: {who} holds {size}{during}"
@@ -235,7 +235,7 @@ def _title(metrics: Metrics, timeline: Timeline) -> str:
 
 def _subtitle(timeline: Timeline, n_shown: int) -> str:
     stages = {rank_class.stage: None for rank_class in timeline.rank_classes}
-    parts = ["memory of one GPU in GB, by what it holds; numbers are those at the peak"]
+    parts = ["memory of one GPU in GiB, by what it holds; numbers are those at the peak"]
     if timeline.steps is not None:
         parts.append("the first step")
     if n_shown < len(stages):

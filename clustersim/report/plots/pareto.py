@@ -19,6 +19,7 @@ from clustersim.report import palette
 from clustersim.report.plots.breakdown import spread
 from clustersim.report.plots.canvas import FAINT_INK, INK, FloatArray, Margins, caption, new_axes, note, size_px
 from clustersim.report.plots.table_bars import have_results, table_bars
+from clustersim.report.subject import check_alike
 
 if TYPE_CHECKING:
     import pandas
@@ -38,6 +39,8 @@ _MARGINS: Final = Margins(left=110, right=300, top=84, bottom=72)
 _SIZES: Final = (50.0, 420.0)
 _RING: Final = 90.0
 """Area of the ring about a point beyond that of the point, in square points."""
+_WORK: Final = ("model", "training.global_batch_size", "training.seq_length")
+"""Keys that change the work of a step."""
 _COST: Final = "cost.per_million_tokens.usd"
 _LINE_PX: Final = 17.0
 _FAR: Final = 20.0
@@ -67,6 +70,7 @@ def frame_of(subjects: Sequence[Subject]) -> pandas.DataFrame:
 
 def pareto_of_runs(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
     """Draw runs by step time and cost of a million tokens; see :func:`pareto`."""
+    check_alike(subjects, "pareto")
     return pareto(frame_of(subjects), ax)
 
 
@@ -90,6 +94,7 @@ def pareto(frame: pandas.DataFrame, ax: Axes | None = None) -> Axes:
     costs = known["usd"].to_numpy(dtype=np.float64)
     energies = known["energy_kwh"].to_numpy(dtype=np.float64)
     labels = [str(label) for label in known["label"]]
+    _check_work(known)
     front = unbeaten(times, costs)
     ax = new_axes(HEIGHT_PX, _MARGINS) if ax is None else ax
     ax.set_xlim(*_scaled(ax, "x", times))
@@ -164,6 +169,17 @@ def _named(frame: pandas.DataFrame) -> pandas.DataFrame:
         hint = f"sweep with --metrics step_time_s,{','.join(long for long in _OF_RESULTS if long.startswith('cost.'))}"
         raise ScenarioError(f"the table has no column '{names.get(missing[0], missing[0])}'", hint=hint)
     return given
+
+
+def _check_work(known: pandas.DataFrame) -> None:
+    """Check that no key was swept that changes the work of a step."""
+    unlike = next((name for name in _WORK if name in known.columns and known[name].astype(str).nunique() > 1), None)
+    if unlike is not None:
+        values = ", ".join(sorted(known[unlike].astype(str).unique())[:4])
+        raise ScenarioError(
+            f"the rows differ in {unlike} ({values}), so that their step times are not of the same work",
+            hint=f"keep the rows of one {unlike}",
+        )
 
 
 def _scaled(ax: Axes, which: Literal["x", "y"], values: FloatArray) -> tuple[float, float]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import fsum
 from typing import TYPE_CHECKING, Final
 
@@ -16,19 +17,25 @@ from clustersim.measure.utilisation import used_links
 from clustersim.report import palette
 from clustersim.report.facts import gpus_text, percent_text
 from clustersim.report.plots.breakdown import spread
-from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, caption, new_axes, size_px
+from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, caption, key, new_axes, size_px
 from clustersim.report.subject import DataSheetPeaks, KernelGroup, Subject
 from clustersim.units.quantity import format_quantity
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-HEIGHT_PX: Final = 620
-MOST_POINTS: Final = 12
+HEIGHT_PX: Final = 660
+MOST_POINTS: Final = 16
 """Groups of kernels, those that take longest."""
 
-_MARGINS: Final = Margins(left=120, right=330, top=84, bottom=66)
+_MARGINS: Final = Margins(left=140, right=330, top=84, bottom=86)
 _LINE_PX: Final = 17.0
+_LONG: Final = 200.0
+"""From which ratio of its ends on an axis has a tick for each power of ten alone."""
+MOST_PLAIN: Final = 6
+"""Names of kernels without products that are written."""
+_PAPER: Final = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
+_BOUND: Final = {"bound by memory": palette.HIDDEN, "bound by arithmetic": palette.FORWARD}
 _WIRES: Final = (("nvlink", "NVLink", "tp"), ("nic", "NIC", "dp"))
 """Tier, its name, and the dimension whose colour it has."""
 
@@ -36,53 +43,89 @@ _WIRES: Final = (("nvlink", "NVLink", "tp"), ("nic", "NIC", "dp"))
 def roofline(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
     """Draw the arithmetic rate of kernels over their intensity, under the roofs of arithmetic and memory; the step over its wires too.
 
-    A point of a kernel has the bytes of the accelerator's memory; the diamonds are the whole step with the bytes that an accelerator
-    sends over each kind of wire. References: S. Williams, A. Waterman and D. Patterson, "Roofline", CACM 52(4), 2009.
+    Kernels bound by memory and by arithmetic differ in colour. Kernels without matrix products stand at 1 FLOP for each byte, where the
+    height is the bytes that they move in a second. The diamonds are the whole step with the bytes that an accelerator sends over each
+    kind of wire. References: S. Williams, A. Waterman and D. Patterson, "Roofline", CACM 52(4), 2009.
     """
     subject = subjects[0]
     ceilings, metrics = subject.ceilings, subject.metrics
     assert ceilings is not None
-    kernels = _longest(subject.kernels)
+    time_s = fsum(each.seconds for each in subject.kernels) or 1.0
+    points = _points(subject.kernels, ceilings)
     ax = new_axes(HEIGHT_PX, _MARGINS) if ax is None else ax
     ax.set_xscale("log")
     ax.set_yscale("log")
-    points = [(each.flops / each.traffic_bytes, each.flops / each.seconds) for each in kernels]
     wires = _wires(subject)
     rate = metrics.hardware_flops_per_step / metrics.step_time_s / metrics.gpus
-    xs = [x for x, _ in points] + [intensity for _, intensity, _, _ in wires]
-    ys = [y for _, y in points] + [rate]
+    xs = [*(point.intensity for point in points), *(intensity for _, intensity, _, _ in wires)]
+    ys = [*(point.flops_per_s for point in points), rate]
     peak = ceilings.peak_flops_per_s
     ax.set_xlim(min([*xs, 1.0]) / 2, max([*xs, 4 * peak / ceilings.memory_bytes_per_s]) * 3)
-    ax.set_ylim(min([*ys, 0.1 * peak]) / 3, peak * 2.2)
+    # Below the lowest point is room for the names of kernels without products.
+    ax.set_ylim(min([*ys, 0.1 * peak]) / (12 if any(point.plain for point in points) else 3), peak * 2.2)
     _draw_roofs(ax, ceilings, wires)
-    time_s = fsum(each.seconds for each in subject.kernels) or 1.0
-    for each, (x, y) in zip(kernels, points, strict=True):
-        ax.scatter([x], [y], s=40 + 700 * each.seconds / time_s, color=palette.FORWARD, alpha=0.75, edgecolor="white", zorder=4)
+    for point in points:
+        size = 40 + 700 * point.seconds / time_s
+        # The largest is drawn first, so that it hides none.
+        order = 5 - point.seconds / time_s
+        ax.scatter([point.intensity], [point.flops_per_s], s=size, color=point.colour, alpha=0.85, edgecolor="white", zorder=order)
     for name, intensity, colour, _ in wires:
         ax.plot([intensity], [rate], marker="D", markersize=9, color=colour, markeredgecolor="white", linestyle="none", zorder=5)
         ax.annotate(
             f"step, {name}", (intensity, rate), xytext=(0, -9), textcoords="offset points", ha="center", va="top", fontsize=9, color=colour
         )
-    names = [f"{each.name} {100 * each.seconds / time_s:.0f} %" for each in kernels]
-    _label(ax, [(*point, name) for point, name in zip(points, names, strict=True)])
-    for axis, unit in ((ax.xaxis, ""), (ax.yaxis, "FLOP/s")):
-        low, high = axis.get_view_interval()
-        steps = (1.0, 2.0, 5.0) if unit else (1.0,)
-        values = [step * 10.0**power for power in range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1) for step in steps]
-        shown = [value for value in values if low <= value <= high]
-        axis.set_major_locator(FixedLocator(shown))
-        axis.set_ticklabels([format_quantity(value, unit) if unit else f"{value:,g}" for value in shown])
-        axis.set_minor_locator(NullLocator())
-    ax.set_xlabel("FLOP for each byte", loc="right")
-    title = f"{metrics.scenario}, {gpus_text(metrics)}: {_finding(subject, ceilings)}"
-    caption(ax, title, "a point for each kind of kernel, as large as its share of the computing time, which is beside its name")
+    _label(ax, points, time_s)
+    _draw_ticks(ax)
+    ax.set_xlabel("arithmetic intensity, FLOP for each byte", loc="right")
+    ax.set_ylabel("rate of one accelerator, FLOP/s", loc="top")
+    title = f"{metrics.scenario}, {gpus_text(metrics)}: {_finding(points, time_s)}"
+    plain = "; without products: at 1 FLOP for each byte, as high as its bytes/s" if any(point.plain for point in points) else ""
+    caption(ax, title, f"a point for each kind of kernel, as large as its share of the computing time{plain}")
+    key(ax, [(name, colour) for name, colour in _BOUND.items() if any(point.colour == colour for point in points)], below_px=58)
     return ax
 
 
-def _longest(kernels: Sequence[KernelGroup]) -> list[KernelGroup]:
-    """Return the groups that compute, those that take longest first."""
-    computing = [each for each in kernels if each.flops > 0.0 and each.traffic_bytes > 0.0 and each.seconds > 0.0]
-    return sorted(computing, key=lambda each: (-each.seconds, each.name))[:MOST_POINTS]
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """Kernels of one name."""
+
+    name: str
+    intensity: float
+    flops_per_s: float
+    seconds: float
+    roof_fraction: float
+    """Reached share of the roof above the point."""
+    colour: str
+    plain: bool
+    """Whether they are without matrix products."""
+
+
+def _points(kernels: Sequence[KernelGroup], ceilings: DataSheetPeaks) -> list[_Point]:
+    """Return the kernels that take longest, those that take longest first; all others are one point."""
+    moving = sorted(
+        (each for each in kernels if each.traffic_bytes > 0.0 and each.seconds > 0.0), key=lambda each: (-each.seconds, each.name)
+    )
+    found: list[_Point] = []
+    for each in moving[:MOST_POINTS]:
+        plain = each.flops <= 0.0
+        intensity = 1.0 if plain else each.flops / each.traffic_bytes
+        flops_per_s = intensity * each.traffic_bytes / each.seconds
+        by_memory = intensity * ceilings.memory_bytes_per_s < ceilings.peak_flops_per_s
+        roof_flops_per_s = min(ceilings.peak_flops_per_s, intensity * ceilings.memory_bytes_per_s)
+        colour = _BOUND["bound by memory" if by_memory else "bound by arithmetic"]
+        found.append(_Point(each.name, intensity, flops_per_s, each.seconds, flops_per_s / roof_flops_per_s, colour, plain))
+    return found
+
+
+def _draw_ticks(ax: Axes) -> None:
+    for axis, steps in ((ax.xaxis, (1.0,)), (ax.yaxis, (1.0, 2.0, 5.0))):
+        low, high = axis.get_view_interval()
+        powers = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
+        values = [step * 10.0**power for power in powers for step in (steps if high < _LONG * low else (1.0,))]
+        shown = [value for value in values if low <= value <= high]
+        axis.set_major_locator(FixedLocator(shown))
+        axis.set_ticklabels([format_quantity(value, "FLOP/s") if axis is ax.yaxis else f"{value:,.10g}" for value in shown])
+        axis.set_minor_locator(NullLocator())
 
 
 def _wires(subject: Subject) -> list[tuple[str, float, str, float]]:
@@ -118,7 +161,7 @@ def _draw_roofs(ax: Axes, ceilings: DataSheetPeaks, wires: Sequence[tuple[str, f
         ax.plot(
             [start, min(ridge, high)], [start * speed, min(ridge, high) * speed], color=colour, linewidth=1.6 if name == "memory" else 1.2
         )
-        at = float(np.exp(0.62 * np.log(start) + 0.38 * np.log(min(ridge, high))))
+        at = float(np.exp(0.5 * np.log(start) + 0.5 * np.log(min(ridge, high))))
         ax.annotate(
             f"{name} {format_quantity(speed, 'B/s')}",
             (at, at * speed),
@@ -132,27 +175,58 @@ def _draw_roofs(ax: Axes, ceilings: DataSheetPeaks, wires: Sequence[tuple[str, f
         )
 
 
-def _label(ax: Axes, points: Sequence[tuple[float, float, str]]) -> None:
-    height_px = size_px(ax)[1]
-    low, high = (float(np.log(end)) for end in ax.get_ylim())
-    ordered = sorted(points, key=lambda point: (point[1], point[0]))
-    wanted_px = [(float(np.log(y)) - low) / (high - low) * height_px for _, y, _ in ordered]
-    places_px = spread(wanted_px, [_LINE_PX] * len(ordered), height_px, between_px=0.0)
-    for (x, y, name), place_px in zip(ordered, places_px, strict=True):
+def _label(ax: Axes, points: Sequence[_Point], time_s: float) -> None:
+    """Write names: of kernels without products below and beside their points, of others in a column at the right."""
+    width_px = size_px(ax)[0]
+    corner = ax.get_window_extent()
+    placed: list[tuple[_Point, float, float]] = []
+    for point in points:
+        x_px, y_px = ax.transData.transform((point.intensity, point.flops_per_s))
+        placed.append((point, float(x_px) - corner.x0, float(y_px) - corner.y0))
+    plain = [each for each in placed if each[0].plain]
+    others = [each for each in placed if not each[0].plain]
+    _write(ax, _without_crossings(others), width_px + 20.0, time_s)
+    few, rest_s = plain[:MOST_PLAIN], fsum(point.seconds for point, _, _ in plain[MOST_PLAIN:])
+    few.sort(key=lambda each: each[2])
+    lift_px = _LINE_PX * len(few)
+    _write(ax, [(point, x_px, y_px - lift_px) for point, x_px, y_px in few], few[0][1] + 34.0 if few else 0.0, time_s)
+    if rest_s:
+        place = ((few[0][1] + 34.0) / width_px, 0.02)
+        text = f"and {len(plain) - len(few)} more, {percent_text(rest_s / time_s)}"
+        ax.annotate(text, place, xycoords="axes fraction", fontsize=9, color=FAINT_INK, zorder=6, bbox=_PAPER)
+
+
+def _write(ax: Axes, placed: Sequence[tuple[_Point, float, float]], column_px: float, time_s: float) -> None:
+    """Write names in a column, the lowest first, each as near to its wanted height as there is room."""
+    width_px, height_px = size_px(ax)
+    heights_px = spread([y_px for _, _, y_px in placed], [_LINE_PX] * len(placed), height_px, between_px=0.0)
+    for (point, _, _), height in zip(placed, heights_px, strict=True):
+        roof = "memory bandwidth" if point.colour == _BOUND["bound by memory"] else "peak"
         ax.annotate(
-            name,
-            (x, y),
-            xytext=(1.0 + 20 / size_px(ax)[0], place_px / height_px),
+            f"{point.name} {percent_text(point.seconds / time_s)}, at {100 * point.roof_fraction:.0f} % of {roof}",
+            (point.intensity, point.flops_per_s),
+            xytext=(column_px / width_px, height / height_px),
             textcoords="axes fraction",
             va="center",
             fontsize=9,
             arrowprops={"arrowstyle": "-", "color": palette.STALL, "linewidth": 0.6, "shrinkA": 1.0, "shrinkB": 3.0, "relpos": (0.0, 0.5)},
-            color=FAINT_INK,
+            bbox=_PAPER,
+            color=INK,
+            zorder=6,
         )
 
 
-def _finding(subject: Subject, ceilings: DataSheetPeaks) -> str:
-    ridge = ceilings.peak_flops_per_s / ceilings.memory_bytes_per_s
-    total_s = fsum(each.seconds for each in subject.kernels) or 1.0
-    bound_s = fsum(each.seconds for each in subject.kernels if each.flops < ridge * each.traffic_bytes)
-    return f"{percent_text(bound_s / total_s)} of the computing time is bound by memory, and the rest by arithmetic"
+def _without_crossings(placed: Sequence[tuple[_Point, float, float]]) -> list[tuple[_Point, float, float]]:
+    """Return points from below; of those of about one height the rightmost, whose line to its name is the flattest, is the lowest."""
+    rows: list[list[tuple[_Point, float, float]]] = []
+    for each in sorted(placed, key=lambda each: each[2]):
+        if rows and each[2] - rows[-1][-1][2] < _LINE_PX:
+            rows[-1].append(each)
+        else:
+            rows.append([each])
+    return [each for row in rows for each in sorted(row, key=lambda each: -each[1])]
+
+
+def _finding(points: Sequence[_Point], time_s: float) -> str:
+    bound_s = fsum(point.seconds for point in points if point.colour == _BOUND["bound by memory"])
+    return f"{percent_text(bound_s / time_s)} of the computing time is bound by memory, {percent_text(1 - bound_s / time_s)} by arithmetic"

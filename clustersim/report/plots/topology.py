@@ -1,4 +1,4 @@
-"""The machine as a map: what hangs at what, coloured by how busy the wires between were at most."""
+"""The machine as a map: the levels of its fabric, and below them one node in full; links as wide as they are fast."""
 
 # matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false
@@ -6,148 +6,303 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import fsum
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from matplotlib.patches import PathPatch, Rectangle
+from matplotlib.path import Path as MplPath
 
 from clustersim.measure.utilisation import used_links
 from clustersim.report.facts import TIER_LABELS, gpus_text, percent_text
-from clustersim.report.palette import STALL
-from clustersim.report.plots.canvas import FAINT_INK, Margins, add_boxes, caption, draw_scale, new_axes, share_colour
+from clustersim.report.palette import IDLE, STALL
+from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, add_boxes, caption, draw_scale, new_axes, share_colour
 from clustersim.trace.timeline import LinkUse
 from clustersim.units.quantity import format_quantity
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from clustersim.report.pictured_machine import FabricLevel, MachineMap, NodeWire
     from clustersim.report.subject import Subject
 
-HEIGHT_PX: Final = 660
-MOST_WIRES: Final = 24
-"""Wires drawn for one place."""
-LEAST_ROWS: Final = 3
-MOST_PLACES: Final = 5
-"""Places on one level; of more, those with the busiest wires."""
-
-_MARGINS: Final = Margins(left=40, right=40, top=84, bottom=84)
-_LEFT: Final = 0.21
-"""Left end of the wires, as a share of the width."""
-_ORDER: Final = ("spine", "leaf", "nic", "pcie", "nvlink", "socket", "memory", "storage")
-_ENDS: Final = {
-    "spine": ("core switches", "spines"),
-    "leaf": ("spines", "leaves"),
-    "nic": ("leaves", "adapters"),
-    "pcie": ("adapters", "accelerators"),
-    "nvlink": ("accelerators", "each other"),
-    "socket": ("processors", "processors"),
-    "memory": ("processors", "host memory"),
-    "storage": ("processors", "drives"),
-}
-"""Ends of the wires of a tier, the outer end first."""
-_PLACE: Final = re.compile(r"^(.*?)/")
+_MARGINS: Final = Margins(left=40, right=40, top=84, bottom=70)
+_WIDTH: Final = 1420.0
+"""Width of the axes: their units are pixels of the picture."""
+_LABELS: Final = 330.0
+"""Room at the right, in which text stands."""
+_BOX: Final = 34.0
+_BAND: Final = 62.0
+_ROW: Final = 74.0
+_PLATE: Final = 30.0
+_WIDEST_BAND: Final = 620.0
+_WIDEST_WIRE: Final = 26.0
+_LEAST: Final = 1.2
+_UNUSED: Final = "#CFCFCF"
+_ROWS: Final = ("nic", "pcie", "gpu")
+_ELSEWHERE: Final = ("socket", "memory", "storage")
+"""Tiers whose load is told in words."""
+_NUMBER: Final = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Links of one tier at several equal places."""
+class _Use:
+    """Load of links that are drawn as one."""
 
-    name: str
-    n_links: int
     peak: float
     mean: float
-    bandwidth_bytes_per_s: float
+
+    @property
+    def text(self) -> str:
+        return f"{percent_text(self.peak)} at most, {percent_text(self.mean)} mean"
+
+
+class _Load:
+    """Utilisation of links, by name and by tier."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._step_s = subject.metrics.step_time_s
+        self.used = used_links(subject.timeline)
+        self._by_name: dict[str, list[LinkUse]] = {}
+        for links in self.used.values():
+            for link in links:
+                for key in _keys(link.name):
+                    self._by_name.setdefault(key, []).append(link)
+
+    def of_tier(self, tier: str) -> _Use | None:
+        """Return the load of all links of a tier; None of one that carries nothing."""
+        return self._of(self.used.get(tier, ()))
+
+    def of_wire(self, wire: NodeWire) -> _Use | None:
+        """Return the load of a wire: its own, or that of the group of its like that stands for it."""
+        return self._of(next((self._by_name[key] for key in _keys(wire.name) if key in self._by_name), ()))
+
+    def _of(self, links: Sequence[LinkUse]) -> _Use | None:
+        if not links:
+            return None
+        n_links = sum(link.n_links for link in links)
+        busy_s = fsum(link.n_links * link.bytes / link.bandwidth_bytes_per_s for link in links)
+        return _Use(max(link.peak_utilisation for link in links), busy_s / n_links / self._step_s)
 
 
 def topology_map(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
-    """Draw a band for each tier of links in use, from the top of the fabric down to the accelerators.
+    """Draw the switches of the fabric as boxes with their number, and the wires of one node one by one.
 
-    In a band stands a box for each set of places that behave alike, coloured by the highest utilisation of its wires.
+    A band between two boxes is as wide as the capacity of all links between them, a wire of the node as its own bandwidth; both have the
+    colour of the highest utilisation of a link.
     """
     subject = subjects[0]
-    metrics, step_s = subject.metrics, subject.metrics.step_time_s
-    ax = new_axes(HEIGHT_PX, _MARGINS) if ax is None else ax
-    used = used_links(subject.timeline)
-    tiers = [tier for tier in _ORDER if tier in used]
-    ax.set_xlim(0, 1)
-    n_rows = max(len(tiers), LEAST_ROWS)
-    above = (n_rows - len(tiers)) / 2
-    ax.set_ylim(n_rows - above + 0.1, -0.05 - above)
+    machine = subject.machine
+    assert machine is not None
+    load = _Load(subject)
+    levels = machine.levels if any(level.tier for level in machine.levels) else ()
+    fabric_px = (len(levels) * (_BOX + _BAND) - _BAND + (_BAND if levels[-1].sideways else 0.0) + 44.0) if levels else 8.0
+    height = fabric_px + 48.0 + len(_rows(machine)) * (_PLATE + _ROW) + _PLATE
+    ax = new_axes(round(height) + _MARGINS.top + _MARGINS.bottom, _MARGINS) if ax is None else ax
+    ax.set_xlim(0, _WIDTH)
+    ax.set_ylim(height + 2.0, 0)
     ax.set_axis_off()
-    for row in range(len(tiers) + 1 if tiers else 0):
-        _draw_ends(ax, row, tiers)
-    for row, tier in enumerate(tiers):
-        _draw_tier(ax, row, tier, _places(used[tier], step_s))
-    if not tiers:
-        ax.text(0.5, 0.5, "no link carries anything", transform=ax.transAxes, ha="center", va="center", fontsize=12, color=FAINT_INK)
-    draw_scale(ax, 1.0, "highest utilisation of a wire", below_px=20)
-    title = f"{metrics.scenario}, {gpus_text(metrics)}: {_finding(used, step_s)}"
-    caption(
-        ax,
-        title,
-        "each kind of wire in use, the outermost above; a name stands for all places that behave as it does, wires count both directions",
-    )
+    if levels:
+        _draw_fabric(ax, machine, levels, load)
+    _draw_node(ax, machine, load, fabric_px)
+    draw_scale(ax, 1.0, "highest utilisation of a link in the step; pale grey: unused", below_px=16)
+    width = "a wire is as wide as its bandwidth, one direction beside the other"
+    width = f"a band is as wide as the bandwidth of all its links; in the node {width}" if levels else width
+    caption(ax, f"{subject.metrics.scenario}, {gpus_text(subject.metrics)}: {_finding(load, levels)}", width)
     return ax
 
 
-def _places(links: Sequence[LinkUse], step_s: float) -> list[_Place]:
-    """Return the places of a tier, those with the busiest wires first; both directions of a wire in one."""
-    found: dict[str, list[LinkUse]] = {}
-    for link in links:
-        match = _PLACE.match(link.name)
-        found.setdefault(match.group(1) if match else link.name, []).append(link)
-    places = [
-        _Place(
-            name=name,
-            n_links=sum(link.n_links for link in own),
-            peak=max(link.peak_utilisation for link in own),
-            mean=sum(link.n_links * link.bytes / link.bandwidth_bytes_per_s for link in own) / sum(link.n_links for link in own) / step_s,
-            bandwidth_bytes_per_s=max(link.bandwidth_bytes_per_s for link in own),
+def _draw_fabric(ax: Axes, machine: MachineMap, levels: Sequence[FabricLevel], load: _Load) -> None:
+    """Draw the levels, the highest above, with a band upwards from each."""
+    widest = max(level.capacity_bytes_per_s for level in levels)
+    middle = (_WIDTH - _LABELS) / 2
+    top = _BAND if levels[-1].sideways else 0.0
+    for place, level in enumerate(reversed(levels)):
+        upper = top + place * (_BOX + _BAND)
+        _box(ax, (120.0, _WIDTH - _LABELS - 120.0), (upper, upper + _BOX), level.name, bold=True)
+        if not level.tier:
+            continue
+        half = max(level.capacity_bytes_per_s / widest * _WIDEST_BAND, 2.0) / 2
+        use = load.of_tier(level.tier)
+        add_boxes(ax, np.array([[middle - half, middle + half, upper, upper - _BAND]]), _colour(use))
+        each = format_quantity(level.capacity_bytes_per_s / level.n_links, "B/s")
+        total = format_quantity(level.capacity_bytes_per_s, "B/s")
+        lines = [f"{_tier_label(level)}: {level.n_links:,} x {each} = {total} each way", "unused" if use is None else use.text]
+        if level.tier == "leaf" and not level.sideways:
+            lines.append(f"oversubscription of leaves {machine.oversubscription:.3g} : 1")
+        _text(ax, upper - _BAND / 2, lines)
+
+
+def _tier_label(level: FabricLevel) -> str:
+    return "switch to switch" if level.sideways else TIER_LABELS[level.tier]
+
+
+def _draw_node(ax: Axes, machine: MachineMap, load: _Load, top: float) -> None:
+    """Draw adapters, PCIe switches with processors, accelerators and what joins these, row by row."""
+    right = _WIDTH - _LABELS
+    height = ax.get_ylim()[0] - 2.0
+    ax.add_patch(Rectangle((0.0, top), right, height - top, facecolor="#FAFAFA", edgecolor=STALL, linestyle=(0, (4, 3)), linewidth=0.9))
+    others = f", one of {machine.n_nodes:,}" if machine.n_nodes > 1 else ""
+    ax.text(150.0, top + 17.0, f"node0{others}: {machine.node}", fontsize=9.5, fontweight="bold", va="center")
+    begin, rows = top + 38.0, _rows(machine)
+    spots = _spots(machine, begin)
+    widest = max(wire.bandwidth_bytes_per_s for wire in machine.wires)
+    for wire in sorted(machine.wires, key=lambda wire: wire.bandwidth_bytes_per_s):
+        _draw_wire(ax, wire, spots, widest, load)
+    below = begin + len(rows) * (_PLATE + _ROW)
+    if any("nvswitch" in wire.head for wire in machine.wires):
+        _box(ax, (150.0, right - 20.0), (below, below + _PLATE), "NVSwitch", bold=False)
+    for name, (left, to, upper) in spots.items():
+        _box(ax, (left, to), (upper, upper + _PLATE), _label(name, to - left), bold=False)
+    for row, (label, wires) in enumerate(rows.values()):
+        if wires:
+            speeds = sorted({wire.bandwidth_bytes_per_s for wire in wires})
+            each = " or ".join(dict.fromkeys(format_quantity(speed, "B/s") for speed in (speeds[0], speeds[-1])))
+            uses = [use for use in map(load.of_wire, wires) if use is not None]
+            mean = fsum(use.mean for use in uses) / len(wires)
+            found = _Use(max(use.peak for use in uses), mean).text if uses else "unused"
+            _text(ax, begin + row * (_PLATE + _ROW) + _PLATE + _ROW / 2, [f"{label} in node0: {each} each way", found])
+    others_used = [(tier, load.of_tier(tier)) for tier in _ELSEWHERE]
+    _text(ax, below + _PLATE / 2, [f"{TIER_LABELS[tier]}: {use.text}" for tier, use in others_used if use is not None])
+
+
+def _rows(machine: MachineMap) -> dict[str, tuple[str, list[NodeWire]]]:
+    """Return for each row of devices what joins it to the next, and the wires that do."""
+    wires = machine.wires
+    found = {
+        "nic": ("NIC", [wire for wire in wires if wire.tier == "nic"]),
+        "pcie": ("PCIe", [wire for wire in wires if wire.tier == "pcie" and wire.name.split("/")[1].startswith("gpu")]),
+        "gpu": ("NVLink", [wire for wire in wires if wire.tier == "nvlink"]),
+    }
+    return {kind: row for kind, row in found.items() if kind != "nic" or row[1]}
+
+
+def _spots(machine: MachineMap, begin: float) -> dict[str, tuple[float, float, float]]:
+    """Return left and right edge and upper edge of the plate of each device of a node."""
+    names = dict.fromkeys(_end(end) for wire in machine.wires for end in _ends(wire))
+    spots: dict[str, tuple[float, float, float]] = {}
+    rows = [kind for kind in _ROWS if any(name.startswith(kind) for name in names)]
+    for row, kind in enumerate(rows):
+        own = [name for name in names if name.startswith(kind)]
+        room = (_WIDTH - _LABELS - 170.0) / max(len(own), 1)
+        for place, name in enumerate(own):
+            left = 150.0 + place * room
+            spots[name] = left + 0.08 * room, left + 0.92 * room, begin + row * (_PLATE + _ROW)
+    sockets = [name for name in names if name.startswith("socket")]
+    for place, name in enumerate(sockets):
+        spots[name] = 20.0, 110.0, begin + rows.index("pcie") * (_PLATE + _ROW) + (place - (len(sockets) - 1) / 2) * (_PLATE + 26.0)
+    return spots
+
+
+def _ends(wire: NodeWire) -> tuple[str, str]:
+    """Return the ends of a wire; of one to the fabric, the adapter stands for the switch."""
+    if wire.tier != "nic":
+        return wire.tail, wire.head
+    adapter = wire.name.split("/")[1]
+    return (wire.tail, adapter) if wire.name.endswith("tx") else (adapter, wire.head)
+
+
+def _end(name: str) -> str:
+    return "nvswitch" if name.endswith("nvswitch") else name
+
+
+def _draw_wire(ax: Axes, wire: NodeWire, spots: dict[str, tuple[float, float, float]], widest: float, load: _Load) -> None:
+    """Draw one direction of a wire: up and down beside each other."""
+    tail, head = (_end(end) for end in _ends(wire))
+    width = max(_WIDEST_WIRE * wire.bandwidth_bytes_per_s / widest, _LEAST)
+    colour = _colour(load.of_wire(wire))
+    points = 0.72
+    if {tail, head} <= spots.keys():
+        (left, right, upper), (to_left, to_right, lower) = sorted((spots[tail], spots[head]), key=lambda spot: spot[2])
+        shift = (width / 2 + 0.8) * (1 if tail < head else -1)
+        if tail.startswith("gpu") and head.startswith("gpu"):
+            _arc(ax, spots[tail], spots[head], width * points, colour)
+        elif "socket" in tail + head:
+            _draw_to_socket(ax, (tail, head), spots, width * points, colour)
+        else:
+            ax.plot(
+                [(left + right) / 2 + shift, (to_left + to_right) / 2 + shift],
+                [upper + _PLATE, lower],
+                color=colour,
+                linewidth=width * points,
+                solid_capstyle="butt",
+                zorder=2,
+            )
+    elif "nvswitch" in (tail, head):
+        gpu = spots[tail if head == "nvswitch" else head]
+        at = (gpu[0] + gpu[1]) / 2 + (width / 2 + 0.8) * (1 if head == "nvswitch" else -1)
+        ends = [gpu[2] + _PLATE, gpu[2] + _PLATE + _ROW]
+        ax.plot([at, at], ends, color=colour, linewidth=width * points, solid_capstyle="butt", zorder=2)
+
+
+def _arc(ax: Axes, one: tuple[float, float, float], other: tuple[float, float, float], width: float, colour: str) -> None:
+    """Draw a bow below the accelerators, the deeper the farther they are apart."""
+    (left, right, upper), (to_left, to_right, _) = sorted((one, other))
+    start, end, edge = (left + right) / 2, (to_left + to_right) / 2, upper + _PLATE
+    # A curve of the second degree reaches half as deep as its middle point.
+    depth = 14.0 + (_ROW + _PLATE - 24.0) * (end - start) / (_WIDTH - _LABELS - 170.0)
+    path = MplPath([(start, edge), ((start + end) / 2, edge + 2 * depth), (end, edge)], [MplPath.MOVETO, MplPath.CURVE3, MplPath.CURVE3])
+    ax.add_patch(PathPatch(path, facecolor="none", edgecolor=colour, linewidth=max(width / 4, 1.0), zorder=1))
+
+
+def _draw_to_socket(ax: Axes, ends: tuple[str, str], spots: dict[str, tuple[float, float, float]], width: float, colour: str) -> None:
+    """Draw a wire between a processor at the left and another or a device of the rows, along the lane above these."""
+    one, other = sorted(ends, key=lambda name: not name.startswith("socket"))
+    left, right, upper = spots[one]
+    to_left, to_right, to_upper = spots[other]
+    if other.startswith("socket"):
+        line = [(left + right) / 2] * 2, [min(upper, to_upper) + _PLATE, max(upper, to_upper)]
+    else:
+        number = int(_NUMBER.findall(one)[0])
+        lane = to_upper - 8.0 if number == 0 else to_upper + _PLATE + 8.0
+        at = (to_left + to_right) / 2 + 0.3 * (to_right - to_left)
+        edge = to_upper if number == 0 else to_upper + _PLATE
+        line = [right, right + 12.0, right + 12.0, at, at], [upper + _PLATE / 2, upper + _PLATE / 2, lane, lane, edge]
+    ax.plot(line[0], line[1], color=colour, linewidth=min(width, 2.0), zorder=1)
+
+
+def _label(name: str, width: float) -> str:
+    kind, number = _NUMBER.sub("", name), "".join(_NUMBER.findall(name))
+    word = {"gpu": "GPU", "nic": "NIC", "pcie": "PCIe", "socket": "CPU"}.get(kind, kind)
+    return f"{word} {number}" if width > 52.0 else number
+
+
+def _box(ax: Axes, across: tuple[float, float], down: tuple[float, float], text: str, *, bold: bool) -> None:
+    ax.add_patch(
+        Rectangle(
+            (across[0], down[0]), across[1] - across[0], down[1] - down[0], facecolor=IDLE, edgecolor=FAINT_INK, linewidth=0.9, zorder=3
         )
-        for name, own in found.items()
-    ]
-    return sorted(places, key=lambda place: (-round(place.peak, 9), -round(place.mean, 9)))
+    )
+    weight = "bold" if bold else "normal"
+    ax.text(sum(across) / 2, sum(down) / 2, text, ha="center", va="center", fontsize=10 if bold else 9, fontweight=weight, zorder=4)
 
 
-def _draw_ends(ax: Axes, row: int, tiers: Sequence[str]) -> None:
-    """Draw the bar that the wires above it end at, and those below it begin at; both names where they differ."""
-    above = [_ENDS[tiers[row - 1]][1]] if row else []
-    below = [_ENDS[tiers[row]][0]] if row < len(tiers) else []
-    add_boxes(ax, np.array([[_LEFT, 1.0, row + 0.05, row - 0.02]]), STALL)
-    ax.text(_LEFT - 0.008, row + 0.015, "\n".join(dict.fromkeys([*above, *below])), fontsize=9, color=FAINT_INK, ha="right", va="center")
+def _text(ax: Axes, at: float, lines: Iterable[str]) -> None:
+    ax.text(_WIDTH - _LABELS + 16.0, at, "\n".join(lines), va="center", fontsize=9, linespacing=1.45, color=INK)
 
 
-def _draw_tier(ax: Axes, row: int, tier: str, places: Sequence[_Place]) -> None:
-    """Draw the wires of a tier, place by place."""
-    shown = places[:MOST_PLACES]
-    width = (1.0 - _LEFT) / max(len(shown), 1)
-    ax.text(0.0, row + 0.44, TIER_LABELS[tier], fontsize=11, fontweight="bold", va="center")
-    ax.text(0.0, row + 0.62, f"{format_quantity(shown[0].bandwidth_bytes_per_s, 'B/s')} each", fontsize=9, va="center", color=FAINT_INK)
-    for place, each in enumerate(shown):
-        middle = _LEFT + (place + 0.5) * width
-        half = min(0.1, 0.42 * width)
-        wires = np.linspace(middle - half, middle + half, min(each.n_links, MOST_WIRES) + 2)[1:-1]
-        thick = 0.35 * half / MOST_WIRES
-        boxes = [[at - thick, at + thick, row + 0.98, row + 0.05] for at in wires.tolist()]
-        add_boxes(ax, np.array(boxes), share_colour(each.peak))
-        count = f"{each.n_links:,} {'wire' if each.n_links == 1 else 'wires'}"
-        text = f"{_name(each.name)}, {count}\n{percent_text(each.peak)} at most, {percent_text(each.mean)} mean"
-        box = {"facecolor": "white", "edgecolor": share_colour(each.peak), "pad": 3.5, "linewidth": 1.2}
-        ax.text(middle, row + 0.52, text, ha="center", va="center", fontsize=8.8, linespacing=1.5, bbox=box)
-    if len(places) > len(shown):
-        left_out = sum(each.n_links for each in places[MOST_PLACES:])
-        ax.text(_LEFT - 0.008, row + 0.78, f"and {left_out:,} wires\nless busy", ha="right", va="center", fontsize=8, color=FAINT_INK)
+def _colour(use: _Use | None) -> str:
+    return _UNUSED if use is None else share_colour(max(use.peak, 0.12))
 
 
-def _name(name: str) -> str:
-    return name if len(name) <= 16 else f"{name[:15]}…"
+def _keys(name: str) -> tuple[str, ...]:
+    """Return names under which the load of a link is looked for: its own, that of its like in any place, that of both directions.
+
+    Examples
+    --------
+    >>> _keys("node16/gpu0/pcie/up")
+    ('node16/gpu0/pcie/up', 'gpu#/pcie/up', 'gpu#/pcie')
+    """
+    alike = _NUMBER.sub("#", name.partition("/")[2])
+    return name, alike, alike.rpartition("/")[0]
 
 
-def _finding(used: dict[str, list[LinkUse]], step_s: float) -> str:
-    if not used:
-        return "no wire is used"
-    peaks = {tier: max(link.peak_utilisation for link in links) for tier, links in used.items()}
-    busiest = max(peaks, key=lambda tier: peaks[tier])
-    mean = max(link.bytes / link.bandwidth_bytes_per_s for link in used[busiest]) / step_s
-    return f"{TIER_LABELS[busiest]} is fullest, {percent_text(peaks[busiest])} at most and {percent_text(mean)} over the step"
+def _finding(load: _Load, levels: Sequence[FabricLevel]) -> str:
+    if not load.used:
+        return "no link is used"
+    labels = {**TIER_LABELS, **{level.tier: _tier_label(level) for level in levels if level.tier}}
+    uses = {tier: load.of_tier(tier) for tier in load.used}
+    tier, use = max(((tier, use) for tier, use in uses.items() if use is not None), key=lambda each: each[1].mean)
+    return f"{labels[tier]} is busiest, {percent_text(use.mean)} over the step, {percent_text(use.peak)} at most"

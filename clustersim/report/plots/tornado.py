@@ -89,6 +89,10 @@ def _draw_bar(ax: Axes, bar: TornadoBar, place: int, base: float) -> None:
     ]
     # Where both lie on one side, the longer one is drawn first, so that the shorter one is seen.
     ends.sort(key=lambda end: -abs(end[0] - base))
+    if ends and all(end == base for end, _, _ in ends):
+        text = f"{bar.low_text} to {bar.high_text}: no effect"
+        ax.annotate(text, (base, place), xytext=(5, 0), textcoords="offset points", va="center", fontsize=9, color=FAINT_INK)
+        return
     right = bool(ends) and ends[0][0] >= base
     for end, text, colour in ends:
         ax.barh(place, end - base, left=base, height=0.62, color=colour, zorder=2)

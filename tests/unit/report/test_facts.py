@@ -108,7 +108,7 @@ def test_of_many_stages_the_fullest_are_listed_in_order() -> None:
     stages, rest = shown_stages(reference_metrics(timeline))
 
     assert [stage.stage for stage in stages] == list(range(N_STAGES_SHOWN))
-    assert rest == "and 4 more stages with at most 55.5 GB each"
+    assert rest == "and 4 more stages with at most 51.7 GiB each"
 
 
 def test_parts_of_memory_sum_to_the_peak() -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 
+from clustersim.errors import ScenarioError
 from clustersim.measure.bubble import PipelineShape
+from clustersim.report.palette import FORWARD, HIDDEN
+from clustersim.report.pictured_machine import FabricLevel, MachineMap, NodeWire
 from clustersim.report.plots.canvas import WIDTH_PX, save, style, title_of
 from clustersim.report.plots.kinds import ANSWER_PLOTS, KINDS, RUN_PLOTS, SERVED_PLOTS, TABLE_PLOTS
 from clustersim.report.subject import DataSheetPeaks, KernelGroup, Subject
@@ -27,6 +33,30 @@ SUBJECT = Subject(
     ),
     ceilings=DataSheetPeaks(
         accelerator="card", peak_flops_per_s=1e15, memory_bytes_per_s=3e12, scale_up_bytes_per_s=450e9, nic_bytes_per_s=50e9
+    ),
+)
+GPUS = range(4)
+SUBJECT = replace(
+    SUBJECT,
+    machine=MachineMap(
+        levels=(
+            FabricLevel(name="8 x box", tier="nic", n_links=32, capacity_bytes_per_s=32 * 50e9),
+            FabricLevel(name="2 leaves (switch)", tier="leaf", n_links=16, capacity_bytes_per_s=16 * 50e9),
+            FabricLevel(name="1 spine at least (switch)", tier=""),
+        ),
+        node="box",
+        n_nodes=8,
+        wires=tuple(
+            NodeWire(name=f"node0/{name}", tier=tier, tail=tail, head=head, bandwidth_bytes_per_s=speed)
+            for gpu in GPUS
+            for name, tier, tail, head, speed in (
+                (f"gpu{gpu}/nvlink/up", "nvlink", f"gpu{gpu}", "domain0/nvswitch", 450e9),
+                (f"gpu{gpu}/pcie/up", "pcie", f"gpu{gpu}", f"pcie{gpu}", 63e9),
+                (f"pcie{gpu}/up", "pcie", f"pcie{gpu}", f"socket{gpu // 2}", 63e9),
+                (f"nic{gpu}/tx", "nic", f"pcie{gpu}", "leaf0", 50e9),
+            )
+        ),
+        oversubscription=2.0,
     ),
 )
 OF_ONE = sorted(name for name, plot in RUN_PLOTS.items() if plot.n_least == 1 and name not in {"cost", "goodput"})
@@ -85,3 +115,33 @@ def test_the_pipeline_holds_the_closed_form_beside_what_was_simulated() -> None:
 
     # Four stages and eight micro-batches: 3 / 11.
     assert "of the step is pipeline bubble (closed form 27.3 %)" in title
+
+
+def test_the_roofline_shows_the_kernels_that_its_title_counts_as_bound_by_memory() -> None:
+    with style():
+        ax = RUN_PLOTS["roofline"].draw([SUBJECT], None)
+
+    shown = [(to_hex(np.asarray(points.get_facecolor())[0]).upper(), *np.asarray(points.get_offsets())[0]) for points in ax.collections]
+    # The first is bound by arithmetic; the last has no products, and moves 1 GB in 0.4 ms.
+    assert [colour for colour, _, _ in shown] == [FORWARD, HIDDEN, HIDDEN]
+    assert shown[2][1:] == pytest.approx((1.0, 2.5e12))
+    assert "13.0 % of the computing time is bound by memory" in title_of(ax)
+
+
+def test_a_band_of_the_topology_is_as_wide_as_its_capacity() -> None:
+    with style():
+        ax = RUN_PLOTS["topology"].draw([SUBJECT], None)
+
+    widths = [float(band.get_paths()[0].get_extents().width) for band in ax.collections]
+    said = "\n".join(text.get_text() for text in ax.texts)
+    assert widths[0] == pytest.approx(widths[1] / 2)
+    assert "2 leaves (switch)" in said
+    assert "oversubscription of leaves 2 : 1" in said
+
+
+@pytest.mark.parametrize("kind", ["breakdown", "pareto"])
+def test_runs_of_unlike_work_are_not_compared(kind: str) -> None:
+    other = replace(SUBJECT, label="twice", metrics=replace(SUBJECT.metrics, model_flops_per_step=2 * SUBJECT.metrics.model_flops_per_step))
+
+    with style(), pytest.raises(ScenarioError, match="a step of twice has 2 times the model FLOPs of reference"):
+        RUN_PLOTS[kind].draw([SUBJECT, other], None)

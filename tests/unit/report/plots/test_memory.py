@@ -34,30 +34,30 @@ def test_bars_are_as_long_as_what_they_hold() -> None:
 
     stages = METRICS.memory.by_stage
     # In gigabytes, a path for each stage.
-    assert lengths[MEMORY_COLOURS["activations"]] == pytest.approx([stage.activations_bytes / 1e9 for stage in stages], rel=1e-9)
-    assert lengths[MEMORY_COLOURS["parameters"]] == pytest.approx([stage.parameters_bytes / 1e9 for stage in stages], rel=1e-9)
+    assert lengths[MEMORY_COLOURS["activations"]] == pytest.approx([stage.activations_bytes / 2**30 for stage in stages], rel=1e-9)
+    assert lengths[MEMORY_COLOURS["parameters"]] == pytest.approx([stage.parameters_bytes / 2**30 for stage in stages], rel=1e-9)
     assert len(lengths) == len(MEMORY_COLOURS)
 
 
 def test_bars_end_at_the_peak() -> None:
     ends = [path.get_extents().x1 for path in list(drawn().collections)[-1].get_paths()]
 
-    assert ends == pytest.approx([stage.peak_bytes / 1e9 for stage in METRICS.memory.by_stage], rel=1e-9)
+    assert ends == pytest.approx([stage.peak_bytes / 2**30 for stage in METRICS.memory.by_stage], rel=1e-9)
 
 
 def test_the_capacity_is_a_labelled_line() -> None:
     ax = drawn()
 
-    assert any(np.asarray(line.get_xdata()).tolist() == [80.0, 80.0] for line in ax.lines)
-    assert "capacity 80 GB" in [text.get_text() for text in ax.texts]
+    assert any(np.asarray(line.get_xdata()).tolist() == pytest.approx([80e9 / 2**30] * 2) for line in ax.lines)
+    assert "capacity 74.5 GiB" in [text.get_text() for text in ax.texts]
 
 
 def test_parts_and_peaks_are_labelled() -> None:
     texts = [text.get_text() for text in drawn().texts]
 
-    assert "parameters 18" in texts
-    assert "activations 24" in texts
-    assert "59.5 GB" in texts
+    assert "parameters 16.8" in texts
+    assert "activations 22.4" in texts
+    assert "55.4 GiB" in texts
 
 
 @pytest.mark.parametrize(
@@ -79,20 +79,20 @@ def test_a_single_stage_needs_no_comparison() -> None:
 def test_capacity_and_bars_are_inside_the_axes(capacity_bytes: float) -> None:
     ax = drawn(capacity_bytes=capacity_bytes)
 
-    assert ax.get_xlim()[1] > max(59.5, capacity_bytes / 1e9)
+    assert ax.get_xlim()[1] > max(55.4, capacity_bytes / 2**30)
 
 
 def test_stages_that_do_not_fit_are_bold() -> None:
-    weights = {text.get_text(): text.get_fontweight() for text in drawn(capacity_bytes=45e9).texts if text.get_text().endswith(" GB")}
+    weights = {text.get_text(): text.get_fontweight() for text in drawn(capacity_bytes=45e9).texts if text.get_text().endswith(" GiB")}
 
-    assert (weights["59.5 GB"], weights["49.5 GB"], weights["43.5 GB"]) == ("bold", "bold", "normal")
+    assert (weights["55.4 GiB"], weights["46.1 GiB"], weights["40.5 GiB"]) == ("bold", "bold", "normal")
 
 
 def test_labels_thin_out_over_many_stages() -> None:
     ax = drawn(n_stages=64)
 
     assert [tick.get_text() for tick in ax.get_yticklabels()] == [f"stage {stage}" for stage in range(0, 64, 2)]
-    assert "parameters 18" not in [text.get_text() for text in ax.texts]
+    assert "parameters 16.8" not in [text.get_text() for text in ax.texts]
 
 
 def test_the_picture_grows_with_the_stages_up_to_a_page() -> None:

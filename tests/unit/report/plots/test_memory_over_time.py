@@ -42,7 +42,7 @@ def texts(ax: Axes) -> list[str]:
 
 
 def areas(ax: Axes) -> dict[str, float]:
-    """Return the upper edge of each colour in gigabytes."""
+    """Return the upper edge of each colour in GiB."""
     return {
         to_hex(np.asarray(artist.get_facecolor())[0]).upper(): max(path.get_extents().y1 for path in artist.get_paths())
         for artist in ax.collections
@@ -94,7 +94,7 @@ def test_areas_are_stacked_up_to_the_peak() -> None:
 
     edges = areas(rows(drawn())[0])
 
-    sums = np.cumsum(list(order.values())) / 1e9
+    sums = np.cumsum(list(order.values())) / 2**30
     assert tuple(order) == STACK
     assert [edges[MEMORY_COLOURS[name]] for name in order] == pytest.approx(sums.tolist(), rel=1e-9)
 
@@ -105,8 +105,8 @@ def test_the_peak_is_ringed_and_named() -> None:
 
     rings = [line for line in row.lines if line.get_marker() == "o"]
 
-    assert [(float(ring.get_xdata()[0]), float(ring.get_ydata()[0])) for ring in rings] == [(curve.peak_at_s, curve.peak_bytes / 1e9)]  # pyright: ignore[reportIndexIssue, reportArgumentType] - the stubs know no arrays here
-    assert "59.5 GB at 40 ms, forward pass of micro-batch 3" in texts(row)
+    assert [(float(ring.get_xdata()[0]), float(ring.get_ydata()[0])) for ring in rings] == [(curve.peak_at_s, curve.peak_bytes / 2**30)]  # pyright: ignore[reportIndexIssue, reportArgumentType] - the stubs know no arrays here
+    assert "55.4 GiB at 40 ms, forward pass of micro-batch 3" in texts(row)
 
 
 def test_words_of_a_late_peak_stand_to_its_left() -> None:
@@ -120,8 +120,8 @@ def test_words_of_a_late_peak_stand_to_its_left() -> None:
 @pytest.mark.parametrize(
     ("capacity_bytes", "finding"),
     [
-        (80e9, "stage 0 holds at most 59.5 GB of 80 GB in the forward pass of micro-batch 3"),
-        (50e9, "stage 0 holds 59.5 GB, which is more than 50 GB, in the forward pass of micro-batch 3"),
+        (80e9, "stage 0 holds at most 55.4 GiB of 74.5 GiB in the forward pass of micro-batch 3"),
+        (50e9, "stage 0 holds 55.4 GiB, which is more than 46.6 GiB, in the forward pass of micro-batch 3"),
     ],
 )
 def test_the_title_states_the_finding(capacity_bytes: float, finding: str) -> None:
@@ -137,21 +137,21 @@ def test_a_peak_above_the_capacity_is_bold() -> None:
 def test_the_capacity_is_a_labelled_line() -> None:
     found = rows(drawn())
 
-    assert all(any(np.asarray(line.get_ydata()).tolist() == [80.0, 80.0] for line in row.lines) for row in found)
-    assert ["capacity\n80 GB" in texts(row) for row in found] == [True, False, False, False]
+    assert all(any(np.asarray(line.get_ydata()).tolist() == pytest.approx([80e9 / 2**30] * 2) for line in row.lines) for row in found)
+    assert ["capacity\n74.5 GiB" in texts(row) for row in found] == [True, False, False, False]
 
 
 def test_a_capacity_far_above_is_named_and_leaves_the_picture_to_what_is_held() -> None:
     row = rows(drawn(capacity_bytes=800e9))[0]
 
     assert row.get_ylim()[1] < 80
-    assert any(text.startswith("capacity\n800 GB,") and text.endswith("this height") for text in texts(row))
+    assert any(text.startswith("capacity\n745.1 GiB,") and text.endswith("this height") for text in texts(row))
 
 
 def test_what_is_high_enough_is_named_inside_with_its_size_at_the_peak() -> None:
     found = texts(rows(drawn())[0])
 
-    assert {"parameters 18", "gradients 10", "activations 24"} <= set(found)
+    assert {"parameters 16.8", "gradients 9.31", "activations 22.4"} <= set(found)
     # Its band is thinner than a letter is high.
     assert not any(text.startswith("buffers") for text in found)
 
