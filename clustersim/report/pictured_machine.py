@@ -45,7 +45,7 @@ class NodeWire:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MachineMap:
+class PicturedMachine:
     """Levels from the nodes upwards, and the wires of the first node."""
 
     levels: tuple[FabricLevel, ...]
@@ -57,9 +57,9 @@ class MachineMap:
     """Bandwidth down over bandwidth up at a leaf."""
 
 
-def machine_of(cluster: WiredCluster) -> MachineMap:
+def machine_of(cluster: WiredCluster) -> PicturedMachine:
     """Return the levels of a cluster and the wires of its first node."""
-    return MachineMap(
+    return PicturedMachine(
         levels=_levels(cluster),
         node=cluster.node.name,
         n_nodes=cluster.kinds[0][1],

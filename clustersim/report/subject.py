@@ -14,7 +14,7 @@ from clustersim.measure.goodput_report import GoodputReport
 from clustersim.measure.metrics import Metrics
 from clustersim.measure.serving_metrics import ServingMetrics
 from clustersim.reliability import Upkeep
-from clustersim.report.pictured_machine import MachineMap
+from clustersim.report.pictured_machine import PicturedMachine
 from clustersim.serving.records import StepRecord
 from clustersim.trace.timeline import Timeline
 
@@ -64,7 +64,7 @@ class Subject:
     """Handling of failures; None where nobody asked."""
     kernels: tuple[KernelGroup, ...] = ()
     ceilings: DataSheetPeaks | None = None
-    machine: MachineMap | None = None
+    machine: PicturedMachine | None = None
 
     @property
     def closed_form_bubble_fraction(self) -> float | None:

@@ -86,7 +86,7 @@ def roofline(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Point:
+class _KernelPoint:
     """Kernels of one name."""
 
     name: str
@@ -100,12 +100,12 @@ class _Point:
     """Whether they are without matrix products."""
 
 
-def _points(kernels: Sequence[KernelGroup], ceilings: DataSheetPeaks) -> list[_Point]:
+def _points(kernels: Sequence[KernelGroup], ceilings: DataSheetPeaks) -> list[_KernelPoint]:
     """Return the kernels that take longest, those that take longest first; all others are one point."""
     moving = sorted(
         (each for each in kernels if each.traffic_bytes > 0.0 and each.seconds > 0.0), key=lambda each: (-each.seconds, each.name)
     )
-    found: list[_Point] = []
+    found: list[_KernelPoint] = []
     for each in moving[:MOST_POINTS]:
         plain = each.flops <= 0.0
         intensity = 1.0 if plain else each.flops / each.traffic_bytes
@@ -113,7 +113,7 @@ def _points(kernels: Sequence[KernelGroup], ceilings: DataSheetPeaks) -> list[_P
         by_memory = intensity * ceilings.memory_bytes_per_s < ceilings.peak_flops_per_s
         roof_flops_per_s = min(ceilings.peak_flops_per_s, intensity * ceilings.memory_bytes_per_s)
         colour = _BOUND["bound by memory" if by_memory else "bound by arithmetic"]
-        found.append(_Point(each.name, intensity, flops_per_s, each.seconds, flops_per_s / roof_flops_per_s, colour, plain))
+        found.append(_KernelPoint(each.name, intensity, flops_per_s, each.seconds, flops_per_s / roof_flops_per_s, colour, plain))
     return found
 
 
@@ -175,11 +175,11 @@ def _draw_roofs(ax: Axes, ceilings: DataSheetPeaks, wires: Sequence[tuple[str, f
         )
 
 
-def _label(ax: Axes, points: Sequence[_Point], time_s: float) -> None:
+def _label(ax: Axes, points: Sequence[_KernelPoint], time_s: float) -> None:
     """Write names: of kernels without products below and beside their points, of others in a column at the right."""
     width_px = size_px(ax)[0]
     corner = ax.get_window_extent()
-    placed: list[tuple[_Point, float, float]] = []
+    placed: list[tuple[_KernelPoint, float, float]] = []
     for point in points:
         x_px, y_px = ax.transData.transform((point.intensity, point.flops_per_s))
         placed.append((point, float(x_px) - corner.x0, float(y_px) - corner.y0))
@@ -196,7 +196,7 @@ def _label(ax: Axes, points: Sequence[_Point], time_s: float) -> None:
         ax.annotate(text, place, xycoords="axes fraction", fontsize=9, color=FAINT_INK, zorder=6, bbox=_PAPER)
 
 
-def _write(ax: Axes, placed: Sequence[tuple[_Point, float, float]], column_px: float, time_s: float) -> None:
+def _write(ax: Axes, placed: Sequence[tuple[_KernelPoint, float, float]], column_px: float, time_s: float) -> None:
     """Write names in a column, the lowest first, each as near to its wanted height as there is room."""
     width_px, height_px = size_px(ax)
     heights_px = spread([y_px for _, _, y_px in placed], [_LINE_PX] * len(placed), height_px, between_px=0.0)
@@ -216,9 +216,9 @@ def _write(ax: Axes, placed: Sequence[tuple[_Point, float, float]], column_px: f
         )
 
 
-def _without_crossings(placed: Sequence[tuple[_Point, float, float]]) -> list[tuple[_Point, float, float]]:
+def _without_crossings(placed: Sequence[tuple[_KernelPoint, float, float]]) -> list[tuple[_KernelPoint, float, float]]:
     """Return points from below; of those of about one height the rightmost, whose line to its name is the flattest, is the lowest."""
-    rows: list[list[tuple[_Point, float, float]]] = []
+    rows: list[list[tuple[_KernelPoint, float, float]]] = []
     for each in sorted(placed, key=lambda each: each[2]):
         if rows and each[2] - rows[-1][-1][2] < _LINE_PX:
             rows[-1].append(each)
@@ -227,6 +227,6 @@ def _without_crossings(placed: Sequence[tuple[_Point, float, float]]) -> list[tu
     return [each for row in rows for each in sorted(row, key=lambda each: -each[1])]
 
 
-def _finding(points: Sequence[_Point], time_s: float) -> str:
+def _finding(points: Sequence[_KernelPoint], time_s: float) -> str:
     bound_s = fsum(point.seconds for point in points if point.colour == _BOUND["bound by memory"])
     return f"{percent_text(bound_s / time_s)} of the computing time is bound by memory, {percent_text(1 - bound_s / time_s)} by arithmetic"

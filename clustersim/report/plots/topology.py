@@ -25,7 +25,7 @@ from clustersim.units.quantity import format_quantity
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from clustersim.report.pictured_machine import FabricLevel, MachineMap, NodeWire
+    from clustersim.report.pictured_machine import FabricLevel, NodeWire, PicturedMachine
     from clustersim.report.subject import Subject
 
 _MARGINS: Final = Margins(left=40, right=40, top=84, bottom=70)
@@ -114,7 +114,7 @@ def topology_map(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
     return ax
 
 
-def _draw_fabric(ax: Axes, machine: MachineMap, levels: Sequence[FabricLevel], load: _Load) -> None:
+def _draw_fabric(ax: Axes, machine: PicturedMachine, levels: Sequence[FabricLevel], load: _Load) -> None:
     """Draw the levels, the highest above, with a band upwards from each."""
     widest = max(level.capacity_bytes_per_s for level in levels)
     middle = (_WIDTH - _LABELS) / 2
@@ -139,7 +139,7 @@ def _tier_label(level: FabricLevel) -> str:
     return "switch to switch" if level.sideways else TIER_LABELS[level.tier]
 
 
-def _draw_node(ax: Axes, machine: MachineMap, load: _Load, top: float) -> None:
+def _draw_node(ax: Axes, machine: PicturedMachine, load: _Load, top: float) -> None:
     """Draw adapters, PCIe switches with processors, accelerators and what joins these, row by row."""
     right = _WIDTH - _LABELS
     height = ax.get_ylim()[0] - 2.0
@@ -168,7 +168,7 @@ def _draw_node(ax: Axes, machine: MachineMap, load: _Load, top: float) -> None:
     _text(ax, below + _PLATE / 2, [f"{TIER_LABELS[tier]}: {use.text}" for tier, use in others_used if use is not None])
 
 
-def _rows(machine: MachineMap) -> dict[str, tuple[str, list[NodeWire]]]:
+def _rows(machine: PicturedMachine) -> dict[str, tuple[str, list[NodeWire]]]:
     """Return for each row of devices what joins it to the next, and the wires that do."""
     wires = machine.wires
     found = {
@@ -179,7 +179,7 @@ def _rows(machine: MachineMap) -> dict[str, tuple[str, list[NodeWire]]]:
     return {kind: row for kind, row in found.items() if kind != "nic" or row[1]}
 
 
-def _spots(machine: MachineMap, begin: float) -> dict[str, tuple[float, float, float]]:
+def _spots(machine: PicturedMachine, begin: float) -> dict[str, tuple[float, float, float]]:
     """Return left and right edge and upper edge of the plate of each device of a node."""
     names = dict.fromkeys(_end(end) for wire in machine.wires for end in _ends(wire))
     spots: dict[str, tuple[float, float, float]] = {}

@@ -12,7 +12,7 @@ from matplotlib.colors import to_hex
 from clustersim.errors import ScenarioError
 from clustersim.measure.bubble import PipelineShape
 from clustersim.report.palette import FORWARD, HIDDEN
-from clustersim.report.pictured_machine import FabricLevel, MachineMap, NodeWire
+from clustersim.report.pictured_machine import FabricLevel, NodeWire, PicturedMachine
 from clustersim.report.plots.canvas import WIDTH_PX, save, style, title_of
 from clustersim.report.plots.kinds import ANSWER_PLOTS, KINDS, RUN_PLOTS, SERVED_PLOTS, TABLE_PLOTS
 from clustersim.report.subject import DataSheetPeaks, KernelGroup, Subject
@@ -38,7 +38,7 @@ SUBJECT = Subject(
 GPUS = range(4)
 SUBJECT = replace(
     SUBJECT,
-    machine=MachineMap(
+    machine=PicturedMachine(
         levels=(
             FabricLevel(name="8 x box", tier="nic", n_links=32, capacity_bytes_per_s=32 * 50e9),
             FabricLevel(name="2 leaves (switch)", tier="leaf", n_links=16, capacity_bytes_per_s=16 * 50e9),
