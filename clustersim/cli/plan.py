@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 
 from clustersim.apps.plan.answer import (
     COLUMNS,
-    RUNNERS_UP,
     PlanAnswer,
-    best_of_degrees,
     bound_line,
     certificate_lines,
     document,
     margin_lines,
     rows,
+    turn_lines,
 )
 from clustersim.apps.plan.asking import asked_of
 from clustersim.apps.plan.findings import MARGIN
@@ -138,11 +137,12 @@ def _print(answer: PlanAnswer) -> None:
         write_out(f"{_why_none(answer)}\n")
     else:
         write_out(f"{winner.layout.words()}\n  {bound_line(winner)}\n\n")
-        print_table(COLUMNS, rows(best_of_degrees(search.tried)[: RUNNERS_UP + 1]))
-    if len(answer.pareto) > 1:
+        print_table(COLUMNS, rows(answer.families))
+    if len(answer.pareto) > 1 and not set(answer.pareto) <= set(answer.families):
         write_out("\nNone better in time, cost and energy at once\n")
         print_table(COLUMNS, rows(answer.pareto))
     sections = (
+        ("What the choice turns on", turn_lines(answer)),
         ("What 10 % more would buy", margin_lines(answer.margins)),
         ("Certificate", certificate_lines(search, answer.memory_margin_fraction)),
     )

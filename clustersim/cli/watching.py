@@ -64,6 +64,7 @@ class ProgressLine:
     _began_s: float = field(default_factory=perf_counter)
     _progress: Progress | None = None
     _task: TaskID | None = None
+    _phase: str | None = None
 
     def begun(self, phase: str) -> None:
         """Take notice that a phase has begun."""
@@ -99,12 +100,16 @@ class ProgressLine:
             self._task = self._progress.add_task(phase, total=None)
             self._progress.start()
         assert self._task is not None
+        if phase != self._phase:
+            # What is left is estimated from the speed of this phase alone.
+            self._progress.reset(self._task, total=n_total, completed=n_done)
+            self._phase = phase
         self._progress.update(self._task, description=phase, completed=n_done, total=n_total)
 
 
 def _make_progress() -> Progress:
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     return Progress(
         SpinnerColumn(),
@@ -112,6 +117,8 @@ def _make_progress() -> Progress:
         BarColumn(),
         TaskProgressColumn(),
         TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
         console=Console(file=sys.stderr),
         transient=True,
     )

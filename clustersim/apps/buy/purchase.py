@@ -123,7 +123,7 @@ def _offer(request: Request, option: Option, nic: str | None) -> Offer | UnfitOp
     asked, batches, assumed = _asked(request, option, nic)
     name = option.name if nic is None else f"{option.name}, {nic}"
     try:
-        drafts, search, _ = searched(asked, request.terms)
+        drafts, search, *_ = searched(asked, request.terms)
     except NoLayoutError as error:
         return UnfitOption(name=name, why=error.message)
     winner = search.winner

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from clustersim.apps.plan.findings import ABOVE, REASONS, Search, Tried
-from clustersim.apps.plan.margins import Margin
+from clustersim.apps.plan.findings import ABOVE, REASONS, Search, Tried, best_of_degrees
+from clustersim.apps.plan.margins import Margin, Turn
 from clustersim.apps.run.bound_report import NAMES
+from clustersim.apps.run.intervals import shipped_support
 from clustersim.config.yaml_text import plain
 from clustersim.documents.spots import Data
 from clustersim.measure.deciding import UNDECIDED, is_shorter
@@ -28,6 +29,7 @@ class PlanAnswer:
 
     search: Search
     margins: tuple[Margin, ...]
+    turns: tuple[Turn, ...]
     scenario: dict[str, Data] | None
     """That of the winner."""
     plan: Plan | None
@@ -36,6 +38,11 @@ class PlanAnswer:
     unknown: tuple[str, ...]
     """Prices and power figures that are not known, and the option that gives them."""
     memory_margin_fraction: float
+
+    @property
+    def families(self) -> tuple[Tried, ...]:
+        """The fastest layout of each combination of degrees, the fastest of all first."""
+        return tuple(best_of_degrees(self.search.tried)[: RUNNERS_UP + 1])
 
     @property
     def pareto(self) -> tuple[Tried, ...]:
@@ -90,6 +97,7 @@ def document(answer: PlanAnswer) -> dict[str, Data]:
         "runners_up": [_entry(tried) for tried in search.tried[1 : RUNNERS_UP + 1]],
         "pareto": [_entry(tried) for tried in answer.pareto],
         "margins": plain(answer.margins),
+        "turns": plain(answer.turns),
         "certificate": {
             "complete": search.complete,
             "holds": not search.below_bound,
@@ -129,15 +137,6 @@ def _entry(tried: Tried) -> dict[str, Data]:
 def within_error_bars(tried: Sequence[Tried]) -> list[Tried]:
     """Return the layouts that the fastest of some, which are in order, cannot be told apart from."""
     return [each for each in tried[1:] if is_shorter(tried[0].result.metrics, each.result.metrics) == "not decided"]
-
-
-def best_of_degrees(tried: Sequence[Tried]) -> list[Tried]:
-    """Return the fastest layout of each combination of degrees, out of some that are in order."""
-    unlike: dict[tuple[int, ...], Tried] = {}
-    for each in tried:
-        family = each.layout.family
-        unlike.setdefault((family.tp, family.cp, family.pp, family.ep), each)
-    return list(unlike.values())
 
 
 def rows(found: Sequence[Tried]) -> list[tuple[str, ...]]:
@@ -191,4 +190,19 @@ def margin_lines(found: Sequence[Margin]) -> list[str]:
         other = f", with {margin.layout}" if margin.layout else ""
         gain = f"{100 * margin.gain_fraction:.1f} % shorter" if margin.gain_fraction > 0.0005 else "nothing"
         lines.append(f"  10 % more {margin.resource}: {gain}{other}")
+    return lines
+
+
+def turn_lines(answer: PlanAnswer) -> list[str]:
+    """Return on what the choice turns, and how many published runs the interval of the winner is made of."""
+    winner = answer.search.winner
+    if winner is None:
+        return []
+    lines = [f"  {turn.condition}: {turn.text}" for turn in answer.turns]
+    kind, interval_s = winner.result.metrics.step_time_interval_kind, winner.result.metrics.step_time_interval_s
+    if kind is not None and interval_s is not None:
+        n_rows, n_sources = shipped_support(kind)
+        shown = " to ".join(format_quantity(end, "s") for end in interval_s)
+        such = f"{n_rows:,} published runs of {n_sources} sources ({kind})"
+        lines.append(f"  beside the winner stand {such}: its step is expected in {shown}")
     return lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,6 +38,8 @@ PRICES: Final = "on-demand-2026-10"
 NO_PRICES: Final = "no prices are given"
 """Beginning of the note that says so."""
 
+MOST_LETTERS: Final = 100
+"""Longest name of a scenario."""
 NUMBERS: Final = ("tp", "pp", "cp", "ep", "micro_batch_size", "virtual_stages", "zero_stage")
 WORDS: Final[Mapping[str, tuple[str, ...]]] = {"schedule": tuple(SCHEDULES), "recompute": ("none", "selective", "alternate", "full")}
 
@@ -209,7 +212,23 @@ def _document(
         raise ScenarioError(f"there is no cluster or node '{cluster}'", hint=hint)
     if nodes is not None:
         machine["nodes"] = nodes
-    return {"version": 1, "name": "plan", "model": model, "cluster": machine, "training": training}
+    return {"version": 1, "name": _name(model, cluster, nodes), "model": model, "cluster": machine, "training": training}
+
+
+def _name(model: str | Mapping[str, object], cluster: str, nodes: int | None) -> str:
+    """Return the name of a planned scenario: of its model, its node and their number.
+
+    Examples
+    --------
+    >>> _name("hf:models/llama/config.json", "dgx-h100", 4), _name("config.json", "dgx-h100", 4), _name({}, "selene", None)
+    ('llama-dgx-h100-4', 'config-dgx-h100-4', 'plan-selene')
+    """
+    named = model if isinstance(model, str) else str(model.get("name") or "plan")
+    # A shipped name may have a dot in it, which begins no suffix.
+    path = Path(named.removeprefix(HUB_PREFIX))
+    stem = path.stem if path.suffix in (".json", ".yaml", ".yml") else path.name
+    words = [path.parent.name if stem == "config" and path.parent.name else stem, Path(cluster).name.removesuffix(".yaml")]
+    return re.sub("[^A-Za-z0-9._-]", "-", "-".join([*words, *([str(nodes)] if nodes is not None else [])]))[:MOST_LETTERS]
 
 
 def limits_of(texts: Sequence[str]) -> dict[str, tuple[object, ...]]:

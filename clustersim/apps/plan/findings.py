@@ -142,3 +142,12 @@ def _alike(found: Sequence[Tried], figure: Callable[[Tried], float]) -> list[lis
         else:
             groups.append([tried])
     return groups
+
+
+def best_of_degrees(tried: Sequence[Tried]) -> list[Tried]:
+    """Return the fastest layout of each combination of degrees, out of some that are in order."""
+    unlike: dict[tuple[int, ...], Tried] = {}
+    for each in tried:
+        family = each.layout.family
+        unlike.setdefault((family.tp, family.cp, family.pp, family.ep), each)
+    return list(unlike.values())

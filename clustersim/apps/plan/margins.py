@@ -1,15 +1,19 @@
-"""Gain from a tenth more of each resource for the layout that won."""
+"""Gain from a tenth more of each resource for the layout that won, and the conditions under which another one wins."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from clustersim.apps.plan.drafts import Drafts
-from clustersim.apps.plan.findings import Search, TooLarge, Tried
-from clustersim.apps.plan.replays import Replays, resources
+from clustersim.apps.plan.findings import Search, TooLarge, Tried, best_of_degrees
+from clustersim.apps.plan.replays import HALF_NETWORK, NETWORK, Replays, resources
 from clustersim.apps.run.running import run_built
+from clustersim.units.quantity import format_quantity
 
+MOST_RIVALS: Final = 4
+"""Layouts that are replayed on half the network: the fastest of as many combinations of degrees."""
 MOST_LARGER: Final = 2
 """Layouts that are replayed because they would fit into a tenth more memory: those that could be fastest."""
 
@@ -24,6 +28,52 @@ class Margin:
     """Share of the step time gained."""
     layout: str | None = None
     """Another layout that becomes possible; None where it is the same one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """Condition that may change the choice."""
+
+    condition: str
+    step_time_s: float
+    """Step of the layout that is the fastest then."""
+    gain_fraction: float
+    """Share by which that one is faster than the winner under the same condition; 0 where the winner stays."""
+    layout: str | None = None
+    """None where the winner stays."""
+
+    @property
+    def text(self) -> str:
+        """Outcome in words."""
+        step = format_quantity(self.step_time_s, "s")
+        if self.layout is None:
+            return f"the same layout wins, with a step of {step}"
+        return f"{self.layout} wins, {100 * self.gain_fraction:.1f} % faster, with a step of {step}"
+
+
+def turns(drafts: Drafts, search: Search, replays: Replays, memory_margin_fraction: float) -> tuple[Turn, ...]:
+    """Return which layout wins on half the network, of those that were replayed, and which without a margin of memory."""
+    winner = search.winner
+    if winner is None:
+        return ()
+    found: list[Turn] = []
+    built = drafts.built(winner.layout)
+    if NETWORK in resources(built):
+        rivals = best_of_degrees(search.tried)[:MOST_RIVALS]
+        begun = [(each, replays.begin(drafts.document(each.layout), HALF_NETWORK)) for each in rivals]
+        ended = [(each, replays.end(future)) for each, future in begun]
+        steps = [(outcome.step_time_s, each.layout.words()) for each, outcome in ended if not isinstance(outcome, str)]
+        best_s, layout = min(steps, key=lambda step: step[0])
+        found.append(_turn("network at half its bandwidth", steps[0][0], best_s, layout if best_s < steps[0][0] else None))
+    if memory_margin_fraction > 0.0:
+        capacity_bytes = min(node.accelerator.memory_bytes for node, _ in built.cluster.kinds)
+        best_s, layout = _fastest_larger(drafts, search, winner, capacity_bytes)
+        found.append(_turn(f"no margin of memory in place of {100 * memory_margin_fraction:g} %", winner.step_time_s, best_s, layout))
+    return tuple(found)
+
+
+def _turn(condition: str, winner_s: float, best_s: float, layout: str | None) -> Turn:
+    return Turn(condition=condition, step_time_s=best_s, gain_fraction=1.0 - best_s / winner_s, layout=layout)
 
 
 def margins(drafts: Drafts, search: Search, replays: Replays) -> tuple[Margin, ...]:
@@ -47,15 +97,22 @@ def margins(drafts: Drafts, search: Search, replays: Replays) -> tuple[Margin, .
 
 
 def _larger(drafts: Drafts, search: Search, winner: Tried) -> Margin:
+    best_s, layout = _fastest_larger(drafts, search, winner, inf)
+    return Margin(resource="memory", step_time_s=best_s, gain_fraction=1.0 - best_s / winner.step_time_s, layout=layout)
+
+
+def _fastest_larger(drafts: Drafts, search: Search, winner: Tried, capacity_bytes: float) -> tuple[float, str | None]:
+    """Return step time and words of the fastest layout that was too large, with a peak up to some bytes; None in place of the winner."""
     best_s, layout = winner.step_time_s, None
-    could = [(_least_s(drafts, large), large.layout) for large in search.too_large if large.bound_s < best_s]
+    too_large = [large for large in search.too_large if large.bound_s < best_s and large.peak_bytes <= capacity_bytes]
+    could = [(_least_s(drafts, large), large.layout) for large in too_large]
     for least_s, each in sorted(could)[:MOST_LARGER]:
         if least_s >= best_s:
             break
         step_time_s = run_built(drafts.built(each)).step_time_s
         if step_time_s < best_s:
             best_s, layout = step_time_s, each.words()
-    return Margin(resource="memory", step_time_s=best_s, gain_fraction=1.0 - best_s / winner.step_time_s, layout=layout)
+    return best_s, layout
 
 
 def _least_s(drafts: Drafts, large: TooLarge) -> float:

@@ -42,12 +42,14 @@ def _scale_up(node: Node) -> Node:
     return replace(node, accelerator=replace(card, scale_up_bandwidth_bytes_per_s=MORE * card.scale_up_bandwidth_bytes_per_s))
 
 
-def _network(node: Node) -> Node:
-    return replace(node, nic=replace(node.nic, bandwidth_bytes_per_s=MORE * node.nic.bandwidth_bytes_per_s))
+def _network(node: Node, factor: float = MORE) -> Node:
+    return replace(node, nic=replace(node.nic, bandwidth_bytes_per_s=factor * node.nic.bandwidth_bytes_per_s))
 
 
+NETWORK: Final = "network bandwidth"
+HALF_NETWORK: Final = "half the network bandwidth"
 RESOURCES: Final[Mapping[str, Callable[[Node], Node]]] = MappingProxyType(
-    {"rate of matrix products": _products, "memory bandwidth": _memory, "scale-up bandwidth": _scale_up, "network bandwidth": _network}
+    {"rate of matrix products": _products, "memory bandwidth": _memory, "scale-up bandwidth": _scale_up, NETWORK: _network}
 )
 """Parts of the hardware that are made a tenth larger, by their names for people; switches grow with adapters."""
 UPLINKS: Final = "uplinks of leaf switches"
@@ -55,10 +57,12 @@ UPLINKS: Final = "uplinks of leaf switches"
 
 
 def with_more(built: Built, resource: str) -> Built:
-    """Return a scenario on a cluster with a tenth more of a resource of ``RESOURCES``, or ``UPLINKS``."""
+    """Return a scenario on a cluster with a tenth more of a resource of ``RESOURCES``, or ``UPLINKS``; or with ``HALF_NETWORK``."""
     kinds, fabric = built.cluster.kinds, built.cluster.fabric
     if resource == UPLINKS:
         fabric = replace(fabric, oversubscription=max(1.0, fabric.oversubscription / MORE))
+    elif resource == HALF_NETWORK:
+        kinds = tuple((_network(node, 0.5), count) for node, count in kinds)
     else:
         kinds = tuple((RESOURCES[resource](node), count) for node, count in kinds)
     return replace(built, cluster=cluster_of(kinds, fabric, changes=link_changes(built.scenario.spec.cluster)))

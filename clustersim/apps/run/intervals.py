@@ -176,6 +176,13 @@ def shipped_bands() -> Bands:
     return read_bands(shipped_path())
 
 
+def shipped_support(kind: str) -> tuple[int, int]:
+    """Return the numbers of published runs and of their sources behind the interval of a kind, by its words; of the rarest word."""
+    spec = validate_document(ResidualsSpec, read_document(shipped_path()))
+    counts = [(each.rows, each.sources) for each in spec.factors if each.word in kind.split(", ")]
+    return min(counts, default=(spec.made_from.rows, len(spec.sources)))
+
+
 @lru_cache(maxsize=1)
 def shipped_memory_band() -> Band:
     """Return where measured peaks of memory lie, as shares of predicted ones."""

@@ -31,6 +31,19 @@ def test_the_first_line_is_the_layout_and_the_last_ones_the_certificate(cli: Cli
     assert "assumed: no prices are given" in outcome.err
 
 
+def test_the_report_says_on_what_the_choice_turns(cli: Cli) -> None:
+    lines = cli("plan", *QUESTION[:3], "2", *SMALL, "--json").out
+    turned = {turn["condition"]: turn for turn in json.loads(lines)["turns"]}
+    said = cli("plan", *QUESTION).out
+
+    assert list(turned) == ["network at half its bandwidth", "no margin of memory in place of 8 %"]
+    assert all(turn["layout"] is None or turn["gain_fraction"] > 0.0 for turn in turned.values())
+    assert turned["network at half its bandwidth"]["step_time_s"] >= json.loads(lines)["winner"]["step_time_s"]
+    assert "no margin of memory in place of 8 %: the same layout wins" in said
+    assert "network at half" not in said  # one node has none
+    assert "published runs of" in said
+
+
 def test_the_document_counts_all_layouts(cli: Cli) -> None:
     found = json.loads(cli("plan", *QUESTION, "--json").out)
 
