@@ -90,6 +90,7 @@ COMMANDS: Final[Mapping[str, Callable[..., int]]] = MappingProxyType(
     {
         "run": one_run.run,
         "compare": one_run.compare,
+        "runs": many_runs.runs,
         "explain": one_run.explain,
         "sweep": many_runs.sweep,
         "what-if": many_runs.what_if,

@@ -57,6 +57,17 @@ def sweep(
     return sweep_command(source, asked, options)
 
 
+def runs(
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Folder that runs were written to.")] = "runs",
+    *,
+    json: JsonOption = False,
+) -> int:
+    """List earlier runs, the latest first."""
+    from clustersim.cli.runs import runs_command
+
+    return runs_command(folder, as_json=json)
+
+
 def what_if(
     source: Annotated[str, typer.Argument(metavar="SCENARIO|FILE", help="A scenario as for run, a file with cases, or records of a job.")],
     *,

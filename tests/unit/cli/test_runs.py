@@ -1,0 +1,32 @@
+"""``clustersim runs``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.unit.cli.conftest import Cli
+
+
+def test_earlier_runs_are_listed_with_what_was_set(cli: Cli) -> None:
+    for batch in (4, 8):
+        assert cli("run", "1f1b", "--no-plots", "-s", f"training.global_batch_size={batch}").code == 0
+
+    listed = cli("runs").out.splitlines()
+    found = json.loads(cli("runs", "--json").out)
+
+    assert listed[0].split()[:2] == ["run", "written"]
+    assert {run["changes"][0] for run in found} == {"training.global_batch_size=4", "training.global_batch_size=8"}
+    assert [run["written_at"] for run in found] == sorted((run["written_at"] for run in found), reverse=True)
+    assert all(run["folder"] in "\n".join(listed) and run["step_time_s"] > 0 for run in found)
+
+
+def test_a_folder_that_is_not_there_is_one_clear_error(cli: Cli) -> None:
+    outcome = cli("runs", "elsewhere")
+
+    assert outcome.code == 2
+    assert "elsewhere: there is no such folder" in outcome.err
+
+
+def test_a_folder_without_runs_is_said(cli: Cli, tmp_path: Path) -> None:
+    assert "keeps no run" in cli("runs", tmp_path).err
