@@ -87,6 +87,8 @@ def controls() -> tuple[Control, ...]:
         Control(
             key="strategy.recompute", label="Recomputation", group="Strategy", choices=get_args(Recompute), example="none", closed=True
         ),
+        Control(key="cost.gpu_hour", label="Rent of a GPU hour", group="Cost and failures", example="such as 2.50 USD"),
+        Control(key="reliability.node_mtbf", label="Failures: MTBF of a node", group="Cost and failures", example="such as 5 years"),
     )
 
 

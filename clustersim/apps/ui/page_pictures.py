@@ -18,7 +18,7 @@ _FONT: Final = {"family": "system-ui, DejaVu Sans, sans-serif", "size": 12, "col
 _SPACE: Final = {"ticks": "outside", "ticklen": 6, "tickcolor": "white"}
 _ROW_PX: Final = 34
 _AROUND_PX: Final = 100
-_GB: Final = 1e9
+_GIB: Final = 2.0**30
 
 
 def timeline_figure(timeline: Timeline) -> tuple[Figure, str]:
@@ -57,25 +57,25 @@ def memory_figure(runs: Sequence[tuple[str, Metrics]]) -> Figure:
             "orientation": "h",
             "name": part,
             "y": names,
-            "x": [each[part] / _GB for each in fullest],
+            "x": [each[part] / _GIB for each in fullest],
             "marker": {"color": colour},
-            "hovertemplate": f"{part}: %{{x:.1f}} GB<extra>%{{y}}</extra>",
+            "hovertemplate": f"{part}: %{{x:.1f}} GiB<extra>%{{y}}</extra>",
         }
         for part, colour in palette.MEMORY_COLOURS.items()
     ]
     lines = [
         {
             "type": "line",
-            "x0": metrics.memory.capacity_bytes / _GB,
-            "x1": metrics.memory.capacity_bytes / _GB,
+            "x0": metrics.memory.capacity_bytes / _GIB,
+            "x1": metrics.memory.capacity_bytes / _GIB,
             "y0": row - 0.48,
             "y1": row + 0.48,
             "line": {"color": "#1A1A1A", "width": 3},
         }
         for row, (_, metrics) in enumerate(runs)
     ]
-    largest = max(max(metrics.memory.capacity_bytes, metrics.memory.peak_bytes) for _, metrics in runs) / _GB
-    title = "GB of one GPU at the peak; the black line is its capacity"
+    largest = max(max(metrics.memory.capacity_bytes, metrics.memory.peak_bytes) for _, metrics in runs) / _GIB
+    title = "GiB of one GPU at the peak; the black line is its capacity"
     return {"data": data, "layout": {**_bars(len(runs), title, until=1.05 * largest), "shapes": lines}}
 
 

@@ -20,7 +20,7 @@ from clustersim.config.yaml_text import yaml_text
 from clustersim.documents.spots import Data
 from clustersim.measure.metrics import Metrics
 from clustersim.report.bottleneck import find_bottleneck
-from clustersim.report.facts import headline, interval_line, layout_line, memory_verdict
+from clustersim.report.facts import headline, interval_line, layout_line, memory_text, memory_verdict
 
 
 class Shown(TypedDict):
@@ -89,7 +89,7 @@ def shown(document: Mapping[str, Data], result: Result) -> Shown:
         errors=[""] * len(controls()),
         stale="" if result.ok else "failing",
         verdict=_verdict(result),
-        figures=[html.Div([html.Span(name), html.Strong(value)]) for name, value in headline(metrics)],
+        figures=[html.Div([html.Span(name), html.Strong(value)]) for name, value in (*headline(metrics), _peak(metrics))],
         breakdown=breakdown_figure([(metrics.scenario, metrics)]),
         memory=memory_figure([(metrics.scenario, metrics)]),
         memory_said=f"The plan {memory_verdict(metrics)}.",
@@ -100,15 +100,19 @@ def shown(document: Mapping[str, Data], result: Result) -> Shown:
     )
 
 
+def _peak(metrics: Metrics) -> tuple[str, str]:
+    return "peak memory", memory_text(metrics.memory.peak_bytes)
+
+
 def _verdict(result: Result) -> list[Component]:
     metrics = result.metrics
     lines = [html.P(f"{layout_line(metrics, result.spans)}."), html.P(find_bottleneck(metrics).sentence)]
+    if metrics.step_time_interval_s is not None:
+        lines.append(html.P(interval_line(metrics)))
     if not metrics.memory.fits:
         lines.insert(0, html.P(f"The plan {memory_verdict(metrics)}.", className="bad"))
     lines += [html.P(f"{flag.message}.", className="bad") for flag in result.host_shortages]
     lines += [html.P(f"{check.check} is false ({check.shown()}).", className="bad") for check in result.checks if not check.holds]
     told = [html.Li(f"{heading}: {sentence}") for heading, sentences in verdict_sections(result) for sentence in sentences]
-    if metrics.step_time_interval_s is not None:
-        told.insert(0, html.Li(interval_line(metrics)))
     flags = [html.Li(f"Not certain: {flag.message}") for flag in result.flags]
     return [*lines, html.Details([html.Summary("More of it"), html.Ul([*told, *flags])])]

@@ -13,6 +13,7 @@ from clustersim.report.facts import TIER_LABELS
 from clustersim.report.page.content import InteractiveChart
 from clustersim.report.plots.time_scales import Excerpt, drawn_part, excerpt_of, joined
 from clustersim.trace.timeline import DIMENSIONS, Span, Timeline
+from clustersim.units.quantity import format_quantity
 
 MOST_SPANS: Final = 6000
 """Bars of one chart: a browser stays quick with them."""
@@ -118,10 +119,10 @@ def _trace(name: str, spans: Sequence[Span], lanes: Mapping[tuple[int, str], int
     for span in spans:
         lane = lanes[span.rank_class, span.dimension or "compute"]
         start_ms, end_ms = round(1e3 * span.start_s, 4), round(1e3 * span.end_s, 4)
-        xs += [start_ms, end_ms, None]
-        ys += [lane, lane, None]
-        number = f" {span.micro_batch}" if span.micro_batch >= 0 else ""
-        texts += [f"{span.name}{number}", "", ""]
+        # The point in the middle is there to be hovered over.
+        xs += [start_ms, round((start_ms + end_ms) / 2, 4), end_ms, None]
+        ys += [lane, lane, lane, None]
+        texts += [*[_told(span)] * 3, ""]
     dimension = name in palette.DIMENSION_COLOURS
     return {
         "type": "scatter",
@@ -135,9 +136,16 @@ def _trace(name: str, spans: Sequence[Span], lanes: Mapping[tuple[int, str], int
             "width": _BAR_PX,
             "simplify": False,
         },
-        "hovertemplate": "%{text} %{x} ms<extra></extra>",
+        "hovertemplate": "%{text}<extra></extra>",
         "connectgaps": False,
     }
+
+
+def _told(span: Span) -> str:
+    """Return name, micro-batch, start, duration and bytes of a span."""
+    number = f", micro-batch {span.micro_batch}" if span.micro_batch >= 0 else ""
+    size = f", {format_quantity(span.bytes, 'B')}" if span.bytes else ""
+    return f"{span.name}{number}: {format_quantity(span.end_s - span.start_s, 's')} from {1e3 * span.start_s:,.6g} ms on{size}"
 
 
 def _layout(height_px: int) -> dict[str, object]:

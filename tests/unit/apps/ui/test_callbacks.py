@@ -18,7 +18,7 @@ from clustersim.apps.ui.link import PREFIX, document_of, link_of
 from clustersim.apps.ui.local_server import make_app
 from clustersim.apps.ui.workers import WorkerError, Workers
 from clustersim.config.load import load_scenario
-from clustersim.report.facts import headline
+from clustersim.report.facts import headline, memory_text
 from tests.unit.apps.ui.visiting import BASE, Visitor, picked, texts_in
 
 pytest.importorskip("dash", reason="dash is not installed: the page is not tried")
@@ -41,7 +41,8 @@ def test_a_scenario_is_shown_with_the_figures_of_a_run(visitor: Visitor) -> None
 
     result = run(BASE, set=["strategy.tp=2"])
     assert told["current"]["data"] == {**BASE, "strategy": {"zero_stage": 1, "tp": 2}}
-    assert texts_in(told["figures"]["children"]) == " ".join(f"{name} {value}" for name, value in headline(result.metrics))
+    peak = ("peak memory", memory_text(result.metrics.memory.peak_bytes))
+    assert texts_in(told["figures"]["children"]) == " ".join(f"{name} {value}" for name, value in (*headline(result.metrics), peak))
     assert told["answer"]["className"] == ""
     assert "tp: 2" in told["yaml"]["children"]
 

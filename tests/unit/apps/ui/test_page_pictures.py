@@ -38,8 +38,8 @@ def test_the_bars_of_memory_sum_to_the_peak_beside_the_capacity(results) -> None
     sums = [sum(bar["x"][row] for bar in figure["data"]) for row in range(2)]
     lines = [line["x0"] for line in figure["layout"]["shapes"]]
 
-    assert sums == pytest.approx([each.metrics.memory.peak_bytes / 1e9 for each in results], rel=1e-9)
-    assert lines == [each.metrics.memory.capacity_bytes / 1e9 for each in results]
+    assert sums == pytest.approx([each.metrics.memory.peak_bytes / 2**30 for each in results], rel=1e-9)
+    assert lines == [each.metrics.memory.capacity_bytes / 2**30 for each in results]
     assert figure["layout"]["xaxis"]["range"][1] > max(*sums, *lines)
 
 
