@@ -20,6 +20,7 @@ from clustersim.documents.files import STDIN, STDIN_NAME, data_path, read_stdin,
 from clustersim.documents.spots import HALF, WHOLE, Data, is_mapping, is_sequence, whole_text
 from clustersim.documents.text import MOST_BYTES, Document, parse_document, plain_document, read_written
 from clustersim.errors import DomainError, Place, ScenarioError
+from clustersim.workloads.reading.model_spec import HUB_PREFIX
 
 _MAX_DEPTH: Final = 50
 _MAPPING: Final = "scenario"
@@ -135,6 +136,8 @@ def checked_scenario(source: ScenarioText, changes: Sequence[Override]) -> Scena
                 place=document.place(("serving",)),
                 hint="use run, compare, sweep, what-if or explain",
             )
+        if "architectures" in document.data or "model_type" in document.data:
+            raise _only_a_model(document.name)
         merged = apply_preset(document, changes)
         document, blamed = merged.document, (*merged.brought, *changes)
         spec = validate_document(ScenarioSpec, document)
@@ -156,6 +159,8 @@ def _find(source: str | Path) -> Path:
     """Return the file that a path or a name means; a file in the working directory goes before a shipped example."""
     path = Path(source)
     text = str(source)
+    if text.startswith(HUB_PREFIX):
+        raise _only_a_model(text.removeprefix(HUB_PREFIX))
     looks_like_a_name = isinstance(source, str) and re.fullmatch(r"[\w-]+", text) is not None
     if not looks_like_a_name or path.is_file():
         return path
@@ -168,6 +173,11 @@ def _find(source: str | Path) -> Path:
     raise ScenarioError(
         f"there is no file and no shipped example '{text}'", hint=near or "write the path of a YAML file, or see clustersim show examples"
     )
+
+
+def _only_a_model(file: str) -> ScenarioError:
+    hint = f"write 'model: {HUB_PREFIX}{file}' in a scenario, or find a layout: clustersim plan {HUB_PREFIX}{file} dgx-h100 --nodes 2"
+    return ScenarioError("is a model of Hugging Face and no scenario", place=Place(file=file), hint=hint)
 
 
 def _examples() -> Path:

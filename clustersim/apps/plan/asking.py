@@ -208,7 +208,13 @@ def _document(
             raise ScenarioError(f"how many nodes of {cluster}?", field="--nodes", hint="write --nodes 64")
     else:
         known = (*cluster_names(), *node_names())
-        hint = did_you_mean(cluster, known) or "see `clustersim show nodes` and `clustersim show clusters`"
+        # Of an accelerator the nodes that have it are meant.
+        having = [name for name in known if cluster and cluster in name.split("-")]
+        hint = (
+            f"use {', '.join(having)}"
+            if having
+            else did_you_mean(cluster, known) or "see `clustersim show nodes` and `clustersim show clusters`"
+        )
         raise ScenarioError(f"there is no cluster or node '{cluster}'", hint=hint)
     if nodes is not None:
         machine["nodes"] = nodes

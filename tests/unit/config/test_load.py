@@ -208,3 +208,13 @@ def test_a_folder_is_refused_as_one_unless_an_example_has_its_name(tmp_path: Pat
 
     assert refused("folder").message == "is a directory, not a file"
     assert load_scenario("starter").name == "starter"
+
+
+def test_a_model_of_hugging_face_in_place_of_a_scenario_is_told_the_next_step(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text('{"model_type": "llama", "hidden_size": 64}', encoding="utf-8")
+
+    for source in (str(file), f"hf:{file}"):
+        with pytest.raises(ScenarioError, match="is a model of Hugging Face and no scenario") as caught:
+            load_scenario(source)
+        assert f"clustersim plan hf:{file}" in str(caught.value.hint)

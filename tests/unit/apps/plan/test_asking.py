@@ -87,3 +87,12 @@ def test_what_no_list_has_a_price_of_is_said_and_its_power_counted() -> None:
     assert asked.unknown == ("no price of b300-sxm is known, and none is counted; give -s cost.gpu_hour='2.50 USD'",)
     assert asked.unknown[0] in asked.assumed
     assert asked.base["cost"] == {}
+
+
+def test_an_accelerator_in_place_of_a_node_is_told_the_nodes_that_have_it() -> None:
+    with pytest.raises(ScenarioError, match="there is no cluster or node 'h100'") as caught:
+        asked_of("llama3-8b", "h100", nodes=1)
+
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith("use ")
+    assert "dgx-h100" in caught.value.hint
