@@ -22,12 +22,11 @@ if TYPE_CHECKING:
 
     from clustersim.report.subject import Subject
 
-HEIGHT_PX: Final = 520
+ROW_PX: Final = 58
 MOST_ROWS: Final = 10
 
 _MARGINS: Final = Margins(left=330, right=230, top=80, bottom=88)
 _TALLEST: Final = 0.8
-_ROWS_AT_LEAST: Final = 4
 _LETTER_PX: Final = 7.0
 
 
@@ -37,10 +36,10 @@ def communication(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
     metrics = subject.metrics
     rows = exposures(metrics, subject.timeline)
     shown = rows[:MOST_ROWS]
-    ax = new_axes(HEIGHT_PX, _MARGINS) if ax is None else ax
+    ax = new_axes(_MARGINS.top + _MARGINS.bottom + ROW_PX * max(len(shown), 2), _MARGINS) if ax is None else ax
     longest_s = max([0.0, *(row.exposed_s + row.hidden_s for row in shown)]) or metrics.step_time_s
     ax.set_xlim(0, longest_s)
-    ax.set_ylim(max(len(shown), _ROWS_AT_LEAST), 0)
+    ax.set_ylim(max(len(shown), 1), 0)
     for place, row in enumerate(shown):
         _draw_row(ax, place, row, metrics.step_time_s)
     unit, factor = ("s", 1.0) if longest_s >= 2 else ("ms", 1e3)

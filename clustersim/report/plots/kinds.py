@@ -26,7 +26,6 @@ from clustersim.report.plots import (
 )
 from clustersim.report.plots import cost_plot as cost
 from clustersim.report.plots import goodput_plot as goodput
-from clustersim.report.plots.canvas import new_axes
 from clustersim.report.subject import ServedSubject, Subject
 
 if TYPE_CHECKING:
@@ -67,25 +66,18 @@ class AnswerPlot:
 
 
 _MANY: Final = 12
-_PIPELINE_PX: Final = 700
-_MEMORY_PX: Final = 620
-_MEMORY_OVER_TIME_PX: Final = 940
-"""Heights of pictures that grow with the number of stages in a run directory; asked for by name, they have one size too."""
 
 
 def _pipeline(runs: Sequence[Subject], ax: Axes | None) -> Axes:
-    own = new_axes(_PIPELINE_PX, gantt.margins_of(runs[0].timeline)) if ax is None else ax
-    return gantt.pipeline_gantt(runs[0].metrics, runs[0].timeline, own, closed_form=runs[0].closed_form_bubble_fraction)
+    return gantt.pipeline_gantt(runs[0].metrics, runs[0].timeline, ax, closed_form=runs[0].closed_form_bubble_fraction)
 
 
 def _memory(runs: Sequence[Subject], ax: Axes | None) -> Axes:
-    own = new_axes(_MEMORY_PX, memory.MARGINS) if ax is None else ax
-    return memory.memory_by_stage(runs[0].metrics, runs[0].timeline, own)
+    return memory.memory_by_stage(runs[0].metrics, runs[0].timeline, ax)
 
 
 def _memory_over_time(runs: Sequence[Subject], ax: Axes | None) -> Axes:
-    own = new_axes(_MEMORY_OVER_TIME_PX, memory_over_time.MARGINS) if ax is None else ax
-    return memory_over_time.memory_over_time(runs[0].metrics, runs[0].timeline, own)
+    return memory_over_time.memory_over_time(runs[0].metrics, runs[0].timeline, ax)
 
 
 RUN_PLOTS: Final[Mapping[str, RunPlot[Subject]]] = MappingProxyType(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from clustersim.report.subject import Subject
 
-HEIGHT_PX: Final = 460
+ROW_PX: Final = 66
 N_STRETCHES: Final = 240
 
 _MARGINS: Final = Margins(left=160, right=250, top=80, bottom=104)
@@ -33,10 +33,10 @@ def link_utilisation(subjects: Sequence[Subject], ax: Axes | None = None) -> Axe
     subject = subjects[0]
     metrics = subject.metrics
     excerpt, timeline = excerpt_of(subject.timeline), drawn_part(subject.timeline)
-    ax = new_axes(HEIGHT_PX, _MARGINS) if ax is None else ax
     end_s = timeline.step_time_s or 1.0
     edges_s = np.linspace(0.0, end_s, N_STRETCHES + 1)
     rows = utilisation_over_time(subject.timeline, edges_s + (0.0 if excerpt is None else excerpt.start_s))
+    ax = new_axes(_MARGINS.top + _MARGINS.bottom + ROW_PX * max(len(rows), 1), _MARGINS) if ax is None else ax
     highest = max([0.0, *(float(row.max()) for row in rows.values())]) or 1.0
     ax.set_xlim(0, end_s)
     ax.set_ylim(max(len(rows), 1), 0)
