@@ -67,7 +67,7 @@ def predicted_step(result: Result, rank: int) -> PredictedStep:
     size = built.cluster.node.n_accelerators
     node = built.nodes[rank // size]
     accelerator = built.cluster.node_at(node).accelerator
-    sums = _computed(program, place, kernels_of(built.plan, accelerator, calibration_for(accelerator)))
+    sums = _computed(program, place, kernels_of(built.plan.training, built.plan.strategy, accelerator, calibration_for(accelerator)))
     n_steps = timeline.duration_s / timeline.step_time_s
     # Beside other jobs the ranks of the plan are those of its own nodes.
     replayed = _class_of(timeline.rank_classes, node * size + rank % size)

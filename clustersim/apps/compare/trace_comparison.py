@@ -15,6 +15,7 @@ from clustersim.apps.compare.predicted_kernels import PredictedStep, predicted_s
 from clustersim.apps.compare.run_directories import load_result
 from clustersim.apps.compare.step_kernels import COMMUNICATION, IDLE, ClassTime, StepKernels, mean_of
 from clustersim.apps.run.result import Result
+from clustersim.apps.serve.result import ServingResult
 from clustersim.errors import Place, ScenarioError
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.constant_names import constant
@@ -85,6 +86,10 @@ def compare_traces(request: TraceRequest) -> TraceComparison:
     measured = [measured_steps(trace, names, path) for trace, path in zip(read, request.traces, strict=True)]
     check_alike(measured)
     result = load_result(request.run, request.overrides, seed=request.seed)
+    if isinstance(result, ServingResult):
+        raise ScenarioError(
+            "is a serving run, whose steps no trace is compared with", place=Place(file=request.run), hint="name a run of training"
+        )
     accelerator = result.built.cluster.node.accelerator
     for trace, path in zip(read, request.traces, strict=True):
         check_device(trace.devices, accelerator, said=request.device, file=path, use="simulated")
