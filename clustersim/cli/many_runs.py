@@ -77,7 +77,10 @@ def what_if(
     where: Annotated[
         list[str] | None, typer.Option(metavar="CONDITION", help="What a case must meet, such as 'memory_fraction <= 0.9'. Repeatable.")
     ] = None,
-    metric: Annotated[str | None, typer.Option(metavar="METRIC", help="What cases are judged by; default tokens_per_s.")] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(metavar="METRIC", help="What cases are judged by; default tokens_per_s, of serving output_tokens_per_s_per_gpu."),
+    ] = None,
     break_even: Annotated[
         str | None, typer.Option(metavar="KEY=LOW..HIGH", help="Where the two best cases are equally good while a key goes so far.")
     ] = None,

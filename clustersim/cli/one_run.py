@@ -99,7 +99,7 @@ def plot(
         typer.Argument(
             metavar="KIND",
             help="pipeline, timeline, breakdown, communication, links, topology, memory, memory_over_time, roofline, cost, goodput,"
-            " strong_scaling, weak_scaling, pareto, heatmap, validation or tornado.",
+            " strong_scaling, weak_scaling, pareto, heatmap, validation, tornado; of serving latency, timeline, kv or throughput_latency.",
         ),
     ],
     runs: Annotated[
