@@ -9,7 +9,7 @@ from typing import Final
 
 from clustersim.apps.compare.run_directories import load_result
 from clustersim.apps.importing.opening import open_job
-from clustersim.apps.plan.written import WRITTEN, written
+from clustersim.apps.plan.exports import WRITTEN, written
 from clustersim.apps.serve.result import ServingResult
 from clustersim.cli.terminal import notice, write_files, write_json
 from clustersim.cli.watching import watched

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Final
 
 from clustersim.cli.terminal import notice
 from clustersim.config.load import example_path
 from clustersim.config.scenario_schema import NAME_PATTERN
 from clustersim.errors import EXIT_OK, ScenarioError
+
+_MODELINE: Final = """\
+# yaml-language-server: $schema=clustersim.schema.json
+# Editors complete and check the keys after: clustersim schema{option} > clustersim.schema.json
+"""
 
 
 def init_command(name: str, example: str, out: str | None) -> int:
@@ -20,7 +26,7 @@ def init_command(name: str, example: str, out: str | None) -> int:
     path = Path(out or f"{name}.yaml")
     try:
         with path.open("x", encoding="utf-8", newline="\n") as stream:
-            stream.write(named)
+            stream.write(_MODELINE.format(option=" --serving" if "\nserving:" in named else "") + named)
     except FileExistsError as error:
         raise ScenarioError(f"{path} exists already", hint="choose another name, or another file with --out") from error
     except OSError as error:

@@ -9,8 +9,8 @@ from math import isinf
 from pathlib import Path
 from typing import Final
 
+from clustersim.apps.plan.exports import check_written, written
 from clustersim.apps.plan.serving_search import MOST_REPLAYS, Replayed, ServingPlan, plan_serving
-from clustersim.apps.plan.written import check_written, written
 from clustersim.cli.terminal import notice, print_table, write_files, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.config.load import read_source

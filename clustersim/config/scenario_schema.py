@@ -6,6 +6,7 @@ None means "left out" throughout; the build fills it in.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
@@ -126,8 +127,8 @@ class LinkSpec(ScenarioPart):
     between: tuple[str, str] = Field(description="Two neighbours, such as [node3/nic1, leaf1] or [leaf0, spine*].")
     bandwidth: BytesPerSecond | None = Field(default=None, description="Of all links between the two together, one direction.")
     fraction: Fraction | None = Field(default=None, description="Share that is left.")
-    latency: Seconds | None = None
-    state: Literal["up", "down"] = "up"
+    latency: Seconds | None = Field(default=None, description="Of the link.")
+    state: Literal["up", "down"] = Field(default="up", description="down takes the link away.")
     half_duplex: StrictBool = Field(default=False, description="Both directions share the bandwidth of one.")
     direction: Literal["both", "forward"] = Field(default="both", description="Forward: only from the first to the second.")
 
@@ -187,8 +188,8 @@ class BackgroundSpec(ScenarioPart):
 class AssumptionSpec(ScenarioPart):
     """A flag of the run that wrote a resolved scenario."""
 
-    code: str = Field(pattern="^[a-z0-9_]{1,100}$")
-    message: str = Field(max_length=2000)
+    code: str = Field(pattern="^[a-z0-9_]{1,100}$", description="Code of the flag.")
+    message: str = Field(max_length=2000, description="What was assumed.")
 
 
 class ScenarioSpec(ScenarioPart):
@@ -213,16 +214,40 @@ class ScenarioSpec(ScenarioPart):
     )
 
 
+SCHEMA_ID: Final = "urn:clustersim:schema:1:"
+"""Beginning of the names of schemas; they name a version of the format, and no address that could be out of reach."""
+
+
 def scenario_json_schema() -> dict[str, JsonValue]:
     """Return the JSON Schema of a scenario, for editors."""
-    return json_schema(ScenarioSpec)
+    return json_schema(ScenarioSpec, "scenario")
 
 
-def json_schema(spec: type[BaseModel]) -> dict[str, JsonValue]:
+def json_schema(spec: type[BaseModel], name: str) -> dict[str, JsonValue]:
     """Return the JSON Schema of a document with a cluster."""
     schema: dict[str, JsonValue] = spec.model_json_schema()
-    properties = schema["properties"]
+    properties, parts = schema["properties"], schema["$defs"]
     if isinstance(properties, dict):
-        # A string in place of the mapping names a shipped cluster; it is turned into one before the models see it.
+        # A string in place of the mapping names a shipped cluster or a file; it is turned into one before the models see it.
         properties["cluster"] = {"anyOf": [{"$ref": "#/$defs/ClusterSpec"}, {"type": "string"}]}
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+    if isinstance(parts, dict):
+        for part in (schema, *parts.values()):
+            _describe(part, parts)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"{SCHEMA_ID}{name}", **schema}
+
+
+def _describe(part: JsonValue, parts: Mapping[str, JsonValue]) -> None:
+    """Give each property that is a section the description of that section, where it has none of its own."""
+    properties = part.get("properties") if isinstance(part, dict) else None
+    for each in properties.values() if isinstance(properties, dict) else ():
+        if not isinstance(each, dict) or "description" in each:
+            continue
+        choices = each.get("anyOf")
+        reference = next((choice for choice in (each, *(choices if isinstance(choices, list) else ())) if _refers(choice)), None)
+        section = parts.get(str(reference["$ref"]).rpartition("/")[2]) if isinstance(reference, dict) else None
+        if isinstance(section, dict) and "description" in section:
+            each["description"] = section["description"]
+
+
+def _refers(choice: JsonValue) -> bool:
+    return isinstance(choice, dict) and "$ref" in choice

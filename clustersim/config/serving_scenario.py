@@ -50,11 +50,11 @@ class SpeculativeSpec(ScenarioPart):
 class ReplicaPoolSpec(ScenarioPart):
     """Replicas of one of two pools."""
 
-    replicas: Degree = 1
-    tp: Degree = 1
-    pp: Degree = 1
-    ep: Degree = 1
-    dp: Degree = 1
+    replicas: Degree = Field(default=1, description="How many.")
+    tp: Degree = Field(default=1, description="Tensor parallelism of one replica.")
+    pp: Degree = Field(default=1, description="Pipeline parallelism of one replica.")
+    ep: Degree = Field(default=1, description="Expert parallelism of one replica.")
+    dp: Degree = Field(default=1, description="Attention data parallelism inside one replica.")
 
 
 class DisaggregatedSpec(ScenarioPart):
@@ -105,7 +105,7 @@ class ServingSpec(ScenarioPart):
 class UniformSpec(ScenarioPart):
     """Lengths from the first to the second, equally likely."""
 
-    uniform: tuple[Tokens, Tokens]
+    uniform: tuple[Tokens, Tokens] = Field(description="Least and most.")
 
     @model_validator(mode="after")
     def _check_order(self) -> UniformSpec:
@@ -117,8 +117,8 @@ class UniformSpec(ScenarioPart):
 class LognormalShape(ScenarioPart):
     """Mean and 90th percentile."""
 
-    mean: Annotated[float, Field(gt=0, le=1e8)]
-    p90: Annotated[float, Field(gt=0, le=1e8)]
+    mean: Annotated[float, Field(gt=0, le=1e8, description="Tokens.")]
+    p90: Annotated[float, Field(gt=0, le=1e8, description="Tokens that nine of ten do not exceed.")]
 
 
 class LognormalSpec(ScenarioPart):
@@ -148,25 +148,28 @@ class RequestsSpec(ScenarioPart):
     output_tokens: Length | None = Field(default=None, description="Length of an answer, in the same way.")
 
 
+Limit = Annotated[Seconds, Field(gt=0)] | None
+
+
 class SloSpec(ScenarioPart):
     """Latencies that are promised."""
 
-    ttft_mean: Annotated[Seconds, Field(gt=0)] | None = None
-    ttft_p50: Annotated[Seconds, Field(gt=0)] | None = None
-    ttft_p90: Annotated[Seconds, Field(gt=0)] | None = None
-    ttft_p99: Annotated[Seconds, Field(gt=0)] | None = None
-    tpot_mean: Annotated[Seconds, Field(gt=0)] | None = None
-    tpot_p50: Annotated[Seconds, Field(gt=0)] | None = None
-    tpot_p90: Annotated[Seconds, Field(gt=0)] | None = None
-    tpot_p99: Annotated[Seconds, Field(gt=0)] | None = None
-    itl_mean: Annotated[Seconds, Field(gt=0)] | None = None
-    itl_p50: Annotated[Seconds, Field(gt=0)] | None = None
-    itl_p90: Annotated[Seconds, Field(gt=0)] | None = None
-    itl_p99: Annotated[Seconds, Field(gt=0)] | None = None
-    e2e_mean: Annotated[Seconds, Field(gt=0)] | None = None
-    e2e_p50: Annotated[Seconds, Field(gt=0)] | None = None
-    e2e_p90: Annotated[Seconds, Field(gt=0)] | None = None
-    e2e_p99: Annotated[Seconds, Field(gt=0)] | None = None
+    ttft_mean: Limit = Field(default=None, description="Mean of the time to the first token.")
+    ttft_p50: Limit = Field(default=None, description="Median of the time to the first token.")
+    ttft_p90: Limit = Field(default=None, description="90th percentile of the time to the first token.")
+    ttft_p99: Limit = Field(default=None, description="99th percentile of the time to the first token.")
+    tpot_mean: Limit = Field(default=None, description="Mean of the time per output token.")
+    tpot_p50: Limit = Field(default=None, description="Median of the time per output token.")
+    tpot_p90: Limit = Field(default=None, description="90th percentile of the time per output token.")
+    tpot_p99: Limit = Field(default=None, description="99th percentile of the time per output token.")
+    itl_mean: Limit = Field(default=None, description="Mean of the gap between two tokens.")
+    itl_p50: Limit = Field(default=None, description="Median of the gap between two tokens.")
+    itl_p90: Limit = Field(default=None, description="90th percentile of the gap between two tokens.")
+    itl_p99: Limit = Field(default=None, description="99th percentile of the gap between two tokens.")
+    e2e_mean: Limit = Field(default=None, description="Mean of the time to the last token.")
+    e2e_p50: Limit = Field(default=None, description="Median of the time to the last token.")
+    e2e_p90: Limit = Field(default=None, description="90th percentile of the time to the last token.")
+    e2e_p99: Limit = Field(default=None, description="99th percentile of the time to the last token.")
 
 
 class ServingScenarioSpec(ScenarioPart):
@@ -184,7 +187,7 @@ class ServingScenarioSpec(ScenarioPart):
 
 def serving_json_schema() -> dict[str, JsonValue]:
     """Return the JSON Schema of a serving scenario, for editors."""
-    return json_schema(ServingScenarioSpec)
+    return json_schema(ServingScenarioSpec, "serving")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -257,65 +257,71 @@ OwnPart = Annotated[
 class NicsChange(Checked):
     """Settings of the adapters that a scenario may change."""
 
-    model: str | OwnPart | None = None
-    count: Few | None = None
-    bandwidth: PositiveBandwidth | None = None
-    latency: Seconds | None = None
+    model: str | OwnPart | None = Field(default=None, description="A shipped adapter, a file, or one described here.")
+    count: Few | None = Field(default=None, description="Adapters of a node.")
+    bandwidth: PositiveBandwidth | None = Field(default=None, description="Of one adapter, one direction.")
+    latency: Seconds | None = Field(default=None, description="Of one adapter.")
 
 
 class ScaleUpChange(Checked):
     """Settings of the wires inside a node that a scenario may change."""
 
-    kind: ScaleUpKind | None = None
-    nodes_per_domain: Degree | None = None
-    bandwidth: PositiveBandwidth | None = None
-    latency: Seconds | None = None
-    in_network_reduction: bool | None = None
+    kind: ScaleUpKind | None = Field(default=None, description="How accelerators of a domain are wired.")
+    nodes_per_domain: Degree | None = Field(default=None, description="Servers that share one domain.")
+    bandwidth: PositiveBandwidth | None = Field(default=None, description="Of one accelerator to the others, one direction.")
+    latency: Seconds | None = Field(default=None, description="From one accelerator to another.")
+    in_network_reduction: bool | None = Field(default=None, description="Whether switches reduce, as NVLS does.")
 
 
 class GraphSwitchSpec(Checked):
     """One switch of a fabric that is given switch by switch."""
 
-    switch: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-    nodes: Annotated[list[Annotated[int, Field(strict=True, ge=0)]], Field(max_length=1_000_000)] = Field(default=[])
-    """Nodes whose adapters hang at it."""
-    adapters: Annotated[list[Annotated[int, Field(strict=True, ge=0)]], Field(max_length=1000)] = Field(default=[])
-    """Adapters of these nodes; all if left out."""
-    to: dict[str, Few] = Field(default={})
-    """Other switches, with the number of cables to each; each cable is listed at one end."""
-    bandwidth: PositiveBandwidth | None = None
-    """Bandwidth of each of these cables, one direction."""
+    switch: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="Its name.")]
+    nodes: Annotated[list[Annotated[int, Field(strict=True, ge=0)]], Field(max_length=1_000_000)] = Field(
+        default=[], description="Nodes whose adapters hang at it."
+    )
+    adapters: Annotated[list[Annotated[int, Field(strict=True, ge=0)]], Field(max_length=1000)] = Field(
+        default=[], description="Adapters of these nodes; all if left out."
+    )
+    to: dict[str, Few] = Field(
+        default={}, description="Other switches, with the number of cables to each; each cable is listed at one end."
+    )
+    bandwidth: PositiveBandwidth | None = Field(default=None, description="Of each of these cables, one direction.")
 
 
 class FabricChange(Checked):
     """Settings of the network between nodes that a scenario may change."""
 
-    topology: FabricTopology | None = None
-    leaf: str | OwnPart | None = None
-    spine: str | OwnPart | None = None
-    nodes_per_leaf: Degree | None = None
-    leaves_per_pod: Leaves | None = None
-    oversubscription: Oversubscription | None = None
-    core_oversubscription: Oversubscription | None = None
-    routing: Routing | None = None
-    cable_latency: Seconds | None = None
-    in_network_reduction: bool | None = None
-    seed: NonNegativeInt | None = None
-    dimensions: Annotated[list[Degree], Field(max_length=8)] | None = None
-    leaves_per_group: Degree | None = None
-    global_links: Few | None = None
-    link_bandwidth: PositiveBandwidth | None = None
-    graph: Annotated[list[GraphSwitchSpec], Field(max_length=100_000)] | None = None
+    topology: FabricTopology | None = Field(default=None, description="How switches are wired.")
+    leaf: str | OwnPart | None = Field(default=None, description="Switch that nodes hang at: a shipped one, a file, or one described here.")
+    spine: str | OwnPart | None = Field(default=None, description="Switch above the leaves, in the same way.")
+    nodes_per_leaf: Degree | None = Field(default=None, description="Nodes at one leaf.")
+    leaves_per_pod: Leaves | None = Field(default=None, description="Leaves of one pod.")
+    oversubscription: Oversubscription | None = Field(default=None, description="Bandwidth to nodes over that to spines.")
+    core_oversubscription: Oversubscription | None = Field(
+        default=None, description="Bandwidth of a pod to its leaves over that to the core."
+    )
+    routing: Routing | None = Field(default=None, description="How flows choose among equal paths.")
+    cable_latency: Seconds | None = Field(default=None, description="Of one cable between switches.")
+    in_network_reduction: bool | None = Field(default=None, description="Whether switches reduce, as SHARP does.")
+    seed: NonNegativeInt | None = Field(default=None, description="Seed of the paths that hashing chooses.")
+    dimensions: Annotated[list[Degree], Field(max_length=8)] | None = Field(default=None, description="Sizes of a torus or mesh.")
+    leaves_per_group: Degree | None = Field(default=None, description="Leaves of one group of a dragonfly.")
+    global_links: Few | None = Field(default=None, description="Links of one leaf to other groups.")
+    link_bandwidth: PositiveBandwidth | None = Field(default=None, description="Of one link of a torus, mesh or dragonfly, one direction.")
+    graph: Annotated[list[GraphSwitchSpec], Field(max_length=100_000)] | None = Field(
+        default=None, description="Switches and cables one by one, for topology: graph."
+    )
 
 
 class NodeChange(Checked):
     """Settings of a node that a scenario may change, or must give when it describes one from nothing."""
 
-    accelerator: str | OwnPart | None = None
-    accelerators_per_node: Few | None = None
-    nics: NicsChange | None = None
-    scale_up: ScaleUpChange | None = None
-    host: str | OwnPart | None = None
-    accelerators_per_pcie_switch: Few | None = None
-    power: PositivePower | None = None
-    fabric: FabricChange | None = None
+    accelerator: str | OwnPart | None = Field(default=None, description="A shipped accelerator, a file, or one described here.")
+    accelerators_per_node: Few | None = Field(default=None, description="Accelerators of one server.")
+    nics: NicsChange | None = Field(default=None, description="Network adapters of a node.")
+    scale_up: ScaleUpChange | None = Field(default=None, description="Wires between accelerators of a domain.")
+    host: str | OwnPart | None = Field(default=None, description="A shipped host, a file, or one described here.")
+    accelerators_per_pcie_switch: Few | None = Field(default=None, description="Accelerators that share one PCIe switch.")
+    power: PositivePower | None = Field(default=None, description="Of a whole node under load.")
+    fabric: FabricChange | None = Field(default=None, description="Network between nodes; default: the node's reference fabric.")

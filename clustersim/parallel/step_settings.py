@@ -45,7 +45,7 @@ class Training(Settings, frozen=True):
     micro_batch_size: Batch = setting(1, "Sequences per pass of one data-parallel replica.")
     seq_length: Tokens = auto("Tokens per sequence; default: the positions of the model.", "transformer")
     precision: Precision = auto("Default: bf16 where the accelerator has it, else fp16, else fp32.")
-    optimizer: Optimizer = "adam"
+    optimizer: Optimizer = setting("adam", "Optimizer, which decides its states and their memory.")
     optimizer_kernels: OptimizerKernels = auto(
         "Update in one kernel a pass, one an operation, or tensor by tensor; default: fused or foreach, as kernels.",
         "update on the accelerator",
@@ -99,7 +99,9 @@ class Training(Settings, frozen=True):
 class DataParallelSettings(Settings, frozen=True):
     """Reduction of gradients among replicas."""
 
-    mode: Literal["sync", "async", "ssp"] = "sync"
+    mode: Literal["sync", "async", "ssp"] = setting(
+        "sync", "When replicas exchange gradients: each step, at their own pace, or at most some steps apart."
+    )
     algorithm: Literal["auto", "ring", "tree", "halving_doubling", "hierarchical", "nvls", "nvls_tree", "sharp", "parameter_server"] = (
         setting("auto", "All-reduce of the communication library, or parameter servers.", "replicas")
     )

@@ -160,12 +160,14 @@ class StrategySettings(Settings, frozen=True):
     """Division of the model among ranks."""
 
     dp: AutoDegree = auto("Data-parallel replicas; auto: GPUs / (tp * pp * cp).")
-    tp: Degree = 1
-    pp: Degree = 1
-    cp: Degree = 1
-    ep: Degree = 1
+    tp: Degree = setting(1, "Tensor parallelism.")
+    pp: Degree = setting(1, "Pipeline stages.")
+    cp: Degree = setting(1, "Context parallelism: ranks that share one sequence.")
+    ep: Degree = setting(1, "Expert parallelism: ranks that share the experts of a layer.")
     sequence_parallel: StrictBool = auto("Default: true with tp > 1.", "tp")
-    schedule: Annotated[str, AfterValidator(_check_schedule), _choice_or_file(tuple(SCHEDULES), "schedule.csv")] = "1f1b"
+    schedule: Annotated[str, AfterValidator(_check_schedule), _choice_or_file(tuple(SCHEDULES), "schedule.csv")] = setting(
+        "1f1b", "Order of micro-batches in a pipeline, or a CSV that lists it."
+    )
     virtual_stages: Chunks = auto(
         "Model chunks per stage: at least 2 for interleaved_1f1b and breadth_first; default: as the schedule has it."
     )
@@ -181,8 +183,10 @@ class StrategySettings(Settings, frozen=True):
         "pp",
         "later checks of norms",
     )
-    zero_stage: Annotated[Literal[0, 1, 2, 3], BeforeValidator(refuse_boolean)] = 0
-    recompute: Recompute = "none"
+    zero_stage: Annotated[Literal[0, 1, 2, 3], BeforeValidator(refuse_boolean)] = setting(
+        0, "State that is sharded: nothing, optimizer, gradients too, parameters too (FSDP)."
+    )
+    recompute: Recompute = setting("none", "Activations that the backward pass computes again.")
     recompute_layers: Chunks | None = setting(
         None, "Layers of each model chunk that full recomputation repeats, as Megatron's block method; default: all."
     )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from clustersim.apps.importing.asked import ImportOptions
 from clustersim.apps.importing.importing import Imported, import_files
-from clustersim.apps.plan.written import TRAINING, written
+from clustersim.apps.plan.exports import TRAINING, written
 from clustersim.config.build import build
 from clustersim.config.load import Scenario, load_scenario
 from clustersim.config.serving_scenario import ServingScenario, load_serving

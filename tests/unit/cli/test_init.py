@@ -39,6 +39,14 @@ def test_the_comment_behind_the_name_stays_in_its_column(cli: Cli, tmp_path: Pat
     assert f"\n{line}" in (tmp_path / f"{name}.yaml").read_text(encoding="utf-8")
 
 
+def test_an_editor_finds_the_schema(cli: Cli, tmp_path: Path) -> None:
+    cli("init", "mine")
+    cli("init", "chat", "--from", "serve-llama3-70b-chat")
+
+    assert (tmp_path / "mine.yaml").read_text(encoding="utf-8").startswith("# yaml-language-server: $schema=clustersim.schema.json\n")
+    assert "clustersim schema --serving >" in (tmp_path / "chat.yaml").read_text(encoding="utf-8")
+
+
 def test_a_shipped_example_can_be_the_start(cli: Cli, tmp_path: Path) -> None:
     cli("init", "mine", "--from", "gpipe")
 
