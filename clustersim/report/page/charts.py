@@ -122,7 +122,7 @@ def _trace(name: str, spans: Sequence[Span], lanes: Mapping[tuple[int, str], int
         # The point in the middle is there to be hovered over.
         xs += [start_ms, round((start_ms + end_ms) / 2, 4), end_ms, None]
         ys += [lane, lane, lane, None]
-        texts += [*[_told(span)] * 3, ""]
+        texts += ["", _told(span), "", ""]
     dimension = name in palette.DIMENSION_COLOURS
     return {
         "type": "scatter",
