@@ -145,7 +145,7 @@ def _told(span: Span) -> str:
     """Return name, micro-batch, start, duration and bytes of a span."""
     number = f", micro-batch {span.micro_batch}" if span.micro_batch >= 0 else ""
     size = f", {format_quantity(span.bytes, 'B')}" if span.bytes else ""
-    return f"{span.name}{number}: {format_quantity(span.end_s - span.start_s, 's')} from {1e3 * span.start_s:,.6g} ms on{size}"
+    return f"{span.name}{number}: {format_quantity(span.end_s - span.start_s, 's')} at {1e3 * span.start_s:.6g} ms{size}"
 
 
 def _layout(height_px: int) -> dict[str, object]:

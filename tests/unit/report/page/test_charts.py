@@ -28,7 +28,7 @@ def test_bars_last_as_long_as_spans() -> None:
     lengths = [end - start for start, end in zip(forward["x"][::4], forward["x"][2::4], strict=True)]
     assert lengths == pytest.approx([10.0] * 32, abs=1e-3)
     assert forward["x"][3::4] == [None] * 32
-    assert forward["text"][:3] == ["", "F, micro-batch 0: 10 ms from 0 ms on", ""]
+    assert forward["text"][:3] == ["", "F, micro-batch 0: 10 ms at 0 ms", ""]
 
 
 def test_of_too_many_spans_the_first_are_shown_and_the_title_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
