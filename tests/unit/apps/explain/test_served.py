@@ -10,7 +10,9 @@ from clustersim.apps.explain.explanation import explain
 from clustersim.apps.explain.served import ServedExplanation, served_document, served_lines, served_tables
 from clustersim.apps.serve.deployment import build_serving
 from clustersim.apps.serve.deployment_run import run_serving
-from clustersim.config.serving_scenario import load_serving
+from clustersim.config.load import read_source
+from clustersim.config.overriding import parse_override
+from clustersim.config.serving_scenario import checked_serving
 
 CHAT = "serve-llama3-70b-chat"
 FEW = ("requests.count=100", "requests.warmup=0")
@@ -25,7 +27,8 @@ def explained(*overrides: str, changes: bool = True) -> ServedExplanation:
 def test_a_gain_is_the_difference_that_the_change_makes_in_a_run_of_its_own() -> None:
     found = explained()
     best = found.gains[0]
-    again = run_serving(build_serving(load_serving(CHAT, (*FEW, *best.change.overrides)))).metrics.e2e_s
+    changes = [parse_override(each) for each in (*FEW, *best.change.overrides)]
+    again = run_serving(build_serving(checked_serving(read_source(CHAT), changes))).metrics.e2e_s
     base = found.result.metrics.e2e_s
 
     assert again is not None
