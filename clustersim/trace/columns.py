@@ -9,8 +9,11 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersim.trace.step_log import FloatArray, IntArray, Repetition
+from clustersim.trace.step_log import Repetition
 from clustersim.trace.timeline import Span
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import cos, floor, fsum, isqrt, pi, sin, sqrt
 from statistics import stdev
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 CONFIDENCE: Final = 0.95
 FEW: Final = 20
@@ -203,16 +201,22 @@ class Repetition:
         """Duration of all that is not written down, in seconds."""
         return self.times * self.period_s
 
-    def weights(self, start_s: FloatArray) -> FloatArray:
+    def weights(self, start_s: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return how often each of what starts at some moments happens."""
+        import numpy as np
+
         return np.where((start_s >= self.start_s) & (start_s < self.end_s), 1.0 + self.times, 1.0)
 
-    def later_s(self, moments_s: FloatArray) -> FloatArray:
+    def later_s(self, moments_s: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the moments as they are with all repetitions; those inside are of the first."""
+        import numpy as np
+
         return np.where(moments_s >= self.end_s, moments_s + self.added_s, moments_s)
 
-    def renumbered(self, micro_batches: IntArray, number: IntArray | int) -> IntArray:
+    def renumbered(self, micro_batches: NDArray[np.int64], number: NDArray[np.int64] | int) -> NDArray[np.int64]:
         """Return what micro-batches are called in the so manieth repetition, or behind so many; -1 stays as it is."""
+        import numpy as np
+
         way = np.searchsorted(np.array(self.ways), micro_batches, side="right") - 1
         shifted = micro_batches + (np.maximum(way, 0) * self.times + number) * self.n_micro_batches
         return np.where(micro_batches < 0, micro_batches, shifted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -16,10 +17,16 @@ from clustersim.apps.run.running import run
 from clustersim.errors import ScenarioError
 
 
+def trained(source: str, overrides: Sequence[str] = (), *, seed: int = 0, changes: bool = True) -> Explanation:
+    found = explain(source, overrides, seed=seed, changes=changes)
+    assert isinstance(found, Explanation)
+    return found
+
+
 @pytest.fixture(scope="module")
 def slow() -> Explanation:
     """Return a small pipeline that could do with less recomputation and fused attention."""
-    return explain("1f1b", ["strategy.recompute=full"])
+    return trained("1f1b", ["strategy.recompute=full"])
 
 
 def test_a_gain_is_what_a_replay_of_the_change_saves(slow: Explanation) -> None:
@@ -41,7 +48,7 @@ def test_the_largest_gain_comes_first_and_each_family_once(slow: Explanation) ->
 
 
 def test_what_needs_more_memory_than_there_is_is_no_gain() -> None:
-    explanation = explain("llama3-8b-8xh100", ["training.micro_batch_size=1", "strategy.recompute=full", "strategy.zero_stage=3"])
+    explanation = trained("llama3-8b-8xh100", ["training.micro_batch_size=1", "strategy.recompute=full", "strategy.zero_stage=3"])
     found = explanation.gains
 
     assert explanation.result.metrics.memory.fits
@@ -81,7 +88,7 @@ def test_the_first_sentences_answer(slow: Explanation) -> None:
 
 
 def test_asynchronous_workers_are_explained_without_a_chain() -> None:
-    explanation = explain("resnet50-async-servers", changes=False)
+    explanation = trained("resnet50-async-servers", changes=False)
 
     assert explanation.path is None
     assert "Workers do not wait for each other" in lines(explanation)[1]
@@ -117,18 +124,18 @@ def test_a_run_directory_is_explained_as_it_was_run(tmp_path: Path) -> None:
     result = run("1f1b", set=["strategy.recompute=full"])
     folder = write_run_directory(result, tmp_path, plots=False)
 
-    found = explain(str(folder), changes=False)
+    found = trained(str(folder), changes=False)
 
     assert found.result.step_time_s == result.step_time_s
-    assert found.constants == explain("1f1b", ["strategy.recompute=full"], changes=False).constants
-    assert explain(str(folder.parent), changes=False).result.scenario_hash == result.scenario_hash
+    assert found.constants == trained("1f1b", ["strategy.recompute=full"], changes=False).constants
+    assert trained(str(folder.parent), changes=False).result.scenario_hash == result.scenario_hash
 
 
 def test_a_run_directory_brings_its_own_seed(tmp_path: Path) -> None:
     uneven = ["strategy.expert_load=dirichlet"]
     folder = write_run_directory(run("mixtral-8x7b-ep", set=uneven, seed=3), tmp_path, plots=False)
 
-    found = explain(str(folder), changes=False)
+    found = trained(str(folder), changes=False)
 
     assert found.result.seed == 3
     assert found.path is not None
@@ -139,12 +146,12 @@ def test_nothing_can_be_set_in_a_run_directory(tmp_path: Path) -> None:
     folder = write_run_directory(run("1f1b"), tmp_path, plots=False)
 
     with pytest.raises(ScenarioError, match="is a run directory, in which nothing can be set"):
-        explain(str(folder), ["strategy.tp=2"])
+        trained(str(folder), ["strategy.tp=2"])
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="is no run directory"):
-        explain(str(tmp_path))
+        trained(str(tmp_path))
 
 
 def test_round_off_is_no_part_of_a_step(slow: Explanation) -> None:

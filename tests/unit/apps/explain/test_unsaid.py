@@ -26,9 +26,15 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
+def trained(source: str, *overrides: str, changes: bool = True) -> Explanation:
+    found = explain(source, overrides, changes=changes)
+    assert isinstance(found, Explanation)
+    return found
+
+
 @pytest.fixture(scope="module")
 def typed(file: str) -> Explanation:
-    return explain(file)
+    return trained(file)
 
 
 def test_an_effect_is_what_a_replay_with_the_other_value_takes(typed: Explanation, file: str) -> None:
@@ -47,14 +53,14 @@ def test_the_setting_that_decides_most_comes_first_and_small_ones_are_left_out(t
 
 
 def test_a_setting_that_is_given_or_does_nothing_is_not_among_them(file: str) -> None:
-    found = explain(file, ["training.kernels=eager"]).unsaid
+    found = trained(file, "training.kernels=eager").unsaid
 
     # There is one rank in each tensor-parallel group.
     assert {"training.kernels", "strategy.sequence_parallel", "strategy.overlap_tp"}.isdisjoint(each.key for each in found)
 
 
 def test_what_a_preset_says_is_given(file: str) -> None:
-    keys = {each.key for each in explain(file, ["strategy.preset=torchtitan"]).unsaid}
+    keys = {each.key for each in trained(file, "strategy.preset=torchtitan").unsaid}
 
     assert "strategy.data_parallel.overlap" not in keys
 
@@ -72,4 +78,4 @@ def test_they_are_told_with_the_option_that_says_them(typed: Explanation) -> Non
 
 
 def test_without_changes_none_is_replayed(file: str) -> None:
-    assert explain(file, changes=False).unsaid == ()
+    assert trained(file, changes=False).unsaid == ()
