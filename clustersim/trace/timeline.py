@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from clustersim.trace.memory_curves import MemoryCurve
 from clustersim.trace.step_log import StepLog
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas
+    from numpy.typing import NDArray
 
 KINDS: Final = ("forward", "backward", "input", "weight", "recompute", "optimizer", "host", "load", "communication")
 """Kinds of span and of slice; ``communication`` spans carry their dimension in ``dimension``."""
@@ -259,6 +258,8 @@ def ranks_text(ranks: Sequence[int] | NDArray[np.int64]) -> str:
     """
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
+    import numpy as np
+
     ordered = np.sort(np.asarray(ranks, dtype=np.int64))
     begins = np.concatenate(([0], np.flatnonzero(np.diff(ordered) != 1) + 1, [len(ordered)])).tolist()
     runs = [(ordered.item(first), ordered.item(end - 1)) for first, end in pairwise(begins[: _RUNS_SHOWN + 1])]
