@@ -10,7 +10,6 @@ from typing import Final
 from clustersim.measure.error_bars import ErrorBar
 from clustersim.measure.steps_report import StepsReport
 from clustersim.notices import Flag
-from clustersim.trace.columns import columns_of
 from clustersim.trace.timeline import CollectiveChoice, EngineStats, Meeting, Timeline
 from clustersim.units.quantity import format_quantity
 
@@ -269,6 +268,8 @@ class ExpertsReport:
 
 def waited_for_experts_s(timeline: Timeline) -> float:
     """Return how long ranks waited inside their passes for one with more tokens: of one step, mean over the ranks."""
+    from clustersim.trace.columns import columns_of
+
     n_ranks = sum(each.n_ranks for each in timeline.rank_classes)
     columns = columns_of(timeline.spans)
     total_s = fsum(
