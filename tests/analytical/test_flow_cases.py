@@ -78,6 +78,7 @@ def test_weights_caps_and_departures_do_what_follows_by_hand(case: Case) -> None
     assert finish_times(links, flows) == pytest.approx(case.finish_s, rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", COMPILED)
 @pytest.mark.parametrize(("hosts_per_leaf", "n_spines"), [(8, 4), (4, 2)])
 def test_an_all_to_all_on_an_oversubscribed_leaf_spine_takes_what_its_tiers_allow(

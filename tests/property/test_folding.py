@@ -129,6 +129,7 @@ CHAOTIC: Final[dict[str, Any]] = {
 """Tensor-parallel ranks on different nodes: collectives of many layers, which meet on a fabric that is slow in one place."""
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(scenario=scenarios())
 def test_every_figure_of_a_folded_run_is_that_of_a_replay_of_every_rank(scenario: dict[str, object]) -> None:
@@ -146,6 +147,7 @@ def test_every_figure_of_a_folded_run_is_that_of_a_replay_of_every_rank(scenario
     assert apart == pytest.approx(folded, rel=1e-9, abs=1e-9 * folded[".step_time_s"])
 
 
+@pytest.mark.slow
 def test_where_a_hair_grows_to_a_percent_both_ways_agree_to_the_last_bit() -> None:
     cluster = CHAOTIC["cluster"]
     nudged = CHAOTIC | {"cluster": cluster | {"stragglers": [{"ranks": 40, "slowdown": 1.0 + 1e-9}]}}

@@ -45,7 +45,7 @@ def test_sixteen_accelerators_with_parameter_servers_train_vgg16_slower_than_one
 
     for row in vgg16:
         for speed in (speed_up(row, row.measured_s), speed_up(row, row.predicted_s)):
-            assert speed < 1.0 if "parameter servers" in row.kind else speed > 4.0
+            assert speed < 1.0 if "parameter servers" in row.capabilities else speed > 4.0
 
 
 def test_more_accelerators_are_faster_and_never_more_than_in_proportion() -> None:

@@ -8,6 +8,7 @@ import types
 import typing
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 import typer
@@ -168,3 +169,18 @@ def test_every_footnote_is_written_once_and_referred_to(path: Path) -> None:
     referred = re.findall(r"\[\^([\w-]+)\]", re.sub(r"^\[\^[\w-]+\]: ", "", text, flags=re.MULTILINE))
 
     assert sorted(written) == sorted(set(referred))
+
+
+WIDEST: Final = 120
+"""Columns of prose in Markdown."""
+GENERATED: Final = ("validation.md", "presets.md")
+
+
+@pytest.mark.parametrize("path", [*PAGES, *DOCS.parent.glob("*.md")], ids=lambda path: path.name)
+def test_prose_is_wrapped(path: Path) -> None:
+    text = re.sub(r"^([`~:]{3,}|\$\$).*?^\s*\1|<!--.*?-->", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    # Tables, links and code are as wide as they are.
+    words = re.sub(r"\[[^\[\]\n]*\]\([^()\n]*\)|`+[^`\n]+`+|\$+[^$\n]+\$+|<\S+>", "x", text)
+    long = [line for line in words.splitlines() if len(line) > WIDEST and not line.lstrip().startswith("|")]
+
+    assert path.name in GENERATED or long == []

@@ -22,6 +22,9 @@ strategy: {tp: 1, pp: 4, schedule: SCHEDULE}
 """
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     for name in ("clustersim", "hardware_profiles", "scenarios"):

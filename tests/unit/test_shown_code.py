@@ -236,7 +236,11 @@ def lay_out_what_is_given(page: str) -> None:
             shutil.copyfile(ROOT / source, name)
 
 
-@pytest.mark.parametrize("page", CODE)
+SHORT: Final = ("README.md", "docs/tutorial/first-run.md")
+"""Pages that each run of the tests tries; the others take long together."""
+
+
+@pytest.mark.parametrize("page", [page if page in SHORT else pytest.param(page, marks=pytest.mark.slow) for page in CODE])
 def test_code_and_commands_of_a_page_run_in_its_order(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

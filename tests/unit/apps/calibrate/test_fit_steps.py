@@ -65,6 +65,7 @@ def steps(generation: str, node: str, **truth: float) -> list[MeasuredStep]:
     return found
 
 
+@pytest.mark.slow
 def test_known_constants_are_found_again() -> None:
     made = steps("hopper", "dgx-h100", gemm__under_load__default=0.7, memory_fraction=0.7, launch__dispatch=80e-6, launch__step=0.02)
 

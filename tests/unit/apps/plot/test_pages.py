@@ -50,6 +50,7 @@ def test_every_source_of_the_hardware_is_on_it() -> None:
             assert source.url.replace("&", "&amp;") in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zooms", [True, False])
 def test_equal_runs_give_equal_pages(zooms: bool) -> None:
     assert report_page(["resnet50-async-servers"], zooms=zooms) == report_page(["resnet50-async-servers"], zooms=zooms)

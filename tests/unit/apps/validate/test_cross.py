@@ -36,6 +36,9 @@ def fold(**changes: object) -> Fold:
     return Fold(**values)  # pyright: ignore[reportArgumentType] - keywords of a test
 
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cross")]
+
+
 @pytest.fixture(scope="module")
 def folds() -> list[Fold]:
     return cross_validate(["korthikanti-2022", "megatron-sc21", "fms-fsdp"])
