@@ -174,6 +174,7 @@ def test_every_footnote_is_written_once_and_referred_to(path: Path) -> None:
 WIDEST: Final = 120
 """Columns of prose in Markdown."""
 GENERATED: Final = ("validation.md", "presets.md")
+"""Pages that commands write, as those of studies."""
 
 
 @pytest.mark.parametrize("path", [*PAGES, *DOCS.parent.glob("*.md")], ids=lambda path: path.name)
@@ -183,4 +184,4 @@ def test_prose_is_wrapped(path: Path) -> None:
     words = re.sub(r"\[[^\[\]\n]*\]\([^()\n]*\)|`+[^`\n]+`+|\$+[^$\n]+\$+|<\S+>", "x", text)
     long = [line for line in words.splitlines() if len(line) > WIDEST and not line.lstrip().startswith("|")]
 
-    assert path.name in GENERATED or long == []
+    assert path.name in GENERATED or path.parent.name == "studies" or long == []

@@ -24,9 +24,7 @@ def test_where_nobody_keeps_the_promises_the_nearest_is_named(cli: Cli) -> None:
     assert "which break ttft_p99" in outcome.err
 
 
-@pytest.mark.parametrize(
-    "option", [("--nodes", "4"), ("--budget", "3 MUSD"), ("--memory-margin", "5 %"), ("--as", "megatron"), ("--time-limit", "9 s")]
-)
+@pytest.mark.parametrize("option", [("--nodes", "4"), ("--budget", "3 MUSD"), ("--memory-margin", "5 %"), ("--time-limit", "9 s")])
 def test_an_option_that_does_nothing_with_serving_is_refused(cli: Cli, option: tuple[str, str]) -> None:
     outcome = cli(*SERVICE, *option)
     assert outcome.code == EXIT_BAD_INPUT
