@@ -153,7 +153,7 @@ def export(
     json: JsonOption = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random in a scenario.")] = 0,
 ) -> int:
-    """Write a run for Perfetto and others, or a scenario for a framework.
+    """Write a run for Perfetto, or a scenario for a framework.
 
     Other tools are Holistic Trace Analysis and spreadsheets.
     """
