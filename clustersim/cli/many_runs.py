@@ -154,7 +154,7 @@ def plan(
         from clustersim.cli.plan_serving import plan_serving_command
 
         given = {"CLUSTER": cluster, "--nodes": nodes, "--constraint": constraint, "--time-limit": time_limit, "--tokens": tokens}
-        given |= {"--within": within, "--budget": budget, "--power": power, "--accelerators": accelerators, "--write": write}
+        given |= {"--within": within, "--budget": budget, "--power": power, "--accelerators": accelerators}
         given |= {"--memory-margin": memory_margin != "8 %", "--max-nodes": max_nodes != 2048}
         refuse_given(given, beside="--serving")
         return plan_serving_command(

@@ -12,7 +12,7 @@ from clustersim.errors import EXIT_OK
 
 def runs_command(folder: str, *, as_json: bool) -> int:
     """List the runs that a folder keeps, the latest first, and return the exit code."""
-    found = kept_runs(Path(folder))
+    found = kept_runs(Path(folder), notice)
     if as_json:
         write_json([asdict(run) for run in found])
     elif found:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -43,8 +43,8 @@ class KeptRun:
         )
 
 
-def kept_runs(folder: Path) -> list[KeptRun]:
-    """Return the complete runs below a folder, the latest first.
+def kept_runs(folder: Path, tell: Callable[[str], None]) -> list[KeptRun]:
+    """Return the complete runs below a folder, the latest first; those that cannot be read are told and left out.
 
     Raises
     ------
@@ -55,7 +55,13 @@ def kept_runs(folder: Path) -> list[KeptRun]:
         raise ScenarioError(
             "there is no such folder", place=Place(file=str(folder)), hint="name the folder of 'run', which is runs unless --out says so"
         )
-    found = [_kept(path.parent) for path in sorted(folder.rglob(_MANIFEST)) if (path.parent / RESULTS).is_file()]
+    found: list[KeptRun] = []
+    for path in sorted(folder.rglob(_MANIFEST)):
+        if (path.parent / RESULTS).is_file():
+            try:
+                found.append(_kept(path.parent))
+            except ScenarioError as error:
+                tell(f"left out: {error}")
     return sorted(found, key=lambda run: run.written_at, reverse=True)
 
 

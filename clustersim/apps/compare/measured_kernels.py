@@ -119,6 +119,9 @@ def check_alike(steps: Sequence[MeasuredSteps]) -> None:
         Says which file.
     """
     first = steps[0]
+    nameless = next((each for each in steps if each.rank is None), None)
+    if nameless is not None and len(steps) > 1:
+        raise ScenarioError("does not say which rank it is of", place=Place(file=nameless.file), hint="compare it alone")
     seen: dict[int | None, str] = {first.rank: first.file}
     for each in steps[1:]:
         place = Place(file=each.file)

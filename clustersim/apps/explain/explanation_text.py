@@ -97,7 +97,13 @@ def _changes(explanation: Explanation) -> TextTable:
 
 def _unsaid(settings: Sequence[Unsaid]) -> TextTable:
     rows = tuple(
-        (each.key, each.value, each.other, f"{100 * each.change_fraction:+.1f} %", format_quantity(each.step_time_s, "s"))
+        (
+            each.key,
+            each.value,
+            each.other,
+            f"{100 * each.change_fraction:+.1f} %{'' if each.decided else ', not decided'}",
+            format_quantity(each.step_time_s, "s"),
+        )
         for each in settings
     )
     return TextTable(

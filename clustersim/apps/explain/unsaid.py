@@ -12,6 +12,7 @@ from clustersim.config.build import Built, build
 from clustersim.config.load import ScenarioText, checked_scenario
 from clustersim.config.overriding import Override, parse_override
 from clustersim.errors import InfeasibleError, ScenarioError
+from clustersim.measure.deciding import is_shorter
 from clustersim.parallel.needs import idle
 from clustersim.parallel.settings import Settings
 from clustersim.report.facts import percent_text
@@ -47,12 +48,15 @@ class Unsaid:
     """Duration of a step with the other value."""
     change_fraction: float
     """Relative change of the step; above zero, the other value is slower."""
+    decided: bool
+    """Whether the error bars tell which is faster."""
 
     @property
     def sentence(self) -> str:
         """Value that is taken, and what the other one would do, with its option."""
         by = f"{percent_text(abs(self.change_fraction))} {'slower' if self.change_fraction > 0 else 'faster'}"
-        return f"{self.key.rpartition('.')[2]} is taken as {self.value}; {self.other} would be {by}: -s {self.key}={self.other}"
+        doubt = "" if self.decided else ", not decided"
+        return f"{self.key.rpartition('.')[2]} is taken as {self.value}; {self.other} would be {by}{doubt}: -s {self.key}={self.other}"
 
 
 def unsaid(source: ScenarioText, changes: Sequence[Override], base: Result) -> tuple[Unsaid, ...]:
@@ -69,10 +73,17 @@ def unsaid(source: ScenarioText, changes: Sequence[Override], base: Result) -> t
     for key, value, other in _alternatives(base.built):
         try:
             built = seeded(build(checked_scenario(source, (*changes, parse_override(f"{key}={other}")))), base.seed)
-            step_time_s = run_built(built, seed=base.seed).step_time_s
+            metrics = run_built(built, seed=base.seed).metrics
         except (ScenarioError, InfeasibleError):
             continue
-        each = Unsaid(key=key, value=value, other=other, step_time_s=step_time_s, change_fraction=step_time_s / base.step_time_s - 1.0)
+        each = Unsaid(
+            key=key,
+            value=value,
+            other=other,
+            step_time_s=metrics.step_time_s,
+            change_fraction=metrics.step_time_s / base.step_time_s - 1.0,
+            decided=is_shorter(metrics, base.metrics) != "not decided",
+        )
         if abs(each.change_fraction) >= max(LEAST, abs(found[key].change_fraction) if key in found else 0.0):
             found[key] = each
     return tuple(sorted(found.values(), key=lambda each: -abs(each.change_fraction)))

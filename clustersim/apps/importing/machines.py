@@ -47,6 +47,8 @@ def clusters_apart(sources: Sequence[str], asked: ImportOptions) -> tuple[Sequen
     if asked.cluster is not None and asked.cluster.endswith(CLUSTER_FILES):
         clusters.append(asked.cluster)
         asked = replace(asked, cluster=None)
+    if len(clusters) > 1:
+        raise ScenarioError(f"is a second cluster beside {clusters[0]}", place=Place(file=clusters[1]), hint="give one of them")
     rest = [source for source in sources if source not in clusters]
     if not clusters or not rest:
         return sources, asked

@@ -13,7 +13,7 @@ from clustersim.apps.run.intervals import shipped_support
 from clustersim.config.yaml_text import plain
 from clustersim.documents.spots import Data
 from clustersim.measure.deciding import UNDECIDED, is_shorter
-from clustersim.measure.error_bars import TIGHT
+from clustersim.measure.error_bars import ALL_RUNS, TIGHT
 from clustersim.notices import Flag
 from clustersim.parallel.training_plan import Plan
 from clustersim.report.facts import memory_verdict
@@ -203,6 +203,6 @@ def turn_lines(answer: PlanAnswer) -> list[str]:
     if kind is not None and interval_s is not None:
         n_rows, n_sources = shipped_support(kind)
         shown = " to ".join(format_quantity(end, "s") for end in interval_s)
-        such = f"{n_rows:,} published runs of {n_sources} sources ({kind})"
-        lines.append(f"  beside the winner stand {such}: its step is expected in {shown}")
+        of = "" if kind == ALL_RUNS else f" ({kind})"
+        lines.append(f"  step of the winner: {shown} expected, from {n_rows:,} published runs of {n_sources} sources{of}")
     return lines

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
@@ -47,6 +49,10 @@ def sbatch(built: Built) -> FrameworkFiles:
     return FrameworkFiles(text="\n".join(lines) + "\n", notes=notes)
 
 
+LONGEST_NAME: Final = 40
+"""Characters of a name that leave room in those of pods, of at most 63."""
+
+
 def jobset(built: Built) -> FrameworkFiles:
     """Return a JobSet of Kubernetes.
 
@@ -57,7 +63,7 @@ def jobset(built: Built) -> FrameworkFiles:
     """
     written = megatron(built.plan)
     nodes, per_node = _size(built)
-    name = built.scenario.name.lower().replace("_", "-").replace(".", "-")
+    name = re.sub(r"[^a-z0-9]+", "-", built.scenario.name.lower())[:LONGEST_NAME].strip("-")
     notes = (*_notes(written, JOBSET), OWN.format(where="add them to args, and name an image"))
     variable = connections(built.plan.strategy)
     # Pods of a JobSet are reached by <jobset>-<job>-<index>-<index of the pod>.<jobset>.
@@ -70,7 +76,7 @@ def jobset(built: Built) -> FrameworkFiles:
         "image": "IMAGE",
         **({"env": environment} if environment else {}),
         "command": ["torchrun"],
-        "args": [*start, *(word.strip('"') for line in written.text.splitlines() for word in line.split(" ", 1))],
+        "args": [*start, *(word for line in written.text.splitlines() for word in shlex.split(line))],
         "resources": {"limits": limits},
     }
     pods: dict[str, Data] = {"spec": {"restartPolicy": "Never", "containers": [container]}}

@@ -41,6 +41,8 @@ class Turn:
     """Share by which that one is faster than the winner under the same condition; 0 where the winner stays."""
     layout: str | None = None
     """None where the winner stays."""
+    decided: bool = True
+    """Whether the error bars tell."""
 
     @property
     def text(self) -> str:
@@ -48,7 +50,8 @@ class Turn:
         step = format_quantity(self.step_time_s, "s")
         if self.layout is None:
             return f"the same layout wins, with a step of {step}"
-        return f"{self.layout} wins, {100 * self.gain_fraction:.1f} % faster, with a step of {step}"
+        doubt = "" if self.decided else ", not decided"
+        return f"{self.layout} wins, {100 * self.gain_fraction:.1f} % faster{doubt}, with a step of {step}"
 
 
 def turns(drafts: Drafts, search: Search, replays: Replays, memory_margin_fraction: float) -> tuple[Turn, ...]:
@@ -62,18 +65,24 @@ def turns(drafts: Drafts, search: Search, replays: Replays, memory_margin_fracti
         rivals = best_of_degrees(search.tried)[:MOST_RIVALS]
         begun = [(each, replays.begin(drafts.document(each.layout), HALF_NETWORK)) for each in rivals]
         ended = [(each, replays.end(future)) for each, future in begun]
-        steps = [(outcome.step_time_s, each.layout.words()) for each, outcome in ended if not isinstance(outcome, str)]
-        best_s, layout = min(steps, key=lambda step: step[0])
-        found.append(_turn("network at half its bandwidth", steps[0][0], best_s, layout if best_s < steps[0][0] else None))
+        steps = [(outcome.step_time_s, each.layout) for each, outcome in ended if not isinstance(outcome, str)]
+        if len(steps) > 1 and steps[0][1] == winner.layout:
+            best_s, layout = min(steps, key=lambda step: step[0])
+            condition = f"network at half its bandwidth, of {len(steps)} layouts"
+            found.append(_turn(condition, winner, steps[0][0], best_s, None if layout == winner.layout else layout.words()))
     if memory_margin_fraction > 0.0:
         capacity_bytes = min(node.accelerator.memory_bytes for node, _ in built.cluster.kinds)
         best_s, layout = _fastest_larger(drafts, search, winner, capacity_bytes)
-        found.append(_turn(f"no margin of memory in place of {100 * memory_margin_fraction:g} %", winner.step_time_s, best_s, layout))
+        condition = f"no margin of memory in place of {100 * memory_margin_fraction:g} %"
+        found.append(_turn(condition, winner, winner.step_time_s, best_s, layout))
     return tuple(found)
 
 
-def _turn(condition: str, winner_s: float, best_s: float, layout: str | None) -> Turn:
-    return Turn(condition=condition, step_time_s=best_s, gain_fraction=1.0 - best_s / winner_s, layout=layout)
+def _turn(condition: str, winner: Tried, winner_s: float, best_s: float, layout: str | None) -> Turn:
+    bar = winner.result.metrics.error_bar
+    # On one machine only the ratio of two times can be off.
+    decided = bar is not None and winner_s / best_s > bar.ratio_most_fraction
+    return Turn(condition=condition, step_time_s=best_s, gain_fraction=1.0 - best_s / winner_s, layout=layout, decided=decided)
 
 
 def margins(drafts: Drafts, search: Search, replays: Replays) -> tuple[Margin, ...]:

@@ -24,8 +24,8 @@ from clustersim.program.holds import FORWARD_TO_BACKWARD, held_bytes
 from clustersim.progress import advanced, phase
 
 MEMORY_MARGIN: Final = 0.08
-"""Share of the memory that a plan leaves free where nobody says, as the checks of shipped examples ask for. Of 1,439 published runs, which
-all took place, 18 are predicted to leave less (``tests/published/test_error_bars.py``)."""
+"""Share of the memory that a plan leaves free where nobody says, as the checks of shipped examples ask for. Of the published runs,
+which all took place, one in fifty at most is predicted to leave less (``tests/published/test_error_bars.py``)."""
 
 NEARLY: Final = 1.1
 """Times the memory that may be used: what would fit into a tenth more is kept in mind."""

@@ -211,9 +211,9 @@ def with_error_bar(metrics: Metrics, built: Built) -> Metrics:
     """Return metrics with the intervals that the step time and the peak of memory are expected in."""
     bands = shipped_bands()
     kind = run_kind(built.plan, metrics.step_time_s, metrics.flags)
-    band, beyond = bands.spread.band(kind), tuple(beyond_reach(built, metrics.gpus, bands.reach))
+    band, ratio_most, beyond = bands.spread.band(kind), bands.ratio(kind), tuple(beyond_reach(built, metrics.gpus, bands.reach))
     if beyond and bands.reach is not None:
-        band = band.wider(bands.reach.widening)
+        band, ratio_most = band.wider(bands.reach.widening), ratio_most**bands.reach.widening
     return replace(
         metrics,
         step_time_interval_s=band.interval_s(metrics.step_time_s),
@@ -223,7 +223,7 @@ def with_error_bar(metrics: Metrics, built: Built) -> Metrics:
         error_bar=ErrorBar(
             least_fraction=band.least_fraction,
             most_fraction=band.most_fraction,
-            ratio_most_fraction=bands.ratio(kind),
+            ratio_most_fraction=ratio_most,
             machine=machine_of(built),
         ),
         flags=(*metrics.flags, *_flags(built, bands.reach, beyond)),

@@ -8,7 +8,7 @@ from itertools import combinations
 from math import exp
 
 from clustersim.apps.validate.quantiles import FEWEST_SOURCES, LEVEL_FRACTION, Residual, thinned, weighted_quantile
-from clustersim.measure.error_bars import Spread
+from clustersim.measure.error_bars import USUAL_SETTINGS, Spread
 
 BySource = Mapping[str, Sequence[float]]
 """Sizes of the logarithm of measured over predicted ratio, over the factor of the pair, by source."""
@@ -45,10 +45,11 @@ def ratios_of(by_source: Mapping[str, Sequence[Residual]], spread: Spread) -> Ra
 
 
 def _pairs(rows: Sequence[Residual], spread: Spread) -> list[float]:
+    # A run that is predicted in two ways is no pair of runs.
     return [
         abs(one.log_ratio - other.log_ratio) / max(spread.factor(one.kind), spread.factor(other.kind))
         for one, other in combinations(thinned(rows), 2)
-        if one.machine == other.machine
+        if one.machine == other.machine and (USUAL_SETTINGS in one.kind) == (USUAL_SETTINGS in other.kind)
     ]
 
 

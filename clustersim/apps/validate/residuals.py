@@ -61,6 +61,7 @@ class ErrorBars:
     coverage: Coverage
     source_ids: tuple[str, ...]
     n_rows: int
+    """Published runs, each once however it was predicted."""
     digest: str
     """SHA-256 of the residuals."""
     ratios: Ratios | None
@@ -132,7 +133,7 @@ def error_bars(residuals: Sequence[Residual], *, unmeasured_widening: float = 1.
         words=tuple(_counted(by_source, word, inside) for word in spread.factors),
         coverage=coverage_of(inside),
         source_ids=tuple(sorted(by_source)),
-        n_rows=len(residuals),
+        n_rows=len({(row.source_id, row.row_id) for row in residuals}),
         digest=digest(residuals),
         ratios=ratios,
     )
@@ -223,15 +224,15 @@ def _reach(by_source: BySource, widening: float) -> Reach:
 
 def _counted(by_source: BySource, word: str, inside: Mapping[str, Sequence[bool]]) -> CountedWord:
     held = [
-        (source_id, covered)
+        (row, covered)
         for source_id, rows in by_source.items()
         for row, covered in zip(rows, inside[source_id], strict=True)
         if word in row.kind
     ]
     return CountedWord(
         word=word,
-        n_rows=len(held),
-        n_sources=len({source_id for source_id, _ in held}),
+        n_rows=len({(row.source_id, row.row_id) for row, _ in held}),
+        n_sources=len({row.source_id for row, _ in held}),
         covered_fraction=fmean(covered for _, covered in held),
     )
 

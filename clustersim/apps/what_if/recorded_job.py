@@ -213,10 +213,13 @@ def check_order(job: RecordedJob, file: str) -> list[float]:
     Raises
     ------
     ScenarioError
-        When operations wait for each other, so that the clocks of ranks cannot have been the same.
+        When operations wait for each other, so that the clocks of ranks cannot have been the same, or last no time at all.
     """
     try:
-        return job.step_times_s(lambda operation: operation.own_s)
+        times_s = job.step_times_s(lambda operation: operation.own_s)
     except DeadlockError as error:
         message = "has operations that wait for each other"
         raise ScenarioError(message, place=Place(file=file), hint="give times of one clock, or of clocks that were set alike") from error
+    if min(times_s, default=0.0) <= 0.0:
+        raise ScenarioError("has a step whose operations last no time", place=Place(file=file), hint="give durations above 0")
+    return times_s

@@ -127,6 +127,15 @@ def test_a_written_cluster_stands_beside_a_job_as_file_option_or_setting(cli: Cl
     assert parse_document(cli("run", TITAN, "-s", "cluster=cluster.yaml", "--dry-run").out, "out").data["cluster"] is not None
 
 
+def test_a_second_cluster_beside_a_job_is_refused(cli: Cli) -> None:
+    for name in ("one.yaml", "two.yaml"):
+        Path(name).write_text(CLUSTER, encoding="utf-8")
+
+    outcome = cli("import", TITAN, "one.yaml", "two.yaml")
+
+    assert (outcome.code, outcome.err) == (2, "error: two.yaml: is a second cluster beside one.yaml; give one of them\n")
+
+
 def test_nodes_beside_the_file_of_a_cluster_count(cli: Cli) -> None:
     Path("cluster.yaml").write_text(CLUSTER, encoding="utf-8")
 

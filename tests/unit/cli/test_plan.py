@@ -36,9 +36,10 @@ def test_the_report_says_on_what_the_choice_turns(cli: Cli) -> None:
     turned = {turn["condition"]: turn for turn in json.loads(lines)["turns"]}
     said = cli("plan", *QUESTION).out
 
-    assert list(turned) == ["network at half its bandwidth", "no margin of memory in place of 8 %"]
+    half, memory = turned
+    assert (half.partition(",")[0], memory) == ("network at half its bandwidth", "no margin of memory in place of 8 %")
     assert all(turn["layout"] is None or turn["gain_fraction"] > 0.0 for turn in turned.values())
-    assert turned["network at half its bandwidth"]["step_time_s"] >= json.loads(lines)["winner"]["step_time_s"]
+    assert turned[half]["step_time_s"] >= json.loads(lines)["winner"]["step_time_s"]
     assert "no margin of memory in place of 8 %: the same layout wins" in said
     assert "network at half" not in said  # one node has none
     assert "published runs of" in said

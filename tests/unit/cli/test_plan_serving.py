@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -45,3 +46,10 @@ def test_the_winner_is_written_for_its_engine(cli: Cli) -> None:
     assert "--tensor-parallel-size 4" in outcome.out
     assert "replicas of" in outcome.err
     assert "cannot be written as 'megatron'" in cli(*SERVICE, "--as", "megatron").err
+
+
+def test_the_command_of_the_winner_is_written_to_a_file(cli: Cli, tmp_path: Path) -> None:
+    outcome = cli(*SERVICE, "--only", "tp=4", "--gpus", "4", "--as", "vllm", "-o", tmp_path / "serve.sh")
+
+    assert outcome.code == EXIT_OK
+    assert "vllm serve" in (tmp_path / "serve.sh").read_text(encoding="utf-8")

@@ -30,3 +30,17 @@ def test_a_folder_that_is_not_there_is_one_clear_error(cli: Cli) -> None:
 
 def test_a_folder_without_runs_is_said(cli: Cli, tmp_path: Path) -> None:
     assert "keeps no run" in cli("runs", tmp_path).err
+
+
+def test_a_run_that_cannot_be_read_is_told_and_the_others_are_listed(cli: Cli, tmp_path: Path) -> None:
+    cli("run", "llama3-8b-8xh100", "--out", tmp_path, "--quiet")
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "results.json").write_text("{}", encoding="utf-8")
+    (broken / "manifest.json").write_text("[]", encoding="utf-8")
+
+    outcome = cli("runs", tmp_path)
+
+    assert outcome.code == 0
+    assert "llama3-8b-8xh100" in outcome.out
+    assert outcome.err.startswith(f"left out: {broken / 'manifest.json'}: is no document of a run")
