@@ -76,7 +76,7 @@ def mean_wait_m_d_c(servers: int, load_erlangs: float) -> float:
 
 @pytest.mark.parametrize("servers", [2, 5])
 def test_replicas_in_turn_are_an_m_d_c_queue(servers: int) -> None:
-    """Where all services take equally long, those who come in turn to c servers wait as in one queue for all of them."""
+    """Waits at c servers that are taken in turn are those of one queue for all, where services take equally long."""
     rho = 0.8
     arrival_s = poisson_arrivals_s(rho * servers / SERVICE.base_s, 60_000, np.random.default_rng(5))
     replicas = [make_scheduler(make_rules("vllm", max_num_seqs=1), 100) for _ in range(servers)]

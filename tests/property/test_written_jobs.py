@@ -1,4 +1,4 @@
-"""What is written for a framework, an engine or a scheduler is read back as the same job."""
+"""Files for frameworks, engines and schedulers, read back as the same job."""
 
 from __future__ import annotations
 

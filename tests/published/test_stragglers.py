@@ -1,4 +1,4 @@
-"""What a production job would take without stragglers, by those who published its records and by a replay of them."""
+"""Steps of a production job without stragglers, by the publisher of its records and by a replay of them."""
 
 from __future__ import annotations
 

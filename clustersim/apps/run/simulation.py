@@ -119,16 +119,15 @@ def simulate(
             timeline = _with_memory(in_whole_steps(replayed.timeline) if each_alone else replayed.timeline, stages)
             own = in_own_time(timeline) if in_turn(plan.strategy, timeline) else timeline
             parts, hidden = breakdown(own, sends_block=not plan.strategy.overlap_p2p, pipelined=plan.strategy.pp > 1)
-    assumed = (*calibration_flags(calibration), *_model_flags(stages[0]))
-    chosen = algorithm_flags(choice.algorithm for choice in timeline.collectives)
     slow = _slow(plan.n_ranks, timeline, neighbours, conditions)
     memory = memory_report(stages, cluster, timeline)
-    assumed = (*assumed, *_room_flags(memory))
     all_flags = [
         *flags,
-        *assumed,
+        *calibration_flags(calibration),
+        *_model_flags(stages[0]),
+        *_room_flags(memory),
         *_pace_flags(plan, conditions),
-        *chosen,
+        *algorithm_flags(choice.algorithm for choice in timeline.collectives),
         *_fold_flags(timeline),
         *_uneven_flags(replayed.uneven),
         *_job_flags(neighbours, cluster),
