@@ -18,6 +18,7 @@ LAUNCHER: Final = "launcher"
 _OPTION: Final = re.compile(r"--?[A-Za-z][\w.-]*")
 _ASSIGNED: Final = re.compile(r"((?:--?|\+{0,2})[A-Za-z][\w.\[\]/@-]*)=(.*)", re.DOTALL)
 _ARRAY: Final = re.compile(r"\$(?:[@*]|\{\w+\[[@*]\]\})")
+_VARIABLE: Final = re.compile(r"\$\{?\w+\}?")
 _DIRECTIVE: Final = re.compile(r"^#SBATCH\s+(--?[\w-]+)(?:[=\s]+(\S+))?", re.MULTILINE)
 _CONTAINERS: Final = ("docker", "podman", "nerdctl")
 _IMAGE: Final = re.compile(r"[a-z0-9][\w.-]*(?::\d+)?(?:/[\w.-]+)+(?:[:@][\w.:-]+)?")
@@ -70,7 +71,9 @@ def _entries(words: Sequence[Word], file: str) -> Iterator[Entry]:
             yield Entry(key=prefix + assigned[1].lstrip("+"), value=_value([assigned[2]]), file=file, line=word.line)
         elif _OPTION.fullmatch(word.text):
             values: list[str] = []
-            while at < len(words) and not (at < start and words[at].text in LAUNCHERS) and _is_value(words[at].text) and at != start - 1:
+            # An option of a launcher has one value at most; a program may follow it.
+            most = len(words) if at > start or not start else at + (words[at : at + 1] != [] and words[at].text not in LAUNCHERS)
+            while at < min(most, len(words)) and _is_value(words[at].text, values) and at != start - 1:
                 values.append(words[at].text)
                 at += 1
             yield Entry(key=prefix + word.text, value=_value(values), file=file, line=word.line)
@@ -100,9 +103,11 @@ def _start_of_arguments(words: Sequence[Word]) -> int:
     return image
 
 
-def _is_value(text: str) -> bool:
-    # An array of options that no file sets is no value of the option before it.
-    return not _ARRAY.fullmatch(text) and not _OPTION.fullmatch(text) and not (_ASSIGNED.fullmatch(text) and text.startswith("-"))
+def _is_value(text: str, before: Sequence[str]) -> bool:
+    # Options in a variable that no file sets are no value of the option before them.
+    if _ARRAY.fullmatch(text) or (before and _VARIABLE.fullmatch(text)):
+        return False
+    return not _OPTION.fullmatch(text) and not (_ASSIGNED.fullmatch(text) and text.startswith("-"))
 
 
 def _value(texts: list[str]) -> Data:

@@ -3,65 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Final
 
-from clustersim.apps.importing.arithmetic import arithmetic
+from clustersim.apps.importing.shell_syntax import Block, Case, Function, Heredoc, If, Loop, Node, Simple, Word, parse_shell
+from clustersim.apps.importing.shell_words import ASSIGNMENT, NAME, Variables
 
-_NAME: Final = r"[A-Za-z_]\w*"
-_ASSIGNMENT: Final = re.compile(rf"({_NAME})(?:\[\w*\])?(\+?)=(.*)", re.DOTALL)
+__all__ = ["EmbeddedFile", "Script", "Word", "read_script"]
+
 _DECLARING: Final = ("export", "declare", "local", "readonly", "typeset")
-_JOINT: Final = re.compile(r"\\\r?\n")
-_COMMENT: Final = re.compile(r"#[^\n]*")
-_HEREDOC: Final = re.compile(r"<<(?!<)-?\s*(['\"]?)(\w+)\1")
-_PARAMETER: Final = re.compile(rf"\$({_NAME}|[0-9@*#?$!-])|\$\{{([#!]?)({_NAME}|[0-9]+|[@*])(\[[^\]]*\])?(:?[-=+?])?")
-_WHOLE_ARRAY: Final = re.compile(rf'"\$(?:@|\{{{_NAME}\[@\]\}})"')
-_VARIABLE: Final = re.compile(rf"\$(?:({_NAME})|\{{({_NAME})\}})")
-_MOST_NAME: Final = 1000
-"""Characters that a variable puts into a document."""
-_ENDS: Final = ";&|"
-_REDIRECTION: Final = re.compile(r"\d*(?:>>?|<<?<?)(?:&\d)?[ \t]*|&>>?[ \t]*")
-_OPTION: Final = re.compile(r"(?<![\w-])--[A-Za-z][\w.-]*")
-_MOST_CHARACTERS: Final = 1_000_000
-"""Text of one file after expansion; variables that hold each other would grow without end."""
-_DEEPEST: Final = 20
 _TESTS: Final = ("[", "[[", "test")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Word:
-    """One word of a command."""
-
-    text: str
-    line: int
-
-
-@dataclass(slots=True)
-class _ShellState:
-    variables: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    exported: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
-    branches: list[bool | None] = field(default_factory=list[bool | None])
-    """For each open ``if``: whether the branch at hand is taken; None once another one was."""
-    lines: dict[str, int] = field(default_factory=dict[str, int])
-    """Lines of options in variables."""
-    n_characters: int = 0
-
-    @property
-    def skips(self) -> bool:
-        return any(branch is not True for branch in self.branches)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Script:
-    """Commands of a shell text, and what it exports to them."""
-
-    commands: tuple[tuple[Word, ...], ...]
-    exported: Mapping[str, tuple[str, int]]
-    """Value and line."""
-    documents: tuple[EmbeddedFile, ...] = ()
-    """Files that it writes from its own text."""
+_BEFORE: Final = ("exec", "time", "nohup", "sudo", "command", "builtin", "then", "do")
+_SHELLS: Final = ("sh", "bash", "zsh", "dash")
+_TEXT_FOLLOWS: Final = re.compile(r"-[a-z]*c")
+_REMOTE: Final = ("ssh", "sbatch", "salloc")
+"""Programs that run a text or a script elsewhere."""
+_ASKS: Final = ("getopts", "read", "IFS=")
+"""Tests of loops over arguments and input, of which there are none."""
+_UNSET: Final = re.compile(r"\$(?:\w+|[@*]|\{\w+(?:[+-][^{}]*)?\})")
+_MOST_STEPS: Final = 50_000
+_DEEPEST: Final = 12
+"""Functions and texts that call each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,308 +40,255 @@ class EmbeddedFile:
     """First line of the text."""
 
 
-def read_script(text: str, variables: Mapping[str, str] = MappingProxyType({})) -> Script:
-    """Return the commands of a text in the order of its lines.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """Commands of a shell text, and what it exports to them."""
 
-    A loop counts once, with the first value of its variable. A test of variables decides an ``if``; of any other test, the first
-    branch is left out.
+    commands: tuple[tuple[Word, ...], ...]
+    exported: Mapping[str, tuple[str, int]]
+    """Value and line."""
+    documents: tuple[EmbeddedFile, ...] = ()
+    """Files that it writes from its own text."""
+
+
+def read_script(text: str, variables: Mapping[str, str] = MappingProxyType({})) -> Script:
+    """Return the commands of a text in the order in which a shell would come to them.
+
+    A loop counts once, with the first value of its variable. A test of variables decides an ``if``, and a variable that the text
+    does not set is empty there; of any other test, the first branch is left out.
 
     Parameters
     ----------
     variables
         Environment that the text starts with.
     """
-    state = _ShellState(variables={name: [value] for name, value in variables.items()})
-    documents: list[EmbeddedFile] = []
-    commands = [words for raw in _raw_commands(text, documents) if (words := _command(raw, state))]
-    written = tuple(_with_variables(document, state) for document in documents)
-    return Script(commands=tuple(commands), exported=state.exported, documents=written)
+    reader = _Reader()
+    reader.known.values |= {name: [value] for name, value in variables.items()}
+    reader.block(parse_shell(text))
+    return Script(commands=tuple(reader.commands), exported=reader.known.exported, documents=tuple(reader.documents))
 
 
-def _with_variables(document: EmbeddedFile, state: _ShellState) -> EmbeddedFile:
-    """Return a document with what its variables hold at the end, in its name too."""
+@dataclass(slots=True)
+class _Reader:
+    """Walk through a text as a shell would, without starting anything."""
 
-    def known(match: re.Match[str]) -> str:
-        values = state.variables.get(match[1] or match[2])
-        return match[0] if values is None else " ".join(values)[:_MOST_NAME]
+    known: Variables = field(default_factory=Variables)
+    functions: dict[str, Block] = field(default_factory=dict[str, Block])
+    commands: list[tuple[Word, ...]] = field(default_factory=list[tuple[Word, ...]])
+    documents: list[EmbeddedFile] = field(default_factory=list[EmbeddedFile])
+    n_steps: int = 0
+    depth: int = 0
 
-    name, text = (_VARIABLE.sub(known, each) for each in (document.name, document.text))
-    return EmbeddedFile(name=name.rpartition("/")[2], text=text, line=document.line)
+    def block(self, block: Block) -> bool | None:
+        """Return the status of the last command; None where only a shell could tell."""
+        status: bool | None = True
+        for operator, node in block:
+            if self.n_steps > _MOST_STEPS:
+                break
+            self.n_steps += 1
+            if (operator == "&&" and status is not True) or (operator == "||" and status is True):
+                continue
+            status = self.node(node)
+        return status
 
+    def node(self, node: Node) -> bool | None:
+        """Walk through one node, and return its status."""
+        match node:
+            case Simple():
+                return self.simple(node)
+            case If(parts=parts):
+                for test, body in parts:
+                    if self.block(test) is True:
+                        return self.block(body)
+            case Loop():
+                return self.loop(node)
+            case Case(word=word, parts=parts):
+                value = self.known.text(word.text)
+                for patterns, body in parts:
+                    if any(fnmatchcase(value, self.known.text(pattern)) for pattern in patterns):
+                        return self.block(body)
+            case Function(name="", body=body):
+                return self.block(body)
+            case Function(name=name, body=body):
+                self.functions[name] = body
+        return True
 
-def _raw_commands(text: str, documents: list[EmbeddedFile] | None = None) -> Iterator[list[Word]]:
-    """Yield the words of each command with their quotes still in them; append the files that it writes."""
-    words: list[Word] = []
-    at, line, waiting, target = 0, 1, "", ""
-    while at < len(text):
-        character = text[at]
-        if character == "\n" or character in _ENDS:
-            if words:
-                yield words
-                words = []
-            line += character == "\n"
-            at += 1
-            if character == "\n" and waiting:
-                end, last = _behind(text, at, line, waiting)
-                if documents is not None and target:
-                    documents.append(EmbeddedFile(name=target, text=_body(text[at:end]), line=line))
-                at, line, waiting, target = end, last, "", ""
-        elif (joint := _JOINT.match(text, at)) is not None:
-            at, line = joint.end(), line + 1
-        elif character.isspace() or character in "()":
-            at += 1
-        elif (skipped := _COMMENT.match(text, at)) is not None:
-            at = skipped.end()
-        elif (heredoc := _HEREDOC.match(text, at)) is not None:
-            waiting, at = heredoc[2], heredoc.end()
-        elif (redirection := _REDIRECTION.match(text, at)) is not None:
-            at = _word_end(text, redirection.end())
-            target = text[redirection.end() : at].strip("'\"")
-        else:
-            end = max(_word_end(text, at), at + 1)
-            words.append(Word(text=text[at:end], line=line))
-            line += text.count("\n", at, end)
-            at = end
-    if words:
-        yield words
+    def loop(self, node: Loop) -> bool | None:
+        """Walk once through a loop, unless its test fails or asks for arguments or input."""
+        if node.name:
+            values = [text for word in node.words for text in self.known.words(word.text)]
+            self.known.values[node.name] = values[:1]
+        elif any(isinstance(each, Simple) and each.words[0].text in _ASKS for _, each in node.test) or self.block(node.test) is False:
+            return True
+        return self.block(node.body)
 
+    def simple(self, node: Simple) -> bool | None:
+        """Take up assignments, what a function or a text that is called holds, or the words of a command."""
+        words = list(node.words)
+        negated = words[0].text == "!"
+        words = words[negated:]
+        while words and words[0].text in _BEFORE:
+            words = words[1:]
+        if not words:
+            return True
+        if words[0].text in _TESTS or words[0].text.startswith("(("):
+            found = self.holds([word.text for word in words])
+            return found if found is None else found is not negated
+        exports = words[0].text in _DECLARING
+        if exports:
+            words = [word for word in words[1:] if not word.text.startswith("-")]
+        while words and (match := ASSIGNMENT.fullmatch(words[0].text)):
+            self.known.assign(match, words[0].line, exports=exports or len(words) > 1)
+            words = words[1:]
+            while exports and words and not ASSIGNMENT.fullmatch(words[0].text):
+                self._export(words.pop(0))
+        if exports and words:
+            self._export(words[0])
+        elif words:
+            self._command([(text, word) for word in words for text in self.known.words(word.text)], node)
+        return not negated
 
-def _behind(text: str, at: int, line: int, end: str) -> tuple[int, int]:
-    """Return place and line behind a document in the text that ends with a line of its own."""
-    while at < len(text):
-        stop = _end_of_line(text, at)
-        found = text[at:stop].strip() == end
-        at, line = stop + 1, line + 1
-        if found:
-            break
-    return at, line
+    def _export(self, word: Word) -> None:
+        values = self.known.values.get(word.text)
+        if values is not None:
+            self.known.exported[word.text] = " ".join(values), word.line
 
+    def _command(self, found: Sequence[tuple[str, Word]], node: Simple) -> None:
+        words = tuple(
+            Word(text=text, line=word.line if word.text.startswith("-") else self.known.lines.get(text, word.line)) for text, word in found
+        )
+        if not words or self._changes(words, node.heredoc):
+            return
+        name = node.target and self.known.known(node.target)
+        if node.heredoc is not None and name:
+            text = self.known.known(node.heredoc.text) if node.heredoc.expands else node.heredoc.text
+            self.documents.append(EmbeddedFile(name=name.rpartition("/")[2], text=text, line=node.heredoc.line))
+        inside = self._inside(words, node.heredoc if not name else None)
+        if inside is None:
+            self.commands.append(words)
+            return
+        before, text, line = inside
+        self._text(text, line, before)
 
-def _body(text: str) -> str:
-    """Return the text of a document without the line that ends it."""
-    return text.rstrip("\n").rpartition("\n")[0]
+    def _changes(self, words: tuple[Word, ...], heredoc: Heredoc | None) -> bool:
+        """Return whether a command only changes variables, or is a function."""
+        texts = [word.text for word in words]
+        match texts:
+            case ["unset", *names]:
+                for name in names:
+                    self.known.values.pop(name, None)
+            case ["set", *rest] if "--" in rest:
+                self._positions(rest[rest.index("--") + 1 :])
+            case ["let", *formulas]:
+                for formula in formulas:
+                    self._let(formula)
+            case ["read", *rest] if heredoc is not None and rest:
+                self.known.values[rest[-1]] = [self.known.known(heredoc.text) if heredoc.expands else heredoc.text]
+            case [":", *_]:
+                pass
+            case [name, *rest] if name in self.functions and self.depth < _DEEPEST:
+                was = dict(self.known.values)
+                self._positions(rest)
+                self.depth += 1
+                self.block(self.functions[name])
+                self.depth -= 1
+                self.known.values |= {key: was.get(key, []) for key in ("#", "@", "*")}
+                for number in range(1, len(rest) + 1):
+                    self.known.values.pop(str(number), None)
+                self.known.values |= {key: value for key, value in was.items() if key.isdecimal()}
+            case _:
+                return False
+        return True
 
+    def _positions(self, values: Sequence[str]) -> None:
+        self.known.values |= {str(number): [value] for number, value in enumerate(values, start=1)}
+        self.known.values |= {"#": [str(len(values))], "@": [*values], "*": [*values]}
 
-def _end_of_line(text: str, at: int) -> int:
-    end = text.find("\n", at)
-    return len(text) if end < 0 else end
+    def _inside(self, words: tuple[Word, ...], heredoc: Heredoc | None) -> tuple[tuple[Word, ...], str, int] | None:
+        """Return the text that a command runs, with the words before it and the first line; None where it runs none."""
+        texts = [word.text for word in words]
+        if texts[0] == "eval":
+            return (), " ".join(texts[1:]), words[0].line
+        shell = next((at for at, text in enumerate(texts) if text.rpartition("/")[2] in _SHELLS), None)
+        if shell is not None and (flag := next((at for at in range(shell + 1, len(texts)) if _TEXT_FOLLOWS.fullmatch(texts[at])), None)):
+            at = next((at for at in range(flag + 1, len(texts)) if not texts[at].startswith("-")), None)
+            return None if at is None else (words[:shell], texts[at], words[at].line)
+        if texts[0] in _REMOTE:
+            wrapped = next((at for at, text in enumerate(texts) if text.startswith("--wrap")), None)
+            if wrapped is not None:
+                text = texts[wrapped].partition("=")[2] or " ".join(texts[wrapped + 1 : wrapped + 2])
+                return words[:wrapped], text, words[wrapped].line
+            if texts[0] == "ssh" and " " in texts[-1].strip():
+                return (), texts[-1], words[-1].line
+        if heredoc is not None and (shell is not None or texts[0] in _REMOTE):
+            text = self.known.known(heredoc.text) if heredoc.expands else heredoc.text
+            return (words[:shell] if shell is not None else ()), text, heredoc.line
+        names = {each.name: each for each in self.documents if each.name.endswith(".sh") or each.text.startswith("#!")}
+        for at, text in enumerate(texts):
+            if (document := names.get(text.rpartition("/")[2])) is not None and texts[0] not in ("chmod", "cat", "rm", "cp", "scp"):
+                return (words[: at if shell is None else shell] if texts[0] not in _REMOTE else ()), document.text, document.line
+        return None
 
+    def _text(self, text: str, line: int, before: tuple[Word, ...]) -> None:
+        """Walk through a text that a command runs; the words before it belong to each of its commands."""
+        if self.depth >= _DEEPEST:
+            return
+        begin = len(self.commands)
+        self.depth += 1
+        self.block(parse_shell(text, line))
+        self.depth -= 1
+        self.commands[begin:] = [(*before, *command) for command in self.commands[begin:]]
 
-def _word_end(text: str, at: int) -> int:
-    """Return where a word ends: at a blank or an operator outside of quotes, brackets and braces."""
-    start, closers = at, ""
-    while at < len(text):
-        character = text[at]
-        if character == "\\":
-            if text.startswith(("\\\n", "\\\r\n"), at) and not closers:
-                return at
-            at += 2
-            continue
-        if closers and character == closers[-1]:
-            closers = closers[:-1]
-        elif closers[-1:] == "'":
-            pass
-        elif character in "'\"`":
-            closers += character
-        elif character == "$" and text[at + 1 : at + 2] in ("{", "("):
-            closers += "}" if text[at + 1] == "{" else ")"
-            at += 1
-        elif character == "(" and (closers[-1:] == ")" or (at > start and text[at - 1] == "=" and not closers)):
-            closers += ")"
-        elif not closers and (character.isspace() or character in ";&|<>()"):
-            return at
-        at += 1
-    return min(at, len(text))
+    def _let(self, formula: str) -> bool | None:
+        """Set the variable of a formula, and return whether the value is not zero."""
+        set_ = re.fullmatch(rf"\s*({NAME})\s*([-+*/]?)=(?!=)(.*)", formula, re.DOTALL)
+        number = self.known.number(formula if set_ is None else f"{set_[1]}{set_[2]}({set_[3]})" if set_[2] else set_[3])
+        if set_ is not None and number is not None:
+            self.known.values[set_[1]] = [str(number)]
+        return None if number is None else number != 0
 
-
-def _command(raw: list[Word], state: _ShellState) -> tuple[Word, ...]:
-    first = raw[0].text
-    if first in ("if", "elif", "else", "fi"):
-        return _branch(raw, state)
-    if first == "for" and len(raw) > 3 and raw[2].text == "in":
-        state.variables[raw[1].text] = [text for word in raw[3:] for text in _expanded(word.text, state, 0)][:1]
-        return ()
-    while raw and raw[0].text in ("then", "do", "done", "{", "}", "exec", "time", "nohup", "sudo"):
-        raw = raw[1:]
-    if not raw or state.skips:
-        return ()
-    exports = raw[0].text in _DECLARING
-    if exports:
-        raw = [word for word in raw[1:] if not word.text.startswith("-")]
-    words = list(raw)
-    while words and (match := _ASSIGNMENT.fullmatch(words[0].text)):
-        _assign(match, state, words[0].line, exports=exports or len(words) > 1)
-        words = words[1:]
-    if exports or not words:
-        return ()
-    expanded = [(text, word) for word in words for text in _expanded(word.text, state, 0)]
-    # The text behind -c is a command itself.
-    whole = [
-        (part, word)
-        for at, (text, word) in enumerate(expanded)
-        for part in (text.split() if at and expanded[at - 1][0] == "-c" else [text])
-    ]
-    return tuple(Word(text=text, line=word.line if word.text.startswith("-") else state.lines.get(text, word.line)) for text, word in whole)
-
-
-def _branch(raw: list[Word], state: _ShellState) -> tuple[Word, ...]:
-    match raw[0].text:
-        case "if":
-            state.branches.append(_holds([word.text for word in raw[1:]], state))
-        case "fi":
-            if state.branches:
-                state.branches.pop()
-        case other if state.branches:
-            was = state.branches[-1]
-            state.branches[-1] = None if was is not False else other == "else" or _holds([word.text for word in raw[1:]], state)
-        case _:
-            pass
-    return ()
-
-
-def _holds(words: list[str], state: _ShellState) -> bool:
-    """Return whether a test of texts holds; False for one that asks the machine."""
-    if words[:1] and words[0] in _TESTS:
+    def holds(self, words: list[str]) -> bool | None:
+        """Return whether a test of texts holds; None for one that asks the machine."""
+        if words[0].startswith("(("):
+            return self._let(words[0][2:].removesuffix("))"))
         words = [word for word in words[1:] if word not in ("]", "]]")]
-    values = ["".join(_expanded(word, state, 0)) for word in words]
+        for operator, decides in (("||", True), ("-o", True), ("&&", False), ("-a", False)):
+            if operator in words:
+                at = words.index(operator)
+                parts = [self.holds(["[", *each]) for each in (words[:at], words[at + 1 :])]
+                return decides if decides in parts else None if None in parts else not decides
+        if words[:1] == ["!"]:
+            found = self.holds(["[", *words[1:]])
+            return None if found is None else not found
+        values = [_UNSET.sub("", "".join(self.known.words(word))) for word in words]
+        return None if any("$(" in value or "`" in value for value in values) else _test(values)
+
+
+def _test(values: list[str]) -> bool | None:
+    """Return whether a test of texts holds; None for one that asks the machine."""
     match values:
-        case ["-n", value] | [value]:
-            return value not in ("", "false") and "$" not in value
+        case []:
+            return False
+        case [value]:
+            return value != ""
+        case ["-n", value]:
+            return value != ""
         case ["-z", value]:
             return value == ""
-        case [left, "=" | "==", right]:
-            return left == right
-        case [left, "!=", right]:
-            return left != right
+        case [left, "=" | "==" | "!=" as sign, right]:
+            return (left == right or fnmatchcase(left, right)) is (sign != "!=")
+        case [left, "=~", right]:
+            return None if re.search(r"[\\^$.|?*+(){}\[\]]", right) else right in left
         case [left, "-eq" | "-ne" | "-gt" | "-ge" | "-lt" | "-le" as sign, right]:
             return _compares(left, sign, right)
         case _:
-            return False
+            return None
 
 
-def _compares(left: str, sign: str, right: str) -> bool:
+def _compares(left: str, sign: str, right: str) -> bool | None:
     try:
         difference = int(left) - int(right)
     except ValueError:
-        return False
+        return None
     ordered = {"-gt": difference > 0, "-ge": difference >= 0, "-lt": difference < 0, "-le": difference <= 0}
     return {"-eq": difference == 0, "-ne": difference != 0, **ordered}[sign]
-
-
-def _assign(match: re.Match[str], state: _ShellState, line: int, *, exports: bool) -> None:
-    name, adds, written = match[1], bool(match[2]), match[3]
-    if written.startswith("("):
-        inside = written[1:-1] if written.endswith(")") else written[1:]
-        value: list[str] = []
-        for word in (word for raw in _raw_commands(inside) for word in raw):
-            expanded = _expanded(word.text, state, 0)
-            value += expanded
-            state.lines |= {text: line + word.line - 1 for text in expanded if word.text.startswith("-")}
-        state.variables[name] = [*state.variables.get(name, ()), *value] if adds else value
-        return
-    text = " ".join(_expanded(written, state, 0, splits=False))
-    state.lines |= {option[0]: line + written.count("\n", 0, option.start()) for option in _OPTION.finditer(written)}
-    if adds:
-        text = " ".join(state.variables.get(name, [""])) + text
-    state.variables[name] = [text]
-    if exports:
-        state.exported[name] = (text, line)
-
-
-class _Words:
-    """Words of an expansion, which grows at its end."""
-
-    def __init__(self, *, splits: bool) -> None:
-        self.words = [""]
-        self.splits = splits
-
-    def add(self, part: str, *, whole: bool) -> None:
-        """Append text to the last word; text that is not whole begins new words at its blanks."""
-        if whole or not self.splits:
-            self.words[-1] += part
-            return
-        pieces = part.split()
-        if not pieces:
-            return
-        if part[0].isspace():
-            self.next()
-        self.words[-1] += pieces[0]
-        self.words.extend(pieces[1:])
-        if part[-1].isspace():
-            self.next()
-
-    def next(self) -> None:
-        """Begin another word."""
-        if self.words[-1]:
-            self.words.append("")
-
-
-def _expanded(text: str, state: _ShellState, depth: int, *, splits: bool = True) -> list[str]:
-    """Return the words that a word becomes: quotes taken off, variables put in, split at blanks outside of quotes."""
-    found = _Words(splits=splits)
-    at, quoted = 0, False
-    while at < len(text) and state.n_characters < _MOST_CHARACTERS:
-        character = text[at]
-        if character == "'" and not quoted:
-            end = text.find("'", at + 1) % (len(text) + 1)
-            found.add(text[at + 1 : end], whole=True)
-            at = end + 1
-        elif character == '"':
-            quoted, at = not quoted, at + 1
-        elif character == "\\":
-            found.add(text[at + 1 : at + 2].strip("\n"), whole=True)
-            at += 2
-        elif character == "$" and depth < _DEEPEST:
-            values, at = _parameter(text, at, state, depth)
-            state.n_characters += sum(len(value) + 1 for value in values)
-            for number, value in enumerate(values):
-                if number:
-                    found.next()
-                # A command in a text, which only a shell could run, stays one word.
-                found.add(value, whole=quoted or (value.startswith("$") and _word_end(value, 0) == len(value)))
-        else:
-            found.add(character, whole=True)
-            at += 1
-    kept = [word for word in found.words if word]
-    if not kept and _WHOLE_ARRAY.fullmatch(text):
-        return []  # an empty array is no word, also in quotes
-    return kept or ([""] if "'" in text or '"' in text else [])
-
-
-def _parameter(text: str, at: int, state: _ShellState, depth: int) -> tuple[list[str], int]:
-    """Return what stands for a ``$`` and where the text goes on; what only a shell could know stays as it is written."""
-    if text.startswith("$((", at):
-        end = _word_end(text, at)
-        inside = re.sub(rf"(?<![\w${{])({_NAME})", r"$\1", text[at + 3 : end].removesuffix("))"))
-        found = arithmetic(" ".join(_expanded(inside, state, depth + 1, splits=False)))
-        return [text[at:end] if found is None else str(found)], max(end, at + 3)
-    if text.startswith("$(", at):
-        end = _word_end(text, at)
-        return [text[at:end]], max(end, at + 2)
-    match = _PARAMETER.match(text, at)
-    if match is None:
-        return ["$"], at + 1
-    if match[1] is not None:
-        return state.variables.get(match[1], [match[0]]), match.end()
-    end = _closing(text, match.end())
-    rest, operator, name = text[match.end() : end], match[5] or "", match[3]
-    known = state.variables.get(name)
-    if match[2] or (known is None and not operator):
-        return [text[at : end + 1]], end + 1
-    empty = known is None or (operator.startswith(":") and not "".join(known))
-    if operator.endswith(("-", "=", "?")) and empty:
-        return _expanded(rest, state, depth + 1, splits=False) or [""], end + 1
-    if operator.endswith("+"):
-        return ([] if empty else _expanded(rest, state, depth + 1)), end + 1
-    return list(known or ()), end + 1
-
-
-def _closing(text: str, at: int) -> int:
-    """Return where the brace that is open closes."""
-    depth = 1
-    while at < len(text):
-        depth += (text[at] == "{") - (text[at] == "}")
-        if depth == 0:
-            return at
-        at += 1
-    return len(text)

@@ -95,3 +95,54 @@ def test_words_are_those_of_a_shell(text: str, words: list[str]) -> None:
 
 def test_a_variable_that_holds_itself_ends() -> None:
     read_script("A=$A$A\n" * 200 + "a $A ${B:-${B:-${B}}}")
+
+
+JOB = "pretrain_gpt.py --num-layers 7"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            f"export L='torchrun --nnodes 4'\nexport CMD=\"`pwd`/{JOB} --tp $TP\"\nsrun bash -c '$L --node_rank $RANK $CMD'",
+            {"launcher.--nnodes": 4},
+        ),
+        (f'srun -N 4 --image i bash -lc "cd /w && export A=1; python {JOB}"', {"launcher.-N": 4, "env.A": "1"}),
+        (f"srun -N 2 bash <<'EOF'\ntorchrun {JOB}\nEOF", {"launcher.-N": 2}),
+        (f"cat <<EOF > run.sh\n#!/bin/bash\npython {JOB}\nEOF\nsrun -N 2 bash run.sh", {"launcher.-N": 2}),
+        (f'for h in a b; do ssh $h "cd /x; torchrun --nnodes 2 {JOB}" & done', {"launcher.--nnodes": 2}),
+        (f'sbatch -N 4 --wrap "srun torchrun --nproc_per_node 8 {JOB}"', {"launcher.--nproc_per_node": 8}),
+        (f'CMD="torchrun --nproc_per_node 8 {JOB} 2>&1 | tee log"\neval ${{CMD}}', {"launcher.--nproc_per_node": 8}),
+        (f"read -r -d '' CMD <<'EOF'\ntorchrun {JOB}\nEOF\n$CMD", {}),
+        (f"run() {{\n local TP=$1\n torchrun {JOB} --tp ${{TP}}\n}}\nrun 4", {"--tp": 4}),
+        (f'function launch {{\n torchrun --nnodes $N "$@"\n}}\nN=8\nlaunch {JOB} --tp 4', {"--tp": 4, "launcher.--nnodes": 8}),
+        (f'S=${{S:-13b}}\ncase "$S" in\n 7b|7B) L=32;;\n "13b"|13B)\n  L=40 ;;\nesac\ntorchrun {JOB} --l $L', {"--l": 40}),
+        (f'TP=4\nwhile [[ $# -gt 0 ]]; do\n case $1 in\n --tp) TP="$2"; shift 2;;\n esac\ndone\ntorchrun {JOB} --tp $TP', {"--tp": 4}),
+        (f"TP=4\nwhile getopts 't:' o; do\n case $o in\n t) TP=$OPTARG;;\n esac\ndone\ntorchrun {JOB} --tp $TP", {"--tp": 4}),
+        (f"A=1; B=2\nif [[ $A == 1 && $B == 2 ]]; then L=3; else L=4; fi\ntorchrun {JOB} --l $L", {"--l": 3}),
+        (f"A=1; B=2\nif [ $A = 5 ] || [ $B = 2 ]; then L=3; else L=4; fi\ntorchrun {JOB} --l $L", {"--l": 3}),
+        (f"F=1\n[[ $F == 1 ]] && E='--fp8 hybrid'\n[ $F == 0 ] && G=--fp16\ntorchrun {JOB} $E $G", {"--fp8": "hybrid", "--fp16": None}),
+        (f'[ -z "$TP" ] && TP=8\n: ${{PP:=2}}\ntorchrun {JOB} --tp $TP --pp $PP', {"--tp": 8, "--pp": 2}),
+        (f"((W = 4*8))\nlet G=W*4\nD=$(( W > 3 ? 5 : 6 ))\ntorchrun {JOB} --g $G --d $D", {"--g": 128, "--d": 5}),
+        (f"W=$(expr 4 \\* 8)\nG=`expr $W + 2`\ntorchrun {JOB} --w $(echo $W) --g $G", {"--w": 32, "--g": 34}),
+        (f"M[0]=--tp\nM[1]=7\ndeclare -A L=([7b]=32 [13b]=40)\nS=13b\ntorchrun {JOB} ${{M[*]}} --l ${{L[$S]}}", {"--tp": 7, "--l": 40}),
+        (f"H=(a b c)\nN=a/7b.yaml\ntorchrun --nnodes ${{#H[@]}} {JOB} --n ${{N##*/}} --m ${{N%.yaml}}", {"--n": "7b.yaml", "--m": "a/7b"}),
+        (f"if ! [ $A = 1 ]; then L=2; fi\nA=3\nif (( A > 2 )); then M=2; else M=3; fi\ntorchrun {JOB} --l $L --m $M", {"--l": 2, "--m": 2}),
+        (f"TP=4\nunset TP\ntorchrun {JOB} --tp ${{TP:-${{L:-7}}}} ${{A:+--fp16}}", {"--tp": 7, "--fp16": None}),
+        (f"srun -l -n 16 numactl --cpunodebind=0 python -u {JOB}", {"launcher.-n": 16}),
+        (f"for tp in 1 2; do\n for ((i=0; i<3; i++)); do\n torchrun {JOB} --tp $tp\n done\ndone", {"--tp": 1}),
+        (f"while true; do\n torchrun {JOB} --tp 2 && break\ndone", {"--tp": 2}),
+    ],
+)
+def test_a_script_is_followed_as_a_shell_would(text: str, expected: dict[str, object]) -> None:
+    found = values(text)
+
+    assert found["--num-layers"] == 7
+    assert {key: found.get(key) for key in expected} == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["if " * 3000, "f() { f; f; }; f", "case a in (" * 500, "$(" * 3000, "{ ( " * 2000, "for x in $(" * 99, "a <<E\n" * 99]
+)
+def test_a_broken_or_endless_script_ends(text: str) -> None:
+    read_script(text)
