@@ -69,7 +69,9 @@ def runs(
 
 
 def what_if(
-    source: Annotated[str, typer.Argument(metavar="SCENARIO|FILE", help="A scenario as for run, a file with cases, or records of a job.")],
+    source: Annotated[
+        list[str], typer.Argument(metavar="SCENARIO|FILE...", help="A scenario as for run, a file with cases, records or traces of a job.")
+    ],
     *,
     case: Annotated[
         list[str] | None, typer.Option(metavar="NAME:KEY=VALUE,...", help="Changes under a name, such as wide:strategy.tp=8. Repeatable.")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from clustersim.apps.what_if.answer import WhatIfAnswer, answered
 from clustersim.apps.what_if.picture import tornado_of, tornado_rows
 from clustersim.apps.what_if.question_file import WhatIfRequest, asked_matter
-from clustersim.apps.what_if.recorded_answer import COLUMNS, answered_records
-from clustersim.apps.what_if.records_file import is_records
+from clustersim.apps.what_if.recorded_answer import COLUMNS, answered_records, recorded_files
 from clustersim.apps.what_if.sampled import Sampled
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.cli.watching import watched
@@ -16,12 +16,15 @@ from clustersim.documents.files import check_folder
 from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
 
 
-def what_if_command(source: str, asked: WhatIfRequest, *, plot: str | None, as_json: bool) -> int:
+def what_if_command(sources: Sequence[str], asked: WhatIfRequest, *, plot: str | None, as_json: bool) -> int:
     """Compare cases, say which is best and how sure that is, and return the exit code."""
     if plot is not None:
         _check_plot(Path(plot))
-    if is_records(source):
-        return _of_records(source, asked, plot=plot, as_json=as_json)
+    if files := recorded_files(sources):
+        return _of_records(files, asked, plot=plot, as_json=as_json)
+    source, *others = sources
+    if others:
+        raise ScenarioError("only traces of one job are taken together", field=others[0], hint="name one scenario")
     matter, probe = asked_matter(source, asked)
     if plot is not None and (not probe.inputs or probe.method is not None):
         raise ScenarioError("there is no tornado to draw", field="--plot", hint="add --sensitivity hardware, without --method")
@@ -39,7 +42,7 @@ def what_if_command(source: str, asked: WhatIfRequest, *, plot: str | None, as_j
     return EXIT_OK if answer.best is not None else EXIT_NO
 
 
-def _of_records(source: str, asked: WhatIfRequest, *, plot: str | None, as_json: bool) -> int:
+def _of_records(sources: Sequence[str], asked: WhatIfRequest, *, plot: str | None, as_json: bool) -> int:
     """Replay a recorded job in its cases, for which most options have no meaning."""
     given = {
         "--set": asked.changes,
@@ -55,12 +58,14 @@ def _of_records(source: str, asked: WhatIfRequest, *, plot: str | None, as_json:
                 "records of a job have no scenario that this could be of", field=option, hint="leave it out; --case changes"
             )
     with watched():
-        answer = answered_records(source, asked.cases)
+        answer = answered_records(sources, asked.cases)
     if as_json:
         write_json(answer.to_dict())
     else:
         write_out(f"{answer.headline()}\n\n")
         print_table(COLUMNS, answer.rows())
+        for note in answer.notes:
+            write_out(f"{note}\n")
     return EXIT_OK
 
 

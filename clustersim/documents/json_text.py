@@ -38,7 +38,7 @@ def read_json(source: str) -> tuple[str, str, Data]:
         When there is no such file, or it is too large, not text, or not JSON.
     """
     name = "<stdin>" if source == STDIN else source
-    raw = _unpacked(name, read_stdin(_MAX_BYTES, name) if source == STDIN else read_bytes(Path(source), _MAX_BYTES, _HINT))
+    raw = unpacked(name, read_stdin(_MAX_BYTES, name) if source == STDIN else read_bytes(Path(source), _MAX_BYTES, _HINT))
     text = text_of(raw, name, _HINT)
     try:
         data: Data = json.loads(text)
@@ -112,7 +112,14 @@ def _skip(text: str, at: int) -> int:
     return blank.end() if blank else at
 
 
-def _unpacked(name: str, raw: bytes) -> bytes:
+def unpacked(name: str, raw: bytes) -> bytes:
+    """Return bytes without the gzip around them; others as they are.
+
+    Raises
+    ------
+    ScenarioError
+        When they are torn, or too many.
+    """
     if raw[:2] == _GZIP:
         unpacker = zlib.decompressobj(wbits=_GZIP_BITS)
         try:

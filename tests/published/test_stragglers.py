@@ -55,7 +55,7 @@ STATED: Final = 0.03
 @pytest.fixture(scope="module")
 def answer() -> RecordedAnswer:
     pytest.importorskip("duckdb", reason="reads Parquet")
-    return answered_records(str(RECORDS))
+    return answered_records([str(RECORDS)])
 
 
 def test_each_step_is_replayed_as_published(answer: RecordedAnswer) -> None:

@@ -95,7 +95,7 @@ def test_the_dependencies_are_what_the_package_imports() -> None:
     optional = {re.split(r"[<>=.\[]", requirement)[0] for wanted in extras for requirement in wanted}
     # pydantic_core comes with pydantic, which pins it exactly.
     # What two libraries call themselves.
-    named = {{"PIL": "pillow", "SALib": "salib"}.get(name, name) for name in imported}
+    named = {{"PIL": "pillow", "SALib": "salib", "google": "protobuf"}.get(name, name) for name in imported}
     assert named - sys.stdlib_module_names - {"clustersim", "pydantic_core"} - optional == declared
 
 

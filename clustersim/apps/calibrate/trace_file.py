@@ -12,7 +12,7 @@ from typing import Final
 
 from clustersim.apps.calibrate.nsys_file import is_nsys, read_nsys
 from clustersim.apps.calibrate.trace_device import devices_of
-from clustersim.apps.calibrate.traced import LaunchedKernel, NamedRange, TracedTensor, TraceFile, may_wait
+from clustersim.apps.calibrate.traced import LaunchedKernel, NamedRange, TracedGroup, TracedTensor, TraceFile, may_wait
 from clustersim.documents.json_text import place_in, read_json
 from clustersim.documents.spots import Data
 from clustersim.errors import Place, ScenarioError
@@ -181,6 +181,20 @@ def _kernel(event: _Event, launches: Mapping[int, _Event]) -> LaunchedKernel:
         operator=operator,
         name=event.name,
         collective=str(event.arguments.get("Collective name", "")),
+        group=_group(event),
+    )
+
+
+def _group(event: _Event) -> TracedGroup | None:
+    name = event.arguments.get("Process Group Name")
+    if name is None:
+        return None
+    return TracedGroup(
+        name=str(name),
+        description=str(event.arguments.get("Process Group Description", "")),
+        ranks=str(event.arguments.get("Process Group Ranks", "")),
+        size=event.number("Group size"),
+        ends=(event.number("Src Rank"), event.number("Dst Rank")),
     )
 
 

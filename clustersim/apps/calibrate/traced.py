@@ -33,6 +33,19 @@ class TracedTensor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TracedGroup:
+    """Process group of a collective, or the ends of a send, as PyTorch names them."""
+
+    name: str
+    description: str
+    ranks: str
+    """As text, which a long list is cut in."""
+    size: int | None
+    ends: tuple[int | None, int | None] = (None, None)
+    """Ranks of the sender and of the receiver of a send, of which the trace of one end names the other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchedKernel:
     """One kernel on the accelerator; times in seconds."""
 
@@ -47,6 +60,8 @@ class LaunchedKernel:
     name: str = ""
     collective: str = ""
     """Operation as PyTorch calls it, where the trace says so: the name of an NCCL kernel does not always tell."""
+    group: TracedGroup | None = None
+    """None where the trace does not say it."""
 
     @property
     def end_s(self) -> float:

@@ -80,6 +80,10 @@ class Classifier:
                 return row.name
         return name
 
+    def of_name(self, name: str) -> str:
+        """Return the class of a name."""
+        return self._named(name)[1]
+
     def _named(self, name: str) -> tuple[int, str]:
         """Return the place and the class of the first row that takes a name."""
         found = self._by_name.get(name)

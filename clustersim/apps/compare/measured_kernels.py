@@ -33,12 +33,27 @@ class MeasuredSteps:
 def measured_steps(trace: TraceFile, names: KernelNames, file: str) -> MeasuredSteps:
     """Return the mean of the steps of a trace.
 
+    Raises
+    ------
+    ScenarioError
+        When it marks no steps, or holds several devices.
+    """
+    steps = steps_of(trace, names, file)
+    if not steps:
+        hint = "call prof.step() behind each step, or name an NVTX range 'step 1'; --names FILE adds names under 'steps'"
+        raise ScenarioError("does not mark its steps", place=Place(file=file), hint=hint)
+    return _mean(trace, names, file, steps)
+
+
+def steps_of(trace: TraceFile, names: KernelNames, file: str) -> list[tuple[NamedRange, list[LaunchedKernel]]]:
+    """Return the steps of a trace with their kernels and copies; none where it marks none.
+
     A kernel belongs to the step in which the host issued it.
 
     Raises
     ------
     ScenarioError
-        When it marks no steps, or holds several devices.
+        When it holds several devices, or no kernel was issued inside its steps.
     """
     place = Place(file=file)
     devices = {kernel.stream[0] for kernel in trace.kernels}
@@ -47,18 +62,15 @@ def measured_steps(trace: TraceFile, names: KernelNames, file: str) -> MeasuredS
         raise ScenarioError(f"holds kernels of {len(devices)} devices", place=place, hint=hint)
     launched = sorted((*trace.kernels, *trace.copies), key=_issued_s)
     issued_s = [_issued_s(kernel) for kernel in launched]
-    markers = _markers(trace.ranges, names.steps)
-    if not markers:
-        hint = "call prof.step() behind each step, or name an NVTX range 'step 1'; --names FILE adds names under 'steps'"
-        raise ScenarioError("does not mark its steps", place=place, hint=hint)
     steps: list[tuple[NamedRange, list[LaunchedKernel]]] = []
+    markers = _markers(trace.ranges, names.steps)
     for marker in markers:
         first, last = bisect_right(issued_s, marker.start_s), bisect_right(issued_s, marker.end_s)
         if first < last:
             steps.append((marker, launched[first:last]))
-    if not steps:
+    if markers and not steps:
         raise ScenarioError("issues no kernel inside its steps", place=place, hint="record whole steps, with activities of CPU and CUDA")
-    return _mean(trace, names, file, steps)
+    return steps
 
 
 def _issued_s(kernel: LaunchedKernel) -> float:
@@ -119,22 +131,38 @@ def check_alike(steps: Sequence[MeasuredSteps]) -> None:
         Says which file.
     """
     first = steps[0]
-    nameless = next((each for each in steps if each.rank is None), None)
-    if nameless is not None and len(steps) > 1:
-        raise ScenarioError("does not say which rank it is of", place=Place(file=nameless.file), hint="compare it alone")
-    seen: dict[int | None, str] = {first.rank: first.file}
+    check_ranks([(each.rank, each.file) for each in steps])
     for each in steps[1:]:
-        place = Place(file=each.file)
-        if each.rank in seen:
-            rank = "a rank that it does not name" if each.rank is None else f"rank {each.rank}"
-            raise ScenarioError(f"is of {rank}, as {seen[each.rank]} is", place=place, hint="give one file for each rank")
-        if [_number(name) for name in each.markers] != [_number(name) for name in first.markers]:
+        if [step_number(name) for name in each.markers] != [step_number(name) for name in first.markers]:
             message = f"is of {_told(each.markers)}, and {first.file} of {_told(first.markers)}"
-            raise ScenarioError(message, place=place, hint="give traces of the same steps")
-        seen[each.rank] = each.file
+            raise ScenarioError(message, place=Place(file=each.file), hint="give traces of the same steps")
 
 
-def _number(name: str) -> str:
+def check_ranks(ranks: Sequence[tuple[int | None, str]]) -> None:
+    """Refuse traces of which one does not say its rank, or two are of one.
+
+    Parameters
+    ----------
+    ranks
+        Rank and file of each trace.
+
+    Raises
+    ------
+    ScenarioError
+        Says which file.
+    """
+    nameless = next((file for rank, file in ranks if rank is None), None)
+    if nameless is not None and len(ranks) > 1:
+        raise ScenarioError("does not say which rank it is of", place=Place(file=nameless), hint="compare it alone")
+    seen: dict[int | None, str] = {}
+    for rank, file in ranks:
+        if rank in seen:
+            raise ScenarioError(f"is of rank {rank}, as {seen[rank]} is", place=Place(file=file), hint="give one file for each rank")
+        seen[rank] = file
+
+
+def step_number(name: str) -> str:
+    """Return the last number in the name of a step; the name where it has none."""
     digits = re.findall(r"\d+", name)
     return digits[-1] if digits else name
 

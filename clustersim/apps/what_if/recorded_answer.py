@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Final
 
+from clustersim.apps.calibrate.trace_file import is_trace
 from clustersim.apps.what_if.cases import Case, parse_case
-from clustersim.apps.what_if.recorded_job import Duration, RecordedJob, RecordedOperation, check_order, recorded_job
-from clustersim.apps.what_if.records_file import COMPUTE, read_records
+from clustersim.apps.what_if.chakra_records import is_execution_trace, read_execution_traces
+from clustersim.apps.what_if.job_records import COMMUNICATION, COMPUTE, HOST, JobRecords
+from clustersim.apps.what_if.kineto_records import read_traces
+from clustersim.apps.what_if.recorded_job import OVERLAPS, Duration, RecordedJob, RecordedOperation, check_order, recorded_job
+from clustersim.apps.what_if.records_file import is_records, read_records
 from clustersim.documents.check import choices_hint
 from clustersim.documents.spots import Data
 from clustersim.errors import Place, ScenarioError
@@ -19,6 +23,7 @@ from clustersim.units.quantity import format_quantity
 
 SCHEMA_VERSION: Final = 1
 EVEN: Final = "even"
+OVERLAP: Final = "overlap"
 ALL: Final = "all"
 NO_STRAGGLERS: Final = "no stragglers"
 LEAST: Final = 0.001
@@ -48,22 +53,26 @@ class RecordedAnswer:
     n_ranks: int
     steps: tuple[int, ...]
     recorded_s: tuple[float, ...]
-    """Time of each step as it was recorded, delays of launches included."""
+    """Time of each step as it was recorded, delays of launches included; none where the records have no clock."""
     replayed: RecordedCase
     even: RecordedCase
     """Without stragglers."""
     parts: tuple[RecordedCase, ...]
     """Without the stragglers of one kind of operation or of one stage, the shortest step first."""
     asked: tuple[RecordedCase, ...]
+    notes: tuple[str, ...]
+    """Remarks on what is missing or was assumed."""
 
     def headline(self) -> str:
         """Return in one sentence what stragglers cost."""
         share = 1.0 - self.even.step_time_s / self.replayed.step_time_s
         steps = "one step" if len(self.steps) == 1 else f"mean of {len(self.steps)} steps"
-        return (
-            f"A step of {self.n_ranks} ranks takes {_time(fmean(self.recorded_s))} recorded ({steps}), {_time(self.replayed.step_time_s)} "
-            f"replayed, and {_time(self.even.step_time_s)} without stragglers, which cost {percent_text(share)}."
-        )
+        ranks = "one rank" if self.n_ranks == 1 else f"{self.n_ranks} ranks"
+        cost = f", which cost {percent_text(share)}" if share >= LEAST else ""
+        replayed, even = _time(self.replayed.step_time_s), f"{_time(self.even.step_time_s)} without stragglers{cost}"
+        if not self.recorded_s:
+            return f"A step of {ranks} takes {replayed} replayed and {even}."
+        return f"A step of {ranks} takes {_time(fmean(self.recorded_s))} recorded ({steps}), {replayed} replayed, and {even}."
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return a row for each case."""
@@ -82,6 +91,7 @@ class RecordedAnswer:
             "ranks": self.n_ranks,
             "steps": list(self.steps),
             "recorded_s": list(self.recorded_s),
+            "notes": list(self.notes),
             "cases": [
                 {
                     "name": each.name,
@@ -95,42 +105,75 @@ class RecordedAnswer:
         }
 
 
-def answered_records(source: str, cases: Sequence[str] = ()) -> RecordedAnswer:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Form:
+    """One form of what was recorded."""
+
+    is_it: Callable[[str], bool]
+    read: Callable[[Sequence[str]], JobRecords]
+
+
+FORMS: Final = (
+    _Form(is_it=is_records, read=read_records),
+    _Form(is_it=is_trace, read=read_traces),
+    _Form(is_it=is_execution_trace, read=read_execution_traces),
+)
+"""Forms of recorded jobs, told apart by the content of their files."""
+
+
+def recorded_files(sources: Sequence[str]) -> list[str]:
+    """Return the files of a recorded job: those that are named, or all in a folder; none where they are something else."""
+    files: list[str] = []
+    for source in map(Path, sources):
+        is_run = (source / "results.json").is_file()
+        files += [str(each) for each in sorted(source.iterdir())] if source.is_dir() and not is_run else [str(source)]
+    recorded = [file for file in files if any(form.is_it(file) for form in FORMS)]
+    return recorded if len(recorded) == len(files) or any(Path(source).is_dir() for source in sources) else []
+
+
+def answered_records(sources: Sequence[str], cases: Sequence[str] = ()) -> RecordedAnswer:
     """Return the step times of a recorded job without stragglers, and in some cases.
 
     Parameters
     ----------
+    sources
+        Its files, all of one form.
     cases
-        ``name:key=value,key=value`` texts: a factor on the time of an operation, of ``compute`` or of ``communication``; or ``even``
-        with what has no stragglers: ``all``, one of these, or ``stage 3``.
+        ``name:key=value,key=value`` texts: a factor on the time of an operation, of ``compute`` or of ``communication``; ``even``
+        with what has no stragglers: ``all``, one of these, or ``stage 3``; or ``overlap`` with ``none`` or ``full``.
 
     Raises
     ------
     ScenarioError
         When records or a case cannot be used.
     """
-    job = recorded_job(read_records(source), Path(source).name)
+    source = sources[0]
+    form = next((form for form in FORMS if form.is_it(source)), FORMS[0])
+    other = next((each for each in sources if not form.is_it(each)), None)
+    if other is not None and len(sources) > 1:
+        raise ScenarioError(f"is of another form than {source}", place=Place(file=other), hint="give files of one job in one form")
+    job = recorded_job(form.read(sources), Path(source).name)
     asked = [parse_case(text) for text in cases]
-    changed = [_duration(job, case) for case in asked]
+    for case in asked:
+        _duration(job, case)
     replayed = RecordedCase(name="as recorded", changes={}, step_times_s=tuple(check_order(job, source)))
     parts = [_case(job, Case(name=f"no stragglers in {each}", changes={EVEN: each})) for each in _parts(job)]
     return RecordedAnswer(
         file=source,
         n_ranks=len(job.rank_classes),
         steps=tuple(step.number for step in job.steps),
-        recorded_s=tuple(step.recorded_s for step in job.steps),
+        recorded_s=tuple(step.recorded_s for step in job.steps if step.recorded_s is not None),
         replayed=replayed,
         even=_case(job, Case(name=NO_STRAGGLERS, changes={EVEN: ALL})),
         parts=tuple(sorted(parts, key=lambda each: each.step_time_s)),
-        asked=tuple(
-            RecordedCase(name=case.name, changes=case.changes, step_times_s=tuple(job.step_times_s(duration)))
-            for case, duration in zip(asked, changed, strict=True)
-        ),
+        asked=tuple(_case(job, case) for case in asked),
+        notes=job.notes,
     )
 
 
 def _case(job: RecordedJob, case: Case) -> RecordedCase:
-    return RecordedCase(name=case.name, changes=case.changes, step_times_s=tuple(job.step_times_s(_duration(job, case))))
+    times_s = job.step_times_s(_duration(job, case), None if case.changes.get(OVERLAP) is None else str(case.changes[OVERLAP]))
+    return RecordedCase(name=case.name, changes=case.changes, step_times_s=tuple(times_s))
 
 
 def _stages(job: RecordedJob) -> list[str]:
@@ -138,27 +181,31 @@ def _stages(job: RecordedJob) -> list[str]:
 
 
 def _parts(job: RecordedJob) -> list[str]:
-    return [*job.even_s, *_stages(job)]
+    stages = _stages(job)
+    return [*job.kinds, *(stages if len(stages) > 1 else ())]
 
 
 def _is_part(operation: RecordedOperation, part: str) -> bool:
     """Return whether an operation is of a kind, or all of it on one stage."""
-    kinds = (ALL, operation.name, "compute" if operation.name in COMPUTE else "communication")
+    kinds = (ALL, operation.name, HOST if operation.name == HOST else COMPUTE if operation.computes else COMMUNICATION)
     return part in kinds or (len(operation.stages) == 1 and part == f"stage {operation.stages[0]}")
 
 
 def _duration(job: RecordedJob, case: Case) -> Duration:
     """Return the durations of a case."""
     place = Place(file=f"--case {case.name}")
-    kinds = ["compute", "communication", *job.even_s]
+    kinds = [COMPUTE, COMMUNICATION, *job.kinds]
     factors: dict[str, float] = {}
     for key, value in case.changes.items():
         if key == EVEN:
             if value not in (ALL, *kinds, *_stages(job)):
                 hint = choices_hint(str(value), [ALL, *kinds, *_stages(job)])
                 raise ScenarioError(f"'{value}' is no part of the job", field=key, hint=hint, place=place)
+        elif key == OVERLAP:
+            if value not in OVERLAPS:
+                raise ScenarioError(f"'{value}' is no overlap", field=key, hint=choices_hint(str(value), list(OVERLAPS)), place=place)
         elif key not in kinds:
-            raise ScenarioError(f"records have no '{key}'", field=key, hint=choices_hint(key, [EVEN, *kinds]), place=place)
+            raise ScenarioError(f"records have no '{key}'", field=key, hint=choices_hint(key, [EVEN, OVERLAP, *kinds]), place=place)
         elif not isinstance(value, int | float) or isinstance(value, bool) or value < 0.0:
             hint = "give a factor on its time, such as 0.5"
             raise ScenarioError(f"'{value}' is no factor", field=key, hint=hint, place=place)

@@ -8,14 +8,14 @@ References
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 from clustersim.apps.sweep.duckdb_file import read_by_duckdb
+from clustersim.apps.what_if.job_records import JobRecord, JobRecords
 from clustersim.documents.check import did_you_mean
 from clustersim.documents.files import MB, read_text
 from clustersim.errors import Place, ScenarioError
@@ -28,11 +28,12 @@ WHOLE: Final = "whole number"
 MOST: Final = 2**53
 """Largest number of a step, a rank or an operation, which a float still tells from the next."""
 
-COMPUTE: Final = ("forward-compute", "backward-compute", "optimizer", "gc")
+COMPUTED: Final = ("forward-compute", "backward-compute", "optimizer", "gc")
 SENDS: Final[Mapping[str, tuple[str, int]]] = MappingProxyType(
     {"forward-send": ("forward-recv", 1), "backward-send": ("backward-recv", -1)}
 )
 """Operation at the other end of a send, and the stage of that from the stage of the sender."""
+RECEIVES: Final = MappingProxyType({receive: send for send, (receive, _) in SENDS.items()})
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "params-all-gather": ("stage",),
@@ -43,22 +44,11 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     }
 )
 """Columns that ranks of one group of a collective have in common."""
-OPERATIONS: Final = (*COMPUTE, *SENDS, *(receive for receive, _ in SENDS.values()), *GROUPS)
+OPERATIONS: Final = (*COMPUTED, *SENDS, *RECEIVES, *GROUPS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobRecord:
-    """One operation of one rank; times in seconds."""
-
-    step: int
-    rank: int
-    dp_rank: int
-    stage: int
-    operation: str
-    number: int
-    """Among the operations of this name of the rank in the step."""
-    start_s: float
-    end_s: float
+OVERLAP_S: Final = 2e-5
+"""By how much an operation may begin before the one that it waits for has ended: published records show up to 15 us."""
 
 
 def is_records(source: str) -> bool:
@@ -66,14 +56,17 @@ def is_records(source: str) -> bool:
     return Path(source).suffix.lower() in SUFFIXES and Path(source).is_file()
 
 
-def read_records(source: str) -> tuple[JobRecord, ...]:
-    """Return the records of a file.
+def read_records(sources: Sequence[str]) -> JobRecords:
+    """Return the records of one file.
 
     Raises
     ------
     ScenarioError
-        When it cannot be read, is empty, lacks a column, or a value is wrong.
+        When there are several, or it cannot be read, is empty, lacks a column, or a value is wrong.
     """
+    source, *others = sources
+    if others:
+        raise ScenarioError("holds all ranks of a job, and no other file is read beside it", place=Place(file=source), hint="name it alone")
     path, place = Path(source), Place(file=source)
     rows = _parquet(path) if path.suffix.lower() == ".parquet" else _csv(path)
     if not rows:
@@ -82,7 +75,16 @@ def read_records(source: str) -> tuple[JobRecord, ...]:
     if lacking:
         near = did_you_mean(lacking[0], rows[0])
         raise ScenarioError(f"lacks the column '{lacking[0]}'", place=place, hint=near or f"columns are {', '.join(COLUMNS)}")
-    return tuple(_record(row, number, source) for number, row in enumerate(rows, start=1))
+    read = [_row(row, number, source) for number, row in enumerate(rows, start=1)]
+    n_stages = max(row["stage"] for row, _, _, _ in read) + 1
+    return JobRecords(
+        records=tuple(_record(*row, n_stages) for row in read),
+        n_ranks=len({row["rank"] for row, _, _, _ in read}),
+        overlap_s=OVERLAP_S,
+        delays=False,
+        whole_steps=True,
+        clocks="one",
+    )
 
 
 def _csv(path: Path) -> list[Mapping[str, object]]:
@@ -106,7 +108,9 @@ def _parquet(path: Path) -> list[Mapping[str, object]]:
         raise ScenarioError(f"is not Parquet: {error}", place=Place(file=str(path))) from error
 
 
-def _record(row: Mapping[str, object], number: int, source: str) -> JobRecord:
+def _row(row: Mapping[str, object], number: int, source: str) -> tuple[dict[str, int], str, float, float]:
+    """Return the whole numbers of a row, its operation, start and end."""
+
     def refuse(column: str, right: str) -> ScenarioError:
         hint = did_you_mean(str(row[column]), OPERATIONS) if column == _TEXT else None
         return ScenarioError(f"record {number}: {row[column]!r} is no {right}", field=column, place=Place(file=source), hint=hint)
@@ -126,7 +130,35 @@ def _record(row: Mapping[str, object], number: int, source: str) -> JobRecord:
     start_s, duration_s = value("start_ts", "time in seconds"), value("duration", "time in seconds")
     if duration_s < 0.0:
         raise refuse("duration", "duration")
-    step, rank, dp_rank, stage, seq = (int(value(column, WHOLE)) for column in ("step", "rank", "dp_rank", "stage", "seq_id"))
+    numbers = {column: int(value(column, WHOLE)) for column in ("step", "rank", "dp_rank", "stage", "seq_id")}
+    return numbers, operation, start_s, start_s + duration_s
+
+
+def _record(row: Mapping[str, int], operation: str, start_s: float, end_s: float, n_stages: int) -> JobRecord:
+    transfer = operation in SENDS or operation in RECEIVES
     return JobRecord(
-        step=step, rank=rank, dp_rank=dp_rank, stage=stage, operation=operation, number=seq, start_s=start_s, end_s=start_s + duration_s
+        step=row["step"],
+        rank=row["rank"],
+        stage=row["stage"],
+        operation=RECEIVES.get(operation, operation),
+        computes=operation in COMPUTED,
+        shared=_shared(row, operation, n_stages),
+        alike=RECEIVES.get(operation, operation),
+        stream=operation,
+        start_s=start_s,
+        end_s=end_s,
+        is_send=transfer,
+        n_ends=2 if transfer else 0,
+        title=f"{operation} {row['seq_id']}",
     )
+
+
+def _shared(row: Mapping[str, int], operation: str, n_stages: int) -> tuple[object, ...]:
+    """Return what the records of one operation have in common."""
+    for send, (receive, direction) in SENDS.items():
+        if operation in (send, receive):
+            sender = row["stage"] if operation == send else (row["stage"] - direction) % n_stages
+            return send, row["dp_rank"], sender, row["seq_id"]
+    if operation in COMPUTED:
+        return operation, row["rank"], row["seq_id"]
+    return operation, row["seq_id"], *(row[column] for column in GROUPS[operation])

@@ -39,7 +39,7 @@ def write(path: Path, rows: Sequence[Row], columns: Sequence[str] = COLUMNS) -> 
 
 
 def answer(tmp_path: Path, rows: Sequence[Row], *cases: str) -> RecordedAnswer:
-    return answered_records(write(tmp_path / "records.csv", rows), cases)
+    return answered_records([write(tmp_path / "records.csv", rows)], cases)
 
 
 def test_a_step_is_replayed_without_the_delay_of_its_launch(tmp_path: Path) -> None:
@@ -110,12 +110,12 @@ def test_a_missing_column_and_a_file_that_is_no_parquet_are_refused(tmp_path: Pa
     broken.write_text("no parquet", encoding="utf-8")
 
     with pytest.raises(ScenarioError, match="lacks the column 'seq_id'"):
-        answered_records(write(tmp_path / "records.csv", pipeline(), COLUMNS[:-1]))
+        answered_records([write(tmp_path / "records.csv", pipeline(), COLUMNS[:-1])])
     (tmp_path / "torn.csv").write_text(",".join(COLUMNS) + "\n0,0,0\n", encoding="utf-8")
     with pytest.raises(ScenarioError, match=r"torn.csv:2: has more or fewer values than the header"):
-        answered_records(str(tmp_path / "torn.csv"))
+        answered_records([str(tmp_path / "torn.csv")])
     with pytest.raises(ScenarioError, match="is not Parquet"):
-        answered_records(str(broken))
+        answered_records([str(broken)])
 
 
 def test_parquet_without_duckdb_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +123,7 @@ def test_parquet_without_duckdb_names_the_extra(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "records.parquet").write_bytes(b"PAR1")
 
     with pytest.raises(ScenarioError, match="is read by DuckDB, which is not installed; pip install"):
-        answered_records(str(tmp_path / "records.parquet"))
+        answered_records([str(tmp_path / "records.parquet")])
 
 
 @pytest.mark.parametrize(
