@@ -139,7 +139,7 @@ def plan_on(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Planne
     A setting that does nothing in this plan is as good as left out.
     """
     planned = _planned(scenario, nodes, fabric)
-    effective, flags = _without_idle(scenario, idle(planned.plan))
+    effective, flags = _without_idle(scenario, idle(planned.plan.model, planned.plan.training, planned.plan.strategy))
     if effective is not scenario:
         planned = _planned(effective, nodes, fabric)
     # A resolved scenario leaves nothing open, and brings what was assumed for the one that it stands for.
@@ -162,17 +162,16 @@ def _planned(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Plann
     load, load_flags = expert_load_of(spec.strategy, model, scenario=scenario.document.name)
     strategy, more_flags = strategy.changed(expert_load=load, expert_skew=load.skew), (*more_flags, *load_flags)
     training, training_flags = training_of(spec, loaded, nodes)
-    plan = Plan(model=model, training=training, strategy=strategy)
     check_batch(training, strategy)
     for contributor in CONTRIBUTORS:
         contributor.refuse(strategy, spec.strategy, model=model, training=training)
-    plan = arranged(plan, node)
+    plan = Plan(model=model, training=training, strategy=arranged(model, training, strategy, node))
     kinds = {id(each): each for each in nodes}.values()
     flags = (
         *(Flag(code=code, message=message) for code, message in loaded.flags),
         *training_flags,
         *found.flags,
-        *usual_flags(usual, _in_use(idle(plan), brought)),
+        *usual_flags(usual, _in_use(idle(model, training, plan.strategy), brought)),
         *_reach_flags(strategy, min(kinds, key=lambda each: each.scale_up.nodes_per_domain)),
         *server_flags(stage_of(plan, 0), node),
         *more_flags,

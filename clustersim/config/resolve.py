@@ -44,7 +44,7 @@ def resolved_scenario(built: Built) -> dict[str, Data]:
         "name": built.name,
         "model": _model(built.loaded, built.plan.model.name),
         "cluster": resolved_cluster(built, spec.cluster.name),
-        **effective(built.plan),
+        **effective(built.plan.model, built.plan.training, built.plan.strategy),
     }
     if spec.steps is not None:
         resolved["steps"] = spec.steps
@@ -112,7 +112,7 @@ def _job(job: PlannedJob) -> dict[str, Data]:
     plan = job.planned.plan
     return {
         "model": _model(job.planned.loaded, plan.model.name),
-        **effective(plan),
+        **effective(plan.model, plan.training, plan.strategy),
         # A run puts the name of the job before them.
         **_assumed([replace(flag, message=flag.message.removeprefix(f"job {job.name}: ")) for flag in job.planned.flags]),
     }

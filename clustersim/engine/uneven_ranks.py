@@ -18,7 +18,7 @@ from clustersim.parallel.division import Division, Part, divided
 from clustersim.parallel.mesh import place
 from clustersim.parallel.sharding_groups import replicas_apart
 from clustersim.parallel.stage import Stage
-from clustersim.parallel.training_plan import Plan
+from clustersim.parallel.training_plan import Strategy
 from clustersim.topology.cluster import FloatArray, IntArray
 from clustersim.trace.timeline import ranks_text
 
@@ -42,43 +42,42 @@ class UnevenRanks:
         return not self.slowdowns and self.jitter is None and len({node.accelerator.name for node in self.nodes}) == 1
 
 
-def division_of(plan: Plan, uneven: UnevenRanks) -> Division:
-    """Return the classes of the ranks of a plan.
+def division_of(strategy: Strategy, uneven: UnevenRanks, *, has_experts: bool) -> Division:
+    """Return the classes of the ranks of a strategy.
 
     Replicas whose ranks are alike, stage by stage, are one part. Each is a part of its own where computation varies from
     step to step. With parameter servers what pushes and pulls by itself is never divided: the replicas of a node, where
     these add up their gradients first. Workers that go at their own pace are a part each.
     """
-    mesh = place(plan.strategy)
-    gradients = plan.strategy.data_parallel
+    mesh = place(strategy)
+    gradients = strategy.data_parallel
     if gradients.single_process:
-        return divided(mesh, root_and_others(plan.strategy.dp))
-    units = replicas_apart(plan.strategy, mesh, has_experts=plan.model.experts is not None)
+        return divided(mesh, root_and_others(strategy.dp))
+    units = replicas_apart(strategy, mesh, has_experts=has_experts)
     if gradients.own_pace or uneven.jitter is not None:
         return divided(mesh, units)
     if uneven.is_even:
         return divided(mesh)
     alike: dict[tuple[object, ...], list[int]] = {}
     for unit in units:
-        signature = tuple(_signature(uneven, mesh.ranks[stage, list(unit)].reshape(-1)) for stage in range(plan.strategy.pp))
+        signature = tuple(_signature(uneven, mesh.ranks[stage, list(unit)].reshape(-1)) for stage in range(strategy.pp))
         alike.setdefault(signature, []).extend(unit)
     return divided(mesh, [tuple(sorted(part)) for part in alike.values()])
 
 
-def own_parts(plan: Plan, *, folds: bool) -> tuple[Part, ...] | None:
-    """Return the parts into which the replicas of a plan fall where every rank is like every other; None where they are one.
+def own_parts(strategy: Strategy, *, has_experts: bool, folds: bool) -> tuple[Part, ...] | None:
+    """Return the parts into which the replicas fall where every rank is like every other; None where they are one.
 
     Parameters
     ----------
     folds
         False where those that cannot be told apart are to be replayed one by one all the same.
     """
-    strategy = plan.strategy
     if strategy.data_parallel.single_process:
         return root_and_others(strategy.dp)
     if folds or not strategy.data_parallel.divides:
         return None
-    return replicas_apart(strategy, place(strategy), has_experts=plan.model.experts is not None)
+    return replicas_apart(strategy, place(strategy), has_experts=has_experts)
 
 
 def class_of_ranks(division: Division, n_ranks: int) -> IntArray:

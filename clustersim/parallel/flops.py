@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import fsum
 
 from clustersim.parallel.local_model import LocalModel
 from clustersim.parallel.recomputation import recomputation_of, recomputed_layers
 from clustersim.parallel.shard import local_model
 from clustersim.parallel.stages import model_chunks
-from clustersim.parallel.training_plan import Plan, Strategy
+from clustersim.parallel.step_settings import Training
+from clustersim.parallel.training_plan import Strategy
+from clustersim.workloads.model import Model
 from clustersim.workloads.operators import Operator
 
 BACKWARD_FACTOR = 2.0
@@ -21,9 +23,9 @@ def _forward(operators: Iterable[Operator]) -> float:
     return fsum(operator.forward_flops for operator in operators)
 
 
-def _undivided(plan: Plan) -> LocalModel:
+def _undivided(model: Model, training: Training, strategy: Strategy) -> LocalModel:
     """Return the whole model on one rank, for one sequence."""
-    strategy = plan.strategy.changed(
+    whole = strategy.changed(
         tp=1,
         pp=1,
         cp=1,
@@ -35,7 +37,7 @@ def _undivided(plan: Plan) -> LocalModel:
         stage_layers=None,
         written=None,
     )
-    return local_model(replace(plan, strategy=strategy, training=plan.training.changed(micro_batch_size=1)))
+    return local_model(model, training.changed(micro_batch_size=1), whole)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +52,7 @@ class StepFlops:
     """FLOPs of the model, and of forward passes that recomputation repeats."""
 
 
-def step_flops(plan: Plan) -> StepFlops:
+def step_flops(model: Model, training: Training, strategy: Strategy) -> StepFlops:
     """Return the matrix FLOPs of one step.
 
     Of those of the model every matrix product of layers, logits and attention counts, attention in full (not halved for a causal mask); the
@@ -62,15 +64,15 @@ def step_flops(plan: Plan) -> StepFlops:
     ----------
     .. [1] V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", MLSys 2023, appendix A.
     """
-    whole, n_sequences = _undivided(plan), plan.training.global_batch_size
+    whole, n_sequences = _undivided(model, training, strategy), training.global_batch_size
     runs = whole.runs(range(whole.model.n_layers))
     forward = sum(count * _forward(operators) for operators, count in runs) + _forward(whole.back)
     spared = fsum(count * fsum(operator.masked_flops for operator in operators) for operators, count in runs)
-    model = n_sequences * (1.0 + BACKWARD_FACTOR) * forward
+    counted = n_sequences * (1.0 + BACKWARD_FACTOR) * forward
     return StepFlops(
-        model=model,
+        model=counted,
         masked=n_sequences * (1.0 + BACKWARD_FACTOR) * spared,
-        hardware=model + n_sequences * _repeated_forward(plan.strategy, whole),
+        hardware=counted + n_sequences * _repeated_forward(strategy, whole),
     )
 
 

@@ -10,7 +10,7 @@ from clustersim.parallel.division import Part, divided
 from clustersim.parallel.groups import parallel_groups
 from clustersim.parallel.mesh import place
 from clustersim.parallel.pipeline import Labelled, Pipeline, StagePieces
-from clustersim.parallel.shard import local_model
+from clustersim.parallel.stage import stages_of
 from clustersim.parallel.stage_passes import ChunkPasses
 from clustersim.parallel.stage_work import WHOLE, StageWork
 from clustersim.parallel.stages import places_of
@@ -32,7 +32,7 @@ def lower(plan: Plan, parts: Sequence[Part] | None = None, *, n_micro_batches: i
         How many there are passes of, where those of others are left out: what a step does once is that of the plan.
     """
     n_passes = plan.n_micro_batches if n_micro_batches is None else n_micro_batches
-    step = Step(plan=plan, n_micro_batches=n_passes, division=divided(place(plan.strategy), parts))
+    step = Step(stages=stages_of(plan), n_micro_batches=n_passes, division=divided(place(plan.strategy), parts))
     contributors = [contributor(step) for contributor in CONTRIBUTORS if contributor.applies(plan.strategy)]
     for contributor in contributors:
         contributor.begin()
@@ -44,13 +44,13 @@ def lower(plan: Plan, parts: Sequence[Part] | None = None, *, n_micro_batches: i
 
 def _add_pipeline(step: Step, contributors: Sequence[Contributor]) -> None:
     """Add the passes of all stages, and the tasks beside them."""
-    strategy = step.plan.strategy
+    strategy = step.strategy
     pipelines = [
         Pipeline(
             builder=step.builder,
             division=step.division,
             places=places_of(strategy),
-            pair_bytes=local_model(step.plan).boundary_bytes / strategy.tp,
+            pair_bytes=step.stages[0].local.boundary_bytes / strategy.tp,
             overlap=strategy.overlap_p2p,
             part=part,
         )
@@ -66,10 +66,9 @@ def _add_pipeline(step: Step, contributors: Sequence[Contributor]) -> None:
 
 def _add_passes(step: Step, pipeline: Pipeline, stage: int, beside: Sequence[StageContributor]) -> StagePieces:
     """Add the passes of one part of a stage, as contributors cut and delay them."""
-    local, strategy = step.stages[stage].local, step.plan.strategy
-    techniques = layer_techniques(
-        local, strategy, parallel_groups(step.plan.model, step.plan.strategy, step.division, stage=stage, part=pipeline.part)
-    )
+    local, strategy = step.stages[stage].local, step.strategy
+    groups = parallel_groups(local.model, strategy, step.division, stage=stage, part=pipeline.part)
+    techniques = layer_techniques(local, strategy, groups)
     work = StageWork(passes=ChunkPasses(local=local, strategy=strategy, techniques=techniques), chunks=step.stages[stage].chunks)
     added = StagePieces(part=pipeline.part)
     together: list[Labelled] = []

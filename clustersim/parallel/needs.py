@@ -16,7 +16,8 @@ from clustersim.parallel.offload import offloads
 from clustersim.parallel.schedules import SCHEDULES
 from clustersim.parallel.settings import Needs, Settings
 from clustersim.parallel.shard import local_model
-from clustersim.parallel.training_plan import SHARDS_PARAMETERS, Plan, Strategy
+from clustersim.parallel.step_settings import Training
+from clustersim.parallel.training_plan import SHARDS_PARAMETERS, Strategy
 from clustersim.workloads.model import Model
 
 M = TypeVar("M", bound=BaseModel)
@@ -51,16 +52,17 @@ class Idle:
         return _left_out(settings, self.path)
 
 
-def idle(plan: Plan) -> tuple[Idle, ...]:
-    """Return the settings that do nothing in a plan."""
-    unmet = {name: otherwise for name, (holds, otherwise) in CONDITIONS.items() if not holds(plan)}
-    return (*_idle(unmet, plan.training, ("training",)), *_idle(unmet, plan.strategy, ("strategy",)))
+def idle(model: Model, training: Training, strategy: Strategy) -> tuple[Idle, ...]:
+    """Return the settings of training and strategy that do nothing."""
+    local = local_model(model, training, strategy)
+    unmet = {name: otherwise for name, (holds, otherwise) in CONDITIONS.items() if not holds(local, strategy)}
+    return (*_idle(unmet, training, ("training",)), *_idle(unmet, strategy, ("strategy",)))
 
 
-def effective(plan: Plan) -> dict[str, JsonValue]:
-    """Return training and strategy of a plan by their keys, without settings that do nothing or were left open."""
-    unused = {each.path for each in idle(plan)}
-    return {"training": _shown(plan.training, ("training",), unused), "strategy": _shown(plan.strategy, ("strategy",), unused)}
+def effective(model: Model, training: Training, strategy: Strategy) -> dict[str, JsonValue]:
+    """Return training and strategy by their keys, without settings that do nothing or were left open."""
+    unused = {each.path for each in idle(model, training, strategy)}
+    return {"training": _shown(training, ("training",), unused), "strategy": _shown(strategy, ("strategy",), unused)}
 
 
 def _left_out(settings: M, path: Sequence[str]) -> M:
@@ -132,33 +134,33 @@ def _is_laid_out(strategy: Strategy) -> bool:
     return sum(degree > 1 for degree in (strategy.dp, strategy.tp, strategy.pp, strategy.cp, strategy.ep)) > 1
 
 
-CONDITIONS: Final[Mapping[str, tuple[Callable[[Plan], bool], str]]] = {
-    "transformer": (lambda plan: plan.model.unit == "sequence", "with a list of layers"),
-    "images": (lambda plan: plan.model.unit == "sample", "with a transformer"),
-    "unfused loss": (lambda plan: not plan.training.fused_loss, "with fused_loss"),
-    "experts": (lambda plan: _has_experts(plan.model), "without experts"),
-    "shared experts": (lambda plan: _shares_experts(plan.model), "without shared experts"),
-    "skewed load": (lambda plan: plan.strategy.expert_load.kind in ("zipf", "dirichlet"), "without a zipf or dirichlet load"),
-    "capacity": (lambda plan: _drops(plan.strategy), "where every expert gets the mean"),
-    "tp": (lambda plan: plan.strategy.tp > 1, "with tp 1"),
-    "pp": (lambda plan: plan.strategy.pp > 1, "with pp 1"),
-    "cp": (lambda plan: plan.strategy.cp > 1, "with cp 1"),
-    "ep": (lambda plan: plan.strategy.ep > 1, "with ep 1"),
-    "zero_stage 3": (lambda plan: plan.strategy.zero_stage == SHARDS_PARAMETERS, "without zero_stage 3"),
-    "gathers": (lambda plan: plan.strategy.gathers_weights, "where every rank has all parameters"),
-    "overlap": (lambda plan: plan.strategy.data_parallel.overlap, "with overlap: false"),
-    "resharding": (lambda plan: plan.strategy.reshard_after_forward, "where parameters stay after the forward pass"),
-    "weights move": (lambda plan: _weights_move(plan.strategy), "where every rank keeps and updates all parameters"),
-    "selective recomputation": (lambda plan: plan.strategy.recompute == "selective", "without selective recomputation"),
-    "later checks of norms": (lambda plan: _checks_later(plan.strategy), "with a schedule that checks norms before it updates"),
-    "replicas": (lambda plan: _reduces(plan.strategy), "with one replica"),
-    "buckets": (lambda plan: _fills_buckets(plan.strategy), "where gradients are not reduced in buckets"),
-    "collective reduction": (lambda plan: plan.strategy.data_parallel.service is None, "with parameter servers"),
-    "own layout": (lambda plan: _is_laid_out(plan.strategy), "where one dimension has all ranks"),
-    "several pushes": (lambda plan: _pushes_often(plan.strategy, local_model(plan)), "where servers take all gradients at once"),
-    "several processes": (lambda plan: not plan.strategy.data_parallel.single_process, "with single_process"),
-    "several servers": (lambda plan: len(plan.strategy.data_parallel.hosts) > 1, "with one server"),
-    "update on the accelerator": (lambda plan: plan.strategy.offload.optimizer == "accelerator", "with an offloaded optimizer"),
-    "staleness": (lambda plan: plan.strategy.data_parallel.mode == "ssp", "without mode ssp"),
+CONDITIONS: Final[Mapping[str, tuple[Callable[[LocalModel, Strategy], bool], str]]] = {
+    "transformer": (lambda local, _: local.model.unit == "sequence", "with a list of layers"),
+    "images": (lambda local, _: local.model.unit == "sample", "with a transformer"),
+    "unfused loss": (lambda local, _: not local.numerics.fused_loss, "with fused_loss"),
+    "experts": (lambda local, _: _has_experts(local.model), "without experts"),
+    "shared experts": (lambda local, _: _shares_experts(local.model), "without shared experts"),
+    "skewed load": (lambda _, strategy: strategy.expert_load.kind in ("zipf", "dirichlet"), "without a zipf or dirichlet load"),
+    "capacity": (lambda _, strategy: _drops(strategy), "where every expert gets the mean"),
+    "tp": (lambda _, strategy: strategy.tp > 1, "with tp 1"),
+    "pp": (lambda _, strategy: strategy.pp > 1, "with pp 1"),
+    "cp": (lambda _, strategy: strategy.cp > 1, "with cp 1"),
+    "ep": (lambda _, strategy: strategy.ep > 1, "with ep 1"),
+    "zero_stage 3": (lambda _, strategy: strategy.zero_stage == SHARDS_PARAMETERS, "without zero_stage 3"),
+    "gathers": (lambda _, strategy: strategy.gathers_weights, "where every rank has all parameters"),
+    "overlap": (lambda _, strategy: strategy.data_parallel.overlap, "with overlap: false"),
+    "resharding": (lambda _, strategy: strategy.reshard_after_forward, "where parameters stay after the forward pass"),
+    "weights move": (lambda _, strategy: _weights_move(strategy), "where every rank keeps and updates all parameters"),
+    "selective recomputation": (lambda _, strategy: strategy.recompute == "selective", "without selective recomputation"),
+    "later checks of norms": (lambda _, strategy: _checks_later(strategy), "with a schedule that checks norms before it updates"),
+    "replicas": (lambda _, strategy: _reduces(strategy), "with one replica"),
+    "buckets": (lambda _, strategy: _fills_buckets(strategy), "where gradients are not reduced in buckets"),
+    "collective reduction": (lambda _, strategy: strategy.data_parallel.service is None, "with parameter servers"),
+    "own layout": (lambda _, strategy: _is_laid_out(strategy), "where one dimension has all ranks"),
+    "several pushes": (lambda local, strategy: _pushes_often(strategy, local), "where servers take all gradients at once"),
+    "several processes": (lambda _, strategy: not strategy.data_parallel.single_process, "with single_process"),
+    "several servers": (lambda _, strategy: len(strategy.data_parallel.hosts) > 1, "with one server"),
+    "update on the accelerator": (lambda _, strategy: strategy.offload.optimizer == "accelerator", "with an offloaded optimizer"),
+    "staleness": (lambda _, strategy: strategy.data_parallel.mode == "ssp", "without mode ssp"),
 }
 """When each need of a setting is met, and the circumstances in which it is not, for messages."""

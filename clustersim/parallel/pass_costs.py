@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from itertools import accumulate
 from math import fsum
 from typing import Final
@@ -20,11 +19,13 @@ from clustersim.parallel.recomputation import recomputation_of
 from clustersim.parallel.schedules import SCHEDULES
 from clustersim.parallel.schedules.order import PassCosts
 from clustersim.parallel.shard import local_model
-from clustersim.parallel.stage import Stage, stage_of
+from clustersim.parallel.stage import Stage, stage_with
 from clustersim.parallel.stage_holds import stage_holds
+from clustersim.parallel.stages import model_chunks
 from clustersim.parallel.step_settings import Training
-from clustersim.parallel.training_plan import Plan, Strategy
+from clustersim.parallel.training_plan import Strategy
 from clustersim.program.holds import FORWARD_TO_BACKWARD, INPUT_TO_WEIGHT, held_bytes
+from clustersim.workloads.model import Model
 from clustersim.workloads.operators import Kernel, Operator
 
 ATTENTION_PRECISION: Final = {"fp8": "bf16"}
@@ -50,19 +51,22 @@ NEAR: Final = 1e-9
 """Tolerance, relative and in seconds, by which the parts of the best way may seem longer than they have to be."""
 
 
-def arranged(plan: Plan, node: Node) -> Plan:
-    """Return a plan with what follows from how long its parts take: balanced stages, and the costs that its schedule asks for.
+def arranged(model: Model, training: Training, strategy: Strategy, node: Node) -> Strategy:
+    """Return a strategy with what follows from how long parts take: balanced stages, and the costs that its schedule asks for.
 
     The kernel model gives the times. Collectives inside layers are left out: they are the same in all of them.
     """
-    kernels = kernels_of(plan.training, plan.strategy, node.accelerator, calibration_for(node.accelerator))
-    if plan.strategy.stage_layers == "balanced":
-        layers = balanced_layers(local_model(plan), plan.strategy, kernels, n_parts=plan.strategy.pp * plan.strategy.virtual_stages)
-        plan = replace(plan, strategy=plan.strategy.changed(stage_layers=layers))
-    schedule = SCHEDULES.get(plan.strategy.schedule)
+    kernels, local = (
+        kernels_of(training, strategy, node.accelerator, calibration_for(node.accelerator)),
+        local_model(model, training, strategy),
+    )
+    if strategy.stage_layers == "balanced":
+        strategy = strategy.changed(stage_layers=balanced_layers(local, strategy, kernels, n_parts=strategy.pp * strategy.virtual_stages))
+    schedule = SCHEDULES.get(strategy.schedule)
     if schedule is None or schedule.by_times is None:
-        return plan
-    return replace(plan, strategy=plan.strategy.changed(costs=pass_costs(stage_of(plan, 0), node, kernels)))
+        return strategy
+    first = stage_with(local, training, strategy, model_chunks(strategy, model.n_layers)[0])
+    return strategy.changed(costs=pass_costs(first, node, kernels))
 
 
 def balanced_layers(local: LocalModel, strategy: Strategy, kernels: KernelModel, *, n_parts: int) -> tuple[int, ...]:

@@ -11,7 +11,8 @@ from typing import Final
 from clustersim.parallel.expert_shares import ExpertSpread
 from clustersim.parallel.local_model import LocalModel
 from clustersim.parallel.step_settings import Precision, Training
-from clustersim.parallel.training_plan import Plan
+from clustersim.parallel.training_plan import Strategy
+from clustersim.workloads.model import Model
 from clustersim.workloads.operators import VECTOR_BYTES, vector_bytes
 from clustersim.workloads.shapes import FP32_BYTES, ContextShare, LocalShape, Numerics
 
@@ -81,14 +82,13 @@ def head_vector_bytes(local: LocalModel, precision: Precision) -> int:
 
 
 @lru_cache(maxsize=64)
-def local_model(plan: Plan) -> LocalModel:
-    """Return the model on one rank of a plan.
+def local_model(model: Model, training: Training, strategy: Strategy) -> LocalModel:
+    """Return the model on one rank.
 
     Column-split layers keep ``1/tp`` of the heads, of the MLP width and of the vocabulary; key and value heads are repeated
     when there are fewer of them than ranks. Norm, dropout and residual work keeps ``1/tp`` of the rows under sequence parallelism, and
     context parallelism leaves ``1/cp`` of every sequence.
     """
-    model, training, strategy = plan.model, plan.training, plan.strategy
     tp, cp = strategy.tp, strategy.cp
     rows = training.micro_batch_size * training.seq_length // cp
     shape = LocalShape(

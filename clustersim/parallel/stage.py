@@ -11,7 +11,7 @@ from clustersim.parallel.schedules.order import StageOrder
 from clustersim.parallel.shard import local_model
 from clustersim.parallel.stages import ModelChunk, model_chunks, orders_of
 from clustersim.parallel.step_settings import Training
-from clustersim.parallel.training_plan import SHARDS_GRADIENTS, Plan, Strategy
+from clustersim.parallel.training_plan import SHARDS_GRADIENTS, Plan, Strategy, micro_batches
 from clustersim.parallel.weights import Weights, total_weights
 
 
@@ -24,9 +24,13 @@ class Stage:
     local: LocalModel
     training: Training
     strategy: Strategy
-    n_micro_batches: int
     weights: Weights
     """Parameters that one rank holds."""
+
+    @property
+    def n_micro_batches(self) -> int:
+        """Micro-batches of a step."""
+        return micro_batches(self.training, self.strategy)
 
     @property
     def order(self) -> StageOrder:
@@ -52,7 +56,8 @@ class Stage:
 @lru_cache(maxsize=128)
 def stage_of(plan: Plan, number: int) -> Stage:
     """Return a stage of a plan."""
-    return stage_with(plan, model_chunks(plan.strategy, plan.model.n_layers)[number])
+    local = local_model(plan.model, plan.training, plan.strategy)
+    return stage_with(local, plan.training, plan.strategy, model_chunks(plan.strategy, plan.model.n_layers)[number])
 
 
 def stages_of(plan: Plan) -> tuple[Stage, ...]:
@@ -60,15 +65,13 @@ def stages_of(plan: Plan) -> tuple[Stage, ...]:
     return tuple(stage_of(plan, number) for number in range(plan.strategy.pp))
 
 
-def stage_with(plan: Plan, chunks: tuple[ModelChunk, ...]) -> Stage:
-    """Return the stage of a plan that holds some chunks."""
-    local = local_model(plan)
+def stage_with(local: LocalModel, training: Training, strategy: Strategy, chunks: tuple[ModelChunk, ...]) -> Stage:
+    """Return the stage that holds some chunks."""
     return Stage(
         number=chunks[0].stage,
         chunks=chunks,
         local=local,
-        training=plan.training,
-        strategy=plan.strategy,
-        n_micro_batches=plan.n_micro_batches,
+        training=training,
+        strategy=strategy,
         weights=total_weights((local.chunk_weights(chunk), 1) for chunk in chunks),
     )

@@ -329,6 +329,11 @@ class Strategy(StrategySettings, frozen=True):
         )
 
 
+def micro_batches(training: Training, strategy: Strategy) -> int:
+    """Return the micro-batches per data-parallel replica and step."""
+    return training.global_batch_size // (strategy.dp * training.micro_batch_size)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Everything that lowering needs besides the cluster."""
@@ -340,7 +345,7 @@ class Plan:
     @property
     def n_micro_batches(self) -> int:
         """Micro-batches per data-parallel replica and step."""
-        return self.training.global_batch_size // (self.strategy.dp * self.training.micro_batch_size)
+        return micro_batches(self.training, self.strategy)
 
     @property
     def n_ranks(self) -> int:

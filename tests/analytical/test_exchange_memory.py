@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from clustersim.parallel.shard import local_model
 from clustersim.parallel.stage import stage_of
 from clustersim.parallel.training_plan import Plan
 from clustersim.program.holds import BACKWARD_PASS, FORWARD_TO_BACKWARD
 from clustersim.workloads.token_routing import ExpertLoad
 from clustersim.workloads.transformer_shape import Experts
-from tests.unit.parallel.factories import LLAMA, held, make_plan
+from tests.unit.parallel.factories import LLAMA, held, local_of, make_plan
 
 HIDDEN, KV_WIDTH, HEADS_WIDTH = 512, 4 * 64, 8 * 64
 S, TOP_K, WIDTH = 256, 2, 96
@@ -78,7 +77,7 @@ def test_the_fullest_place_keeps_its_own_rows(load: ExpertLoad, pp: int) -> None
     even, uneven = sparse(**changes), sparse(expert_load=load, **changes)
     for stage in range(pp):
         (chunk,) = stage_of(uneven, stage).chunks
-        received = [sum(local_model(uneven).expert_spread.dispatch(layer).received[place] for layer in chunk.layers) for place in range(4)]
+        received = [sum(local_of(uneven).expert_spread.dispatch(layer).received[place] for layer in chunk.layers) for place in range(4)]
         mean = sum(received) / 4
 
         # Of each row: itself, the two factors, their product, its score. Where it came from is kept by who sent it.

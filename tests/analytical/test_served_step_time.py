@@ -15,14 +15,13 @@ from clustersim.kernels.kernel_model import KernelModel
 from clustersim.parallel.contributors.parameter_server import served_slices
 from clustersim.parallel.lower import lower
 from clustersim.parallel.optimizer import update_bytes
-from clustersim.parallel.shard import local_model
 from clustersim.parallel.step_settings import Assignment, Priority
 from clustersim.parallel.training_plan import Plan
 from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.trace.timeline import Timeline
 from clustersim.workloads.parameters import embedding_parameters, layer_parameters, total_parameters
 from tests.unit.engine.factories import instant, make_calibration
-from tests.unit.parallel.factories import GPT, make_plan, servers
+from tests.unit.parallel.factories import GPT, local_of, make_plan, servers
 from tests.unit.topology.factories import NIC_BYTES_PER_S, PCIE_BYTES_PER_S, make_fabric, make_node
 
 B = NIC_BYTES_PER_S
@@ -157,7 +156,7 @@ def test_whole_tensors_make_the_fullest_server_the_last(assignment: Assignment) 
     plan = plan_for(on, dedicated(on), assignment=assignment)
     service = plan.strategy.data_parallel.service
     assert service is not None
-    (whole,) = served_slices(local_model(plan), service, [(0, MODEL.n_layers)])
+    (whole,) = served_slices(local_of(plan), service, [(0, MODEL.n_layers)])
     fullest = 4.0 * max(holding.parameters for holding in whole.holdings)
     pulls = [span for span in timeline_of(on, plan).spans if span.name == "pull"]
 
@@ -194,7 +193,7 @@ def test_a_step_is_the_longest_way_through_pulls_passes_pushes_and_updates(layer
     plan = plan_for(on, dedicated(on), priority=priority)
     service = plan.strategy.data_parallel.service
     assert service is not None
-    slices = served_slices(local_model(plan), service, [(layer, layer + 1) for layer in range(MODEL.n_layers)])
+    slices = served_slices(local_of(plan), service, [(layer, layer + 1) for layer in range(MODEL.n_layers)])
     sizes = [4.0 * holding.parameters for part in slices for holding in part.holdings]
 
     timeline = timeline_of(on, plan)

@@ -7,14 +7,13 @@ from math import isclose
 
 import pytest
 
-from clustersim.parallel.flops import step_flops
 from clustersim.parallel.lower import lower
 from clustersim.parallel.training_plan import Plan, Recompute
 from clustersim.program.tasks import Compute
 from clustersim.workloads.operators import FlashAttention
 from clustersim.workloads.transformer import Transformer
 from clustersim.workloads.transformer_shape import Experts, Window
-from tests.unit.parallel.factories import GPT, LLAMA, kernels_of, make_plan, stage_model_flops
+from tests.unit.parallel.factories import GPT, LLAMA, flops_of, kernels_of, make_plan, stage_model_flops
 
 N_RANKS = 64
 POWERS = [1, 2, 4, 8, 16, 32, 64]
@@ -54,7 +53,7 @@ def test_the_work_of_all_ranks_is_the_work_of_the_model(model: Transformer, dp: 
     all_ranks = sum(stage_model_flops(plan, stage) for stage in range(pp)) * dp * tp
 
     # Sums of products of powers of two and small numbers; the order of adding may still differ.
-    assert isclose(all_ranks, step_flops(plan).model, rel_tol=1e-12)
+    assert isclose(all_ranks, flops_of(plan).model, rel_tol=1e-12)
 
 
 @pytest.mark.parametrize("tp", [16, 32, 64])
@@ -62,7 +61,7 @@ def test_ranks_beyond_the_key_heads_repeat_no_more_than_their_projection(tp: int
     plan = laid_out(BIG_LLAMA, N_RANKS // tp, tp, 1, 1)
     repeated = 2 * (tp - 8) * BIG_LLAMA.head_dim * BIG_LLAMA.hidden_size
 
-    extra = stage_model_flops(plan, 0) * N_RANKS - step_flops(plan).model
+    extra = stage_model_flops(plan, 0) * N_RANKS - flops_of(plan).model
 
     assert isclose(extra, 3 * N_RANKS * 64 * 2 * 256 * repeated, rel_tol=1e-9)
 
@@ -79,7 +78,7 @@ def test_the_program_s_products_are_what_hfu_counts(dp: int, tp: int, pp: int, v
         for kernel in kernels_of(task.action.blocks)
     )
 
-    assert isclose(flops * dp * tp, step_flops(plan).hardware, rel_tol=1e-9)
+    assert isclose(flops * dp * tp, flops_of(plan).hardware, rel_tol=1e-9)
 
 
 @pytest.mark.parametrize("zero_stage", [2, 3])
@@ -87,7 +86,7 @@ def test_sharded_passes_do_the_same_work(zero_stage: int) -> None:
     plan = laid_out(BIG_LLAMA, 8, 8, 1, 1, zero_stage=zero_stage)
     flops = sum(kernel.flops for task in lower(plan).tasks if isinstance(task.action, Compute) for kernel in kernels_of(task.action.blocks))
 
-    assert isclose(flops * N_RANKS, step_flops(plan).model, rel_tol=1e-9)
+    assert isclose(flops * N_RANKS, flops_of(plan).model, rel_tol=1e-9)
 
 
 MIXTURE = replace(
@@ -103,7 +102,7 @@ def test_layers_of_several_kinds_are_divided_without_loss(dp: int, pp: int, v: i
 
     all_ranks = sum(stage_model_flops(plan, stage) for stage in range(pp)) * dp
 
-    assert isclose(all_ranks, step_flops(plan).model, rel_tol=1e-12)
+    assert isclose(all_ranks, flops_of(plan).model, rel_tol=1e-12)
 
 
 def test_a_token_s_work_is_that_of_its_experts() -> None:
@@ -113,4 +112,4 @@ def test_a_token_s_work_is_that_of_its_experts() -> None:
     mlp, half = 3 * h * BIG_LLAMA.intermediate_size, 3 * h * (2 * 256 + 128) + 16 * h
 
     # Three passes of two operations for every weight that a token meets, in 64 layers.
-    assert isclose(step_flops(mixture).model - step_flops(dense).model, 3 * 2 * tokens * 64 * (half - mlp), rel_tol=1e-9)
+    assert isclose(flops_of(mixture).model - flops_of(dense).model, 3 * 2 * tokens * 64 * (half - mlp), rel_tol=1e-9)

@@ -8,14 +8,13 @@ from math import isclose
 
 import pytest
 
-from clustersim.parallel.flops import step_flops
 from clustersim.parallel.lower import lower
 from clustersim.parallel.training_plan import Plan
 from clustersim.program.tasks import Compute
 from clustersim.workloads.operators import FlashAttention
 from clustersim.workloads.transformer import Transformer
 from clustersim.workloads.transformer_shape import Experts
-from tests.unit.parallel.factories import LLAMA, kernels_of, make_plan, stage_model_flops
+from tests.unit.parallel.factories import LLAMA, flops_of, kernels_of, make_plan, stage_model_flops
 
 N_RANKS = 64
 POWERS = (1, 2, 4, 8, 16, 32, 64)
@@ -68,7 +67,7 @@ def test_the_work_of_all_ranks_is_the_work_of_the_model(model: Transformer) -> N
         all_ranks = sum(stage_model_flops(plan, stage) for stage in range(pp)) * dp * tp * cp
 
         # Sums of products of powers of two and small numbers; the order of adding may still differ.
-        assert isclose(all_ranks, step_flops(plan).model, rel_tol=1e-12), grid
+        assert isclose(all_ranks, flops_of(plan).model, rel_tol=1e-12), grid
 
 
 @pytest.mark.parametrize("context", ["ring", "all_gather", "ulysses"])
@@ -85,7 +84,7 @@ def test_the_program_s_products_are_what_hfu_counts(grid: Grid, recompute: str, 
         if isinstance(task.action, Compute):
             flops += sum(_counted(plan, kernel) for kernel in kernels_of(task.action.blocks))
 
-    assert isclose(flops * dp * tp * cp, step_flops(plan).hardware, rel_tol=1e-9)
+    assert isclose(flops * dp * tp * cp, flops_of(plan).hardware, rel_tol=1e-9)
 
 
 def _counted(plan: Plan, kernel: object) -> float:

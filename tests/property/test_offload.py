@@ -13,14 +13,13 @@ from clustersim.hardware.library_costs import Place
 from clustersim.parallel.division import divided
 from clustersim.parallel.mesh import place
 from clustersim.parallel.offload import HostSide, host_update_bytes, state_bytes
-from clustersim.parallel.shard import local_model
 from clustersim.parallel.stage import stage_of
 from clustersim.parallel.training_plan import Offload, Plan
 from clustersim.parallel.weights import Weights
 from clustersim.program.program import Program, ProgramBuilder
 from clustersim.program.tasks import HostCopy, HostUpdate
 from tests.unit.engine.factories import instant, make_machine, total_bytes
-from tests.unit.parallel.factories import make_plan
+from tests.unit.parallel.factories import local_of, make_plan
 from tests.unit.topology.factories import PCIE_BYTES_PER_S, make_node
 
 R, W, MEMORY = 20e9, 12e9, 200e9
@@ -118,6 +117,6 @@ def test_the_update_touches_every_parameter_once(offload: Offload, parameters: f
     assert abs(updated - parameters * host_update_bytes(plan.training)) <= 1e-9 * updated
     read = moved_bytes(program, ("nvme", "host"))
     expected = parameters * (
-        state_bytes(plan.training.optimizer, local_model(plan)) * (offload.optimizer == "nvme") + 4.0 * (offload.gradients == "nvme")
+        state_bytes(plan.training.optimizer, local_of(plan)) * (offload.optimizer == "nvme") + 4.0 * (offload.gradients == "nvme")
     )
     assert abs(read - expected) <= 1e-9 * max(expected, 1.0)

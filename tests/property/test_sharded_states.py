@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 
 from clustersim.parallel.gradients import gradient_buckets
 from clustersim.parallel.lower import lower
-from clustersim.parallel.shard import local_model
 from clustersim.parallel.stage import stage_of
 from clustersim.parallel.stages import model_chunks
 from clustersim.parallel.training_plan import Plan
 from clustersim.program.holds import ALWAYS, FORWARD_TO_BACKWARD, GATHER_TO_LAST_PASS, UPDATE
 from clustersim.program.tasks import Communicate, Compute
-from tests.unit.parallel.factories import GPT, LLAMA, held, kernels_of, make_plan
+from tests.unit.parallel.factories import GPT, LLAMA, held, kernels_of, local_of, make_plan
 
 SMALL = replace(GPT, n_layers=3, hidden_size=64, n_heads=8, n_kv_heads=8, head_dim=8, intermediate_size=256, vocab_size=1024)
 MODELS = (SMALL, replace(LLAMA, n_layers=3, hidden_size=64, n_heads=8, head_dim=8, intermediate_size=192, vocab_size=1024))
@@ -76,7 +75,7 @@ def test_buckets_hold_everything_and_only_their_last_may_be_small(size: float, f
     plan = make_plan(MODELS[model], dp=8, pp=pp, bucket_bytes=size, first_bucket_bytes=first)
 
     for stage, (chunk,) in enumerate(model_chunks(plan.strategy, plan.model.n_layers)):
-        buckets = gradient_buckets(local_model(plan), plan.strategy.data_parallel, chunk)
+        buckets = gradient_buckets(local_of(plan), plan.strategy.data_parallel, chunk)
         assert fsum(bucket.parameters for bucket in buckets) == pytest.approx(stage_of(plan, stage).weights.total, rel=1e-12)
         # All buckets but the first, which has its own size, and the one that the model's end closes.
         full = sum(bucket.n_calls for bucket in buckets) - 2

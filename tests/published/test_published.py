@@ -19,11 +19,11 @@ from clustersim.apps.validate.sources import MeasuredSpec
 from clustersim.apps.validate.validation_table import defaults_table, markdown_page, summary_table
 from clustersim.config.build import build
 from clustersim.config.load import load_scenario
-from clustersim.parallel.flops import step_flops
 from clustersim.parallel.training_plan import Plan
 from clustersim.workloads.reading.model_fields import ModelSpec, agrees_with_published
 from clustersim.workloads.transformer import Transformer
 from tests.published.validated import ROWS, SOURCES, defaults, everything, result, results
+from tests.unit.parallel.factories import flops_of
 
 pytestmark = [pytest.mark.xdist_group("published"), pytest.mark.slow]
 """All rows are replayed once, by whichever process runs these tests: it must be one."""
@@ -257,7 +257,7 @@ def test_a_printed_rate_is_our_count_of_hardware_flops_over_the_step_time(row_id
     plan, measured = plan_of(row_id), printed(row_id)
 
     assert measured.step_time is not None
-    rate = step_flops(plan).hardware / plan.n_ranks / measured.step_time
+    rate = flops_of(plan).hardware / plan.n_ranks / measured.step_time
 
     # Rates are printed to three digits, and one step time to two ("around 32 seconds").
     assert rate == pytest.approx(measured.hardware_rate, rel=5e-3)
@@ -270,7 +270,7 @@ def test_a_derived_step_time_is_derived_without_rounding(row_id: str) -> None:
     assert measured.hardware_rate is not None
     assert measured.step_time is not None
     # The files keep four digits or more of a step time.
-    assert step_flops(plan).hardware / plan.n_ranks / measured.hardware_rate == pytest.approx(measured.step_time, rel=5e-5)
+    assert flops_of(plan).hardware / plan.n_ranks / measured.hardware_rate == pytest.approx(measured.step_time, rel=5e-5)
 
 
 @pytest.mark.parametrize("row_id", [row_id for row_id in ROWS if printed(row_id).mfu])
@@ -278,7 +278,7 @@ def test_a_printed_mfu_is_our_count_of_model_flops_over_the_step_time(row_id: st
     plan, measured = plan_of(row_id), printed(row_id)
 
     assert measured.step_time is not None
-    mfu = step_flops(plan).model / plan.n_ranks / A100_FP16_FLOPS_PER_S / measured.step_time
+    mfu = flops_of(plan).model / plan.n_ranks / A100_FP16_FLOPS_PER_S / measured.step_time
 
     # Both are printed to three digits: half a unit of the last one is 0.5 % of 1.10 s and 0.1 % of 41.5 %.
     assert mfu == pytest.approx(measured.mfu, rel=6e-3)

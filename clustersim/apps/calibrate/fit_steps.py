@@ -77,7 +77,7 @@ def steps_of(source: PublishedSource, *, quality: str = "B") -> list[MeasuredSte
                 source=source.spec.source_id,
                 scenario=scenario,
                 generation=built.cluster.node.accelerator.generation,
-                measured_s=step_time_of(row.measured, built.plan)[0],
+                measured_s=step_time_of(row.measured, built.plan.training, built.plan.n_ranks)[0],
             )
         )
     return found

@@ -177,7 +177,7 @@ def _kernels(built: Built) -> Iterator[CandidateChange]:
         yield CandidateChange(
             family="kernels", what="fused kernels instead of one for each operation", overrides=("training.kernels=fused",)
         )
-    if head_vector_bytes(local_model(built.plan), training.precision) < VECTOR_BYTES:
+    if head_vector_bytes(local_model(built.plan.model, training, built.plan.strategy), training.precision) < VECTOR_BYTES:
         padded = padded_vocabulary(built.plan.model.vocab_size, built.plan.strategy.tp, WHOLE_VOCABULARY)
         yield CandidateChange(
             family="vocabulary",

@@ -91,7 +91,7 @@ def unsaid(source: ScenarioText, changes: Sequence[Override], base: Result) -> t
 
 def _alternatives(built: Built) -> Iterator[tuple[str, str, str]]:
     """Yield each setting that nobody gave and that does something, its value, and another one."""
-    unused = {".".join(each.path) for each in idle(built.plan)}
+    unused = {".".join(each.path) for each in idle(built.plan.model, built.plan.training, built.plan.strategy)}
     for key in OF_SOFTWARE:
         *sections, name = key.split(".")
         written, taken = _section(built.scenario.spec, sections), _section(built.plan, sections)

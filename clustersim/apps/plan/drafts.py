@@ -139,7 +139,8 @@ class Drafts:
         if found is None:
             accelerator = self.first.cluster.node.accelerator
             kernels = kernels_of(plan.training, plan.strategy, accelerator, calibration_for(accelerator))
-            found = self._balanced[key] = balanced_layers(local_model(plan), plan.strategy, kernels, n_parts=n_parts)
+            local = local_model(plan.model, plan.training, plan.strategy)
+            found = self._balanced[key] = balanced_layers(local, plan.strategy, kernels, n_parts=n_parts)
         return replace(plan, strategy=plan.strategy.changed(stage_layers=found))
 
 

@@ -213,7 +213,8 @@ def _within(model: str, node: str, goal: Goal, asking: Asking) -> _Within:
             card, n_cards = drafts.first.cluster.node.accelerator, drafts.first.cluster.node.n_accelerators
             per_step = plan.training.global_batch_size * plan.training.seq_length
             step_s = goal.within_s * per_step / goal.tokens
-            least = step_flops(plan).model / (step_s * card.peak_flops_per_s[plan.training.precision] * n_cards)
+            flops = step_flops(plan.model, plan.training, plan.strategy).model
+            least = flops / (step_s * card.peak_flops_per_s[plan.training.precision] * n_cards)
             # Sums in another order may say a little more than the limit of a run that is just in time.
             return _Within(counts=tuple(n for n in every if n >= least) or every[-1:], step_s=step_s * (1.0 + TIE_FRACTION))
     return _Within(counts=every[-1:], step_s=float("inf"))

@@ -45,7 +45,7 @@ def _least_pace(built: Built, seed: int) -> float:
     """Return how many times as long as usual the computation of a step takes at least, where it varies."""
     if built.uneven is None or built.uneven.jitter is None:
         return 1.0
-    division = division_of(built.plan, built.uneven)
+    division = division_of(built.plan.strategy, built.uneven, has_experts=built.plan.model.experts is not None)
     jitter = jitter_of(division, built.uneven, seed)
     if jitter is None:
         return 1.0

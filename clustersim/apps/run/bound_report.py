@@ -13,7 +13,7 @@ from clustersim.config.planning import rank_layout
 from clustersim.measure.bounds.bound_evaluator import PATH, StepBound
 from clustersim.measure.metrics import BoundPart, BoundsReport
 from clustersim.parallel.flops import step_flops
-from clustersim.parallel.training_plan import Plan, Strategy
+from clustersim.parallel.training_plan import Strategy
 from clustersim.topology.cluster import Cluster
 from clustersim.units.quantity import format_quantity
 
@@ -50,12 +50,13 @@ class LeastTime:
         """A time below which no step of the layout can end, and what binds."""
         if self._report is None:
             bound = run_bound(self.built, self.seed)
-            self._report = bounds_report(bound, self.built.plan, self.built.cluster, self.step_time_s)
+            self._report = bounds_report(bound, self.built, self.step_time_s)
         return self._report
 
 
-def bounds_report(bound: StepBound, plan: Plan, cluster: Cluster, step_time_s: float) -> BoundsReport:
+def bounds_report(bound: StepBound, built: Built, step_time_s: float) -> BoundsReport:
     """Return a bound with the sentence that names what binds."""
+    plan, cluster = built.plan, built.cluster
     parts = [BoundPart(name=name, seconds=seconds) for name, seconds in zip(PATH, bound.parts_s, strict=True) if seconds > 0.0]
     largest = max(parts, key=lambda part: part.seconds)
     if max(bound.exchange_s, bound.link_s) > bound.path_s:
@@ -64,7 +65,8 @@ def bounds_report(bound: StepBound, plan: Plan, cluster: Cluster, step_time_s: f
     what = f"{NAMES[largest.name]}{_where(largest.name, plan.strategy, cluster)}"
     seconds, step, least = (format_quantity(value, "s") for value in (largest.seconds, step_time_s, bound.bound_s))
     share = 100 * bound.bound_s / step_time_s
-    flops, fastest = step_flops(plan), max(node.accelerator.peak_flops_per_s[plan.training.precision] for node, _ in cluster.kinds)
+    flops = step_flops(plan.model, plan.training, plan.strategy)
+    fastest = max(node.accelerator.peak_flops_per_s[plan.training.precision] for node, _ in cluster.kinds)
     return BoundsReport(
         bound_s=bound.bound_s,
         path_s=bound.path_s,

@@ -38,9 +38,8 @@ from clustersim.measure.error_bars import (
 )
 from clustersim.measure.metrics import Memory, Metrics
 from clustersim.notices import Flag
-from clustersim.parallel.shard import local_model
-from clustersim.parallel.training_plan import Plan
 from clustersim.units.fields import PositiveInt, PositiveRatio
+from clustersim.workloads.model import Model
 
 SHIPPED: Final = Path("residuals") / "step-time.yaml"
 """Below ``hardware_profiles``."""
@@ -189,7 +188,7 @@ def shipped_memory_band() -> Band:
     return read_bands(shipped_path().with_name(MEMORY)).spread.band(())
 
 
-def run_kind(plan: Plan, step_time_s: float, flags: Sequence[Flag]) -> RunKind:
+def run_kind(model: Model, step_time_s: float, flags: Sequence[Flag]) -> RunKind:
     """Return what makes the error of a run larger.
 
     Parameters
@@ -200,7 +199,7 @@ def run_kind(plan: Plan, step_time_s: float, flags: Sequence[Flag]) -> RunKind:
         Of its result; they say whether settings were not given.
     """
     true = {
-        EXPERTS: local_model(plan).model.experts is not None,
+        EXPERTS: model.experts is not None,
         USUAL_SETTINGS: any(flag.code == usual.USUAL_SETTINGS for flag in flags),
         SHORT_STEP: step_time_s < SHORT_S,
     }
@@ -210,7 +209,7 @@ def run_kind(plan: Plan, step_time_s: float, flags: Sequence[Flag]) -> RunKind:
 def with_error_bar(metrics: Metrics, built: Built) -> Metrics:
     """Return metrics with the intervals that the step time and the peak of memory are expected in."""
     bands = shipped_bands()
-    kind = run_kind(built.plan, metrics.step_time_s, metrics.flags)
+    kind = run_kind(built.plan.model, metrics.step_time_s, metrics.flags)
     band, ratio_most, beyond = bands.spread.band(kind), bands.ratio(kind), tuple(beyond_reach(built, metrics.gpus, bands.reach))
     if beyond and bands.reach is not None:
         band, ratio_most = band.wider(bands.reach.widening), ratio_most**bands.reach.widening

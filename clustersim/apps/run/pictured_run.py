@@ -84,7 +84,7 @@ def _kernel_groups(result: Result) -> tuple[KernelGroup, ...]:
     """Return the kernels of a rank of the mean stage, by the operator that they belong to."""
     plan, accelerator = result.built.plan, result.built.cluster.node.accelerator
     model = kernels_of(plan.training, plan.strategy, accelerator, calibration_for(accelerator))
-    local = local_model(plan)
+    local = local_model(plan.model, plan.training, plan.strategy)
     layers = [local.front, *(local.layer(layer) for layer in range(plan.model.n_layers)), local.back]
     operators = [each for layer in layers for each in layer]
     again = recomputation_of(plan.strategy).repeated(local, operators)

@@ -31,6 +31,7 @@ from clustersim.measure.steps_report import in_own_time
 from clustersim.parallel.lower import lower
 from clustersim.parallel.pass_costs import kernels_of
 from clustersim.parallel.stage import stage_of
+from clustersim.parallel.step_settings import Training
 from clustersim.parallel.training_plan import Plan, Strategy
 from clustersim.program.background import Background
 from clustersim.program.placing import Placement, placed
@@ -85,9 +86,9 @@ class Conditions:
     """Passes that the replay may use."""
 
 
-def machine_of(plan: Plan, cluster: Cluster, calibration: Calibration) -> Machine:
-    """Return a cluster on which a plan computes in its own precision, all ranks alike."""
-    kernels = kernels_of(plan.training, plan.strategy, cluster.node.accelerator, calibration)
+def machine_of(training: Training, strategy: Strategy, cluster: Cluster, calibration: Calibration) -> Machine:
+    """Return a cluster that computes in the precision of a training, all ranks alike."""
+    kernels = kernels_of(training, strategy, cluster.node.accelerator, calibration)
     return Machine(cluster=cluster, kernels=kernels, calibration=calibration)
 
 
@@ -100,11 +101,11 @@ class _Prepared:
     jitter: Drawn | None
     policy: PacePolicy
     n_steps: int
-    plan: Plan
+    strategy: Strategy
 
     def step_s(self, timeline: Timeline) -> float:
         """Return the step time of a timeline."""
-        return (in_own_time(timeline) if in_turn(self.plan.strategy, timeline) else timeline).step_time_s
+        return (in_own_time(timeline) if in_turn(self.strategy, timeline) else timeline).step_time_s
 
     def on_nodes(self, nodes: Sequence[int], cluster: Cluster) -> _Prepared:
         """Return the same on some nodes of a cluster."""
@@ -131,17 +132,17 @@ class _Prepared:
 
 
 def _prepared(plan: Plan, cluster: Cluster, calibration: Calibration, conditions: Conditions) -> _Prepared:
-    uneven = conditions.uneven
-    machine = replace(machine_of(plan, cluster, calibration), passes=conditions.passes)
+    uneven, strategy, has_experts = conditions.uneven, plan.strategy, plan.model.experts is not None
+    machine = replace(machine_of(plan.training, plan.strategy, cluster, calibration), passes=conditions.passes)
     if uneven is None:
-        parts = own_parts(plan, folds=conditions.passes.fold)
+        parts = own_parts(strategy, has_experts=has_experts, folds=conditions.passes.fold)
         folding: Folding = "classes" if plan.strategy.data_parallel.divides else "cells" if conditions.passes.fold else "ranks"
         with phase("lower"):
             program = lower(plan, parts)
         _check_tasks(program, conditions.n_steps)
         machine = replace(machine, folding=folding)
-        return _Prepared(program=program, machine=machine, jitter=None, policy=Synchronous(), n_steps=conditions.n_steps, plan=plan)
-    division = division_of(plan, uneven)
+        return _Prepared(program=program, machine=machine, jitter=None, policy=Synchronous(), n_steps=conditions.n_steps, strategy=strategy)
+    division = division_of(strategy, uneven, has_experts=has_experts)
     known: dict[str, KernelModel] = {}
 
     def kernels(accelerator: Accelerator) -> KernelModel:
@@ -163,7 +164,7 @@ def _prepared(plan: Plan, cluster: Cluster, calibration: Calibration, conditions
         jitter=jitter_of(division, uneven, conditions.seed),
         policy=policy_of(stage_of(plan, 0), division),
         n_steps=conditions.n_steps,
-        plan=plan,
+        strategy=strategy,
     )
 
 
@@ -195,7 +196,9 @@ def replay_plan(
     is_alone = neighbours is None or not (neighbours.jobs or neighbours.background)
     if is_alone and conditions.uneven is None and conditions.n_steps == 1 and conditions.passes.repeat:
         folding: Folding = "cells" if conditions.passes.fold else "ranks"
-        found = replay_in_part(plan, replace(machine_of(plan, cluster, calibration), folding=folding, passes=conditions.passes))
+        found = replay_in_part(
+            plan, replace(machine_of(plan.training, plan.strategy, cluster, calibration), folding=folding, passes=conditions.passes)
+        )
         if found is not None:
             return ReplayedPlan(timeline=found[0], uneven=found[1])
     prepared = _prepared(plan, cluster, calibration, conditions)
@@ -220,8 +223,9 @@ def _beside_others(prepared: _Prepared, cluster: Cluster, calibration: Calibrati
     others: list[Repeated] = []
     others_alone_s: list[float] = []
     for index, job in enumerate(neighbours.jobs):
-        theirs = replace(machine_of(job.planned.plan, cluster, calibration), kernels=_kernels_on(job, cluster))
-        step = on_nodes(lower(job.planned.plan), job.nodes, cluster)
+        plan = job.planned.plan
+        theirs = replace(machine_of(plan.training, plan.strategy, cluster, calibration), kernels=_kernels_on(job, cluster))
+        step = on_nodes(lower(plan), job.nodes, cluster)
         others.append(Repeated(name=job.name, program=step, kernels=theirs.kernels))
         others_alone_s.append(replay(step, theirs)[0].step_time_s)
         _check_steps(len(step.tasks), alone_s / others_alone_s[-1], f"jobs.{index}")

@@ -27,7 +27,7 @@ from clustersim.parallel.expert_shares import Dispatch
 from clustersim.parallel.flops import step_flops
 from clustersim.parallel.local_model import LocalModel
 from clustersim.parallel.mesh import place
-from clustersim.parallel.shard import WHOLE_VOCABULARY, head_vector_bytes, local_model
+from clustersim.parallel.shard import WHOLE_VOCABULARY, head_vector_bytes
 from clustersim.parallel.sharding_groups import expert_grid
 from clustersim.parallel.stage import Stage, stages_of
 from clustersim.parallel.stage_holds import ALLOCATOR_FRACTION, stage_holds, stage_peak
@@ -39,6 +39,7 @@ from clustersim.topology.cluster import TIERS, Cluster
 from clustersim.trace.memory_curves import Curves, MemoryCurve
 from clustersim.trace.timeline import Timeline, ranks_text
 from clustersim.units.quantity import format_quantity
+from clustersim.workloads.model import Model
 from clustersim.workloads.operators import VECTOR_BYTES
 
 
@@ -126,7 +127,7 @@ def simulate(
         *calibration_flags(calibration),
         *_model_flags(stages[0]),
         *_room_flags(memory),
-        *_pace_flags(plan, conditions),
+        *_pace_flags(plan.model, plan.strategy, conditions),
         *algorithm_flags(choice.algorithm for choice in timeline.collectives),
         *_fold_flags(timeline),
         *_uneven_flags(replayed.uneven),
@@ -136,7 +137,7 @@ def simulate(
     peak_flops_per_s = _peak_flops_per_s(plan.training.precision, n_ranks, cluster, conditions)
     # What comes too late for an update is no part of the batch.
     used = 1.0 - (strategy.data_parallel.backup_workers or 0) / len(timeline.rank_classes)
-    flops = step_flops(plan)
+    flops = step_flops(plan.model, plan.training, plan.strategy)
     model, hardware = used * flops.model, used * flops.hardware
     samples_per_s = used * plan.training.global_batch_size / step_s
     tokens_per_s = samples_per_s * plan.training.seq_length
@@ -166,7 +167,7 @@ def simulate(
         jobs=replayed.jobs,
         shared_links=shared_links(own, name),
         steps=_steps(plan.training.global_batch_size, n_ranks / strategy.pp, timeline, slow),
-        experts=experts_report(local_model(plan), strategy, timeline),
+        experts=experts_report(stages[0].local, strategy, timeline),
         engine=timeline.engine,
         flags=(*all_flags, *_turn_flags(strategy, timeline), *_mask_flags(flops.masked / model, mfu=model / step_s / peak_flops_per_s)),
     )
@@ -207,11 +208,11 @@ def _slow(n_ranks: int, timeline: Timeline, neighbours: Neighbours | None, condi
     return tuple(slow_among(conditions.uneven, ranks) for ranks in of_classes)
 
 
-def _pace_flags(plan: Plan, conditions: Conditions | None) -> tuple[Flag, ...]:
+def _pace_flags(model: Model, strategy: Strategy, conditions: Conditions | None) -> tuple[Flag, ...]:
     """Return which ranks go at the pace of slower ones that they work with in every layer or add up with before anybody else."""
     if conditions is None or conditions.uneven is None:
         return ()
-    division = division_of(plan, conditions.uneven)
+    division = division_of(strategy, conditions.uneven, has_experts=model.experts is not None)
     pairs = [
         (each.name, ranks) for each, ranks in zip(division.rank_classes(), slow_ranks(division, conditions.uneven), strict=True) if ranks
     ]

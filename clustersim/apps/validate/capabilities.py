@@ -9,7 +9,8 @@ from clustersim.apps.run.result import Result
 from clustersim.notices import Flag
 from clustersim.parallel.shard import local_model
 from clustersim.parallel.step_settings import Training
-from clustersim.parallel.training_plan import SHARDS_PARAMETERS, Plan, Strategy
+from clustersim.parallel.training_plan import SHARDS_PARAMETERS, Strategy
+from clustersim.workloads.model import Model
 from clustersim.workloads.operators import Convolution
 
 LONG_TOKENS: Final = 16384
@@ -54,7 +55,11 @@ CAPABILITIES: Final = (
 def capabilities_of(result: Result) -> tuple[str, ...]:
     """Return what a run makes use of, in the order of ``CAPABILITIES``."""
     built = result.built
-    used = {_family(built.plan), ONE_NODE if len(built.nodes) == 1 else MANY_NODES, _calibrated(result.flags)}
+    used = {
+        _family(built.plan.model, built.plan.training, built.plan.strategy),
+        ONE_NODE if len(built.nodes) == 1 else MANY_NODES,
+        _calibrated(result.flags),
+    }
     used.update(_of_settings(built.plan.strategy, built.plan.training))
     if result.metrics.breakdown_s.host >= HOST_BOUND_FRACTION * result.step_time_s:
         used.add("waits for the host")
@@ -65,9 +70,9 @@ def _calibrated(flags: Iterable[Flag]) -> str:
     return "accelerator not measured" if any(flag.code in NOT_MEASURED for flag in flags) else "measured accelerator"
 
 
-def _family(plan: Plan) -> str:
-    local = local_model(plan)
-    if plan.strategy.data_parallel.service is not None:
+def _family(model: Model, training: Training, strategy: Strategy) -> str:
+    local = local_model(model, training, strategy)
+    if strategy.data_parallel.service is not None:
         return "parameter servers"
     if local.model.experts is not None:
         return EXPERTS

@@ -22,7 +22,7 @@ from clustersim.hardware.calibrations import calibration_for
 from clustersim.measure.error_bars import RunKind
 from clustersim.measure.metrics import Parallelism
 from clustersim.notices import Flag
-from clustersim.parallel.training_plan import Plan
+from clustersim.parallel.step_settings import Training
 from clustersim.report.shares import PART_LABELS, step_seconds
 from clustersim.workloads.reading.model_spec import MEASURED_SPEED
 
@@ -147,13 +147,13 @@ def run_misfit(source: PublishedSource, index: int) -> MisfitResult:
     )
 
 
-def step_time_of(measured: MeasuredSpec, plan: Plan) -> tuple[float, str | None]:
+def step_time_of(measured: MeasuredSpec, training: Training, n_ranks: int) -> tuple[float, str | None]:
     """Return the measured time of a step in seconds, and from which printed rate it follows; None where it was printed itself."""
     if measured.samples_per_s is not None:
-        return plan.training.global_batch_size / measured.samples_per_s, "the printed samples per second"
+        return training.global_batch_size / measured.samples_per_s, "the printed samples per second"
     if measured.tokens_per_s_per_gpu is not None:
-        tokens = plan.training.global_batch_size * plan.training.seq_length
-        return tokens / (measured.tokens_per_s_per_gpu * plan.n_ranks), "the printed tokens per second and GPU"
+        tokens = training.global_batch_size * training.seq_length
+        return tokens / (measured.tokens_per_s_per_gpu * n_ranks), "the printed tokens per second and GPU"
     assert measured.step_time is not None  # a row says one of the three
     return measured.step_time, None
 
@@ -165,7 +165,7 @@ def possible(results: list[Result]) -> list[Result]:
 
 def _row_result(source: PublishedSource, row: RowSpec, results: list[Result]) -> RowResult:
     measured = row.measured
-    measured_s, method = step_time_of(measured, results[0].built.plan)
+    measured_s, method = step_time_of(measured, results[0].built.plan.training, results[0].metrics.ranks)
     able = possible(results)
     times_s = [result.step_time_s for result in able]
     result = min(able, key=lambda each: abs(each.step_time_s - measured_s))
@@ -192,7 +192,7 @@ def _row_result(source: PublishedSource, row: RowSpec, results: list[Result]) ->
         peak_s=min(each.bounds.peak_s for each in able),
         error_fraction=predicted_s / measured_s - 1.0,
         interval_s=None,
-        kind=run_kind(plan, metrics.step_time_s, metrics.flags),
+        kind=run_kind(plan.model, metrics.step_time_s, metrics.flags),
         capabilities=capabilities_of(result),
         features=features_of(result),
         fits=metrics.memory.fits,

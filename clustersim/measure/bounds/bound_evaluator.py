@@ -157,7 +157,7 @@ class BoundEvaluator:
         return step.host_s + last_s + max(state.update_s + state.after.seconds for state in step.states)
 
     def _step(self, plan: Plan, *, with_states: bool = True) -> _Step:
-        strategy, local = plan.strategy, local_model(plan)
+        strategy, local = plan.strategy, local_model(plan.model, plan.training, plan.strategy)
         written = strategy.written
         ways = ways_of(written.places) if written else ways_of_schedule(strategy.schedule, strategy.pp, strategy.virtual_stages)
         places = places_of(strategy)
@@ -237,11 +237,12 @@ class BoundEvaluator:
         gathering = (strategy.gather, strategy.prefetch, strategy.reshard_after_forward, strategy.keep_ends)
         state = (laid, strategy.sharding, gathering, often)
         found: list[StageStates] = []
-        for chunks in self._chunks_of(local_model(plan), strategy, cut, ways):
+        local = local_model(plan.model, plan.training, strategy)
+        for chunks in self._chunks_of(local, strategy, cut, ways):
             key = (state, chunks)
             known = self._states.get(key)
             if known is None:
-                known = self._states[key] = states_of(stage_with(plan, chunks), self.prices, exchange)
+                known = self._states[key] = states_of(stage_with(local, plan.training, strategy, chunks), self.prices, exchange)
             found.append(known)
         return tuple(found)
 

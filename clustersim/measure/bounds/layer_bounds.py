@@ -58,7 +58,7 @@ class LayerPrices:
             known: dict[int, Row] = {}
             rows = np.zeros((n_layers + 1, WIDTH))
             for layer in range(n_layers):
-                first = local_model(self.plan).first_alike(layer)
+                first = local_model(self.plan.model, self.plan.training, self.plan.strategy).first_alike(layer)
                 if first not in known:
                     known[first] = self._least("layer", [self._layer(passes, kind, layer) for passes in self._passes(kind)])
                 rows[layer + 1] = known[first]
@@ -81,7 +81,7 @@ class LayerPrices:
         return min(rows, key=lambda row: float(row[:ISSUE].sum()))
 
     def _passes(self, kind: PassName) -> list[ChunkPasses]:
-        local, strategy = local_model(self.plan), self.plan.strategy
+        local, strategy = local_model(self.plan.model, self.plan.training, self.plan.strategy), self.plan.strategy
         techniques = [layer_techniques(local, strategy, groups) for groups in self._groups]
         return [ChunkPasses(local=local, strategy=strategy, techniques=each, gradients=GRADIENTS[kind]) for each in techniques]
 

@@ -111,7 +111,9 @@ class LayoutCommunication:
             ranks = self._mesh.stage_ranks(stage)
             update_s = self.prices.moved_s(HostUpdate(name="update on host", ranks=ranks, bytes=shard * host_update_bytes(plan.training)))
             kept_bytes = (
-                shard * state_bytes(plan.training.optimizer, local_model(plan)) if plan.strategy.offload.optimizer == "nvme" else 0.0
+                shard * state_bytes(plan.training.optimizer, local_model(plan.model, plan.training, plan.strategy))
+                if plan.strategy.offload.optimizer == "nvme"
+                else 0.0
             )
             read = HostCopy(name="optimizer state", ranks=ranks, bytes=kept_bytes, source="nvme", destination="host")
             found.append(max(update_s, self.prices.moved_s(read) if kept_bytes else 0.0))

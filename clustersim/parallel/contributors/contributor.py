@@ -13,12 +13,12 @@ from clustersim.parallel.local_model import LocalModel
 from clustersim.parallel.offload import HostSide
 from clustersim.parallel.pipeline import Piece, StagePieces
 from clustersim.parallel.schedules.order import StageOrder
-from clustersim.parallel.stage import Stage, stage_of
+from clustersim.parallel.stage import Stage
 from clustersim.parallel.stage_work import Cut
 from clustersim.parallel.stages import orders_of
 from clustersim.parallel.step_settings import Training
 from clustersim.parallel.sublayers import LayerTechnique
-from clustersim.parallel.training_plan import Dimension, Plan, Strategy, StrategySettings
+from clustersim.parallel.training_plan import Dimension, Strategy, StrategySettings
 from clustersim.program.holds import Hold
 from clustersim.program.program import Key, ProgramBuilder
 from clustersim.program.tasks import Collective, Communicate, RankGroups
@@ -30,12 +30,11 @@ from clustersim.workloads.model import Model
 class Step:
     """An optimizer step while it is lowered: the state that all contributors share."""
 
-    plan: Plan
+    stages: tuple[Stage, ...]
     n_micro_batches: int
     """Micro-batches that there are passes of, where passes of others are left out."""
     division: Division
     builder: ProgramBuilder = field(default_factory=ProgramBuilder)
-    stages: tuple[Stage, ...] = field(init=False)
     updated: dict[int, tuple[tuple[Key, ...], ...]] = field(default_factory=dict[int, tuple[tuple[Key, ...], ...]])
     """Tasks that end with the new weights of a stage, for each part of the replicas."""
     _hosts: dict[int, HostSide] = field(default_factory=dict[int, HostSide])
@@ -43,14 +42,15 @@ class Step:
         default_factory=dict[tuple[str, str, str, float, int], Communicate]
     )
 
-    def __post_init__(self) -> None:
-        """Divide the model once."""
-        self.stages = tuple(stage_of(self.plan, number) for number in self.division.stages)
+    @property
+    def strategy(self) -> Strategy:
+        """Strategy, the same for all stages."""
+        return self.stages[0].strategy
 
     @property
     def orders(self) -> tuple[StageOrder, ...]:
         """Orders of the passes of all stages."""
-        return orders_of(self.plan.strategy, self.n_micro_batches)
+        return orders_of(self.strategy, self.n_micro_batches)
 
     def host(self, stage: int) -> HostSide:
         """Return the copy engines and processors beside the ranks of a stage."""
@@ -66,7 +66,7 @@ class Step:
         known = (name, op, group.name, size_bytes, n_calls)
         action = self._collectives.get(known)
         if action is None:
-            algorithm = self.plan.strategy.data_parallel.algorithm
+            algorithm = self.strategy.data_parallel.algorithm
             collective = Collective(op=op, group=group, bytes=size_bytes, pieces=n_calls, algorithm=algorithm)
             action = self._collectives[known] = Communicate(name=name, collective=collective)
         return action

@@ -16,11 +16,11 @@ class DataLoading(Contributor):
 
     def begin(self) -> None:
         """Add the reading of the next batch, where the data loader can hold a step up."""
-        plan, division = self.step.plan, self.step.division
-        loader = plan.training.data_loader
+        training, strategy, division = self.step.stages[0].training, self.step.strategy, self.step.division
+        loader = training.data_loader
         if loader is None:
             return
-        duration_s = plan.training.global_batch_size / (loader.samples_per_s / plan.strategy.node_size * plan.n_ranks)
+        duration_s = training.global_batch_size / (loader.samples_per_s / strategy.node_size * strategy.n_ranks)
         work = Work(name="load", phase="load", kernels=(Recorded(duration_s),))
         action = Compute(name="load", phase="load", blocks=(Block(name="load", body=(work,)),))
         for lane in division.lanes(0, LOADER_STREAM):

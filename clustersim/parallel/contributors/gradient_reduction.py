@@ -195,7 +195,7 @@ class BucketReduction:
 
     def __init__(self, step: Step, stage: int) -> None:
         """Find the groups of ranks once."""
-        strategy, mesh = step.plan.strategy, step.division.mesh
+        strategy, mesh = step.strategy, step.division.mesh
         self._dense, self._expert = (_Reduction(step, holders(strategy, mesh, stage)) for holders in (replicas, expert_replicas))
 
     def add(self, key: Key, bucket: Bucket, *, after: Sequence[Key], label: tuple[int, int] = (-1, -1)) -> tuple[Key, ...]:
@@ -231,7 +231,7 @@ class _Reduction:
 
     def __init__(self, step: Step, holders: Holders) -> None:
         self.step, self.holders, self.whole, self.copies = step, holders, holders.group(), holders.copies()
-        self.ops = operations_among(self.whole.size, holders.degree, step.plan.strategy.zero_stage)
+        self.ops = operations_among(self.whole.size, holders.degree, step.strategy.zero_stage)
         self.scopes = shard_scopes(step.division, holders)
 
     def done(self, key: Key) -> Key:
@@ -241,7 +241,7 @@ class _Reduction:
     def add(self, key: Key, parameters: float, n_calls: int, *, after: Sequence[Key], label: tuple[int, int]) -> None:
         """Add the collectives of one bucket."""
         step, stage = self.step, self.holders.stage
-        size_bytes = parameters * reduced_bytes(step.plan.strategy.data_parallel, step.stages[stage].local.numerics)
+        size_bytes = parameters * reduced_bytes(step.strategy.data_parallel, step.stages[stage].local.numerics)
         if self.ops != SHARDS_OF_COPIES:
             action = step.collective("gradients", self.ops[0], self.whole, size_bytes, n_calls)
             step.builder.add(self.done(key), action, step.division.lanes(stage, GRADIENT_STREAM), after=after, label=label)

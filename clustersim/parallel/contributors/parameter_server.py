@@ -230,7 +230,7 @@ class ParameterServers(Contributor):
         group = self._workers(workers[0]) if len(workers) == 1 else _all_workers(self.step.division)
         pushes = zip(*(self.keys("push", worker, pushed) for worker in workers), strict=True)
         for after, holding in zip(pushes, pushed.holdings, strict=True):
-            size_bytes = holding.parameters * update_bytes(self.step.plan.training)
+            size_bytes = holding.parameters * update_bytes(self.step.stages[0].training)
             lanes = [self._lane("update", worker, holding) for worker in workers]
             self.step.builder.add(("update", *after[0]), _served("update", group, holding, size_bytes), lanes, after=after)
 

@@ -29,12 +29,12 @@ class ReplicaGradients(Contributor):
         self._add_copies()
         self._add_embedding()
         # Checked later, the norm goes from stage to stage with the first activations of the next step: a few bytes, and nobody waits.
-        if not self.step.plan.strategy.optimizer_post_validation:
+        if not self.step.strategy.optimizer_post_validation:
             self._add_norm()
 
     def _add_copies(self) -> None:
         """Sum the gradients of the copies of the model, which went through different micro-batches."""
-        strategy = self.step.plan.strategy
+        strategy = self.step.strategy
         for stage in self.step.stages[: strategy.pp // 2] if places_of(strategy).n_copies > 1 else ():
             pair = stage.number, strategy.pp - 1 - stage.number
             size_bytes = stage.weights.shard(strategy.sharding) * stage.local.numerics.gradient_bytes
@@ -42,7 +42,7 @@ class ReplicaGradients(Contributor):
 
     def _add_embedding(self) -> None:
         """Sum the gradients of a tied head, which is a copy of the embedding on another stage, and of the embedding."""
-        strategy = self.step.plan.strategy
+        strategy = self.step.strategy
         ends = places_of(strategy).routes[0]
         first, last = ends[0][0], ends[-1][0]
         local, chunks = self.step.stages[last].local, self.step.stages[last].chunks
@@ -63,7 +63,7 @@ class ReplicaGradients(Contributor):
 
     def _add_norm(self) -> None:
         """Add the norm of all gradients: one number, for which all ranks of a replica wait."""
-        strategy, division = self.step.plan.strategy, self.step.division
+        strategy, division = self.step.strategy, self.step.division
         for part, of_part in enumerate(division.parts):
             ranks = division.mesh.ranks[:, list(of_part)]
             members = ranks.transpose(1, 2, 0, 3).reshape(len(of_part) * strategy.cp, -1)

@@ -192,7 +192,7 @@ class StateSharding(Contributor):
 
 def _scopes(step: Step, stage: int) -> tuple[tuple[ShardScope, ...], ...]:
     """Return the shard groups of a stage, and those of its experts."""
-    strategy, division = step.plan.strategy, step.division
+    strategy, division = step.strategy, step.division
     return tuple(shard_scopes(division, holders(strategy, division.mesh, stage)) for holders in (replicas, expert_replicas))
 
 
@@ -204,7 +204,7 @@ class _StageGathers(StageContributor):
     """
 
     def __init__(self, step: Step, stage: int, order: StageOrder) -> None:
-        self.step, self.strategy, self.division, self.host = step, step.plan.strategy, step.division, step.host(stage)
+        self.step, self.strategy, self.division, self.host = step, step.strategy, step.division, step.host(stage)
         self.stage, self.order, self.gathered = stage, order, gatherings(step.stages[stage], order)
         self._scopes = _scopes(step, stage)
         self._number_bytes = gathered_bytes(self.strategy.data_parallel, step.stages[stage].local.numerics)

@@ -57,7 +57,7 @@ def test_a_figure_that_is_spelled_out_as_the_profile_has_it_is_still_the_profile
 def test_the_defaults_are_those_of_the_promise() -> None:
     plan = built("training.precision=null", strategy={}).plan
 
-    assert effective(plan) == {
+    assert effective(plan.model, plan.training, plan.strategy) == {
         "training": {
             "global_batch_size": 32, "micro_batch_size": 1, "seq_length": 256, "precision": "bf16", "optimizer": "adam",
             "optimizer_kernels": "fused", "attention": "flash", "gradient_precision": "fp32", "fused_gradient_accumulation": True,

@@ -12,9 +12,9 @@ from clustersim.config.goodput_section import ASSUMED_GPU_HOURS, MOST_INTERRUPTI
 from clustersim.documents.spots import Data
 from clustersim.errors import InfeasibleError, ScenarioError
 from clustersim.measure.goodput_report import GoodputReport, goodput_lines
-from clustersim.parallel.shard import local_model
 from clustersim.reliability import best_interval_s
 from tests.unit.config.samples import built, refusal, small
+from tests.unit.parallel.factories import local_of
 
 DAY_S = 86400.0
 STORAGE: dict[str, Data] = {"bandwidth": "1 GB/s"}
@@ -33,7 +33,7 @@ def report(*, work_s: float | None = 30 * DAY_S, seed: int = 0, replays: int = 1
 def test_a_checkpoint_holds_weights_master_copy_and_moments() -> None:
     def size(*overrides: str) -> float:
         plan = built(*overrides).plan
-        return checkpoint_bytes(plan.training, local_model(plan))
+        return checkpoint_bytes(plan.training, local_of(plan))
 
     # bf16 and Adam: 2 + 4 + 4 + 4 bytes for each parameter; all of it once, whatever the layout.
     assert size() % 14 == 0

@@ -11,12 +11,18 @@ from clustersim.engine.policies import Asynchronous, BackupWorkers, StaleSynchro
 from clustersim.engine.uneven_ranks import division_of, jitter_of, paces_of, policy_of, slow_ranks
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibrations import calibration_for
+from clustersim.parallel.division import Division
 from clustersim.parallel.pass_costs import kernels_of
 from clustersim.parallel.stage import stage_of
 from clustersim.workloads.operators import Gemm, Stream
 from tests.unit.config.samples import built, refusal
 
 SERVERS: dict[str, Data] = {"algorithm": "parameter_server"}
+
+
+def divided(made: Built) -> Division:
+    assert made.uneven is not None
+    return division_of(made.plan.strategy, made.uneven, has_experts=made.plan.model.experts is not None)
 
 
 def uneven(*overrides: str, stragglers: Data = None, **sections: Data) -> Built:
@@ -27,7 +33,7 @@ def uneven(*overrides: str, stragglers: Data = None, **sections: Data) -> Built:
 
 def parts(made: Built) -> tuple[tuple[int, ...], ...]:
     assert made.uneven is not None
-    return division_of(made.plan, made.uneven).parts
+    return divided(made).parts
 
 
 def slow(**entry: Data) -> list[Data]:
@@ -53,7 +59,7 @@ def test_replicas_that_are_slow_alike_are_one_part() -> None:
 def test_a_class_goes_at_the_pace_of_its_slowest_rank() -> None:
     made = uneven(stragglers=[*slow(ranks=2, slowdown=1.1), *slow(ranks=3)])
     assert made.uneven is not None
-    division = division_of(made.plan, made.uneven)
+    division = divided(made)
 
     node = made.cluster.node
     kernels = kernels_of(made.plan.training, made.plan.strategy, node.accelerator, calibration_for(node.accelerator))
@@ -75,7 +81,7 @@ def test_work_shared_by_two_kinds_takes_as_long_as_on_the_one_slower_at_it() -> 
     ]
     models = {each.accelerator.name: each for each in kinds}
 
-    (pace,) = paces_of(division_of(made.plan, made.uneven), made.uneven, lambda accelerator: models[accelerator.name])
+    (pace,) = paces_of(divided(made), made.uneven, lambda accelerator: models[accelerator.name])
 
     for kernel in (Stream(traffic_bytes=1e9), Gemm(m=4096, n=4096, k=4096)):
         assert pace.kernels.work_s([kernel]) == max(each.work_s([kernel]) for each in kinds)
@@ -86,7 +92,7 @@ def test_where_steps_vary_every_replica_is_a_part_of_its_own() -> None:
 
     assert parts(made) == ((0,), (1,), (2,), (3,))
     assert made.uneven is not None
-    drawn = jitter_of(division_of(made.plan, made.uneven), made.uneven, seed=1)
+    drawn = jitter_of(divided(made), made.uneven, seed=1)
     assert drawn is not None
     assert list(drawn.n_coupled) == [2] * 8
 
@@ -117,13 +123,13 @@ def test_workers_keep_together_as_asked(keys: dict[str, Data], policy: object) -
     made = uneven("cluster.jitter=1 %", strategy={"tp": 2, "data_parallel": {**SERVERS, **keys}})
     assert made.uneven is not None
 
-    assert policy_of(stage_of(made.plan, 0), division_of(made.plan, made.uneven)) == policy
+    assert policy_of(stage_of(made.plan, 0), divided(made)) == policy
 
 
 def test_backup_workers_are_those_that_nobody_waits_for() -> None:
     made = built(strategy={"tp": 2, "data_parallel": {**SERVERS, "backup_workers": 1, "reduce_in_node": False}})
     assert made.uneven is not None
-    policy = policy_of(stage_of(made.plan, 0), division_of(made.plan, made.uneven))
+    policy = policy_of(stage_of(made.plan, 0), divided(made))
 
     assert isinstance(policy, BackupWorkers)
     assert policy.n_needed == 7
@@ -168,4 +174,4 @@ def test_ranks_that_are_all_alike_or_alone_go_at_their_own_pace() -> None:
     made = uneven("strategy.tp=1", "strategy.pp=1", stragglers=slow(ranks=3))
     assert made.uneven is not None
 
-    assert slow_ranks(division_of(made.plan, made.uneven), made.uneven) == ("", "")
+    assert slow_ranks(divided(made), made.uneven) == ("", "")

@@ -8,10 +8,11 @@ from math import fsum
 
 from clustersim.parallel.contributors import layer_techniques
 from clustersim.parallel.division import divided
-from clustersim.parallel.flops import BACKWARD_FACTOR
+from clustersim.parallel.flops import BACKWARD_FACTOR, StepFlops, step_flops
 from clustersim.parallel.gradients import Bucket, gradient_buckets
 from clustersim.parallel.groups import parallel_groups
 from clustersim.parallel.layers import Gradients
+from clustersim.parallel.local_model import LocalModel
 from clustersim.parallel.lower import lower
 from clustersim.parallel.mesh import place
 from clustersim.parallel.recomputation import recomputation_of
@@ -92,13 +93,23 @@ def servers(*hosts: int, **changes: object) -> DataParallel:
     return gradients.changed(hosts=hosts, reduce_in_node=False).changed(**changes)
 
 
+def local_of(plan: Plan) -> LocalModel:
+    """Return the model on one rank of a plan."""
+    return local_model(plan.model, plan.training, plan.strategy)
+
+
+def flops_of(plan: Plan) -> StepFlops:
+    """Return the FLOPs of a step of a plan."""
+    return step_flops(plan.model, plan.training, plan.strategy)
+
+
 def stage_model_flops(plan: Plan, stage: int) -> float:
     """Return the model FLOPs that one rank of a stage does in one step.
 
     Over all ranks they add up to the model's, unless the layout itself adds work: a padded vocabulary, or key and value heads
     that are repeated because there are fewer of them than ranks.
     """
-    local, forward_flops = local_model(plan), 0.0
+    local, forward_flops = local_of(plan), 0.0
     for chunk in stage_of(plan, stage).chunks:
         operators = [(each, count) for run, count in local.runs(chunk.layers) for each in run]
         operators += [(each, 1) for each in local.back] if chunk.last else []
@@ -109,13 +120,13 @@ def stage_model_flops(plan: Plan, stage: int) -> float:
 
 def layer_activation_bytes(plan: Plan, layer: int = 0) -> tuple[float, float]:
     """Return what one layer keeps of a micro-batch until its backward pass, and what it holds while that pass runs."""
-    local, operators = local_model(plan), local_model(plan).layer(layer)
+    local, operators = local_of(plan), local_of(plan).layer(layer)
     return recomputation_of(plan.strategy).kept_bytes(local, layer, operators), fsum(operator.saved_bytes for operator in operators)
 
 
 def buckets_of(plan: Plan, stage: int = 0) -> tuple[Bucket, ...]:
     """Return the buckets of gradients of the first chunk of a stage."""
-    return gradient_buckets(local_model(plan), plan.strategy.data_parallel, stage_of(plan, stage).chunks[0])
+    return gradient_buckets(local_of(plan), plan.strategy.data_parallel, stage_of(plan, stage).chunks[0])
 
 
 def held(plan: Plan, stage: int = 0, *, place: MemoryPlace = "accelerator", **of: object) -> float:
@@ -213,5 +224,5 @@ def computes(program: Program, rank_class: int) -> list[Task]:
 def chunk_passes(plan: Plan, gradients: Gradients = "all") -> ChunkPasses:
     """Return the passes of the ranks of the first stage."""
     groups = parallel_groups(plan.model, plan.strategy, divided(place(plan.strategy)), stage=0, part=0)
-    local, strategy = local_model(plan), plan.strategy
+    local, strategy = local_of(plan), plan.strategy
     return ChunkPasses(local=local, strategy=strategy, techniques=layer_techniques(local, strategy, groups), gradients=gradients)

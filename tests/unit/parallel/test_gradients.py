@@ -22,7 +22,7 @@ from clustersim.parallel.gradients import (
 )
 from clustersim.parallel.lower import lower
 from clustersim.parallel.mesh import place
-from clustersim.parallel.shard import local_model, numerics
+from clustersim.parallel.shard import numerics
 from clustersim.parallel.sharding_groups import replicas
 from clustersim.parallel.stage import stage_of
 from clustersim.parallel.stages import model_chunks
@@ -33,7 +33,7 @@ from clustersim.workloads.layered import Layered
 from clustersim.workloads.parameters import layer_parameters, total_parameters
 from clustersim.workloads.transformer import Transformer
 from tests.rows import rows
-from tests.unit.parallel.factories import GPT, LLAMA, buckets_of, make_plan
+from tests.unit.parallel.factories import GPT, LLAMA, buckets_of, local_of, make_plan
 
 LAYER = float(layer_parameters(GPT))
 LAYER_BYTES = 4.0 * LAYER
@@ -57,7 +57,7 @@ def test_gradients_are_reduced_among_the_replicas_of_a_stage() -> None:
     ],
 )
 def test_slices_are_even_and_of_at_least_a_bucket(layers: float, slices: list[tuple[int, int]]) -> None:
-    assert list(layer_slices(local_model(make_plan()), layers * LAYER_BYTES)) == slices
+    assert list(layer_slices(local_of(make_plan()), layers * LAYER_BYTES)) == slices
 
 
 def test_slices_of_unlike_layers_are_filled_from_the_last_layer_on() -> None:
@@ -66,7 +66,7 @@ def test_slices_of_unlike_layers_are_filled_from_the_last_layer_on() -> None:
     model = Layered(name="unlike", input=(1,), tokens_per_sample=1, layers=layers)
     plan = replace(make_plan(), model=model)
 
-    assert list(layer_slices(local_model(plan), 4.0 * 5000)) == [(0, 2), (2, 4), (4, 7)]
+    assert list(layer_slices(local_of(plan), 4.0 * 5000)) == [(0, 2), (2, 4), (4, 7)]
 
 
 @pytest.mark.parametrize(("size_bytes", "count"), [(1.0, 1), (25e6, 1), (26e6, 2), (100e6, 4)])
@@ -84,7 +84,7 @@ def test_every_parameter_is_in_one_bucket(model: Transformer, bucket_bytes: floa
 
 def test_tensors_stand_in_the_order_of_the_forward_pass_with_the_ends_at_the_outer_layers() -> None:
     plan = make_plan(LLAMA)
-    tensors = chunk_tensors(local_model(plan), stage_of(plan, 0).chunks[0])
+    tensors = chunk_tensors(local_of(plan), stage_of(plan, 0).chunks[0])
 
     assert [tensor.layer for tensor in tensors] == sorted(tensor.layer for tensor in tensors)
     assert tensors[0] == WeightAndBias(layer=0, parameters=LLAMA.vocab_size * LLAMA.hidden_size)
@@ -94,8 +94,8 @@ def test_tensors_stand_in_the_order_of_the_forward_pass_with_the_ends_at_the_out
 def test_a_tied_head_has_no_tensor_where_the_embedding_is() -> None:
     with_embedding, alone = make_plan(), make_plan(pp=4)
 
-    assert chunk_tensors(local_model(with_embedding), stage_of(with_embedding, 0).chunks[0])[-1].parameters == 2 * GPT.hidden_size
-    assert chunk_tensors(local_model(alone), stage_of(alone, 3).chunks[0])[-1].parameters == GPT.vocab_size * GPT.hidden_size
+    assert chunk_tensors(local_of(with_embedding), stage_of(with_embedding, 0).chunks[0])[-1].parameters == 2 * GPT.hidden_size
+    assert chunk_tensors(local_of(alone), stage_of(alone, 3).chunks[0])[-1].parameters == GPT.vocab_size * GPT.hidden_size
 
 
 @pytest.mark.parametrize("pp", [1, 4])
@@ -103,7 +103,7 @@ def test_buckets_go_down_to_the_first_layer_of_their_chunk(pp: int) -> None:
     plan = make_plan(dp=2, pp=pp)
 
     for chunks in model_chunks(plan.strategy, plan.model.n_layers):
-        layers = [bucket.layer for bucket in gradient_buckets(local_model(plan), plan.strategy.data_parallel, chunks[0])]
+        layers = [bucket.layer for bucket in gradient_buckets(local_of(plan), plan.strategy.data_parallel, chunks[0])]
         assert layers == sorted(set(layers), reverse=True)
         assert layers[-1] == 0
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from clustersim.config.host_memory import host_bytes
-from clustersim.parallel.shard import local_model
 from clustersim.parallel.stage import stage_of, stages_of
 from clustersim.parallel.training_plan import Offload, Plan
 from clustersim.topology.cluster_wiring import build_cluster
-from tests.unit.parallel.factories import held, make_plan
+from tests.unit.parallel.factories import held, local_of, make_plan
 from tests.unit.topology.factories import make_node
 
 HOST = Offload(optimizer="host", gradients="host")
@@ -33,7 +32,7 @@ def test_shards_of_two_buckets_stand_in_for_the_gradients() -> None:
 
 
 def layer_sizes(plan: Plan) -> list[float]:
-    return [weights.total for weights in local_model(plan).layer_weights()]
+    return [weights.total for weights in local_of(plan).layer_weights()]
 
 
 def two_units_bytes(plan: Plan) -> float:

@@ -8,9 +8,8 @@ from math import fsum, isclose
 import pytest
 
 from clustersim.parallel.contributors.parameter_server import model_tensors
-from clustersim.parallel.flops import step_flops
 from clustersim.parallel.lower import lower
-from clustersim.parallel.shard import local_model, numerics
+from clustersim.parallel.shard import numerics
 from clustersim.parallel.stage import stage_of
 from clustersim.parallel.stage_passes import ChunkPasses
 from clustersim.parallel.training_plan import Plan
@@ -18,7 +17,7 @@ from clustersim.program.tasks import Communicate, Compute, Work
 from clustersim.workloads.layered import Layered
 from clustersim.workloads.operators import Convolution
 from clustersim.workloads.reading.model_spec import load_model
-from tests.unit.parallel.factories import GPT, chunk_passes, kernels_of, make_plan, servers, stage_model_flops
+from tests.unit.parallel.factories import GPT, chunk_passes, flops_of, kernels_of, local_of, make_plan, servers, stage_model_flops
 
 BATCH, MICRO = 64, 8
 
@@ -79,46 +78,46 @@ def test_full_recomputation_repeats_every_layer_before_its_backward_pass() -> No
     phases = [[item.phase for item in block.body if isinstance(item, Work)] for block in computing]
 
     assert phases == [["recompute", "backward"]] * len(phases) != []
-    assert step_flops(again).hardware == step_flops(again).model * 4 / 3
+    assert flops_of(again).hardware == flops_of(again).model * 4 / 3
 
 
 def test_model_flops_are_three_forward_passes_of_every_sample() -> None:
-    assert step_flops(plan()).model == 3 * BATCH * listed().forward_flops
-    assert isclose(4 * stage_model_flops(plan(), 0), step_flops(plan()).model, rel_tol=1e-12)
+    assert flops_of(plan()).model == 3 * BATCH * listed().forward_flops
+    assert isclose(4 * stage_model_flops(plan(), 0), flops_of(plan()).model, rel_tol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["resnet-50", "vgg-16", "inception-v3", "gnmt"])
 def test_the_replay_leaves_out_the_gradient_of_the_model_s_input_alone(name: str) -> None:
     of = plan(name)
-    first = local_model(of).layer(0)[0]
+    first = local_of(of).layer(0)[0]
     # An embedding, which comes first in GNMT, has no products.
     left_out = first.forward_flops * of.n_micro_batches if name != "gnmt" else 0.0
 
     flops = fsum(kernel.flops for task in lower(of).tasks if isinstance(task.action, Compute) for kernel in kernels_of(task.action.blocks))
     pointwise = fsum(
         operator.forward_flops * (3 if operator.name == "scores" else 0) * count
-        for operators, count in local_model(of).runs(range(of.model.n_layers))
+        for operators, count in local_of(of).runs(range(of.model.n_layers))
         for operator in operators
     )
 
     # Additive attention compares without a matrix product.
-    assert isclose(flops, step_flops(of).model / 4 - left_out - pointwise * of.n_micro_batches, rel_tol=1e-9)
+    assert isclose(flops, flops_of(of).model / 4 - left_out - pointwise * of.n_micro_batches, rel_tol=1e-9)
 
 
 def test_parameters_of_the_layers_are_those_of_the_model() -> None:
     of = plan()
 
-    assert fsum(weights.total for weights in local_model(of).layer_weights()) == listed().n_parameters
-    assert fsum(size for tensors in model_tensors(local_model(of)) for size in tensors) == listed().n_parameters
-    assert local_model(of).front == local_model(of).back == ()
-    assert local_model(of).tied_parameters == local_model(of).boundary_bytes == 0.0
+    assert fsum(weights.total for weights in local_of(of).layer_weights()) == listed().n_parameters
+    assert fsum(size for tensors in model_tensors(local_of(of)) for size in tensors) == listed().n_parameters
+    assert local_of(of).front == local_of(of).back == ()
+    assert local_of(of).tied_parameters == local_of(of).boundary_bytes == 0.0
 
 
 def test_full_recomputation_keeps_what_a_layer_receives() -> None:
     of = plan()
 
-    assert local_model(of).layer_input_bytes(0) == MICRO * 3 * 224 * 224 * 2
-    assert local_model(of).layer_input_bytes(2) == MICRO * 64 * 56 * 56 * 2
+    assert local_of(of).layer_input_bytes(0) == MICRO * 3 * 224 * 224 * 2
+    assert local_of(of).layer_input_bytes(2) == MICRO * 64 * 56 * 56 * 2
 
 
 @pytest.mark.parametrize(

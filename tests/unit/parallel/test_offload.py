@@ -20,13 +20,12 @@ from clustersim.parallel.offload import (
     state_bytes,
     tiles,
 )
-from clustersim.parallel.shard import local_model
 from clustersim.parallel.stage import stage_of
 from clustersim.parallel.training_plan import Offload, Plan
 from clustersim.parallel.weights import Weights
 from clustersim.program.program import Key, Program, ProgramBuilder
 from clustersim.program.tasks import Action, Compute, HostCopy, HostUpdate, Task
-from tests.unit.parallel.factories import make_plan
+from tests.unit.parallel.factories import local_of, make_plan
 
 HOST = Offload(optimizer="host", gradients="host")
 NVME = Offload(optimizer="nvme", gradients="nvme", parameters="nvme")
@@ -250,4 +249,4 @@ def test_adam_moves_38_bytes_of_memory_for_each_parameter_in_16_bits() -> None:
 def test_the_host_keeps_a_weight_in_fp32_whatever_the_accelerator_keeps(precision: str, optimizer: str, expected: float) -> None:
     plan = plan_of(HOST, precision=precision, optimizer=optimizer)
 
-    assert state_bytes(plan.training.optimizer, local_model(plan)) == expected
+    assert state_bytes(plan.training.optimizer, local_of(plan)) == expected

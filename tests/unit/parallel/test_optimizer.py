@@ -21,7 +21,6 @@ from clustersim.parallel.optimizer import (
     update_bytes,
     update_copies_bytes,
 )
-from clustersim.parallel.shard import local_model
 from clustersim.parallel.stage import Stage, stage_of
 from clustersim.parallel.step_settings import Optimizer, OptimizerKernels
 from clustersim.parallel.training_plan import Plan
@@ -29,7 +28,7 @@ from clustersim.parallel.weights import Weights
 from clustersim.program.tasks import Compute, Work
 from clustersim.workloads.operators import Stream
 from clustersim.workloads.parameters import layer_parameters
-from tests.unit.parallel.factories import GPT, LLAMA, computes, kernels_of, make_plan
+from tests.unit.parallel.factories import GPT, LLAMA, computes, kernels_of, local_of, make_plan
 
 OPTIMIZERS: tuple[Optimizer, ...] = get_args(Optimizer)
 PSI = 1000.0
@@ -82,7 +81,7 @@ def test_one_kernel_an_operation_never_moves_less_than_a_fused_one(optimizer: Op
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_fused_update_reads_gradient_and_weight_and_state_and_writes_all_but_the_gradient(optimizer: Optimizer) -> None:
     plan = make_plan(optimizer=optimizer)
-    states = state_bytes_per_parameter(plan.training.optimizer, local_model(plan)) // 4 * 4
+    states = state_bytes_per_parameter(plan.training.optimizer, local_of(plan)) // 4 * 4
 
     assert UPDATE_BYTES[optimizer] >= 2 * states + 3 * 4
 
@@ -144,7 +143,7 @@ def test_gradients_that_travelled_in_16_bits_are_cast_back(changes: dict[str, ob
 def test_moments_are_kept_in_fp32(optimizer: str, size: float) -> None:
     plan = make_plan(optimizer=optimizer)
 
-    assert state_bytes_per_parameter(plan.training.optimizer, local_model(plan)) == size
+    assert state_bytes_per_parameter(plan.training.optimizer, local_of(plan)) == size
 
 
 def test_adafactor_keeps_rows_and_columns_of_matrices_and_all_of_vectors() -> None:
@@ -156,7 +155,7 @@ def test_adafactor_keeps_rows_and_columns_of_matrices_and_all_of_vectors() -> No
 
     plan = make_plan(LLAMA, optimizer="adafactor")
 
-    assert state_bytes_per_parameter(plan.training.optimizer, local_model(plan)) == pytest.approx(
+    assert state_bytes_per_parameter(plan.training.optimizer, local_of(plan)) == pytest.approx(
         4 * (16 * layer + ends) / parameters, rel=1e-12
     )
 
@@ -164,7 +163,7 @@ def test_adafactor_keeps_rows_and_columns_of_matrices_and_all_of_vectors() -> No
 def test_adafactor_keeps_next_to_nothing() -> None:
     plan = make_plan(GPT, optimizer="adafactor")
 
-    assert 0 < state_bytes_per_parameter(plan.training.optimizer, local_model(plan)) < 0.02
+    assert 0 < state_bytes_per_parameter(plan.training.optimizer, local_of(plan)) < 0.02
 
 
 @pytest.mark.parametrize(
@@ -196,7 +195,7 @@ def test_a_loop_over_tensors_launches_a_kernel_for_each() -> None:
         return update.launches
 
     passes = len(EAGER_PASSES["adam"])
-    tensors = len(chunk_tensors(local_model(make_plan()), stage_of(make_plan(), 0).chunks[0]))
+    tensors = len(chunk_tensors(local_of(make_plan()), stage_of(make_plan(), 0).chunks[0]))
     assert launches("loop") - launches("foreach") == passes * (tensors - FUSED_LAUNCHES)
     # Flat parameters of each layer, and of embedding with head.
     assert launches("loop", zero_stage=3) - launches("foreach", zero_stage=3) == passes * (GPT.n_layers + 1 - FUSED_LAUNCHES)

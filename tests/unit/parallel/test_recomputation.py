@@ -6,14 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from clustersim.parallel.flops import step_flops
 from clustersim.parallel.recomputation import recomputed_layers
 from clustersim.parallel.stage import stage_of
 from clustersim.parallel.stages import ModelChunk
 from clustersim.parallel.training_plan import Plan
 from clustersim.program.holds import FORWARD_TO_BACKWARD
 from clustersim.program.tasks import Block, Collective, Work
-from tests.unit.parallel.factories import GPT, chunk_passes, held, make_plan
+from tests.unit.parallel.factories import GPT, chunk_passes, flops_of, held, make_plan
 
 DRY = replace(GPT, dropout=False)
 
@@ -77,11 +76,11 @@ def test_nor_is_the_result_of_the_last_product_added_up_among_its_ranks() -> Non
 
 
 def test_hardware_flops_count_what_is_repeated() -> None:
-    none = step_flops(plan_of()).model
-    whole = step_flops(plan_of()).hardware - none
+    none = flops_of(plan_of()).model
+    whole = flops_of(plan_of()).hardware - none
 
-    assert step_flops(plan_of(recompute_layers=1)).hardware - none == pytest.approx(whole / DRY.n_layers, rel=1e-12)
-    early = step_flops(plan_of(recompute_stops_early=True)).hardware - none
+    assert flops_of(plan_of(recompute_layers=1)).hardware - none == pytest.approx(whole / DRY.n_layers, rel=1e-12)
+    early = flops_of(plan_of(recompute_stops_early=True)).hardware - none
     training = plan_of().training
     down = 2.0 * training.global_batch_size * training.seq_length * DRY.intermediate_size * DRY.hidden_size * DRY.n_layers
     assert whole - early == pytest.approx(down, rel=1e-12)

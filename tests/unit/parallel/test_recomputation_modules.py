@@ -7,11 +7,10 @@ from dataclasses import replace
 import pytest
 
 from clustersim.parallel.recomputation import MODULES, SelectiveRecomputation
-from clustersim.parallel.shard import local_model
 from clustersim.parallel.training_plan import Plan, RecomputeModule
 from clustersim.workloads.operators import Operator
 from clustersim.workloads.transformer_shape import Experts, LatentAttention
-from tests.unit.parallel.factories import LLAMA, make_plan
+from tests.unit.parallel.factories import LLAMA, local_of, make_plan
 
 LATENT = LatentAttention(q_lora_rank=64, kv_lora_rank=32, qk_nope_head_dim=32, qk_rope_head_dim=16, v_head_dim=32)
 EXPERTS = Experts(n_experts=8, top_k=2, intermediate_size=256, shared_size=512, shared_gate=True, dense_layers=(0,))
@@ -24,16 +23,16 @@ def plan_of(*modules: RecomputeModule, **changes: object) -> Plan:
 
 
 def repeated(plan: Plan, operators: tuple[Operator, ...]) -> tuple[Operator, ...]:
-    return SelectiveRecomputation(plan.strategy.recompute_modules).repeated(local_model(plan), operators)
+    return SelectiveRecomputation(plan.strategy.recompute_modules).repeated(local_of(plan), operators)
 
 
 def kept_bytes(plan: Plan, operators: tuple[Operator, ...]) -> float:
-    return SelectiveRecomputation(plan.strategy.recompute_modules).kept_bytes(local_model(plan), 0, operators)
+    return SelectiveRecomputation(plan.strategy.recompute_modules).kept_bytes(local_of(plan), 0, operators)
 
 
 def operators(plan: Plan) -> tuple[Operator, ...]:
     """Return a dense layer and one with experts."""
-    return (*local_model(plan).layer(0), *local_model(plan).layer(1))
+    return (*local_of(plan).layer(0), *local_of(plan).layer(1))
 
 
 def test_every_module_names_operators_that_there_are() -> None:
@@ -57,7 +56,7 @@ def test_what_is_dropped_is_made_again_from_what_is_kept(module: RecomputeModule
 @pytest.mark.parametrize("module", ["latent_projections", "shared_experts", "experts"])
 def test_a_module_that_a_model_does_not_have_changes_nothing(module: RecomputeModule) -> None:
     plan = plan_of(module, model=LLAMA)
-    layer = local_model(plan).layer(0)
+    layer = local_of(plan).layer(0)
 
     assert repeated(plan, layer) == ()
     assert kept_bytes(plan, layer) == sum(operator.saved_bytes for operator in layer)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from clustersim.parallel.shard import head_vector_bytes, local_model, numerics, padded_vocabulary
+from clustersim.parallel.shard import head_vector_bytes, numerics, padded_vocabulary
 from clustersim.parallel.stage import stage_of
 from clustersim.parallel.stages import model_chunks
 from clustersim.parallel.step_settings import Precision
-from tests.unit.parallel.factories import GPT, LLAMA, make_plan
+from tests.unit.parallel.factories import GPT, LLAMA, local_of, make_plan
 
 
 @pytest.mark.parametrize(
@@ -53,27 +53,27 @@ def test_how_kernels_are_written_is_passed_on() -> None:
 
 
 def test_one_rank_alone_has_the_whole_layer() -> None:
-    shape = local_model(make_plan(LLAMA, micro_batch_size=3)).shape()
+    shape = local_of(make_plan(LLAMA, micro_batch_size=3)).shape()
 
     assert (shape.batch, shape.rows, shape.sequence_rows) == (3, 768, 768)
     assert (shape.n_heads, shape.n_kv_heads, shape.intermediate_size, shape.vocab_size) == (8, 4, 1536, 8192)
 
 
 def test_tensor_parallelism_divides_heads_width_and_vocabulary_but_no_rows() -> None:
-    shape = local_model(make_plan(LLAMA, tp=4)).shape()
+    shape = local_of(make_plan(LLAMA, tp=4)).shape()
 
     assert (shape.n_heads, shape.n_kv_heads, shape.intermediate_size, shape.vocab_size) == (2, 1, 384, 2048)
     assert shape.rows == shape.sequence_rows == 256
 
 
 def test_sequence_parallelism_divides_the_rows_of_norms_and_residuals_alone() -> None:
-    shape = local_model(make_plan(LLAMA, tp=4, sequence_parallel=True)).shape()
+    shape = local_of(make_plan(LLAMA, tp=4, sequence_parallel=True)).shape()
 
     assert (shape.rows, shape.sequence_rows) == (256, 64)
 
 
 def test_ranks_beyond_the_key_heads_keep_copies_of_them() -> None:
-    shape = local_model(make_plan(LLAMA, tp=8)).shape()
+    shape = local_of(make_plan(LLAMA, tp=8)).shape()
 
     assert (shape.n_heads, shape.n_kv_heads) == (1, 1)
 
@@ -100,17 +100,17 @@ def test_a_rank_has_a_multiple_of_as_many_words_as_the_plan_says(tp: int, multip
 def test_the_head_reads_at_once_what_a_rank_s_part_of_the_vocabulary_allows(changes: dict[str, Any], at_once: int) -> None:
     plan = make_plan(replace(GPT, vocab_size=50257), **changes)
 
-    assert head_vector_bytes(local_model(plan), plan.training.precision) == at_once
+    assert head_vector_bytes(local_of(plan), plan.training.precision) == at_once
 
 
 def test_without_a_head_nothing_is_read_by_halves() -> None:
     plan = make_plan(replace(GPT, vocab_size=50257, lm_head=False))
 
-    assert head_vector_bytes(local_model(plan), plan.training.precision) == 16
+    assert head_vector_bytes(local_of(plan), plan.training.precision) == 16
 
 
 def test_the_padded_vocabulary_is_what_a_rank_shares_in() -> None:
-    assert local_model(make_plan(GPT, tp=2)).shape().vocab_size == 4096
+    assert local_of(make_plan(GPT, tp=2)).shape().vocab_size == 4096
     assert padded_vocabulary(8193, 2) == 8448
 
 

@@ -9,7 +9,6 @@ from math import ceil
 import pytest
 
 from clustersim.parallel.lower import lower
-from clustersim.parallel.shard import local_model
 from clustersim.parallel.training_plan import Offload, Plan
 from clustersim.program.program import Program
 from clustersim.program.tasks import Collective, Communicate, Compute, Task, Work
@@ -20,7 +19,7 @@ from clustersim.workloads.operators import Interference
 from clustersim.workloads.parameters import layer_parameters, total_parameters
 from clustersim.workloads.transformer import Transformer
 from tests.rows import rows
-from tests.unit.parallel.factories import GPT, chosen, computes, kernels_of, make_plan, tasks_of
+from tests.unit.parallel.factories import GPT, chosen, computes, kernels_of, local_of, make_plan, tasks_of
 
 FOUR = replace(GPT, n_layers=4)
 ENDS = total_parameters(FOUR) - 4 * layer_parameters(FOUR)
@@ -307,7 +306,7 @@ def test_a_lone_rank_copies_its_gradients_and_fetches_its_parameters_too() -> No
 def test_tensors_that_are_gathered_by_themselves_are_so_many_calls() -> None:
     together, apart = (gathers_of(sharded(gather=gather)) for gather in ("layer", "tensor"))
 
-    tensors = sum(1 for operator in local_model(sharded()).layer(0) if operator.parameters)
+    tensors = sum(1 for operator in local_of(sharded()).layer(0) if operator.parameters)
     assert [collective(task).bytes for task in apart] == [collective(task).bytes for task in together]
     assert {collective(task).pieces for task in together} == {1}
     assert tensors in {collective(task).pieces for task in apart}

@@ -9,7 +9,6 @@ import pytest
 
 from clustersim.parallel.contributors.model_state import FRAMEWORK_BYTES
 from clustersim.parallel.optimizer import optimizer_bytes_per_parameter
-from clustersim.parallel.shard import local_model
 from clustersim.parallel.stage import stage_of
 from clustersim.parallel.stage_holds import stage_holds
 from clustersim.parallel.stages import model_chunks
@@ -29,7 +28,7 @@ from clustersim.workloads.kinds.dense import LinearLayer
 from clustersim.workloads.layered import Layered
 from clustersim.workloads.parameters import embedding_parameters, final_norm_parameters, layer_parameters, total_parameters
 from clustersim.workloads.transformer import Transformer
-from tests.unit.parallel.factories import GPT, LLAMA, buckets_of, held, layer_activation_bytes, make_plan, peak, servers
+from tests.unit.parallel.factories import GPT, LLAMA, buckets_of, held, layer_activation_bytes, local_of, make_plan, peak, servers
 
 H, V = 512, 8192
 
@@ -67,7 +66,7 @@ def test_chunks_of_a_stage_hold_what_the_stage_holds() -> None:
     plan = make_plan(pp=4, virtual_stages=2, schedule="interleaved_1f1b")
 
     for stage, chunks in enumerate(model_chunks(plan.strategy, plan.model.n_layers)):
-        assert sum(local_model(plan).chunk_weights(chunk).total for chunk in chunks) == stage_of(plan, stage).weights.total
+        assert sum(local_of(plan).chunk_weights(chunk).total for chunk in chunks) == stage_of(plan, stage).weights.total
     assert stage_of(plan, 1).weights.total == stage_of(make_plan(pp=4), 1).weights.total
 
 
@@ -87,7 +86,7 @@ def test_chunks_of_a_stage_hold_what_the_stage_holds() -> None:
 def test_optimizer_state_is_the_moments_and_a_master_copy_of_narrow_weights(precision: str, optimizer: str, size: float) -> None:
     plan = make_plan(precision=precision, optimizer=optimizer)
 
-    assert optimizer_bytes_per_parameter(plan.training, local_model(plan)) == size
+    assert optimizer_bytes_per_parameter(plan.training, local_of(plan)) == size
 
 
 def test_weights_and_gradients_have_their_own_bytes() -> None:

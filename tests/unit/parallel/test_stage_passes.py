@@ -7,7 +7,6 @@ from math import isclose
 
 import pytest
 
-from clustersim.parallel.flops import step_flops
 from clustersim.parallel.stage_passes import ChunkPasses
 from clustersim.parallel.stages import ModelChunk
 from clustersim.parallel.training_plan import Plan
@@ -17,7 +16,7 @@ from clustersim.workloads.layer import layer_operators
 from clustersim.workloads.operators import FlashAttention, Kernel
 from clustersim.workloads.transformer import Transformer
 from clustersim.workloads.transformer_shape import Experts, LatentAttention, Window
-from tests.unit.parallel.factories import BERT, GPT, LLAMA, chunk_passes, collectives_of, kernels_of, make_plan, works_of
+from tests.unit.parallel.factories import BERT, GPT, LLAMA, chunk_passes, collectives_of, flops_of, kernels_of, make_plan, works_of
 
 ACTIVATION_BYTES = 2.0 * 256 * 512
 WHOLE = ModelChunk(stage=0, chunk=0, start=0, n_layers=16, first=True, last=True, beside_first=True)
@@ -254,7 +253,7 @@ def test_the_products_of_a_step_are_what_hfu_counts(recompute: str, attention: s
     whole = chunk_passes(plan)
     flops = plan.n_micro_batches * sum(work_flops(kernel) for kernel in step_kernels(whole))
 
-    assert isclose(flops, step_flops(plan).hardware, rel_tol=1e-12)
+    assert isclose(flops, flops_of(plan).hardware, rel_tol=1e-12)
 
 
 def step_kernels(whole: ChunkPasses) -> list[Kernel]:
@@ -271,7 +270,7 @@ def test_the_work_of_all_ranks_of_tensor_parallelism_is_the_model_s() -> None:
     divided = chunk_passes(plan)
     flops = 4 * plan.n_micro_batches * sum(kernel.flops for kernel in step_kernels(divided))
 
-    assert isclose(flops, step_flops(plan).model, rel_tol=1e-12)
+    assert isclose(flops, flops_of(plan).model, rel_tol=1e-12)
 
 
 def test_parts_of_the_embedding_are_summed_or_scattered() -> None:
@@ -337,7 +336,7 @@ def test_layers_of_several_kinds_do_the_work_of_the_model(recompute: str) -> Non
     mixed = chunk_passes(plan)
     blocks = mixed.forward(WHOLE) + mixed.backward(WHOLE)
 
-    assert isclose(plan.n_micro_batches * sum(map(work_flops, kernels_of(blocks))), step_flops(plan).hardware, rel_tol=1e-12)
+    assert isclose(plan.n_micro_batches * sum(map(work_flops, kernels_of(blocks))), flops_of(plan).hardware, rel_tol=1e-12)
 
 
 def test_sequence_parallelism_gathers_latent_rows_before_the_heads() -> None:

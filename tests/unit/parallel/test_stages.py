@@ -8,11 +8,9 @@ from itertools import pairwise
 
 import pytest
 
-from clustersim.parallel.flops import step_flops
 from clustersim.parallel.gradients import gradient_buckets
 from clustersim.parallel.lower import lower
 from clustersim.parallel.schedules import SCHEDULES
-from clustersim.parallel.shard import local_model
 from clustersim.parallel.stage import stage_of
 from clustersim.parallel.stage_passes import ChunkPasses
 from clustersim.parallel.stages import model_chunks, orders_of, places_of
@@ -29,8 +27,10 @@ from tests.unit.parallel.factories import (
     chunk_passes,
     collectives_of,
     computes,
+    flops_of,
     held,
     kernels_of,
+    local_of,
     make_plan,
     peak,
     stage_model_flops,
@@ -91,10 +91,8 @@ def test_stages_may_have_layers_as_listed() -> None:
 def test_the_work_of_all_stages_is_that_of_the_model(schedule: str, model: Transformer) -> None:
     plan = plan_of(schedule, model=model, recompute="full")
 
-    assert sum(stage_model_flops(plan, stage) for stage in range(4)) == pytest.approx(step_flops(plan).model, rel=1e-12)
-    assert step_flops(plan).hardware == pytest.approx(
-        step_flops(make_plan(model, recompute="full", global_batch_size=8)).hardware, rel=1e-12
-    )
+    assert sum(stage_model_flops(plan, stage) for stage in range(4)) == pytest.approx(flops_of(plan).model, rel=1e-12)
+    assert flops_of(plan).hardware == pytest.approx(flops_of(make_plan(model, recompute="full", global_batch_size=8)).hardware, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -160,10 +158,10 @@ def test_recomputation_saves_nothing_of_weight_gradients_that_wait() -> None:
 def test_a_stage_with_both_ends_holds_a_tied_table_once() -> None:
     tied, untied = plan_of("zb_v"), plan_of("zb_v", model=UNTIED)
 
-    assert stage_of(untied, 0).weights.total - stage_of(tied, 0).weights.total == local_model(tied).tied_parameters
+    assert stage_of(untied, 0).weights.total - stage_of(tied, 0).weights.total == local_of(tied).tied_parameters
     assert sum(stage_of(tied, stage).weights.total for stage in range(4)) == stage_of(make_plan(), 0).weights.total
     buckets = [
-        bucket for chunk in stage_of(tied, 0).chunks for bucket in gradient_buckets(local_model(tied), tied.strategy.data_parallel, chunk)
+        bucket for chunk in stage_of(tied, 0).chunks for bucket in gradient_buckets(local_of(tied), tied.strategy.data_parallel, chunk)
     ]
     assert sum(bucket.parameters for bucket in buckets) == stage_of(tied, 0).weights.total
 

@@ -40,7 +40,7 @@ def write(folder: Path, text: str = TEXT) -> Path:
 
 
 def kind_of(result: Result) -> tuple[str, ...]:
-    return run_kind(result.built.plan, result.step_time_s, result.flags)
+    return run_kind(result.built.plan.model, result.step_time_s, result.flags)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_settings_that_nobody_gave_are_part_of_the_kind() -> None:
     result = run("llama3-8b-8xh100")
 
     assert ("usual settings" in kind_of(result)) is ("usual_settings" in [flag.code for flag in result.flags])
-    assert run_kind(result.built.plan, 1.0, [Flag(code="usual_settings", message="not said")]) == ("usual settings",)
+    assert run_kind(result.built.plan.model, 1.0, [Flag(code="usual_settings", message="not said")]) == ("usual settings",)
 
 
 def test_the_interval_is_the_band_of_the_kind_times_the_step_time() -> None:

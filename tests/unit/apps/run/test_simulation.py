@@ -8,14 +8,13 @@ import pytest
 
 from clustersim.apps.run.simulation import memory_report
 from clustersim.measure.step_breakdown import breakdown
-from clustersim.parallel.flops import step_flops
 from clustersim.parallel.stage import stages_of
 from clustersim.parallel.training_plan import Plan, Recompute
 from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.wired import WiredCluster
 from clustersim.trace.timeline import KINDS
 from tests.unit.config.simulated import PLAN, cluster_of, metrics_of, run
-from tests.unit.parallel.factories import GPT, LLAMA, make_plan, peak
+from tests.unit.parallel.factories import GPT, LLAMA, flops_of, make_plan, peak
 
 
 def test_rates_are_work_over_step_time() -> None:
@@ -31,10 +30,10 @@ def test_utilisation_is_flops_over_what_all_accelerators_could_have_done() -> No
     # A100: 312e12 dense FLOP/s in 16 bits, from the data sheet that the profile names.
     could_have_done = metrics.step_time_s * 16 * 312e12
 
-    assert metrics.model_flops_per_step == step_flops(PLAN).model
-    assert metrics.hardware_flops_per_step == step_flops(PLAN).hardware
-    assert metrics.mfu == pytest.approx(step_flops(PLAN).model / could_have_done, rel=1e-12)
-    assert metrics.hfu == pytest.approx(step_flops(PLAN).hardware / could_have_done, rel=1e-12)
+    assert metrics.model_flops_per_step == flops_of(PLAN).model
+    assert metrics.hardware_flops_per_step == flops_of(PLAN).hardware
+    assert metrics.mfu == pytest.approx(flops_of(PLAN).model / could_have_done, rel=1e-12)
+    assert metrics.hfu == pytest.approx(flops_of(PLAN).hardware / could_have_done, rel=1e-12)
     assert metrics.tflops_per_gpu == pytest.approx(metrics.mfu * 312, rel=1e-12)
 
 

@@ -10,13 +10,13 @@ from clustersim.parallel.contributors.context_parallel import ContextParallelism
 from clustersim.parallel.division import divided
 from clustersim.parallel.groups import parallel_groups
 from clustersim.parallel.mesh import place
-from clustersim.parallel.shard import local_model, numerics
+from clustersim.parallel.shard import numerics
 from clustersim.parallel.training_plan import Plan
 from clustersim.program.tasks import Collective, Item, Overlapped, Work
 from clustersim.workloads.operators import FlashAttention, Operator, Stream
 from clustersim.workloads.shapes import ContextKind
 from clustersim.workloads.transformer_shape import Window
-from tests.unit.parallel.factories import BERT, LLAMA, collectives_of, make_plan, works_of
+from tests.unit.parallel.factories import BERT, LLAMA, collectives_of, local_of, make_plan, works_of
 
 S = 1024
 
@@ -27,13 +27,13 @@ def plan_of(cp: int, kind: ContextKind = "ring", **changes: object) -> Plan:
 
 
 def core(plan: Plan, layer: int = 0) -> Operator:
-    attention, *_ = plan.model.sublayers(layer, local_model(plan).shape(), numerics(plan.training))
+    attention, *_ = plan.model.sublayers(layer, local_of(plan).shape(), numerics(plan.training))
     return next(operator for operator in attention.operators if operator.name == "attention")
 
 
 def parallel(plan: Plan) -> SharedAttention:
     technique = ContextParallelism.inside(
-        local_model(plan), plan.strategy, parallel_groups(plan.model, plan.strategy, divided(place(plan.strategy)), stage=0, part=0)
+        local_of(plan), plan.strategy, parallel_groups(plan.model, plan.strategy, divided(place(plan.strategy)), stage=0, part=0)
     )
     assert isinstance(technique, SharedAttention)
     return technique

@@ -12,7 +12,6 @@ from clustersim.parallel.expert_shares import expected_nodes
 from clustersim.parallel.groups import ExpertGroups, expert_groups
 from clustersim.parallel.lower import lower
 from clustersim.parallel.mesh import place
-from clustersim.parallel.shard import local_model
 from clustersim.parallel.training_plan import Offload, Plan
 from clustersim.program.program import Program
 from clustersim.program.tasks import Collective, Compute, Item, Overlapped, UnevenWork, Work
@@ -20,7 +19,7 @@ from clustersim.workloads.operators import GroupedGemm
 from clustersim.workloads.token_routing import ExpertLoad
 from clustersim.workloads.transformer_shape import Experts
 from tests.rows import rows
-from tests.unit.parallel.factories import LLAMA, chosen, chunk_passes, collectives_of, make_plan, works_of
+from tests.unit.parallel.factories import LLAMA, chosen, chunk_passes, collectives_of, local_of, make_plan, works_of
 
 S, H = 256, LLAMA.hidden_size
 SPARSE = replace(LLAMA, experts=Experts(n_experts=16, top_k=2, intermediate_size=256))
@@ -88,7 +87,7 @@ def test_nodes_of_a_router_with_groups_are_those_of_random_scores(n_nodes: int, 
 def test_a_router_that_takes_few_groups_sends_to_few_nodes() -> None:
     limited = replace(SPARSE, experts=replace(MANY, n_groups=4, topk_groups=1))
     free, bound = (plan_of(model, dp=8, ep=8, dispatch="per_node", domain_size=2) for model in (SPARSE, limited))
-    spread = [SpreadExperts(local=local_model(plan), strategy=plan.strategy, groups=groups_of(plan)) for plan in (free, bound)]
+    spread = [SpreadExperts(local=local_of(plan), strategy=plan.strategy, groups=groups_of(plan)) for plan in (free, bound)]
     sent = [technique.to_experts()[0].bytes for technique in spread]
 
     assert sent[0] / sent[1] == pytest.approx(expected_nodes(4, MANY), rel=1e-12)

@@ -9,6 +9,7 @@ from clustersim.parallel.contributors.gradient_reduction import BucketReduction
 from clustersim.parallel.division import Division, divided
 from clustersim.parallel.gradients import COPY_STREAM, GRADIENT_STREAM, Bucket
 from clustersim.parallel.mesh import place
+from clustersim.parallel.stage import stages_of
 from clustersim.parallel.training_plan import Plan
 from clustersim.program.tasks import Collective, Communicate, Compute
 from tests.rows import rows
@@ -17,7 +18,7 @@ from tests.unit.parallel.factories import make_plan
 
 def reduced(plan: Plan, division: Division, *buckets: Bucket) -> list[tuple[str, Collective, tuple[tuple[int, str], ...]]]:
     """Return name, collective and lanes of what reduces some buckets."""
-    step = Step(plan=plan, n_micro_batches=plan.n_micro_batches, division=division)
+    step = Step(stages=stages_of(plan), n_micro_batches=plan.n_micro_batches, division=division)
     for lane in division.lanes(0):
         step.builder.add(("B", lane.rank_class), Compute(name="B", phase="backward", blocks=()), [lane])
     reduction = BucketReduction(step, 0)

@@ -12,7 +12,6 @@ from clustersim.parallel.division import divided
 from clustersim.parallel.lower import lower
 from clustersim.parallel.mesh import place
 from clustersim.parallel.optimizer import update_bytes
-from clustersim.parallel.shard import local_model
 from clustersim.parallel.stage import stage_of
 from clustersim.parallel.step_settings import DataParallel
 from clustersim.parallel.training_plan import Plan
@@ -21,7 +20,7 @@ from clustersim.program.tasks import Collective, Communicate, Compute, Task
 from clustersim.workloads.parameters import layer_parameters, total_parameters
 from clustersim.workloads.transformer import Transformer
 from tests.rows import rows
-from tests.unit.parallel.factories import BERT, GPT, LLAMA, chosen, computes, held, kernels_of, make_plan, servers, tasks_of
+from tests.unit.parallel.factories import BERT, GPT, LLAMA, chosen, computes, held, kernels_of, local_of, make_plan, servers, tasks_of
 
 SERVICE = servers(0, 2, reduce_in_node=True)
 FOUR = replace(GPT, n_layers=4)
@@ -47,7 +46,7 @@ def waits_for(program: Program, task: Task) -> list[Task]:
 
 
 def layer_by_layer(plan: Plan, service: DataParallel) -> tuple[LayerSlice, ...]:
-    return served_slices(local_model(plan), service, [(layer, layer + 1) for layer in range(plan.model.n_layers)])
+    return served_slices(local_of(plan), service, [(layer, layer + 1) for layer in range(plan.model.n_layers)])
 
 
 @pytest.mark.parametrize("model", [GPT, LLAMA, BERT], ids=lambda model: model.name)
@@ -55,7 +54,7 @@ def layer_by_layer(plan: Plan, service: DataParallel) -> tuple[LayerSlice, ...]:
 def test_the_tensors_are_all_parameters_of_a_rank(model: Transformer, tp: int) -> None:
     plan = make_plan(model, tp=tp)
 
-    tensors = model_tensors(local_model(plan))
+    tensors = model_tensors(local_of(plan))
 
     assert len(tensors) == model.n_layers + 2
     assert fsum(size for sizes in tensors for size in sizes) == stage_of(plan, 0).weights.total
@@ -74,9 +73,9 @@ def test_key_ranges_put_an_even_part_of_every_slice_on_every_server() -> None:
 
 def test_round_robin_deals_out_tensors_in_the_order_in_which_they_are_created() -> None:
     service = SERVICE.changed(assignment="round_robin")
-    sizes = [size for group in model_tensors(local_model(served())) for size in group]
+    sizes = [size for group in model_tensors(local_of(served())) for size in group]
 
-    (whole,) = served_slices(local_model(served()), service, [(0, 4)])
+    (whole,) = served_slices(local_of(served()), service, [(0, 4)])
 
     kept = {holding.servers.hosts: holding.parameters for holding in whole.holdings}
     assert kept == {(0,): fsum(sizes[0::2]), (2,): fsum(sizes[1::2])}
@@ -102,7 +101,7 @@ def test_a_tensor_stays_where_it_is_however_the_model_is_cut(assignment: str) ->
                 total[holding.servers.hosts] = total.get(holding.servers.hosts, 0.0) + holding.parameters
         return dict(sorted(total.items()))
 
-    assert kept(layer_by_layer(served(), service)) == kept(served_slices(local_model(served()), service, [(0, 4)]))
+    assert kept(layer_by_layer(served(), service)) == kept(served_slices(local_of(served()), service, [(0, 4)]))
 
 
 def test_the_fullest_server_keeps_weights_optimizer_state_and_the_sum_of_gradients() -> None:
