@@ -35,109 +35,167 @@ Backups = Annotated[int, Field(strict=True, ge=0, le=MOST_GPUS)]
 class DataLoader(Settings, frozen=True):
     """Data loader, which reads, decodes and augments samples on the processors of a node."""
 
-    samples_per_s: Annotated[SamplesPerSecond, Field(gt=0)] = Field(alias="rate", description="What the data loader of one node delivers.")
+    samples_per_s: Annotated[SamplesPerSecond, Field(gt=0)] = Field(
+        alias="rate",
+        description="What the processors of one node read, decode and augment, such as `2500 samples/s`; the next batch is read beside a "
+        "step, which is held up where that takes longer; default: never holds a step up.",
+    )
 
 
 class Training(Settings, frozen=True):
     """One optimizer step: batch, precision, kernels."""
 
-    global_batch_size: Batch = Field(description="Sequences per optimizer step.")
-    micro_batch_size: Batch = setting(1, "Sequences per pass of one data-parallel replica.")
-    seq_length: Tokens = auto("Tokens per sequence; default: the positions of the model.", "transformer")
-    precision: Precision = auto("Default: bf16 where the accelerator has it, else fp16, else fp32.")
-    optimizer: Optimizer = setting("adam", "Optimizer, which decides its states and their memory.")
+    global_batch_size: Batch = Field(description="Sequences in one optimizer step.")
+    micro_batch_size: Batch = setting(1, "Sequences in one pass of a replica.")
+    seq_length: Tokens = auto(
+        "Tokens in a sequence; not for a list of layers, which says it itself; default: the positions of the model.", "transformer"
+    )
+    precision: Precision = auto(
+        "Precision of matrix products and activations; default: `bf16` where the accelerator has it, else `fp16`, else `fp32`."
+    )
+    optimizer: Optimizer = setting("adam", "Optimizer, which decides the states and their memory.")
     optimizer_kernels: OptimizerKernels = auto(
-        "Update in one kernel a pass, one an operation, or tensor by tensor; default: fused or foreach, as kernels.",
+        "The update in one kernel a pass over all tensors (`fused`), one an operation (`foreach`), or one an operation and tensor "
+        "(`loop`), which needs no room for temporaries; default: `fused` or `foreach`, as `kernels`.",
         "update on the accelerator",
     )
     attention: AttentionKind = setting(
-        "flash", "FlashAttention, the best of the accelerator or of a generation; or scores that are written to memory.", "transformer"
+        "flash",
+        "`flash`: FlashAttention, the best that the accelerator has; `flash_1` to `flash_4` for a generation of it; `unfused`: scores "
+        "are written to memory.",
+        "transformer",
     )
-    tokens: Count | None = setting(None, "Total budget, for the time to train.")
+    tokens: Count | None = setting(None, "Total budget, for the time to train; default: none.")
     gradient_precision: Literal["fp32", "same"] = auto(
-        "In which gradients are accumulated and reduced; default: fp32 below 32 bits, else the same."
+        "In which gradients are accumulated and reduced; default: `fp32` below 32 bits, else `same`."
     )
     fused_gradient_accumulation: StrictBool = setting(True, "The weight-gradient product adds into the gradient buffer itself.")
     elementwise_precision: Literal["same", "fp32"] = setting(
-        "same", "Of what transformers compute between products: theirs, or fp32, as mixed precision by casts has it.", "transformer"
+        "same",
+        "Of what transformers compute between matrix products: `same` as these, or `fp32`, where mixed precision casts for the products"
+        " alone.",
+        "transformer",
     )
     clip_micro_batches: StrictBool = setting(
-        False, "Gradients of each micro-batch are clipped before they are added up, not those of the step."
+        False, "Gradients of each micro-batch are clipped before they are added up, and not those of the step."
     )
-    kernels: Literal["fused", "eager"] = setting("fused", "Elementwise work fused, or one kernel an operation.")
+    kernels: Literal["fused", "eager"] = setting("fused", "`fused` or `eager`: elementwise work fused, or one kernel an operation.")
     blocking_launches: StrictBool = setting(
-        False, "The host waits for each kernel before it issues the next one, as with CUDA_LAUNCH_BLOCKING."
+        False,
+        "The host waits for each kernel and collective before it issues the next one, as with `CUDA_LAUNCH_BLOCKING=1`; what the plan "
+        "overlaps stays so, unless its keys say otherwise.",
     )
     cuda_graphs: StrictBool = setting(
-        False, "Kernels of passes were captured in graphs, so that nothing waits for the host to issue them one by one."
+        False, "Kernels of passes were captured, so that nothing waits for the host to issue them one by one."
     )
     scored_tokens: Tokens | None = setting(
         None, "Tokens of a sequence that the output head scores, such as the masked ones of BERT; default: all."
     )
     vocabulary_multiple: Tokens | None = setting(
         None,
-        "The vocabulary is padded until each tensor-parallel rank has a multiple of this; default: 128 with tp > 1, else 1.",
+        "The vocabulary is padded until each tensor-parallel rank has a multiple of this many words, as `--make-vocab-size-divisible-"
+        "by` of Megatron-LM does; default: 128 with `tp` > 1, else 1.",
         "transformer",
     )
-    loss_metrics: Losses = setting(
-        0, "Further cross entropies of the same logits for metrics, without gradient; MosaicML's Composer has two."
+    loss_metrics: Losses = setting(0, "Further cross entropies of the same logits, for metrics and without gradient.")
+    fp8_parameters: StrictBool = setting(
+        False,
+        "With `precision: fp8`, weights of products are kept in fp8 alone, with their transposes, and not in 16 bits beside them "
+        "(NeMo's `fp8_params`).",
     )
-    fp8_parameters: StrictBool = setting(False, "With precision fp8, weights of products are kept in fp8 alone, without a copy in 16 bits.")
     grouped_experts: StrictBool | Literal["fused"] = auto(
-        "All experts of a rank beside each other; fused: in one kernel, with all around them. Default: with fused kernels.", "experts"
+        "`true`: the products of all experts of a rank beside each other, issued one by one; `fused`: one kernel for them and what lies"
+        " around them, rows put in order on their way; `false`: one expert follows the other; default: `true` with fused kernels.",
+        "experts",
     )
     fused_loss: StrictBool = setting(False, "One kernel each way computes the cross entropy from the logits as they are.")
     loss_gradient: Literal["copy", "in_place"] = setting(
-        "copy", "Gradient of the logits in fp32: a tensor of its own, or in the place of the probabilities.", "transformer", "unfused loss"
+        "copy",
+        "Gradient of the logits in fp32: a tensor of its own (`copy`, as PyTorch's cross entropy), or in the place of the probabilities"
+        " (`in_place`, as Megatron-LM's).",
+        "transformer",
+        "unfused loss",
     )
     channels_last: StrictBool = auto(
-        "Images are stored pixel by pixel (NHWC), as matrix units take them; default: below 32 bits.", "images"
+        "Images are stored pixel by pixel (NHWC), as matrix units take them; otherwise they are transposed around every convolution; "
+        "default: true below 32 bits.",
+        "images",
     )
-    data_loader: DataLoader | None = setting(None, "Default: it never holds a step up.")
+    data_loader: DataLoader | None = setting(None, "Data loader of each node.")
 
 
 class DataParallelSettings(Settings, frozen=True):
     """Reduction of gradients among replicas."""
 
     mode: Literal["sync", "async", "ssp"] = setting(
-        "sync", "When replicas exchange gradients: each step, at their own pace, or at most some steps apart."
+        "sync", "With parameter servers: `sync`; `async`, each worker at its own pace; `ssp`, within `staleness` steps of the slowest."
     )
     algorithm: Literal["auto", "ring", "tree", "halving_doubling", "hierarchical", "nvls", "nvls_tree", "sharp", "parameter_server"] = (
-        setting("auto", "All-reduce of the communication library, or parameter servers.", "replicas")
+        setting(
+            "auto",
+            "How gradients meet: `auto` as the library chooses, an all-reduce by name (`ring`, `tree`, `halving_doubling`, `hierarchical`, "
+            "`nvls`, `nvls_tree`, `sharp`; with a ZeRO stage only `ring` and `nvls`, which also scatter and gather), or `parameter_server`."
+            " One that the cluster cannot run is an error.",
+            "replicas",
+        )
     )
     overlap: StrictBool = setting(
-        True, "Reduce buckets while the backward pass still runs.", "replicas", "several processes", "several pushes"
+        True, "Reduce or push buckets while the backward pass still runs.", "replicas", "several processes", "several pushes"
     )
     bucket_bytes: Annotated[Bytes, Field(gt=0)] = setting(
-        25e6, "Gradient bytes that are reduced at once.", "replicas", "buckets", alias="bucket"
+        25e6,
+        "Gradient bytes that are reduced or pushed at once; whole tensors fill it, in the order in which the backward pass is through "
+        "with them.",
+        "replicas",
+        "buckets",
+        alias="bucket",
+        shown="25 MB",
     )
-    servers: PositiveInt = auto("Parameter servers; default: as many as nodes.")
+    servers: PositiveInt = auto(
+        "Number of parameter servers; the settings of servers need `algorithm: parameter_server`, with `pp: 1` and `zero_stage: 0`; "
+        "default: as many as nodes."
+    )
     placement: Literal["dedicated", "colocated"] = auto(
-        "Parameter servers on hosts of their own or, as they are if left out, on those of the nodes."
+        "`colocated`: on the hosts of the nodes, at most one on each, spread evenly; `dedicated`: on further hosts with the processors,"
+        " memory and adapters of a node; default: `colocated`."
     )
-    assignment: Assignment = auto("Of parameters to servers; default: key_ranges.", "several servers")
-    priority: Priority = auto("Pull layers as the forward pass needs them (default), or all at once.")
+    assignment: Assignment = auto(
+        "`key_ranges`: each tensor in even parts on all servers; whole tensors: `round_robin`, one server after the other, or `greedy`,"
+        " on the server that has least; default: `key_ranges`.",
+        "several servers",
+    )
+    priority: Priority = auto(
+        "`layers`: pull parameters in the order in which the forward pass needs them; `none`: all at once; default: `layers`."
+    )
     reduce_in_node: StrictBool = auto(
-        "Accelerators of a node add up before they push to parameter servers; default: true where all workers wait for all."
+        "The accelerators of a scale-up domain add up their gradients before they push, and pull once; a node is one worker then, and "
+        "otherwise every replica is; default: true with `mode: sync` and no `backup_workers`."
     )
-    staleness: FewerSteps | None = setting(None, "For ssp: steps that a worker may be ahead of the slowest.", "staleness")
-    backup_workers: Backups | None = setting(None, "Workers that a synchronous update does not wait for.")
+    staleness: FewerSteps | None = setting(
+        None, "With `mode: ssp`: steps that a worker may be ahead of the slowest when it begins another; 0 keeps all in step.", "staleness"
+    )
+    backup_workers: Backups | None = setting(
+        None, "With `mode: sync` and parameter servers: how many gradients an update does not wait for, and drops; default: 0."
+    )
     first_bucket_bytes: Annotated[Bytes, Field(gt=0)] | None = setting(
         None,
-        "Bytes of the bucket that is ready first; default: as the others.",
+        "Of the bucket that is ready first; default: as the others.",
         "replicas",
         "buckets",
         "collective reduction",
         alias="first_bucket",
     )
     no_sync: StrictBool = auto(
-        "Only the last micro-batch reduces; default: true, but false with single_process, and from zero_stage 2 on with pp: 1.",
+        "Gradients of all micro-batches are added up locally, and reduced with the last; default: true below `zero_stage: 2`, and with "
+        "pipeline stages.",
         "replicas",
         "collective reduction",
     )
-    single_process: StrictBool = setting(False, "One process for all accelerators of a node, as PyTorch's DataParallel.")
-    gather_precision: WirePrecision = setting("same", "Of parameters on the wire: gathered, broadcast or pulled.", "weights move")
-    reduce_precision: WirePrecision = setting("same", "Of gradients on the wire.", "replicas")
+    single_process: StrictBool = setting(False, "One process drives all accelerators of one node, as PyTorch's DataParallel.")
+    gather_precision: WirePrecision = setting(
+        "same", "In which sharded parameters travel, gathered, broadcast or pulled: `same` as they are kept, or another.", "weights move"
+    )
+    reduce_precision: WirePrecision = setting("same", "In which gradients travel: `same` as they are kept, or another.", "replicas")
 
 
 class DataParallel(DataParallelSettings, frozen=True):

@@ -159,75 +159,105 @@ WrittenModules = Annotated[list[RecomputeModule], Field(min_length=1)]
 class StrategySettings(Settings, frozen=True):
     """Division of the model among ranks."""
 
-    dp: AutoDegree = auto("Data-parallel replicas; auto: GPUs / (tp * pp * cp).")
-    tp: Degree = setting(1, "Tensor parallelism.")
-    pp: Degree = setting(1, "Pipeline stages.")
-    cp: Degree = setting(1, "Context parallelism: ranks that share one sequence.")
-    ep: Degree = setting(1, "Expert parallelism: ranks that share the experts of a layer.")
-    sequence_parallel: StrictBool = auto("Default: true with tp > 1.", "tp")
+    dp: AutoDegree = auto("Data-parallel replicas; default: `auto`, what fills the cluster.")
+    tp: Degree = setting(1, "Ranks that divide each layer; divides the attention heads.")
+    pp: Degree = setting(1, "Pipeline stages; `strategy.stage_layers` says how layers are dealt to them.")
+    cp: Degree = setting(1, "Context parallelism: ranks that each have a part of every sequence.")
+    ep: Degree = setting(1, "Expert parallelism: ranks of a stage that divide the experts of a layer; `ep * etp` divides `dp * cp * tp`.")
+    sequence_parallel: StrictBool = auto(
+        "Divide along the sequence what tensor parallelism would replicate; default: true with `tp > 1`.", "tp"
+    )
     schedule: Annotated[str, AfterValidator(_check_schedule), _choice_or_file(tuple(SCHEDULES), "schedule.csv")] = setting(
-        "1f1b", "Order of micro-batches in a pipeline, or a CSV that lists it."
+        "1f1b", "Order of the passes of a pipeline, or a CSV file that lists it, such as `mine.csv`."
     )
     virtual_stages: Chunks = auto(
-        "Model chunks per stage: at least 2 for interleaved_1f1b and breadth_first; default: as the schedule has it."
+        "Model chunks on each stage: at least 2 for `interleaved_1f1b` and `breadth_first`, 2 for `zb_v` and `dualpipe_v`, 1 for the "
+        "others; default: that of the schedule."
     )
     stage_layers: Annotated[StageLayers, Written(WrittenStageLayers, _read_stage_layers, _as_is)] = setting(
         None,
-        "Layers of each model chunk: all alike, with embedding and logits as a layer each, by time, or as listed in the model's order;"
-        " default: even where that divides, else with_ends.",
+        "Layers of each model chunk: `even`, as many in each; `with_ends`, embedding and logits counted as a layer each; `balanced`, so "
+        "that the longest chunk is shortest; or a list such as `[7, 8, 8, 7]` in the order of the model, of which only the first and the "
+        "last may be 0; default: `even` where layers divide, else `with_ends` with a flag.",
         "pp",
         shown="even",
     )
     optimizer_post_validation: StrictBool = auto(
-        "A stage updates before the norm of all gradients is known, which is checked later; default: with zb_*.",
+        "A stage updates its parameters as soon as it is through, and the norm of all gradients is checked afterwards; default: true "
+        "for `zb_h1`, `zb_h2`, `zb_2p` and `zb_v`.",
         "pp",
         "later checks of norms",
     )
     zero_stage: Annotated[Literal[0, 1, 2, 3], BeforeValidator(refuse_boolean)] = setting(
-        0, "State that is sharded: nothing, optimizer, gradients too, parameters too (FSDP)."
+        0, "What is divided among the replicas: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too."
     )
-    recompute: Recompute = setting("none", "Activations that the backward pass computes again.")
+    recompute: Recompute = setting(
+        "none",
+        "Activations that the backward pass computes again: `none`, `selective` (attention), `alternate` (all but attention and every "
+        "second product, as torchtitan's `op`; transformers only) or `full` (whole layers).",
+    )
     recompute_layers: Chunks | None = setting(
-        None, "Layers of each model chunk that full recomputation repeats, as Megatron's block method; default: all."
+        None, "Layers of each model chunk that full recomputation repeats, from the first; default: all."
     )
     recompute_modules: Annotated[tuple[RecomputeModule, ...], Written(WrittenModules, tuple, list)] = auto(
-        "What selective recomputation repeats of a layer; default: [core_attention].", "selective recomputation"
+        "What `recompute: selective` repeats of a layer: `core_attention`, `norms`, `activations`, `latent_projections` (MLA), `mlp`, "
+        "`shared_experts`, `experts` (with their communication); default: `[core_attention]`.",
+        "selective recomputation",
     )
     recompute_stops_early: StrictBool = setting(
-        False, "Full recomputation leaves out the last product of a layer, which nothing needs (PyTorch since 2.1)."
+        False, "Full recomputation leaves out the last product of a layer, which the backward pass does not need (PyTorch since 2.1)."
     )
     data_parallel: DataParallelSettings = DataParallelSettings()
-    overlap_p2p: StrictBool = auto("Sends and receives run beside computation; default: true but for naive, gpipe and 1f1b.", "pp")
+    overlap_p2p: StrictBool = auto("Sends and receives run beside computation; default: false for `naive`, `gpipe` and `1f1b`.", "pp")
     overlap_tp: Annotated[TensorOverlap, Written(TensorOverlap | StrictBool, _read_overlap, _as_is)] = setting(
         "weight_gradient",
-        "Tensor-parallel collectives run beside the gradients of column-split layers, beside chunks of all products too"
-        " (async_tp: of the products alone), or beside nothing; true and false stand for weight_gradient and none.",
+        "What tensor-parallel collectives run beside: `none`; `weight_gradient`, gradients of column-split layers (Megatron-LM); "
+        "`gemm_chunks`, chunks of all products next to them too (Transformer Engine's `tp_comm_overlap`); `async_tp`, the chunks alone "
+        "(PyTorch's asynchronous TP). Chunks need sequence parallelism; `true` and `false` stand for the first two.",
         "tp",
     )
-    shard_degree: AutoDegree | None = setting(None, "Ranks over which ZeRO shards; default: auto, all replicas.")
-    gather: GatherUnit = setting(
-        "layer", "zero_stage 3: one gather call for each layer (flat units), or for each tensor.", "zero_stage 3", "gathers"
+    shard_degree: AutoDegree | None = setting(
+        None, "Ranks that hold one copy of the sharded state: all, or a divisor of them (hybrid sharding); default: `auto`, all."
     )
-    prefetch: Ahead = setting(1, "Layers whose parameters are gathered ahead; 0: each is waited for.", "zero_stage 3", "gathers", "overlap")
+    gather: GatherUnit = setting(
+        "layer",
+        "`zero_stage: 3` gathers a `layer` in one call (FSDP), or each `tensor` by itself (DeepSpeed at first).",
+        "zero_stage 3",
+        "gathers",
+    )
+    prefetch: Ahead = setting(
+        1,
+        "Layers whose parameters are gathered ahead of the one that computes; 0: each is waited for.",
+        "zero_stage 3",
+        "gathers",
+        "overlap",
+    )
     reshard_after_forward: StrictBool = setting(
         True,
-        "zero_stage 3: free parameters after the forward pass and gather them again; false keeps them for the backward pass, and until the"
-        " last one where micro-batches add up first (no_sync).",
+        "`zero_stage: 3` frees parameters after the forward pass and gathers them again; `false` keeps them until the backward pass, "
+        "under stages or with `no_sync` until the last one.",
         "zero_stage 3",
         "gathers",
     )
     keep_ends: StrictBool = setting(
         False,
-        "zero_stage 3: embedding and head stay whole until the backward pass is through, as FSDP's root unit.",
+        "`zero_stage: 3` keeps embedding and head whole until the backward pass is through, as FSDP's root unit.",
         "zero_stage 3",
         "gathers",
         "resharding",
     )
-    preset: str | None = setting(None, "Defaults of a framework; see `clustersim show presets`.")
-    offload: Annotated[Offload, Written(Annotated[list[OffloadItem], BeforeValidator(_check_parts)], _read_offload, _write_offload)] = (
-        setting(Offload(), "", shown=[])
+    preset: str | None = setting(
+        None, "What a framework does by default, under all other keys; see `clustersim show presets`; default: none."
     )
-    etp: Degree | None = setting(None, "Ranks that divide each expert among them; default: tp.")
+    offload: Annotated[Offload, Written(Annotated[list[OffloadItem], BeforeValidator(_check_parts)], _read_offload, _write_offload)] = (
+        setting(
+            Offload(),
+            "What lives on the hosts while it is not in use: any of `optimizer`, `gradients`, `parameters`, `activations`, and where, "
+            "`{to: host}` or `{to: nvme}`.",
+            shown=[],
+        )
+    )
+    etp: Degree | None = setting(None, "Ranks that divide each expert among them; default: `tp`.")
     expert_load: Annotated[
         ExpertLoad,
         Written(
@@ -235,23 +265,36 @@ class StrategySettings(Settings, frozen=True):
             _read_expert_load,
             lambda load: load.file or load.kind,
         ),
-    ] = setting(EVEN_LOAD, "", "experts", shown="balanced")
+    ] = setting(
+        EVEN_LOAD,
+        "How tokens spread over experts: `balanced`; `zipf`, the k-th expert gets 1 / k^skew of the first; `dirichlet`, drawn anew for "
+        "every layer; or a CSV file with the columns `layer` (left out: all alike), `expert` and `tokens`.",
+        "experts",
+        shown="balanced",
+    )
     expert_skew: Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)] = auto(
-        "Exponent of zipf, or concentration of dirichlet; default: 1.", "skewed load"
+        "Exponent of `zipf`, or concentration of `dirichlet` (the smaller, the more uneven); default: 1.", "skewed load"
     )
     expert_capacity: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] | None = setting(
-        None, "An expert takes at most so many times the mean and the rest is dropped; default: it takes all.", "experts", "capacity"
+        None, "An expert takes at most so many times the mean; further tokens are dropped; default: it takes all.", "experts", "capacity"
     )
     dispatch: ExpertDispatch = setting(
-        "all_to_all", "Send a token to each of its experts, or once to each node that holds some of them.", "ep"
+        "all_to_all", "`all_to_all` sends a token to each of its experts, `per_node` once to each node that holds some of them.", "ep"
     )
     overlap_ep: StrictBool = setting(False, "Shared experts compute while tokens travel to routed ones and back.", "ep", "shared experts")
-    dispatch_precision: WirePrecision = setting("same", "Of tokens on their way to experts; they come back as they are.", "ep")
+    dispatch_precision: WirePrecision = setting("same", "In which tokens travel to their experts; they come back as they are.", "ep")
     context_parallel: ContextKind = setting(
-        "ring", "Pass keys and values around, gather them, or exchange parts of sequences for heads (ulysses).", "cp"
+        "ring",
+        "`ring` passes keys and values around beside attention, `all_gather` gathers them first, `ulysses` exchanges parts of sequences "
+        "for heads.",
+        "cp",
     )
     placement: Annotated[tuple[Dimension, ...], Written(Literal["auto"] | list[Dimension], _read_placement, _as_is)] = setting(
-        DIMENSIONS, "Fastest-varying dimension first.", "own layout"
+        DIMENSIONS,
+        "Order of the dimensions over the ranks, fastest-varying first. Where `pp` stands between `ep` and `dp`, replicas that hold all"
+        " experts together stay neighbours. `auto`: tp, cp and ep nearest, then all stages where they fit under a leaf with them, "
+        "otherwise replicas.",
+        "own layout",
     )
 
 

@@ -1,4 +1,4 @@
-"""A new GPU, schedule, collective algorithm or parallel technique is one file and at most one row of a table."""
+"""A new GPU, schedule, collective algorithm or technique is one file and at most one row; a setting its declaration and its reader."""
 
 from __future__ import annotations
 
@@ -44,6 +44,12 @@ def step_of(copy: Path, *, node: str = "dgx-h100", schedule: str = "1f1b") -> fl
     path = copy / "scenario.yaml"
     path.write_text(SCENARIO.replace("NODE", node).replace("SCHEDULE", schedule), encoding="utf-8")
     return json.loads(command(copy, "run", str(path), "--json"))["step_time_s"]
+
+
+def replace_in(path: Path, old: str, new: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new), encoding="utf-8")
 
 
 def add_row(path: Path, after: str, row: str, imported: str) -> None:
@@ -120,3 +126,35 @@ def test_a_parallel_technique_is_one_file_and_one_row(copy: Path) -> None:
     )
     add_row(folder / "__init__.py", "    ModelState,\n", "    Pause,\n", "from clustersim.parallel.contributors.pause import Pause")
     assert step_of(copy) == pytest.approx(max(known, 1.0), rel=0.05)
+
+
+def test_a_setting_is_its_declaration_and_the_technique_that_reads_it(copy: Path) -> None:
+    known = step_of(copy)
+    parallel = copy / "clustersim" / "parallel"
+    anchor = "    data_loader: DataLoader | None"
+    replace_in(parallel / "step_settings.py", anchor, f'    late: StrictBool = setting(False, "Batches are read slowly.")\n{anchor}')
+    replace_in(
+        parallel / "contributors" / "data_loading.py",
+        "        loader = training.data_loader\n",
+        '        loader = DataLoader(rate="16 samples/s") if training.late else training.data_loader\n',
+    )
+    replace_in(
+        parallel / "contributors" / "data_loading.py",
+        "from clustersim.program.tasks import",
+        "from clustersim.parallel.step_settings import DataLoader\nfrom clustersim.program.tasks import",
+    )
+    assert step_of(copy) == known
+    shown = [json.loads(command(copy, "run", "scenario.yaml", "--json", "-s", f"training.late={late}")) for late in ("false", "true")]
+    assert [each["step_time_s"] for each in shown] == [known, pytest.approx(2.0, rel=0.01)]
+    assert "late" in command(copy, "schema")
+    # Tests and pages that list settings find the new one by themselves.
+    for name in ("tests", "docs"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "_build"))
+    shutil.copy(ROOT / "pyproject.toml", copy)
+    page = ["tests/golden/test_settings_page.py"]
+    listing = [*page, "tests/unit/test_documentation.py", "tests/unit/config/test_build.py", "tests/property/test_settings.py"]
+    for arguments in ([*page, "--update-golden"], [*listing, "-k", "settings or defaults or described or values"]):
+        line = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *arguments]
+        done = subprocess.run(line, cwd=copy, env={**os.environ, "PYTHONPATH": str(copy)}, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
+    assert "| `training.late` | Batches are read slowly | false |" in (copy / "docs" / "reference" / "scenario.md").read_text()

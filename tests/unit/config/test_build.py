@@ -13,7 +13,6 @@ from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import load_cluster, load_node
 from clustersim.hardware.provenance import remembered_fields
-from clustersim.parallel.needs import effective
 from tests.unit.config.samples import MODEL, TEXT, built, refusal
 
 
@@ -57,22 +56,11 @@ def test_a_figure_that_is_spelled_out_as_the_profile_has_it_is_still_the_profile
 def test_the_defaults_are_those_of_the_promise() -> None:
     plan = built("training.precision=null", strategy={}).plan
 
-    assert effective(plan.model, plan.training, plan.strategy) == {
-        "training": {
-            "global_batch_size": 32, "micro_batch_size": 1, "seq_length": 256, "precision": "bf16", "optimizer": "adam",
-            "optimizer_kernels": "fused", "attention": "flash", "gradient_precision": "fp32", "fused_gradient_accumulation": True,
-            "elementwise_precision": "same", "clip_micro_batches": False, "kernels": "fused", "blocking_launches": False,
-            "cuda_graphs": False, "loss_metrics": 0, "fp8_parameters": False, "fused_loss": False, "loss_gradient": "copy",
-        },
-        "strategy": {
-            "dp": 16, "tp": 1, "pp": 1, "cp": 1, "ep": 1, "schedule": "1f1b", "virtual_stages": 1, "zero_stage": 0, "recompute": "none",
-            "recompute_stops_early": False, "offload": [],
-            "data_parallel": {
-                "mode": "sync", "algorithm": "auto", "overlap": True, "bucket": "25 MB", "no_sync": True, "single_process": False,
-                "reduce_precision": "same",
-            },
-        },
-    }  # fmt: skip
+    training, strategy, gradients = plan.training, plan.strategy, plan.strategy.data_parallel
+    assert (training.micro_batch_size, training.precision, training.optimizer, training.attention) == (1, "bf16", "adam", "flash")
+    assert (strategy.dp, strategy.tp, strategy.pp, strategy.cp, strategy.ep) == (16, 1, 1, 1, 1)
+    assert (strategy.schedule, strategy.zero_stage, strategy.recompute, strategy.offload.parts) == ("1f1b", 0, "none", ())
+    assert (gradients.mode, gradients.algorithm, gradients.overlap, gradients.bucket_bytes) == ("sync", "auto", True, 25e6)
 
 
 def test_what_is_given_is_kept() -> None:
