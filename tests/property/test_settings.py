@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from copy import deepcopy
+from itertools import pairwise, product
 from typing import Final
 
 import pytest
@@ -169,12 +171,14 @@ def put(scenario: dict[str, Data], key: str, value: Data) -> dict[str, Data]:
     return changed
 
 
+MODELS: Final[Mapping[str, Data]] = {"dense": MODEL, "sparse": SPARSE, "images": "resnet-50"}
+
+
 @st.composite
 def scenarios(draw: st.DrawFn) -> dict[str, Data]:
     kind = draw(st.sampled_from(["dense", "dense", "sparse", "sparse", "images"]))
-    model: Data = "resnet-50" if kind == "images" else MODEL if kind == "dense" else SPARSE
     cluster: dict[str, Data] = {"node": draw(st.sampled_from(["dgx-h100", "dgx1-v100-32g"])), "nodes": draw(st.sampled_from([1, 2]))}
-    scenario: dict[str, Data] = {"version": 1, "name": "drawn", "model": model, "cluster": cluster}
+    scenario: dict[str, Data] = {"version": 1, "name": "drawn", "model": MODELS[kind], "cluster": cluster}
     around = draw(st.sampled_from(CONTEXTS)) | (draw(st.sampled_from(ROUTED)) if kind == "sparse" else {})
     few = draw(st.lists(st.sampled_from(sorted(VALUES)), max_size=3, unique=True))
     some = {key: draw(st.sampled_from(VALUES[key])) for key in few}
@@ -216,3 +220,27 @@ def test_a_setting_changes_the_result_unless_the_run_says_that_it_does_nothing(
     else:
         # Memory tells the gradient of the logits only where nothing else of a backward pass is larger.
         assert one != other or key == "training.loss_gradient"
+
+
+def surroundings() -> Iterator[dict[str, Data]]:
+    for nodes, model in product((2, 1), MODELS.values()):
+        for around in [*CONTEXTS, *(ROUTED if model == SPARSE else ())]:
+            scenario: dict[str, Data] = {"version": 1, "name": "one", "model": model, "cluster": {"node": "dgx-h100", "nodes": nodes}}
+            for key, value in ({"training.global_batch_size": 32} | around).items():
+                scenario = put(scenario, key, value)
+            yield scenario
+
+
+def matters(scenario: dict[str, Data], key: str) -> bool:
+    found: list[Data] = []
+    for value in VALUES[key]:
+        with suppress(ScenarioError):
+            found.append(measured(put(scenario, key, value))[0])
+    return any(one != other for one, other in pairwise(found))
+
+
+# The other degrees leave one value of dp.
+@pytest.mark.slow
+@pytest.mark.parametrize("key", sorted(VALUES.keys() - {"strategy.dp"}))
+def test_every_setting_changes_the_result_of_some_scenario(key: str) -> None:
+    assert any(matters(scenario, key) for scenario in surroundings())
