@@ -9,15 +9,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersim.collectives.pattern import Flows, Grouping, Pattern, Wave, amounts, footprint
+from clustersim.collectives.pattern import Flows, Grouping, Wave, amounts, footprint
 from clustersim.topology.cluster import Cluster, FloatArray, IntArray, Routes
 from clustersim.topology.link_demand import Crossings, Footprint, Sum, chained, summed
 
 BATCH: Final = 1 << 15
 """Pairs that are routed at once. The tables of many more leave the processor's cache, and those of all pairs may not fit in memory."""
-
-NOTHING: Final = Pattern(phases=(), uniform=True)
-"""Pattern of a group of one rank."""
 
 
 NO_FLOWS: Final = Flows(sources=np.zeros(0, dtype=np.int64), destinations=np.zeros(0, dtype=np.int64), counts=np.zeros(0))

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from clustersim.collectives.collective_flows import BATCH, NOTHING, Batch, between_members, crossings, gathered, separate_waves
+from clustersim.collectives.collective_flows import BATCH, Batch, between_members, crossings, gathered, separate_waves
 from clustersim.collectives.pattern import Algorithm, Grouping, MessageSchedule, Pattern, PatternStep, Wave
 from clustersim.topology.cluster import Cluster, IntArray
 from clustersim.topology.link_demand import Crossings, Footprint
@@ -53,8 +53,6 @@ def lay_direct(op: DirectOp, cluster: Cluster, group: Grouping) -> Pattern:
 
     Messages inside domains and between them are waves of their own: they share links, but do not wait for each other.
     """
-    if group.size == 1:
-        return NOTHING
     share = 1.0 if op == "send_recv" else 1.0 / group.size
     waves = separate_waves(cluster, _batches(op, group), share, itemised=len(group.members) > 1)
     return Pattern(phases=(waves,), uniform=group.per_domain > 0)

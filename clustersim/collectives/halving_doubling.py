@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.collective_flows import NOTHING, GroupExchange, exchanged
+from clustersim.collectives.collective_flows import GroupExchange, exchanged
 from clustersim.collectives.pattern import Algorithm, Grouping, MessageSchedule, Pattern, PatternStep
 from clustersim.topology.cluster import Cluster, IntArray
 
@@ -24,8 +24,6 @@ def lay_halving_doubling(cluster: Cluster, group: Grouping) -> Pattern:
     .. [1] R. Thakur, R. Rabenseifner and W. Gropp, "Optimization of collective communication operations in MPICH",
        *IJHPCA* 19(1), 2005, section 4.5.
     """
-    if group.size == 1:
-        return NOTHING
     core, extra = _core(group.size)
     halving = [
         (exchanged(cluster, group, [GroupExchange(sources=core, destinations=core[partners], n_parts=1)], share),)

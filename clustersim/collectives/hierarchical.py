@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.collective_flows import NO_FLOWS, NOTHING, joined, wave
+from clustersim.collectives.collective_flows import NO_FLOWS, joined, wave
 from clustersim.collectives.group_layout import chains, largest_block, layouts, most_rails, rings_over_domains
 from clustersim.collectives.pattern import Algorithm, Flows, Grouping, MessageSchedule, Pattern, PatternStep, Wave
 from clustersim.collectives.ring import ring_schedule
@@ -20,8 +20,6 @@ def lay_hierarchical(cluster: Cluster, group: Grouping) -> Pattern:
     In each domain a reduce-scatter leaves every rail's head with its share of the tensor, ``S / g``; rings of the heads of each
     rail add the shares up over the domains; an all-gather in each domain hands them out.
     """
-    if group.size == 1:
-        return NOTHING
     found = layouts(group)
     n_rails = most_rails(found)
     inside: list[Flows] = []

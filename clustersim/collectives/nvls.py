@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.collective_flows import NOTHING, gathered
+from clustersim.collectives.collective_flows import gathered
 from clustersim.collectives.group_layout import GroupLayout
 from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, Wave
 from clustersim.collectives.ring import RingOp
@@ -41,8 +41,6 @@ def lay_nvls(op: RingOp, cluster: Cluster, group: Grouping) -> Pattern:
             f"nvls works inside one NVSwitch domain, and a group spans {group.n_domains}",
             hint="use nvls_tree, ring or tree",
         )
-    if group.size == 1:
-        return NOTHING
     members = group.members.reshape(-1)
     whole, part = 1.0, 1 / group.size
     ports, steps = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from clustersim.collectives.collective_flows import NO_FLOWS, NOTHING, joined, wave
+from clustersim.collectives.collective_flows import NO_FLOWS, joined, wave
 from clustersim.collectives.group_layout import largest_block, layouts, most_rails
 from clustersim.collectives.nvls import check_adding_switch, in_switches, way_through_switch_s
 from clustersim.collectives.pattern import Algorithm, Flows, Grouping, Pattern
@@ -27,8 +27,6 @@ def lay_nvls_tree(cluster: Cluster, group: Grouping) -> Pattern:
         The switches cannot add, there are none, or the group lies in one domain.
     """
     check_adding_switch(cluster, group, "nvls_tree")
-    if group.size == 1:
-        return NOTHING
     if group.n_domains == 1:
         raise DomainError("nvls_tree lays trees between scale-up domains, and the group lies in one", hint="use nvls or ring")
     found = layouts(group)

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.collective_flows import BATCH, NOTHING
+from clustersim.collectives.collective_flows import BATCH
 from clustersim.collectives.pattern import Algorithm, Grouping, MessageSchedule, Pattern, PatternStep, Wave
 from clustersim.topology.cluster import TIERS, Cluster, FloatArray, IntArray
 from clustersim.topology.link_demand import Footprint, Sum
@@ -49,8 +49,6 @@ def lay_pairwise(cluster: Cluster, group: Grouping) -> Pattern:
     when tiers reach different shares of their bandwidth, the most loaded link of every tier has to be the same.
     """
     n = group.size
-    if n == 1:
-        return NOTHING
     merged: dict[tuple[int, ...], _Rounds] = {}
     per_batch = max(1, BATCH // group.members.size)
     for first in range(1, n, per_batch):

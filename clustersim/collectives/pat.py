@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.collective_flows import NOTHING, exchanged
+from clustersim.collectives.collective_flows import exchanged
 from clustersim.collectives.pattern import Algorithm, Grouping, MessageSchedule, Pattern
 from clustersim.collectives.recursive import GatherOp, Shift, shift_exchanges, shift_schedule
 from clustersim.topology.cluster import Cluster
@@ -33,8 +33,6 @@ def lay_pat(op: GatherOp, cluster: Cluster, group: Grouping) -> Pattern:
     .. [1] S. Jeaugey, "PAT: a new algorithm for all-gather and reduce-scatter operations at scale", arXiv:2506.20252, 2025; with
        buffers for all parts it is Bruck's algorithm with the distances reversed.
     """
-    if group.size == 1:
-        return NOTHING
     exchanges = shift_exchanges(op, aggregated_tree_shifts(group.size), group.size)
     return Pattern(phases=((exchanged(cluster, group, exchanges, 1 / group.size),),), uniform=group.per_domain > 0)
 

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from clustersim.collectives.collective_flows import NOTHING, GroupExchange, exchanged
+from clustersim.collectives.collective_flows import GroupExchange, exchanged
 from clustersim.collectives.halving_doubling import doubling_steps, halving_steps
 from clustersim.collectives.pattern import Algorithm, Grouping, MessageSchedule, Pattern, PatternStep
 from clustersim.topology.cluster import Cluster, IntArray
@@ -73,8 +73,6 @@ def lay_recursive(op: GatherOp, cluster: Cluster, group: Grouping) -> Pattern:
        *IJHPCA* 19(1), 2005, section 4.1.
     """
     n = group.size
-    if n == 1:
-        return NOTHING
     exchanges = shift_exchanges(op, bruck_shifts(n), n) if n & (n - 1) else _partner_exchanges(op, n)
     phases = tuple((exchanged(cluster, group, [exchange], 1 / n),) for exchange in exchanges)
     return Pattern(phases=phases, uniform=group.per_domain > 0)

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.collective_flows import NOTHING, in_batches, joined, separate_waves
+from clustersim.collectives.collective_flows import in_batches, joined, separate_waves
 from clustersim.collectives.pattern import Algorithm, Flows, Grouping, MessageSchedule, Pattern, PatternStep, Wave
 from clustersim.topology.cluster import Cluster, IntArray
 
@@ -40,8 +40,6 @@ def lay_relay(cluster: Cluster, group: Grouping) -> Pattern:
     .. [1] NVIDIA, "Doubling all2all performance with NVIDIA Collective Communication Library 2.12", 2022: PXN.
     .. [2] DeepSeek, *DeepEP*: the relay stands at the destination there, which loads the links alike.
     """
-    if group.size == 1:
-        return NOTHING
     at = _places(group)
     rails, relayed = _on_rails(group, at)
     waves: list[Wave] = []

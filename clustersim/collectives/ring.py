@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from clustersim.collectives.collective_flows import NOTHING, wave
+from clustersim.collectives.collective_flows import wave
 from clustersim.collectives.group_layout import ring_flows
 from clustersim.collectives.pattern import Algorithm, Grouping, MessageSchedule, Pattern, PatternStep
 from clustersim.topology.cluster import Cluster
@@ -30,8 +30,6 @@ def lay_ring(op: RingOp, cluster: Cluster, group: Grouping) -> Pattern:
     .. [1] P. Patarasuk and X. Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
     .. [2] NVIDIA NCCL 2.30, ``src/graph/tuning.cc``: the steps of the ring algorithm.
     """
-    if group.size == 1:
-        return NOTHING
     rounds, n = ROUNDS[op], group.size
     flows = ring_flows(cluster, group)
     steps = (rounds * (n - group.n_domains), rounds * (group.n_domains - 1))

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from clustersim.collectives.collective_flows import NOTHING, joined, wave
+from clustersim.collectives.collective_flows import joined, wave
 from clustersim.collectives.group_layout import GroupLayout, chains, closed_rings, largest_block, layouts, most_rails, ring_flows
 from clustersim.collectives.pattern import Algorithm, Flows, Grouping, MessageSchedule, Pattern, PatternStep
 from clustersim.collectives.tree import depth, two_trees
@@ -32,8 +32,6 @@ class _Spread:
 
 def lay_rooted(spread: Callable[[Cluster, Grouping], _Spread], op: RootedOp, cluster: Cluster, group: Grouping) -> Pattern:
     """Return a broadcast or a reduction along chains or trees. Chunks follow each other, so that everything flows at once."""
-    if group.size == 1:
-        return NOTHING
     found = spread(cluster, group)
     forward = op == "broadcast"
     rooted = wave(

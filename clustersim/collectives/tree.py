@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.collective_flows import NOTHING, joined, wave
+from clustersim.collectives.collective_flows import joined, wave
 from clustersim.collectives.group_layout import GroupLayout, chains, largest_block, layouts, most_rails
 from clustersim.collectives.pattern import Algorithm, Flows, Grouping, MessageSchedule, Pattern, PatternStep
 from clustersim.topology.cluster import Cluster, IntArray
@@ -26,8 +26,6 @@ def lay_tree(cluster: Cluster, group: Grouping) -> Pattern:
        *Parallel Computing* 35(12), 2009.
     .. [2] NVIDIA NCCL 2.30, ``src/graph/tuning.cc``: the steps of the tree algorithm.
     """
-    if group.size == 1:
-        return NOTHING
     found = layouts(group)
     n_rails = most_rails(found)
     inside: list[Flows] = []
