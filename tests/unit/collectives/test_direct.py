@@ -3,25 +3,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.collectives.direct import DIRECT, DirectOp, direct_schedule, lay_transfers
+from clustersim.collectives.direct import DIRECT, direct_schedule, lay_transfers
 from clustersim.collectives.pattern import Grouping, Wave, grouping
 from clustersim.topology.cluster import Cluster
 from clustersim.topology.cluster_wiring import build_cluster
 from tests.unit.collectives.execution import laid, load_by_name, nodes_of
 from tests.unit.topology.factories import CABLE_S, LEAF_S, NIC_S, SCALE_UP_S, make_node, ranks
 
-OPS: tuple[DirectOp, ...] = ("all_to_all", "gather", "scatter", "send_recv")
-
 
 def groups(cluster: Cluster, *members: tuple[int, ...]) -> Grouping:
     return grouping(cluster, np.array(members, dtype=np.int64))
-
-
-@pytest.mark.parametrize("op", OPS)
-def test_a_group_of_one_has_nothing_to_do(op: DirectOp) -> None:
-    cluster = build_cluster(make_node(), 1)
-
-    assert DIRECT[op].lay(cluster, groups(cluster, (3,))).phases == ()
 
 
 def test_every_pair_of_an_all_to_all_is_one_flow() -> None:
@@ -157,10 +148,3 @@ def test_what_stays_on_its_rank_moves_nothing() -> None:
 
     assert wave.share == 0.0
     assert len(wave.footprint.link_ids) == 0
-
-
-def test_links_are_listed_once_in_ascending_order() -> None:
-    wave = lay_pairs(build_cluster(make_node("pcie"), 2), (0, 1, 2, 8), (8, 9, 3, 0))
-
-    assert (np.diff(wave.footprint.link_ids) > 0).all()
-    assert (wave.footprint.flows > 0.0).all()

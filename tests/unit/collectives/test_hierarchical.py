@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.collectives.hierarchical import hierarchical_schedule, lay_hierarchical, two_level_schedule
+from clustersim.collectives.hierarchical import hierarchical_schedule, lay_hierarchical
 from clustersim.collectives.pattern import Pattern, grouping
-from tests.unit.collectives.execution import drawn, load_by_name, nodes_of, played
+from tests.unit.collectives.execution import load_by_name, nodes_of
 
 
 def laid(per_node: int, n_nodes: int, *members: int) -> Pattern:
@@ -28,26 +28,12 @@ def test_with_one_member_in_each_domain_there_is_no_phase_inside() -> None:
     assert [phase[0].intra_steps for phase in laid(1, 4).phases] == [0]
 
 
-def test_a_group_of_one_does_nothing() -> None:
-    assert laid(2, 1, 1).phases == ()
-
-
 def test_only_as_many_rails_leave_as_the_smallest_domain_has_members() -> None:
     cluster = nodes_of(4, 2)
 
     load = load_by_name(cluster, laid(4, 2, 0, 1, 2, 4, 5))
 
     assert [name for name in load if name.endswith("/tx")] == ["node0/nic0/tx", "node0/nic1/tx", "node1/nic0/tx", "node1/nic1/tx"]
-
-
-@pytest.mark.parametrize(("n_domains", "per_domain"), [(1, 4), (4, 1), (2, 3), (5, 4), (7, 8)])
-def test_any_two_levels_deliver_the_sum(n_domains: int, per_domain: int) -> None:
-    schedule = two_level_schedule(n_domains, per_domain)
-    held = drawn(schedule.n_ranks, schedule.n_chunks)
-
-    ended = played(schedule, held)
-
-    np.testing.assert_array_equal(ended, np.broadcast_to(held.sum(axis=0, dtype=np.uint64), ended.shape))
 
 
 @pytest.mark.parametrize(("n_ranks", "steps"), [(7, 12), (12, 2 * 2 + 2 * 3), (16, 2 * 3 + 2 * 3)])

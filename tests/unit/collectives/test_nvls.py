@@ -46,12 +46,6 @@ def test_a_rack_of_many_nodes_is_one_domain() -> None:
     assert len(load_by_name(cluster, pattern)) == 24
 
 
-def test_a_group_of_one_does_nothing() -> None:
-    cluster = nodes_of(4, 1)
-
-    assert lay_nvls("all_reduce", cluster, grouping(cluster, np.array([[3]], dtype=np.int64))).phases == ()
-
-
 @pytest.mark.parametrize("op", list(NVLS))
 def test_a_switch_that_cannot_add_is_refused_by_name(op: RingOp) -> None:
     cluster = build_cluster(load_node("dgx-a100-80g"), 1)

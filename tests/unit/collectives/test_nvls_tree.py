@@ -58,7 +58,3 @@ def test_switches_that_cannot_add_are_refused() -> None:
 
     with pytest.raises(DomainError, match="nvls_tree needs a switch that adds: box has none"):
         lay_nvls_tree(cluster, grouping(cluster, np.arange(16, dtype=np.int64)[None]))
-
-
-def test_a_group_of_one_does_nothing() -> None:
-    assert laid(2, 1, 1).phases == ()

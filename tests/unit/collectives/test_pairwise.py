@@ -37,20 +37,6 @@ def test_other_numbers_take_turns() -> None:
     assert partners(3, ranks(1, 2)).tolist() == [[1, 2, 0], [2, 0, 1]]
 
 
-@pytest.mark.parametrize("n", [2, 3, 8, 12])
-def test_everybody_meets_everybody_once(n: int) -> None:
-    there = partners(n, np.arange(1, n, dtype=np.int64))
-
-    for place in range(n):
-        assert sorted(there[:, place].tolist()) == [other for other in range(n) if other != place]
-
-
-def test_a_group_of_one_has_nothing_to_do() -> None:
-    cluster = one_domain(2)
-
-    assert PAIRWISE.lay(cluster, grouping(cluster, np.array([[1]]))).phases == ()
-
-
 @pytest.mark.parametrize("n", [2, 5, 8])
 def test_rounds_that_are_alike_are_one_phase(n: int) -> None:
     pattern = laid(PAIRWISE, one_domain(n))

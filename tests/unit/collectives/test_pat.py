@@ -36,7 +36,3 @@ def test_a_leaf_sends_what_its_ranks_send_beyond_it() -> None:
 
     # Of distance 4 all four ranks leave with a part, of distance 2 two with two, of distance 1 one with four.
     assert load["leaf0/up"] == (4 * 1 + 2 * 2 + 1 * 4) / 8
-
-
-def test_a_group_of_one_does_nothing() -> None:
-    assert laid("all_gather", 1, 1).phases == ()

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from math import fsum
 
 import numpy as np
@@ -122,12 +121,6 @@ def test_an_overlapped_round_is_one_phase() -> None:
     assert len(waves) == 2
 
 
-def test_one_worker_pushes_too() -> None:
-    cluster = cluster_of(2, 1)
-
-    assert len(lay_push_pull(cluster, groups(cluster, (3,)), place_servers([2])).phases) == 2
-
-
 def test_a_node_that_adds_up_first_pushes_a_part_from_each_accelerator() -> None:
     cluster = cluster_of(2, 1)
 
@@ -160,26 +153,6 @@ def test_groups_of_an_orbit_meet_at_the_servers() -> None:
     load = tier_load(cluster, lay_push(cluster, groups(cluster, (0, 8), (1, 9)), place_servers([2])), "server0/nic")
 
     assert load == {"server0/nic0/rx": 4.0}
-
-
-def test_more_servers_share_what_workers_send() -> None:
-    cluster = cluster_of(4, 4, per_node=1)
-
-    load = tier_load(cluster, lay_push(cluster, everybody(cluster), place_servers([4, 5, 6, 7])), "server")
-
-    assert {name: share for name, share in load.items() if name.endswith("rx")} == {f"server{index}/nic0/rx": 1.0 for index in range(4)}
-
-
-def test_memory_binds_only_where_it_is_slow() -> None:
-    cluster = cluster_of(4, 1, per_node=1)
-    host = replace(cluster.node.host, memory_bandwidth_bytes_per_s=5e10)
-    servers = ServerHosts(n_hosts=1, host=host, nic=cluster.node.nic, n_nics=1)
-    slow = build_cluster(cluster.node, 4, make_fabric("single_switch"), servers=servers)
-
-    fast_s, slow_s = (flown_s(each, lay_push(each, everybody(each), place_servers([4]))) for each in (cluster, slow))
-
-    # 25 GB/s that are added need 100 GB/s of memory.
-    assert slow_s == pytest.approx(2 * fast_s, rel=1e-12)
 
 
 def servers_of(hosts: list[int], shares: list[float] | None = None) -> Servers:

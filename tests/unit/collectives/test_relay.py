@@ -18,12 +18,6 @@ def groups(cluster: Cluster, *members: tuple[int, ...]) -> Grouping:
     return grouping(cluster, np.array(members, dtype=np.int64))
 
 
-def test_a_group_of_one_has_nothing_to_do() -> None:
-    cluster = one_domain(2)
-
-    assert RELAY.lay(cluster, groups(cluster, (1,))).phases == ()
-
-
 @pytest.mark.parametrize("cluster", [one_domain(6), one_each(6)], ids=["one domain", "one in each"])
 def test_without_somebody_to_relay_it_is_direct(cluster: Cluster) -> None:
     np.testing.assert_allclose(load_of(cluster, laid(RELAY, cluster)), load_of(cluster, laid(DIRECT["all_to_all"], cluster)), rtol=1e-12)

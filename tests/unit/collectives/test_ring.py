@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from clustersim.collectives.pattern import Pattern, Wave, grouping
-from clustersim.collectives.ring import RINGS, ROUNDS, RingOp, lay_ring, ring_schedule
+from clustersim.collectives.ring import ROUNDS, RingOp, lay_ring, ring_schedule
 from tests.unit.collectives.execution import load_by_name, nodes_of
 from tests.unit.topology.factories import CABLE_S, LEAF_S, NIC_S, SCALE_UP_S
 
@@ -58,11 +58,6 @@ def test_the_ways_are_those_of_the_longest_edges() -> None:
     assert found.inter_latency_s == pytest.approx(2 * NIC_S + 2 * CABLE_S + LEAF_S, rel=1e-12)
 
 
-@pytest.mark.parametrize("op", list(ROUNDS))
-def test_a_group_of_one_has_nothing_to_say(op: RingOp) -> None:
-    assert pattern_of(op, 2, 1, 1).phases == ()
-
-
 def test_members_that_lie_unevenly_are_not_uniform() -> None:
     assert pattern_of("all_reduce", 4, 2).uniform
     assert not pattern_of("all_reduce", 4, 2, 0, 1, 4).uniform
@@ -83,12 +78,3 @@ def test_every_step_of_the_schedule_goes_round(op: RingOp) -> None:
 
     assert len(schedule.steps) == 4 * ROUNDS[op]
     assert all(((step.destinations - step.sources) % 5 == 1).all() for step in schedule.steps)
-
-
-@pytest.mark.parametrize("op", list(ROUNDS))
-def test_the_row_of_an_operation_goes_round_as_often_as_that_does(op: RingOp) -> None:
-    cluster = nodes_of(4, 1)
-
-    ((found,),) = RINGS[op].lay(cluster, grouping(cluster, np.arange(4, dtype=np.int64)[None])).phases
-
-    assert found.intra_steps == 3 * ROUNDS[op]

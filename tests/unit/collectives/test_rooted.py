@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from clustersim.collectives.pattern import Grouping, Wave, grouping
 from clustersim.collectives.rooted import ROOTED, RootedOp, chain_schedule, two_tree_schedule
@@ -25,13 +23,6 @@ def only_wave(op: RootedOp, name: str, cluster: Cluster) -> Wave:
     return wave
 
 
-@EVERY_WAY
-def test_a_group_of_one_has_nothing_to_do(op: RootedOp, name: str) -> None:
-    cluster = one_domain(2)
-
-    assert ROOTED[op][name].lay(cluster, groups(cluster, (1,))).phases == ()
-
-
 @pytest.mark.parametrize("name", ["ring", "tree"])
 @pytest.mark.parametrize("cluster", [one_domain(5), one_each(5), nodes_of(4, 3)], ids=["one domain", "one in each", "both"])
 def test_nothing_enters_the_root_of_a_broadcast_and_nothing_leaves_that_of_a_reduction(name: str, cluster: Cluster) -> None:
@@ -39,21 +30,6 @@ def test_nothing_enters_the_root_of_a_broadcast_and_nothing_leaves_that_of_a_red
 
     assert [link for link in down if link in ("node0/gpu0/nvlink/down", "node0/nic0/rx", "node0/gpu0/pcie/down")] == []
     assert [link for link in up if link in ("node0/gpu0/nvlink/up", "node0/nic0/tx", "node0/gpu0/pcie/up")] == []
-
-
-@pytest.mark.parametrize("name", ["ring", "tree"])
-@given(counts=st.lists(st.integers(1, 8), min_size=1, max_size=5))
-@settings(max_examples=30, deadline=None)
-def test_every_other_rank_receives_a_broadcast_once(name: str, counts: list[int]) -> None:
-    cluster = build_cluster(make_node(), 5)
-    members = np.concatenate([8 * node + np.arange(count) for node, count in enumerate(counts)])
-
-    load = load_by_name(cluster, ROOTED["broadcast"][name].lay(cluster, grouping(cluster, members[None])))
-
-    for node, count in enumerate(counts):
-        for index in range(count):
-            received = load.get(f"node{node}/nic{index}/rx", 0.0) + load.get(f"node{node}/gpu{index}/nvlink/down", 0.0)
-            assert received == pytest.approx(float(node + index > 0), rel=1e-9, abs=1e-12)
 
 
 @EVERY_WAY

@@ -41,10 +41,6 @@ def test_the_steps_are_chains_and_levels_there_and_back() -> None:
     assert (tree.intra_steps, tree.inter_steps) == (2 * 3, 2 * 2)
 
 
-def test_a_group_of_one_does_nothing() -> None:
-    assert lay_tree(nodes_of(2, 1), grouping(nodes_of(2, 1), np.array([[1]], dtype=np.int64))).phases == ()
-
-
 def test_a_group_that_lies_unevenly_has_as_many_rails_as_its_smallest_domain_members() -> None:
     cluster = build_cluster(make_node(), 2)
 

@@ -10,7 +10,7 @@ from clustersim.config.constraints import check_size
 from clustersim.errors import DomainError, ScenarioError
 from clustersim.parallel.contributors.tensor_parallel import TensorParallelism
 from clustersim.parallel.training_plan import StrategySettings
-from tests.unit.config.samples import MODEL, built, refusal
+from tests.unit.config.samples import built, refusal
 from tests.unit.config.test_planning import MIXTURE
 
 HEADS = [(64, 8), (64, 64), (12, 12), (40, 8), (7, 7)]
@@ -205,17 +205,6 @@ def test_what_a_schedule_or_a_layout_cannot_take_is_refused_with_what_would_be_r
     assert (f"{error.field}: {error.message}", error.hint) == (message, hint)
 
 
-def test_chunks_are_for_interleaving() -> None:
-    assert full("strategy.virtual_stages=2") == (
-        "strategy.virtual_stages: schedule 1f1b has one chunk per stage, not 2; use 1, or schedule interleaved_1f1b or breadth_first"
-    )
-
-
-@pytest.mark.parametrize("zero_stage", [2, 3])
-def test_gradients_and_parameters_are_sharded_beside_a_pipeline(zero_stage: int) -> None:
-    assert built(f"strategy.zero_stage={zero_stage}").plan.strategy.pp == 2
-
-
 def test_the_batch_must_divide_among_replicas() -> None:
     assert full("training.global_batch_size=30") == (
         "training.global_batch_size: 30 is not a multiple of dp * micro_batch_size = 4 * 1 = 4; the nearest is 28 or 32"
@@ -246,10 +235,6 @@ def test_sequences_must_divide_for_sequence_parallelism() -> None:
     )
 
 
-def test_sequences_need_not_divide_without_sequence_parallelism() -> None:
-    assert built("training.seq_length=255", "strategy.sequence_parallel=false").plan.training.seq_length == 255
-
-
 def test_a_cluster_beyond_all_that_exist_is_refused() -> None:
     with pytest.raises(ScenarioError, match="use at most 250000"):
         check_size(300_000, 8)
@@ -259,11 +244,6 @@ def test_a_step_of_too_many_passes_is_refused() -> None:
     error = refusal("training.global_batch_size=40000000")
 
     assert error.message == "10000000 micro-batches make 40000000 passes, more than the 200000 that are simulated"
-
-
-def test_the_small_scenario_itself_is_taken() -> None:
-    assert built().plan.n_ranks == 16
-    assert built().plan.model.n_heads == MODEL["num_attention_heads"]
 
 
 @pytest.mark.parametrize(

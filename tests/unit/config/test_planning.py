@@ -72,10 +72,6 @@ def refused(*parts: Data, zero_stage: int = 3) -> tuple[str, str | None]:
     return error.message, error.hint
 
 
-def test_nothing_asked_is_nothing_offloaded() -> None:
-    assert asked() == Offload()
-
-
 def test_parts_go_to_host_memory_unless_something_else_is_said() -> None:
     assert asked("optimizer") == asked("optimizer", {"to": "host"}) == Offload(optimizer="host")
     assert asked("gradients", "optimizer") == Offload(optimizer="host", gradients="host")
@@ -84,11 +80,6 @@ def test_parts_go_to_host_memory_unless_something_else_is_said() -> None:
 def test_all_named_parts_go_to_one_place() -> None:
     expected = Offload(optimizer="nvme", gradients="nvme", parameters="nvme")
     assert asked({"to": "nvme"}, "optimizer", "gradients", "parameters") == expected
-
-
-@pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
-def test_the_optimizer_may_leave_with_any_sharding(zero_stage: int) -> None:
-    assert asked("optimizer", zero_stage=zero_stage) == Offload(optimizer="host")
 
 
 def test_a_part_that_stands_twice_is_refused() -> None:

@@ -30,8 +30,7 @@ from clustersim.program.tasks import Communicate
 from clustersim.workloads.kinds.call import Layer
 from clustersim.workloads.kinds.dense import LinearLayer
 from clustersim.workloads.layered import Layered
-from clustersim.workloads.parameters import layer_parameters, total_parameters
-from clustersim.workloads.transformer import Transformer
+from clustersim.workloads.parameters import layer_parameters
 from tests.rows import rows
 from tests.unit.parallel.factories import GPT, LLAMA, buckets_of, local_of, make_plan
 
@@ -72,14 +71,6 @@ def test_slices_of_unlike_layers_are_filled_from_the_last_layer_on() -> None:
 @pytest.mark.parametrize(("size_bytes", "count"), [(1.0, 1), (25e6, 1), (26e6, 2), (100e6, 4)])
 def test_so_many_bytes_fill_so_many_buckets(size_bytes: float, count: int) -> None:
     assert n_buckets(make_plan(bucket_bytes=25e6).strategy, size_bytes) == count
-
-
-@pytest.mark.parametrize("model", [GPT, LLAMA], ids=lambda model: model.name)
-@pytest.mark.parametrize("bucket_bytes", [1.0, 1e6, 25e6, 1e12])
-def test_every_parameter_is_in_one_bucket(model: Transformer, bucket_bytes: float) -> None:
-    buckets = buckets_of(make_plan(model, dp=4, bucket_bytes=bucket_bytes))
-
-    assert sum(bucket.parameters for bucket in buckets) == total_parameters(model)
 
 
 def test_tensors_stand_in_the_order_of_the_forward_pass_with_the_ends_at_the_outer_layers() -> None:

@@ -7,7 +7,6 @@ from math import fsum, isclose
 
 import pytest
 
-from clustersim.parallel.contributors.parameter_server import model_tensors
 from clustersim.parallel.lower import lower
 from clustersim.parallel.shard import numerics
 from clustersim.parallel.stage import stage_of
@@ -102,15 +101,6 @@ def test_the_replay_leaves_out_the_gradient_of_the_model_s_input_alone(name: str
 
     # Additive attention compares without a matrix product.
     assert isclose(flops, flops_of(of).model / 4 - left_out - pointwise * of.n_micro_batches, rel_tol=1e-9)
-
-
-def test_parameters_of_the_layers_are_those_of_the_model() -> None:
-    of = plan()
-
-    assert fsum(weights.total for weights in local_of(of).layer_weights()) == listed().n_parameters
-    assert fsum(size for tensors in model_tensors(local_of(of)) for size in tensors) == listed().n_parameters
-    assert local_of(of).front == local_of(of).back == ()
-    assert local_of(of).tied_parameters == local_of(of).boundary_bytes == 0.0
 
 
 def test_full_recomputation_keeps_what_a_layer_receives() -> None:

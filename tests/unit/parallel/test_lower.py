@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 from math import fsum
 
 import pytest
 
-from clustersim.parallel.division import divided
 from clustersim.parallel.lower import lower
-from clustersim.parallel.mesh import place
 from clustersim.parallel.stage import stage_of
 from clustersim.parallel.step_settings import DataLoader
 from clustersim.parallel.training_plan import Plan
 from clustersim.program.program import Program
 from clustersim.program.tasks import Collective, Communicate, Compute, Task, Transfer
 from clustersim.workloads.operators import Recorded
-from clustersim.workloads.parameters import layer_parameters, total_parameters
+from clustersim.workloads.parameters import layer_parameters
 from tests.rows import rows
 from tests.unit.parallel.factories import (
     BERT,
@@ -45,11 +42,6 @@ def collective(task: Task) -> Collective:
     return task.action.collective
 
 
-def volume(tasks: Iterable[Task]) -> float:
-    """Return bytes in units of one trip around the ring: an all-reduce counts twice."""
-    return sum(collective(task).bytes * (2 if collective(task).op == "all_reduce" else 1) for task in tasks)
-
-
 def waits_for(program: Program, task: Task) -> list[str]:
     return [program.tasks[index].action.name for index in task.after]
 
@@ -57,21 +49,6 @@ def waits_for(program: Program, task: Task) -> list[str]:
 def order_of(program: Program, stage: int) -> list[str]:
     """Return what a stage computes, with micro-batches."""
     return [f"{task.action.name}{task.micro_batch}" if task.micro_batch >= 0 else task.action.name for task in computes(program, stage)]
-
-
-def test_every_stage_is_a_class_that_stands_for_its_ranks() -> None:
-    classes = divided(place(make_plan(pp=2, tp=2, dp=3).strategy)).rank_classes()
-
-    assert [(each.name, each.stage, each.representative_rank, each.n_ranks) for each in classes] == [
-        ("stage 0", 0, 0, 6),
-        ("stage 1", 1, 6, 6),
-    ]
-
-
-def test_without_stages_all_ranks_are_one_class() -> None:
-    (only,) = divided(place(make_plan(dp=4).strategy)).rank_classes()
-
-    assert (only.name, only.n_ranks) == ("all ranks", 4)
 
 
 def test_a_step_begins_with_the_host_and_ends_with_the_optimizer() -> None:
@@ -164,10 +141,6 @@ def test_every_task_follows_the_task_before_it_on_each_of_its_lanes(changes: dic
         assert all(before in program.tasks[after].after for before, after in pairwise(on_lane)), lane
 
 
-def test_one_replica_has_no_gradients_to_reduce() -> None:
-    assert tasks_of(make_plan(tp=4, pp=2), "gradients") == []
-
-
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("pp", [1, 4])
 def test_every_rank_reduces_a_gradient_for_each_of_its_parameters(pp: int, overlap: bool) -> None:
@@ -247,14 +220,6 @@ def test_zero_1_reduces_and_scatters_gradients_and_gathers_weights(zero_stage: i
     assert {collective(task).op for task in tasks} == operations
 
 
-@pytest.mark.parametrize("zero_stage", [0, 1])
-def test_data_parallelism_moves_two_numbers_a_parameter_with_or_without_zero_1(zero_stage: int) -> None:
-    # Rajbhandari et al., ZeRO, SC 2020, section 7: the volume of stages 1 and 2 is that of plain data parallelism, 2 Psi.
-    plan = make_plan(LLAMA, dp=4, zero_stage=zero_stage, gradient_precision="same")
-
-    assert volume(tasks_of(plan, stream="dp")) == pytest.approx(2 * 2 * total_parameters(LLAMA), rel=1e-12)
-
-
 def test_weights_are_gathered_after_the_update_in_their_own_precision() -> None:
     plan = make_plan(dp=4, zero_stage=1)
     program = lower(plan)
@@ -262,10 +227,6 @@ def test_weights_are_gathered_after_the_update_in_their_own_precision() -> None:
 
     assert "optimizer" in waits_for(program, weights)
     assert collective(weights).bytes == 2 * stage_of(plan, 0).weights.total
-
-
-def test_one_replica_has_no_weights_to_gather() -> None:
-    assert tasks_of(make_plan(zero_stage=1), "gather weights") == []
 
 
 def test_a_tied_head_on_another_stage_shares_its_gradient_with_the_embedding() -> None:
@@ -330,12 +291,6 @@ def test_equal_passes_are_one_object_so_that_they_are_priced_once() -> None:
 
     assert len(passes) == 32
     assert len({id(action) for action in passes}) == 2
-
-
-def test_the_same_plan_gives_the_same_program() -> None:
-    plan = make_plan(pp=2, dp=2, tp=2)
-
-    assert repr(lower(plan)) == repr(lower(plan))
 
 
 def parted(*parts: tuple[int, ...], **changes: object) -> Program:

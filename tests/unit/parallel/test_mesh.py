@@ -1,9 +1,5 @@
 from __future__ import annotations
 
-from typing import Literal
-
-import pytest
-
 from clustersim.parallel.mesh import Mesh, place
 from clustersim.parallel.training_plan import Dimension
 from tests.rows import rows
@@ -35,19 +31,3 @@ def test_the_place_of_expert_parallelism_does_not_matter() -> None:
     first, last = mesh("ep", "tp", "cp", "dp", "pp"), mesh("tp", "cp", "dp", "pp", "ep")
 
     assert first.ranks.tolist() == last.ranks.tolist() == mesh().ranks.tolist()
-
-
-def test_pipeline_neighbours_have_equal_positions() -> None:
-    placed = mesh(dp=3, tp=2, pp=4)
-    distance = placed.stage_ranks(1) - placed.stage_ranks(0)
-
-    assert distance.tolist() == [6] * 6
-
-
-@pytest.mark.parametrize("dimension", ["tp", "dp", "cp"])
-def test_groups_are_made_of_the_ranks_of_their_stage(dimension: Literal["tp", "dp", "cp"]) -> None:
-    placed = mesh(dp=3, tp=2, pp=4)
-
-    members = placed.groups(dimension, 2)
-
-    assert sorted(members.reshape(-1).tolist()) == sorted(placed.stage_ranks(2).tolist())

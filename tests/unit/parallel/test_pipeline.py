@@ -8,8 +8,7 @@ from clustersim.parallel.pipeline import Piece, Pipeline
 from clustersim.parallel.schedules.order import backward, forward
 from clustersim.parallel.stages import places_of
 from clustersim.program.program import Program, ProgramBuilder
-from clustersim.program.tasks import COMPUTE_STREAM, Compute, Lane, Task, Transfer
-from tests.rows import rows
+from clustersim.program.tasks import COMPUTE_STREAM, Compute, Lane, Task
 from tests.unit.parallel.factories import chosen, make_plan
 
 F = Compute(name="F", phase="forward", blocks=())
@@ -48,13 +47,6 @@ def test_a_pass_waits_for_what_it_receives_and_for_the_pass_before() -> None:
     assert waits_for(program, the(program, "F", 1, rank_class=1)) == [("B", 0), ("F 0->1", 1)]
 
 
-def test_without_overlap_a_pass_also_waits_for_what_its_stage_has_sent() -> None:
-    program = two_stages(overlap=False)
-
-    assert waits_for(program, the(program, "F", 1, rank_class=0)) == [("F", 0), ("F 0->1", 0)]
-    assert waits_for(program, the(program, "F", 1, rank_class=1)) == [("B", 0), ("B 1->0", 0), ("F 0->1", 1)]
-
-
 def test_a_transfer_follows_its_pass_and_keeps_its_lane_in_order() -> None:
     program = two_stages(overlap=True)
 
@@ -66,20 +58,6 @@ def test_a_transfer_occupies_the_lanes_of_both_ends() -> None:
     transfer = the(two_stages(overlap=True), "B 1->0", 0)
 
     assert [(lane.rank_class, lane.stream) for lane in transfer.lanes] == [(1, "send_backward"), (0, "recv_backward")]
-
-
-def test_the_last_stage_sends_no_activations_and_the_first_no_gradients() -> None:
-    transfers = [task.action.name for task in two_stages(overlap=True).tasks if isinstance(task.action, Transfer)]
-
-    assert sorted(transfers) == ["B 1->0", "B 1->0", "F 0->1", "F 0->1"]
-
-
-def test_each_rank_sends_to_the_rank_at_its_position() -> None:
-    transfer = the(two_stages(overlap=True, tp=2), "F 0->1", 0).action
-
-    assert isinstance(transfer, Transfer)
-    assert rows(transfer.pairs) == ((0, 2), (1, 3))
-    assert (transfer.bytes, transfer.dimension) == (7.0, "pp")
 
 
 def test_the_pieces_of_a_pass_run_in_order_and_the_first_one_receives() -> None:

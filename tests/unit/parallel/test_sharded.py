@@ -15,11 +15,10 @@ from clustersim.program.tasks import Collective, Communicate, Compute, Task, Wor
 from clustersim.workloads.kinds.call import Layer
 from clustersim.workloads.kinds.dense import LinearLayer
 from clustersim.workloads.layered import Layered
-from clustersim.workloads.operators import Interference
 from clustersim.workloads.parameters import layer_parameters, total_parameters
 from clustersim.workloads.transformer import Transformer
 from tests.rows import rows
-from tests.unit.parallel.factories import GPT, chosen, computes, kernels_of, local_of, make_plan, tasks_of
+from tests.unit.parallel.factories import GPT, chosen, computes, local_of, make_plan, tasks_of
 
 FOUR = replace(GPT, n_layers=4)
 ENDS = total_parameters(FOUR) - 4 * layer_parameters(FOUR)
@@ -64,34 +63,6 @@ def test_each_layer_is_a_task_of_its_own_forward_and_back() -> None:
     assert [task.micro_batch for task in the_passes(program)] == [0] * 8 + [1] * 8
 
 
-@pytest.mark.parametrize("recompute", ["none", "full"])
-@pytest.mark.parametrize("zero_stage", [2, 3])
-def test_the_layers_do_the_work_of_the_undivided_passes(recompute: str, zero_stage: int) -> None:
-    def kernels(plan: Plan) -> list[str]:
-        actions = [task.action for task in the_passes(lower(plan))]
-        kernels = [kernel for action in actions if isinstance(action, Compute) for kernel in kernels_of(action.blocks)]
-        return sorted(repr(kernel) for kernel in kernels if not isinstance(kernel, Interference))
-
-    undivided = make_plan(FOUR, dp=4, global_batch_size=4, recompute=recompute)
-    assert kernels(sharded(recompute=recompute, zero_stage=zero_stage)) == kernels(undivided)
-
-
-def test_layers_are_gathered_one_by_one_and_the_ends_together_before_either_direction() -> None:
-    sizes = [collective(task).bytes for task in gathers_of(sharded())]
-
-    assert sizes == [2 * ENDS, *[2 * layer_parameters(FOUR)] * 4] * 2
-
-
-def test_ends_that_are_kept_are_gathered_once_in_a_micro_batch() -> None:
-    sizes = [collective(task).bytes for task in gathers_of(sharded(keep_ends=True, global_batch_size=8))]
-
-    assert sizes == [2 * ENDS, *[2 * layer_parameters(FOUR)] * 8] * 2
-
-
-def test_without_resharding_nothing_is_gathered_on_the_way_back() -> None:
-    assert len(gathers_of(sharded(reshard_after_forward=False))) == 5
-
-
 def test_a_layer_waits_for_its_weights_forward_and_backward() -> None:
     program = lower(sharded())
     ends_forward, *forward, ends_backward = (program.tasks.index(task) for task in chosen(program, stream="dp_gather")[:6])
@@ -108,18 +79,6 @@ def test_under_zero_2_a_layer_waits_for_no_weights() -> None:
 
     assert chosen(program, stream="dp_gather") == []
     assert all(isinstance(before.action, Compute) for task in the_passes(program) for before in waits_for(program, task))
-
-
-@pytest.mark.parametrize("prefetch", [0, 1, 2])
-def test_so_many_layers_are_gathered_ahead_of_the_one_that_computes(prefetch: int) -> None:
-    program = lower(sharded(prefetch=prefetch))
-    gathers, passes = chosen(program, stream="dp_gather"), the_passes(program)
-    layers = gathers[1:5] + gathers[6:]  # the ends are gathered between
-
-    for position, gather in enumerate(layers):
-        awaited = [before for before in waits_for(program, gather) if before in passes]
-        earlier = position - 1 - prefetch
-        assert awaited == ([passes[earlier]] if earlier >= 0 else [])
 
 
 def test_without_overlap_a_gather_waits_for_all_computation_and_reduction() -> None:
@@ -148,28 +107,6 @@ def test_zero_2_reduces_in_buckets() -> None:
     assert (len(few), len(many)) == (1, 4)
     assert collective(few[0]).bytes == sum(collective(task).bytes for task in many) == 4 * total_parameters(FOUR)
     assert collective(many[1]).pieces == 6  # operations of a layer that have parameters
-
-
-@pytest.mark.parametrize("zero_stage", [2, 3])
-def test_without_overlap_the_next_layer_waits_for_the_reduction(zero_stage: int) -> None:
-    program = lower(sharded(zero_stage=zero_stage, overlap=False, bucket_bytes=1.0))
-    backward, reductions = the_passes(program)[4:], chosen(program, "gradients")
-
-    for reduction, after in zip(reductions, backward[1:], strict=False):
-        assert program.tasks.index(reduction) in after.after
-
-
-@pytest.mark.parametrize("zero_stage", [2, 3])
-def test_micro_batches_that_add_up_first_are_reduced_once(zero_stage: int) -> None:
-    each, last = (
-        [task.micro_batch for task in tasks_of(sharded(zero_stage=zero_stage, global_batch_size=12, no_sync=no_sync), "gradients")]
-        for no_sync in (False, True)
-    )
-
-    # What a step does once carries no number of a micro-batch.
-    assert set(each) == {0, 1, -1}
-    assert set(last) == {-1}
-    assert len(each) == 3 * len(last)
 
 
 def test_each_unit_is_gathered_and_reduced_in_one_call() -> None:
@@ -248,16 +185,6 @@ def test_gradients_that_travel_in_16_bits_are_cast_on_the_compute_stream() -> No
     assert casts == [[]] * 4 + [[6 * layer_parameters(FOUR)]] * 3 + [[6 * (layer_parameters(FOUR) + ENDS)]]
 
 
-def test_parts_compute_on_their_own_and_meet_in_every_collective() -> None:
-    program = lower(sharded(), [(0, 1, 2), (3,)])
-
-    assert len(the_passes(program, 0)) == len(the_passes(program, 1)) == 8
-    meeting = chosen(program, stream="dp_gather") + chosen(program, "gradients")
-    assert all([lane.rank_class for lane in task.lanes] == [0, 1] for task in meeting)
-    last = program.tasks.index(the_passes(program, 1)[-1])
-    assert last in chosen(program, "gradients")[-1].after
-
-
 def test_parts_with_shard_groups_of_their_own_gather_by_themselves() -> None:
     program = lower(sharded(shard_degree=2), [(0, 1), (2, 3)])
 
@@ -265,18 +192,6 @@ def test_parts_with_shard_groups_of_their_own_gather_by_themselves() -> None:
         gathers = chosen(program, stream="dp_gather", rank_class=part)
         assert {rows(collective(task).group.members) for task in gathers} == {((2 * part, 2 * part + 1),)}
         assert all(len(task.lanes) == 1 for task in gathers)
-
-
-def test_offloaded_parameters_are_fetched_before_they_are_gathered() -> None:
-    plan = sharded(offload=Offload(optimizer="host", gradients="host", parameters="host"))
-    program = lower(plan)
-    fetches = chosen(program, "parameters from host")
-    gathers = chosen(program, stream="dp_gather")
-
-    assert len(fetches) == len(gathers)
-    assert all(program.tasks.index(fetch) in gather.after for fetch, gather in zip(fetches, gathers, strict=True))
-    copies = chosen(program, "gradients to host")
-    assert all(program.tasks.index(done) in copy.after for done, copy in zip(chosen(program, "gradients"), copies, strict=True))
 
 
 @pytest.mark.parametrize("zero_stage", [2, 3])

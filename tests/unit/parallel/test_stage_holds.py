@@ -10,7 +10,6 @@ import pytest
 from clustersim.parallel.contributors.model_state import FRAMEWORK_BYTES
 from clustersim.parallel.optimizer import optimizer_bytes_per_parameter
 from clustersim.parallel.stage import stage_of
-from clustersim.parallel.stage_holds import stage_holds
 from clustersim.parallel.stages import model_chunks
 from clustersim.parallel.training_plan import Offload
 from clustersim.program.holds import (
@@ -27,15 +26,9 @@ from clustersim.workloads.kinds.call import Layer
 from clustersim.workloads.kinds.dense import LinearLayer
 from clustersim.workloads.layered import Layered
 from clustersim.workloads.parameters import embedding_parameters, final_norm_parameters, layer_parameters, total_parameters
-from clustersim.workloads.transformer import Transformer
 from tests.unit.parallel.factories import GPT, LLAMA, buckets_of, held, layer_activation_bytes, local_of, make_plan, peak, servers
 
 H, V = 512, 8192
-
-
-@pytest.mark.parametrize("model", [GPT, LLAMA], ids=lambda model: model.name)
-def test_one_rank_alone_holds_the_model_once(model: Transformer) -> None:
-    assert stage_of(make_plan(model), 0).weights.total == total_parameters(model)
 
 
 def test_a_tied_head_on_another_stage_is_a_copy() -> None:
@@ -98,30 +91,8 @@ def test_weights_and_gradients_have_their_own_bytes() -> None:
     assert held(plan, category="optimizer") == 12 * parameters
 
 
-@pytest.mark.parametrize(("zero_stage", "parameters", "gradients", "optimizer"), [(0, 1, 1, 1), (1, 1, 1, 4), (2, 1, 4, 4), (3, 4, 4, 4)])
-def test_each_zero_stage_divides_what_it_promises(zero_stage: int, parameters: int, gradients: int, optimizer: int) -> None:
-    whole, part = make_plan(dp=4), make_plan(dp=4, zero_stage=zero_stage)
-
-    for category, times in (("parameters", parameters), ("gradients", gradients), ("optimizer", optimizer), ("activations", 1)):
-        of = {"category": category, "interval": FORWARD_TO_BACKWARD if category == "activations" else ALWAYS}
-        assert held(whole, **of) / held(part, **of) == times
-
-
-@pytest.mark.parametrize("degree", [1, 2, 4])
-def test_hybrid_sharding_divides_by_its_degree(degree: int) -> None:
-    whole, part = make_plan(dp=4), make_plan(dp=4, zero_stage=3, shard_degree=degree)
-
-    for category in ("parameters", "gradients", "optimizer"):
-        assert held(whole, category=category) / held(part, category=category, interval=ALWAYS) == degree
-
-
 def test_context_parallel_ranks_share_the_optimizer_state_too() -> None:
     assert held(make_plan(dp=2, cp=2, zero_stage=1), category="optimizer") == held(make_plan(), category="optimizer") / 4
-
-
-@pytest.mark.parametrize("zero_stage", [2, 3])
-def test_zero_divides_nothing_among_one_replica(zero_stage: int) -> None:
-    assert stage_holds(stage_of(make_plan(zero_stage=zero_stage), 0)) == stage_holds(stage_of(make_plan(), 0))
 
 
 @pytest.mark.parametrize(
@@ -274,32 +245,6 @@ def test_the_framework_takes_its_share_of_every_rank() -> None:
     assert held(make_plan(), category="buffers") == held(make_plan(pp=4), 3, category="buffers") == FRAMEWORK_BYTES
 
 
-def test_without_recomputation_a_layer_keeps_all_it_has() -> None:
-    kept, whole = layer_activation_bytes(make_plan())
-
-    assert kept == whole > 0
-
-
-def test_selective_recomputation_keeps_less_and_is_whole_again_for_one_layer() -> None:
-    kept, whole = layer_activation_bytes(make_plan(recompute="selective"))
-
-    assert whole == layer_activation_bytes(make_plan())[1]
-    assert whole - kept == 5 * 8 * 256**2
-    plan = make_plan(recompute="selective", pp=2)
-    assert peak(plan, category="activations") == peak(make_plan(pp=2), category="activations") - 15 * (whole - kept)
-
-
-def test_full_recomputation_keeps_the_input_of_a_layer() -> None:
-    assert layer_activation_bytes(make_plan(recompute="full"))[0] == 2 * 256 * H
-    assert layer_activation_bytes(make_plan(recompute="full", tp=4, sequence_parallel=True))[0] == 2 * 64 * H
-
-
-def test_flash_attention_leaves_little_for_selective_recomputation() -> None:
-    kept, whole = layer_activation_bytes(make_plan(attention="flash", recompute="selective"))
-
-    assert whole - kept == 4 * 8 * 256
-
-
 def test_the_ends_of_the_model_keep_their_own() -> None:
     plan = make_plan(pp=4)
     first, middle, last = (held(plan, stage, interval=FORWARD_TO_BACKWARD) for stage in (0, 1, 3))
@@ -307,17 +252,6 @@ def test_the_ends_of_the_model_keep_their_own() -> None:
     assert middle == 4 * layer_activation_bytes(plan)[0]
     assert first - middle == 256 * H  # the mask of the dropout after the embedding
     assert last - middle == 2 * 256 * H + 2 * 256 * H + 4 * 256 * V  # inputs of norm and logits, probabilities
-
-
-@pytest.mark.parametrize(("schedule", "in_flight"), [("naive", (1, 1, 1, 1)), ("gpipe", (8, 8, 8, 8)), ("1f1b", (4, 3, 2, 1))])
-def test_stages_keep_the_micro_batches_that_their_schedule_has_in_flight(schedule: str, in_flight: tuple[int, ...]) -> None:
-    plan = make_plan(pp=4, schedule=schedule, global_batch_size=8)
-
-    for stage, ((chunk,), n_kept) in enumerate(zip(model_chunks(plan.strategy, plan.model.n_layers), in_flight, strict=True)):
-        in_flight_bytes = peak(plan, stage, interval=FORWARD_TO_BACKWARD)
-        assert in_flight_bytes == n_kept * (
-            sum(stage_of(plan, 0).activations.kept_by_layer(chunk)) + stage_of(plan, 0).activations.end_activation_bytes(chunk)
-        )
 
 
 def test_the_last_stage_has_the_gradient_of_the_logits_beside_what_it_keeps() -> None:
@@ -334,29 +268,6 @@ def test_a_layer_that_is_whole_again_and_the_gradient_of_the_logits_are_not_ther
     kept, whole = layer_activation_bytes(make_plan(recompute="full"))
 
     assert held(make_plan(recompute="full"), interval=BACKWARD_PASS) == max(whole - kept, 6 * 256 * V)
-
-
-def test_a_short_batch_keeps_no_more_micro_batches_than_it_has() -> None:
-    two, three = (peak(make_plan(pp=4, global_batch_size=size), category="activations") for size in (2, 3))
-
-    assert two / 2 == three / 3
-
-
-def test_interleaving_keeps_a_little_more_on_the_first_stage() -> None:
-    plain, interleaved = make_plan(pp=4), make_plan(pp=4, schedule="interleaved_1f1b", virtual_stages=2)
-    layer_bytes = layer_activation_bytes(plain)[0]
-    mask_bytes = 256 * H
-
-    # p v + p - 1 = 11 chunks of 2 layers against p = 4 of 4 layers; two rounds of p micro-batches are in the first chunk.
-    assert peak(plain, category="activations") == 16 * layer_bytes + 4 * mask_bytes
-    assert peak(interleaved, category="activations") == 22 * layer_bytes + 8 * mask_bytes
-
-
-def test_a_larger_micro_batch_keeps_more() -> None:
-    small, large = make_plan(pp=4), make_plan(pp=4, micro_batch_size=2)
-
-    assert peak(large, category="activations") == 2 * peak(small, category="activations")
-    assert held(large, category="optimizer") == held(small, category="optimizer")
 
 
 def test_parameter_servers_keep_the_optimizer_state() -> None:

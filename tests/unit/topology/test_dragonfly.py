@@ -136,9 +136,3 @@ def test_the_bandwidth_of_a_link_can_be_given() -> None:
     cluster = build_cluster(SMALL, 8, fabric)
 
     assert {link.bandwidth_bytes_per_s for link in cluster.links if link.tier in ("leaf", "spine")} == {5e9}
-
-
-def test_link_names_are_unique() -> None:
-    names = [link.name for link in dragonfly(40).links]
-
-    assert len(set(names)) == len(names)

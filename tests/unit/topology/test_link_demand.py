@@ -24,10 +24,6 @@ def test_numbers_of_links_may_be_larger_than_any_table() -> None:
     assert by_link(summed(np.array([10**17, 3, 10**17]), np.ones(3))) == {3: 1.0, 10**17: 2.0}
 
 
-def test_nothing_adds_up_to_nothing() -> None:
-    assert by_link(summed(np.zeros(0, dtype=np.int64), np.zeros(0))) == {}
-
-
 @pytest.mark.parametrize(
     "parts",
     [

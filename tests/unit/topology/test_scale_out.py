@@ -13,10 +13,6 @@ def test_the_least_share_along_a_path_is_what_is_left_of_it() -> None:
     assert narrowest(np.array([[0, 1], [0, -1], [-1, -1], [1, 2]]), left).tolist() == [0.5, 1.0, 0.0, 0.0]
 
 
-def test_without_links_there_are_no_paths() -> None:
-    assert narrowest(np.array([[-1, -1]]), np.zeros(0)).tolist() == [0.0]
-
-
 def test_spread_flows_are_divided_in_proportion() -> None:
     assert shares(np.array([[1.0, 0.5, 0.5], [0.0, 0.0, 0.0]]), None, 0).tolist() == [[0.5, 0.25, 0.25], [0.0, 0.0, 0.0]]
 

@@ -9,7 +9,6 @@ import pytest
 
 from clustersim.errors import DomainError
 from clustersim.hardware.models import Node
-from clustersim.topology.cluster import TIERS
 from clustersim.topology.cluster_wiring import build_cluster, build_mixed_cluster
 from clustersim.topology.wired import WiredCluster
 from tests.unit.topology.factories import make_node
@@ -66,15 +65,6 @@ def test_kinds_of_nodes_may_differ_in_their_drives() -> None:
     assert cluster.storage_links(hosts(2)).tolist() == [[len(cluster.links) - 2, len(cluster.links) - 1]]
     with pytest.raises(DomainError, match="node 0 has no NVMe"):
         cluster.storage_links(hosts(2, 0))
-
-
-def test_no_route_contains_drives() -> None:
-    cluster = build_cluster(with_nvme(), 2)
-    ends = np.arange(cluster.n_ranks + cluster.n_hosts, dtype=np.int64)
-
-    routes = cluster.routes(np.repeat(ends, len(ends)), np.tile(ends, len(ends)))
-
-    assert not (cluster.tier_index[routes.link_ids] == TIERS.index("storage")).any()
 
 
 def test_a_host_outside_the_cluster_is_refused() -> None:

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from clustersim.errors import DomainError
-from clustersim.topology import FABRICS
 from clustersim.topology.cluster import TIERS
 from clustersim.topology.scale_out import Below, hop_latency_s
 from clustersim.topology.torus import torus
@@ -98,7 +97,3 @@ def test_a_cable_carries_half_of_the_switch_at_each_end() -> None:
 
     assert hop_latency_s(None, fabric.leaf, CABLE_S) == CABLE_S + LEAF_S / 2
     assert hop_latency_s(fabric.leaf, fabric.spine, CABLE_S) == pytest.approx(LEAF_S / 2 + CABLE_S + SPINE_S / 2, rel=1e-12)
-
-
-def test_the_table_names_every_kind() -> None:
-    assert list(FABRICS) == ["single_switch", "leaf_spine", "rail_optimized", "fat_tree", "torus", "dragonfly", "graph"]

@@ -7,7 +7,7 @@ import pytest
 
 from clustersim.errors import DomainError
 from clustersim.topology.changes import LinkChange
-from clustersim.topology.cluster import TIERS, route
+from clustersim.topology.cluster import route
 from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.wired import WiredCluster
 from tests.unit.topology.factories import (
@@ -195,29 +195,6 @@ def test_no_place_is_given_to_a_rank_outside(method: str) -> None:
         getattr(cluster, method)(ranks(3, 16))
 
 
-def test_below_one_leaf_traffic_does_not_climb() -> None:
-    cluster = build_cluster(make_node(), 8, THREE_TIERS)
-
-    assert [link.tier for link in route(cluster, 0, 8 + 5)] == ["pcie", "nic", "nic", "pcie"]
-
-
-def test_below_one_pod_traffic_does_not_reach_the_core() -> None:
-    cluster = build_cluster(make_node(), 8, THREE_TIERS)
-
-    names = [link.name for link in route(cluster, 0, 8 * 3)]
-
-    assert names == ["node0/gpu0/pcie/up", "node0/nic0/tx", "leaf0/up", "leaf1/down", "node3/nic0/rx", "node3/gpu0/pcie/down"]
-
-
-def test_between_pods_traffic_crosses_the_core() -> None:
-    cluster = build_cluster(make_node(), 8, THREE_TIERS)
-
-    links = route(cluster, 8 * 7 + 2, 5)
-
-    assert [link.name for link in links[2:-2]] == ["leaf3/up", "pod1/up", "pod0/down", "leaf0/down"]
-    assert [link.tier for link in links[2:-2]] == ["leaf", "spine", "spine", "leaf"]
-
-
 def test_on_one_rail_a_unit_is_one_hop_and_between_rails_it_is_three() -> None:
     cluster = build_cluster(make_node(), 4, make_fabric("rail_optimized", nodes_per_leaf=4))
 
@@ -242,24 +219,6 @@ def test_a_route_takes_the_latency_of_all_it_passes(destination_node: int, n_cab
     assert cluster.routes(ranks(0), ranks(8 * destination_node)).latency_s[0] == pytest.approx(expected_s, rel=1e-12)
 
 
-def test_many_pairs_come_in_compressed_rows() -> None:
-    cluster = build_cluster(make_node(), 8, THREE_TIERS)
-
-    routes = cluster.routes(ranks(0, 5, 0, 0), ranks(1, 5, 8, 63))
-
-    np.testing.assert_array_equal(routes.starts, [0, 2, 2, 6, 14])
-    np.testing.assert_array_equal(routes.weights, np.ones(14))
-    assert routes.latency_s[1] == 0.0
-    assert [cluster.link_name(int(link_id)) for link_id in routes.link_ids[:2]] == ["node0/gpu0/nvlink/up", "node0/gpu1/nvlink/down"]
-
-
-def test_no_pairs_have_no_routes() -> None:
-    routes = build_cluster(make_node(), 8).routes(ranks(), ranks())
-
-    assert list(routes.starts) == [0]
-    assert len(routes.link_ids) == len(routes.latency_s) == 0
-
-
 def test_sources_without_destinations_are_refused() -> None:
     with pytest.raises(DomainError, match="2 sources do not match 1 destinations"):
         build_cluster(make_node(), 2).routes(ranks(0, 1), ranks(2))
@@ -274,12 +233,6 @@ def test_links_are_a_sequence() -> None:
     assert len(list(links)) == len(links)
     with pytest.raises(IndexError):
         links[len(links)]
-
-
-def test_link_names_are_unique() -> None:
-    names = [link.name for link in build_cluster(make_node(), 8, THREE_TIERS).links]
-
-    assert len(set(names)) == len(names)
 
 
 def test_changed_arrays_show_in_the_links() -> None:
@@ -318,9 +271,3 @@ def test_an_adapter_of_a_rail_hangs_at_the_leaf_of_its_rail() -> None:
 
     assert ends["node1/nic6/tx"][1] == "leaf6"
     assert ends["node2/nic6/tx"][1] == "leaf14"
-
-
-def test_tiers_of_the_array_are_those_of_the_links() -> None:
-    cluster = build_cluster(make_node(), 8, THREE_TIERS)
-
-    assert [TIERS[index] for index in cluster.tier_index] == [link.tier for link in cluster.links]

@@ -21,10 +21,6 @@ def test_no_scale_up_leaves_everything_to_pcie() -> None:
     assert SCALE_UP["pcie"](make_node("pcie")) == ScaleUpWiring(wires=(), paths={}, ports=())
 
 
-def test_the_table_names_every_kind() -> None:
-    assert list(SCALE_UP) == ["nvswitch", "cube_mesh", "full_mesh", "bridge_pairs", "pcie"]
-
-
 LINE = ((0, 2, 0, 0), (2, 0, 1, 0), (0, 1, 0, 3), (0, 0, 3, 0))
 
 

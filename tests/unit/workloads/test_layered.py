@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from clustersim.workloads.kinds.dense import LinearLayer, SoftmaxLoss
 from clustersim.workloads.kinds.normalization import Activation
 from clustersim.workloads.layered import Layered
-from tests.unit.parallel.factories import make_shape
 from tests.unit.workloads.kinds.factories import NUMERICS
 
 FIRST, SECOND = LinearLayer(input=(8,), features=6, bias=True), LinearLayer(input=(6,), features=4, bias=False)
@@ -39,16 +36,3 @@ def test_layers_before_the_first_that_learns_do_nothing_backward() -> None:
     needs = [bool(late.layer_operators(layer, 2, NUMERICS)[0].kernels("input_gradient")) for layer in range(5)]
 
     assert needs == [False, False, True, True, True]
-
-
-@pytest.mark.parametrize(("layer", "features"), [(0, 8), (1, 6), (2, 6), (3, 4)])
-def test_a_layer_receives_what_the_one_before_it_gives(layer: int, features: int) -> None:
-    assert MODEL.layer_input(layer) == (features,)
-    assert MODEL.layer_input_bytes(layer, make_shape(batch=3), NUMERICS) == 3 * features * 2
-
-
-def test_samples_scale_the_work_and_not_the_parameters() -> None:
-    one, many = (MODEL.layer_operators(2, samples, NUMERICS)[0] for samples in (1, 5))
-
-    assert many.forward_flops == 5 * one.forward_flops
-    assert many.parameters == one.parameters

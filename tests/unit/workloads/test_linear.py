@@ -34,14 +34,6 @@ def test_the_gradient_of_the_weight_has_the_shape_of_the_weight() -> None:
     assert (product.m, product.n, product.k) == (5, 7, 96)
 
 
-def test_each_of_the_three_products_does_the_same_operations() -> None:
-    operator = layer()
-    products = gemms(operator.kernels("forward") + operator.kernels("input_gradient") + operator.kernels("weight_gradient"))
-
-    assert [product.flops for product in products] == [2 * 96 * 5 * 7] * 3
-    assert operator.forward_flops == 2 * 96 * 5 * 7
-
-
 @pytest.mark.parametrize(("bias", "parameters"), [(False, 35), (True, 42)])
 def test_a_bias_is_one_parameter_for_each_output(bias: bool, parameters: int) -> None:
     assert layer(replace(SHAPE, bias=bias)).parameters == parameters
@@ -72,12 +64,6 @@ def test_without_it_a_kernel_of_its_own_reads_the_gradient_and_reads_and_writes_
     assert adding == Stream(5 * 7 * (2 + 4 + 4))
 
 
-def test_fused_accumulation_saves_writing_and_reading_the_gradient() -> None:
-    unfused = layer(numerics=replace(NUMERICS, fused_gradient_accumulation=False))
-
-    assert traffic_bytes(unfused.kernels("weight_gradient")) - traffic_bytes(layer().kernels("weight_gradient")) == 5 * 7 * (2 + 2)
-
-
 def test_fp8_narrows_the_operands_and_what_is_kept_of_them() -> None:
     narrow = layer(numerics=replace(NUMERICS, gemm_element_bytes=1.0))
     products = gemms(narrow.kernels("forward") + narrow.kernels("input_gradient"))
@@ -98,10 +84,6 @@ def test_operands_in_8_bits_are_cast_with_their_transposes() -> None:
     # Two bytes are read and two are written for each number of input and of output gradient.
     rows = layer().saved_bytes / 2 / 5
     assert [all_ - product for all_, product in zip(gained, products, strict=True)] == [rows * 5 * 4, rows * 7 * 4]
-
-
-def test_a_linear_layer_keeps_its_name() -> None:
-    assert layer().name == "layer"
 
 
 def test_gradients_that_are_clipped_alone_are_read_and_written_before_they_are_added() -> None:

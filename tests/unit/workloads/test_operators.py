@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from clustersim.workloads.operators import Convolution, ConvolutionProduct, FlashAttention, Gemm, Operator, Stream, reach
+from clustersim.workloads.operators import Convolution, ConvolutionProduct, FlashAttention, Gemm, Stream, reach
 
 
 def attention(*, backward: bool = False, causal: bool = False, n_kv_heads: int = 8) -> FlashAttention:
@@ -69,16 +69,6 @@ def test_a_stream_has_traffic_and_by_default_no_operations() -> None:
     stream = Stream(1e6, launches=3)
 
     assert (stream.traffic_bytes, stream.launches, stream.flops) == (1e6, 3, 0.0)
-
-
-def test_equal_kernels_are_one_key() -> None:
-    assert len({Gemm(3, 5, 7), Gemm(3, 5, 7), Gemm(3, 5, 8), Stream(1.0), Stream(1.0), attention(), attention()}) == 4
-
-
-def test_an_operator_holds_nothing_unless_told() -> None:
-    operator = Operator(name="nothing")
-
-    assert (operator.parameters, operator.saved_bytes, operator.selective_bytes, operator.forward_flops) == (0, 0, 0, 0)
 
 
 STEM = Convolution(batch=2, channels=3, height=224, width=224, filters=64, kernel=(7, 7), stride=(2, 2), padding=(3, 3))

@@ -15,8 +15,6 @@ from clustersim.workloads.parameters import (
     final_norm_parameters,
     head_parameters,
     layer_parameters,
-    linear_parameters,
-    mlp_parameters,
     norm_parameters,
     parameters_as_published,
     pooler_parameters,
@@ -90,44 +88,10 @@ def test_a_gpt_has_the_parameters_of_megatron_s_formula(n_layers: int, hidden: i
     assert total_parameters(model) - final_norm_parameters(model) == formula
 
 
-def test_the_parts_of_a_layer_make_the_layer() -> None:
-    assert layer_parameters(LLAMA) == attention_parameters(LLAMA) + mlp_parameters(LLAMA) + 2 * norm_parameters(LLAMA)
-
-
-def test_the_parts_of_a_model_make_the_model() -> None:
-    parts = embedding_parameters(BERT) + 3 * layer_parameters(BERT) + final_norm_parameters(BERT) + pooler_parameters(BERT)
-
-    assert total_parameters(BERT) == parts + head_parameters(BERT)
-
-
-def test_a_bias_adds_one_parameter_for_each_output() -> None:
-    assert linear_parameters(3, 5, bias=True) - linear_parameters(3, 5, bias=False) == 5
-
-
-def test_query_bias_covers_queries_keys_and_values() -> None:
-    assert attention_parameters(replace(LLAMA, qkv_bias=True)) - attention_parameters(LLAMA) == 64 + 32 + 32
-
-
-def test_output_bias_covers_the_hidden_size() -> None:
-    assert attention_parameters(replace(LLAMA, linear_bias=True)) - attention_parameters(LLAMA) == 64
-
-
-def test_mlp_bias_covers_gate_up_and_down() -> None:
-    assert mlp_parameters(replace(LLAMA, mlp_bias=True)) - mlp_parameters(LLAMA) == 176 + 176 + 64
-
-
-def test_fewer_key_and_value_heads_shrink_only_keys_and_values() -> None:
-    assert attention_parameters(replace(LLAMA, n_kv_heads=4)) - attention_parameters(LLAMA) == 2 * 2 * 16 * 64
-
-
 def test_heads_may_be_wider_than_the_hidden_size() -> None:
     model = replace(LLAMA, head_dim=32, n_kv_heads=4)
 
     assert attention_parameters(model) == 4 * 64 * 128
-
-
-def test_a_gate_is_one_more_matrix() -> None:
-    assert mlp_parameters(LLAMA) - mlp_parameters(replace(LLAMA, gated_mlp=False)) == 64 * 176
 
 
 def test_layernorm_has_scale_and_shift_and_rmsnorm_only_scale() -> None:
@@ -153,21 +117,8 @@ def test_query_and_key_norms_over_the_projection_are_as_wide_as_it() -> None:
     assert qk_norm_parameters(replace(LLAMA, qk_normalization=True, qk_normalization_shared=False)) == 64 + 32
 
 
-def test_without_query_and_key_norms_there_are_none_to_count() -> None:
-    assert qk_norm_parameters(LLAMA) == 0
-
-
-def test_rotary_positions_have_no_table() -> None:
-    assert embedding_parameters(replace(GPT, position="rope")) == 1000 * 64
-
-
 def test_unused_rows_of_the_position_table_count() -> None:
     assert embedding_parameters(replace(GPT, unused_positions=2)) - embedding_parameters(GPT) == 2 * 64
-
-
-def test_a_tied_head_has_no_matrix_of_its_own() -> None:
-    assert head_parameters(GPT) == 0
-    assert head_parameters(replace(GPT, tied_embeddings=False)) == 1000 * 64
 
 
 def test_a_bare_encoder_has_no_head_at_all() -> None:

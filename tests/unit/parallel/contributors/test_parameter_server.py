@@ -176,13 +176,6 @@ def test_the_slices_do_the_work_of_the_undivided_passes(overlap: bool, priority:
     assert kernels(plan) == kernels(make_plan(FOUR, dp=4, global_batch_size=8, overlap=False))
 
 
-@pytest.mark.parametrize("schedule", ["naive", "gpipe", "1f1b"])
-def test_every_schedule_pulls_once_and_pushes_once(schedule: str) -> None:
-    plan = served(schedule=schedule)
-
-    assert (len(moved(plan, "pull")), len(moved(plan, "push"))) == (4, 4)
-
-
 def test_gradients_are_pushed_in_their_precision_and_weights_pulled_in_that_of_training() -> None:
     plan = served()
 

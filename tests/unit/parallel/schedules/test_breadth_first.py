@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from clustersim.parallel.schedules.breadth_first import breadth_first
 from clustersim.parallel.schedules.order import backward, forward
-from tests.unit.parallel.factories import peak_in_flight
 
 
 def test_all_micro_batches_go_through_a_chunk_before_the_next() -> None:
@@ -10,7 +9,3 @@ def test_all_micro_batches_go_through_a_chunk_before_the_next() -> None:
     back = (backward(0, 1), backward(1, 1), backward(0, 0), backward(1, 0))
 
     assert breadth_first(2, 2, 2) == ((*there, *back),) * 2
-
-
-def test_everything_is_in_flight_at_once() -> None:
-    assert [peak_in_flight(order, [1.0] * 3) for order in breadth_first(2, 5, 3)] == [15.0] * 2

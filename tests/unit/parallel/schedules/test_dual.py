@@ -1,11 +1,8 @@
 from __future__ import annotations
 
-import pytest
-
 from clustersim.parallel.schedules.dualpipe import dualpipe
 from clustersim.parallel.schedules.dualpipe_v import dualpipe_v
 from clustersim.parallel.schedules.order import StageOrder
-from tests.unit.parallel.factories import peak_in_flight
 
 
 def text(order: StageOrder) -> str:
@@ -32,12 +29,6 @@ def test_where_the_two_streams_meet_the_first_passes_are_one_behind_the_other() 
     middle = dualpipe(4, 8, 1)[1]
 
     assert text(middle).startswith("F0 F4 F1 F5 F2 B4 F6&B0")
-
-
-@pytest.mark.parametrize(("p", "m"), [(2, 4), (4, 8), (8, 40)])
-def test_a_stage_keeps_one_micro_batch_more_than_there_are_stages(p: int, m: int) -> None:
-    assert max(peak_in_flight(order, [1.0, 1.0]) for order in dualpipe(p, m, 1)) == p + 1
-    assert max(peak_in_flight(order, [1.0, 1.0]) for order in dualpipe_v(p, m, 2)) == 2 * p + 1
 
 
 def test_dualpipe_v_is_the_first_half_of_a_dualpipe_twice_as_long() -> None:

@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-import pytest
-
 from clustersim.parallel.schedules.one_f_one_b import one_f_one_b
 from clustersim.parallel.schedules.order import backward, forward
-from tests.unit.parallel.factories import peak_in_flight
 
 
 def test_the_last_stage_alternates_from_the_start() -> None:
@@ -21,14 +18,3 @@ def test_a_stage_warms_up_for_as_many_passes_as_stages_follow() -> None:
 
 def test_fewer_micro_batches_than_stages_all_go_forward_first() -> None:
     assert one_f_one_b(4, 2, 1)[0] == (forward(0), forward(1), backward(0), backward(1))
-
-
-@pytest.mark.parametrize("n_micro_batches", [1, 2, 3, 4, 7, 16])
-def test_a_stage_has_min_of_m_and_p_minus_stage_in_flight(n_micro_batches: int) -> None:
-    peaks = [peak_in_flight(order, [1.0]) for order in one_f_one_b(4, n_micro_batches, 1)]
-
-    assert peaks == [min(n_micro_batches, 4 - stage) for stage in range(4)]
-
-
-def test_one_stage_alone_keeps_one_micro_batch() -> None:
-    assert one_f_one_b(1, 2, 1) == ((forward(0), backward(0), forward(1), backward(1)),)

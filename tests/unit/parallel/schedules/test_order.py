@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import pytest
-
-from clustersim.parallel.schedules import SCHEDULES
 from clustersim.parallel.schedules.order import Pass, backward, forward, input_gradient, side_by_side, weight_gradient
 from tests.unit.parallel.factories import peak_in_flight
 
@@ -10,10 +7,6 @@ from tests.unit.parallel.factories import peak_in_flight
 def test_a_pass_is_known_by_direction_micro_batch_and_chunk() -> None:
     assert forward(3, 1) == Pass("F", micro_batch=3, chunk=1)
     assert backward(3) == Pass("B", micro_batch=3, chunk=0)
-
-
-def test_nothing_is_in_flight_where_nothing_runs() -> None:
-    assert peak_in_flight((), [1.0]) == 0.0
 
 
 def test_the_peak_counts_what_each_chunk_keeps() -> None:
@@ -45,13 +38,3 @@ def test_gradients_go_back_and_complete_weights_by_their_kind() -> None:
 
     assert [step.goes_back for step in steps] == [False, True, True, False]
     assert [step.makes_weight_gradients for step in steps] == [False, True, False, True]
-
-
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_every_schedule_of_the_table_gives_each_stage_an_order(name: str) -> None:
-    schedule = SCHEDULES[name]
-    v = schedule.n_chunks or 2
-    orders = schedule.orders(4, 8, v)
-    halves = [sum(0.5 if step.kind in "IW" else 1.0 for step in order) for order in orders]
-
-    assert halves == [16 * v] * 4

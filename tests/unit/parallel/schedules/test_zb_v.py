@@ -6,7 +6,6 @@ from clustersim.parallel.schedules.execution import execute
 from clustersim.parallel.schedules.order import EQUAL_COSTS, StageOrder
 from clustersim.parallel.schedules.places import v_shaped
 from clustersim.parallel.schedules.zb_v import zb_v
-from tests.unit.parallel.factories import peak_in_flight
 
 
 def text(order: StageOrder) -> str:
@@ -18,10 +17,6 @@ def test_the_first_stage_goes_forward_until_the_first_micro_batch_comes_up_again
 
     assert text(first).startswith("F0 " * 7 + "F1 I1 W1")
     assert text(last).startswith("F0 F1 F0 F1 F0 F1 F0 F1 I1 W1 F0 I0 W0")
-
-
-def test_half_stages_in_flight_are_twice_the_stages_on_each() -> None:
-    assert [peak_in_flight(order, [1.0, 1.0]) for order in zb_v(4, 12, 2)] == [8.0] * 4
 
 
 @pytest.mark.parametrize(("p", "m"), [(2, 3), (4, 7), (4, 30), (8, 15)])
