@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from clustersim.apps.run.result import Result as Result
     from clustersim.apps.run.running import run as run
-    from clustersim.apps.sweep.calling import sweep as sweep
-    from clustersim.apps.what_if.question_file import what_if as what_if
+    from clustersim.apps.study.calling import sweep as sweep
+    from clustersim.apps.study.calling import what_if as what_if
 
 __version__: Final = "0.1.0"
 
@@ -17,8 +17,8 @@ __all__ = ("Result", "__version__", "run", "sweep", "what_if")
 _HOMES: Final = {
     "Result": "clustersim.apps.run.result",
     "run": "clustersim.apps.run.running",
-    "sweep": "clustersim.apps.sweep.calling",
-    "what_if": "clustersim.apps.what_if.question_file",
+    "sweep": "clustersim.apps.study.calling",
+    "what_if": "clustersim.apps.study.calling",
 }
 
 

@@ -40,15 +40,15 @@ def sweep(
 
     The same command goes on where it was stopped.
     """
-    from clustersim.apps.sweep.study_file import SweepRequest
+    from clustersim.apps.study.study_file import StudyRequest
     from clustersim.cli.sweep import SweepOptions, sweep_command
 
-    asked = SweepRequest(
+    asked = StudyRequest(
         over=tuple(over or ()),
         exclude=tuple(exclude or ()),
         changes=tuple(set_ or ()),
         where=tuple(where or ()),
-        sort=sort,
+        metric=sort,
         metrics=tuple(name.strip() for text in metrics or () for name in text.split(",")),
         most_points=max_points,
         seed=seed,
@@ -102,10 +102,10 @@ def what_if(
 
     Also where another one becomes best.
     """
-    from clustersim.apps.what_if.question_file import WhatIfRequest
+    from clustersim.apps.study.study_file import StudyRequest
     from clustersim.cli.what_if import what_if_command
 
-    asked = WhatIfRequest(
+    asked = StudyRequest(
         cases=tuple(case or ()),
         changes=tuple(set_ or ()),
         where=tuple(where or ()),

@@ -7,9 +7,8 @@ import textwrap
 from pathlib import Path
 from typing import Final
 
-from clustersim.apps.study.question_file import question_titles
-from clustersim.apps.study.reported import Reported
-from clustersim.apps.study.shipped import run_study, write_study
+from clustersim.apps.study.claims import StudyAnswer, answered_question, question_titles, read_question
+from clustersim.apps.study.claims_report import data_tables, notes, runs_table, write_study
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.errors import EXIT_OK
 
@@ -25,13 +24,13 @@ def study_command(name: str | None, *, out: str | None, as_json: bool) -> int:
     if name is None:
         _list(as_json=as_json)
         return EXIT_OK
-    study = run_study(name)
-    folder = FOLDER / study.name if out is None else Path(out)
-    write_study(study, folder)
+    answer = answered_question(read_question(name))
+    folder = FOLDER / answer.question.name if out is None else Path(out)
+    write_study(answer, folder)
     if as_json:
-        write_json(_document(study))
+        write_json(_document(answer))
     else:
-        _print(study)
+        _print(answer)
     notice(f"wrote {folder}")
     return EXIT_OK
 
@@ -44,23 +43,22 @@ def _list(*, as_json: bool) -> None:
         print_table(("name", "about"), list(titles.items()))
 
 
-def _document(study: Reported) -> dict[str, object]:
+def _document(answer: StudyAnswer) -> dict[str, object]:
     return {
         "schema_version": SCHEMA_VERSION,
-        "name": study.name,
-        "title": study.title,
-        "findings": [section.finding for section in study.sections],
-        "notes": list(study.notes),
-        **{table.name.replace("-", "_"): table.records() for table in study.tables},
+        "name": answer.question.name,
+        "title": answer.question.title,
+        "findings": [answer.answer],
+        "notes": list(notes(answer)),
+        **{table.name: table.records() for table in data_tables(answer)},
     }
 
 
-def _print(study: Reported) -> None:
-    write_out(f"{study.title}\n")
-    for section in study.sections:
-        write_out(f"\n{_folded(section.finding)}\n\n")
-        print_table(section.columns, section.cells)
-    for note in study.notes:
+def _print(answer: StudyAnswer) -> None:
+    table = runs_table(answer)
+    write_out(f"{answer.question.title}\n\n{_folded(answer.answer)}\n\n")
+    print_table(table.columns, table.rows)
+    for note in notes(answer):
         write_out(f"\n{_folded(note)}\n")
 
 

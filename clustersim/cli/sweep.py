@@ -6,12 +6,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from clustersim.apps.sweep.pools import WorkerPool, check_executor, make_pool
-from clustersim.apps.sweep.question import SweepQuestion
-from clustersim.apps.sweep.results import check_format
-from clustersim.apps.sweep.study_file import SweepRequest, asked_question
-from clustersim.apps.sweep.sweep_report import N_SHOWN, count_line, headline, reason_lines, table, value_text
-from clustersim.apps.sweep.sweeping import SweepResult, default_folder, run_sweep
+from clustersim.apps.study.pools import WorkerPool, check_executor, make_pool
+from clustersim.apps.study.results import check_format
+from clustersim.apps.study.study_file import StudyRequest
+from clustersim.apps.study.sweep import N_SHOWN, SweepResult, default_folder, run_sweep, value_text
+from clustersim.apps.study.sweep_question import SweepQuestion, asked_sweep
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.errors import EXIT_NO, EXIT_OK, EXIT_PARTIAL
@@ -29,11 +28,11 @@ class SweepOptions:
     dry_run: bool
 
 
-def sweep_command(source: str, asked: SweepRequest, options: SweepOptions) -> int:
+def sweep_command(source: str, asked: StudyRequest, options: SweepOptions) -> int:
     """Run a sweep, or what an earlier one has left to do, print what it found, and return the exit code."""
     file_format = check_format(options.file_format)
     check_executor(options.executor)
-    question = asked_question(source, asked)
+    question = asked_sweep(source, asked)
     if options.dry_run:
         _print_points(question)
         return EXIT_OK
@@ -57,19 +56,18 @@ def sweep_command(source: str, asked: SweepRequest, options: SweepOptions) -> in
 
 
 def _print_points(question: SweepQuestion) -> None:
-    keys = question.design.keys
-    rows = [(f"{point.number}", *(value_text(point.values[key]) for key in keys)) for point in question.points[:N_SHOWN]]
+    keys = question.columns.keys
+    rows = [(f"{point.number}", *(value_text(point.values.get(key, "")) for key in keys)) for point in question.points[:N_SHOWN]]
     write_out(f"{len(question.points):,} points\n\n")
     print_table(("point", *keys), rows)
 
 
 def _print(result: SweepResult) -> None:
-    write_out(f"{headline(result)}\n{count_line(result)}\n")
-    columns, rows = table(result, N_SHOWN)
-    if rows:
+    write_out(f"{result.headline()}\n{result.count_line()}\n")
+    table, reasons = result.table(), result.reason_lines()
+    if table.rows:
         write_out("\n")
-        print_table(columns, rows)
-    reasons = reason_lines(result)
+        print_table(table.columns, table.rows)
     if reasons:
         write_out("\n" + "".join(f"{line}\n" for line in reasons))
 

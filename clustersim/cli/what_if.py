@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from clustersim.apps.what_if.answer import WhatIfAnswer, answered
-from clustersim.apps.what_if.picture import tornado_of, tornado_rows
-from clustersim.apps.what_if.question_file import WhatIfRequest, asked_matter
-from clustersim.apps.what_if.recorded_answer import COLUMNS, answered_records, recorded_files
-from clustersim.apps.what_if.sampled import Sampled
+from clustersim.apps.study.recorded_answer import COLUMNS, answered_records, recorded_files
+from clustersim.apps.study.study_file import StudyRequest
+from clustersim.apps.study.tornado_picture import tornado_of
+from clustersim.apps.study.what_if import WhatIfAnswer, answered, asked_matter
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.documents.files import check_folder
 from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
 
 
-def what_if_command(sources: Sequence[str], asked: WhatIfRequest, *, plot: str | None, as_json: bool) -> int:
+def what_if_command(sources: Sequence[str], asked: StudyRequest, *, plot: str | None, as_json: bool) -> int:
     """Compare cases, say which is best and how sure that is, and return the exit code."""
     if plot is not None:
         _check_plot(Path(plot))
@@ -42,7 +41,7 @@ def what_if_command(sources: Sequence[str], asked: WhatIfRequest, *, plot: str |
     return EXIT_OK if answer.best is not None else EXIT_NO
 
 
-def _of_records(sources: Sequence[str], asked: WhatIfRequest, *, plot: str | None, as_json: bool) -> int:
+def _of_records(sources: Sequence[str], asked: StudyRequest, *, plot: str | None, as_json: bool) -> int:
     """Replay a recorded job in its cases, for which most options have no meaning."""
     given = {
         "--set": asked.changes,
@@ -76,31 +75,7 @@ def _check_plot(path: Path) -> None:
 
 
 def _print(answer: WhatIfAnswer) -> None:
-    write_out(f"{answer.headline()}\n")
-    for line in answer.lines():
-        write_out(f"{line}\n")
-    write_out("\n")
-    print_table(*answer.case_table())
-    if answer.sensitivity is not None:
-        write_out(f"\nOne figure at a time, {answer.sensitivity.case}\n")
-        print_table(*tornado_rows(answer, answer.sensitivity))
-    if answer.sampled is not None:
-        _print_sampled(answer.sampled)
-
-
-def _print_sampled(found: Sampled) -> None:
-    names = list(found.effects[0].of_number)
-    ahead = found.effects[0].of_margin is not None
-    write_out(f"\nAll figures at once: {found.method}, {found.n_runs:,} runs; of the number{' and of the lead' if ahead else ''}\n")
-    columns = ("figure", ">from", ">to", *(f">{name}" for name in names), *(f">{name} of the lead" for name in names if ahead))
-    rows = [
-        (
-            each.input.name,
-            each.input.text(each.input.span.low),
-            each.input.text(each.input.span.high),
-            *(f"{each.of_number[name]:.4g}" for name in names),
-            *(f"{each.of_margin[name]:.4g}" for name in names if each.of_margin is not None),
-        )
-        for each in found.effects
-    ]
-    print_table(columns, rows)
+    write_out("\n".join((answer.headline(), *answer.lines(), "")))
+    for table in answer.tables():
+        write_out(f"\n{table.heading}\n" if table.heading else "\n")
+        print_table(table.columns, table.rows)

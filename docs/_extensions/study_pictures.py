@@ -8,8 +8,8 @@ from typing import Final
 from sphinx.application import Sphinx
 from sphinx.util.typing import ExtensionMetadata
 
-from clustersim.apps.study.question_file import question_names
-from clustersim.apps.study.shipped import run_study
+from clustersim.apps.study.claims import answered_question, question_titles, read_question
+from clustersim.apps.study.claims_report import chart_of
 from clustersim.report.plots.write import write_charts
 
 FOLDER: Final = "_studies"
@@ -19,9 +19,9 @@ def draw_studies(app: Sphinx) -> None:
     """Draw the picture of every question that is not there yet."""
     folder = Path(app.srcdir) / FOLDER
     folder.mkdir(exist_ok=True)
-    for name in question_names():
+    for name in question_titles():
         if not (folder / f"{name}.png").is_file():
-            write_charts(run_study(name).charts, folder)
+            write_charts([chart_of(answered_question(read_question(name)))], folder)
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:

@@ -8,9 +8,10 @@ from typing import Final
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from clustersim.apps.sweep.pools import local_pool, usable_cores
-from clustersim.apps.sweep.study_file import SweepRequest, asked_question
-from clustersim.apps.sweep.sweeping import run_sweep
+from clustersim.apps.study.pools import local_pool, usable_cores
+from clustersim.apps.study.study_file import StudyRequest
+from clustersim.apps.study.sweep import run_sweep
+from clustersim.apps.study.sweep_question import asked_sweep
 from tests.benchmarks.claims import best_s, held
 
 N_POINTS: Final = 500
@@ -21,7 +22,7 @@ OVER: Final = ("training.global_batch_size=512..4480 step 32", "strategy.tp=4,8"
 
 @pytest.mark.skipif(usable_cores() < 2, reason="there is one core")
 def test_two_processes_sweep_faster_than_one(benchmark: BenchmarkFixture) -> None:
-    question = asked_question("llama3-70b-h100-512", SweepRequest(over=OVER))
+    question = asked_sweep("llama3-70b-h100-512", StudyRequest(over=OVER))
     assert len(question.points) == N_POINTS
     began_s = perf_counter()
     run_sweep(question, lambda _: local_pool(1), folder=None)

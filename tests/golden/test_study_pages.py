@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from clustersim.apps.study.asking import StudyAnswer, answered_question
-from clustersim.apps.study.question_file import question_names, read_question
-from clustersim.apps.study.question_report import page_block
+from clustersim.apps.study.claims import StudyAnswer, answered_question, question_titles, read_question
+from clustersim.apps.study.claims_report import page_block
 
 PAGES = Path(__file__).parents[2] / "docs" / "studies"
 BLOCK = re.compile(r"(?P<mark><!-- answer -->\n)(?P<said>.*?)(?P<end><!-- end of answer -->\n)", re.DOTALL)
@@ -23,11 +22,11 @@ def answer_to(name: str) -> StudyAnswer:
 
 
 def test_every_question_has_a_page_and_every_page_a_question() -> None:
-    assert {path.stem for path in PAGES.glob("*.md")} == set(question_names())
-    assert len(question_names()) == 12
+    assert {path.stem for path in PAGES.glob("*.md")} == set(question_titles())
+    assert len(list(question_titles())) == 12
 
 
-@pytest.mark.parametrize("name", question_names())
+@pytest.mark.parametrize("name", list(question_titles()))
 def test_a_page_says_what_the_runs_say(name: str, request: pytest.FixtureRequest) -> None:
     page = PAGES / f"{name}.md"
     text = page.read_text(encoding="utf-8")
@@ -42,14 +41,14 @@ def test_a_page_says_what_the_runs_say(name: str, request: pytest.FixtureRequest
     assert block["said"] == said
 
 
-@pytest.mark.parametrize("name", question_names())
+@pytest.mark.parametrize("name", list(question_titles()))
 def test_verdicts_on_a_page_are_those_of_the_conditions(name: str) -> None:
     on_page = VERDICT.findall((PAGES / f"{name}.md").read_text(encoding="utf-8"))
 
     assert on_page == ["right" if claim.holds else "wrong" for claim in answer_to(name).judged]
 
 
-@pytest.mark.parametrize("name", question_names())
+@pytest.mark.parametrize("name", list(question_titles()))
 def test_a_page_has_the_command_the_reason_and_the_limits(name: str) -> None:
     text = (PAGES / f"{name}.md").read_text(encoding="utf-8")
 
@@ -57,6 +56,6 @@ def test_a_page_has_the_command_the_reason_and_the_limits(name: str) -> None:
     assert all(len(text.partition(f"\n## {heading}\n")[2].strip()) > 100 for heading in ("Why", "Limits"))
 
 
-@pytest.mark.parametrize("name", question_names())
+@pytest.mark.parametrize("name", list(question_titles()))
 def test_no_run_of_a_study_fails(name: str) -> None:
     assert {row.status for row in answer_to(name).rows} <= {"ok", "does not fit"}

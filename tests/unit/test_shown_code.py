@@ -18,7 +18,7 @@ from typing import Final
 import pytest
 import typer
 
-from clustersim.apps.study.question_file import question_names, read_question
+from clustersim.apps.study.claims import question_titles, read_question
 from clustersim.apps.validate.sources import read_source
 from clustersim.cli.app import app, main
 from clustersim.documents.text import parse_document, read_document
@@ -40,7 +40,7 @@ ENDS: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
 """Commands that end otherwise than with 0, and why they are shown."""
 PARSED_ONLY: Final[Mapping[str, str]] = MappingProxyType(
     {
-        **{f"clustersim study {name}": "tests/golden/test_study_pages.py runs it" for name in question_names()},
+        **{f"clustersim study {name}": "tests/golden/test_study_pages.py runs it" for name in question_titles()},
         "clustersim validate horovod-2017 tensorflow-ps-2017": "tests/published runs it",
         "clustersim ui": "serves until Ctrl-C; tests/unit/apps/ui drives the page",
         "clustersim ui starter --port 8123": "serves until Ctrl-C; tests/unit/apps/ui drives the page",

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
@@ -13,22 +11,14 @@ from clustersim.apps.compare.side_by_side import ComparedFigure, ComparedRun, Di
 from clustersim.config.yaml_text import plain
 from clustersim.documents.csv_text import csv_text as csv_of
 from clustersim.documents.spots import Data
-from clustersim.expressions.measures import measure_of_key
 from clustersim.measure.deciding import UNDECIDED
 from clustersim.measure.metrics import COMMUNICATION
 from clustersim.report.shares import PART_LABELS
-from clustersim.units.quantity import format_quantity
+from clustersim.report.text_tables import CLOSE, NOTHING, TextTable, escaped, shown, signed
 
 SCHEMA_VERSION: Final = 1
-NOTHING: Final = "-"
-EQUAL: Final = "="
-_EQUAL: Final = 5e-5
-"""Relative to the first: what one decimal of a percentage would show as 0.0."""
-_TONNE_KG: Final = 1e3
 _LONGEST: Final = 40
 """Characters of a value of the scenario."""
-_MARKDOWN: Final = re.compile(r"[\\`|*\[\]]|(?<![^\W_])_|_(?![^\W_])")
-"""Signs that Markdown reads; an underscore between letters is none."""
 _SMALL: Final = 1e-7
 """Share of the step time: what is shorter is round-off of a difference."""
 
@@ -82,18 +72,6 @@ ROWS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
 )
 """Metrics to compare, by heading: a name and the key of the result."""
 
-_PERCENT: Final = ("mfu", "hfu")
-
-
-@dataclass(frozen=True, slots=True)
-class TextTable:
-    """A heading and rows of text."""
-
-    heading: str
-    columns: tuple[str, ...]
-    """One that begins with ``>`` holds numbers, set to the right."""
-    rows: tuple[tuple[str, ...], ...]
-
 
 def verdicts(compared: SideBySide) -> tuple[str, ...]:
     """Return one sentence for each run but the first: how much more or less it trains than that."""
@@ -127,19 +105,11 @@ def tables(compared: SideBySide) -> tuple[TextTable, ...]:
 
 def markdown(compared: SideBySide) -> str:
     """Return all of it as Markdown."""
-    blocks = [f"# {' against '.join(_escaped(label) for label in compared.labels)}", *(_escaped(line) + "." for line in verdicts(compared))]
+    blocks = [f"# {' against '.join(escaped(label) for label in compared.labels)}", *(escaped(line) + "." for line in verdicts(compared))]
     if not compared.differences:
         blocks.append("The scenarios do not differ.")
-    blocks += [markdown_table(table) for table in tables(compared)]
+    blocks += [f"## {table.heading}\n\n{table.markdown()}" for table in tables(compared)]
     return "\n\n".join(blocks) + "\n"
-
-
-def markdown_table(table: TextTable) -> str:
-    """Return a table as Markdown, with its heading."""
-    header = [_escaped(column.removeprefix(">")) for column in table.columns]
-    rule = ["---:" if column.startswith(">") else "---" for column in table.columns]
-    rows = [header, rule, *([_escaped(cell) for cell in row] for row in table.rows)]
-    return f"## {table.heading}\n\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def csv_text(compared: SideBySide) -> str:
@@ -174,47 +144,13 @@ def document(compared: SideBySide) -> dict[str, object]:
     }
 
 
-def shown(key: str, value: float | None) -> str:
-    """Return a figure as people read it, by the unit in which its key ends.
-
-    Examples
-    --------
-    >>> shown("step_time_s", 0.0123), shown("mfu", 0.4321), shown("tokens_per_s", 1234567.0)
-    ('12.3 ms', '43.2 %', '1,234,567')
-    """
-    if value is None:
-        return NOTHING
-    measure = measure_of_key(key)
-    unit = _UNITS.get((measure.powers, measure.scale))
-    if unit == "kg" and value >= _TONNE_KG:
-        return f"{value / _TONNE_KG:,.0f} t" if value >= _TONNE_KG * 1e3 else f"{value / _TONNE_KG:.4g} t"
-    if unit is not None:
-        return format_quantity(value, unit, 4)
-    if key in _PERCENT or key.endswith("_fraction"):
-        return f"{100 * value:.1f} %"
-    return f"{value:,.0f}" if abs(value) >= 1e3 else f"{value:.4g}"
-
-
-_UNITS: Final[Mapping[object, str]] = MappingProxyType(
-    {
-        ((("s", 1),), 1.0): "s",
-        ((("B", 1),), 1.0): "B",
-        ((("USD", 1),), 1.0): "USD",
-        ((("J", 1),), 3.6e6): "kWh",
-        ((("J", 1), ("s", -1)), 1.0): "W",
-        ((("kg", 1),), 1.0): "kg",
-    }
-)
-"""By what a key measures."""
-
-
 def _undecided(compared: SideBySide, place: int) -> str:
     return f"; {UNDECIDED}" if compared.faster(place) == "not decided" else ""
 
 
 def _verdict(names: str, rates: ComparedFigure, steps: ComparedFigure, index: int) -> str:
     relative = rates.relative[index]
-    if relative is not None and abs(relative) < _EQUAL:
+    if relative is not None and abs(relative) < CLOSE:
         return f"{names}: as fast, {shown('tokens_per_s', rates.values[index])} tokens/s"
     both = f"{shown('tokens_per_s', rates.values[index])} instead of {shown('tokens_per_s', rates.values[0])} tokens/s"
     longer = steps.relative[index]
@@ -268,32 +204,3 @@ def _plain(value: Data) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
-
-
-def signed(fraction: float) -> str:
-    """Return a relative difference as a percentage with its sign."""
-    return EQUAL if abs(fraction) < _EQUAL else f"{100 * fraction:+.1f} %"
-
-
-def _escaped(text: str) -> str:
-    """Return text that Markdown shows as it is: no cell ends in it, no code begins, and no HTML is read from it."""
-    shown = _MARKDOWN.sub(r"\\\g<0>", " ".join(text.splitlines()) or text)
-    return shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table in columns of equal width; one whose name begins with ``>`` is set to the right.
-
-    Examples
-    --------
-    >>> print(aligned(("case", ">step"), [("base", "16.7 s"), ("wide", "9 s")]))
-    case    step
-    base  16.7 s
-    wide     9 s
-    """
-    cells = [[name.removeprefix(">") for name in columns], *rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    sides = [">" if name.startswith(">") else "<" for name in columns]
-    return "\n".join(
-        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)).rstrip() for row in cells
-    )

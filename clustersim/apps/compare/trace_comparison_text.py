@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from clustersim.apps.compare.kernel_names import UNKNOWN
-from clustersim.apps.compare.side_by_side_text import NOTHING, TextTable, markdown_table, signed
 from clustersim.apps.compare.step_kernels import IDLE, ClassTime, StepKernels
 from clustersim.apps.compare.trace_comparison import TraceComparison
 from clustersim.config.yaml_text import plain
 from clustersim.documents.csv_text import csv_text as csv_of
+from clustersim.report.text_tables import NOTHING, TextTable, signed
 from clustersim.units.quantity import format_quantity
 
 SCHEMA_VERSION: Final = 1
@@ -75,8 +75,14 @@ def notes(found: TraceComparison) -> Iterator[str]:
 
 def markdown(found: TraceComparison) -> str:
     """Return all of it as Markdown."""
-    blocks = [f"# {found.scenario}, measured and predicted", headline(found), *map(markdown_table, tables(found))]
-    return "\n\n".join([*blocks, *(f"{note[:1].upper()}{note[1:]}." for note in notes(found))]) + "\n"
+    told = [f"## {table.heading}\n\n{table.markdown()}" for table in tables(found)]
+    blocks = [
+        f"# {found.scenario}, measured and predicted",
+        headline(found),
+        *told,
+        *(f"{note[:1].upper()}{note[1:]}." for note in notes(found)),
+    ]
+    return "\n\n".join(blocks) + "\n"
 
 
 def csv_text(found: TraceComparison) -> str:

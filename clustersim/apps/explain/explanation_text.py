@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clustersim.apps.compare.side_by_side_text import TextTable
 from clustersim.apps.explain.candidates import Gain
 from clustersim.apps.explain.explanation import Explanation
 from clustersim.apps.explain.formulas import ROUND_OFF, Explained
@@ -13,6 +12,7 @@ from clustersim.config.yaml_text import plain
 from clustersim.documents.spots import Data
 from clustersim.measure.deciding import UNDECIDED
 from clustersim.report.facts import percent_text
+from clustersim.report.text_tables import TextTable
 from clustersim.trace.slack import CriticalPath
 from clustersim.trace.timeline import Span
 from clustersim.units.quantity import format_quantity

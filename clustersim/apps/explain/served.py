@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from clustersim.apps.compare.side_by_side_text import TextTable
 from clustersim.apps.explain.candidates import LEAST, CandidateChange
 from clustersim.apps.explain.constants import Constant, served_constants
 from clustersim.apps.serve.deployment import build_serving
@@ -20,6 +19,7 @@ from clustersim.errors import InfeasibleError, ScenarioError
 from clustersim.measure.serving_metrics import ServingMetrics
 from clustersim.progress import advanced, phase
 from clustersim.report.facts import percent_text
+from clustersim.report.text_tables import TextTable
 from clustersim.units.quantity import format_quantity
 
 SCHEMA_VERSION = 1

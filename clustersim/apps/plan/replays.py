@@ -12,7 +12,7 @@ from typing import Final
 
 from clustersim.apps.run.result import Result
 from clustersim.apps.run.running import run_built
-from clustersim.apps.sweep.pools import InlineExecutor, LocalPool, usable_cores
+from clustersim.apps.study.pools import InlineExecutor, LocalPool, usable_cores
 from clustersim.config.build import Built, build
 from clustersim.config.load import load_scenario
 from clustersim.config.machine import link_changes

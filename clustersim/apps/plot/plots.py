@@ -12,8 +12,8 @@ from clustersim.apps.compare.run_directories import is_served, load_result, writ
 from clustersim.apps.run.pictured_run import served_subject_of, subject_of
 from clustersim.apps.run.result import Result
 from clustersim.apps.serve.result import ServingResult
-from clustersim.apps.sweep.point import reason_of
-from clustersim.apps.sweep.pools import in_order
+from clustersim.apps.study.point import reason_of
+from clustersim.apps.study.pools import in_order
 from clustersim.config.overriding import parse_override
 from clustersim.config.serving_scenario import checked_serving
 from clustersim.documents.check import choices_hint
@@ -73,7 +73,7 @@ def draw_plot(kind: str, sources: Sequence[str], overrides: Sequence[str] = (), 
         if table is not None and (name not in RUN_PLOTS or _are_tables(sources)):
             return table.draw(read_points(name, sources), None)
         if name in ANSWER_PLOTS:
-            from clustersim.apps.what_if.picture import asked_tornado
+            from clustersim.apps.study.tornado_picture import asked_tornado
 
             return ANSWER_PLOTS[name].draw(asked_tornado(sources, overrides, seed=seed, jobs=jobs), None)
         asked = [_Asked(source, tuple(overrides), seed) for source in sources]

@@ -1,1 +1,1 @@
-"""Questions about parallel training that are answered by runs: a file each in ``scenarios/studies``."""
+"""A scenario in many cases: sweeps, what-ifs and questions, from one kind of file."""

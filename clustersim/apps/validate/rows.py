@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from clustersim.apps.run.intervals import machine_of, run_kind
 from clustersim.apps.run.result import Result
 from clustersim.apps.run.running import run_built
-from clustersim.apps.sweep.pools import in_order
+from clustersim.apps.study.pools import in_order
 from clustersim.apps.validate.capabilities import capabilities_of
 from clustersim.apps.validate.sources import MeasuredSpec, PublishedSource, Quality, RowSpec, as_typed, read_source
 from clustersim.config.build import build

@@ -13,7 +13,7 @@ from pydantic import Field, JsonValue
 
 from clustersim.apps.serve.deployment import BuiltServing, build_serving
 from clustersim.apps.serve.deployment_run import run_serving
-from clustersim.apps.sweep.pools import in_order
+from clustersim.apps.study.pools import in_order
 from clustersim.config.serving_scenario import load_serving
 from clustersim.documents.check import choices_hint, validate_document
 from clustersim.documents.files import data_path

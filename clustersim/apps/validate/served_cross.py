@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from clustersim.apps.serve.deployment import BuiltServing, build_serving
-from clustersim.apps.sweep.pools import in_order
+from clustersim.apps.study.pools import in_order
 from clustersim.apps.validate.quantiles import LEVEL_FRACTION, weighted_quantile
 from clustersim.apps.validate.served import METRICS, ServedResult, ServedRow, served_result, served_rows, served_source_names
 from clustersim.config.serving_scenario import load_serving

@@ -11,7 +11,7 @@ import pytest
 
 import clustersim
 from clustersim.apps.serve.result import ServingResult
-from clustersim.apps.sweep.calling import sweep
+from clustersim.apps.study.calling import sweep
 from clustersim.config.load import example_names
 from clustersim.config.serving_scenario import RequestsSpec, ServingSpec, SloSpec, load_serving, serving_json_schema
 from clustersim.errors import EXIT_NO, EXIT_OK, InfeasibleError, ScenarioError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clustersim.apps.sweep import pools
+from clustersim.apps.study import pools
 from clustersim.cli import watching
 from tests.unit.cli.conftest import Cli
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from clustersim.apps.study.question_file import question_names
-from clustersim.apps.study.shipped import run_study
-from tests.unit.apps.study.sample import written
+from clustersim.apps.study.claims import answered_question, question_titles, read_question
+from clustersim.apps.study.claims_report import data_tables, notes
+from tests.unit.apps.study.factories import written
 from tests.unit.cli.conftest import Cli
 
 
@@ -23,14 +23,14 @@ def test_without_a_name_the_studies_are_listed(cli: Cli, tmp_path: Path) -> None
     outcome = cli("study")
 
     assert outcome.code == 0
-    assert [line.split()[0] for line in outcome.out.splitlines()] == ["name", *question_names()]
+    assert [line.split()[0] for line in outcome.out.splitlines()] == ["name", *question_titles()]
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_list_is_data_too(cli: Cli) -> None:
     listed = json.loads(cli("study", "--json").out)
 
-    assert [study["name"] for study in listed] == list(question_names())
+    assert [study["name"] for study in listed] == list(question_titles())
 
 
 def test_results_are_kept_below_runs(cli: Cli, study: Path, tmp_path: Path) -> None:
@@ -45,16 +45,17 @@ def test_json_is_the_study_as_data(cli: Cli, study: Path) -> None:
     outcome = cli("study", study, "--json")
 
     document = json.loads(outcome.out)
-    told = run_study(str(study))
+    told = answered_question(read_question(study))
+    runs, claims = data_tables(told)
     assert outcome.code == 0
     assert document == {
         "schema_version": 1,
         "name": "small",
         "title": "Is twice as much more?",
-        "findings": [section.finding for section in told.sections],
-        "notes": list(told.notes),
-        "runs": told.tables[0].records(),
-        "claims": told.tables[1].records(),
+        "findings": [told.answer],
+        "notes": list(notes(told)),
+        "runs": runs.records(),
+        "claims": claims.records(),
     }
 
 

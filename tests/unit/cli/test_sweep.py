@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from clustersim.apps.sweep.results import RESULTS
-from clustersim.apps.sweep.store import POINTS
+from clustersim.apps.study.results import RESULTS
+from clustersim.apps.study.store import POINTS
 from tests.interrupts import hear_interrupts
 from tests.unit.cli.conftest import Cli
 
@@ -122,7 +122,7 @@ def test_the_same_command_repeats_nothing(cli: Cli, monkeypatch: pytest.MonkeyPa
     def fail(*_: object) -> None:
         raise AssertionError("run again")
 
-    monkeypatch.setattr("clustersim.apps.sweep.running.evaluate", fail)
+    monkeypatch.setattr("clustersim.apps.study.running.evaluate", fail)
     again = cli(*SWEEP, "--workers", 1, "--where", "mfu > 0.1", "--metrics", "mfu,step_time_s", "--sort", "mfu")
 
     assert first.err.startswith("wrote runs/sweeps/gpt2-dp-8xv100/")
@@ -152,7 +152,7 @@ def test_nothing_that_is_good_enough_is_a_no(cli: Cli) -> None:
 
 def test_points_that_fail_end_with_three_and_are_tried_again(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("clustersim.apps.sweep.point.build", lambda scenario: 1 / 0)
+        patched.setattr("clustersim.apps.study.point.build", lambda scenario: 1 / 0)
         outcome = cli(*SWEEP, "--workers", 1, "-o", "out")
     assert outcome.code == 3
     assert "failed: 12 x ZeroDivisionError: division by zero" in outcome.out

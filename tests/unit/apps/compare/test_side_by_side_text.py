@@ -9,8 +9,9 @@ import json
 import pytest
 
 from clustersim.apps.compare.side_by_side import ComparedRun, SideBySide, side_by_side
-from clustersim.apps.compare.side_by_side_text import csv_text, document, markdown, shown, tables, verdicts
+from clustersim.apps.compare.side_by_side_text import csv_text, document, markdown, tables, verdicts
 from clustersim.documents.spots import Data
+from clustersim.report.text_tables import shown
 
 BREAKDOWN: dict[str, Data] = {"compute": 1.5, "exposed_communication": {"tp": 0.5, "pp": 0.0}, "bubble": 1e-12}
 

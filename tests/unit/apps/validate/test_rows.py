@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from clustersim.apps.run.running import run
-from clustersim.apps.sweep import pools
+from clustersim.apps.study import pools
 from clustersim.apps.validate.capabilities import CAPABILITIES
 from clustersim.apps.validate.published import check_complete, validate
 from clustersim.apps.validate.rows import run_row

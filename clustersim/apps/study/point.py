@@ -1,0 +1,212 @@
+"""One run of a study: what a worker is told, and what it gives back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from clustersim.apps.run.result import Result
+from clustersim.apps.run.running import run_built
+from clustersim.apps.serve.deployment import build_serving
+from clustersim.apps.serve.deployment_run import run_serving
+from clustersim.apps.serve.result import ServingResult
+from clustersim.apps.study.axis import canonical
+from clustersim.config.build import build
+from clustersim.config.checks import metric_names, metric_values, serving_names, serving_values
+from clustersim.config.load import Scenario, ScenarioText, checked_scenario
+from clustersim.config.overriding import Override
+from clustersim.config.serving_scenario import ServingScenario, checked_serving, is_serving
+from clustersim.documents.spots import Data
+from clustersim.errors import InfeasibleError, ScenarioError
+from clustersim.measure.deciding import Judged, figures_at
+from clustersim.measure.error_bars import ErrorBar
+from clustersim.measure.metrics import Metrics
+from clustersim.notices import Flag
+from clustersim.topology.cluster import TIERS
+from clustersim.units.quantity import format_quantity
+
+Status = Literal["ok", "unmet", "infeasible", "failed"]
+STATUSES: Final[tuple[Status, ...]] = ("ok", "unmet", "infeasible", "failed")
+"""Done; done, but a check of the scenario is false; cannot run or does not fit; something went wrong that should not."""
+SIMULATOR: Final = "engine."
+"""Beginning of the names of figures about the simulator and not about what it simulates."""
+STATES: Final = "memory.states_bytes"
+"""Parameters, gradients and optimizer state of the stage with most of them."""
+ACTIVATIONS: Final = "memory.activations_bytes"
+"""Activations of the stage with most of them."""
+LINKS: Final = "links"
+"""Before the name of a tier: what all links of it carried in a step, both directions added."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """Scenario that all points of a sweep start from."""
+
+    source: ScenarioText
+    changes: tuple[Override, ...] = ()
+    seed: int = 0
+
+    @property
+    def serves(self) -> bool:
+        """Whether it is a serving scenario."""
+        return is_serving(self.source)
+
+    def any_scenario(self, values: Mapping[str, Data]) -> Scenario | ServingScenario:
+        """Return the checked scenario of a point, of training or of serving.
+
+        Raises
+        ------
+        ScenarioError
+            When a value cannot be used.
+        """
+        return checked_serving(self.source, self._changes(values)) if self.serves else self.scenario(values)
+
+    def _changes(self, values: Mapping[str, Data]) -> tuple[Override, ...]:
+        return (*self.changes, *(override_of(key, value) for key, value in values.items()))
+
+    def scenario(self, values: Mapping[str, Data]) -> Scenario:
+        """Return the checked scenario of a point.
+
+        Raises
+        ------
+        ScenarioError
+            When a value cannot be used.
+        """
+        return checked_scenario(self.source, self._changes(values))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One combination of values."""
+
+    number: int
+    """In the order of the study, from one."""
+    values: Mapping[str, Data]
+    """By key of the scenario."""
+    name: str = ""
+    """Name of a case; empty where the values alone distinguish a point."""
+
+    @property
+    def key(self) -> str:
+        """Key that distinguishes this point from all others of the same scenario."""
+        return canonical(self.values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointOutcome:
+    """Outcome of one point."""
+
+    status: Status
+    reason: str = ""
+    """Why it is not ``ok``."""
+    scenario_hash: str = ""
+    """Hash of the resolved scenario; empty where it could not be built."""
+    figures: Mapping[str, float | bool] = field(default_factory=dict[str, float | bool])
+    """Metrics by name, also of a plan that does not fit; none where there was no run."""
+    bar: ErrorBar | None = None
+    """Error bar of its step time; None where there was no run."""
+    flags: tuple[Flag, ...] = field(default=(), compare=False)
+    """Everything that the run had to assume; none of a run that was kept from before."""
+
+    def judged(self, score: Callable[[Mapping[str, float | bool]], float]) -> Judged | None:
+        """Return the point by a score of its figures, of which less is better; None where its error is not known."""
+        return None if self.bar is None else Judged(at=lambda fraction: score(figures_at(self.figures, fraction)), bar=self.bar)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultRow:
+    """A point and what came of it."""
+
+    point: Point
+    outcome: PointOutcome
+
+
+def figure_names(*, serves: bool = False) -> Mapping[str, bool]:
+    """Return the figures of a run of training or of serving, and whether each is true or false and not a number."""
+    names = {name: flag for name, flag in (serving_names() if serves else metric_names()).items() if not name.startswith(SIMULATOR)}
+    return names if serves else {**names, **dict.fromkeys((STATES, ACTIVATIONS, *(f"{LINKS}.{tier}_bytes" for tier in TIERS)), False)}
+
+
+def override_of(key: str, value: Data) -> Override:
+    """Return a value of a point as ``--set`` has it."""
+    text = value if isinstance(value, str) else canonical(value)
+    return Override(path=tuple(key.split(".")), value=value, text=f"{key}={text}")
+
+
+def evaluate(base: Base, values: Mapping[str, Data]) -> PointOutcome:
+    """Return what comes of one point; never raises, since one bad point must not end a sweep."""
+    try:
+        scenario = base.any_scenario(values)
+        if isinstance(scenario, ServingScenario):
+            return served_outcome(run_serving(build_serving(scenario, seed=base.seed)))
+        return outcome_of(run_built(build(scenario), seed=base.seed))
+    except InfeasibleError as error:
+        return PointOutcome(status="infeasible", reason=str(error))
+    except ScenarioError as error:
+        return PointOutcome(status="infeasible", reason=reason_of(error))
+    except Exception as error:  # noqa: BLE001 - a bug at one point is kept as its reason, and the others go on
+        return PointOutcome(status="failed", reason=_one_line(f"{type(error).__name__}: {error}"))
+
+
+def outcome_of(result: Result) -> PointOutcome:
+    """Return what is kept of a run."""
+    memory = result.metrics.memory
+    reason = next((f"a check is false: {check.check}" for check in result.checks if not check.holds), "")
+    status: Status = "unmet" if reason else "ok"
+    if result.host_shortages:
+        status, reason = "infeasible", f"does not fit in memory: {result.host_shortages[0].message}"
+    if not memory.fits:
+        need, have = format_quantity(memory.peak_bytes, "B"), format_quantity(memory.capacity_bytes, "B")
+        status, reason = "infeasible", f"does not fit in memory: {need} of {have}"
+    return PointOutcome(
+        status=status,
+        reason=_one_line(reason),
+        scenario_hash=result.scenario_hash,
+        figures=figures_of(result),
+        bar=result.metrics.error_bar,
+        flags=result.flags,
+    )
+
+
+def served_outcome(result: ServingResult) -> PointOutcome:
+    """Return what is kept of a serving run."""
+    slo, refused = result.metrics.slo, result.metrics.requests.refused
+    reason = next((f"{check.name} is not kept" for check in slo.checks if not check.holds), "") if slo is not None else ""
+    reason = f"{refused} requests are too long for the model, or larger than the KV cache" if refused else reason
+    return PointOutcome(
+        status="ok" if result.ok else "unmet",
+        reason=reason,
+        scenario_hash=result.scenario_hash,
+        figures=_kept(serving_values(result.metrics)),
+    )
+
+
+def figures_of(result: Result) -> dict[str, float | bool]:
+    """Return the single figures of a run that are the same whenever and wherever it is run."""
+    sections = {"cost": result.cost, "goodput": result.goodput}
+    return _kept({**metric_values(result.metrics, result.time_to_train_s, sections), **_sums(result.metrics)})
+
+
+def _sums(metrics: Metrics) -> dict[str, float]:
+    stages = metrics.memory.by_stage
+    states = max(stage.parameters_bytes + stage.gradients_bytes + stage.optimizer_bytes for stage in stages)
+    links = {f"{LINKS}.{tier}_bytes": 0.0 for tier in TIERS} | {f"{LINKS}.{use.tier}_bytes": use.bytes for use in metrics.links}
+    return {STATES: states, ACTIVATIONS: max(stage.activations_bytes for stage in stages), **links}
+
+
+def _kept(values: Mapping[str, float | bool]) -> dict[str, float | bool]:
+    kept = {name: value for name, value in values.items() if not name.startswith(SIMULATOR) and math.isfinite(value)}
+    # Plain numbers: those of numpy would be written in another way.
+    return {name: value if isinstance(value, bool | int) else float(value) for name, value in kept.items()}
+
+
+def reason_of(error: ScenarioError) -> str:
+    """Return what is wrong, in one line without a place: the values stand beside it."""
+    head = f"{error.field}: " if error.field else ""
+    return _one_line(f"{head}{error.message}" + (f"; {error.hint}" if error.hint else ""))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,233 @@
+"""Executors and their names: this process, processes of its own (``local``), or Dask (``dask``, ``dask:ADDRESS``)."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from importlib.util import find_spec
+from multiprocessing.connection import wait
+from time import perf_counter
+from typing import Final, ParamSpec, Protocol, TypeVar
+
+from clustersim.documents.check import choices_hint
+from clustersim.errors import ScenarioError
+from clustersim.progress import advanced
+
+P = ParamSpec("P")
+S = TypeVar("S")
+T = TypeVar("T")
+
+KEPT: Final = "what is finished is kept, and the same command goes on"
+"""Advice for whoever has lost workers or room."""
+PATIENCE_S: Final = 1.0
+"""Duration of work in this process before others are started for the rest, in seconds."""
+AHEAD: Final = 2
+"""Points that are handed out for each worker, so that none waits for the next one."""
+
+
+class WorkerPool(Protocol):
+    """An executor that can be made anew."""
+
+    n_workers: int
+
+    @property
+    def executor(self) -> Executor:
+        """Executor that takes work now."""
+        ...
+
+    def renew(self) -> None:
+        """Begin again with fresh workers, after one of them has died."""
+        ...
+
+    def check(self) -> None:
+        """Look whether somebody is at work, while nothing finishes; raises a ScenarioError if nobody is."""
+        ...
+
+
+class InlineExecutor(Executor):
+    """Does what it is given at once, in this process."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Return the result of a call, as a future that has ended."""
+        future = Future[T]()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:  # noqa: BLE001 - whatever it is belongs to who asks for the result
+            future.set_exception(error)
+        return future
+
+
+class InlinePool:
+    """One worker: this process."""
+
+    n_workers = 1
+
+    def __init__(self) -> None:
+        self.executor: Executor = InlineExecutor()
+
+    def renew(self) -> None:
+        """Do nothing: this process is alive."""
+
+    def check(self) -> None:
+        """Do nothing: this process is alive."""
+
+
+class LocalPool:
+    """Processes of its own on this machine, each started afresh (``spawn``)."""
+
+    def __init__(self, n_workers: int) -> None:
+        self.n_workers = n_workers
+        self._others = {child.pid for child in multiprocessing.active_children()}
+        self._managers: list[threading.Thread] = []
+        self.executor: Executor = self._start()
+
+    def renew(self) -> None:
+        """Start other processes in the place of those that there were."""
+        self.stop()
+        self.executor = self._start()
+
+    def check(self) -> None:
+        """Do nothing: the end of a process breaks the executor."""
+
+    def stop(self) -> None:
+        """End all processes, also those that are busy, and wait for their end."""
+        self.executor.shutdown(wait=False, cancel_futures=True)
+        mine = [child for child in multiprocessing.active_children() if child.pid not in self._others]
+        for child in mine:
+            child.kill()
+        for child in mine:
+            child.join()
+        # The interpreter wakes the manager at its own end, and must not meet one that is just closing.
+        for manager in self._managers:
+            manager.join()
+
+    def _start(self) -> Executor:
+        context = multiprocessing.get_context("spawn")
+        executor = ProcessPoolExecutor(self.n_workers, mp_context=context, initializer=begin_worker)
+        threads = set(threading.enumerate())
+        with interrupts_kept_from_children():
+            # One call for each, or later ones would be started outside.
+            for _ in range(self.n_workers):
+                executor.submit(os.getpid)
+        self._managers = [each for each in threading.enumerate() if each not in threads and not each.daemon]
+        return executor
+
+
+def begin_worker() -> None:
+    """Make a process ready: it ends with the process that started it, and leaves Ctrl-C to that."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
+
+
+@contextmanager
+def local_pool(n_workers: int) -> Generator[WorkerPool]:
+    """Give this process for one worker, and else processes of its own that have ended afterwards, whatever happens inside."""
+    if n_workers == 1:
+        yield InlinePool()
+        return
+    pool = LocalPool(n_workers)
+    try:
+        yield pool
+    except BaseException:
+        pool.stop()
+        raise
+    pool.executor.shutdown(wait=True)
+
+
+def in_order(function: Callable[[S], T], items: Sequence[S], *, jobs: int | None = None, chunk: int = 1) -> Iterator[T]:
+    """Yield what a function gives for each item, in the order of the items, and tell whoever watches how far that is.
+
+    The first ones are done in this process, and processes are started only where that takes long.
+
+    Parameters
+    ----------
+    jobs
+        Processes; one for each processor when omitted.
+    chunk
+        Items that a process is handed at once.
+
+    Raises
+    ------
+    ScenarioError
+        When a process dies.
+    """
+    most, n_done, began_s = jobs or usable_cores(), 0, perf_counter()
+    while n_done < len(items) and (most == 1 or n_done + 1 == len(items) or perf_counter() - began_s < PATIENCE_S):
+        yield function(items[n_done])
+        n_done += 1
+        advanced(n_done, len(items))
+    if n_done == len(items):
+        return
+    with local_pool(min(most, len(items) - n_done)) as pool:
+        try:
+            for found in pool.executor.map(function, items[n_done:], chunksize=chunk):
+                yield found
+                n_done += 1
+                advanced(n_done, len(items))
+        except BrokenExecutor as error:
+            raise ScenarioError("a worker died: killed, or out of memory", hint="use fewer --jobs") from error
+
+
+def usable_cores() -> int:
+    """Return how many processors this process may use; one that works for another has a single one, and starts no others."""
+    if multiprocessing.parent_process() is not None:
+        return 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _end_after(sentinel: int) -> None:
+    # A parent that is killed cannot tell its children, and they would wait for work for ever.
+    wait([sentinel])
+    os._exit(1)
+
+
+@contextmanager
+def interrupts_kept_from_children() -> Generator[None]:
+    """Hold Ctrl-C back inside: processes that are started meanwhile never see it."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+LOCAL: Final = "local"
+DASK: Final = "dask"
+ADDRESS: Final = "dask:"
+
+
+def check_executor(name: str) -> None:
+    """Refuse an executor that does not exist, or whose library is not installed, before anything else is done.
+
+    Raises
+    ------
+    ScenarioError
+        Says which there are.
+    """
+    if name not in {LOCAL, DASK} and (not name.startswith(ADDRESS) or name == ADDRESS):
+        hint = choices_hint(name, (LOCAL, DASK, "dask:tcp://host:8786"))
+        raise ScenarioError(f"'{name}' is no executor", field="--executor", hint=hint)
+    if name != LOCAL and find_spec("distributed") is None:
+        raise ScenarioError("Dask is not installed", field="--executor", hint="pip install 'clustersim[dask]'")
+
+
+def make_pool(name: str, jobs: int | None, n_points: int) -> AbstractContextManager[WorkerPool]:
+    """Return the workers of an executor, no more than there are points; as many as processors if nobody says how many."""
+    most = min(jobs or usable_cores(), n_points)
+    if name == LOCAL:
+        return local_pool(most)
+    from clustersim.apps.study.dask_pool import cluster_pool, scheduler_pool
+
+    return cluster_pool(most) if name == DASK else scheduler_pool(name.removeprefix(ADDRESS))

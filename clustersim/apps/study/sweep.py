@@ -1,0 +1,240 @@
+"""A sweep from end to end: points, workers, store, table."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from clustersim.apps.study.axis import canonical
+from clustersim.apps.study.point import STATUSES, PointOutcome, ResultRow
+from clustersim.apps.study.pools import WorkerPool
+from clustersim.apps.study.results import GrowingTable, chosen_metrics, results_path, write_results
+from clustersim.apps.study.running import run_points
+from clustersim.apps.study.store import header_of, opened
+from clustersim.apps.study.sweep_question import SweepQuestion
+from clustersim.documents.spots import Data
+from clustersim.measure.deciding import undecided_text
+from clustersim.progress import advanced, phase
+from clustersim.report.text_tables import TextTable, shown
+
+if TYPE_CHECKING:
+    import pandas
+
+FOLDER: Final = Path("runs/sweeps")
+"""Folder of sweeps unless something else is said, with a folder of its own for each."""
+HASH_DIGITS: Final = 8
+N_SHOWN: Final = 20
+"""Points of the table."""
+N_REASONS: Final = 5
+_TOO_LARGE: Final = "does not fit in memory"
+
+MakePool = Callable[[int], AbstractContextManager[WorkerPool]]
+"""Gives workers for so many points at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepResult:
+    """All points of a sweep and what came of them."""
+
+    question: SweepQuestion
+    rows: tuple[ResultRow, ...]
+    """In the order of the points."""
+    path: Path | None = None
+    """Path of the table, where one was written."""
+    n_kept: int = 0
+    """Points that an earlier sweep had finished."""
+
+    @property
+    def answers(self) -> list[ResultRow]:
+        """Points that run and meet every condition, the best first."""
+        return self.question.objective.ranked(self.rows)
+
+    @property
+    def best(self) -> ResultRow | None:
+        """The best point; None where none is good enough."""
+        return next(iter(self.answers), None)
+
+    @property
+    def undecided(self) -> list[ResultRow]:
+        """Points that the best cannot be told apart from within the error bars, the best first."""
+        return self.question.objective.undecided(self.answers)
+
+    def count(self, status: str) -> int:
+        """Return how many points ended in one of ``ok``, ``unmet``, ``infeasible`` and ``failed``."""
+        return sum(row.outcome.status == status for row in self.rows)
+
+    def __repr__(self) -> str:
+        """Return the result in one line; all of it is in ``print(result)`` and :meth:`to_dict`."""
+        return f"<SweepResult {self.question.name}: {self.headline()}>"
+
+    def __str__(self) -> str:
+        """Return what ``sweep`` prints, with the main metrics alone."""
+        table = self.table(tuple(name for name in chosen_metrics(()) if name in self.question.columns.metrics))
+        parts = (f"{self.headline()}\n{self.count_line()}", table.aligned() if table.rows else "", "\n".join(self.reason_lines()))
+        return "\n\n".join(part for part in parts if part)
+
+    def records(self) -> list[dict[str, Data]]:
+        """Return a mapping for each point: its number, values, status, reason, and metrics."""
+        return [self.question.columns.record(row) for row in self.rows]
+
+    def to_dict(self) -> dict[str, Data]:
+        """Return the document that ``sweep --json`` prints."""
+        best = self.best
+        answers: list[Data] = [row.point.number for row in self.answers]
+        points: list[Data] = [dict(record) for record in self.records()]
+        return {
+            "schema_version": 1,
+            "name": self.question.name,
+            "keys": list(self.question.columns.keys),
+            "where": [each.text for each in self.question.objective.where],
+            "sort": self.question.objective.quantity.text,
+            "counts": {status: self.count(status) for status in STATUSES},
+            "best": None if best is None else dict(self.question.columns.record(best)),
+            "undecided": [row.point.number for row in self.undecided],
+            "answers": answers,
+            "points": points,
+        }
+
+    def to_frame(self) -> pandas.DataFrame:
+        """Return a row for each point, with the columns of the table."""
+        import pandas as pd
+
+        return pd.DataFrame.from_records(self.records(), columns=list(self.question.columns.names))
+
+    def headline(self) -> str:
+        """Return the answer: the best point, or that there is none."""
+        objective, best = self.question.objective, self.best
+        n_points = len(self.rows)
+        points = f"{n_points:,} point{'' if n_points == 1 else 's'}"
+        if best is None:
+            asked = " and ".join(each.text for each in objective.where)
+            return f"None of {points} {f'meets {asked}' if asked and self.count('ok') else 'can run'}"
+        found = best.outcome.figures
+        figures = ", ".join(f"{name} {shown(name, float(found[name]))}" for name in objective.quantity.names if name in found)
+        answer = f"Best of {points}: {point_text(best)}" + (f" ({figures})" if figures else "")
+        near = [f"point {row.point.number}" for row in self.undecided]
+        return "; ".join(part for part in (answer, undecided_text(near)) if part)
+
+    def count_line(self) -> str:
+        """Return how many points ended how."""
+        counts = [f"{self.count(status):,} {status}" for status in STATUSES if self.count(status)]
+        where = self.question.objective.where
+        meets = f"; {len(self.answers):,} meet {' and '.join(each.text for each in where)}" if where else ""
+        kept = f"; {self.n_kept:,} were kept from before" if self.n_kept else ""
+        return f"{', '.join(counts)}{meets}{kept}"
+
+    def table(self, metrics: tuple[str, ...] | None = None, most: int = N_SHOWN) -> TextTable:
+        """Return the best points; metrics that none of them has are left out."""
+        columns, rows = self.question.columns, self.answers[:most]
+        asked = columns.metrics if metrics is None else metrics
+        told = [name for name in asked if any(name in row.outcome.figures for row in rows)]
+        cells = [
+            (
+                f"{row.point.number}",
+                *(value_text(row.point.values.get(key, "")) for key in columns.keys),
+                *(_figure(row, name) for name in told),
+            )
+            for row in rows
+        ]
+        return TextTable("", ("point", *columns.keys, *(f">{name}" for name in told)), tuple(cells))
+
+    def reason_lines(self) -> list[str]:
+        """Return why points did not end well, the most frequent reasons of each kind first."""
+        lines: list[str] = []
+        for status in STATUSES[1:]:
+            reasons = Counter(_kind(row.outcome.reason) for row in self.rows if row.outcome.status == status)
+            ordered = sorted(reasons.items(), key=lambda each: (-each[1], each[0]))
+            lines += [f"{status}: {number:,} x {reason}" for reason, number in ordered[:N_REASONS]]
+            more = sum(number for _, number in ordered[N_REASONS:])
+            if more:
+                lines.append(f"{status}: {more:,} more, for {len(ordered) - N_REASONS} other reasons")
+        return lines
+
+
+def default_folder(question: SweepQuestion) -> Path:
+    """Return where a sweep is kept: the same sweep always in the same folder, others elsewhere."""
+    import hashlib
+
+    whole = {"base": header_of(question.base)["scenario"], "points": [point.key for point in question.points]}
+    digest = hashlib.sha256(canonical(whole).encode()).hexdigest()
+    return FOLDER / question.name / digest[:HASH_DIGITS]
+
+
+def run_sweep(question: SweepQuestion, make_pool: MakePool, *, folder: Path | None, file_format: str = "csv") -> SweepResult:
+    """Run all points that have not been run yet.
+
+    Parameters
+    ----------
+    make_pool
+        Gives the workers.
+    folder
+        Where everything is kept, and looked for; None keeps nothing.
+    file_format
+        Of the table at the end: ``csv``, ``parquet`` or ``duckdb``.
+
+    Raises
+    ------
+    ScenarioError
+        When another sweep is at work in the folder, it belongs to something else, cannot be written, or those who should run the
+        points are gone. What has finished is kept.
+    """
+    with phase("sweep"):
+        if folder is None:
+            found = dict(_finished(question, {}, make_pool))
+            return SweepResult(question=question, rows=_rows(question, found))
+        with opened(folder, question.base) as store:
+            kept = {key: outcome for key, outcome in store.found.items() if outcome.status != "failed"}
+            rows = [ResultRow(point=point, outcome=kept[point.key]) for point in question.points if point.key in kept]
+            table = GrowingTable(results_path(folder, "csv"), question.columns, rows)
+            by_key = {point.key: point for point in question.points}
+            # Closed at once where a line cannot be written: nobody works on.
+            with closing(_finished(question, kept, make_pool)) as finished:
+                for key, outcome in finished:
+                    store.keep(key, outcome)
+                    table.add(ResultRow(point=by_key[key], outcome=outcome))
+            everything = _rows(question, store.found)
+            store.arrange(by_key)
+            path = write_results(folder, question.columns, everything, file_format)
+        return SweepResult(question=question, rows=everything, path=path, n_kept=len(rows))
+
+
+def _finished(question: SweepQuestion, kept: dict[str, PointOutcome], make_pool: MakePool) -> Generator[tuple[str, PointOutcome]]:
+    todo = [point for point in question.points if point.key not in kept]
+    if not todo:
+        return
+    n_total = len(question.points)
+    advanced(n_total - len(todo), n_total)
+    with make_pool(len(todo)) as pool:
+        for number, (point, outcome) in enumerate(run_points(question.base, todo, pool), 1):
+            yield point.key, outcome
+            advanced(n_total - len(todo) + number, n_total)
+
+
+def _rows(question: SweepQuestion, found: dict[str, PointOutcome]) -> tuple[ResultRow, ...]:
+    return tuple(ResultRow(point=point, outcome=found[point.key]) for point in question.points)
+
+
+def point_text(row: ResultRow) -> str:
+    """Return the name and the values of a point, such as ``strategy.tp=4 strategy.pp=2``."""
+    values = [f"{key}={value_text(value)}" for key, value in row.point.values.items()]
+    return " ".join([*([row.point.name] if row.point.name else []), *values])
+
+
+def value_text(value: object) -> str:
+    """Return a value as it is written on the command line."""
+    return value if isinstance(value, str) else canonical(value)
+
+
+def _figure(row: ResultRow, name: str) -> str:
+    value = row.outcome.figures.get(name)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return shown(name, value)
+
+
+def _kind(reason: str) -> str:
+    return _TOO_LARGE if reason.startswith(_TOO_LARGE) else reason

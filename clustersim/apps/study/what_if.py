@@ -1,0 +1,347 @@
+"""A what-if from end to end, in plain data and in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from clustersim.apps.study.axis import KeyRange, canonical, parse_span
+from clustersim.apps.study.break_even import BreakEven, Crossing, break_even
+from clustersim.apps.study.point import ResultRow
+from clustersim.apps.study.sampled import Method, Sampled, check_method, sampled
+from clustersim.apps.study.sensitivity import HARDWARE, Input, Sensitivity, SensitivityBar, inputs_of, sensitivity
+from clustersim.apps.study.study_file import Source, Study, StudyRequest, open_study
+from clustersim.apps.study.what_if_cases import BASE, Matter, check_span, matter_of
+from clustersim.documents.spots import Data
+from clustersim.errors import Place, ScenarioError
+from clustersim.measure.deciding import UNDECIDED, Decision, undecided_text
+from clustersim.report.text_tables import CLOSE, TextTable, shown, signed
+
+ONE_AT_A_TIME: Final = "one"
+"""Name of the method that varies one figure at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """Further questions beside which case is best."""
+
+    span: KeyRange | None = None
+    """Span of a break-even search."""
+    inputs: tuple[Input, ...] = ()
+    method: Method | None = None
+    """None varies one figure at a time."""
+    samples: int | None = None
+    jobs: int | None = 1
+    """None for one for each processor."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIfAnswer:
+    """Outcomes of all cases."""
+
+    matter: Matter
+    rows: tuple[ResultRow, ...]
+    """In the order of the cases, the base first."""
+    break_even: BreakEven | None = None
+    sensitivity: Sensitivity | None = None
+    sampled: Sampled | None = None
+
+    @property
+    def best(self) -> str | None:
+        """Name of the best case; None where none may be chosen."""
+        return self.matter.best(self.rows)
+
+    @property
+    def numbers(self) -> dict[str, float | None]:
+        """The number of each case that may be chosen."""
+        return self.matter.numbers(self.rows)
+
+    @property
+    def ranked(self) -> list[str]:
+        """Cases that may be chosen, the best first."""
+        return [row.point.name for row in self.matter.objective.ranked(self.rows)]
+
+    def row(self, name: str) -> ResultRow:
+        """Return what came of a case."""
+        return next(row for row in self.rows if row.point.name == name)
+
+    def better(self, name: str, other: str) -> Decision | None:
+        """Return whether a case is better than another, as far as the error bars tell; None where it is the same run, or has no number."""
+        return self.matter.objective.better(self.row(name), self.row(other))
+
+    @property
+    def undecided(self) -> list[str]:
+        """Cases that may be chosen, and that the best cannot be told apart from."""
+        objective = self.matter.objective
+        return [row.point.name for row in objective.undecided(objective.ranked(self.rows))]
+
+    def __repr__(self) -> str:
+        """Return the answer in one sentence; all of it is in ``print(answer)`` and :meth:`to_dict`."""
+        return f"<Answer: {self.headline()}>"
+
+    def __str__(self) -> str:
+        """Return the answer with what follows from it, and the cases."""
+        return "\n".join((self.headline(), *self.lines(), "", self.case_table().aligned()))
+
+    def to_dict(self) -> dict[str, Data]:
+        """Return the document that ``what-if --json`` prints."""
+        objective = self.matter.objective
+        return {
+            "schema_version": 1,
+            "scenario": self.matter.base.any_scenario({}).name,
+            "answer": self.headline(),
+            "metric": objective.quantity.text,
+            "higher_is_better": objective.higher_is_better,
+            "where": [each.text for each in objective.where],
+            "best": self.best,
+            "undecided": list[Data](self.undecided),
+            "cases": [self._case(row) for row in self.rows],
+            "break_even": None if self.break_even is None else _break_even_data(self.break_even),
+            "sensitivity": None if self.sensitivity is None else _sensitivity_data(self.sensitivity),
+            "sampled": None if self.sampled is None else _sampled_data(self.sampled),
+        }
+
+    def headline(self) -> str:
+        """Return the answer in one sentence."""
+        numbers, ranked = self.numbers, self.ranked
+        if self.best is None:
+            return f"No case can be chosen: {'; '.join(f'{row.point.name}: {self._why(row)}' for row in self.rows)}"
+        metric = self.matter.objective.quantity.text
+        figure = f"{metric} {shown(metric, numbers[self.best])}"
+        if len(self.rows) == 1:
+            return f"The base has {figure}"
+        if len(ranked) == 1:
+            return f"{self.best} is the only case that can be chosen, with {figure}"
+        against = ranked[1] if self.best == BASE else BASE if BASE in ranked else ranked[1]
+        answer = f"{self.best} is best: {figure}, {self._relative(self.best, against)} {against}"
+        doubt = UNDECIDED if self.undecided == [against] else undecided_text(self.undecided)
+        return f"{answer}; {doubt}" if doubt else answer
+
+    def lines(self) -> list[str]:
+        """Return what follows from the break-even and the sensitivity, in sentences."""
+        found: list[str] = []
+        if self.break_even is not None:
+            found += _break_even_lines(self.break_even)
+        if self.sensitivity is not None:
+            found += _sensitivity_lines(self.sensitivity, len(self.rows))
+        if self.sampled is not None and self.sampled.best_fraction is not None:
+            found.append(f"{self.best} stays best in {100 * self.sampled.best_fraction:.0f} % of {self.sampled.n_samples} samples")
+        return found
+
+    def case_table(self) -> TextTable:
+        """Return name, changes, number and difference from the base of each case, and why it may not be chosen if that is so of any."""
+        metric, rows = self.matter.objective.quantity.text, list[tuple[str, ...]]()
+        for row in self.rows:
+            name, relative = row.point.name, self._fraction(row)
+            changes = " ".join(f"{key}={value if isinstance(value, str) else canonical(value)}" for key, value in row.point.values.items())
+            against = "" if relative is None or name == BASE else signed(relative)
+            if name != BASE and self.better(name, BASE) == "not decided":
+                against += ", not decided"
+            rows.append((name, changes, shown(metric, self.matter.objective.number(row)), against, self._why(row)))
+        columns = ("case", "changes", f">{metric}", ">against base", "cannot be chosen")
+        width = len(columns) if any(row[-1] for row in rows) else len(columns) - 1
+        return TextTable("", columns[:width], tuple(row[:width] for row in rows))
+
+    def tornado_table(self, found: Sensitivity) -> TextTable:
+        """Return a row for each figure: its ends, the number at each, how far that moves, and which case is best there."""
+        metric, decides = self.matter.objective.quantity.text, len(self.rows) > 1
+        columns = ("figure", ">from", ">to", f">{metric} at low", f">{metric} at high", ">swing")
+        rows: list[tuple[str, ...]] = []
+        for bar in found.bars:
+            low, high, span = bar.low[found.case], bar.high[found.case], bar.input.span
+            swing = "-" if low is None or high is None else f"{100 * abs(high - low) / abs(found.number):.1f} %"
+            best = (bar.best_at_low or "none", bar.best_at_high or "none") if decides else ()
+            ends = (bar.input.text(span.low), bar.input.text(span.high))
+            rows.append((bar.input.name, *ends, shown(metric, low), shown(metric, high), swing, *best))
+        heading = f"One figure at a time, {found.case}"
+        return TextTable(heading, (*columns, *(("best at low", "best at high") if decides else ())), tuple(rows))
+
+    def tables(self) -> list[TextTable]:
+        """Return the cases, and the figures that were varied."""
+        tables = [self.case_table()]
+        if self.sensitivity is not None:
+            tables.append(self.tornado_table(self.sensitivity))
+        if self.sampled is not None:
+            tables.append(_sampled_table(self.sampled))
+        return tables
+
+    def _case(self, row: ResultRow) -> Data:
+        name = row.point.name
+        return {
+            "name": name,
+            "changes": dict(row.point.values),
+            "status": row.outcome.status,
+            "reason": self._why(row) or None,
+            "value": self.matter.objective.number(row),
+            "relative_fraction": self._fraction(row),
+            "better_than_base": None if name == BASE else self.better(name, BASE),
+            "figures": dict(row.outcome.figures),
+        }
+
+    def _why(self, row: ResultRow) -> str:
+        return self.matter.objective.refusal(row)
+
+    def _fraction(self, row: ResultRow) -> float | None:
+        number, first = (self.matter.objective.number(each) for each in (row, self.rows[0]))
+        return None if number is None or not first else number / first - 1.0
+
+    def _relative(self, name: str, against: str) -> str:
+        number, other = self.numbers[name], self.numbers[against]
+        if number is None or not other or abs(number / other - 1.0) < CLOSE:
+            return "as much as"
+        fraction = number / other - 1.0
+        return f"{100 * abs(fraction):.1f} % {'more' if fraction > 0 else 'less'} than"
+
+
+def answered(matter: Matter, probe: Probe) -> WhatIfAnswer:
+    """Return what comes of all cases, and of what else is asked.
+
+    Raises
+    ------
+    ScenarioError
+        When a key that is varied does not exist, or cannot have such values.
+    """
+    rows = matter.rows()
+    best = matter.best(rows)
+    number = None if best is None else matter.numbers(rows)[best]
+    found_even = None if probe.span is None else break_even(matter, probe.span)
+    found_one, found_many = None, None
+    if probe.inputs and best is not None and number is not None:
+        if probe.method is None:
+            found_one = sensitivity(matter, probe.inputs, best, number, jobs=probe.jobs)
+        else:
+            found_many = sampled(matter, probe.inputs, best, probe.method, samples=probe.samples, jobs=probe.jobs)
+    return WhatIfAnswer(matter=matter, rows=rows, break_even=found_even, sensitivity=found_one, sampled=found_many)
+
+
+def asked_matter(source: Source, request: StudyRequest) -> tuple[Matter, Probe]:
+    """Return what is to be decided, and what else is asked, from a file and the command line together.
+
+    Raises
+    ------
+    ScenarioError
+        With the first mistake, its place and what would be right.
+    """
+    method = None if request.method in (None, ONE_AT_A_TIME) else check_method(request.method)
+    study = open_study(source, request)
+    matter = matter_of(study)
+    texts = request.sensitivity or study.spec.sensitivity or ((HARDWARE,) if method else ())
+    inputs = inputs_of(matter, texts)
+    return matter, Probe(span=_span(matter, study), inputs=inputs, method=method, samples=request.samples, jobs=request.jobs)
+
+
+def _span(matter: Matter, study: Study) -> KeyRange | None:
+    even = study.request.break_even or study.spec.break_even
+    if even is None:
+        return None
+    span = parse_span(even, "--break-even")
+    if len(matter.cases) < 2:
+        raise ScenarioError("the base alone breaks even with nothing", field="--break-even", hint="add a --case")
+    check_span(matter, span, "--break-even")
+    for case in matter.cases:
+        if span.key in case.values:
+            place = Place(file=f"--break-even {even}")
+            raise ScenarioError(f"case {case.name} sets '{span.key}' itself", hint="vary another key", place=place)
+    return span
+
+
+def _break_even_lines(found: BreakEven) -> list[str]:
+    span = found.span
+    low, high = span.value(span.low), span.value(span.high)
+    if not found.crossings:
+        return [f"Break-even: none; {_who(found.best_at_low)} from {span.key} {low} to {high}"]
+    return [_crossing_line(span, each) for each in found.crossings]
+
+
+def _crossing_line(span: KeyRange, crossing: Crossing) -> str:
+    below, above = _end(span, crossing, crossing.below), _end(span, crossing, crossing.above)
+    return f"Break-even: {_who(crossing.best_below)} up to {span.key} {below}, {_who(crossing.best_above)} from {above}"
+
+
+def _end(span: KeyRange, crossing: Crossing, number: float) -> Data:
+    # As many digits as are known.
+    return span.value(number if crossing.above - crossing.below >= 1 else float(f"{number:.4g}"))
+
+
+def _who(name: str | None) -> str:
+    return f"{name} is best" if name else "no case can be chosen"
+
+
+def _sensitivity_lines(found: Sensitivity, n_cases: int) -> list[str]:
+    if n_cases == 1:
+        return []
+    if not found.deciding:
+        return [f"{found.best} stays best whatever figure is varied"]
+    return [f"The decision turns on {bar.input.name}: {_turn(bar)}" for bar in found.deciding]
+
+
+def _turn(bar: SensitivityBar) -> str:
+    ends = ((bar.input.span.low, bar.best_at_low), (bar.input.span.high, bar.best_at_high))
+    return ", ".join(f"{best or 'no case'} is best at {bar.input.text(number)}" for number, best in ends)
+
+
+def _break_even_data(found: BreakEven) -> dict[str, Data]:
+    span = found.span
+    crossings: list[Data] = [
+        {
+            "below": span.value(each.below),
+            "above": span.value(each.above),
+            "best_below": each.best_below,
+            "best_above": each.best_above,
+        }
+        for each in found.crossings
+    ]
+    ends: dict[str, Data] = {"low": span.value(span.low), "high": span.value(span.high)}
+    return {"key": span.key, **ends, "best_at_low": found.best_at_low, "crossings": crossings}
+
+
+def _sensitivity_data(found: Sensitivity) -> dict[str, Data]:
+    bars: list[Data] = [
+        {
+            "input": bar.input.name,
+            "low": bar.input.text(bar.input.span.low),
+            "high": bar.input.text(bar.input.span.high),
+            "values_at_low": dict(bar.low),
+            "values_at_high": dict(bar.high),
+            "best_at_low": bar.best_at_low,
+            "best_at_high": bar.best_at_high,
+        }
+        for bar in found.bars
+    ]
+    return {"case": found.case, "value": found.number, "inputs": bars}
+
+
+def _sampled_data(found: Sampled) -> dict[str, Data]:
+    effects: list[Data] = [
+        {
+            "input": each.input.name,
+            "low": each.input.text(each.input.span.low),
+            "high": each.input.text(each.input.span.high),
+            "of_value": dict(each.of_number),
+            "of_margin": None if each.of_margin is None else dict(each.of_margin),
+        }
+        for each in found.effects
+    ]
+    return {
+        "method": found.method,
+        "samples": found.n_samples,
+        "runs": found.n_runs,
+        "best_fraction": found.best_fraction,
+        "inputs": effects,
+    }
+
+
+def _sampled_table(found: Sampled) -> TextTable:
+    names, ahead = list(found.effects[0].of_number), found.effects[0].of_margin is not None
+    heading = f"All figures at once: {found.method}, {found.n_runs:,} runs; of the number{' and of the lead' if ahead else ''}"
+    columns = ("figure", ">from", ">to", *(f">{name}" for name in names), *(f">{name} of the lead" for name in names if ahead))
+    rows = [
+        (
+            each.input.name,
+            each.input.text(each.input.span.low),
+            each.input.text(each.input.span.high),
+            *(f"{measures[name]:.4g}" for measures in (each.of_number, each.of_margin) if measures is not None for name in names),
+        )
+        for each in found.effects
+    ]
+    return TextTable(heading, columns, tuple(rows))

@@ -1,0 +1,107 @@
+"""Tables and figures as people read them: aligned text, Markdown, and values in the unit in which their key ends."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from clustersim.expressions.measures import measure_of_key
+from clustersim.units.quantity import format_quantity
+
+NOTHING: Final = "-"
+EQUAL: Final = "="
+CLOSE: Final = 5e-5
+"""Relative difference that one decimal of a percentage would show as 0.0."""
+_TONNE_KG: Final = 1e3
+_MARKDOWN: Final = re.compile(r"[\\`|*\[\]]|(?<![^\W_])_|_(?![^\W_])")
+"""Signs that Markdown reads; an underscore between letters is none."""
+_PERCENT: Final = ("mfu", "hfu")
+_UNITS: Final[Mapping[object, str]] = MappingProxyType(
+    {
+        ((("s", 1),), 1.0): "s",
+        ((("B", 1),), 1.0): "B",
+        ((("USD", 1),), 1.0): "USD",
+        ((("J", 1),), 3.6e6): "kWh",
+        ((("J", 1), ("s", -1)), 1.0): "W",
+        ((("kg", 1),), 1.0): "kg",
+    }
+)
+"""By what a key measures."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextTable:
+    """A heading and rows of text."""
+
+    heading: str
+    columns: tuple[str, ...]
+    """One that begins with ``>`` holds numbers, set to the right."""
+    rows: tuple[tuple[str, ...], ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Columns as they are shown."""
+        return tuple(name.removeprefix(">") for name in self.columns)
+
+    def aligned(self) -> str:
+        """Return the rows in columns of equal width.
+
+        Examples
+        --------
+        >>> print(TextTable("", ("case", ">step"), (("base", "16.7 s"), ("wide", "9 s"))).aligned())
+        case    step
+        base  16.7 s
+        wide     9 s
+        """
+        cells = (self.names, *self.rows)
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        sides = [">" if name.startswith(">") else "<" for name in self.columns]
+        return "\n".join(
+            "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)).rstrip() for row in cells
+        )
+
+    def markdown(self) -> str:
+        """Return the rows as Markdown that shows each cell as it is."""
+        rule = ["---:" if name.startswith(">") else "---" for name in self.columns]
+        rows = [[escaped(cell) for cell in row] for row in (self.names, *self.rows)]
+        return "\n".join(f"| {' | '.join(row)} |" for row in (rows[0], rule, *rows[1:]))
+
+
+def escaped(text: str) -> str:
+    """Return text that Markdown shows as it is: no cell ends in it, no code begins, and no HTML is read from it."""
+    found = _MARKDOWN.sub(r"\\\g<0>", " ".join(text.splitlines()) or text)
+    return found.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def shown(key: str, value: float | None) -> str:
+    """Return a figure as people read it, by the unit in which its key ends.
+
+    Examples
+    --------
+    >>> shown("step_time_s", 0.0123), shown("mfu", 0.4321), shown("tokens_per_s", 1234567.0)
+    ('12.3 ms', '43.2 %', '1,234,567')
+    """
+    if value is None:
+        return NOTHING
+    measure = measure_of_key(key)
+    unit = _UNITS.get((measure.powers, measure.scale))
+    if unit == "kg" and value >= _TONNE_KG:
+        return f"{value / _TONNE_KG:,.0f} t" if value >= _TONNE_KG * 1e3 else f"{value / _TONNE_KG:.4g} t"
+    if unit is not None:
+        return format_quantity(value, unit, 4)
+    if key in _PERCENT or key.endswith("_fraction"):
+        return f"{100 * value:.1f} %"
+    return f"{value:,.0f}" if abs(value) >= 1e3 else f"{value:.4g}"
+
+
+def short(key: str, value: float | None) -> str:
+    """Return a figure with three digits, in the unit in which its key ends."""
+    return shown(key, None if value is None else float(f"{value:.3g}"))
+
+
+def signed(fraction: float) -> str:
+    """Return a relative difference as a percentage with its sign."""
+    return EQUAL if abs(fraction) < CLOSE else f"{100 * fraction:+.1f} %"

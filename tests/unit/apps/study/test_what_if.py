@@ -1,0 +1,250 @@
+"""A what-if from end to end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import clustersim
+from clustersim.apps.study.sampled import check_method, sampled
+from clustersim.apps.study.sensitivity import inputs_of
+from clustersim.apps.study.study_file import StudyRequest
+from clustersim.apps.study.tornado_picture import tornado_of
+from clustersim.apps.study.what_if import WhatIfAnswer, answered, asked_matter
+from clustersim.errors import ScenarioError
+from tests.unit.apps.study.factories import SMALL
+
+TWO = ("training.global_batch_size=64", "cluster.nodes=2")
+CHAT = "serve-llama3-70b-chat"
+WIDE = "wide:strategy.tp=4"
+
+
+def ask(*cases: str, break_even: str | None = None, sensitivity: tuple[str, ...] = (), where: tuple[str, ...] = ()) -> WhatIfAnswer:
+    return clustersim.what_if(SMALL, cases or (WIDE,), set=TWO, break_even=break_even, sensitivity=sensitivity, where=where)
+
+
+def test_numbers_are_those_of_runs() -> None:
+    answer = ask()
+
+    assert answer.numbers == {
+        "base": clustersim.run(SMALL, set=TWO).metrics.tokens_per_s,
+        "wide": clustersim.run(SMALL, set=[*TWO, "strategy.tp=4"]).metrics.tokens_per_s,
+    }
+    assert answer.best == "base"
+
+
+def test_the_first_line_answers() -> None:
+    answer = ask()
+    numbers = answer.numbers
+    assert numbers["base"]
+    assert numbers["wide"]
+
+    share = 100 * (numbers["base"] / numbers["wide"] - 1)
+    assert answer.headline() == f"base is best: tokens_per_s {numbers['base']:,.0f}, {share:.1f} % more than wide"
+    assert ask("same:strategy.tp=1").headline().endswith("as much as same")
+    assert ask(where=("mfu > 0.99",)).headline() == "No case can be chosen: base: mfu > 0.99 is false; wide: mfu > 0.99 is false"
+    assert ask("odd:strategy.tp=5").headline().startswith("base is the only case that can be chosen, with tokens_per_s ")
+    assert clustersim.what_if(SMALL).headline().startswith("The base has tokens_per_s ")
+
+
+def test_cases_within_the_error_bars_are_not_decided_and_said_so() -> None:
+    answer = ask(WIDE, "a80:cluster.node=dgx-a100-80g")
+    document = answer.to_dict()
+
+    assert answer.better("base", "wide") == "yes"
+    assert answer.better("base", "a80") == "not decided"
+    assert answer.best == "a80"
+    assert answer.headline().endswith(" more than base; within the error bars: not decided")
+    assert document["undecided"] == answer.undecided == ["base"]
+    assert {row[0]: row[3].endswith(", not decided") for row in answer.case_table().rows}["a80"]
+    cases = document["cases"]
+    assert isinstance(cases, list)
+    assert [case["better_than_base"] for case in cases if isinstance(case, dict)] == [None, "no", "not decided"]
+
+
+def test_a_case_that_cannot_run_stands_there_with_the_reason() -> None:
+    rows = ask("odd:strategy.tp=5").case_table().rows
+
+    assert rows[1][0] == "odd"
+    assert rows[1][2] == "-"
+    assert "5 does not divide" in rows[1][-1]
+
+
+def test_a_tornado_has_the_longest_bar_first_and_its_ends_are_runs() -> None:
+    answer = ask(sensitivity=("hardware", "cluster.nics.count=4..8"))
+
+    found = answer.sensitivity
+    assert found is not None
+    swings = [bar.swing("base") for bar in found.bars]
+    assert swings == sorted(swings, reverse=True)
+    names = [bar.input.name for bar in found.bars]
+    assert sorted(names) == [
+        "accelerator_speed",
+        "cluster.nics.bandwidth",
+        "cluster.nics.count",
+        "cluster.nics.latency",
+        "cluster.scale_up.bandwidth",
+        "cluster.scale_up.latency",
+    ]
+    assert names[0] == "accelerator_speed"
+    bar = next(bar for bar in found.bars if bar.input.name == "cluster.nics.bandwidth")
+    for number, text in ((bar.low, "20 GB/s"), (bar.high, "30 GB/s")):
+        assert number["base"] == clustersim.run(SMALL, set=[*TWO, f"cluster.nics.bandwidth={text}"]).metrics.tokens_per_s
+
+
+def test_computing_twice_as_fast_halves_computation() -> None:
+    matter, probe = asked_matter(SMALL, StudyRequest(sensitivity=("accelerator_speed=0.5..2",), metric="breakdown_s.compute"))
+
+    slow, usual, fast = (
+        matter.rows(values)[0].outcome.figures["breakdown_s.compute"]
+        for values in (probe.inputs[0].values(0.5), {}, probe.inputs[0].values(2.0))
+    )
+
+    assert (slow / usual, fast / usual) == pytest.approx((2.0, 0.5), rel=1e-9)
+
+
+def test_figures_on_which_the_decision_turns_are_told() -> None:
+    wide, narrow = "cluster.nics.bandwidth=0.1..50 GB/s", "accelerator_speed=0.9..1.1"
+    cases = ["wide:strategy.tp=8"]
+    answer = clustersim.what_if("llama3-8b-8xh100", cases, set=["cluster.nodes=2"], break_even=wide, sensitivity=(wide, narrow))
+
+    assert answer.break_even is not None
+    assert answer.sensitivity is not None
+    assert [bar.input.name for bar in answer.sensitivity.deciding] == ["cluster.nics.bandwidth"]
+    first, second = answer.lines()
+    assert first.startswith("Break-even: wide is best up to cluster.nics.bandwidth ")
+    assert ", base is best from " in first
+    assert second == "The decision turns on cluster.nics.bandwidth: wide is best at 0.1 GB/s, base is best at 50 GB/s"
+    picture = tornado_of(answer.to_dict())
+    assert picture.finding.startswith("tokens_per_s of base depends most on cluster.nics.bandwidth: ")
+    assert picture.subtitle.endswith("; the choice turns on cluster.nics.bandwidth")
+    assert picture.bars[0].note == "wide becomes best"
+    table = answer.tornado_table(answer.sensitivity)
+    assert len(table.columns) == len(table.rows[0])
+    assert table.rows[0][-2:] == ("wide", "base")
+
+
+def test_without_a_turn_that_is_told_too() -> None:
+    answer = ask(break_even="cluster.nics.bandwidth=20..25 GB/s", sensitivity=("cluster.nics.bandwidth=20..25 GB/s",))
+
+    assert answer.lines() == [
+        "Break-even: none; base is best from cluster.nics.bandwidth 20 GB/s to 25 GB/s",
+        "base stays best whatever figure is varied",
+    ]
+
+
+def test_the_document_holds_everything() -> None:
+    document = ask(break_even="cluster.nics.bandwidth=20..25 GB/s", sensitivity=("cluster.nics.bandwidth=20..25 GB/s",)).to_dict()
+
+    assert document["best"] == "base"
+    assert document["break_even"] == {
+        "key": "cluster.nics.bandwidth",
+        "low": "20 GB/s",
+        "high": "25 GB/s",
+        "best_at_low": "base",
+        "crossings": [],
+    }
+    assert isinstance(document["cases"], list)
+    assert isinstance(document["sensitivity"], dict)
+
+
+@pytest.mark.parametrize(("method", "samples", "runs"), [("morris", 3, 18), ("sobol", 4, 32)])
+def test_sampling_finds_the_figure_that_matters(method: str, samples: int, runs: int) -> None:
+    pytest.importorskip("SALib")
+    matter, _ = asked_matter(SMALL, StudyRequest(cases=("wide:strategy.tp=2",)))
+    inputs = inputs_of(matter, ["accelerator_speed=0.5..2", "cluster.nics.latency=1..2 us"])
+
+    found, again = (sampled(matter, inputs, "base", check_method(method), samples=samples) for _ in range(2))
+
+    assert [effect.input.name for effect in found.effects] == ["accelerator_speed", "cluster.nics.latency"]
+    # One node sends nothing over its adapters.
+    assert set(found.effects[1].of_number.values()) <= {0.0} or max(map(abs, found.effects[1].of_number.values())) < 1e-9
+    assert (found.best_fraction, found.n_runs) == (1.0, runs)
+    assert found == again
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (StudyRequest(method="x"), "'x' is no method"),
+        (StudyRequest(sensitivity=("accelerator_speed=0..1",)), "a speed is above 0"),
+        (StudyRequest(sensitivity=("steps=1..2", "steps=1..3")), "'steps' is varied twice"),
+        (StudyRequest(break_even="steps=1..2"), "the base alone breaks even with nothing"),
+        (StudyRequest(cases=("a:steps=2",), break_even="steps=1..2"), "case a sets 'steps' itself"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(asked: StudyRequest, message: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        asked_matter(SMALL, asked)
+
+    assert caught.value.message == message
+
+
+def test_sobol_wants_a_power_of_two_and_not_too_many_runs() -> None:
+    matter, _ = asked_matter(SMALL, StudyRequest())
+    inputs = inputs_of(matter, ["accelerator_speed=0.5..2"])
+
+    with pytest.raises(ScenarioError, match="12 is no power of two"):
+        sampled(matter, inputs, "base", "sobol", samples=12)
+    with pytest.raises(ScenarioError, match="runs are more than 20,000"):
+        sampled(matter, inputs, "base", "morris", samples=100_000)
+
+
+def test_a_file_says_all_of_it() -> None:
+    matter, probe = asked_matter("llama3-8b-slow-network", StudyRequest())
+
+    assert [case.name for case in matter.cases] == ["base", "tensor-parallel", "sharded"]
+    assert probe.span is not None
+    assert len(probe.inputs) == 3
+
+
+def test_a_mistake_in_a_file_has_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "cases.yaml"
+    for text, line in (
+        ("scenario: llama3-8b-8xh100\ncases:\n  base: {strategy.tp: 2}\n", 3),
+        ("cases: {a: {strategy.tp: 2}}\nscenari: x\n", 2),
+    ):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(ScenarioError) as caught:
+            asked_matter(path, StudyRequest())
+        assert caught.value.place is not None
+        assert caught.value.place.line == line
+
+
+def test_a_printed_answer_is_a_page() -> None:
+    answer = ask()
+
+    lines = str(answer).splitlines()
+    assert lines[0] == answer.headline()
+    assert lines[2].split() == ["case", "changes", "tokens_per_s", "against", "base"]
+    assert [line.split()[0] for line in lines[3:]] == ["base", "wide"]
+    assert repr(answer) == f"<Answer: {answer.headline()}>"
+
+
+def test_a_single_text_stands_for_a_list_of_it() -> None:
+    one = clustersim.what_if(SMALL, WIDE, set="cluster.nodes=2", where="mfu > 0")
+
+    assert one.numbers == clustersim.what_if(SMALL, [WIDE], set=["cluster.nodes=2"], where=["mfu > 0"]).numbers
+    assert clustersim.run(SMALL, set="cluster.nodes=2").gpus == 16
+
+
+def test_a_service_is_judged_by_any_of_its_figures() -> None:
+    few = ["requests.count=80", "requests.warmup=0"]
+    rate = clustersim.what_if(CHAT, ["wide:serving.tp=8"], set=few)
+    asked = StudyRequest(cases=("wide:serving.tp=8",), changes=tuple(few), metric="tpot_s.p50", sensitivity=("hardware",))
+    latency = answered(*asked_matter(CHAT, asked))
+
+    assert rate.matter.objective.quantity.text == "output_tokens_per_s_per_gpu"
+    assert rate.matter.objective.higher_is_better
+    assert latency.best == "wide"
+    assert latency.sensitivity is not None
+    assert "accelerator_speed" not in {bar.input.name for bar in latency.sensitivity.bars}
+
+
+def test_a_rate_is_varied_in_its_own_unit() -> None:
+    found = clustersim.what_if(
+        CHAT, ["wide:serving.tp=8"], set=["requests.count=40", "requests.warmup=0"], sensitivity=["requests.rate=2..4 /s"]
+    )
+    assert found.sensitivity is not None
+    assert found.sensitivity.bars[0].input.text(2.0) == "2 /s"
