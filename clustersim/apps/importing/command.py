@@ -23,7 +23,13 @@ _DIRECTIVE: Final = re.compile(r"^#SBATCH\s+(--?[\w-]+)(?:[=\s]+(\S+))?", re.MUL
 _CONTAINERS: Final = ("docker", "podman", "nerdctl")
 _IMAGE: Final = re.compile(r"[a-z0-9][\w.-]*(?::\d+)?(?:/[\w.-]+)+(?:[:@][\w.:-]+)?")
 _MODULE: Final = "-m"
-_STARTERS: Final = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "deepspeed.launcher.runner")
+_STARTERS: Final = (
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "accelerate.commands.launch",
+    "deepspeed.launcher.runner",
+    "paddle.distributed.launch",
+)
 """Modules that start another script."""
 LAUNCHERS: Final = ("torchrun", "deepspeed", "srun", "mpirun", "mpiexec", "accelerate", "launch", *_STARTERS)
 
@@ -105,9 +111,11 @@ def _start_of_arguments(words: Sequence[Word]) -> int:
 
 def _is_value(text: str, before: Sequence[str]) -> bool:
     # Options in a variable that no file sets are no value of the option before them.
-    if _ARRAY.fullmatch(text) or (before and _VARIABLE.fullmatch(text)):
+    if _OPTION.fullmatch(text) or _ARRAY.fullmatch(text) or (before and _VARIABLE.fullmatch(text)):
         return False
-    return not _OPTION.fullmatch(text) and not (_ASSIGNED.fullmatch(text) and text.startswith("-"))
+    assigned = _ASSIGNED.fullmatch(text)
+    # What is assigned behind a value, or to a dotted key, is an override of its own, as Hydra takes them.
+    return assigned is None or not (text.startswith("-") or before or "." in assigned[1])
 
 
 def _value(texts: list[str]) -> Data:

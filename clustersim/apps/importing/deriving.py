@@ -147,7 +147,15 @@ def _batch(draft: Draft, dp: int, together: int) -> None:
     accumulation = draft.whole("job.accumulation")
     key, total = "training.micro_batch_size", "training.global_batch_size"
     if isinstance(each, int | float) and each > 0:
-        draft.derive(key, max(1, round(each * together)), f"{each} samples a device, times {together} devices of a replica")
+        pp = draft.whole("strategy.pp") or 1
+        parts = (draft.whole("job.pipeline_micro_batches") or pp) if pp > 1 else 1
+        whole = max(1, round(each * together))
+        if parts > 1 and whole % parts == 0:
+            draft.derive(total, whole * dp * (accumulation or 1), f"{each} samples a device on {dp * together} devices")
+            whole //= parts
+        draft.derive(
+            key, whole, f"{each} samples a device, times {together} devices of a replica{f', in {parts} parts' if parts > 1 else ''}"
+        )
     if local is not None:
         staged = (draft.whole("strategy.pp") or 1) > 1
         draft.derive(
@@ -171,8 +179,10 @@ def _stages(draft: Draft, n_layers: int | None) -> None:
         draft.drop("strategy.virtual_stages", "strategy.schedule", "strategy.overlap_p2p", "strategy.stage_layers")
         return
     per_chunk, layout = draft.whole("job.layers_per_virtual_stage"), draft.get("job.layout")
-    if per_chunk is not None and n_layers is not None and n_layers % (pp * per_chunk) == 0:
-        draft.derive("strategy.virtual_stages", n_layers // (pp * per_chunk), f"{n_layers} layers, {per_chunk} in a chunk, {pp} stages")
+    if per_chunk is not None and n_layers is not None:
+        counted = n_layers + sum(draft.get(f"job.{end}_counts") is True for end in ("embedding", "loss"))
+        if counted % (pp * per_chunk) == 0:
+            draft.derive("strategy.virtual_stages", counted // (pp * per_chunk), f"{counted} layers, {per_chunk} in a chunk, {pp} stages")
     if (chunks := draft.whole("job.chunks")) is not None and draft.whole("strategy.virtual_stages") is None:
         draft.derive("strategy.virtual_stages", chunks, "the schedule has so many chunks on a stage unless layers of one are given")
     if draft.get("strategy.virtual_stages") == 1:

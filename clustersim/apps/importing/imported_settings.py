@@ -105,7 +105,7 @@ def read_settings(table: Vocabulary, contents: Sequence[Contents]) -> Draft:
         if row.default is not None and number not in of_row:
             _apply_default(draft, row)
     family, flavour = draft.get("job.family"), draft.get("job.flavour")
-    named = "/".join(str(each) for each in (family, flavour) if each is not None) or str(draft.get("model") or "").rpartition("/")[2]
+    named = f"{family}/{flavour}" if flavour is not None else str(draft.get("model") or "").rpartition("/")[2]
     known = next((name for pattern, name in table.models.items() if fnmatchcase(named.lower(), pattern)), None)
     names = {name for each in contents for entry in each.entries if entry.value is not None for name in table.names(entry.name)}
     for default in table.defaults:
@@ -118,7 +118,10 @@ def read_settings(table: Vocabulary, contents: Sequence[Contents]) -> Draft:
 
 
 def _holds(default: Default, names: set[str], draft: Draft) -> bool:
-    if any(canonical(key) in names for key in default.absent) or not all(canonical(key) in names for key in default.present):
+    def has(key: str) -> bool:
+        return key in names or ("*" in key and any(fnmatchcase(name, key) for name in names))
+
+    if any(has(canonical(key)) for key in default.absent) or not all(has(canonical(key)) for key in default.present):
         return False
     return all(_is_one_of(draft.get(key), values) for key, values in default.where.items())
 
@@ -189,7 +192,7 @@ def _apply(draft: Draft, row: KeyRow, entry: Entry) -> Key:
 
 def _apply_default(draft: Draft, row: KeyRow) -> None:
     for key, value in _settings(row, row.default).items():
-        if key not in draft.settings:
+        if key not in draft.settings or (row.either and value is True):
             draft.settings[key] = Setting(value=value, how="default", note=row.note or f"{row.keys[-1]} is {_shown(row.default)} there")
 
 

@@ -73,7 +73,7 @@ class Default(Checked):
     to: str
     value: Value
     absent: list[str] = Field(default_factory=list[str])
-    """Only where none of these keys is there."""
+    """Only where none of these keys is there; ``*`` stands for anything."""
     present: list[str] = Field(default_factory=list[str])
     """Only where all of these keys are there."""
     where: dict[str, list[Scalar]] = Field(default_factory=dict[str, list[Scalar]])

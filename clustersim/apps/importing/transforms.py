@@ -28,6 +28,7 @@ TransformName = Literal[
     "first",
     "last_batch",
     "last_number",
+    "listed",
     "image_version",
     "hub_name",
     "rate",
@@ -155,6 +156,12 @@ def _last_number(value: Data) -> Data:
     return int(found[1]) if found else 1 if part.startswith("gpu") else None
 
 
+def _listed(value: Data) -> Data:
+    """Return how many devices a list such as ``0,1,2,3`` has; None for anything else."""
+    parts = [str(each) for each in value] if isinstance(value, list) else str(value).split(",")
+    return len(parts) if len(parts) > 1 and all(part.strip().isdecimal() for part in parts) else None
+
+
 def _image_version(value: Data) -> Data:
     """Return the version of an engine that the tag of its own container image names; None for any other image."""
     found = _IMAGE_VERSION.search(str(value))
@@ -244,6 +251,7 @@ TRANSFORMS: Final[Mapping[TransformName, Callable[[Data], Data]]] = MappingProxy
         "first": _first,
         "last_batch": _last_batch,
         "last_number": _last_number,
+        "listed": _listed,
         "image_version": _image_version,
         "hub_name": _hub_name,
         "rate": _rate,

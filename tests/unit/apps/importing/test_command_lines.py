@@ -1,0 +1,186 @@
+"""Command lines of each framework, as users start their jobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from clustersim.apps.importing.asked import ImportOptions
+from clustersim.apps.importing.importing import import_files
+from clustersim.documents.spots import Data
+
+
+@dataclass(frozen=True)
+class Line:
+    """A text, the framework that it is of, and values of its scenario."""
+
+    framework: str
+    text: str
+    expected: dict[str, Data]
+    nodes: int | None = None
+
+
+LINES: Final = (
+    Line(
+        "torchtitan",
+        "CONFIG_FILE=llama3_8b.toml ./run_train.sh --training.local_batch_size 2 --model.flavor 8B --activation_checkpoint.mode full",
+        {"model": "llama3-8b", "training.seq_length": 2048, "training.global_batch_size": 16, "strategy.recompute": "full"},
+        nodes=1,
+    ),
+    Line(
+        "torchtitan",
+        "torchrun --nproc_per_node=8 --nnodes=4 -m torchtitan.train --module llama3 --config llama3_8b --training.local_batch_size 2"
+        " --training.seq_len 8192 --parallelism.tensor_parallel_degree=2 --compile.enable_async_tensor_parallel",
+        {"model": "llama3-8b", "cluster.nodes": 4, "training.global_batch_size": 32, "strategy.tp": 2, "strategy.overlap_tp": "async_tp"},
+    ),
+    Line(
+        "torchtitan",
+        '[model]\nflavor = "8B"\n[training]\nlocal_batch_size = 1\n',
+        {"model": "llama3-8b", "training.seq_length": 2048, "strategy.recompute": "alternate"},
+        nodes=1,
+    ),
+    Line(
+        "torchtitan",
+        '{"model_spec": {"name": "llama3", "flavor": "70B"}, "training": {"seq_len": 8192, "local_batch_size": 8,'
+        ' "disable_cuda_graphs": true},'
+        ' "parallelism": {"tensor_parallel_degree": 8}, "activation_checkpoint": {"preserve_rng_state": true, "debug": false}}',
+        {"model": "llama3-70b", "strategy.recompute": "full", "training.cuda_graphs": False, "training.global_batch_size": 32},
+        nodes=4,
+    ),
+    Line(
+        "megatron_bridge",
+        "torchrun --nproc-per-node 8 --nnodes 8 run_script.py --recipe llama31_70b_pretrain_config train.global_batch_size=128"
+        " train.micro_batch_size=1 model.tensor_model_parallel_size=4"
+        " model.pipeline_model_parallel_size=4 model.seq_length=8192",
+        {"model": "llama3.1-70b", "training.global_batch_size": 128, "strategy.tp": 4, "strategy.pp": 4, "strategy.zero_stage": 1},
+    ),
+    Line(
+        "nemo",
+        "python megatron_gpt_pretraining.py --config-path=conf --config-name=gpt trainer.devices=8 trainer.num_nodes=16"
+        " trainer.precision=bf16"
+        " model.micro_batch_size=1 model.global_batch_size=512 model.tensor_model_parallel_size=4"
+        " +model.virtual_pipeline_model_parallel_size=5"
+        " model.pipeline_model_parallel_size=4 model.encoder_seq_length=4096 model.num_layers=40 model.hidden_size=5120"
+        " model.ffn_hidden_size=20480 model.num_attention_heads=40 ++model.optim.name=distributed_fused_adam"
+        " model.tokenizer.type=GPT2BPETokenizer",
+        {"model": "gpt3-13b", "cluster.nodes": 16, "strategy.virtual_stages": 5, "strategy.zero_stage": 1},
+    ),
+    Line(
+        "maxtext",
+        "srun -N 4 --ntasks-per-node=8 python -m MaxText.train base.yml model_name=llama3-8b per_device_batch_size=2"
+        " dcn_pipeline_parallelism=4 num_pipeline_microbatches=8 num_layers_per_pipeline_stage=4 ici_fsdp_parallelism=8",
+        {"training.global_batch_size": 64, "training.micro_batch_size": 1, "strategy.pp": 4, "strategy.virtual_stages": 2},
+    ),
+    Line(
+        "maxtext",
+        "python3 -m MaxText.train base.yml per_device_batch_size=4 base_num_decoder_layers=8 max_target_length=4096 quantization=fp8",
+        {"model.hidden_size": 2048, "model.num_hidden_layers": 8, "model.vocab_size": 32000, "training.precision": "fp8"},
+        nodes=1,
+    ),
+    Line(
+        "olmo",
+        "torchrun --nproc_per_node=8 --nnodes 4 scripts/train.py OLMo-7B.yaml --global_train_batch_size=1024 --model.d_model=4096"
+        " --device_train_microbatch_size=2 --model.n_layers=32 --model.n_heads=32 --model.mlp_hidden_size=22016"
+        " --model.embedding_size=50304"
+        " --model.max_sequence_length=4096 --fsdp.wrapping_strategy=by_block --model.rope=true --model.weight_tying=false"
+        " --model.mlp_ratio=8",
+        {"training.global_batch_size": 1024, "training.micro_batch_size": 2, "model.intermediate_size": 11008},
+    ),
+    Line(
+        "llm_foundry",
+        "composer -n 8 train/train.py mpt-7b.yaml train_loader.dataset.split=train max_duration=10ba global_train_batch_size=256"
+        " device_train_microbatch_size=4 model.d_model=4096 model.n_heads=32 model.n_layers=32 max_seq_len=2048 model.vocab_size=50368"
+        " fsdp_config.activation_checkpointing=true",
+        {
+            "training.global_batch_size": 256,
+            "training.micro_batch_size": 4,
+            "training.precision": "bf16",
+            "strategy.preset": "pytorch_fsdp",
+        },
+    ),
+    Line(
+        "paddle",
+        'python -u -m paddle.distributed.launch --gpus "0,1,2,3,4,5,6,7" run_pretrain.py --model_name_or_path meta-llama/Llama-2-7b'
+        " --max_seq_length 4096 --per_device_train_batch_size 1 --gradient_accumulation_steps 16 --tensor_parallel_degree 2"
+        ' --pipeline_parallel_degree 2 --sharding "stage1" --bf16 --use_flash_attention 1 --recompute 1 --sequence_parallel 1',
+        {"model": "llama2-7b", "training.global_batch_size": 32, "strategy.zero_stage": 1, "strategy.recompute": "full"},
+        nodes=1,
+    ),
+    Line(
+        "transformers",
+        "deepspeed --num_gpus 8 --num_nodes 2 run_clm.py --deepspeed ds_z2.json --model_name_or_path meta-llama/Llama-2-7b-hf"
+        " --per_device_train_batch_size 2 --gradient_accumulation_steps 8 --bf16 true --block_size 4096 --gradient_checkpointing",
+        {"model": "llama2-7b", "cluster.nodes": 2, "training.global_batch_size": 256, "strategy.preset": "deepspeed_zero2"},
+    ),
+    Line(
+        "transformers",
+        "accelerate launch --use_fsdp --fsdp_sharding_strategy SHARD_GRAD_OP --num_processes 16 --mixed_precision bf16 train.py"
+        " --model_name_or_path Qwen/Qwen2.5-7B --per_device_train_batch_size 2 --max_seq_length 8192 --attn_implementation eager",
+        {"strategy.preset": "pytorch_fsdp", "strategy.reshard_after_forward": False, "training.attention": "unfused", "cluster.nodes": 2},
+    ),
+    Line(
+        "transformers",
+        "model_name_or_path: meta-llama/Meta-Llama-3-8B-Instruct\nstage: sft\nfinetuning_type: full\ndeepspeed: ds_z3_config.json\n"
+        "cutoff_len: 2048\nper_device_train_batch_size: 1\ngradient_accumulation_steps: 2\nbf16: true\n",
+        {"training.seq_length": 2048, "training.global_batch_size": 16, "strategy.preset": "deepspeed_zero3"},
+        nodes=1,
+    ),
+    Line(
+        "gpt_neox",
+        '{"pipe-parallel-size": 1, "model-parallel-size": 2, "num-layers": 24, "hidden-size": 2048, "num-attention-heads": 16,\n'
+        ' "seq-length": 2048, "pos-emb": "rotary", "no-weight-tying": True, "attention-config": [[["flash"], 24]],\n'
+        ' "zero_optimization": {"stage": 1}, "train_micro_batch_size_per_gpu": 4, "gradient-accumulation-steps": 8,\n'
+        ' "fp16": {"enabled": true}, "padded_vocab_size": 50432,}\n',
+        {"training.global_batch_size": 128, "training.attention": "flash", "strategy.tp": 2, "strategy.zero_stage": 1},
+        nodes=1,
+    ),
+    Line(
+        "nanotron",
+        "model: {dtype: bfloat16, model_config: {hidden_size: 2048, intermediate_size: 5632, num_attention_heads: 32,"
+        " num_hidden_layers: 24, vocab_size: 32000}}\nparallelism: {dp: 4, pp: 2, tp: 2}\n"
+        "optimizer: {zero_stage: 1}\ntokens: {batch_accumulation_per_replica: 8, micro_batch_size: 2, sequence_length: 2048}\n",
+        {"strategy.schedule": "gpipe", "strategy.sequence_parallel": False, "strategy.overlap_tp": "none", "cluster.nodes": 2},
+    ),
+    Line(
+        "primus",
+        "modules:\n  pre_trainer:\n    config: pre_trainer.yaml\n    framework: megatron\n    model: llama2_7B.yaml\n"
+        "    overrides:\n      tensor_model_parallel_size: 2\n      recompute_granularity: full\n",
+        {"model": "llama2-7b", "training.global_batch_size": 16, "training.seq_length": 1024, "strategy.zero_stage": 1},
+        nodes=1,
+    ),
+    Line(
+        "megatron_lm",
+        'cat <<EOT > ds.json\n{"train_batch_size": 512, "zero_optimization": {"stage": $ZERO}}\nEOT\n'
+        "python -m torch.distributed.run --nproc_per_node 8 --nnodes 8 pretrain_gpt.py --tensor-model-parallel-size 2"
+        " --pipeline-model-parallel-size 4 --num-layers 70 --hidden-size 3584 --num-attention-heads 28 --seq-length 2048"
+        " --micro-batch-size 2 --global-batch-size 2048 --vocab-file v --merge-file m --bf16 --position-embedding-type alibi"
+        " --pp-partition-method 'type:transformer|embedding' --deepspeed --deepspeed_config ds.json --zero-stage 1",
+        {
+            "training.global_batch_size": 2048,
+            "strategy.stage_layers": [17, 18, 18, 17],
+            "strategy.zero_stage": 1,
+            "model.vocab_size": 50257,
+        },
+    ),
+)
+
+
+@pytest.mark.parametrize("line", LINES, ids=lambda line: line.framework)
+def test_a_command_line_or_short_file_is_read(line: Line, tmp_path: Path) -> None:
+    path = tmp_path / "job"
+    path.write_text(line.text, encoding="utf-8")
+
+    found = import_files([str(path)], ImportOptions(cluster="dgx-h100", nodes=line.nodes))
+
+    def at(key: str) -> Data:
+        data: Data = found.data
+        for part in key.split("."):
+            data = data.get(part) if isinstance(data, dict) else None
+        return data
+
+    assert found.framework == line.framework
+    assert {key: at(key) for key in line.expected} == line.expected
+    assert [key.key for key in found.keys if key.how == "unknown"] == []
