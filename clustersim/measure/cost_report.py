@@ -76,11 +76,11 @@ def cost_lines(report: CostReport | None, *, unit: str = "tokens") -> tuple[str,
 def _prices_line(report: CostReport) -> str:
     prices = report.prices
     kind = "depreciation" if report.owned else "rent"
-    hour = "machines have no price" if prices.usd_per_gpu_hour is None else f"{kind} {prices.usd_per_gpu_hour:.3g} USD for a GPU hour"
+    hour = "machines have no price" if prices.usd_per_gpu_hour is None else f"{kind} {prices.usd_per_gpu_hour:.3g} USD per GPU hour"
     if prices.usd_per_kwh is not None:
         energy = f"energy {prices.usd_per_kwh:.3g} USD/kWh"
     else:
-        energy = "energy has no price" if prices.usd_per_gpu_hour is None else "energy is in it"
+        energy = "energy has no price" if prices.usd_per_gpu_hour is None else "energy included"
     lists = f" ({', '.join(report.price_lists)})" if report.price_lists else ""
     return f"{hour}, {energy}, {prices.carbon_kg_co2e_per_kwh:.3g} kg CO2e/kWh{lists}"
 

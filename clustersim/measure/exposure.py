@@ -1,4 +1,4 @@
-"""Which collectives are waited for, and which are hidden behind computation."""
+"""Which collectives are waited for, and which are overlapped with computation."""
 
 from __future__ import annotations
 

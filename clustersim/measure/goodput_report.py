@@ -9,12 +9,12 @@ from clustersim.reliability import Shares
 from clustersim.units.quantity import format_quantity
 
 PART_WORDS: Final = (
-    ("checkpoint", "saving checkpoints"),
-    ("lost_work", "work done twice"),
-    ("detection", "until failures are noticed"),
-    ("restart", "restarting"),
+    ("checkpoint", "checkpoints"),
+    ("lost_work", "repeated work"),
+    ("detection", "detection"),
+    ("restart", "restarts"),
     ("waiting", "waiting for repair"),
-    ("shrunk", "replicas that are missing"),
+    ("shrunk", "missing replicas"),
 )
 
 
@@ -120,17 +120,17 @@ class GoodputReport:
 
 
 def goodput_lines(report: GoodputReport | None) -> tuple[str, ...]:
-    """Return what failures cost, what to do about it, and how sure that is; nothing where nobody asked."""
+    """Return goodput, losses, remedies and confidence as lines of text; nothing without a reliability section."""
     if report is None:
         return ()
     low, high = report.confidence_interval_fraction
     lines = [
-        f"{_percent(report.goodput_fraction)} of the time is training that counts (replayed, 95 % confidence {_percent(low)} to"
+        f"goodput {_percent(report.goodput_fraction)} of the time (replayed, 95 % confidence {_percent(low)} to"
         f" {_percent(high)}; closed form {_percent(report.closed_form.goodput_fraction)})",
     ]
     parts = [(getattr(report.parts_fraction, name), words) for name, words in PART_WORDS]
     lost = [f"{words} {_percent(share)}" for share, words in sorted(parts, key=lambda part: -part[0]) if share >= 5e-5]
-    lines += [f"the rest: {', '.join(lost)}"] if lost else []
+    lines += [f"lost to {', '.join(lost)}"] if lost else []
     if report.mean_time_to_interruption_s is not None:
         every = format_quantity(report.mean_time_to_interruption_s, "s")
         lines.append(f"an interruption every {every}, {report.interruptions_per_day:.3g} a day")
@@ -144,10 +144,10 @@ def goodput_lines(report: GoodputReport | None) -> tuple[str, ...]:
         )
     if report.spares is not None:
         count = report.spares.spares
-        nodes = {0: "no spare nodes are", 1: "1 spare node is"}.get(count, f"{count} spare nodes are")
+        nodes = "1 spare node suffices" if count == 1 else f"{count} spare nodes suffice"
         lines.append(
-            f"{nodes} too few {_percent(report.spares.short_fraction)} of the time while nodes go on failing; {report.spares.enough} would"
-            " be too few at most 1 % of it"
+            f"{nodes} {_percent(1 - report.spares.short_fraction)} of the time while nodes go on failing; {report.spares.enough} would"
+            " suffice 99 % of it"
         )
     return (*lines, *_time_lines(report.time_to_train))
 

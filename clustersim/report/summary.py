@@ -144,7 +144,7 @@ def _print_breakdown(page: _Page, metrics: Metrics) -> None:
     hidden = hidden_communication(metrics)
     if hidden:
         listed = ", ".join(f"{name.upper()} {format_quantity(seconds, 's')}" for name, seconds in hidden)
-        page.line(("  hidden behind computation, not in the sum: ", HIDDEN), listed)
+        page.line(("  overlapped with computation, not in the sum: ", HIDDEN), listed)
 
 
 def _print_memory(page: _Page, metrics: Metrics) -> None:
@@ -229,7 +229,7 @@ def markdown_summary(metrics: Metrics, timeline: Timeline) -> str:
         *([f"{interval}."] if interval else []),
         find_bottleneck(metrics).sentence,
         "## Where the step goes",
-        "Mean over ranks. Communication that is hidden behind computation stands beside the sum.",
+        "Mean over ranks. Communication that is overlapped with computation stands beside the sum.",
         markdown_table(("part", "share", "time"), [*shares, *hidden]),
         "## Memory of one GPU",
         f"The plan {facts.memory_verdict(metrics)}.",

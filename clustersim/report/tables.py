@@ -48,7 +48,7 @@ HEADERS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         ),
     }
 )
-"""Columns of each file. ``in_step_time`` is 0 for communication that is hidden behind computation, else 1. Memory goes in straight
+"""Columns of each file. ``in_step_time`` is 0 for communication that is overlapped with computation, else 1. Memory goes in straight
 lines from one row of a rank class to the next; where it jumps, two rows have the same time."""
 
 

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Final
 
-from clustersim.apps.importing.shell_syntax import Block, Case, Function, Heredoc, If, Loop, Node, Simple, Word, parse_shell
+from clustersim.apps.importing.shell_syntax import Block, CaseClause, Function, Heredoc, If, Loop, Node, Simple, Word, parse_shell
 from clustersim.apps.importing.shell_words import ASSIGNMENT, NAME, Variables
 
 __all__ = ["EmbeddedFile", "Script", "Word", "read_script"]
@@ -102,7 +102,7 @@ class _Reader:
                         return self.block(body)
             case Loop():
                 return self.loop(node)
-            case Case(word=word, parts=parts):
+            case CaseClause(word=word, parts=parts):
                 value = self.known.text(word.text)
                 for patterns, body in parts:
                     if any(fnmatchcase(value, self.known.text(pattern)) for pattern in patterns):

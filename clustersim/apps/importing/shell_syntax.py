@@ -64,7 +64,7 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class CaseClause:
     """Parts that patterns of a word choose from."""
 
     word: Word
@@ -79,7 +79,7 @@ class Function:
     body: Block
 
 
-Node: TypeAlias = "Simple | If | Loop | Case | Function"
+Node: TypeAlias = "Simple | If | Loop | CaseClause | Function"
 Block: TypeAlias = "tuple[tuple[str, Node], ...]"
 """Nodes, each with the operator before it: ``&&``, ``||``, ``|``, or nothing."""
 
@@ -295,7 +295,7 @@ class _Parser:
         self.at += self.word() == "done"
         return Loop(name=name, words=tuple(words), test=test, body=body)
 
-    def case(self) -> Case:
+    def case(self) -> CaseClause:
         """Return a ``case`` with all its parts."""
         self.at += 1
         token = self.tokens[min(self.at, len(self.tokens) - 1)]
@@ -313,7 +313,7 @@ class _Parser:
             while self.operator() in _SEPARATORS:
                 self.at += 1
         self.at += self.word() == "esac"
-        return Case(word=Word(text=token.text, line=token.line), parts=tuple(parts))
+        return CaseClause(word=Word(text=token.text, line=token.line), parts=tuple(parts))
 
     def function(self) -> Node | None:
         """Return a function with its name."""

@@ -174,7 +174,7 @@ def _draw_hidden(ax: Axes, metrics: Metrics, step_s: float) -> None:
         add_boxes(ax, np.array([[at_s, min(at_s + seconds, step_s), *_HIDDEN_BAR]]), palette.HIDDEN, edge_px=1.0)
         at_s = min(at_s + seconds, step_s)
     listed = ", ".join(f"{dimension.upper()} {format_quantity(seconds, 's')}" for dimension, seconds in hidden)
-    text = f"communication hidden behind computation: {listed}" if hidden else "no communication is hidden behind computation"
+    text = f"communication overlapped with computation: {listed}" if hidden else "no communication is overlapped with computation"
     if at_s < 0.5 * step_s:
         ax.annotate(
             text, (at_s, sum(_HIDDEN_BAR) / 2), xytext=(6 if hidden else 0, 0), textcoords="offset points", va="center", fontsize=9.5

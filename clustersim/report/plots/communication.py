@@ -55,7 +55,7 @@ def communication(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
     caption(ax, f"{metrics.scenario}, {gpus_text(metrics)}: {_finding(rows, metrics.step_time_s)}", subtitle)
     if not rows:
         ax.text(0.5, 0.5, "nothing is communicated", transform=ax.transAxes, ha="center", va="center", fontsize=12, color=FAINT_INK)
-    key(ax, [("exposed: the step waits for it", palette.EXPOSED), ("hidden behind computation", palette.HIDDEN)], below_px=50)
+    key(ax, [("exposed: the step waits for it", palette.EXPOSED), ("overlapped with computation", palette.HIDDEN)], below_px=50)
     return ax
 
 

@@ -140,4 +140,4 @@ def _folded(name: str) -> str:
 def _prices(report: CostReport | None) -> str:
     if report is None or report.prices.usd_per_gpu_hour is None:
         return "machines have no price"
-    return f"{report.prices.usd_per_gpu_hour:.3g} USD for a GPU hour"
+    return f"{report.prices.usd_per_gpu_hour:.3g} USD per GPU hour"

@@ -182,7 +182,7 @@ def test_the_report_says_what_is_drawn_paid_and_emitted() -> None:
 
     assert lines[0].startswith("an accelerator draws")
     assert "(PUE 1.2)" in lines[0]
-    assert lines[1] == "rent 3.75 USD for a GPU hour, energy is in it, 0.48 kg CO2e/kWh (rented-2026)"
+    assert lines[1] == "rent 3.75 USD per GPU hour, energy included, 0.48 kg CO2e/kWh (rented-2026)"
     assert lines[-1].startswith("the whole training, 1T tokens in ")
     assert "t CO2e" in lines[-1]
     assert cost_lines(None) == ()

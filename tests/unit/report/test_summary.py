@@ -50,7 +50,7 @@ def test_no_line_is_wider_than_the_terminal(width: int, encoding: str, n_stages:
 
 
 def test_printed_percentages_of_the_breakdown_sum_to_100() -> None:
-    section = printed().partition("Where the step goes")[2].partition("hidden behind")[0]
+    section = printed().partition("Where the step goes")[2].partition("overlapped with")[0]
 
     percents = [float(found) for found in re.findall(r"(\d+\.\d) %", section)]
     assert len(percents) == 7

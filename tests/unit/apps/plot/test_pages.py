@@ -60,7 +60,7 @@ def test_failures_and_cost_are_on_the_page_where_the_scenario_asks_for_them() ->
     text = report_page(["starter"], ["cost.gpu_hour=2.50 USD"], zooms=False)
 
     assert "Cost and failures" in headings(text)
-    assert "Power and cost: rent 2.5 USD for a GPU hour" in text
+    assert "Power and cost: rent 2.5 USD per GPU hour" in text
 
 
 def test_the_page_of_the_largest_example_can_be_mailed() -> None:

@@ -95,9 +95,9 @@ def test_waiting_is_hatched_and_idle_grey() -> None:
 
 
 def test_hidden_communication_is_listed_beside() -> None:
-    assert any("hidden behind computation: PP 2.62 ms, DP 10 ms" in text.get_text() for text in drawn().texts)
+    assert any("overlapped with computation: PP 2.62 ms, DP 10 ms" in text.get_text() for text in drawn().texts)
     none = replace(METRICS, overlapped_communication_s=ByDimension())
-    assert any(text.get_text() == "no communication is hidden behind computation" for text in drawn(none).texts)
+    assert any(text.get_text() == "no communication is overlapped with computation" for text in drawn(none).texts)
 
 
 def test_hidden_communication_longer_than_the_step_stays_inside() -> None:
