@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from clustersim.workloads.attention import MASK_BYTES
 from clustersim.workloads.operators import Operator, Stream
-from clustersim.workloads.parameters import norm_parameters, qk_norm_parameters
 from clustersim.workloads.shapes import LocalShape, Numerics
 from clustersim.workloads.transformer_shape import TransformerShape
 
@@ -25,9 +24,17 @@ def normalization(model: TransformerShape, local: LocalShape, numerics: Numerics
             "input_gradient": (Stream(elements * (passes + 1) * e, launches=launches),),
             "weight_gradient": (Stream(elements * 2 * e),),
         },
-        parameters=float(norm_parameters(model, width)),
+        parameters=_norm_parameters(model, model.hidden_size if width is None else width),
         saved_bytes=elements * e,
     )
+
+
+def _norm_parameters(model: TransformerShape, width: int) -> float:
+    """Return the parameters of a normalisation: scale and shift, or the scale alone."""
+    vectors = model.normalization_vectors
+    if vectors is None:
+        vectors = 2 if model.normalization == "layernorm" else 1
+    return float(vectors * width)
 
 
 def second_norm(model: TransformerShape, local: LocalShape, numerics: Numerics) -> Operator:
@@ -71,10 +78,11 @@ def qk_normalization(model: TransformerShape, local: LocalShape, numerics: Numer
     """Return the RMS normalisation of every query and key head."""
     elements = local.rows * (local.n_heads + local.n_kv_heads) * model.head_dim
     e = numerics.elementwise_bytes
+    heads = 2 if model.qk_normalization_shared else model.n_heads + model.n_kv_heads
     return Operator(
         name="qk_norm",
         phases={"forward": (Stream(elements * 2 * e, launches=2),), "input_gradient": (Stream(elements * 3 * e, launches=2),)},
-        parameters=float(qk_norm_parameters(model)),
+        parameters=float(heads * model.head_dim) if model.qk_normalization_learned else 0.0,
         saved_bytes=elements * e,
     )
 

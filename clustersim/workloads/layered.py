@@ -12,20 +12,8 @@ from clustersim.workloads.ends import Prediction
 from clustersim.workloads.kinds.call import Layer, LayerCall, Shape, has_parameters
 from clustersim.workloads.model import TOKEN_BYTES, Sublayer
 from clustersim.workloads.operators import Operator, Recorded
-from clustersim.workloads.shapes import FP32_BYTES, LocalShape, Numerics
+from clustersim.workloads.shapes import COUNTING, FP32_BYTES, LocalShape, Numerics
 from clustersim.workloads.transformer_shape import Experts, Window
-
-_COUNTING: Final = Numerics(
-    element_bytes=2.0,
-    elementwise_bytes=2.0,
-    gemm_element_bytes=2.0,
-    gradient_bytes=4.0,
-    fused_gradient_accumulation=True,
-    kernels="fused",
-    fused_loss=True,
-    attention="unfused",
-)
-"""Parameters and FLOPs do not depend on it."""
 
 FORWARD_FRACTION: Final = 1.0 / 3.0
 """Forward part of a measured time: the backward pass has two products, by input and by weight, where the forward pass has one."""
@@ -146,7 +134,7 @@ class Layered(_Undivided):
 
     @property
     def _first_that_learns(self) -> int:
-        call = LayerCall(samples=1, numerics=_COUNTING)
+        call = LayerCall(samples=1, numerics=COUNTING)
         return next((index for index, layer in enumerate(self.layers) if has_parameters(layer.operators(call))), self.n_layers)
 
     @property
@@ -171,7 +159,7 @@ class Layered(_Undivided):
 
     def each_layer(self) -> tuple[tuple[Operator, ...], ...]:
         """Return what each layer does with one sample, to count what does not depend on how numbers are stored."""
-        return tuple(self.layer_operators(layer, 1, _COUNTING) for layer in range(self.n_layers))
+        return tuple(self.layer_operators(layer, 1, COUNTING) for layer in range(self.n_layers))
 
 
 def _measured(operator: Operator, s_per_flop: float) -> Operator:

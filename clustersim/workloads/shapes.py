@@ -138,3 +138,16 @@ class Numerics:
     def casts_weights(self) -> bool:
         """Whether products take weights in fewer bytes than they are kept in, as in fp8."""
         return self.gemm_element_bytes < self.element_bytes
+
+
+COUNTING: Final = Numerics(
+    element_bytes=2.0,
+    elementwise_bytes=2.0,
+    gemm_element_bytes=2.0,
+    gradient_bytes=4.0,
+    fused_gradient_accumulation=True,
+    kernels="fused",
+    fused_loss=True,
+    attention="unfused",
+)
+"""Numbers for counts of parameters and FLOPs, which do not depend on them."""

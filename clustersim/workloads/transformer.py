@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from math import fsum
 from typing import Literal
 
 from clustersim.documents.spots import Data
 from clustersim.workloads.attention import window_of
 from clustersim.workloads.ends import Prediction, embedding_operators, head_operators, prediction
 from clustersim.workloads.experts import moe_half
-from clustersim.workloads.layer import attention_operators, entering_width, mlp_operators
+from clustersim.workloads.layer import attention_operators, entering_width, layer_operators, mlp_operators
 from clustersim.workloads.model import TOKEN_BYTES, Sublayer
 from clustersim.workloads.operators import Operator
-from clustersim.workloads.parameters import active_parameters, parameters_as_published, total_parameters
-from clustersim.workloads.shapes import LocalShape, Numerics
+from clustersim.workloads.shapes import COUNTING, ExpertShare, LocalShape, Numerics, balanced_rows
 from clustersim.workloads.transformer_shape import LayerKind, TransformerShape
 
 
@@ -35,17 +35,61 @@ class Transformer(TransformerShape):
     @property
     def n_parameters(self) -> int:
         """All parameters as the model is trained; a shared table counts once."""
-        return total_parameters(self)
+        modules = self.predictions(self._whole, COUNTING)
+        return self._n_main(lm_head=self.lm_head) + sum(_counted(module.operators) for module in modules)
 
     @property
     def n_active(self) -> int:
-        """Parameters that one token meets on its way to the next one."""
-        return active_parameters(self)
+        """Parameters that one token meets on its way to the next one: all but those of experts that it is not sent to, and of modules.
+
+        The token table counts in full; some published counts leave it out.
+        """
+        idle = 0
+        if self.experts is not None:
+            of_experts = sum(count * _counted(each for each in layer if each.expert) for layer, count in self._layers())
+            idle = (self.experts.n_experts - self.experts.top_k) * of_experts // self.experts.n_experts
+        return self._n_main(lm_head=self.lm_head) - idle
 
     @property
     def n_published(self) -> int:
         """Parameters that its published count counts."""
-        return parameters_as_published(self)
+        match self.published_scope:
+            case "backbone":
+                return self._n_main(lm_head=False)
+            case "main":
+                return self._n_main(lm_head=self.lm_head)
+            case "model":
+                return self.n_parameters
+
+    def _n_main(self, *, lm_head: bool) -> int:
+        """Return the parameters but for those of modules that predict further tokens; a shared table counts once."""
+        shape, whole = self._whole, replace(self, lm_head=lm_head)
+        ends = _counted(self.front(shape, COUNTING) + whole.head(shape, COUNTING)) - int(whole.tied_parameters(shape))
+        return ends + sum(count * _counted(layer) for layer, count in self._layers())
+
+    def _layers(self) -> list[tuple[tuple[Operator, ...], int]]:
+        """Return one layer of each kind, and how many there are."""
+        kinds = [self.has_experts(layer) for layer in range(self.n_layers)]
+        return [(layer_operators(self, self._whole, COUNTING, kinds.index(kind)), kinds.count(kind)) for kind in dict.fromkeys(kinds)]
+
+    @property
+    def _whole(self) -> LocalShape:
+        """Shape of one token on one rank."""
+        moe = self.experts
+        share = moe and ExpertShare(
+            rows=balanced_rows(moe.top_k, moe.n_experts), intermediate_size=moe.intermediate_size, dispatched_rows=moe.top_k
+        )
+        return LocalShape(
+            batch=1,
+            seq_length=1,
+            sequence_rows=1,
+            n_heads=self.n_heads,
+            n_kv_heads=self.n_kv_heads,
+            intermediate_size=self.intermediate_size,
+            vocab_size=self.vocab_size,
+            experts=share,
+            shared_size=moe.shared_size if moe else 0,
+        )
 
     def has_experts(self, layer: int) -> bool:
         """Return whether a layer has experts in place of an MLP."""
@@ -94,3 +138,7 @@ class Transformer(TransformerShape):
     def outline(self) -> Mapping[str, Data]:
         """Return all sizes."""
         return asdict(self)
+
+
+def _counted(operators: Iterable[Operator]) -> int:
+    return int(fsum(each.parameters for each in operators))

@@ -16,10 +16,9 @@ from clustersim.parallel.schedules import SCHEDULES
 from clustersim.parallel.stage import stage_of
 from clustersim.parallel.training_plan import Plan
 from clustersim.program.holds import ALWAYS
-from clustersim.workloads.parameters import layer_parameters
 from clustersim.workloads.reading.model_spec import load_model
 from tests.unit.config.samples import transformer_of
-from tests.unit.parallel.factories import GPT, held, layer_activation_bytes, make_plan, peak, peak_in_flight
+from tests.unit.parallel.factories import GPT, held, layer_activation_bytes, layer_parameters, make_plan, peak, peak_in_flight
 
 GIB = 2.0**30
 SHAPES = [(s, b, h, a) for s, b, (h, a) in product((256, 2048), (1, 4), ((512, 8), (6144, 64)))]

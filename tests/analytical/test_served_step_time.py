@@ -19,14 +19,13 @@ from clustersim.parallel.step_settings import Assignment, Priority
 from clustersim.parallel.training_plan import Plan
 from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.trace.timeline import Timeline
-from clustersim.workloads.parameters import embedding_parameters, layer_parameters, total_parameters
 from tests.unit.engine.factories import instant, make_calibration
-from tests.unit.parallel.factories import GPT, local_of, make_plan, servers
+from tests.unit.parallel.factories import GPT, embedding_parameters, layer_parameters, local_of, make_plan, servers
 from tests.unit.topology.factories import NIC_BYTES_PER_S, PCIE_BYTES_PER_S, make_fabric, make_node
 
 B = NIC_BYTES_PER_S
 MODEL = replace(GPT, n_layers=4)
-S = 4.0 * total_parameters(MODEL)
+S = 4.0 * MODEL.n_parameters
 FIRST = 4.0 * (embedding_parameters(MODEL) + layer_parameters(MODEL))
 """The slice that is pulled first and pushed last."""
 UPDATE = 12.0 / 4.0

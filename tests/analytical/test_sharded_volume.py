@@ -14,15 +14,14 @@ import pytest
 from clustersim.engine.simulate import replay
 from clustersim.parallel.lower import lower
 from clustersim.parallel.training_plan import Plan
-from clustersim.workloads.parameters import layer_parameters, total_parameters
 from tests.unit.engine.factories import make_machine, total_bytes
-from tests.unit.parallel.factories import LLAMA, make_plan
+from tests.unit.parallel.factories import LLAMA, layer_parameters, make_plan
 
 ROUND_OFF = 1e-9
 """Flows are added up in shares of links."""
 
 MODEL = replace(LLAMA, n_layers=4)
-PSI = total_parameters(MODEL)
+PSI = MODEL.n_parameters
 ENDS = PSI - 4 * layer_parameters(MODEL)
 NUMBER_BYTES = 2.0
 

@@ -11,7 +11,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, 
 from clustersim.errors import ScenarioError
 from clustersim.units.divisors import divisors, listed
 from clustersim.units.fields import PositiveInt, PositiveRatio
-from clustersim.workloads.parameters import parameters_as_published
 from clustersim.workloads.reading.model_sparse import SparseSpec, Width
 from clustersim.workloads.transformer import Transformer
 from clustersim.workloads.transformer_shape import Position
@@ -192,7 +191,7 @@ def is_gated(hidden_act: str) -> bool:
 
 def agrees_with_published(spec: ModelSpec, model: Transformer) -> bool:
     """Return whether the model has as many parameters as published, to every digit that was printed."""
-    count = parameters_as_published(model)
+    count = model.n_published
     if spec.published_parameters is not None and spec.published_parameters != count:
         return False
     if spec.published_parameters_rounded is None:

@@ -17,7 +17,6 @@ from clustersim.documents.spots import Data
 from clustersim.documents.text import Document, plain_document, read_document
 from clustersim.errors import ScenarioError
 from clustersim.workloads.model import Model
-from clustersim.workloads.parameters import parameters_as_published
 from clustersim.workloads.reading.hf_config import config_fields, read_config
 from clustersim.workloads.reading.model_families import FAMILIES, REFUSED
 from clustersim.workloads.reading.model_fields import (
@@ -198,7 +197,7 @@ def _approximations(spec: ModelSpec, model: Transformer) -> Flags:
     if spec.parallel_residual:
         flags.append(("parallel_residual", "attention and MLP, parallel in this model, are simulated one after the other"))
     if not agrees_with_published(spec, model):
-        flags.append(_miscounted(parameters_as_published(model), published_text(spec)))
+        flags.append(_miscounted(model.n_published, published_text(spec)))
     return tuple(flags)
 
 

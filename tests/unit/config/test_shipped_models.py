@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -10,10 +11,10 @@ from clustersim.workloads.kinds.call import LayerCall
 from clustersim.workloads.kinds.joining import Auxiliary
 from clustersim.workloads.layered import Layered
 from clustersim.workloads.operators import Operator
-from clustersim.workloads.parameters import active_parameters, embedding_parameters, further_prediction_parameters, parameters_as_published
 from clustersim.workloads.reading.model_fields import ModelSpec
 from clustersim.workloads.reading.model_spec import load_model, model_names
 from clustersim.workloads.transformer import Transformer
+from tests.unit.parallel.factories import embedding_parameters
 from tests.unit.workloads.kinds.factories import NUMERICS
 
 # Counts once more, apart from the files: from the makers' papers and model cards, so that a slip in a file cannot agree with itself.
@@ -215,7 +216,7 @@ def test_a_model_has_exactly_its_published_parameters(name: str, parameters: int
 def test_a_model_has_its_published_parameters_to_the_printed_digits(name: str, billions: str) -> None:
     loaded = load_model(name)
 
-    count = Decimal(parameters_as_published(transformer(name))) / 10**9
+    count = Decimal(transformer(name).n_published) / 10**9
 
     assert count.quantize(Decimal(billions)) == Decimal(billions)
     assert isinstance(loaded.spec, ModelSpec)
@@ -224,14 +225,14 @@ def test_a_model_has_its_published_parameters_to_the_printed_digits(name: str, b
 
 @pytest.mark.parametrize(("name", "billions"), ACTIVE.items())
 def test_a_token_meets_as_many_parameters_as_published(name: str, billions: str) -> None:
-    count = Decimal(active_parameters(transformer(name))) / 10**9
+    count = Decimal(transformer(name).n_active) / 10**9
 
     assert count.quantize(Decimal(billions)) == Decimal(billions)
 
 
 @pytest.mark.parametrize(("name", "billions"), ACTIVE_WITHOUT_TABLE.items())
 def test_some_makers_leave_the_token_table_out(name: str, billions: str) -> None:
-    count = Decimal(active_parameters(transformer(name)) - embedding_parameters(transformer(name))) / 10**9
+    count = Decimal(transformer(name).n_active - embedding_parameters(transformer(name))) / 10**9
 
     assert count.quantize(Decimal(billions)) == Decimal(billions)
 
@@ -241,8 +242,9 @@ def test_deepseek_v3_s_further_prediction_is_its_layer_and_what_joins_two_rows()
     joining = 2 * model.hidden_size**2 + 3 * model.hidden_size
 
     # README_WEIGHTS.md prints 11.5B, which is the layer alone.
-    assert further_prediction_parameters(model) == 11_610_067_968
-    assert round((further_prediction_parameters(model) - joining) / 1e9, 1) == 11.5
+    modules = model.n_parameters - replace(model, n_mtp=0).n_parameters
+    assert modules == 11_610_067_968
+    assert round((modules - joining) / 1e9, 1) == 11.5
 
 
 @pytest.mark.parametrize("name", model_names())

@@ -27,6 +27,7 @@ from clustersim.parallel.training_plan import Plan, Strategy
 from clustersim.program.holds import FORWARD_TO_BACKWARD, INPUT_TO_WEIGHT, Hold, MemoryPlace, held_bytes, held_over
 from clustersim.program.program import Program
 from clustersim.program.tasks import Block, Collective, Compute, Item, Overlapped, Task, Work
+from clustersim.workloads.layer import layer_operators
 from clustersim.workloads.operators import Gemm, Kernel
 from clustersim.workloads.shapes import ExpertShare, LocalShape, Numerics, balanced_rows
 from clustersim.workloads.transformer import Transformer
@@ -171,6 +172,16 @@ def make_shape(model: Transformer = GPT, *, batch: int = 3, seq_length: int = 32
         shared_size=0 if experts is None else experts.shared_size,
     )
     return replace(whole, **changes)
+
+
+def layer_parameters(model: Transformer, layer: int = 0) -> float:
+    """Return the parameters of a layer."""
+    return fsum(operator.parameters for operator in layer_operators(model, make_shape(model), NUMERICS, layer))
+
+
+def embedding_parameters(model: Transformer) -> float:
+    """Return the parameters before the first layer."""
+    return fsum(operator.parameters for operator in model.front(make_shape(model), NUMERICS))
 
 
 def gemms(kernels: tuple[Kernel, ...]) -> list[Gemm]:

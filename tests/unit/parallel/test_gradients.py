@@ -30,9 +30,8 @@ from clustersim.program.tasks import Communicate
 from clustersim.workloads.kinds.call import Layer
 from clustersim.workloads.kinds.dense import LinearLayer
 from clustersim.workloads.layered import Layered
-from clustersim.workloads.parameters import layer_parameters
 from tests.rows import rows
-from tests.unit.parallel.factories import GPT, LLAMA, buckets_of, local_of, make_plan
+from tests.unit.parallel.factories import GPT, LLAMA, buckets_of, layer_parameters, local_of, make_plan
 
 LAYER = float(layer_parameters(GPT))
 LAYER_BYTES = 4.0 * LAYER

@@ -15,7 +15,6 @@ from clustersim.parallel.training_plan import Plan
 from clustersim.program.program import Program
 from clustersim.program.tasks import Collective, Communicate, Compute, Task, Transfer
 from clustersim.workloads.operators import Recorded
-from clustersim.workloads.parameters import layer_parameters
 from tests.rows import rows
 from tests.unit.parallel.factories import (
     BERT,
@@ -27,6 +26,7 @@ from tests.unit.parallel.factories import (
     collectives_of,
     computes,
     kernels_of,
+    layer_parameters,
     make_plan,
     tasks_of,
 )

@@ -27,8 +27,7 @@ from clustersim.parallel.training_plan import Plan
 from clustersim.parallel.weights import Weights
 from clustersim.program.tasks import Compute, Work
 from clustersim.workloads.operators import Stream
-from clustersim.workloads.parameters import layer_parameters
-from tests.unit.parallel.factories import GPT, LLAMA, computes, kernels_of, local_of, make_plan
+from tests.unit.parallel.factories import GPT, LLAMA, computes, kernels_of, layer_parameters, local_of, make_plan
 
 OPTIMIZERS: tuple[Optimizer, ...] = get_args(Optimizer)
 PSI = 1000.0

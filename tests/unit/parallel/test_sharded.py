@@ -15,13 +15,12 @@ from clustersim.program.tasks import Collective, Communicate, Compute, Task, Wor
 from clustersim.workloads.kinds.call import Layer
 from clustersim.workloads.kinds.dense import LinearLayer
 from clustersim.workloads.layered import Layered
-from clustersim.workloads.parameters import layer_parameters, total_parameters
 from clustersim.workloads.transformer import Transformer
 from tests.rows import rows
-from tests.unit.parallel.factories import GPT, chosen, computes, local_of, make_plan, tasks_of
+from tests.unit.parallel.factories import GPT, chosen, computes, layer_parameters, local_of, make_plan, tasks_of
 
 FOUR = replace(GPT, n_layers=4)
-ENDS = total_parameters(FOUR) - 4 * layer_parameters(FOUR)
+ENDS = FOUR.n_parameters - 4 * layer_parameters(FOUR)
 
 
 def sharded(model: Transformer = FOUR, *, zero_stage: int = 3, **changes: object) -> Plan:
@@ -105,7 +104,7 @@ def test_zero_2_reduces_in_buckets() -> None:
     many = chosen(lower(sharded(zero_stage=2, bucket_bytes=1.0)), "gradients")
 
     assert (len(few), len(many)) == (1, 4)
-    assert collective(few[0]).bytes == sum(collective(task).bytes for task in many) == 4 * total_parameters(FOUR)
+    assert collective(few[0]).bytes == sum(collective(task).bytes for task in many) == 4 * FOUR.n_parameters
     assert collective(many[1]).pieces == 6  # operations of a layer that have parameters
 
 

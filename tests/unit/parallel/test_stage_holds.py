@@ -25,8 +25,19 @@ from clustersim.workloads.experts import Experts
 from clustersim.workloads.kinds.call import Layer
 from clustersim.workloads.kinds.dense import LinearLayer
 from clustersim.workloads.layered import Layered
-from clustersim.workloads.parameters import embedding_parameters, final_norm_parameters, layer_parameters, total_parameters
-from tests.unit.parallel.factories import GPT, LLAMA, buckets_of, held, layer_activation_bytes, local_of, make_plan, peak, servers
+from tests.unit.parallel.factories import (
+    GPT,
+    LLAMA,
+    buckets_of,
+    embedding_parameters,
+    held,
+    layer_activation_bytes,
+    layer_parameters,
+    local_of,
+    make_plan,
+    peak,
+    servers,
+)
 
 H, V = 512, 8192
 
@@ -34,13 +45,13 @@ H, V = 512, 8192
 def test_a_tied_head_on_another_stage_is_a_copy() -> None:
     plan = make_plan(pp=4)
 
-    assert sum(stage_of(plan, stage).weights.total for stage in range(4)) == total_parameters(GPT) + V * H
+    assert sum(stage_of(plan, stage).weights.total for stage in range(4)) == GPT.n_parameters + V * H
 
 
 def test_an_untied_head_is_held_once_wherever_it_is() -> None:
     plan = make_plan(LLAMA, pp=4)
 
-    assert sum(stage_of(plan, stage).weights.total for stage in range(4)) == total_parameters(LLAMA)
+    assert sum(stage_of(plan, stage).weights.total for stage in range(4)) == LLAMA.n_parameters
 
 
 def test_stages_hold_their_layers_and_their_end() -> None:
@@ -51,7 +62,7 @@ def test_stages_hold_their_layers_and_their_end() -> None:
         layers + embedding_parameters(GPT),
         layers,
         layers,
-        layers + V * H + final_norm_parameters(GPT),
+        layers + V * H + 2 * H,
     ]
 
 
@@ -84,7 +95,7 @@ def test_optimizer_state_is_the_moments_and_a_master_copy_of_narrow_weights(prec
 
 def test_weights_and_gradients_have_their_own_bytes() -> None:
     plan, same = make_plan(), make_plan(gradient_precision="same")
-    parameters = total_parameters(GPT)
+    parameters = GPT.n_parameters
 
     assert held(plan, category="parameters") == held(same, category="parameters") == 2 * parameters
     assert (held(plan, category="gradients"), held(same, category="gradients")) == (4 * parameters, 2 * parameters)
@@ -107,7 +118,7 @@ def test_context_parallel_ranks_share_the_optimizer_state_too() -> None:
     ],
 )
 def test_gathered_layers_and_both_ends_are_whole_under_zero_3(changes: dict[str, object], layers: int) -> None:
-    ends = total_parameters(GPT) - 16 * layer_parameters(GPT)
+    ends = GPT.n_parameters - 16 * layer_parameters(GPT)
 
     gathered, whole = (held(make_plan(dp=4, zero_stage=stage, **changes), interval=GATHER_TO_LAST_PASS) for stage in (3, 2))
     assert (gathered, whole) == (2 * (layers * layer_parameters(GPT) + ends), 0.0)
@@ -124,7 +135,7 @@ def test_gathered_layers_and_both_ends_are_whole_under_zero_3(changes: dict[str,
     ],
 )
 def test_whole_gradients_wait_for_their_reduction(changes: dict[str, object], number_bytes: int, layers: int, casts_bytes: int) -> None:
-    layer, ends = layer_parameters(GPT), total_parameters(GPT) - 16 * layer_parameters(GPT)
+    layer, ends = layer_parameters(GPT), GPT.n_parameters - 16 * layer_parameters(GPT)
     plan = make_plan(**{"dp": 4, "zero_stage": 3, "no_sync": False, **changes})
 
     assert held(plan, interval=BACKWARD_TO_REDUCTION) == number_bytes * (layers * layer + ends) + casts_bytes * layer
@@ -135,8 +146,8 @@ def test_gradients_that_add_up_are_whole_and_no_shard_is_beside_them(zero_stage:
     whole, sharded = (make_plan(dp=4, zero_stage=stage, no_sync=True) for stage in (1, zero_stage))
 
     assert held(whole, interval=BACKWARD_TO_REDUCTION) == 0.0
-    assert held(sharded, category="gradients", interval=ALWAYS) == total_parameters(GPT)
-    assert held(sharded, category="gradients") == held(whole, category="gradients") == 4 * total_parameters(GPT)
+    assert held(sharded, category="gradients", interval=ALWAYS) == GPT.n_parameters
+    assert held(sharded, category="gradients") == held(whole, category="gradients") == 4 * GPT.n_parameters
 
 
 def test_sharded_gradients_of_experts_never_take_more_than_whole_ones() -> None:
@@ -161,7 +172,7 @@ def test_ddp_copies_gradients_into_buckets_unless_products_add_into_them() -> No
         for dp, fused in ((4, False), (4, True), (1, False))
     )
 
-    assert (copied, fused, alone) == (4 * total_parameters(GPT), 0.0, 0.0)
+    assert (copied, fused, alone) == (4 * GPT.n_parameters, 0.0, 0.0)
 
 
 def test_sharded_optimizer_states_need_two_buckets() -> None:
@@ -203,14 +214,14 @@ def test_sharded_weights_are_cast_as_they_are_gathered() -> None:
 def test_32_bit_weights_are_kept_once(precision: str) -> None:
     plan = make_plan(precision=precision)
 
-    assert (held(plan, category="parameters"), held(plan, category="optimizer")) == (4 * total_parameters(GPT), 8 * total_parameters(GPT))
+    assert (held(plan, category="parameters"), held(plan, category="optimizer")) == (4 * GPT.n_parameters, 8 * GPT.n_parameters)
 
 
 def test_an_update_with_copies_may_be_the_peak() -> None:
     plan = make_plan(kernels="eager", seq_length=16, global_batch_size=1)
 
-    assert held(plan, interval=UPDATE) == 8 * total_parameters(GPT)
-    assert (peak(plan, category="activations"), peak(plan, category="optimizer")) == (0.0, (12 + 8) * total_parameters(GPT))
+    assert held(plan, interval=UPDATE) == 8 * GPT.n_parameters
+    assert (peak(plan, category="activations"), peak(plan, category="optimizer")) == (0.0, (12 + 8) * GPT.n_parameters)
 
 
 def test_long_sequences_have_their_peak_in_a_backward_pass() -> None:
@@ -274,7 +285,7 @@ def test_parameter_servers_keep_the_optimizer_state() -> None:
     service = servers(0, assignment="greedy", priority="none")
     ring, served = make_plan(dp=4), make_plan(dp=4, service=service)
 
-    assert (held(ring, category="optimizer"), held(served, category="optimizer")) == (12 * total_parameters(GPT), 0.0)
+    assert (held(ring, category="optimizer"), held(served, category="optimizer")) == (12 * GPT.n_parameters, 0.0)
     assert peak(served) == peak(ring) - held(ring, category="optimizer")
 
 
@@ -283,7 +294,7 @@ def test_sharded_gradients_are_whole_until_their_bucket_is_reduced() -> None:
         plan = make_plan(dp=4, global_batch_size=4, zero_stage=2, no_sync=False, bucket_bytes=bucket_bytes, overlap=overlap)
         return held(plan, interval=BACKWARD_TO_REDUCTION)
 
-    assert whole_bytes(1e12) == 4 * total_parameters(GPT)
+    assert whole_bytes(1e12) == 4 * GPT.n_parameters
     plan = make_plan(dp=4, global_batch_size=4, zero_stage=2, no_sync=False, bucket_bytes=8e6)
     sizes = [4 * bucket.parameters for bucket in buckets_of(plan)]
     assert whole_bytes(8e6) == max(map(sum, pairwise(sizes)))

@@ -10,11 +10,10 @@ import pytest
 from clustersim.workloads.experts import moe_half
 from clustersim.workloads.layer import mlp_operators
 from clustersim.workloads.operators import Gemm, GroupedGemm, Operator, Stream
-from clustersim.workloads.parameters import active_parameters, expert_parameters, moe_parameters, total_parameters
 from clustersim.workloads.shapes import ExpertShare, Numerics, balanced_rows
 from clustersim.workloads.transformer import Transformer
 from clustersim.workloads.transformer_shape import Experts
-from tests.unit.parallel.factories import LLAMA, NUMERICS, make_shape, traffic_bytes
+from tests.unit.parallel.factories import LLAMA, NUMERICS, layer_parameters, make_shape, traffic_bytes
 
 ROWS, H, F = 96, 512, 192
 EXPERTS = Experts(n_experts=8, top_k=2, intermediate_size=F)
@@ -267,17 +266,18 @@ def test_what_only_the_sum_needs_is_not_recomputed() -> None:
 
 
 def test_parameters_of_a_mixture_are_those_of_its_experts_and_its_router() -> None:
-    assert expert_parameters(MOE) == 3 * H * F
-    assert moe_parameters(MOE) == 8 * 3 * H * F + 8 * H
-    assert moe_parameters(SHARED) == moe_parameters(MOE) + 3 * H * 384 + H
+    experts, shared = (layer_parameters(model) - 2 * H - 3 * H * H for model in (MOE, SHARED))
+
+    assert experts == 8 * 3 * H * F + 8 * H
+    assert shared == experts + 3 * H * 384 + H
 
 
 def test_active_are_all_but_the_experts_that_a_token_does_not_meet() -> None:
     mixed = replace(MOE, experts=replace(EXPERTS, dense_layers=(0,)))
 
-    assert total_parameters(mixed) - active_parameters(mixed) == 15 * 6 * 3 * H * F
-    assert active_parameters(replace(mixed, n_mtp=1)) == active_parameters(mixed)
-    assert active_parameters(LLAMA) == total_parameters(LLAMA)
+    assert mixed.n_parameters - mixed.n_active == 15 * 6 * 3 * H * F
+    assert replace(mixed, n_mtp=1).n_active == mixed.n_active
+    assert LLAMA.n_active == LLAMA.n_parameters
 
 
 @pytest.mark.parametrize(("total", "n_experts"), [(10, 4), (3, 8), (0, 2), (64, 64)])

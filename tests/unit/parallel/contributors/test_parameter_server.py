@@ -17,10 +17,22 @@ from clustersim.parallel.step_settings import DataParallel
 from clustersim.parallel.training_plan import Plan
 from clustersim.program.program import Program
 from clustersim.program.tasks import Collective, Communicate, Compute, Task
-from clustersim.workloads.parameters import layer_parameters, total_parameters
 from clustersim.workloads.transformer import Transformer
 from tests.rows import rows
-from tests.unit.parallel.factories import BERT, GPT, LLAMA, chosen, computes, held, kernels_of, local_of, make_plan, servers, tasks_of
+from tests.unit.parallel.factories import (
+    BERT,
+    GPT,
+    LLAMA,
+    chosen,
+    computes,
+    held,
+    kernels_of,
+    layer_parameters,
+    local_of,
+    make_plan,
+    servers,
+    tasks_of,
+)
 
 SERVICE = servers(0, 2, reduce_in_node=True)
 FOUR = replace(GPT, n_layers=4)
@@ -68,7 +80,7 @@ def test_key_ranges_put_an_even_part_of_every_slice_on_every_server() -> None:
     for each in slices:
         (holding,) = each.holdings
         assert (holding.servers.hosts, holding.servers.shares, holding.servers.per_node) == ((0, 2), (0.5, 0.5), True)
-    assert fsum(each.holdings[0].parameters for each in slices) == total_parameters(FOUR)
+    assert fsum(each.holdings[0].parameters for each in slices) == FOUR.n_parameters
 
 
 def test_round_robin_deals_out_tensors_in_the_order_in_which_they_are_created() -> None:
@@ -106,7 +118,7 @@ def test_a_tensor_stays_where_it_is_however_the_model_is_cut(assignment: str) ->
 
 def test_the_fullest_server_keeps_weights_optimizer_state_and_the_sum_of_gradients() -> None:
     # bf16: a copy in 16 bits 2, master weight and moments 12, gradient in fp32 4.
-    assert held(served(), place="server") == pytest.approx(total_parameters(FOUR) / 2 * 18, rel=1e-12)
+    assert held(served(), place="server") == pytest.approx(FOUR.n_parameters / 2 * 18, rel=1e-12)
 
 
 def test_servers_keep_the_parts_of_all_tensor_parallel_ranks() -> None:
@@ -132,7 +144,7 @@ def test_without_priority_nothing_starts_before_all_has_come() -> None:
     (pull,) = chosen(program, "pull")
     first = next(task for task in computes(program, 0) if task.action.name == "F")
     assert pull in waits_for(program, first)
-    assert collective(pull).bytes == 2 * total_parameters(FOUR)
+    assert collective(pull).bytes == 2 * FOUR.n_parameters
     assert collective(pull).pieces == 1
 
 
@@ -179,8 +191,8 @@ def test_the_slices_do_the_work_of_the_undivided_passes(overlap: bool, priority:
 def test_gradients_are_pushed_in_their_precision_and_weights_pulled_in_that_of_training() -> None:
     plan = served()
 
-    assert fsum(each.bytes for each in moved(plan, "push")) == 4 * total_parameters(FOUR)
-    assert fsum(each.bytes for each in moved(plan, "pull")) == 2 * total_parameters(FOUR)
+    assert fsum(each.bytes for each in moved(plan, "push")) == 4 * FOUR.n_parameters
+    assert fsum(each.bytes for each in moved(plan, "pull")) == 2 * FOUR.n_parameters
     assert {(each.op, each.algorithm, each.group.dimension) for each in moved(plan, "push")} == {("push", "parameter_server", "ps")}
 
 
@@ -229,7 +241,7 @@ def test_an_update_reads_and_writes_what_servers_keep_in_their_memory() -> None:
 
     # Adam in bf16: 28 bytes, the master weight read to be copied 4, and written in 16 bits 2.
     assert update_bytes(plan.training) == 34
-    assert fsum(each.bytes for each in moved(plan, "update")) == 34 * total_parameters(FOUR)
+    assert fsum(each.bytes for each in moved(plan, "update")) == 34 * FOUR.n_parameters
     assert {(each.op, rows(each.group.members)) for each in moved(plan, "update")} == {("update", ((0, 1, 2, 3),))}
 
 

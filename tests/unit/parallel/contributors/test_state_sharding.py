@@ -17,10 +17,9 @@ from clustersim.parallel.training_plan import Offload, Plan
 from clustersim.program.program import Program
 from clustersim.program.tasks import Communicate, Compute, Task
 from clustersim.workloads.operators import Interference
-from clustersim.workloads.parameters import layer_parameters
 from clustersim.workloads.transformer_shape import Experts
 from tests.unit.engine.factories import make_machine
-from tests.unit.parallel.factories import LLAMA, chosen, computes, kernels_of, make_plan
+from tests.unit.parallel.factories import LLAMA, chosen, computes, kernels_of, layer_parameters, make_plan
 
 EIGHT = replace(LLAMA, n_layers=8)
 LAYER = layer_parameters(EIGHT)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
-from clustersim.workloads.parameters import further_prediction_parameters, total_parameters
 from clustersim.workloads.reading.hf_config import config_fields, parse_config
 from clustersim.workloads.reading.model_families import FAMILIES
 from clustersim.workloads.reading.model_reading import ModelDocument
@@ -123,7 +123,7 @@ def test_an_imported_model_has_the_parameters_that_the_library_gives_it(tmp_path
     model = transformer_of(loaded)
 
     # The library leaves out the modules that predict further tokens.
-    assert total_parameters(model) - further_prediction_parameters(model) == case["parameters"]
+    assert replace(model, n_mtp=0).n_parameters == case["parameters"]
     assert "model_type_unknown" not in codes(loaded)
 
 
@@ -133,7 +133,7 @@ def test_a_type_with_code_of_its_own_has_its_published_parameters(tmp_path: Path
 
     loaded = imported(tmp_path, {"model_type": model_type, "hidden_size": 4096, "tie_word_embeddings": False, **sizes})
 
-    assert total_parameters(transformer_of(loaded)) == parameters
+    assert transformer_of(loaded).n_parameters == parameters
 
 
 def test_every_known_type_is_counted_here() -> None:
