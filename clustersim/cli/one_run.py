@@ -142,13 +142,13 @@ def report(
 def export(
     run_: Annotated[str, typer.Argument(metavar="RUN", help="A run directory, a scenario file or a shipped example.")],
     *,
-    as_: Annotated[str, typer.Option("--as", metavar="FORMAT", help="chrome, kineto or csv; or as of plan: megatron, vllm, sbatch, ...")],
+    as_: Annotated[
+        str, typer.Option("--as", metavar="FORMAT", help="chrome, kineto, csv, parquet, chakra, simai; or as of plan: megatron, ...")
+    ],
     set_: SetOption = None,
     out: Annotated[
         str | None,
-        typer.Option(
-            "--out", "-o", metavar="PATH", help="File, or folder for kineto; default trace.json.gz, timeline.csv, kineto, or stdout."
-        ),
+        typer.Option("--out", "-o", metavar="PATH", help="File, or folder for kineto and chakra; default by the format, or stdout."),
     ] = None,
     json: JsonOption = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random in a scenario.")] = 0,

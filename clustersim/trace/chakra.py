@@ -96,28 +96,27 @@ def written(nodes: Iterable[ChakraNode], attributes: Mapping[str, Value]) -> byt
         When Protocol Buffers are not installed.
     """
     from google.protobuf import proto
-    from google.protobuf.json_format import ParseDict
 
-    stream = BytesIO()
-    head = {"version": VERSION, "attr": [_attribute(*each) for each in attributes.items()]}
-    proto.serialize_length_prefixed(ParseDict(head, _message("GlobalMetadata")()), stream)
+    stream, node_message = BytesIO(), _message("Node")
+    head = _message("GlobalMetadata")(version=VERSION, attr=[_attribute(*each) for each in attributes.items()])
+    proto.serialize_length_prefixed(head, stream)
     for node in nodes:
-        document = {
-            "id": node.id,
-            "name": node.name,
-            "type": NODE_TYPES.index(node.type),
-            "data_deps": list(node.after),
-            "start_time_micros": node.start_us,
-            "duration_micros": node.duration_us,
-            "attr": [_attribute(*each) for each in node.attributes.items()],
-        }
-        proto.serialize_length_prefixed(ParseDict(document, _message("Node")()), stream)
+        message = node_message(
+            id=node.id,
+            name=node.name,
+            type=NODE_TYPES.index(node.type),
+            data_deps=node.after,
+            start_time_micros=node.start_us,
+            duration_micros=node.duration_us,
+            attr=[_attribute(*each) for each in node.attributes.items()],
+        )
+        proto.serialize_length_prefixed(message, stream)
     return stream.getvalue()
 
 
-def _attribute(name: str, value: Value) -> dict[str, object]:
+def _attribute(name: str, value: Value) -> Message:
     kind = "bool" if isinstance(value, bool) else "double" if isinstance(value, float) else "string" if isinstance(value, str) else "int64"
-    return {"name": name, f"{_TYPES.get(name, kind)}_val": value}
+    return _message("AttributeProto")(name=name, **{f"{_TYPES.get(name, kind)}_val": value})
 
 
 def is_chakra(raw: bytes) -> bool:
@@ -203,9 +202,13 @@ def _value(key: str, value: Data) -> Value:
     return float(str(value)) if key in ("doubleVal", "floatVal") else str(value)
 
 
-@cache
 def _message(name: str) -> type[Message]:
-    """Return the class of a message."""
+    return _messages()[name]
+
+
+@cache
+def _messages() -> dict[str, type[Message]]:
+    """Return the class of each message."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     field_type, field_label = descriptor_pb2.FieldDescriptorProto.Type, descriptor_pb2.FieldDescriptorProto.Label
@@ -226,4 +229,4 @@ def _message(name: str) -> type[Message]:
             own.oneof_decl.add(name="value")
     pool = descriptor_pool.DescriptorPool()
     pool.Add(schema)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
+    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}")) for name in _FIELDS}

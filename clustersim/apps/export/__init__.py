@@ -1,0 +1,1 @@
+"""Steps for other simulators and analysers."""
