@@ -9,7 +9,8 @@ from pydantic import BaseModel
 from clustersim.config.scenario_schema import ScenarioSpec
 from clustersim.documents.check import located, value_at
 from clustersim.errors import DomainError, ScenarioError
-from clustersim.hardware.overrides import FABRIC_KEYS, NODE_KEYS
+from clustersim.hardware.catalog import FABRIC_KEYS
+from clustersim.hardware.overrides import NODE_KEYS
 from clustersim.parallel.settings import key_of
 
 if TYPE_CHECKING:

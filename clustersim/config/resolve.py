@@ -15,9 +15,9 @@ from clustersim.config.cost_section import resolved_cost
 from clustersim.config.job_settings import PlannedJob
 from clustersim.config.scenario_schema import ClusterSpec
 from clustersim.documents.spots import Data
-from clustersim.hardware.catalog import profile_names
+from clustersim.hardware.catalog import FABRIC_KEYS, profile_names
 from clustersim.hardware.models import Accelerator, Fabric, GraphSwitch, Host, Nic, Node, Switch
-from clustersim.hardware.overrides import FABRIC_KEYS, INLINE_NAME, NODE_KEYS
+from clustersim.hardware.overrides import INLINE_NAME, NODE_KEYS
 from clustersim.hardware.own_parts import ACCELERATOR, HOST, NIC, SWITCH, Kind
 from clustersim.notices import Flag
 from clustersim.parallel.needs import effective

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 from clustersim.documents.check import did_you_mean, validate_document
 from clustersim.documents.files import data_names, data_path
@@ -16,6 +17,7 @@ from clustersim.hardware.models import Accelerator, ClusterProfile, Fabric, Host
 from clustersim.hardware.profile_schema import (
     AcceleratorFigures,
     AcceleratorSpec,
+    Checked,
     ClusterProfileSpec,
     FabricSpec,
     HostFigures,
@@ -23,13 +25,62 @@ from clustersim.hardware.profile_schema import (
     NicFigures,
     NicSpec,
     NodeSpec,
-    ScaleUpSpec,
     Spec,
     SwitchFigures,
     SwitchSpec,
 )
 from clustersim.hardware.provenance import built_sources, check_sources
 from clustersim.hardware.source import Source
+
+S = TypeVar("S", bound=Spec)
+P = TypeVar("P")
+U = TypeVar("U", Fabric, ScaleUp, Nic)
+
+HOST_KEYS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "sockets": "n_sockets",
+        "memory": "memory_bytes",
+        "memory_bandwidth": "memory_bandwidth_bytes_per_s",
+        "socket_bandwidth": "socket_link_bandwidth_bytes_per_s",
+        "storage_bandwidth": "storage_bandwidth_bytes_per_s",
+        "storage_write_bandwidth": "storage_write_bandwidth_bytes_per_s",
+    }
+)
+NIC_KEYS: Final[Mapping[str, str]] = MappingProxyType({"bandwidth": "bandwidth_bytes_per_s", "latency": "latency_s"})
+SWITCH_KEYS: Final[Mapping[str, str]] = MappingProxyType(
+    {"ports": "n_ports", "port_bandwidth": "port_bandwidth_bytes_per_s", "latency": "latency_s"}
+)
+SCALE_UP_KEYS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "kind": "kind",
+        "nodes_per_domain": "nodes_per_domain",
+        "latency": "latency_s",
+        "in_network_reduction": "in_network_reduction",
+    }
+)
+FABRIC_KEYS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "topology": "topology",
+        "leaf": "leaf.name",
+        "spine": "spine.name",
+        "nodes_per_leaf": "nodes_per_leaf",
+        "leaves_per_pod": "leaves_per_pod",
+        "oversubscription": "oversubscription",
+        "core_oversubscription": "core_oversubscription",
+        "routing": "routing",
+        "cable_latency": "cable_latency_s",
+        "in_network_reduction": "in_network_reduction",
+        "seed": "seed",
+        "dimensions": "dimensions",
+        "leaves_per_group": "leaves_per_group",
+        "global_links": "global_links",
+        "link_bandwidth": "link_bandwidth_bytes_per_s",
+        "graph": "graph",
+    }
+)
+"""Attribute that each key of a host, an adapter, a switch, the wires of a node or a fabric sets."""
+PARTS_OF_FABRIC: Final = ("leaf", "spine", "graph")
+"""Keys of a fabric that name switches, and hold no figure."""
 
 
 def build_accelerator(spec: AcceleratorFigures, name: str, sources: tuple[Source, ...]) -> Accelerator:
@@ -53,67 +104,28 @@ def build_accelerator(spec: AcceleratorFigures, name: str, sources: tuple[Source
 
 def build_host(spec: HostFigures, name: str, sources: tuple[Source, ...]) -> Host:
     """Return a host."""
-    return Host(
-        name=name,
-        n_sockets=spec.sockets,
-        memory_bytes=spec.memory,
-        memory_bandwidth_bytes_per_s=spec.memory_bandwidth,
-        socket_link_bandwidth_bytes_per_s=spec.socket_bandwidth,
-        storage_bandwidth_bytes_per_s=spec.storage_bandwidth,
-        storage_write_bandwidth_bytes_per_s=spec.storage_write_bandwidth,
-        sources=sources,
-    )
+    return Host(name=name, sources=sources, **_given(spec, HOST_KEYS))
 
 
 def build_nic(spec: NicFigures, name: str, sources: tuple[Source, ...]) -> Nic:
     """Return a network adapter."""
-    return Nic(name=name, bandwidth_bytes_per_s=spec.bandwidth, latency_s=spec.latency, sources=sources)
+    return Nic(name=name, sources=sources, **_given(spec, NIC_KEYS))
 
 
 def build_switch(spec: SwitchFigures, name: str, sources: tuple[Source, ...]) -> Switch:
     """Return a switch of the scale-out network."""
-    return Switch(
-        name=name,
-        n_ports=spec.ports,
-        port_bandwidth_bytes_per_s=spec.port_bandwidth,
-        latency_s=spec.latency,
-        sources=sources,
-    )
+    return Switch(name=name, sources=sources, **_given(spec, SWITCH_KEYS))
 
 
-def build_scale_up(spec: ScaleUpSpec) -> ScaleUp:
-    """Return the wiring of a domain."""
-    return ScaleUp(
-        kind=spec.kind,
-        nodes_per_domain=spec.nodes_per_domain,
-        latency_s=spec.latency,
-        in_network_reduction=spec.in_network_reduction,
-    )
+def updated(part: U, change: Checked, keys: Mapping[str, str]) -> U:
+    """Return a part with the values that a change gives to the attributes of some keys."""
+    given = {attribute: value for attribute, value in _given(change, keys).items() if value is not None}
+    return replace(part, **{attribute: tuple(value) if attribute == "dimensions" else value for attribute, value in given.items()})
 
 
-def build_fabric(spec: FabricSpec, leaf: Switch, spine: Switch) -> Fabric:
-    """Return a scale-out network made of two kinds of switches."""
-    return Fabric(
-        topology=spec.topology,
-        leaf=leaf,
-        spine=spine,
-        nodes_per_leaf=spec.nodes_per_leaf,
-        leaves_per_pod=spec.leaves_per_pod,
-        oversubscription=spec.oversubscription,
-        core_oversubscription=spec.core_oversubscription,
-        routing=spec.routing,
-        cable_latency_s=spec.cable_latency,
-        in_network_reduction=spec.in_network_reduction,
-        seed=spec.seed,
-        dimensions=tuple(spec.dimensions),
-        leaves_per_group=spec.leaves_per_group,
-        global_links=spec.global_links,
-        link_bandwidth_bytes_per_s=spec.link_bandwidth,
-    )
-
-
-S = TypeVar("S", bound=Spec)
-P = TypeVar("P")
+def _given(spec: Checked, keys: Mapping[str, str]) -> dict[str, Any]:
+    """Return the values of some keys, by the attributes that they set; of those that the file may have."""
+    return {attribute: getattr(spec, key) for key, attribute in keys.items() if key not in PARTS_OF_FABRIC and hasattr(spec, key)}
 
 
 def accelerator_names() -> tuple[str, ...]:
@@ -195,7 +207,7 @@ def read_node(path: Path) -> Node:
         name=spec.name,
         accelerator=named(load_accelerator, spec.accelerator, document, ("accelerator",)),
         n_accelerators=spec.accelerators_per_node,
-        scale_up=build_scale_up(spec.scale_up),
+        scale_up=updated(ScaleUp(kind=spec.scale_up.kind), spec.scale_up, SCALE_UP_KEYS),
         host=named(load_host, spec.host, document, ("host",)),
         nic=named(load_nic, spec.nics.model, document, ("nics", "model")),
         n_nics=spec.nics.count,
@@ -234,7 +246,8 @@ def named(load: Callable[[str], P], name: str, document: Document, at: Sequence[
 def _fabric(spec: FabricSpec, document: Document) -> Fabric:
     leaf = named(load_switch, spec.leaf, document, ("fabric", "leaf"))
     spine = named(load_switch, spec.spine, document, ("fabric", "spine"))
-    return build_fabric(spec, leaf, spine)
+    fabric = Fabric(topology=spec.topology, leaf=leaf, spine=spine, nodes_per_leaf=spec.nodes_per_leaf)
+    return updated(fabric, spec, FABRIC_KEYS)
 
 
 @lru_cache

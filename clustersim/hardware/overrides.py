@@ -12,7 +12,7 @@ from clustersim.documents.check import validate_part, value_at
 from clustersim.documents.spots import Data
 from clustersim.documents.text import Document
 from clustersim.errors import ScenarioError
-from clustersim.hardware.catalog import load_node
+from clustersim.hardware.catalog import FABRIC_KEYS, SCALE_UP_KEYS, load_node, updated
 from clustersim.hardware.models import Accelerator, Fabric, FabricTopology, GraphSwitch, Nic, Node, ScaleUp
 from clustersim.hardware.own_parts import ACCELERATOR, HOST, NIC, SWITCH, part_of
 from clustersim.hardware.profile_schema import FabricChange, GraphSwitchSpec, NicsChange, NodeChange, ScaleUpChange
@@ -23,35 +23,13 @@ T = TypeVar("T")
 Path = tuple[str | int, ...]
 
 INLINE_NAME: Final = "inline"
-FABRIC_KEYS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "topology": "topology",
-        "leaf": "leaf.name",
-        "spine": "spine.name",
-        "nodes_per_leaf": "nodes_per_leaf",
-        "leaves_per_pod": "leaves_per_pod",
-        "oversubscription": "oversubscription",
-        "core_oversubscription": "core_oversubscription",
-        "routing": "routing",
-        "cable_latency": "cable_latency_s",
-        "in_network_reduction": "in_network_reduction",
-        "seed": "seed",
-        "dimensions": "dimensions",
-        "leaves_per_group": "leaves_per_group",
-        "global_links": "global_links",
-        "link_bandwidth": "link_bandwidth_bytes_per_s",
-        "graph": "graph",
-    }
-)
-"""Attribute of a fabric that each key of a scenario sets."""
 NODE_KEYS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "accelerator": "accelerator.name",
         "accelerators_per_node": "n_accelerators",
         "nics.model": "nic.name",
         "nics.count": "n_nics",
-        "nics.bandwidth": "nic.bandwidth_bytes_per_s",
-        "nics.latency": "nic.latency_s",
+        **{f"nics.{key}": f"nic.{attribute}" for key, attribute in NIC.keys.items() if key != "name"},
         "scale_up.kind": "scale_up.kind",
         "scale_up.nodes_per_domain": "scale_up.nodes_per_domain",
         "scale_up.bandwidth": "accelerator.scale_up_bandwidth_bytes_per_s",
@@ -139,7 +117,7 @@ def _changed(node: Node, change: NodeChange, document: Document, path: Path) -> 
         node,
         accelerator=accelerator,
         n_accelerators=n_accelerators,
-        scale_up=node.scale_up if change.scale_up is None else _changed_scale_up(node.scale_up, change.scale_up),
+        scale_up=node.scale_up if change.scale_up is None else updated(node.scale_up, change.scale_up, SCALE_UP_KEYS),
         host=node.host if change.host is None else part_of(HOST, change.host, document, (*path, "host")),
         nic=node.nic if change.nics is None else _changed_nic(node.nic, change.nics, document, (*path, "nics")),
         n_nics=node.n_nics if change.nics is None or change.nics.count is None else change.nics.count,
@@ -171,7 +149,7 @@ def _from_nothing(change: NodeChange, document: Document, path: Path) -> Node:
         name=INLINE_NAME,
         accelerator=_rewired(part_of(ACCELERATOR, accelerator, document, (*path, "accelerator")), scale_up),
         n_accelerators=n_accelerators,
-        scale_up=_changed_scale_up(ScaleUp(kind=_need(scale_up.kind, "kind", document, (*path, "scale_up"))), scale_up),
+        scale_up=updated(ScaleUp(kind=_need(scale_up.kind, "kind", document, (*path, "scale_up"))), scale_up, SCALE_UP_KEYS),
         host=part_of(HOST, host, document, (*path, "host")),
         nic=_new_nic(nics, document, (*path, "nics")),
         n_nics=_need(nics.count, "count", document, (*path, "nics")),
@@ -192,25 +170,8 @@ def _new_nic(change: NicsChange, document: Document, path: Path) -> Nic:
 
 def _changed_nic(nic: Nic, change: NicsChange, document: Document, path: Path) -> Nic:
     found = nic if change.model is None else part_of(NIC, change.model, document, (*path, "model"))
-    changed = {
-        "bandwidth": change.bandwidth not in (None, found.bandwidth_bytes_per_s),
-        "latency": change.latency not in (None, found.latency_s),
-    }
-    return replace(
-        found,
-        bandwidth_bytes_per_s=found.bandwidth_bytes_per_s if change.bandwidth is None else change.bandwidth,
-        latency_s=found.latency_s if change.latency is None else change.latency,
-        sources=(*found.sources, *_scenario_source([name for name, is_other in changed.items() if is_other])),
-    )
-
-
-def _changed_scale_up(scale_up: ScaleUp, change: ScaleUpChange) -> ScaleUp:
-    return ScaleUp(
-        kind=change.kind or scale_up.kind,
-        nodes_per_domain=change.nodes_per_domain or scale_up.nodes_per_domain,
-        latency_s=scale_up.latency_s if change.latency is None else change.latency,
-        in_network_reduction=scale_up.in_network_reduction if change.in_network_reduction is None else change.in_network_reduction,
-    )
+    changed = updated(found, change, NIC.keys)
+    return replace(changed, sources=(*found.sources, *_scenario_source(_changes(NIC.keys, found, changed))))
 
 
 def _rewired(accelerator: Accelerator, change: ScaleUpChange) -> Accelerator:
@@ -237,22 +198,10 @@ def _new_fabric(change: FabricChange, document: Document, path: Path) -> Fabric:
 
 
 def _changed_fabric(fabric: Fabric, change: FabricChange, document: Document, path: Path) -> Fabric:
-    return Fabric(
-        topology=change.topology or fabric.topology,
+    return replace(
+        updated(fabric, change, FABRIC_KEYS),
         leaf=fabric.leaf if change.leaf is None else part_of(SWITCH, change.leaf, document, (*path, "leaf")),
         spine=fabric.spine if change.spine is None else part_of(SWITCH, change.spine, document, (*path, "spine")),
-        nodes_per_leaf=change.nodes_per_leaf or fabric.nodes_per_leaf,
-        leaves_per_pod=fabric.leaves_per_pod if change.leaves_per_pod is None else change.leaves_per_pod,
-        oversubscription=change.oversubscription or fabric.oversubscription,
-        core_oversubscription=change.core_oversubscription or fabric.core_oversubscription,
-        routing=change.routing or fabric.routing,
-        cable_latency_s=fabric.cable_latency_s if change.cable_latency is None else change.cable_latency,
-        in_network_reduction=fabric.in_network_reduction if change.in_network_reduction is None else change.in_network_reduction,
-        seed=fabric.seed if change.seed is None else change.seed,
-        dimensions=fabric.dimensions if change.dimensions is None else tuple(change.dimensions),
-        leaves_per_group=change.leaves_per_group or fabric.leaves_per_group,
-        global_links=change.global_links or fabric.global_links,
-        link_bandwidth_bytes_per_s=change.link_bandwidth or fabric.link_bandwidth_bytes_per_s,
         graph=fabric.graph if change.graph is None else tuple(map(_switch, change.graph)),
     )
 

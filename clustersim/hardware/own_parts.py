@@ -12,6 +12,9 @@ from clustersim.documents.spots import Data
 from clustersim.documents.text import Document, read_document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import (
+    HOST_KEYS,
+    NIC_KEYS,
+    SWITCH_KEYS,
     build_accelerator,
     build_host,
     build_nic,
@@ -102,15 +105,7 @@ HOST: Final = Kind(
         "socket_bandwidth": "paths between sockets",
     },
     defaults={},
-    keys={
-        "name": "name",
-        "sockets": "n_sockets",
-        "memory": "memory_bytes",
-        "memory_bandwidth": "memory_bandwidth_bytes_per_s",
-        "socket_bandwidth": "socket_link_bandwidth_bytes_per_s",
-        "storage_bandwidth": "storage_bandwidth_bytes_per_s",
-        "storage_write_bandwidth": "storage_write_bandwidth_bytes_per_s",
-    },
+    keys={"name": "name", **HOST_KEYS},
     refined={},
 )
 NIC: Final = Kind(
@@ -121,7 +116,7 @@ NIC: Final = Kind(
     build=build_nic,
     uses={"bandwidth": "collectives and sends between nodes", "latency": "each of their rounds"},
     defaults={},
-    keys={"name": "name", "bandwidth": "bandwidth_bytes_per_s", "latency": "latency_s"},
+    keys={"name": "name", **NIC_KEYS},
     refined={},
 )
 SWITCH: Final = Kind(
@@ -132,7 +127,7 @@ SWITCH: Final = Kind(
     build=build_switch,
     uses={"ports": "how many leaves and spines there are", "port_bandwidth": "links of the fabric", "latency": "each hop"},
     defaults={},
-    keys={"name": "name", "ports": "n_ports", "port_bandwidth": "port_bandwidth_bytes_per_s", "latency": "latency_s"},
+    keys={"name": "name", **SWITCH_KEYS},
     refined={},
 )
 

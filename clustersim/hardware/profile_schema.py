@@ -191,24 +191,31 @@ class SwitchSpec(Spec, SwitchFigures):
     """``hardware_profiles/switches/<name>.yaml``."""
 
 
-class FabricSpec(Checked):
+class FabricFigures(Checked):
+    """Proportions of a scale-out network; those left out stay as they are."""
+
+    leaves_per_pod: Leaves | None = Field(default=None, description="Leaves of one pod.")
+    oversubscription: Oversubscription | None = Field(default=None, description="Bandwidth to nodes over that to spines.")
+    core_oversubscription: Oversubscription | None = Field(
+        default=None, description="Bandwidth of a pod to its leaves over that to the core."
+    )
+    routing: Routing | None = Field(default=None, description="How flows choose among equal paths.")
+    cable_latency: Seconds | None = Field(default=None, description="Of one cable between switches.")
+    in_network_reduction: bool | None = Field(default=None, description="Whether switches reduce, as SHARP does.")
+    seed: NonNegativeInt | None = Field(default=None, description="Seed of the paths that hashing chooses.")
+    dimensions: Annotated[list[Degree], Field(max_length=8)] | None = Field(default=None, description="Sizes of a torus or mesh.")
+    leaves_per_group: Degree | None = Field(default=None, description="Leaves of one group of a dragonfly.")
+    global_links: Few | None = Field(default=None, description="Links of one leaf to other groups.")
+    link_bandwidth: PositiveBandwidth | None = Field(default=None, description="Of one link of a torus, mesh or dragonfly, one direction.")
+
+
+class FabricSpec(FabricFigures):
     """A scale-out network by its shape and proportions."""
 
     topology: FabricTopology
     leaf: str
     spine: str
     nodes_per_leaf: Degree
-    leaves_per_pod: Leaves = 0
-    oversubscription: Oversubscription = 1.0
-    core_oversubscription: Oversubscription = 1.0
-    routing: Routing = "adaptive"
-    cable_latency: Seconds = 0.0
-    in_network_reduction: bool = False
-    seed: NonNegativeInt = 0
-    dimensions: list[Degree] = Field(default=[])
-    leaves_per_group: Leaves = 0
-    global_links: Leaves = 0
-    link_bandwidth: PositiveBandwidth | None = None
 
 
 class ScaleUpSpec(Checked):
@@ -289,26 +296,13 @@ class GraphSwitchSpec(Checked):
     bandwidth: PositiveBandwidth | None = Field(default=None, description="Of each of these cables, one direction.")
 
 
-class FabricChange(Checked):
+class FabricChange(FabricFigures):
     """Settings of the network between nodes that a scenario may change."""
 
     topology: FabricTopology | None = Field(default=None, description="How switches are wired.")
     leaf: str | OwnPart | None = Field(default=None, description="Switch that nodes hang at: a shipped one, a file, or one described here.")
     spine: str | OwnPart | None = Field(default=None, description="Switch above the leaves, in the same way.")
     nodes_per_leaf: Degree | None = Field(default=None, description="Nodes at one leaf.")
-    leaves_per_pod: Leaves | None = Field(default=None, description="Leaves of one pod.")
-    oversubscription: Oversubscription | None = Field(default=None, description="Bandwidth to nodes over that to spines.")
-    core_oversubscription: Oversubscription | None = Field(
-        default=None, description="Bandwidth of a pod to its leaves over that to the core."
-    )
-    routing: Routing | None = Field(default=None, description="How flows choose among equal paths.")
-    cable_latency: Seconds | None = Field(default=None, description="Of one cable between switches.")
-    in_network_reduction: bool | None = Field(default=None, description="Whether switches reduce, as SHARP does.")
-    seed: NonNegativeInt | None = Field(default=None, description="Seed of the paths that hashing chooses.")
-    dimensions: Annotated[list[Degree], Field(max_length=8)] | None = Field(default=None, description="Sizes of a torus or mesh.")
-    leaves_per_group: Degree | None = Field(default=None, description="Leaves of one group of a dragonfly.")
-    global_links: Few | None = Field(default=None, description="Links of one leaf to other groups.")
-    link_bandwidth: PositiveBandwidth | None = Field(default=None, description="Of one link of a torus, mesh or dragonfly, one direction.")
     graph: Annotated[list[GraphSwitchSpec], Field(max_length=100_000)] | None = Field(
         default=None, description="Switches and cables one by one, for topology: graph."
     )

@@ -6,8 +6,8 @@ from typing import TypeVar
 import pytest
 from pydantic import ValidationError
 
-from clustersim.hardware.catalog import build_accelerator, build_fabric, build_host, build_nic, build_scale_up, build_switch, load_switch
-from clustersim.hardware.profile_schema import AcceleratorSpec, FabricSpec, HostSpec, NicSpec, ScaleUpSpec, Spec, SwitchSpec
+from clustersim.hardware.catalog import build_accelerator, build_host, build_nic, build_switch
+from clustersim.hardware.profile_schema import AcceleratorSpec, HostSpec, NicSpec, Spec, SwitchSpec
 from clustersim.hardware.provenance import built_sources
 from clustersim.hardware.source import Source
 
@@ -100,30 +100,3 @@ def test_network_parts_are_in_si_units() -> None:
 
     assert (nic.bandwidth_bytes_per_s, nic.latency_s) == (50e9, 1e-6)
     assert (switch.n_ports, switch.port_bandwidth_bytes_per_s, switch.latency_s) == (64, 50e9, 150e-9)
-
-
-def test_a_plain_domain_is_one_node_without_reductions_in_the_switch() -> None:
-    scale_up = build_scale_up(ScaleUpSpec(kind="nvswitch"))
-
-    assert (scale_up.nodes_per_domain, scale_up.in_network_reduction) == (1, False)
-
-
-def test_a_plain_fabric_has_two_tiers_and_full_bandwidth() -> None:
-    switch = load_switch("qm9700-ndr")
-
-    fabric = build_fabric(FabricSpec(topology="leaf_spine", leaf="a", spine="b", nodes_per_leaf=8), switch, switch)
-
-    assert (fabric.leaves_per_pod, fabric.oversubscription, fabric.core_oversubscription) == (0, 1.0, 1.0)
-    assert (fabric.routing, fabric.in_network_reduction) == ("adaptive", False)
-
-
-def test_a_fabric_of_routers_has_its_shape_from_the_profile() -> None:
-    switch = load_switch("qm9700-ndr")
-    given = {"topology": "torus", "leaf": "a", "spine": "b", "nodes_per_leaf": 1, "routing": "ecmp", "seed": 5}
-    shape = {"dimensions": [4, 2], "leaves_per_group": 3, "global_links": 2, "link_bandwidth": "1 GB/s"}
-    spec = FabricSpec.model_validate(given | shape)
-
-    fabric = build_fabric(spec, switch, switch)
-
-    assert (fabric.dimensions, fabric.leaves_per_group, fabric.global_links, fabric.seed) == ((4, 2), 3, 2, 5)
-    assert fabric.link_bandwidth_bytes_per_s == 1e9
