@@ -116,7 +116,7 @@ def _name(name: str, plane: int | None = None) -> str:
 
 def _tree(fabric: ListedFabric, leaves: Mapping[str, Mapping[str, int]], number: Mapping[str, int], node: Node) -> Laid:
     """Return a fabric whose cables nobody counts: a tree that is as wide above a switch as below it."""
-    above = {name: sorted(switch.links) for name, switch in fabric.switches.items()}
+    above = _joined({name: sorted(switch.links) for name, switch in fabric.switches.items()})
     per_leaf = {len(hosts) for hosts in leaves.values()}
     pods = {tuple(above.get(name, ())) for name in leaves}
     per_pod = {sum(tuple(above.get(name, ())) == pod for name in leaves) for pod in pods}
@@ -133,7 +133,7 @@ def _tree(fabric: ListedFabric, leaves: Mapping[str, Mapping[str, int]], number:
             keys: dict[str, Data] = {"topology": "fat_tree", "nodes_per_leaf": n_hosts, "leaves_per_pod": n_leaves, "oversubscription": 1.0}
             return Laid(keys=keys, notes=(_GUESSED,))
     one = adapter_bandwidth_bytes_per_s(node) * n_adapters(node)
-    below = dict.fromkeys(fabric.switches, 0)
+    below = dict.fromkeys(above, 0)
     for name, hosts in leaves.items():
         _add(name, len(hosts), above, below)
     graph: list[Data] = []
@@ -146,6 +146,18 @@ def _tree(fabric: ListedFabric, leaves: Mapping[str, Mapping[str, int]], number:
                 switch["bandwidth"] = exact_quantity(one * below[name] / len(links), "B/s")
             graph.append({key: value for key, value in switch.items() if value})
     return Laid(keys={"topology": "graph", "graph": graph}, notes=(_GUESSED,))
+
+
+def _joined(above: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Return the switches above each one; over parts that nothing joins there is one more."""
+    parts: dict[str, frozenset[str]] = {name: frozenset([name]) for name in above}
+    for name, others in above.items():
+        part = parts[name].union(*(parts.get(other, frozenset([other])) for other in others))
+        parts |= dict.fromkeys(part, part)
+    if len(set(parts.values())) < 2:
+        return above
+    core = next(name for name in ("core", *(f"core{number}" for number in range(len(above)))) if name not in above)
+    return {**{name: others or [core] for name, others in above.items()}, core: []}
 
 
 def _add(name: str, count: int, above: Mapping[str, list[str]], below: dict[str, int], depth: int = 0) -> None:

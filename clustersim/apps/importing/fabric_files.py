@@ -19,6 +19,9 @@ _LANES: Final = {"SDR": 2.5, "DDR": 5.0, "QDR": 10.0, "FDR": 14.0, "EDR": 25.0, 
 _AGGREGATION: Final = "Aggregation Node"
 _UNNAMED: Final = re.compile(r"ConnectX|Mellanox Technologies|^MT\d")
 _SLURM: Final = re.compile(r"(\w+)=(\S+)")
+_SLURM_YAML: Final = re.compile(r"^\s*-\s*topology:", re.MULTILINE)
+_LISTED: Final = re.compile(r"^NAME\s+STATUS\s.*\bLABELS\s*$", re.MULTILINE)
+"""Head of what ``kubectl get nodes --show-labels`` prints."""
 _END: Final = re.compile(r"([\w-]+)\.(\d{1,6})\.(.+?)\.(\d{1,6})")
 _SWITCHES: Final = re.compile(r"sw(itch)?\d*$|switch|leaf|spine|tor|core", re.IGNORECASE)
 _LEVELS: Final = (
@@ -78,11 +81,11 @@ def _free(name: str, guid: str, taken: Mapping[str, str]) -> str:
 
 
 def read_slurm(text: str, file: str) -> Described:
-    """Return the switches or blocks of a ``topology.conf`` of Slurm."""
+    """Return the switches or blocks of a ``topology.conf``, a ``topology.yaml`` or of ``scontrol show topology``."""
     fabric = ListedFabric()
-    for number, line in enumerate(text.splitlines(), start=1):
-        fields = {key.lower(): value for key, value in _SLURM.findall(line.partition("#")[0])}
-        nodes = expanded(fields.get("nodes", ""), file)
+    for number, fields in _slurm_records(text, file):
+        # Of a switch above others, scontrol lists all nodes below it too.
+        nodes = () if "switches" in fields else expanded(fields.get("nodes", ""), file)
         if "switchname" in fields:
             switch = fabric.at(fields["switchname"], number)
             switch.hosts |= dict.fromkeys(nodes, 0)
@@ -91,6 +94,21 @@ def read_slurm(text: str, file: str) -> Described:
         elif "blockname" in fields:
             fabric.domains[fields["blockname"]] = [*nodes]
     return Described(title="topology.conf of Slurm", fabric=fabric)
+
+
+def _slurm_records(text: str, file: str) -> Iterator[tuple[int | None, dict[str, str]]]:
+    """Yield the fields of each switch or block with its line."""
+    if _SLURM_YAML.search(text) is None:
+        for number, line in enumerate(text.splitlines(), start=1):
+            yield number, {key.lower(): value for key, value in _SLURM.findall(line.partition("#")[0])}
+        return
+    read = read_yaml(text, file, text.splitlines(), lenient=True)
+    for topology in _mappings(read[0] if read is not None else None):
+        for kind, plural in (("tree", "switches"), ("block", "blocks")):
+            held = topology.get(kind)
+            for each in _mappings(held.get(plural) if isinstance(held, dict) else None):
+                names = {"switch": "switchname", "block": "blockname", "children": "switches"}
+                yield None, {names.get(key, key): value for key, value in each.items() if isinstance(value, str)}
 
 
 def read_topograph(text: str, file: str) -> Described:
@@ -203,14 +221,14 @@ def _device(device: Mapping[str, Data]) -> Iterator[Fact]:
 
 
 def read_kubernetes_nodes(text: str, file: str) -> Described:
-    """Return the nodes of ``kubectl get nodes -o yaml`` by their labels.
+    """Return the nodes of ``kubectl get nodes``, with ``-o yaml``, ``-o json`` or ``--show-labels``, by their labels.
 
     Raises
     ------
     ScenarioError
         When no node has labels of accelerators.
     """
-    labels = list(_node_labels(_mapping(text, file)))
+    labels = list(_listed_labels(text) if _LISTED.search(text) else _node_labels(_mapping(text, file)))
     known = {key: counted(each[key] for each in labels if each.get(key)) for key in _LABELS}
     facts: list[Fact] = [(_LABELS[key], next(iter(values)), None) for key, values in known.items() if values]
     if not facts:
@@ -235,6 +253,13 @@ def _node_labels(data: Mapping[str, Data]) -> Iterator[dict[str, str]]:
         if node.get("kind", "Node") == "Node" and isinstance(found, dict):
             name = metadata.get("name") if isinstance(metadata, dict) else None
             yield {**{key: str(value) for key, value in found.items()}, "": str(name or f"node-{number}")}
+
+
+def _listed_labels(text: str) -> Iterator[dict[str, str]]:
+    for words in (line.split() for line in text.splitlines()):
+        if len(words) > 4 and "=" in words[-1]:
+            pairs = (part.partition("=") for part in words[-1].split(","))
+            yield {**{key: value for key, _, value in pairs}, "": words[0]}
 
 
 def _labelled(labels: list[dict[str, str]]) -> ListedFabric | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -181,5 +182,5 @@ def shipped_machine(name: str) -> str:
     ('aws-p5', 'dgx-h100')
     """
     row = next(row for row in machine_table().rows if "instance" in row.keys)
-    known = (row.values or {}).get(name.lower())
+    known = next((node for pattern, node in (row.values or {}).items() if pattern != "*" and fnmatchcase(name.lower(), pattern)), None)
     return known if isinstance(known, str) else name

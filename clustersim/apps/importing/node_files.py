@@ -11,7 +11,7 @@ from xml.parsers.expat import ExpatError, ParserCreate
 from clustersim.apps.importing.machine_files import Described, Fact, counted
 from clustersim.errors import Place, ScenarioError
 
-_GPU_CLASSES: Final = ("0x0302", "0x0300", "0x1200")
+_GPU_CLASSES: Final = ("0x0302", "0x0300", "0x1200", "0x0380")
 _ADAPTER_CLASSES: Final = ("0x0200", "0x0207", "0x0280")
 _EFA: Final = "0x1d0f"
 _DEEPEST: Final = 100
@@ -20,6 +20,10 @@ _SPEED: Final = re.compile(r"[1-9][0-9]{2,6}")
 _PCI: Final = re.compile(r"([0-9a-fA-F]{4}) \[([0-9a-fA-F]{4}):([0-9a-fA-F]{4})\]")
 _GENERATIONS: Final = {"2.5": 1, "5": 2, "8": 3, "16": 4, "32": 5, "64": 6}
 """Generation of PCIe by its gigatransfers per second."""
+_ESCAPE: Final = re.compile(r"\x1b\[[0-9;]*m")
+"""Colours and underlines of a terminal."""
+_NAMED: Final = re.compile(r"^(?:GPU (\d{1,3}): (.+?) \(UUID:|\| +(\d{1,3}) +((?:NVIDIA|Tesla|GeForce|Quadro) .+?) +(?:On|Off|N/A) +\|)")
+"""A line of ``nvidia-smi -L``, or of the table of ``nvidia-smi``."""
 _CELL: Final = re.compile(r"X|NV\d{1,2}|SYS|NODE|PHB|PXB|PIX|XGMI|SOC")
 
 
@@ -128,37 +132,41 @@ def _links(elements: Sequence[_Element]) -> Iterator[Fact]:
 
 
 def read_nvidia_smi(text: str, file: str) -> Described:
-    """Return the node of a table of ``nvidia-smi topo -m``.
+    """Return the node of what ``nvidia-smi``, ``nvidia-smi -L`` and ``nvidia-smi topo -m`` print.
 
     Raises
     ------
     ScenarioError
         When it has no rows of accelerators.
     """
-    rows = [(number, line.split()) for number, line in enumerate(text.splitlines(), start=1)]
-    gpus = [
-        (number, words) for number, words in rows if len(words) > 1 and re.fullmatch(r"GPU\d{1,3}", words[0]) and _CELL.fullmatch(words[1])
-    ]
-    if not gpus:
+    rows = list(enumerate(_ESCAPE.sub("", text).splitlines(), start=1))
+    named = {match[1] or match[3]: (number, match[2] or match[4]) for number, line in rows if (match := _NAMED.match(line)) is not None}
+    cells = [(number, words) for number, line in rows if len(words := line.split()) > 1 and _CELL.fullmatch(words[1])]
+    gpus = [(number, words) for number, words in cells if re.fullmatch(r"GPU\d{1,3}", words[0])]
+    if not gpus and not named:
         raise ScenarioError("has no rows of accelerators", place=Place(file=file), hint="name the whole table of nvidia-smi topo -m")
-    count = len(gpus)
-    facts: list[Fact] = [("accelerators.count", count, gpus[0][0])]
-    links = [int(cell[2:]) for _, words in gpus for cell in words[1 : count + 1] if re.fullmatch(r"NV\d{1,2}", cell)]
-    if links and count > 1:
-        even = len(set(links)) == 1 and len(links) == count * (count - 1)
-        # Through a switch each pair has all links; without, the links to all others add up.
-        per_gpu = links[0] if even and links[0] > 4 else sum(links) // count
-        facts.append(("accelerators.links", per_gpu, gpus[0][0]))
-    else:
-        facts.append(("accelerators.links", 0, gpus[0][0]))
-    nics = [
-        (number, words) for number, words in rows if len(words) > count and re.fullmatch(r"NIC\d{1,3}|mlx5_\w+|rdmap\w+|efa\w*", words[0])
-    ]
-    nics = [(number, words) for number, words in nics if _CELL.fullmatch(words[1])]
-    near = [each for each in nics if {"PIX", "PXB"} & set(each[1][1 : count + 1])] or nics
+    facts: list[Fact] = []
+    if named:
+        line, name = next(iter(named.values()))
+        facts = [("accelerators.product", name, line), ("accelerators.count", len(named), line)]
+    if gpus:
+        facts = [*facts[:1], ("accelerators.count", len(gpus), gpus[0][0]), ("accelerators.links", _nvlinks(gpus), gpus[0][0])]
+    nics = [each for each in cells if len(each[1]) > len(gpus) and re.fullmatch(r"NIC\d{1,3}|mlx5_\w+|rdmap\w+|efa\w*", each[1][0])]
+    near = [each for each in nics if {"PIX", "PXB"} & set(each[1][1 : len(gpus) + 1])] or nics
     if near:
         facts.append(("adapters.count", len(near), near[0][0]))
-    return Described(title="nvidia-smi topo -m", facts=tuple(facts))
+    return Described(title="nvidia-smi", facts=tuple(facts))
+
+
+def _nvlinks(gpus: Sequence[tuple[int, list[str]]]) -> int:
+    """Return the links of NVLink of one accelerator; 0 also for bridges between pairs of boards."""
+    count = len(gpus)
+    links = [int(cell[2:]) for _, words in gpus for cell in words[1 : count + 1] if re.fullmatch(r"NV\d{1,2}", cell)]
+    if not links or (len(links) == count and count > 2):
+        return 0
+    even = len(set(links)) == 1 and len(links) == count * (count - 1)
+    # Through a switch each pair has all links; without, the links to all others add up.
+    return links[0] if even and links[0] > 4 else sum(links) // count
 
 
 def read_hwloc(text: str, file: str) -> Described:

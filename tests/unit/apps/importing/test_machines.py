@@ -94,6 +94,67 @@ def test_links_between_accelerators_tell_the_node(tmp_path: Path, cell: str, cou
     assert at(written(tmp_path, smi(cell, count)).data, "cluster.node") == node
 
 
+def test_bridges_between_pairs_of_boards_are_no_node_with_a_switch(tmp_path: Path) -> None:
+    rows = [["X" if row == column else "NV12" if row // 2 == column // 2 else "SYS" for column in range(4)] for row in range(4)]
+    text = "  GPU0 GPU1 GPU2 GPU3\n" + "".join(f"GPU{row} {' '.join(cells)}\n" for row, cells in enumerate(rows))
+
+    with pytest.raises(ScenarioError, match="no file says the accelerators"):
+        written(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "".join(f"GPU {index}: NVIDIA H200 (UUID: GPU-{index})\n" for index in range(8))
+            + smi("NV18", 8).replace("  GPU0", "\x1b[4m GPU0"),
+            {"node": "hgx-h200", "nodes": 1},
+        ),
+        (
+            "| NVIDIA-SMI 550.54.15   Driver Version: 550.54.15   CUDA Version: 12.4 |\n"
+            + "".join(f"|   {index}  NVIDIA L40S          On  | 00000000:0{index}:00.0 Off |   0 |\n" for index in range(4)),
+            {"node": "pcie-l40s", "accelerators_per_node": 4},
+        ),
+        (
+            "NAME   STATUS  ROLES   AGE  VERSION  LABELS\n"
+            + "".join(
+                f"n{index}  Ready  <none>  1d  v1.29.0  a=b,node.kubernetes.io/instance-type=Standard_ND96isr_H200_v5\n"
+                for index in range(3)
+            ),
+            {"node": "hgx-h200", "nodes": 3},
+        ),
+        (
+            "apiVersion: v1\nitems:\n"
+            + "".join(
+                f"- kind: Node\n  metadata: {{name: n{index}, labels: {{node.kubernetes.io/instance-type: p5.48xlarge,"
+                f" topology.k8s.aws/network-node-layer-3: nn{index // 2}}}}}\n"
+                for index in range(4)
+            ),
+            {"node": "aws-p5", "fabric.topology": "leaf_spine", "fabric.nodes_per_leaf": 2},
+        ),
+    ],
+)
+def test_names_of_accelerators_and_instances_tell_the_node(tmp_path: Path, text: str, expected: dict[str, Data]) -> None:
+    found = written(tmp_path, text).data["cluster"]
+
+    assert {key: at(found, key) for key in expected} == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SwitchName=l0 Level=0 LinkSpeed=1 Nodes=n[00-07]\nSwitchName=l1 Level=0 LinkSpeed=1 Nodes=n[08-15]\n"
+        "SwitchName=s0 Level=1 LinkSpeed=1 Nodes=n[00-15] Switches=l[0-1]\n",
+        "- topology: t\n  cluster_default: true\n  tree:\n    switches:\n      - switch: l0\n        nodes: n[00-07]\n"
+        "      - switch: l1\n        nodes: n[08-15]\n      - switch: s0\n        children: l[0-1]\n",
+    ],
+)
+def test_all_forms_of_a_topology_of_slurm_are_read(tmp_path: Path, text: str) -> None:
+    found = written(tmp_path, text, "dgx-h100").data
+
+    assert (at(found, "cluster.nodes"), at(found, "cluster.fabric.nodes_per_leaf")) == (16, 8)
+
+
 def test_labels_of_nodes_name_their_switches(tmp_path: Path) -> None:
     labels = "nvidia.com/gpu.product: NVIDIA-H100-80GB-HBM3, cloud.provider.com/topology-rack: r"
     nodes = "".join(f"- kind: Node\n  metadata: {{name: n{number}, labels: {{{labels}{number // 2}}}}}\n" for number in range(3))
@@ -101,6 +162,8 @@ def test_labels_of_nodes_name_their_switches(tmp_path: Path) -> None:
     found = written(tmp_path, f"apiVersion: v1\nitems:\n{nodes}").data
 
     assert (at(found, "cluster.node"), at(found, "cluster.nodes"), at(found, "cluster.fabric.topology")) == ("dgx-h100", 3, "graph")
+    assert isinstance(graph := at(found, "cluster.fabric.graph"), list)
+    assert [at(switch, "to") for switch in graph] == [None, {"core": 1}, {"core": 1}]
 
 
 def test_an_instance_of_a_cloud_is_a_shipped_node(tmp_path: Path) -> None:
