@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from clustersim.apps.explain.explanation import explain
-from clustersim.apps.explain.explanation_text import document, lines, tables
+from clustersim.apps.explain.explanation import document, explain, lines, tables
 from clustersim.apps.explain.served import ServedExplanation, served_document, served_lines, served_tables
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.cli.watching import watched

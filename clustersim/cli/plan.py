@@ -16,6 +16,7 @@ from clustersim.apps.plan.answer import (
     certificate_lines,
     document,
     margin_lines,
+    plan_for,
     rows,
     turn_lines,
 )
@@ -23,7 +24,6 @@ from clustersim.apps.plan.asking import asked_of
 from clustersim.apps.plan.exports import check_written, written
 from clustersim.apps.plan.findings import MARGIN
 from clustersim.apps.plan.goal import Asking, Goal, GoalAnswer, figure_of, goal_document, goal_lines, goal_of, reach
-from clustersim.apps.plan.plan_layouts import plan_for
 from clustersim.apps.plan.search import Terms
 from clustersim.cli.terminal import notice, print_table, write_files, write_json, write_out
 from clustersim.cli.watching import watched

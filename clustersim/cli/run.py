@@ -7,10 +7,9 @@ from pathlib import Path
 
 from clustersim.apps.explain.explanation import measured_changes
 from clustersim.apps.importing.opening import open_job
-from clustersim.apps.run.result import Result
+from clustersim.apps.run.result import Result, print_result
 from clustersim.apps.run.rundir import write_run_directory
 from clustersim.apps.run.running import run_built
-from clustersim.apps.run.verdict import print_result
 from clustersim.apps.serve.deployment import build_serving
 from clustersim.apps.serve.deployment_run import files_of_serving, resolved_serving, run_serving
 from clustersim.apps.serve.result import ServingResult

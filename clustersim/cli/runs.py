@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from clustersim.apps.compare.kept_runs import COLUMNS, kept_runs
+from clustersim.apps.compare.run_directories import COLUMNS, kept_runs
 from clustersim.cli.terminal import notice, print_table, write_json
 from clustersim.errors import EXIT_OK
 

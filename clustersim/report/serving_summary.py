@@ -1,15 +1,30 @@
-"""The result of a serving run as text: for a terminal of any width, and as Markdown."""
+"""The result of a serving run as text for a terminal, as Markdown, as CSV files and as a trace for Perfetto."""
 
 from __future__ import annotations
 
+import gzip
+import json
 import textwrap
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
+from clustersim.documents.csv_text import CsvCell, csv_text
+from clustersim.documents.files import replacing
 from clustersim.measure.serving_metrics import Interval, ServingCost, ServingMetrics, SloReport
+from clustersim.report.chrome import STEP_NS, to_ns
 from clustersim.report.summary import LARGEST_WIDTH, markdown_table
-from clustersim.serving.records import LatencyStatistics
+from clustersim.serving.records import TICK_S, EngineStepLog, LatencyStatistics, StepRecord
 from clustersim.units.quantity import format_quantity
+
+if TYPE_CHECKING:
+    import pandas
+
+    from clustersim.serving.batch import FloatArray
+    from clustersim.serving.records import EngineStepLog, IntArray, RequestLog
+    from clustersim.serving.requests import Requests
 
 _WIDTH: Final = 100
 _BAR: Final = 30
@@ -193,3 +208,83 @@ def _columns(header: Row, rows: Sequence[Row]) -> list[str]:
         ]
         lines.append("  " + "  ".join(parts))
     return lines if any(header) else lines[1:]
+
+
+_REQUESTS: Final = ("request", "sent_s", "first_token_s", "last_token_s", "input_tokens", "output_tokens")
+_STEPS: Final = ("replica", "start_s", "end_s", "steps", "prefill_tokens", "decoding_sequences", "waiting_requests", "used_blocks")
+_MOST_REQUESTS: Final = 100_000
+
+
+def requests_frame(requests: Requests, log: RequestLog) -> pandas.DataFrame:
+    """Return one row for each request, times in seconds."""
+    import pandas as pd
+
+    columns = (np.arange(len(requests)), *_times(log), requests.input_tokens, requests.output_tokens)
+    return pd.DataFrame(dict(zip(_REQUESTS, columns, strict=True)))
+
+
+def write_serving_tables(requests: Requests, log: RequestLog, steps: Iterable[EngineStepLog], folder: Path) -> None:
+    """Write requests.csv (the first 100,000) and steps.csv (steps at about equal distances in time) into a folder that exists."""
+    kept = min(len(requests), _MOST_REQUESTS)
+    sent, first, done = (column[:kept].tolist() for column in _times(log))
+    lengths = requests.input_tokens[:kept].tolist(), requests.output_tokens[:kept].tolist()
+    rows = zip(range(kept), sent, map(_or_none, first), map(_or_none, done), *lengths, strict=True)
+    _write(folder / "requests.csv", _REQUESTS, rows)
+    write_steps(steps, folder / "steps.csv")
+
+
+def write_steps(steps: Iterable[EngineStepLog], path: Path) -> None:
+    """Write steps at about equal distances in time, pool after pool."""
+    samples = (each for log in steps for each in log.samples)
+    _write(path, _STEPS, ((each[0], each[1] * TICK_S, each[2] * TICK_S, *each[3:]) for each in samples))
+
+
+def _times(log: RequestLog) -> tuple[FloatArray, ...]:
+    return tuple(_seconds(column) for column in (log.sent, log.first_token, log.done))
+
+
+def _seconds(ticks: IntArray) -> FloatArray:
+    return np.where(ticks >= 0, ticks * TICK_S, np.nan)
+
+
+def _or_none(value: float) -> float | None:
+    return None if value != value else value  # noqa: PLR0124 - not a number
+
+
+def _write(path: Path, header: tuple[str, ...], rows: Iterable[Iterable[CsvCell]]) -> None:
+    with replacing(path) as fresh:
+        fresh.write_text(csv_text([header, *rows]), encoding="utf-8", newline="\n")
+
+
+_GZIP_LEVEL: Final = 4
+_NS_PER_US: Final = 1000
+
+
+def write_serving_trace(logs: Iterable[EngineStepLog], n_replicas: int, path: Path) -> None:
+    """Write the first steps of a run; a stretch of steps that only decode is one slice."""
+    kept = list(logs)
+    other = {"steps": f"the first {sum(len(log.first) for log in kept)} steps and stretches of steps of the run"}
+    head = f'{{"displayTimeUnit": "ms",\n"otherData": {json.dumps(other)},\n"traceEvents": [\n'
+    events = ",\n".join([*_names(n_replicas), *(event for log in kept for record in log.first for event in _events(record))])
+    with replacing(path) as fresh, fresh.open("wb") as raw, gzip.GzipFile("", "wb", _GZIP_LEVEL, raw, mtime=0) as packed:
+        packed.write(f"{head}{events}\n]}}\n".encode())
+
+
+def _names(n_replicas: int) -> Iterator[str]:
+    for number in range(n_replicas):
+        yield json.dumps({"ph": "M", "name": "process_name", "pid": number + 1, "tid": 0, "args": {"name": f"replica {number}"}})
+        yield json.dumps({"ph": "M", "name": "thread_name", "pid": number + 1, "tid": 1, "args": {"name": "steps"}})
+
+
+def _events(record: StepRecord) -> Iterator[str]:
+    start_ns, end_ns = to_ns(record.start * TICK_S), to_ns(record.end * TICK_S)
+    name = "prefill" if record.n_prefill_tokens and not record.n_decode else "mixed" if record.n_prefill_tokens else "decode"
+    args = {"steps": record.n_steps, "prefill_tokens": record.n_prefill_tokens, "decoding_sequences": record.n_decode}
+    place = {"pid": record.replica + 1, "tid": 1}
+    shown = name if record.n_steps == 1 else f"{name} x{record.n_steps}"
+    duration_us = max(end_ns - start_ns, STEP_NS) / _NS_PER_US
+    yield json.dumps({"ph": "X", "name": shown, "cat": name, **place, "ts": start_ns / _NS_PER_US, "dur": duration_us, "args": args})
+    counters = {"waiting": record.n_waiting, "decoding": record.n_decode}
+    yield json.dumps({"ph": "C", "name": "requests", **place, "ts": end_ns / _NS_PER_US, "args": counters})
+    blocks = {"used": record.n_used_blocks}
+    yield json.dumps({"ph": "C", "name": "KV blocks", **place, "ts": end_ns / _NS_PER_US, "args": blocks})

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from clustersim.apps.buy.options import Option, adapted_batch
+from clustersim.apps.plan.answer import NoLayoutError, searched
 from clustersim.apps.plan.asking import PlanRequest, asked_of
 from clustersim.apps.plan.drafts import Drafts
 from clustersim.apps.plan.findings import Tried
-from clustersim.apps.plan.plan_layouts import NoLayoutError, searched
 from clustersim.apps.plan.replays import ReplayOutcome, Replays
 from clustersim.apps.plan.search import Terms
 from clustersim.apps.plan.space import usual_limits

@@ -9,7 +9,7 @@ from typing import Final
 from clustersim.apps.compare.run_directories import named_directory, replayed
 from clustersim.apps.explain.candidates import Gain, Gains, candidates, gains
 from clustersim.apps.explain.constants import Constant, constants_of
-from clustersim.apps.explain.formulas import Explained, explained
+from clustersim.apps.explain.formulas import ROUND_OFF, Explained, explained
 from clustersim.apps.explain.served import ServedExplanation, explain_served
 from clustersim.apps.explain.unsaid import Unsaid, unsaid
 from clustersim.apps.importing.importing import foreign_source
@@ -21,10 +21,16 @@ from clustersim.collection import collection_paused
 from clustersim.config.build import Built
 from clustersim.config.load import read_source
 from clustersim.config.overriding import parse_override
+from clustersim.config.yaml_text import plain
+from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from clustersim.hardware.mixed import calibration_of
+from clustersim.measure.deciding import UNDECIDED
 from clustersim.report.facts import percent_text
+from clustersim.report.text_tables import TextTable
 from clustersim.trace.slack import CriticalPath
+from clustersim.trace.timeline import Span
+from clustersim.units.quantity import format_quantity
 
 
 def critical_path(built: Built, *, seed: int = 0) -> CriticalPath:
@@ -126,3 +132,205 @@ def _change_text(gain: Gain, step_s: float) -> str:
     doubt = ", not decided" if gain.better_than_base == "not decided" else ""
     options = " ".join(f"-s {override}" for override in gain.change.overrides)
     return f"-{percent_text(gain.saved_s / step_s)}{doubt}: {gain.change.what}{remark}; {options}"
+
+
+SCHEMA_VERSION = 1
+N_CHANGES = 5
+"""That are told."""
+N_ENDS = 6
+"""Tasks at either end of a long chain that the document holds."""
+LEAST_SHARE = 0.005
+"""Share of the chain from which on a part is named by itself."""
+_UNITS = (("_bytes_per_s", "B/s"), ("_flops_per_s", "FLOP/s"), ("_per_s", ""), ("_bytes", "B"), ("_s", "s"))
+
+
+def lines(explanation: Explanation) -> tuple[str, ...]:
+    """Return what the run comes to, in sentences: the step, what sets it, and what would shorten it most."""
+    metrics, path, gains = explanation.result.metrics, explanation.path, explanation.gains
+    said = [f"A step takes {format_quantity(metrics.step_time_s, 's')}, {percent_text(metrics.mfu)} MFU."]
+    if path is None:
+        said.append("Workers do not wait for each other: no chain of tasks sets the step time.")
+    else:
+        shares = path.shares()
+        parts = ", ".join(
+            f"{what} {percent_text(seconds / path.step_time_s)}"
+            for what, seconds in shares.items()
+            if seconds >= LEAST_SHARE * path.step_time_s
+        )
+        said.append(f"What sets it: a chain of {len(path.spans):,} tasks, of which {parts}.")
+        if abs(path.step_time_s / metrics.step_time_s - 1.0) > ROUND_OFF:
+            said.append(
+                f"That is one step by itself, {format_quantity(path.step_time_s, 's')}; stages begin the next one when they have ended it."
+            )
+        where = ", ".join(f"{name} {percent_text(seconds / path.step_time_s)}" for name, seconds in list(path.classes().items())[:3])
+        said.append(f"It runs through {where}; {path.n_tasks - path.n_critical:,} of {path.n_tasks:,} tasks have slack.")
+    said += [f"Not given, and decides most: {each.sentence}." for each in explanation.unsaid[:1]]
+    if gains is not None and gains.best:
+        plain_ones = [gain for gain in gains.best if not gain.change.remark]
+        first = _gain_text(gains.best[0], metrics.step_time_s)
+        alone = (
+            f"; by settings alone {_gain_text(plain_ones[0], metrics.step_time_s)}" if plain_ones and gains.best[0].change.remark else ""
+        )
+        said.append(f"What would shorten it most: {first}{alone}.")
+    elif gains is not None:
+        said.append(f"None of {gains.n_tried} changes would shorten it.")
+    return tuple(said)
+
+
+def _gain_text(gain: Gain, step_s: float) -> str:
+    remark = f", which {gain.change.remark}" if gain.change.remark and " " in gain.change.remark else ""
+    doubt = f", {UNDECIDED}" if gain.better_than_base == "not decided" else ""
+    return f"{gain.change.what}{remark}, {percent_text(gain.saved_s / step_s)} less{doubt}"
+
+
+def tables(explanation: Explanation) -> tuple[TextTable, ...]:
+    """Return changes, chain, slack, figures and constants as tables."""
+    found = [_changes(explanation)] if explanation.gains is not None and explanation.gains.best else []
+    if explanation.unsaid:
+        found.append(_unsaid(explanation.unsaid))
+    if explanation.path is not None:
+        found += [_chain(explanation.path), _slack(explanation.path)]
+    return (*found, _figures(explanation.figures), _constants(explanation))
+
+
+def _changes(explanation: Explanation) -> TextTable:
+    assert explanation.gains is not None
+    step_s, gains = explanation.result.step_time_s, explanation.gains
+    rows = tuple(
+        (
+            f"-{percent_text(gain.saved_s / step_s)}" + (", not decided" if gain.better_than_base == "not decided" else ""),
+            format_quantity(gain.step_time_s, "s"),
+            format_quantity(gain.peak_bytes, "B"),
+            gain.change.what + (f" ({gain.change.remark})" if gain.change.remark else ""),
+            " ".join(f"-s {override}" for override in gain.change.overrides),
+        )
+        for gain in gains.best[:N_CHANGES]
+    )
+    left = f"{gains.n_impossible} contradict the scenario, {gains.n_misfits} could be faster and do not fit"
+    shown = f"the first {len(rows)} of {len(gains.best)}" if len(rows) < len(gains.best) else "the best of each kind"
+    heading = f"Changes that shorten the step, each by itself, {shown} ({gains.n_tried} tried; {left})"
+    return TextTable(heading, (">step", ">takes", ">memory", "change", "as options"), rows)
+
+
+def _unsaid(settings: Sequence[Unsaid]) -> TextTable:
+    rows = tuple(
+        (
+            each.key,
+            each.value,
+            each.other,
+            f"{100 * each.change_fraction:+.1f} %{'' if each.decided else ', not decided'}",
+            format_quantity(each.step_time_s, "s"),
+        )
+        for each in settings
+    )
+    return TextTable(
+        "Settings not given that decide, each with the other value that changes the step most",
+        ("setting", "taken", "other", ">step", ">takes"),
+        rows,
+    )
+
+
+def _chain(path: CriticalPath) -> TextTable:
+    rows = tuple((what, format_quantity(seconds, "s"), percent_text(seconds / path.step_time_s)) for what, seconds in path.shares().items())
+    return TextTable("The chain that sets the step time", ("spent on", ">time", ">share"), rows)
+
+
+def _slack(path: CriticalPath) -> TextTable:
+    rows = tuple(
+        (
+            path.rank_classes[slack.rank_class].name,
+            slack.what,
+            f"{slack.n_tasks:,}",
+            *(
+                "none" if slack_s <= ROUND_OFF * path.step_time_s else format_quantity(slack_s, "s")
+                for slack_s in (slack.least_s, slack.mean_s)
+            ),
+        )
+        for slack in path.slack
+    )
+    return TextTable("Slack of tasks", ("ranks", "what", ">tasks", ">least", ">mean"), rows)
+
+
+def _figures(figures: tuple[Explained, ...]) -> TextTable:
+    rows = [row for figure in figures for row in _figure_rows(figure)]
+    return TextTable("How figures follow from each other", ("figure", ">value", "formula and inputs"), tuple(rows))
+
+
+def _figure_rows(figure: Explained) -> list[tuple[str, str, str]]:
+    remark = f" ({figure.remark})" if figure.remark else ""
+    inputs = [("", "", f"  {name} = {shown(name, value)}") for name, value in figure.inputs]
+    return [(figure.name, shown(figure.name, figure.value), f"= {figure.formula}{remark}"), *inputs]
+
+
+def shown(name: str, value: float) -> str:
+    """Return a figure with the unit that its name ends in, or that all parts of the breakdown have."""
+    if name.startswith("breakdown_s"):
+        return format_quantity(value, "s")
+    unit = next((unit for suffix, unit in _UNITS if name.endswith(suffix)), "")
+    return format_quantity(value, unit) if unit else f"{value:,.6g}"
+
+
+def _constants(explanation: Explanation) -> TextTable:
+    rows: list[tuple[str, str, str]] = []
+    for constant in explanation.constants:
+        rows.append((constant.name, constant.value, constant.meaning))
+        rows += [("", "", f"  {_cited(title=source.title, url=source.url)}") for source in constant.sources]
+    return TextTable("Constants and where they are from", ("constant", ">value", "meaning and source"), tuple(rows))
+
+
+def _cited(*, title: str, url: str) -> str:
+    return f"{title}, {url}" if "://" in url else title
+
+
+def document(explanation: Explanation) -> dict[str, Data]:
+    """Return all of it as plain data; of a long chain its two ends."""
+    result, path = explanation.result, explanation.path
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "scenario": result.metrics.scenario,
+        "scenario_hash": result.scenario_hash,
+        "step_time_s": result.step_time_s,
+        "critical_path": None if path is None else _path_document(path),
+        "changes": None if explanation.gains is None else plain(explanation.gains),
+        "unsaid": plain(explanation.unsaid),
+        "figures": [
+            {"name": figure.name, "value": figure.value, "formula": figure.formula, "inputs": dict(figure.inputs), "remark": figure.remark}
+            for figure in explanation.figures
+        ],
+        "constants": plain(explanation.constants),
+    }
+
+
+def _path_document(path: CriticalPath) -> dict[str, Data]:
+    spans = path.spans if len(path.spans) <= 2 * N_ENDS else (*path.spans[:N_ENDS], *path.spans[-N_ENDS:])
+    return {
+        "step_time_s": path.step_time_s,
+        "tasks": path.n_tasks,
+        "critical_tasks": path.n_critical,
+        "chain_tasks": len(path.spans),
+        "shares_s": dict(path.shares()),
+        "rank_classes_s": dict(path.classes()),
+        "ends": [_span_document(path, span) for span in spans],
+        "slack": [
+            {
+                "rank_class": path.rank_classes[slack.rank_class].name,
+                "what": slack.what,
+                "tasks": slack.n_tasks,
+                "least_s": slack.least_s,
+                "mean_s": slack.mean_s,
+            }
+            for slack in path.slack
+        ],
+    }
+
+
+def _span_document(path: CriticalPath, span: Span) -> dict[str, Data]:
+    return {
+        "rank_class": path.rank_classes[span.rank_class].name,
+        "stream": span.stream,
+        "kind": span.kind,
+        "name": span.name,
+        "micro_batch": span.micro_batch,
+        "start_s": span.start_s,
+        "end_s": span.end_s,
+    }

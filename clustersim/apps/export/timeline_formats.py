@@ -21,8 +21,7 @@ from clustersim.program.program import Program
 from clustersim.program.tasks import Action, Collective, Communicate, Compute, Transfer, collectives_in
 from clustersim.report.chrome import write_trace
 from clustersim.report.kineto import Call, write_kineto
-from clustersim.report.serving_tables import write_steps
-from clustersim.report.serving_trace import write_serving_trace
+from clustersim.report.serving_summary import write_serving_trace, write_steps
 
 _TYPES: Final = {"micro_batch": "BIGINT", "chunk": "BIGINT", "step": "BIGINT"}
 _NUMBERS: Final = ("start_s", "end_s", "bytes", "flops")

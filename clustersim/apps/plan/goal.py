@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from clustersim.apps.plan.answer import PlanAnswer, document
+from clustersim.apps.plan.answer import NoLayoutError, PlanAnswer, document, plan_for
 from clustersim.apps.plan.asking import PlanRequest, asked_of
 from clustersim.apps.plan.drafts import Drafts
 from clustersim.apps.plan.findings import TIE_FRACTION
-from clustersim.apps.plan.plan_layouts import NoLayoutError, plan_for
 from clustersim.apps.plan.search import Terms
 from clustersim.apps.plan.space import families, layouts, usual_limits
 from clustersim.documents.spots import Data

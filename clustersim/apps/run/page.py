@@ -8,15 +8,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from clustersim.apps.run.pictured_run import served_subject_of, subject_of
-from clustersim.apps.run.verdict import verdict_sections
+from clustersim.apps.run.result import verdict_sections
 from clustersim.config.yaml_text import yaml_text
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.models import Source
 from clustersim.report.page.content import Image
 from clustersim.report.page.render import render
-from clustersim.report.page.run_page import FigureOrigin, PageContext, run_page
-from clustersim.report.page.serving_page import serving_page
+from clustersim.report.page.run_page import FigureOrigin, PageContext, run_page, serving_page
 
 if TYPE_CHECKING:
     from pathlib import Path

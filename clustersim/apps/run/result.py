@@ -1,26 +1,33 @@
-"""Result of a run."""
+"""Result of a run, and its report as text and Markdown."""
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass
+from io import StringIO
 from typing import TYPE_CHECKING, Final
 
-from clustersim.apps.run.bound_report import LeastTime
+from clustersim.apps.run.bound import LeastTime
 from clustersim.config.build import Built
 from clustersim.config.checks import CheckResult
 from clustersim.config.yaml_text import plain
 from clustersim.documents.spots import Data
-from clustersim.measure.cost_report import CostReport
-from clustersim.measure.goodput_report import GoodputReport
+from clustersim.measure.cost_report import CostReport, cost_lines
+from clustersim.measure.goodput_report import GoodputReport, goodput_lines
 from clustersim.measure.metrics import BoundsReport, Metrics
 from clustersim.notices import Flag
+from clustersim.report.bottleneck import find_bottleneck
 from clustersim.report.facts import headline
+from clustersim.report.summary import LARGEST_WIDTH, print_flags, print_section, terminal_report
 from clustersim.trace.timeline import Timeline
+from clustersim.units.quantity import format_quantity
 
 if TYPE_CHECKING:
     import pandas
+    from rich.console import Console
 
-    from clustersim.apps.run.plotting import Plots
+    from clustersim.apps.run.pictured_run import Plots
 
 HOST_SHORTAGES: Final = ("host_memory", "server_memory")
 """Codes of flags that say that a host has too little memory."""
@@ -90,8 +97,6 @@ class Result:
 
     def __str__(self) -> str:
         """Return what ``run`` prints, as plain text."""
-        from clustersim.apps.run.verdict import result_text
-
         return result_text(self)
 
     def to_dict(self) -> dict[str, Data]:
@@ -112,7 +117,7 @@ class Result:
     @property
     def plot(self) -> Plots:
         """Pictures, by name: ``result.plot.breakdown(ax=None)`` returns the axes that it drew on."""
-        from clustersim.apps.run.plotting import Plots
+        from clustersim.apps.run.pictured_run import Plots
 
         return Plots(self)
 
@@ -122,6 +127,111 @@ class Result:
 
     def _repr_html_(self) -> str:
         """Return the result as tables, which notebooks show."""
-        from clustersim.report.notebook import html_tables
+        from clustersim.report.text_tables import html_tables
 
         return html_tables(self.metrics, self.spans)
+
+
+LOWER_BOUND: Final = "Lower bound"
+_WIDTH: Final = 100
+_NO_BREAK: Final = "\N{NO-BREAK SPACE}"
+
+
+def result_text(result: Result, width: int = _WIDTH) -> str:
+    """Return what ``run`` prints of a result, but for measured changes, as plain text of so many columns."""
+    from rich.console import Console
+
+    console = Console(file=StringIO(), width=width, highlight=False, color_system=None)
+    with console.capture() as printed:
+        print_result(result, console)
+    return printed.get().rstrip("\n")
+
+
+def print_result(
+    result: Result, console: Console, *, verbose: bool = False, changes: Sequence[str] = (), unsaid: Sequence[str] = ()
+) -> None:
+    """Print a result: the step, the memory, what would help, what the scenario asked for beside it, and what was assumed.
+
+    Parameters
+    ----------
+    verbose
+        Links, collectives, bottleneck, lower bound and every flag too.
+    changes
+        Measured changes that shorten the step, as sentences. Without any the bottleneck stands in their place.
+    unsaid
+        Settings that nobody gave and that decide, as sentences.
+    """
+    terminal_report(result.metrics, result.spans, console, verbose=verbose)
+    print_section(console, "What would shorten the step", changes)
+    print_section(console, "Settings not given that decide", unsaid)
+    if verbose or not changes:
+        print_section(console, "Bottleneck", (find_bottleneck(result.metrics).sentence,))
+    console.out(folded_verdict(result, console.width, verbose=verbose), end="", highlight=False)
+    print_flags(console, result.metrics, verbose=verbose)
+
+
+def folded_verdict(result: Result, width: int, *, verbose: bool = True) -> str:
+    """Return :func:`verdict_lines` folded to so many columns."""
+    most = min(width, LARGEST_WIDTH) - 1
+    return "".join(f"{_folded(line, most)}\n" for line in verdict_lines(result, verbose=verbose))
+
+
+def _folded(line: str, width: int) -> str:
+    # A percent sign stays with its number.
+    kept = line.replace(" %", f"{_NO_BREAK}%")
+    folded = textwrap.fill(kept, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    return folded.replace(_NO_BREAK, " ")
+
+
+def verdict_lines(result: Result, *, verbose: bool = True) -> list[str]:
+    """Return time to train, cost and checks as lines of text, as far as the scenario asked for them, and the lower bound of the step."""
+    lines: list[str] = []
+    if result.time_to_train_s is not None:
+        tokens = format_quantity(result.built.tokens or 0.0, "count")
+        lines += ["", "Whole training", f"  {tokens} tokens take {format_quantity(result.time_to_train_s, 's')} without failures"]
+    for heading, sentences in _sections(result):
+        if heading == LOWER_BOUND and not verbose:
+            continue
+        lines += ["", heading, *(f"  {sentence}" for sentence in sentences)]
+    if result.checks:
+        lines += ["", "Checks"]
+    lines += [f"  {'holds' if check.holds else 'FALSE'}  {check.check}  ({check.shown()})" for check in result.checks]
+    return lines
+
+
+def markdown_verdict(result: Result) -> str:
+    """Return the same for ``summary.md``; empty where there is nothing to say."""
+    sections: list[str] = []
+    if result.time_to_train_s is not None:
+        tokens = format_quantity(result.built.tokens or 0.0, "count")
+        sections.append(f"\n## Whole training\n\n{tokens} tokens take {format_quantity(result.time_to_train_s, 's')} without failures.\n")
+    for heading, sentences in _sections(result):
+        sections.append("\n".join([f"\n## {heading}\n", *(f"- {sentence}" for sentence in sentences)]) + "\n")
+    if result.checks:
+        rows = [f"| `{check.check}` | {check.shown()} | {'holds' if check.holds else 'false'} |" for check in result.checks]
+        sections.append("\n".join(["\n## Checks\n", "| check | found | |", "|---|---|---|", *rows]) + "\n")
+    return "".join(sections)
+
+
+def verdict_sections(result: Result) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return the whole training, failures, cost and checks, each a heading with its sentences, as far as the scenario asks for them."""
+    found = [*_sections(result)]
+    if result.time_to_train_s is not None:
+        tokens = format_quantity(result.built.tokens or 0.0, "count")
+        found.insert(0, ("Whole training", (f"{tokens} tokens take {format_quantity(result.time_to_train_s, 's')} without failures",)))
+    if result.checks:
+        found.append(
+            ("Checks", tuple(f"{check.check} {'holds' if check.holds else 'is false'} ({check.shown()})" for check in result.checks))
+        )
+    return tuple(found)
+
+
+def _sections(result: Result) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return failures and cost, each with its sentences, as far as the scenario asks for them."""
+    unit = "samples" if result.metrics.tokens_per_s == result.metrics.samples_per_s else "tokens"
+    found = (
+        (LOWER_BOUND, (result.bounds.sentence,)),
+        ("With failures", goodput_lines(result.goodput)),
+        ("Power and cost", cost_lines(result.cost, unit=unit)),
+    )
+    return tuple((heading, sentences) for heading, sentences in found if sentences)

@@ -13,8 +13,7 @@ from platform import machine, python_version, system
 from typing import Final
 
 from clustersim import __version__
-from clustersim.apps.run.result import Result
-from clustersim.apps.run.verdict import markdown_verdict
+from clustersim.apps.run.result import Result, markdown_verdict
 from clustersim.apps.serve.deployment_run import files_of_serving
 from clustersim.apps.serve.result import ServingResult
 from clustersim.config.resolve import HASH_DIGITS, files_of
@@ -102,9 +101,7 @@ def _write_files(result: Result, folder: Path, *, plots: bool) -> None:
 
 
 def _write_serving(result: ServingResult, folder: Path, *, plots: bool) -> None:
-    from clustersim.report.serving_summary import markdown_serving
-    from clustersim.report.serving_tables import write_serving_tables
-    from clustersim.report.serving_trace import write_serving_trace
+    from clustersim.report.serving_summary import markdown_serving, write_serving_tables, write_serving_trace
 
     run, built = result.run, result.built
     _write_text(folder / "scenario.yaml", built.scenario.text)

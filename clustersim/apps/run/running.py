@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from clustersim.apps.run.bound_report import LeastTime
+from clustersim.apps.run.bound import LeastTime
 from clustersim.apps.run.intervals import with_error_bar
 from clustersim.apps.run.replaying import Conditions, Neighbours
 from clustersim.apps.run.result import Result

@@ -70,6 +70,6 @@ class ServingResult:
 
     def requests_table(self) -> pandas.DataFrame:
         """Return one row for each request: when it was sent, its first and last token, and its tokens; times in seconds, None where not."""
-        from clustersim.report.serving_tables import requests_frame
+        from clustersim.report.serving_summary import requests_frame
 
         return requests_frame(self.run.requests, self.run.log)

@@ -10,8 +10,7 @@ from dash import html
 from dash.development.base_component import Component
 
 from clustersim.apps.compare.side_by_side import ComparedRun
-from clustersim.apps.run.result import Result
-from clustersim.apps.run.verdict import verdict_sections
+from clustersim.apps.run.result import Result, verdict_sections
 from clustersim.apps.ui.answering import Mistake, answer, result_of, run_of
 from clustersim.apps.ui.controls import controls
 from clustersim.apps.ui.link import link_of

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from clustersim.hardware.models import Source
 from clustersim.measure.exposure import exposures
 from clustersim.notices import Flag
+from clustersim.report import serving_summary
 from clustersim.report.bottleneck import find_bottleneck
 from clustersim.report.facts import (
     STEP_TIME,
@@ -28,7 +29,7 @@ from clustersim.report.facts import (
 from clustersim.report.page.charts import links_chart, timeline_chart
 from clustersim.report.page.content import Cell, HeadlineFigure, Image, Page, PageSection, PageTable
 from clustersim.report.shares import hidden_communication, step_shares
-from clustersim.report.subject import Subject
+from clustersim.report.subject import ServedSubject, Subject
 from clustersim.units.quantity import format_quantity
 
 MOST_LINKS: Final = 200
@@ -240,3 +241,34 @@ def origin_rows(origins: Sequence[FigureOrigin]) -> tuple[tuple[Cell, ...], ...]
         for each in origins
     )
     return tuple(rows)
+
+
+_PICTURES: Final = {"Latency": "latency", "KV cache": "kv"}
+"""Pictures of sections, by heading."""
+
+
+def serving_page(subject: ServedSubject, background: PageContext, images: Mapping[str, Image]) -> Page:
+    """Return the page of a serving run, with pictures by kind."""
+    metrics = subject.metrics
+    figures = tuple(HeadlineFigure(name=name, value=value) for name, value in serving_summary.headline(metrics))
+    sections = [PageSection(name="summary", heading="Summary", figures=figures, paragraphs=(f"{serving_summary.layout_line(metrics)}.",))]
+    for heading, header, rows, sentences in serving_summary.measured_sections(metrics):
+        picture = _PICTURES.get(heading)
+        table = PageTable(caption=heading, columns=header, rows=rows)
+        sections.append(
+            PageSection(
+                name=heading.lower().replace(" ", "-"),
+                heading=heading,
+                lines=sentences,
+                images=(images[picture],) if picture else (),
+                tables=(table,) if rows else (),
+            )
+        )
+    sections.insert(2, PageSection(name="timeline", heading="Batch and queue", images=(images["timeline"],)))
+    rate = f"{metrics.output_tokens_per_s:,.4g} output tokens/s"
+    first = (
+        "" if metrics.ttft_s is None else f"; half of the requests have their first token within {format_quantity(metrics.ttft_s.p50, 's')}"
+    )
+    promises = "" if metrics.slo is None else f"; every promise {'holds' if metrics.slo.met else 'does NOT hold'}"
+    finding = f"{rate} on {metrics.gpus} GPUs{first}{promises}"
+    return Page(title=f"{subject.label}: {rate}", finding=finding, sections=(*sections, *closing_sections(metrics.flags, background)))

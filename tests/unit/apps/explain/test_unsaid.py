@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clustersim.apps.explain.explanation import Explanation, explain
-from clustersim.apps.explain.explanation_text import document, lines, tables
+from clustersim.apps.explain.explanation import Explanation, document, explain, lines, tables
 from clustersim.apps.explain.unsaid import LEAST
 from clustersim.apps.run.running import run
 

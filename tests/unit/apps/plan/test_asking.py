@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from clustersim.apps.plan.answer import plan_for
 from clustersim.apps.plan.asking import asked_of
-from clustersim.apps.plan.plan_layouts import plan_for
 from clustersim.apps.plan.replays import Replays
 from clustersim.errors import ScenarioError
 

@@ -7,11 +7,10 @@ from dataclasses import replace
 import pytest
 
 from clustersim.apps.plan import replays
-from clustersim.apps.plan.answer import certificate_lines, document, within_error_bars
+from clustersim.apps.plan.answer import certificate_lines, document, plan_for, within_error_bars
 from clustersim.apps.plan.asking import PlanRequest, asked_of, limits_of
 from clustersim.apps.plan.drafts import Drafts
 from clustersim.apps.plan.findings import MARGIN, REASONS, Search, Tried, ranked
-from clustersim.apps.plan.plan_layouts import plan_for
 from clustersim.apps.plan.search import MEMORY_MARGIN, Terms, fastest
 from clustersim.apps.plan.space import families, layouts
 from clustersim.apps.run.running import run_built

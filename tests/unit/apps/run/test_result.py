@@ -9,9 +9,9 @@ from unittest.mock import patch
 import pytest
 
 import clustersim
-from clustersim.apps.run.bound import run_bound
-from clustersim.apps.run.bound_report import LeastTime
-from clustersim.apps.run.result import Result
+from clustersim.apps.run.bound import LeastTime, run_bound
+from clustersim.apps.run.result import Result, markdown_verdict, verdict_lines
+from clustersim.apps.run.running import run
 from clustersim.config.checks import CheckResult
 from clustersim.measure.metrics import BoundPart, BoundsReport, Metrics
 from clustersim.notices import Flag
@@ -59,7 +59,7 @@ def test_every_metric_is_an_attribute() -> None:
 
 def test_bounds_are_worked_out_once_and_when_they_are_asked_for() -> None:
     run = clustersim.run("llama3-8b-8xh100")
-    with patch("clustersim.apps.run.bound_report.run_bound", side_effect=run_bound) as work:
+    with patch("clustersim.apps.run.bound.run_bound", side_effect=run_bound) as work:
         assert not work.called
         assert run.bounds is run.bounds
         assert work.call_count == 1
@@ -123,3 +123,42 @@ def test_a_printed_result_is_the_page_that_run_prints() -> None:
 def test_a_result_in_a_list_is_one_line() -> None:
     assert repr([result()]).startswith("[<Result reference: step time ")
     assert len(repr(result())) < 120
+
+
+SMALL = ["training.global_batch_size=64"]
+
+
+def test_a_step_without_budget_and_checks_has_its_lower_bound_alone() -> None:
+    result = run("llama3-8b-8xh100", set=[*SMALL, "checks=[]"])
+
+    assert verdict_lines(result) == ["", "Lower bound", f"  {result.bounds.sentence}"]
+    assert markdown_verdict(result) == f"\n## Lower bound\n\n- {result.bounds.sentence}\n"
+
+
+def test_a_token_budget_gives_the_time_of_the_whole_training() -> None:
+    result = run("llama3-8b-8xh100", set=[*SMALL, "training.tokens=1T", "checks=[]"])
+
+    assert verdict_lines(result)[1] == "Whole training"
+    assert verdict_lines(result)[2].startswith("  1T tokens take ")
+    assert "## Whole training" in markdown_verdict(result)
+
+
+def test_failures_and_cost_have_sections_of_their_own() -> None:
+    result = run("llama3-8b-8xh100", set=[*SMALL, "checks=[]", "cost.gpu_hour=2 USD", "reliability={node_mtbf: 1 year, restart: 5 min}"])
+
+    lines = verdict_lines(result)
+
+    assert [line for line in lines if line and not line.startswith(" ")] == ["Lower bound", "With failures", "Power and cost"]
+    assert "\n## With failures\n\n- goodput 99." in markdown_verdict(result)
+    assert "\n## Power and cost\n\n- an accelerator draws " in markdown_verdict(result)
+
+
+def test_a_check_says_whether_it_holds_and_its_value() -> None:
+    result = run("llama3-8b-8xh100", set=[*SMALL, "checks=['mfu <= 0.0001', 'mfu >= 0.0001']"])
+
+    lines = verdict_lines(result)
+
+    assert lines[4] == "Checks"
+    assert lines[5].startswith("  FALSE  mfu <= 0.0001")
+    assert lines[6].startswith("  holds  mfu >= 0.0001")
+    assert "| false |" in markdown_verdict(result)

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 from clustersim.notices import Flag
-from clustersim.report.notebook import html_tables
+from clustersim.report.text_tables import html_tables
 from tests.golden.reference import reference_metrics, reference_timeline
 
 TIMELINE = reference_timeline()
