@@ -80,12 +80,12 @@ class ActivationMemory:
         return max(("context", self.context_buffer_bytes()), ("experts", self.expert_buffer_bytes(layer, place)), key=itemgetter(1))
 
     def _sent_rows(self, share: ExpertShare) -> float:
-        """Return the rows that a rank sends: of each token one for each of its experts, or for each node that holds some of them."""
+        """Return the rows that a rank sends: one of each token for each of its experts, or each node or rank with some of them."""
         strategy, experts = self.strategy, self.local.model.experts
-        n_nodes = strategy.ep * strategy.expert_tp // strategy.domain_size
-        if experts is None or strategy.dispatch != "per_node" or n_nodes <= 1:
+        if experts is None or strategy.dispatch == "all_to_all":
             return share.dispatched_rows
-        return share.dispatched_rows / experts.top_k * expected_nodes(n_nodes, experts)
+        n_nodes = strategy.ep * strategy.expert_tp // strategy.domain_size
+        return share.dispatched_rows / experts.top_k * expected_nodes(n_nodes if n_nodes > 1 else strategy.ep, experts)
 
     def chunk_weight_bytes(self, chunk: ModelChunk, place: int | None = None) -> float:
         """Return what a chunk keeps of one micro-batch from the pass of its input gradient to that of its weight gradients.

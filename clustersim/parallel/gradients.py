@@ -154,16 +154,18 @@ def gradient_operations(strategy: Strategy) -> tuple[CollectiveOp, ...]:
 
     Where several ranks hold a copy together but not all of them, copies add up: with zero_stage 1 whole gradients, above shards.
     """
-    return operations_among(strategy.replicas, strategy.sharding.degree, strategy.zero_stage)
+    return operations_among(strategy.replicas, strategy.sharding.degree, strategy)
 
 
-def operations_among(n_holders: int, degree: int, zero_stage: int) -> tuple[CollectiveOp, ...]:
+def operations_among(n_holders: int, degree: int, strategy: Strategy) -> tuple[CollectiveOp, ...]:
     """Return the same for parameters that so many ranks hold, ``degree`` of them one copy together."""
     if degree == 1:
         return ("all_reduce",)
+    if strategy.deals_tensors:
+        return ("all_reduce", "broadcast")
     if degree == n_holders:
         return ("reduce_scatter", "all_gather")
-    return ("all_reduce", "all_gather") if zero_stage == 1 else SHARDS_OF_COPIES
+    return ("all_reduce", "all_gather") if strategy.zero_stage == 1 else SHARDS_OF_COPIES
 
 
 def n_buckets(strategy: Strategy, size_bytes: float) -> int:

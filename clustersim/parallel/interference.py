@@ -46,7 +46,7 @@ def beside_blocks(
     )
     for shared, summed, degree, n_holders in ways:
         total_bytes += sent_bytes("all_gather", shared * gathered_bytes(gradients, number), degree)
-        ops = operations_among(n_holders, degree, strategy.zero_stage)
+        ops = operations_among(n_holders, degree, strategy)
         total_bytes += _reduced_bytes(ops, summed * reduced_bytes(gradients, number), degree, n_holders)
     if total_bytes == 0.0:
         return ()

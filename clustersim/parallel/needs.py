@@ -147,6 +147,10 @@ CONDITIONS: Final[Mapping[str, tuple[Callable[[LocalModel, Strategy], bool], str
     "cp": (lambda _, strategy: strategy.cp > 1, "with cp 1"),
     "ep": (lambda _, strategy: strategy.ep > 1, "with ep 1"),
     "zero_stage 3": (lambda _, strategy: strategy.zero_stage == SHARDS_PARAMETERS, "without zero_stage 3"),
+    "weights by tensors": (
+        lambda _, strategy: strategy.gathers_weights or (strategy.deals_tensors and _weights_move(strategy)),
+        "where no weights are gathered by layers or dealt by tensors",
+    ),
     "gathers": (lambda _, strategy: strategy.gathers_weights, "where every rank has all parameters"),
     "overlap": (lambda _, strategy: strategy.data_parallel.overlap, "with overlap: false"),
     "resharding": (lambda _, strategy: strategy.reshard_after_forward, "where parameters stay after the forward pass"),

@@ -169,7 +169,7 @@ def optimizer_update(stage: Stage) -> Compute:
     Gradients that were copied or cast into buckets are taken out of them first; fp8 copies of weights are made last, of all that the
     rank computes with.
     """
-    training, shard = stage.training, stage.weights.shard(stage.strategy.sharding)
+    training, shard = stage.training, stage.shard
     clip_bytes = 0.0 if training.optimizer in CLIPS_ITSELF else CLIP_BYTES
     traffic_bytes = shard * (clip_bytes + update_bytes(training)) + _norm_and_zero_bytes(stage.strategy, stage.weights)
     launches = CLIP_LAUNCHES + len(passes_bytes(training)) * _launches_of_a_pass(stage)

@@ -44,7 +44,25 @@ class Stage:
 
     def kept_parameters(self, shards_from: int) -> float:
         """Return the parameters of one rank, or its shard of them from some stage of ZeRO on."""
-        return self.weights.shard(self.strategy.sharding) if self.strategy.zero_stage >= shards_from else self.weights.total
+        return self.shard if self.strategy.zero_stage >= shards_from else self.weights.total
+
+    @property
+    def shard(self) -> float:
+        """Parameters that one rank updates under ZeRO; of whole tensors, those of the rank with most."""
+        shard = self.weights.shard(self.strategy.sharding)
+        return max(shard, *self._tensors) if self.strategy.deals_tensors else shard
+
+    @property
+    def n_owners(self) -> int:
+        """Ranks that own tensors where these are dealt whole."""
+        return min(max(self.strategy.sharding.degree, self.strategy.sharding.expert_degree), len(self._tensors))
+
+    @property
+    def _tensors(self) -> tuple[float, ...]:
+        """Parameters of each operator that has some."""
+        parts = [operator for chunk in self.chunks for layer in chunk.layers for operator in self.local.layer(layer)]
+        parts += [operator for chunk in self.chunks for operator in self.local.ends(chunk)]
+        return tuple(operator.parameters for operator in parts if operator.parameters)
 
     @property
     def kept_gradients_bytes(self) -> float:

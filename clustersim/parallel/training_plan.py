@@ -20,10 +20,8 @@ from clustersim.workloads.token_routing import EVEN_LOAD, ExpertLoad
 
 SHARDS_OPTIMIZER: Final = 1
 """The zero_stage from which the state of the optimizer is sharded."""
-
 SHARDS_GRADIENTS: Final = 2
 """The zero_stage from which gradients are sharded, so that every micro-batch must reduce its own."""
-
 SHARDS_PARAMETERS: Final = 3
 """The zero_stage that shards parameters too."""
 
@@ -34,7 +32,7 @@ Dimension = Literal["tp", "cp", "ep", "dp", "pp"]
 GatherUnit = Literal["layer", "tensor"]
 """Parameters of one gather call: a layer, whose parameters lie flat in one tensor (FSDP), or each tensor by itself (DeepSpeed at first)."""
 ExpertDispatch = Literal["all_to_all", "per_node"]
-"""Dispatch of tokens to their experts: each of a token's experts is sent a copy, or each node that holds some of them one copy."""
+"""Dispatch of tokens: one copy to each of a token's experts, or to each node, and in it each rank, that holds some of them."""
 TensorOverlap = Literal["none", "weight_gradient", "gemm_chunks", "async_tp"]
 """Tensor-parallel collectives run beside nothing; beside gradients of the column-split layer that do not need them (Megatron since
 2021-10); or also beside chunks of the products that they feed or drain (Transformer Engine). Asynchronous TP of PyTorch has the chunks
@@ -221,9 +219,8 @@ class StrategySettings(Settings, frozen=True):
     )
     gather: GatherUnit = setting(
         "layer",
-        "`zero_stage: 3` gathers a `layer` in one call (FSDP), or each `tensor` by itself (DeepSpeed at first).",
-        "zero_stage 3",
-        "gathers",
+        "`zero_stage: 3` gathers a `layer` in one call (FSDP), or each `tensor` by itself; `zero_stage: 1` with `tensor` deals them whole.",
+        "weights by tensors",
     )
     prefetch: Ahead = setting(
         1,
@@ -279,7 +276,9 @@ class StrategySettings(Settings, frozen=True):
         None, "An expert takes at most so many times the mean; further tokens are dropped; default: it takes all.", "experts", "capacity"
     )
     dispatch: ExpertDispatch = setting(
-        "all_to_all", "`all_to_all` sends a token to each of its experts, `per_node` once to each node that holds some of them.", "ep"
+        "all_to_all",
+        "`all_to_all` sends a token to each of its experts, `per_node` once to each node, and there to each rank, that holds some of them.",
+        "ep",
     )
     overlap_ep: StrictBool = setting(False, "Shared experts compute while tokens travel to routed ones and back.", "ep", "shared experts")
     dispatch_precision: WirePrecision = setting("same", "In which tokens travel to their experts; they come back as they are.", "ep")
@@ -360,6 +359,11 @@ class Strategy(StrategySettings, frozen=True):
         ``_should_free_in_backward``), and torchtitan not under a pipeline.
         """
         return not self.reshard_after_forward and (self.pp > 1 or self.data_parallel.no_sync)
+
+    @property
+    def deals_tensors(self) -> bool:
+        """Whether ranks update whole tensors, of which they need the sum of all gradients, and broadcast them (InternEvo)."""
+        return self.zero_stage == SHARDS_OPTIMIZER and self.gather == "tensor"
 
     @property
     def sharding(self) -> Sharding:

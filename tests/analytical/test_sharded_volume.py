@@ -13,6 +13,7 @@ import pytest
 
 from clustersim.engine.simulate import replay
 from clustersim.parallel.lower import lower
+from clustersim.parallel.stage import stage_of
 from clustersim.parallel.training_plan import Plan
 from tests.unit.engine.factories import make_machine, total_bytes
 from tests.unit.parallel.factories import LLAMA, layer_parameters, make_plan
@@ -55,6 +56,22 @@ def sent_numbers(n_ranks: int, **changes: object) -> float:
 @pytest.mark.parametrize("overlap", [True, False])
 def test_each_strategy_moves_its_numbers(n: int, changes: dict[str, object], volume: float, overlap: bool) -> None:
     assert sent_numbers(n, overlap=overlap, **changes) == pytest.approx(volume * (n - 1) / n, rel=ROUND_OFF)
+
+
+@pytest.mark.parametrize("n", [2, 4, 8])
+def test_ranks_that_own_whole_tensors_sum_all_gradients_and_broadcast_all_weights(n: int) -> None:
+    # An all-reduce, and broadcasts in which everybody but the owner of a tensor receives it.
+    assert sent_numbers(n, zero_stage=1, gather="tensor") == pytest.approx(3 * PSI * (n - 1) / n, rel=ROUND_OFF)
+
+
+def test_a_rank_that_owns_whole_tensors_keeps_the_largest_or_its_share() -> None:
+    even, dealt = (stage_of(plan_of(8, zero_stage=1, gather=gather), 0) for gather in ("layer", "tensor"))
+    table = MODEL.vocab_size * MODEL.hidden_size
+
+    assert even.shard == pytest.approx(PSI / 8)
+    assert dealt.shard == max(PSI / 8, table)
+    assert dealt.n_owners == 8
+    assert stage_of(plan_of(64, zero_stage=1, gather="tensor"), 0).n_owners < 64
 
 
 @pytest.mark.parametrize("m", [1, 2, 5])

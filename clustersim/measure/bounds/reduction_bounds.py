@@ -85,7 +85,7 @@ class LayoutCommunication:
             holders = self._holders[expert][0]
             if not n_calls or holders.lines.shape[1] == 1:
                 continue
-            ops, size_bytes = operations_among(holders.lines.shape[1], holders.degree, strategy.zero_stage), parameters * number_bytes
+            ops, size_bytes = operations_among(holders.lines.shape[1], holders.degree, strategy), parameters * number_bytes
             if ops == SHARDS_OF_COPIES:
                 parts.append(self._moved("reduce_scatter", (expert, "shards"), (size_bytes, n_calls)))
                 copies = self._moved("all_reduce", (expert, "copies"), (size_bytes / holders.degree, n_calls))

@@ -75,7 +75,8 @@ class SpreadExperts(LayerTechnique):
     the one with most rows, and the all-to-all is counted as if all received as much as it does.
 
     Per node, a token is sent once to each node that holds some of its experts, at most to as many nodes as the router takes, and passed
-    on inside [1]_. Shared experts compute beside the all-to-alls where the plan overlaps them.
+    on inside, once to each rank that holds some of them [1]_; what several experts of a rank give is summed there before it goes back.
+    Shared experts compute beside the all-to-alls where the plan overlaps them.
 
     References
     ----------
@@ -154,12 +155,15 @@ class SpreadExperts(LayerTechnique):
         rows = sum(spread.rows) / (spread.n_ranks * spread.copies) * spread.skew
         width = self._width_bytes(precision) + extra
         between, inside, experts = self.groups.between, self.groups.inside, self.local.model.experts
-        if between is None or inside is None or experts is None:
+        if experts is None or self.strategy.dispatch == "all_to_all":
             return (Collective(op="all_to_all", group=self.groups.whole, bytes=rows * width),)
-        once = rows / experts.top_k * expected_nodes(between.size, experts)
+        tokens = rows / experts.top_k
+        once_bytes = tokens * expected_nodes(spread.n_ranks, experts) * width
+        if between is None or inside is None:
+            return (Collective(op="all_to_all", group=self.groups.whole, bytes=once_bytes),)
         return (
-            Collective(op="all_to_all", group=between, bytes=once * width),
-            Collective(op="all_to_all", group=inside, bytes=rows * width),
+            Collective(op="all_to_all", group=between, bytes=tokens * expected_nodes(between.size, experts) * width),
+            Collective(op="all_to_all", group=inside, bytes=once_bytes),
         )
 
     def _slices(self, spread: Dispatch, op: CollectiveOp) -> tuple[Collective, ...]:

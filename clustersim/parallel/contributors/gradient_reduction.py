@@ -231,7 +231,7 @@ class _Reduction:
 
     def __init__(self, step: Step, holders: Holders) -> None:
         self.step, self.holders, self.whole, self.copies = step, holders, holders.group(), holders.copies()
-        self.ops = operations_among(self.whole.size, holders.degree, step.strategy.zero_stage)
+        self.ops = operations_among(self.whole.size, holders.degree, step.strategy)
         self.scopes = shard_scopes(step.division, holders)
 
     def done(self, key: Key) -> Key:

@@ -31,6 +31,7 @@ from clustersim.parallel.units import gather_calls
 from clustersim.parallel.weights import Weights, total_weights
 from clustersim.program.holds import GATHER_TO_LAST_PASS, Hold
 from clustersim.program.program import Key
+from clustersim.program.tasks import Communicate, RankGroups
 from clustersim.units.divisors import divisors, listed
 from clustersim.workloads.model import Model
 
@@ -185,9 +186,15 @@ class StateSharding(Contributor):
             for scopes, size_bytes in zip(_scopes(self.step, stage.number), sizes_bytes, strict=True):
                 for scope in scopes if size_bytes else ():
                     if scope.group.size > 1:
-                        action = self.step.collective("gather weights", "all_gather", scope.group, size_bytes)
                         after = [key for part in scope.parts for key in self.step.updated[stage.number][part]]
+                        action = self._new_weights(stage, scope.group, size_bytes)
                         self.step.builder.add(("weights", scope.group.name), action, scope.lanes(GRADIENT_STREAM), after=after)
+
+    def _new_weights(self, stage: Stage, group: RankGroups, size_bytes: float) -> Communicate:
+        """Return the gathering of new weights, or one broadcast from each rank that owns whole tensors."""
+        if not stage.strategy.deals_tensors:
+            return self.step.collective("gather weights", "all_gather", group, size_bytes)
+        return self.step.collective("broadcast weights", "broadcast", group, size_bytes, min(group.size, stage.n_owners))
 
 
 def _scopes(step: Step, stage: int) -> tuple[tuple[ShardScope, ...], ...]:

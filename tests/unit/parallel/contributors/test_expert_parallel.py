@@ -93,6 +93,16 @@ def test_a_router_that_takes_few_groups_sends_to_few_nodes() -> None:
     assert sent[0] / sent[1] == pytest.approx(expected_nodes(4, MANY), rel=1e-12)
 
 
+def test_inside_one_node_a_token_goes_once_to_each_rank_that_holds_some_of_its_experts() -> None:
+    copies, once = (plan_of(replace(SPARSE, experts=MANY), dp=4, ep=4, dispatch=how, domain_size=8) for how in ("all_to_all", "per_node"))
+    spread = [SpreadExperts(local=local_of(plan), strategy=plan.strategy, groups=groups_of(plan)) for plan in (copies, once)]
+    sent = [[each.bytes for each in (*technique.to_experts(), *technique.from_experts())] for technique in spread]
+
+    # Of four ranks with four experts each, a token with two of sixteen needs 4 (1 - (12 / 16) (11 / 15)).
+    share = 4 * (1 - 12 / 16 * 11 / 15) / 2
+    assert sent[1] == pytest.approx([share * size_bytes for size_bytes in sent[0]], rel=1e-12)
+
+
 def test_a_layer_sends_tokens_before_and_after_its_experts() -> None:
     items = chunk_passes(plan_of(dp=4, ep=4)).layer_forward(0)
     ops = [item.op if isinstance(item, Collective) else item.name for item in items if isinstance(item, Collective | Work)]
