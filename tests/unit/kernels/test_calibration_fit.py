@@ -153,6 +153,29 @@ def test_fused_attention_has_the_error_that_the_calibration_states(accelerator: 
     assert in_percent(attention_errors(accelerator, generation, backward=backward))[:1] == pytest.approx(shipped, abs=PRINTED)
 
 
+@pytest.mark.parametrize(
+    ("heads", "key_heads", "length", "backward", "measured_us"),
+    [
+        # SimuMax, and forward vLLM beside it: cuDNN and FlashInfer on a B200, causal, heads of 128.
+        (64, 8, 4096, False, 280.4),
+        (64, 8, 4096, False, 270.8),
+        (64, 8, 8192, False, 931.6),
+        (64, 8, 16384, False, 3365.9),
+        (16, 2, 32768, False, 3354.5),
+        (64, 8, 4096, True, 837.5),
+        (128, 16, 4096, True, 1469.1),
+        (16, 2, 32768, True, 11211.9),
+        (16, 2, 131072, True, 189155.7),
+    ],
+)
+def test_fused_attention_on_a_b200_takes_what_was_measured(
+    heads: int, key_heads: int, length: int, backward: bool, measured_us: float
+) -> None:
+    attention = FlashAttention(1, heads, key_heads, length, length, 128, True, backward)
+
+    assert model(B200).kernel_s(attention) == pytest.approx(measured_us * 1e-6, rel=0.2)
+
+
 def test_no_bar_of_the_a100_chart_is_off_by_more_than_a_twentieth() -> None:
     assert max(map(abs, attention_errors(A100, "flash_2"))) < 0.05
 
