@@ -55,6 +55,7 @@ class ReplicaPoolSpec(ScenarioPart):
     pp: Degree = Field(default=1, description="Pipeline parallelism of one replica.")
     ep: Degree = Field(default=1, description="Expert parallelism of one replica.")
     dp: Degree = Field(default=1, description="Attention data parallelism inside one replica.")
+    redundant_experts: NonNegativeInt = Field(default=0, description="Copies of popular experts, placed so that ranks are even.")
 
 
 class DisaggregatedSpec(ScenarioPart):
@@ -80,6 +81,11 @@ class ServingSpec(ScenarioPart):
     pp: Degree = Field(default=1, description="Pipeline parallelism of one replica.")
     ep: Degree = Field(default=1, description="Expert parallelism of one replica.")
     dp: Degree = Field(default=1, description="Attention data parallelism inside one replica.")
+    redundant_experts: NonNegativeInt = Field(default=0, description="Copies of popular experts, placed so that ranks are even.")
+    expert_exchange: Literal["all_gather", "all_to_all"] = Field(
+        default="all_gather", description="With dp: all tokens on every rank, or each token to the ranks of its experts (DeepEP)."
+    )
+    two_batch_overlap: StrictBool = Field(default=False, description="Whether half a batch computes while the other half communicates.")
     replicas: Degree | Literal["auto"] = Field(default="auto", description="Default: as many as the cluster has accelerators for.")
     max_num_seqs: Degree | None = Field(default=None, description="Sequences in a batch; default: the engine's.")
     max_batched_tokens: Tokens | None = Field(default=None, description="Token budget of a step; default: the engine's.")
@@ -89,14 +95,14 @@ class ServingSpec(ScenarioPart):
     chunked_prefill: StrictBool | None = Field(default=None, description="Whether prompts are computed in parts; default: the engine's.")
     asynchronous: StrictBool | None = Field(default=None, description="Whether steps are scheduled ahead; default: the engine's.")
     speculative: SpeculativeSpec | None = None
-    disaggregated: DisaggregatedSpec | None = Field(default=None, description="Instead of tp, pp, ep, dp and replicas.")
+    disaggregated: DisaggregatedSpec | None = Field(default=None, description="Instead of tp, pp, ep, dp, redundant_experts and replicas.")
     router: Annotated[str, BeforeValidator(_known_router)] = Field(
         default="round_robin", description="round_robin, least_loaded, power_of_two or prefix_aware."
     )
 
     @model_validator(mode="after")
     def _check_one_layout(self) -> ServingSpec:
-        both = sorted({"tp", "pp", "ep", "dp", "replicas"} & self.model_fields_set)
+        both = sorted({"tp", "pp", "ep", "dp", "redundant_experts", "replicas"} & self.model_fields_set)
         if self.disaggregated is not None and both:
             raise mistake(f"{both[0]} and disaggregated both say how replicas are laid out", f"delete {both[0]}")
         return self

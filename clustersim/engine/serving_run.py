@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -13,7 +14,7 @@ import simpy
 from clustersim.engine.replicas import ARRIVAL, Replica
 from clustersim.engine.world import Process, World
 from clustersim.serving.batch import StepModel
-from clustersim.serving.records import TICK_S, EngineStepLog, RequestLog, tick_array, ticks
+from clustersim.serving.records import TICK_S, EngineStepLog, IntArray, RequestLog, tick_array, ticks
 from clustersim.serving.requests import Requests
 from clustersim.serving.router import ROUTERS, Router
 from clustersim.serving.scheduler import Scheduler
@@ -51,6 +52,10 @@ class Deployment:
     transfer: CacheTransfer | None = None
     router: str = "round_robin"
     seed: int = 0
+    frontend_base_s: float = 0.0
+    """Time from sending a request until a scheduler sees it: transport, and what the server does before."""
+    frontend_per_token_s: float = 0.0
+    """The same for each token of the prompt."""
     most_tokens: int | None = None
     """Tokens of prompt and answer that the model has positions for; None for any number."""
     every_step: bool = False
@@ -74,6 +79,8 @@ class ServingRun:
     log: RequestLog = field(init=False)
     replicas: list[Replica] = field(init=False)
     """Those that requests are sent to, and then those that only decode."""
+    _delays: IntArray = field(init=False)
+    """Ticks of each request in the front end; those of different requests run beside each other."""
     _route: Router = field(init=False)
     _route_decode: Router | None = None
     _answered: Callable[[], None] | None = None
@@ -86,6 +93,9 @@ class ServingRun:
         """Start all replicas."""
         deployment = self.deployment
         generator = np.random.default_rng([deployment.seed, 1])
+        self._delays = tick_array(
+            deployment.frontend_base_s + deployment.frontend_per_token_s * self.requests.input_tokens.astype(np.float64)
+        )
         self.log = RequestLog.of(len(self.requests))
         apart = deployment.decode is not None
         self.replicas = []
@@ -104,7 +114,7 @@ class ServingRun:
     def run(self) -> None:
         """Send all requests and answer them."""
         arrival_s = self.requests.arrival_s
-        self.world.process(self._clients() if arrival_s is None else self._arrivals(tick_array(arrival_s).tolist()))
+        self.world.process(self._clients() if arrival_s is None else self._arrivals(tick_array(arrival_s)))
         self.world.run()
         assert int((self.log.done < 0).sum()) == len(self.log.refused)
 
@@ -132,14 +142,22 @@ class ServingRun:
             self.replicas.append(replica)
 
     def _send(self, index: int) -> None:
-        """Send a request to the replica that the router chooses."""
+        """Send a request to the front end."""
+        self.log.sent[index] = self.world.now
+        delay = self._delays.item(index)
+        if delay:
+            self.world.when(self.world.after(delay, ARRIVAL), partial(self._accept, index))
+        else:
+            self._accept(index)
+
+    def _accept(self, index: int) -> None:
+        """Pass a request on to the replica that the router chooses."""
         requests = self.requests
         n_output = requests.output_tokens.item(index)
         prefix = requests.prefixes[index] if requests.prefixes else ()
         # A prefill replica gives the first token; the others come from where the KV cache goes.
         asked = n_output if self._route_decode is None else 1
         sequence = Sequence(index, requests.input_tokens.item(index), asked, prefix)
-        self.log.sent[index] = self.world.now
         if sequence.n_input + n_output <= self._most_tokens:
             self.replicas[self._route(sequence)].accept(sequence)
         else:
@@ -150,14 +168,17 @@ class ServingRun:
     def _known_arrival(self) -> int:
         return self._next_arrival
 
-    def _arrivals(self, moments: list[int]) -> Process:
+    def _arrivals(self, sent: IntArray) -> Process:
+        self.log.sent[:] = sent
+        seen = sent + self._delays
+        order = np.argsort(seen, kind="stable")
         now = 0
-        for index, moment in enumerate(moments):
+        for index, moment in zip(order.tolist(), seen[order].tolist(), strict=True):
             if moment > now:
                 self._next_arrival = moment
                 yield self.world.after(moment - now, ARRIVAL)
                 now = moment
-            self._send(index)
+            self._accept(index)
         self._next_arrival = sys.maxsize
 
     def _clients(self) -> Process:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import log
 from types import MappingProxyType
@@ -92,6 +92,18 @@ class KernelConstants:
     """Time of one element that is cast before a product; of one token before experts."""
     spread: float
     """Loss of bandwidth at middling sizes: this many roots of a second times the root of the time at full bandwidth."""
+
+
+BLOCK_SCALED: Final = ("fp8_block", "nvfp4")
+"""Formats whose operands are cast apart from the product."""
+CAST_FLOOR_S: Final = 3.7e-6
+"""Time of the smallest such cast inside a graph: the floors of the products in ``kernels.csv``, less those in 16 bits, are 3.7 us (fp8 in
+blocks on H100), 3.6 us (H200), 4.0 us (B200) and 3.6 us (nvfp4 of vLLM on B200)."""
+
+POWER_EXPONENT: Final = 0.75
+"""Exponent of the rate by power where the power limit holds a kernel: 1 at constant voltage, 1/3 where voltage follows the clock."""
+MOST_PEAK_FRACTION: Final = 0.9
+"""Largest share of a peak that a share measured at a lower power limit carries over to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,8 +199,66 @@ def kernel_constants(
             best = min(own, key=lambda each: (each.framework != framework, _order(each.framework)))
             if (best.accelerator, best.format) == (accelerator.name, wanted):
                 return best, None
-            return best, Borrowed(f"{family} in {wanted} on {accelerator.name}", f"{best.format} on {best.accelerator}")
+            lent = Borrowed(f"{family} in {wanted} on {accelerator.name}", f"{best.format} on {best.accelerator}")
+            return replace(best, peak_fraction=_at_power(best.peak_fraction, accelerator, load_accelerator(name))), lent
     raise DomainError(f"no constants of {family} in {wanted}", hint="add a row to hardware_profiles/serving/kernels.csv")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeConstants:
+    """Time of an exchange of tokens among the experts of a node: a floor, and the bytes that leave a rank."""
+
+    accelerator: str
+    mode: str
+    n_multiprocessors: int
+    """Multiprocessors that its kernels keep from others."""
+    dispatch_floor_s: float
+    dispatch_bytes_per_s: float
+    combine_floor_s: float
+    combine_bytes_per_s: float
+
+
+def exchange_constants(accelerator: Accelerator) -> tuple[ExchangeConstants, ...]:
+    """Return the constants of each kind of exchange; those of another accelerator at the ratio of the links."""
+    rows = _rows("expert_exchange.csv")
+    name = next(_lenders(accelerator, {row["accelerator"] for row in rows}))
+    ratio = _link_bandwidth(accelerator) / _link_bandwidth(load_accelerator(name))
+    return tuple(
+        ExchangeConstants(
+            accelerator=name,
+            mode=row["mode"],
+            n_multiprocessors=int(row["multiprocessors"]),
+            dispatch_floor_s=float(row["dispatch_floor_s"]),
+            dispatch_bytes_per_s=float(row["dispatch_bytes_per_s"]) * ratio,
+            combine_floor_s=float(row["combine_floor_s"]),
+            combine_bytes_per_s=float(row["combine_bytes_per_s"]) * ratio,
+        )
+        for row in rows
+        if row["accelerator"] == name
+    )
+
+
+def _at_power(peak_fraction: float, accelerator: Accelerator, lender: Accelerator) -> float:
+    """Return a share of the peak as it carries over to an accelerator with another power limit.
+
+    Kernels that compute are held at the power limit, and the rate follows the power that there is for each FLOP/s of peak.
+    """
+    budgets = [each.power_w / each.peak_flops_per_s["bf16"] for each in (accelerator, lender) if each.power_w is not None]
+    if len(budgets) < 2:
+        return peak_fraction
+    return min(peak_fraction * (budgets[0] / budgets[1]) ** POWER_EXPONENT, max(peak_fraction, MOST_PEAK_FRACTION))
+
+
+def without_casts(constants: KernelConstants, plain: KernelConstants) -> KernelConstants:
+    """Return the constants of a product whose operands norms and activations cast: its floor is that of a product in 16 bits.
+
+    Blocks of an operand that have a scale each are cast by a kernel of their own.
+    """
+    if constants.family != "product":
+        return constants
+    if constants.format in BLOCK_SCALED:
+        return replace(constants, floor_s=min(constants.floor_s, plain.floor_s + CAST_FLOOR_S))
+    return replace(constants, floor_s=min(constants.floor_s, plain.floor_s), cast_s=0.0)
 
 
 def collective_constants(

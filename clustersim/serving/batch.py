@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from clustersim.serving.expert_exchange import ExpertExchange
 
 FloatArray = NDArray[np.float64]
 
@@ -63,6 +66,12 @@ class ServingLayout:
     ep: int = 1
     dp: int = 1
     """Attention data parallelism inside the replica."""
+    redundant_experts: int = 0
+    """Copies of popular experts beside the experts themselves, by which ranks become even."""
+    exchange: ExpertExchange | None = None
+    """Exchange of tokens among the ranks of the experts; None where all tokens are gathered on every rank and summed."""
+    overlaps_batches: bool = False
+    """Whether a step has two halves, one of which computes while the other communicates."""
 
     @property
     def n_accelerators(self) -> int:

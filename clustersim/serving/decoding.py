@@ -111,6 +111,7 @@ class DecodingSet:
             end, _, sequence = heappop(ends)
             if end == sequence.steps_end and sequence in self.members:
                 done.append(sequence)
+                sequence.steps_end = -1  # the heap may have it twice, where it was preempted and came back without a step in between
         for sequence in done:
             sequence.n_left = 0
             self._take_out(sequence)

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil, log, sqrt
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from clustersim.collectives.small import SmallCollectives
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.models import Accelerator
-from clustersim.hardware.serving_constants import FORMATS, Borrowed, KernelConstants, KernelFamily, kernel_constants
+from clustersim.hardware.serving_constants import FORMATS, Borrowed, KernelConstants, KernelFamily, kernel_constants, without_casts
 from clustersim.kernels.kernel_model import kernel_s
 from clustersim.serving.attention_terms import OF_ARRAYS, OF_NUMBERS, AttentionCost, DecodeLaw, Maths, N
 from clustersim.serving.batch import Chunk, FloatArray, ServingLayout, StepBatch, StepTime
 from clustersim.serving.engines import EngineConstants
+from clustersim.serving.expert_exchange import busiest_with_copies
 from clustersim.serving.formats import KV_BYTES, ServedFormats
 from clustersim.workloads.inference import ELEMENT_BYTES, ExpertWork, InferenceLayer, InferenceWork, Projection, inference_work
 from clustersim.workloads.model import Model
@@ -44,17 +45,23 @@ POPULARITY_SHAPE: Final = 0.6
 Fitted, among 0.2, 0.3, 0.4, 0.6, 1, 3 and 100, to 80 rows of InferenceX with gpt-oss-120b and DeepSeek-R1 on B200 and H200: the median
 error of the time per token is 9.5 % with it, 12.7 % with experts alike."""
 
-BLOCK_SCALED: Final = ("fp8_block", "nvfp4")
-"""Formats whose operands are cast apart from the product."""
-CAST_FLOOR_S: Final = 3.7e-6
-"""Time of the smallest such cast inside a graph: the floors of the products in ``kernels.csv``, less those in 16 bits, are 3.7 us (fp8 in
-blocks on H100), 3.6 us (H200), 4.0 us (B200) and 3.6 us (nvfp4 of vLLM on B200)."""
-
 LOGIT_PASSES: Final = 4.0
 """Passes over the logits in fp32 by temperature, softmax and choice."""
 FP32_BYTES: Final = 4.0
+SCALED_BYTES: Final = 1.0 + FP32_BYTES / 128
+"""Bytes of a number of 8 bits on its way to experts, with its share of a scale for 128 (DeepEP)."""
 _PASSED: Final = np.arange(4096, dtype=np.float64)
 """Steps that have passed before each of a stretch."""
+
+
+class BatchTerms(NamedTuple):
+    """Terms of a step that do not depend on the context of decoding sequences, in seconds."""
+
+    terms: Mapping[str, float]
+    added_s: float
+    """Sum of those that decode attention adds to."""
+    least_s: float
+    """Least time of the step: communication that runs beside the other half of a batch, and what is beside neither."""
 
 
 @dataclass(slots=True)
@@ -82,9 +89,7 @@ class TermStepModel:
     _laws: dict[int, tuple[DecodeLaw, ...]] = field(default_factory=dict[int, tuple[DecodeLaw, ...]])
     """Decode attention of each kind of layer, by the tokens that a sequence computes in a step."""
     _by_tokens: dict[tuple[int, int], Mapping[str, float]] = field(default_factory=dict[tuple[int, int], Mapping[str, float]])
-    _by_decodes: dict[tuple[int, int], tuple[Mapping[str, float], float]] = field(
-        default_factory=dict[tuple[int, int], tuple[Mapping[str, float], float]]
-    )
+    _by_decodes: dict[tuple[int, int], BatchTerms] = field(default_factory=dict[tuple[int, int], BatchTerms])
     _n_kernels: int = 0
     _by_sampled: dict[int, Mapping[str, float]] = field(default_factory=dict[int, Mapping[str, float]])
 
@@ -98,7 +103,7 @@ class TermStepModel:
                 self._look_up("experts", self.formats.experts, borrowed)
         plain = self._look_up("product", "bf16", borrowed)
         if self.engine.fused_casts:
-            self._constants = {key: _without_casts(each, plain) for key, each in self._constants.items()}
+            self._constants = {key: without_casts(each, plain) for key, each in self._constants.items()}
         self._n_kernels = sum(layer.n_layers * (len(layer.projections) + layer.n_streams + 4) for layer in self.work.layers)
         self._attention = tuple(self._attention_cost(layer, borrowed) for layer in self.work.layers)
         messages = [f"{each.wanted} takes the constants of {each.lent}; it was not measured" for each in borrowed]
@@ -139,29 +144,41 @@ class TermStepModel:
 
     def step(self, batch: StepBatch) -> StepTime:
         """Return the duration of a step, and its terms."""
-        fixed, fixed_s = self._summed(batch)
-        total_s, decode_s = self._total(batch, fixed_s, float(batch.context_tokens), float(batch.longest_context), OF_NUMBERS)
-        return StepTime(total_s, {**fixed, "attention_decode": decode_s, "host": total_s - (fixed_s + decode_s)})
+        fixed = self._summed(batch)
+        total_s, decode_s = self._total(batch, fixed, float(batch.context_tokens), float(batch.longest_context), OF_NUMBERS)
+        terms = {**fixed.terms, "attention_decode": decode_s}
+        exposed_s = max(fixed.least_s - fixed.added_s - decode_s, 0.0)
+        if self.layout.overlaps_batches and "collectives" in terms:
+            terms["collectives"] = exposed_s
+        terms["host"] = total_s - (fixed.added_s + decode_s + exposed_s)
+        return StepTime(total_s, terms)
 
     def decode_stretch_s(self, batch: StepBatch, n_steps: int) -> FloatArray:
         """Return the duration of each of the next decode-only steps; see :class:`~clustersim.serving.batch.StepModel`."""
         passed = _PASSED[:n_steps] if n_steps <= len(_PASSED) else np.arange(n_steps, dtype=np.float64)
-        _, fixed_s = self._summed(batch)
-        return self._total(batch, fixed_s, batch.context_tokens + passed * batch.n_decode, batch.longest_context + passed, OF_ARRAYS)[0]
+        fixed = self._summed(batch)
+        return self._total(batch, fixed, batch.context_tokens + passed * batch.n_decode, batch.longest_context + passed, OF_ARRAYS)[0]
 
-    def _summed(self, batch: StepBatch) -> tuple[Mapping[str, float], float]:
-        """Return the terms that do not depend on the context of decoding sequences, and their sum; remembered where nothing but decodes."""
+    def _summed(self, batch: StepBatch) -> BatchTerms:
+        """Return the terms that do not depend on the context of decoding sequences; remembered where nothing but decodes."""
         if batch.chunks:
-            fixed = self._fixed(batch)
-            return fixed, sum(fixed.values())
+            return self._added(self._fixed(batch))
         key = batch.n_decode, batch.tokens_per_decode
         found = self._by_decodes.get(key)
         if found is None:
-            fixed = self._fixed(batch)
-            found = self._by_decodes[key] = fixed, sum(fixed.values())
+            found = self._by_decodes[key] = self._added(self._fixed(batch))
         return found
 
-    def _total(self, batch: StepBatch, fixed_s: float, context: N, longest: N, maths: Maths[N]) -> tuple[N, N]:
+    def _added(self, terms: Mapping[str, float]) -> BatchTerms:
+        whole_s = sum(terms.values())
+        if not self.layout.overlaps_batches:
+            return BatchTerms(terms, whole_s, 0.0)
+        exchanged_s = terms.get("collectives", 0.0)
+        return BatchTerms(
+            terms, whole_s - exchanged_s, exchanged_s + sum(terms.get(name, 0.0) for name in ("pipeline", "head", "sampling"))
+        )
+
+    def _total(self, batch: StepBatch, fixed: BatchTerms, context: N, longest: N, maths: Maths[N]) -> tuple[N, N]:
         """Return the duration of each step with these contexts, and the part of it that is attention of decoding sequences."""
         n_decode = batch.n_decode
         if not n_decode or "attention_decode" in self.without:
@@ -175,11 +192,17 @@ class TermStepModel:
             decode = laws[0].seconds(here, context, excess, longest, maths)
             for law in laws[1:]:
                 decode = decode + law.seconds(here, context, excess, longest, maths)
-        return self._with_host(batch, fixed_s + decode, maths), decode
+        device = fixed.added_s + decode
+        if fixed.least_s:
+            device = maths.larger(device, fixed.least_s)
+        return self._with_host(batch, device, maths), decode
 
     def decode_laws(self, tokens_each: int) -> tuple[DecodeLaw, ...]:
         """Return the law of decode attention of each kind of layer, for sequences that compute so many tokens in a step."""
-        found = self._laws[tokens_each] = tuple(cost.decode_law(tokens_each) for cost in self._attention)
+        laws = [cost.decode_law(tokens_each) for cost in self._attention]
+        if self.layout.overlaps_batches:  # one kernel for each half of the batch
+            laws = [replace(law, floor_s=2.0 * law.floor_s) for law in laws]
+        found = self._laws[tokens_each] = tuple(laws)
         return found
 
     def _with_host(self, batch: StepBatch, device: N, maths: Maths[N]) -> N:
@@ -208,6 +231,12 @@ class TermStepModel:
         sampled = decode_here + ceil(len(batch.chunks) / self.layout.dp)
         terms = dict(self._token_terms(here, everywhere))
         terms["attention_prefill"] = self._prefill_s(batch.chunks) if batch.chunks else 0.0
+        if self.layout.overlaps_batches:
+            # Products run on the multiprocessors that the exchange of the other half leaves.
+            taken = max(
+                (self._exchange(layer.experts, ceil(here / 2))[1] for layer in self.work.layers if layer.experts is not None), default=0.0
+            )
+            terms |= {name: terms[name] / (1.0 - taken) for name in ("projections", "elementwise", "experts", "attention_prefill")}
         terms.update(self._sampled_terms(sampled))
         return {name: value for name, value in terms.items() if name not in self.without} if self.without else terms
 
@@ -220,16 +249,25 @@ class TermStepModel:
     def _token_terms(self, here: int, everywhere: int) -> Mapping[str, float]:
         found = self._by_tokens.get((here, everywhere))
         if found is None:
-            found = self._by_tokens[here, everywhere] = {
-                "projections": sum(layer.n_layers * self._projections_s(layer, here) for layer in self.work.layers),
-                "elementwise": sum(layer.n_layers * self._elementwise_s(layer, here) for layer in self.work.layers),
-                "experts": sum(
-                    layer.n_layers * self._experts_s(layer.experts, everywhere) for layer in self.work.layers if layer.experts is not None
-                ),
-                "collectives": sum(layer.n_layers * self._collectives_s(layer, here, everywhere) for layer in self.work.layers),
-                "pipeline": self._pipeline_s(here),
-            }
+            if self.layout.overlaps_batches and here > 1:
+                half = self._layer_terms(ceil(here / 2), ceil(everywhere / 2))
+                found = {name: 2.0 * value for name, value in half.items()}
+            else:
+                found = self._layer_terms(here, everywhere)
+            self._by_tokens[here, everywhere] = found
         return found
+
+    def _layer_terms(self, here: int, everywhere: int) -> dict[str, float]:
+        layers = self.work.layers
+        return {
+            "projections": sum(layer.n_layers * self._projections_s(layer, here) for layer in layers),
+            "elementwise": sum(layer.n_layers * self._elementwise_s(layer, here) for layer in layers),
+            "experts": sum(
+                layer.n_layers * self._experts_s(layer.experts, here, everywhere) for layer in layers if layer.experts is not None
+            ),
+            "collectives": sum(layer.n_layers * self._collectives_s(layer, here, everywhere) for layer in layers),
+            "pipeline": self._pipeline_s(here),
+        }
 
     def _projections_s(self, layer: InferenceLayer, rows: int) -> float:
         time_s = sum(self._product_s(each, rows, self.formats.of(each)) for each in layer.projections)
@@ -255,18 +293,22 @@ class TermStepModel:
         moved_s = moved / (self.accelerator.memory_bandwidth_bytes_per_s * STREAM_FRACTION)
         return moved_s + layer.n_streams * self.engine.stream_floor_s
 
-    def _experts_s(self, work: ExpertWork, tokens: int) -> float:
+    def _experts_s(self, work: ExpertWork, here: int, everywhere: int) -> float:
         """Return the time of the routed experts of one layer on the rank with the most work.
 
         Popularity of experts follows a gamma distribution of shape a, so that T tokens that choose k of E hit a share
         ``1 - (1 + k T / (E a))^-a`` of them; a rank reads the weights of those of its own. Ranks of n experts differ in load by
-        ``1 / sqrt(a n)``, and the busiest of p ranks has ``sqrt(2 ln p)`` of that more than the mean.
+        ``1 / sqrt(a n)``, and the busiest of p ranks has ``sqrt(2 ln p)`` of that more than the mean. With copies of popular experts it has
+        what is left after they are placed.
         """
-        choices = tokens * work.top_k / work.n_experts
-        shape = self.popularity_shape
+        copies, shape = self.layout.redundant_experts, self.popularity_shape
+        choices = everywhere * work.top_k / (work.n_experts + copies)
         hit_fraction = 1.0 - (1.0 + choices / shape) ** -shape
-        ranks = work.n_experts // work.n_local
-        busiest = 1.0 + sqrt(2.0 * log(ranks) / (shape * work.n_local))
+        ranks = (work.n_experts + copies) // work.n_local
+        if copies:
+            busiest = busiest_with_copies(work.n_experts, ranks, copies, shape)
+        else:
+            busiest = 1.0 + sqrt(2.0 * log(ranks) / (shape * work.n_local))
         rows = choices * work.n_local * busiest
         hit = max(1.0, work.n_local * hit_fraction)
         bandwidth = self.accelerator.memory_bandwidth_bytes_per_s
@@ -276,17 +318,27 @@ class TermStepModel:
             read_s=hit * work.parameters_each * FORMATS[number_format].weight_bytes / bandwidth,
             compute_s=2.0 * rows * work.parameters_each / self._peak(number_format),
             activation_s=rows * 4.0 * (work.hidden + work.width) * ELEMENT_BYTES / bandwidth,
-            cast_elements=float(tokens),
+            # Tokens are cast before they are sent, or where they have been gathered.
+            cast_elements=float(everywhere if self.layout.exchange is None else here),
         )
 
     def _collectives_s(self, layer: InferenceLayer, here: int, everywhere: int) -> float:
         size = here * self.work.hidden * ELEMENT_BYTES
         if layer.experts is None or self.layout.dp == 1:
             return layer.n_row_split * self.collectives.all_reduce_s(size, self.layout.tp)
+        if self.layout.exchange is not None:
+            return self.collectives.all_reduce_s(size, self.layout.tp) + self._exchange(layer.experts, here)[0]
         ranks = self.layout.tp * self.layout.dp
         everything = everywhere * self.work.hidden * ELEMENT_BYTES
         exchanged_s = self.collectives.all_gather_s(everything, ranks) + self.collectives.reduce_scatter_s(everything, ranks)
         return self.collectives.all_reduce_s(size, self.layout.tp) + exchanged_s
+
+    def _exchange(self, work: ExpertWork, here: int) -> tuple[float, float]:
+        """Return the time of sending tokens to their experts and back, and the share of the multiprocessors that it takes."""
+        if self.layout.exchange is None:
+            return 0.0, 0.0
+        dispatched = SCALED_BYTES if FORMATS[self.formats.experts].weight_bytes < ELEMENT_BYTES else ELEMENT_BYTES
+        return self.layout.exchange.seconds(here, work.top_k, self.work.hidden, dispatched, ELEMENT_BYTES)
 
     def _pipeline_s(self, here: int) -> float:
         return (self.layout.pp - 1) * self.collectives.send_s(here * self.work.hidden * ELEMENT_BYTES)
@@ -302,18 +354,6 @@ class TermStepModel:
                 "sampling": self.engine.sampling_base_s + passed_s,
             }
         return found
-
-
-def _without_casts(constants: KernelConstants, plain: KernelConstants) -> KernelConstants:
-    """Return the constants of a product whose operands norms and activations cast: its floor is that of a product in 16 bits.
-
-    Blocks of an operand that have a scale each are cast by a kernel of their own.
-    """
-    if constants.family != "product":
-        return constants
-    if constants.format in BLOCK_SCALED:
-        return replace(constants, floor_s=min(constants.floor_s, plain.floor_s + CAST_FLOOR_S))
-    return replace(constants, floor_s=min(constants.floor_s, plain.floor_s), cast_s=0.0)
 
 
 def step_model(
@@ -340,7 +380,7 @@ def step_model(
         The model cannot be served, or its sizes do not divide.
     """
     ranks = layout.tp * layout.dp
-    work = inference_work(model, tp=layout.tp, expert_tp=max(1, ranks // layout.ep), ep=layout.ep)
+    work = inference_work(model, tp=layout.tp, expert_tp=max(1, ranks // layout.ep), ep=layout.ep, copies=layout.redundant_experts)
     return TermStepModel(
         accelerator=accelerator,
         work=work,

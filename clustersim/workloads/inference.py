@@ -139,7 +139,7 @@ class InferenceWork:
         return float(sum(layer.n_layers * layer.attention.cache_elements for layer in self.layers))
 
 
-def inference_work(model: Model, *, tp: int, expert_tp: int, ep: int) -> InferenceWork:
+def inference_work(model: Model, *, tp: int, expert_tp: int, ep: int, copies: int = 0) -> InferenceWork:
     """Return the work of one rank in inference, taken from the operators of the model's forward pass.
 
     Prefill and decode have the same products; they differ in rows, and in what attention does (:class:`AttentionWork`). With absorbed up
@@ -151,6 +151,8 @@ def inference_work(model: Model, *, tp: int, expert_tp: int, ep: int) -> Inferen
         Ranks that divide attention, MLP and vocabulary.
     expert_tp, ep
         Ranks that divide each expert, and ranks among which experts are spread.
+    copies
+        Copies of experts beside the experts themselves.
 
     Raises
     ------
@@ -160,7 +162,7 @@ def inference_work(model: Model, *, tp: int, expert_tp: int, ep: int) -> Inferen
     if not isinstance(model, Transformer) or not model.causal:
         raise DomainError(f"{model.name} does not generate tokens", path=("model",), hint="serve a decoder such as llama3.1-8b")
     _check_divides(model.n_heads, tp, "attention heads", "tp")
-    local = _local_shape(model, tp=tp, expert_tp=expert_tp, ep=ep)
+    local = _local_shape(model, tp=tp, expert_tp=expert_tp, ep=ep, copies=copies)
     kinds: dict[object, list[int]] = {}
     for layer in range(model.n_layers):
         kinds.setdefault(model.layer_kind(layer), []).append(layer)
@@ -174,11 +176,12 @@ def inference_work(model: Model, *, tp: int, expert_tp: int, ep: int) -> Inferen
     )
 
 
-def _local_shape(model: Transformer, *, tp: int, expert_tp: int, ep: int) -> LocalShape:
+def _local_shape(model: Transformer, *, tp: int, expert_tp: int, ep: int, copies: int) -> LocalShape:
     experts = None
     if model.experts is not None:
-        _check_divides(model.experts.n_experts, ep, "experts", "ep")
-        n_local = model.experts.n_experts // ep
+        n_placed = model.experts.n_experts + copies
+        _check_divides(n_placed, ep, "experts and their copies" if copies else "experts", "ep")
+        n_local = n_placed // ep
         width = ceil(model.experts.intermediate_size / expert_tp)
         experts = ExpertShare(rows=(1,) * n_local, intermediate_size=width, dispatched_rows=model.experts.top_k)
     return LocalShape(

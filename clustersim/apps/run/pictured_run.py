@@ -56,7 +56,7 @@ def subject_of(result: Result, label: str | None = None) -> Subject:
 def served_subject_of(result: ServingResult) -> ServedSubject:
     """Return a serving run as pictures see it."""
     run, asked = result.run, result.built.scenario.spec.requests
-    latencies = RequestLatencies(run, result.built.pools[0].model.engine)
+    latencies = RequestLatencies(run)
     loads = (
         (asked.rate, "{:.4g} requests/s"),
         (asked.concurrency, "{} clients"),

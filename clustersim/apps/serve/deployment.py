@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from clustersim.apps.serve.asking import DrawnRequests, asked_requests
+from clustersim.apps.serve.layouts import asked_layouts
 from clustersim.config.cost_section import Priced, priced_nodes
 from clustersim.config.machine import hardware_of
 from clustersim.config.serving_scenario import ServingScenario, ServingSpec
@@ -92,6 +93,8 @@ class BuiltServing:
             transfer=self.transfer,
             router=self.scenario.spec.serving.router,
             seed=self.seed,
+            frontend_base_s=self.pools[0].model.engine.frontend_base_s,
+            frontend_per_token_s=self.pools[0].model.engine.frontend_per_token_s,
             most_tokens=positions_of(self.loaded),
             every_step=every_step,
         )
@@ -148,7 +151,7 @@ def _build(scenario: ServingScenario, seed: int, asked: DrawnRequests | None) ->
     node, n_nodes = hardware.node, hardware.n_nodes
     loaded = load_model(scenario.document.data.get("model"), document=scenario.document)
     n_accelerators = n_nodes * node.n_accelerators
-    pools = tuple(_pool(scenario, loaded, node, each) for each in _layouts(serving, n_accelerators))
+    pools = tuple(_pool(scenario, loaded, node, each) for each in asked_layouts(serving, node, loaded.model, n_accelerators))
     asked = asked or asked_requests(spec.requests, scenario.folder, seed)
     _check_lengths(asked, pools, positions_of(loaded))
     priced = priced_nodes(spec.cost, _own_nodes(node, n_nodes, pools), scenario.folder) if spec.cost else None
@@ -187,42 +190,6 @@ def _own_nodes(node: Node, n_nodes: int, pools: tuple[BuiltPool, ...]) -> list[N
     """Return the nodes that the replicas take, whole ones."""
     taken = sum(pool.n_accelerators for pool in pools)
     return [node] * min(n_nodes, -(-taken // node.n_accelerators))
-
-
-def _layouts(serving: ServingSpec, n_accelerators: int) -> list[tuple[str, ServingLayout, int]]:
-    apart = serving.disaggregated
-    if apart is not None:
-        found = [
-            (role, ServingLayout(tp=pool.tp, pp=pool.pp, ep=pool.ep, dp=pool.dp), pool.replicas)
-            for role, pool in (("prefill", apart.prefill), ("decode", apart.decode))
-        ]
-    else:
-        layout = ServingLayout(tp=serving.tp, pp=serving.pp, ep=serving.ep, dp=serving.dp)
-        n_replicas = serving.replicas if isinstance(serving.replicas, int) else max(1, n_accelerators // layout.n_accelerators)
-        found = [("replica", layout, n_replicas)]
-    needed = sum(layout.n_accelerators * n_replicas for _, layout, n_replicas in found)
-    if needed > n_accelerators:
-        parts = " and ".join(
-            f"{n_replicas} {role}{'s' if n_replicas > 1 else ''} of {layout.n_accelerators}" for role, layout, n_replicas in found
-        )
-        raise ScenarioError(
-            f"{parts}: that is {needed} accelerators, and the cluster has {n_accelerators}",
-            field="serving.disaggregated"
-            if apart is not None
-            else "serving.tp"
-            if len(found) == 1 and found[0][2] == 1
-            else "serving.replicas",
-            hint="use fewer accelerators in a replica, fewer replicas, or more nodes",
-        )
-    for role, layout, _ in found:
-        if (layout.tp * layout.dp) % layout.ep:
-            field = "serving.ep" if apart is None else f"serving.disaggregated.{role}.ep"
-            raise ScenarioError(
-                f"ep = {layout.ep} does not divide tp x dp = {layout.tp * layout.dp}",
-                field=field,
-                hint=f"use {layout.tp * layout.dp} or a divisor",
-            )
-    return found
 
 
 def _rules(serving: ServingSpec, node: Node) -> EngineRules:
@@ -284,7 +251,13 @@ def _capacity(loaded: LoadedModel, node: Node, sized: Sized) -> KvCapacity:
 
 def _capacity_of(loaded: LoadedModel, node: Node, sized: Sized) -> KvCapacity:
     layout, rules, engine, formats = sized
-    work = inference_work(loaded.model, tp=layout.tp, expert_tp=max(1, layout.tp * layout.dp // layout.ep), ep=layout.ep)
+    work = inference_work(
+        loaded.model,
+        tp=layout.tp,
+        expert_tp=max(1, layout.tp * layout.dp // layout.ep),
+        ep=layout.ep,
+        copies=layout.redundant_experts,
+    )
     # A static batch is set aside for as it comes.
     budget = min(rules.max_batched_tokens, 8192) if rules.admission == "batch" else rules.max_batched_tokens
     limits = BatchLimits(max_batched_tokens=budget, max_num_seqs=rules.max_num_seqs, memory_fraction=rules.memory_fraction)
@@ -362,7 +335,7 @@ def _pool_flags(pool: BuiltPool, serving: ServingSpec, node: Node) -> list[Flag]
     """Return what must be said of replicas."""
     found = [*pool.model.notes]
     domain = node.n_accelerators * node.scale_up.nodes_per_domain
-    together, pp = pool.layout.tp * pool.layout.dp, pool.layout.pp
+    together, pp = pool.layout.tp * (pool.layout.dp if pool.layout.exchange is None else 1), pool.layout.pp
     if together > domain:
         found.append(("tp_across_fabric", f"collectives of {together} GPUs are timed as if all were in one domain; it has {domain}"))
     if pp > 1:

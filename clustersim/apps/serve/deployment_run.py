@@ -63,7 +63,7 @@ def resolved_serving(built: BuiltServing) -> dict[str, Data]:
     if len(built.pools) == 1:
         serving |= {"kv_tokens": built.pools[0].kv_tokens, "replicas": built.pools[0].n_replicas}
     else:
-        for key in ("tp", "pp", "ep", "dp", "replicas"):
+        for key in ("tp", "pp", "ep", "dp", "redundant_experts", "replicas"):
             serving.pop(key, None)
     hardware = resolved_hardware(((built.node, built.n_nodes),), built.fabric, spec.cluster.name)
     resolved: dict[str, Data] = {

@@ -30,7 +30,6 @@ from clustersim.measure.serving_metrics import (
 )
 from clustersim.notices import Flag
 from clustersim.serving.batch import FloatArray
-from clustersim.serving.engines import EngineConstants
 from clustersim.serving.records import TICK_S, IntArray, LatencyStatistics, StepTerms, latency_statistics
 from clustersim.serving.requests import is_overloaded
 
@@ -44,17 +43,15 @@ def _seconds(ticks: IntArray) -> FloatArray:
 class RequestLatencies:
     """Latencies of the measured requests, in seconds, by their stated definitions."""
 
-    def __init__(self, run: ServingRun, engine: EngineConstants) -> None:
+    def __init__(self, run: ServingRun) -> None:
         requests, log = run.requests, run.log
         measured = (np.arange(len(requests)) >= requests.n_warmup) & (log.done >= 0)
         sent, first, done = log.sent[measured], log.first_token[measured], log.done[measured]
         self.n_measured = int(measured.sum())
         self.output_tokens = requests.output_tokens[measured]
         self.input_tokens = requests.input_tokens[measured]
-        # Front ends of other requests run beside each other, and beside the steps.
-        frontend_s = engine.frontend_base_s + engine.frontend_per_token_s * self.input_tokens
-        self.ttft_s = _seconds(first - sent) + frontend_s
-        self.e2e_s = _seconds(done - sent) + frontend_s
+        self.ttft_s = _seconds(first - sent)
+        self.e2e_s = _seconds(done - sent)
         several = self.output_tokens > 1
         gaps = np.maximum(self.output_tokens - 1, 1)
         self.tpot_s = np.where(several, _seconds(done - first) / gaps, 0.0)
@@ -74,7 +71,7 @@ class RequestLatencies:
 
 def serving_metrics(built: BuiltServing, run: ServingRun, wall_s: float) -> ServingMetrics:
     """Return the metrics of a finished run."""
-    latencies = RequestLatencies(run, built.pools[0].model.engine)
+    latencies = RequestLatencies(run)
     found = latencies.statistics(run)
     log, gpus = run.log, built.n_accelerators
     duration_s = latencies.duration_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +20,14 @@ from clustersim.documents.check import choices_hint, validate_document
 from clustersim.documents.files import data_path
 from clustersim.documents.text import read_document
 from clustersim.errors import InfeasibleError, ScenarioError
+from clustersim.hardware.catalog import load_node
 from clustersim.hardware.profile_schema import Checked
 from clustersim.progress import phase
 
-METRICS: Final = ("ttft_s", "tpot_s", "output_tokens_per_s")
-"""Metrics that are compared: means of the two times, and the rate of a run whose requests all wait from the start."""
+METRICS: Final = ("ttft_s", "ttft_p99_s", "tpot_s", "output_tokens_per_s")
+"""Metrics that are compared: means of two times, the 99th percentile of the first, and the rate of a run."""
+_POOL: Final = re.compile(r"(?P<replicas>\d+)x\(tp(?P<tp>\d+) pp(?P<pp>\d+) dp(?P<dp>\d+) ep(?P<ep>\d+)\)")
+"""A pool of replicas, as in ``2x(tp1 pp1 dp8 ep8)``."""
 _MILLISECONDS: Final = 1e-3
 
 
@@ -158,12 +162,14 @@ def served_rows(name: str) -> Iterator[ServedRow]:
             metric: float(cells[column]) * factor
             for metric, column, factor in (
                 ("ttft_s", "ttft_ms", _MILLISECONDS),
+                ("ttft_p99_s", "ttft_p99_ms", _MILLISECONDS),
                 ("tpot_s", "tpot_ms", _MILLISECONDS),
                 ("output_tokens_per_s", "output_tokens_per_s", 1.0),
             )
             if cells[column]
         }
-        load = f"{cells['input_tokens']}/{cells['output_tokens']}" + (f" x{cells['concurrency']}" if cells["concurrency"] else "")
+        lengths = cells["trace"] or f"{cells['input_tokens']}/{cells['output_tokens']}"
+        load = lengths + (f" x{cells['concurrency']}" if cells["concurrency"] else "")
         yield ServedRow(id=cells["id"], source_id=name, load=load, scenario=_scenario(cells), measured=measured)
 
 
@@ -172,13 +178,37 @@ def _scenario(cells: Mapping[str, str]) -> dict[str, JsonValue]:
         "engine": f"{cells['engine']}@{cells['version']}",
         "precision": cells["precision"],
         "kv_precision": cells["kv_precision"],
-        **{degree: int(cells[degree]) for degree in ("tp", "pp", "ep", "dp")},
-        "replicas": 1,
         "prefix_cache": False,
     }
+    pools = _pools(cells)
+    if "replica" in pools:
+        serving |= pools["replica"]
+    else:
+        serving["disaggregated"] = {role: dict(pool) for role, pool in pools.items()}
     serving |= {limit: int(cells[limit]) for limit in ("max_batched_tokens", "max_num_seqs") if cells[limit]}
     if cells["asynchronous"]:
         serving["asynchronous"] = cells["asynchronous"] == "true"
+    n_accelerators = sum(pool["replicas"] * pool["tp"] * pool["pp"] * pool["dp"] for pool in pools.values())
+    return {
+        "version": 1,
+        "name": cells["id"],
+        "model": cells["model"],
+        "cluster": {"node": cells["node"], "nodes": -(-n_accelerators // load_node(cells["node"]).n_accelerators)},
+        "serving": serving,
+        "requests": _requests(cells),
+    }
+
+
+def _pools(cells: Mapping[str, str]) -> dict[str, dict[str, int]]:
+    """Return the layouts of the replicas: of the only pool, or of ``prefill`` and ``decode``."""
+    found = {role: _POOL.fullmatch(cells[role]) for role in ("prefill", "decode")}
+    apart = {role: {key: int(value) for key, value in pool.groupdict().items()} for role, pool in found.items() if pool}
+    return apart or {"replica": {"replicas": 1, **{degree: int(cells[degree]) for degree in ("tp", "pp", "ep", "dp")}}}
+
+
+def _requests(cells: Mapping[str, str]) -> dict[str, JsonValue]:
+    if cells["trace"]:
+        return {"arrival": "trace", "trace": str(_folder() / "traces" / cells["trace"])}
     shortest = float(cells["shortest_fraction"] or 1.0)
     requests: dict[str, JsonValue] = {
         "arrival": cells["arrival"],
@@ -188,14 +218,7 @@ def _scenario(cells: Mapping[str, str]) -> dict[str, JsonValue]:
     }
     if cells["concurrency"]:
         requests["concurrency"] = int(cells["concurrency"])
-    return {
-        "version": 1,
-        "name": cells["id"],
-        "model": cells["model"],
-        "cluster": {"node": cells["node"], "nodes": 1},
-        "serving": serving,
-        "requests": requests,
-    }
+    return requests
 
 
 def _length(tokens: int, shortest: float) -> JsonValue:
@@ -226,6 +249,8 @@ def served_result(row: ServedRow, adapt: Callable[[BuiltServing], BuiltServing] 
     metrics, serving = result.metrics, result.built.scenario.spec.serving
     times = {"ttft_s": metrics.ttft_s, "tpot_s": metrics.tpot_s}
     predicted = {name: spread.mean for name, spread in times.items() if spread is not None}
+    if metrics.ttft_s is not None:
+        predicted["ttft_p99_s"] = metrics.ttft_s.p99
     predicted["output_tokens_per_s"] = metrics.output_tokens_per_s
     return ServedResult(
         id=row.id,

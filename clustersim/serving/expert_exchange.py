@@ -1,0 +1,125 @@
+"""Exchange of tokens between ranks that hold different experts: a dispatch before them and a combine behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+
+from clustersim.hardware.models import Node
+from clustersim.hardware.serving_constants import ExchangeConstants, exchange_constants
+
+FABRIC_FLOOR_S: Final = 35e-6
+"""Time that adapters add to the smallest exchange.
+
+deepseek-ai/DeepEP, README.md @ b8d90fb7: with 16 to 256 ranks a dispatch of 128 tokens takes 118 to 194 us and a combine 195 to 369 us,
+which is 42 to 50 us and 47 to 94 us beyond the bytes that leave a node of H800, at the 50 GB/s of its adapters."""
+MOST_LOW_LATENCY_TOKENS: Final = 256
+"""Tokens of a rank for which engines set memory of the low-latency kernels aside (deepseek-ai/DeepEP, README.md @ b8d90fb7)."""
+_DRAWS: Final = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertExchange:
+    """All-to-all exchange among the ranks of one replica.
+
+    There are two kinds of kernels. ``low_latency``, for few tokens, sends a copy of a token for each of its experts straight to the rank
+    of each. ``normal`` sends one copy to each node with experts of the token, which passes it on to their ranks over the wires inside.
+    Adapters and wires work at the same time.
+    """
+
+    n_ranks: int
+    ranks_per_node: int
+    nic_bytes_per_s: float
+    """Bandwidth of the adapters for each accelerator."""
+    constants: tuple[ExchangeConstants, ...]
+    """Constants of each kind of kernels."""
+    n_multiprocessors: int
+    """Multiprocessors of one accelerator."""
+    most_nodes: float
+    """Nodes that have experts of one token at most, where the model limits the groups of experts."""
+
+    def seconds(self, tokens: int, top_k: int, hidden: int, dispatched_bytes: float, combined_bytes: float) -> tuple[float, float]:
+        """Return the time of dispatch and combine of so many tokens on each rank, and the share of the multiprocessors that they take.
+
+        Parameters
+        ----------
+        dispatched_bytes, combined_bytes
+            Bytes of one number on the way to the experts, and back.
+        """
+        mode = "low_latency" if tokens <= MOST_LOW_LATENCY_TOKENS else "normal"
+        kind = next(each for each in self.constants if each.mode == mode)
+        ways = (
+            (dispatched_bytes, kind.dispatch_floor_s, kind.dispatch_bytes_per_s),
+            (combined_bytes, kind.combine_floor_s, kind.combine_bytes_per_s),
+        )
+        time_s = sum(self._one_way_s(kind, tokens * hidden * element, top_k, floor_s, rate) for element, floor_s, rate in ways)
+        return time_s, kind.n_multiprocessors / self.n_multiprocessors
+
+    def _one_way_s(self, kind: ExchangeConstants, size_bytes: float, top_k: int, floor_s: float, bytes_per_s: float) -> float:
+        n_nodes = max(1.0, self.n_ranks / self.ranks_per_node)
+        here = min(self.ranks_per_node, self.n_ranks)
+        if kind.mode == "low_latency":
+            out, inside = top_k * (1.0 - 1.0 / n_nodes), top_k / n_nodes
+        else:
+            nodes = min(_hit(n_nodes, top_k), self.most_nodes)
+            out, inside = nodes * (1.0 - 1.0 / n_nodes), _hit(self.n_ranks, top_k)
+        inside_s = size_bytes * inside * (1.0 - 1.0 / here) / bytes_per_s
+        if n_nodes == 1.0:
+            return floor_s + inside_s
+        return floor_s + FABRIC_FLOOR_S + max(inside_s, size_bytes * out / self.nic_bytes_per_s)
+
+
+def _hit(n_places: float, top_k: int) -> float:
+    """Return how many of some places have experts of one token, whose experts are spread over them at random."""
+    return n_places * (1.0 - (1.0 - 1.0 / n_places) ** top_k)
+
+
+def expert_exchange(node: Node, n_ranks: int, groups: tuple[int, int]) -> ExpertExchange:
+    """Return the exchange among the accelerators of a replica.
+
+    Parameters
+    ----------
+    groups
+        Groups of experts, and of those the groups that a token takes.
+    """
+    domain = node.n_accelerators * node.scale_up.nodes_per_domain
+    n_groups, taken = groups
+    n_nodes = max(1.0, n_ranks / domain)
+    return ExpertExchange(
+        n_ranks=n_ranks,
+        ranks_per_node=domain,
+        nic_bytes_per_s=node.n_nics / node.n_accelerators * node.nic.bandwidth_bytes_per_s,
+        constants=exchange_constants(node.accelerator),
+        n_multiprocessors=node.accelerator.n_multiprocessors,
+        most_nodes=taken * max(1.0, n_nodes / n_groups) if n_groups > 1 else n_nodes,
+    )
+
+
+@lru_cache
+def busiest_with_copies(n_experts: int, n_ranks: int, n_copies: int, shape: float) -> float:
+    """Return the load of the busiest rank over the mean one, where the most popular experts have copies.
+
+    Popularity follows a gamma distribution of this shape. The expert with the highest load for each copy gets the next copy; copies are
+    then placed, the heaviest first, on the least loaded rank with room (DeepSeek's EPLB). Mean over draws.
+    """
+    generator = np.random.default_rng(0)
+    return float(np.mean([_busiest(generator.gamma(shape, size=n_experts).tolist(), n_ranks, n_copies) for _ in range(_DRAWS)]))
+
+
+def _busiest(popularity: Sequence[float], n_ranks: int, n_copies: int) -> float:
+    copies = [1] * len(popularity)
+    for _ in range(n_copies):
+        heaviest = max(range(len(popularity)), key=lambda each: popularity[each] / copies[each])
+        copies[heaviest] += 1
+    slots = sorted((load / count for load, count in zip(popularity, copies, strict=True) for _ in range(count)), reverse=True)
+    room = len(slots) // n_ranks
+    loads, taken = [0.0] * n_ranks, [0] * n_ranks
+    for load in slots:
+        rank = min((each for each in range(n_ranks) if taken[each] < room), key=lambda each: loads[each])
+        loads[rank] += load
+        taken[rank] += 1
+    return max(loads) * n_ranks / sum(loads)
