@@ -112,13 +112,15 @@ def _dense_layers(draft: Draft) -> None:
 
 
 def _vocabulary(draft: Draft) -> None:
-    tokenizer = draft.get("job.tokenizer")
-    if draft.get("model.vocab_size") is not None or not isinstance(tokenizer, str):
+    tokenizer, padded = draft.get("job.tokenizer"), draft.whole("job.padded_vocabulary")
+    if draft.get("model.vocab_size") is not None:
         return
-    name = shipped_name(tokenizer)
+    name = shipped_name(tokenizer) if isinstance(tokenizer, str) else None
     size = load_model(name).model.vocab_size if name is not None else None
     if name is not None and size:
         draft.derive("model.vocab_size", size, f"tokens of the tokenizer of {name}")
+    elif padded is not None:
+        draft.derive("model.vocab_size", padded, "the vocabulary with its padding")
 
 
 def model_of(draft: Draft, given: str | None) -> tuple[Data, list[str]]:

@@ -23,8 +23,6 @@ _PIECE: Final = re.compile(r"(?:\$\([^()]*\)|`[^`]*`|\S)+")
 """Text between blanks; a command whose output is not known is one."""
 _MOST_CHARACTERS: Final = 1_000_000
 """Text of one file after expansion; variables that hold each other would grow without end."""
-_MOST_NAME: Final = 1000
-"""Characters that a variable puts into a document."""
 _DEEPEST: Final = 20
 _CASES: Final = MappingProxyType({"^": str.upper, ",": str.lower})
 
@@ -72,7 +70,9 @@ class Variables:
 
         def value(match: re.Match[str]) -> str:
             values = self.values.get(match[1] or match[2])
-            return match[0] if values is None else " ".join(values)[:_MOST_NAME]
+            found = match[0] if values is None or self.n_characters > _MOST_CHARACTERS else " ".join(values)
+            self.n_characters += len(found)
+            return found
 
         return _VARIABLE.sub(value, text).replace("\\$", "$")
 
@@ -193,7 +193,7 @@ def _changed(value: str, sign: str, word: str) -> str:
     pattern = re.compile(translate(word))
     sizes = range(len(value) + 1) if (sign[0] == "#") == (len(sign) == 1) else range(len(value), -1, -1)
     front = sign[0] == "#"
-    if len(value) * len(word) > _MOST_NAME**2 or word.count("*") > 2:
+    if len(value) * len(word) > _MOST_CHARACTERS or word.count("*") > 2:
         return value
     return next((value[n:] if front else value[:n] for n in sizes if pattern.match(value[:n] if front else value[n:])), value)
 

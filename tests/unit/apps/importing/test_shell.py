@@ -109,6 +109,10 @@ JOB = "pretrain_gpt.py --num-layers 7"
         ),
         (f'srun -N 4 --image i bash -lc "cd /w && export A=1; python {JOB}"', {"launcher.-N": 4, "env.A": "1"}),
         (f"srun -N 2 bash <<'EOF'\ntorchrun {JOB}\nEOF", {"launcher.-N": 2}),
+        (
+            f'A=({"--x 1 " * 900})\nCMD="\ncd /w;\npython {JOB} ${{A[@]}}"\nsbatch <<EOF\nsrun -N 2 bash -x -c "$CMD" | tee \\$ID.log\nEOF',
+            {"launcher.-N": 2},
+        ),
         (f"cat <<EOF > run.sh\n#!/bin/bash\npython {JOB}\nEOF\nsrun -N 2 bash run.sh", {"launcher.-N": 2}),
         (f'for h in a b; do ssh $h "cd /x; torchrun --nnodes 2 {JOB}" & done', {"launcher.--nnodes": 2}),
         (f'sbatch -N 4 --wrap "srun torchrun --nproc_per_node 8 {JOB}"', {"launcher.--nproc_per_node": 8}),
