@@ -63,7 +63,9 @@ def machine_of(draft: Draft, name: str | None, nodes: int | None) -> TargetClust
         return TargetCluster(cluster=cluster, n_ranks=None, missing=tuple(missing))
     shipped = shipped_per_node(known)
     if nodes is None and ranks is not None:
-        per_node = min(per_node, ranks)
+        each = -(-ranks // (draft.whole("job.nodes") or ranks))
+        # Fewer processes than accelerators may be on a node; a launcher alone on each says nothing of them.
+        per_node = each if 1 < each < per_node else min(per_node, ranks)
         if ranks % per_node:
             raise ScenarioError(
                 f"{ranks} ranks do not fill nodes of {per_node}", field="--cluster", hint="give --nodes, or another --cluster"

@@ -81,7 +81,7 @@ def read_log(text: str, file: str) -> Contents:
         elif inside and (argument := _ARGUMENT.search(line)):
             entries.append(Entry(key=argument[1], value=scalar(argument[2].strip()), file=file, line=number))
         elif vocabulary := _VOCABULARY.search(line):
-            if not any(entry.key.startswith("padded_vocab") for entry in entries):
+            if not any(entry.key.startswith("padded_vocab.") for entry in entries):
                 entries.append(Entry(key="padded_vocab.size", value=int(vocabulary[1]), file=file, line=number))
                 entries.append(Entry(key="padded_vocab.new_size", value=int(vocabulary[2]), file=file, line=number))
         elif step := _STEP.search(line):

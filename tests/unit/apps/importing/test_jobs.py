@@ -216,3 +216,37 @@ def test_an_array_behind_a_flag_is_no_value_of_it(tmp_path: Path) -> None:
 
     assert imported_stage(tmp_path, f"--use-distributed-optimizer ${{UNKNOWN[@]}} {rest}") == 1
     assert imported_stage(tmp_path, f'--use-distributed-optimizer "$@" {rest}') == 1
+
+
+def test_a_log_of_several_ranks_gives_arguments_vocabulary_and_steps(tmp_path: Path) -> None:
+    arguments = {
+        "world_size": 16,
+        "tensor_model_parallel_size": 2,
+        "sequence_parallel": True,
+        "async_tensor_model_parallel_allreduce": False,
+        "num_layers": 8,
+        "hidden_size": 512,
+        "num_attention_heads": 8,
+        "seq_length": 1024,
+        "max_position_embeddings": 1024,
+        "bf16": True,
+        "micro_batch_size": 2,
+        "global_batch_size": 64,
+        "padded_vocab_size": None,
+        "kv_lora_rank": 32,
+        "multi_latent_attention": False,
+    }
+    printed = "".join(f"[default0]:  {key} {'.' * (48 - len(key))} {value}\n" for key, value in arguments.items())
+    steps = "".join(
+        f"[default7]: iteration {number}/ 100 | consumed samples: 64 | elapsed time per iteration (ms): {time} | learning rate: 1E-05 |\n"
+        for number, time in ((1, 900.0), (2, 50.5), (3, 51.5), (4, 52.5))
+    )
+    text = f"------------------------ arguments ------------------------\n{printed}-------------------- end of arguments ------\n"
+
+    path = written(tmp_path, text + " > padded vocab (size: 32000) with 0 dummy tokens (new size: 32000)\n" + steps)
+    found = import_files([path], ImportOptions(cluster="dgx-h100"))
+
+    assert (at(found.data, "model.vocab_size"), at(found.data, "model.kv_lora_rank"), at(found.data, "strategy.tp")) == (32000, None, 2)
+    assert (at(found.data, "cluster.nodes"), at(found.data, "strategy.overlap_tp")) == (2, None)
+    assert found.measured is not None
+    assert found.measured.step_time_s == pytest.approx(0.0515, rel=1e-12)
