@@ -4,40 +4,65 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from clustersim.engine.traffic import CoupledFlow, FlowPhases
+from clustersim.network.in_flight import whole_ticks_s
 from clustersim.network.rates import State
 from clustersim.network.sharing import SharedNetwork
 
 
+@dataclass(slots=True)
+class Carried:
+    """Traffic of an operation, a pass or a step."""
+
+    seconds: dict[State, float] = field(default_factory=dict[State, float])
+    """Seconds for which each combination of flow classes is in flight."""
+    bytes: dict[int, float] = field(default_factory=dict[int, float])
+    """Bytes of all flows of each flow class."""
+
+    def add(self, other: Carried, times: float = 1.0) -> None:
+        """Add other traffic, so many times."""
+        for state, seconds in other.seconds.items():
+            self.seconds[state] = self.seconds.get(state, 0.0) + times * seconds
+        for flow_class, size_bytes in other.bytes.items():
+            self.bytes[flow_class] = self.bytes.get(flow_class, 0.0) + times * size_bytes
+
+    def times(self, factor: float) -> Carried:
+        """Return so many times the traffic."""
+        found = Carried()
+        found.add(self, factor)
+        return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alone:
-    """Duration of an operation by itself, and what it puts on the links meanwhile."""
+    """Duration of an operation by itself, and its traffic."""
 
     duration_s: float
-    carried: tuple[tuple[State, float], ...]
-    """(flow classes in flight, seconds)."""
+    carried: Carried
 
 
 def alone(phases: FlowPhases, network: SharedNetwork) -> Alone:
     """Return time and states of an operation by itself: phases one after the other, each as long as its last flow."""
-    duration_s = 0.0
-    carried: list[tuple[State, float]] = []
+    duration_s, carried = 0.0, Carried()
     for phase in phases:
+        for coupled_flow in phase:
+            if coupled_flow.size_bytes > 0.0:
+                carried.add(Carried(bytes={coupled_flow.flow_class: coupled_flow.size_bytes}))
         if len(phase) == 1:
             (coupled_flow,) = phase
             flow_s = (
-                network.whole_ticks_s(coupled_flow.size_bytes / network.idle_rate(coupled_flow.flow_class))
+                whole_ticks_s(coupled_flow.size_bytes / network.idle_rate(coupled_flow.flow_class))
                 if coupled_flow.size_bytes > 0.0
                 else 0.0
             )
             duration_s += coupled_flow.latency_s + flow_s
             if flow_s > 0.0:
-                carried.append((state_of((coupled_flow.flow_class,)), flow_s))
+                carried.add(Carried({state_of((coupled_flow.flow_class,)): flow_s}))
         else:
             duration_s += _beside_each_other(phase, network, carried)
-    return Alone(duration_s=duration_s, carried=tuple(carried))
+    return Alone(duration_s=duration_s, carried=carried)
 
 
 def state_of(flow_classes: Iterable[int]) -> State:
@@ -45,7 +70,7 @@ def state_of(flow_classes: Iterable[int]) -> State:
     return tuple(sorted(Counter(flow_classes).items()))
 
 
-def _beside_each_other(phase: tuple[CoupledFlow, ...], network: SharedNetwork, carried: list[tuple[State, float]]) -> float:
+def _beside_each_other(phase: tuple[CoupledFlow, ...], network: SharedNetwork, carried: Carried) -> float:
     """Return the time of a phase: flows join after their latency and leave when their bytes are through."""
     waiting = sorted(range(len(phase)), key=lambda place: (phase[place].latency_s, place))
     left_bytes: dict[int, float] = {}
@@ -61,9 +86,9 @@ def _beside_each_other(phase: tuple[CoupledFlow, ...], network: SharedNetwork, c
             continue
         state = state_of(phase[place].flow_class for place in left_bytes)
         rates = network.rates(state)
-        ends_s = {place: network.whole_ticks_s(left / rates[phase[place].flow_class]) for place, left in left_bytes.items()}
+        ends_s = {place: whole_ticks_s(left / rates[phase[place].flow_class]) for place, left in left_bytes.items()}
         step_s = min(*ends_s.values(), next_start_s - now_s)
-        carried.append((state, step_s))
+        carried.add(Carried({state: step_s}))
         left_bytes = {place: left - rates[phase[place].flow_class] * step_s for place, left in left_bytes.items() if ends_s[place] > step_s}
         now_s += step_s
     return now_s

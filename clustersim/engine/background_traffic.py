@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from clustersim.engine.world import Process, World
+from clustersim.network.in_flight import whole_ticks_s
 from clustersim.network.sharing import SharedNetwork
 from clustersim.program.background import Background
 from clustersim.topology.cluster import Cluster, FloatArray, IntArray
@@ -75,11 +76,12 @@ def link_labels(background: Sequence[Background], cluster: Cluster) -> IntArray:
 def play(load: Load, clock: Loads) -> Process:
     """Put a load on the network, in bursts where it has a period, for as long as the world lasts."""
     background, world = load.background, clock.world
-    yield world.after(background.start_s)
+    burst_s, pause_s = whole_ticks_s(background.burst_s), whole_ticks_s(background.period_s - background.burst_s)
+    yield world.after(whole_ticks_s(background.start_s))
     while True:
         stop = clock.load(load.flow_class)
         if background.period_s <= 0.0:
             return
-        yield world.after(background.burst_s)
+        yield world.after(burst_s)
         stop()
-        yield world.after(background.period_s - background.burst_s)
+        yield world.after(pause_s)

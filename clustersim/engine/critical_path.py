@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
 
 from clustersim.engine.replay import Replay
 from clustersim.engine.simulate import Machine, prepare
 from clustersim.program.program import Program
 from clustersim.trace.slack import CriticalPath, slack_of
 from clustersim.trace.timeline import Span
-
-ROUND_OFF: Final = 1e-12
-"""Slack that is less than this share of the step is none: sums of the same times in another order."""
 
 
 def critical_path(program: Program, machine: Machine) -> CriticalPath:
@@ -34,7 +30,6 @@ def critical_path(program: Program, machine: Machine) -> CriticalPath:
     """
     replay = prepare(program, machine, (), others=()).replayed().first
     step_s, slack_s = replay.end_s(), slacks(replay)
-    slack_s = [0.0 if seconds <= ROUND_OFF * step_s else seconds for seconds in slack_s]
     shown = replay.shown()
     return CriticalPath(
         rank_classes=replay.program.rank_classes,

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clustersim.engine.repetition import SAME, ReplayRecord, flown_within, is_repeated_on_links
+from clustersim.engine.alone import Carried
+from clustersim.engine.repetition import ReplayRecord, flown_within, is_repeated_on_links
 from clustersim.engine.replay import Replay
-from clustersim.network.rates import State
 from clustersim.topology.cluster import FloatArray
 from clustersim.trace.step_log import Repetition
 
@@ -53,13 +53,13 @@ def cycle_of(replay: Replay, n_steps: int, *, times: int) -> Cycle | None:
     done = sorted(replay.done, key=lambda each: each.number)
     start_s, end_s = np.concatenate([each.start_s for each in done]), np.concatenate([each.ended_s for each in done])
     step = np.repeat(np.arange(n_steps), n_tasks)
-    tolerance_s, last = SAME * float(end_s.max()), n_steps - 2
+    last = n_steps - 2
     period_s = float(start_s[last * n_tasks] - start_s[(last - 1) * n_tasks])
-    first = _first_alike(start_s.reshape(n_steps, n_tasks), end_s.reshape(n_steps, n_tasks), period_s, tolerance_s)
+    first = _first_alike(start_s.reshape(n_steps, n_tasks), end_s.reshape(n_steps, n_tasks), period_s)
     later = np.where((step >= first) & (step < last), np.arange(len(step)) + n_tasks, -1)
-    rows = ReplayRecord(start_s=start_s, end_s=end_s, next=later, tolerance_s=tolerance_s)
+    rows = ReplayRecord(start_s=start_s, end_s=end_s, next=later)
     found = rows.window(period_s) if period_s > 0.0 else None
-    if found is None or not is_repeated_on_links(replay.clock, *found, tolerance_s):
+    if found is None or not is_repeated_on_links(replay.clock, *found):
         return None
     inside = np.flatnonzero((start_s >= found[0]) & (start_s < found[1]))
     if (np.bincount(inside % n_tasks, minlength=n_tasks) != 1).any():
@@ -67,7 +67,7 @@ def cycle_of(replay: Replay, n_steps: int, *, times: int) -> Cycle | None:
     return Cycle(start_s=found[0], end_s=found[1], step=int(step[inside].max()), times=times)
 
 
-def _first_alike(start_s: FloatArray, end_s: FloatArray, period_s: float, tolerance_s: float) -> int:
+def _first_alike(start_s: FloatArray, end_s: FloatArray, period_s: float) -> int:
     """Return the first of the steps before the last of which each is so much later than the one before it.
 
     Parameters
@@ -75,22 +75,15 @@ def _first_alike(start_s: FloatArray, end_s: FloatArray, period_s: float, tolera
     start_s, end_s
         Of every task, shape (n_steps, n_tasks).
     """
-    alike = [(np.abs(np.diff(each[:-1], axis=0) - period_s) <= tolerance_s).all(axis=1) for each in (start_s, end_s)]
+    alike = [(np.diff(each[:-1], axis=0) == period_s).all(axis=1) for each in (start_s, end_s)]
     (others,) = np.nonzero(~np.concatenate(([False], alike[0] & alike[1])))
     return int(others[-1]) + 1
 
 
-def carried_again(replay: Replay, n_steps: int, cycle: Cycle) -> dict[State, float]:
-    """Return for how many seconds each combination of flow classes is in flight in all that comes again.
-
-    Parameters
-    ----------
-    n_steps
-        That were replayed, each of them whole.
-    """
-    seconds = {state: cycle.times * lasted_s for state, lasted_s in flown_within(replay.clock, cycle.start_s, cycle.end_s).items()}
-    for carried, count in replay.priced(cycle.end_s):
-        # A pass that met nobody is alike in all steps.
-        for state, lasted_s in carried.items():
-            seconds[state] = seconds.get(state, 0.0) + cycle.times * (count / n_steps) * lasted_s
-    return seconds
+def carried_again(replay: Replay, cycle: Cycle) -> Carried:
+    """Return the traffic of all that comes again: each task once in each repetition."""
+    again = Carried(seconds=flown_within(replay.clock, cycle.start_s, cycle.end_s))
+    for index, template in enumerate(replay.prepared.templates.of_task):
+        carried = replay.prepared.carried[template]
+        again.add(Carried(bytes=carried.bytes) if index in replay.contended else carried)
+    return again.times(cycle.times)

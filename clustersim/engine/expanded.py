@@ -9,6 +9,7 @@ from typing import Protocol
 
 from clustersim.engine.pricing import Price, Pricing
 from clustersim.engine.traffic import FlowPhases, Traffic
+from clustersim.network.in_flight import whole_ticks_s
 from clustersim.program.tasks import Collective, Compute, Item, UnevenWork, collectives_in, works_in
 
 
@@ -90,7 +91,7 @@ class Stepper:
             return
         ended, self._ended = self._ended, None
         assert ended is not None
-        self.host_s = self._price.held_up_s(self.clock.now_s - self._start_s, self._price.issue_s)
+        self.host_s = whole_ticks_s(self._price.held_up_s(self.clock.now_s - self._start_s, self._price.issue_s))
         if self.host_s > 0.0:
             self.clock.after(self.host_s, ended)
         else:
@@ -98,7 +99,7 @@ class Stepper:
 
     def _one(self, item: Item) -> None:
         quote, collectives = self.pricing.quote(item), collectives_in(item)
-        self._compute_s = self.factor * (quote.compute_s + quote.waiting_s)
+        self._compute_s = whole_ticks_s(self.factor * (quote.compute_s + quote.waiting_s))
         if quote.waiting_s > 0.0:
             for dimension, waiting_s in self._waiting(item):
                 self.exposed_s[dimension] = self.exposed_s.get(dimension, 0.0) + waiting_s

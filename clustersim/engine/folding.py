@@ -77,7 +77,7 @@ class Wires:
 
     def carry(self, programs: Sequence[Program], *, regard: Regard = "all") -> Wired:
         """Return the programs with all that they put on the links."""
-        network = SharedNetwork(self.libraries[0].bandwidth_bytes_per_s, labels=self.labels, few=TO_THE_BIT, in_ticks=True)
+        network = SharedNetwork(self.libraries[0].bandwidth_bytes_per_s, labels=self.labels, few=TO_THE_BIT)
         traffics = tuple(
             Traffic(library=library, network=network, job=name) for library, name in zip(self.libraries, self.names, strict=True)
         )

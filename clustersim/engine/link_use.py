@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from clustersim.engine.alone import Carried
 from clustersim.network.rates import State
 from clustersim.network.sharing import SharedNetwork
 from clustersim.topology.cluster import TIERS, Cluster, FloatArray, IntArray, Rotation
@@ -50,29 +51,28 @@ def link_use(
     cluster: Cluster,
     link_classes: LinkClasses,
     network: SharedNetwork,
-    states: Mapping[State, float],
+    carried: Carried,
     labels: Mapping[int, tuple[str, ...]],
 ) -> tuple[LinkUse, ...]:
     """Return bytes, busy time, peak and meetings of every link class.
 
     Parameters
     ----------
-    states
-        Seconds for which each combination of flow classes was in flight.
+    carried
+        Traffic of all flow classes.
     labels
         For each flow class, the names of what puts it on the links; who used a link is told in their order.
     """
     busy_s, peak = np.zeros(len(link_classes.first_link)), np.zeros(len(link_classes.first_link))
-    moved_bytes = np.zeros(len(network.flow_classes))
+    moved_bytes = np.array([carried.bytes.get(flow_class, 0.0) for flow_class in range(len(network.flow_classes))])
     account = _Account.of(labels, n_link_classes=len(link_classes.first_link))
-    for state, seconds in states.items():
+    for state, seconds in carried.seconds.items():
         rates = network.rates(state)
         counts = np.array([count for _, count in state], dtype=np.float64)
         flow_classes = [flow_class for flow_class, _ in state]
         flows = link_classes.flows[:, flow_classes]
         each = np.array([rates[flow_class] for flow_class in flow_classes]) * counts
         load = flows @ each
-        moved_bytes[flow_classes] += each * seconds
         busy_s += np.where(load > 0.0, seconds, 0.0)
         peak = np.maximum(peak, load)
         account.note(flows > 0.0, state, seconds)

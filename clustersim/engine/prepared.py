@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, MutableSequence, Sequence
+from collections.abc import MutableSequence, Sequence
 from dataclasses import dataclass, field
 
-from clustersim.engine.alone import alone
+from clustersim.engine.alone import Alone, Carried, alone
 from clustersim.engine.pricing import Price, Pricing, price_of
 from clustersim.engine.program_graph import Graph
 from clustersim.engine.templates import TaskTemplates, templates_of
-from clustersim.engine.traffic import Moved, Traffic, moved_by
-from clustersim.network.rates import State
+from clustersim.engine.traffic import Traffic, moved_by
 from clustersim.program.program import Program
 from clustersim.program.tasks import Compute
 
@@ -33,8 +32,8 @@ class Prepared:
     """Number of tasks that each task waits for."""
     price: list[Price | None] = field(init=False)
     """Cost of each task template that is a pass."""
-    carried: list[Mapping[State, float]] = field(init=False)
-    """Seconds for which each task template puts combinations of flows on links."""
+    carried: list[Carried] = field(init=False)
+    """Traffic of each task template."""
     alone_s: list[float] = field(init=False)
     """Duration of each task template without contention, in seconds."""
 
@@ -43,7 +42,7 @@ class Prepared:
         self.graph, self.templates = Graph(self.program), templates_of(self.program)
         self.n_after = [len(task.after) for task in self.program.tasks]
         self.price, self.carried, self.alone_s = [], [], []
-        known: dict[int, tuple[float, Mapping[State, float]]] = {}
+        known: dict[int, Alone] = {}
         for task in self.templates.tasks:
             price = None
             if isinstance(task.action, Compute):
@@ -51,8 +50,9 @@ class Prepared:
                 seconds, carried = price.duration_s, price.carried
             else:
                 if id(task.action) not in known:
-                    known[id(task.action)] = self._flown(*moved_by(task.action))
-                seconds, carried = known[id(task.action)]
+                    (moved,) = moved_by(task.action)
+                    known[id(task.action)] = alone(self.traffic.phases(moved), self.traffic.network)
+                seconds, carried = known[id(task.action)].duration_s, known[id(task.action)].carried
             self.price.append(price)
             self.carried.append(carried)
             self.alone_s.append(seconds)
@@ -71,13 +71,6 @@ class Prepared:
         for index in contended:
             durations_s[index] = UNKNOWN_S
         return durations_s
-
-    def _flown(self, moved: Moved) -> tuple[float, Mapping[State, float]]:
-        by_itself = alone(self.traffic.phases(moved), self.traffic.network)
-        carried: dict[State, float] = {}
-        for state, seconds in by_itself.carried:
-            carried[state] = carried.get(state, 0.0) + seconds
-        return by_itself.duration_s, carried
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from math import fsum
 from typing import Final
 
-from clustersim.engine.alone import Alone, alone
+from clustersim.engine.alone import Alone, Carried, alone
 from clustersim.engine.pace import Timing
 from clustersim.engine.traffic import Traffic
-from clustersim.network.rates import State
+from clustersim.network.in_flight import whole_ticks_s
 from clustersim.network.sharing import SharedNetwork
 from clustersim.program.tasks import Block, Collective, Compute, Item, Task, UnevenWork, Work, collectives_in, works_in
 from clustersim.trace.timeline import DetailBlock, SpanDetail
@@ -45,8 +45,10 @@ class Price:
     bytes: float = 0.0
     exposed_s: dict[str, float] = field(default_factory=dict[str, float])
     hidden_s: dict[str, float] = field(default_factory=dict[str, float])
-    carried: dict[State, float] = field(default_factory=dict[State, float])
-    """Seconds in flight for each state of the network, for the account of the links."""
+    carried: Carried = field(default_factory=Carried)
+    """Traffic of its collectives."""
+    items: dict[tuple[float, float], int] = field(default_factory=dict[tuple[float, float], int])
+    """Number of items by the duration of their computation, with the waiting in it, and of their communication, in seconds."""
     detail: tuple[DetailBlock, ...] = ()
     issue_s: float = 0.0
     """Host time of the whole pass, in seconds."""
@@ -63,19 +65,17 @@ class Price:
         """Return the price where computation and host take ``factor`` times as long; communication does not."""
         if factor == 1.0:
             return self
-        exposed_s, hidden_s, sticking_out_s = self.exposed_s, self.hidden_s, 0.0
+        exposed_s, hidden_s = self.exposed_s, self.hidden_s
         if self.overlaps or self.waiting_s:
             exposed_s, hidden_s = dict(exposed_s), dict(hidden_s)
             for dimension, seconds in self.waiting_s.items():
                 exposed_s[dimension] += (factor - 1.0) * seconds
-                sticking_out_s += (factor - 1.0) * seconds
             for overlap in self.overlaps:
                 change_s = overlap.exposed_s(factor) - overlap.exposed_s(1.0)
                 exposed_s[overlap.dimension] += change_s
                 hidden_s[overlap.dimension] -= change_s
-                sticking_out_s += change_s
-        device_s = self.duration_s - self.host_s + (factor - 1.0) * self.compute_s + sticking_out_s
-        host_s = self.held_up_s(device_s, factor * self.issue_s)
+        device_s = sum(times * max(whole_ticks_s(factor * compute_s), moved_s) for (compute_s, moved_s), times in self.items.items())
+        host_s = whole_ticks_s(self.held_up_s(device_s, factor * self.issue_s))
         return Price(
             duration_s=device_s + host_s,
             compute_s=factor * self.compute_s,
@@ -106,7 +106,7 @@ class Price:
             bytes=share * self.bytes,
             exposed_s={dimension: share * seconds for dimension, seconds in self.exposed_s.items()},
             hidden_s={dimension: share * seconds for dimension, seconds in self.hidden_s.items()},
-            carried={state: share * seconds for state, seconds in self.carried.items()},
+            carried=self.carried.times(share),
             issue_s=share * self.issue_s,
             host_s=share * self.host_s,
             waiting_s={dimension: share * seconds for dimension, seconds in self.waiting_s.items()},
@@ -121,8 +121,8 @@ class Quote:
     communication_s: float
     issue_s: float
     """Host issue time in seconds."""
-    carried: tuple[tuple[State, float], ...] = ()
-    """States of the network that the communication passes through alone, and seconds in each."""
+    carried: Sequence[Carried] = ()
+    """Traffic of each collective."""
     waiting_s: float = 0.0
     """For the rank that has most work, in the mean of those that have less."""
 
@@ -205,13 +205,12 @@ class Pricing:
         issued = [kernel for work in works for kernel in _longest(work).kernels]
         means_s = [self._work_s(_mean(work)) for work in works]
         return Quote(
-            compute_s=fsum(map(self.network.whole_ticks_s, means_s)),
+            compute_s=fsum(map(whole_ticks_s, means_s)),
             communication_s=fsum(alone.duration_s for alone in moved),
-            issue_s=self.network.whole_ticks_s(self._issue_s(issued, sum(collective.pieces for collective in collectives))),
-            carried=tuple(state for alone in moved for state in alone.carried),
+            issue_s=whole_ticks_s(self._issue_s(issued, sum(collective.pieces for collective in collectives))),
+            carried=[alone.carried for alone in moved],
             waiting_s=fsum(
-                self.network.whole_ticks_s(max(0.0, self._work_s(_longest(work)) - mean_s))
-                for work, mean_s in zip(works, means_s, strict=True)
+                whole_ticks_s(max(0.0, self._work_s(_longest(work)) - mean_s)) for work, mean_s in zip(works, means_s, strict=True)
             ),
         )
 
@@ -234,7 +233,7 @@ class Pricing:
     def _price(self, action: Compute) -> Price:
         price = Price()
         if action.phase == "host":
-            price.duration_s = price.issue_s = price.host_s = self.network.whole_ticks_s(self.slowdown * self.step_host_s)
+            price.duration_s = price.issue_s = price.host_s = whole_ticks_s(self.slowdown * self.step_host_s)
             return price
         price.detail = tuple(self._add_block(price, block) for block in action.blocks)
         price.blocks = self.kernels.blocks
@@ -247,12 +246,14 @@ class Pricing:
         for item in block.body:
             quote, shown = self.quote(item), self._shown(item)
             price.duration_s += block.repeat * quote.duration_s
+            item_s = quote.compute_s + quote.waiting_s, quote.communication_s
+            price.items[item_s] = price.items.get(item_s, 0) + block.repeat
             price.compute_s += block.repeat * quote.compute_s
             price.issue_s += block.repeat * quote.issue_s
             for slice_ in shown.works:
                 _add_work(price, slice_, repeat=block.repeat)
-            for state, seconds in quote.carried:
-                price.carried[state] = price.carried.get(state, 0.0) + block.repeat * seconds
+            for carried in quote.carried:
+                price.carried.add(carried, block.repeat)
             for communicated in shown.collectives:
                 communicated.add_to(price, repeat=block.repeat)
             slices += shown.slices

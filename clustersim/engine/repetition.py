@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
+from clustersim.engine.alone import Carried
 from clustersim.engine.clock import Clock
 from clustersim.engine.replay import Replay
 from clustersim.network.rates import State
@@ -17,12 +18,6 @@ from clustersim.topology.cluster import FloatArray, IntArray
 from clustersim.trace.columns import Spans
 from clustersim.trace.step_log import Repetition
 from clustersim.trace.timeline import PASS_KINDS, Timeline
-
-SAME: Final = 1e-12
-"""Intervals that differ by less, as a share of the time that has passed, are the same: sums of the same times in another order."""
-
-_CLEAR: Final = 20.0
-"""Minimum distance of the ends of the stretch from any event, as a multiple of that tolerance."""
 
 _N_PERIODS: Final = 8
 """Lengths that are tried."""
@@ -58,7 +53,6 @@ class ReplayRecord:
     end_s: FloatArray
     next: IntArray
     """For each row the one that does the same so many micro-batches, or steps, later; -1 without any."""
-    tolerance_s: float
 
     def shifts(self, rows: IntArray) -> FloatArray:
         """Return by how much later those start that follow some rows."""
@@ -69,20 +63,20 @@ class ReplayRecord:
         """Return a stretch of this length that is like the one before it; the one whose ends are farthest from all that happens."""
         follows = self.next >= 0
         later = self.next[follows]
-        same = np.abs(self.start_s[later] - self.start_s[follows] - period_s) <= self.tolerance_s
-        same &= np.abs(self.end_s[later] - self.end_s[follows] - period_s) <= self.tolerance_s
+        same = self.start_s[later] - self.start_s[follows] == period_s
+        same &= self.end_s[later] - self.end_s[follows] == period_s
         goes_on, came = np.zeros_like(follows), np.zeros_like(follows)
         goes_on[np.flatnonzero(follows)[same]] = True
         came[later[same]] = True
         moments_s = np.unique(np.concatenate((self.start_s, self.end_s)))
         gaps_s = np.diff(moments_s)
-        ends_s = (moments_s[:-1] + 0.5 * gaps_s)[gaps_s > _CLEAR * self.tolerance_s]
+        ends_s = moments_s[:-1] + 0.5 * gaps_s
         starts_s, before_s = ends_s - period_s, ends_s - 2.0 * period_s
         valid = before_s > 0.0
         valid &= _n_between(self.start_s[~goes_on], before_s, starts_s) == 0
         valid &= _n_between(self.start_s[~came], starts_s, ends_s) == 0
         room_s = np.minimum.reduce([_distance(moments_s, each) for each in (ends_s, starts_s, before_s)])
-        valid &= room_s > _CLEAR * self.tolerance_s
+        valid &= room_s > 0.0
         for place in np.flatnonzero(valid)[np.argsort(-room_s[valid], kind="stable")].tolist():
             start_s, end_s = float(starts_s[place]), float(ends_s[place])
             # What is in progress at the end began in it, and what is at its start began in the one before.
@@ -118,7 +112,7 @@ def window_of(replay: Replay, ways: MicroBatchPaths) -> RepeatedWindow | None:
     rows = _rows(replay, ways)
     for period_s in _periods(replay, rows):
         found = rows.window(period_s)
-        if found is None or not is_repeated_on_links(replay.clock, *found, rows.tolerance_s):
+        if found is None or not is_repeated_on_links(replay.clock, *found):
             continue
         counts = _passes_before(replay, found[0]), _passes_before(replay, found[1])
         if _is_balanced(*counts, ways):
@@ -148,8 +142,7 @@ def _rows(replay: Replay, ways: MicroBatchPaths) -> ReplayRecord:
     later = sorted_by[place]
     way = np.searchsorted(np.array(ways.first), label, side="right")
     there = (key[later] == wanted) & (label >= 0) & (way[later] == way)
-    tolerance_s = SAME * float(end_s.max(initial=0.0))
-    return ReplayRecord(start_s=start_s, end_s=end_s, next=np.where(there, later, -1), tolerance_s=tolerance_s)
+    return ReplayRecord(start_s=start_s, end_s=end_s, next=np.where(there, later, -1))
 
 
 def _periods(replay: Replay, rows: ReplayRecord) -> list[float]:
@@ -163,14 +156,14 @@ def _periods(replay: Replay, rows: ReplayRecord) -> list[float]:
     shifts_s = rows.shifts(passes[np.argsort(-rows.start_s[passes], kind="stable")])
     found: list[float] = []
     for shift_s in shifts_s.tolist():
-        if shift_s > 0.0 and all(abs(shift_s - other_s) > rows.tolerance_s for other_s in found):
+        if shift_s > 0.0 and shift_s not in found:
             found.append(shift_s)
         if len(found) == _N_PERIODS:
             break
     return found
 
 
-def is_repeated_on_links(clock: Clock, start_s: float, end_s: float, tolerance_s: float) -> bool:
+def is_repeated_on_links(clock: Clock, start_s: float, end_s: float) -> bool:
     """Return whether the same flow classes start and land in a stretch as in the one before, each as much later."""
     if not clock.log:
         return True
@@ -183,7 +176,7 @@ def is_repeated_on_links(clock: Clock, start_s: float, end_s: float, tolerance_s
         return False
     if np.bincount(flow_class[now], weights=change[now]).any():
         return False
-    return bool((np.abs(moment_s[now] - moment_s[before] - period_s) <= tolerance_s).all())
+    return bool((moment_s[now] - moment_s[before] == period_s).all())
 
 
 Passes = Sequence[Counter[tuple[str, int]]]
@@ -224,20 +217,19 @@ def repeating(timeline: Timeline, repetition: Repetition) -> Timeline:
     return replace(timeline, spans=Spans(replace(timeline.spans.columns, repetition=repetition)), engine=engine)
 
 
-def states_within(replay: Replay, start_s: float, end_s: float) -> Mapping[State, float]:
-    """Return for how many seconds of a stretch each combination of flow classes was in flight."""
-    seconds: dict[State, float] = {}
+def carried_within(replay: Replay, start_s: float, end_s: float) -> Carried:
+    """Return the traffic of a stretch that is like the one before it: that of the tasks that start in it."""
     prepared, starts_s = replay.prepared, np.array(replay.start_s)
     inside = np.flatnonzero((starts_s >= start_s) & (starts_s < end_s)).tolist()
+    found = Carried(seconds=flown_within(replay.clock, start_s, end_s))
     for template, count in Counter(prepared.templates.of_task[index] for index in inside if index not in replay.contended).items():
-        for state, lasted_s in prepared.carried[template].items():
-            seconds[state] = seconds.get(state, 0.0) + count * lasted_s
-    for state, lasted_s in flown_within(replay.clock, start_s, end_s).items():
-        seconds[state] = seconds.get(state, 0.0) + lasted_s
-    return seconds
+        found.add(prepared.carried[template], count)
+    for index in sorted(replay.contended.intersection(inside)):
+        found.add(Carried(bytes=prepared.carried[prepared.templates.of_task[index]].bytes))
+    return found
 
 
-def flown_within(clock: Clock, start_s: float, end_s: float) -> Mapping[State, float]:
+def flown_within(clock: Clock, start_s: float, end_s: float) -> dict[State, float]:
     """Return for how many seconds of a stretch each combination of flow classes was on the network."""
     seconds: dict[State, float] = {}
     components = clock.network.wiring.components

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf, nextafter
+from math import inf
 from typing import Final, Protocol
 
+from clustersim.engine.alone import Carried
 from clustersim.engine.clock import Clock
 from clustersim.engine.expanded import Stepper
 from clustersim.engine.pace import StepVariation
@@ -17,7 +18,6 @@ from clustersim.engine.recording import Record, patterns_of
 from clustersim.engine.traffic import Traffic, moved_by
 from clustersim.engine.world import SETTLED, Signal
 from clustersim.errors import DeadlockError
-from clustersim.network.rates import State
 from clustersim.program.program import Program
 from clustersim.program.tasks import Compute
 from clustersim.progress import advanced
@@ -194,8 +194,8 @@ class Replay:
         """Return the end of the last task of all steps that have ended, in seconds."""
         return max((max(step.ended_s, default=0.0) for step in self.done), default=0.0)
 
-    def priced(self, until_s: float) -> Iterator[tuple[Mapping[State, float], float]]:
-        """Yield the link occupancy of each template that went through no network, and its number of executions.
+    def priced(self, until_s: float) -> Iterator[tuple[Carried, float]]:
+        """Yield the traffic of each template that went through no network, and its number of executions.
 
         A task in progress at ``until_s`` counts as a fraction of one.
         """
@@ -212,7 +212,7 @@ class Replay:
                     share = min(1.0, (until_s - start_s) / (ended_s - start_s)) if ended_s > start_s else 1.0
                     times[templates[index]] = times.get(templates[index], 0.0) + share
         for template in sorted(times):
-            if times[template] and self.prepared.carried[template]:
+            if times[template]:
                 yield self.prepared.carried[template], times[template]
 
     def spans(self) -> Spans:
@@ -293,12 +293,7 @@ class Replay:
     def _at(self, moment_s: float, action: Callable[[], None]) -> None:
         """Have the clock act at a moment that is now or later."""
         self.hold()
-        now_s = self.clock.now_s
-        delay_s = moment_s - now_s
-        # A sum must not round to a moment at which what ends then is still on the links.
-        while now_s + delay_s < moment_s:
-            delay_s = nextafter(delay_s, moment_s)
-        self.clock.after(delay_s, action)
+        self.clock.after(moment_s - self.clock.now_s, action)
 
     def _begin(self, step: ReplayStep, index: int) -> None:
         """Put a contended task on the network."""

@@ -9,6 +9,7 @@ from time import perf_counter
 import numpy as np
 
 from clustersim.collectives.library import Library
+from clustersim.engine.alone import Carried
 from clustersim.engine.background_traffic import Load, link_labels, play, prepare_loads
 from clustersim.engine.clock import Clock
 from clustersim.engine.collapse import collapsed
@@ -25,7 +26,6 @@ from clustersim.engine.replay import Replay
 from clustersim.engine.traffic import Traffic
 from clustersim.engine.world import Process
 from clustersim.hardware.calibration import Calibration
-from clustersim.network.rates import State
 from clustersim.program.background import Background
 from clustersim.program.program import Program
 from clustersim.program.tasks import Collective
@@ -112,20 +112,20 @@ class PreparedJobs:
     def _step(self) -> Process:
         yield self.first.start()
 
-    def timeline(self, duration_s: float, steps: StepLog | None = None, *, added_s: Mapping[State, float] | None = None) -> Timeline:
+    def timeline(self, duration_s: float, steps: StepLog | None = None, *, added: Carried | None = None) -> Timeline:
         """Return what happened; what links carried is that of a step on average.
 
         Parameters
         ----------
-        added_s
-            Seconds for which combinations of flow classes were in flight besides those that were replayed.
+        added
+            Traffic besides that which was replayed.
         """
         program, clock = self.first.program, self.first.clock
         n_ranks = sum(rank_class.n_ranks for rank_class in program.rank_classes)
         n_steps = 1 if steps is None else steps.n_steps
         runs = [self.first, *(run for other in self.others for run in other.replays)]
-        states = {state: seconds / n_steps for state, seconds in _states(runs, duration_s, added_s or {}).items()}
-        links = link_use(self.cluster, self.link_classes, clock.network, states, _labels(runs, self.loads))
+        carried = _carried(runs, duration_s, added or Carried()).times(1.0 / n_steps)
+        links = link_use(self.cluster, self.link_classes, clock.network, carried, _labels(runs, self.loads))
         stats = EngineStats(
             events=clock.n_events,
             n_tasks=sum(run.n_tasks for run in runs),
@@ -256,20 +256,15 @@ def _prices(program: Program, traffic: Traffic, machine: Machine) -> Sequence[Pr
     return prices
 
 
-def _states(runs: Sequence[Replay], until_s: float, added_s: Mapping[State, float]) -> Mapping[State, float]:
-    """Return for how many seconds each combination of flow classes was in flight.
-
-    What ran beside the passes is in the network's account; collectives inside passes on links of their own were never put on the
-    network, and are added from the prices of the passes.
-    """
-    states = dict(runs[0].clock.network.occupancy())
+def _carried(runs: Sequence[Replay], until_s: float, added: Carried) -> Carried:
+    """Return all traffic: that which the network has accounts of, that of uncontended tasks by their prices, and what is added."""
+    network = runs[0].clock.network
+    found = Carried(seconds=dict(network.occupancy()), bytes=dict(network.moved_bytes()))
     for run in runs:
         for carried, times in run.priced(until_s):
-            for state, seconds in carried.items():
-                states[state] = states.get(state, 0.0) + times * seconds
-    for state, seconds in added_s.items():
-        states[state] = states.get(state, 0.0) + seconds
-    return states
+            found.add(carried, times)
+    found.add(added)
+    return found
 
 
 def _labels(runs: Sequence[Replay], loads: Iterable[Load]) -> Mapping[int, tuple[str, ...]]:

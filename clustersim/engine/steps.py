@@ -17,7 +17,7 @@ from clustersim.engine.prepared import ReplayStep
 from clustersim.engine.repetition import repeating
 from clustersim.engine.replay import Replay
 from clustersim.engine.simulate import Machine, PreparedJobs, Rolling, prepare
-from clustersim.engine.waiting import TIE, Waiting
+from clustersim.engine.waiting import Waiting
 from clustersim.engine.world import Process, Signal, World
 from clustersim.program.background import Background
 from clustersim.program.program import Program
@@ -92,7 +92,7 @@ def replay_steps(  # noqa: PLR0913 - what is replayed, how often and how, and wh
 def _repeated(jobs: PreparedJobs, run: _Run, cycle: Cycle) -> Timeline:
     """Return the timeline of a run of which a stretch comes again."""
     log = run.log(cycle)
-    timeline = jobs.timeline(log.duration_s, log, added_s=carried_again(run.replay, run.n_steps, cycle))
+    timeline = jobs.timeline(log.duration_s, log, added=carried_again(run.replay, cycle))
     return repeating(timeline, cycle.repetition)
 
 
@@ -166,7 +166,7 @@ class _Run:
         waited_s, waited_steps = list(self._waited_s), [0] * len(self.completed)
         for step, waited in self._waited_in.items():
             times = cycle.times if cycle is not None and step == cycle.step else 0
-            waited_steps[_longest(waited, TIE * self.now_s)] += 1 + times
+            waited_steps[_longest(waited)] += 1 + times
             for rank_class, seconds in waited.items():
                 waited_s[rank_class] += times * seconds
         n_more, added_s = (0, 0.0) if cycle is None else (cycle.times, cycle.times * cycle.period_s)
@@ -290,10 +290,9 @@ class _Run:
         self.replay.enter([(each, self.completed[each]) for each in begun])
 
 
-def _longest(waited_s: dict[int, float], tie_s: float) -> int:
+def _longest(waited_s: dict[int, float]) -> int:
     """Return the class that was waited for longest; of equals the first."""
-    longest_s = max(waited_s.values())
-    return min(rank_class for rank_class, seconds in waited_s.items() if seconds >= longest_s - tie_s)
+    return max(sorted(waited_s), key=waited_s.__getitem__)
 
 
 def _idle(columns: SpanColumns, n_classes: int, duration_s: float, *, within_s: tuple[float, float] | None = None) -> list[float]:

@@ -12,6 +12,7 @@ from clustersim.collectives.host import lay_copy, lay_update
 from clustersim.collectives.library import CollectiveCall, Library
 from clustersim.collectives.timing import Leg, Operation
 from clustersim.engine.contention import Contention, contention_of
+from clustersim.network.in_flight import whole_ticks_s
 from clustersim.network.sharing import SharedNetwork
 from clustersim.program.program import Program
 from clustersim.program.tasks import Action, Block, Collective, Communicate, Compute, HostCopy, HostUpdate, Transfer, collectives_in
@@ -131,7 +132,7 @@ class Traffic:
 
     def _coupled_flow(self, leg: Leg) -> CoupledFlow:
         flow_class = self.network.add_class(leg.footprint, cap_bytes_per_s=leg.cap_bytes_per_s)
-        return CoupledFlow(flow_class=flow_class, size_bytes=leg.bytes_per_flow, latency_s=self.network.whole_ticks_s(leg.latency_s))
+        return CoupledFlow(flow_class=flow_class, size_bytes=leg.bytes_per_flow, latency_s=whole_ticks_s(leg.latency_s))
 
     def _laid(self, moved: Moved) -> Operation:
         cluster = self.library.cluster

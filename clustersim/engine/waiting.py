@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import fsum
-from typing import Final
 
 import numpy as np
 
@@ -13,9 +12,6 @@ from clustersim.engine.program_graph import Graph
 from clustersim.program.program import Program
 from clustersim.program.tasks import COMPUTE_STREAM, Compute, Task, Transfer
 from clustersim.topology.cluster import FloatArray, IntArray
-
-TIE: Final = 1e-12
-"""Share of the time that has passed by which arrivals may differ and still be simultaneous: sums in another order differ by as much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,27 +88,26 @@ class Waiting:
 
     def charges(self, step: int, start_s: FloatArray, end_s: FloatArray) -> list[Charge]:
         """Return the charges of a step that has ended, from start and end of each of its tasks in seconds."""
-        tie_s = TIE * float(end_s.max(initial=0.0))
         busy_s = [float((end_s - start_s)[own.passes].sum()) for own in self._own]
         ended_s = [float(end_s[own.tasks].max(initial=0.0)) for own in self._own]
         loaded_s = [float(end_s[own.loads].max(initial=0.0)) for own in self._own]
         if self._is_pipeline:
-            arrivals = [self._longest(busy_s, component, tie_s) for component in self.graph.components]
+            arrivals = [self._longest(busy_s, component) for component in self.graph.components]
         else:
-            arrivals = list(self._arrivals(start_s, end_s, tie_s))
+            arrivals = list(self._arrivals(start_s, end_s))
             if step == self.last_step:
-                arrivals.append(self._longest(ended_s, self._taking_part, tie_s))
+                arrivals.append(self._longest(ended_s, self._taking_part))
         kept = frozenset[int]().union(
             *[
                 component
                 for component in self.graph.components
-                if max(loaded_s[each] for each in component) - max(ended_s[each] for each in component) > tie_s
+                if max(loaded_s[each] for each in component) - max(ended_s[each] for each in component) > 0.0
             ]
         )
         found = [Charge(rank_class=each.last, seconds=self._mean_s(each)) for each in arrivals if each.last not in kept]
-        return [charge for charge in found if charge.seconds > tie_s]
+        return [charge for charge in found if charge.seconds > 0.0]
 
-    def _arrivals(self, start_s: FloatArray, end_s: FloatArray, tie_s: float) -> Iterator[_Arrival]:
+    def _arrivals(self, start_s: FloatArray, end_s: FloatArray) -> Iterator[_Arrival]:
         """Yield who came last at each task that joins several classes, in the order of their starts."""
         joints = self.graph.joints
         if not joints:
@@ -133,7 +128,7 @@ class Waiting:
         for index in sorted(joints, key=lambda each: (start_s[each], each)):
             own, moment_s = joints[index].own, float(start_s[index])
             arrivals_s = [float(end_s[list(before)].max()) for _, before in own]
-            last = own[_first_of_longest(arrivals_s, tie_s)][0]
+            last = own[_first_of_longest(arrivals_s)][0]
             yield _Arrival(last=last, waits_s=[wait_s(each, moment_s) for each, _ in own], n_ranks=joints[index].n_ranks)
 
     def _mean_s(self, arrival: _Arrival) -> float:
@@ -141,9 +136,9 @@ class Waiting:
         ranks = arrival.n_ranks if self._is_pipeline else [self.program.rank_classes[each].n_ranks for each in self._taking_part]
         return waited_s / sum(ranks)
 
-    def _longest(self, seconds: Sequence[float], classes: Sequence[int], tie_s: float) -> _Arrival:
+    def _longest(self, seconds: Sequence[float], classes: Sequence[int]) -> _Arrival:
         """Return the first class of those with the longest time as the last, for which the others wait as much as theirs are shorter."""
-        last = classes[_first_of_longest([seconds[each] for each in classes], tie_s)]
+        last = classes[_first_of_longest([seconds[each] for each in classes])]
         n_ranks = [self.program.rank_classes[each].n_ranks for each in classes]
         return _Arrival(last=last, waits_s=[seconds[last] - seconds[each] for each in classes], n_ranks=n_ranks)
 
@@ -152,10 +147,8 @@ def _rows(tasks: Sequence[int]) -> IntArray:
     return np.array(tasks, dtype=np.int64)
 
 
-def _first_of_longest(seconds: Sequence[float], tie_s: float) -> int:
-    """Return the place of the first of those that are as long as the longest, whatever sums in another order are rounded to."""
-    longest_s = max(seconds)
-    return next(place for place, each in enumerate(seconds) if each >= longest_s - tie_s)
+def _first_of_longest(seconds: Sequence[float]) -> int:
+    return max(range(len(seconds)), key=seconds.__getitem__)
 
 
 def _is_between_stages(program: Program, task: Task) -> bool:

@@ -9,12 +9,11 @@ from typing import Final
 
 import numpy as np
 
+from clustersim.network.in_flight import whole_ticks_s
 from clustersim.network.sharing import SharedNetwork
 from clustersim.topology.link_demand import Footprint
 
 INF: Final = float("inf")
-AT_ONCE: Final = 1e-12
-"""Flows that arrive within this share of the time so far arrive at once: their times differ by the rounding of sums."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +58,7 @@ def finish_times(links: Sequence[Pipe], flows: Sequence[Flow], *, compiled: bool
     """
     network = SharedNetwork(np.array([link.bandwidth_bytes_per_s for link in links]), account=False, compiled=compiled)
     flow_classes = _flow_classes(network, flows)
-    takes_off_s = [flow.start_s + fsum(links[link].latency_s for link in flow.route) for flow in flows]
+    takes_off_s = [whole_ticks_s(flow.start_s + fsum(links[link].latency_s for link in flow.route)) for flow in flows]
     waiting = sorted(range(len(flows)), key=takes_off_s.__getitem__, reverse=True)
     finish_s = [INF] * len(flows)
     while True:
@@ -69,7 +68,7 @@ def finish_times(links: Sequence[Pipe], flows: Sequence[Flow], *, compiled: bool
         network.advance(now_s)
         for index in network.finished():
             finish_s[index] = now_s
-        while waiting and takes_off_s[waiting[-1]] <= now_s * (1.0 + AT_ONCE):
+        while waiting and takes_off_s[waiting[-1]] <= now_s:
             index = waiting.pop()
             if flows[index].size_bytes > 0.0:
                 network.start(index, flow_classes[index], flows[index].size_bytes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Final
@@ -12,14 +12,15 @@ import numpy as np
 
 from clustersim.topology.cluster import FloatArray, IntArray
 
-TICK_S: Final = 2.0**-50
-"""Not quite a femtosecond. Sums of multiples of it up to 8 s are exact, whichever of the parts are added first; longer ones are rounded as
-ever."""
-_PER_SECOND: Final = 2.0**50
+TICK_S: Final = 2.0**-36
+"""One tick, 15 ps. Times are whole numbers of ticks, held as seconds in floating point; up to ``LONGEST_S`` sums of them are exact."""
+_PER_SECOND: Final = 2.0**36
+LONGEST_S: Final = 2.0**17
+"""Longest time that counts every tick: 36 hours."""
 
 
 def whole_ticks_s(seconds: float) -> float:
-    """Return the multiple of ``TICK_S`` that is next to a time.
+    """Return a time in whole ticks.
 
     Examples
     --------
@@ -34,8 +35,6 @@ def whole_ticks_s(seconds: float) -> float:
 
 
 INF: Final = float("inf")
-ROUND_OFF: Final = 1e-12
-"""Round-off of landing times, as a share of the time so far: a flow due within it lands now."""
 REBASE: Final = 1e3
 """Ratio of bytes moved by a flow class to those of a starting flow beyond which bytes are counted anew."""
 FEW: Final = 8
@@ -72,14 +71,14 @@ class FlowsInFlight:
     has moved since the class was last idle. A flow that starts when that is m bytes lands when it is m and its own bytes.
     """
 
-    in_ticks: bool = False
-    """Whether flows take multiples of ``TICK_S`` at each rate that they have."""
     counts: dict[int, int] = field(default_factory=dict[int, int])
     """Flows in flight of each flow class that has any."""
-    _flows: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
-    """Flow class and turn of each flow in flight."""
+    _flows: dict[int, tuple[int, int, float, float]] = field(default_factory=dict[int, tuple[int, int, float, float]])
+    """Class, turn and bytes of each flow in flight, and the bytes of the class at which it started."""
     _landings: list[list[tuple[float, int, int]]] = field(default_factory=list[list[tuple[float, int, int]]])
     """For each flow class a heap of (bytes of the class at which it lands, turn, flow), with those that were stopped."""
+    _done_bytes: dict[int, float] = field(default_factory=dict[int, float])
+    """Bytes of flows that are no more in flight, by flow class."""
     _turn: int = 0
     _moved: Column = field(default_factory=lambda: Column(0.0))
     """Bytes of each flow class at the time in ``_since``."""
@@ -100,35 +99,36 @@ class FlowsInFlight:
         """Put a flow in flight; its flow class keeps its rate until it is given another."""
         moved_bytes = self._moved_bytes(flow_class, now_s)
         if moved_bytes > REBASE * size_bytes:
-            self._landings[flow_class] = [(target - moved_bytes, turn, other) for target, turn, other in self._landings[flow_class]]
+            self._rebase(flow_class, moved_bytes)
             moved_bytes = 0.0
         self._moved.each[flow_class], self._since.each[flow_class] = moved_bytes, now_s
         self._turn += 1
-        self._flows[flow] = flow_class, self._turn
+        self._flows[flow] = flow_class, self._turn, size_bytes, moved_bytes
         self.counts[flow_class] = self.counts.get(flow_class, 0) + 1
-        if size_bytes < INF:
-            heappush(self._landings[flow_class], (moved_bytes + size_bytes, self._turn, flow))
+        heappush(self._landings[flow_class], (moved_bytes + size_bytes, self._turn, flow))
         self._aim(flow_class)
 
-    def stop(self, flow: int) -> int:
+    def stop(self, flow: int, now_s: float) -> int:
         """Take a flow out and return its flow class."""
-        flow_class = self._take_out(flow)
+        flow_class, _, _, began_bytes = self._flows[flow]
+        self._take_out(flow, self._moved_bytes(flow_class, now_s) - began_bytes)
         self._aim(flow_class)
         return flow_class
 
     def landed(self, now_s: float) -> list[tuple[int, int]]:
         """Take out and return the flows that have landed, each with its flow class, in the order in which they started."""
         done: list[tuple[int, int, int]] = []
-        for flow_class in (self._end.all <= now_s * (1.0 + ROUND_OFF)).nonzero()[0].tolist():
-            reached = self._moved_bytes(flow_class, now_s) + ROUND_OFF * self._rate.each[flow_class] * now_s
+        for flow_class in (self._end.all <= now_s).nonzero()[0].tolist():
+            # A flow lands with the tick that is next to its end: with half a tick's bytes left, at most.
+            reached = self._moved_bytes(flow_class, now_s) + 0.5 * TICK_S * self._rate.each[flow_class]
             landings = self._landings[flow_class]
             # The first has landed by the clock, whatever round-off says of its bytes.
             reached = max(reached, landings[0][0])
             while landings and landings[0][0] <= reached:
                 _, turn, flow = heappop(landings)
-                if self._flows.get(flow) == (flow_class, turn):
+                if self._is_in_flight(flow, turn):
                     done.append((turn, flow, flow_class))
-                    self._take_out(flow)
+                    self._take_out(flow, self._flows[flow][2])
             self._aim(flow_class)
         return [(flow, flow_class) for _, flow, flow_class in sorted(done)]
 
@@ -147,11 +147,18 @@ class FlowsInFlight:
             elif rate <= 0.0 or left_bytes == INF:
                 end[flow_class] = INF
             else:
-                end[flow_class] = now_s + (whole_ticks_s(left_bytes / rate) if self.in_ticks else left_bytes / rate)
+                end[flow_class] = now_s + whole_ticks_s(left_bytes / rate)
 
     def next_end_s(self) -> float:
         """Return when the next flow lands at the present rates; infinite when none ever does."""
         return float(self._end.all.min())
+
+    def moved_bytes(self, now_s: float) -> Mapping[int, float]:
+        """Return the bytes that all flows of each class have moved so far; those of a flow that has landed are its own to the last."""
+        moved_bytes = dict(self._done_bytes)
+        for flow_class, _, _, began_bytes in self._flows.values():
+            moved_bytes[flow_class] = moved_bytes.get(flow_class, 0.0) + self._moved_bytes(flow_class, now_s) - began_bytes
+        return moved_bytes
 
     def _set_many(self, flow_classes: IntArray, rates: FloatArray, now_s: float) -> None:
         moved, since, running = self._moved.all, self._since.all, self._rate.all
@@ -162,24 +169,37 @@ class FlowsInFlight:
             left_s = left_bytes / rates
         else:
             left_s = np.divide(left_bytes, rates, out=np.where(left_bytes > 0.0, INF, 0.0), where=rates > 0.0)
-        self._end.all[flow_classes] = now_s + (np.rint(left_s / TICK_S) * TICK_S if self.in_ticks else left_s)
+        self._end.all[flow_classes] = now_s + np.rint(left_s / TICK_S) * TICK_S
 
     def _moved_bytes(self, flow_class: int, now_s: float) -> float:
         return self._moved.each[flow_class] + self._rate.each[flow_class] * (now_s - self._since.each[flow_class])
 
-    def _take_out(self, flow: int) -> int:
-        flow_class, _ = self._flows.pop(flow)
+    def _rebase(self, flow_class: int, moved_bytes: float) -> None:
+        """Count the bytes of a class from now on."""
+        landings = self._landings[flow_class]
+        self._landings[flow_class] = [(target - moved_bytes, turn, flow) for target, turn, flow in landings]
+        for _, turn, flow in landings:
+            if self._is_in_flight(flow, turn):
+                _, _, size_bytes, began_bytes = self._flows[flow]
+                self._flows[flow] = flow_class, turn, size_bytes, began_bytes - moved_bytes
+
+    def _is_in_flight(self, flow: int, turn: int) -> bool:
+        found = self._flows.get(flow)
+        return found is not None and found[1] == turn
+
+    def _take_out(self, flow: int, moved_bytes: float) -> None:
+        flow_class = self._flows.pop(flow)[0]
+        self._done_bytes[flow_class] = self._done_bytes.get(flow_class, 0.0) + moved_bytes
         self.counts[flow_class] -= 1
         if self.counts[flow_class] == 0:
             del self.counts[flow_class]
             self._landings[flow_class].clear()
             self._moved.each[flow_class] = self._rate.each[flow_class] = 0.0
-        return flow_class
 
     def _aim(self, flow_class: int) -> None:
         """Note what lands next; when that is follows with the rate."""
         landings = self._landings[flow_class]
-        while landings and self._flows.get(landings[0][2]) != (flow_class, landings[0][1]):
+        while landings and not self._is_in_flight(landings[0][2], landings[0][1]):
             heappop(landings)
         self._target.each[flow_class] = landings[0][0] if landings else INF
         self._end.each[flow_class] = INF

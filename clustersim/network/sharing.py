@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from clustersim.network.in_flight import INF, FlowsInFlight, whole_ticks_s
+from clustersim.network.in_flight import INF, FlowsInFlight
 from clustersim.network.rates import FEW, Change, RateCache, State
 from clustersim.network.wiring import FlowClass, Wiring, wiring_of
 from clustersim.topology.cluster import FloatArray, IntArray
@@ -34,8 +34,6 @@ class SharedNetwork:
     few
         Up to so many flow classes in flight all levels are found from nothing after each change. They then depend on what is in flight
         alone, to the last bit; with more a change is followed, which is faster and right to a part in ten to the thirteen.
-    in_ticks
-        Whether all that takes time takes multiples of ``tick.TICK_S``.
 
     Examples
     --------
@@ -57,18 +55,17 @@ class SharedNetwork:
         account: bool = True,
         compiled: bool | None = None,
         few: int = FEW,
-        in_ticks: bool = False,
     ) -> None:
         self.now_s = 0.0
         self._capacity_bytes_per_s = np.asarray(capacity_bytes_per_s, dtype=np.float64)
         self._labels = np.zeros(len(capacity_bytes_per_s), dtype=np.int64) if labels is None else labels
-        self._compiled, self._few, self._in_ticks = compiled, few, in_ticks
+        self._compiled, self._few = compiled, few
         self._occupancy = Occupancy() if account else None
         self._flow_classes: list[FlowClass] = []
         self._numbers: dict[tuple[float, ...], list[int]] = {}
         """Numbers of flow classes with the same key."""
         self._weights: FloatArray | None = None
-        self._in_flight = FlowsInFlight(in_ticks=in_ticks)
+        self._in_flight = FlowsInFlight()
         self._touched: dict[int, None] = {}
         self._cache: RateCache | None = None
 
@@ -105,15 +102,10 @@ class SharedNetwork:
             account=self._occupancy is not None,
             compiled=self._compiled,
             few=self._few,
-            in_ticks=self._in_ticks,
         )
         for flow_class in self._flow_classes:
             network.add_class(flow_class.footprint, weight=flow_class.weight, cap_bytes_per_s=flow_class.cap_bytes_per_s)
         return network
-
-    def whole_ticks_s(self, seconds: float) -> float:
-        """Return what something takes on this network that takes so many seconds."""
-        return whole_ticks_s(seconds) if self._in_ticks else seconds
 
     @property
     def flow_classes(self) -> Sequence[FlowClass]:
@@ -133,7 +125,7 @@ class SharedNetwork:
 
     def stop(self, flow: int) -> None:
         """Take a flow out that has not landed."""
-        self._touched[self._in_flight.stop(flow)] = None
+        self._touched[self._in_flight.stop(flow, self.now_s)] = None
 
     def advance(self, now_s: float) -> None:
         """Let time pass; everything in flight progresses at its rate."""
@@ -187,6 +179,10 @@ class SharedNetwork:
         without ``account``.
         """
         return {} if self._occupancy is None else self._occupancy.until(self.now_s)
+
+    def moved_bytes(self) -> Mapping[int, float]:
+        """Return the bytes that all flows of each class have moved so far."""
+        return self._in_flight.moved_bytes(self.now_s)
 
     def _rates(self, flow_classes: Sequence[int] | IntArray, levels: Sequence[float] | FloatArray) -> Sequence[float] | FloatArray:
         if self._weights is None:

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.engine.repetition import MicroBatchPaths, RepeatedWindow, repeating, states_within, window_of
+from clustersim.engine.repetition import MicroBatchPaths, RepeatedWindow, carried_within, repeating, window_of
 from clustersim.engine.simulate import Machine, prepare
 from clustersim.parallel.lower import lower
 from clustersim.parallel.schedules import SCHEDULES
@@ -42,9 +42,8 @@ def replay_repeated(
     if window is None or not holds(window):
         return None
     again = Repetition(start_s=window.start_s, end_s=window.end_s, times=times, n_micro_batches=ways.n_micro_batches, ways=ways.first)
-    within = states_within(replay, window.start_s, window.end_s)
-    added_s = {state: times * seconds for state, seconds in within.items()}
-    timeline = jobs.timeline(replay.end_s(), added_s=added_s)
+    added = carried_within(replay, window.start_s, window.end_s).times(times)
+    timeline = jobs.timeline(replay.end_s(), added=added)
     timeline = repeating(timeline, again)
     return replace(timeline, step_time_s=timeline.step_time_s + again.added_s), replay.traffic.uneven()
 

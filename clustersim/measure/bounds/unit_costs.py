@@ -89,7 +89,7 @@ class UnitCosts:
     def __post_init__(self) -> None:
         """Lay a network on which nothing is in flight."""
         library = Library(cluster=self.cluster, calibration=self.network)
-        network = SharedNetwork(library.bandwidth_bytes_per_s, labels=self.cluster.tier_index, in_ticks=True)
+        network = SharedNetwork(library.bandwidth_bytes_per_s, labels=self.cluster.tier_index)
         self.traffic = EvenTraffic(library=library, network=network, counts=self.counts_traffic)
         self.pricing = Pricing(
             kernels=self.kernels, traffic=self.traffic, network=network, step_host_s=self.step_host_s, slowdown=self.pace

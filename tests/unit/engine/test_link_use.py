@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from clustersim.collectives import ALGORITHMS
+from clustersim.engine.alone import Carried
 from clustersim.engine.link_use import link_classes_of, link_use
 from clustersim.hardware.library_costs import CollectiveOp
 from clustersim.hardware.models import Node
@@ -52,7 +53,10 @@ def network(*footprints: dict[int, float], usable: float = 1.0) -> SharedNetwork
 
 
 def used(of: SharedNetwork, states: dict[State, float], names: dict[int, tuple[str, ...]] | None = None) -> dict[str, LinkUse]:
-    uses = link_use(CLUSTER, link_classes_of(of), of, states, ALL_NAMES if names is None else names)
+    carried = Carried(states)
+    for state, seconds in states.items():
+        carried.add(Carried(bytes={flow_class: count * of.rates(state)[flow_class] * seconds for flow_class, count in state}))
+    uses = link_use(CLUSTER, link_classes_of(of), of, carried, ALL_NAMES if names is None else names)
     return {use.name: use for use in uses}
 
 
@@ -223,8 +227,8 @@ def test_links_carry_the_bytes_of_every_flow_and_no_more(op: CollectiveOp, name:
     numbers = {link.name: number for number, link in enumerate(machine.cluster.links)}
     assert sum(link.n_links for link in timeline.links) == np.count_nonzero(expected)
     for link in timeline.links:
-        assert link.bytes == pytest.approx(expected[numbers[link.name]], rel=1e-9)  # instants are rounded
-    assert sum(link.n_links * link.bytes for link in timeline.links) == pytest.approx(expected.sum(), rel=1e-9)
+        assert link.bytes == pytest.approx(expected[numbers[link.name]], rel=ROUND_OFF)
+    assert sum(link.n_links * link.bytes for link in timeline.links) == pytest.approx(expected.sum(), rel=ROUND_OFF)
 
 
 def test_bytes_are_the_same_whether_traffic_meets_or_not() -> None:
@@ -236,7 +240,7 @@ def test_bytes_are_the_same_whether_traffic_meets_or_not() -> None:
     beside = timeline_of(machine, *tasks)
 
     totals = [sum(link.n_links * link.bytes for link in timeline.links) for timeline in (*apart, beside)]
-    assert totals[2] == pytest.approx(totals[0] + totals[1], rel=1e-9)
+    assert totals[2] == pytest.approx(totals[0] + totals[1], rel=ROUND_OFF)
     assert any(link.meetings for link in beside.links)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from clustersim.engine.repetition import MicroBatchPaths, RepeatedWindow, states_within, window_of
+from clustersim.engine.repetition import MicroBatchPaths, RepeatedWindow, carried_within, window_of
 from clustersim.engine.replay import Replay
 from clustersim.program.program import Program, ProgramBuilder
 from clustersim.program.tasks import COMPUTE_STREAM, Lane
@@ -93,7 +93,7 @@ def crowded(n_micro_batches: int) -> ProgramBuilder:
 
 
 def seconds_of(replay: Replay, window: RepeatedWindow) -> Sequence[float]:
-    return sorted(states_within(replay, window.start_s, window.end_s).values())
+    return sorted(carried_within(replay, window.start_s, window.end_s).seconds.values())
 
 
 def test_flows_that_meet_again_and_again_are_a_repetition_and_are_on_the_links_as_long_each_time() -> None:

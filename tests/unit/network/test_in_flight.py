@@ -83,7 +83,7 @@ def test_a_stopped_flow_does_not_land() -> None:
     found.start(0, 0, 1.0, 0.0)
     found.start(1, 0, 2.0, 0.0)
 
-    assert found.stop(0) == 0
+    assert found.stop(0, 1.0) == 0
     found.set_rates([0], [1.0], 0.0)
 
     assert found.next_end_s() == 2.0
@@ -94,7 +94,7 @@ def test_a_flow_that_is_stopped_and_started_again_counts_once() -> None:
     found = in_flight()
     found.start(0, 0, 1.0, 0.0)
     found.start(1, 0, 9.0, 0.0)
-    found.stop(0)
+    found.stop(0, 1.0)
     found.start(0, 0, 2.0, 0.0)
     found.set_rates([0], [1.0], 0.0)
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.network.in_flight import TICK_S
+from clustersim.network.in_flight import TICK_S, whole_ticks_s
 from clustersim.network.sharing import SharedNetwork
 from tests.unit.network.factories import INF, finish, footprint, leaf_spine
 
@@ -24,7 +24,7 @@ def test_equal_flow_classes_have_one_number() -> None:
 
 
 def test_an_emptied_network_has_the_same_flow_classes_and_begins_anew() -> None:
-    shared = SharedNetwork(np.array([8.0, 4.0]), labels=np.array([3, 5]), in_ticks=True, few=7)
+    shared = SharedNetwork(np.array([8.0, 4.0]), labels=np.array([3, 5]), few=7)
     first, second = shared.add_class(footprint([0]), cap_bytes_per_s=3.0), shared.add_class(footprint([0, 1]), weight=2.0)
     shared.start(0, first, 8.0)
     shared.share()
@@ -36,12 +36,11 @@ def test_an_emptied_network_has_the_same_flow_classes_and_begins_anew() -> None:
     assert [flow_class.key for flow_class in emptied.flow_classes] == [flow_class.key for flow_class in shared.flow_classes]
     state = ((first, 2), (second, 1))
     assert emptied.rates(state) == shared.rates(state)
-    assert emptied.whole_ticks_s(0.1) == shared.whole_ticks_s(0.1) != 0.1
     assert emptied.idle_rate(first) == 3.0
 
 
-def test_in_grains_flows_and_all_else_take_multiples_of_one() -> None:
-    shared = SharedNetwork(np.array([3.0]), in_ticks=True)
+def test_flows_take_whole_ticks() -> None:
+    shared = SharedNetwork(np.array([3.0]))
     flow_classes = [shared.add_class(footprint([0]), weight=1.0 + each) for each in range(20)]
 
     for each, flow_class in enumerate(flow_classes):
@@ -50,8 +49,7 @@ def test_in_grains_flows_and_all_else_take_multiples_of_one() -> None:
     ends = finish(shared)
 
     assert all(end_s % TICK_S == 0.0 for end_s in ends.values())
-    assert shared.whole_ticks_s(1e-3) == pytest.approx(1e-3, abs=TICK_S / 2)
-    assert network(3.0).whole_ticks_s(1e-3) == 1e-3
+    assert whole_ticks_s(1e-3) == pytest.approx(1e-3, abs=TICK_S / 2)
 
 
 def test_flow_classes_with_equal_sums_are_told_apart() -> None:
