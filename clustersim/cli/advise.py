@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Annotated
+
+import typer
 
 from clustersim.apps.plan.advice import advise
 from clustersim.apps.plan.asking import asked_of
+from clustersim.cli.options import JsonOption, SetOption
 from clustersim.cli.terminal import notice, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.config.yaml_text import plain
@@ -13,12 +16,21 @@ from clustersim.errors import EXIT_NO, EXIT_OK
 
 
 def advise_command(
-    model: str, cluster: str | None, *, nodes: int | None, overrides: Sequence[str], only: Sequence[str], as_json: bool
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model; without a cluster, a scenario whose layout is open.")],
+    cluster: Annotated[str | None, typer.Argument(metavar="CLUSTER", help="A shipped node or cluster.")] = None,
+    *,
+    nodes: Annotated[int | None, typer.Option(min=1, metavar="N", help="How many nodes.")] = None,
+    set_: SetOption = None,
+    only: Annotated[list[str] | None, typer.Option("--only", metavar="KEY=VALUES", help="Look at these values, such as tp=4,8.")] = None,
+    json: JsonOption = False,
 ) -> int:
-    """Say which family of strategies suits, and return the exit code."""
-    with watched(profiles=False, shows=not as_json):
-        advice = advise(asked_of(model, cluster, nodes=nodes, overrides=overrides, limits=only))
-    if as_json:
+    """Say which family of parallel strategies suits a model.
+
+    Show the best run of each family on a cluster.
+    """
+    with watched(profiles=False, shows=not json):
+        advice = advise(asked_of(model, cluster, nodes=nodes, overrides=tuple(set_ or ()), limits=tuple(only or ())))
+    if json:
         write_json(plain(advice))
     else:
         write_out(f"{advice.sentence}\n\n")

@@ -1,22 +1,23 @@
 """The command line: reads arguments, calls one function, says how it ended.
 
-Everything heavy is imported inside the commands, so that ``clustersim --help`` starts at once.
+The module of a command is imported when it is asked for, so that ``clustersim --help`` starts at once.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
 from types import MappingProxyType
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from clustersim import __version__
-from clustersim.cli import many_runs, one_run
 from clustersim.cli.ending import ended_by
-from clustersim.cli.options import JsonOption
 from clustersim.cli.signals import forget_interruption, interruptible
 from clustersim.cli.terminal import notice, open_standard_files, write_out
 from clustersim.documents.spots import HALF, WHOLE
@@ -57,66 +58,72 @@ def common_options(
     del version, traceback
 
 
-def show(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="accelerators, nodes, clusters, models, examples, prices or presets.")],
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this one in full, with its sources.")] = None,
-    json: JsonOption = False,
-) -> int:
-    """List what is shipped, or show one thing in full."""
-    from clustersim.cli.show import show_command
+@dataclass(frozen=True, slots=True)
+class CommandRow:
+    """A command: its module, and the line that help has about it."""
 
-    return show_command(kind, name, as_json=json)
+    module: str
+    summary: str
 
-
-def init(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new scenario.")] = "my-scenario",
-    example: Annotated[str, typer.Option("--from", metavar="EXAMPLE", help="Shipped example to start from.")] = "starter",
-    out: Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="File to write; default NAME.yaml.")] = None,
-) -> int:
-    """Write a commented scenario to start from."""
-    from clustersim.cli.init import init_command
-
-    return init_command(name, example, out)
+    def load(self, name: str) -> TyperCommand:
+        """Return the command with its options, which imports what it needs."""
+        alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+        alone.command(name)(getattr(import_module(f"clustersim.cli.{self.module}"), f"{self.module.rstrip('_')}_command"))
+        command = typer.main.get_command(alone)
+        assert isinstance(command, TyperCommand)
+        return command
 
 
-def schema(*, serving: Annotated[bool, typer.Option("--serving", help="Of a serving scenario.")] = False) -> int:
-    """Print the JSON Schema of a scenario."""
-    from clustersim.cli.schema import schema_command
-
-    return schema_command(serving=serving)
-
-
-COMMANDS: Final[Mapping[str, Callable[..., int]]] = MappingProxyType(
+COMMANDS: Final[Mapping[str, CommandRow]] = MappingProxyType(
     {
-        "run": one_run.run,
-        "compare": one_run.compare,
-        "runs": many_runs.runs,
-        "explain": one_run.explain,
-        "sweep": many_runs.sweep,
-        "what-if": many_runs.what_if,
-        "plot": one_run.plot,
-        "report": one_run.report,
-        "export": one_run.export,
-        "import": one_run.import_,
-        "plan": many_runs.plan,
-        "buy": many_runs.buy,
-        "advise": many_runs.advise,
-        "ui": one_run.ui,
-        "show": show,
-        "validate": many_runs.validate,
-        "calibrate": many_runs.calibrate,
-        "collective": one_run.collective,
-        "flows": one_run.flows,
-        "study": many_runs.study,
-        "schedule": one_run.schedule,
-        "init": init,
-        "schema": schema,
+        "run": CommandRow("run", "Simulate one training step and report where the time goes."),
+        "compare": CommandRow("compare", "Hold runs against the first, and show what differs."),
+        "runs": CommandRow("runs", "List earlier runs, the latest first."),
+        "explain": CommandRow("explain", "Say what sets the step time, and what would shorten it."),
+        "sweep": CommandRow("sweep", "Run a scenario for all combinations of some values."),
+        "what-if": CommandRow("what_if", "Say which of some changes is best, and what that depends on."),
+        "plot": CommandRow("plot", "Draw a picture of runs, of a table or of predictions."),
+        "report": CommandRow("report", "Write a page of one run, of several, or of a sweep."),
+        "export": CommandRow("export", "Write a run for Perfetto, or a scenario for a framework."),
+        "import": CommandRow("import_", "Turn files of a training framework into a scenario."),
+        "plan": CommandRow("plan", "Find the fastest layout of a model on a cluster."),
+        "buy": CommandRow("buy", "Choose among clusters for a training."),
+        "advise": CommandRow("advise", "Say which family of parallel strategies suits a model."),
+        "ui": CommandRow("ui", "Show a page on which a scenario is changed and run."),
+        "show": CommandRow("show", "List what is shipped, or show one thing in full."),
+        "validate": CommandRow("validate", "Compare predictions with published measurements."),
+        "calibrate": CommandRow("calibrate", "Fit a calibration file to measurements of your own."),
+        "collective": CommandRow("collective", "Print time and bandwidth of a collective, as nccl-tests would."),
+        "flows": CommandRow("flows", "Print when flows on shared links finish."),
+        "study": CommandRow("study", "Run many cases to answer one question, with tables and plots."),
+        "schedule": CommandRow("schedule", "Print the pipeline schedule of a scenario."),
+        "init": CommandRow("init", "Write a commented scenario to start from."),
+        "schema": CommandRow("schema", "Print the JSON Schema of a scenario."),
     }
 )
 """In the order in which help lists them."""
 
-for _name, _command in COMMANDS.items():
-    app.command(_name)(_command)
+
+class LazyCommand(TyperCommand):
+    """A command whose module is imported when it is asked for, so that ``clustersim --help`` starts at once."""
+
+    def __init__(self, name: str, row: CommandRow) -> None:
+        super().__init__(name, help=row.summary, short_help=row.summary, rich_markup_mode=None)
+        self._load = row.load
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:  # noqa: ANN401 - contexts are private to the library
+        """Return a context of the command itself."""
+        assert self.name is not None
+        return self._load(self.name).make_context(info_name, args, parent, **extra)
+
+
+def make_app() -> TyperGroup:
+    """Return the command line with all commands."""
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
+    for name, row in COMMANDS.items():
+        group.commands[name] = LazyCommand(name, row)
+    return group
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -135,7 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return ended_by(ScenarioError(f"{word!r} {HALF}", hint=WHOLE))
     with interruptible() as heard:
         try:
-            ended: object = typer.main.get_command(app).main(
+            ended: object = make_app().main(
                 args=None if arguments is None else list(arguments), prog_name="clustersim", standalone_mode=False
             )
         except SystemExit:

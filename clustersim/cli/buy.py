@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from clustersim.apps.buy.answer import Answer, answered
 from clustersim.apps.buy.options import read_nics, read_option
@@ -11,6 +14,7 @@ from clustersim.apps.buy.page import offers_page, write_offers
 from clustersim.apps.buy.purchase import Request, check_options
 from clustersim.apps.plan.goal import figure_of
 from clustersim.apps.plan.search import Terms
+from clustersim.cli.options import JsonOption, SetOption
 from clustersim.cli.plan import margin_of
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.cli.watching import watched
@@ -36,8 +40,41 @@ class BuyOptions:
     as_json: bool
 
 
-def buy_command(model: str, options: BuyOptions) -> int:
-    """Compare clusters for a training, print the answer, and return the exit code."""
+def buy_command(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model, such as llama3-70b.")],
+    *,
+    tokens: Annotated[str, typer.Option(metavar="COUNT", help="How much is trained on, such as 15T.")],
+    option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CLUSTER", help="Nodes to choose from, such as '64 dgx-h100' or '64 dgx-h100 at 2.10 USD/h'. Repeatable."),
+    ] = None,
+    nic: Annotated[str, typer.Option(metavar="RATES", help="Try each with these adapters, such as 200Gbit/s,400Gbit/s.")] = "",
+    set_: SetOption = None,
+    only: Annotated[list[str] | None, typer.Option("--only", metavar="KEY=VALUES", help="Search these values, such as tp=4,8.")] = None,
+    constraint: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="A condition, such as 'memory_fraction <= 0.9'.")] = None,
+    most_replays: Annotated[int | None, typer.Option(min=1, metavar="N", help="End each search after so many.")] = None,
+    memory_margin: Annotated[str, typer.Option(metavar="SHARE", help="Of the memory, that stays free.")] = "8 %",
+    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw days and cost, such as offers.png.")] = None,
+    page: Annotated[str | None, typer.Option(metavar="FILE", help="Write a page, such as offers.html.")] = None,
+    json: JsonOption = False,
+) -> int:
+    """Choose among clusters for a training.
+
+    Days, cost and best layout of each, and what the order turns on.
+    """
+    options = BuyOptions(
+        tokens=tokens,
+        options=tuple(option or ()),
+        nics=nic,
+        overrides=tuple(set_ or ()),
+        only=tuple(only or ()),
+        constraints=tuple(constraint or ()),
+        most_replays=most_replays,
+        memory_margin=memory_margin,
+        plot=plot,
+        page=page,
+        as_json=json,
+    )
     _check_file("--plot", options.plot, (".png", ".svg"))
     _check_file("--page", options.page, (".html", ".htm"))
     request = _request(model, options)

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from clustersim.apps.calibrate.doubts import worded
 from clustersim.apps.calibrate.fit_accelerator import Calibrated, CalibrationRequest, PartResult, calibrate, write_calibration
+from clustersim.apps.calibrate.nccl_tests import Ranks
+from clustersim.cli.options import JsonOption
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.config.yaml_text import plain
@@ -14,8 +19,48 @@ from clustersim.documents.spots import Data
 from clustersim.errors import EXIT_OK, ScenarioError
 
 
-def calibrate_command(request: CalibrationRequest, *, out: str, as_json: bool) -> int:
-    """Fit a calibration to measurements, write it, print the errors before and after, and return the exit code."""
+def calibrate_command(
+    *,
+    accelerator: Annotated[str, typer.Option(metavar="NAME", help="The shipped accelerator that was measured.")],
+    out: Annotated[str, typer.Option("--out", "-o", metavar="FILE", help="Calibration file to write, such as mine.yaml.")],
+    base: Annotated[
+        str | None, typer.Option(metavar="GENERATION", help="Shipped calibration, or a file, to start from; default: the accelerator's.")
+    ] = None,
+    gemm: Annotated[list[str] | None, typer.Option(metavar="CSV", help="Measured matrix products. Repeatable.")] = None,
+    attention: Annotated[list[str] | None, typer.Option(metavar="CSV", help="Measured fused attention. Repeatable.")] = None,
+    nccl: Annotated[list[str] | None, typer.Option(metavar="FILE", help="nccl-tests as text or JSON, or a CSV. Repeatable.")] = None,
+    trace: Annotated[
+        list[str] | None, typer.Option(metavar="FILE", help="Trace of the PyTorch profiler or of Nsight Systems. Repeatable.")
+    ] = None,
+    steps: Annotated[list[str] | None, typer.Option(metavar="YAML", help="Whole steps, as published sources. Repeatable.")] = None,
+    node: Annotated[str | None, typer.Option(metavar="NAME", help="Shipped node that collectives ran on.")] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, help="Nodes that collectives ran on, where their files do not say.")] = None,
+    ranks_per_node: Annotated[int | None, typer.Option(min=1, help="Ranks in each of them.")] = None,
+    algorithm: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Algorithm of collectives whose files name none, as NCCL_ALGO had it, such as ring.")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Device that traces are of, such as a100; default: what they say.")
+    ] = None,
+    json: JsonOption = False,
+) -> int:
+    """Fit a calibration file to measurements of your own.
+
+    Show errors before and after.
+    """
+    request = CalibrationRequest(
+        accelerator=accelerator,
+        base=base,
+        gemm=tuple(gemm or ()),
+        attention=tuple(attention or ()),
+        nccl=tuple(nccl or ()),
+        trace=tuple(trace or ()),
+        steps=tuple(steps or ()),
+        node=node,
+        ranks=Ranks(n_nodes=nodes, per_node=ranks_per_node),
+        algorithm=algorithm,
+        device=device,
+    )
     path = Path(out)
     if path.suffix != ".yaml":
         raise ScenarioError(f"'{out}' is not the name of a calibration", field="--out", hint="write such as -o mine.yaml")
@@ -23,7 +68,7 @@ def calibrate_command(request: CalibrationRequest, *, out: str, as_json: bool) -
     with watched():
         found = calibrate(request, path.stem)
     write_calibration(found, path)
-    if as_json:
+    if json:
         write_json(document(found))
     else:
         _print(found)

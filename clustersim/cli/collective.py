@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
 
 from clustersim.apps.collective.collective_times import (
     ELEMENT_BYTES,
@@ -14,45 +17,42 @@ from clustersim.apps.collective.collective_times import (
     parse_sizes,
     servers_on,
 )
+from clustersim.cli.options import JsonOption, SetOption
 from clustersim.cli.terminal import notice, print_table, write_json
 from clustersim.errors import EXIT_OK
 
 COLUMNS = (">size (B)", ">count (elements)", "type", ">time (us)", ">algbw (GB/s)", ">busbw (GB/s)", "algorithm")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectiveOptions:
-    """The options of ``collective``."""
-
-    cluster: str
-    nodes: int | None
-    op: str
-    algorithm: str
-    sizes: str
-    ranks_per_node: int | None
-    servers: int | None
-    placement: str
-    overrides: tuple[str, ...]
-    as_json: bool
-
-
-def collective_command(options: CollectiveOptions) -> int:
-    """Print time and bandwidth of one collective, size by size, and return the exit code."""
-    op = operation_named(options.op)
-    sizes_bytes = parse_sizes(options.sizes)
-    n_servers = servers_on(options.algorithm, options.servers, options.placement)
-    dedicated = n_servers if options.placement == "dedicated" else 0
-    cluster = collective_cluster(options.cluster, options.nodes, options.overrides, n_dedicated=dedicated)
+def collective_command(
+    *,
+    cluster: Annotated[str, typer.Option(metavar="NAME", help="A shipped node or cluster.")],
+    nodes: Annotated[int | None, typer.Option(min=1, help="How many nodes; 1, or those of the cluster, if left out.")] = None,
+    op: Annotated[str, typer.Option(help="all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, ...")] = "all_reduce",
+    algorithm: Annotated[str, typer.Option(help="auto, ring, tree, nvls, parameter_server, ...")] = "auto",
+    sizes: Annotated[str, typer.Option(help="1M:1G doubles, 1KB:8GB:4 multiplies by 4, or a list.")] = "1KiB:8GiB",
+    ranks_per_node: Annotated[int | None, typer.Option(help="The first so many accelerators of each node.")] = None,
+    servers: Annotated[int | None, typer.Option(help="Parameter servers.")] = None,
+    placement: Annotated[str, typer.Option(help="Of parameter servers: colocated or dedicated.")] = "colocated",
+    set_: SetOption = None,
+    json: JsonOption = False,
+) -> int:
+    """Print time and bandwidth of a collective, as nccl-tests would."""
+    operation = operation_named(op)
+    sizes_bytes = parse_sizes(sizes)
+    n_servers = servers_on(algorithm, servers, placement)
+    dedicated = n_servers if placement == "dedicated" else 0
+    machine = collective_cluster(cluster, nodes, tuple(set_ or ()), n_dedicated=dedicated)
     request = CollectiveRequest(
-        op=op,
-        algorithm=options.algorithm,
+        op=operation,
+        algorithm=algorithm,
         sizes_bytes=sizes_bytes,
-        ranks_per_node=options.ranks_per_node,
+        ranks_per_node=ranks_per_node,
         n_servers=n_servers,
-        dedicated=options.placement == "dedicated",
+        dedicated=placement == "dedicated",
     )
-    rows, flags = collective_rows(cluster, request)
-    if options.as_json:
+    rows, flags = collective_rows(machine, request)
+    if json:
         write_json([_plain(row) for row in rows])
     else:
         print_table(COLUMNS, [_cells(row) for row in rows])

@@ -6,13 +6,16 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
+
+import typer
 
 from clustersim.apps.calibrate.trace_file import is_trace
 from clustersim.apps.compare import side_by_side_text, trace_comparison_text
 from clustersim.apps.compare.side_by_side import ComparedRun, SideBySide, load_run, measured_run, predicted_run, side_by_side
 from clustersim.apps.compare.trace_comparison import TraceComparison, TraceRequest, compare_traces
 from clustersim.apps.importing.opening import open_measured
+from clustersim.cli.options import JsonOption, SetOption
 from clustersim.cli.terminal import notice, print_table, write_out
 from clustersim.documents.check import did_you_mean
 from clustersim.documents.files import check_folder, write_text
@@ -23,38 +26,38 @@ MOST: Final = 20
 FORMATS: Final = ("md", "csv", "json")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputChoice:
-    """Form and place of what is written."""
-
-    formats: tuple[str, ...]
-    """Those that were asked for; the table of the terminal if none."""
-    out: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceOptions:
-    """Options that only traces have a use for."""
-
-    device: str | None = None
-    names: str | None = None
-
-
 def compare_command(
-    sources: tuple[str, ...], overrides: tuple[str, ...], written: OutputChoice, *, seed: int, traced: TraceOptions | None = None
+    runs: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN RUN...", help="Run directories, scenario files or shipped examples; or one of them and traces."),
+    ],
+    *,
+    set_: SetOption = None,
+    md: Annotated[bool, typer.Option("--md", help="Write Markdown.")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="Write a table of all figures.")] = False,
+    json: JsonOption = False,
+    out: Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="File to write, such as both.md; else stdout.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random in scenarios.")] = 0,
+    device: Annotated[str | None, typer.Option(metavar="NAME", help="Device that traces are of; default: what they say.")] = None,
+    names: Annotated[str | None, typer.Option(metavar="FILE", help="Classes of further names of kernels in traces.")] = None,
 ) -> int:
-    """Compare runs, or a run with traces of it, print or write what differs, and return the exit code."""
-    chosen, traced = _format(written.formats, written.out), traced or TraceOptions()
+    """Hold runs against the first, and show what differs.
+
+    Show keys of the scenarios that differ, and all figures side by side; of traces of a run, kernels and collectives by class.
+    """
+    formats = tuple(name for name, asked in (("md", md), ("csv", csv), ("json", json)) if asked)
+    overrides, sources = tuple(set_ or ()), tuple(runs)
+    chosen = _format(formats, out)
     traces = [source for source in sources if is_trace(source)]
     if traces:
         others = [source for source in sources if source not in traces]
         if len(others) != 1:
             named = f"{len(others)} are named" if others else "none is named"
             raise ScenarioError(f"traces are compared with one run, and {named}", hint="try: clustersim compare RUN TRACE...")
-        request = TraceRequest(run=others[0], traces=traces, overrides=overrides, device=traced.device, names=traced.names, seed=seed)
-        _tell(_of_traces(compare_traces(request)), chosen, written.out)
+        request = TraceRequest(run=others[0], traces=traces, overrides=overrides, device=device, names=names, seed=seed)
+        _tell(_of_traces(compare_traces(request)), chosen, out)
         return EXIT_OK
-    given = next((name for name, value in (("--device", traced.device), ("--names", traced.names)) if value is not None), None)
+    given = next((name for name, value in (("--device", device), ("--names", names)) if value is not None), None)
     if given is not None:
         raise ScenarioError(f"{given} says how a trace is read, and none is named", hint="try: clustersim compare RUN TRACE")
     logged = open_measured("".join(sources), overrides) if len(sources) == 1 else None
@@ -62,16 +65,16 @@ def compare_command(
         raise ScenarioError("one run alone cannot be compared", hint="name two or more run directories, scenario files or shipped examples")
     if len(sources) > MOST:
         raise ScenarioError(f"{len(sources)} runs do not fit side by side", hint=f"name at most {MOST}")
-    runs: dict[str, ComparedRun] = {}
+    loaded: dict[str, ComparedRun] = {}
     for source in sources if logged is None else ():
-        if source not in runs:
-            runs[source] = load_run(source, overrides, seed=seed)
+        if source not in loaded:
+            loaded[source] = load_run(source, overrides, seed=seed)
     if logged is not None:
         source = "".join(sources)
         compared = side_by_side([measured_run(source, *logged), predicted_run(source, logged[0], seed=seed)])
     else:
-        compared = side_by_side([runs[source] for source in sources])
-    _tell(_of_runs(compared), chosen, written.out)
+        compared = side_by_side([loaded[source] for source in sources])
+    _tell(_of_runs(compared), chosen, out)
     return EXIT_OK
 
 

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from clustersim.apps.explain.explanation import document, explain, lines, tables
 from clustersim.apps.explain.served import ServedExplanation, served_document, served_lines, served_tables
+from clustersim.cli.options import JsonOption, SetOption
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.errors import EXIT_OK
 
 
-def explain_command(source: str, overrides: tuple[str, ...], *, as_json: bool, seed: int, changes: bool) -> int:
-    """Explain a run, print it, and return the exit code."""
-    with watched(shows=not as_json):
-        explanation = explain(source, overrides, seed=seed, changes=changes)
+def explain_command(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run directory, a scenario file or a shipped example.")],
+    *,
+    set_: SetOption = None,
+    json: JsonOption = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    changes: Annotated[bool, typer.Option("--changes/--no-changes", help="Look for changes that shorten the step.")] = True,
+) -> int:
+    """Say what sets the step time, and what would shorten it.
+
+    Say also how figures and constants come about.
+    """
+    with watched(shows=not json):
+        explanation = explain(run, tuple(set_ or ()), seed=seed, changes=changes)
     served = isinstance(explanation, ServedExplanation)
-    if as_json:
+    if json:
         write_json(served_document(explanation) if served else document(explanation))
         return EXIT_OK
     for line in served_lines(explanation) if served else lines(explanation):

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from clustersim.apps.compare.run_directories import load_result
 from clustersim.apps.export.timeline_formats import FORMATS
 from clustersim.apps.importing.opening import open_job
 from clustersim.apps.plan.exports import WRITTEN, written
+from clustersim.cli.options import JsonOption, SetOption
 from clustersim.cli.terminal import notice, write_files, write_json
 from clustersim.cli.watching import watched
 from clustersim.documents.check import choices_hint
@@ -17,14 +21,30 @@ from clustersim.errors import EXIT_OK, ScenarioError
 from clustersim.progress import phase
 
 
-def export_command(source: str, form: str, *, overrides: tuple[str, ...], out: str | None, seed: int, as_json: bool) -> int:
-    """Write the timeline of a run for another tool, or its scenario for a framework, and return the exit code."""
-    if form in WRITTEN:
-        return _scenario_as(source, form, overrides, out, as_json=as_json)
+def export_command(
+    run_: Annotated[str, typer.Argument(metavar="RUN", help="A run directory, a scenario file or a shipped example.")],
+    *,
+    as_: Annotated[
+        str, typer.Option("--as", metavar="FORMAT", help="chrome, kineto, csv, parquet, chakra, simai; or as of plan: megatron, ...")
+    ],
+    set_: SetOption = None,
+    out: Annotated[
+        str | None,
+        typer.Option("--out", "-o", metavar="PATH", help="File, or folder for kineto and chakra; default by the format, or stdout."),
+    ] = None,
+    json: JsonOption = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random in a scenario.")] = 0,
+) -> int:
+    """Write a run for Perfetto, or a scenario for a framework.
+
+    Other tools are Holistic Trace Analysis and spreadsheets.
+    """
+    if as_ in WRITTEN:
+        return _scenario_as(run_, as_, tuple(set_ or ()), out, as_json=json)
     with watched(), phase("export"):
-        path = export(source, form, out, overrides, seed=seed)
-    if as_json:
-        write_json({"format": form, "file": str(path)})
+        path = export(run_, as_, out, tuple(set_ or ()), seed=seed)
+    if json:
+        write_json({"format": as_, "file": str(path)})
     notice(f"wrote {path}")
     return EXIT_OK
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
+
+import typer
 
 from clustersim.cli.terminal import notice
 from clustersim.config.load import example_path
@@ -17,8 +19,12 @@ _MODELINE: Final = """\
 """
 
 
-def init_command(name: str, example: str, out: str | None) -> int:
-    """Write a new scenario made from a shipped example and return the exit code; never overwrite a file."""
+def init_command(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the new scenario.")] = "my-scenario",
+    example: Annotated[str, typer.Option("--from", metavar="EXAMPLE", help="Shipped example to start from.")] = "starter",
+    out: Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="File to write; default NAME.yaml.")] = None,
+) -> int:
+    """Write a commented scenario to start from."""
     if not re.fullmatch(NAME_PATTERN, name):
         raise ScenarioError(f"'{name}' is not a name", hint="use letters, digits, '-', '_' and '.', such as my-scenario")
     text = example_path(example).read_text(encoding="utf-8")

@@ -7,7 +7,9 @@ from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from clustersim.apps.plan.answer import (
     COLUMNS,
@@ -25,6 +27,8 @@ from clustersim.apps.plan.exports import check_written, written
 from clustersim.apps.plan.findings import MARGIN
 from clustersim.apps.plan.goal import Asking, Goal, GoalAnswer, figure_of, goal_document, goal_lines, goal_of, reach
 from clustersim.apps.plan.search import Terms
+from clustersim.cli.options import JsonOption, SetOption, refuse_given
+from clustersim.cli.plan_serving import plan_serving_command
 from clustersim.cli.terminal import notice, print_table, write_files, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.config.checks import parse_check
@@ -64,8 +68,71 @@ class PlanOptions:
         return redirect_stdout(sys.stderr) if self.alone else nullcontext()
 
 
-def plan_command(model: str, cluster: str | None, options: PlanOptions) -> int:
-    """Find the best layout, print it, and return the exit code."""
+def plan_command(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model; without a cluster, a scenario whose layout is open.")],
+    cluster: Annotated[str | None, typer.Argument(metavar="CLUSTER", help="A shipped node or cluster.")] = None,
+    *,
+    nodes: Annotated[int | None, typer.Option(min=1, metavar="N", help="How many nodes.")] = None,
+    set_: SetOption = None,
+    only: Annotated[list[str] | None, typer.Option("--only", metavar="KEY=VALUES", help="Search these values, such as tp=4,8.")] = None,
+    constraint: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="A condition, such as 'memory_fraction <= 0.9'.")] = None,
+    most_replays: Annotated[int | None, typer.Option(min=1, metavar="N", help="End the search after so many.")] = None,
+    memory_margin: Annotated[str, typer.Option(metavar="SHARE", help="Of the memory, that stays free.")] = "8 %",
+    time_limit: Annotated[str | None, typer.Option(metavar="TIME", help="End the search after so long, such as '30 s'.")] = None,
+    tokens: Annotated[str | None, typer.Option(metavar="COUNT", help="A goal: so many tokens, such as 15T.")] = None,
+    within: Annotated[str | None, typer.Option(metavar="TIME", help="Of a goal, such as '60 days'.")] = None,
+    budget: Annotated[str | None, typer.Option(metavar="USD", help="Of a goal, such as '12 MUSD'.")] = None,
+    power: Annotated[str | None, typer.Option(metavar="POWER", help="Of a goal, such as '5 MW'.")] = None,
+    accelerators: Annotated[str, typer.Option(metavar="NODES", help="Of a goal: nodes to choose from, such as dgx-h100,dgx-b200.")] = "",
+    max_nodes: Annotated[int, typer.Option(min=1, metavar="N", help="Of a goal.")] = 2048,
+    write: Annotated[
+        str | None, typer.Option("--write", "--out", "-o", metavar="FILE", help="Write the winner as a scenario, or as --as says.")
+    ] = None,
+    as_: Annotated[
+        str | None,
+        typer.Option("--as", metavar="FRAMEWORK", help="megatron, torchtitan, deepspeed, sbatch, jobset; with --serving vllm, sglang."),
+    ] = None,
+    serving: Annotated[bool, typer.Option("--serving", help="Find the fewest GPUs that keep the slo of a serving scenario.")] = False,
+    gpus: Annotated[int | None, typer.Option(min=1, metavar="N", help="With --serving: at most so many GPUs; 64 if left out.")] = None,
+    json: JsonOption = False,
+) -> int:
+    """Find the fastest layout of a model on a cluster.
+
+    Say why no other one is faster; or, with --tokens, find what reaches a goal; or, with --serving, what serves requests as promised.
+    """
+    if serving:
+        given = {"CLUSTER": cluster, "--nodes": nodes, "--constraint": constraint, "--time-limit": time_limit, "--tokens": tokens}
+        given |= {"--within": within, "--budget": budget, "--power": power, "--accelerators": accelerators}
+        given |= {"--memory-margin": memory_margin != "8 %", "--max-nodes": max_nodes != 2048}
+        refuse_given(given, beside="--serving")
+        return plan_serving_command(
+            model,
+            overrides=tuple(set_ or ()),
+            only=tuple(only or ()),
+            gpus=gpus,
+            most_replays=most_replays,
+            framework=as_,
+            write=write,
+            as_json=json,
+        )
+    refuse_given({"--gpus": gpus}, beside="a layout of training", hint="add --serving")
+    goal = None
+    if tokens is not None:
+        names = accelerators or cluster or ""
+        goal = goal_of(tokens, within=within, budget=budget, power=power, nodes=names, most_nodes=max_nodes)
+    options = PlanOptions(
+        nodes=nodes,
+        overrides=tuple(set_ or ()),
+        only=tuple(only or ()),
+        constraints=tuple(constraint or ()),
+        most_replays=most_replays,
+        memory_margin=memory_margin,
+        time_limit=time_limit,
+        write=write,
+        framework=as_,
+        as_json=json,
+        goal=goal,
+    )
     if options.framework is not None:
         check_written(options.framework, serving=False)
     if options.alone and options.as_json:
@@ -173,6 +240,3 @@ def _write(answer: PlanAnswer, options: PlanOptions) -> None:
     elif options.write is not None:
         write_text(Path(options.write), yaml_text(answer.scenario), hint="choose another file with --write")
         notice(f"wrote {options.write}")
-
-
-__all__ = ["PlanOptions", "goal_of", "plan_command"]

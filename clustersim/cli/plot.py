@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from clustersim.apps.plot.plots import FORMATS, draw_plot
+from clustersim.cli.options import JobsOption, JsonOption, SetOption
 from clustersim.cli.terminal import notice, write_json
 from clustersim.cli.watching import watched
 from clustersim.documents.files import check_folder
@@ -17,27 +19,34 @@ if TYPE_CHECKING:
     from clustersim.apps.plot.plots import Axes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlotOptions:
-    """The options of ``plot``."""
-
-    overrides: tuple[str, ...]
-    out: str | None
-    seed: int
-    jobs: int | None
-    """Processes; None for one for each processor."""
-    as_json: bool
-
-
-def plot_command(kind: str, sources: tuple[str, ...], options: PlotOptions) -> int:
-    """Draw a picture, write it, and return the exit code."""
-    path = _file(kind, options.out)
+def plot_command(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND",
+            help="pipeline, timeline, breakdown, communication, links, topology, memory, memory_over_time, roofline, cost, goodput,"
+            " strong_scaling, weak_scaling, pareto, heatmap, validation, tornado; of serving latency, timeline, kv or throughput_latency.",
+        ),
+    ],
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="RUN...", help="Run directories, scenario files or shipped examples; a CSV for heatmap and pareto."),
+    ] = None,
+    *,
+    set_: SetOption = None,
+    out: Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="File to write, .png or .svg; default KIND.png.")] = None,
+    jobs: JobsOption = None,
+    json: JsonOption = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random in scenarios.")] = 0,
+) -> int:
+    """Draw a picture of runs, of a table or of predictions."""
+    path = _file(kind, out)
     with watched():
         with phase("draw"):
-            axes = draw_plot(kind, sources, options.overrides, seed=options.seed, jobs=options.jobs)
+            axes = draw_plot(kind, tuple(runs or ()), tuple(set_ or ()), seed=seed, jobs=jobs)
         with phase("write"):
             title = _write(axes, path)
-    if options.as_json:
+    if json:
         write_json({"kind": kind, "file": str(path), "title": title})
     notice(f"wrote {path}")
     return EXIT_OK

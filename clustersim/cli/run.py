@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from clustersim.apps.explain.explanation import measured_changes
 from clustersim.apps.importing.opening import open_job
@@ -13,6 +16,7 @@ from clustersim.apps.run.running import run_built
 from clustersim.apps.serve.deployment import build_serving
 from clustersim.apps.serve.deployment_run import files_of_serving, resolved_serving, run_serving
 from clustersim.apps.serve.result import ServingResult
+from clustersim.cli.options import JsonOption, ScenarioArgument, SetOption
 from clustersim.cli.terminal import make_console, notice, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.config.build import Built, build
@@ -44,14 +48,48 @@ class RunOptions:
     profile: bool
 
 
-def run_command(source: str, overrides: tuple[str, ...], options: RunOptions) -> int:
-    """Simulate a scenario, keep the run directory, report, and return the exit code."""
+def run_command(
+    scenario: ScenarioArgument,
+    *,
+    set_: SetOption = None,
+    json: JsonOption = False,
+    out: Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="Folder for the run directories.")] = "runs",
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and lay out, simulate nothing, write nothing.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No report and no notices.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Links, collectives, bottleneck, lower bound and all assumptions too.")
+    ] = False,
+    plots: Annotated[bool, typer.Option("--plots/--no-plots", help="Draw the plots of the run directory.")] = True,
+    fold: Annotated[bool, typer.Option("--fold/--no-fold", help="Replay one rank for all that cannot be told apart, or every one.")] = True,
+    collapse: Annotated[
+        bool, typer.Option("--collapse/--no-collapse", help="Fire events for contended tasks alone, or for every task.")
+    ] = True,
+    repeat: Annotated[
+        bool, typer.Option("--repeat/--no-repeat", help="Replay one period of micro-batches or steps that repeats, or every one.")
+    ] = True,
+    profile: Annotated[bool, typer.Option("--profile", help="Print where the time of the simulation went.")] = False,
+) -> int:
+    """Simulate one training step and report where the time goes."""
+    changed = tuple(set_ or ())
+    passes = Passes(fold=fold, collapse=collapse, repeat=repeat)
+    options = RunOptions(
+        as_json=json,
+        out=out,
+        seed=seed,
+        dry_run=dry_run,
+        quiet=quiet,
+        verbose=verbose,
+        plots=plots,
+        passes=passes,
+        profile=profile,
+    )
     with watched(profiles=options.profile, shows=not options.quiet):
         with phase("read and build"):
-            scenario = open_job(source, overrides, tell=None if options.quiet else notice)
-            if isinstance(scenario, ServingScenario):
-                return serve_command(scenario, options)
-            built = build(scenario)
+            job = open_job(scenario, changed, tell=None if options.quiet else notice)
+            if isinstance(job, ServingScenario):
+                return serve_command(job, options)
+            built = build(job)
         if options.dry_run:
             _print_dry_run(built, options)
             return EXIT_OK
@@ -63,7 +101,7 @@ def run_command(source: str, overrides: tuple[str, ...], options: RunOptions) ->
         write_json(result.to_dict())
     elif not options.quiet:
         with watched():
-            changes, unsaid = measured_changes(source, overrides, result)
+            changes, unsaid = measured_changes(scenario, changed, result)
         print_result(result, make_console(), verbose=options.verbose, changes=changes, unsaid=unsaid)
     if not options.quiet:
         for line in _failures(result):

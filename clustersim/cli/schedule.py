@@ -5,7 +5,11 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from clustersim.cli.options import JsonOption, ScenarioArgument, SetOption
 from clustersim.cli.terminal import notice, write_json, write_out
 from clustersim.config.build import build
 from clustersim.config.load import load_scenario
@@ -15,9 +19,18 @@ from clustersim.parallel.schedules.written import written
 from clustersim.parallel.stages import orders_of, places_of
 
 
-def schedule_command(source: str, overrides: tuple[str, ...], *, out: str | None, as_json: bool) -> int:
-    """Write the pipeline schedule of a scenario, each rank's passes in order, and return the exit code."""
-    plan = build(load_scenario(source, overrides)).plan
+def schedule_command(
+    scenario: ScenarioArgument,
+    *,
+    set_: SetOption = None,
+    out: Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="File to write; stdout if left out.")] = None,
+    json: JsonOption = False,
+) -> int:
+    """Print the pipeline schedule of a scenario.
+
+    Each rank has a row, as PyTorch writes it.
+    """
+    plan = build(load_scenario(scenario, tuple(set_ or ()))).plan
     if out is not None and not out.endswith(".csv"):
         raise ScenarioError(f"'{out}' does not end in .csv, as schedules in files do", hint=f"use --out {out}.csv")
     if plan.strategy.pp == 1:
@@ -30,7 +43,7 @@ def schedule_command(source: str, overrides: tuple[str, ...], *, out: str | None
         beside = "true" if plan.strategy.overlap_p2p else "false"
         keys = f"schedule: {Path(out).resolve()}, overlap_p2p: {beside}, optimizer_post_validation: {later}"
         notice(f"wrote {out}; use it with strategy: {{{keys}}}, its path as it is or from the folder of the scenario")
-    if as_json:
+    if json:
         write_json(
             {
                 "schedule": plan.strategy.schedule,

@@ -7,8 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Final
+from typing import Annotated, Final
 
+import typer
+
+from clustersim.cli.options import JsonOption
 from clustersim.cli.terminal import print_table, write_json, write_out
 from clustersim.config.load import example_names, example_path
 from clustersim.config.presets import Preset, PresetSetting, load_preset, preset_names
@@ -42,15 +45,19 @@ class Shelf:
     """Everything about one, in SI units."""
 
 
-def show_command(kind: str, name: str | None, *, as_json: bool) -> int:
-    """Print a table of one kind, or one thing in full, and return the exit code."""
+def show_command(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="accelerators, nodes, clusters, models, examples, prices or presets.")],
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this one in full, with its sources.")] = None,
+    json: JsonOption = False,
+) -> int:
+    """List what is shipped, or show one thing in full."""
     if kind not in SHELVES:
         raise ScenarioError(f"cannot show '{kind}'", hint=choices_hint(kind, SHELVES))
     shelf = SHELVES[kind]
     names = shelf.names()
     if name is not None and name not in names:
         raise ScenarioError(f"unknown {shelf.singular} '{name}'", hint=choices_hint(name, names))
-    if as_json:
+    if json:
         write_json([shelf.full(one) for one in names] if name is None else shelf.full(name))
     elif name is not None:
         write_out(example_path(name).read_text(encoding="utf-8") if kind == "examples" else _page(shelf.full(name)))

@@ -5,10 +5,13 @@ from __future__ import annotations
 import shutil
 import textwrap
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
+
+import typer
 
 from clustersim.apps.study.claims import StudyAnswer, answered_question, question_titles, read_question
 from clustersim.apps.study.claims_report import data_tables, notes, runs_table, write_study
+from clustersim.cli.options import JsonOption
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.errors import EXIT_OK
 
@@ -19,15 +22,22 @@ _WIDEST: Final = 120
 """Characters of a line of prose, however wide the terminal."""
 
 
-def study_command(name: str | None, *, out: str | None, as_json: bool) -> int:
-    """List the shipped studies, or run one, print what it found, keep tables and pictures, and return the exit code."""
+def study_command(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="A shipped study, or a path; a list of them if left out.")] = None,
+    *,
+    out: Annotated[
+        str | None, typer.Option("--out", "-o", metavar="DIR", help="Folder for tables and plots; default runs/studies/NAME.")
+    ] = None,
+    json: JsonOption = False,
+) -> int:
+    """Run many cases to answer one question, with tables and plots."""
     if name is None:
-        _list(as_json=as_json)
+        _list(as_json=json)
         return EXIT_OK
     answer = answered_question(read_question(name))
     folder = FOLDER / answer.question.name if out is None else Path(out)
     write_study(answer, folder)
-    if as_json:
+    if json:
         write_json(_document(answer))
     else:
         _print(answer)

@@ -3,43 +3,73 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from clustersim.apps.study.pools import WorkerPool, check_executor, make_pool
 from clustersim.apps.study.results import check_format
 from clustersim.apps.study.study_file import StudyRequest
 from clustersim.apps.study.sweep import N_SHOWN, SweepResult, default_folder, run_sweep, value_text
 from clustersim.apps.study.sweep_question import SweepQuestion, asked_sweep
+from clustersim.cli.options import JobsOption, JsonOption, SetOption
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.errors import EXIT_NO, EXIT_OK, EXIT_PARTIAL
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepOptions:
-    """The options of ``sweep`` that do not say what is swept."""
+def sweep_command(
+    source: Annotated[str, typer.Argument(metavar="SCENARIO|STUDY", help="A scenario as for run, or a study: a path or a shipped name.")],
+    *,
+    over: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUES", help="Vary a key: 1,2,4 or 1..8 or 1..64 step 8 or 1..64 times 2. Repeatable."),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(metavar="CONDITION", help="Leave points out, such as 'strategy.tp * strategy.pp > 64'. Repeatable.")
+    ] = None,
+    where: Annotated[
+        list[str] | None, typer.Option(metavar="CONDITION", help="What an answer must meet, such as 'mfu > 0.3'. Repeatable.")
+    ] = None,
+    sort: Annotated[
+        str | None, typer.Option(metavar="METRIC", help="Smallest first; -METRIC: largest first; default -tokens_per_s.")
+    ] = None,
+    metrics: Annotated[list[str] | None, typer.Option(metavar="NAME,...", help="Columns of the table; all for every figure.")] = None,
+    set_: SetOption = None,
+    jobs: JobsOption = None,
+    executor: Annotated[str, typer.Option(help="local, dask (a cluster on this machine), or dask:tcp://host:8786.")] = "local",
+    file_format: Annotated[str, typer.Option("--format", help="Of the table: csv, parquet or duckdb.")] = "csv",
+    out: Annotated[str | None, typer.Option("--out", "-o", metavar="DIR", help="Folder; default runs/sweeps/NAME/HASH.")] = None,
+    max_points: Annotated[int, typer.Option(min=1, help="Refuse a sweep of more points.")] = 100_000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the points, run nothing.")] = False,
+    json: JsonOption = False,
+) -> int:
+    """Run a scenario for all combinations of some values.
 
-    executor: str
-    jobs: int | None
-    out: str | None
-    file_format: str
-    as_json: bool
-    dry_run: bool
-
-
-def sweep_command(source: str, asked: StudyRequest, options: SweepOptions) -> int:
-    """Run a sweep, or what an earlier one has left to do, print what it found, and return the exit code."""
-    file_format = check_format(options.file_format)
-    check_executor(options.executor)
+    The same command goes on where it was stopped.
+    """
+    check_format(file_format)
+    check_executor(executor)
+    asked = StudyRequest(
+        over=tuple(over or ()),
+        exclude=tuple(exclude or ()),
+        changes=tuple(set_ or ()),
+        where=tuple(where or ()),
+        metric=sort,
+        metrics=tuple(name.strip() for text in metrics or () for name in text.split(",")),
+        most_points=max_points,
+        seed=seed,
+    )
     question = asked_sweep(source, asked)
-    if options.dry_run:
+    if dry_run:
         _print_points(question)
         return EXIT_OK
-    folder = default_folder(question) if options.out is None else Path(options.out)
+    folder = default_folder(question) if out is None else Path(out)
 
     def pool(n_points: int) -> AbstractContextManager[WorkerPool]:
-        return make_pool(options.executor, options.jobs, n_points)
+        return make_pool(executor, jobs, n_points)
 
     try:
         with watched():
@@ -47,7 +77,7 @@ def sweep_command(source: str, asked: StudyRequest, options: SweepOptions) -> in
     except KeyboardInterrupt:
         notice(f"what is finished is kept in {folder}; the same command goes on")
         raise
-    if options.as_json:
+    if json:
         write_json(result.to_dict())
     else:
         _print(result)

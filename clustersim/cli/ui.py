@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from clustersim.apps.ui.local_server import make_app, serve
 from clustersim.cli.terminal import notice
 from clustersim.errors import EXIT_OK
 
 
-def ui_command(first: str, *, port: int, runs: str) -> int:
-    """Show the page until Ctrl-C, and return the exit code."""
-    server = make_app(runs=Path(runs), first=first)
+def ui_command(
+    scenario: Annotated[
+        str, typer.Argument(metavar="EXAMPLE", help="A shipped example to begin with, or 'run NAME/HASH'.")
+    ] = "llama3-70b-h100-512",
+    *,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Of 127.0.0.1; 0 for one that is free.")] = 8050,
+    runs: Annotated[str, typer.Option(metavar="DIR", help="Folder of runs that can be opened.")] = "runs",
+) -> int:
+    """Show a page on which a scenario is changed and run.
+
+    The result is seen at once. The page is for a browser on this machine only.
+    """
+    server = make_app(runs=Path(runs), first=scenario)
     serve(server, port, lambda address: notice(f"open {address}  (Ctrl-C ends)"))
     return EXIT_OK

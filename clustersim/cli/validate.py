@@ -7,7 +7,9 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
+
+import typer
 
 from clustersim.apps.run.intervals import MEMORY
 from clustersim.apps.validate.cross import cross_validate, folds_table, folds_text
@@ -44,7 +46,9 @@ from clustersim.apps.validate.validation_table import (
     summary_text,
     together_lines,
 )
+from clustersim.cli.options import JobsOption, JsonOption
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
+from clustersim.cli.validate_served import validate_served_command
 from clustersim.cli.watching import watched
 from clustersim.config.yaml_text import plain
 from clustersim.documents.check import choices_hint
@@ -77,20 +81,53 @@ class ValidateOptions:
     """Rows say what people type alone."""
 
 
-def validate_command(sources: tuple[str, ...], options: ValidateOptions) -> int:
-    """Compare predictions with published measurements, print them, and return the exit code."""
+def validate_command(
+    sources: Annotated[list[str] | None, typer.Argument(metavar="SOURCE", help="Shipped sources, or paths; all if left out.")] = None,
+    *,
+    json: JsonOption = False,
+    quality: Annotated[str, typer.Option(metavar="A|B", help="Least quality of a row; A: nothing had to be assumed.")] = "B",
+    fail_over: Annotated[
+        str | None, typer.Option(metavar="PERCENT", help="End with 1 if the mean absolute error exceeds this, such as '8 %'.")
+    ] = None,
+    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw measured against predicted: a .png or .svg file.")] = None,
+    write_residuals: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write the error bars that follow from all rows, for a checkout.")
+    ] = None,
+    cross_validate: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Leave each source out, refit, predict it; tables, and a file. Takes long.")
+    ] = None,
+    defaults: Annotated[
+        bool, typer.Option("--defaults", help="Predict by what people type alone: model, machine, batch, degrees, recomputation.")
+    ] = False,
+    serving: Annotated[
+        bool, typer.Option("--serving", help="Compare served runs: time to the first token, per token, throughput.")
+    ] = False,
+    jobs: JobsOption = None,
+) -> int:
+    """Compare predictions with published measurements."""
+    if serving:
+        return validate_served_command(tuple(sources or ()), as_json=json, jobs=jobs, cross_validate=cross_validate)
+    named = tuple(sources or ())
+    options = ValidateOptions(
+        as_json=json,
+        quality=quality,
+        fail_over=fail_over,
+        plot=plot,
+        write_residuals=write_residuals,
+        jobs=jobs,
+        cross_validate=cross_validate,
+        defaults=defaults,
+    )
     if options.cross_validate is not None:
-        return _cross_validate(sources, Path(options.cross_validate))
+        return _cross_validate(named, Path(options.cross_validate))
     limit_fraction = None if options.fail_over is None else _limit(options.fail_over)
     picture = None if options.plot is None else picture_path(options.plot)
-    quality = _quality(options.quality)
+    least = _quality(options.quality)
     if options.write_residuals is not None:
-        check_complete(sources, quality)
+        check_complete(named, least)
     _check_defaults(options)
     with watched():
-        validation = (
-            validate_defaults(sources, jobs=options.jobs) if options.defaults else validate(sources, quality=quality, jobs=options.jobs)
-        )
+        validation = validate_defaults(named, jobs=options.jobs) if options.defaults else validate(named, quality=least, jobs=options.jobs)
     if options.as_json:
         write_json(_document(validation))
     else:

@@ -4,32 +4,80 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from clustersim.apps.study.recorded_answer import COLUMNS, answered_records, recorded_files
 from clustersim.apps.study.study_file import StudyRequest
 from clustersim.apps.study.tornado_picture import tornado_of
 from clustersim.apps.study.what_if import WhatIfAnswer, answered, asked_matter
+from clustersim.cli.options import JobsOption, JsonOption, SetOption
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.documents.files import check_folder
 from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
 
 
-def what_if_command(sources: Sequence[str], asked: StudyRequest, *, plot: str | None, as_json: bool) -> int:
-    """Compare cases, say which is best and how sure that is, and return the exit code."""
+def what_if_command(
+    source: Annotated[
+        list[str], typer.Argument(metavar="SCENARIO|FILE...", help="A scenario as for run, a file with cases, records or traces of a job.")
+    ],
+    *,
+    case: Annotated[
+        list[str] | None, typer.Option(metavar="NAME:KEY=VALUE,...", help="Changes under a name, such as wide:strategy.tp=8. Repeatable.")
+    ] = None,
+    where: Annotated[
+        list[str] | None, typer.Option(metavar="CONDITION", help="What a case must meet, such as 'memory_fraction <= 0.9'. Repeatable.")
+    ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(metavar="METRIC", help="What cases are judged by; default tokens_per_s, of serving output_tokens_per_s_per_gpu."),
+    ] = None,
+    break_even: Annotated[
+        str | None, typer.Option(metavar="KEY=LOW..HIGH", help="Where the two best cases are equally good while a key goes so far.")
+    ] = None,
+    sensitivity: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=LOW..HIGH", help="A figure to vary; hardware: each rate by 20 % up and down. Repeatable."),
+    ] = None,
+    method: Annotated[str, typer.Option(help="one (figure at a time), morris or sobol.")] = "one",
+    samples: Annotated[int | None, typer.Option(min=2, help="Of morris (8) or sobol (32).")] = None,
+    jobs: JobsOption = None,
+    set_: SetOption = None,
+    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw the tornado, such as tornado.png.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    json: JsonOption = False,
+) -> int:
+    """Say which of some changes is best, and what that depends on.
+
+    Also where another one becomes best.
+    """
+    asked = StudyRequest(
+        cases=tuple(case or ()),
+        changes=tuple(set_ or ()),
+        where=tuple(where or ()),
+        metric=metric,
+        break_even=break_even,
+        sensitivity=tuple(sensitivity or ()),
+        method=method,
+        samples=samples,
+        jobs=jobs,
+        seed=seed,
+    )
     if plot is not None:
         _check_plot(Path(plot))
-    if files := recorded_files(sources):
-        return _of_records(files, asked, plot=plot, as_json=as_json)
-    source, *others = sources
+    if files := recorded_files(source):
+        return _of_records(files, asked, plot=plot, as_json=json)
+    first, *others = source
     if others:
         raise ScenarioError("only traces of one job are taken together", field=others[0], hint="name one scenario")
-    matter, probe = asked_matter(source, asked)
+    matter, probe = asked_matter(first, asked)
     if plot is not None and (not probe.inputs or probe.method is not None):
         raise ScenarioError("there is no tornado to draw", field="--plot", hint="add --sensitivity hardware, without --method")
     with watched():
         answer = answered(matter, probe)
-    if as_json:
+    if json:
         write_json(answer.to_dict())
     else:
         _print(answer)

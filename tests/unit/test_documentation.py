@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-import typer
 from pydantic import BaseModel
 
-from clustersim.cli.app import app
+from clustersim.cli.app import COMMANDS
 from clustersim.config.scenario_schema import ScenarioSpec
 from clustersim.measure.cost_report import CostReport
 from clustersim.measure.goodput_report import GoodputReport
@@ -119,11 +118,9 @@ def test_every_key_of_a_result_is_described_and_no_other() -> None:
 
 
 def test_every_command_is_described() -> None:
-    commands = typer.main.get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue] - a group, typed as a command
-
     described = re.findall(r"^## `clustersim ([\w-]+)", page("reference/cli.md"), re.MULTILINE)
 
-    assert sorted(described) == sorted(commands)
+    assert sorted(described) == sorted(COMMANDS)
 
 
 def test_every_picture_is_described() -> None:
@@ -147,8 +144,8 @@ def test_every_picture_is_in_the_gallery_with_the_command_that_draws_it() -> Non
     ["run", "calibrate", "compare", "explain", "sweep", "what-if", "show", "init", "schema", "flows", "plot", "report", "export", "ui"],
 )
 def test_every_option_of_a_command_is_described(command: str) -> None:
-    commands = typer.main.get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue] - a group, typed as a command
-    options = [option for parameter in commands[command].params for option in parameter.opts if option.startswith("--")]
+    parameters = COMMANDS[command].load(command).params
+    options = [option for parameter in parameters for option in parameter.opts if option.startswith("--")]
 
     section = page("reference/cli.md").partition(f"## `clustersim {command}")[2].partition("\n## ")[0]
 

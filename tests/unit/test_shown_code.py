@@ -16,11 +16,10 @@ from types import MappingProxyType
 from typing import Final
 
 import pytest
-import typer
 
 from clustersim.apps.study.claims import question_titles, read_question
 from clustersim.apps.validate.sources import read_source
-from clustersim.cli.app import app, main
+from clustersim.cli.app import COMMANDS, main
 from clustersim.documents.text import parse_document, read_document
 from clustersim.hardware.prices import read_price_list
 from tests.shown import KINDS, PAGES, ROOT, Block, blocks_in, blocks_of, commands_of
@@ -181,7 +180,7 @@ def words_to_run(command: str) -> list[str]:
 def parse(words: list[str]) -> None:
     """Check the name of a command, its options and how many words it takes; raises a usage error."""
     name, *rest = words
-    typer.main.get_command(app).commands[name].make_context(name, rest)  # pyright: ignore[reportAttributeAccessIssue] - a group, typed as a command
+    COMMANDS[name].load(name).make_context(name, rest)
 
 
 def read_yaml(block: Block) -> None:
@@ -315,7 +314,7 @@ def test_commands_within_sentences_are_well_formed(page: str, command: str) -> N
     elif len(words) > 1:
         parse(words)
     else:
-        assert words[0] in typer.main.get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue] - a group, typed as a command
+        assert words[0] in COMMANDS
 
 
 SAMPLE: Final = """\

@@ -13,11 +13,10 @@ import pytest
 
 import clustersim
 from clustersim import __main__
+from clustersim.cli.app import COMMANDS
 from clustersim.errors import DeadlockError, InfeasibleError
 from tests.interrupts import hear_interrupts
 from tests.unit.cli.conftest import Cli
-
-COMMANDS = ["run", "compare", "show", "validate", "study", "init", "schema"]
 
 
 def process(*arguments: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -34,6 +33,11 @@ def test_help_lists_every_command_with_a_line(cli: Cli) -> None:
     assert outcome.code == 0
     for command in COMMANDS:
         assert any(line.split()[:1] == [command] and len(line.split()) > 2 for line in outcome.out.splitlines())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_line_of_a_command_is_the_first_of_its_own_help(command: str) -> None:
+    assert (COMMANDS[command].load(command).help or "").splitlines()[0] == COMMANDS[command].summary
 
 
 def test_no_summary_of_a_command_is_cut_off(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +108,7 @@ def break_run(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def fail(*_: object, **__: object) -> int:
         raise error
 
-    monkeypatch.setattr("clustersim.cli.run.run_command", fail)
+    monkeypatch.setattr("clustersim.cli.run.open_job", fail)
 
 
 def test_a_bug_says_so_and_how_to_report_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
