@@ -82,8 +82,9 @@ def _width(draft: Draft) -> None:
     if hidden is None or draft.get("model.intermediate_size") is not None:
         return
     if fused is not None:
-        width = multiple * ceil(fused / 3 / multiple) if gated else fused
-        draft.derive("model.intermediate_size", width, "a third of the width that is given, which counts three matrices" if gated else "")
+        thirds = gated and draft.get("job.gated_width") != "llama"
+        width = multiple * ceil(fused / 3 / multiple) if thirds else fused
+        draft.derive("model.intermediate_size", width, "a third of the width that is given, which counts three matrices" if thirds else "")
     elif (both := draft.whole("job.fused_mlp_hidden")) is not None:
         draft.derive("model.intermediate_size", both // (2 if gated else 1), "mlp_hidden_size counts both halves of a gated MLP")
     elif isinstance(fused_ratio, int | float):

@@ -138,6 +138,15 @@ LINES: Final = (
         nodes=1,
     ),
     Line(
+        "gpt_neox",
+        '{"pipe_parallel_size": 1, "num_layers": 32, "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,\n'
+        ' "num_kv_heads": 8, "seq_length": 8192, "sliding_window_width": 4096, "pos_emb": "rotary", "no_weight_tying": true,\n'
+        ' "norm": "rmsnorm", "use_bias_in_attn_linear": false, "mlp_type": "llama", "activation": "silu", "padded_vocab_size": 32000,\n'
+        ' "train_micro_batch_size_per_gpu": 1, "fp16": {"enabled": true}}\n',
+        {"model": "mistral-7b", "training.seq_length": 8192},
+        nodes=1,
+    ),
+    Line(
         "nanotron",
         "model: {dtype: bfloat16, model_config: {hidden_size: 2048, intermediate_size: 5632, num_attention_heads: 32,"
         " num_hidden_layers: 24, vocab_size: 32000}}\nparallelism: {dp: 4, pp: 2, tp: 2}\n"
