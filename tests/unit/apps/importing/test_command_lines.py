@@ -161,6 +161,13 @@ LINES: Final = (
         nodes=1,
     ),
     Line(
+        "primus_torchtitan",
+        "modules:\n  pre_trainer:\n    config: pre_trainer.yaml\n    framework: torchtitan\n    model: llama3.1_8B.yaml\n    overrides:\n"
+        "      training: {local_batch_size: 3, seq_len: 8192}\n      activation_checkpoint: {mode: none}\n      primus_turbo: {x: true}\n",
+        {"model": "llama3.1-8b", "training.global_batch_size": 24, "training.seq_length": 8192, "strategy.recompute": "none"},
+        nodes=1,
+    ),
+    Line(
         "megatron_lm",
         'cat <<EOT > ds.json\n{"train_batch_size": 512, "zero_optimization": {"stage": $ZERO}}\nEOT\n'
         "python -m torch.distributed.run --nproc_per_node 8 --nnodes 8 pretrain_gpt.py --tensor-model-parallel-size 2"
