@@ -7,37 +7,12 @@ import pytest
 from clustersim.apps.run.result import Result
 from clustersim.apps.run.running import run
 from clustersim.config.load import example_names
-from clustersim.config.presets import preset_names
 from clustersim.documents.spots import Data
 from clustersim.parallel.schedules import SCHEDULES
 from clustersim.program.holds import BACKWARD_PASS, FORWARD_TO_BACKWARD
 from clustersim.trace.memory_curves import MemoryCurve
 from tests.unit.config.samples import small
 from tests.unit.parallel.factories import held
-
-LAYOUTS: dict[str, dict[str, Data]] = {
-    "gpipe": {"pp": 4, "schedule": "gpipe"},
-    "naive": {"pp": 4, "schedule": "naive"},
-    "1f1b": {"pp": 4, "schedule": "1f1b"},
-    "interleaved": {"pp": 2, "schedule": "interleaved_1f1b", "virtual_stages": 2},
-    "full recomputation": {"pp": 2, "recompute": "full"},
-    "selective recomputation": {"tp": 2, "recompute": "selective"},
-    "zero 1": {"zero_stage": 1},
-    "zero 2": {"zero_stage": 2},
-    "zero 3": {"zero_stage": 3},
-    "zero 3, kept after the forward pass": {"zero_stage": 3, "reshard_after_forward": False},
-    "zero 3, nothing ahead": {"zero_stage": 3, "prefetch": 0},
-    "zero 2 in stages": {"zero_stage": 2, "pp": 2},
-    "zero 3 in stages": {"zero_stage": 3, "pp": 2, "data_parallel": {"no_sync": True}},
-    "zero 3 in stages, each reduced": {"zero_stage": 3, "pp": 4, "reshard_after_forward": False},
-    "zero 3, interleaved": {"zero_stage": 3, "pp": 2, "schedule": "interleaved_1f1b", "virtual_stages": 2},
-    "zero 3, zero bubble": {"zero_stage": 3, "pp": 2, "schedule": "zb_v", "data_parallel": {"no_sync": True}},
-    "zero 3, both ways": {"zero_stage": 3, "pp": 2, "schedule": "dualpipe"},
-    "activations away": {"offload": ["activations"]},
-    "activations away from stages": {"pp": 4, "offload": ["activations"], "recompute": "full"},
-    "activations away from sharded stages": {"pp": 2, "schedule": "zb_h1", "zero_stage": 3, "offload": ["activations"]},
-    **{f"preset {name}": {"preset": name, **({"pp": 2} if name == "deepseek_v3" else {})} for name in preset_names()},
-}
 
 
 def curve_of_stage(result: Result, stage: int) -> MemoryCurve:
@@ -67,11 +42,6 @@ def test_the_peak_over_time_of_every_schedule_is_the_sum_by_category(name: str, 
     strategy: Data = {"tp": 2, "pp": 4, "schedule": name, "recompute": recompute, "virtual_stages": SCHEDULES[name].n_chunks or 2}
 
     check(run(small(strategy=strategy, cluster={"node": "dgx-a100-40g", "nodes": 1})))
-
-
-@pytest.mark.parametrize("name", list(LAYOUTS))
-def test_the_peak_over_time_of_every_layout_is_the_sum_by_category(name: str) -> None:
-    check(run(small(strategy=LAYOUTS[name], cluster={"node": "dgx-a100-40g", "nodes": 1})))
 
 
 @pytest.mark.parametrize(("schedule", "in_flight"), [("naive", [1, 1, 1, 1]), ("gpipe", [8, 8, 8, 8]), ("1f1b", [4, 3, 2, 1])])

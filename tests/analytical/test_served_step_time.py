@@ -101,44 +101,12 @@ def test_with_dedicated_servers_a_step_is_a_pull_a_push_and_the_last_update(n: i
     assert step_s(on, dedicated(on)) == pytest.approx(2 * one_way_s + last_update_s(k), abs=64 * TICK_S)
 
 
-@COUNTS
-@pytest.mark.parametrize("memory_bytes_per_s", [1e10, 9e10])
-def test_the_memory_of_a_server_bounds_pull_push_and_update(n: int, k: int, memory_bytes_per_s: float) -> None:
-    on = machine(n, n_dedicated=k, memory_bytes_per_s=memory_bytes_per_s)
-
-    wire_s = max(1.0, n / k) * S / B
-    pull_s = max(wire_s, n * S / (k * memory_bytes_per_s))
-    push_s = 4 * n * S / (k * memory_bytes_per_s)
-    # Memory that is full until the end serves pushes and updates in turn or at once, all the same.
-    back_s = push_s + UPDATE * S / (k * memory_bytes_per_s) if push_s > wire_s else wire_s + last_update_s(k, memory_bytes_per_s)
-    assert step_s(on, dedicated(on)) == pytest.approx(pull_s + back_s, abs=64 * TICK_S)
-
-
 @pytest.mark.parametrize("n", [2, 3, 8])
 def test_with_a_server_on_every_worker_a_step_moves_what_a_ring_moves(n: int) -> None:
     on = machine(n)
 
     one_way_s = max((n - 1) / n / B, 1 / PCIE_BYTES_PER_S) * S
     assert step_s(on, range(n)) == pytest.approx(2 * one_way_s + last_update_s(n), abs=64 * TICK_S)
-
-
-@pytest.mark.parametrize("ratio", [1.0, 4.0, 8.0])
-@pytest.mark.parametrize(("n", "k", "nodes_per_leaf"), [(8, 2, 4), (8, 8, 4), (8, 6, 2)])
-def test_oversubscribed_leaves_slow_a_step_as_they_slow_a_push(n: int, k: int, nodes_per_leaf: int, ratio: float) -> None:
-    on = machine(n, n_dedicated=k, fabric=make_fabric("leaf_spine", nodes_per_leaf=nodes_per_leaf, oversubscription=ratio))
-
-    beside = min(k, nodes_per_leaf)
-    one_way_s = max(1.0, n / k, ratio, ratio * beside * n / k / nodes_per_leaf) * S / B
-    assert step_s(on, dedicated(on)) == pytest.approx(2 * one_way_s + last_update_s(k), abs=64 * TICK_S)
-
-
-@pytest.mark.parametrize(("n", "g", "k"), [(2, 8, 1), (4, 2, 8)])
-def test_nodes_that_add_up_first_push_one_gradient_each(n: int, g: int, k: int) -> None:
-    on = machine(n, per_node=g, n_dedicated=k)
-
-    for reduce_in_node, one_way_s in ((True, max(1 / g, n / k) * S / B), (False, max(1.0, g * n / k) * S / B)):
-        plan = plan_for(on, dedicated(on), reduce_in_node=reduce_in_node)
-        assert timeline_of(on, plan).step_time_s == pytest.approx(2 * one_way_s + last_update_s(k), abs=64 * TICK_S)
 
 
 @pytest.mark.parametrize("overlap", [True, False])

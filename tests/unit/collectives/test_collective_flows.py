@@ -13,7 +13,6 @@ from clustersim.collectives.collective_flows import (
     exchanged,
     gathered,
     in_batches,
-    joined,
     on_links,
     separate_waves,
     wave,
@@ -43,10 +42,6 @@ def test_flows_can_be_turned_scaled_and_picked() -> None:
     assert there.back().sources.tolist() == [1, 3]
     assert there.times(3.0).counts.tolist() == [6.0, 15.0]
     assert there.where(ranks(1)).destinations.tolist() == [3]
-
-
-def test_no_parts_make_no_flows() -> None:
-    assert len(joined([]).sources) == 0
 
 
 def test_flows_add_up_link_by_link() -> None:
@@ -138,12 +133,6 @@ def test_each_kind_takes_one_step_over_its_longest_way() -> None:
     assert between.inter_latency_s == pytest.approx(2 * NIC_S + 2 * CABLE_S + LEAF_S, rel=1e-12)
 
 
-def test_a_kind_without_flows_is_no_wave() -> None:
-    (wave,) = separate_waves(build_cluster(make_node(), 2), [batch((0, 1), leaves=[False])], share=1.0)
-
-    assert wave.inter_steps == 0
-
-
 def test_batches_add_up() -> None:
     cluster = build_cluster(make_node(), 1)
     parts = [batch((0, 1), leaves=[False]), batch((0, 2), leaves=[False])]
@@ -197,7 +186,3 @@ def test_flows_keep_their_counts_in_batches() -> None:
     assert [len(part.sources) for part in parts] == [BATCH, 5]
     assert all(part.leaves.all() for part in parts)
     np.testing.assert_array_equal(np.concatenate([part.counts for part in parts if part.counts is not None]), flows.counts)
-
-
-def test_no_flows_are_no_batches() -> None:
-    assert list(in_batches(NO_FLOWS, leave=False)) == []

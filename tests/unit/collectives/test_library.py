@@ -192,12 +192,6 @@ def test_a_rank_alone_has_nothing_to_do(op: CollectiveOp) -> None:
     assert (done.algorithm, done.protocol, done.phases) == ("none", "none", ())
 
 
-def test_the_same_call_gives_the_same_operation() -> None:
-    machine = library()
-
-    assert machine.operation(call(), EIGHT) is machine.operation(call(), EIGHT)
-
-
 @pytest.mark.parametrize("changed", [call(size_bytes=2e9), call("all_gather"), call(algorithm="tree"), replace(call(), pieces=2)])
 def test_another_size_operation_algorithm_or_number_of_pieces_is_another(changed: CollectiveCall) -> None:
     machine = library()
@@ -299,12 +293,6 @@ def test_sends_of_one_name_are_laid_once() -> None:
     first, again = (machine.transfer("twice", ((0, 1),), size_bytes=size) for size in (1.0, 2.0))
 
     assert first.phases[0][0].footprint is again.phases[0][0].footprint
-
-
-def test_a_send_to_oneself_moves_nothing() -> None:
-    ((leg,),) = library().transfer("self", ((3, 3),), size_bytes=1e9).phases
-
-    assert leg.bytes_per_flow == 0.0
 
 
 # Parameter servers

@@ -15,7 +15,7 @@ from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.wired import WiredCluster
 from tests.unit.collectives.beside import flown_s
 from tests.unit.collectives.execution import everybody, load_by_name
-from tests.unit.topology.factories import SCALE_UP_BYTES_PER_S, make_fabric, make_node
+from tests.unit.topology.factories import make_fabric, make_node
 
 
 def cluster_of(n_nodes: int, n_servers: int, *, per_node: int = 8, nodes_per_domain: int = 1) -> WiredCluster:
@@ -34,24 +34,6 @@ def shares_of(pattern: Pattern) -> list[list[float]]:
 
 def tier_load(cluster: Cluster, pattern: Pattern, word: str) -> dict[str, float]:
     return {name: share for name, share in load_by_name(cluster, pattern).items() if word in name}
-
-
-def test_every_worker_pushes_everything_over_its_own_adapter() -> None:
-    cluster = cluster_of(2, 1)
-
-    load = tier_load(cluster, lay_push(cluster, everybody(cluster), place_servers([2])), "nic")
-
-    assert load.pop("server0/nic0/rx") == 16.0
-    assert load == {f"node{node}/nic{index}/tx": 1.0 for node in (0, 1) for index in range(8)}
-
-
-def test_a_pull_goes_back_the_same_way() -> None:
-    cluster = cluster_of(2, 1)
-
-    load = tier_load(cluster, lay_pull(cluster, everybody(cluster), place_servers([2])), "nic")
-
-    assert load.pop("server0/nic0/tx") == 16.0
-    assert load == {f"node{node}/nic{index}/rx": 1.0 for node in (0, 1) for index in range(8)}
 
 
 def test_memory_carries_four_bytes_for_each_that_is_added_and_one_for_each_that_is_sent() -> None:
@@ -111,28 +93,6 @@ def test_a_round_is_push_then_pull() -> None:
     assert len(both.phases) == 2
     parts_s = flown_s(cluster, lay_push(cluster, group, servers)) + flown_s(cluster, lay_pull(cluster, group, servers))
     assert flown_s(cluster, both) == pytest.approx(parts_s, rel=1e-12)
-
-
-def test_an_overlapped_round_is_one_phase() -> None:
-    cluster = cluster_of(2, 1)
-
-    (waves,) = lay_push_pull(cluster, everybody(cluster), place_servers([2]), overlapped=True).phases
-
-    assert len(waves) == 2
-
-
-def test_a_node_that_adds_up_first_pushes_a_part_from_each_accelerator() -> None:
-    cluster = cluster_of(2, 1)
-
-    pattern = lay_push(cluster, everybody(cluster), place_servers([2], per_node=True))
-
-    load = tier_load(cluster, pattern, "nic")
-    assert load.pop("server0/nic0/rx") == pytest.approx(2.0, rel=1e-12)
-    assert load == pytest.approx({f"node{node}/nic{index}/tx": 1 / 8 for node in (0, 1) for index in range(8)}, rel=1e-12)
-    ring, push = pattern.phases[0]
-    busiest = float(ring.footprint.flows.max()) * ring.share
-    assert busiest / SCALE_UP_BYTES_PER_S == pytest.approx(7 / 8 / SCALE_UP_BYTES_PER_S, rel=1e-12)
-    assert (push.intra_steps, push.inter_steps) == (7, 1)
 
 
 def test_nodes_with_fewer_members_push_larger_parts() -> None:

@@ -233,10 +233,6 @@ def test_low_latency_stores_have_no_chunks_to_wait_for() -> None:
     assert ramp_s((wave(steps=(10, 0)),), way=replace(RING, protocol="ll")) == pytest.approx(0.0, abs=1e-18)
 
 
-def test_what_crosses_no_link_has_no_ramp_up() -> None:
-    assert ramp_s((wave(steps=(10, 0)),), rate=inf) == pytest.approx(0.0, abs=1e-18)
-
-
 def test_each_piece_ramps_up_by_its_own_size() -> None:
     phase = (wave(steps=(10, 0)),)
     ((leg,),) = operation(phase, rate=RATE, pieces=4).phases
@@ -275,12 +271,6 @@ def test_waves_beside_each_other_add_up_on_the_links_they_share() -> None:
     rate = idle_rate_bytes_per_s(Pattern(phases=((one, other),), uniform=True), CLUSTER.bandwidth_bytes_per_s)
 
     assert rate == pytest.approx(SCALE_UP_BYTES_PER_S / 1.25, rel=ROUND_OFF)
-
-
-def test_what_crosses_no_link_is_infinitely_fast() -> None:
-    nothing = Footprint(link_ids=np.zeros(0, dtype=np.int64), flows=np.zeros(0))
-
-    assert idle_rate_bytes_per_s(Pattern(phases=((wave(nothing),),), uniform=True), CLUSTER.bandwidth_bytes_per_s) == inf
 
 
 # Ceilings

@@ -83,14 +83,6 @@ def test_a_load_makes_the_step_longer_and_stands_in_the_links() -> None:
     assert any("backup" in meeting.names and len(meeting.names) > 1 for meeting in uplink.meetings)
 
 
-def test_a_load_where_nothing_else_goes_changes_no_time() -> None:
-    scenario = small(cluster=CLUSTER)
-
-    beside = run({**scenario, "background": [load(links=["node*/memory"])]})
-
-    assert beside.step_time_s == pytest.approx(run(scenario).step_time_s, rel=1e-12)
-
-
 def test_the_resolved_scenario_has_the_same_loads() -> None:
     entries: list[Data] = [
         load(flows=3),
@@ -102,10 +94,6 @@ def test_the_resolved_scenario_has_the_same_loads() -> None:
 
     assert again.background == made.background
     assert resolved_scenario(again) == resolved_scenario(made)
-
-
-def test_without_loads_there_are_none_in_the_resolved_scenario() -> None:
-    assert "background" not in resolved_scenario(built(background=[]))
 
 
 @pytest.mark.parametrize(

@@ -63,30 +63,9 @@ def test_the_defaults_are_those_of_the_promise() -> None:
     assert (gradients.mode, gradients.algorithm, gradients.overlap, gradients.bucket_bytes) == ("sync", "auto", True, 25e6)
 
 
-def test_what_is_given_is_kept() -> None:
-    plan = built(
-        "training.seq_length=128", "training.optimizer=sgd", "training.attention=unfused", "training.kernels=eager",
-        "training.gradient_precision=same", "training.fused_gradient_accumulation=false", "strategy.zero_stage=1",
-        "strategy.recompute=full", "strategy.data_parallel={overlap: false, bucket: 10 MB, algorithm: ring}", "strategy.overlap_tp=false",
-        "strategy.placement=[dp, tp, cp, ep, pp]", "strategy.sequence_parallel=false", "strategy.overlap_p2p=true",
-    ).plan  # fmt: skip
-
-    training, strategy = plan.training, plan.strategy
-    assert (training.seq_length, training.optimizer, training.attention, training.kernels) == (128, "sgd", "unfused", "eager")
-    assert (training.gradient_precision, training.fused_gradient_accumulation) == ("same", False)
-    assert (strategy.zero_stage, strategy.recompute, strategy.sequence_parallel) == (1, "full", False)
-    gradients = strategy.data_parallel
-    assert (gradients.algorithm, gradients.overlap, gradients.bucket_bytes) == ("ring", False, 10e6)
-    assert (strategy.overlap_p2p, strategy.overlap_tp, strategy.placement[0]) == (True, "none", "dp")
-
-
 def test_sequence_parallelism_comes_with_tensor_parallelism() -> None:
     assert built().plan.strategy.sequence_parallel
     assert not built("strategy.tp=1").plan.strategy.sequence_parallel
-
-
-def test_interleaving_overlaps_its_sends() -> None:
-    assert built("strategy.schedule=interleaved_1f1b", "strategy.virtual_stages=2").plan.strategy.overlap_p2p
 
 
 @pytest.mark.parametrize(("node", "precision"), [("dgx-h100", "bf16"), ("dgx1-v100-16g", "fp16"), ("aws-p2-k80", "fp32")])
@@ -95,10 +74,6 @@ def test_the_precision_that_is_assumed_is_one_that_the_accelerator_has(node: str
 
     assert made.plan.training.precision == precision
     assert "assumed_precision" in [flag.code for flag in made.flags]
-
-
-def test_a_precision_that_is_given_is_not_flagged() -> None:
-    assert codes() == []
 
 
 def test_a_precision_that_the_accelerator_lacks_is_refused_with_those_it_has() -> None:
@@ -181,32 +156,12 @@ def test_a_shipped_cluster_can_be_changed_in_place() -> None:
     assert cluster.fabric.nodes_per_leaf == load_cluster("superpod-h100").fabric.nodes_per_leaf
 
 
-def test_a_shipped_node_can_be_changed_in_place() -> None:
-    cluster = built(cluster={"node": "dgx-h100", "nodes": 4, "accelerators_per_node": 4, "fabric": {"topology": "leaf_spine"}}).cluster
-
-    assert (cluster.n_ranks, cluster.fabric.topology) == (16, "leaf_spine")
-
-
 def test_hashed_routing_lays_uplinks_one_by_one_and_says_so() -> None:
     made = built("cluster.fabric={topology: leaf_spine, nodes_per_leaf: 1, routing: ecmp, seed: 5}")
 
     assert {flag.code for flag in made.flags} - {flag.code for flag in built().flags} == {"one_path_per_pair"}
     assert (made.cluster.fabric.routing, made.cluster.fabric.seed) == ("ecmp", 5)
     assert "leaf1/spine0/up1" in {link.name for link in made.cluster.links}
-
-
-@pytest.mark.parametrize(
-    ("fabric", "n_leaves"),
-    [("{topology: torus, dimensions: [2, 1]}", 2), ("{topology: dragonfly, nodes_per_leaf: 1, leaves_per_group: 2, global_links: 1}", 2)],
-)
-def test_a_fabric_without_spines_is_described_by_its_own_keys(fabric: str, n_leaves: int) -> None:
-    assert built(f"cluster.fabric={fabric}").cluster.n_leaves == n_leaves
-
-
-def test_the_links_of_a_fabric_without_spines_can_be_given_their_bandwidth() -> None:
-    cluster = built("cluster.fabric={topology: torus, dimensions: [2, 1], link_bandwidth: 7 GB/s}").cluster
-
-    assert {link.bandwidth_bytes_per_s for link in cluster.links if link.tier == "leaf"} == {7e9}
 
 
 def test_links_are_changed_as_the_scenario_says() -> None:
@@ -277,18 +232,6 @@ INLINE: dict[str, Data] = {
     "scale_up": {"kind": "pcie"},
     "fabric": {"topology": "single_switch", "leaf": "eth-100g-64p", "nodes_per_leaf": 64},
 }
-
-
-def test_a_node_can_be_described_in_full() -> None:
-    cluster = built(cluster={"node": INLINE, "nodes": 2}).cluster
-
-    assert (cluster.n_ranks, cluster.node.accelerator.name, cluster.node.nic.bandwidth_bytes_per_s) == (16, "l40s", 12.5e9)
-
-
-def test_a_node_described_in_full_can_be_changed_in_place() -> None:
-    cluster = built(cluster={"node": INLINE, "nodes": 2, "nics": {"count": 2}}).cluster
-
-    assert (cluster.node.n_nics, cluster.node.nic.bandwidth_bytes_per_s) == (2, 12.5e9)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from clustersim.errors import EXIT_BAD_INPUT, ScenarioError
 from clustersim.parallel.step_settings import DataParallel
 from tests.unit.config.samples import TEXT, built, refusal
 
-SERVED = "strategy.data_parallel.algorithm=parameter_server"
 KEY = "strategy.data_parallel"
 
 
@@ -38,13 +37,6 @@ def service_of(made: Built) -> DataParallel:
 def refused(*overrides: str, **keys: Data) -> tuple[str | None, str, str | None]:
     error = refusal(*overrides, strategy=strategy(**keys))
     return error.field, error.message, error.hint
-
-
-@pytest.mark.parametrize("algorithm", ["auto", "ring", "tree", "halving_doubling", "hierarchical"])
-def test_an_algorithm_is_kept(algorithm: str) -> None:
-    made = built(f"{KEY}.algorithm={algorithm}", cluster={"node": "dgx-h100", "nodes": 2})
-
-    assert (made.plan.strategy.data_parallel.algorithm, made.plan.strategy.data_parallel.service) == (algorithm, None)
 
 
 def test_servers_stand_on_every_node_unless_asked_otherwise() -> None:
@@ -71,12 +63,6 @@ def test_dedicated_servers_are_further_hosts_like_those_of_the_nodes(servers: in
     servers_laid = made.cluster.layout.servers
     assert servers_laid is not None
     assert (servers_laid.host, servers_laid.nic, servers_laid.n_nics) == (made.cluster.node.host, made.cluster.node.nic, 8)
-
-
-def test_what_is_asked_of_servers_is_kept() -> None:
-    service = service_of(served(assignment="greedy", priority="none", reduce_in_node=False))
-
-    assert (service.assignment, service.priority, service.reduce_in_node) == ("greedy", "none", False)
 
 
 def test_more_colocated_servers_than_nodes_are_refused() -> None:

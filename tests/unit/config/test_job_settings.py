@@ -231,22 +231,6 @@ def two(nodes: Data, **sections: Data) -> dict[str, Data]:
     )
 
 
-def test_two_jobs_slow_each_other_on_the_uplinks_that_they_share() -> None:
-    result = run(two([1, 3]))
-
-    (other,) = result.metrics.jobs
-    assert result.metrics.step_time_alone_s is not None
-    assert result.step_time_s > 1.01 * result.metrics.step_time_alone_s
-    # They are equal, and keep in step.
-    assert (other.steps, other.step_time_s, other.step_time_alone_s) == (
-        1,
-        pytest.approx(result.step_time_s, rel=1e-12),
-        pytest.approx(result.metrics.step_time_alone_s, rel=1e-12),
-    )
-    uplink = next(link for link in result.spans.links if link.name == "leaf0/up")
-    assert any(user.startswith("job: dp") for user in uplink.users)
-
-
 def test_where_jobs_met_and_for_how_long_is_told() -> None:
     result = run(two([1, 3]))
 
@@ -270,15 +254,6 @@ def test_a_job_of_the_same_name_as_the_scenario_is_another_one() -> None:
     jobs[0]["name"] = name = run(two([1, 3])).metrics.scenario
 
     assert run(scenario).metrics.shared_links[0].jobs == (name, name)
-
-
-def test_two_jobs_below_leaves_of_their_own_do_not() -> None:
-    result = run(two([2, 3]))
-
-    assert result.metrics.shared_links == ()
-
-    assert result.metrics.step_time_alone_s is not None
-    assert result.step_time_s == pytest.approx(result.metrics.step_time_alone_s, rel=1e-12)
 
 
 def test_figures_are_those_of_the_own_job() -> None:
@@ -333,10 +308,6 @@ def test_the_resolved_scenario_runs_to_the_same_result() -> None:
         run(resolved).metrics.jobs
         == run(small(cluster=CLUSTER, training=TRAINING, strategy={}, jobs=[job(1, name="a"), job([0])])).metrics.jobs
     )
-
-
-def test_without_jobs_there_are_none_in_the_resolved_scenario() -> None:
-    assert "jobs" not in resolved_scenario(built(jobs=[]))
 
 
 def test_jobs_change_the_hash() -> None:

@@ -8,7 +8,6 @@ import clustersim
 from clustersim.apps.run.result import Result
 from clustersim.config.build import Built, build
 from clustersim.config.load import load_scenario
-from clustersim.config.resolve import resolved_scenario, scenario_hash
 from clustersim.documents.spots import Data
 from clustersim.hardware.catalog import load_accelerator
 from tests.unit.config.samples import MODEL, refusal, small
@@ -86,22 +85,6 @@ def test_a_mixed_cluster_is_as_slow_as_its_slowest_kind_and_says_so() -> None:
     assert mixed.step_time_s == pytest.approx(slow.step_time_s, rel=0.1)
     assert "mixed_calibration" in [flag.code for flag in mixed.metrics.flags]
     assert "mixed_calibration" not in [flag.code for flag in slow.metrics.flags]
-
-
-def test_the_order_of_the_groups_changes_nothing_where_every_rank_does_the_same() -> None:
-    fabric: Data = {"topology": "single_switch", "leaf": "qm9700-ndr", "spine": "qm9700-ndr", "cable_latency": "100 ns"}
-    there, back = (run(some, cluster={"nodes": some, "fabric": fabric}) for some in (MIXED, MIXED[::-1]))
-
-    assert there.step_time_s == pytest.approx(back.step_time_s, rel=1e-9)
-
-
-def test_a_resolved_scenario_of_groups_is_that_of_itself() -> None:
-    resolved = resolved_scenario(built(MIXED))
-
-    again = resolved_scenario(build(load_scenario(resolved)))
-
-    assert again == resolved
-    assert scenario_hash(again, 0) == scenario_hash(resolved, 0)
 
 
 def test_groups_that_cross_the_smallest_domain_are_flagged() -> None:

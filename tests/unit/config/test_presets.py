@@ -107,30 +107,6 @@ def test_a_step_with_a_preset_is_simulated(name: str) -> None:
     assert result.metrics.step_time_s > 0
 
 
-def test_pytorch_ddp_reduces_in_buckets_of_25_mib_and_a_first_one_of_1_mib() -> None:
-    gradients = built(strategy={"preset": "pytorch_ddp"}).plan.strategy.data_parallel
-
-    assert (gradients.bucket_bytes, gradients.first_bucket_bytes, gradients.overlap) == (25 * 2**20, 2**20, True)
-
-
-def test_horovod_fuses_128_mib() -> None:
-    assert built(strategy={"preset": "horovod"}).plan.strategy.data_parallel.bucket_bytes == 128 * 2**20
-
-
-def test_pytorch_fsdp_shards_everything_and_gathers_one_layer_ahead() -> None:
-    plan = built(strategy={"preset": "pytorch_fsdp"}).plan
-
-    assert (plan.strategy.zero_stage, plan.strategy.prefetch, plan.strategy.reshard_after_forward) == (3, 1, True)
-    assert plan.training.gradient_precision == "same"
-
-
-@pytest.mark.parametrize(("stage", "overlap"), [(1, False), (2, False), (3, True)])
-def test_deepspeed_overlaps_with_stage_3_only(stage: int, overlap: bool) -> None:
-    strategy = built(strategy={"preset": f"deepspeed_zero{stage}"}).plan.strategy
-
-    assert (strategy.zero_stage, strategy.data_parallel.overlap) == (stage, overlap)
-
-
 @pytest.mark.parametrize(("precision", "bucket"), [("bf16", 1e9), ("fp16", 1e9), ("fp32", 2e9), ("tf32", 2e9)])
 def test_deepspeed_counts_buckets_in_elements(precision: str, bucket: float) -> None:
     plan = built(f"training.precision={precision}", strategy={"preset": "deepspeed_zero2"}).plan
@@ -138,37 +114,11 @@ def test_deepspeed_counts_buckets_in_elements(precision: str, bucket: float) -> 
     assert plan.strategy.data_parallel.bucket_bytes == bucket
 
 
-def test_megatron_lm_has_buckets_only_where_they_overlap() -> None:
-    whole = built(strategy={"preset": "megatron_lm"}).plan.strategy.data_parallel
-    asked = built(strategy={"preset": "megatron_lm", "data_parallel": {"overlap": True}}).plan.strategy.data_parallel
-
-    assert (whole.overlap, whole.bucket_bytes) == (False, 1e12)
-    assert (asked.overlap, asked.bucket_bytes) == (True, 160e6)
-
-
-def test_pytorch_stops_recomputation_early_where_it_recomputes_whole_layers() -> None:
-    whole = built(strategy={"preset": "pytorch_fsdp", "recompute": "full"}).plan.strategy
-    none = built(strategy={"preset": "pytorch_fsdp"}).plan.strategy
-
-    assert (whole.recompute_stops_early, none.recompute_stops_early) == (True, False)
-
-
-@pytest.mark.parametrize(("preset", "expected"), [("pytorch_ddp", False), ("deepspeed_zero1", False), ("horovod", True)])
-def test_pytorch_stores_images_channel_by_channel(preset: str, expected: bool) -> None:
-    made = built(model="resnet-50", training={"global_batch_size": 32}, strategy={"preset": preset})
-
-    assert made.plan.training.channels_last is expected
-
-
 def test_tensorflow_servers_have_hosts_of_their_own_and_whole_variables_in_turn() -> None:
     service = built(strategy={"preset": "tf_parameter_server"}).plan.strategy.data_parallel.service
 
     assert service is not None
     assert (service.hosts, service.assignment, service.reduce_in_node) == ((2, 3), "round_robin", False)
-
-
-def test_one_process_of_pytorch_drives_a_node() -> None:
-    assert build(load_scenario(on_one_node("pytorch_dp"))).plan.strategy.data_parallel.single_process
 
 
 def test_what_the_scenario_says_goes_before_a_default() -> None:

@@ -217,10 +217,6 @@ def test_figures_that_everything_rests_on_are_those_of_the_data_sheets() -> None
     assert h100.memory_bytes == 81559 * 2**20
 
 
-def test_a_profile_is_loaded_once() -> None:
-    assert load_node("dgx-h100") is load_node("dgx-h100")
-
-
 @pytest.mark.parametrize(
     ("load", "name", "message", "hint"),
     [
@@ -247,13 +243,6 @@ def test_a_name_that_resembles_none_lists_all(name: str) -> None:
 
     assert caught.value.hint is not None
     assert caught.value.hint.startswith("use one of aws-p2, ")
-
-
-def test_a_toy_profile_loads(write: Callable[[str], Path]) -> None:
-    spec, document = read_spec(AcceleratorSpec, write(ACCELERATOR))
-
-    assert spec.memory == 16e9
-    assert document.data["name"] == "toy"
 
 
 @pytest.mark.parametrize(

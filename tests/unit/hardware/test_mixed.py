@@ -39,12 +39,6 @@ def test_a_protocol_that_one_kind_lacks_is_not_used() -> None:
     assert slowest([network(0.9, 1e-7, 0.8), lacking]).protocols == ("ll", "simple")
 
 
-def test_of_one_kind_the_slowest_are_its_own() -> None:
-    own = calibration_for(H100.accelerator).network
-
-    assert slowest([own]) == own
-
-
 def test_a_cluster_of_one_kind_has_its_calibration() -> None:
     assert calibration_of([H100]) == calibration_for(H100.accelerator)
 

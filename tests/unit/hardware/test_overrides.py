@@ -32,10 +32,6 @@ def changed(base: str | None, text: str) -> Node:
     return node_from_mapping(base, overrides, document, ("cluster",))
 
 
-def test_no_override_leaves_the_shipped_node() -> None:
-    assert node_from_mapping("dgx-h100", {}, Document(name="run.yaml", data={}), ("cluster",)) == load_node("dgx-h100")
-
-
 def test_another_accelerator_is_put_in() -> None:
     node = changed("dgx-h100", "accelerator: h200-sxm")
 

@@ -78,12 +78,6 @@ def test_a_thin_product_is_bound_by_memory() -> None:
     assert model().kernel_s(gemm) == pytest.approx(gemm.traffic_bytes / MEMORY, rel=1e-12)
 
 
-def test_a_product_is_launched_once() -> None:
-    gemm = Gemm(12800, 12800, 8192)
-
-    assert model(LAUNCH).kernel_s(gemm) - model().kernel_s(gemm) == pytest.approx(2e-6, rel=1e-6)  # the difference of two times
-
-
 def test_a_narrower_precision_has_its_own_peak() -> None:
     gemm = Gemm(12800, 12800, 8192, element_bytes=1.0)
 
@@ -188,10 +182,6 @@ def test_attention_over_one_key_is_bound_by_memory() -> None:
     kernel = attention(1)
 
     assert model().kernel_s(kernel) == pytest.approx(kernel.traffic_bytes / MEMORY, rel=1e-12)
-
-
-def test_attention_is_launched_once() -> None:
-    assert model(LAUNCH).kernel_s(attention()) == pytest.approx(model().kernel_s(attention()) + 2e-6, rel=1e-12)
 
 
 def test_the_rate_of_attention_is_halved_at_the_half_length() -> None:
@@ -330,11 +320,6 @@ def test_large_kernels_take_their_time_and_the_gaps_between_them() -> None:
     large = [Stream(3e9)] * 100
 
     assert model(LAUNCH).work_s(large) == pytest.approx(100 * (1e-3 + 2e-6), rel=1e-12)
-
-
-def test_no_work_takes_no_time() -> None:
-    assert model(LAUNCH).work_s([]) == 0.0
-    assert model(LAUNCH).issue_s([]) == 0.0
 
 
 def test_a_shape_is_remembered() -> None:

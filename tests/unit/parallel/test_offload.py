@@ -135,14 +135,6 @@ def test_only_final_gradients_go_to_the_drives() -> None:
     assert [copy.destination for copy in copies] == ["host", "nvme"]
 
 
-def test_nothing_moves_without_offloading() -> None:
-    side = side_of(make_plan())
-
-    assert side.add_gradient_copy(Weights(dense=100.0), after=[START], micro_batch=15) == ()
-    assert side.add_parameter_fetch(Weights(dense=100.0), after=[START]) == ()
-    assert len(built(side).tasks) == 1
-
-
 @pytest.mark.parametrize("home", ["host", "nvme"])
 def test_parameters_come_from_where_they_live(home: str) -> None:
     side = side_of(plan_of(Offload(optimizer="host", gradients="host", parameters=home), zero_stage=3, dp=2, global_batch_size=2))  # pyright: ignore[reportArgumentType] # both are places
@@ -220,12 +212,6 @@ def test_what_has_ended_is_all_that_follows_a_tile() -> None:
     keys = side.add_update(Weights(dense=2 * TILE_PARAMETERS), after=[START])
 
     assert [key[0] for key in keys] == [TO_NVME, FROM_HOST, TO_NVME, FROM_HOST]
-
-
-def test_equal_copies_are_one_object() -> None:
-    program = updated()
-
-    assert len({id(action) for action in moved(program, FROM_HOST)}) == 1
 
 
 @pytest.mark.parametrize(("shard", "count"), [(1.0, 1), (TILE_PARAMETERS, 1), (TILE_PARAMETERS + 1, 2), (10e9, 75)])

@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from clustersim.topology.direct_links import RouterGraph, with_detours
+from clustersim.topology.direct_links import RouterGraph
 from clustersim.topology.hashing import BoolArray
-from clustersim.topology.scale_out import FabricPaths
 from tests.unit.topology.factories import ranks
 
 LINE = RouterGraph(n_routers=4, tails=ranks(0, 1, 1, 2, 3), heads=ranks(1, 0, 2, 1, 2))
@@ -24,14 +23,3 @@ def test_the_shortest_path_over_links_that_work_is_found_or_none() -> None:
 
     assert paths.tolist() == [[0, 2, -1], [4, 3, 1], [-1, -1, -1], [-1, -1, -1]]
     assert reached.tolist() == [True, True, False, True]
-
-
-def test_only_pairs_that_are_cut_take_a_detour() -> None:
-    ways = FabricPaths(link_ids=np.array([[0, -1], [2, -1]]), weights=np.array([[0.5, 0.5], [1.0, 1.0]]), reached=np.array([True, False]))
-
-    mended = with_detours(ways, LINE, ranks(0, 3), ranks(1, 0), up(0, 1, 2, 3, 4))
-
-    assert mended.link_ids.tolist() == [[0, -1, -1], [4, 3, 1]]
-    assert mended.weights is not None
-    assert mended.weights.tolist() == [[0.5, 0.5, 1.0], [1.0, 1.0, 1.0]]
-    assert mended.reached.all()

@@ -16,7 +16,6 @@ from clustersim.topology.wired import WiredCluster
 from tests.unit.topology.factories import (
     NIC_BYTES_PER_S,
     PCIE_BYTES_PER_S,
-    adapters_of,
     bisection_bytes_per_s,
     make_fabric,
     make_node,
@@ -54,15 +53,6 @@ def test_kinds_stand_in_order_and_the_first_is_the_node_of_the_cluster() -> None
     assert cluster.kind_of(ranks(5, 0, 2)).tolist() == [2, 0, 1]
 
 
-def test_ranks_are_counted_group_by_group_and_node_by_node() -> None:
-    cluster = mixed()
-
-    assert cluster.node_of(ranks(0, 15, 16, 31, 32, 35, 36, 39)).tolist() == [0, 1, 2, 3, 4, 4, 5, 5]
-    assert cluster.local_index_of(ranks(0, 15, 16, 32, 35, 36, 39)).tolist() == [0, 7, 0, 0, 3, 0, 3]
-    assert adapters_of(cluster, ranks(7, 16, 32, 35, 39)).tolist() == [7, 16, 32, 33, 35]
-    assert cluster.ranks_on(ranks(5, 0)).tolist() == [36, 37, 38, 39, *range(8)]
-
-
 def test_a_cluster_of_one_kind_written_twice_is_the_same_as_one_of_twice_as_many() -> None:
     once, twice = build_cluster(make_node(), 4, SPINES), build_mixed_cluster(((make_node(), 1), (make_node(), 3)), SPINES)
     sources, destinations = np.divmod(np.arange(36 * 36, dtype=np.int64), 36)
@@ -84,21 +74,6 @@ def test_links_of_each_kind_have_their_own_bandwidth_and_a_leaf_that_of_what_han
     assert (width["node1/gpu0/pcie/up"], width["node3/gpu0/pcie/up"]) == (PCIE_BYTES_PER_S, PCIE_BYTES_PER_S / 4)
     leaves = [width[f"leaf{leaf}/up"] / NIC_BYTES_PER_S for leaf in range(3)]
     assert leaves == pytest.approx([16, 4, 4], rel=1e-12)
-
-
-def test_each_node_is_wired_in_its_own_way() -> None:
-    cluster = mixed()
-
-    assert names(cluster, 0, 5) == ["node0/gpu0/nvlink/up", "node0/gpu5/nvlink/down"]
-    assert len(names(cluster, 16, 17)) == 1
-    assert names(cluster, 32, 33)[0].startswith("node4/gpu0/nvlink")
-    assert names(cluster, 32, 34) == [
-        "node4/gpu0/pcie/up",
-        "node4/pcie0/up",
-        "node4/socket0/to1",
-        "node4/pcie1/down",
-        "node4/gpu2/pcie/down",
-    ]
 
 
 def test_between_kinds_the_adapters_of_both_are_crossed() -> None:

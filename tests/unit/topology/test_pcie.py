@@ -4,7 +4,7 @@ import pytest
 
 from clustersim.topology.cluster import route
 from clustersim.topology.cluster_wiring import build_cluster
-from clustersim.topology.pcie import n_pcie_switches, path_between_switches, pcie_wires, socket_of_switch
+from clustersim.topology.pcie import n_pcie_switches, pcie_wires, socket_of_switch
 from tests.unit.topology.factories import PCIE_BYTES_PER_S, SCALE_UP_S, SOCKET_BYTES_PER_S, make_node
 
 
@@ -73,11 +73,3 @@ def test_every_ordered_pair_of_sockets_has_a_link() -> None:
     wires = pcie_wires(make_node("pcie", n_sockets=3), 0.0)
 
     assert [wire.name for wire in wires if wire.tier == "socket"] == [f"socket{a}/to{b}" for a in range(3) for b in range(3) if a != b]
-
-
-def test_a_single_socket_has_no_socket_link() -> None:
-    assert {wire.tier for wire in pcie_wires(make_node("pcie", n_sockets=1), 0.0)} == {"pcie"}
-
-
-def test_a_switch_reaches_itself_over_nothing() -> None:
-    assert path_between_switches(make_node(), 1, 1) == ()

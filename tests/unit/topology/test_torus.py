@@ -34,20 +34,6 @@ def test_a_router_has_a_link_each_way_along_each_dimension_and_they_share_what_i
     assert {link.latency_s for link in links} == {CABLE_S + LEAF_S}
 
 
-def test_a_dimension_of_one_node_has_no_links() -> None:
-    cluster = torus(3, 1, 2)
-
-    assert sum(link.tier == "leaf" for link in cluster.links) == 6 * 4
-    assert {link.bandwidth_bytes_per_s for link in cluster.links if link.tier == "leaf"} == {2 * NIC_BYTES_PER_S / 4}
-    assert across(cluster, 0, 3)[0] == ("router0/z+", 0.5)
-
-
-def test_a_torus_of_one_node_is_a_node() -> None:
-    cluster = build_cluster(SMALL, 1, make_fabric("torus", dimensions=(1, 1)))
-
-    assert cluster.n_leaves == 0
-
-
 def test_the_bandwidth_of_a_link_can_be_given() -> None:
     fabric = replace(make_fabric("torus", dimensions=(4,)), link_bandwidth_bytes_per_s=5e9)
 

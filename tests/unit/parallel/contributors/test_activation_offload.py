@@ -13,7 +13,7 @@ from clustersim.parallel.training_plan import Offload, Plan
 from clustersim.program.program import Program
 from clustersim.program.tasks import HostCopy, Task
 from tests.unit.engine.factories import make_machine
-from tests.unit.parallel.factories import GPT, chosen, computes, held, make_plan, peak
+from tests.unit.parallel.factories import GPT, chosen, computes, make_plan, peak
 
 AWAY = Offload(activations="host")
 
@@ -29,13 +29,6 @@ def size_bytes(task: Task) -> float:
 
 def waits_for(program: Program, task: Task) -> list[Task]:
     return [program.tasks[index] for index in task.after]
-
-
-def test_nothing_is_copied_unless_it_is_asked_for() -> None:
-    program = lower(make_plan(pp=2))
-
-    assert not chosen(program, "activations to host")
-    assert held(make_plan(pp=2), place="host") == 0.0
 
 
 def test_without_stages_all_layers_but_two_go_and_come_back() -> None:

@@ -80,15 +80,6 @@ LARGEST = replace(MEAN, kind="max")
 POOLED_BYTES, GIVEN_BYTES, N_OUT = 4 * 16 * 64 * 2, 4 * 16 * 8 * 2, 4 * 16 * 8
 
 
-def test_channels_stay_and_places_become_fewer() -> None:
-    assert MEAN.output == (16, 4, 2)
-
-
-def test_a_mean_is_one_read_and_one_write_each_way() -> None:
-    for call in (FUSED, EAGER):
-        assert forward_bytes(MEAN.operators(call)) == backward_bytes(MEAN.operators(call)) == POOLED_BYTES + GIVEN_BYTES
-
-
 def test_an_eager_maximum_keeps_an_index_of_eight_bytes_and_scatters_into_zeros() -> None:
     operators = LARGEST.operators(EAGER)
 

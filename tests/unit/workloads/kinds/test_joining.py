@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from clustersim.workloads.kinds.images import ConvolutionLayer
-from clustersim.workloads.kinds.joining import Auxiliary, Chain, Concatenation, Join, ResidualPath, View
+from clustersim.workloads.kinds.joining import Auxiliary, Chain, Concatenation, Join, ResidualPath
 from clustersim.workloads.kinds.normalization import NormLayer
 from clustersim.workloads.operators import Operator
 from tests.unit.workloads.kinds.factories import EAGER, FUSED, backward_bytes, forward_bytes, saved_bytes
@@ -77,13 +77,6 @@ def test_layers_aside_leave_the_input_as_it_is() -> None:
     assert more_than(aside.operators(EAGER), CONV.operators(EAGER)) == (0, 3)
 
 
-def test_a_chain_is_its_layers() -> None:
-    chain = Chain(layers=(CONV, NORM))
-
-    assert chain.output == IMAGE
-    assert chain.operators(FUSED) == (*CONV.operators(FUSED), *NORM.operators(FUSED))
-
-
 def test_what_was_kept_is_put_behind_the_features() -> None:
     join = Join(input=(6, 8), kept=(6, 24))
     operators = join.operators(FUSED)
@@ -91,7 +84,3 @@ def test_what_was_kept_is_put_behind_the_features() -> None:
     assert join.output == (6, 32)
     assert forward_bytes(operators) == 2 * 4 * 6 * 32 * 2
     assert backward_bytes(operators) == 2 * 4 * 6 * 32 * 2 + 3 * 4 * 6 * 24 * 2
-
-
-def test_a_view_does_nothing() -> None:
-    assert View(output=(3,)).operators(FUSED) == ()
