@@ -9,9 +9,9 @@ import numpy as np
 
 from clustersim.hardware.models import Node
 from clustersim.notices import Flag
+from clustersim.parallel.contributors import stage_holds, stage_peak
 from clustersim.parallel.mesh import place
 from clustersim.parallel.stage import Stage
-from clustersim.parallel.stage_holds import stage_holds, stage_peak
 from clustersim.program.holds import held_bytes
 from clustersim.topology.cluster import Cluster, FloatArray
 from clustersim.units.quantity import format_quantity

@@ -12,6 +12,7 @@ from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.models import Accelerator, Node
 from clustersim.kernels.kernel_model import KernelModel, slowest_of
+from clustersim.parallel.contributors import stage_holds
 from clustersim.parallel.layers import Operators, waits
 from clustersim.parallel.local_model import LocalModel
 from clustersim.parallel.mesh import place
@@ -20,7 +21,6 @@ from clustersim.parallel.schedules import SCHEDULES
 from clustersim.parallel.schedules.order import PassCosts
 from clustersim.parallel.shard import local_model
 from clustersim.parallel.stage import Stage, stage_with
-from clustersim.parallel.stage_holds import stage_holds
 from clustersim.parallel.stages import model_chunks
 from clustersim.parallel.step_settings import Training
 from clustersim.parallel.training_plan import Strategy

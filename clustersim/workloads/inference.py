@@ -10,23 +10,11 @@ from typing import Final
 from clustersim.errors import DomainError
 from clustersim.workloads.model import Model
 from clustersim.workloads.operators import Gemm, Operator, Stream
-from clustersim.workloads.shapes import ExpertShare, LocalShape, Numerics
+from clustersim.workloads.shapes import COUNTING, ExpertShare, LocalShape
 from clustersim.workloads.transformer import Transformer
 
 ELEMENT_BYTES: Final = 2.0
 """Activations between kernels stay in 16 bits."""
-
-_NUMERICS: Final = Numerics(
-    element_bytes=ELEMENT_BYTES,
-    elementwise_bytes=ELEMENT_BYTES,
-    gemm_element_bytes=ELEMENT_BYTES,
-    gradient_bytes=ELEMENT_BYTES,
-    fused_gradient_accumulation=True,
-    kernels="fused",
-    fused_loss=True,
-    attention="flash",
-)
-"""Shapes of products do not depend on it; engines fuse what stands between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +154,7 @@ def inference_work(model: Model, *, tp: int, expert_tp: int, ep: int, copies: in
     kinds: dict[object, list[int]] = {}
     for layer in range(model.n_layers):
         kinds.setdefault(model.layer_kind(layer), []).append(layer)
-    (logits,) = (_projection(operator) for operator in model.head(local, _NUMERICS) if operator.role == "logits")
+    (logits,) = (_projection(operator) for operator in model.head(local, COUNTING) if operator.role == "logits")
     return InferenceWork(
         layers=tuple(_layer(model, layers, local) for layers in kinds.values()),
         logits=logits,
@@ -199,7 +187,7 @@ def _local_shape(model: Transformer, *, tp: int, expert_tp: int, ep: int, copies
 
 def _layer(model: Transformer, layers: list[int], local: LocalShape) -> InferenceLayer:
     first = layers[0]
-    operators = [operator for sublayer in model.sublayers(first, local, _NUMERICS) for operator in sublayer.operators]
+    operators = [operator for sublayer in model.sublayers(first, local, COUNTING) for operator in sublayer.operators]
     projections = tuple(_projection(operator) for operator in _products(operators) if operator.name != "router")
     router = next((_projection(operator) for operator in operators if operator.name == "router"), None)
     kind, latent = model.layer_kind(first), model.latent

@@ -148,6 +148,6 @@ COUNTING: Final = Numerics(
     fused_gradient_accumulation=True,
     kernels="fused",
     fused_loss=True,
-    attention="unfused",
+    attention="flash",
 )
-"""Numbers for counts of parameters and FLOPs, which do not depend on them."""
+"""Numbers for counts and shapes of products, which do not depend on them; what stands between products is fused."""

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from clustersim.engine.simulate import replay
 from clustersim.measure.memory_use import memory_curves
+from clustersim.parallel.contributors import stage_holds
 from clustersim.parallel.lower import lower
 from clustersim.parallel.schedules import SCHEDULES
 from clustersim.parallel.stage import stage_of
-from clustersim.parallel.stage_holds import stage_holds
 from clustersim.parallel.training_plan import Offload, Plan
 from clustersim.program.holds import BACKWARD_PASS, FORWARD_TO_BACKWARD
 from clustersim.workloads.token_routing import ExpertLoad

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from clustersim.engine.simulate import Machine, replay
 from clustersim.hardware.models import ServerHosts
+from clustersim.parallel.contributors import stage_holds
 from clustersim.parallel.lower import lower
 from clustersim.parallel.optimizer import update_bytes
 from clustersim.parallel.shard import numerics
 from clustersim.parallel.stage import stage_of
-from clustersim.parallel.stage_holds import stage_holds
 from clustersim.parallel.training_plan import Plan
 from clustersim.program.tasks import Communicate, Compute
 from clustersim.topology.cluster_wiring import build_cluster

@@ -15,10 +15,10 @@ from clustersim.apps.plan.replays import AT_ONCE, ReplayOutcome, Replays
 from clustersim.apps.plan.space import LayoutFamily, ParallelLayout, Space, families, layouts
 from clustersim.config.checks import metric_values, without_value
 from clustersim.expressions.parse import Condition
+from clustersim.parallel.contributors import stage_holds, stage_peak
 from clustersim.parallel.contributors.model_state import FRAMEWORK_BYTES
 from clustersim.parallel.schedules.order import backward, forward
 from clustersim.parallel.stage import Stage, stage_of
-from clustersim.parallel.stage_holds import stage_holds, stage_peak
 from clustersim.parallel.training_plan import Plan
 from clustersim.program.holds import FORWARD_TO_BACKWARD, held_bytes
 from clustersim.progress import advanced, phase

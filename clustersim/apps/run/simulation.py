@@ -22,6 +22,7 @@ from clustersim.measure.metrics import ExpertsReport, Memory, Metrics, Paralleli
 from clustersim.measure.step_breakdown import breakdown, busiest_links, shared_links, tier_use
 from clustersim.measure.steps_report import StepsReport, in_own_time, in_whole_steps, steps_report
 from clustersim.notices import Flag
+from clustersim.parallel.contributors import ALLOCATOR_FRACTION, stage_holds, stage_peak
 from clustersim.parallel.contributors.model_state import FRAMEWORK_BYTES
 from clustersim.parallel.expert_shares import Dispatch
 from clustersim.parallel.flops import step_flops
@@ -30,7 +31,6 @@ from clustersim.parallel.mesh import place
 from clustersim.parallel.shard import WHOLE_VOCABULARY, head_vector_bytes
 from clustersim.parallel.sharding_groups import expert_grid
 from clustersim.parallel.stage import Stage, stages_of
-from clustersim.parallel.stage_holds import ALLOCATOR_FRACTION, stage_holds, stage_peak
 from clustersim.parallel.step_settings import Precision
 from clustersim.parallel.training_plan import Plan, Strategy
 from clustersim.program.holds import CATEGORIES, held_bytes

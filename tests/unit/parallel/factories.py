@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import fsum
 
-from clustersim.parallel.contributors import layer_techniques
+from clustersim.parallel.contributors import layer_techniques, stage_holds, stage_peak
 from clustersim.parallel.division import divided
 from clustersim.parallel.flops import BACKWARD_FACTOR, StepFlops, step_flops
 from clustersim.parallel.gradients import Bucket, gradient_buckets
@@ -19,7 +19,6 @@ from clustersim.parallel.recomputation import recomputation_of
 from clustersim.parallel.schedules.order import StageOrder, order_tasks
 from clustersim.parallel.shard import local_model
 from clustersim.parallel.stage import stage_of
-from clustersim.parallel.stage_holds import stage_holds, stage_peak
 from clustersim.parallel.stage_passes import ChunkPasses
 from clustersim.parallel.stages import places_of
 from clustersim.parallel.step_settings import DataParallel, Training
