@@ -139,7 +139,10 @@ CONDITIONS: Final[Mapping[str, tuple[Callable[[LocalModel, Strategy], bool], str
     "images": (lambda local, _: local.model.unit == "sample", "with a transformer"),
     "unfused loss": (lambda local, _: not local.numerics.fused_loss, "with fused_loss"),
     "experts": (lambda local, _: _has_experts(local.model), "without experts"),
-    "shared experts": (lambda local, _: _shares_experts(local.model), "without shared experts"),
+    "work beside experts": (
+        lambda local, strategy: _shares_experts(local.model) or strategy.overlap_ep == "micro_batches",
+        "without shared experts",
+    ),
     "skewed load": (lambda _, strategy: strategy.expert_load.kind in ("zipf", "dirichlet"), "without a zipf or dirichlet load"),
     "capacity": (lambda _, strategy: _drops(strategy), "where every expert gets the mean"),
     "tp": (lambda _, strategy: strategy.tp > 1, "with tp 1"),

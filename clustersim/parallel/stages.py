@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import Final
 
 from clustersim.parallel.schedules import SCHEDULES
-from clustersim.parallel.schedules.order import PassCosts, StageOrder
+from clustersim.parallel.schedules.order import Pass, PassCosts, StageOrder, side_by_side
 from clustersim.parallel.schedules.places import Places
 from clustersim.parallel.training_plan import Strategy
 
@@ -24,12 +24,31 @@ def orders_of(strategy: Strategy, n_micro_batches: int) -> tuple[StageOrder, ...
     """Return the order of passes of every stage; lowering and memory ask for the same one."""
     if strategy.written is not None:
         return strategy.written.orders
-    return _orders(strategy.schedule, strategy.pp, n_micro_batches, strategy.virtual_stages, strategy.costs)
+    found = _orders(strategy.schedule, strategy.pp, n_micro_batches, strategy.virtual_stages, strategy.costs)
+    return in_pairs(found) if strategy.overlap_ep == "micro_batches" else found
 
 
 @lru_cache(maxsize=8)
 def _places(schedule: str, n_stages: int, n_chunks: int) -> Places:
     return SCHEDULES[schedule].layout(n_stages, n_chunks)
+
+
+@lru_cache(maxsize=8)
+def in_pairs(orders: tuple[StageOrder, ...]) -> tuple[StageOrder, ...]:
+    """Return orders in which each backward pass runs beside the forward pass behind it, which is of another micro-batch.
+
+    Megatron core's ``overlap_moe_expert_parallel_comm`` warms up one pass longer for it, which is then kept as long.
+    """
+    return tuple(_in_pairs(order) for order in orders)
+
+
+def _in_pairs(order: StageOrder) -> StageOrder:
+    found, left = list[Pass](), list(order)
+    while left:
+        one = left.pop(0)
+        pairs = one.kind == "B" and bool(left) and left[0].kind == "F"
+        found += side_by_side(left.pop(0), one) if pairs else (one,)
+    return tuple(found)
 
 
 @lru_cache(maxsize=8)

@@ -30,13 +30,11 @@ RecomputeModule = Literal["core_attention", "norms", "activations", "latent_proj
 """Parts of a layer that selective recomputation can repeat by themselves."""
 Dimension = Literal["tp", "cp", "ep", "dp", "pp"]
 GatherUnit = Literal["layer", "tensor"]
-"""Parameters of one gather call: a layer, whose parameters lie flat in one tensor (FSDP), or each tensor by itself (DeepSpeed at first)."""
 ExpertDispatch = Literal["all_to_all", "per_node"]
 """Dispatch of tokens: one copy to each of a token's experts, or to each node, and in it each rank, that holds some of them."""
 TensorOverlap = Literal["none", "weight_gradient", "gemm_chunks", "async_tp"]
-"""Tensor-parallel collectives run beside nothing; beside gradients of the column-split layer that do not need them (Megatron since
-2021-10); or also beside chunks of the products that they feed or drain (Transformer Engine). Asynchronous TP of PyTorch has the chunks
-alone: what several column-split layers give is added up before it is scattered, and a sum is no product that could be cut."""
+"""Tensor-parallel collectives overlap with nothing, with gradients of column-split layers (Megatron since 2021-10), or with chunks of
+products too (Transformer Engine). Asynchronous TP of PyTorch has the chunks alone: a sum of several layers is no product to cut."""
 Place = Literal["accelerator", "host", "nvme"]
 """Memory that holds a part of the training state."""
 OffloadPart = Literal["optimizer", "gradients", "parameters", "activations"]
@@ -280,7 +278,9 @@ class StrategySettings(Settings, frozen=True):
         "`all_to_all` sends a token to each of its experts, `per_node` once to each node, and there to each rank, that holds some of them.",
         "ep",
     )
-    overlap_ep: StrictBool = setting(False, "Shared experts compute while tokens travel to routed ones and back.", "ep", "shared experts")
+    overlap_ep: StrictBool | Literal["micro_batches"] = setting(
+        False, "Computation while tokens travel: of shared experts, or of passes of other `micro_batches`.", "ep", "work beside experts"
+    )
     dispatch_precision: WirePrecision = setting("same", "In which tokens travel to their experts; they come back as they are.", "ep")
     context_parallel: ContextKind = setting(
         "ring",

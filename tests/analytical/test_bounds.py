@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import clustersim
+from clustersim.errors import ScenarioError
 from clustersim.measure.bounds.pipeline_bounds import lanes, ways_of_schedule
 
 
@@ -72,6 +73,27 @@ def test_a_bound_holds_where_stages_gather_while_they_wait_for_sends() -> None:
     scenario = {"model": "gpt2", "cluster": {"node": "aws-p4d", "nodes": 4}, "training": training, "strategy": strategy}
 
     assert clustersim.run(scenario).bounds.bound_fraction <= 1.0
+
+
+@pytest.mark.parametrize("pipeline", [{}, {"pp": 2, "schedule": "interleaved_1f1b", "virtual_stages": 2}], ids=["one stage", "two"])
+def test_tokens_that_travel_beside_other_micro_batches_are_seldom_waited_for(pipeline: dict[str, object]) -> None:
+    training = {"global_batch_size": 128, "micro_batch_size": 1}
+    layout = {"model": "mixtral-8x7b", "cluster": {"node": "dgx-h100", "nodes": 4}, "training": training}
+    apart, beside = (
+        clustersim.run({**layout, "strategy": {"ep": 8, "zero_stage": 1, "recompute": "full", "overlap_ep": overlap, **pipeline}})
+        for overlap in (False, "micro_batches")
+    )
+
+    exposed_s = [run.metrics.breakdown_s.exposed_communication.ep for run in (apart, beside)]
+    assert exposed_s[1] < exposed_s[0] / 2
+    assert beside.step_time_s < apart.step_time_s
+    assert beside.bounds.bound_fraction <= 1.0
+
+
+def test_a_pipeline_that_alternates_between_stages_has_nothing_to_run_beside_tokens() -> None:
+    training, strategy = {"global_batch_size": 128}, {"ep": 8, "pp": 2, "overlap_ep": "micro_batches"}
+    with pytest.raises(ScenarioError, match="1f1b has no forward pass of another micro-batch beside each backward pass"):
+        clustersim.run({"model": "mixtral-8x7b", "cluster": {"node": "dgx-h100", "nodes": 4}, "training": training, "strategy": strategy})
 
 
 def test_a_bound_holds_where_unequal_buckets_are_reduced_as_one() -> None:

@@ -234,7 +234,7 @@ def part_passes(strategy: Strategy, layers: LayerPrices, counts: Sequence[int]) 
 
     forward = through("F")
     backward = through("B", "again" if strategy.recompute != "none" else None)
-    meets = schedule is None or schedule.in_pairs or strategy.schedule == "dualpipe_v"
+    meets = schedule is None or schedule.in_pairs or strategy.schedule == "dualpipe_v" or strategy.overlap_ep == "micro_batches"
     if meets:
         forward[:, EXPOSED:ISSUE] = backward[:, EXPOSED:ISSUE] = 0.0
     forward_s, backward_s = prices.pass_s(forward), prices.pass_s(backward)

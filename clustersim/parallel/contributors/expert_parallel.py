@@ -53,6 +53,9 @@ class ExpertParallelism(Contributor):
         if model.experts is None:
             return
         _check_degrees(model.experts, strategy)
+        if strategy.overlap_ep == "micro_batches" and strategy.schedule != "interleaved_1f1b" and strategy.pp > 1:
+            message = f"{strategy.schedule} has no forward pass of another micro-batch beside each backward pass"
+            raise DomainError(message, path=("strategy", "overlap_ep"), hint="use schedule: interleaved_1f1b, or false")
         if strategy.tp > 1 and not strategy.sequence_parallel:
             message = "experts take tokens that tensor-parallel ranks have divided among them"
             raise DomainError(message, path=("strategy", "sequence_parallel"), hint="use true, or tp: 1")
@@ -96,7 +99,7 @@ class SpreadExperts(LayerTechnique):
         back = self.from_experts(layer) if runs["unpermute"] else ()
         longest = forward_runs(_same(self._longest(layer), runs), phase)
         up, down, rest = _shared_parts(runs["shared"])
-        beside = bool(up and down and there and back) and self.strategy.overlap_ep
+        beside = bool(up and down and there and back) and self.strategy.overlap_ep is True
         return (
             *(*runs["norm"], *runs["router"], *runs["permute"]),
             *(_beside(there, up, last=False) if beside else there),
@@ -115,7 +118,7 @@ class SpreadExperts(LayerTechnique):
         back = self.from_experts(layer, backward=True) if moves else ()
         longest = backward_runs(_same(self._longest(layer), runs), gradients)
         rest, down, up = (each[::-1] for each in _shared_parts(runs["shared"][::-1])[::-1])
-        beside = bool(up and there) and self.strategy.overlap_ep
+        beside = bool(up and there) and self.strategy.overlap_ep is True
         return (
             *(*runs["residual"], *rest, *(() if beside else (*down, *up)), *runs["unpermute"]),
             *(_beside(there, down, last=False) if beside else there),

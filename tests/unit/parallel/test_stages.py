@@ -11,9 +11,11 @@ import pytest
 from clustersim.parallel.gradients import gradient_buckets
 from clustersim.parallel.lower import lower
 from clustersim.parallel.schedules import SCHEDULES
+from clustersim.parallel.schedules.interleaved import interleaved_1f1b
+from clustersim.parallel.schedules.one_f_one_b import one_f_one_b
 from clustersim.parallel.stage import stage_of
 from clustersim.parallel.stage_passes import ChunkPasses
-from clustersim.parallel.stages import model_chunks, orders_of, places_of
+from clustersim.parallel.stages import in_pairs, model_chunks, orders_of, places_of
 from clustersim.parallel.training_plan import Plan
 from clustersim.program.holds import FORWARD_TO_BACKWARD, INPUT_TO_WEIGHT
 from clustersim.program.tasks import Communicate, Compute, Transfer
@@ -249,3 +251,23 @@ def test_a_chunk_without_layers_holds_an_end_of_the_model() -> None:
     assert [block.name for block in passes_of(plan).backward(last)] == ["head"]
     assert peak(plan) > 0
     assert len(lower(plan).tasks) > 0
+
+
+def test_each_backward_pass_runs_beside_a_forward_pass_of_another_micro_batch() -> None:
+    (alone,) = in_pairs(one_f_one_b(1, 4, 1))
+
+    assert [f"{step.kind}{step.micro_batch}{'&' if step.beside_next else ''}" for step in alone] == [
+        "F0",
+        "F1&",
+        "B0",
+        "F2&",
+        "B1",
+        "F3&",
+        "B2",
+        "B3",
+    ]
+    for plain, paired in zip(interleaved_1f1b(2, 4, 2), in_pairs(interleaved_1f1b(2, 4, 2)), strict=True):
+        assert Counter(plain) == Counter(paired)
+        met = [(one, other) for one, other in pairwise(paired) if one.beside_next]
+        assert met
+        assert all((one.kind, other.kind) == ("F", "B") and one.micro_batch != other.micro_batch for one, other in met)

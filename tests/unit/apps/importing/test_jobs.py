@@ -62,6 +62,10 @@ ON_H100: Final = ImportOptions(cluster="dgx-h100", nodes=1)
         ("--sequence-parallel --num-experts 8 --moe-layer-freq ([0,1]*4)", {"model.mlp_only_layers": [0, 2, 4, 6]}),
         ("--sequence-parallel --tp-comm-overlap", {"strategy.overlap_tp": "gemm_chunks"}),
         ("--fp16", {"training.gradient_precision": "same"}),
+        (
+            "--sequence-parallel --num-experts 8 --expert-model-parallel-size 4 --overlap-moe-expert-parallel-comm",
+            {"strategy.ep": 4, "strategy.overlap_ep": "micro_batches"},
+        ),
         ("--cross-entropy-loss-fusion --enable-cuda-graph", {"training.fused_loss": True, "training.cuda_graphs": True}),
         ("--transformer-impl local", {"training.attention": "unfused"}),
         ("--ddp-bucket-size 10000000", {"strategy.data_parallel.bucket": "40 MB"}),
@@ -84,7 +88,7 @@ def test_a_shipped_model_with_other_dimensions_is_written_out(tmp_path: Path) ->
     assert (at(found.data, "model.num_hidden_layers"), at(found.data, "model.hidden_size")) == (4, 8192)
 
 
-@pytest.mark.parametrize("flag", ["--overlap-moe-expert-parallel-comm", "--rampup-batch-size 32 32 1000", "--decoder-num-layers 4"])
+@pytest.mark.parametrize("flag", ["--rampup-batch-size 32 32 1000", "--decoder-num-layers 4"])
 def test_what_is_not_modelled_is_said(tmp_path: Path, flag: str) -> None:
     found = import_files([written(tmp_path, MEGATRON + flag)], ON_H100)
 
