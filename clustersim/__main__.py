@@ -12,7 +12,7 @@ def main() -> int:
 
         return run()
     except KeyboardInterrupt:
-        from clustersim.cli.signals import forget_interruption
+        from clustersim.cli.ending import forget_interruption
         from clustersim.errors import EXIT_INTERRUPTED
 
         forget_interruption()

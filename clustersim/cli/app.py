@@ -17,8 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from clustersim import __version__
-from clustersim.cli.ending import ended_by
-from clustersim.cli.signals import forget_interruption, interruptible
+from clustersim.cli.ending import ended_by, forget_interruption, interruptible
 from clustersim.cli.terminal import notice, open_standard_files, write_out
 from clustersim.documents.spots import HALF, WHOLE
 from clustersim.errors import EXIT_INTERRUPTED, EXIT_OK, ScenarioError

@@ -1,22 +1,26 @@
-"""Error exit of a command line: one clear line, and an exit code."""
+"""Ends of a command: signals, an exit code, and one line that says why."""
 
 from __future__ import annotations
 
 import errno
 import os
-from dataclasses import replace
+import signal
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from types import FrameType
 from typing import Final, Protocol, runtime_checkable
 
 import typer
 
-from clustersim.cli.signals import forget_interruption
 from clustersim.cli.terminal import notice, silence_stdout
 from clustersim.errors import EXIT_BAD_INPUT, EXIT_BUG, EXIT_INTERRUPTED, EXIT_NO, DomainError, InfeasibleError, ScenarioError
 
 _LONGEST: Final = 400
 """Characters of one part of an error message."""
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""A full disk is nobody's mistake, wherever it is noticed."""
+"""Errors of a full disk, which is no mistake of the input."""
 
 
 @runtime_checkable
@@ -95,3 +99,49 @@ def _report_bug(error: BaseException) -> int:
         " the version (clustersim --version) and the output of 'clustersim --traceback ...'."
     )
     return EXIT_BUG
+
+
+_ENDING: Final = tuple(number for name in ("SIGTERM", "SIGHUP") if (number := getattr(signal, name, None)) is not None)
+
+
+@dataclass(slots=True)
+class Heard:
+    """Whether a signal has come: a library that is interrupted while it is imported may raise anything."""
+
+    any: bool = False
+
+
+@contextmanager
+def interruptible() -> Generator[Heard]:
+    """Let SIGTERM and SIGHUP end what runs inside as Ctrl-C does, so that all of it is cleaned up.
+
+    A signal that is ignored, as SIGHUP is under ``nohup``, or that somebody else handles stays as it is.
+    """
+    heard = Heard()
+    if threading.current_thread() is not threading.main_thread():
+        yield heard
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        heard.any = True
+        raise KeyboardInterrupt
+
+    defaults = {signal.SIGINT: signal.default_int_handler, **dict.fromkeys(_ENDING, signal.SIG_DFL)}
+    ours = {number: default for number, default in defaults.items() if signal.getsignal(number) is default}
+    for number in ours:
+        signal.signal(number, interrupt)
+    try:
+        yield heard
+    finally:
+        for number, default in ours.items():
+            signal.signal(number, default)
+
+
+def forget_interruption() -> None:
+    """Let the process end with the exit code that it is given.
+
+    CPython remembers a KeyboardInterrupt that left code run by ``exec``, as it makes dataclasses and named tuples, and kills the process by
+    SIGINT at the end, also where the exception was caught outside; the next ``exec`` makes it forget that.
+    """
+    exec("")  # noqa: S102 - nothing is run

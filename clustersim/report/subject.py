@@ -61,7 +61,7 @@ class Subject:
     cost: CostReport | None = None
     goodput: GoodputReport | None = None
     upkeep: Upkeep | None = None
-    """Handling of failures; None where nobody asked."""
+    """Handling of failures; None without a reliability section."""
     kernels: tuple[KernelGroup, ...] = ()
     ceilings: DataSheetPeaks | None = None
     machine: PicturedMachine | None = None

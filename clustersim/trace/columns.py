@@ -1,4 +1,4 @@
-"""Spans as columns: what repeats is written down once, and spans are made when somebody looks at them."""
+"""Spans as columns: repeated values are stored once, and spans are made on access."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class StepLog:
 
     @property
     def waited_for(self) -> int | None:
-        """The class that was waited for longest, by index; None where nobody waited. Of equals the first."""
+        """The class that was waited for longest, by index; None where none waited. Of equals the first."""
         longest = max(range(len(self.classes)), key=lambda index: self.classes[index].waited_s, default=None)
         return longest if longest is not None and self.classes[longest].waited_s > 0.0 else None
 

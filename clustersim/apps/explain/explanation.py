@@ -70,7 +70,7 @@ class Explanation:
     gains: Gains | None
     """None where they were not asked for."""
     unsaid: tuple[Unsaid, ...] = ()
-    """Settings of the software that nobody gave and that decide; none where changes were not asked for."""
+    """Settings of the software that were left to defaults and that decide; none where changes were not asked for."""
 
 
 def explain(source: str, overrides: Sequence[str] = (), *, seed: int = 0, changes: bool = True) -> Explanation | ServedExplanation:
@@ -113,7 +113,7 @@ def explain(source: str, overrides: Sequence[str] = (), *, seed: int = 0, change
 
 
 def measured_changes(source: str, overrides: Sequence[str], result: Result) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the changes that shorten a step most, and settings that nobody gave and that decide, each replayed, as sentences.
+    """Return the changes that shorten a step most, and settings left to defaults that decide, each replayed, as sentences.
 
     None for a run that takes many events to replay, does not fit in memory, or is not from a scenario that can be read again.
     """

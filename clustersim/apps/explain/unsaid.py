@@ -1,4 +1,4 @@
-"""Settings of the software that nobody gave, and how much another value of each would change the step."""
+"""Settings of the software that were left to defaults, and how much another value of each would change the step."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LEAST: Final = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unsaid:
-    """One setting that nobody gave."""
+    """One setting that was left to its default."""
 
     key: str
     value: str
@@ -60,7 +60,7 @@ class Unsaid:
 
 
 def unsaid(source: ScenarioText, changes: Sequence[Override], base: Result) -> tuple[Unsaid, ...]:
-    """Return the settings that nobody gave and that decide, each replayed with its other values; the largest change first.
+    """Return the settings that were left to defaults and that decide, each replayed with its other values; the largest change first.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def unsaid(source: ScenarioText, changes: Sequence[Override], base: Result) -> t
 
 
 def _alternatives(built: Built) -> Iterator[tuple[str, str, str]]:
-    """Yield each setting that nobody gave and that does something, its value, and another one."""
+    """Yield each setting that was left to its default and that does something, its value, and another one."""
     unused = {".".join(each.path) for each in idle(built.plan.model, built.plan.training, built.plan.strategy)}
     for key in OF_SOFTWARE:
         *sections, name = key.split(".")

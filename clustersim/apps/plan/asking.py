@@ -28,13 +28,13 @@ from clustersim.parallel.schedules import SCHEDULES
 from clustersim.workloads.reading.model_spec import HUB_PREFIX, load_model, model_names
 
 BATCH: Final = 1024
-"""Sequences of a step, where nobody says: 4 to 8 million tokens of the lengths that large models are trained on."""
+"""Default sequences of a step: 4 to 8 million tokens of the lengths that large models are trained on."""
 
 SEQUENCE: Final = 8192
-"""Tokens of a sequence, where nobody says and the model takes as many: what Llama 3 is trained on before its context is made longer."""
+"""Default tokens of a sequence, where the model takes as many: what Llama 3 is trained on before its context is made longer."""
 
 PRICES: Final = "on-demand-2026-10"
-"""Price list, where nobody says."""
+"""Default price list."""
 NO_PRICES: Final = "no prices are given"
 """Beginning of the note that says so."""
 
@@ -52,7 +52,7 @@ class PlanRequest:
     """A scenario, whose layout is open."""
     space: Space
     assumed: tuple[str, ...]
-    """Values that nobody gave."""
+    """Values that were assumed."""
     scenario: Scenario
     """As it was read, for the places of mistakes."""
     unknown: tuple[str, ...] = ()

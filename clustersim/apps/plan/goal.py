@@ -54,7 +54,7 @@ class Reached:
     usd: float | None
     """None where no price is known."""
     power_w: float | None
-    """None where nobody says how much power an accelerator draws."""
+    """None where the power of the accelerator is not known."""
     excess: float
     """The largest of what it takes over what it may take; up to 1 where it reaches the goal."""
 

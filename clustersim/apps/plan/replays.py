@@ -76,7 +76,7 @@ def resources(built: Built) -> tuple[str, ...]:
 
 
 AT_ONCE: Final = 2
-"""Replays that are under way before the first of them is looked at, whoever does them: the search does not depend on that."""
+"""Replays that are under way before the first of them is looked at, by any number of processes: the search does not depend on that."""
 PATIENCE_S: Final = 4.0
 """After so long in this process, replays get processes of their own, which take a second to start."""
 

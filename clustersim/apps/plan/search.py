@@ -31,7 +31,7 @@ NEARLY: Final = 1.1
 """Times the memory that may be used: what would fit into a tenth more is kept in mind."""
 
 MOST_REPLAYS: Final = 32
-"""After which a search ends, where nobody says."""
+"""Default limit of a search."""
 MANY_RANKS: Final = 8192
 FEWER_REPLAYS: Final = 12
 """From so many ranks on, where one replay takes seconds, it ends after so many."""

@@ -34,7 +34,7 @@ KEYS: Final[Mapping[str, str]] = {
 }
 """Dimensions of the search, each with its key of a scenario."""
 DEFAULTS: Final[Mapping[str, tuple[str, ...]]] = {"tp": ("1", "2", "4", "8"), "max_batched_tokens": ("2048", "8192")}
-"""Values of what nobody limits; of all other keys those of the scenario."""
+"""Values that are searched by default; of all other keys those of the scenario."""
 _MAY_CONTRADICT: Final = tuple(f"serving.{name}" for name in ("tp", "ep", "dp", "max_num_seqs", "max_batched_tokens", "replicas"))
 """Keys whose values may be right one by one and contradict each other in a combination."""
 MOST_REPLAYS: Final = 200
@@ -74,7 +74,7 @@ class Replayed:
 
     @property
     def keeps(self) -> bool:
-        """Whether every promise holds, nobody is refused, and the queue does not grow without end."""
+        """Whether every promise holds, no request is refused, and the queue does not grow without end."""
         slo = self.metrics.slo
         return slo is not None and slo.met and not self.metrics.overloaded and not self.metrics.requests.refused
 
@@ -96,7 +96,7 @@ class ServingPlan:
 
     best: Replayed | None
     nearest: Replayed | None
-    """Least beyond its limits, where nobody keeps them."""
+    """Deployment least beyond the limits, where none keeps them."""
     least_gpus: float
     """No candidate that keeps the promises has fewer; infinite where none can keep them."""
     replayed: tuple[Replayed, ...]

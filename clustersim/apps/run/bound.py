@@ -85,7 +85,7 @@ NAMES: Final[Mapping[str, str]] = MappingProxyType(
 
 @dataclass(slots=True, kw_only=True)
 class LeastTime:
-    """The bound of a run, which is worked out when it is first asked for: many runs are made whose bounds nobody reads."""
+    """The bound of a run, computed on first access, since the bounds of most runs are not read."""
 
     built: Built
     seed: int

@@ -159,7 +159,7 @@ def print_result(
     changes
         Measured changes that shorten the step, as sentences. Without any the bottleneck stands in their place.
     unsaid
-        Settings that nobody gave and that decide, as sentences.
+        Settings that were left to defaults and that decide, as sentences.
     """
     terminal_report(result.metrics, result.spans, console, verbose=verbose)
     print_section(console, "What would shorten the step", changes)

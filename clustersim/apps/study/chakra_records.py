@@ -53,7 +53,7 @@ def read_execution_traces(sources: Sequence[str]) -> JobRecords:
     """Return the records of the nodes of some ranks.
 
     A node waits for those that it names, and for those before it on its stream. The calls of a process group, and the sends from one rank
-    to another, are told apart by their order.
+    to another, are distinguished by their order.
 
     Raises
     ------

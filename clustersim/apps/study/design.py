@@ -18,7 +18,7 @@ from clustersim.expressions.lexer import ExpressionError
 from clustersim.expressions.parse import Condition, parse_condition
 
 MOST_POINTS: Final = 100_000
-"""Points of a sweep, unless somebody says otherwise: on two cores, half an hour of short runs."""
+"""Default limit of points of a sweep: on two cores, half an hour of short runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

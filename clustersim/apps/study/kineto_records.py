@@ -36,7 +36,7 @@ class _Rank:
 def read_traces(sources: Sequence[str]) -> JobRecords:
     """Return the records of the kernels of some ranks.
 
-    A kernel waits for what had ended on its rank when it began. The calls of a process group are told apart by their order. Kernels of
+    A kernel waits for what had ended on its rank when it began. The calls of a process group are distinguished by their order. Kernels of
     one name are alike in their order within a step.
 
     Raises

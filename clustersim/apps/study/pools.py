@@ -23,7 +23,7 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 KEPT: Final = "what is finished is kept, and the same command goes on"
-"""Advice for whoever has lost workers or room."""
+"""Advice after workers or room on the disk are lost."""
 PATIENCE_S: Final = 1.0
 """Duration of work in this process before others are started for the rest, in seconds."""
 AHEAD: Final = 2
@@ -45,7 +45,7 @@ class WorkerPool(Protocol):
         ...
 
     def check(self) -> None:
-        """Look whether somebody is at work, while nothing finishes; raises a ScenarioError if nobody is."""
+        """Check that workers are alive, while nothing finishes; raises a ScenarioError if none is."""
         ...
 
 
@@ -142,7 +142,7 @@ def local_pool(n_workers: int) -> Generator[WorkerPool]:
 
 
 def in_order(function: Callable[[S], T], items: Sequence[S], *, jobs: int | None = None, chunk: int = 1) -> Iterator[T]:
-    """Yield what a function gives for each item, in the order of the items, and tell whoever watches how far that is.
+    """Yield what a function gives for each item, in the order of the items, and report progress.
 
     The first ones are done in this process, and processes are started only where that takes long.
 
@@ -224,7 +224,7 @@ def check_executor(name: str) -> None:
 
 
 def make_pool(name: str, jobs: int | None, n_points: int) -> AbstractContextManager[WorkerPool]:
-    """Return the workers of an executor, no more than there are points; as many as processors if nobody says how many."""
+    """Return the workers of an executor, no more than there are points; by default as many as processors."""
     most = min(jobs or usable_cores(), n_points)
     if name == LOCAL:
         return local_pool(most)

@@ -119,7 +119,7 @@ FORMS: Final = (
     _Form(is_it=is_trace, read=read_traces),
     _Form(is_it=is_execution_trace, read=read_execution_traces),
 )
-"""Forms of recorded jobs, told apart by the content of their files."""
+"""Forms of recorded jobs, recognised by the content of their files."""
 
 
 def recorded_files(sources: Sequence[str]) -> list[str]:

@@ -36,7 +36,7 @@ MAIN_METRICS: Final = (
     "cost.training.usd",
     "goodput.goodput_fraction",
 )
-"""Columns unless somebody asks for others."""
+"""Default columns."""
 SERVED_METRICS: Final = (
     "gpus",
     "requests_per_s",

@@ -15,7 +15,7 @@ from clustersim.errors import ScenarioError
 MOST_DEATHS: Final = 2
 """Workers that a point may take with it, while nothing else is at work, before it counts as failed."""
 _PATIENCE_S: Final = 0.5
-"""Time to wait before looking whether somebody has pressed Ctrl-C, in seconds, where waiting would not notice."""
+"""Time between checks for Ctrl-C, in seconds, where waiting would not notice it."""
 
 
 class _Handing:
@@ -40,7 +40,7 @@ class _Handing:
             pass
 
     def _submit(self, queue: deque[Point]) -> bool:
-        """Hand out the first point of a queue, and return whether somebody took it."""
+        """Hand out the first point of a queue, and return whether it was taken."""
         try:
             future = self.pool.executor.submit(evaluate, self.base, queue[0].values)
         except BrokenExecutor:

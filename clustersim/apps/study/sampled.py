@@ -36,7 +36,7 @@ from clustersim.progress import phase
 Method = Literal["morris", "sobol"]
 METHODS: Final[tuple[Method, ...]] = ("morris", "sobol")
 SAMPLES: Final[Mapping[Method, int]] = {"morris": 8, "sobol": 32}
-"""Trajectories and base samples, unless somebody says how many."""
+"""Default number of trajectories and of base samples."""
 MOST_RUNS: Final = 20_000
 
 FloatArray = NDArray[np.float64]
