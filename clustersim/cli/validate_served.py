@@ -16,7 +16,7 @@ from clustersim.errors import EXIT_OK
 from clustersim.units.quantity import format_quantity
 
 SCHEMA_VERSION: Final = 1
-_TITLES: Final[Mapping[str, str]] = {"ttft_s": "TTFT", "tpot_s": "TPOT", "output_tokens_per_s": "output tokens/s"}
+_TITLES: Final[Mapping[str, str]] = {"ttft_s": "TTFT", "ttft_p99_s": "TTFT p99", "tpot_s": "TPOT", "output_tokens_per_s": "output tokens/s"}
 _ROWS: Final = ("row", "model", "node", "engine", "precision", ">GPUs", ">in/out", ">metric", ">measured", ">predicted", ">error")
 _FOLDS: Final = ("left out", "", "metric", ">rows", ">median error", ">90 % below", "constants fitted to the others")
 _BANDS: Final = ("metric", ">rows", ">least", ">most", ">coverage of a source by the others")
@@ -24,7 +24,7 @@ _HEADER: Final = (
     "# Where measured latencies and throughputs of served runs lie, as shares of predicted ones. Made by\n"
     '# "clustersim validate --serving --cross-validate FILE"; docs/theory/serving.md explains it. Not to be edited.\n'
 )
-_SUMMARY: Final = ("metric", ">rows", ">median error", ">90 % below", ">bias")
+_SUMMARY: Final = ("metric", ">rows", ">median error", ">90 % below", ">bias", ">closed form: median", ">90 % below")
 
 
 def validate_served_command(sources: tuple[str, ...], *, as_json: bool, jobs: int | None, cross_validate: str | None = None) -> int:
@@ -94,4 +94,5 @@ def _cells(result: ServedResult) -> Iterator[tuple[str, ...]]:
 
 
 def _summary_cells(summary: ServedSummary) -> tuple[str, ...]:
-    return _TITLES[summary.metric], f"{summary.n_rows}", f"{summary.median:.1%}", f"{summary.p90:.1%}", f"{summary.bias:+.1%}"
+    plain = tuple("-" if each is None else f"{each:.1%}" for each in (summary.baseline_median, summary.baseline_p90))
+    return _TITLES[summary.metric], f"{summary.n_rows}", f"{summary.median:.1%}", f"{summary.p90:.1%}", f"{summary.bias:+.1%}", *plain

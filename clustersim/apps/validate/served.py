@@ -15,6 +15,7 @@ from pydantic import Field, JsonValue
 from clustersim.apps.serve.deployment import BuiltServing, build_serving
 from clustersim.apps.serve.deployment_run import run_serving
 from clustersim.apps.study.pools import in_order
+from clustersim.apps.validate.closed_form import closed_form_of
 from clustersim.config.serving_scenario import load_serving
 from clustersim.documents.check import choices_hint, validate_document
 from clustersim.documents.files import data_path
@@ -54,6 +55,8 @@ class ServedRow:
     source_id: str
     load: str
     """Tokens in and out of a request, and requests at once where they are limited, for display."""
+    group: tuple[str, ...]
+    """Model, machine, engine and number format."""
     scenario: Mapping[str, JsonValue]
     measured: Mapping[str, float]
 
@@ -73,6 +76,8 @@ class ServedResult:
     accelerators: int
     measured: Mapping[str, float]
     predicted: Mapping[str, float]
+    baseline: Mapping[str, float]
+    """Values by the closed form of :mod:`clustersim.apps.validate.closed_form`, of the metrics that it has."""
 
     @property
     def errors(self) -> Mapping[str, float]:
@@ -90,6 +95,9 @@ class ServedSummary:
     p90: float
     bias: float
     """Median of the errors with their sign."""
+    baseline_median: float | None
+    """The same by the closed form; None where it has no such metric."""
+    baseline_p90: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +178,8 @@ def served_rows(name: str) -> Iterator[ServedRow]:
         }
         lengths = cells["trace"] or f"{cells['input_tokens']}/{cells['output_tokens']}"
         load = lengths + (f" x{cells['concurrency']}" if cells["concurrency"] else "")
-        yield ServedRow(id=cells["id"], source_id=name, load=load, scenario=_scenario(cells), measured=measured)
+        group = tuple(cells[column] for column in ("model", "node", "engine", "precision"))
+        yield ServedRow(id=cells["id"], source_id=name, load=load, group=group, scenario=_scenario(cells), measured=measured)
 
 
 def _scenario(cells: Mapping[str, str]) -> dict[str, JsonValue]:
@@ -263,6 +272,7 @@ def served_result(row: ServedRow, adapt: Callable[[BuiltServing], BuiltServing] 
         accelerators=result.built.n_accelerators,
         measured=row.measured,
         predicted={name: predicted[name] for name in row.measured},
+        baseline={name: value for name, value in closed_form_of(result.built).items() if name in row.measured},
     )
 
 
@@ -273,8 +283,18 @@ def summaries(results: Sequence[ServedResult]) -> tuple[ServedSummary, ...]:
         errors = np.array([each.errors[metric] for each in results if metric in each.measured])
         if errors.size:
             sizes = np.abs(errors)
-            median, p90, bias = float(np.median(sizes)), float(np.quantile(sizes, 0.9)), float(np.median(errors))
-            found.append(ServedSummary(metric=metric, n_rows=int(errors.size), median=median, p90=p90, bias=bias))
+            plain = np.array([abs(each.baseline[metric] / each.measured[metric] - 1.0) for each in results if metric in each.baseline])
+            found.append(
+                ServedSummary(
+                    metric=metric,
+                    n_rows=int(errors.size),
+                    median=float(np.median(sizes)),
+                    p90=float(np.quantile(sizes, 0.9)),
+                    bias=float(np.median(errors)),
+                    baseline_median=float(np.median(plain)) if plain.size else None,
+                    baseline_p90=float(np.quantile(plain, 0.9)) if plain.size else None,
+                )
+            )
     return tuple(found)
 
 

@@ -70,6 +70,9 @@ FITTED: Final[Mapping[str, Fitted]] = MappingProxyType(
 )
 """Shape of expert popularity; host time of vLLM, gap between the steps of SGLang and time of the front end over the shipped ones."""
 
+ROWS_OF_A_GROUP: Final = 3
+"""Rows of one model, machine, engine and number format that are predicted, so that no group outweighs the others by its size."""
+
 Constants = tuple[tuple[str, float], ...]
 
 
@@ -142,7 +145,7 @@ def cross_validate_served(names: Sequence[str] = (), *, jobs: int | None = None)
     Each constant is fitted alone, with the others as shipped: the value with the least median error, of the runs of the others that
     depend on it. What was measured on kernels and collectives is not of these sources, and stays.
     """
-    cases = [_case(row) for name in names or served_source_names() for row in served_rows(name)]
+    cases = [_case(row) for name in names or served_source_names() for row in _chosen(name)]
     errors = _errors_by_value(cases, jobs)
     results: dict[str, list[tuple[str, ServedResult]]] = {}
     folds: list[ServedFold] = []
@@ -155,6 +158,14 @@ def cross_validate_served(names: Sequence[str] = (), *, jobs: int | None = None)
         results[kind] = [(of(case), result) for case, result in zip(cases, found, strict=True)]
         folds += chain.from_iterable(_folds(kind, lot, constants[lot], results[kind]) for lot in lots)
     return ServedCrossValidation(folds=tuple(folds), bands=tuple(_bands(results["source"])))
+
+
+def _chosen(name: str) -> list[ServedRow]:
+    """Return rows of a source at equal distances in each group of one model, machine, engine and number format."""
+    groups: dict[tuple[str, ...], list[ServedRow]] = {}
+    for row in served_rows(name):
+        groups.setdefault(row.group, []).append(row)
+    return [row for rows in groups.values() for row in rows[:: max(1, len(rows) // ROWS_OF_A_GROUP)][:ROWS_OF_A_GROUP]]
 
 
 def _source_of(case: ServedCase) -> str:

@@ -27,6 +27,7 @@ def _result(name: str, measured: float, predicted: float) -> ServedResult:
         accelerators=1,
         measured={"tpot_s": measured},
         predicted={"tpot_s": predicted},
+        baseline={"tpot_s": 2.0 * measured},
     )
 
 
@@ -48,6 +49,7 @@ def test_errors_are_summed_up_by_metric() -> None:
     assert summary.median == pytest.approx(0.1)
     assert summary.p90 == pytest.approx(0.18)
     assert summary.bias == pytest.approx(0.0)
+    assert summary.baseline_median == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(("source", "row", "most"), [("inferencex", "ix-1941", 0.1), ("aiconfigurator", "na-0775", 0.1)])
