@@ -91,6 +91,7 @@ COMMANDS: Final[Mapping[str, CommandRow]] = MappingProxyType(
         "ui": CommandRow("ui", "Show a page on which a scenario is changed and run."),
         "show": CommandRow("show", "List what is shipped, or show one thing in full."),
         "validate": CommandRow("validate", "Compare predictions with published measurements."),
+        "measure": CommandRow("measure", "Write a script of microbenchmarks for one node."),
         "calibrate": CommandRow("calibrate", "Fit a calibration file to measurements of your own."),
         "collective": CommandRow("collective", "Print time and bandwidth of a collective, as nccl-tests would."),
         "flows": CommandRow("flows", "Print when flows on shared links finish."),

@@ -33,6 +33,7 @@ def calibrate_command(
         list[str] | None, typer.Option(metavar="FILE", help="Trace of the PyTorch profiler or of Nsight Systems. Repeatable.")
     ] = None,
     steps: Annotated[list[str] | None, typer.Option(metavar="YAML", help="Whole steps, as published sources. Repeatable.")] = None,
+    measured: Annotated[list[str] | None, typer.Option(metavar="FOLDER", help="Output of the script of `measure`. Repeatable.")] = None,
     node: Annotated[str | None, typer.Option(metavar="NAME", help="Shipped node that collectives ran on.")] = None,
     nodes: Annotated[int | None, typer.Option(min=1, help="Nodes that collectives ran on, where their files do not say.")] = None,
     ranks_per_node: Annotated[int | None, typer.Option(min=1, help="Ranks in each of them.")] = None,
@@ -56,6 +57,7 @@ def calibrate_command(
         nccl=tuple(nccl or ()),
         trace=tuple(trace or ()),
         steps=tuple(steps or ()),
+        measured=tuple(measured or ()),
         node=node,
         ranks=Ranks(n_nodes=nodes, per_node=ranks_per_node),
         algorithm=algorithm,

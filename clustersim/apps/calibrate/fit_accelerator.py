@@ -14,6 +14,7 @@ from clustersim.apps.calibrate.fit_collectives import collectives_part
 from clustersim.apps.calibrate.fit_products import products_part
 from clustersim.apps.calibrate.fit_steps import steps_part
 from clustersim.apps.calibrate.fitting import rounded
+from clustersim.apps.calibrate.measured_folder import measured_folder
 from clustersim.apps.calibrate.measurements import MeasuredFile, measured_file
 from clustersim.apps.calibrate.nccl_tests import Ranks
 from clustersim.apps.calibrate.parts import CalibrationPart, CalibrationTarget
@@ -47,6 +48,8 @@ class CalibrationRequest:
     nccl: tuple[str, ...] = ()
     trace: tuple[str, ...] = ()
     steps: tuple[str, ...] = ()
+    measured: tuple[str, ...] = ()
+    """Folders that the script of ``clustersim measure`` wrote."""
     node: str | None = None
     """Node that collectives ran on."""
     ranks: Ranks = field(default_factory=Ranks)
@@ -120,7 +123,17 @@ def calibrate(request: CalibrationRequest, name: str) -> Calibrated:
         When nothing is given to fit to, or a file cannot be used.
     """
     target, document = _target(request)
+    folders = [measured_folder(path, target.accelerator, request.device) for path in request.measured]
+    for folder in folders:
+        request = replace(
+            request,
+            gemm=(*request.gemm, *folder.products),
+            attention=(*request.attention, *folder.attention),
+            nccl=(*request.nccl, *folder.collectives),
+            trace=(*request.trace, *folder.trace),
+        )
     traces = [(measured_file(path), trace_result(path, target, request.device)) for path in request.trace]
+    traces += [(measured_file(folder.file), folder.launches(target)) for folder in folders if folder.dispatch_s is not None]
     traced = [product for _, result in traces for product in result.products]
     with_products = [file for file, result in traces if result.products]
     given: tuple[tuple[tuple[str, ...], Callable[[], CalibrationPart]], ...] = (
@@ -132,7 +145,10 @@ def calibrate(request: CalibrationRequest, name: str) -> Calibrated:
     # All files are read before the first fit: a mistake in the last one is found at once.
     parts = [part() for files, part in given if files]
     if not parts and not traces:
-        raise ScenarioError("nothing is given to fit to", hint="add --gemm, --attention, --nccl, --trace or --steps with a file")
+        raise ScenarioError(
+            "nothing is given to fit to",
+            hint="add --measured with a folder, or --gemm, --attention, --nccl, --trace or --steps with a file",
+        )
     state = _CalibrationState(target)
     for file, result in traces:
         state.read(file, result)

@@ -162,4 +162,7 @@ def test_nothing_to_fit_to_is_a_mistake(cli: Cli) -> None:
     outcome = cli(*A100, "-o", "mine.yaml")
 
     assert outcome.code == 2
-    assert "nothing is given to fit to; add --gemm, --attention, --nccl, --trace or --steps with a file" in outcome.err
+    assert (
+        "nothing is given to fit to; add --measured with a folder, or --gemm, --attention, --nccl, --trace or --steps with a file"
+        in outcome.err
+    )
