@@ -19,6 +19,7 @@ from clustersim.apps.importing.machines import cluster_of, cluster_with, cluster
 from clustersim.apps.importing.reading import name_of, read_contents, read_raw
 from clustersim.apps.importing.recognise import candidates, framework_of, is_own, refuse_foreign
 from clustersim.apps.importing.table import JobKind, load_table, machine_table
+from clustersim.apps.importing.tracked_runs import read_tracked, tracked_folder
 from clustersim.apps.serve.deployment import build_serving
 from clustersim.config.build import build
 from clustersim.config.load import Scenario, ScenarioText, checked_scenario, example_names
@@ -72,7 +73,7 @@ def import_files(sources: Sequence[str], asked: ImportOptions) -> Imported:
         simulated; with ``strict``, when a key is unknown.
     """
     sources, asked = clusters_apart(sources, asked)
-    contents = [_contents(source, asked) for source in sources]
+    contents = [each for source in sources for each in _contents(source, asked)]
     machines = [each for each in contents if each.format == "machine"]
     if len(machines) == len(contents):
         return _imported_cluster(machines, asked)
@@ -170,6 +171,8 @@ def foreign_source(source: str) -> bool:
     ScenarioError
         When it is a description of a cluster, a trace or another file that is recognised and cannot be imported.
     """
+    if source not in example_names() and tracked_folder(source) is not None:
+        return True
     if source in example_names() or not Path(source).is_file():
         return False
     text = read_raw(source)
@@ -186,14 +189,16 @@ def foreign_source(source: str) -> bool:
     return False
 
 
-def _contents(source: str, asked: ImportOptions) -> Contents:
+def _contents(source: str, asked: ImportOptions) -> list[Contents]:
+    if (folder := tracked_folder(source)) is not None:
+        return read_tracked(folder)
     text, name = read_raw(source), name_of(source)
     try:
         contents = read_contents(text, name)
     except ScenarioError:
         machine = machine_contents(text, name)
         if machine is not None:
-            return machine
+            return [machine]
         refuse_foreign(text, name)
         raise
     if cluster_of(source) is not None:
@@ -201,10 +206,10 @@ def _contents(source: str, asked: ImportOptions) -> Contents:
     if asked.framework is None and is_own(contents):
         raise ScenarioError("is a scenario already", place=Place(file=name), hint=f"run it with: clustersim run {name}")
     if not candidates([contents]) and (machine := machine_contents(text, name)) is not None:
-        return machine
+        return [machine]
     if asked.framework is None and not candidates([contents]):
         refuse_foreign(text, name)
-    return contents
+    return [contents]
 
 
 def _refuse_unknown(draft: Draft, title: str) -> None:

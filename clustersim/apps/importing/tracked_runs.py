@@ -1,0 +1,135 @@
+"""Folders of experiment trackers: configuration, device and measured step time of a run of Weights & Biases or of MLflow.
+
+References
+----------
+.. [1] Weights & Biases, ``wandb/run-*/files``: ``config.yaml`` with a value under each key, ``wandb-summary.json``,
+   ``wandb-metadata.json``.
+.. [2] MLflow, file store: ``params/KEY`` with a value, ``metrics/KEY`` with a line ``timestamp value step`` for each report.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from clustersim.apps.importing.command import scalar
+from clustersim.apps.importing.entries import Contents, Entry, LoggedSteps, flattened
+from clustersim.documents.composing import read_yaml
+from clustersim.documents.files import MB, read_text
+from clustersim.documents.json_text import read_json
+from clustersim.documents.spots import Data
+from clustersim.errors import Place, ScenarioError
+
+CONFIG, SUMMARY, METADATA = "config.yaml", "wandb-summary.json", "wandb-metadata.json"
+FILES: Final = "files"
+"""Folder of a run of Weights & Biases that holds its files."""
+PARAMETERS, METRICS = "params", "metrics"
+_MOST_BYTES: Final = 16 * MB
+_MOST_FILES: Final = 5000
+_OWN: Final = "_wandb"
+"""Key of a configuration under which the tracker keeps its own."""
+STEP_TIMES: Final[Mapping[str, float]] = {
+    "iteration-time": 1.0,
+    "*/iteration-time": 1.0,
+    "runtime/iteration_time": 1.0,
+    "train_step_timing in s": 1.0,
+    "time_metrics/end_to_end(s)": 1.0,
+    "*step_time_s": 1.0,
+    "*seconds_per_step": 1.0,
+    "perf/step_time_seconds": 1.0,
+    "elapsed_time_per_iteration_ms": 1e-3,
+    "*step_time_ms": 1e-3,
+}
+"""Metrics that are the time of a step, and their unit in seconds: of Megatron-LM, GPT-NeoX, NeMo, torchtitan, MaxText and nanotron."""
+STEP_RATES: Final = ("*train_steps_per_second", "*batches_per_sec", "*steps_per_sec")
+"""Metrics that are steps in a second: of the Trainer of Hugging Face and LLM Foundry."""
+
+
+def tracked_folder(source: str) -> Path | None:
+    """Return the folder with the files of a tracked run: that which is named, or ``files`` in it; None where it is none."""
+    for folder in (Path(source), Path(source) / FILES):
+        if (folder / CONFIG).is_file() and (folder / SUMMARY).is_file():
+            return folder
+        if (folder / PARAMETERS).is_dir() and (folder / METRICS).is_dir():
+            return folder
+    return None
+
+
+def read_tracked(folder: Path) -> list[Contents]:
+    """Return the configuration of a tracked run as keys and values with the step time that it reported, and its machine where it is told.
+
+    Raises
+    ------
+    ScenarioError
+        When a file of it cannot be used.
+    """
+    if (folder / CONFIG).is_file():
+        entries = tuple(_wandb_config(folder / CONFIG))
+        metrics = {name: [float(value)] for name, value in _leaves(str(folder / SUMMARY)) if isinstance(value, int | float)}
+    else:
+        entries = tuple(_mlflow_parameters(folder / PARAMETERS))
+        metrics = {name: values for name, path in _files(folder / METRICS) if (values := _reported(path))}
+    name = str(folder.parent if folder.name == FILES else folder)
+    found = [Contents(file=name, format="log", entries=entries, measured=_measured(metrics))]
+    device = tuple(_wandb_device(folder / METADATA))
+    return [*found, Contents(file=str(folder / METADATA), format="machine", entries=device)] if device else found
+
+
+def _wandb_config(path: Path) -> Iterator[Entry]:
+    text = read_text(path, _MOST_BYTES)
+    read = read_yaml(text, str(path), text.splitlines(), lenient=True)
+    if read is None or not isinstance(read[0], dict):
+        raise ScenarioError("is not a mapping of keys to values", place=Place(file=str(path)))
+    for name, held in read[0].items():
+        below = read[1].children.get(name)
+        if name != _OWN and isinstance(held, dict) and "value" in held:
+            spot = below.children.get("value") if below is not None else None
+            yield from flattened(held["value"], spot, str(path), name)
+
+
+def _wandb_device(path: Path) -> Iterator[Entry]:
+    """Yield name and number of the accelerators of a node, as descriptions of machines have them."""
+    about = dict(_leaves(str(path))) if path.is_file() else {}
+    name, count = about.get("gpu"), about.get("gpu_count")
+    if isinstance(name, str) and isinstance(count, int):
+        yield Entry(key="accelerators.product", value=name, file=str(path), line=None)
+        yield Entry(key="accelerators.count", value=count, file=str(path), line=None)
+
+
+def _leaves(file: str) -> Iterator[tuple[str, Data]]:
+    return ((entry.key, entry.value) for entry in flattened(read_json(file)[2], None, file))
+
+
+def _mlflow_parameters(folder: Path) -> Iterator[Entry]:
+    for name, path in _files(folder):
+        yield Entry(key=name.replace("/", "."), value=scalar(read_text(path, _MOST_BYTES).strip()), file=str(path), line=1)
+
+
+def _files(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield name and file of each key, which may have a slash in it."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    return ((path.relative_to(folder).as_posix(), path) for path in paths[:_MOST_FILES])
+
+
+def _reported(path: Path) -> list[float]:
+    """Return the values of a metric, the earliest first."""
+    rows = (line.split() for line in read_text(path, _MOST_BYTES).splitlines())
+    return [float(row[1]) for row in rows if len(row) >= 2 and re.fullmatch(r"-?\d+(\.\d+)?([eE][+-]?\d+)?", row[1])]
+
+
+def _measured(metrics: Mapping[str, list[float]]) -> LoggedSteps | None:
+    """Return the step time of the first metric that is one: the median of its reports after the first, which holds the start-up."""
+    for pattern, unit_s in STEP_TIMES.items():
+        for name, values in metrics.items():
+            if fnmatchcase(name, pattern) and min(values) > 0.0:
+                later = values[1:] or values
+                return LoggedSteps(step_time_s=unit_s * median(later), n_steps=len(later))
+    for pattern in STEP_RATES:
+        for name, values in metrics.items():
+            if fnmatchcase(name, pattern) and min(values) > 0.0:
+                return LoggedSteps(step_time_s=1.0 / median(values), n_steps=len(values))
+    return None
