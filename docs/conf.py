@@ -14,11 +14,11 @@ author = "The clustersim authors"
 project_copyright = author
 version = release = clustersim.__version__
 
-extensions = ["myst_parser", "mathml", "gallery", "study_pictures"]
+extensions = ["myst_parser", "mathml", "gallery", "study_pictures", "browser_page"]
 html_math_renderer = "mathml"
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath", "amsmath"]
 myst_heading_anchors = 3
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "_browser"]
 nitpicky = True
 
 html_theme = "furo"
