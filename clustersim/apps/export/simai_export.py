@@ -79,12 +79,11 @@ def write_simai(result: Result, path: Path) -> None:
         if each.collective is None and each.transfer is None and each.phase in ("optimizer", "host", "load")
     )
     rows.append(f"optimizer\t-1\t{_LEAST_NS}\tNONE\t0\t{_LEAST_NS}\tNONE\t0\t{max(_LEAST_NS, round(rest * 1e9))}\tNONE\t0\t{_UPDATE_NS}")
-    virtual = max(1, (sharding.virtual_stages or sharding.pp) // sharding.pp) if sharding.schedule.startswith("interleaved") else 1
     head = {
         "model_parallel_NPU_group": sharding.tp,
         "ep": sharding.ep,
         "pp": sharding.pp,
-        "vpp": virtual,
+        "vpp": sharding.virtual_stages,
         "ga": n_batches,
         "all_gpus": plan.n_ranks,
         "checkpoints": 0,

@@ -359,4 +359,6 @@ def _check(framework: str, *refusals: tuple[bool, str, str]) -> None:
     """Refuse the first that holds of some refusals: whether it holds, what the framework lacks, and the options that search without it."""
     for holds, what, options in refusals:
         if holds:
-            raise ScenarioError(f"{framework} has no {what}", field="--as", hint=f"search what it has with {options}")
+            raise ScenarioError(
+                f"{framework} has no {what}", field="--as", hint=f"change it with -s, or let plan search what it has with {options}"
+            )

@@ -92,6 +92,12 @@ def test_a_workload_of_simai_has_the_time_and_the_bytes_of_the_first_stage(pipel
     assert total_s == pytest.approx(sum(s.end_s - s.start_s for s in passes), abs=3e-9 * len(rows))
 
 
+def test_a_workload_counts_the_chunks_of_a_stage(tmp_path: Path) -> None:
+    FORMATS["simai"].write(result("strategy.schedule=interleaved_1f1b", "strategy.virtual_stages=4"), tmp_path / "w.txt")
+
+    assert " pp: 4 vpp: 4 " in (tmp_path / "w.txt").read_text(encoding="utf-8")
+
+
 def test_a_workload_refuses_what_it_cannot_name(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="has no send-recv of cp of stage 0; use chakra"):
         FORMATS["simai"].write(run("llama3-8b-8xh100", set=["strategy.cp=8", "training.global_batch_size=1"]), tmp_path / "w.txt")
