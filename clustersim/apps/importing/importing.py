@@ -259,18 +259,7 @@ def _scenario(
     if job == "training":
         derive_tokens(draft)
     of_files = " and ".join(dict.fromkeys(each.file for each in contents))
-    # Batches follow from the number of ranks, and are asked for when that is known.
-    later = [] if job == "serving" else [key for key, _ in _NEEDED if missing and key != "training.seq_length"]
-    needed = SERVING_NEEDED if job == "serving" and draft.get("requests.trace") is None else _NEEDED if job == "training" else ()
-    missing += [option for key, option in needed if draft.get(key) is None and key not in later]
-    asked_for = " ".join(missing)
-    missing += [
-        f"{name}, which depends on a variable: -s {key}=..."
-        for key, name in draft.open.items()
-        if key.startswith(_DEGREES)
-        and f"-s {key}=" not in asked_for
-        and (key not in draft.settings or draft.settings[key].how in ("default", "derived"))
-    ]
+    missing = _missing(draft, missing, job)
     if missing:
         listed = "; nor ".join(missing)
         for option, key in () if asked.by_option else _BY_SET.items():
@@ -283,6 +272,24 @@ def _scenario(
         if found or section != "slo":
             data[section] = _nested({key.removeprefix(f"{section}."): value for key, value in found.items()})
     return data
+
+
+def _missing(draft: Draft, missing: Sequence[str], job: JobKind) -> list[str]:
+    """Return all that no file says, each with the option that gives it, behind what is missing of model and machine."""
+    # Batches follow from the number of ranks, and are asked for when that is known.
+    later = [] if job == "serving" else [key for key, _ in _NEEDED if missing and key != "training.seq_length"]
+    needed = SERVING_NEEDED if job == "serving" and draft.get("requests.trace") is None else _NEEDED if job == "training" else ()
+    found = [*missing, *(option for key, option in needed if draft.get(key) is None and key not in later)]
+    if draft.get("job.open_precision") is True and draft.get("training.precision") is None:
+        found.append("the precision, which it leaves to the trainer: -s training.precision=...")
+    asked_for = " ".join(found)
+    return found + [
+        f"{name}, which depends on a variable: -s {key}=..."
+        for key, name in draft.open.items()
+        if key.startswith(_DEGREES)
+        and f"-s {key}=" not in asked_for
+        and (key not in draft.settings or draft.settings[key].how in ("default", "derived"))
+    ]
 
 
 def _text(value: Data) -> str | None:

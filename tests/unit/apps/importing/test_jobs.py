@@ -254,3 +254,12 @@ def test_a_log_of_several_ranks_gives_arguments_vocabulary_and_steps(tmp_path: P
     assert (at(found.data, "cluster.nodes"), at(found.data, "strategy.overlap_tp")) == (2, None)
     assert found.measured is not None
     assert found.measured.step_time_s == pytest.approx(0.0515, rel=1e-12)
+
+
+def test_a_precision_that_is_left_to_the_trainer_is_asked_for(tmp_path: Path) -> None:
+    path = written(
+        tmp_path, '{"zero_optimization": {"stage": 2}, "bf16": {"enabled": "auto"}, "train_micro_batch_size_per_gpu": "auto"}', "ds.json"
+    )
+
+    with pytest.raises(ScenarioError, match="the precision, which it leaves to the trainer: -s training"):
+        import_files([path], ImportOptions(cluster="dgx-h100", nodes=1, model="llama3-8b"))
