@@ -84,7 +84,7 @@ _ORDER: Final = attrgetter("start_s", "stream", "end_s")
 
 
 @collection_paused()
-def write_kineto(timeline: Timeline, folder: Path, calls: Sequence[Calls] = ()) -> tuple[Path, ...]:
+def write_kineto(timeline: Timeline, folder: Path, calls: Sequence[Calls] = (), device: str | None = None) -> tuple[Path, ...]:
     """Write a trace of the representative rank of each class into a folder, which must exist, and return the files.
 
     Equal timelines give equal bytes. Named ``rank<number>.json.gz``, as analysers look for them.
@@ -93,6 +93,8 @@ def write_kineto(timeline: Timeline, folder: Path, calls: Sequence[Calls] = ()) 
     ----------
     calls
         Of the representative rank of each class, where they are known.
+    device
+        Name of the accelerator; that of the rank class where it is not given.
     """
     n_ranks = sum(rank_class.n_ranks for rank_class in timeline.rank_classes)
     of_class: list[list[Span]] = [[] for _ in timeline.rank_classes]
@@ -108,7 +110,7 @@ def write_kineto(timeline: Timeline, folder: Path, calls: Sequence[Calls] = ()) 
         ):
             head = {
                 "schemaVersion": 1,
-                "deviceProperties": [{"id": 0, "name": rank_class.name}],
+                "deviceProperties": [{"id": 0, "name": device or rank_class.name}],
                 "distributedInfo": {"backend": "nccl", "rank": rank_class.representative_rank, "world_size": n_ranks, **_groups(own)},
                 "displayTimeUnit": "ms",
             }

@@ -61,7 +61,7 @@ def _kineto(result: Result, path: Path) -> None:
     path.mkdir(exist_ok=True)
     program = lower(result.built.plan)
     alike = len(program.rank_classes) == len(result.spans.rank_classes)
-    write_kineto(result.spans, path, _calls(program) if alike else ())
+    write_kineto(result.spans, path, _calls(program) if alike else (), result.built.cluster.node.accelerator.name)
 
 
 def _calls(program: Program) -> list[dict[tuple[str, str, int], Call]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from clustersim.apps.compare.trace_comparison import TraceRequest, compare_traces
 from clustersim.apps.export.timeline_formats import FORMATS
 from clustersim.apps.run.result import Result
 from clustersim.apps.run.running import run
@@ -121,6 +122,16 @@ def test_profiles_of_all_ranks_are_replayed_in_the_time_of_the_step(pipeline: Re
     found = answered_records(recorded_files([str(tmp_path / "k")]))
 
     assert found.replayed.step_time_s == pytest.approx(pipeline.step_time_s, rel=0.02)
+
+
+def test_a_profile_stands_beside_the_run_that_it_is_of(tmp_path: Path) -> None:
+    FORMATS["kineto"].write(run("llama3-8b-8xh100", set="training.global_batch_size=8"), tmp_path / "k")
+    trace = str(tmp_path / "k" / "rank0.json.gz")
+
+    found = compare_traces(TraceRequest(run="llama3-8b-8xh100", traces=[trace], overrides=["training.global_batch_size=8"]))
+
+    assert found.measured.step_s == pytest.approx(found.predicted.step_s, rel=1e-5)
+    assert found.measured.classes["reduce-scatter"].seconds == pytest.approx(found.predicted.classes["reduce-scatter"].seconds, rel=1e-3)
 
 
 def test_a_table_is_written_as_parquet(pipeline: Result, tmp_path: Path) -> None:
