@@ -25,16 +25,21 @@ def plot_command(
         typer.Argument(
             metavar="KIND",
             help="pipeline, timeline, breakdown, communication, links, topology, memory, memory_over_time, roofline, cost, goodput,"
-            " strong_scaling, weak_scaling, pareto, heatmap, validation, tornado; of serving latency, timeline, kv or throughput_latency.",
+            " strong_scaling, weak_scaling, pareto, heatmap, lines, validation, tornado;"
+            " of serving latency, timeline, kv or throughput_latency.",
         ),
     ],
     runs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="RUN...", help="Run directories, scenario files or shipped examples; a CSV for heatmap and pareto."),
+        typer.Argument(
+            metavar="RUN...",
+            help="Run directories, scenario files or shipped examples; for heatmap, lines and pareto the directory or the CSV of a sweep.",
+        ),
     ] = None,
     *,
     set_: SetOption = None,
     out: Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="File to write, .png or .svg; default KIND.png.")] = None,
+    figure: Annotated[str, typer.Option(metavar="NAME", help="Figure that heatmap and lines show, such as tokens_per_s.")] = "",
     jobs: JobsOption = None,
     json: JsonOption = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random in scenarios.")] = 0,
@@ -43,7 +48,7 @@ def plot_command(
     path = _file(kind, out)
     with watched():
         with phase("draw"):
-            axes = draw_plot(kind, tuple(runs or ()), tuple(set_ or ()), seed=seed, jobs=jobs)
+            axes = draw_plot(kind, tuple(runs or ()), tuple(set_ or ()), figure=figure, seed=seed, jobs=jobs)
         with phase("write"):
             title = _write(axes, path)
     if json:

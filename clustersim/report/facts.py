@@ -274,6 +274,26 @@ def percent_text(fraction: float) -> str:
     return f"{100 * fraction:.1f} %"
 
 
+def figure_text(name: str, value: str = "") -> str:
+    """Return the words for a figure of a result or of a table, with its unit and a value where one is given.
+
+    Examples
+    --------
+    >>> [figure_text(name) for name in ("step_time_s", "tokens_per_s", "mfu", "cost.per_million_tokens.usd")]
+    ['step time, s', 'tokens/s', 'MFU', 'cost per million tokens, USD']
+    >>> figure_text("step_time_s", "16.7")
+    'step time 16.7 s'
+    """
+    if name in {"mfu", "hfu"}:
+        return f"{name.upper()} {value}".rstrip()
+    words = name.replace(".", "_").replace("_per_s", "/s").replace("/s_per_", "/s per ")
+    units = {"_usd": "USD", "_bytes": "B", "_kwh": "kWh", "_s": "s"}
+    suffix = next((each for each in units if words.endswith(each)), "")
+    plain = words.removesuffix(suffix).replace("_", " ").replace("gpu", "GPU")
+    unit = units.get(suffix, "")
+    return f"{plain} {value} {unit}".strip() if value else f"{plain}, {unit}" if unit else plain
+
+
 def rate_text(value: float) -> str:
     """Return a rate with four significant digits at least.
 

@@ -31,6 +31,7 @@ PICTURES: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = Mapping
         **dict.fromkeys(("latency", "kv", "throughput_latency"), (("serve-llama3-70b-chat",), ())),
         "pareto": (SCHEDULES, PAID),
         "heatmap": ((SWEEP,), ()),
+        "lines": ((SWEEP,), ()),
         "tornado": (("llama3-8b-slow-network",), ()),
         "validation": (("megatron-sc21", "korthikanti-2022", "zero-bubble", "fms-fsdp"), ()),
     }

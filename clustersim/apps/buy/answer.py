@@ -9,6 +9,7 @@ from typing import Final
 from clustersim.apps.buy.options import Option
 from clustersim.apps.buy.purchase import CONDITIONS, HALF_NETWORK, Figures, Offer, Request, UnfitOption, offers
 from clustersim.apps.plan.asking import NO_PRICES
+from clustersim.apps.validate.published_mfu import ABOVE_PUBLISHED
 from clustersim.config.yaml_text import plain
 from clustersim.documents.spots import Data
 from clustersim.measure.deciding import Judged, is_better, undecided_text
@@ -175,6 +176,7 @@ class Answer:
         lines += [f"{each.option.name}: no failures are counted, {each.no_failures}" for each in self.of_options if each.no_failures]
         codes = ("single_source_price", "assumed_failure_rate", "memory_tight")
         lines += list(dict.fromkeys(flag.message for each in self.of_options for flag in each.flags if flag.code in codes))
+        lines += [f"{each.option.name}: {flag.message}" for each in self.of_options for flag in each.flags if flag.code == ABOVE_PUBLISHED]
         return [*lines, *(f"{each.name}: {each.why}" for each in self.missed)]
 
     def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

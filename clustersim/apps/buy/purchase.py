@@ -14,6 +14,7 @@ from clustersim.apps.plan.findings import Tried
 from clustersim.apps.plan.replays import ReplayOutcome, Replays
 from clustersim.apps.plan.search import Terms
 from clustersim.apps.plan.space import usual_limits
+from clustersim.apps.validate.published_mfu import above_published, published_beside
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from clustersim.notices import Flag
@@ -129,7 +130,7 @@ def _offer(request: Request, option: Option, nic: str | None) -> Offer | UnfitOp
     winner = search.winner
     if winner is None:
         return UnfitOption(name=name, why=search.commonest)
-    scenario = {"reliability": {}, **drafts.document(winner.layout)}
+    scenario, built = {"reliability": {}, **drafts.document(winner.layout)}, drafts.built(winner.layout)
     with asked.told(), Replays() as replays:
         known, why = _outcomes(scenario, _halves(drafts, winner, batches[1]), replays)
     plain = _figures(winner.result, request.tokens)
@@ -150,7 +151,7 @@ def _offer(request: Request, option: Option, nic: str | None) -> Offer | UnfitOp
         goodput_fraction=None if failing is None or failing.goodput is None else failing.goodput.goodput_fraction,
         no_failures=why,
         others={**others, NO_FAILURES: plain},
-        flags=tuple((failing or winner.result).metrics.flags),
+        flags=(*(failing or winner.result).metrics.flags, *above_published(winner.result.metrics.mfu, published_beside(built))),
         price_lists=cost.price_lists if cost else (),
         assumed=assumed,
         scenario=scenario,

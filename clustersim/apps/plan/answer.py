@@ -14,6 +14,7 @@ from clustersim.apps.plan.replays import Replays
 from clustersim.apps.plan.search import Terms, fastest
 from clustersim.apps.run.bound import NAMES
 from clustersim.apps.run.intervals import shipped_support
+from clustersim.apps.validate.published_mfu import PublishedMfu, above_published, beside_published, published_beside
 from clustersim.config.yaml_text import plain
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
@@ -21,7 +22,7 @@ from clustersim.measure.deciding import UNDECIDED, is_shorter
 from clustersim.measure.error_bars import ALL_RUNS, TIGHT
 from clustersim.notices import Flag
 from clustersim.parallel.training_plan import Plan
-from clustersim.report.facts import memory_verdict
+from clustersim.report.facts import memory_verdict, percent_text
 from clustersim.units.quantity import format_quantity
 
 RUNNERS_UP: Final = 5
@@ -43,6 +44,8 @@ class PlanAnswer:
     unknown: tuple[str, ...]
     """Prices and power figures that are not known, and the option that gives them."""
     memory_margin_fraction: float
+    published: PublishedMfu | None = None
+    """The published run with the highest MFU of the winner's class; None without one."""
 
     @property
     def families(self) -> tuple[Tried, ...]:
@@ -73,6 +76,8 @@ class PlanAnswer:
         winner = self.search.winner
         if winner is not None and winner.result.metrics.memory.verdict == TIGHT:
             flags.append(Flag(code="memory_tight", message=f"the winner {memory_verdict(winner.result.metrics)}"))
+        if winner is not None:
+            flags += above_published(winner.result.metrics.mfu, self.published)
         return tuple(flags)
 
 
@@ -103,6 +108,7 @@ def document(answer: PlanAnswer) -> dict[str, Data]:
         "pareto": [_entry(tried) for tried in answer.pareto],
         "margins": plain(answer.margins),
         "turns": plain(answer.turns),
+        "published_mfu": None if answer.published is None else answer.published.model_dump(),
         "certificate": {
             "complete": search.complete,
             "holds": not search.below_bound,
@@ -199,7 +205,7 @@ def margin_lines(found: Sequence[Margin]) -> list[str]:
 
 
 def turn_lines(answer: PlanAnswer) -> list[str]:
-    """Return on what the choice turns, and how many published runs the interval of the winner is made of."""
+    """Return on what the choice turns, how many published runs the interval of the winner is made of, and how high any of them came."""
     winner = answer.search.winner
     if winner is None:
         return []
@@ -210,7 +216,8 @@ def turn_lines(answer: PlanAnswer) -> list[str]:
         shown = " to ".join(format_quantity(end, "s") for end in interval_s)
         of = "" if kind == ALL_RUNS else f" ({kind})"
         lines.append(f"  step of the winner: {shown} expected, from {n_rows:,} published runs of {n_sources} sources{of}")
-    return lines
+    mfu = winner.result.metrics.mfu
+    return [*lines, f"  MFU of the winner: {percent_text(mfu)}; {beside_published(answer.published)}"]
 
 
 class NoLayoutError(ScenarioError):
@@ -230,15 +237,17 @@ def plan_for(asked: PlanRequest, terms: Terms | None = None) -> PlanAnswer:
     terms = terms or Terms()
     drafts, search, bought, turned = searched(asked, terms, with_margins=True)
     winner = search.winner
+    built = drafts.built(winner.layout) if winner else None
     return PlanAnswer(
         search=search,
         margins=bought,
         turns=turned,
         scenario=drafts.document(winner.layout) if winner else None,
-        plan=drafts.built(winner.layout).plan if winner else None,
+        plan=built.plan if built else None,
         assumed=asked.assumed,
         unknown=asked.unknown,
         memory_margin_fraction=terms.memory_margin_fraction,
+        published=published_beside(built) if built else None,
     )
 
 

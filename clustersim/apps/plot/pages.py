@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from clustersim.apps.compare.run_directories import load_result
 from clustersim.apps.compare.side_by_side import ComparedRun, side_by_side
 from clustersim.apps.compare.side_by_side_text import tables, verdicts
-from clustersim.apps.plot.plots import TABLES, read_points, subjects_of
+from clustersim.apps.plot.plots import are_tables, read_points, subjects_of
 from clustersim.apps.run.page import draw_images, draw_served, image_of, page_of, served_page_of
 from clustersim.apps.run.pictured_run import served_subject_of
 from clustersim.apps.run.result import Result
@@ -47,7 +47,7 @@ def report_page(sources: Sequence[str], overrides: Sequence[str] = (), *, seed: 
     ScenarioError
         When a source cannot be used.
     """
-    if any(Path(source).suffix.lower() in TABLES for source in sources):
+    if any(are_tables([source]) for source in sources):
         if len(sources) > 1:
             raise ScenarioError("a page shows one table, or runs", hint="name the table alone")
         return render(_points_page(sources[0], read_points("report", sources)))

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _S = TypeVar("_S", Subject, ServedSubject, Subject | ServedSubject)
 
 TABLES: Final = (".csv", ".parquet")
+_SWEPT: Final = "results.csv"
+"""Table in the directory of a sweep."""
 FORMATS: Final = (".png", ".svg")
 _MOST_BYTES: Final = 256 * 2**20
 """Largest table, in bytes: a hundred thousand points of a sweep with all figures fit in."""
@@ -40,7 +42,9 @@ LOADS: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Loads of a service that one scenario is run with, as multiples of its own."""
 
 
-def draw_plot(kind: str, sources: Sequence[str], overrides: Sequence[str] = (), *, seed: int = 0, jobs: int | None = 1) -> Axes:
+def draw_plot(
+    kind: str, sources: Sequence[str], overrides: Sequence[str] = (), *, figure: str = "", seed: int = 0, jobs: int | None = 1
+) -> Axes:
     """Return a picture.
 
     Parameters
@@ -52,6 +56,8 @@ def draw_plot(kind: str, sources: Sequence[str], overrides: Sequence[str] = (), 
         predictions, all of them where none is named; for a tornado one scenario, or one what-if or its answer.
     overrides
         ``key=value`` texts for scenarios.
+    figure
+        The column that a picture of a sweep shows; its own choice when empty.
     jobs
         Processes for runs, None for one for each processor.
 
@@ -67,11 +73,15 @@ def draw_plot(kind: str, sources: Sequence[str], overrides: Sequence[str] = (), 
     if name not in KINDS:
         raise ScenarioError(f"there is no picture '{kind}'", hint=choices_hint(kind, KINDS))
     table = TABLE_PLOTS.get(name)
+    if figure and (table is None or table.draw_figure is None):
+        able = " or ".join(each for each, plot in TABLE_PLOTS.items() if plot.draw_figure)
+        raise ScenarioError(f"'{name}' shows no figure of a table", hint=f"leave --figure out, or draw {able}")
     with style():
         if table is not None and table.of_sources:
             return table.draw(_validation(sources, jobs), None)
-        if table is not None and (name not in RUN_PLOTS or _are_tables(sources)):
-            return table.draw(read_points(name, sources), None)
+        if table is not None and (name not in RUN_PLOTS or are_tables(sources)):
+            points = read_points(name, sources)
+            return table.draw_figure(points, figure) if figure and table.draw_figure else table.draw(points, None)
         if name in ANSWER_PLOTS:
             from clustersim.apps.study.tornado_picture import asked_tornado
 
@@ -193,17 +203,20 @@ def _growing(name: str, asked: _Asked, grows: str, jobs: int | None) -> list[Sub
     return [replace(subject, label=f"{subject.metrics.gpus} GPUs") for subject in found]
 
 
-def _are_tables(sources: Sequence[str]) -> bool:
-    return bool(sources) and all(Path(source).suffix.lower() in TABLES for source in sources)
+def are_tables(sources: Sequence[str]) -> bool:
+    """Return whether tables are named: files of their kind, or directories of sweeps."""
+    return bool(sources) and all(Path(source).suffix.lower() in TABLES or (Path(source) / _SWEPT).is_file() for source in sources)
 
 
 def read_points(name: str, sources: Sequence[str]) -> pandas.DataFrame:
-    """Return the one table that is named, for a picture or a page of some name."""
+    """Return the one table that is named, or that of a sweep's directory, for a picture or a page of some name."""
     import pandas
 
-    if len(sources) != 1 or not _are_tables(sources):
+    if len(sources) == 1 and (Path(sources[0]) / _SWEPT).is_file():
+        sources = [str(Path(sources[0]) / _SWEPT)]
+    if len(sources) != 1 or not are_tables(sources):
         raise ScenarioError(
-            f"'{name}' shows one table", hint=f"name a file that ends in {' or '.join(TABLES)}, such as the result of a sweep"
+            f"'{name}' shows one table", hint=f"name the directory of a sweep, or a file that ends in {' or '.join(TABLES)}"
         )
     path = Path(sources[0])
     try:

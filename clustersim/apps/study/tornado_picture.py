@@ -15,6 +15,7 @@ from clustersim.documents.check import validate_document
 from clustersim.documents.text import read_document
 from clustersim.errors import InfeasibleError, Place, ScenarioError
 from clustersim.measure.deciding import undecided_text
+from clustersim.report.facts import figure_text
 from clustersim.report.plots.tornado import Tornado, TornadoBar
 
 
@@ -105,14 +106,15 @@ def _written_tornado(source: str, overrides: Sequence[str]) -> Tornado:
 
 
 def _tornado(document: WhatIfDocument) -> Tornado:
-    metric, found = document.metric, document.sensitivity
+    metric, found = figure_text(document.metric), document.sensitivity
     assert found is not None  # who asks has looked
     bars = [(each, _swing(each, found.case)) for each in found.inputs]
     largest = next(((each, swing) for each, swing in bars if swing is not None), None)
-    finding = f"{metric} of {found.case} does not depend on any of these figures"
+    of = f" of {found.case}" if len(found.inputs[0].values_at_low if found.inputs else ()) > 1 else ""
+    finding = f"{metric}{of} does not depend on any of these figures"
     if largest is not None and largest[1]:
         share = 100 * largest[1] / abs(found.value)
-        finding = f"{metric} of {found.case} depends most on {largest[0].input}: {share:.1f} % from end to end"
+        finding = f"{metric}{of} depends most on {largest[0].input}: {share:.1f} % from end to end"
     deciding = [each for each in found.inputs if {each.best_at_low, each.best_at_high} != {found.case}]
     turns = f"; the choice turns on {deciding[0].input}" if deciding else ""
     return Tornado(

@@ -64,7 +64,7 @@ def step_breakdown(metrics: Metrics, timeline: Timeline, ax: Axes | None = None)
     ax.set_ylim(0, 1)
     _draw_bar(ax, segments)
     _draw_hidden(ax, metrics, step_s)
-    unit, factor = ("s", 1.0) if step_s >= 2 else ("ms", 1e3)
+    unit, factor = ("s", 1.0) if step_s >= 1 else ("ms", 1e3)
     ticks = [
         float(value)
         for value in MaxNLocator(nbins=10, steps=[1, 2, 5, 10]).tick_values(0, step_s * factor)

@@ -49,7 +49,7 @@ def step_breakdowns(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes
     drawn: dict[str, str] = {}
     for row, subject in enumerate(subjects):
         drawn |= _draw_row(ax, row, subject)
-    unit, factor = ("s", 1.0) if longest_s >= 2 else ("ms", 1e3)
+    unit, factor = ("s", 1.0) if longest_s >= 1 else ("ms", 1e3)
     values = [float(value) for value in MaxNLocator(nbins=10, steps=[1, 2, 5, 10]).tick_values(0, longest_s * factor) if value >= 0]
     shown = [value for value in values if value <= longest_s * factor]
     ax.set_xticks([value / factor for value in shown], [f"{value:g}" for value in shown])

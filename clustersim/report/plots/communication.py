@@ -42,7 +42,7 @@ def communication(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
     ax.set_ylim(max(len(shown), 1), 0)
     for place, row in enumerate(shown):
         _draw_row(ax, place, row, metrics.step_time_s)
-    unit, factor = ("s", 1.0) if longest_s >= 2 else ("ms", 1e3)
+    unit, factor = ("s", 1.0) if longest_s >= 1 else ("ms", 1e3)
     values = [float(value) for value in MaxNLocator(nbins=8, steps=[1, 2, 5, 10]).tick_values(0, longest_s * factor) if value >= 0]
     ticks = [value for value in values if value <= longest_s * factor]
     ax.set_xticks([value / factor for value in ticks], [f"{value:g}" for value in ticks])

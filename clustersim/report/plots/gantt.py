@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from clustersim.measure.metrics import Metrics
 
 ROW_PX: Final = 66
+LANE_PX: Final = 12.5
+"""Height of a lane that has its name beside it."""
 SMALLEST_ROW_PX: Final = 15
 TALLEST_PX: Final = 960
 N_LABELS_SHOWN: Final = 32
@@ -133,7 +135,8 @@ def pipeline_gantt(metrics: Metrics, timeline: Timeline, ax: Axes | None = None,
     excerpt, timeline = excerpt_of(timeline), drawn_part(timeline)
     n_rows = max(len(timeline.rank_classes), 1)
     if ax is None:
-        body_px = max(min(ROW_PX * max(n_rows, 2), TALLEST_PX), SMALLEST_ROW_PX * min(n_rows, 64))
+        row_px = max(ROW_PX, LANE_PX * len(_lanes(timeline)) / (_LANES_BOTTOM - _LANES_TOP))
+        body_px = max(min(round(row_px * max(n_rows, 2)), TALLEST_PX), SMALLEST_ROW_PX * min(n_rows, 64))
         ax = new_axes(body_px + _MARGINS.top + _MARGINS.bottom, margins_of(timeline))
     chart = _chart(ax, timeline, n_rows)
     ax.set_xlim(0, chart.scale.width_s or 1.0)
@@ -144,7 +147,8 @@ def pipeline_gantt(metrics: Metrics, timeline: Timeline, ax: Axes | None = None,
     shown = {*_waits(timeline, cells), *_draw_cells(chart, cells), *_draw_lanes(chart, timeline, cells)}
     draw_time_axis(ax, chart.scale, "time" if metrics.steps and metrics.steps.steps > 1 else "time in the step")
     _draw_row_labels(chart, timeline)
-    caption(ax, _title(metrics, closed_form), _subtitle(chart, metrics, excerpt))
+    inside = any(span.exposed_s for span in cells)
+    caption(ax, _title(metrics, closed_form), _subtitle(chart, metrics, excerpt, exposed_inside=inside))
     key(ax, [(label, palette.KIND_COLOURS[kind]) for kind, label in _KIND_LABELS.items() if kind in shown], below_px=48)
     return ax
 
@@ -165,8 +169,7 @@ def _chart(ax: Axes, timeline: Timeline, n_rows: int) -> _Chart:
     row_px = height_px / n_rows
     # Rows without letters show the shape of the whole step; a break would take that from them and give nothing.
     scale = time_scale(timeline, width_px) if row_px >= _LEAST_BREAK_ROW_PX else whole_step(timeline)
-    found = {span.dimension for span in timeline.spans if span.kind == "communication"}
-    lanes = tuple(dimension for dimension in DIMENSIONS if dimension in found)
+    lanes = _lanes(timeline)
     if lanes and (_LANES_BOTTOM - _LANES_TOP) * row_px / len(lanes) < _LEAST_LANE_PX:
         lanes = ()
     px_per_s = width_px / (scale.width_s or 1.0)
@@ -181,6 +184,12 @@ def _chart(ax: Axes, timeline: Timeline, n_rows: int) -> _Chart:
         n_chunks=1 + max((span.chunk for span in timeline.spans), default=0),
         letter_points=_LARGE_LETTER_POINTS if roomy else _SMALL_LETTER_POINTS,
     )
+
+
+def _lanes(timeline: Timeline) -> tuple[str, ...]:
+    """Return the dimensions that communicate beside passes, in their order."""
+    found = {span.dimension for span in timeline.spans if span.kind == "communication"}
+    return tuple(dimension for dimension in DIMENSIONS if dimension in found)
 
 
 def _draw_cells(chart: _Chart, cells: Sequence[Span]) -> Iterable[str]:
@@ -280,7 +289,7 @@ def _draw_row_labels(chart: _Chart, timeline: Timeline) -> None:
     chart.ax.tick_params(axis="y", length=0)
     chart.ax.spines["left"].set_visible(False)
     height = (_LANES_BOTTOM - _LANES_TOP) / max(len(chart.lanes), 1)
-    if height * chart.row_px < 8.0:
+    if height * chart.row_px < LANE_PX:
         return
     for row in range(len(names)):
         for place, dimension in enumerate(chart.lanes):
@@ -292,7 +301,7 @@ def _draw_row_labels(chart: _Chart, timeline: Timeline) -> None:
                 xycoords=("axes fraction", "data"),
                 xytext=(4, 0),
                 textcoords="offset points",
-                fontsize=6,
+                fontsize=_SMALL_LETTER_POINTS,
                 va="center",
                 color=FAINT_INK,
             )
@@ -308,7 +317,7 @@ def _title(metrics: Metrics, closed_form: float | None) -> str:
     return f"{whole}: {percent_text(computing)} of the step computes"
 
 
-def _subtitle(chart: _Chart, metrics: Metrics, excerpt: Excerpt | None) -> str:
+def _subtitle(chart: _Chart, metrics: Metrics, excerpt: Excerpt | None, *, exposed_inside: bool) -> str:
     each = format_quantity(metrics.step_time_s, "s")
     shown = None if excerpt is None or excerpt.n_steps == 1 else excerpt.text
     parts = [f"one step of {each}" if shown is None else f"{shown}, {each} each on average"]
@@ -321,6 +330,8 @@ def _subtitle(chart: _Chart, metrics: Metrics, excerpt: Excerpt | None) -> str:
         parts.append("passes are too small for letters")
     if chart.n_chunks > 1:
         parts.append("lighter cells are later model chunks")
+    if exposed_inside:
+        parts.append("a strip in a pass is communication that stops it")
     if chart.lanes:
         parts.append(f"below each row: {' and '.join(lane.upper() for lane in chart.lanes)} communication, short ones widened to a pixel")
     return "; ".join(parts)

@@ -13,6 +13,7 @@ import numpy as np
 from clustersim.errors import ScenarioError
 from clustersim.measure.deciding import UNDECIDED, Judged, judged_by, undecided
 from clustersim.report import palette
+from clustersim.report.facts import figure_text
 from clustersim.report.plots.canvas import INK, FloatArray, Margins, add_boxes, caption, key, new_axes, note, share_colour, size_px
 from clustersim.report.plots.table_bars import STATUS, have_results, table_bars
 
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 BoolArray = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 IntArray = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
-HEIGHT_PX: Final = 620
+ROW_PX: Final = 64
+TALLEST_PX: Final = 432
 
 _MARGINS: Final = Margins(left=150, right=60, top=84, bottom=104)
 _FITS: Final = ("memory.fits", "memory_fits", "fits")
@@ -53,11 +55,11 @@ def sweep_heatmap(frame: pandas.DataFrame, ax: Axes | None = None, *, figure: st
     keys = keys_of(frame)
     if len(keys) < 2:
         raise ScenarioError("a heat map needs two keys that vary", hint="sweep two keys, such as strategy.tp and strategy.pp")
-    name = _figure(frame, keys, figure)
-    rows, columns = (_values(frame, each) for each in keys[1::-1])
-    cells, fits, places = _cells(frame, keys, name, (rows, columns))
-    near = _near(cells, places, name, table_bars(frame))
-    ax = new_axes(HEIGHT_PX, _MARGINS) if ax is None else ax
+    name = figure_of(frame, keys, figure)
+    rows, columns = (values_of(frame, each) for each in keys[1::-1])
+    cells, fits, places = best_cells(frame, keys, name, (rows, columns))
+    near = near_best(cells, places, name, table_bars(frame))
+    ax = new_axes(_MARGINS.top + _MARGINS.bottom + min(ROW_PX * max(len(rows), 3), TALLEST_PX), _MARGINS) if ax is None else ax
     ax.set_xlim(0, len(columns))
     ax.set_ylim(len(rows), 0)
     known = cells[np.isfinite(cells)]
@@ -72,18 +74,18 @@ def sweep_heatmap(frame: pandas.DataFrame, ax: Axes | None = None, *, figure: st
             else:
                 colour = share_colour((value - low) / (high - low) if high > low else 0.5)
                 add_boxes(ax, box, colour, edge_px=2.0)
-                text, ink = f"{_NEAR if near[row, column] else ''}{_short(value)}", palette.text_colour(colour)
+                text, ink = f"{_NEAR if near[row, column] else ''}{short(value)}", palette.text_colour(colour)
             if (len(text) + 1) * _LETTER_PX <= width_px / len(columns) and height_px / len(rows) >= 16:
                 behind = {"facecolor": palette.IDLE, "edgecolor": "none", "pad": 1.0} if not fits[row, column] else None
                 ax.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=9.5, color=ink, bbox=behind)
-    ax.set_xticks([place + 0.5 for place in range(len(columns))], [_label(value) for value in columns])
-    ax.set_yticks([place + 0.5 for place in range(len(rows))], [_label(value) for value in rows])
+    ax.set_xticks([place + 0.5 for place in range(len(columns))], [label_of(value) for value in columns])
+    ax.set_yticks([place + 0.5 for place in range(len(rows))], [label_of(value) for value in rows])
     ax.tick_params(length=0)
     for side in ("left", "bottom"):
         ax.spines[side].set_visible(False)
     ax.set_xlabel(keys[0], loc="right")
     ax.set_ylabel(keys[1], loc="top")
-    caption(ax, _finding(cells, (rows, columns), keys, name), _subtitle(name, keys, fits))
+    caption(ax, _finding(cells, (rows, columns), keys, name), _subtitle(figure_text(name), keys, fits))
     key(ax, [("does not fit in memory, or has no result", palette.IDLE)], below_px=66)
     note(ax, f"{_NEAR.strip()} beside the best: {UNDECIDED}" if near.any() else "", below_px=44)
     return ax
@@ -105,7 +107,8 @@ def keys_of(frame: pandas.DataFrame) -> list[str]:
     return found
 
 
-def _figure(frame: pandas.DataFrame, keys: Sequence[str], figure: str | None) -> str:
+def figure_of(frame: pandas.DataFrame, keys: Sequence[str], figure: str | None) -> str:
+    """Return the column to draw: the asked one, the step time, or the first of numbers."""
     names = [str(name) for name in frame.columns]
     if figure is not None:
         if figure not in names:
@@ -117,13 +120,19 @@ def _figure(frame: pandas.DataFrame, keys: Sequence[str], figure: str | None) ->
     return "step_time_s" if "step_time_s" in numbers else numbers[0]
 
 
-def _values(frame: pandas.DataFrame, name: str) -> list[object]:
+def values_of(frame: pandas.DataFrame, name: str) -> list[object]:
+    """Return the values of a key: numbers by size, others as they come."""
     found: list[object] = list(dict.fromkeys(frame[name].dropna().tolist()))
     numbers = all(isinstance(value, int | float) for value in found)
     return sorted(found, key=float) if numbers else found  # type: ignore[arg-type]
 
 
-def _cells(
+def less_is_better(name: str) -> bool:
+    """Return whether the least of a figure is the best: a time, a size or a cost, and no rate."""
+    return name.endswith(_LESS_IS_BETTER) and not name.endswith("_per_s")
+
+
+def best_cells(
     frame: pandas.DataFrame, keys: Sequence[str], name: str, axes: tuple[list[object], list[object]]
 ) -> tuple[FloatArray, BoolArray, IntArray]:
     """Return the best value of each cell, whether any point of it fits, and which point is the best; -1 where none is."""
@@ -132,7 +141,7 @@ def _cells(
     fits = np.ones(cells.shape, dtype=np.bool_)
     places = np.full(cells.shape, -1, dtype=np.int64)
     fitting_rows = _fits(frame)
-    better = np.fmin if name.endswith(_LESS_IS_BETTER) else np.fmax
+    better = np.fmin if less_is_better(name) else np.fmax
     for place, row in enumerate(frame[keys[1]].tolist()):
         column = frame[keys[0]].iloc[place]
         if row not in rows or column not in columns:
@@ -149,10 +158,10 @@ def _cells(
     return cells, fits, places
 
 
-def _near(cells: FloatArray, places: IntArray, name: str, bars: Sequence[ErrorBar | None]) -> BoolArray:
+def near_best(cells: FloatArray, places: IntArray, name: str, bars: Sequence[ErrorBar | None]) -> BoolArray:
     """Return which cells the best cannot be told apart from, by the error bars of their points."""
     near = np.zeros(cells.shape, dtype=np.bool_)
-    higher = not name.endswith(_LESS_IS_BETTER)
+    higher = not less_is_better(name)
     runs: list[tuple[float, int, int, Judged]] = []
     for row in range(cells.shape[0]):
         for column in range(cells.shape[1]):
@@ -173,11 +182,13 @@ def _fits(frame: pandas.DataFrame) -> list[bool]:
     return have_results(frame) if column is None else [str(value).lower() in {"true", "1", "1.0"} for value in frame[column]]
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
+    """Return a number in three digits, or whole from ten thousand on."""
     return f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.3g}"
 
 
-def _label(value: object) -> str:
+def label_of(value: object) -> str:
+    """Return a value of a key as text."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -189,10 +200,10 @@ def _finding(
 ) -> str:
     if not np.isfinite(cells).any():
         return f"no pair of {keys[0]} and {keys[1]} has a result"
-    pick = np.nanargmin if name.endswith(_LESS_IS_BETTER) else np.nanargmax
+    pick = np.nanargmin if less_is_better(name) else np.nanargmax
     row, column = np.unravel_index(int(pick(cells)), cells.shape)
-    best = _short(float(cells[row, column]))
-    return f"{keys[0]} {_label(axes[1][int(column)])} with {keys[1]} {_label(axes[0][int(row)])} is best: {name} {best}"
+    best = short(float(cells[row, column]))
+    return f"{keys[0]} {label_of(axes[1][int(column)])} with {keys[1]} {label_of(axes[0][int(row)])} is best: {figure_text(name, best)}"
 
 
 def _subtitle(name: str, keys: Sequence[str], fits: BoolArray) -> str:

@@ -12,6 +12,7 @@ from clustersim.report.plots import (
     communication,
     gantt,
     heatmap,
+    lines,
     links,
     memory,
     memory_over_time,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 S = TypeVar("S", Subject, ServedSubject)
-DrawTable = Callable[["pandas.DataFrame", "Axes | None"], "Axes"]
 DrawAnswer = Callable[[tornado.Tornado, "Axes | None"], "Axes"]
 
 
@@ -53,7 +53,9 @@ class RunPlot(Generic[S]):
 class TablePlot:
     """A picture of a table, such as the results of a sweep."""
 
-    draw: DrawTable
+    draw: Callable[[pandas.DataFrame, Axes | None], Axes]
+    draw_figure: Callable[[pandas.DataFrame, str], Axes] | None = None
+    """Drawing of a column that is named; None where none can be."""
     of_sources: bool = False
     """Whether its table is that of published sources, which are named instead of a file."""
 
@@ -112,9 +114,10 @@ SERVED_PLOTS: Final[Mapping[str, RunPlot[ServedSubject]]] = MappingProxyType(
 
 TABLE_PLOTS: Final[Mapping[str, TablePlot]] = MappingProxyType(
     {
-        "heatmap": TablePlot(draw=heatmap.sweep_heatmap),
+        "heatmap": TablePlot(draw=heatmap.sweep_heatmap, draw_figure=lambda frame, name: heatmap.sweep_heatmap(frame, figure=name)),
+        "lines": TablePlot(draw=lines.sweep_lines, draw_figure=lambda frame, name: lines.sweep_lines(frame, figure=name)),
         "pareto": TablePlot(draw=pareto.pareto),
-        "validation": TablePlot(draw=validation.measured_and_predicted, of_sources=True),
+        "validation": TablePlot(draw=validation.validation_errors, of_sources=True),
     }
 )
 """Pictures that are made from tables."""

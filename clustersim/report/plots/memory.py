@@ -109,7 +109,7 @@ def _behind(colour: str) -> dict[str, str | float]:
 def _title(metrics: Metrics, timeline: Timeline) -> str:
     stages = metrics.memory.by_stage
     whole = f"{metrics.scenario}, {gpus_text(metrics)}: {memory_verdict(metrics)}"
-    if len(timeline.rank_classes) < 2 or not stages:
+    if len(timeline.rank_classes) < 2 or len(stages) < 2:
         return whole
     fullest = max(stages, key=lambda stage: stage.peak_bytes)
     return f"{whole}; stage {fullest.stage} needs most"

@@ -129,12 +129,14 @@ def _write_inside(ax: Axes, time_s: FloatArray, band: tuple[FloatArray, FloatArr
     needed_gb = _LABEL_PX / height_px * top_gib
     grid_s = np.linspace(0.0, end_s, 400)
     low, high = np.interp(grid_s, time_s, lower), np.interp(grid_s, time_s, upper)
-    start_s, until_s, floor_gb = _longest(grid_s, low, high, needed_gb)
-    if until_s - start_s < needed_s:
+    # Where the area is highest, if the words fit in there.
+    found = (_longest(grid_s, low, high, factor * needed_gb) for factor in (8.0, 4.0, 2.0, 1.0))
+    start_s, until_s, middle_gb = next((each for each in found if each[1] - each[0] >= needed_s), (0.0, 0.0, 0.0))
+    if until_s <= start_s:
         return
     ax.text(
         (start_s + until_s) / 2,
-        floor_gb,
+        middle_gb,
         text,
         color=palette.text_colour(colour),
         fontsize=_LABEL_POINTS,
@@ -202,7 +204,7 @@ def _mark_peak(ax: Axes, curve: MemoryCurve, *, over: bool) -> None:
 
 def _draw_scales(ax: Axes, *, first: bool, last: bool) -> None:
     end_s = ax.get_xlim()[1]
-    unit, factor = ("s", 1.0) if end_s >= 2 else ("ms", 1e3)
+    unit, factor = ("s", 1.0) if end_s >= 1 else ("ms", 1e3)
     values = [float(value) for value in MaxNLocator(nbins=10, steps=[1, 2, 5, 10]).tick_values(0, end_s * factor) if value >= 0]
     shown = [value for value in values if value <= end_s * factor]
     ax.set_xticks([value / factor for value in shown], [f"{value:g}" for value in shown] if last else [""] * len(shown))

@@ -18,7 +18,7 @@ from clustersim.report import palette
 from clustersim.report.facts import gpus_text, percent_text
 from clustersim.report.plots.canvas import FloatArray, Margins, add_boxes, caption, key, new_axes, size_px
 from clustersim.report.plots.time_axis import draw_time_axis
-from clustersim.report.plots.time_scales import Excerpt, TimeScale, drawn_part, excerpt_of, joined, time_scale
+from clustersim.report.plots.time_scales import Excerpt, TimeScale, drawn_part, excerpt_of, joined, passes_of, time_scale
 from clustersim.trace.timeline import DIMENSIONS, Span, Timeline
 from clustersim.units.quantity import format_quantity
 
@@ -28,14 +28,16 @@ if TYPE_CHECKING:
     from clustersim.measure.metrics import Metrics
     from clustersim.report.subject import Subject
 
-HEIGHT_PX: Final = 640
+LANE_PX: Final = 28
 MOST_RANKS: Final = 4
-"""Rank classes that are shown; of more, some from the first to the last."""
+"""Rank classes that are shown; of more, some from the first to the last, and the one with the longest pass."""
 
 _MARGINS: Final = Margins(left=190, right=40, top=74, bottom=84)
 _LEAST_PX: Final = 1.0
 _STRIP: Final = 0.82
 """Upper edge, in a lane, of the strip that says that communication is exposed."""
+_ALIKE: Final = 1.05
+"""Longest pass over that of others, up to which ranks are alike."""
 _BETWEEN: Final = 0.45
 """Between two ranks, in lanes."""
 _KINDS: Final = ("forward", "backward", "input", "weight", "recompute", "optimizer", "host", "load")
@@ -68,10 +70,7 @@ def rank_timeline(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
     """
     subject = subjects[0]
     excerpt, timeline = excerpt_of(subject.timeline), drawn_part(subject.timeline)
-    ax = new_axes(HEIGHT_PX, _MARGINS) if ax is None else ax
-    scale = time_scale(timeline, size_px(ax)[0])
-    ax.set_xlim(0, scale.width_s or 1.0)
-    classes = _shown(len(timeline.rank_classes))
+    classes = _shown(timeline)
     spans = {index: [span for span in timeline.spans if span.rank_class == index] for index in classes}
     dimensions = _dimensions(timeline.spans)
     tops = {
@@ -79,7 +78,11 @@ def rank_timeline(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
         for row, index in enumerate(classes)
         for place, name in enumerate(("compute", *dimensions))
     }
-    ax.set_ylim(max(tops.values()) + 1, 0)
+    n_lanes = max(tops.values()) + 1
+    ax = new_axes(round(LANE_PX * max(n_lanes, 4)) + _MARGINS.top + _MARGINS.bottom, _MARGINS) if ax is None else ax
+    scale = time_scale(timeline, size_px(ax)[0])
+    ax.set_xlim(0, scale.width_s or 1.0)
+    ax.set_ylim(n_lanes, 0)
     lanes = _Lanes(ax, scale, size_px(ax)[0] / (scale.width_s or 1.0), tops)
     drawn: dict[str, None] = {}
     for index in classes:
@@ -91,10 +94,19 @@ def rank_timeline(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
     return ax
 
 
-def _shown(n_classes: int) -> list[int]:
+def _shown(timeline: Timeline) -> list[int]:
+    n_classes = len(timeline.rank_classes)
     if n_classes <= MOST_RANKS:
         return list(range(n_classes))
-    return [round(place) for place in np.linspace(0, n_classes - 1, MOST_RANKS).tolist()]
+    even: list[int] = [round(place) for place in np.linspace(0, n_classes - 1, MOST_RANKS).tolist()]
+    longest_s = [0.0] * n_classes
+    for span in passes_of(timeline):
+        longest_s[span.rank_class] = max(longest_s[span.rank_class], span.end_s - span.start_s)
+    slowest = max(range(n_classes), key=lambda index: longest_s[index])
+    if longest_s[slowest] <= _ALIKE * max(longest_s[index] for index in even):
+        return even
+    nearest = min(even, key=lambda index: abs(index - slowest))
+    return sorted({*even, slowest} - {nearest})
 
 
 def _dimensions(spans: Sequence[Span]) -> tuple[str, ...]:
@@ -119,6 +131,10 @@ def _draw_rank(lanes: _Lanes, index: int, spans: Sequence[Span], end_s: float) -
         if stretches:
             lanes.draw((index, "compute"), stretches, palette.KIND_COLOURS[kind], (0.04, 0.96))
             kinds.append(kind)
+    recomputed = [(span.start_s, span.start_s + span.recompute_s) for span in cells if span.recompute_s > 0 and span.kind != "recompute"]
+    if recomputed:
+        lanes.draw((index, "compute"), recomputed, palette.RECOMPUTE, (0.04, 0.96))
+        kinds.append("recompute")
     busy = busy_intervals(cells)
     for _, dimension in lanes_of_rank[1:]:
         kinds += _draw_dimension(lanes, (index, dimension), spans, cells, busy)

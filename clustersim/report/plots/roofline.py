@@ -72,7 +72,16 @@ def roofline(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
     for name, intensity, colour, _ in wires:
         ax.plot([intensity], [rate], marker="D", markersize=9, color=colour, markeredgecolor="white", linestyle="none", zorder=5)
         ax.annotate(
-            f"step, {name}", (intensity, rate), xytext=(0, -9), textcoords="offset points", ha="center", va="top", fontsize=9, color=colour
+            f"step, {name}",
+            (intensity, rate),
+            xytext=(0, -9),
+            textcoords="offset points",
+            ha="center",
+            va="top",
+            fontsize=9,
+            color=colour,
+            bbox=_PAPER,
+            zorder=7,
         )
     _label(ax, points, time_s)
     _draw_ticks(ax)

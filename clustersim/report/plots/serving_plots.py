@@ -27,6 +27,7 @@ _LETTER_PX: Final = 6.5
 _MARGINS: Final = Margins(left=90, right=220, top=84, bottom=72)
 _COLOURS: Final = {"ttft": palette.FORWARD, "tpot": palette.BACKWARD, "e2e": palette.EXPOSED}
 _DASHED: Final = (0, (5, 2))
+_REPLICA_COLOURS: Final = (palette.FORWARD, palette.EXPOSED, *palette.DIMENSION_COLOURS.values())
 _NAMES: Final = {"ttft": "first token (TTFT)", "tpot": "output token (TPOT)", "e2e": "whole answer (E2E)"}
 
 
@@ -95,11 +96,11 @@ def kv_over_time(runs: Sequence[ServedSubject], ax: Axes | None = None) -> Axes:
     """Draw how full the KV cache of each replica is, over time."""
     run, kv = runs[0], runs[0].metrics.kv
     ax = new_axes(HEIGHT_PX, _MARGINS) if ax is None else ax
-    shown = sorted(run.n_blocks)[:8]
-    for number in shown:
+    shown = sorted(run.n_blocks)[: len(_REPLICA_COLOURS)]
+    for number, colour in zip(shown, _REPLICA_COLOURS, strict=False):
         own = [each for each in run.samples if each.replica == number]
         shares = [100.0 * each.n_used_blocks / run.n_blocks[number] for each in own]
-        ax.step([each.end * TICK_S for each in own], shares, where="post", linewidth=1.4, label=f"replica {number}")
+        ax.step([each.end * TICK_S for each in own], shares, where="post", color=colour, linewidth=1.4, label=f"replica {number}")
     ax.axhline(100.0 * kv.peak_fraction, color=INK, linewidth=1.0, linestyle=_DASHED, label="peak")
     _over_time(ax, "KV cache in use, %")
     ax.set_ylim(0, min(101.0, 125.0 * kv.peak_fraction) or 101.0)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def draw_time_axis(ax: Axes, scale: TimeScale, label: str) -> None:
     """Label the axis with times, on both sides of the break if there is one."""
-    unit, factor = ("s", 1.0) if scale.step_s >= 2 else ("ms", 1e3)
+    unit, factor = ("s", 1.0) if scale.step_s >= 1 else ("ms", 1e3)
     ticks: list[tuple[float, str]] = []
     for start_s, end_s in scale.windows:
         nice = MaxNLocator(nbins=max(2, round(10 * (end_s - start_s) / (scale.width_s or 1.0))), steps=[1, 2, 5, 10])

@@ -17,7 +17,7 @@ from matplotlib.path import Path as MplPath
 
 from clustersim.measure.utilisation import used_links
 from clustersim.report.facts import TIER_LABELS, gpus_text, percent_text
-from clustersim.report.palette import IDLE, STALL
+from clustersim.report.palette import IDLE, STALL, text_colour
 from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, add_boxes, caption, draw_scale, new_axes, share_colour
 from clustersim.trace.timeline import LinkUse
 from clustersim.units.quantity import format_quantity
@@ -165,6 +165,9 @@ def _draw_node(ax: Axes, machine: PicturedMachine, load: _Load, top: float) -> N
             found = _Use(max(use.peak for use in uses), mean).text if uses else "unused"
             _text(ax, begin + row * (_PLATE + _ROW) + _PLATE + _ROW / 2, [f"{label} in node0: {each} each way", found])
     others_used = [(tier, load.of_tier(tier)) for tier in _ELSEWHERE]
+    for place, (tier, use) in enumerate((tier, use) for tier, use in others_used if use is not None and tier != "socket"):
+        lower = below - place * (_PLATE + 8.0)
+        _box(ax, (8.0, 128.0), (lower, lower + _PLATE), TIER_LABELS[tier], bold=False, colour=_colour(use))
     _text(ax, below + _PLATE / 2, [f"{TIER_LABELS[tier]}: {use.text}" for tier, use in others_used if use is not None])
 
 
@@ -269,14 +272,16 @@ def _label(name: str, width: float) -> str:
     return f"{word} {number}" if width > 52.0 else number
 
 
-def _box(ax: Axes, across: tuple[float, float], down: tuple[float, float], text: str, *, bold: bool) -> None:
+def _box(ax: Axes, across: tuple[float, float], down: tuple[float, float], text: str, *, bold: bool, colour: str = IDLE) -> None:
     ax.add_patch(
         Rectangle(
-            (across[0], down[0]), across[1] - across[0], down[1] - down[0], facecolor=IDLE, edgecolor=FAINT_INK, linewidth=0.9, zorder=3
+            (across[0], down[0]), across[1] - across[0], down[1] - down[0], facecolor=colour, edgecolor=FAINT_INK, linewidth=0.9, zorder=3
         )
     )
     weight = "bold" if bold else "normal"
-    ax.text(sum(across) / 2, sum(down) / 2, text, ha="center", va="center", fontsize=10 if bold else 9, fontweight=weight, zorder=4)
+    place = sum(across) / 2, sum(down) / 2
+    size = 10 if bold else 9
+    ax.text(*place, text, color=text_colour(colour), ha="center", va="center", fontsize=size, fontweight=weight, zorder=4)
 
 
 def _text(ax: Axes, at: float, lines: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""Predicted over measured step times: a point for each published run, and the diagonal."""
+"""Errors of predicted step times: a strip of points for each source of published runs."""
 
 # matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false
@@ -8,86 +8,89 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from matplotlib.ticker import FixedLocator, NullLocator
+from matplotlib.ticker import MaxNLocator
 
 from clustersim.report.facts import percent_text
-from clustersim.report.palette import DIMENSION_COLOURS, IDLE
+from clustersim.report.palette import EXPOSED, FORWARD, IDLE
 from clustersim.report.plots.canvas import FAINT_INK, INK, FloatArray, Margins, caption, new_axes
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
 
-HEIGHT_PX: Final = 900
+ROW_PX: Final = 34
 COLUMNS: Final = ("source", "row", "measured_s", "predicted_s")
 BAND_FRACTION: Final = 0.1
-MOST_NAMED: Final = 3
 
-_MARGINS: Final = Margins(left=110, right=560, top=84, bottom=66)
-_MARKERS: Final = "osD^vPX*<>hp"
+_MARGINS: Final = Margins(left=270, right=440, top=84, bottom=66)
+_LONGEST: Final = 30
+"""Letters of a name beside a strip."""
+_LANES: Final = np.array([0.0, 0.18, -0.18, 0.09, -0.09, 0.27, -0.27])
+"""Heights in a strip of points that follow each other by error, so that they do not hide each other."""
 
 
-def measured_and_predicted(frame: pandas.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw predicted over measured step times, a sign for each source, and name those furthest off.
+def validation_errors(frame: pandas.DataFrame, ax: Axes | None = None) -> Axes:
+    """Draw the error of each published run in a strip for each source, the source with the least mean error first.
 
     Parameters
     ----------
     frame
         With the columns of :data:`COLUMNS`: one row for each published run.
     """
-    ax = new_axes(HEIGHT_PX, _MARGINS) if ax is None else ax
-    measured, predicted = (frame[name].to_numpy(dtype=np.float64) for name in COLUMNS[2:])
-    low, high = float(min(measured.min(), predicted.min())) / 1.5, float(max(measured.max(), predicted.max())) * 1.5
-    ends = np.array([low, high])
-    ax.set_xscale("log")
-    ax.set_yscale("log")
-    ax.set_xlim(low, high)
-    ax.set_ylim(low, high)
-    ax.fill_between(ends, ends * (1 - BAND_FRACTION), ends * (1 + BAND_FRACTION), color=IDLE, linewidth=0, zorder=0)
-    ax.plot(ends, ends, color=FAINT_INK, linewidth=0.8, zorder=1)
-    colours = list(DIMENSION_COLOURS.values())
-    sources = list(dict.fromkeys(str(name) for name in frame["source"]))
-    errors = predicted / measured - 1.0
+    names = frame["source"].astype(str)
+    percent = 100.0 * (frame["predicted_s"].to_numpy(dtype=np.float64) / frame["measured_s"].to_numpy(dtype=np.float64) - 1.0)
+    means = {name: float(np.abs(percent[(names == name).to_numpy()]).mean()) for name in dict.fromkeys(names)}
+    sources = sorted(means, key=lambda name: (means[name], name))
+    ax = new_axes(_MARGINS.top + _MARGINS.bottom + ROW_PX * max(len(sources), 2), _MARGINS) if ax is None else ax
+    band = 100.0 * BAND_FRACTION
+    most = 1.08 * max(float(np.abs(percent).max()), 1.5 * band)
+    ax.set_xlim(-most, most)
+    ax.set_ylim(len(sources) - 0.5, -0.5)
+    ax.axvspan(-band, band, color=IDLE, linewidth=0, zorder=0)
+    ax.axvline(0.0, color=FAINT_INK, linewidth=0.8, zorder=1)
     for place, source in enumerate(sources):
-        own = (frame["source"] == source).to_numpy()
-        error = float(np.abs(errors[own]).mean())
-        ax.plot(
-            measured[own],
-            predicted[own],
-            color=colours[place % len(colours)],
-            marker=_MARKERS[place % len(_MARKERS)],
-            markersize=6,
-            markeredgecolor="white",
-            markeredgewidth=0.5,
-            linestyle="none",
-            alpha=0.9,
-            label=f"{source}: {int(own.sum())} rows, {percent_text(error)} off",
-            zorder=3,
+        own = (names == source).to_numpy()
+        _draw_strip(ax, place, percent[own])
+        worst = int(np.argmax(np.abs(percent[own])))
+        text = f"{means[source]:.1f} % off; furthest {percent[own].item(worst):+.1f} %, {_cut(str(frame['row'][own].iloc[worst]))}"
+        ax.annotate(
+            text, (1, place), xycoords=("axes fraction", "data"), xytext=(8, 0), textcoords="offset points", va="center", fontsize=8.5
         )
-    _name_worst(ax, frame, errors)
-    decades = [10.0**power for power in range(int(np.ceil(np.log10(low))), int(np.floor(np.log10(high))) + 1)]
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_locator(FixedLocator(decades))
-        axis.set_ticklabels([f"{value:g} s" for value in decades])
-        axis.set_minor_locator(NullLocator())
-    ax.set_xlabel("measured time of a step", loc="right")
-    ax.set_ylabel("predicted", loc="top")
-    ax.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0), frameon=False, fontsize=9.5, handlelength=1.0, borderaxespad=0)
-    near = float((np.abs(errors) <= BAND_FRACTION).mean())
-    title = f"{len(frame):,} published runs: {percent_text(near)} are predicted within {100 * BAND_FRACTION:.0f} %"
+    ax.set_yticks(range(len(sources)), [f"{source} ({int((names == source).sum())})" for source in sources])
+    ax.tick_params(axis="y", length=0, labelcolor=INK)
+    ax.spines["left"].set_visible(False)
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=10, steps=[1, 2, 5, 10]))
+    ax.xaxis.set_major_formatter(lambda value, _: f"{value:+g} %" if value else "0")
+    ax.set_xlabel("predicted over measured step time: longer to the right", loc="right")
+    near = float((np.abs(percent) <= band).mean())
+    title = f"{len(frame):,} published runs: {percent_text(near)} are predicted within {band:.0f} %"
+    mean = percent_text(float(np.abs(percent).mean()) / 100.0)
     caption(
-        ax,
-        title,
-        f"mean absolute error {percent_text(float(np.abs(errors).mean()))}; the band is {100 * BAND_FRACTION:.0f} % to either side",
+        ax, title, f"a point for each run, orange outside the band of {band:.0f} %; mean absolute error {mean}; black: median of a source"
     )
     return ax
 
 
-def _name_worst(ax: Axes, frame: pandas.DataFrame, errors: FloatArray) -> None:
-    """Write beside the points furthest off which they are."""
-    lines = ["furthest off"]
-    for number, place in enumerate(np.argsort(-np.abs(errors), kind="stable")[:MOST_NAMED].tolist(), start=1):
-        x, y = float(frame["measured_s"].iloc[place]), float(frame["predicted_s"].iloc[place])
-        ax.annotate(str(number), (x, y), xytext=(5, 5), textcoords="offset points", fontsize=9, fontweight="bold")
-        lines.append(f"{number}  {frame['row'].iloc[place]}: {100 * errors.item(place):+.1f} %")
-    ax.annotate("\n".join(lines), (1.02, 0.0), xycoords="axes fraction", va="bottom", fontsize=9.5, color=INK, linespacing=1.5)
+def _cut(name: str) -> str:
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
+
+
+def _draw_strip(ax: Axes, place: int, percent: FloatArray) -> None:
+    """Draw the runs of one source, and their median."""
+    ordered = np.sort(percent)
+    heights = place + _LANES[np.arange(len(ordered)) % len(_LANES)]
+    outside = np.abs(ordered) > 100.0 * BAND_FRACTION
+    for shown, colour in ((~outside, FORWARD), (outside, EXPOSED)):
+        ax.plot(
+            ordered[shown],
+            heights[shown],
+            color=colour,
+            marker="o",
+            markersize=4.5,
+            markeredgewidth=0,
+            linestyle="none",
+            alpha=0.55,
+            zorder=3,
+        )
+    middle = float(np.median(ordered))
+    ax.plot([middle, middle], [place - 0.36, place + 0.36], color=INK, linewidth=1.8, zorder=4)

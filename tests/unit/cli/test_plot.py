@@ -87,7 +87,7 @@ def test_a_table_of_points_is_drawn_with_what_does_not_fit(cli: Cli, tmp_path: P
 
     outcome = cli("plot", "heatmap", "sweep.csv", "--json")
 
-    assert json.loads(outcome.out)["title"] == "strategy.tp 2 with strategy.pp 2 is best: step_time_s 2.5"
+    assert json.loads(outcome.out)["title"] == "strategy.tp 2 with strategy.pp 2 is best: step time 2.5 s"
 
 
 def test_the_table_of_a_sweep_is_drawn_without_what_is_infeasible(cli: Cli, tmp_path: Path) -> None:
@@ -99,7 +99,27 @@ def test_the_table_of_a_sweep_is_drawn_without_what_is_infeasible(cli: Cli, tmp_
 
     outcome = cli("plot", "heatmap", "results.csv", "--json")
 
-    assert json.loads(outcome.out)["title"] == "strategy.tp 2 with strategy.pp 1 is best: step_time_s 3"
+    assert json.loads(outcome.out)["title"] == "strategy.tp 2 with strategy.pp 1 is best: step time 3 s"
+
+
+def test_the_directory_of_a_sweep_is_its_table_and_lines_show_the_figure_that_is_named(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "swept").mkdir()
+    (tmp_path / "swept" / "results.csv").write_text(
+        "point,strategy.tp,status,reason,scenario_hash,gpus,step_time_s,tokens_per_s,mfu\n"
+        "1,1,ok,,a,8,2.0,100.0,0.4\n2,2,ok,,b,8,2.5,80.0,0.32\n3,4,infeasible,does not fit,c,8,1.0,200.0,0.8\n",
+        encoding="utf-8",
+    )
+
+    titles = [json.loads(cli("plot", "lines", "swept", *more, "--json").out)["title"] for more in ((), ("--figure", "tokens_per_s"))]
+
+    assert titles == ["strategy.tp 1 is best: MFU 40 %", "strategy.tp 1 is best: tokens/s 100"]
+
+
+def test_a_figure_is_for_pictures_of_a_sweep_alone(cli: Cli) -> None:
+    outcome = cli("plot", "breakdown", "1f1b", "--figure", "mfu")
+
+    assert outcome.code == 2
+    assert "'breakdown' shows no figure of a table; leave --figure out, or draw heatmap or lines" in outcome.err
 
 
 def test_a_sweep_with_prices_has_a_front_and_one_without_says_what_is_missing(cli: Cli, tmp_path: Path) -> None:
@@ -135,7 +155,7 @@ def test_predictions_of_one_source_are_drawn(cli: Cli) -> None:
         (("strong_scaling", "1f1b", "gpipe"), "all runs have as many accelerators"),
         (("cost", "1f1b"), "1f1b has no cost; add such as 'cost: {gpu_hour: 2.50 USD, pue: 1.2}' to its scenario"),
         (("goodput", "1f1b"), "1f1b says nothing of failures; add such as 'reliability: {node_mtbf: 5 years, restart: 8 min}'"),
-        (("heatmap", "1f1b"), "'heatmap' shows one table; name a file that ends in .csv or .parquet"),
+        (("heatmap", "1f1b"), "'heatmap' shows one table; name the directory of a sweep, or a file that ends in .csv or .parquet"),
         (("heatmap", "none.csv"), "none.csv: no such file"),
     ],
 )

@@ -74,7 +74,7 @@ def test_the_points_of_a_sweep_are_on_a_page(tmp_path: Path) -> None:
     text = report_page([str(file)])
 
     assert headings(text) == ["Summary", "Points"]
-    assert "strategy.tp 2 with strategy.pp 2 is best: step_time_s 2.5" in text
+    assert "strategy.tp 2 with strategy.pp 2 is best: step time 2.5 s" in text
     assert '<td class="number" data-sort="3.5">3.5</td>' in text
     assert "too large" in text
 

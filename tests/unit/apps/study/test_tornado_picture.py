@@ -34,7 +34,7 @@ def test_a_scenario_alone_is_varied_by_the_figures_of_its_hardware() -> None:
 
     assert {bar.name for bar in picture.bars} >= {"accelerator_speed", "cluster.scale_up.bandwidth", "cluster.nics.latency"}
     assert picture.subtitle.startswith(f"{SMALL}: one figure varied at a time")
-    assert picture.finding.startswith("tokens_per_s of base depends most on accelerator_speed: ")
+    assert picture.finding.startswith("tokens/s depends most on accelerator_speed: ")
     assert picture.base == pytest.approx(clustersim.run(SMALL).to_dict()["tokens_per_s"], rel=1e-12)
 
 
@@ -62,7 +62,7 @@ def test_a_figure_that_moves_nothing_is_said_to_move_nothing(written: Path) -> N
     (varied,) = document["sensitivity"]["inputs"]
     varied["values_at_low"]["base"] = varied["values_at_high"]["base"] = document["sensitivity"]["value"]
 
-    assert tornado_of(document).finding == "tokens_per_s of base does not depend on any of these figures"
+    assert tornado_of(document).finding == "tokens/s of base does not depend on any of these figures"
 
 
 def test_an_end_at_which_a_case_cannot_be_chosen_has_no_bar_and_a_note(written: Path) -> None:

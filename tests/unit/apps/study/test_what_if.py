@@ -117,7 +117,7 @@ def test_figures_on_which_the_decision_turns_are_told() -> None:
     assert ", base is best from " in first
     assert second == "The decision turns on cluster.nics.bandwidth: wide is best at 0.1 GB/s, base is best at 50 GB/s"
     picture = tornado_of(answer.to_dict())
-    assert picture.finding.startswith("tokens_per_s of base depends most on cluster.nics.bandwidth: ")
+    assert picture.finding.startswith("tokens/s of base depends most on cluster.nics.bandwidth: ")
     assert picture.subtitle.endswith("; the choice turns on cluster.nics.bandwidth")
     assert picture.bars[0].note == "wide becomes best"
     table = answer.tornado_table(answer.sensitivity)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 from matplotlib.colors import to_hex
 
@@ -15,6 +16,7 @@ from clustersim.report.palette import FORWARD, HIDDEN
 from clustersim.report.pictured_machine import FabricLevel, NodeWire, PicturedMachine
 from clustersim.report.plots.canvas import WIDTH_PX, save, style, title_of
 from clustersim.report.plots.kinds import ANSWER_PLOTS, KINDS, RUN_PLOTS, SERVED_PLOTS, TABLE_PLOTS
+from clustersim.report.plots.validation import COLUMNS
 from clustersim.report.subject import DataSheetPeaks, KernelGroup, Subject
 from tests.golden.reference import reference_metrics, reference_timeline
 from tests.unit.report.plots.pictures import figure_of, is_empty, outside, overlapping
@@ -145,3 +147,30 @@ def test_runs_of_unlike_work_are_not_compared(kind: str) -> None:
 
     with style(), pytest.raises(ScenarioError, match="a step of twice has 2 times the model FLOPs of reference"):
         RUN_PLOTS[kind].draw([SUBJECT, other], None)
+
+
+def test_the_rank_with_the_longest_passes_is_among_those_that_are_shown() -> None:
+    classes = tuple(replace(TIMELINE.rank_classes[0], name=f"rank {index}") for index in range(9))
+    passes = [span for span in TIMELINE.spans if span.rank_class == 0 and span.kind == "forward"]
+    spans = tuple(
+        replace(span, rank_class=index, end_s=span.start_s + (1.5 if index == 4 else 1.0) * (span.end_s - span.start_s))
+        for index in range(9)
+        for span in passes
+    )
+
+    with style():
+        ax = RUN_PLOTS["timeline"].draw([replace(SUBJECT, timeline=replace(TIMELINE, rank_classes=classes, spans=spans))], None)
+
+    shown = [text.get_text() for text in ax.texts if text.get_text().startswith("rank ")]
+    assert shown == ["rank 0", "rank 4", "rank 5", "rank 8"]
+
+
+def test_a_strip_of_validation_has_a_point_for_each_run_at_its_error() -> None:
+    rows = [("a", "one", 2.0, 2.1), ("a", "two", 1.0, 0.8), ("b", "three", 4.0, 4.0)]
+
+    with style():
+        ax = TABLE_PLOTS["validation"].draw(pandas.DataFrame(rows, columns=list(COLUMNS)), None)
+
+    points = {float(x): round(float(y)) for line in ax.lines if line.get_marker() == "o" for x, y in np.asarray(line.get_xydata())}
+    assert {round(error): row for error, row in points.items()} == {0: 0, 5: 1, -20: 1}
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["b (1)", "a (2)"]

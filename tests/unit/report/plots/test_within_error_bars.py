@@ -8,10 +8,12 @@ import pandas
 import pytest
 from matplotlib.axes import Axes
 
+from clustersim.errors import ScenarioError
 from clustersim.measure.error_bars import BAR_COLUMNS, ErrorBar
 from clustersim.report.plots.breakdowns import step_breakdowns
 from clustersim.report.plots.canvas import style
 from clustersim.report.plots.heatmap import sweep_heatmap
+from clustersim.report.plots.lines import COLOURS, sweep_lines
 from clustersim.report.plots.pareto import pareto
 from clustersim.report.plots.table_bars import table_bars
 from clustersim.report.subject import Subject
@@ -65,6 +67,33 @@ def test_cells_that_the_best_cannot_be_told_apart_from_are_marked() -> None:
 
     assert [text for text in texts(ax) if text.startswith("≈ ") and "best" not in text] == ["≈ 1.3", "≈ 1.05"]
     assert "≈ beside the best: within the error bars: not decided" in texts(ax)
+
+
+def test_lines_show_the_interval_of_each_point_and_how_many_are_as_good_as_the_best() -> None:
+    frame = table(("a", "1", 1.0, 1.0), ("a", "2", 1.05, 1.0), ("b", "1", 1.3, 1.0), ("b", "2", 1.4, 1.0))
+
+    with style():
+        ax = sweep_lines(frame)
+
+    ends = [segment[:, 1].tolist() for found in ax.collections for segment in found.get_segments()]  # pyright: ignore[reportAttributeAccessIssue]
+    assert ends == [pytest.approx([0.9 * time_s, 1.2 * time_s]) for time_s in (1.0, 1.3, 1.05, 1.4)]
+    assert "within them 2 more are as good as the best: not decided" in "".join(texts(ax))
+
+
+def test_a_rate_is_best_where_it_is_highest() -> None:
+    frame = table(("a", "1", 1.0, 1.0), ("b", "1", 2.0, 1.0)).assign(tokens_per_s=[200.0, 100.0])
+
+    with style():
+        ax = sweep_lines(frame, figure="tokens_per_s")
+
+    assert ax.get_title(loc="left") == "node a is best: tokens/s 200"
+
+
+def test_more_lines_than_colours_are_refused() -> None:
+    frame = table(*(("a", str(tp), 1.0, 1.0) for tp in range(len(COLOURS) + 1)), *(("b", str(tp), 1.0, 1.0) for tp in range(2)))
+
+    with pytest.raises(ScenarioError, match="tp has 11 values, a line each"):
+        sweep_lines(frame)
 
 
 @pytest.mark.parametrize(("step_time_s", "said"), [(1.05, True), (1.3, False)])

@@ -1,0 +1,137 @@
+"""A figure over one key that was swept: a line for each value of a second one."""
+
+# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
+# pyright: reportUnknownMemberType=false
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from matplotlib.ticker import NullLocator
+
+from clustersim.errors import ScenarioError
+from clustersim.report import palette
+from clustersim.report.facts import figure_text
+from clustersim.report.plots.canvas import FloatArray, Margins, caption, new_axes
+from clustersim.report.plots.heatmap import best_cells, figure_of, keys_of, label_of, less_is_better, near_best, short, values_of
+from clustersim.report.plots.table_bars import table_bars
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
+
+    from clustersim.measure.error_bars import ErrorBar
+
+HEIGHT_PX: Final = 560
+COLOURS: Final = (palette.FORWARD, palette.EXPOSED, palette.BACKWARD, *palette.DIMENSION_COLOURS.values())
+
+_MARGINS: Final = Margins(left=130, right=250, top=84, bottom=64)
+_MARKERS: Final = "osD^vP*X"
+_WIDE: Final = 8.0
+"""Largest over least value from which on an axis is logarithmic."""
+
+
+def sweep_lines(frame: pandas.DataFrame, ax: Axes | None = None, *, figure: str | None = None) -> Axes:
+    """Draw a figure over the first key that varies, a line for each value of the second, with the interval of each point.
+
+    Parameters
+    ----------
+    frame
+        A row for each point, as a sweep writes it. Of points that differ in further keys the best is drawn.
+    figure
+        The column to draw; MFU where it is there, or else as a heat map has it.
+
+    Raises
+    ------
+    ScenarioError
+        When no key varies, there are more lines than colours, or there is no such column.
+    """
+    keys = keys_of(frame)
+    if not keys:
+        raise ScenarioError("lines need a key that varies", hint="sweep one key or two, such as strategy.tp")
+    name = figure_of(frame, keys, figure or ("mfu" if "mfu" in frame.columns else None))
+    # With one key alone all points are on one line.
+    second = keys[1] if len(keys) > 1 else "all"
+    table = frame if len(keys) > 1 else frame.assign(all="")
+    columns, rows = values_of(table, keys[0]), values_of(table, second)
+    if len(rows) > len(COLOURS):
+        raise ScenarioError(f"{second} has {len(rows)} values, a line each", hint=f"sweep at most {len(COLOURS)}, or draw a heatmap")
+    cells, _, places = best_cells(table, (keys[0], second), name, (rows, columns))
+    if not np.isfinite(cells).any():
+        raise ScenarioError(f"no point has a result in {name}", hint="see the column reason")
+    share = name in {"mfu", "hfu"} or name.endswith("_fraction")
+    shown, unit = (100.0 * cells, ", %") if share else (cells, "")
+    ax = new_axes(HEIGHT_PX, _MARGINS) if ax is None else ax
+    at = _places(ax, columns)
+    bars = table_bars(table)
+    for number, row in enumerate(rows):
+        label = f"{second.rpartition('.')[2]} {label_of(row)}" if len(keys) > 1 else ""
+        intervals = [_interval(name, bars[place] if place >= 0 else None) for place in map(int, places[number])]
+        _draw_line(ax, (at, shown[number]), intervals, number, label)
+    if len(rows) > 1:
+        ax.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0), frameon=False, fontsize=10, borderaxespad=0)
+    ax.set_ylim(bottom=0)
+    ax.grid(axis="y", color=palette.IDLE, linewidth=0.8)
+    ax.set_axisbelow(True)
+    ax.set_xlabel(keys[0], loc="right")
+    ax.set_ylabel(f"{figure_text(name)}{unit}", loc="top")
+    caption(
+        ax,
+        _finding(shown, (rows, columns), (keys[0], second), name, unit),
+        _subtitle(keys, cells, bars, int(near_best(cells, places, name, bars).sum())),
+    )
+    return ax
+
+
+def _places(ax: Axes, columns: Sequence[object]) -> FloatArray:
+    """Return where the values of the key stand: numbers by their size, or by their logarithm; words side by side."""
+    if not all(isinstance(value, int | float) for value in columns):
+        at = np.arange(len(columns), dtype=np.float64)
+    else:
+        at = np.array([float(str(value)) for value in columns])
+        if at.min() > 0 and at.max() >= _WIDE * at.min():
+            ax.set_xscale("log", base=2)
+    ax.set_xticks(at.tolist(), [label_of(value) for value in columns])
+    ax.xaxis.set_minor_locator(NullLocator())
+    return at
+
+
+def _interval(name: str, bar: ErrorBar | None) -> tuple[float, float]:
+    """Return the ends of the interval over a figure that follows the step time; both 1 for any other."""
+    if bar is None:
+        return 1.0, 1.0
+    if name == "step_time_s":
+        return bar.least_fraction, bar.most_fraction
+    if name in {"mfu", "hfu"} or "_per_s" in name:
+        return 1.0 / bar.most_fraction, 1.0 / bar.least_fraction
+    return 1.0, 1.0
+
+
+def _draw_line(ax: Axes, points: tuple[FloatArray, FloatArray], intervals: Sequence[tuple[float, float]], number: int, label: str) -> None:
+    at, values = points
+    colour, known = COLOURS[number], np.isfinite(values)
+    marker = _MARKERS[number % len(_MARKERS)]
+    ax.plot(
+        at[known], values[known], color=colour, linewidth=2.0, marker=marker, markersize=7, markeredgecolor="white", label=label, zorder=3
+    )
+    least, most = np.array(intervals).T
+    ax.vlines(at[known], (values * least)[known], (values * most)[known], color=colour, linewidth=1.0, alpha=0.6, zorder=2)
+
+
+def _finding(shown: FloatArray, axes: tuple[Sequence[object], Sequence[object]], keys: tuple[str, str], name: str, unit: str) -> str:
+    pick = np.nanargmin if less_is_better(name) else np.nanargmax
+    row, column = np.unravel_index(int(pick(shown)), shown.shape)
+    with_second = f" with {keys[1]} {label_of(axes[0][int(row)])}" if len(axes[0]) > 1 else ""
+    best = f"{short(float(shown[row, column]))}{' %' if unit else ''}"
+    return f"{keys[0]} {label_of(axes[1][int(column)])}{with_second} is best: {figure_text(name, best)}"
+
+
+def _subtitle(keys: Sequence[str], cells: FloatArray, bars: Sequence[ErrorBar | None], n_near: int) -> str:
+    parts = ["80 % interval of each point as a thin line"] if any(bar is not None for bar in bars) else []
+    parts += [f"within them {n_near} more {'is' if n_near == 1 else 'are'} as good as the best: not decided"] if n_near else []
+    missing = int((~np.isfinite(cells)).sum())
+    parts += [f"{missing} of {cells.size} do not fit or have no result"] if missing else []
+    parts += [f"of {', '.join(keys[2:])} the best"] if len(keys) > 2 else []
+    return "; ".join(parts) or "a point for each run"
