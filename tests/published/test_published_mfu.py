@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from clustersim.apps.plan.asking import asked_of
 from clustersim.apps.plan.answer import plan_for
+from clustersim.apps.plan.asking import asked_of
 from clustersim.apps.validate.published_mfu import highest_published, published_mfu_table, published_mfu_text, shipped_highest, shipped_path
 from clustersim.apps.validate.sources import read_source
 from clustersim.config.build import build
