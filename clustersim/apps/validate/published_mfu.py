@@ -74,7 +74,11 @@ class _Class:
 def _class_of(built: Built) -> _Class:
     precision = built.plan.training.precision
     kind = "bf16" if precision == "fp16" else precision
-    return _Class(built.cluster.node.accelerator.generation, kind, local_model(built.plan).model.experts is not None)
+    return _Class(
+        built.cluster.node.accelerator.generation,
+        kind,
+        local_model(built.plan.model, built.plan.training, built.plan.strategy).model.experts is not None,
+    )
 
 
 def highest_published(sources: Iterable[PublishedSource] | None = None) -> tuple[PublishedMfu, ...]:
@@ -91,7 +95,9 @@ def highest_published(sources: Iterable[PublishedSource] | None = None) -> tuple
                 continue
             plan, accelerator, of = built.plan, built.cluster.node.accelerator, _class_of(built)
             peak_flops_per_s = plan.n_ranks * accelerator.peak_flops_per_s[plan.training.precision]
-            mfu = round(step_flops(plan).model / step_time_of(row.measured, plan)[0] / peak_flops_per_s, 4)
+            mfu = round(
+                step_flops(plan.model, plan.training, plan.strategy).model / step_time_of(row.measured, plan)[0] / peak_flops_per_s, 4
+            )
             runs[of] = runs.get(of, 0) + 1
             if of not in best or mfu > best[of].mfu:
                 best[of] = PublishedMfu(
