@@ -96,7 +96,10 @@ def highest_published(sources: Iterable[PublishedSource] | None = None) -> tuple
             plan, accelerator, of = built.plan, built.cluster.node.accelerator, _class_of(built)
             peak_flops_per_s = plan.n_ranks * accelerator.peak_flops_per_s[plan.training.precision]
             mfu = round(
-                step_flops(plan.model, plan.training, plan.strategy).model / step_time_of(row.measured, plan)[0] / peak_flops_per_s, 4
+                step_flops(plan.model, plan.training, plan.strategy).model
+                / step_time_of(row.measured, plan.training, plan.n_ranks)[0]
+                / peak_flops_per_s,
+                4,
             )
             runs[of] = runs.get(of, 0) + 1
             if of not in best or mfu > best[of].mfu:
