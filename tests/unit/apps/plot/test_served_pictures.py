@@ -92,5 +92,5 @@ def test_exports_hold_engine_steps_of_all_pools(tmp_path: Path) -> None:
     assert {event["pid"] for event in trace["traceEvents"] if event["ph"] == "X"} == {1, 2, 3, 4}
     rows = export("serve-disaggregated", "csv", str(tmp_path / "t.csv"), few).read_text(encoding="utf-8").splitlines()
     assert {row.partition(",")[0] for row in rows[1:]} == {"0", "1", "2", "3"}
-    with pytest.raises(ScenarioError, match="no operators for kineto"):
+    with pytest.raises(ScenarioError, match="a serving run has no operators for it"):
         export("serve-disaggregated", "kineto", str(tmp_path / "k"), few)
