@@ -16,7 +16,7 @@ from clustersim.config.serving_scenario import checked_serving
 from clustersim.config.yaml_text import plain
 from clustersim.documents.spots import Data
 from clustersim.errors import InfeasibleError, ScenarioError
-from clustersim.measure.serving_metrics import ServingMetrics
+from clustersim.measure.serving_metrics import Interval, ServingMetrics
 from clustersim.progress import advanced, phase
 from clustersim.report.facts import percent_text
 from clustersim.report.text_tables import TextTable
@@ -113,7 +113,10 @@ def served_lines(explanation: ServedExplanation) -> tuple[str, ...]:
     if metrics.ttft_s is not None:
         parts_s = (metrics.ttft_s.mean, explanation.frontend_s, metrics.ttft_s.mean - explanation.frontend_s)
         whole, outside, inside = (format_quantity(each, "s") for each in parts_s)
-        said.append(f"The first token takes {whole} on average: {outside} in the front end, {inside} in queue and steps.")
+        expected = _expected(metrics.ttft_interval_s)
+        said.append(f"The first token takes {whole} on average{expected}: {outside} in the front end, {inside} in queue and steps.")
+    if metrics.tpot_s is not None:
+        said.append(f"Between tokens pass {format_quantity(metrics.tpot_s.mean, 's')}{_expected(metrics.tpot_interval_s)}.")
     if metrics.overloaded:
         said.append("The queue grows without end: latencies are those of the overload.")
     if explanation.gains:
@@ -122,6 +125,10 @@ def served_lines(explanation: ServedExplanation) -> tuple[str, ...]:
     elif explanation.n_tried:
         said.append(f"None of {explanation.n_tried} changes would shorten requests.")
     return tuple(said)
+
+
+def _expected(interval: Interval | None) -> str:
+    return "" if interval is None else f" (80 % of runs: {format_quantity(interval[0], 's')} to {format_quantity(interval[1], 's')})"
 
 
 def served_tables(explanation: ServedExplanation) -> tuple[TextTable, ...]:
@@ -159,6 +166,10 @@ def served_document(explanation: ServedExplanation) -> dict[str, Data]:
         "scenario": metrics.scenario,
         "step_s": plain(metrics.step_s),
         "ttft_s": plain(metrics.ttft_s),
+        "ttft_interval_s": plain(metrics.ttft_interval_s),
+        "tpot_s": plain(metrics.tpot_s),
+        "tpot_interval_s": plain(metrics.tpot_interval_s),
+        "e2e_interval_s": plain(metrics.e2e_interval_s),
         "frontend_s": explanation.frontend_s,
         "changes": [
             {

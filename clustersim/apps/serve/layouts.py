@@ -51,6 +51,12 @@ def asked_layouts(serving: ServingSpec, node: Node, model: Model, n_accelerators
                 field=field,
                 hint=f"use {layout.tp * layout.dp} or a divisor",
             )
+    if serving.expert_exchange == "all_to_all" and all(layout.exchange is None for _, layout, _ in found):
+        raise ScenarioError(
+            "expert_exchange does nothing without attention data parallelism",
+            field="serving.expert_exchange",
+            hint="delete it, or give dp: with it ranks have tokens of their own",
+        )
     return found
 
 
