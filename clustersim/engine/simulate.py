@@ -49,6 +49,8 @@ class Machine:
     folding: Folding = "classes"
     passes: Passes = ALL_PASSES
     """Passes that the replay may use."""
+    contends: bool = True
+    """False for a lower bound: every flow has the rate that it has alone, so a step is its longest path."""
 
 
 def replay(
@@ -93,7 +95,7 @@ class PreparedJobs:
 
     def replayed(self) -> PreparedJobs:
         """Return the same after one step of the program."""
-        if self.loads or self.others or self.first.contended:
+        if self.loads or self.others or self.first.contended or not self.first.traffic.network.shares:
             self.go(self._step())
             return self
         with phase("replay"):
@@ -183,6 +185,7 @@ def prepare(
     with phase("fold"):
         wired = fold(given, wires, (machine.pace_of, *(None for _ in owned)), machine.folding, closed=not (rolling and rolling.operations))
     programs, traffics, network = wired.programs, wired.traffics, wired.network
+    network.shares = machine.contends
     # Updates come between the passes of any class, as other traffic does.
     own = [flow_class for operation in (rolling.operations if rolling else ()) for flow_class in traffics[0].flow_classes(operation)]
     loads = prepare_loads(background, network, wires.libraries[0].bandwidth_bytes_per_s)
@@ -194,7 +197,9 @@ def prepare(
 
     def run(place: int, prices: Sequence[Pricing], contended: frozenset[int], jitter: StepVariation | None = None) -> Replay:
         prepared = Prepared(program=programs[place], traffic=traffics[place], prices=prices)
-        if not machine.passes.collapse:
+        if not machine.contends:
+            contended = frozenset()
+        elif not machine.passes.collapse:
             contended = frozenset(range(len(programs[place].tasks)))
         return Replay(prepared=prepared, clock=clock, contended=contended, records=place == 0, jitter=jitter)
 

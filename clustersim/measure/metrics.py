@@ -221,15 +221,13 @@ class BoundPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundsReport:
-    """The closed-form lower bound of the step time; the longest of three figures."""
+    """The lower bound of the step time: the same Program without contention; the longer of two figures."""
 
     bound_s: float
     path_s: float
-    """The longest way through passes, sends, reductions and updates."""
-    exchange_s: float
-    """The stream on which gradients meet."""
+    """Longest path through all tasks, each on links that nothing else uses, in seconds."""
     link_s: float
-    """Time of one link of an accelerator for data parallelism, in seconds."""
+    """Longest time that a link needs for its bytes at its data-sheet bandwidth, in seconds."""
     peak_s: float
     """The model's FLOPs, without what a causal mask spares, at the peak of the data sheets: no software is faster."""
     bound_fraction: float

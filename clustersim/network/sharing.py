@@ -57,6 +57,8 @@ class SharedNetwork:
         few: int = FEW,
     ) -> None:
         self.now_s = 0.0
+        self.shares = True
+        """False where ``rates`` are those that each flow has alone, as in a lower bound."""
         self._capacity_bytes_per_s = np.asarray(capacity_bytes_per_s, dtype=np.float64)
         self._labels = np.zeros(len(capacity_bytes_per_s), dtype=np.int64) if labels is None else labels
         self._compiled, self._few = compiled, few
@@ -170,6 +172,8 @@ class SharedNetwork:
         state
             Pairs of a flow class and the number of its flows, ascending.
         """
+        if not self.shares:
+            return {flow_class: self.idle_rate(flow_class) for flow_class, _ in state}
         return {flow_class: level * self._flow_classes[flow_class].weight for flow_class, level in self._rate_cache().solve(state).items()}
 
     def occupancy(self) -> Mapping[State, float]:

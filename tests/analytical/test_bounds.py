@@ -1,4 +1,4 @@
-"""Least times against closed forms."""
+"""Lower bounds against closed forms, and against steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_equal_stages_take_fill_passes_and_drain(n_stages: int, n_micro_batches:
     forward_s, backward_s = np.full(n_stages, 1.0), np.full(n_stages, 2.0)
     ways = ways_of_schedule("1f1b", n_stages, 1)
 
-    found = lanes(ways, (forward_s, backward_s), np.array([float(n_micro_batches)]), send_s=0.0, sends_block=False)
+    found = lanes(ways, (forward_s, backward_s), np.array([float(n_micro_batches)]))
 
     # (m + p - 1) (t_f + t_b): the last stage waits for all others, before its first pass and behind its last
     assert (found.fill_s + found.busy_s + found.drain_s).max() == pytest.approx((n_micro_batches + n_stages - 1) * 3.0)
@@ -27,34 +27,10 @@ def test_chunks_divide_fill_and_drain(n_stages: int, n_chunks: int) -> None:
     forward_s, backward_s = np.full(n_stages * n_chunks, 1.0), np.full(n_stages * n_chunks, 2.0)
     ways = ways_of_schedule("interleaved_1f1b", n_stages, n_chunks)
 
-    found = lanes(ways, (forward_s, backward_s), np.array([16.0]), send_s=0.0, sends_block=False)
+    found = lanes(ways, (forward_s, backward_s), np.array([16.0]))
 
     # v m (t_f + t_b) + (p - 1) (t_f + t_b), with times of one chunk
     assert (found.fill_s + found.busy_s + found.drain_s).max() == pytest.approx((16 * n_chunks + n_stages - 1) * 3.0)
-
-
-def test_sends_that_block_are_part_of_a_stage() -> None:
-    times = np.ones(4)
-    ways = ways_of_schedule("1f1b", 4, 1)
-
-    free = lanes(ways, (times, times), np.array([8.0]), send_s=0.1, sends_block=False)
-    blocked = lanes(ways, (times, times), np.array([8.0]), send_s=0.1, sends_block=True)
-
-    # An inner stage sends forward and backward for each micro-batch; the last send belongs to what comes behind.
-    assert (blocked.busy_s - free.busy_s).tolist() == pytest.approx([0.7, 1.5, 1.5, 0.7])
-    assert free.fill_s.tolist() == pytest.approx([0.0, 1.1, 2.2, 3.3])
-
-
-@pytest.mark.parametrize(("gather_s", "waited_s"), [(0.1, 1.5), (0.5, 3.5)])
-def test_gathers_pass_beside_sends_that_block(gather_s: float, waited_s: float) -> None:
-    times = np.ones(4)
-    ways = ways_of_schedule("1f1b", 4, 1)
-
-    free = lanes(ways, (times, times), np.array([8.0]), send_s=0.1, sends_block=False)
-    found = lanes(ways, (times, times), np.array([8.0]), send_s=0.1, sends_block=True, more_s=gather_s)
-
-    # max(15 sends, 7 gathers) of an inner stage
-    assert (found.busy_s - free.busy_s)[1] == pytest.approx(waited_s)
 
 
 @pytest.mark.parametrize("node", ["dgx1-v100-16g", "aws-p3dn"])
@@ -106,22 +82,17 @@ def test_a_bound_holds_where_unequal_buckets_are_reduced_as_one() -> None:
     assert clustersim.run(scenario).bounds.bound_fraction <= 1.0
 
 
-@pytest.mark.parametrize("name", ["1f1b", "gpipe", "llama3-70b-h100-512", "gpt3-175b-selene", "gpt2-dp-8xv100", "llama3-8b-8xh100"])
-def test_typical_layouts_are_within_two_percent_of_their_bound(name: str) -> None:
-    bounds = clustersim.run(name).bounds
-
-    assert 0.98 <= bounds.bound_fraction <= 1.0
+@pytest.mark.parametrize("name", ["1f1b", "gpipe", "zb-v", "llama3-70b-h100-512", "gpt3-175b-selene", "gpt-10b-zero-offload-v100"])
+def test_a_step_without_contention_is_its_bound(name: str) -> None:
+    assert clustersim.run(name).bounds.bound_fraction == 1.0
 
 
-@pytest.mark.parametrize("name", ["mixtral-8x7b-ep", "zb-v", "dualpipe", "gpt-10b-zero-offload-v100", "llama3-405b-4d"])
-def test_other_layouts_are_within_a_fifth_of_their_bound(name: str) -> None:
-    # Over hashed paths no traffic is in the bound, because what meets on them depends on all of it.
-    bounds = clustersim.run(name, set=["cluster.fabric.routing=adaptive"]).bounds
-
-    assert 0.8 <= bounds.bound_fraction <= 1.0
+@pytest.mark.parametrize("name", ["mixtral-8x7b-ep", "dualpipe", "llama3-405b-4d", "resnet50-async-servers", "two-jobs-one-fabric"])
+def test_a_step_with_contention_is_longer_than_its_bound(name: str) -> None:
+    assert 0.9 <= clustersim.run(name).bounds.bound_fraction < 1.0
 
 
-def test_the_parts_of_the_longest_way_add_up_to_it() -> None:
+def test_the_parts_of_the_longest_path_add_up_to_it() -> None:
     bounds = clustersim.run("llama3-70b-h100-512").bounds
 
-    assert sum(part.seconds for part in bounds.parts) == pytest.approx(bounds.path_s, rel=0.02)
+    assert sum(part.seconds for part in bounds.parts) == pytest.approx(bounds.path_s, rel=1e-9)

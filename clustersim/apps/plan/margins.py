@@ -7,7 +7,7 @@ from math import inf
 from typing import Final
 
 from clustersim.apps.plan.drafts import Drafts
-from clustersim.apps.plan.findings import Search, TooLarge, Tried, best_of_degrees
+from clustersim.apps.plan.findings import Search, Tried, best_of_degrees
 from clustersim.apps.plan.replays import HALF_NETWORK, NETWORK, Replays, resources
 from clustersim.apps.run.running import run_built
 from clustersim.units.quantity import format_quantity
@@ -114,7 +114,7 @@ def _fastest_larger(drafts: Drafts, search: Search, winner: Tried, capacity_byte
     """Return step time and words of the fastest layout that was too large, with a peak up to some bytes; None in place of the winner."""
     best_s, layout = winner.step_time_s, None
     too_large = [large for large in search.too_large if large.bound_s < best_s and large.peak_bytes <= capacity_bytes]
-    could = [(_least_s(drafts, large), large.layout) for large in too_large]
+    could = [(large.bound_s, large.layout) for large in too_large]
     for least_s, each in sorted(could)[:MOST_LARGER]:
         if least_s >= best_s:
             break
@@ -122,9 +122,3 @@ def _fastest_larger(drafts: Drafts, search: Search, winner: Tried, capacity_byte
         if step_time_s < best_s:
             best_s, layout = step_time_s, each.words()
     return best_s, layout
-
-
-def _least_s(drafts: Drafts, large: TooLarge) -> float:
-    plan = drafts.whole_plan(large.layout)
-    assert not isinstance(plan, str)  # it has a bound
-    return max(large.bound_s, drafts.evaluator().in_order_s(plan))

@@ -132,14 +132,14 @@ class _Searching:
                 open_.append((bound_s, item, replays.begin(self.drafts.document(item))))
             elif self._fits(bound_s, item):
                 self._weighed[item] = None
-                self._push(max(bound_s, self._in_order_s(item)), item)
+                self._push(bound_s, item)
 
     def _late(self) -> bool:
         return bool(self.search.tried or self.search.failing) and perf_counter() - self._began_s > self.terms.time_limit_s
 
     def _refine(self, bound_s: float, family: LayoutFamily) -> None:
         if family in self._cut:
-            self._expand(family)
+            self._expand(bound_s, family)
         else:
             self._bound(bound_s, family)
 
@@ -187,8 +187,8 @@ class _Searching:
         heapq.heappush(self._heap, (bound_s, self._n_pushed, item))
         self._n_pushed += 1
 
-    def _expand(self, family: LayoutFamily) -> None:
-        """Bound all layouts of a family that can fit."""
+    def _expand(self, bound_s: float, family: LayoutFamily) -> None:
+        """Put all layouts of a family that can fit in the place of the family."""
         for layout in layouts(self.space, family):
             plan = self.drafts.whole_plan(layout)
             if isinstance(plan, str):
@@ -198,8 +198,7 @@ class _Searching:
             if peak_bytes > NEARLY * self._usable_bytes():
                 self._drop(peak_bytes)
                 continue
-            self.search.n_bounds += 1
-            self._push(self.drafts.evaluator().bound(plan).bound_s, layout)
+            self._push(bound_s, layout)
 
     def _least_bytes(self, layout: ParallelLayout, plan: Plan) -> float:
         key = (layout.family, layout.zero_stage, layout.offload)
@@ -233,10 +232,6 @@ class _Searching:
         plan = self.drafts.whole_plan(layout)
         assert not isinstance(plan, str)  # it has a bound
         return plan
-
-    def _in_order_s(self, layout: ParallelLayout) -> float:
-        self.search.n_bounds += 1
-        return self.drafts.evaluator().in_order_s(self._whole(layout))
 
     def _collect(self, replays: Replays) -> None:
         """Take the outcome of the first replay that is under way."""

@@ -1,35 +1,31 @@
-"""The least time of a scenario's step."""
+"""The lower bound of a scenario's step, from the Program that is replayed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Final
 
+from clustersim.apps.run.replaying import Conditions, Neighbours
+from clustersim.apps.run.simulation import simulate
 from clustersim.config.build import Built
 from clustersim.config.planning import rank_layout
-from clustersim.engine.uneven_ranks import division_of, jitter_of
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.mixed import calibration_of
-from clustersim.measure.bounds.bound_evaluator import PATH, BoundEvaluator, StepBound
+from clustersim.measure.bounds.bound_evaluator import BoundEvaluator
 from clustersim.measure.bounds.unit_costs import Fastest, UnitCosts
-from clustersim.measure.metrics import BoundPart, BoundsReport
+from clustersim.measure.metrics import BoundPart, BoundsReport, Metrics
 from clustersim.parallel.flops import step_flops
 from clustersim.parallel.pass_costs import kernels_of
 from clustersim.parallel.training_plan import Strategy
 from clustersim.topology.cluster import Cluster
+from clustersim.trace.timeline import Timeline
 from clustersim.units.quantity import format_quantity
 
 
-def evaluator_of(built: Built, *, pace: float = 1.0) -> BoundEvaluator:
-    """Return what gives least times of plans on the cluster of a scenario.
-
-    Parameters
-    ----------
-    pace
-        How many times as long as usual computation takes at least.
-    """
+def evaluator_of(built: Built) -> BoundEvaluator:
+    """Return the closed-form bounds of plans on the cluster of a scenario."""
     cluster, plan = built.cluster, built.plan
     nodes = [node for node, _ in cluster.kinds]
     models = tuple(kernels_of(plan.training, plan.strategy, node.accelerator, calibration_for(node.accelerator)) for node in nodes)
@@ -42,42 +38,61 @@ def evaluator_of(built: Built, *, pace: float = 1.0) -> BoundEvaluator:
         # Which paths hashing takes depends on what else is there.
         counts_traffic=lone and len(nodes) == 1 and (cluster.fabric.routing != "ecmp" or len(built.nodes) == 1),
         in_step=built.uneven is None,
-        pace=pace,
     )
     return BoundEvaluator(prices=prices, chained=built.n_steps == 1 and built.uneven is None)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepBound:
+    """A time below which no step can end: the longer of two."""
+
+    path_s: float
+    """Longest path through all tasks, each on links that nothing else uses, in seconds; of several steps, the mean."""
+    link_s: float
+    """Longest time that a link needs for its bytes at its data-sheet bandwidth, in seconds."""
+    parts_s: Mapping[str, float]
+    """Breakdown of the longest path, as a mean over ranks, in seconds."""
+
+    @property
+    def bound_s(self) -> float:
+        """The bound, in seconds."""
+        return max(self.path_s, self.link_s)
+
+
 def run_bound(built: Built, seed: int = 0) -> StepBound:
-    """Return a time below which no step of a scenario can end."""
-    return evaluator_of(built, pace=_least_pace(built, seed)).bound(built.plan)
+    """Return the lower bound of a scenario's step: its Program, replayed without contention.
+
+    The order of tasks on every lane is fixed, so shorter tasks never make a step longer; and no flow is faster than alone.
+    """
+    neighbours = Neighbours(nodes=built.nodes, jobs=built.jobs, background=built.background)
+    conditions = Conditions(uneven=built.uneven, n_steps=built.n_steps, seed=seed, contends=False)
+    metrics, timeline = simulate(built.plan, built.cluster, name=built.name, flags=(), neighbours=neighbours, conditions=conditions)
+    return bound_of(metrics, timeline)
 
 
-def _least_pace(built: Built, seed: int) -> float:
-    """Return how many times as long as usual the computation of a step takes at least, where it varies."""
-    if built.uneven is None or built.uneven.jitter is None:
-        return 1.0
-    division = division_of(built.plan.strategy, built.uneven, has_experts=built.plan.model.experts is not None)
-    jitter = jitter_of(division, built.uneven, seed)
-    if jitter is None:
-        return 1.0
-    n_classes = division.n_stages * division.n_parts
-    return min((jitter.factor(each, step) for each in range(n_classes) for step in range(built.n_steps)), default=1.0)
+def bound_of(metrics: Metrics, timeline: Timeline) -> StepBound:
+    """Return the bound that a step without contention is."""
+    whole = asdict(metrics.breakdown_s)
+    parts_s: dict[str, float] = {**whole.pop("exposed_communication"), **whole}
+    link_s = max((link.bytes / link.bandwidth_bytes_per_s for link in timeline.links), default=0.0)
+    return StepBound(path_s=metrics.step_time_s, link_s=link_s, parts_s=parts_s)
 
 
 NAMES: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "matrix units": "matrix products",
-        "memory and launches": "memory traffic and kernel launches",
+        "compute": "computation",
         "tp": "tensor-parallel collectives",
         "cp": "context-parallel collectives",
         "ep": "expert-parallel collectives",
-        "host": "the host, which issues kernels",
-        "sends": "sends between pipeline stages",
-        "fill and drain": "filling and draining the pipeline",
-        "gradients": "the reduction of the last gradients",
-        "optimizer": "the optimizer, with the gathering of new weights",
-        "exchange": "the collectives of data parallelism",
-        "link": "the links that carry data parallelism",
+        "pp": "sends between pipeline stages",
+        "dp": "the collectives of data parallelism",
+        "ps": "pushes and pulls",
+        "offload": "copies to and from hosts",
+        "bubble": "filling and draining the pipeline",
+        "stall": "waiting for other ranks",
+        "optimizer": "the optimizer",
+        "host": "the host",
+        "link": "the fullest link",
     }
 )
 """Name of each part in a sentence."""
@@ -104,11 +119,10 @@ class LeastTime:
 def bounds_report(bound: StepBound, built: Built, step_time_s: float) -> BoundsReport:
     """Return a bound with the sentence that names what binds."""
     plan, cluster = built.plan, built.cluster
-    parts = [BoundPart(name=name, seconds=seconds) for name, seconds in zip(PATH, bound.parts_s, strict=True) if seconds > 0.0]
+    parts = [BoundPart(name=name, seconds=seconds) for name, seconds in bound.parts_s.items() if seconds > 0.0]
     largest = max(parts, key=lambda part: part.seconds)
-    if max(bound.exchange_s, bound.link_s) > bound.path_s:
-        name = "exchange" if bound.exchange_s >= bound.link_s else "link"
-        largest = BoundPart(name=name, seconds=bound.bound_s)
+    if bound.link_s > bound.path_s:
+        largest = BoundPart(name="link", seconds=bound.link_s)
     what = f"{NAMES[largest.name]}{_where(largest.name, plan.strategy, cluster)}"
     seconds, step, least = (format_quantity(value, "s") for value in (largest.seconds, step_time_s, bound.bound_s))
     share = 100 * bound.bound_s / step_time_s
@@ -117,7 +131,6 @@ def bounds_report(bound: StepBound, built: Built, step_time_s: float) -> BoundsR
     return BoundsReport(
         bound_s=bound.bound_s,
         path_s=bound.path_s,
-        exchange_s=bound.exchange_s,
         link_s=bound.link_s,
         peak_s=(flops.model - flops.masked) / (plan.n_ranks * fastest),
         bound_fraction=bound.bound_s / step_time_s,

@@ -84,6 +84,8 @@ class Conditions:
     """Random seed of the variation from step to step."""
     passes: Passes = ALL_PASSES
     """Passes that the replay may use."""
+    contends: bool = True
+    """False for a lower bound: nothing shares links."""
 
 
 def machine_of(training: Training, strategy: Strategy, cluster: Cluster, calibration: Calibration) -> Machine:
@@ -133,7 +135,9 @@ class _Prepared:
 
 def _prepared(plan: Plan, cluster: Cluster, calibration: Calibration, conditions: Conditions) -> _Prepared:
     uneven, strategy, has_experts = conditions.uneven, plan.strategy, plan.model.experts is not None
-    machine = replace(machine_of(plan.training, plan.strategy, cluster, calibration), passes=conditions.passes)
+    machine = replace(
+        machine_of(plan.training, plan.strategy, cluster, calibration), passes=conditions.passes, contends=conditions.contends
+    )
     if uneven is None:
         parts = own_parts(strategy, has_experts=has_experts, folds=conditions.passes.fold)
         folding: Folding = "classes" if plan.strategy.data_parallel.divides else "cells" if conditions.passes.fold else "ranks"
@@ -196,9 +200,8 @@ def replay_plan(
     is_alone = neighbours is None or not (neighbours.jobs or neighbours.background)
     if is_alone and conditions.uneven is None and conditions.n_steps == 1 and conditions.passes.repeat:
         folding: Folding = "cells" if conditions.passes.fold else "ranks"
-        found = replay_in_part(
-            plan, replace(machine_of(plan.training, plan.strategy, cluster, calibration), folding=folding, passes=conditions.passes)
-        )
+        machine = machine_of(plan.training, plan.strategy, cluster, calibration)
+        found = replay_in_part(plan, replace(machine, folding=folding, passes=conditions.passes, contends=conditions.contends))
         if found is not None:
             return ReplayedPlan(timeline=found[0], uneven=found[1])
     prepared = _prepared(plan, cluster, calibration, conditions)
@@ -206,6 +209,9 @@ def replay_plan(
         timeline, uneven = prepared.replay()
         return ReplayedPlan(timeline=timeline, uneven=uneven)
     prepared = prepared.on_nodes(neighbours.nodes, cluster)
+    if not conditions.contends:
+        timeline, uneven = prepared.replay()
+        return ReplayedPlan(timeline=timeline, uneven=uneven)
     return _beside_others(prepared, cluster, calibration, neighbours)
 
 

@@ -9,13 +9,12 @@ from typing import Final, Literal
 
 import numpy as np
 
-from clustersim.measure.bounds.reduction_bounds import block_size, unlike_stages
 from clustersim.measure.bounds.unit_costs import EXPOSED, ISSUE, WIDTH, Row, UnitCosts
 from clustersim.parallel.contributors import layer_techniques
 from clustersim.parallel.division import divided
 from clustersim.parallel.groups import ExpertGroups, ParallelGroups, parallel_groups
 from clustersim.parallel.layers import Gradients
-from clustersim.parallel.mesh import place
+from clustersim.parallel.mesh import Mesh, place
 from clustersim.parallel.schedules import SCHEDULES
 from clustersim.parallel.shard import local_model
 from clustersim.parallel.stage_passes import ChunkPasses
@@ -145,6 +144,23 @@ def _placement(group: RankGroups | None, cluster: Cluster) -> object:
     return (group.members - int(group.members.min()) // block * block).tobytes()
 
 
+def block_size(cluster: Cluster) -> int:
+    """Return after how many ranks the wires of a cluster repeat; all of them where that is not said in one number."""
+    fabric = cluster.fabric
+    if fabric.dimensions or fabric.leaves_per_group or fabric.graph:
+        return cluster.n_ranks
+    return cluster.node.n_accelerators * fabric.nodes_per_leaf * max(1, fabric.leaves_per_pod)
+
+
+def unlike_stages(mesh: Mesh, cluster: Cluster) -> list[int]:
+    """Return stages of which no two lie alike below the switches."""
+    block = block_size(cluster)
+    first: dict[int, int] = {}
+    for stage, rank in enumerate(mesh.ranks[:, 0, 0, 0].tolist()):
+        first.setdefault(rank % block, stage)
+    return list(first.values())
+
+
 def _inside(group: RankGroups, cluster: Cluster) -> bool:
     """Return whether each group has all of its members in one scale-up domain."""
     domains = cluster.domain_of(group.members)
@@ -196,16 +212,10 @@ def cut_key(plan: Plan) -> Key:
 class PartPasses:
     """Passes through each part of the model; each figure has one entry for each part."""
 
-    rows: FloatArray
-    """Forward and back together, shape (n_parts, WIDTH)."""
     forward_s: FloatArray
     backward_s: FloatArray
     trip_s: float
     """Time of a micro-batch forward through all parts and back to the first, in seconds."""
-    more_s: FloatArray
-    """Further wait of both passes, in seconds, when the stage before has long been done."""
-    meets: bool
-    """Whether two passes may run at once."""
     waits_behind: bool
     """Whether a stage ends with a pass for which others wait: not so where gradients of weights may come last."""
 
@@ -248,11 +258,8 @@ def part_passes(strategy: Strategy, layers: LayerPrices, counts: Sequence[int]) 
         returned_s = np.minimum(backward_s, inputs_s)
         backward_s = np.minimum(backward_s, inputs_s + prices.pass_s(weights))
     return PartPasses(
-        rows=forward + backward,
         forward_s=forward_s,
         backward_s=backward_s,
         trip_s=float((forward_s + returned_s).sum()),
-        more_s=np.zeros(len(counts)),
-        meets=meets,
         waits_behind=not splits,
     )

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import fsum
 from typing import Final
 
 import numpy as np
 
 from clustersim.collectives.library import Library
-from clustersim.engine.alone import alone
 from clustersim.engine.pace import Timing
 from clustersim.engine.pricing import Pricing
 from clustersim.engine.traffic import FlowPhases, Moved, Traffic
 from clustersim.hardware.calibration import NetworkCalibration
 from clustersim.kernels.kernel_model import KernelModel
 from clustersim.network.sharing import SharedNetwork
-from clustersim.program.tasks import Block, Collective, Compute, RankGroups, UnevenWork, Work, works_in
+from clustersim.program.tasks import Block, Collective, Compute, RankGroups
 from clustersim.topology.cluster import Cluster, FloatArray
-from clustersim.workloads.operators import Convolution, FlashAttention, Gemm, GroupedGemm, Kernel
+from clustersim.workloads.operators import Kernel
 
-DIMENSIONS: Final = ("tp", "cp", "ep")
-"""Whose collectives stand inside passes."""
-MATRIX, MEMORY, EXPOSED, ISSUE = 0, 1, 2, 5
-"""Places of a part of a pass in its row: kernels of matrix units, all others, exposed collectives, and what the host needs to issue it."""
-WIDTH: Final = 6
+COMPUTE, EXPOSED, ISSUE = 0, 1, 2
+"""Columns of a pass: computation, exposed collectives, and the time in which the host issues it."""
+WIDTH: Final = 3
 
 Row = FloatArray
 """Shape (WIDTH,): the parts of a pass."""
@@ -80,47 +76,20 @@ class UnitCosts:
     """False where nodes or links differ, so that what is moved counts for nothing."""
     in_step: bool = True
     """Whether all replicas do the same at the same time, so that they meet on the links that they share."""
-    pace: float = 1.0
-    """Minimum ratio of computation time to the usual one."""
     traffic: EvenTraffic = field(init=False)
     pricing: Pricing = field(init=False)
-    _moved_s: dict[int, tuple[Moved, float]] = field(default_factory=dict[int, tuple[Moved, float]])
 
     def __post_init__(self) -> None:
         """Lay a network on which nothing is in flight."""
         library = Library(cluster=self.cluster, calibration=self.network)
         network = SharedNetwork(library.bandwidth_bytes_per_s, labels=self.cluster.tier_index)
         self.traffic = EvenTraffic(library=library, network=network, counts=self.counts_traffic)
-        self.pricing = Pricing(
-            kernels=self.kernels, traffic=self.traffic, network=network, step_host_s=self.step_host_s, slowdown=self.pace
-        )
-
-    def host_s(self) -> float:
-        """Return what the host does for a step."""
-        return self.pace * self.step_host_s
+        self.pricing = Pricing(kernels=self.kernels, traffic=self.traffic, network=network, step_host_s=self.step_host_s)
 
     def row(self, blocks: tuple[Block, ...]) -> Row:
         """Return the parts of a pass or of a piece of one."""
-        row = np.zeros(WIDTH)
         price = self.pricing.price(Compute(name="F", phase="forward", blocks=blocks))
-        matrix_s = fsum(block.repeat * self._matrix_s(work) for block in blocks for item in block.body for work in works_in(item))
-        row[MATRIX], row[MEMORY], row[ISSUE] = matrix_s, price.compute_s - matrix_s, price.issue_s
-        for place, dimension in enumerate(DIMENSIONS):
-            row[EXPOSED + place] = price.exposed_s.get(dimension, 0.0)
-        # What belongs to no dimension of these is left out of none: it counts with the first.
-        row[EXPOSED] += price.duration_s - price.host_s - row[:ISSUE].sum()
-        return row
-
-    def moved_s(self, moved: Moved) -> float:
-        """Return how long a collective, send or copy takes by itself."""
-        found = self._moved_s.get(id(moved))
-        if found is None:
-            found = self._moved_s[id(moved)] = (moved, alone(self.traffic.phases(moved), self.pricing.network).duration_s)
-        return found[1]
-
-    def work_s(self, kernels: Sequence[Kernel]) -> float:
-        """Return how long an accelerator needs for kernels."""
-        return self.pace * self.kernels.work_s(kernels)
+        return np.array([price.compute_s, price.duration_s - price.host_s - price.compute_s, price.issue_s])
 
     def pass_s(self, row: FloatArray) -> FloatArray:
         """Return how long passes take, given their parts along the last axis: the accelerator, or the host where that is slower."""
@@ -137,8 +106,3 @@ class UnitCosts:
         if not self.in_step:
             self.traffic.apart[named.name] = None
         return named
-
-    def _matrix_s(self, item: Work | UnevenWork) -> float:
-        work = item.work if isinstance(item, UnevenWork) else item
-        products = [kernel for kernel in work.kernels if isinstance(kernel, Gemm | GroupedGemm | FlashAttention | Convolution)]
-        return self.work_s(products)

@@ -1,4 +1,4 @@
-"""What a run says of the least time of its step."""
+"""What a run says of the lower bound of its step."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ BASE = {
 }
 
 
-def test_the_sentence_names_matrix_products_where_these_bind() -> None:
+def test_the_sentence_names_computation_where_it_binds() -> None:
     bounds = clustersim.run("llama3-8b-8xh100").bounds
 
-    assert bounds.binding == "matrix units"
+    assert bounds.binding == "compute"
     assert bounds.sentence.startswith("lower bound of this layout: ")
-    assert "; matrix products alone: " in bounds.sentence
+    assert "; computation alone: " in bounds.sentence
 
 
 def test_the_sentence_names_tensor_parallel_collectives_and_their_links() -> None:
@@ -33,9 +33,7 @@ def test_the_document_has_the_bound_in_seconds() -> None:
     found = clustersim.run(BASE).to_dict()["bounds"]
 
     assert isinstance(found, dict)
-    assert {"bound_s", "path_s", "exchange_s", "link_s", "peak_s", "bound_fraction", "binding", "binding_s", "parts", "sentence"} == set(
-        found
-    )
+    assert {"bound_s", "path_s", "link_s", "peak_s", "bound_fraction", "binding", "binding_s", "parts", "sentence"} == set(found)
 
 
 def test_a_check_may_ask_about_the_bound() -> None:

@@ -274,7 +274,7 @@ def test_what_is_equally_fast_is_ranked_by_memory_and_then_by_simplicity() -> No
 def test_a_replay_below_its_bound_withdraws_the_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = plan_for(asked())
     assert honest.flags == ()
-    monkeypatch.setattr(BoundEvaluator, "in_order_s", lambda _bench, _plan: 1e3)
+    monkeypatch.setattr(BoundEvaluator, "passes_s", lambda _bench, _plan: 1e3)
 
     answer = plan_for(asked())
 

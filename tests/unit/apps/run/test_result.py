@@ -21,14 +21,13 @@ from tests.unit.config.samples import built
 BOUNDS = BoundsReport(
     bound_s=1.0,
     path_s=1.0,
-    exchange_s=0.5,
     link_s=0.1,
     peak_s=0.4,
     bound_fraction=0.9,
-    binding="matrix units",
+    binding="compute",
     binding_s=0.8,
-    parts=(BoundPart(name="matrix units", seconds=0.8),),
-    sentence="bound by matrix products",
+    parts=(BoundPart(name="compute", seconds=0.8),),
+    sentence="bound by computation",
 )
 
 
