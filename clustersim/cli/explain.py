@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from clustersim.apps.explain.explanation import document, explain, lines, tables
-from clustersim.apps.explain.served import ServedExplanation, served_document, served_lines, served_tables
+from clustersim.apps.explain.served_explanation import ServedExplanation, served_document, served_lines, served_tables
 from clustersim.cli.options import JsonOption, SetOption
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.cli.watching import watched

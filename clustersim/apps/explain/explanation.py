@@ -10,7 +10,7 @@ from clustersim.apps.compare.run_directories import named_directory, replayed
 from clustersim.apps.explain.candidates import Gain, Gains, candidates, gains
 from clustersim.apps.explain.constants import Constant, constants_of
 from clustersim.apps.explain.formulas import ROUND_OFF, Explained, explained
-from clustersim.apps.explain.served import ServedExplanation, explain_served
+from clustersim.apps.explain.served_explanation import ServedExplanation, explain_served
 from clustersim.apps.explain.unsaid import Unsaid, unsaid
 from clustersim.apps.importing.importing import foreign_source
 from clustersim.apps.run.replaying import Conditions, critical_path_of

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersim.apps.study.point import Point
-from clustersim.apps.study.running import evaluated
+from clustersim.apps.study.point_runs import evaluated
 from clustersim.apps.study.sensitivity import Input
 from clustersim.apps.study.what_if_cases import Matter
 from clustersim.documents.check import choices_hint

@@ -9,7 +9,7 @@ from typing import Final
 from clustersim.apps.serve.deployment import build_serving
 from clustersim.apps.serve.deployment_run import resolved_serving
 from clustersim.apps.study.axis import KeyRange, parse_span
-from clustersim.apps.study.running import evaluated
+from clustersim.apps.study.point_runs import evaluated
 from clustersim.apps.study.what_if_cases import Matter, check_span
 from clustersim.config.build import build
 from clustersim.config.resolve import resolved_scenario

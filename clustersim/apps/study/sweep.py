@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from clustersim.apps.study.axis import canonical
 from clustersim.apps.study.point import STATUSES, PointOutcome, ResultRow
+from clustersim.apps.study.point_runs import run_points
 from clustersim.apps.study.pools import WorkerPool
 from clustersim.apps.study.results import GrowingTable, chosen_metrics, results_path, write_results
-from clustersim.apps.study.running import run_points
 from clustersim.apps.study.store import header_of, opened
 from clustersim.apps.study.sweep_question import SweepQuestion
 from clustersim.documents.spots import Data

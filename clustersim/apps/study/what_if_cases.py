@@ -10,7 +10,7 @@ from typing import Final
 from clustersim.apps.study.axis import KeyRange, split_values
 from clustersim.apps.study.objective import AskedExpression, Objective, is_rate
 from clustersim.apps.study.point import Base, Point, ResultRow, figure_names, override_of
-from clustersim.apps.study.running import evaluated
+from clustersim.apps.study.point_runs import evaluated
 from clustersim.apps.study.study_file import Study
 from clustersim.config.checks import given_by
 from clustersim.config.machine import hardware_of

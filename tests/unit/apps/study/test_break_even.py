@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from clustersim.apps.study import running as module
+from clustersim.apps.study import point_runs as module
 from clustersim.apps.study.axis import KeyRange, parse_span
 from clustersim.apps.study.break_even import CLOSE, BreakEven, break_even
 from clustersim.apps.study.point import PointOutcome

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from clustersim.apps.explain.explanation import explain
-from clustersim.apps.explain.served import ServedExplanation, served_document, served_lines, served_tables
+from clustersim.apps.explain.served_explanation import ServedExplanation, served_document, served_lines, served_tables
 from clustersim.apps.serve.deployment import build_serving
 from clustersim.apps.serve.deployment_run import run_serving
 from clustersim.config.load import read_source
