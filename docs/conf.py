@@ -25,4 +25,8 @@ html_theme = "furo"
 html_title = f"clustersim {version}"
 html_show_sphinx = False
 html_static_path = ["_static"]
-html_css_files = ["equations.css"]
+html_css_files = ["equations.css", "page.css"]
+html_js_files = ["page.js"]
+html_favicon = "_static/favicon.svg"
+# A block that does not say what it is holds commands.
+highlight_language = "bash"

@@ -50,7 +50,12 @@ def timeline_chart(timeline: Timeline) -> InteractiveChart:
     names = [f"{shown.rank_classes[index].name} {lane if lane == 'compute' else lane.upper()}" for index, lane in shown_lanes]
     left_out = f" {len(classes)} of {n_classes} classes of ranks." if len(classes) < n_classes else ""
     layout = _layout(_ROW_PX * len(lanes) + _AROUND_PX) | {
-        "xaxis": {"title": {"text": "time, ms"}, "range": [0, 1e3 * shown.step_time_s], "rangeslider": {"visible": False}},
+        "xaxis": {
+            "title": {"text": "time, ms"},
+            "tickformat": ",",
+            "range": [0, 1e3 * shown.step_time_s],
+            "rangeslider": {"visible": False},
+        },
         "yaxis": {
             "tickvals": list(range(len(names))),
             "ticktext": names,
@@ -87,7 +92,7 @@ def links_chart(timeline: Timeline) -> InteractiveChart | None:
         }
     ]
     layout = _layout(44 * len(rows) + _AROUND_PX) | {
-        "xaxis": {"title": {"text": "time, ms"}},
+        "xaxis": {"title": {"text": "time, ms"}, "tickformat": ","},
         "yaxis": {"autorange": "reversed", "fixedrange": True, "automargin": True},
     }
     which = "" if excerpt is None else f"{excerpt.text}: "

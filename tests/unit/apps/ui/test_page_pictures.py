@@ -29,7 +29,8 @@ def test_the_bars_of_a_breakdown_sum_to_the_step(results) -> None:
     sums = [sum(bar["x"][row] for bar in figure["data"]) for row in range(2)]
 
     assert sums == pytest.approx([each.step_time_s for each in results], rel=1e-9)
-    assert {bar["name"]: bar["marker"]["color"] for bar in figure["data"]}["exposed TP"] == palette.DIMENSION_COLOURS["tp"]
+    assert {bar["name"]: bar["marker"]["color"] for bar in figure["data"]}["exposed TP"] == palette.EXPOSED
+    assert next(bar["text"] for bar in figure["data"] if bar["name"] == "exposed TP") == ["TP", "TP"]
 
 
 def test_the_bars_of_memory_sum_to_the_peak_beside_the_capacity(results) -> None:
