@@ -18,7 +18,10 @@ document.addEventListener("DOMContentLoaded", () => {
       large.replaceChildren(copy);
       large.showModal();
     };
-    picture.addEventListener("click", enlarge);
+    picture.addEventListener("click", (event) => {
+      event.preventDefault(); // Many pictures are links to their files.
+      enlarge();
+    });
     picture.addEventListener("keydown", (event) => event.key === "Enter" && enlarge());
   });
 
