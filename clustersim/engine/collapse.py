@@ -11,13 +11,16 @@ from clustersim.engine.replay import Replay
 ROUNDS: Final = 4
 """Replays after which all tasks that share links with others are taken to be contended."""
 
+MANY: Final = 0.5
+"""Share of tasks that meet others from which all that share links are taken to be contended at once."""
+
 
 def collapsed(replay: Replay, contention: Contention) -> Replay:
     """Return a replay of one step that has ended, in which only contended tasks went through simulated time.
 
     First every task is taken to be alone. Where no two tasks that share a link were in progress at the same time, that is exact: the first
     moment at which it were otherwise would have shown them together. Otherwise those tasks go through the network in the next round, with
-    the tasks that they then meet in the one after it.
+    the tasks that they then meet in the one after it. Where most tasks meet others, all that can go there at once.
 
     Parameters
     ----------
@@ -30,6 +33,8 @@ def collapsed(replay: Replay, contention: Contention) -> Replay:
         met = contention.meetings(replay.run().start_s, replay.ended_s)
         if met <= replay.contended:
             return replay
+        if len(met) > MANY * len(replay.ended_s):
+            break
         replay = _again(replay, replay.contended | met)
     return _again(replay, contention.all()).run()
 
