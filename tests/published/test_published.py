@@ -1,7 +1,8 @@
 """Measured step times of others beside predicted ones.
 
-Tolerances are the error that this version states for itself: a mean of 8 % over all sources, and 20 % for any row. A change of a
-prediction that stays within them still shows, in the golden table.
+Tolerances are the error that this version states for itself: a mean of 8 % over all sources, and 20 % for any row. Rows that are farther
+off are misses, listed one by one in a golden file; a sentence that explains one raises no tolerance. A change of a prediction that stays
+within them still shows, in the golden table.
 """
 
 from __future__ import annotations
@@ -32,11 +33,6 @@ WORST_FRACTION: Final = 0.20
 MEAN_FRACTION: Final = 0.08
 FAR_FRACTION: Final = 0.15
 """What is farther off is explained in the file of its source, or not understood."""
-OUTLIER_FRACTION: Final = 0.65
-"""Of rows that are explained."""
-HOST_BOUND: Final = "vtrain-single"
-"""Steps that wait for the host, which nobody has measured by itself."""
-HOST_BOUND_FRACTION: Final = 0.30
 HIDDEN_MEAN_FRACTION: Final = 0.10
 STATED: Final = {
     "dgxc-jax": 0.17,
@@ -54,11 +50,6 @@ PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "validation.md"
 README: Final = Path(__file__).parents[2] / "README.md"
 BLOCK: Final = re.compile(r"(?<=<!-- validation -->\n)(?P<text>.*?)(?=<!-- /validation -->)", re.DOTALL)
 DEFAULTS_BLOCK: Final = re.compile(r"(?<=<!-- defaults -->\n)(?P<text>.*?)(?=<!-- /defaults -->)", re.DOTALL)
-OUTLIERS: Final = tuple(row_id for source in SOURCES.values() for row_id in source.spec.explained)
-UNEXPLAINED: Final = {
-    **{f"dgxc-25.02.02-maxtext-llama3-70b-h100-fp8-{gpus}-gbs{2 * gpus}": 0.25 for gpus in (128, 512)},
-}
-"""Rows that are off by more than any other, for no reason that is known."""
 
 
 SHOWN: Final = ("megatron-sc21", "torchtitan-h100", "dgxc-nemo", "llm-foundry-mpt", "zero-bubble", "megatron-bridge", "simumax-b200")
@@ -86,16 +77,21 @@ def plan_of(row_id: str) -> Plan:
     return build(load_scenario(source.scenario(index))).plan
 
 
-@pytest.mark.parametrize("row_id", ROWS)
-def test_a_published_step_time_is_predicted(row_id: str) -> None:
-    usual = HOST_BOUND_FRACTION if ROWS[row_id][0].spec.source_id == HOST_BOUND else WORST_FRACTION
+def test_rows_that_are_farther_off_than_any_may_be_are_the_listed_misses(golden: Callable[[str, str], None]) -> None:
+    missed = [
+        f"{source.source_id} {row.id} too {'slow' if row.error_fraction > 0.0 else 'fast'}\n"
+        for source in everything().sources
+        for row in source.rows
+        if abs(row.error_fraction) > WORST_FRACTION
+    ]
 
-    assert abs(result(row_id).error_fraction) <= (OUTLIER_FRACTION if row_id in OUTLIERS else UNEXPLAINED.get(row_id, usual))
+    golden("misses.txt", "".join(missed))
 
 
-@pytest.mark.parametrize("row_id", OUTLIERS)
-def test_an_outlier_is_one(row_id: str) -> None:
-    assert abs(result(row_id).error_fraction) > FAR_FRACTION
+def test_what_is_explained_is_far_off() -> None:
+    explained = [row_id for source in SOURCES.values() for row_id in source.spec.explained]
+
+    assert [row_id for row_id in explained if abs(result(row_id).error_fraction) <= FAR_FRACTION] == []
 
 
 MODELS: Final = [row_id for row_id in ROWS if row_id.startswith("mpt-")]
@@ -173,11 +169,8 @@ def test_sharding_inside_a_node_pays_on_a_slow_network() -> None:
         assert inside.predicted_s < everywhere.predicted_s
 
 
-@pytest.mark.parametrize("row_id", ROWS)
-def test_a_published_run_fits_in_memory(row_id: str) -> None:
-    row = result(row_id)
-
-    assert row.fits, f"{row.peak_bytes:.3g} of {row.capacity_bytes:.3g} bytes"
+def test_published_runs_fit_in_memory() -> None:
+    assert {row.id: (row.peak_bytes, row.capacity_bytes) for row in results().values() if not row.fits} == {}
 
 
 def test_the_mean_error_is_the_stated_one() -> None:
