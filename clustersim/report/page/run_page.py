@@ -21,6 +21,7 @@ from clustersim.report.facts import (
     layout_line,
     meeting_lines,
     memory_parts,
+    memory_text,
     memory_verdict,
     neighbour_lines,
     percent_text,
@@ -104,7 +105,7 @@ def _summary(subject: Subject, background: PageContext) -> PageSection:
     notes = {STEP_TIME: interval_note(metrics)}
     figures = (
         *(HeadlineFigure(name=name, value=value, note=notes.get(name, "")) for name, value in headline(metrics)),
-        HeadlineFigure(name="peak memory", value=format_quantity(metrics.memory.peak_bytes, "B")),
+        HeadlineFigure(name="peak memory", value=memory_text(metrics.memory.peak_bytes)),
         HeadlineFigure(name="bubble", value=percent_text(metrics.bubble_fraction)),
     )
     interval = interval_line(metrics)
@@ -163,7 +164,7 @@ def _memory(subject: Subject) -> PageTable:
     rows: list[tuple[Cell, ...]] = []
     for stage in subject.metrics.memory.by_stage:
         sizes = (*memory_parts(stage).values(), stage.peak_bytes)
-        rows.append(((str(stage.stage), float(stage.stage)), *((format_quantity(size, "B"), size) for size in sizes)))
+        rows.append(((str(stage.stage), float(stage.stage)), *((memory_text(size), size) for size in sizes)))
     return PageTable(caption="Memory of one GPU of each stage at its peak", columns=columns, rows=tuple(rows))
 
 
