@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from math import exp, inf, log
+from math import exp, inf, log, sqrt
 from pathlib import Path
 from statistics import fmean
 from typing import Final
@@ -23,6 +23,8 @@ ROW_DIGITS: Final = 5
 """Digits of the residuals that the digest is made of."""
 FEWEST_OF_A_WORD: Final = 2
 """Sources that must have rows of which a word is true, for the word to have a factor."""
+MANY_OF_A_WORD: Final = 4
+"""Sources of a word that tell its factor without a surcharge."""
 MOST_FACTOR: Final = 5.0
 MOST_WIDTH: Final = 1.0
 """Logarithm of an interval's end over its middle. Only a handful of rows that contradict each other meet these two limits."""
@@ -179,9 +181,14 @@ def _fit(by_source: BySource) -> _Fit:
     true = np.array([[1.0, *(float(word in row.kind) for word in words)] for row in rows])
     means = _mean_sizes(true, np.abs(np.array(logs) - middle), np.array(weights))
     # Words only widen: an error bar is not made narrower by what few sources happen to have met well.
-    return _Fit(
-        middle, float(means[0]), {word: min(max(1.0, float(mean)), MOST_FACTOR) for word, mean in zip(words, means[1:], strict=True)}
-    )
+    factors = {word: max(1.0, float(mean)) * _for_few(by_source, word) for word, mean in zip(words, means[1:], strict=True)}
+    return _Fit(middle, float(means[0]), {word: min(factor, MOST_FACTOR) for word, factor in factors.items()})
+
+
+def _for_few(by_source: BySource, word: str) -> float:
+    """Return by how much another source may be farther off than the few that have a word, as the mean of k draws is from one more."""
+    n_sources = sum(any(word in row.kind for row in rows) for rows in by_source.values())
+    return sqrt(1.0 + 1.0 / (n_sources - 1)) if 1 < n_sources < MANY_OF_A_WORD else 1.0
 
 
 def _tells(by_source: BySource, word: str) -> bool:

@@ -100,6 +100,13 @@ def test_two_words_multiply() -> None:
     assert found.factors["short step"] == pytest.approx(3.0, rel=0.1)
 
 
+def test_a_word_of_three_sources_has_a_surcharge_for_being_few() -> None:
+    few, many = ([row for name in names for row in spread(name, width=0.2, kind=EXPERTS)] for names in ("abc", "abcd"))
+    factors = [error_bars([*FOUR, *rows]).bands.spread.factors["experts"] for rows in (few, many)]
+
+    assert factors[0] / factors[1] == pytest.approx(1.5**0.5, rel=0.05)
+
+
 def test_a_word_that_makes_errors_smaller_narrows_nothing() -> None:
     smaller = [row for name in "abcd" for row in spread(name, width=0.05, kind=EXPERTS)]
 
