@@ -78,6 +78,7 @@ VALUES: Final[Mapping[str, list[Data]]] = {
     "strategy.prefetch": [0, 1, 2],
     "strategy.offload": [[], ["optimizer"], ["activations"]],
     "strategy.etp": [1, 2],
+    "strategy.overlap_ep": [False, True, "micro_batches"],
     "strategy.expert_load": ["balanced", "zipf"],
     "strategy.expert_skew": [0.5, 2.0],
     "strategy.expert_capacity": [1.0, 1.25],
