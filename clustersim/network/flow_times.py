@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import fsum
+from math import floor, fsum, inf, isfinite, log2
 from typing import Final
 
 import numpy as np
 
-from clustersim.network.in_flight import whole_ticks_s
+from clustersim.network.in_flight import LONGEST_S, whole_ticks_s
 from clustersim.network.sharing import SharedNetwork
 from clustersim.topology.link_demand import Footprint
 
-INF: Final = float("inf")
+INF: Final = inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,15 +56,17 @@ def finish_times(links: Sequence[Pipe], flows: Sequence[Flow], *, compiled: bool
     >>> finish_times([link], [short, long])
     [2.0, 4.0]
     """
-    network = SharedNetwork(np.array([link.bandwidth_bytes_per_s for link in links]), account=False, compiled=compiled)
-    flow_classes = _flow_classes(network, flows)
-    takes_off_s = [whole_ticks_s(flow.start_s + fsum(links[link].latency_s for link in flow.route)) for flow in flows]
+    starts_s = [flow.start_s + fsum(links[link].latency_s for link in flow.route) for flow in flows]
+    scale = _time_scale(links, flows, starts_s)
+    network = SharedNetwork(np.array([link.bandwidth_bytes_per_s / scale for link in links]), account=False, compiled=compiled)
+    flow_classes = _flow_classes(network, flows, scale)
+    takes_off_s = [whole_ticks_s(start_s * scale) for start_s in starts_s]
     waiting = sorted(range(len(flows)), key=takes_off_s.__getitem__, reverse=True)
     finish_s = [INF] * len(flows)
     while True:
         now_s = min(network.next_end_s(), takes_off_s[waiting[-1]] if waiting else INF)
         if now_s == INF:
-            return finish_s
+            return [time_s / scale for time_s in finish_s]
         network.advance(now_s)
         for index in network.finished():
             finish_s[index] = now_s
@@ -77,7 +79,27 @@ def finish_times(links: Sequence[Pipe], flows: Sequence[Flow], *, compiled: bool
         network.share()
 
 
-def _flow_classes(network: SharedNetwork, flows: Sequence[Flow]) -> list[int]:
+def _time_scale(links: Sequence[Pipe], flows: Sequence[Flow], starts_s: Sequence[float]) -> float:
+    """Return the power of two that stretches time so that the last flow ends within the longest time in ticks.
+
+    Ticks are then as fine as the file allows. A flow always has a full link on its route or moves at its cap, so it ends at the latest
+    after the sum over its links of their load over their bandwidth, and its bytes over its cap.
+    """
+    load_bytes = [0.0] * len(links)
+    for flow in flows:
+        for link in flow.route:
+            load_bytes[link] += flow.size_bytes
+    latest_s = max(
+        (
+            sum(load_bytes[link] / links[link].bandwidth_bytes_per_s for link in flow.route) + flow.size_bytes / flow.cap_bytes_per_s
+            for flow in flows
+        ),
+        default=0.0,
+    ) + max(starts_s, default=0.0)
+    return 2.0 ** floor(log2(LONGEST_S / latest_s)) if latest_s > 0.0 and isfinite(latest_s) else 1.0
+
+
+def _flow_classes(network: SharedNetwork, flows: Sequence[Flow], scale: float) -> list[int]:
     """Return the flow class of each flow; those with the same way, weight and cap are of one."""
     known: dict[tuple[tuple[int, ...], float, float], int] = {}
     flow_classes: list[int] = []
@@ -85,6 +107,6 @@ def _flow_classes(network: SharedNetwork, flows: Sequence[Flow]) -> list[int]:
         key = flow.route, flow.weight, flow.cap_bytes_per_s
         if key not in known:
             links = Footprint(link_ids=np.array(sorted(flow.route), dtype=np.int64), flows=np.ones(len(flow.route)))
-            known[key] = network.add_class(links, weight=flow.weight, cap_bytes_per_s=flow.cap_bytes_per_s)
+            known[key] = network.add_class(links, weight=flow.weight, cap_bytes_per_s=flow.cap_bytes_per_s / scale)
         flow_classes.append(known[key])
     return flow_classes

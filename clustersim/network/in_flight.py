@@ -12,6 +12,7 @@ import numpy as np
 
 from clustersim.topology.cluster import FloatArray, IntArray
 
+INF: Final = float("inf")
 TICK_S: Final = 2.0**-36
 """One tick, 15 ps. Times are whole numbers of ticks, held as seconds in floating point; up to ``LONGEST_S`` sums of them are exact."""
 _PER_SECOND: Final = 2.0**36
@@ -31,10 +32,9 @@ def whole_ticks_s(seconds: float) -> float:
     >>> first + (second + third) == (first + second) + third
     True
     """
-    return round(seconds * _PER_SECOND) * TICK_S
+    return round(seconds * _PER_SECOND) * TICK_S if seconds < INF else seconds
 
 
-INF: Final = float("inf")
 REBASE: Final = 1e3
 """Ratio of bytes moved by a flow class to those of a starting flow beyond which bytes are counted anew."""
 FEW: Final = 8
