@@ -100,10 +100,11 @@ CAST_FLOOR_S: Final = 3.7e-6
 """Time of the smallest such cast inside a graph: the floors of the products in ``kernels.csv``, less those in 16 bits, are 3.7 us (fp8 in
 blocks on H100), 3.6 us (H200), 4.0 us (B200) and 3.6 us (nvfp4 of vLLM on B200)."""
 
-POWER_EXPONENT: Final = 0.75
-"""Exponent of the rate by power where the power limit holds a kernel: 1 at constant voltage, 1/3 where voltage follows the clock."""
+BORROWED_POWER_EXPONENT: Final = 0.75
+"""Exponent of a rate by power, for a share of the peak that is borrowed from another accelerator: 1 at constant voltage, 1/3 where voltage
+follows the clock. Assumed, with a look at the RTX 4090 of one source; no source that was left out checks it."""
 MOST_PEAK_FRACTION: Final = 0.9
-"""Largest share of a peak that a share measured at a lower power limit carries over to."""
+"""Largest borrowed share of a peak; assumed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,7 +247,7 @@ def _at_power(peak_fraction: float, accelerator: Accelerator, lender: Accelerato
     budgets = [each.power_w / each.peak_flops_per_s["bf16"] for each in (accelerator, lender) if each.power_w is not None]
     if len(budgets) < 2:
         return peak_fraction
-    return min(peak_fraction * (budgets[0] / budgets[1]) ** POWER_EXPONENT, max(peak_fraction, MOST_PEAK_FRACTION))
+    return min(peak_fraction * (budgets[0] / budgets[1]) ** BORROWED_POWER_EXPONENT, max(peak_fraction, MOST_PEAK_FRACTION))
 
 
 def without_casts(constants: KernelConstants, plain: KernelConstants) -> KernelConstants:

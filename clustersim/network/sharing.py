@@ -107,6 +107,7 @@ class SharedNetwork:
         )
         for flow_class in self._flow_classes:
             network.add_class(flow_class.footprint, weight=flow_class.weight, cap_bytes_per_s=flow_class.cap_bytes_per_s)
+        network.shares = self.shares
         return network
 
     @property

@@ -16,7 +16,8 @@ FABRIC_FLOOR_S: Final = 35e-6
 """Time that adapters add to the smallest exchange.
 
 deepseek-ai/DeepEP, README.md @ b8d90fb7: with 16 to 256 ranks a dispatch of 128 tokens takes 118 to 194 us and a combine 195 to 369 us,
-which is 42 to 50 us and 47 to 94 us beyond the bytes that leave a node of H800, at the 50 GB/s of its adapters."""
+which is 42 to 50 us and 47 to 94 us beyond the bytes that leave a node of H800, at the 50 GB/s of its adapters. Less the floor inside a
+node, 12 us (``expert_exchange.csv``), these are 30 to 38 us and 35 to 82 us; 35 us lies in both."""
 MOST_LOW_LATENCY_TOKENS: Final = 256
 """Tokens of a rank for which engines set memory of the low-latency kernels aside (deepseek-ai/DeepEP, README.md @ b8d90fb7)."""
 _DRAWS: Final = 32

@@ -19,7 +19,7 @@ def write_archive(path: Path) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for folder, to in PARTS.items():
             for file in sorted((ROOT / folder).rglob("*")):
-                if file.is_file() and not set(file.parts) & set(LEFT_OUT):
+                if file.is_file() and not set(file.relative_to(ROOT).parts) & set(LEFT_OUT):
                     archive.writestr(
                         zipfile.ZipInfo(f"{to}/{file.relative_to(ROOT / folder).as_posix()}"), file.read_bytes(), zipfile.ZIP_DEFLATED
                     )

@@ -184,6 +184,11 @@ class _Reader:
                     self._let(formula)
             case ["read", *rest] if heredoc is not None and rest:
                 self.known.values[rest[-1]] = [self.known.known(heredoc.text) if heredoc.expands else heredoc.text]
+            case ["shift", *rest]:
+                left = self.known.values.get("@", [])
+                for number in range(1, len(left) + 1):
+                    self.known.values.pop(str(number), None)
+                self._positions(left[int(rest[0]) if rest and rest[0].isdecimal() else 1 :])
             case [":", *_]:
                 pass
             case [name, *rest] if name in self.functions and self.depth < _DEEPEST:

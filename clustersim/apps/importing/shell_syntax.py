@@ -289,7 +289,9 @@ class _Parser:
             test: Block = ()
         else:
             name, words = "", []
-            test = self.block(("do", "done"))
+            condition = self.block(("do", "done"))
+            # The body of ``until`` runs while the test fails.
+            test = condition if kind == "while" else ()
         self.at += self.word() == "do"
         body = self.block(("done",))
         self.at += self.word() == "done"

@@ -98,7 +98,9 @@ class Variables:
             elif character == '"':
                 quoted, at = not quoted, at + 1
             elif character == "\\":
-                found.add(text[at + 1 : at + 2].strip("\n"), whole=True)
+                # Inside double quotes a backslash stays before all but these.
+                stays = quoted and text[at + 1 : at + 2] not in ("$", "`", '"', "\\", "\n")
+                found.add(text[at : at + 2] if stays else text[at + 1 : at + 2].strip("\n"), whole=True)
                 at += 2
             elif character in "$`" and depth < _DEEPEST:
                 values, at = self._parameter(text, at, depth)
@@ -185,7 +187,7 @@ def _changed(value: str, sign: str, word: str) -> str:
         return _CASES[sign[0]](value) if len(sign) == 2 else _CASES[sign[0]](value[:1]) + value[1:]
     if sign == ":":
         start, _, length = word.partition(":")
-        numbers = [arithmetic(part) for part in (start, length or str(len(value)))]
+        numbers = [arithmetic(part) for part in (start or "0", length or str(len(value)))]
         return value if None in numbers else value[numbers[0] :][: numbers[1]]
     if sign[0] == "/":
         old, _, new = word.partition("/")

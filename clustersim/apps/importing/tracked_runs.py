@@ -112,7 +112,9 @@ def _mlflow_parameters(folder: Path) -> Iterator[Entry]:
 def _files(folder: Path) -> Iterator[tuple[str, Path]]:
     """Yield name and file of each key, which may have a slash in it."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
-    return ((path.relative_to(folder).as_posix(), path) for path in paths[:_MOST_FILES])
+    if len(paths) > _MOST_FILES:
+        raise ScenarioError(f"has {len(paths):,} files; a run is read up to {_MOST_FILES:,}", place=Place(file=str(folder)))
+    return ((path.relative_to(folder).as_posix(), path) for path in paths)
 
 
 def _reported(path: Path) -> list[float]:
@@ -124,12 +126,14 @@ def _reported(path: Path) -> list[float]:
 def _measured(metrics: Mapping[str, list[float]]) -> LoggedSteps | None:
     """Return the step time of the first metric that is one: the median of its reports after the first, which holds the start-up."""
     for pattern, unit_s in STEP_TIMES.items():
-        for name, values in metrics.items():
-            if fnmatchcase(name, pattern) and min(values) > 0.0:
+        for name, reported in metrics.items():
+            values = [value for value in reported if value > 0.0]
+            if fnmatchcase(name, pattern) and values:
                 later = values[1:] or values
                 return LoggedSteps(step_time_s=unit_s * median(later), n_steps=len(later))
     for pattern in STEP_RATES:
-        for name, values in metrics.items():
-            if fnmatchcase(name, pattern) and min(values) > 0.0:
+        for name, reported in metrics.items():
+            values = [value for value in reported if value > 0.0]
+            if fnmatchcase(name, pattern) and values:
                 return LoggedSteps(step_time_s=1.0 / median(values), n_steps=len(values))
     return None

@@ -20,6 +20,7 @@ from clustersim.trace.chakra import COLLECTIVE, COLLECTIVES, NODE_TYPES, RECEIVE
 
 _MOST_BYTES: Final = 256 * MB
 _HEAD_BYTES: Final = 4096
+_BLANKS: Final = re.compile(r"\s*")
 _RANK: Final = re.compile(r"(\d+)\.(et|json)(\.gz)?$")
 """Ending of the name of the file of a rank, as ASTRA-sim looks for it."""
 _MICRO: Final = 1e-6
@@ -98,11 +99,11 @@ def _nodes(source: str) -> list[ChakraNode]:
 
 def _documents(text: str) -> Iterator[Mapping[str, Data]]:
     """Yield the JSON form of the nodes: one object after the other, or a list of the feeder."""
-    decoder, at = json.JSONDecoder(), 0
+    decoder, at = json.JSONDecoder(), _after_blanks(text, 0)
     while at < len(text):
         document: Data
         document, at = decoder.raw_decode(text, at)
-        at += len(text) - at - len(text[at:].lstrip())
+        at = _after_blanks(text, at)
         listed = document.get("workload_graph", [document]) if isinstance(document, dict) else document
         for each in listed if isinstance(listed, list) else []:
             if not isinstance(each, dict):
@@ -113,6 +114,11 @@ def _documents(text: str) -> Iterator[Mapping[str, Data]]:
                 yield {**own, "attr": [{"name": key, _kind(value): value} for key, value in rest.items()]}
             elif "id" in each or "type" in each:
                 yield each
+
+
+def _after_blanks(text: str, at: int) -> int:
+    found = _BLANKS.match(text, at)
+    return at if found is None else found.end()
 
 
 def _kind(value: Data) -> str:

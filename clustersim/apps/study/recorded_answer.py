@@ -161,7 +161,7 @@ def answered_records(sources: Sequence[str], cases: Sequence[str] = ()) -> Recor
     parts = [_case(job, Point(number=0, name=f"no stragglers in {each}", values={EVEN: each})) for each in _parts(job)]
     return RecordedAnswer(
         file=source,
-        n_ranks=len(job.rank_classes),
+        n_ranks=job.n_ranks,
         steps=tuple(step.number for step in job.steps),
         recorded_s=tuple(step.recorded_s for step in job.steps if step.recorded_s is not None),
         replayed=replayed,

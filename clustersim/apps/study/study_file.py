@@ -192,6 +192,8 @@ class Study:
             When one is left out that there is not.
         """
         points = self.spec.points
+        if points is not None and not self.spec.cases:
+            raise self.mistake(("points",), "vary cases, and there are none", "add cases, such as base: {}")
         found: dict[str, Changes] = {name: case.set for name, case in self.spec.cases.items()}
         if points is not None:
             steps = points.values.items()
@@ -213,9 +215,7 @@ class Study:
         blocks = [[self._axis("grid", key)] for key in spec.grid]
         blocks += [[self._axis("zip", index, key) for key in keys] for index, keys in enumerate(spec.zip)]
         blocks += [[parse_axis(each) if isinstance(each, str) else each] for each in request.over]
-        if not blocks and spec.cases:
-            return Design(blocks=())
-        design = design_of(blocks)
+        design = Design(blocks=()) if not blocks and spec.cases else design_of(blocks)
         excluded = [(self.data("exclude", index), self.place("exclude", index)) for index in range(len(spec.exclude))]
         excluded += [(text, Place(file=f"--exclude {text}")) for text in request.exclude]
         return replace(design, exclusions=tuple(exclusion_of(data, design, place) for data, place in excluded))

@@ -58,6 +58,8 @@ def sweep_of(study: Study) -> SweepQuestion:
     """Return the sweep of a study; errors as of :func:`asked_sweep`."""
     spec, request, base, design = study.spec, study.request, study.base, study.design()
     points = _points(study, design)
+    if not points:
+        raise study.mistake(("leave_out",), "every run is left out", "leave out fewer")
     _check_values(base, design, points)
     keys = tuple(dict.fromkeys(key for point in points for key in point.values))
     given = given_by(base.any_scenario(points[0].values).spec) | dict.fromkeys(_parts_of(keys), True)

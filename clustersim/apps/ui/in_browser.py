@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -63,9 +64,8 @@ def answer(text: str) -> str:
 def _rows(result: Result) -> list[dict[str, object]]:
     """Return a row for each stream of each rank class, with start, end, kind and name of its spans in the first step."""
     rows: dict[tuple[int, str], list[tuple[float, float, str, str]]] = {}
-    for span in list(result.spans.spans)[:MOST_SPANS]:
-        if span.step == 0:
-            row = rows.setdefault((span.rank_class, span.stream), [])
-            row.append((span.start_s, span.end_s, span.dimension or span.kind, span.name))
+    for span in islice((span for span in result.spans.spans if span.step == 0), MOST_SPANS):
+        row = rows.setdefault((span.rank_class, span.stream), [])
+        row.append((span.start_s, span.end_s, span.dimension or span.kind, span.name))
     classes = result.spans.rank_classes
     return [{"name": f"{classes[place].name} {stream}", "spans": spans} for (place, stream), spans in sorted(rows.items())]

@@ -137,6 +137,7 @@ def above_published(mfu: float, found: PublishedMfu | None) -> tuple[Flag, ...]:
 class _File(Checked):
     """``mfu.yaml`` in ``hardware_profiles/residuals``."""
 
+    sources: list[str]
     highest: list[PublishedMfu] = Field(min_length=1)
 
 
@@ -147,7 +148,8 @@ def shipped_path() -> Path:
 
 def published_mfu_text(found: Iterable[PublishedMfu]) -> str:
     """Return the highest MFU as YAML."""
-    return _HEADER + yaml_text({"highest": [each.model_dump() for each in found]})
+    rows = [each.model_dump() for each in found]
+    return _HEADER + yaml_text({"sources": sorted({str(row["source"]) for row in rows}), "highest": rows})
 
 
 @lru_cache(maxsize=1)
