@@ -42,7 +42,7 @@ class NodePower:
         return self.idle_w + (self.busy_w - self.idle_w) * utilisation
 
     def node_w(self, utilisation: float) -> float:
-        """Return what the node draws with all its accelerators at a utilisation between 0 and 1.
+        """Return the power of the node with all its accelerators at a utilisation between 0 and 1.
 
         Examples
         --------

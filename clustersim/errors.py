@@ -1,4 +1,4 @@
-"""The errors that users see: what is wrong, where, why, and what would be right."""
+"""Errors for users: what is wrong, where, why, and what would be right."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Place:
     """The whole source line, for the caret."""
 
     def __str__(self) -> str:
-        """Return ``file:line:column`` as far as it is known."""
+        """Return ``file:line:column``, as far as known."""
         return ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
 
 
 class DomainError(ClustersimError):
-    """A value that cannot be used, named by the attributes that lead to it; the scenario says by which key it was written, and where.
+    """A value that cannot be used, named by its path of attributes; config adds the key and its place in the file.
 
     Parameters
     ----------

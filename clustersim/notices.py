@@ -1,4 +1,4 @@
-"""Notices: what a result assumes, extrapolates or leaves out."""
+"""Notices: assumptions, extrapolations and omissions of a result."""
 
 from __future__ import annotations
 

@@ -10,14 +10,14 @@ from typing import Final, Protocol
 
 
 class Watcher(Protocol):
-    """Somebody who is told what goes on, such as a progress bar or a profile."""
+    """An observer of progress, such as a progress bar or a profile."""
 
     def begun(self, phase: str) -> None:
         """Take notice that a phase has begun, inside the one that is going on."""
         ...
 
     def ended(self, phase: str, seconds: float) -> None:
-        """Take notice that the innermost phase has ended, after so many seconds."""
+        """Record the end of the innermost phase, after a number of seconds."""
         ...
 
     def advanced(self, n_done: int, n_total: int) -> None:
@@ -40,7 +40,7 @@ def watched_by(*watchers: Watcher) -> Generator[None]:
 
 @contextmanager
 def phase(name: str) -> Generator[None]:
-    """Tell whoever watches that a phase goes on inside.
+    """Report to observers that a phase runs inside.
 
     Examples
     --------
@@ -63,6 +63,6 @@ def phase(name: str) -> Generator[None]:
 
 
 def advanced(n_done: int, n_total: int) -> None:
-    """Tell whoever watches how much of the innermost phase is done."""
+    """Report the progress of the innermost phase to observers."""
     for watcher in _WATCHERS.get():
         watcher.advanced(n_done, n_total)

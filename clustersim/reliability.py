@@ -18,7 +18,7 @@ FOREVER: Final = math.inf
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failures:
-    """Causes of interruptions: nodes that fail one by one, each at any moment alike, and stops of all of it without harm to a node."""
+    """Causes of interruptions: independent failures of nodes at constant rates, and stops of the whole job without a failed node."""
 
     n_nodes: int
     node_mtbf_s: float
@@ -47,11 +47,11 @@ class Checkpoints:
     stall_s: float
     """Training stands still for so long at each."""
     behind_s: float = 0.0
-    """From the end of the stall until the checkpoint can be read again; 0 where training waits for all of it."""
+    """From the end of the stall until the checkpoint is readable; 0 where training waits for all of it."""
 
     @property
     def cycle_s(self) -> float:
-        """From the beginning of one checkpoint to that of the next; the one before must be through."""
+        """From the start of one checkpoint to that of the next; the one before must be complete."""
         return max(self.interval_s + self.stall_s, self.behind_s)
 
     @property
@@ -65,9 +65,9 @@ class Recovery:
     """Phases between an interruption and the first step after it."""
 
     detection_s: float
-    """Until somebody notices; nothing gets done."""
+    """From a failure to its detection; no work is done."""
     restart_s: float
-    """From then to the first step: processes, communicators, the state read again. A failure meanwhile begins all anew."""
+    """From detection to the first step: processes, communicators, reading the state. A failure meanwhile starts it again."""
     repair_s: float = 0.0
     """From the failure of a node until it can be used again."""
     spares: int | None = None
@@ -130,7 +130,7 @@ _LARGEST_EXPONENT: Final = 700.0
 
 
 def steady_shares(upkeep: Upkeep) -> Shares:
-    r"""Return what the time of a job goes to in the long run, with a spare node whenever one is needed.
+    r"""Return the long-run shares of a job's time, with a spare node whenever one is needed.
 
     Exact for exponential failures. From one interruption of training to the next passes :math:`Z = (M + D) e^{R/M}` in the mean, and in it
     :math:`\tau e^{-b/M} / (e^{(\tau+w)/M} - 1)` of training counts.
@@ -255,7 +255,7 @@ def _poisson(count: int, mean: float) -> float:
 
 
 def _standstill(upkeep: Upkeep) -> Shares:
-    """Return the shares of a job that never gets through a checkpoint, or never through a restart."""
+    """Return the shares of a job that never completes a checkpoint, or never completes a restart."""
     mtti_s, recovery = upkeep.failures.mtti_s, upkeep.recovery
     if recovery.restart_s > _LARGEST_EXPONENT * mtti_s:
         each_s = mtti_s + recovery.detection_s

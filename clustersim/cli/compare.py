@@ -79,7 +79,7 @@ def compare_command(
 
 
 def _format(formats: Sequence[str], out: str | None) -> str | None:
-    """Return the format to write, from the name of the file where none is asked for; before anything is simulated."""
+    """Return the output format, from the name of the file by default; before any simulation."""
     if out is not None:
         check_folder(Path(out))
     if len(formats) > 1:
@@ -96,7 +96,7 @@ def _format(formats: Sequence[str], out: str | None) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Report:
-    """A comparison in all its forms, each made when it is asked for."""
+    """A comparison in all its formats, each rendered on demand."""
 
     show: Callable[[], None]
     markdown: Callable[[], str]

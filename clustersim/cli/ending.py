@@ -25,7 +25,7 @@ _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @runtime_checkable
 class _UsageProblem(Protocol):
-    """Exception of the command-line library for a wrong command line, wherever a release of it keeps the class."""
+    """Exception of the command-line library for a wrong command line, under any of its releases."""
 
     exit_code: int
 

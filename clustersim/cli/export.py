@@ -50,7 +50,7 @@ def export_command(
 
 
 def _scenario_as(source: str, form: str, overrides: tuple[str, ...], out: str | None, *, as_json: bool) -> int:
-    """Write a scenario in the words of a framework to a file, or alone to stdout."""
+    """Write a scenario in the format of a framework to a file, or alone to stdout."""
     if out is not None:
         check_folder(Path(out), hint="choose another name with --out")
     elif as_json:

@@ -38,7 +38,7 @@ def plan_serving_command(
     write: str | None,
     as_json: bool,
 ) -> int:
-    """Find the fewest GPUs that keep the promises of a serving scenario, print them, and return the exit code."""
+    """Find the fewest GPUs that meet the SLO of a serving scenario, print them, and return the exit code."""
     alone = framework is not None and write is None
     if framework is not None:
         check_written(framework, serving=True)

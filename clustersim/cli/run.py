@@ -111,7 +111,7 @@ def run_command(
 
 
 def serve_command(scenario: ServingScenario, options: RunOptions) -> int:
-    """Simulate a serving scenario, keep the run directory, report, and return the exit code."""
+    """Simulate a serving scenario, write the run directory, report, and return the exit code."""
     built = build_serving(scenario, seed=options.seed)
     if options.dry_run:
         resolved = resolved_serving(built)

@@ -1,4 +1,4 @@
-"""``clustersim show``: what is shipped."""
+"""``clustersim show``: shipped files."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def show_command(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this one in full, with its sources.")] = None,
     json: JsonOption = False,
 ) -> int:
-    """List what is shipped, or show one thing in full."""
+    """List shipped files, or show one in full."""
     if kind not in SHELVES:
         raise ScenarioError(f"cannot show '{kind}'", hint=choices_hint(kind, SHELVES))
     shelf = SHELVES[kind]
@@ -265,7 +265,7 @@ SUFFIXES: Final = (("_bytes_per_s", "B/s"), ("_flops_per_s", "FLOP/s"), ("_bytes
 
 
 def readable(value: Data, unit: str = "") -> Data:
-    """Return data with its quantities as text, without what is empty; a unit reaches down into a mapping of numbers.
+    """Return data with its quantities as text, without empty values; a unit applies to all numbers of a mapping.
 
     Examples
     --------

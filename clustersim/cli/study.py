@@ -17,7 +17,7 @@ from clustersim.errors import EXIT_OK
 
 SCHEMA_VERSION: Final = 1
 FOLDER: Final = Path("runs") / "studies"
-"""Default folder of results, each study in a folder of its own."""
+"""Default folder of results, with one folder per study."""
 _WIDEST: Final = 120
 """Characters of a line of prose, however wide the terminal."""
 

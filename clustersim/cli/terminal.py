@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 _WIDE: Final = 400
 _ELSEWHERE: Final = "write it into a file with >, or to /dev/null"
 _PADDING: Final = re.compile(r"(\x1b\[1m)? +(\x1b\[0m)?\n")
-"""Behind the last cell of a row, where a narrow terminal would fold it into empty lines."""
+"""End of the last cell of a row, where a narrow terminal would fold it into empty lines."""
 
 
 def write_out(text: str) -> None:
-    """Write data to stdout; a reader that has gone away (``| head``) is no error.
+    """Write data to stdout; a closed reader (``| head``) is no error.
 
     Raises
     ------
@@ -49,7 +49,7 @@ def write_json(document: object) -> None:
 
 
 def notice(text: str) -> None:
-    """Write a line for the person at the terminal to stderr; where that is closed or full, nobody can be told."""
+    """Write a line to stderr; if that is closed or full, drop it."""
     try:
         _write(sys.stderr, text + "\n")
     except OSError:
@@ -57,7 +57,7 @@ def notice(text: str) -> None:
 
 
 def write_files(files: FrameworkFiles, out: str | None) -> None:
-    """Write what a framework reads to a file, or alone to stdout; its notes go to stderr."""
+    """Write the file of a framework to a path, or alone to stdout; notes go to stderr."""
     for line in files.notes:
         notice(f"note: {line}")
     if out is None:
@@ -68,12 +68,12 @@ def write_files(files: FrameworkFiles, out: str | None) -> None:
 
 
 def tells_a_person() -> bool:
-    """Return whether a person sees what is written to stderr."""
+    """Return whether stderr is a terminal."""
     return sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
 
 
 def open_standard_files() -> None:
-    """Put nothing in the place of stdin, stdout and stderr that are closed, or the next file that is opened would be taken for them."""
+    """Open the null device for closed stdin, stdout and stderr, or the next opened file would take their place."""
     for handle in range(3):
         try:
             os.fstat(handle)

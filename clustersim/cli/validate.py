@@ -78,7 +78,7 @@ class ValidateOptions:
     """Processes; None for one for each processor."""
     cross_validate: str | None = None
     defaults: bool = False
-    """Rows say what people type alone."""
+    """Rows with typed settings only."""
 
 
 def validate_command(

@@ -1,4 +1,4 @@
-"""Show a person what a run is doing: a progress bar while it lasts, a profile when it is over."""
+"""Show the progress of a run: a bar while it lasts, a profile at its end."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Profile:
         """Pay no heed to how far a phase is."""
 
     def lines(self) -> list[str]:
-        """Return a table of all phases, in the order in which they first began, and what is in none of them."""
+        """Return a table of all phases, in order of their first start, and of the time outside them."""
         total_s = perf_counter() - self._began_s
         named_s = sum(seconds for way, (_, seconds) in self.phases.items() if len(way) == 1)
         rows = [("  " * (len(way) - 1) + way[-1], times, seconds) for way, (times, seconds) in self.phases.items()]
@@ -57,10 +57,10 @@ class Profile:
 
 @dataclass(slots=True)
 class ProgressLine:
-    """A line on a terminal that says what goes on, once it has gone on for a while; it is gone when all is over."""
+    """A line on a terminal with the current phase, shown after a delay and removed at the end."""
 
     _open: list[tuple[str, int, int | None]] = field(default_factory=list[tuple[str, int, "int | None"]])
-    """Phases that go on, the outermost first, with how much of each is done, and of how much where that is known."""
+    """Active phases, the outermost first, with their progress and total where known."""
     _began_s: float = field(default_factory=perf_counter)
     _progress: Progress | None = None
     _task: TaskID | None = None
@@ -88,7 +88,7 @@ class ProgressLine:
             self._progress.stop()
 
     def shown(self) -> tuple[str, int, int | None]:
-        """Return the phase to show: the outermost that counts, or the bar would begin anew with each part of it."""
+        """Return the phase to show: the outermost with a count, or the bar would restart with each part of it."""
         return next((each for each in self._open if each[2] is not None), self._open[-1])
 
     def _show(self) -> None:
@@ -126,7 +126,7 @@ def _make_progress() -> Progress:
 
 @contextmanager
 def watched(*, profiles: bool = False, shows: bool = True) -> Generator[None]:
-    """Show on stderr what goes on inside: as it goes on, on a terminal only; and where the time went, if that is asked for."""
+    """Show progress on stderr, on a terminal only, and a profile at the end if requested."""
     bar = ProgressLine() if shows and tells_a_person() else None
     profile = Profile() if profiles else None
     try:

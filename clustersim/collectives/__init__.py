@@ -1,4 +1,4 @@
-"""Collective operations: what each link must carry, and the latency steps on the way."""
+"""Collective operations: bytes on each link, and sequential steps."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Facts:
 
 
 def channel_ceiling_bytes_per_s(algorithm: str, facts: Facts) -> float:
-    """Return how many bytes of the tensor the channels of an algorithm move in a second at most; infinite where nothing is known."""
+    """Return the greatest rate of an algorithm by the library's channels, in bytes of the tensor per second; infinite where unknown."""
     if algorithm == "tree":
         return facts.n_channels * facts.limits.tree_channel_bytes_per_s.at(facts.n_domains) / 2
     nvls_tree = facts.limits.nvls_tree_channel_bytes_per_s

@@ -1,4 +1,4 @@
-"""Flows between ranks, as they become waves on the links of a cluster: in steps, or each on its own way."""
+"""Flows between ranks as coupled flows on the links of a cluster: in lock-step, or independent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from clustersim.topology.cluster import Cluster, FloatArray, IntArray, Routes
 from clustersim.topology.link_demand import Crossings, Footprint, Sum, chained, summed
 
 BATCH: Final = 1 << 15
-"""Pairs that are routed at once. The tables of many more leave the processor's cache, and those of all pairs may not fit in memory."""
+"""Pairs routed in one batch. Larger tables leave the processor's cache, and a table of all pairs may not fit in memory."""
 
 
 NO_FLOWS: Final = Flows(sources=np.zeros(0, dtype=np.int64), destinations=np.zeros(0, dtype=np.int64), counts=np.zeros(0))
@@ -32,7 +32,7 @@ def joined(parts: Sequence[Flows]) -> Flows:
 
 
 def crossings(routes: Routes, ranks: IntArray, counts: FloatArray) -> Crossings:
-    """Return so many flows on each of some routes, which begin or end at these ranks."""
+    """Return a number of flows on each of some routes, which begin or end at these ranks."""
     return Crossings(
         ranks=ranks,
         starts=routes.starts,
@@ -52,7 +52,7 @@ def gathered(parts: Sequence[Crossings]) -> Footprint:
 
 
 def on_links(link_ids: IntArray, flows: float) -> Footprint:
-    """Return so many flows on each of the links; a link that is listed twice carries twice as many."""
+    """Return a number of flows on each of the links; a link listed twice carries twice as many."""
     found, times = np.unique(link_ids, return_counts=True)
     return Footprint(link_ids=found, flows=times.astype(np.float64) * flows)
 
@@ -60,7 +60,7 @@ def on_links(link_ids: IntArray, flows: float) -> Footprint:
 def wave(
     cluster: Cluster, *, inside: Flows, between: Flows, share: float, steps: tuple[int, int], beside: Sequence[Crossings] = ()
 ) -> Wave:
-    """Return a wave of flows inside domains and between them.
+    """Return one coupled flow of flows inside domains and between them.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ class GroupExchange:
 
 
 def exchanged(cluster: Cluster, group: Grouping, exchanges: Sequence[GroupExchange], share: float) -> Wave:
-    """Return the wave of one or more exchanges, a step each; one that leaves a domain anywhere is a step between domains.
+    """Return the coupled flow of one or more exchanges, a step each; an exchange that leaves a domain anywhere is a step between domains.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ class Batch:
 
 
 def separate_waves(cluster: Cluster, batches: Iterable[Batch], share: float, *, itemised: bool = False) -> tuple[Wave, ...]:
-    """Return the wave of the flows inside domains and the wave of those between, one step each; one without flows is left out.
+    """Return the coupled flow inside domains and the one between them, one step each; one without flows is left out.
 
     Parameters
     ----------

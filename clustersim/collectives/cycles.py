@@ -109,7 +109,7 @@ def _weights(counts: Counts) -> FloatArray | None:
 
 
 def edge_disjoint_cycles(counts: Counts) -> tuple[tuple[int, ...], ...]:
-    """Return directed cycles through all members that together use no direct link more often than it is there.
+    """Return directed cycles through all members that together use each direct link at most as often as it has lanes.
 
     As many as possible, within a bounded search: never more than the member with fewest links has. The search is exact
     cover by backtracking: what a member without spare links has left must all be used, and the link with fewest cycles
@@ -157,7 +157,7 @@ class _Search:
         self.chosen: list[int] = []
 
     def fill(self, wanted: int) -> bool:
-        """Choose so many more cycles; False where that cannot be, or takes too long."""
+        """Choose a number of further cycles; False where there is no choice, or the search takes too long."""
         if wanted == 0:
             return True
         self._tries += 1
@@ -176,7 +176,7 @@ class _Search:
         self._left.reshape(-1)[self._edges[index]] -= times
 
     def _candidates(self, wanted: int) -> list[int]:
-        """Return the cycles that fit, of those through the scarcest link that must be used, if there is one."""
+        """Return the cycles that fit, through the scarcest link that must be used, if there is one."""
         left = self._left.reshape(-1)
         fitting = np.flatnonzero((left[self._edges] > 0).all(axis=1))
         needed = np.flatnonzero((self._left > 0) & (self._left.sum(axis=1, keepdims=True) == wanted))

@@ -1,4 +1,4 @@
-"""Every message on its own way, all at once: all-to-all, gather, scatter, and sends to the next rank."""
+"""Independent concurrent messages: all-to-all, gather, scatter, and sends to the next rank."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _MESSAGES: Final[Mapping[DirectOp, Callable[[int], Iterator[Places]]]] = Mapping
 
 
 def lay_direct(op: DirectOp, cluster: Cluster, group: Grouping) -> Pattern:
-    """Return all messages beside each other, in one step: ``S / n`` each, or ``S`` where every rank sends to the next.
+    """Return all messages concurrently, in one step: ``S / n`` each, or ``S`` where each rank sends to the next.
 
     Messages inside domains and between them are waves of their own: they share links, but do not wait for each other.
     """
@@ -84,7 +84,7 @@ def direct_schedule(op: DirectOp, n_ranks: int) -> MessageSchedule:
 DIRECT: Final[Mapping[DirectOp, Algorithm]] = MappingProxyType(
     {op: Algorithm(name="direct", lay=partial(lay_direct, op), schedule=partial(direct_schedule, op)) for op in _MESSAGES}
 )
-"""All messages at once, for each operation that it performs."""
+"""Algorithm of independent messages, for each operation that it performs."""
 
 
 def lay_transfers(cluster: Cluster, sources: IntArray, destinations: IntArray) -> Pattern:

@@ -1,4 +1,4 @@
-"""Layout of groups: the members in each domain, those that stand for a rail, and the rings over them."""
+"""Layout of groups: the members in each domain, the head of each rail, and the rings over them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class GroupLayout:
         return int(self.sizes.min())
 
     def heads(self) -> IntArray:
-        """Return the members that stand for the rails, shape (n_groups, n_domains, n_rails)."""
+        """Return the head of each rail in each domain, shape (n_groups, n_domains, n_rails)."""
         firsts = np.cumsum(self.sizes) - self.sizes
         return self.members[:, firsts[:, None] + np.arange(self.n_rails)]
 
@@ -77,7 +77,7 @@ def closed_rings(cluster: Cluster, layout: GroupLayout) -> Flows:
 
 
 def chains(cluster: Cluster, layout: GroupLayout) -> Flows:
-    """Return a chain through the domain from the head of each rail, one flow each: its ring without the edge that comes back."""
+    """Return a chain through the domain from the head of each rail, one flow each: its ring without the closing edge."""
     return joined([_on_cycles(cluster, block, layout.n_rails, layout.n_rails) for block in layout.blocks()])
 
 
@@ -100,7 +100,7 @@ def _on_cycles(cluster: Cluster, blocks: IntArray, n_heads: int, n_walks: int) -
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RingFlows:
-    """All rings of all groups of an orbit, edge by edge.
+    """All rings of concurrent groups, edge by edge.
 
     A group has as many rings as its smallest domain has members. Ring j visits the domains in order; it enters each, and
     leaves it, by the adapter of the member at place j, and between the two visits all members.

@@ -65,7 +65,7 @@ def doubling_steps(core: IntArray) -> Iterator[PatternStep]:
 
 
 def _leaving(size: int, step: int) -> tuple[IntArray, IntArray]:
-    """Return who sends which part in a step of the reduction: each keeps the parts whose lowest bits are its own.
+    """Return the parts that each member sends in a step of the reduction: each keeps the parts with its own lowest bits.
 
     The gathering brings back in the mirrored step what the reduction sent away.
     """
@@ -86,7 +86,7 @@ def _n_steps(size: int) -> int:
 
 
 def _core(n_ranks: int) -> tuple[IntArray, IntArray]:
-    """Return the ranks that halve and double, a power of two, and those that stand back; the one after each stands for it."""
+    """Return the ranks that halve and double, a power of two, and those that take no part; the next rank acts for each of the latter."""
     n_extra = n_ranks - (1 << _n_steps(n_ranks))
     extra = 2 * np.arange(n_extra, dtype=np.int64)
     return np.setdiff1d(np.arange(n_ranks, dtype=np.int64), extra), extra

@@ -50,7 +50,7 @@ def hierarchical_schedule(n_ranks: int) -> MessageSchedule:
 
 
 def two_level_schedule(n_domains: int, per_domain: int) -> MessageSchedule:
-    """Return the messages for domains with so many members each.
+    """Return the messages for domains with a number of members each.
 
     Part ``j * n_domains + d`` goes by rail j, and ends its reduction in domain d.
     """

@@ -21,7 +21,7 @@ latency of a small copy from pinned memory, as nvbandwidth and older samples sho
 
 
 def lay_copy(cluster: Cluster, ranks: IntArray, source: Place, destination: Place, *, size_bytes: float) -> Operation:
-    """Return what copies of so many bytes for each rank put on the links, all ranks at the pace of the slowest.
+    """Return the link loads of copies of a number of bytes per rank, in lock-step over all ranks.
 
     Between an accelerator and the memory of its node they take the way over PCIe, between memory and drives the link of the drives
     in that direction, and each time the memory carries them once. Between an accelerator and a drive they pass through the memory:
@@ -51,7 +51,7 @@ def lay_copy(cluster: Cluster, ranks: IntArray, source: Place, destination: Plac
 
 
 def lay_update(cluster: Cluster, ranks: IntArray, usable_bytes_per_s: FloatArray, *, size_bytes: float) -> Operation:
-    """Return what the processors read and write in memory for each rank, so many bytes.
+    """Return the memory traffic of the processors for each rank, in bytes.
 
     All ranks of a node share its memory. One rank alone reaches no more than the memory of one socket gives, because the pages of a
     process lie where the thread runs that first touched them.

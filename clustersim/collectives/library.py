@@ -1,4 +1,4 @@
-"""The communication library of a cluster: groups and sizes in, operations out; patterns are laid once."""
+"""The communication library of a cluster: groups and sizes in, operations out; patterns are computed once."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from clustersim.hardware.mixed import slowest
 from clustersim.topology.cluster import FABRIC, TIERS, Cluster, FloatArray, IntArray
 
 MOST_RANKS: Final = 512
-"""Maximum ranks of a cluster whose patterns are kept. Larger ones would take much memory, and are not kept themselves."""
+"""Maximum ranks of a cluster whose patterns are cached. Larger ones would take too much memory."""
 
 
 MOST_PAIRS: Final = 8192
-"""Maximum rank pairs of groups whose patterns are kept: as many flows as an exchange has."""
+"""Maximum rank pairs of groups whose patterns are cached: as many flows as an all-to-all has."""
 
 
 Lay = Callable[[Cluster, Grouping], Pattern]
 
 
 def laid(lay: Lay, cluster: Cluster, groups: Grouping) -> Pattern:
-    """Return what an algorithm does in groups: ``lay(cluster, groups)``.
+    """Return the pattern of an algorithm for groups: ``lay(cluster, groups)``.
 
     Raises
     ------
@@ -90,7 +90,7 @@ Members = Sequence[Sequence[int]] | IntArray
 """Groups of ranks, all of one size: a row each."""
 
 SPREADING: Final[tuple[CollectiveOp, ...]] = ("all_to_all", "gather", "scatter")
-"""Operations in which a rank sends to, or receives from, many others at once."""
+"""Operations in which a rank sends to, or receives from, many others concurrently."""
 
 SERVED: Final[Mapping[CollectiveOp, Callable[[Cluster, Grouping, Servers], Pattern]]] = MappingProxyType(
     {"push": lay_push, "pull": lay_pull, "update": lay_update, "all_reduce": lay_push_pull}
@@ -113,11 +113,11 @@ def usable_shares(cluster: Cluster, calibration: NetworkCalibration) -> FloatArr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveCall:
-    """One call of the library by every group of an orbit."""
+    """One call of the library by each of some concurrent groups."""
 
     op: CollectiveOp
     group: str
-    """Name of the orbit; groups with the same name have the same members."""
+    """Name of the concurrent groups; groups with the same name have the same members."""
     size_bytes: float
     """The tensor in full, over all pieces, as nccl-tests counts it."""
     algorithm: str = "auto"
@@ -130,7 +130,7 @@ class CollectiveCall:
 
 @dataclass(slots=True)
 class Library:
-    """Lays each pattern of each group once, and says for each size what is put on the links."""
+    """Computes each pattern of each group once, and gives the link loads of each size."""
 
     cluster: Cluster
     calibration: NetworkCalibration
@@ -139,17 +139,17 @@ class Library:
     bandwidth_bytes_per_s: FloatArray = field(init=False)
     """Usable, of each link."""
     _known_bytes_per_s: FloatArray = field(init=False)
-    """Bandwidth of each link as the library knows it, in bytes per second: nodes and adapters as built, and no limit of the fabric."""
+    """Bandwidth of each link as the library sees it, in bytes per second: undamaged nodes and adapters, without limits of the fabric."""
     _operations: dict[CollectiveCall, Operation] = field(default_factory=dict[CollectiveCall, Operation])
     _groups: dict[str, Grouping] = field(default_factory=dict[str, Grouping])
     _firsts: dict[str, Grouping] = field(default_factory=dict[str, Grouping])
-    """First group of each orbit by itself."""
+    """First of each set of concurrent groups, alone."""
     _candidates: dict[tuple[CollectiveCall, bool], AlgorithmCandidate] = field(
         default_factory=dict[tuple[CollectiveCall, bool], AlgorithmCandidate]
     )
-    """By call, of no size, and whether for one group alone."""
+    """By call without a size, and whether for one group alone."""
     _orbits: dict[bytes, str] = field(default_factory=dict[bytes, str])
-    """With ``rotated``, by how its first group lies the name of an orbit that it stands for."""
+    """With ``rotated``, by the layout of the first group, the name of equivalent groups."""
     _facts: dict[tuple[str, CollectiveOp], Facts] = field(default_factory=dict[tuple[str, CollectiveOp], Facts])
     _transfers: dict[str, AlgorithmCandidate] = field(default_factory=dict[str, AlgorithmCandidate])
     _calibrations: dict[tuple[int, ...], NetworkCalibration] = field(default_factory=dict[tuple[int, ...], NetworkCalibration])
@@ -162,7 +162,7 @@ class Library:
         self._known_bytes_per_s = np.where(np.isin(cluster.tier_index, FABRIC), np.inf, cluster.as_built_bytes_per_s * shares)
 
     def operation(self, call: CollectiveCall, members: Members) -> Operation:
-        """Return what a call puts on the links.
+        """Return the link loads of a call.
 
         Raises
         ------
@@ -206,7 +206,7 @@ class Library:
         return timed(candidate, way, self.cluster, calibration, size_bytes=call.size_bytes, pieces=call.pieces)
 
     def transfer(self, name: str, pairs: Members, *, size_bytes: float) -> Operation:
-        """Return what sends of so many bytes over each pair put on the links.
+        """Return the link loads of sends of a number of bytes over each pair.
 
         Parameters
         ----------
@@ -239,7 +239,7 @@ class Library:
         return timed(candidate, way, self.cluster, calibration, size_bytes=size_bytes)
 
     def _chosen(self, call: CollectiveCall, groups: Grouping, facts: Facts) -> tuple[AlgorithmCandidate, Protocol]:
-        """Return the algorithm of a call, laid for all groups, and its protocol.
+        """Return the algorithm of a call, with the pattern of all groups, and its protocol.
 
         What the library chooses and how a call ramps up is the business of one group: it knows nothing of the others. All are laid for
         what it takes, or before where they lie differently, so that the choice depends on more than the first of them.
@@ -260,7 +260,7 @@ class Library:
             offered = [candidate for candidate in offered if candidate.algorithm != name]
 
     def _runnable(self, call: CollectiveCall, groups: Grouping, names: Sequence[str], *, lone: bool = False) -> list[AlgorithmCandidate]:
-        """Return those of some algorithms that can run here; asked for by name, one that cannot is an error."""
+        """Return the algorithms that can run here; one chosen by name that cannot run is an error."""
         found: list[AlgorithmCandidate] = []
         for name in names:
             try:
@@ -270,7 +270,7 @@ class Library:
         return found
 
     def _candidate(self, call: CollectiveCall, groups: Grouping, algorithm: str, *, lone: bool = False) -> AlgorithmCandidate:
-        """Return an algorithm laid for all groups, or as if the first were the only one."""
+        """Return an algorithm with the pattern of all groups, or of the first group alone."""
         key = replace(call, algorithm=algorithm, size_bytes=0.0, pieces=1), lone
         found = self._candidates.get(key)
         if found is None:

@@ -1,4 +1,4 @@
-"""Collectives in the switch of a domain, which adds what it reads and multicasts what is written (NVLink SHARP)."""
+"""Collectives with in-switch reduction and multicast inside a domain (NVLink SHARP)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def check_adding_switch(cluster: Cluster, group: Grouping, algorithm: str) -> No
 
 
 def on_ports(cluster: Cluster, ranks: IntArray, *, up: float, down: float) -> Crossings:
-    """Return so many flows to and from the switch of each rank; a rank that is listed twice has twice as many."""
+    """Return a number of flows to and from the switch of each rank; a rank listed twice has twice as many."""
     ports = cluster.switch_ports(ranks)
     return Crossings(
         ranks=ranks,
@@ -104,7 +104,7 @@ def in_switches(cluster: Cluster, layout: GroupLayout, *, whole: float) -> tuple
 
 
 def way_through_switch_s(cluster: Cluster, ranks: IntArray) -> float:
-    """Return the longest way from a rank to the switch and back."""
+    """Return the greatest latency from a rank to the switch and back, in seconds."""
     return float(cluster.latency_s[cluster.switch_ports(ranks)].sum(axis=1).max(initial=0.0))
 
 

@@ -1,4 +1,4 @@
-"""A collective before its size is known: what its flows put on links, and the steps on its longest way."""
+"""A collective without a size: link loads per byte of the tensor, and sequential steps."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Flows:
         return Flows(sources=self.destinations, destinations=self.sources, counts=self.counts)
 
     def times(self, factor: float) -> Flows:
-        """Return so many times the flows."""
+        """Return the flows times a number."""
         return Flows(sources=self.sources, destinations=self.destinations, counts=self.counts * factor)
 
     def where(self, chosen: IntArray) -> Flows:
@@ -62,26 +62,26 @@ class Wave:
     share: float
     """Bytes moved by a flow with coefficient 1, for each byte of the tensor."""
     intra_steps: int
-    """Steps one after the other inside a domain, on the longest way of the data."""
+    """Sequential steps inside a domain."""
     inter_steps: int
     """The same between domains."""
     intra_latency_s: float
-    """Longest way along the wires of one step inside a domain; 0 without any."""
+    """Greatest wire latency of one step inside a domain, in seconds; 0 without any."""
     inter_latency_s: float
     """The same between domains."""
     crossings: tuple[Crossings, ...] = ()
-    """The flows of the footprint one by one; none where a single group makes them all, and of parameter servers."""
+    """The single flows of the footprint; none where a single group makes them all, and for parameter servers."""
     flows: tuple[Flows, ...] = ()
     """Between which ranks the flows of the crossings run, in their order; none where a crossing is anything else."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pattern:
-    """A collective: phases one after the other, in each of them waves beside each other."""
+    """A collective: sequential phases of concurrent coupled flows."""
 
     phases: tuple[tuple[Wave, ...], ...]
     uniform: bool
-    """False where members are not all placed alike, so that all go at the pace of the slowest."""
+    """False where members are placed unequally, so that the slowest sets the rate of all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -93,7 +93,7 @@ class PatternStep:
     chunks: IntArray
     """Which chunk of the tensor each message holds."""
     reduces: bool
-    """True where what arrives is added to what is there; False where it takes its place."""
+    """True where received data are added; False where they replace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -107,13 +107,13 @@ class MessageSchedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Algorithm:
-    """One way to perform one operation."""
+    """An algorithm of one operation."""
 
     name: str
     lay: Callable[[Cluster, Grouping], Pattern]
-    """Raises DomainError where the cluster or the group cannot run it, saying what is missing."""
+    """Raises DomainError where the cluster or the group cannot run it; the message names what is missing."""
     schedule: Callable[[int], MessageSchedule] | None = None
-    """For so many ranks; None where the network itself computes, so that no messages between ranks describe it."""
+    """For a number of ranks; None where the network computes, so that no messages between ranks describe it."""
 
 
 def grouping(cluster: Cluster, members: IntArray) -> Grouping:

@@ -72,7 +72,7 @@ def greedy_holders(tensor_bytes: Sequence[float], n_servers: int) -> tuple[int, 
 
 
 def lay_push(cluster: Cluster, group: Grouping, servers: Servers) -> Pattern:
-    """Return the way of the gradients: every worker sends each server its share of ``S``, and the server adds it up.
+    """Return the push of gradients: each worker sends each server its share of ``S``, and the server sums them.
 
     Flows to servers with different shares do not wait for each other, nor do those that stay in a node for those that leave
     it; each kind is a wave.
@@ -81,7 +81,7 @@ def lay_push(cluster: Cluster, group: Grouping, servers: Servers) -> Pattern:
 
 
 def lay_pull(cluster: Cluster, group: Grouping, servers: Servers) -> Pattern:
-    """Return the way of the parameters: every worker receives its share of ``S`` from each server."""
+    """Return the pull of parameters: each worker receives its share of ``S`` from each server."""
     return Pattern(phases=_phases(_flights(cluster, group, servers, up=False)), uniform=group.per_domain > 0)
 
 
@@ -120,7 +120,7 @@ def _phases(waves: tuple[Wave, ...]) -> tuple[tuple[Wave, ...], ...]:
 
 
 def _flights(cluster: Cluster, group: Grouping, servers: Servers, *, up: bool) -> tuple[Wave, ...]:
-    """Return the waves of one direction."""
+    """Return the coupled flows of one direction."""
     parts = np.ones(group.members.shape)
     all_hosts, shares = np.array(servers.hosts, dtype=np.int64), np.array(servers.shares, dtype=np.float64)
     waves: list[Wave] = []
@@ -159,7 +159,7 @@ def _members_beside(group: Grouping) -> IntArray:
 
 
 def _rings_inside(cluster: Cluster, group: Grouping) -> list[Wave]:
-    """Return a reduce-scatter or an all-gather in each domain, ``(g - 1) / g * S`` for each member; a wave for each size of domain."""
+    """Return a reduce-scatter or an all-gather in each domain, ``(g - 1) / g * S`` per member; one coupled flow for each size of domain."""
     waves: list[Wave] = []
     for layout in layouts(group):
         for block in layout.blocks():

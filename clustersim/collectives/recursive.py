@@ -1,4 +1,4 @@
-"""All-gather by recursive doubling, or by Bruck's algorithm where ranks are no power of two; reduce-scatter goes back the same way."""
+"""All-gather by recursive doubling, or by Bruck's algorithm if the number of ranks is not a power of two; reduce-scatter is its reverse."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def bruck_shifts(n: int) -> tuple[Shift, ...]:
 
 
 def shift_exchanges(op: GatherOp, shifts: Sequence[Shift], n: int) -> list[GroupExchange]:
-    """Return who sends how many parts to whom in each step; a reduce-scatter goes the ways of the all-gather back."""
+    """Return senders, receivers and numbers of parts in each step; a reduce-scatter is the reverse of the all-gather."""
     here = np.arange(n, dtype=np.int64)
     if op == "all_gather":
         return [GroupExchange(sources=here, destinations=(here + shift.distance) % n, n_parts=len(shift.offsets)) for shift in shifts]

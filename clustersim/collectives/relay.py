@@ -12,7 +12,7 @@ from clustersim.collectives.pattern import Algorithm, Flows, Grouping, MessageSc
 from clustersim.topology.cluster import Cluster, IntArray
 
 LARGEST_DOMAIN: Final = 8
-"""Most ranks of a domain in a schedule, which knows nothing of nodes."""
+"""Most ranks of a domain in a schedule, which has no nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -30,7 +30,7 @@ class _Places:
 
 
 def lay_relay(cluster: Cluster, group: Grouping) -> Pattern:
-    """Return both ways beside each other: inside the domains, and on the rails between them.
+    """Return both concurrent flows: inside the domains, and on the rails between them.
 
     A domain with p members sends each rank of another domain one message of ``p S / n``, which its member at the same place has
     collected. Where a domain has no member at that place, the places start again at the first.
@@ -78,7 +78,7 @@ def _on_rails(group: Grouping, at: _Places) -> tuple[Flows, IntArray]:
 
 
 def _to_relays(group: Grouping, at: _Places, relayed: IntArray) -> Flows:
-    """Return the flows inside domains, in messages: what each member is given to relay, and what is for itself."""
+    """Return the flows inside domains, in messages: those to relay, and those for the member itself."""
     rows = np.arange(len(group.members), dtype=np.int64)[:, None]
     sizes, firsts = at.sizes[rows, at.domain], at.firsts[rows, at.domain]
     parts: list[Flows] = []

@@ -1,4 +1,4 @@
-"""Ring all-reduce, all-gather and reduce-scatter: bytes on every edge, and the latency on the way."""
+"""Ring all-reduce, all-gather and reduce-scatter: bytes on each edge, and sequential steps."""
 
 from __future__ import annotations
 

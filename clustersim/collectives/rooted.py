@@ -21,7 +21,7 @@ RootedOp = Literal["broadcast", "reduce"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Spread:
-    """The flows of a broadcast; a reduction goes the same ways back."""
+    """The flows of a broadcast; a reduction uses the same edges in reverse."""
 
     inside: Flows
     between: Flows
@@ -31,7 +31,7 @@ class _Spread:
 
 
 def lay_rooted(spread: Callable[[Cluster, Grouping], _Spread], op: RootedOp, cluster: Cluster, group: Grouping) -> Pattern:
-    """Return a broadcast or a reduction along chains or trees. Chunks follow each other, so that everything flows at once."""
+    """Return a broadcast or a reduction along chains or trees, with pipelined chunks."""
     found = spread(cluster, group)
     forward = op == "broadcast"
     rooted = wave(
@@ -92,7 +92,7 @@ def _along_trees(cluster: Cluster, group: Grouping) -> _Spread:
 
 
 def _chains_from_root(cluster: Cluster, layout: GroupLayout) -> Flows:
-    """Return a chain for each rail through every domain, from the head of the rail; in the first domain from the root."""
+    """Return a chain for each rail through each domain, from the head of the rail; in the first domain from the root."""
     at_root = layout.members[:, : int(layout.sizes[0])]
     roots_domain = closed_rings(cluster, GroupLayout(members=at_root, sizes=layout.sizes[:1])).times(layout.n_rails / int(layout.sizes[0]))
     others = chains(cluster, layout)
@@ -115,7 +115,7 @@ def _without_entries(flows: Flows, roots: IntArray) -> Flows:
 
 
 def chain_schedule(op: RootedOp, n_ranks: int) -> MessageSchedule:
-    """Return a chain over all ranks, with as many chunks as ranks, one behind the other."""
+    """Return a chain over all ranks, with as many pipelined chunks as ranks."""
     here = np.arange(n_ranks - 1, dtype=np.int64)
     steps: list[PatternStep] = []
     for step in range(2 * n_ranks - 2 if n_ranks > 1 else 0):

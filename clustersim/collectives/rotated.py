@@ -1,4 +1,4 @@
-"""Groups and pairs that take each other's places when the accelerators of every node turn: the flows of the lowest ranks stand for all."""
+"""Groups and pairs that a node symmetry maps to each other: the flows of the lowest ranks represent all."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from clustersim.topology.link_demand import Crossings, Footprint, summed, taken
 
 
 class NotAlikeError(Exception):
-    """Something changes with a turn, or may do so: all of it has to be looked at."""
+    """Something changes under the node symmetry, or may change, so that all flows are needed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RepresentativeGroups:
-    """Those of some groups or pairs that stand for the others, whose places they take in a turn: the ones with lowest ranks."""
+    """Representatives of some groups or pairs under a node symmetry: those with the lowest ranks."""
 
     members: IntArray
     """Ascending in each row; of pairs, the sender and the receiver."""
     places: IntArray
     """Positions of the lowest ranks in each row."""
     moved: IntArray
-    """For each place in a row, at which place of another row its member stands after a turn."""
+    """For each place in a row, the place of its image in another row."""
 
     @property
     def lowest(self) -> IntArray:
@@ -41,11 +41,11 @@ class RepresentativeGroups:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Standing:
-    """Which of some groups or pairs stand for which."""
+    """Representatives of some groups or pairs."""
 
     rows: RepresentativeGroups
     row_of: IntArray
-    """For each group or pair the row that stands for it, which is the first of those that it stands for."""
+    """For each group or pair the row of its representative, which is the first of its class."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -65,14 +65,14 @@ class Rotated:
     )
     """By identity of the groups, or pairs, and by the flows of one group: what several algorithms let flow, or several operations."""
     _parts: dict[int, tuple[IntArray, IntArray]] = field(default_factory=dict[int, tuple[IntArray, IntArray]])
-    """By identity of some groups or pairs, those that they are taken from, and which of the rows that stand for these."""
+    """By identity of some groups or pairs, their source, and the rows of the representatives."""
     _waves: dict[tuple[int, ...], Wave] = field(default_factory=dict[tuple[int, ...], Wave])
-    """By identities of what is laid."""
+    """By identities of cached patterns."""
     _alike: set[int] = field(default_factory=set[int])
-    """Identities of groups that lie alike."""
+    """Identities of groups with equal layout."""
 
     def groups(self, members: IntArray) -> Standing:
-        """Return which of some groups stand for which.
+        """Return the representatives of some groups.
 
         Parameters
         ----------
@@ -89,7 +89,7 @@ class Rotated:
         return found
 
     def pairs(self, pairs: IntArray) -> Standing:
-        """Return which of some pairs stand for which.
+        """Return the representatives of some pairs.
 
         Raises
         ------
@@ -101,11 +101,11 @@ class Rotated:
         return found
 
     def know(self, members: IntArray, rows: RepresentativeGroups) -> None:
-        """Keep in mind which of some groups or pairs stand for the others."""
+        """Store the representatives of some groups or pairs."""
         self._rows.setdefault(id(members), (members, rows))
 
     def know_part(self, members: IntArray, whole: IntArray, chosen: IntArray) -> None:
-        """Keep in mind which of some groups or pairs stand for the others, where all are taken from known ones.
+        """Store the representatives of some groups or pairs, all taken from known ones.
 
         Parameters
         ----------
@@ -116,7 +116,7 @@ class Rotated:
         self._parts[id(members)] = whole, chosen
 
     def lie(self, group: IntArray) -> bytes:
-        """Return what is the same for groups that do all alike: their members, or where in a node these stand if they are all in one.
+        """Return the cache key of groups with equal patterns: their members, or their places in a node if each lies in one.
 
         In a cluster that can turn every node is like the others.
         """
@@ -125,7 +125,7 @@ class Rotated:
         return inside.to_bytes() + (group % self.rotation.per_node if inside else group).tobytes()
 
     def pattern(self, members: IntArray, first: Grouping, alone: Pattern) -> Pattern:
-        """Return what an algorithm does in all groups, given what it does in the first of them by itself.
+        """Return the pattern of an algorithm for all groups, given the pattern of the first group alone.
 
         An algorithm knows of a group only how its members lie, so that in groups that lie alike the same places send to each other.
 
@@ -139,7 +139,7 @@ class Rotated:
         return Pattern(phases=phases, uniform=alone.uniform)
 
     def lowest(self, pairs: IntArray) -> IntArray:
-        """Return the pairs of lowest ranks among some that are known."""
+        """Return the pairs of lowest ranks among some known pairs."""
         return self._known(pairs).members
 
     def transfers(self, pairs: IntArray) -> Pattern:
@@ -188,7 +188,7 @@ class Rotated:
         return replace(self._waves[key], share=wave.share, intra_steps=wave.intra_steps, inter_steps=wave.inter_steps)
 
     def _of_all_groups(self, flows: Flows, crossings: Crossings, groups: IntArray, first: IntArray) -> tuple[Footprint, Crossings]:
-        """Return the flows of the lowest ranks of all groups, given all those of one group that lies as they do."""
+        """Return the flows of the lowest ranks of all groups, given all flows of one group of equal layout."""
         sources, destinations = (np.searchsorted(first, ends) for ends in (flows.sources, flows.destinations))
         rows, counts = self._known(groups), flows.counts
 
@@ -206,7 +206,7 @@ class Rotated:
         return self._laid_once(groups, b"".join(each.tobytes() for each in (sources, destinations, counts)), lay)
 
     def _laid_once(self, members: IntArray, flows: bytes, lay: Callable[[], tuple[Footprint, Crossings]]) -> tuple[Footprint, Crossings]:
-        """Return what is laid, kept, or taken from what is laid for the whole."""
+        """Return a pattern from the cache, or taken from the pattern of the whole."""
         key = id(members), flows
         if key not in self._laid:
             whole, chosen = self._parts.get(id(members), (members, None))
@@ -223,7 +223,7 @@ class Rotated:
         return self._lowered(routed(self.cluster, Flows(sources=sources, destinations=destinations, counts=counts)))
 
     def _lowered(self, crossings: Crossings) -> tuple[Footprint, Crossings]:
-        """Return what flows put on the lowest of links that are alike, and the flows with these in the place of each.
+        """Return the loads of flows on the lowest of equivalent links, and the flows with these links.
 
         On the fabric all links of the lowest ranks' flows must be lowest ones themselves, or stay where they are, so that links that are
         neighbours stay neighbours.
@@ -237,7 +237,7 @@ class Rotated:
         return summed(lowest, load.flows), replace(crossings, link_ids=self.rotation.lowest_link[crossings.link_ids])
 
     def _of_all_ranks(self, load: Footprint) -> Footprint:
-        """Return what all ranks put on the lowest of links that are alike, given what the lowest ranks put on them.
+        """Return the loads of all ranks on the lowest of equivalent links, given the loads of the lowest ranks.
 
         A flow on a link that turns is one of as many on as many links; on one that stays it is one of as many on the same.
         """
@@ -304,7 +304,7 @@ def _distinct(ranks: IntArray, n_ranks: int) -> bool:
 
 
 def _check_moved(sources: IntArray, destinations: IntArray, counts: FloatArray, moved: IntArray) -> None:
-    """Raise a NotAlikeError where the flows of a group, by places, are not the same after a turn."""
+    """Raise a NotAlikeError where the symmetry changes the flows of a group."""
     if (moved[1:] > moved[:-1]).all():
         return
     before = np.stack((sources, destinations, counts.view(np.int64)))

@@ -71,7 +71,7 @@ def _check(cluster: Cluster, group: Grouping) -> None:
 
 
 def _streams(cluster: Cluster, layout: GroupLayout, flows: float) -> tuple[tuple[Crossings, ...], float]:
-    """Return the streams of all rails to the switches and back, and the longest way from a rank up to the root and down to another."""
+    """Return the streams of all rails to the switches and back, and the greatest latency from a rank up to the root and down to another."""
     rails = layout.heads().transpose(0, 2, 1).reshape(-1, layout.n_domains)
     heads = rails.reshape(-1)
     up, down = cluster.to_leaf(heads), cluster.from_leaf(heads)
@@ -82,7 +82,7 @@ def _streams(cluster: Cluster, layout: GroupLayout, flows: float) -> tuple[tuple
 
 
 def _above_leaves(cluster: Cluster, rails: IntArray, flows: float) -> tuple[Crossings, float]:
-    """Return so many streams up and down for each rail and each switch that its members are below.
+    """Return a number of streams up and down for each rail and each switch with members below it.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""From a pattern and a size to what the network must carry, and when: protocol, latency, ramp-up and ceilings.
+"""Bytes, rates and latencies of a collective of known size: protocol, steps, ramp-up and ceilings.
 
 Constants of protocols are those of NCCL; libraries of other vendors are its forks and share them.
 
@@ -56,12 +56,12 @@ measured tree agree with it."""
 
 
 MOST_IN_FLIGHT_BYTES: Final = 33.6e6
-"""Largest chunk, over all channels: the buffers of 4 MiB of eight of them. Anything from 25 to 50 MB meets the measurements as well."""
+"""Largest chunk, over all channels: the buffers of 4 MiB of eight of them. The measurements allow anything from 25 to 50 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Leg:
-    """One coupled variable of an operation: so many bytes on each flow, after so much latency, no faster than the cap."""
+    """One coupled flow of an operation: bytes per member flow, latency, and cap of the rate."""
 
     footprint: Footprint
     bytes_per_flow: float
@@ -69,12 +69,12 @@ class Leg:
     latency_s: float
     cap_bytes_per_s: float = inf
     crossings: tuple[Crossings, ...] = ()
-    """The flows of the footprint one by one, where they are several groups'."""
+    """The single flows of the footprint, where they belong to several groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Operation:
-    """A collective of known size: phases one after the other, the legs of a phase beside each other."""
+    """A collective of known size: sequential phases of concurrent coupled flows."""
 
     algorithm: str
     protocol: str
@@ -88,13 +88,13 @@ class AlgorithmCandidate:
 
     algorithm: str
     pattern: Pattern
-    """Pattern of all groups of an orbit; of one, as long as the library has not chosen."""
+    """Pattern of all concurrent groups; of one group before the library has chosen."""
     lone: Pattern
-    """Pattern of one group, the only one the library knows."""
+    """Pattern of one group, which is all that the library sees."""
     idle_rate_bytes_per_s: float
-    """Bytes of the tensor that one group by itself moves in a second on idle links."""
+    """Rate of one group alone on idle links, in bytes of the tensor per second."""
     known_rate_bytes_per_s: float
-    """The same as the library knows it, which chooses by it: of what is in the nodes, as built."""
+    """The same as the library estimates it for its choice: undamaged nodes only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,14 +104,14 @@ class Way:
     algorithm: str
     protocol: Protocol
     family: Family
-    """Algorithms of one family start, hop and ramp up alike."""
+    """Family of algorithms with the same constants of start, hop and ramp-up."""
     medium: Medium = "nvlink"
     """Between neighbours inside a domain."""
     ceiling_bytes_per_s: float = inf
     """Bytes of the tensor that the channels of the library move in a second at most."""
 
     spreads: bool = False
-    """True where ranks send to, or receive from, many others at once."""
+    """True where ranks send to, or receive from, many others concurrently."""
     pair: bool = False
     """True where two ranks form a ring."""
 
@@ -119,7 +119,7 @@ class Way:
 def timed(
     candidate: AlgorithmCandidate, way: Way, cluster: Cluster, calibration: NetworkCalibration, *, size_bytes: float, pieces: int = 1
 ) -> Operation:
-    """Return what an operation of so many bytes puts on the links, and its latencies.
+    """Return the flows and latencies of an operation of a number of bytes.
 
     ``start + base(protocol) + steps * hop(protocol) + ramp-up`` is over before the last bytes count, and a flow with
     coefficient 1 moves ``share * S / data share`` bytes.
@@ -153,7 +153,7 @@ def timed(
 
 
 def hops_s(wave: Wave, way: Way, latencies: AlgorithmLatencies) -> float:
-    """Return the latency of all steps of a wave, in seconds.
+    """Return the latency of all steps of a coupled flow, in seconds.
 
     A hop inside a domain takes what the library counts for it, which includes the wire, or the wire alone where that is
     longer. Between domains the way along the wires is added: the library counts what it does at both ends only.
@@ -162,14 +162,14 @@ def hops_s(wave: Wave, way: Way, latencies: AlgorithmLatencies) -> float:
 
 
 def own_hops_s(wave: Wave, way: Way, latencies: AlgorithmLatencies) -> float:
-    """Return the part of ``hops_s`` that the library counts, in seconds: without the wires between domains, of which it knows nothing."""
+    """Return the part of ``hops_s`` that the library counts, in seconds: without the wires between domains."""
     hop_s = latencies.hop_s
     intra_s = max(hop_s[way.medium][way.protocol], wave.intra_latency_s)
     return wave.intra_steps * intra_s + wave.inter_steps * hop_s["net"][way.protocol]
 
 
 def call_overhead_s(candidate: AlgorithmCandidate, way: Way, calibration: NetworkCalibration, *, size_bytes: float) -> float:
-    """Return what one call costs whatever its way: start, base of the protocol, and ramp-up, in seconds.
+    """Return the size-independent cost of one call, in seconds: start, base of the protocol, and ramp-up.
 
     A tensor that moves in k chunks over a way of several steps takes ``S / B + (chunk overhead of all steps) * k + (time of one
     chunk on the way)``; the best k leaves ``2 sqrt(S / B * sum of overheads)`` above ``S / B``, up to the largest chunk. A chunk

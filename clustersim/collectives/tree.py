@@ -41,7 +41,7 @@ def lay_tree(cluster: Cluster, group: Grouping) -> Pattern:
 
 
 def trees_over_domains(layout: GroupLayout) -> Flows:
-    """Return both trees on each rail, one flow up and one down on each edge; a flow is half of what the rail carries."""
+    """Return both trees on each rail, one flow up and one down on each edge; a flow has half of the rail's bytes."""
     heads = layout.heads()
     parts: list[Flows] = []
     for parents in two_trees(layout.n_domains):

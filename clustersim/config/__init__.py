@@ -1,1 +1,1 @@
-"""Check a user's file, build the objects, run once, keep the run directory."""
+"""Check a user's file, build the objects, run once, write the run directory."""

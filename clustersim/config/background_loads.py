@@ -18,7 +18,7 @@ from clustersim.topology.wired import WiredCluster
 from clustersim.units.quantity import format_quantity
 
 _MOST_NAMES: Final = 2000
-"""Number of known names among which the nearest is looked for."""
+"""Number of known names among which the nearest is searched."""
 
 _MOST_SHOWN: Final = 6
 

@@ -37,7 +37,7 @@ from clustersim.workloads.model import Model
 from clustersim.workloads.reading.model_spec import LoadedModel
 
 STEPS: Final = 50
-"""Steps that are replayed where they differ and nobody says how many: the mean is then known to a seventh of the spread."""
+"""Default number of replayed steps where they differ: the mean is then known to a seventh of the spread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,12 +58,12 @@ class Built:
     n_steps: int
     checks: tuple[Condition, ...]
     maintained: Maintained | None
-    """Handling of failures; None where nobody asked."""
+    """Handling of failures; None without a reliability section."""
     priced: Priced | None
-    """Prices and power; None where nobody asked."""
+    """Prices and power; None without the section."""
     flags: tuple[Flag, ...]
     planned_flags: tuple[Flag, ...]
-    """Those of model, training and strategy alone: what the scenario leaves open of them."""
+    """Settings of model, training and strategy that the scenario leaves open."""
     constants: ConstantsFile | None = None
     """Measured constants of the user's own; None for the shipped ones."""
 
@@ -153,13 +153,13 @@ def _build(scenario: Scenario, constants: Mapping[str, Calibration]) -> Built:
 
 
 def _check_placed(strategy: Strategy, model: Model, cluster: Cluster, nodes: Sequence[int]) -> None:
-    """Refuse what a technique cannot do on some nodes of the cluster."""
+    """Refuse settings that a technique does not support on some nodes of the cluster."""
     for contributor in CONTRIBUTORS:
         contributor.refuse_placed(strategy, model=model, cluster=cluster, nodes=nodes)
 
 
 def _uneven(spec: ScenarioSpec, nodes: Sequence[Node], own: Mapping[int, Node], *, own_pace: bool) -> UnevenRanks | None:
-    """Return what is unlike between the ranks of a plan that has some of the nodes."""
+    """Return the differences between the ranks of a plan on some of the nodes."""
     per_node = nodes[0].n_accelerators
     slowdowns = slowdowns_of(spec.cluster.stragglers, [node.n_accelerators for node in nodes]) if spec.cluster.stragglers else {}
     place_of = {node: place for place, node in enumerate(own)} if slowdowns else {}
@@ -179,7 +179,7 @@ def _uneven(spec: ScenarioSpec, nodes: Sequence[Node], own: Mapping[int, Node], 
 
 
 def _steps(spec: ScenarioSpec, *, own_pace: bool) -> tuple[int, tuple[Flag, ...]]:
-    """Return how many steps are replayed: one, unless they differ or more were asked for."""
+    """Return the number of replayed steps: one, unless steps differ or more were requested."""
     if spec.steps is not None:
         return spec.steps, ()
     if jitter_of(spec.cluster.jitter) is None and not own_pace:

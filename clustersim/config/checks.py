@@ -20,7 +20,7 @@ from clustersim.measure.metrics import BoundsReport, Metrics
 from clustersim.measure.serving_metrics import ServingMetrics
 
 MEMORY_FRACTION: Final = "memory_fraction"
-"""Peak memory over capacity: for conditions alone, since the result has both."""
+"""Peak memory over capacity: for conditions only, since the result has both."""
 TIME_TO_TRAIN: Final = "time_to_train_s"
 SECTIONS: Final[Mapping[str, type]] = MappingProxyType({"bounds": BoundsReport, "cost": CostReport, "goodput": GoodputReport})
 """Parts of a result beside the metrics of the step."""
@@ -37,7 +37,7 @@ WANTS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
 """Key that a scenario needs before a metric has a value, and a hint, by the beginning of the metric's name."""
 
 _NOT_RESULTS: Final = ("schema_version", "engine.wall_s")
-"""Metrics of no use in a condition: the same for everybody, or another each time."""
+"""Metrics without use in a condition: constant, or different in each run."""
 
 
 @lru_cache
@@ -94,7 +94,7 @@ def _names(record: type, prefix: str) -> Iterator[tuple[str, bool]]:
 
 
 def _alternatives(hint: object) -> list[object]:
-    """Return what a figure may be, apart from missing."""
+    """Return the type of a figure, apart from missing."""
     inside: tuple[object, ...] = get_args(hint)
     # A tuple of figures is no figure; a union is one of several.
     alternatives = list(inside) if NoneType in inside else [hint]

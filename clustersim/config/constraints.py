@@ -112,7 +112,7 @@ def check_fp8_parameters(*, fp8_parameters: bool, precision: str) -> None:
 
 
 def check_attention(attention: AttentionKind, accelerators: Iterable[Accelerator]) -> None:
-    """Refuse a generation of fused attention that an accelerator does not run, or of which nothing is known on it.
+    """Refuse a generation of fused attention that an accelerator does not run, or without measured constants on it.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The ``cost`` section of a scenario, and from it to what a job draws and costs."""
+"""The ``cost`` section of a scenario, and the power and cost of a job that follow from it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LIFE_S: Final = 5 * YEAR_S
 """Amazon writes off servers for machine learning over five years since 2025 (form 10-K of 2024), Microsoft and Alphabet over six."""
 WORLD_LIST: Final = "electricity-world-2023"
 POWER_LIST: Final = "electricity-us-2023"
-"""Lists that stand in for what nobody gives."""
+"""Default price lists."""
 MILLION: Final = 1e6
 
 
@@ -51,7 +51,7 @@ class OwnedSpec(Checked):
 
 
 class DrawSpec(Checked):
-    """Power of machines, in watts, where it is known better than profiles say."""
+    """Measured power of machines, in watts, in place of that of the profiles."""
 
     idle: Watts | None = Field(default=None, description="Of one accelerator with nothing to do.")
     busy: PositivePower | None = Field(default=None, description="Of one accelerator that computes all the time.")
@@ -140,7 +140,7 @@ class _Desk:
         return found
 
     def usd_per_gpu_hour(self, nodes: Sequence[Node]) -> float | None:
-        """Return what an hour of one accelerator costs, in the mean over all; None where nobody says."""
+        """Return the price of an accelerator hour, the mean over all; None where unknown."""
         if self.spec.gpu_hour is not None:
             return self.spec.gpu_hour
         if self.spec.owned is not None:
@@ -226,7 +226,7 @@ def priced_nodes(spec: CostSpec, nodes: Sequence[Node], folder: Path) -> Priced:
 
 
 def cost_report(priced: Priced, metrics: Metrics, *, tokens: float | None, goodput: GoodputReport | None, spares: int) -> CostReport:
-    """Return what a step, tokens and the whole training cost.
+    """Return the cost of a step, of a number of tokens and of the whole training.
 
     Energy of a step is the power of the nodes, by how much of it they compute, times its duration. Over a training with failures nodes draw
     that while they train, also for what is lost, and the power of idle nodes otherwise; spare nodes are paid, and idle.
@@ -300,7 +300,7 @@ def _training(priced: Priced, busy_w: float, metrics: Metrics, tokens: float, we
 
 
 def resolved_cost(spec: CostSpec) -> dict[str, Data]:
-    """Return the section as the resolved scenario has it: files by the names under which the run directory keeps them."""
+    """Return the section as in the resolved scenario: files by their names in the run directory."""
     found = {key: part for key, part in spec.model_dump(mode="json", exclude_none=True).items() if part != {} or key == "owned"}
     if spec.prices is not None:
         found["prices"] = [Path(name).name if _is_file(name) else name for name in _named(spec)]

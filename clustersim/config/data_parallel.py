@@ -1,4 +1,4 @@
-"""Exchange of gradients that a scenario asks for: its settings on so many nodes, and the hosts of parameter servers."""
+"""Gradient exchange of a scenario: its settings on a number of nodes, and the hosts of parameter servers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from clustersim.parallel.training_plan import SHARDS_GRADIENTS, StrategySettings
 
 
 def data_parallel(asked: StrategySettings, node: Node, n_nodes: int) -> DataParallel:
-    """Return how gradients meet on so many nodes.
+    """Return the gradient exchange on a number of nodes.
 
     Raises
     ------
@@ -27,13 +27,13 @@ def data_parallel(asked: StrategySettings, node: Node, n_nodes: int) -> DataPara
 
 
 def server_hosts(gradients: DataParallel, node: Node, n_nodes: int) -> ServerHosts | None:
-    """Return the dedicated hosts beside so many nodes, each with processors, memory and adapters of a node; None without any."""
+    """Return the dedicated hosts beside a number of nodes, each with processors, memory and adapters of a node; None without any."""
     dedicated = [] if gradients.service is None else [host for host in gradients.service.hosts if host >= n_nodes]
     return ServerHosts(n_hosts=len(dedicated), host=node.host, nic=node.nic, n_nics=node.n_nics) if dedicated else None
 
 
 def _adds_up_first(asked: StrategySettings) -> bool:
-    """Return whether micro-batches add up before they are reduced, where nobody says so.
+    """Return the default of gradient accumulation before the reduction.
 
     Sharded gradients are reduced for each micro-batch, so that none is whole; but not under pipeline stages, where PyTorch reduces with
     the last (``torch.distributed.pipelining``, ``set_requires_gradient_sync``).
@@ -42,5 +42,5 @@ def _adds_up_first(asked: StrategySettings) -> bool:
 
 
 def _together(given: DataParallelSettings) -> bool:
-    """Return whether all workers wait for all; those that do not are the replicas one by one, unless the scenario says otherwise."""
+    """Return whether all workers wait for all; asynchronous workers are single replicas, unless the scenario groups them."""
     return given.mode == "sync" and not given.backup_workers

@@ -62,7 +62,7 @@ def _found(name: str, scenario: str) -> Path:
 
 
 def _rows(text: str) -> list[tuple[int, dict[str, str | None]]]:
-    """Return the rows behind the header with their line numbers; empty lines are passed over."""
+    """Return the rows after the header with their line numbers; empty lines are skipped."""
     reader = csv.reader(text.splitlines())
     lines = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(cell.strip() for cell in row)]
     if not lines:

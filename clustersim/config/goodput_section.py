@@ -115,7 +115,7 @@ nodes that is 3.79; two clusters of Meta had 2.34 and 6.5 (arXiv:2410.21680)."""
 ASSUMED_RESTART_S: Final = 600.0
 """Near the median of 11 minutes in which retries of a cluster of 63 B200 nodes came back (operations report of Lablup)."""
 HORIZON_S: Final = 30 * 86400.0
-"""Work of a replay where no budget of tokens says how much there is; more where less would hold few interruptions."""
+"""Length of a replay without a token budget; more where it would hold few interruptions."""
 ENOUGH_INTERRUPTIONS: Final = 100
 MOST_INTERRUPTIONS: Final = 5_000
 """In one replay; a longer training is replayed in part."""
@@ -179,7 +179,7 @@ def goodput_report(maintained: Maintained, *, work_s: float | None, replays: int
 
 
 def maintained_job(spec: ReliabilitySpec, stage: Stage, nodes: Sequence[Node]) -> Maintained:
-    """Return how the job of a plan is kept up, with every default filled in.
+    """Return the handling of failures of a plan's job, with all defaults.
 
     Raises
     ------
@@ -264,7 +264,7 @@ def _checkpoint(spec: ReliabilitySpec, whole_bytes: float, nodes: Sequence[Node]
 
 
 def _storage_bandwidth(nodes: Sequence[Node]) -> float:
-    """Return what the drives of all nodes write together, at the pace of the slowest."""
+    """Return the write bandwidth of the drives of all nodes, at the rate of the slowest."""
     each = [node.host.storage_write_bandwidth_bytes_per_s for node in nodes]
     known = [bandwidth for bandwidth in each if bandwidth is not None]
     if len(known) < len(each):
@@ -298,7 +298,7 @@ def _check_progress(upkeep: Upkeep, shares: Shares) -> None:
 
 
 def _replays(upkeep: Upkeep, work_s: float, count: int, seed: int) -> list[SimulatedTraining]:
-    """Return so many replays; those of equal seed and index have the same failures, whatever else is different."""
+    """Return a number of replays; those of equal seed and index have the same failures for all other settings."""
     return [replay_training(upkeep, work_s, np.random.default_rng([seed, index])) for index in range(count)]
 
 

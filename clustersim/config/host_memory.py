@@ -20,7 +20,7 @@ _GIGA: Final = 1e9
 
 
 def server_flags(stage: Stage, node: Node) -> tuple[Flag, ...]:
-    """Return what must be said of the memory of parameter servers."""
+    """Return the notices on the memory of parameter servers."""
     needed_bytes = held_bytes(stage_holds(stage, "server"))
     if needed_bytes <= node.host.memory_bytes:
         return ()
@@ -29,13 +29,13 @@ def server_flags(stage: Stage, node: Node) -> tuple[Flag, ...]:
 
 
 def host_flags(stages: Sequence[Stage], cluster: Cluster) -> tuple[Flag, ...]:
-    """Return what must be said of hosts that have less memory than what is offloaded to them takes."""
+    """Return the notices on hosts with less memory than their offloaded state needs."""
     shortfall = host_shortfall(stages, cluster)
     return (Flag(code="host_memory", message=shortfall),) if shortfall else ()
 
 
 def host_shortfall(stages: Sequence[Stage], cluster: Cluster) -> str:
-    """Return what is wrong where a host has less memory than what is offloaded to it takes, for the first such node; or nothing."""
+    """Return the error of the first node whose host has less memory than its offloaded state needs; or nothing."""
     needed_bytes = host_bytes(stages, cluster)
     nodes = np.arange(len(needed_bytes), dtype=np.int64)
     memory_bytes = np.array([node.host.memory_bytes for node, _ in cluster.kinds], dtype=np.float64)[cluster.kind_of(nodes)]

@@ -35,7 +35,7 @@ _YAML: Final = (".yaml", ".yml")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """Model and plan of a training on so many nodes."""
+    """Model and plan of a training on a number of nodes."""
 
     loaded: LoadedModel
     plan: Plan
@@ -44,7 +44,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedJob:
-    """A further job, on nodes of its own."""
+    """A further job, on its own nodes."""
 
     name: str
     nodes: tuple[int, ...]

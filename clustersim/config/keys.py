@@ -34,7 +34,7 @@ def placed(error: DomainError, document: Document) -> ScenarioError:
 
 
 def refusal(error: DomainError, *, field: str) -> ScenarioError:
-    """Return an error of an object as one of the field that asked for it, which names the key of the value that is in the way."""
+    """Return an error of an object as an error of a field, with the key of the value concerned."""
     return ScenarioError(_with_key(error.message, error.path), field=field, hint=error.hint)
 
 

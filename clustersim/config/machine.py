@@ -1,4 +1,4 @@
-"""The cluster that a scenario describes: node, fabric, how many, and what is not as built."""
+"""The cluster of a scenario: node, fabric, number of nodes, and degraded links."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def hardware_of(spec: ClusterSpec, document: Document) -> Hardware:
-    """Return the nodes with their overrides, the fabric, how many nodes there are, and the figures nobody has seen in a source."""
+    """Return the nodes with their overrides, the fabric, the number of nodes, and the figures without a source."""
     hardware = _described(spec, document)
     if spec.clock_spread is not None:
         hardware = replace(hardware, kinds=tuple((_spread(node, spec.clock_spread), count) for node, count in hardware.kinds))
@@ -150,7 +150,7 @@ def _link_change(link: LinkSpec, field: str) -> LinkChange:
 
 
 def routing_flags(cluster: Cluster) -> tuple[Flag, ...]:
-    """Return what a result must say of the way in which flows find their paths."""
+    """Return the notices on the routing of flows."""
     if cluster.fabric.routing != "ecmp" or cluster.n_leaves < 2:
         return ()
     message = "ecmp puts each pair of ranks on one path; a library that opens several connections for each pair meets milder collisions"

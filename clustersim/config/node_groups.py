@@ -1,4 +1,4 @@
-"""Groups of nodes of one kind each, the hardware that they amount to, and measured constants in the place of the shipped ones."""
+"""Groups of nodes of one kind each, their hardware, and measured constants in place of the shipped ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ConstantsFile:
     """A calibration file of the user's own."""
 
     name: str
-    """Name of the file, without its folder; a run directory keeps a copy under it."""
+    """Name of the file, without its folder; a run directory has a copy under it."""
     text: str
     calibration: Calibration
 
@@ -66,7 +66,7 @@ def in_place(calibration: Calibration, kinds: tuple[tuple[Node, int], ...]) -> t
 
 
 def with_constants(constants: Mapping[str, Calibration], kinds: tuple[tuple[Node, int], ...]) -> tuple[tuple[Node, int], ...]:
-    """Return kinds of nodes whose accelerators carry constants of their own.
+    """Return kinds of nodes whose accelerators have user-supplied constants.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ class Hardware:
     """Each kind of node and how many there are; nodes and ranks count in this order."""
     fabric: Fabric
     unseen: tuple[str, ...]
-    """Figures that nobody has seen in a source."""
+    """Figures without a source."""
     constants: ConstantsFile | None = None
     """Measured constants of the user's own; None for the shipped ones."""
 
@@ -136,7 +136,7 @@ class Hardware:
 
 
 def check_alike(nodes: Sequence[Node]) -> None:
-    """Refuse kinds of nodes among which the ranks of a plan cannot be laid evenly.
+    """Refuse kinds of nodes among which the ranks of a plan do not divide evenly.
 
     Raises
     ------

@@ -35,12 +35,12 @@ class Override:
 
     @property
     def place(self) -> Place:
-        """Return what stands for file and line in a message."""
+        """Return the text for file and line in a message."""
         return Place(file=f"--set {self.text}" if len(self.text) < 80 else f"--set {'.'.join(self.path)}=...")
 
 
 def parse_override(text: str) -> Override:
-    """Return what ``key=value`` asks for; the value is read as YAML, and paths of files in it count from the current directory.
+    """Return the path and value of ``key=value``; the value is YAML, and file paths in it are relative to the current directory.
 
     Raises
     ------
@@ -102,7 +102,7 @@ def apply_overrides(document: Document, overrides: Sequence[Override]) -> Docume
 
 
 def blame(error: ScenarioError, overrides: Sequence[Override], document: Document) -> ScenarioError:
-    """Return the error with the ``--set`` that caused it as its place, if one did; errors in other files are left alone."""
+    """Return the error with the ``--set`` that caused it as its place, if one did; errors in other files are unchanged."""
     if error.place is not None and error.place.file != document.name:
         return error
     field = tuple(error.field.split(".")) if error.field else ()

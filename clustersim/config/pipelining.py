@@ -37,7 +37,7 @@ class Pipelining:
     """Into how many parts the model is divided."""
     sends_beside: bool
     validates_later: bool
-    """Defaults, unless the scenario says otherwise."""
+    """Defaults for keys that the scenario leaves out."""
     stage_layers: StageLayers = None
     flags: tuple[Flag, ...] = ()
     """Assumptions about the layers of each chunk."""
@@ -45,7 +45,7 @@ class Pipelining:
 
 
 def pipelining_of(strategy: StrategySettings, n_layers: int, folder: Path) -> Pipelining:
-    """Return what the schedule of a scenario comes to.
+    """Return the settings of a scenario's schedule.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def _digest_free(stem: str) -> str:
 
 
 def dealt_layers(n_layers: int, strategy: StrategySettings, n_parts: int) -> tuple[StageLayers, tuple[Flag, ...]]:
-    """Return how the layers of a model are dealt out to its parts, and what was assumed where nobody says so.
+    """Return the division of a model's layers into parts, and the assumption behind a default.
 
     Layers that divide are dealt evenly. Where they do not, embedding and logits count as a layer each, as torchtitan has it and
     Megatron-LM with ``--account-for-embedding-in-pipeline-split`` and ``--account-for-loss-in-pipeline-split``.

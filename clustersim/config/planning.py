@@ -78,7 +78,7 @@ def training_of(spec: ScenarioSpec, loaded: LoadedModel, nodes: Sequence[Node]) 
 
 
 def _check_layered(training: Training, model: Model, *, has_preset: bool) -> None:
-    """Refuse what a list of layers says itself, and what is known for transformers only."""
+    """Refuse a list of layers with properties of its own, and properties of transformers only."""
     if training.gives("seq_length"):
         message = f"the layers of {model.name} say how large a sample is"
         hint = f"leave it out: a sample counts as tokens_per_sample = {model.max_positions} of the model"
@@ -110,7 +110,7 @@ def _seq_length(asked: Training, model: Model) -> tuple[int, tuple[Flag, ...]]:
 
 
 def precision_of(asked: Training, accelerators: Sequence[Accelerator]) -> tuple[Precision, tuple[Flag, ...]]:
-    """Return the precision that was asked for, or the first that all accelerators have."""
+    """Return the requested precision, or the first that all accelerators have."""
     has = [name for name in accelerators[0].peak_flops_per_s if all(name in each.peak_flops_per_s for each in accelerators)]
     if not asked.gives("precision"):
         known: list[Precision] = [precision for precision in PRECISION_ORDER if precision in has]
@@ -134,7 +134,7 @@ FAR_STAGES: tuple[Dimension, ...] = ("tp", "cp", "ep", "dp", "pp")
 
 
 def plan_on(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Planned:
-    """Return what a scenario trains, and how, on some nodes; the first of them stands for all where kinds do not matter.
+    """Return the training of a scenario on some nodes; the first node represents all where kinds do not matter.
 
     A setting that does nothing in this plan is as good as left out.
     """
@@ -180,7 +180,7 @@ def _planned(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Plann
 
 
 def circumstances_of(spec: ScenarioSpec, model: Model, nodes: Sequence[Node]) -> Circumstances:
-    """Return what tells which software a transformer of a scenario is trained with."""
+    """Return the software that trains a transformer of a scenario."""
     training, strategy = spec.training, spec.strategy
     return Circumstances(
         precision=precision_of(training, [node.accelerator for node in nodes])[0],
@@ -200,7 +200,7 @@ def _in_use(unused: Sequence[Idle], keys: Sequence[str]) -> list[str]:
 
 
 def _without_idle(scenario: Scenario, unused: Sequence[Idle]) -> tuple[Scenario, tuple[Flag, ...]]:
-    """Return a scenario without settings that do nothing in its plan, and flags for those that somebody asked for."""
+    """Return a scenario without settings that have no effect in its plan, and flags for those that were written."""
     vain = [each for each in unused if each.written_in(scenario.spec)]
     keys = {each: dotted(each.path, {}) for each in unused if each.asked_in(scenario.spec)}
     flags = tuple(
@@ -240,7 +240,7 @@ def _strategy(spec: ScenarioSpec, nodes: Sequence[Node], found: Pipelining) -> S
 
 
 def _reach_flags(strategy: Strategy, node: Node) -> tuple[Flag, ...]:
-    """Return what must be said of tensor parallelism that leaves the scale-up domain of a node."""
+    """Return the notice on tensor parallelism that leaves the scale-up domain of a node."""
     domain_size = node.n_accelerators * node.scale_up.nodes_per_domain
     message = f"groups of tp = {strategy.tp} ranks reach beyond the scale-up domain of {domain_size} GPUs"
     return tuple(
@@ -251,7 +251,7 @@ def _reach_flags(strategy: Strategy, node: Node) -> tuple[Flag, ...]:
 
 
 def placement_of(asked: StrategySettings, nodes: Sequence[Node], fabric: Fabric) -> tuple[tuple[Dimension, ...], tuple[Flag, ...]]:
-    """Return the order of dimensions, fastest-varying first, and what was chosen where the scenario says ``auto``.
+    """Return the order of dimensions, fastest-varying first, and the choice for ``auto``.
 
     Tensor parallelism, which communicates several times in every layer, comes first and stays in the scale-up domain as far as it fits;
     then context and expert parallelism, once or twice in every layer. All stages of a group of replicas come next where they fit
@@ -310,5 +310,5 @@ def _reach(degree: int, stride: int, node_size: int, domain_size: int) -> str:
 
 
 def _tiles(block: int, room: int) -> bool:
-    """Return whether blocks of ranks, laid one after the other, never cross from one room into the next."""
+    """Return whether consecutive blocks of ranks never cross from one room into the next."""
     return block <= room and room % block == 0

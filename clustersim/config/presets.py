@@ -1,4 +1,4 @@
-"""Frameworks' defaults: ``scenarios/presets/<name>.yaml``, every value with its reason and source, laid under what a scenario says."""
+"""Frameworks' defaults: ``scenarios/presets/<name>.yaml``, each value with reason and source, below the keys of a scenario."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def _holds(document: Document, setting: PresetSetting) -> bool:
 
 
 def _can_hold(data: Data, path: Sequence[str]) -> bool:
-    """Return whether a value can be put at a path; where something else than a mapping is on the way, checking says so later."""
+    """Return whether a value can be set at a path; a later check reports a path through something other than a mapping."""
     for part in path[:-1]:
         if not isinstance(data, dict):
             return False
@@ -220,7 +220,7 @@ def _advice(name: str, setting: PresetSetting, given: Data) -> str:
 
 
 def _with_places(document: Document, paths: Sequence[tuple[str, ...]]) -> Document:
-    """Return the document with what a preset brought placed where the preset is named."""
+    """Return the document with the values of a preset placed where the preset is named."""
     spot = document.spot
     for part in KEY:
         spot = spot.children.get(part) if spot else None
@@ -233,7 +233,7 @@ def _with_places(document: Document, paths: Sequence[tuple[str, ...]]) -> Docume
 
 
 def _placed(spot: Spot, path: Sequence[str], at: Spot) -> Spot:
-    """Return a spot below which a path, as far as it has no place of its own, stands at another spot."""
+    """Return a spot whose subpaths, without a place of their own, take the place of another spot."""
     if not path:
         return spot
     first, *rest = path

@@ -30,11 +30,11 @@ _UNITS: Final = (("_bytes_per_s", "B/s"), ("_bytes", "B"), ("_s", "s"), ("_w", "
 """Unit of an attribute by the end of its name."""
 
 _OF_TOPOLOGY: Final = {"dimensions": "torus", "leaves_per_group": "dragonfly", "global_links": "dragonfly", "graph": "graph"}
-"""Keys that one topology alone reads."""
+"""Keys of a single topology."""
 
 
 def resolved_scenario(built: Built) -> dict[str, Data]:
-    """Return the scenario that this one stands for, with nothing left to defaults; it runs to the same numbers.
+    """Return the complete scenario with all defaults; it runs to the same numbers.
 
     Shipped hardware stays named; the model, which may come from a file elsewhere, is written out.
     """
@@ -57,7 +57,7 @@ def resolved_scenario(built: Built) -> dict[str, Data]:
 
 
 def resolved_cluster(built: Built, profile: str | None = None) -> dict[str, Data]:
-    """Return the machine that a scenario stands for, with nothing left to defaults; by its own parts, or as a shipped cluster."""
+    """Return the complete machine of a scenario with all defaults; by its parts, or as a shipped cluster."""
     hardware = resolved_hardware(built.cluster.kinds, built.cluster.fabric, profile)
     return hardware | _constants(built) | _unlike(built.scenario.spec.cluster)
 
@@ -128,7 +128,7 @@ def _constants(built: Built) -> dict[str, Data]:
 
 
 def _unlike(spec: ClusterSpec) -> dict[str, Data]:
-    """Return what is not as built, or not always the same; nothing where all is."""
+    """Return degraded links, stragglers and jitter; nothing where there are none."""
     links: list[Data] = [link.model_dump(mode="json", exclude_defaults=True) for link in spec.links]
     slow: list[Data] = [each.model_dump(mode="json", exclude_none=True) for each in spec.stragglers]
     jitter = None if spec.jitter is None else spec.jitter.model_dump(mode="json", exclude_none=True)
@@ -202,7 +202,7 @@ def _switch(switch: GraphSwitch) -> dict[str, Data]:
 
 
 def _write_own(into: dict[str, Data], key: str, part: Part, kind: Kind[Any, Any]) -> None:
-    """Write the figures of a part that is not shipped in the place of its name."""
+    """Write the figures of a part that is not shipped in place of its name."""
     if part.name not in profile_names(kind.folder):
         figures = _written(part, kind.keys)
         if isinstance(part, Accelerator):

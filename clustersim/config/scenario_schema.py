@@ -160,7 +160,7 @@ class ClusterSpec(NodeChange):
 
 
 class JobSpec(ScenarioPart):
-    """Another job, which repeats its step on nodes of its own for as long as that of the scenario lasts."""
+    """Another job, which repeats its step on its own nodes for the duration of the scenario's."""
 
     scenario: str | dict[str, JsonValue] = Field(
         description="A shipped name, a path, or a mapping with model, training and strategy; its cluster is not used."
@@ -172,7 +172,7 @@ class JobSpec(ScenarioPart):
 
 
 class BackgroundSpec(ScenarioPart):
-    """A load that shares links with the job, on each of them by itself."""
+    """A load that shares links with the job, on each of them separately."""
 
     links: Annotated[list[str], AfterValidator(_check_some)] = Field(
         description="Names of links, with * and ranges: leaf0/up, node[0-3]/nic*/tx."
@@ -237,7 +237,7 @@ def json_schema(spec: type[BaseModel], name: str) -> dict[str, JsonValue]:
 
 
 def _describe(part: JsonValue, parts: Mapping[str, JsonValue]) -> None:
-    """Give each property that is a section the description of that section, where it has none of its own."""
+    """Give each property that is a section the description of that section, if it has none."""
     properties = part.get("properties") if isinstance(part, dict) else None
     for each in properties.values() if isinstance(properties, dict) else ():
         if not isinstance(each, dict) or "description" in each:

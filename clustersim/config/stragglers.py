@@ -98,7 +98,7 @@ _HINT: Final = "write a share such as '3 %', or {sigma: 0.03, distribution: logn
 
 
 class JitterSpec(Checked):
-    """``cluster.jitter``: a share, which stands for a lognormal factor, or a mapping."""
+    """``cluster.jitter``: a share, for a lognormal factor, or a mapping."""
 
     sigma: Annotated[float, Field(strict=True, ge=0, le=_MOST, allow_inf_nan=False)] | None = None
     distribution: JitterDistribution = "lognormal"

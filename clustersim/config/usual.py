@@ -1,4 +1,4 @@
-"""Settings that nobody said, as most people run them: what the software does that a precision, a sharding or a model comes with."""
+"""Usual values of settings that a scenario leaves out: what software does by default with a precision, sharding or model."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Circumstances:
     recompute: str
     cp: int
     eager: bool
-    """Whether somebody said that kernels are not fused, as in PyTorch without a compiler."""
+    """Whether a scenario sets unfused kernels, as in PyTorch without a compiler."""
     causal: bool
     seq_length: int
     attention: Collection[str]
-    """Generations of fused attention whose speed is known on the accelerator."""
+    """Generations of fused attention with measured constants on the accelerator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,11 +121,11 @@ USUAL: Final = (
         sources=("https://github.com/NVIDIA/dgxc-benchmarking",),
     ),
 )
-"""For transformers, the first that says a key; where none does the default of the key holds. docs/reference/defaults.md says why."""
+"""For transformers; the first rule with a key applies, otherwise the default of the key. docs/reference/defaults.md has the reasons."""
 
 
 USUAL_SETTINGS: Final = "usual_settings"
-"""Code of the flag that says which settings nobody gave."""
+"""Code of the flag on settings left at usual values."""
 
 
 def usual_settings(run: Circumstances) -> dict[str, tuple[Value, str]]:
@@ -139,7 +139,7 @@ def usual_settings(run: Circumstances) -> dict[str, tuple[Value, str]]:
 
 
 def usual_without_sharding(run: Circumstances) -> dict[str, Value]:
-    """Return values for the settings whose usual value depends on what is sharded, as they are where parameters are not.
+    """Return values for settings whose usual value depends on sharding, as for unsharded parameters.
 
     A search compares layouts of one software.
     """
@@ -157,7 +157,7 @@ def _default(key: str) -> Value:
 
 
 def completed_as_usual(settings: M, usual: Mapping[str, Value]) -> tuple[M, tuple[str, ...]]:
-    """Return settings with the usual values of dotted keys that nobody gave, and the keys of those that are no default anyway."""
+    """Return settings with the usual values of dotted keys that were left out, and the keys that are no defaults."""
     brought: list[str] = []
     for key, value in usual.items():
         *sections, name = key.split(".")
@@ -179,7 +179,7 @@ def completed_as_usual(settings: M, usual: Mapping[str, Value]) -> tuple[M, tupl
 
 
 def usual_flags(usual: Mapping[str, tuple[Value, str]], keys: Iterable[str]) -> tuple[Flag, ...]:
-    """Return what must be said of settings that nobody gave and that are taken as software has them."""
+    """Return the notices on settings left out and taken at their usual values."""
     by_software: dict[str, list[str]] = {}
     for key in keys:
         value, software = usual[key]

@@ -1,4 +1,4 @@
-"""Frozen objects to plain data, and that to YAML text whose bytes depend on the data alone, not on a library's release."""
+"""Frozen objects to plain data, and plain data to YAML text whose bytes do not depend on a library's release."""
 
 from __future__ import annotations
 

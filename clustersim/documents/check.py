@@ -1,4 +1,4 @@
-"""Check a document against a pydantic model, and say in plain words what is wrong and where."""
+"""Check a document against a pydantic model; errors say in plain words what is wrong and where."""
 
 from __future__ import annotations
 

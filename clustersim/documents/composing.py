@@ -1,4 +1,4 @@
-"""YAML nodes to plain Python with places; the only file that knows the YAML library."""
+"""YAML nodes to plain Python with places; the only file that uses the YAML library."""
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false, reportMissingTypeStubs=false
 # The YAML library declares no types for its nodes and marks; what is read from them is converted on the spot.
@@ -25,7 +25,7 @@ _MAX_DEPTH: Final = 50
 _TAG: Final = "tag:yaml.org,2002:"
 _SCALAR_TAGS: Final = ("int", "float", "bool", "null")
 _TEXT_TAGS: Final = ("str", "timestamp", "value", "merge")
-"""YAML 1.2 knows no dates: ``accessed: 2026-11-20`` is text."""
+"""YAML 1.2 has no dates: ``accessed: 2026-11-20`` is text."""
 
 
 class _CountingComposer(Composer):
@@ -132,7 +132,7 @@ class _NodeReader:
     def merge(
         self, read: tuple[Data, Spot], data: dict[str, Data], children: dict[str | int, Spot], keys: dict[str, tuple[int, int]]
     ) -> None:
-        """Add what a mapping takes over from others, as far as it does not say it itself."""
+        """Add the merge keys of a mapping, below its own keys."""
         below, spot = read
         parts = [(below, spot)] if isinstance(below, dict) else [(each, spot.children[at]) for at, each in enumerate(_listed(below))]
         for part, place in parts:

@@ -29,7 +29,7 @@ def csv_text(rows: Iterable[Iterable[CsvCell]]) -> str:
 
 
 def csv_cell(cell: CsvCell) -> str:
-    """Return what stands in a cell; an apostrophe before text that begins as a formula tells spreadsheets that it is text."""
+    """Return the text of a cell; an apostrophe before text that begins like a formula marks it as text for spreadsheets."""
     if cell is None:
         return ""
     if isinstance(cell, str):

@@ -134,7 +134,7 @@ def write_text(path: Path, text: str, *, hint: str = _OTHER_FILE, field: str | N
 
 @contextmanager
 def replacing(path: Path) -> Generator[Path]:
-    """Give a new file beside another, of the same suffix, and put it in the place of that at the end, or remove it on any error.
+    """Yield a new file beside another, of the same suffix, which replaces it at the end, or is removed on an error.
 
     What is no file on a disk, such as ``/dev/stdout``, is written straight. A link keeps its place, and the file behind it is replaced.
 
@@ -163,12 +163,12 @@ def replacing(path: Path) -> Generator[Path]:
 
 
 def beside(target: Path, end: str) -> Path:
-    """Return the name of what this process puts beside a file or folder while it writes that anew."""
+    """Return the name of the temporary file or folder of this process beside a target."""
     return target.with_name(f".{_short(target)}.{os.getpid()}.{end}{target.suffix}")
 
 
 def sweep_stale(folder: Path, name: str, suffix: str = "") -> None:
-    """Remove from a folder what processes that are gone have left of their writing.
+    """Remove temporary files of ended processes from a folder.
 
     Parameters
     ----------
@@ -206,7 +206,7 @@ def _short(target: Path) -> str:
 
 
 def check_size(raw: bytes, most_bytes: int, place: Place, hint: str | None = None) -> None:
-    """Refuse content of more than so many bytes.
+    """Refuse content above a number of bytes.
 
     Raises
     ------

@@ -20,7 +20,7 @@ _GZIP: Final = b"\x1f\x8b"
 _GZIP_BITS: Final = 31
 """Value of ``wbits`` in zlib for its largest window with a gzip header around it."""
 _HALF: Final = re.compile(r"\\u[dD][89a-fA-F]")
-"""Any escape of a surrogate; whether it stands alone only the data tell."""
+"""Any escape of a surrogate; the data show whether it is unpaired."""
 _BLANK: Final = re.compile(r"[ \t\r\n]*")
 
 
@@ -54,7 +54,7 @@ def read_json(source: str) -> tuple[str, str, Data]:
 
 
 def check_characters(text: str, name: str, data: Data) -> None:
-    """Refuse data of a JSON text in which an escape stands for half a character.
+    """Refuse data of a JSON text with an unpaired surrogate escape.
 
     Raises
     ------
@@ -113,7 +113,7 @@ def _skip(text: str, at: int) -> int:
 
 
 def unpacked(name: str, raw: bytes) -> bytes:
-    """Return bytes without the gzip around them; others as they are.
+    """Return bytes without gzip compression; others unchanged.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Plain data of a document: mappings laid over each other, text without halves of characters, and where each part stands."""
+"""Plain data of a document: merged mappings, text without unpaired surrogates, and the place of each part."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Spot:
 
 
 def source_place(name: str, lines: Sequence[str], line: int, column: int) -> Place:
-    """Return a place with its source line, unless a caret below that line would help nobody."""
+    """Return a place with its source line, unless a caret below that line would not help."""
     text = (lines[line - 1] if 0 < line <= len(lines) else "").replace("\t", " ")
     # Control characters would act on the terminal.
     shown = text if 0 < len(text) <= _LONGEST_LINE and text.isprintable() else None
@@ -52,7 +52,7 @@ WHOLE: Final = "write the character itself, or both halves"
 
 
 def whole_text(text: str) -> str | None:
-    r"""Return text in which both halves of a pair are the character that they mean, or None where a half stands alone.
+    r"""Return text with surrogate pairs joined, or None where one is unpaired.
 
     Examples
     --------

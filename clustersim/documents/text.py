@@ -55,7 +55,7 @@ class Document:
         return spot is not None
 
     def with_value(self, path: Sequence[str], value: Data) -> Document:
-        """Return a copy in which one value, and the mappings on the way to it, are set; places stay those of the file."""
+        """Return a copy with one value set, and the mappings on the path to it; places stay those of the file."""
 
         def put(data: Mapping[str, Data], depth: int) -> dict[str, Data]:
             below = data.get(path[depth])
@@ -90,7 +90,7 @@ def read_written(path: Path) -> tuple[Document, str]:
 
 
 def parse_document(text: str, name: str) -> Document:
-    """Return YAML text as a document; ``name`` stands for the file in messages.
+    """Return YAML text as a document; ``name`` is the file name in messages.
 
     Raises
     ------

@@ -44,7 +44,7 @@ class Alone:
 
 
 def alone(phases: FlowPhases, network: SharedNetwork) -> Alone:
-    """Return time and states of an operation by itself: phases one after the other, each as long as its last flow."""
+    """Return time and network states of an uncontended operation: sequential phases, each as long as its last flow."""
     duration_s, carried = 0.0, Carried()
     for phase in phases:
         for coupled_flow in phase:
@@ -71,7 +71,7 @@ def state_of(flow_classes: Iterable[int]) -> State:
 
 
 def _beside_each_other(phase: tuple[CoupledFlow, ...], network: SharedNetwork, carried: Carried) -> float:
-    """Return the time of a phase: flows join after their latency and leave when their bytes are through."""
+    """Return the time of a phase: flows start after their latency and end when their bytes have moved."""
     waiting = sorted(range(len(phase)), key=lambda place: (phase[place].latency_s, place))
     left_bytes: dict[int, float] = {}
     now_s = 0.0

@@ -18,7 +18,7 @@ from clustersim.topology.link_demand import Footprint
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """A load on links that nothing tells apart, as one flow class."""
+    """A load on equivalent links, as one flow class."""
 
     background: Background
     flow_class: int

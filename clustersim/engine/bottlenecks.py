@@ -1,4 +1,4 @@
-"""Which links can ever hold anything up: one that others are full before tells nobody apart."""
+"""Links that can ever be a bottleneck: a link that others saturate first separates no ranks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from clustersim.topology.link_demand import Crossings
 BoolArray = NDArray[np.bool_]
 
 ROUND_OFF: Final = 1e-12
-"""Sums of equal capacities may differ from their product by so much, in parts of it."""
+"""Relative difference between sums of equal capacities and their product."""
 
 
 def implied_links(
@@ -49,7 +49,7 @@ def implied_links(
 
 
 def _neighbours(crossings: Sequence[Crossings], wanted: BoolArray, n_links: int) -> tuple[IntArray, IntArray]:
-    """Return pairs of each wanted link and one that comes before it on a route, and with one that comes behind it; shape (n_pairs, 2).
+    """Return pairs of each wanted link with the previous and with the next link on a route; shape (n_pairs, 2).
 
     In the place of the other stands -1 where nothing implies a link: where a flow that carries more on it than on the other crosses it,
     or one that begins or ends there.

@@ -1,4 +1,4 @@
-"""The network of a world, with the one timer that says when the next flow lands."""
+"""The network of a world, with one timer for the next end of a flow."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Clock:
     n_events: int = 0
     """Fired so far."""
     log: list[tuple[float, int, int]] | None = None
-    """Time at which a flow of a class started (1) or ended (-1), where that is kept."""
+    """Time at which a flow of a class started (1) or ended (-1), if recorded."""
     _landed: dict[int, tuple[int, Callable[[], None]]] = field(default_factory=dict[int, tuple[int, Callable[[], None]]])
     _n_flows: int = 0
     _dirty: bool = False
@@ -85,7 +85,7 @@ class Clock:
         return stop
 
     def fly(self, coupled_flow: CoupledFlow, landed: Callable[[], None]) -> None:
-        """Put one flow class on the network when its latency is over, and call ``landed`` when it is through."""
+        """Start one flow class after its latency, and call ``landed`` at its end."""
         if coupled_flow.size_bytes <= 0.0:
             self.after(coupled_flow.latency_s, landed)
             return

@@ -1,4 +1,4 @@
-"""The `collapse` pass: tasks that meet no other traffic, found by replaying a step on the assumption that they are alone."""
+"""The `collapse` pass: uncontended tasks, found by replaying a step on the assumption that they are uncontended."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MANY: Final = 0.5
 
 
 def collapsed(replay: Replay, contention: Contention) -> Replay:
-    """Return a replay of one step that has ended, in which only contended tasks went through simulated time.
+    """Return a finished replay of one step in which only contended tasks passed through simulated time.
 
     First every task is taken to be alone. Where no two tasks that share a link were in progress at the same time, that is exact: the first
     moment at which it were otherwise would have shown them together. Otherwise those tasks go through the network in the next round, with

@@ -1,4 +1,4 @@
-"""Contention: tasks that overlap on a link, as far as the order of a program says and in a replay that has ended."""
+"""Contention: tasks that overlap on a link, by the order of a program and by a finished replay."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from clustersim.topology.cluster import FloatArray, IntArray
 FlowClasses = tuple[int, ...]
 
 MOST_ALONE: Final = 0.1
-"""Largest share of the tasks of one template that may be contended while its other tasks are taken to be alone."""
+"""Largest share of the tasks of one template that may be contended while its other tasks count as uncontended."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,7 +57,7 @@ class Contention:
 
     program: Program
     job: str
-    """Name of the job whose program it is; empty for the one that is asked about."""
+    """Name of the job; empty for the scenario's own."""
     templates: TaskTemplates
     flow_classes: Sequence[FlowClasses]
     """Flow classes of each template."""
@@ -67,18 +67,18 @@ class Contention:
     """Flow classes of other traffic, which can be in flight at any time."""
     _members: list[list[int]] = field(default_factory=list[list[int]])
     _rows: dict[int, IntArray] = field(default_factory=dict[int, IntArray])
-    """The members of each template that was asked about."""
+    """The members of each known template."""
     _known: dict[tuple[FlowClasses, frozenset[Lane]], tuple[int, ...]] = field(
         default_factory=dict[tuple[FlowClasses, frozenset[Lane]], tuple[int, ...]]
     )
-    """Templates that could meet what has these lanes, and shares a link with these flow classes."""
+    """Templates that could overlap with tasks on these lanes, and share a link with these flow classes."""
     _lanes: list[frozenset[Lane]] = field(init=False)
     """Lanes of each template."""
     _met: list[FlowClasses] = field(init=False)
     """For each template, the flow classes of other templates that share a link with it, and no lane."""
 
     def __post_init__(self) -> None:
-        """Find out what could meet whatever the order is."""
+        """Find the tasks that could overlap in any order."""
         users: dict[int, list[int]] = {}
         for template, flow_classes in enumerate(self.flow_classes):
             for flow_class in flow_classes:
@@ -98,7 +98,7 @@ class Contention:
             self._met.append(known[flow_classes, own] if flow_classes else ())
 
     def passes(self) -> frozenset[int]:
-        """Return the passes that other traffic can meet on the links of their own collectives."""
+        """Return the passes whose own collectives can be contended."""
         are_passes = [isinstance(task.action, Compute) for task in self.templates.tasks]
         used = {
             flow_class
@@ -124,13 +124,13 @@ class Contention:
         return contended_passes(self.program, rivals, inline, order=order_of(self.program, self.job)).union(reached)
 
     def all(self) -> frozenset[int]:
-        """Return the passes that other traffic can meet, and all transfers and collectives beside passes that share links with others."""
+        """Return the passes that can be contended, and all transfers and overlapped collectives on links shared with others."""
         beside = (template for template, task in enumerate(self.templates.tasks) if not isinstance(task.action, Compute))
         shared = [template for template in beside if self._met[template] or self._is_disturbed(self.flow_classes[template])]
         return self.passes().union(*map(self._of, shared))
 
     def meetings(self, start_s: Sequence[float], end_s: Sequence[float]) -> frozenset[int]:
-        """Return the tasks that are in progress at the same time as others that they can meet.
+        """Return the tasks in progress at the same time as others that share their links.
 
         Parameters
         ----------

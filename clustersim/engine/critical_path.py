@@ -71,7 +71,7 @@ def slacks(replay: Replay) -> list[float]:
 
 
 def _backwards(replay: Replay) -> Sequence[int]:
-    """Return all tasks, each behind those that wait for it."""
+    """Return all tasks, each after those that wait for it."""
     waiting = [len(followers) for followers in replay.prepared.graph.followers]
     ready = [index for index, count in enumerate(waiting) if not count]
     for index in ready:

@@ -1,4 +1,4 @@
-"""Find a stretch of a run of several steps that comes again with the next step, so that not every step need be replayed."""
+"""Find a period of several steps that repeats with the next step, so that not each step is replayed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from clustersim.trace.step_log import Repetition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cycle:
-    """A stretch of a run in which each task is done once, as in the one before, and which comes again so often."""
+    """A period of a run in which each task runs once, as in the one before, with its number of repetitions."""
 
     start_s: float
     end_s: float
@@ -68,7 +68,7 @@ def cycle_of(replay: Replay, n_steps: int, *, times: int) -> Cycle | None:
 
 
 def _first_alike(start_s: FloatArray, end_s: FloatArray, period_s: float) -> int:
-    """Return the first of the steps before the last of which each is so much later than the one before it.
+    """Return the first of the final steps that are each the same time after the one before.
 
     Parameters
     ----------

@@ -22,17 +22,17 @@ class PassClock(Protocol):
         ...
 
     def after(self, delay_s: float, action: Callable[[], None]) -> None:
-        """Call ``action`` in so many seconds."""
+        """Call ``action`` after a number of seconds."""
         ...
 
     def perform(self, phases: FlowPhases, landed: Callable[[], None]) -> None:
-        """Put an operation on the network now and call ``landed`` when it is through."""
+        """Start an operation on the network now and call ``landed`` at its end."""
         ...
 
 
 @dataclass(slots=True, kw_only=True)
 class Stepper:
-    """Walks through the items of a pass; keeps account of communication that stops it."""
+    """Steps through the items of a pass; accounts for exposed communication."""
 
     action: Compute
     pricing: Pricing
@@ -54,7 +54,7 @@ class Stepper:
     _compute_s: float = 0.0
     """Compute seconds of this item."""
     _flying: tuple[Collective, ...] = ()
-    """Its collectives that have not landed, the one in flight first."""
+    """Its collectives in flight or waiting, the one in flight first."""
     _flying_since_s: float = 0.0
     _took_s: list[tuple[str, float]] = field(default_factory=list[tuple[str, float]])
     """Duration of each landed collective, in seconds."""
@@ -66,7 +66,7 @@ class Stepper:
         self._step()
 
     def met(self, price: Price) -> Price:
-        """Return what a pass that has ended was spent on, given its price on idle links at the same pace."""
+        """Return the parts of a finished pass, given its uncontended price at the same pace."""
         return Price(
             compute_s=price.compute_s,
             recompute_s=price.recompute_s,
@@ -119,7 +119,7 @@ class Stepper:
         self.clock.perform(self.traffic.phases(self._flying[0]), self._landed)
 
     def _landed(self) -> None:
-        """Note what a collective took, and go on with the one after it."""
+        """Record the time of a collective, and continue with the next one."""
         self._took_s.append((self._flying[0].group.dimension, self.clock.now_s - self._flying_since_s))
         self._flying = self._flying[1:]
         if self._flying:

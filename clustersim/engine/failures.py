@@ -54,7 +54,7 @@ class SimulatedTraining:
 
 
 def replay_training(upkeep: Upkeep, work_s: float, random: Random) -> SimulatedTraining:
-    """Return where the time goes until so much work is done.
+    """Return the parts of the time until a given amount of work is done.
 
     Interruptions are a Poisson process in simulated time; what the job does between two of them, checkpoint by checkpoint, is worked out at
     once, so that a replay takes as long as there are interruptions, however often the state is saved.

@@ -1,4 +1,4 @@
-"""Fold programs: ranks, groups, pairs and links that must behave alike become one cell each, and one of a cell stands for all."""
+"""The `fold` pass: ranks, groups, pairs and links that must behave alike form one class each, with one representative."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ MOST_WORK: Final = 60_000_000
 """Tasks times cells of what they do, up to which everything is told apart: with paths chosen at random nothing may be like anything else,
 every flow may meet every other, and each task is then a change for all of them."""
 LEAST_TURNED: Final = 2048
-"""Ranks of a cluster from which on it is quicker to look for a turn first."""
+"""Ranks of a cluster from which on a node symmetry is searched first."""
 TO_THE_BIT: Final = 512
 """Up to so many flow classes in flight their rates depend on nothing but what is in flight, so that a folded replay and one of every rank
 agree to the last bit. They must: where collectives of many layers meet, a difference in the last bit can grow to a percent of a step."""
 _ALONE: Final = 1
-"""Instances of an orbit that nothing can tell apart from each other."""
+"""Equivalent instances of concurrent actions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,13 +65,13 @@ class Wires:
     """Library of each program."""
     names: tuple[str, ...]
     labels: IntArray
-    """One number for each link; links with different ones are never in one cell."""
+    """One number per link; links with different numbers are never in one class."""
     loaded: IntArray
     """Links with traffic of others."""
 
     @property
     def rotation(self) -> Rotation | None:
-        """The turn in which the lowest of links that are alike stand for the others; None where each stands for itself."""
+        """The node symmetry whose lowest links represent the others; None where each link represents itself."""
         rotated = self.libraries[0].rotated
         return None if rotated is None else rotated.rotation
 
@@ -120,7 +120,7 @@ def fold(programs: Sequence[Program], wires: Wires, colours: Sequence[IntArray |
 
 
 def fold_by_turns(program: Program, wires: Wires, colours: IntArray | None) -> Wired | None:
-    """Return what ``fold`` does, found from the lowest of those ranks and links that take each other's places when all nodes turn.
+    """Return the result of ``fold``, from the lowest ranks and links under a node symmetry.
 
     None where the cluster, or anything that the program does, is not the same after a turn, or not known to be. The coarsest equitable
     partition is the same after a turn too, so that all whose places a rank, group, pair or link takes are in its cell.
@@ -198,7 +198,7 @@ class _Side:
     apart: bool
     orbits: Orbits = field(init=False)
     ranks: IntArray = field(init=False)
-    """Initial colour of each rank of the cluster; ``NOBODY`` for those that take no part, or that others stand for."""
+    """Initial colour of each rank of the cluster; ``NOBODY`` for ranks without tasks, and for those with a representative."""
     partition: Partition = field(init=False)
     quotient: Quotient = field(init=False)
     names: Names = field(init=False)
@@ -238,12 +238,12 @@ class _Side:
 
     @property
     def is_discrete(self) -> bool:
-        """True where every instance is a cell of its own, so that nothing is left to be split."""
+        """True where each instance is its own class, so that no split remains."""
         sizes = (int(colours.max(initial=-1)) + 1 - len(colours) for colours in self.partition.instances)
         return not any(sizes)
 
     def seen(self, traffic: Traffic, links: Hashes) -> list[Hashes]:
-        """Return for each instance of each orbit what stands for the links that it crosses.
+        """Return for each instance of each set of concurrent actions the hash of its links.
 
         Parameters
         ----------
@@ -281,12 +281,12 @@ class _Side:
         return found
 
     def opaque(self, traffic: Traffic) -> IntArray:
-        """Return the links that something crosses of which it is not known flow by flow."""
+        """Return the links of actions without single flows."""
         legs = (leg for *_, leg in self._looks(traffic, least=1))
         return np.concatenate([np.zeros(0, dtype=np.int64), *(leg.footprint.link_ids for leg in legs if not leg.crossings)])
 
     def tells_apart(self, traffic: Traffic, links: Hashes) -> bool:
-        """Return whether instances of one cell cross different links."""
+        """Return whether instances of one class use different links."""
         for number, cell, _, crossed in self._hashed(traffic, links):
             of_cell = crossed[self.quotient.cells(number)[cell].instances]
             if bool((of_cell != of_cell[0]).any()):
@@ -325,7 +325,7 @@ class _Side:
 
 
 def _crossed(crossings: Crossings, instance_of: IntArray, links: Hashes, n_instances: int) -> Hashes:
-    """Return for each instance what stands for the links that its flows cross, how much, and for the longest way of any of them."""
+    """Return for each instance the hash of its links, its load, and the greatest latency of its flows."""
     entries = links[crossings.link_ids]
     if not bool((crossings.amounts == 1.0).all()):
         entries = scrambled(entries + scrambled(crossings.amounts.view(np.uint64), 1))

@@ -1,4 +1,4 @@
-"""Jobs on one fabric: each replays Programs on ranks of its own, and decides after each which comes next."""
+"""Jobs on one fabric: each replays Programs on its own ranks, and decides after each which comes next."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from clustersim.trace.timeline import JobProgress
 
 
 class Job(Protocol):
-    """Something that replays Programs, one after the other."""
+    """A job: it replays Programs, one after the other."""
 
     @property
     def name(self) -> str:
@@ -79,7 +79,7 @@ class Allocation:
 
     @property
     def world(self) -> World:
-        """The world of the job, which has other things to wait for."""
+        """The world of the job."""
         return self.replays[0].clock.world
 
     def run(self) -> Process:

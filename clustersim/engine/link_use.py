@@ -17,7 +17,7 @@ from clustersim.trace.timeline import LinkUse, Meeting
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LinkClasses:
-    """Links that nothing tells apart, once each: same tier, same capacity, crossed alike by every flow class."""
+    """Classes of equivalent links: same tier, same capacity, same flows of each flow class."""
 
     first_link: IntArray
     """The lowest link of each link class."""
@@ -54,7 +54,7 @@ def link_use(
     carried: Carried,
     labels: Mapping[int, tuple[str, ...]],
 ) -> tuple[LinkUse, ...]:
-    """Return bytes, busy time, peak and meetings of every link class.
+    """Return bytes, busy time, peak and contention of each link class.
 
     Parameters
     ----------
@@ -103,10 +103,10 @@ def _longest(entry: tuple[tuple[str, ...], float]) -> tuple[float, tuple[str, ..
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Account:
-    """Whose flows crossed each link class, and which of them met there."""
+    """Users of each link class, and those that overlapped there."""
 
     names: list[tuple[str, ...]]
-    """Distinct names of flow classes; what loads the links alike is one flow class, so that one may have several."""
+    """Distinct names of flow classes; operations with equal link loads are one flow class, which may have several names."""
     name_of: dict[int, int]
     """For each flow class, its place in ``names``."""
     seen: NDArray[np.bool_]

@@ -31,12 +31,12 @@ class Orbit:
     structure: Hashes
     """Hash of each instance without its links: the positions of its members with respect to each other."""
     standing: Standing | None = None
-    """Which of the groups or pairs are instances, and stand for the others; None where all are."""
+    """The groups or pairs that are instances and representatives; None where all are."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Orbits:
-    """All orbits of a program, those of actions of the same ranks once.
+    """All sets of concurrent actions of a program; actions of the same ranks share one.
 
     With a turn of the cluster that makes groups of groups and pairs of pairs, an instance stands for all those whose place it takes, and
     only the lowest of ranks that are alike take part.
@@ -72,12 +72,12 @@ class Orbits:
         return tuple({id(group): group for group in inside}.values())
 
     def instances_of(self, number: int, group: RankGroups) -> IntArray:
-        """Return the instance of an orbit that each group belongs to."""
+        """Return the instance of each group."""
         firsts = group.members[:, 0]
         return self.found[number].instance_of[firsts if self.rotated is None else self.rotated.rotation.lowest_rank[firsts]]
 
     def know_part(self, members: IntArray, whole: IntArray, instances: IntArray) -> None:
-        """Keep in mind which of the groups or pairs of some instances stand for the others."""
+        """Store the representatives of the groups or pairs of some instances."""
         if self.rotated is not None:
             self.rotated.know_part(members, whole, instances)
 
@@ -121,7 +121,7 @@ class Orbits:
                 return orbit
 
     def _turned(self, action: Action, ranks: IntArray, rotated: Rotated) -> Orbit:
-        """Return instances that stand for those whose places they take in a turn."""
+        """Return the representatives of instances under a node symmetry."""
         match action:
             case Communicate():
                 return self._of_lowest_groups(action.collective.group, rotated)

@@ -27,7 +27,7 @@ class Jitter:
 
 
 BLOCK_DRAWS = 4096
-"""Random numbers drawn at once for one class."""
+"""Random numbers drawn in one batch for one class."""
 
 
 class Timing(Protocol):
@@ -69,7 +69,7 @@ class Slowest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """Speed of the ranks of one class. Communication keeps its time, whatever the pace."""
+    """Speed of the ranks of one class. Communication is not affected."""
 
     kernels: Timing
     slowdown: float = 1.0
@@ -117,7 +117,7 @@ class Exponential:
 
 @dataclass(slots=True)
 class Drawn:
-    """Factors from a random number generator; the same for the same seed, whatever the order in which they are asked for.
+    """Factors from a random number generator; the same for the same seed, in any order of requests.
 
     Every class has a stream of random numbers of its own, so that what one draws does not depend on how many steps another makes.
 
@@ -141,7 +141,7 @@ class Drawn:
     _drawn: list[list[float]] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Give every class a stream of its own."""
+        """Give each class its own random stream."""
         streams = np.random.SeedSequence(self.seed).spawn(len(self.n_coupled))
         self._generators = [np.random.Generator(np.random.PCG64(stream)) for stream in streams]
         self._drawn = [[] for _ in self.n_coupled]
@@ -159,7 +159,7 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """Factors of classes that are parts of those that another jitter knows."""
+    """Factors of classes that are parts of classes of another jitter."""
 
     jitter: StepVariation
     origins: Sequence[int]

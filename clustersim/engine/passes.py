@@ -8,15 +8,15 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passes:
-    """Passes that a replay may use; each can be switched off by itself."""
+    """Passes that a replay may use; each can be switched off."""
 
     fold: bool = True
-    """One rank class stands for all ranks, groups and links that behave alike."""
+    """One rank class represents all ranks, groups and links that behave alike."""
     collapse: bool = True
-    """Tasks that meet no other traffic take their known duration without an event."""
+    """Uncontended tasks take their known duration without an event."""
     repeat: bool = True
     """A period of micro-batches or of steps that repeats is replayed once."""
 
 
 ALL_PASSES: Final = Passes()
-"""All passes, as a replay uses them unless it is told otherwise."""
+"""All passes, the default of a replay."""

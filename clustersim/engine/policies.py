@@ -20,7 +20,7 @@ class PolicyRun(Protocol):
 
     @property
     def n_steps(self) -> int:
-        """Steps that were asked for."""
+        """Number of requested steps."""
         ...
 
     @property
@@ -39,7 +39,7 @@ class PolicyRun(Protocol):
         ...
 
     def signal(self) -> Signal:
-        """Return an event that fires when it is told to."""
+        """Return an event to be fired later."""
         ...
 
     def step(self, rank_class: int) -> Process:
@@ -67,11 +67,11 @@ class PolicyRun(Protocol):
         ...
 
     def perform(self, operations: Sequence[Collective]) -> Signal:
-        """Put operations on the network, all at once, and return what fires when the last is through; there must be one."""
+        """Start operations concurrently, and return an event that fires at the end of the last; there must be one."""
         ...
 
     def end(self) -> None:
-        """End the run: what is still in progress is left as it is."""
+        """End the run; operations in progress stop."""
         ...
 
 
@@ -98,7 +98,7 @@ class PacePolicy(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Synchronous:
-    """Each class begins a step when it has ended the one before; nothing but tasks on lanes of several classes keeps them together.
+    """Each class begins a step after its previous one; only tasks on lanes of several classes synchronise them.
 
     Ends when every class has made all steps. One step of all classes is one update, with the gradients of all, and none of them is old.
     """
@@ -115,7 +115,7 @@ class Synchronous:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asynchronous:
-    """Each class makes steps at its own pace, and every gradient is applied by itself as soon as its step has ended.
+    """Each class makes steps at its own pace, and each gradient is applied alone at the end of its step.
 
     Ends when as many steps have been made as were asked for of every class on average.
     """
@@ -132,7 +132,7 @@ class Asynchronous:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaleSynchronous:
-    """Like ``Asynchronous``, but nobody begins a step who is more than ``staleness`` steps ahead of the slowest.
+    """Like ``Asynchronous``, but no class begins a step more than ``staleness`` steps ahead of the slowest.
 
     With 0 all wait for all at the end of every step (bulk-synchronous).
 
@@ -168,7 +168,7 @@ class BackupWorkers:
 
     n_needed: int
     update: Sequence[Collective] = ()
-    """Server operations between a complete round and the next, all at once: each is that of other servers."""
+    """Concurrent server operations between a complete round and the next: each of other servers."""
 
     @property
     def operations(self) -> Sequence[Collective]:

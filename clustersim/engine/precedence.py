@@ -1,4 +1,4 @@
-"""Which passes can meet other traffic on the links of their inline collectives."""
+"""The passes whose inline collectives can be contended."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Order:
 
 
 def order_of(program: Program, job: str = "") -> Order:
-    """Return who must precede whom, from the dependencies alone.
+    """Return the precedence of tasks from the dependencies alone.
 
     A pass with several lanes stands on each of them, and is found by its place on the first.
 

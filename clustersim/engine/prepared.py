@@ -83,15 +83,15 @@ class ReplayStep:
     start_s: MutableSequence[float]
     """Start of each task, in seconds; a lower bound while the task waits for others."""
     ended_s: MutableSequence[float]
-    """End of each task, in seconds; ``UNKNOWN_S`` while it is not known."""
+    """End of each task, in seconds; ``UNKNOWN_S`` while unknown."""
     takes_s: Sequence[float]
     """Duration of each task, in seconds; ``UNKNOWN_S`` of contended tasks."""
     price: Sequence[Price | None]
     """Cost of each task template that is a pass."""
     factors: Sequence[float] | None
-    """Factor on the computation of each rank class; None where all keep their usual pace."""
+    """Factor on the computation of each rank class; None where all have their usual pace."""
     n_left: int
-    """Number of tasks whose end is not known."""
+    """Number of tasks with unknown end."""
     left: list[int]
     """The same by rank class, where classes begin the step one by one; otherwise empty."""
     last: list[int]

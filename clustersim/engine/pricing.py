@@ -22,7 +22,7 @@ WAITING: Final = "wait for the longest"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlap:
-    """Computation and communication side by side, so many times in a pass."""
+    """Overlapped computation and communication, a number of times in a pass."""
 
     dimension: str
     repeat: int
@@ -55,7 +55,7 @@ class Price:
     host_s: float = 0.0
     """Part of the host time on top of the accelerator and its communication, in seconds, where the host is the slower of the two."""
     waiting_s: dict[str, float] = field(default_factory=dict[str, float])
-    """Part of what is exposed: the waiting for a rank that has more work, which is as slow as computation is."""
+    """Part of the exposed time in which ranks wait for one with more work, and which scales with computation."""
     blocks: bool = False
     """Whether the host waits for each kernel before it issues the next one."""
     overlaps: tuple[Overlap, ...] = ()
@@ -93,7 +93,7 @@ class Price:
         )
 
     def held_up_s(self, device_s: float, issue_s: float) -> float:
-        """Return by how much the host makes a pass longer: all that it needs where it waits, else what the accelerator does not hide."""
+        """Return the host time that lengthens a pass: all of it where launches block, otherwise the exposed part."""
         return issue_s if self.blocks else max(0.0, issue_s - device_s)
 
     def part(self, share: float) -> Price:
@@ -115,7 +115,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quote:
-    """One item of a block: computation, and communication that it cannot or can hide behind it."""
+    """One item of a block: computation, and communication that overlaps with it or not."""
 
     compute_s: float
     communication_s: float
@@ -137,13 +137,13 @@ class _Communicated:
     """One collective of an item, as a timeline shows it."""
 
     own_s: float
-    """Duration alone, in seconds."""
+    """Uncontended duration, in seconds."""
     beside_s: float | None
     """Its share of the computation beside it; None without any."""
     slice: SpanDetail
 
     def add_to(self, price: Price, *, repeat: int) -> None:
-        """Add it to what a pass costs, so many times."""
+        """Add it to the price of a pass, a number of times."""
         dimension, exposed_s = self.slice.dimension, self.slice.duration_s
         price.bytes += repeat * self.slice.bytes
         price.exposed_s[dimension] = price.exposed_s.get(dimension, 0.0) + repeat * exposed_s
@@ -185,7 +185,7 @@ class Pricing:
     _kept: list[Compute] = field(default_factory=list[Compute])
 
     def price(self, action: Compute) -> Price:
-        """Return what a pass costs on idle links."""
+        """Return the uncontended price of a pass."""
         price = self._prices.get(id(action))
         if price is None:
             self._kept.append(action)
@@ -260,7 +260,7 @@ class Pricing:
         return DetailBlock(name=block.name, repeat=block.repeat, slices=tuple(slices))
 
     def _shown(self, item: Item) -> _Shown:
-        """Return what a timeline shows of an item; most items are in many passes."""
+        """Return the row of an item in a timeline; most items occur in many passes."""
         shown = self._shown_of.get(id(item))
         if shown is None:
             # Items are kept with their quotes, so that their identity stays theirs.
@@ -298,7 +298,7 @@ class Pricing:
 
 
 def price_of(prices: Sequence[Pricing], task: Task) -> Price:
-    """Return what a task that is a pass costs on idle links, given the prices of each rank class."""
+    """Return the uncontended price of a pass, given the prices of each rank class."""
     assert isinstance(task.action, Compute)  # only passes have prices
     return prices[task.lanes[0].rank_class].price(task.action)
 

@@ -42,7 +42,7 @@ class Graph:
 
     @cached_property
     def gates(self) -> Sequence[Sequence[int]]:
-        """For each rank class, its tasks that none of its tasks precedes: they wait until the class begins the step."""
+        """For each rank class, its tasks without a predecessor in the class: they wait until the class begins the step."""
         gates: list[list[int]] = [[] for _ in self.program.rank_classes]
         classes = self.classes
         for index, task in enumerate(self.program.tasks):
@@ -72,13 +72,13 @@ class Graph:
 
     @cached_property
     def joints(self) -> dict[int, Joint]:
-        """Tasks before which at least two of their classes have tasks of their own."""
+        """Tasks that follow tasks of at least two of their classes."""
         wide = ((index, self._joint(index)) for index, classes in enumerate(self.classes) if len(classes) > 1)
         return {index: joint for index, joint in wide if len(joint.own) > 1}
 
     @cached_property
     def components(self) -> Sequence[tuple[int, ...]]:
-        """Rank classes with tasks that tasks connect, each with all that it may have to wait for, directly or through others."""
+        """Rank classes connected by tasks, each with all that it may wait for, directly or through others."""
         leader = list(range(len(self.program.rank_classes)))
         for index, task in enumerate(self.program.tasks):
             connected = {leader[each] for place in (index, *task.after) for each in self.classes[place]}
@@ -111,7 +111,7 @@ class Unrolled:
 
     program: Program
     originals: Sequence[int]
-    """Task of the program that each task stands for."""
+    """Task of the program for each task."""
 
 
 def unrolled(program: Program) -> Unrolled:

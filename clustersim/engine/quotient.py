@@ -1,4 +1,4 @@
-"""A program of cells: what ranks that cannot be told apart do becomes one task, with all of their groups and pairs."""
+"""The quotient Program: equivalent ranks become one task, with all of their groups and pairs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Cell:
-    """Instances of one orbit that cannot be told apart, and all those that they stand for."""
+    """Equivalent instances of concurrent actions, with all those that they represent."""
 
     number: int
-    """Among those of its orbit."""
+    """Index among those of the same actions."""
     instances: IntArray
     classes: tuple[int, ...]
     """Cells of ranks that take part, as rank classes of the quotient; ascending."""
@@ -31,7 +31,7 @@ class Cell:
 
 @dataclass(slots=True)
 class Names:
-    """Names of parts of groups and transfers: what is not the same is never called the same, and what is the same always is."""
+    """Names of parts of groups and transfers: equal if and only if the parts are equal."""
 
     _of: dict[tuple[str, bytes], str] = field(default_factory=dict[tuple[str, bytes], str])
     _n_parts: dict[str, int] = field(default_factory=dict[str, int])
@@ -47,7 +47,7 @@ class Names:
 
 @dataclass(slots=True, kw_only=True)
 class Quotient:
-    """Builds the program of the cells of a partition."""
+    """Builds the Program of the classes of a partition."""
 
     program: Program
     orbits: Orbits
@@ -62,7 +62,7 @@ class Quotient:
     _cells: dict[int, tuple[Cell, ...]] = field(default_factory=dict[int, tuple[Cell, ...]])
     _actions: dict[tuple[int, int], Action] = field(default_factory=dict[tuple[int, int], Action])
     _passes: dict[tuple[int, int], Rewriting] = field(default_factory=dict[tuple[int, int], Rewriting])
-    """Rewriting of each cell."""
+    """Rewriting of each class."""
     _groups: dict[tuple[int, int, int], RankGroups] = field(default_factory=dict[tuple[int, int, int], RankGroups])
     _pairs: dict[tuple[int, int], IntArray] = field(default_factory=dict[tuple[int, int], IntArray])
     _links: dict[tuple[int, int], tuple[tuple[int, ...], ...]] = field(default_factory=dict[tuple[int, int], tuple[tuple[int, ...], ...]])
@@ -91,7 +91,7 @@ class Quotient:
         return sum(int(self.instance_colours[self.orbits.of_action[id(task.action)]].max(initial=0)) + 1 for task in self.program.tasks)
 
     def build(self) -> Program:
-        """Return the quotient: for each task one task of every cell of its orbit, which waits for those that it shares ranks with."""
+        """Return the quotient: each task becomes one task per class, which waits for those with common ranks."""
         if len(self.rank_classes) == len(self.program.rank_classes) and all(not colours.any() for colours in self.instance_colours):
             return self.program
         tasks = self.program.tasks
@@ -130,7 +130,7 @@ class Quotient:
         return found
 
     def action(self, action: Action, cell: Cell) -> Action:
-        """Return what a cell does of an action."""
+        """Return the part of an action in a class."""
         number = self.orbits.of_action[id(action)]
         if len(self.cells(number)) == 1:
             return action
@@ -153,12 +153,12 @@ class Quotient:
                 return passes.compute(action)
 
     def _members(self, number: int, cell: Cell) -> IntArray:
-        """Return which groups or pairs of an orbit are in a cell."""
+        """Return the groups or pairs in a class."""
         standing = self.orbits.found[number].standing
         return cell.instances if standing is None else np.flatnonzero(self.instance_colours[number][standing.row_of] == cell.number)
 
     def _narrowed(self, collective: Collective, number: int, cell: Cell) -> Collective:
-        """Return a collective of those groups that are in the instances of a cell."""
+        """Return a collective of the groups in the instances of a class."""
 
         def narrow() -> RankGroups:
             group = collective.group

@@ -15,7 +15,7 @@ from clustersim.trace.timeline import Span
 
 @dataclass(slots=True, kw_only=True)
 class Record:
-    """Rows of what tasks did; what several of them show alike is worked out once."""
+    """Rows of replayed tasks; common parts of several rows are computed once."""
 
     tasks: Sequence[Task]
     task: list[int] = field(default_factory=list[int])

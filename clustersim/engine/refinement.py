@@ -1,4 +1,4 @@
-"""Colour refinement: who cannot be told apart, neither by what it is nor by what it touches."""
+"""Colour refinement: equivalence of ranks by their properties and by their communication."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Incidence:
 
 @dataclass(slots=True)
 class Partition:
-    """Ranks, and the instances of all that they do, by colours that get finer until nothing tells members of a cell apart."""
+    """Ranks and action instances by colours, refined until members of a class are equivalent."""
 
     ranks: IntArray
     """Colour of each rank of the cluster; -1 for those that take no part."""
@@ -83,7 +83,7 @@ class Partition:
         return sum(int(colours.max(initial=-1)) + 1 for colours in (self.ranks, *self.instances))
 
     def split(self, number: int, hashes: Hashes) -> bool:
-        """Split the instances of an incidence by one more number each, and return whether that told any apart."""
+        """Split the instances of an incidence by one more number each, and return whether any were split."""
         if bool((hashes == hashes[:1]).all()):
             return False
         before = self.instances[number]
@@ -92,7 +92,7 @@ class Partition:
         return int(after.max(initial=-1)) > int(before.max(initial=-1))
 
     def refine(self) -> None:
-        """Split instances by the ranks that take part in them, and ranks by the instances that they take part in, until none is split."""
+        """Split instances by their ranks, and ranks by their instances, until no split remains."""
         n_before, taking_part = 0, np.flatnonzero(self.ranks >= 0)
         # Those that take no part have a colour of their own.
         colours, touched = (np.full(len(self.ranks), _GOLDEN, dtype=np.uint64) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Find a stretch of a step that comes again with the next micro-batches, so that it need not be replayed for each of them."""
+"""Find a period of a step that repeats with later micro-batches, so that it is replayed once."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class MicroBatchPaths:
     """Routes of micro-batches through the model."""
 
     first: tuple[int, ...]
-    """The first micro-batch of each way."""
+    """The first micro-batch of each route."""
     n_micro_batches: int
-    """By how many each way goes on from one repetition to the next."""
+    """Increase of the micro-batch number of each route per repetition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatedWindow:
-    """A stretch of time like the one before it, which is one of so many micro-batches earlier."""
+    """A period equal to the one before it, which is that of earlier micro-batches."""
 
     start_s: float
     end_s: float
@@ -52,7 +52,7 @@ class ReplayRecord:
     start_s: FloatArray
     end_s: FloatArray
     next: IntArray
-    """For each row the one that does the same so many micro-batches, or steps, later; -1 without any."""
+    """For each row the corresponding row a number of micro-batches, or steps, later; -1 without any."""
 
     def shifts(self, rows: IntArray) -> FloatArray:
         """Return by how much later those start that follow some rows."""
@@ -125,7 +125,7 @@ def window_of(replay: Replay, ways: MicroBatchPaths) -> RepeatedWindow | None:
 
 
 def _rows(replay: Replay, ways: MicroBatchPaths) -> ReplayRecord:
-    """Return tasks with those that follow them: of the same template, the so manieth of their micro-batch."""
+    """Return tasks with their successors: the same template and ordinal in a later micro-batch."""
     start_s, end_s = np.array(replay.start_s), np.array(replay.ended_s)
     label = np.array([task.micro_batch for task in replay.program.tasks], dtype=np.int64)
     template = np.array(replay.prepared.templates.of_task, dtype=np.int64)
@@ -200,7 +200,7 @@ def _passes_before(replay: Replay, moment_s: float) -> Passes:
 
 
 def _is_balanced(before: Passes, after: Passes, ways: MicroBatchPaths) -> bool:
-    """Return whether as many micro-batches go forward as back, through every chunk of every class."""
+    """Return whether as many micro-batches go forward as backward, through each chunk of each class."""
     for earlier, later in zip(before, after, strict=True):
         grown = later - earlier
         for chunk in {chunk for _, chunk in later}:

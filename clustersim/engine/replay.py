@@ -51,14 +51,14 @@ class Replay:
     prepared: Prepared
     clock: Clock
     contended: frozenset[int]
-    """Tasks that go through the network, where they share links with other traffic."""
+    """Tasks through the network, where they share links with other traffic."""
     records: bool = True
-    """Whether steps that have ended are kept."""
+    """Whether finished steps are stored."""
     jitter: StepVariation | None = None
     watch: Watch | None = None
     """Observer, where rank classes begin their steps one by one."""
     done: list[ReplayStep] = field(default_factory=list[ReplayStep])
-    """Steps that have ended and are kept."""
+    """Finished steps that are stored."""
     _takes_s: list[float] = field(init=False)
     _open: dict[int, ReplayStep] = field(default_factory=dict[int, ReplayStep])
     _over: Signal | None = None
@@ -271,7 +271,7 @@ class Replay:
         return step
 
     def _go(self, step: ReplayStep, ready: list[int]) -> None:
-        """Compute the ends of all tasks that have a known duration, and have the clock begin the others."""
+        """Compute the ends of all tasks with a known duration, and schedule the others on the clock."""
         start_s, end_s, takes_s, waiting, followers = step.start_s, step.ended_s, step.takes_s, step.waiting, self.prepared.graph.followers
         ended: list[int] = []
         while ready:
@@ -334,7 +334,7 @@ class Replay:
         self.release()
 
     def _note_ended(self, step: ReplayStep, ended: Sequence[int]) -> None:
-        """Close the step when the ends of all its tasks are known, and tell the observer when each rank class ends it."""
+        """Close the step when the ends of all its tasks are known, and notify the observer of the end of each rank class."""
         if not ended:
             return
         step.n_left -= len(ended)
@@ -367,7 +367,7 @@ class Replay:
         self.release()
 
     def _whole(self, step: ReplayStep) -> None:
-        """Close a step of which all ends are known: at the last of them, where somebody waits for it."""
+        """Close a step with known ends: at the last of them, if a process waits for it."""
         if self._over is None:
             self._close(step)
         else:

@@ -38,11 +38,11 @@ class Replica:
     on_done: Callable[[Replica, Sequence], None]
     number: int = 0
     every_step: bool = False
-    """Whether each step of a stretch is an event of its own."""
+    """Whether each step of a decode-only stretch is a separate event."""
     settles: bool = False
     """Whether all steps that end at a tick are accounted for before the next is scheduled: where replicas feed each other."""
     next_arrival: Callable[[], int] | None = None
-    """Tick of the next request, where it is known that no other comes before; otherwise a request cuts a stretch of steps short."""
+    """Tick of the next request, where it is known; otherwise a request interrupts a stretch of steps."""
     n_events: int = 0
     process: simpy.Process = field(init=False)
     _idle: simpy.Event | None = None
@@ -64,7 +64,7 @@ class Replica:
         return int(self.world.now)
 
     def start(self) -> None:
-        """Begin to wait for requests."""
+        """Start waiting for requests."""
         self.process = self.world.process(self._run())
 
     @property
@@ -138,7 +138,7 @@ class Replica:
         return ticks(found.total_s)
 
     def _stretch(self, batch: StepBatch, n_most: int) -> Generator[simpy.Event, object, list[int]]:
-        """Wait for steps that only decode, until they are done or a request arrives, and return their durations."""
+        """Wait for decode-only steps, until they are done or a request arrives, and return their durations."""
         durations: list[int] = tick_array(self.model.decode_stretch_s(batch, n_most)).tolist()
         self._pace = durations[0]
         ends = self._ends = list(accumulate(durations))

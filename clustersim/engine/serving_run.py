@@ -23,7 +23,7 @@ from clustersim.serving.sequence import Sequence
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaPool:
-    """Replicas of one kind, each with a scheduler of its own."""
+    """Replicas of one kind, each with its own scheduler."""
 
     schedulers: tuple[Scheduler, ...]
     model: StepModel
@@ -31,14 +31,14 @@ class ReplicaPool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheTransfer:
-    """The way of a KV cache from a prefill replica to a decode replica; one at a time leaves the first, and enters the second."""
+    """Transfer of a KV cache from a prefill to a decode replica; a replica sends and receives one at a time."""
 
     bytes_per_token: float
     bandwidth_bytes_per_s: float
     latency_s: float
 
     def duration_s(self, n_tokens: int) -> float:
-        """Return how long the KV cache of so many tokens takes alone."""
+        """Return the uncontended time of a KV transfer of a number of tokens."""
         return self.latency_s + n_tokens * self.bytes_per_token / self.bandwidth_bytes_per_s
 
 
@@ -59,7 +59,7 @@ class Deployment:
     most_tokens: int | None = None
     """Tokens of prompt and answer that the model has positions for; None for any number."""
     every_step: bool = False
-    """Whether each step is an event of its own, also where several do nothing but decode: the same result, slowly."""
+    """Whether each step is a separate event, also in decode-only stretches: the same result, but slower."""
 
 
 @dataclass(slots=True)
@@ -87,7 +87,7 @@ class ServingRun:
     _link_free: list[int] = field(init=False)
     _next_arrival: int = 0
     _most_tokens: int = field(init=False)
-    """Tokens of prompt and answer that the model has positions, and the KV cache room for, of a request alone."""
+    """Tokens of prompt and output for which the model has positions and the KV cache has room, for one request alone."""
 
     def __post_init__(self) -> None:
         """Start all replicas."""
@@ -182,7 +182,7 @@ class ServingRun:
         self._next_arrival = sys.maxsize
 
     def _clients(self) -> Process:
-        """Keep so many requests under way; those that warm the server up are all answered before the others are sent."""
+        """Keep a number of requests in flight; all warm-up requests end before the others are sent."""
         n_warmup, n_all = self.requests.n_warmup, len(self.requests)
         for first, end in ((0, n_warmup), (n_warmup, n_all)):
             left = iter(range(first, end))

@@ -43,7 +43,7 @@ class Machine:
     kernels: Timing
     calibration: Calibration
     paces: tuple[Pace, ...] = ()
-    """Pace of each rank class of the program; empty where all compute alike, with ``kernels``."""
+    """Pace of each rank class of the program; empty where all are equal, with ``kernels``."""
     pace_of: IntArray | None = None
     """Index into ``paces`` of each rank of the cluster; None where ``paces`` has one for each class."""
     folding: Folding = "classes"
@@ -85,7 +85,7 @@ class PreparedJobs:
     cluster: Cluster
     first: Replay
     contention: Contention
-    """Tasks of the first program that other traffic can meet."""
+    """Tasks of the first program that can be contended."""
     others: tuple[Allocation, ...]
     loads: tuple[Load, ...]
     link_classes: LinkClasses
@@ -102,7 +102,7 @@ class PreparedJobs:
             return replace(self, first=collapsed(self.first, self.contention))
 
     def go(self, first: Process) -> None:
-        """Start all jobs, and let time pass until the first has ended."""
+        """Start all jobs, and advance time until the first has ended."""
         clock = self.first.clock
         job = clock.world.process(to_the_end(first, clock.world))
         for process in (*(other.run() for other in self.others), *(play(load, clock) for load in self.loads)):
@@ -165,7 +165,7 @@ class Rolling:
     operations: Sequence[Collective] = ()
     """Collectives that the policy puts on the network."""
     overlaps: bool = True
-    """False where one step is all there is, so that steps cannot meet."""
+    """False for a single step, so that steps cannot overlap."""
 
 
 def prepare(
@@ -228,7 +228,7 @@ def prepare(
 
 
 def _assigned(jitter: StepVariation | None, machine: Machine, program: Program) -> StepVariation | None:
-    """Return a jitter by the classes of a program, of which those that it knows may have been split."""
+    """Return a jitter by the classes of a program, which may be parts of its own."""
     if jitter is None or machine.pace_of is None:
         return jitter
     return Assigned(jitter, tuple(int(machine.pace_of[rank_class.representative_rank]) for rank_class in program.rank_classes))

@@ -27,7 +27,7 @@ from clustersim.trace.step_log import ClassSteps, StepLog
 from clustersim.trace.timeline import Timeline
 
 _N_FEW: Final = 6
-"""Steps that are replayed to see whether they repeat: two that may differ, three that are alike, and the last."""
+"""Steps replayed to detect repetition: two that may differ, three that are equal, and the last."""
 _N_MANY: Final = 9
 """Steps from which on that is tried."""
 
@@ -90,7 +90,7 @@ def replay_steps(  # noqa: PLR0913 - what is replayed, how often and how, and wh
 
 
 def _repeated(jobs: PreparedJobs, run: _Run, cycle: Cycle) -> Timeline:
-    """Return the timeline of a run of which a stretch comes again."""
+    """Return the timeline of a run with a repeated period."""
     log = run.log(cycle)
     timeline = jobs.timeline(log.duration_s, log, added=carried_again(run.replay, cycle))
     return repeating(timeline, cycle.repetition)
@@ -98,7 +98,7 @@ def _repeated(jobs: PreparedJobs, run: _Run, cycle: Cycle) -> Timeline:
 
 @dataclass(slots=True)
 class _Run:
-    """The account of a run, and what a policy does to it."""
+    """Results of a run, as updated by a policy."""
 
     replay: Replay
     n_steps: int = field(kw_only=True)
@@ -120,7 +120,7 @@ class _Run:
     _waited_in: dict[int, dict[int, float]] = field(default_factory=dict[int, dict[int, float]])
     """For each step, how long each class was waited for."""
     _pending: list[int] = field(default_factory=list[int])
-    """Classes that begin when everybody who has ended a step in this instant has been heard."""
+    """Classes that begin after all ends of steps at this time are processed."""
     _version: int = 0
     _applied: int = 0
     _staleness: dict[int, int] = field(default_factory=dict[int, int])
@@ -146,7 +146,7 @@ class _Run:
         return self.replay.clock.world
 
     def go(self, policy: PacePolicy, jobs: PreparedJobs) -> None:
-        """Let time pass until the policy ends the run, or all classes have made their steps."""
+        """Advance time until the policy ends the run, or all classes have made their steps."""
         self.replay.watch = self
         last_step = self.n_steps - 1 if isinstance(policy, Synchronous) else None
         self._waiting = Waiting(program=self.replay.program, graph=self.replay.prepared.graph, last_step=last_step)
@@ -157,7 +157,7 @@ class _Run:
         yield self._world.all_of([self._world.process(governor.worker(each)) for each in self.classes])
 
     def log(self, cycle: Cycle | None = None) -> StepLog:
-        """Return what happened, with all that comes again; all steps were made together then."""
+        """Return the timeline, with all repetitions; all classes made their steps together then."""
         ends_s = [0.0, *self._ends_s] if self._ends_s else [0.0] * (1 + self.n_steps)
         assert len(ends_s) == 1 + self.n_steps
         step_times_s = [end_s - before_s for before_s, end_s in pairwise(ends_s)]
@@ -197,7 +197,7 @@ class _Run:
     # What the replay tells.
 
     def ended(self, classes: Sequence[int], step: int) -> None:
-        """Let the workers of classes that have ended a step go on, one after the other."""
+        """Resume the workers of classes that have ended a step, one after the other."""
         for rank_class in classes:
             assert step == self.completed[rank_class]
             self._ending.pop(rank_class).fire()
@@ -226,7 +226,7 @@ class _Run:
     # What the policy does.
 
     def signal(self) -> Signal:
-        """Return an event that fires when it is told to."""
+        """Return an event to be fired later."""
         return self._world.signal()
 
     def step(self, rank_class: int) -> Process:
@@ -261,7 +261,7 @@ class _Run:
         self._ends_s.append(self.now_s)
 
     def perform(self, operations: Sequence[Collective]) -> Signal:
-        """Put operations on the network, all at once, and return what fires when the last is through."""
+        """Start operations concurrently, and return an event that fires at the end of the last."""
         missing, through = len(operations), self.signal()
         self.replay.hold()
 
@@ -277,12 +277,12 @@ class _Run:
         return through
 
     def end(self) -> None:
-        """End the run: what is still in progress is left as it is."""
+        """End the run; operations in progress stop."""
         self.replay.halt()
         self._world.halt()
 
     def _flush(self) -> None:
-        """Let all begin who have asked for it at this moment."""
+        """Start all classes that wait at this time."""
         begun, self._pending = self._pending, []
         for each in begun:
             self._read[each] = self._version

@@ -1,4 +1,4 @@
-"""Everything that can be in flight in a Program, as flow classes on the links of a cluster."""
+"""All possible traffic of a Program, as flow classes on the links of a cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from clustersim.trace.timeline import CollectiveChoice
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoupledFlow:
-    """Flows of one class that advance together: so many bytes on each flow after so much latency."""
+    """Flows of one class that advance together: bytes per flow, and latency."""
 
     flow_class: int
     size_bytes: float
@@ -29,7 +29,7 @@ class CoupledFlow:
 
 
 FlowPhases = tuple[tuple[CoupledFlow, ...], ...]
-"""Phases one after the other, the flows of a phase beside each other."""
+"""Sequential phases of concurrent flows."""
 
 Moved = Collective | Transfer | HostCopy | HostUpdate
 
@@ -45,7 +45,7 @@ class Traffic:
     _operations: dict[int, tuple[Moved, Operation]] = field(default_factory=dict[int, tuple[Moved, Operation]])
     """By identity of what moves, which therefore must live."""
     _phases: dict[int, FlowPhases] = field(default_factory=dict[int, FlowPhases])
-    """By identity of the operation, which is kept beside what moves, or by the library."""
+    """By identity of the operation, which is stored beside its flows, or by the library."""
 
     def register(self, program: Program) -> None:
         """Take in everything that moves in a program, in the order of its tasks."""
@@ -57,14 +57,14 @@ class Traffic:
                     self.phases(moved)
 
     def operation(self, moved: Moved) -> Operation:
-        """Return algorithm, protocol and legs."""
+        """Return algorithm, protocol and flows."""
         found = self._operations.get(id(moved))
         if found is None:
             found = self._operations[id(moved)] = (moved, self._laid(moved))
         return found[1]
 
     def phases(self, moved: Moved) -> FlowPhases:
-        """Return what is in flight, phase by phase."""
+        """Return the flows of an operation, phase by phase."""
         operation = self.operation(moved)
         found = self._phases.get(id(operation))
         if found is None:
@@ -84,7 +84,7 @@ class Traffic:
         return tuple(dict.fromkeys(flow_class for moved, _ in self._operations.values() for flow_class in self.flow_classes(moved)))
 
     def contention(self, program: Program, common: NDArray[np.bool_], others: Iterable[int] = ()) -> Contention:
-        """Return which tasks other traffic can meet on the links that they use.
+        """Return the tasks whose links can be contended.
 
         Parameters
         ----------
@@ -114,7 +114,7 @@ class Traffic:
         return {flow_class: tuple(found) for flow_class, found in names.items()}
 
     def choices(self) -> tuple[CollectiveChoice, ...]:
-        """Return how each collective and transfer is performed, each way once, in the order of the program."""
+        """Return the algorithm of each collective and transfer, each once, in the order of the program."""
         found: dict[CollectiveChoice, None] = {}
         for moved, operation in self._operations.values():
             # How a copy inside a node is made, nobody chooses.
@@ -123,7 +123,7 @@ class Traffic:
         return tuple(found)
 
     def uneven(self) -> tuple[str, ...]:
-        """Return the names of groups, then of transfers, whose members are not all placed alike, so that all go at the slowest's pace."""
+        """Return the names of groups, then of transfers, with unequal placement, in which the slowest sets the rate."""
         uneven = [moved for moved, operation in self._operations.values() if not operation.uniform]
         groups = dict.fromkeys(moved.group.name for moved in uneven if isinstance(moved, Collective))
         transfers = dict.fromkeys(f"transfer {moved.name}" for moved in uneven if isinstance(moved, Transfer))

@@ -1,4 +1,4 @@
-"""Differences between ranks of a plan, the parts into which its replicas fall, and the way these keep together."""
+"""Differences between ranks of a plan, the parts of its replicas, and their synchronisation."""
 
 from __future__ import annotations
 
@@ -101,12 +101,12 @@ def paces_of(division: Division, uneven: UnevenRanks, kernels_of: KernelsOf) -> 
 
 
 def slow_ranks(division: Division, uneven: UnevenRanks) -> tuple[str, ...]:
-    """Return for each class which of its ranks the others go at the pace of; nothing where all are alike."""
+    """Return for each class the slowest ranks, which set its pace; nothing where all are equal."""
     return tuple(slow_among(uneven, division.ranks(stage, part)) for stage in division.stages for part in range(division.n_parts))
 
 
 def slow_among(uneven: UnevenRanks, ranks: IntArray) -> str:
-    """Return which of some ranks are the slowest, for people; nothing where all are alike."""
+    """Return the slowest of some ranks, as text; nothing where all are equal."""
     factors = _factors(uneven, ranks)
     slow = ranks[factors == factors.max()]
     return "" if len(slow) == len(ranks) else ranks_text(slow)

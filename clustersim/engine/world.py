@@ -40,7 +40,7 @@ class World(simpy.Environment):
         return _Passed(self, delay, priority)
 
     def signal(self) -> Signal:
-        """Return an event that fires when it is told to."""
+        """Return an event to be fired later."""
         return Signal(self)
 
     def when(self, event: simpy.Event, action: Callable[[], None]) -> None:

@@ -100,7 +100,7 @@ def kinds() -> Mapping[str, Measure]:
 
 
 def measure_of_key(key: str) -> Measure:
-    """Return what a dotted key measures, which its name says; a part without a unit has that of the part before it.
+    """Return the unit of a dotted key, from its name; a part without a unit has that of the part before it.
 
     Examples
     --------

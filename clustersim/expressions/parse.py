@@ -14,7 +14,7 @@ from clustersim.expressions.lexer import COMPARISONS, ExpressionError, Token, to
 from clustersim.expressions.measures import PLAIN, Measure, measure_of_key
 
 Values = Mapping[str, float | bool]
-"""Metrics by name, each in the unit that its name says."""
+"""Metrics by name, each in the unit of its name."""
 Evaluate = Callable[[Values], float]
 
 _SLIP: Final = 0.85
@@ -35,7 +35,7 @@ class _Part:
     """In SI units; a condition gives 0 or 1."""
     at: int
     measure: Measure | None = None
-    """None for a number without a unit, which takes that of what it meets."""
+    """None for a number without a unit, which takes that of the other operand."""
     condition: bool = False
     left: tuple[Evaluate, float] | None = None
     """Left side of a single comparison, and the size of its unit."""
@@ -47,7 +47,7 @@ class Condition:
 
     text: str
     names: tuple[str, ...]
-    """Metrics that it asks about, in the order of their first use."""
+    """Metrics of the expression, in the order of their first use."""
     _root: _Part
 
     def holds(self, values: Values) -> bool:
@@ -107,7 +107,7 @@ def parse_condition(text: str, metrics: Mapping[str, bool]) -> Condition:
 
 
 def parse_quantity_of(text: str, metrics: Mapping[str, bool]) -> Quantity:
-    """Return the number that a text stands for, such as ``cost.step.usd / tokens_per_s``; parameters and errors as for a condition."""
+    """Return the number of an expression, such as ``cost.step.usd / tokens_per_s``; parameters and errors as for a condition."""
     reader = _ExpressionReader(text, metrics)
     root = reader.read()
     if root.condition:

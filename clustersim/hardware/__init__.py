@@ -1,1 +1,1 @@
-"""Say what a device, host, NIC or switch can do at best, and which source says so."""
+"""Peak rates and sources of devices, hosts, NICs and switches."""

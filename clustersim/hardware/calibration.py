@@ -20,15 +20,15 @@ POWER_EXPONENT: Final = 0.7
 MOST_SPREAD: Final = 0.2
 """Largest standard deviation of clocks that is taken."""
 PRODUCT_S: Final = 4.5e-6
-"""Default time of one of several products beside each other: that of the B200, whose file names the source."""
+"""Default time of one of several concurrent products: that of the B200, whose file names the source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GemmCalibration:
-    """Matrix products: what a full wave of tiles reaches, and what a short one loses."""
+    """Matrix products: rate of a full wave of tiles, and loss of a partial one."""
 
     sustained_fraction: Mapping[str, float]
-    """Share of the dense peak that a deep product of full waves reaches, for each precision, in measurements of seconds."""
+    """Share of the dense peak reached by a deep product of full waves, by precision, in measurements of seconds."""
     under_load: Mapping[str, float]
     """Share left of that rate, for each precision, when products run for hours and the accelerator is held at its power limit."""
     depth_overhead: float
@@ -43,7 +43,7 @@ class GemmCalibration:
     clock_spread: float = 0.0
     """Standard deviation between accelerators of one kind, of the clock at which they run products, relative to its mean."""
     under_load_ranks: int = 1
-    """Accelerators of the steps to which ``under_load`` was fitted, as a geometric mean: it is the share of the slowest of so many."""
+    """Accelerators of the steps to which ``under_load`` was fitted, as a geometric mean: it is the share of the slowest of them."""
     burst_fraction: float | None = None
     """Share of the 16-bit peak that products reach where no power limit holds them back; None where that is the sustained fraction."""
 
@@ -81,7 +81,7 @@ class LaunchCalibration:
     step_s: float
     """Host time of one step that nothing hides: data, logging, scheduler, loss scale."""
     product_s: float = PRODUCT_S
-    """Accelerator time of each of several products that are issued on streams beside each other, above their share of its waves."""
+    """Accelerator time of each of several products on concurrent streams, above their share of the waves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ class FamilyCalibration:
     """Costs of one family of collective algorithms besides its hops and its bytes."""
 
     start_s: float
-    """Start of one call, above what the library's own constants count."""
+    """Start of one call, above the constants of the library."""
     chunk_s: float
     """Overhead of one chunk of the tensor at one step inside a domain; it makes the ramp-up."""
 
@@ -101,9 +101,9 @@ class BandwidthCeilings:
     nvls: float
     """Ceiling of NVLink, with the switch adding."""
     exchange: float
-    """Ceiling of NVLink, with a rank sending to all others at once."""
+    """Ceiling of NVLink, with a rank that sends to all others concurrently."""
     pair: float
-    """Ceiling of NVLink, with two ranks alone."""
+    """Ceiling of NVLink, with two ranks."""
     peer: float
     """Ceiling of PCIe, between accelerators."""
 
@@ -117,7 +117,7 @@ class BySpan:
     more: float
 
     def at(self, n_domains: int) -> float:
-        """Return the bandwidth in a group of so many domains."""
+        """Return the bandwidth in a group over a number of domains."""
         return (self.one, self.two, self.more)[min(n_domains, 3) - 1]
 
 
@@ -176,4 +176,4 @@ class Calibration:
     """Those that were measured."""
     sources: tuple[Source, ...]
     notes: tuple[tuple[str, str], ...] = ()
-    """(code, message) of what a result should say about these constants."""
+    """(code, message) of the flags of these constants."""

@@ -113,7 +113,7 @@ class AttentionSpec(Checked):
 
 
 class AttentionsSpec(Checked):
-    """Fused attention: what is known of each generation that runs on the accelerator, and which is the best."""
+    """Fused attention: constants of each generation of kernels that runs on the accelerator, and the fastest of them."""
 
     best: Literal["flash_4", "flash_3", "flash_2", "flash_1"]
     flash_4: AttentionSpec | None = None
@@ -128,7 +128,7 @@ class AttentionsSpec(Checked):
         return self
 
     def generations(self) -> dict[str, AttentionSpec]:
-        """Return those that are known, the latest first."""
+        """Return the known ones, the latest first."""
         known = {"flash_4": self.flash_4, "flash_3": self.flash_3, "flash_2": self.flash_2, "flash_1": self.flash_1}
         return {name: spec for name, spec in known.items() if spec is not None}
 
@@ -342,7 +342,7 @@ def _at_power(calibration: Calibration, accelerator: Accelerator) -> Calibration
 
 
 def _joules_per_operation(accelerator: Accelerator) -> float | None:
-    """Return the power limit over the dense 16-bit peak, in joules; None where either is not known."""
+    """Return the power limit over the dense 16-bit peak, in joules; None where either is unknown."""
     peak = accelerator.peak_flops_per_s.get("fp16")
     return None if accelerator.power_w is None or peak is None else accelerator.power_w / peak
 

@@ -84,7 +84,7 @@ PARTS_OF_FABRIC: Final = ("leaf", "spine", "graph")
 
 
 def build_accelerator(spec: AcceleratorFigures, name: str, sources: tuple[Source, ...]) -> Accelerator:
-    """Return an accelerator; its memory is what the driver reports, where that is known."""
+    """Return an accelerator; its memory is that reported by the driver, where known."""
     return Accelerator(
         name=name,
         vendor=spec.vendor,
@@ -266,7 +266,7 @@ def profile_path(kind: str, name: str) -> Path:
 
 
 def _other_kind(kind: str, name: str) -> str | None:
-    """Return what to write for the name of a node where a cluster is asked for, and the other way round."""
+    """Return the correction of a node name given for a cluster, or of a cluster name given for a node."""
     if kind == "clusters" and name in profile_names("nodes"):
         return f"it is a node: write {{node: {name}, nodes: 2}}, with as many nodes as there are"
     if kind == "nodes" and name in profile_names("clusters"):

@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 Protocol = Literal["ll", "ll128", "simple"]
 PROTOCOLS: Final[tuple[Protocol, ...]] = ("ll", "ll128", "simple")
-"""Each store with a flag of its own (LL), lines of 128 bytes with one flag (LL128), or chunks and a fence (Simple)."""
+"""A flag per store (LL), lines of 128 bytes with one flag (LL128), or chunks and a fence (Simple)."""
 
 Medium = Literal["nvlink", "pcie", "net"]
 Place = Literal["accelerator", "host", "nvme"]
@@ -90,4 +90,4 @@ class Servers:
     per_node: bool = False
     """True where the accelerators of a scale-up domain add up their gradients first, and each sends its part of the sum."""
     adds: bool = False
-    """True where more gradients are added up than those of the group that pushes; otherwise the group says whether any are."""
+    """True where gradients of several groups are summed; otherwise the group decides whether there is a sum."""

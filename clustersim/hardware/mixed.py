@@ -1,4 +1,4 @@
-"""Constants for a cluster whose nodes are of several kinds: what a group of ranks goes by that spans some of them.
+"""Constants of a cluster with nodes of several kinds, for groups of ranks that span kinds.
 
 A communication library settles on one plan for all members of a group, which the least of them can follow: NCCL chooses by the oldest
 generation in the group, and takes as many channels, and as much bandwidth of each, as every member has [1]_.

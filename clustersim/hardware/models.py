@@ -21,7 +21,7 @@ class Accelerator:
     name: str
     vendor: str
     generation: str
-    """Architecture, such as ``ampere``; calibration is looked up by it when the accelerator has none of its own."""
+    """Architecture, such as ``ampere``; its calibration applies where the accelerator has none."""
     peak_flops_per_s: Mapping[str, float]
     """Dense matrix peak for each precision: fp32, tf32, fp16, bf16, fp8."""
     memory_bytes: float
@@ -35,9 +35,9 @@ class Accelerator:
     power_w: float | None
     sources: tuple[Source, ...]
     idle_power_w: float | None = None
-    """With nothing to do; None where nobody has said."""
+    """Idle power; None where unknown."""
     calibration: Calibration | None = None
-    """Constants of its own; None for those of its generation."""
+    """Calibration of this accelerator; None for that of its generation."""
     clock_spread: float | None = None
     """Standard deviation of the clock between accelerators of this kind, relative to its mean; None for that of the calibration."""
 
@@ -104,7 +104,7 @@ class GraphSwitch:
 
     switch: str
     nodes: tuple[int, ...] = ()
-    """Nodes whose adapters hang at it."""
+    """Nodes with adapters on one leaf."""
     adapters: tuple[int, ...] = ()
     """Adapters of these nodes, such as those of one rail; empty for all."""
     to: tuple[tuple[str, int], ...] = ()
@@ -137,11 +137,11 @@ class Fabric:
     dimensions: tuple[int, ...] = ()
     """Nodes along each dimension of a torus."""
     leaves_per_group: int = 0
-    """Routers in one group of a dragonfly; ``nodes_per_leaf`` servers hang at each."""
+    """Routers in one group of a dragonfly; each has ``nodes_per_leaf`` servers."""
     global_links: int = 0
     """Links of one dragonfly router to other groups."""
     link_bandwidth_bytes_per_s: float | None = None
-    """Bandwidth of one link of a torus, dragonfly or graph, one direction; None for what the topology gives it."""
+    """Bandwidth of one link of a torus, dragonfly or graph, one direction; None for the default of the topology."""
     graph: tuple[GraphSwitch, ...] = ()
     """Switches and cables of a graph."""
 
@@ -178,7 +178,7 @@ class ServerHosts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterProfile:
-    """A reference cluster: so many nodes of one kind on one fabric."""
+    """A reference cluster: a number of nodes of one kind on one fabric."""
 
     name: str
     title: str

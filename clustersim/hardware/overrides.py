@@ -46,7 +46,7 @@ _NEEDED: Final = ("accelerator", "accelerators_per_node", "host", "nics", "scale
 
 
 def node_from_mapping(base: str | None, overrides: Mapping[str, object], document: Document, at: Sequence[str | int]) -> Node:
-    """Return a shipped node with some of its fields replaced, or a node made of the given fields alone.
+    """Return a shipped node with some of its fields replaced, or a node from the given fields alone.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def changed_node(node: Node, overrides: Mapping[str, object], document: Document
 
 
 def changes_at(document: Document, at: Sequence[str | int]) -> dict[str, Data]:
-    """Return what a mapping of a document says of a node, without its other keys."""
+    """Return the keys of a mapping that belong to a node."""
     given = value_at(document.data, at)
     return {key: given[key] for key in NodeChange.model_fields if key in given} if isinstance(given, dict) else {}
 

@@ -1,4 +1,4 @@
-"""Price lists: what machines, energy and carbon cost, when, and who says so."""
+"""Price lists: dated and sourced prices of machines and energy, and carbon intensities."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class PriceList:
     sources: tuple[Source, ...]
 
     def one_source(self, accelerator: str) -> bool:
-        """Return whether the rent of an accelerator stands under one source alone."""
+        """Return whether the rent of an accelerator has one source only."""
         return sum(not {"gpu_hour", f"gpu_hour.{accelerator}"}.isdisjoint(source.covers) for source in self.sources) < 2
 
     def age_months(self, today: date) -> int:

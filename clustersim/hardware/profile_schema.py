@@ -35,7 +35,7 @@ PositivePower = Annotated[Watts, Field(gt=0)]
 
 MEASURED: Final = "measured"
 ADDRESS_WORDS: Final = ("memory", "assumed", "derived", "not kept", MEASURED)
-"""Words allowed instead of an address; each asks for a note."""
+"""Words allowed instead of an address; each needs a note."""
 
 
 class Checked(BaseModel):
@@ -63,7 +63,7 @@ class SourceSpec(Checked):
     """An address, or a word: ``memory`` (recalled and not seen), ``assumed`` (nobody publishes it), ``derived``, ``not kept`` (seen) or
     ``measured`` (in a file of one's own, which its hash names)."""
     accessed: str = Field(default="", pattern=r"^(\d{4}-\d{2}-\d{2})?$")
-    """The day; not of a measured file, whose hash says more."""
+    """The day; not for a measured file, which has a hash."""
     covers: list[str] = Field(min_length=1)
     note: str = ""
     sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
@@ -108,11 +108,11 @@ class ScaleUpLinksSpec(Checked):
 
 
 class PcieSpec(Checked):
-    """The way of one accelerator to its host."""
+    """The route of one accelerator to its host."""
 
     generation: PositiveInt | None = None
     lanes: PositiveInt | None = None
-    """Both are for the reader alone; the bandwidth counts."""
+    """For the reader only; the bandwidth is used."""
     bandwidth: PositiveBandwidth
     """One direction."""
 
@@ -127,7 +127,7 @@ class AcceleratorFigures(Checked):
     memory: PositiveBytes
     """As the data sheet rounds it."""
     reported_memory: PositiveBytes | None = None
-    """As the driver reports it; it decides what fits, where it is known."""
+    """As reported by the driver; it decides whether a model fits, where known."""
     memory_bandwidth: PositiveBandwidth
     scale_up: ScaleUpLinksSpec | None = None
     pcie: PcieSpec

@@ -16,7 +16,7 @@ from clustersim.hardware.profile_schema import Spec
 from clustersim.hardware.source import Source
 
 UNSEEN: Final = ("memory", "assumed")
-"""Words in place of an address for figures that nobody has seen in a source."""
+"""Words instead of an address for figures without a source that was seen."""
 SCENARIO: Final = "scenario"
 """The address of a figure that the user gave."""
 

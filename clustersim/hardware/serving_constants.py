@@ -87,7 +87,7 @@ class KernelConstants:
     peak_fraction: float
     """Share of the dense peak."""
     activation_passes: float
-    """Times that the bytes of the activations pass through memory."""
+    """Number of passes of the activations through memory."""
     cast_s: float
     """Time of one element that is cast before a product; of one token before experts."""
     spread: float
@@ -295,7 +295,7 @@ def _link_bandwidth(accelerator: Accelerator) -> float:
 
 
 def _lenders(accelerator: Accelerator, names: set[str]) -> Iterator[str]:
-    """Yield accelerators with measurements: itself, its generation, then by the ratio of bandwidths; those with links alike first."""
+    """Yield accelerators with measurements: itself, its generation, then by the ratio of bandwidths, those with similar links first."""
     known = [load_accelerator(name) for name in sorted(names)]
     switched = accelerator.scale_up_bandwidth_bytes_per_s > 0
 

@@ -14,7 +14,7 @@ EVEN_BYTES: Final = 4
 
 
 def alignment(at_once_bytes: int) -> Alignment:
-    """Return what reading so many bytes at once is called.
+    """Return the name of a product of one size class.
 
     Examples
     --------

@@ -153,13 +153,13 @@ class KernelModel:
         )
 
     def _interference_s(self, sent_bytes: float) -> float:
-        """Return the time in which so many bytes cross the scale-up links, times the share of multiprocessors that this holds."""
+        """Return the time of a number of bytes on the scale-up links, times the share of multiprocessors occupied."""
         network, card = self.calibration.network, self.accelerator
         rate = card.scale_up_bandwidth_bytes_per_s * network.efficiency["nvlink"]
         return sent_bytes / rate * network.multiprocessors / card.n_multiprocessors if rate > 0.0 else 0.0
 
     def _product_s(self, kernel: Gemm | GroupedGemm) -> float:
-        """Return the compute time of a product of a transformer, whose shapes nobody pads and which may stay in 16 bits under fp8.
+        """Return the compute time of a product of a transformer, whose shapes are not padded and which may stay in 16 bits under fp8.
 
         Matrix units refuse batches whose rows are not aligned, and take other products with kernels that read less at once; vector
         units do not care.
@@ -196,7 +196,7 @@ BLOM: Final = 0.375
 
 
 def expected_largest(n: int) -> float:
-    """Return the expected largest of so many independent standard normal numbers, to 1 % from eight on.
+    """Return the expected maximum of a number of independent standard normal variables, within 1 % from eight on.
 
     References
     ----------
@@ -211,7 +211,7 @@ def expected_largest(n: int) -> float:
 
 
 def slowest_of(n: int, accelerator: Accelerator, calibration: Calibration) -> float:
-    """Return how many times as long the slowest of so many accelerators computes as the slowest of those that were calibrated on.
+    """Return the slowdown of the slowest of a number of accelerators, relative to the slowest of those that were calibrated.
 
     Nothing is held up where products keep their rate under load: their clock is at its limit, which is the same for all.
     """

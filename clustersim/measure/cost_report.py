@@ -50,7 +50,7 @@ class CostReport:
 
 
 def cost_lines(report: CostReport | None, *, unit: str = "tokens") -> tuple[str, ...]:
-    """Return power and cost as sentences; nothing where nobody asked.
+    """Return power and cost as sentences; none where the scenario has no cost section.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Whether one run is better than another, as far as the error bars of their step times tell; every comparison asks here."""
+"""Verdict whether one run is better than another within the error bars of their step times."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Decision = Literal["yes", "no", "not decided"]
 
 UNDECIDED: Final = "within the error bars: not decided"
 MOST_NAMED: Final = 5
-"""Verdict on cases that cannot be told apart from the best."""
+"""Verdict on cases within the error bars of the best."""
 
 _TIMES: Final = re.compile(
     r"step_time(_alone)?_s|time_to_train_s|(breakdown|overlapped_communication)_s\..+|steps\.(mean|median|p95)_s"
@@ -32,7 +32,7 @@ class Judged:
     """A run and the figure by which it is judged; a smaller one is better."""
 
     at: Callable[[float], float]
-    """The figure if the step takes so many times as long as predicted."""
+    """The figure if the step takes a given multiple of the predicted time."""
     bar: ErrorBar
 
 
@@ -77,12 +77,12 @@ def bar_of(data: Data) -> ErrorBar | None:
 
 
 def undecided(ranked: Sequence[Judged]) -> list[int]:
-    """Return the places of those that the first of some runs, the best, cannot be told apart from."""
+    """Return the indices of the runs within the error bars of the first, the best."""
     return [place for place, other in enumerate(ranked) if place and is_better(ranked[0], other) == "not decided"]
 
 
 def undecided_text(names: Sequence[str]) -> str:
-    """Return that the best cannot be told apart from some others; empty where there are none.
+    """Return the verdict that the best is within the error bars of some others; empty where there are none.
 
     Examples
     --------
@@ -98,7 +98,7 @@ def undecided_text(names: Sequence[str]) -> str:
 
 
 def judged_by(name: str, value: float, bar: ErrorBar, *, higher_is_better: bool = False) -> Judged:
-    """Return a run that is judged by one figure, which its name says whether and how depends on the step time."""
+    """Return a run for a comparison by one figure, given its dependence on the step time."""
     sign = -1.0 if higher_is_better else 1.0
     return Judged(at=lambda fraction: sign * figures_at({name: value}, fraction)[name], bar=bar)
 
@@ -110,7 +110,7 @@ def is_shorter(one: Metrics, other: Metrics) -> Decision | None:
 
 
 def figures_at(figures: Mapping[str, float | bool], fraction: float) -> dict[str, float | bool]:
-    """Return the figures of a run as they would be if its step took so many times as long.
+    """Return the figures of a run for a step of a multiple of its time.
 
     Examples
     --------

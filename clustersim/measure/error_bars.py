@@ -15,7 +15,7 @@ USUAL_SETTINGS: Final = "usual settings"
 SHORT_STEP: Final = "short step"
 
 WORDS: Final = (EXPERTS, USUAL_SETTINGS, SHORT_STEP)
-"""Words of a kind: a mixture of experts; settings that nobody gave; a step in which fixed costs count."""
+"""Features of a run for its error bar: experts, settings left at defaults, and short steps."""
 
 ALL_RUNS: Final = "all runs"
 
@@ -32,7 +32,7 @@ class Band:
         return self.least_fraction * predicted_s, self.most_fraction * predicted_s
 
     def wider(self, factor: float) -> Band:
-        """Return a band that is so many times as wide, by logarithms, about the same middle."""
+        """Return a band a factor wider in logarithms, about the same middle."""
         middle = sqrt(self.least_fraction * self.most_fraction)
         half = sqrt(self.most_fraction / self.least_fraction) ** factor
         return replace(self, least_fraction=middle / half, most_fraction=middle * half)
@@ -40,7 +40,7 @@ class Band:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorBar:
-    """Error bar of the step time of one run, alone and beside others."""
+    """Error bar of the step time of one run, alone and in comparisons."""
 
     machine: str
     """Eight hexadecimal digits of the hardware and its constants, whatever the number of nodes."""
@@ -125,7 +125,7 @@ class Bands:
     """Share of runs that is expected in their intervals."""
     spread: Spread
     held_out: Mapping[str, Spread] = field(default_factory=dict[str, Spread])
-    """By source of measurements: what the other sources alone would say."""
+    """By source of measurements: the error bar from the other sources alone."""
     ratio_most_fraction: float = inf
     """Largest expected error of the ratio of two times on one machine, as a factor, of runs of which no word is true."""
     reach: Reach | None = None

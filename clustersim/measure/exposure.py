@@ -66,7 +66,7 @@ class Exposure:
 
 
 def exposures(metrics: Metrics, timeline: Timeline) -> tuple[Exposure, ...]:
-    """Return exposed and hidden seconds of each kind of communication; those of a dimension sum to what the metrics have.
+    """Return exposed and overlapped seconds of each kind of communication; those of a dimension sum to the metrics.
 
     What runs beside passes goes by the names of its spans, what runs inside them by its operations. Where several are in flight along
     one dimension at a time, the metrics count the moment once, and each gets its share by its length.

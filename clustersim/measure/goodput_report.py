@@ -79,7 +79,7 @@ class SparesReport:
     short_fraction: float
     """Share of time in which more nodes are in repair than there are spares, while nodes go on failing."""
     enough: int
-    """With so many that share is at most 1 %."""
+    """Number of samples for which that share is at most 1 %."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ _SAME: Final = 1e-9
 
 
 def memory_curves(timeline: Timeline, stages: Sequence[Sequence[Hold]]) -> Curves:
-    """Return what a rank of each class holds over the time of the replay.
+    """Return the memory of a rank of each class over the time of the replay.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def _curve(rank_class: int, columns: SpanColumns, shown: IntArray, holds: Sequen
 
 
 def _tasks(columns: SpanColumns, kind: IntArray, chunk: IntArray, stop_s: float) -> Tasks:
-    """Return the tasks of one class, sorted by start; passes are cut only where something lies between two pieces of one."""
+    """Return the tasks of one class, sorted by start; a pass is divided only if another task lies between two pieces."""
     passes = np.flatnonzero((kind >= 0) & (kind < len(PASSES)) & (columns.micro_batch >= 0))
     others = np.flatnonzero(kind >= len(PASSES))
     labels = tuple(each[passes] for each in (columns.step, columns.micro_batch, chunk, kind))
@@ -92,7 +92,7 @@ def _tasks(columns: SpanColumns, kind: IntArray, chunk: IntArray, stop_s: float)
 
 
 def _running(columns: SpanColumns, computes: Mask, at_s: float, *, several_chunks: bool) -> str:
-    """Return what runs at a moment; of two tasks that meet there, the one that begins."""
+    """Return the task at a time; of two adjacent tasks, the one that begins."""
     at = np.flatnonzero(computes & (columns.start_s <= at_s) & (columns.end_s >= at_s) & (columns.end_s > columns.start_s))
     if not len(at):
         return ""

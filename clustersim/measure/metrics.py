@@ -23,7 +23,7 @@ def by_dimension(times: ByDimension) -> dict[str, float]:
 
 
 def nine_digits(value: float) -> float:
-    """Return a value to nine significant digits: those that differ in round-off alone are equal.
+    """Return a value to nine significant digits, which removes round-off.
 
     Examples
     --------
@@ -59,7 +59,7 @@ class ByDimension:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breakdown:
-    """Mean over ranks of what the step time went to; the parts sum to it."""
+    """Mean over ranks of the parts of the step time; they sum to it."""
 
     compute: float
     exposed_communication: ByDimension
@@ -96,9 +96,9 @@ class Memory:
     peak_bytes: float
     by_stage: tuple[StageMemory, ...]
     verdict: str | None = None
-    """``fits``, ``tight`` or ``does not fit``, by what was measured beside predicted peaks; None where nobody asked."""
+    """``fits``, ``tight`` or ``does not fit``, by measured and predicted peaks; None without an error bar."""
     peak_interval_bytes: tuple[float, float] | None = None
-    """The least and the most that the peak of such a run is expected to be; None where nobody asked."""
+    """Interval of the peak; None without an error bar."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,16 +147,16 @@ class JobReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedLink:
-    """A group of equal links on which traffic of several jobs met, and each slowed the others down."""
+    """A group of equal links with contention among several jobs."""
 
     name: str
     """The first of them."""
     tier: str
     n_links: int
     jobs: tuple[str, ...]
-    """Those that met, the scenario's own under the name of the scenario."""
+    """The jobs, the scenario's own under the name of the scenario."""
     contended_s: float
-    """Time of the step with traffic of all of them at once, in seconds."""
+    """Time of the step with concurrent traffic of all of them, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,13 +170,13 @@ class Metrics:
     parallelism: Parallelism
     step_time_s: float
     step_time_interval_s: tuple[float, float] | None = None
-    """The least and the most that such a step is expected to take, from published runs of its kind; None where nobody asked."""
+    """Interval of the step time from published runs of its kind; None without an error bar."""
     step_time_interval_level_fraction: float | None = None
     """Share of such runs that is expected in there."""
     step_time_interval_kind: str | None = None
     """The kind of runs, in words."""
     error_bar: ErrorBar | None = None
-    """By which the run is compared with others; None where nobody asked."""
+    """Error bar for comparisons; None without an error bar."""
     samples_per_s: float
     tokens_per_s: float
     tokens_per_s_per_gpu: float
@@ -199,7 +199,7 @@ class Metrics:
     shared_links: tuple[SharedLink, ...] = ()
     """Links with contention between jobs, longest first; empty without any."""
     steps: StepsReport | None = None
-    """Statistics of steps, where several were replayed, or ranks are not alike; times above are means."""
+    """Statistics of steps, where several were replayed or ranks differ; times above are means."""
     experts: ExpertsReport | None = None
     """Distribution of tokens over experts, for a model with experts."""
     engine: EngineStats
@@ -213,7 +213,7 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundPart:
-    """One part of the longest way through a step."""
+    """One part of the longest path through a step."""
 
     name: str
     seconds: float
@@ -229,7 +229,7 @@ class BoundsReport:
     link_s: float
     """Longest time that a link needs for its bytes at its data-sheet bandwidth, in seconds."""
     peak_s: float
-    """The model's FLOPs, without what a causal mask spares, at the peak of the data sheets: no software is faster."""
+    """The model's FLOPs without masked attention, at the peak of the data sheets: a lower bound for any software."""
     bound_fraction: float
     """Share of the simulated step time; never above 1."""
     binding: str
@@ -279,7 +279,7 @@ def waited_for_experts_s(timeline: Timeline) -> float:
 
 
 def experts_lines(report: ExpertsReport | None) -> Sequence[str]:
-    """Return who is waited for and what is dropped; nothing where all experts have as much to do."""
+    """Return the fullest ranks and the dropped rows; nothing where all experts have equal load."""
     if report is None or (report.rank_skew == 1.0 and report.dropped_fraction == 0.0):
         return ()
     lines: list[str] = []

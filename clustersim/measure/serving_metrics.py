@@ -102,7 +102,7 @@ class ServingMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferReport:
-    """KV caches on their way from prefill to decode replicas."""
+    """KV transfers from prefill to decode replicas."""
 
     count: int
     mean_s: float
@@ -112,7 +112,7 @@ class TransferReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingCost:
-    """Cost of the run, for so many tokens."""
+    """Cost of the run, for a number of tokens."""
 
     prices: Prices
     per_million_output_tokens: UsageCost

@@ -88,7 +88,7 @@ def _inside_passes(columns: SpanColumns, n_classes: int) -> list[ClassTimes]:
 
 
 def _add_passes(times: ClassTimes, span: Span, count: float, seconds: float) -> None:
-    """Add so many spans of one kind that last so long together."""
+    """Add a number of spans of one kind with a total duration."""
     exposed_s = count * fsum(each for _, each in span.exposed_s)
     for account, pairs in ((times.exposed, span.exposed_s), (times.hidden, span.hidden_s)):
         for dimension, each in pairs:
@@ -137,7 +137,7 @@ def _add(account: dict[str, float], dimension: str, seconds: float) -> None:
 
 
 def breakdown(timeline: Timeline, *, sends_block: bool, pipelined: bool) -> tuple[Breakdown, ByDimension]:
-    """Return what the step time went to, mean over ranks and steps, and the communication that was hidden.
+    """Return the parts of the step time, mean over ranks and steps, and the overlapped communication.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ def tier_use(timeline: Timeline, links_per_tier: Mapping[str, tuple[int, float]]
 
 
 def shared_links(timeline: Timeline, own: str) -> tuple[SharedLink, ...]:
-    """Return on which links traffic of several jobs met, and for how long; longest first.
+    """Return the links with contention among several jobs and its duration; longest first.
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ def shared_links(timeline: Timeline, own: str) -> tuple[SharedLink, ...]:
 
 
 def _job_of(name: str, others: Sequence[str]) -> str | None:
-    """Return the job of an operation, None for the scenario's own; several that load links alike stand in one name."""
+    """Return the job of an operation, None for the scenario's own; jobs with equal link loads share one name."""
     return next((job for job in others if name.startswith(f"{job}: ")), None)
 
 

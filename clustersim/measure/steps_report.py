@@ -19,12 +19,12 @@ class WaitedFor:
     """Such as ``rank 3``."""
     ranks: int
     slow: str
-    """Those of its ranks at whose pace the others of it go; empty where all are alike."""
+    """The ranks of the class that set the pace of the others; empty where all are equal."""
     waited_s: float
     """In one step: from the mean arrival of all at what they do together, to the arrival of this class, which was the last. In a pipeline:
     what its passes take more than those of the others, on average."""
     steps_fraction: float
-    """Share of the steps in which nobody was waited for longer."""
+    """Share of the steps in which no rank had a longer wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class StepsReport:
     confidence_interval_s: tuple[float, float] | None
     """95 % interval of the mean; None for one step."""
     waited_for: tuple[WaitedFor, ...]
-    """Longest first; empty where nobody waited."""
+    """Longest first; empty without waiting."""
     workers: tuple[WorkerSteps, ...]
     staleness: Staleness | None
     """None where every gradient is of the parameters that it changes."""
@@ -97,7 +97,7 @@ def in_whole_steps(timeline: Timeline) -> Timeline:
 
 
 def in_own_time(timeline: Timeline) -> Timeline:
-    """Return one step as each rank class lives through it, where all begin the next step when they have ended one.
+    """Return one step as seen by each rank class.
 
     Time is counted for each class by itself: the wait for its first pass is left out, because its last step lasts until then. A step
     takes as long as that of the longest class. Repeated at that pace, no class works on two steps at once, and none waits longer.

@@ -86,7 +86,7 @@ class _Shares:
         self._known: dict[tuple[str, ...], FloatArray] = {}
 
     def of(self, names: tuple[str, ...]) -> FloatArray:
-        """Return the shares of a user, whose names begin with its dimension; of one without spans, such as background, all alike."""
+        """Return the shares of a user, whose names begin with its dimension; of one without spans, such as background, all."""
         if names not in self._known:
             weights = sum((self._weights(name) for name in names), np.zeros(len(self._columns.patterns)))
             self._known[names] = self._spread(weights[self._columns.pattern])

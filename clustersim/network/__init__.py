@@ -1,1 +1,1 @@
-"""Links shared among what is in flight."""
+"""Max-min fair sharing of links among flows in flight."""

@@ -1,4 +1,4 @@
-"""Progressive filling on compressed rows: the max-min fair levels of everything in flight, from nothing."""
+"""Progressive filling on compressed rows: the max-min fair rates of all flows in flight, solved from scratch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TIE: Final = 1e-12
 """Link classes whose levels differ by less than this share are full at the same moment; to the last bit they are so only by luck."""
 
 STALE: Final = 1e-3
-"""Share of the demand of all flow classes below which that of the growing ones is added up anew."""
+"""Share of the demand of all flow classes below which the demand of the growing ones is summed again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

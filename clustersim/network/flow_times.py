@@ -1,4 +1,4 @@
-"""Flows on links with bandwidth and latency: when does each one finish. The network model alone, with a clock of its own."""
+"""Finish times of flows on links with bandwidth and latency: the network model alone, with its own clock."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _time_scale(links: Sequence[Pipe], flows: Sequence[Flow], starts_s: Sequence
 
 
 def _flow_classes(network: SharedNetwork, flows: Sequence[Flow], scale: float) -> list[int]:
-    """Return the flow class of each flow; those with the same way, weight and cap are of one."""
+    """Return the flow class of each flow; flows with the same route, weight and cap share one."""
     known: dict[tuple[tuple[int, ...], float, float], int] = {}
     flow_classes: list[int] = []
     for flow in flows:

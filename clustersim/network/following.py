@@ -106,7 +106,7 @@ def for_numba(table: FlowTable, groups: Groups) -> tuple[FlowTable, Groups]:
 
 @dataclass(slots=True)
 class Following:
-    """Fair rates of many flow classes, followed from change to change; nothing is in flight at first."""
+    """Max-min fair rates of many flow classes, updated change by change; nothing is in flight at first."""
 
     wiring: Wiring
     compiled: bool | None
@@ -134,7 +134,7 @@ class Following:
             (self.table, self.groups), self._solver = for_numba(self.table, self.groups), compiled_solver()
 
     def settle(self, flows: list[int], counts: list[float], patience: int) -> Settled | None:
-        """Set how many flows of some classes are in flight and bring all links into balance.
+        """Set the number of flows in flight of some classes and bring all links into balance.
 
         Returns
         -------

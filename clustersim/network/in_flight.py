@@ -1,4 +1,4 @@
-"""Flows in flight in ticks of time: how far each has got, and when the next one lands."""
+"""Flows in flight in ticks of time: the progress of each, and the next end."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def whole_ticks_s(seconds: float) -> float:
 REBASE: Final = 1e3
 """Ratio of bytes moved by a flow class to those of a starting flow beyond which bytes are counted anew."""
 FEW: Final = 8
-"""Flow classes that are dealt with one by one; more are cheaper all together."""
+"""Number of flow classes up to which they are handled one by one; vector operations are faster for more."""
 BOUNDLESS: Final = 1e300
-"""Bytes per second of what crosses no link: it lands at once, and what never ends can still be counted."""
+"""Rate of flows that cross no link, in bytes per second: they end at once, and background flows remain finite."""
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class FlowsInFlight:
     _flows: dict[int, tuple[int, int, float, float]] = field(default_factory=dict[int, tuple[int, int, float, float]])
     """Class, turn and bytes of each flow in flight, and the bytes of the class at which it started."""
     _landings: list[list[tuple[float, int, int]]] = field(default_factory=list[list[tuple[float, int, int]]])
-    """For each flow class a heap of (bytes of the class at which it lands, turn, flow), with those that were stopped."""
+    """For each flow class a heap of (bytes of the class at its end, sequence number, flow), stopped flows included."""
     _done_bytes: dict[int, float] = field(default_factory=dict[int, float])
     """Bytes of flows that are no more in flight, by flow class."""
     _turn: int = 0
@@ -96,7 +96,7 @@ class FlowsInFlight:
             column.grow(n_flow_classes)
 
     def start(self, flow: int, flow_class: int, size_bytes: float, now_s: float) -> None:
-        """Put a flow in flight; its flow class keeps its rate until it is given another."""
+        """Add a flow; its flow class keeps its rate until the next change."""
         moved_bytes = self._moved_bytes(flow_class, now_s)
         if moved_bytes > REBASE * size_bytes:
             self._rebase(flow_class, moved_bytes)

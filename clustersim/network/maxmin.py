@@ -27,7 +27,7 @@ INF: Final = float("inf")
 SAME: Final = 1e-13
 """Two rates are one if they differ by less than this share: sums of a hundred rates agree no better."""
 WEIGH_EVERY: Final = 16
-"""Looks at a link between two in which its loads are added up anew, instead of following their sum change by change."""
+"""Visits of a link between two exact summations of its loads; between them the sum is updated change by change."""
 SMALL_SHARE: Final = 0.05
 """They are added up anew as well if the link's group has less than this of its capacity, because of what cancels."""
 BIG_LOSS: Final = 1e-3
@@ -63,7 +63,7 @@ class FlowTable(NamedTuple):
     first: list[int] | IntArray
     """First place of each link in ``crossing``."""
     crossing: list[int] | IntArray
-    """Classes in flight on each link, first those of its group."""
+    """Classes in flight on each link, those of its group first."""
     load: list[float] | FloatArray
     """Load of each of these, at rate 1."""
     n_crossing: list[int] | IntArray
@@ -87,7 +87,7 @@ class FlowTable(NamedTuple):
 
 
 def settle(t: FlowTable, g: Groups, flows: Ints, counts: Floats, patience: int) -> tuple[IntArray, FloatArray]:
-    """Set how many flows of some classes are in flight and bring all links into balance.
+    """Set the number of flows in flight of some classes and bring all links into balance.
 
     Returns
     -------
@@ -147,7 +147,7 @@ def _put(t: FlowTable, g: Groups, flow: int, count: float, bottleneck: int) -> N
 
 
 def _enter(t: FlowTable, g: Groups, flow: int, count: float, heap: Heap) -> None:
-    """Put a class in flight at the lowest fair rate on its route; if nothing there is full it fills the link with least room."""
+    """Add a class at the lowest fair rate on its route; if no link there is full, it saturates the link with least room."""
     t.capacity[t.cap[flow]] = t.limit[flow] * count
     bottleneck = t.route[flow][0]
     for link in t.route[flow]:
@@ -184,7 +184,7 @@ def _leave(t: FlowTable, g: Groups, flow: int, heap: Heap) -> None:
 
 
 def _hand_over(t: FlowTable, g: Groups, flow: int, link: int, place: int) -> None:
-    """Give a class another bottleneck, at the fair rate that this has now; on that link it stands at a place or behind it."""
+    """Move a class to another bottleneck, at its current fair rate."""
     taken, count, loser = t.taken, t.n_flows[flow], t.bottleneck[flow]
     step = t.fair[link] - t.fair[loser]
     _part(t, flow, loser)
@@ -199,7 +199,7 @@ def _hand_over(t: FlowTable, g: Groups, flow: int, link: int, place: int) -> Non
 
 
 def _join(t: FlowTable, flow: int, link: int, place: int) -> None:
-    """Put a class among the group of a link, on that link, where it stands at a place or behind it."""
+    """Add a class to the group of a link."""
     crossing, load, edge = t.crossing, t.load, t.first[link] + t.n_group[link]
     while crossing[place] != flow:
         place += 1
@@ -209,7 +209,7 @@ def _join(t: FlowTable, flow: int, link: int, place: int) -> None:
 
 
 def _part(t: FlowTable, flow: int, link: int) -> None:
-    """Put a class behind the group of a link, on that link."""
+    """Remove a class from the group of a link."""
     crossing, load = t.crossing, t.load
     place, edge = t.first[link], t.first[link] + t.n_group[link] - 1
     while crossing[place] != flow:
@@ -307,7 +307,7 @@ def _look(t: FlowTable, g: Groups, link: int, heap: Heap, changed: list[int]) ->
 
 
 def _weigh(t: FlowTable, g: Groups, link: int) -> float:
-    """Add up anew what the flows on a link take, and return what those outside its group do."""
+    """Sum again the load of the flows on a link, and return that of the flows outside its group."""
     others, edge = 0.0, t.first[link] + t.n_group[link]
     for place in range(edge, t.first[link] + t.n_crossing[link]):
         others += t.load[place] * t.fair[t.bottleneck[t.crossing[place]]]

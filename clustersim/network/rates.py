@@ -1,4 +1,4 @@
-"""Fair rates of everything in flight: solved from nothing and kept while flow classes are few, followed from change to change when many."""
+"""Max-min fair rates of all flows in flight: solved from scratch and cached for few flow classes, updated change by change for many."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from clustersim.network.wiring import Wiring
 from clustersim.topology.cluster import FloatArray, IntArray
 
 State = tuple[tuple[int, int], ...]
-"""Flow classes in flight and how many flows of each, ascending."""
+"""Flow classes in flight and their numbers of flows, ascending."""
 FEW: Final = 32
-"""Up to so many classes in flight a component is solved from nothing, and the solution kept; a replay comes back to it."""
+"""Number of classes in flight up to which a component is solved from scratch and its solution cached."""
 N_KEPT: Final = 1 << 20
-"""Rates that are kept, in solutions and in steps from one to another; with more all go."""
+"""Number of cached rates, in solutions and in transitions between them; above it the cache is cleared."""
 PATIENCE: Final = 4
 """Looks for each link after which following a change has cost more than filling from nothing would have."""
 BULK: Final = 0.25
-"""Share of the classes in flight that change in one instant from which on filling from nothing is cheaper at once."""
+"""Share of the classes in flight that change at one time from which on filling from scratch is faster."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,13 +53,13 @@ class Change(NamedTuple):
     """Effect of flows that came and went."""
 
     flows: Sequence[int] | IntArray
-    """Flow classes in flight with another rate or another count."""
+    """Flow classes in flight with a new rate or a new count."""
     rates: Sequence[float] | FloatArray
     """Rate of each of them."""
     ended: Sequence[State]
-    """Groups that are no more in flight."""
+    """Groups no longer in flight."""
     begun: Sequence[State]
-    """Groups in flight that were not."""
+    """Groups newly in flight."""
 
 
 class SolutionChange(NamedTuple):
@@ -71,7 +71,7 @@ class SolutionChange(NamedTuple):
 
 @dataclass(slots=True)
 class Component:
-    """Flow classes connected through links that they share, whether in flight or not."""
+    """Flow classes connected through shared links, in flight or not."""
 
     number: int
     solution: Solution
@@ -81,10 +81,10 @@ class Component:
     many: bool = False
     """True while the rates are followed."""
     _state: State | None = None
-    """Classes in flight with their flow counts, where they are many; None until asked for."""
+    """Classes in flight with their flow counts, where they are many; None until needed."""
 
     def count(self, changes: State) -> None:
-        """Set how many flows of some classes are in flight."""
+        """Set the number of flows in flight of some classes."""
         for flow, count in changes:
             if count:
                 self.counts[flow] = count
@@ -93,11 +93,11 @@ class Component:
         self._state = None
 
     def states(self) -> Sequence[State]:
-        """Return the groups in flight; all together are one where they are many."""
+        """Return the groups in flight; a component with many classes has one group."""
         return ([self.state()] if self.counts else []) if self.many else self.solution.states()
 
     def state(self) -> State:
-        """Return what is in flight."""
+        """Return the flow classes in flight."""
         if not self.many:
             return self.solution.state
         if self._state is None:
@@ -113,7 +113,7 @@ class RateCache:
     compiled: bool | None
     """Whether to compile the solver for many classes; None where that is possible and pays."""
     few: int = FEW
-    """Up to so many classes in flight a component is solved from nothing."""
+    """Number of classes in flight up to which a component is solved from scratch."""
     components: Sequence[int] = field(init=False)
     """Component of each class."""
     _components: dict[int, Component] = field(default_factory=dict[int, Component])
@@ -143,7 +143,7 @@ class RateCache:
         return self._solution(state).rates
 
     def change(self, component: Component, changes: State) -> Change:
-        """Return new rates: of all in flight that have another one now that some classes have other counts, and of these classes.
+        """Return the new rates after changes of counts: of all classes in flight whose rate changes, and of the changed classes.
 
         Parameters
         ----------
@@ -172,7 +172,7 @@ class RateCache:
         return Change(*settled, before, component.states())
 
     def _step(self, component: Component, changes: State) -> SolutionChange:
-        """Return where changes lead from a solution, and what they change; from then on the solution knows."""
+        """Return the solution after changes and its differences; the solution caches both."""
         before, state = component.solution, tuple(sorted(component.counts.items()))
         after = self._kept.get(state) or self._solved(state, self._regrouped(before, changes))
         flows = {flow for flow, _ in changes}
@@ -184,7 +184,7 @@ class RateCache:
         return step
 
     def _regrouped(self, before: Solution, changes: State) -> list[FlowGroup]:
-        """Return the groups in flight after changes: those that no change touches, and the others anew."""
+        """Return the groups in flight after changes: those without a change, and newly solved ones."""
         touched: dict[FlowGroup, None] = {}
         for flow, _ in changes:
             if flow in before.groups:
@@ -248,7 +248,7 @@ class RateCache:
         return FlowGroup(state, dict(zip(flows.tolist(), filled.levels.tolist(), strict=True)))
 
     def _keep(self, n_rates: int) -> None:
-        """Make room for rates to keep: with too many, all solutions and steps between them go, so that they do not grow without end."""
+        """Clear the cache when it holds too many rates, which bounds its memory."""
         self._n_kept += n_rates
         if self._n_kept <= N_KEPT:
             return
@@ -259,7 +259,7 @@ class RateCache:
         self._n_kept = n_rates
 
     def _go_on(self, component: Component) -> None:
-        """Follow the rates of a component as long as anything is in flight."""
+        """Update the rates of a component while flows are in flight."""
         component.many = len(component.counts) > 0
         if not component.many:
             component.solution = self._solution(())

@@ -1,4 +1,4 @@
-"""The state of everything in flight on shared links, between two changes."""
+"""State of the flows on shared links, between two changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from clustersim.topology.link_demand import Footprint
 
 
 class SharedNetwork:
-    """Flows in flight that share links max-min fairly, and the time at which the next one lands.
+    """Flows in flight that share links max-min fairly, and the time of the next end.
 
     Knows nothing of events: whoever simulates asks and tells. After the changes of an instant, ``share`` gives all their
     rates; then time may ``advance``, at the latest to ``next_end_s``, and ``finished`` says what has landed.
@@ -72,7 +72,7 @@ class SharedNetwork:
         self._cache: RateCache | None = None
 
     def add_class(self, footprint: Footprint, *, weight: float = 1.0, cap_bytes_per_s: float = INF) -> int:
-        """Return the number of a flow class; of the same one if an equal flow class is there already.
+        """Return the number of a flow class; equal flow classes share one.
 
         Parameters
         ----------
@@ -97,7 +97,7 @@ class SharedNetwork:
         return known[-1]
 
     def emptied(self) -> SharedNetwork:
-        """Return the same network with the same flow classes at the beginning of time, and nothing in flight."""
+        """Return the same network with the same flow classes at time 0, with nothing in flight."""
         network = SharedNetwork(
             self._capacity_bytes_per_s,
             labels=self._labels,
@@ -117,11 +117,11 @@ class SharedNetwork:
 
     @property
     def wiring(self) -> Wiring:
-        """The flow classes on link classes that none of them tells apart."""
+        """The flow classes on link classes."""
         return self._rate_cache().wiring
 
     def start(self, flow: int, flow_class: int, size_bytes: float) -> None:
-        """Put a flow in flight now. One of infinite size is background traffic: it goes on until it is stopped."""
+        """Add a flow now. A flow of infinite size is background traffic and runs until it is stopped."""
         self._rate_cache()
         self._in_flight.start(flow, flow_class, size_bytes, self.now_s)
         self._touched[flow_class] = None
@@ -131,7 +131,7 @@ class SharedNetwork:
         self._touched[self._in_flight.stop(flow, self.now_s)] = None
 
     def advance(self, now_s: float) -> None:
-        """Let time pass; everything in flight progresses at its rate."""
+        """Advance time; each flow in flight progresses at its rate."""
         assert now_s >= self.now_s
         self.now_s = now_s
 
@@ -142,7 +142,7 @@ class SharedNetwork:
         return [flow for flow, _ in landed]
 
     def share(self) -> None:
-        """Give everything in flight its max-min fair rate."""
+        """Set the max-min fair rate of each flow in flight."""
         cache, counts = self._rate_cache(), self._in_flight.counts
         touched: dict[int, list[tuple[int, int]]] = {}
         for flow_class in self._touched:
@@ -160,7 +160,7 @@ class SharedNetwork:
         return self._in_flight.next_end_s()
 
     def idle_rate(self, flow_class: int) -> float:
-        """Return the rate of one flow of a flow class when nothing else is in flight, in bytes per second."""
+        """Return the rate of one flow of a flow class alone on the network, in bytes per second."""
         footprint = self._flow_classes[flow_class].footprint
         room = self._capacity_bytes_per_s[footprint.link_ids] / footprint.flows
         return min(float(room.min(initial=INF)), self._flow_classes[flow_class].cap_bytes_per_s)
@@ -178,7 +178,7 @@ class SharedNetwork:
         return {flow_class: level * self._flow_classes[flow_class].weight for flow_class, level in self._rate_cache().solve(state).items()}
 
     def occupancy(self) -> Mapping[State, float]:
-        """Return for how many seconds each state was in flight.
+        """Return the time in flight of each state, in seconds.
 
         Flow classes that have no way of meeting, not even through others, have states of their own, each with its own seconds. Empty
         without ``account``.
@@ -210,14 +210,14 @@ class SharedNetwork:
 
 @dataclass(slots=True)
 class Occupancy:
-    """Seconds for which each group of flows was in flight."""
+    """Time in flight of each group of flows, in seconds."""
 
     _seconds: dict[State, float] = field(default_factory=dict[State, float])
     _since_s: dict[State, float] = field(default_factory=dict[State, float])
     """Start of each group in flight, in seconds."""
 
     def note(self, change: Change, now_s: float) -> None:
-        """End the groups that are no more in flight, and begin others."""
+        """End the groups no longer in flight, and start new ones."""
         for state in change.ended:
             self._end(state, now_s)
         for state in change.begun:

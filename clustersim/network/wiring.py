@@ -65,7 +65,7 @@ class Wiring:
     limits: FloatArray
     """Highest level of each flow class."""
     components: IntArray
-    """For each flow class the first of those that it is connected with, through links that others use too."""
+    """For each flow class the first class connected with it through shared links."""
     capacity_bytes_per_s: FloatArray
     """Bandwidth of each link of a link class."""
     first_link: IntArray
@@ -79,7 +79,7 @@ class Wiring:
         return np.bincount(self.class_of_link[self.class_of_link >= 0], minlength=len(self.first_link))
 
     def meets(self) -> BoolArray:
-        """Return a matrix that says which flow classes share a link with which."""
+        """Return the matrix of flow classes that share a link."""
         n_flow_classes = len(self.limits)
         flow_classes = np.repeat(np.arange(n_flow_classes), np.diff(self.starts))
         by_link_class = np.argsort(self.link_classes, kind="stable")
@@ -92,7 +92,7 @@ class Wiring:
         return together
 
     def problem(self, flow_classes: IntArray, counts: FloatArray) -> tuple[Filling, IntArray, IntArray]:
-        """Return the max-min problem of some flow classes alone, with its entries and its link classes as numbered here.
+        """Return the max-min problem of some flow classes alone, with its own numbering of entries and link classes.
 
         Parameters
         ----------
@@ -140,7 +140,7 @@ def wiring_of(flow_classes: Sequence[FlowClass], capacity_bytes_per_s: FloatArra
 
 
 def _components(link_classes: IntArray, class_of: IntArray, n_flow_classes: int, n_link_classes: int) -> IntArray:
-    """Return for each flow class the lowest that it is connected with: names spread to link classes and back until none changes."""
+    """Return for each flow class the lowest class connected with it: labels spread to link classes and back until none changes."""
     names = np.arange(n_flow_classes)
     while True:
         link_names = np.full(n_link_classes, n_flow_classes)
@@ -155,9 +155,9 @@ def _components(link_classes: IntArray, class_of: IntArray, n_flow_classes: int,
 
 
 ENTRIES: Final = 1 << 17
-"""Entries of footprints that are looked at together, so that they stay in the processor's cache; a single footprint may have more."""
+"""Entries of footprints in one batch, which fits the processor's cache; a single footprint may have more."""
 TABLE: Final = 1 << 20
-"""Footprints times link classes that are looked at together; a single footprint may have more link classes."""
+"""Product of footprints and link classes in one batch; a single footprint may have more link classes."""
 
 _CAPACITY: Final = -1
 _LABEL: Final = -2
@@ -207,7 +207,7 @@ class _Links:
     labels: IntArray
 
     def hashes(self, footprints: Sequence[Footprint], seed: int) -> KeyArray:
-        """Return for each link the sum of the hashes of all that is said of it; a sum, because it has no order."""
+        """Return for each link the sum of the hashes of its entries; a sum does not depend on their order."""
         found = np.zeros(len(self.ids), dtype=np.uint64)
         for some in _batches(footprints, len(footprints)):
             np.add.at(found, self.place_of[some.places], pair_keys(seed, some.flow_classes, some.flows.view(np.int64)))
@@ -221,7 +221,7 @@ class _Links:
 
 
 def links_alike(footprints: Sequence[Footprint], capacity_bytes_per_s: FloatArray, labels: IntArray) -> Alike:
-    """Return links that are crossed alike, and have equal capacity and label, as one link class each.
+    """Return link classes: links crossed by the same flows, with equal capacity and label.
 
     Parameters
     ----------

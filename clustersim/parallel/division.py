@@ -36,7 +36,7 @@ class Division:
 
     @property
     def n_parts(self) -> int:
-        """Kinds of replicas; 1 where all are alike."""
+        """Kinds of replicas; 1 where all are equal."""
         return len(self.parts)
 
     def rank_class(self, stage: int, part: int) -> int:
@@ -65,17 +65,17 @@ class Division:
         return parts[ranks - first]
 
     def group(self, dimension: Literal["dp", "cp", "tp"], stage: int, part: int) -> RankGroups:
-        """Return the groups of a dimension among the ranks of a class; those of dp are what the class holds of them."""
+        """Return the groups of a dimension among the ranks of a class; for dp, the ranks of the class."""
         axis = ("dp", "cp", "tp").index(dimension)
         lines = np.moveaxis(self.mesh.ranks[stage][list(self.parts[part])], axis, -1)
         return self.named(f"{dimension} of stage {stage}", dimension, lines.reshape(-1, lines.shape[-1]), part)
 
     def named(self, name: str, dimension: str, members: IntArray, part: int) -> RankGroups:
-        """Return groups of the ranks of one part, under a name of their own: groups that are not the same are never called the same."""
+        """Return groups of the ranks of one part, under their own name: different groups have different names."""
         return RankGroups(name=self.name(name, part), dimension=dimension, members=members)
 
     def name(self, name: str, part: int) -> str:
-        """Return a name that says of which part something is, where there are several."""
+        """Return a name with the part of a thing, where there are several."""
         return f"{name}, part {part}" if self.n_parts > 1 else name
 
     def rank_classes(self) -> tuple[RankClass, ...]:
@@ -91,6 +91,6 @@ class Division:
 
 
 def divided(mesh: Mesh, parts: Sequence[Iterable[int]] | None = None) -> Division:
-    """Return the classes of a mesh; without parts all replicas are alike."""
+    """Return the classes of a mesh; without parts all replicas are equal."""
     given = [range(mesh.ranks.shape[1])] if parts is None else parts
     return Division(mesh=mesh, parts=tuple(tuple(part) for part in given))

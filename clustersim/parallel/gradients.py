@@ -20,13 +20,13 @@ from clustersim.workloads.operators import Operator, Stream
 from clustersim.workloads.shapes import FP32_BYTES, Numerics
 
 GRADIENT_STREAM: Final = "dp"
-"""Stream on which gradients meet."""
+"""Gradient stream."""
 
 COPY_STREAM: Final = "dp_copies"
 """Stream on which copies of a sharded model add up their shards."""
 
 WIRE_BYTES: Final[Mapping[WirePrecision, float]] = MappingProxyType({"fp32": FP32_BYTES, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0})
-"""Bytes of a number on the wire, where it does not travel as it is kept."""
+"""Bytes of a number on the wire, where it differs from the stored format."""
 
 
 SHARDS_OF_COPIES: Final[tuple[CollectiveOp, ...]] = ("reduce_scatter", "all_reduce", "all_gather")
@@ -35,16 +35,16 @@ SHARDS_OF_COPIES: Final[tuple[CollectiveOp, ...]] = ("reduce_scatter", "all_redu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """Gradients that are reduced together, as soon as the backward pass has gone down to a layer of its chunk."""
+    """Gradients that are reduced together, once the backward pass has completed a layer of their chunk."""
 
     parameters: float
     """Parameters of all but experts."""
     layer: int
-    """The lowest layer that must be through, counted from the first of the chunk; the embedding adjoins layer 0."""
+    """The lowest layer that must be complete, counted from the first of the chunk; the embedding adjoins layer 0."""
     n_calls: int = 1
-    """Buckets that become ready with this layer: so many calls, one after the other."""
+    """Buckets that become ready with this layer: number of consecutive calls."""
     expert_parameters: float = 0.0
-    """Parameters of experts, which have buckets of their own because other ranks share them."""
+    """Parameters of experts, which have their own buckets because other ranks share them."""
     expert_calls: int = 0
 
     @property
@@ -150,7 +150,7 @@ def layer_slices(local: LocalModel, bucket_bytes: float) -> tuple[tuple[int, int
 
 
 def gradient_operations(strategy: Strategy) -> tuple[CollectiveOp, ...]:
-    """Return what the algorithm of data parallelism performs: the reduction of gradients, and where weights are sharded their gathering.
+    """Return the collectives of data parallelism: gradient reduction, and the all-gather of sharded weights.
 
     Where several ranks hold a copy together but not all of them, copies add up: with zero_stage 1 whole gradients, above shards.
     """
@@ -158,7 +158,7 @@ def gradient_operations(strategy: Strategy) -> tuple[CollectiveOp, ...]:
 
 
 def operations_among(n_holders: int, degree: int, strategy: Strategy) -> tuple[CollectiveOp, ...]:
-    """Return the same for parameters that so many ranks hold, ``degree`` of them one copy together."""
+    """Return the same for parameters on a number of ranks, ``degree`` of them for each copy."""
     if degree == 1:
         return ("all_reduce",)
     if strategy.deals_tensors:
@@ -169,7 +169,7 @@ def operations_among(n_holders: int, degree: int, strategy: Strategy) -> tuple[C
 
 
 def n_buckets(strategy: Strategy, size_bytes: float) -> int:
-    """Return how many buckets so many bytes fill, at least one."""
+    """Return the number of buckets for a number of bytes, at least one."""
     return max(1, ceil(size_bytes / strategy.data_parallel.bucket_bytes))
 
 
@@ -197,13 +197,13 @@ def copies_gradients(strategy: Strategy, number: Numerics) -> bool:
 
 
 def moved_into_bucket_bytes(strategy: Strategy, number: Numerics) -> float:
-    """Return what one gradient reads and writes on its way into a bucket: a copy, a cast to the precision of the wire, or both at once."""
+    """Return the bytes that one gradient reads and writes on its way into a bucket: a copy, a cast to the wire format, or both."""
     kept_bytes, wire_bytes = number.gradient_bytes, reduced_bytes(strategy.data_parallel, number)
     return kept_bytes + wire_bytes if wire_bytes != kept_bytes or copies_gradients(strategy, number) else 0.0
 
 
 def cast_blocks(strategy: Strategy, number: Numerics, parameters: float) -> tuple[Block, ...]:
-    """Return the way of gradients into their buckets, for the end of a backward pass; nothing where they are reduced as they are made."""
+    """Return the copy of gradients into their buckets, for the end of a backward pass; nothing where they are reduced in place."""
     moved_bytes = moved_into_bucket_bytes(strategy, number)
     if not moved_bytes:
         return ()

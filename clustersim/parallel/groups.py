@@ -71,7 +71,7 @@ def parallel_groups(model: Model, strategy: Strategy, division: Division, *, sta
 
 
 def _by_domain(lines: IntArray, domain_size: int) -> tuple[IntArray | None, IntArray | None]:
-    """Return groups cut into what lies in one domain, and across them into ranks of equal places; nothing where that cannot be done."""
+    """Return groups divided by domain, and groups across domains of ranks with equal index; nothing where domains are unequal."""
     ordered = np.take_along_axis(lines, np.argsort(lines // domain_size, axis=1, kind="stable"), axis=1)
     n_rooms = len(np.unique(lines[0] // domain_size))
     size, rest = divmod(lines.shape[1], n_rooms)

@@ -27,7 +27,7 @@ def sent_bytes(op: CollectiveOp, size_bytes: float, n_ranks: int) -> float:
 def beside_blocks(
     strategy: Strategy, number: Numerics, phase: Phase, *, gathered: Weights = NOTHING, reduced: Weights = NOTHING
 ) -> tuple[Block, ...]:
-    """Return what the passes of a layer or of a bucket lose to the collectives beside them; nothing where nothing runs beside them.
+    """Return the slowdown of passes by the overlapped collectives of a layer or bucket; nothing without overlap.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def beside_blocks(
 
 
 def _reduced_bytes(ops: Sequence[CollectiveOp], size_bytes: float, degree: int, n_holders: int) -> float:
-    """Return what a rank sends while gradients of so many bytes meet."""
+    """Return the bytes that a rank sends to reduce gradients of a number of bytes."""
     total_bytes, scattered = 0.0, 1
     for op in ops:
         if op == "reduce_scatter":

@@ -1,4 +1,4 @@
-"""Operators as work of a pass: their kernels forward and backward, their parameters, and what they keep."""
+"""Operators as work of a pass: kernels forward and backward, parameters, and stored activations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PHASES: Final[Mapping[Gradients, Phase]] = MappingProxyType({"all": "backward", 
 
 
 def forward_work(name: str, operators: Sequence[Operator], phase: ForwardPhase = "forward") -> Work:
-    """Return some operators forward, one after the other."""
+    """Return some operators forward, in sequence."""
     return Work(name=name, phase=phase, kernels=tuple(kernel for operator in operators for kernel in operator.kernels(phase)))
 
 
@@ -47,7 +47,7 @@ def weights_of(operators: Operators) -> Weights:
 
 
 def heaviest_run(parameters: Sequence[float], length: int) -> float:
-    """Return the most parameters that so many consecutive layers have together; all of them where there are fewer.
+    """Return the most parameters of a number of consecutive layers; all of them where there are fewer.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def heaviest_run(parameters: Sequence[float], length: int) -> float:
 
 
 def waits(operator: Operator) -> bool:
-    """Return whether the gradient of an operator's weight can be put off: a product of its own, and not a by-product such as a norm's.
+    """Return whether the weight gradient of an operator can be delayed: a product of its own, and not a by-product as for a norm.
 
     References
     ----------
@@ -69,7 +69,7 @@ def waits(operator: Operator) -> bool:
 
 
 def waiting_bytes(operators: Operators) -> float:
-    """Return what is kept of a micro-batch for weight gradients that are put off: input, and gradient of the output, of each product."""
+    """Return the activations stored for delayed weight gradients: input and output gradient of each product, in bytes."""
     products = ((operator, operator.weight_product) for operator in operators)
     return fsum(operator.saved_bytes + _output_gradient_bytes(product) for operator, product in products if product)
 

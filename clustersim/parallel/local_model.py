@@ -1,4 +1,4 @@
-"""The model on one rank: what a layout leaves of its operators and of their parameters."""
+"""The model on one rank: its share of operators and parameters under a layout."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LocalModel:
         return self.spread
 
     def shape(self, layer: int = 0, place: int | None = None) -> LocalShape:
-        """Return what a rank holds of a micro-batch and of a layer.
+        """Return the share of a rank in a micro-batch and in a layer.
 
         Parameters
         ----------
@@ -54,12 +54,12 @@ class LocalModel:
 
     @property
     def head(self) -> Operators:
-        """Operators of the last stage behind the last layer, those of further predictions aside."""
+        """Operators of the last stage after the last layer, without multi-token prediction."""
         return self.model.head(self.shape(), self.numerics)
 
     @property
     def back(self) -> Operators:
-        """Operators of the last stage behind the last layer, losses and further predictions included."""
+        """Operators of the last stage after the last layer, losses and multi-token prediction included."""
         return (*self.head, *(operator for module in self.predictions for operator in module.operators))
 
     @property
@@ -121,7 +121,7 @@ class LocalModel:
         return self.model.tied_parameters(self.shape())
 
     def layer_input_bytes(self, layer: int) -> float:
-        """Return the input of one layer for a micro-batch, in bytes: what full recomputation keeps."""
+        """Return the input of one layer for a micro-batch, in bytes, as full recomputation stores it."""
         return self.model.layer_input_bytes(layer, self.shape(), self.numerics)
 
     @property

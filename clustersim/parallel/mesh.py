@@ -51,7 +51,7 @@ def place(strategy: Strategy) -> Mesh:
 
 
 def _replicas_together(strategy: Strategy) -> int:
-    """Return how many replicas have a place of their own before the pipeline stages; 1 where none have."""
+    """Return the number of replicas placed before the pipeline stages; 1 where none are."""
     order = strategy.placement
     if not order.index("ep") < order.index("pp") < order.index("dp"):
         return 1

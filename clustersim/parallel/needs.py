@@ -1,4 +1,4 @@
-"""Settings that do nothing in a plan, because what they need is not there; and the plan as a file says it, without them."""
+"""Settings without effect in a plan, because a need is not met; and the plan as written to a file, without them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Idle:
         return getattr(section, self.path[-1]) != type(section).model_fields[self.path[-1]].default
 
     def asked_in(self, settings: BaseModel) -> bool:
-        """Return whether somebody asked for something: true, also where that is the default; false not, where the default is left open."""
+        """Return whether a setting was requested: true, even where it is the default; false not, where the default is open."""
         section = self._section(settings)
         value, default = getattr(section, self.path[-1]), type(section).model_fields[self.path[-1]].default
         return section.gives(self.path[-1]) if value is True else value != default and not (value is False and default is None)
@@ -170,4 +170,4 @@ CONDITIONS: Final[Mapping[str, tuple[Callable[[LocalModel, Strategy], bool], str
     "update on the accelerator": (lambda _, strategy: strategy.offload.optimizer == "accelerator", "with an offloaded optimizer"),
     "staleness": (lambda _, strategy: strategy.data_parallel.mode == "ssp", "without mode ssp"),
 }
-"""When each need of a setting is met, and the circumstances in which it is not, for messages."""
+"""Condition under which each need of a setting is met, and the words for messages."""

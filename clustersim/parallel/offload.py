@@ -40,7 +40,7 @@ TILE_PARAMETERS: Final = 128 * 2**20
 """Parameters that the processors update before the copy of the new ones starts, while they go on with the next [3]_."""
 
 NVME_TILES: Final = 3
-"""Tiles of optimizer state in memory at once: one is read, one is updated, one is written."""
+"""Tiles of optimizer state in memory at the same time: one is read, one is updated, one is written."""
 
 
 def offloads(strategy: Strategy) -> bool:
@@ -49,7 +49,7 @@ def offloads(strategy: Strategy) -> bool:
 
 
 def state_bytes(optimizer: Optimizer, local: LocalModel) -> float:
-    """Return what the optimizer keeps of one parameter where processors update it: a weight in fp32 and its moments."""
+    """Return the optimizer state per parameter on the host: a weight in fp32 and its moments, in bytes."""
     return FP32_BYTES + state_bytes_per_parameter(optimizer, local)
 
 
@@ -93,7 +93,7 @@ def tiles(shard: float) -> Tiles:
 
 @dataclass(slots=True, kw_only=True)
 class HostSide:
-    """Adds to a program what one stage's ranks exchange with their hosts, and what the hosts do, all ranks at once.
+    """Adds the transfers between the ranks of a stage and their hosts to a program, and the work of the hosts.
 
     Weights are those of one rank before sharding; each rank moves its shard of them.
     """
@@ -107,7 +107,7 @@ class HostSide:
     _n_added: int = 0
 
     def add_gradient_copy(self, weights: Weights, *, after: Sequence[Key], micro_batch: int) -> tuple[Key, ...]:
-        """Add the way of gradients that have been reduced to where the optimizer finds them; return what has ended then.
+        """Add the copy of reduced gradients to the optimizer's memory; return the last tasks.
 
         Gradients that live on the accelerator are copied in the last micro-batch. Those that live elsewhere leave it in every one that
         is reduced; from the second on, the sum so far is fetched first, because the accelerator adds [3]_. Sums that are not final
@@ -125,7 +125,7 @@ class HostSide:
         return (self._copy("gradients to host", ("accelerator", place), size_bytes, after=after, label=label),)
 
     def add_parameter_fetch(self, weights: Weights, *, after: Sequence[Key], label: tuple[int, int] = (-1, -1)) -> tuple[Key, ...]:
-        """Add the way of a layer's shard to the accelerator, before it is gathered; return what has ended then.
+        """Add the copy of a layer's shard to the accelerator, before its all-gather; return the last tasks.
 
         Parameters
         ----------
@@ -187,7 +187,7 @@ class HostSide:
     def copy_as(
         self, key: Key, name: str, way: tuple[Place, Place], size_bytes: float, *, after: Sequence[Key], label: tuple[int, int]
     ) -> None:
-        """Add a copy under a name that is known before.
+        """Add a copy under a given name.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""State that optimizers keep for each parameter, and bytes that they read and write to update it."""
+"""Optimizer state per parameter, and memory traffic of the update."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ weight is read to be copied back.
 """
 
 STATES: Final[Mapping[Optimizer, float]] = MappingProxyType({"adam": 2.0, "lamb": 2.0, "momentum": 1.0, "sgd": 0.0, "adafactor": 0.0})
-"""fp32 numbers kept for each parameter, besides the fp32 master copy of a narrow weight; Adafactor's factors are counted from shapes."""
+"""fp32 numbers per parameter besides the fp32 master copy of a narrow weight; Adafactor's factors are counted from shapes."""
 
 FUSED_PASSES: Final[Mapping[Optimizer, tuple[float, ...]]] = MappingProxyType(
     {
@@ -99,12 +99,12 @@ FP8_TRANSPOSE_BYTES: Final = 2.0
 
 
 def narrow_weights(training: Training) -> bool:
-    """Return whether weights are kept in fewer than 32 bits, beside an fp32 master copy."""
+    """Return whether weights have fewer than 32 bits, beside an fp32 master copy."""
     return ELEMENT_BYTES[training.precision] < FP32_BYTES
 
 
 def state_bytes_per_parameter(optimizer: Optimizer, local: LocalModel) -> float:
-    """Return the bytes of moments for each parameter; Adafactor keeps one number for each row and each column of a matrix.
+    """Return the bytes of moments per parameter; Adafactor stores one number for each row and each column of a matrix.
 
     Vectors keep one for each element. What a lookup needs counts as a square matrix: the table is large, its factors are nothing
     beside it whatever its shape.
@@ -186,7 +186,7 @@ def offloaded_update(stage: Stage) -> Compute:
 
 
 def _norm_and_zero_bytes(strategy: Strategy, weights: Weights) -> float:
-    """Return what reading gradients for their norm and setting them to zero moves; whole ones are cleared where they are kept whole."""
+    """Return the bytes to read gradients for their norm and to set them to zero; whole gradients are cleared whole."""
     shard = weights.shard(strategy.sharding)
     zeroed = shard if strategy.zero_stage >= SHARDS_GRADIENTS else weights.total
     return shard * NORM_READ_BYTES + zeroed * ZERO_BYTES
@@ -221,7 +221,7 @@ def _fp8_casts(stage: Stage) -> tuple[Stream, ...]:
 
 
 def _casts_back(stage: Stage) -> tuple[Stream, ...]:
-    """Return the way of reduced gradients out of their buckets, for each micro-batch that is reduced."""
+    """Return the copy of reduced gradients out of their buckets, for each reduced micro-batch."""
     strategy, weights = stage.strategy, stage.weights
     moved_bytes = moved_into_bucket_bytes(strategy, stage.local.numerics)
     if moved_bytes == 0.0 or strategy.replicas == 1:

@@ -48,11 +48,11 @@ def kernels_of(training: Training, strategy: Strategy, accelerator: Accelerator,
 
 
 NEAR: Final = 1e-9
-"""Tolerance, relative and in seconds, by which the parts of the best way may seem longer than they have to be."""
+"""Tolerance, relative and in seconds, by which the parts of the best division may seem longer than necessary."""
 
 
 def arranged(model: Model, training: Training, strategy: Strategy, node: Node) -> Strategy:
-    """Return a strategy with what follows from how long parts take: balanced stages, and the costs that its schedule asks for.
+    """Return a strategy completed from the times of parts: balanced stages, and the costs for its schedule.
 
     The kernel model gives the times. Collectives inside layers are left out: they are the same in all of them.
     """
@@ -130,7 +130,7 @@ def evenly(times: Sequence[float], ends: tuple[float, float], n_parts: int) -> t
 
 
 def _reachable(sums: Sequence[float], ends: tuple[float, float], n_parts: int) -> float:
-    """Return a length that no part has to exceed, hardly above the least there is: no part of the best way is longer."""
+    """Return a bound that each part of the best division meets, slightly above the least one."""
     low, high = 0.0, sums[-1] + ends[0] + ends[1]
     while high - low > NEAR * high:
         middle = 0.5 * (low + high)
@@ -160,7 +160,7 @@ def _best(options: Sequence[tuple[float, float, int]]) -> tuple[float, float, in
 
 
 def pass_costs(stage: Stage, node: Node, kernels: KernelModel) -> PassCosts:
-    """Return what passes through one chunk cost: the mean over all stages, and what is kept on this one."""
+    """Return the costs of passes through one chunk: the mean over all stages, and the stored activations of this one."""
     local, strategy = stage.local, stage.strategy
     layers = [local.layer(layer) for layer in range(local.model.n_layers)]
     operators = [each for layer in (local.front, *layers, local.back) for each in layer]
@@ -183,7 +183,7 @@ def pass_costs(stage: Stage, node: Node, kernels: KernelModel) -> PassCosts:
 
 
 def _send_s(strategy: Strategy, boundary_bytes: float, node: Node) -> float:
-    """Return how long the activation of a micro-batch is on the wire between the first two stages, alone."""
+    """Return the time of a micro-batch's activation on the wire between the first two stages, without contention."""
     ranks = place(strategy).ranks[:2, 0, 0, 0]
     domain = node.n_accelerators * node.scale_up.nodes_per_domain
     near = ranks[0] // domain == ranks[1] // domain

@@ -27,7 +27,7 @@ class Piece:
     after: tuple[Key, ...] = ()
     """Tasks that it waits for besides the piece before it, such as its parameters."""
     completes: tuple[Bucket, ...] = ()
-    """Gradients that are ready behind it."""
+    """Gradients that are ready after it."""
     layers: range = range(0)
     """Its layers in the chunk."""
 
@@ -48,7 +48,7 @@ class StagePieces:
     """Reductions of the gradients that each piece completes, where the next piece waits for them."""
 
     def before(self, position: int, number: int = 0, away: int = 1) -> tuple[Key, ...]:
-        """Return the piece so many places before a piece of a pass; nothing where there is none."""
+        """Return the piece a number of places before a piece of a pass; nothing where there is none."""
         place = self.starts[position] + number - away
         return (self.keys[place],) if place >= 0 else ()
 
@@ -58,7 +58,7 @@ class StagePieces:
         return (self.keys[place], *(self.reductions[place] if self.reductions else ())) if place >= 0 else ()
 
     def one_by_one(self, pieces: Sequence[Piece]) -> tuple[Piece, ...]:
-        """Return the last pieces whose reductions were noted, each waiting for the reductions behind the piece before."""
+        """Return the last pieces with reductions, each of which waits for the reductions after the piece before."""
         first = len(self.reductions) - len(pieces)
         waits = [self.reductions[first + number - 1] if first + number else () for number in range(len(pieces))]
         return tuple(replace(piece, after=(*piece.after, *wait)) for piece, wait in zip(pieces, waits, strict=True))
@@ -104,11 +104,11 @@ class Pipeline:
     _neighbours: dict[Stop, tuple[Stop | None, Stop | None]] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Lay the ways through the model once."""
+        """Compute the routes through the model once."""
         self._neighbours = self.places.neighbours()
 
     def add_together(self, stage: int, passes: Sequence[Labelled]) -> list[tuple[Key, ...]]:
-        """Add one pass, or several that run at once, and the transfers of their results; return the names of the pieces of each.
+        """Add one pass, or several overlapped passes, and the transfers of their results; return the names of the pieces of each.
 
         Passes that run at once all wait for what any of them needs, and their results leave when all have ended. They are laid one behind
         the other, which takes as long as computation that shares an accelerator.
@@ -152,7 +152,7 @@ class Pipeline:
         )
 
     def _way(self, sender: int, receiver: int, *, backward: bool) -> str:
-        """Return what is added to the names of streams: nothing along the stages and around, and otherwise where they lead."""
+        """Return the suffix of the names of streams: nothing along the stages, otherwise the destination."""
         if receiver == (sender + (-1 if backward else 1)) % self.division.n_stages:
             return ""
         distance = abs(receiver - sender)

@@ -1,4 +1,4 @@
-"""Recomputation: operators that a backward pass repeats, and activations that are therefore not kept."""
+"""Recomputation: operators that a backward pass repeats, and activations that are therefore not stored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from clustersim.workloads.operators import Gemm, Kernel, Operator
 
 @dataclass(frozen=True, slots=True)
 class Recomputation:
-    """A kind of recomputation; this one repeats nothing and keeps everything."""
+    """A kind of recomputation; this one repeats nothing and stores everything."""
 
     by_layer: ClassVar[bool] = False
     """Whether a layer is repeated before its backward pass, and not each sublayer before its own."""
@@ -27,13 +27,13 @@ class Recomputation:
         return ()
 
     def kept_bytes(self, local: LocalModel, layer: int, operators: Sequence[Operator]) -> float:
-        """Return what a layer with these operators keeps of a micro-batch until its backward pass, in bytes."""
+        """Return the activations that a layer with these operators stores for a micro-batch, in bytes."""
         return fsum(operator.saved_bytes for operator in operators)
 
 
 @dataclass(frozen=True, slots=True)
 class FullRecomputation(Recomputation):
-    """Recomputation of whole layers, of which the input is kept: to their end, or without what nothing needs."""
+    """Recomputation of whole layers from their stored input: to their end, or without the operators whose results are not needed."""
 
     by_layer = True
     stops_early: bool
@@ -59,7 +59,7 @@ class SelectiveRecomputation(Recomputation):
         return tuple(operator for operator in operators if operator.name in chosen)
 
     def kept_bytes(self, local: LocalModel, layer: int, operators: Sequence[Operator]) -> float:
-        """Return what is kept; an operator whose input is made again keeps what it made itself, unless it is repeated too."""
+        """Return the stored tensors; an operator whose input is recomputed stores its output, unless it is repeated too."""
         modules = _active(self.modules, operators)
         dropped = {name for module in modules for name in module.drops}
         again = {name for module in modules for name in module.repeats}
@@ -113,11 +113,11 @@ def recomputed_layers(strategy: Strategy, chunk: ModelChunk) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Module:
-    """A part of a layer that can be recomputed by itself, by the names of operators."""
+    """A part of a layer that can be recomputed alone, by the names of operators."""
 
     repeats: tuple[str, ...]
     drops: tuple[str, ...]
-    """Operators whose inputs are results of what is repeated, and are not kept."""
+    """Operators whose inputs are recomputed and not stored."""
     needs: str = ""
     """An operator that only layers with such a part have; without it nothing is repeated or dropped."""
 

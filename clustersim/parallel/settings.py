@@ -1,4 +1,4 @@
-"""Declared settings: type, unit, default, description and needs of each key, said once and read by the scenario and by lowering.
+"""Declared settings: type, unit, default, description and needs of each key, for the scenario and for lowering.
 
 A value that was left out is None until it is completed with what follows from model and machine; it is then of its declared type.
 """
@@ -39,7 +39,7 @@ class Settings(BaseModel, frozen=True, extra="forbid"):
         return {key: value for key, value in data.items() if value is not None or key not in cls._open} if _is_dict(data) else data
 
     def __hash__(self) -> int:
-        """Return the hash of all values, which is kept: settings are keys of many caches."""
+        """Return the hash of all values, cached because settings are keys of many caches."""
         try:
             return self._hash
         except AttributeError:

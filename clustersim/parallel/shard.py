@@ -63,7 +63,7 @@ def _gradient_passes(training: Training) -> int:
 
 
 def padded_vocabulary(vocab_size: int, tp: int, multiple: int | None = None) -> int:
-    """Return the vocabulary with what is added so that each rank has the same, and a multiple of some number.
+    """Return the padded vocabulary: equal on all ranks, and a multiple of a number.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def padded_vocabulary(vocab_size: int, tp: int, multiple: int | None = None) -> 
 
 
 def head_vector_bytes(local: LocalModel, precision: Precision) -> int:
-    """Return what the head's products read at once of rows of logits, over a rank's part of the vocabulary; vectors where none care."""
+    """Return the alignment of rows of logits over a rank's part of the vocabulary, in bytes."""
     if not local.model.lm_head or precision == "fp32":
         return VECTOR_BYTES
     return vector_bytes(local.numerics.element_bytes, local.whole.vocab_size)

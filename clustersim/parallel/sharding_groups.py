@@ -1,4 +1,4 @@
-"""Groups of ranks that hold the same parameters, keep one copy of the training state together, or add up between copies."""
+"""Groups of ranks with the same parameters, with one copy of the training state, or with the same shard of different copies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXPERT = "expert "
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Holders:
-    """Ranks of one stage that hold the same parameters, and how many of them keep one copy of the training state together."""
+    """Ranks of one stage with the same parameters, and the number of them that share one copy of the training state."""
 
     kind: str
     stage: int
@@ -103,7 +103,7 @@ def replicas_together(strategy: Strategy, mesh: Mesh) -> tuple[tuple[int, ...], 
 
 
 def replicas_apart(strategy: Strategy, mesh: Mesh, *, has_experts: bool) -> tuple[Part, ...]:
-    """Return replicas that cannot be told apart by the ranks that they communicate with.
+    """Return replicas that communicate with the same ranks.
 
     These are single ones; with parameter servers that take the sums of nodes those of a scale-up domain; and those that send tokens to
     each other's experts, which wait for each other in every layer.
@@ -130,7 +130,7 @@ class ShardScope:
 
 
 def shard_scopes(division: Division, holders: Holders) -> tuple[ShardScope, ...]:
-    """Return the shard groups of a stage: by parts, where none of them has ranks of several parts; otherwise all at once."""
+    """Return the shard groups of a stage: by parts, where each lies in one part; otherwise all."""
     whole, stage = holders.shards(), holders.stage
     together = (ShardScope(division=division, stage=stage, parts=tuple(range(division.n_parts)), group=whole),)
     if division.n_parts == 1:

@@ -1,4 +1,4 @@
-"""A pipeline stage as one of its ranks has it: model, settings, passes, and the share of parameters that it keeps."""
+"""A pipeline stage as seen by one of its ranks: model, settings, passes, and its share of parameters."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class ActivationMemory:
     strategy: Strategy
 
     def end_activation_bytes(self, chunk: ModelChunk) -> float:
-        """Return what embedding and head keep of one micro-batch, as far as a chunk holds them."""
+        """Return the activations that embedding and head of a chunk store for one micro-batch, in bytes."""
         return fsum(operator.saved_bytes for operator in self.local.ends(chunk))
 
     def kept_by_layer(self, chunk: ModelChunk, place: int | None = None) -> tuple[float, ...]:
-        """Return what each layer of a chunk keeps of one micro-batch."""
+        """Return the activations that each layer of a chunk stores for one micro-batch."""
         return tuple(kept for kept, _, count in self._activations(chunk, place) for _ in range(count))
 
     def fullest_place(self, chunks: Sequence[ModelChunk]) -> int | None:
@@ -64,7 +64,7 @@ class ActivationMemory:
         return (self._sent_rows(share) + share.received_rows) * model.hidden_size * self.local.numerics.element_bytes
 
     def context_buffer_bytes(self) -> float:
-        """Return the buffers through which ranks of context parallelism attend over a sequence, in either direction.
+        """Return the buffers of context-parallel attention, in either direction.
 
         Gathered keys and values are there whole, and so are their gradients; a ring has of each the block that is in use and the one that
         comes in; Ulysses has what it sends and what it receives.
@@ -93,7 +93,7 @@ class ActivationMemory:
         return share.dispatched_rows / experts.top_k * expected_nodes(n_nodes if n_nodes > 1 else strategy.ep, experts)
 
     def chunk_weight_bytes(self, chunk: ModelChunk, place: int | None = None) -> float:
-        """Return what a chunk keeps of one micro-batch from the pass of its input gradient to that of its weight gradients.
+        """Return the tensors that a chunk stores for one micro-batch from its input gradient to its weight gradients.
 
         For each product that has a weight, its input and the gradient of its output; nothing is recomputed any more.
         """
@@ -101,7 +101,7 @@ class ActivationMemory:
         return layers + waiting_bytes(self.local.ends(chunk))
 
     def _activations(self, chunk: ModelChunk, place: int | None = None) -> list[tuple[float, float, int]]:
-        """Return what layers keep, what they hold while they are whole, and how many such layers there are in a row."""
+        """Return the stored activations of layers, their working memory, and the number of such consecutive layers."""
         first, found = chunk.start, list[tuple[float, float, int]]()
         border = first + recomputed_layers(self.strategy, chunk)
         for start, stop, repeated in ((first, border, True), (border, first + chunk.n_layers, False)):
@@ -117,7 +117,7 @@ class ActivationMemory:
         return recomputation_of(self.strategy).kept_bytes(self.local, layer, operators), whole
 
     def backward_bytes(self, chunk: ModelChunk, place: int | None = None) -> Mapping[str, float]:
-        """Return the most that a backward pass holds beside what is kept, by technique: one layer, or the gradient of the logits.
+        """Return the largest working memory of a backward pass, by technique: one layer, or the gradient of the logits.
 
         The layer is whole again, with the buffers of its exchanges.
 
@@ -136,7 +136,7 @@ class ActivationMemory:
         return max([*layers, {"loss": loss_bytes}], key=lambda sizes: fsum(sizes.values()))
 
     def head_loss_bytes(self, chunk: ModelChunk) -> float:
-        """Return what the loss of one replica keeps: the logits in fp32."""
+        """Return the tensors stored by the loss of one replica: the logits in fp32."""
         operators = (*self.local.layer(chunk.layers.stop - 1), *self.local.back) if chunk.last else ()
         return fsum(operator.saved_bytes for operator in operators if operator.role == "loss")
 

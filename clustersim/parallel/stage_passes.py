@@ -83,7 +83,7 @@ class ChunkPasses:
         return self._layers[key]
 
     def layer_backward(self, layer: int = 0, *, again: bool = True) -> tuple[Item, ...]:
-        """Return one layer backward, with what is recomputed before it where it is to be recomputed ``again``."""
+        """Return one layer backward, after its recomputation where ``again`` is set."""
         again = again and self.gradients != "weight"
         key = "B", self.local.first_alike(layer), again, self.gradients
         if key not in self._layers:
@@ -95,7 +95,7 @@ class ChunkPasses:
         return self._forward_of(self._end("embedding", self.local.front))
 
     def embedding_backward(self) -> tuple[Item, ...]:
-        """Return the gradient's way into the embedding table."""
+        """Return the addition of gradients into the embedding table."""
         return self._backward_of(self._end("embedding", self.local.front))
 
     def head_forward(self) -> tuple[Item, ...]:
@@ -136,18 +136,18 @@ class ChunkPasses:
         return (Sublayer(name=name, operators=operators, entering_width=self.local.model.hidden_size),) if operators else ()
 
     def _forward_of(self, parts: Sequence[Sublayer], layer: int = 0) -> tuple[Item, ...]:
-        """Return sublayers forward, one after the other."""
+        """Return sublayers forward, in sequence."""
         return tuple(item for part in parts for item in self._run(part, part.operators, layer, "forward"))
 
     def _run(self, part: Sublayer, operators: Sequence[Operator], layer: int, phase: ForwardPhase) -> tuple[Item, ...]:
-        """Return operators of a sublayer forward, with what the parallel techniques add."""
+        """Return operators of a sublayer forward, with the tasks of parallel techniques."""
         entries = forward_runs(operators, phase)
         for technique in self.techniques:
             entries = technique.forward(part, entries, phase=phase, layer=layer)
         return joined(part, entries, phase)
 
     def _backward_of(self, parts: Sequence[Sublayer], layer: int = 0, *, again: bool = False) -> tuple[Item, ...]:
-        """Return sublayers backward, the last one first, with what is recomputed of them where they are to be."""
+        """Return sublayers backward, the last one first, with their recomputation where required."""
         items: list[Item] = []
         for part in parts if again else ():
             items += self._run(part, _chosen(each.repeated_before_layer(part) for each in self.techniques), layer, "recompute")

@@ -23,7 +23,7 @@ OVERLAPPED_DIMENSION = "ep"
 """Dimension whose collectives run beside the other pass."""
 
 BESIDE_LAYERS: Final = ("cast", "beside", "receive")
-"""Blocks between layers, which meet nothing of the other pass."""
+"""Blocks between layers, which do not overlap with the other pass."""
 
 GRADIENTS: Final[Mapping[PassKind, Gradients]] = MappingProxyType({"F": "all", "B": "all", "I": "input", "W": "weight"})
 """Gradients that each kind of pass computes as it goes back."""
@@ -38,7 +38,7 @@ class Cut:
     borders: frozenset[int] = frozenset()
     """Layers of the chunk, counted from its first, before which it is cut."""
     reduces: bool = False
-    """Whether the gradients of units are reduced as soon as they are complete, so that it is cut there too."""
+    """Whether units are reduced when their gradients are complete, which divides the pass there as well."""
     layers: bool = False
     """Whether the parameters of its layers are gathered for it."""
     ends: bool = False
@@ -65,7 +65,7 @@ class StageWork:
     _pairs: dict[tuple[tuple[int, ...], ...], tuple[_Pair, _Pair]] = field(
         default_factory=dict[tuple[tuple[int, ...], ...], tuple[_Pair, _Pair]]
     )
-    """For two passes, their pieces and how these run at once."""
+    """For two passes, their pieces and their overlap."""
 
     def pieces(self, step: Pass, cut: Cut = WHOLE) -> tuple[Piece, ...]:
         """Return a pass in pieces, in the order in which they run: forward the first layers first, backward the last ones."""
@@ -76,7 +76,7 @@ class StageWork:
         return pieces
 
     def overlapped_passes(self, passes: list[Labelled]) -> list[Labelled]:
-        """Return passes as they run at once: two of them, with the collectives of each beside the other."""
+        """Return overlapped passes: two of them, each with the collectives of the other."""
         if len(passes) == 1:
             return passes
         one, other = (tuple(piece.action for piece in pieces) for _, pieces in passes)
@@ -132,7 +132,7 @@ class StageWork:
 
 
 def _by_layer(buckets: Sequence[Bucket]) -> dict[int, tuple[Bucket, ...]]:
-    """Return the buckets that are reduced behind each layer."""
+    """Return the buckets that are reduced after each layer."""
     found: dict[int, tuple[Bucket, ...]] = {}
     for bucket in buckets:
         found[bucket.layer] = (*found.get(bucket.layer, ()), bucket)
@@ -149,7 +149,7 @@ def _compute(kind: PassKind, blocks: tuple[Block, ...]) -> Compute:
 
 
 def overlapped_passes(one: Sequence[Compute], other: Sequence[Compute]) -> tuple[tuple[Compute, ...], tuple[Compute, ...]]:
-    """Return two passes in pieces, layer by layer each beside the expert-parallel collectives of the other instead of its own.
+    """Return two passes in pieces, each layer overlapped with the expert-parallel collectives of the other pass.
 
     The first layer of one meets the first that the other goes through, and so on; where one has more of them, the rest stay as they
     were. Pieces keep their layers. Each pass keeps its computation and the collectives of other dimensions, so that together they do the
@@ -175,7 +175,7 @@ def _taken(piece: Compute, blocks: Iterator[Block]) -> Compute:
 
 
 def _paired(one: Sequence[Block], other: Sequence[Block]) -> Iterator[tuple[Block | None, Block | None, int]]:
-    """Give stretches of blocks that meet, and how often; None where one has nothing left."""
+    """Yield overlapping stretches of blocks, and their number; None where one pass has nothing left."""
     left, right = _counted(one), _counted(other)
     mine, theirs = next(left, None), next(right, None)
     while mine is not None or theirs is not None:
@@ -215,5 +215,5 @@ def _beside(mine: Block, theirs: Block | None, repeat: int) -> Block:
 
 
 def _travels(item: Item) -> bool:
-    """Return whether an item is such a collective, by itself or beside work of its own."""
+    """Return whether an item is such a collective, alone or with overlapped work."""
     return any(collective.group.dimension == OVERLAPPED_DIMENSION for collective in collectives_in(item))

@@ -86,7 +86,7 @@ class ModelChunk:
 
 @lru_cache(maxsize=8)
 def model_chunks(strategy: Strategy, n_layers: int) -> tuple[tuple[ModelChunk, ...], ...]:
-    """Return the chunks of every stage, as the schedule places them; layers are dealt out evenly unless the strategy says otherwise."""
+    """Return the chunks of each stage, as the schedule places them; layers are divided evenly unless the strategy sets them."""
     places = places_of(strategy)
     counts = part_layers(strategy, n_layers, places.n_parts)
     starts = (0, *accumulate(counts))

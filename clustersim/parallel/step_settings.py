@@ -17,9 +17,9 @@ OptimizerKernels = Literal["fused", "foreach", "loop"]
 Assignment = Literal["key_ranges", "round_robin", "greedy"]
 """Every tensor in even parts on all servers; or whole tensors, on one server after the other or on the one that has least."""
 Priority = Literal["layers", "none"]
-"""Pull the layers one after the other, in the order in which the forward pass needs them; or all at once."""
+"""Pull the layers one after the other, in the order of the forward pass; or all concurrently."""
 WirePrecision = Literal["same", "fp32", "fp16", "bf16", "fp8"]
-"""In which numbers travel; ``same``: as they are kept."""
+"""Format on the wire; ``same``: the stored format."""
 
 PARAMETER_SERVER: Final = "parameter_server"
 
@@ -211,7 +211,7 @@ class DataParallel(DataParallelSettings, frozen=True):
 
     @property
     def central(self) -> bool:
-        """Whether parameters are kept and updated in one place: on servers, or on the first accelerator of a single process."""
+        """Whether parameters are stored and updated in one place: on servers, or on the first accelerator of a single process."""
         return self.single_process or self.service is not None
 
     @property

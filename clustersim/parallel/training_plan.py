@@ -145,7 +145,7 @@ Chunks = Annotated[int, Field(strict=True, gt=0, le=10_000)]
 Ahead = Annotated[int, Field(strict=True, ge=0, le=10_000)]
 AutoDegree = Annotated[int, Written(Literal["auto"] | Degree, lambda value: None if value == "auto" else value, _as_is)]
 StageLayers = Literal["with_ends", "balanced"] | tuple[int, ...] | None
-"""Layers of each part of the model, in its order; None: all alike."""
+"""Layers of each part of the model, in its order; None: equal numbers."""
 WrittenStageLayers = Literal["even", "with_ends", "balanced"] | list[NonNegativeInt]
 
 
@@ -347,13 +347,13 @@ class Strategy(StrategySettings, frozen=True):
 
     @property
     def gathers_weights(self) -> bool:
-        """Whether weights are put together before each pass: from the shards of others, or from where a lone rank keeps its own."""
+        """Whether weights are gathered before each pass: from the shards of other ranks, or from a lone rank's host memory."""
         away = self.offload.parameters != "accelerator"
         return self.zero_stage == SHARDS_PARAMETERS and (max(self.sharding.degree, self.sharding.expert_degree) > 1 or away)
 
     @property
     def keeps_gathered(self) -> bool:
-        """Whether parameters that have been gathered stay until the last pass of a step, and not just until a backward pass.
+        """Whether gathered parameters stay until the last pass of a step, and not only until a backward pass.
 
         PyTorch's FSDP does not free them while gradients add up (``torch/distributed/fsdp/_runtime_utils.py``,
         ``_should_free_in_backward``), and torchtitan not under a pipeline.

@@ -29,7 +29,7 @@ def gather_calls(local: LocalModel, chunk: ModelChunk, gather: GatherUnit) -> tu
 
 
 def reduction_units(local: LocalModel, strategy: Strategy, chunk: ModelChunk) -> tuple[Bucket, ...]:
-    """Return the gradients of a chunk as they are reduced, in the order in which the backward pass completes them.
+    """Return the gradients of a chunk in reduction units, in the order in which the backward pass completes them.
 
     Where parameters are sharded, layer by layer and embedding with head at the end; otherwise in buckets.
     """
@@ -41,7 +41,7 @@ def reduction_units(local: LocalModel, strategy: Strategy, chunk: ModelChunk) ->
 
 
 def reduces_in_units(strategy: Strategy) -> bool:
-    """Return whether each unit is reduced as soon as its gradients are complete, and not all behind the last pass."""
+    """Return whether each unit is reduced when its gradients are complete, and not after the last pass."""
     return strategy.data_parallel.overlap or strategy.zero_stage >= SHARDS_PARAMETERS
 
 
@@ -79,7 +79,7 @@ def casts_gathered(strategy: Strategy, number: Numerics, gathered: Weights, laye
 
 
 def _bucket(strategy: Strategy, number: Numerics, weights: Weights, layer: int) -> Bucket:
-    """Return the gradients of a layer as what is reduced with it."""
+    """Return the gradients of a layer as reduction units."""
     calls, expert_calls = (_reductions(strategy, number, parameters) if parameters else 0 for parameters in (weights.dense, weights.expert))
     return Bucket(parameters=weights.dense, layer=layer, n_calls=calls, expert_parameters=weights.expert, expert_calls=expert_calls)
 

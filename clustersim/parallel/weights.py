@@ -1,4 +1,4 @@
-"""Parameters on one rank, told apart by who else holds the same ones."""
+"""Parameters on one rank, by the ranks that hold the same ones."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Weights:
         return Weights(dense=self.dense + other.dense, expert=self.expert + other.expert)
 
     def without(self, dense: float) -> Weights:
-        """Return what is left when some parameters that all replicas share are not counted."""
+        """Return the rest without parameters that all replicas share."""
         return Weights(dense=self.dense - dense, expert=self.expert)
 
     def shard(self, sharding: Sharding) -> float:
-        """Return how many of them one rank keeps where ZeRO spreads them."""
+        """Return the number of parameters that one rank stores where ZeRO shards them."""
         return self.dense / sharding.degree + self.expert / sharding.expert_degree
 
 
@@ -40,7 +40,7 @@ NOTHING: Final = Weights()
 
 
 def total_weights(parts: Iterable[tuple[Weights, int]]) -> Weights:
-    """Return the sum of weights, each so many times."""
+    """Return the sum of weights, each times a number."""
     counted = tuple(parts)
     return Weights(
         dense=fsum(count * weights.dense for weights, count in counted), expert=fsum(count * weights.expert for weights, count in counted)

@@ -22,7 +22,7 @@ Category = Literal["parameters", "gradients", "optimizer", "activations", "buffe
 CATEGORIES: Final[tuple[Category, ...]] = ("parameters", "gradients", "optimizer", "activations", "buffers")
 
 MemoryPlace = Literal["accelerator", "host", "server"]
-"""Memory of the rank itself, of its node, or of the parameter server that keeps most."""
+"""Memory of the rank itself, of its node, or of the fullest parameter server."""
 
 TASK_KINDS: Final = ("forward", "backward", "input", "weight", "optimizer", "gather")
 """Tasks that memory depends on: the four kinds of passes, the update, and gathers of sharded parameters."""
@@ -94,7 +94,7 @@ class Tasks:
     start_s: FloatArray
     end_s: FloatArray
     stop_s: float
-    """Time until which memory is looked at, from 0."""
+    """End of the memory curve, which begins at 0."""
 
     def are(self, kinds: tuple[str, ...]) -> Mask:
         """Return which of them are of some kinds."""
@@ -121,7 +121,7 @@ class HeldOverTime:
         return self.bytes[[hold.category == category for hold in self.holds]].sum(axis=0)
 
     def peak(self) -> tuple[Hold, ...]:
-        """Return what is held when most is: each hold with all its bytes at that moment."""
+        """Return the holds at the peak, each with all its bytes."""
         sizes: list[float] = self.bytes[:, int(np.argmax(self.bytes.sum(axis=0)))].tolist()
         return tuple(replace(hold, bytes=size) for hold, size in zip(self.holds, sizes, strict=True) if size)
 
@@ -166,7 +166,7 @@ def _windows(tasks: Tasks, interval: Interval) -> tuple[FloatArray, FloatArray]:
 
 
 def _in_flight(tasks: Tasks, interval: Interval, chunk: int) -> tuple[FloatArray, FloatArray]:
-    """Return how many micro-batches are in flight through a chunk at the start and end of each piece that changes it."""
+    """Return the number of micro-batches in flight through a chunk at the start and end of each piece that changes it."""
     lasted_s = tasks.end_s - tasks.start_s
     whole_s = np.bincount(tasks.task, weights=lasted_s)[tasks.task] if len(lasted_s) else lasted_s
     share = np.divide(lasted_s, whole_s, out=np.ones_like(lasted_s), where=whole_s > 0)

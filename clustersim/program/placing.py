@@ -22,7 +22,7 @@ class Placement:
     ranks: IntArray
     """For each rank of the program, that of the cluster."""
     hosts: Mapping[int, int]
-    """For each host of the program that keeps parameters, that of the cluster."""
+    """For each host of the program with parameters, the host of the cluster."""
 
 
 def placed(program: Program, placement: Placement) -> Program:
@@ -52,7 +52,7 @@ def _class_on(ranks: IntArray, rank_class: RankClass) -> RankClass:
 
 @dataclass(slots=True, kw_only=True)
 class _Mover:
-    """Each object moved once, by its identity; the program keeps the objects alive meanwhile."""
+    """Each moved object, by its identity; the program keeps the objects alive."""
 
     placement: Placement
     _actions: dict[int, Action] = field(default_factory=dict[int, Action])

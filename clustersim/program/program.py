@@ -1,4 +1,4 @@
-"""A Program: the narrow waist between what is trained and how long it takes."""
+"""The Program: tasks and holds without durations, the waist of the architecture."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Draft:
 
 @dataclass(slots=True)
 class ProgramBuilder:
-    """Collects tasks; keeps every lane in order. A task may wait for one that is added later.
+    """Collects tasks; keeps each lane in order. A task may wait for a task added later.
 
     Examples
     --------

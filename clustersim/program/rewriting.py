@@ -1,4 +1,4 @@
-"""Write passes anew with other collectives in them, so that what was one object stays one."""
+"""Rewrite passes with other collectives; shared objects stay shared."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def once(done: dict[int, T], of: T, make: Callable[[T], T]) -> T:
 
 @dataclass(slots=True)
 class Rewriting:
-    """Puts others in the place of collectives; each object is rewritten once, so that whatever is worked out once for it still is.
+    """Replaces collectives; each object is rewritten once, which keeps cached results valid.
 
     Objects are known by their identity; whoever holds them must do so as long as this is used.
     """

@@ -26,7 +26,7 @@ class RankGroups:
     name: str
     dimension: str
     members: IntArray
-    """Shape (n_groups, size): the global ranks of every group of the orbit."""
+    """Shape (n_groups, size): the global ranks of each of the concurrent groups."""
 
     @property
     def size(self) -> int:
@@ -36,13 +36,13 @@ class RankGroups:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collective:
-    """One collective operation on a tensor of ``bytes`` in full, as every group of the orbit performs it."""
+    """One collective operation on a full tensor of ``bytes``, as performed by each of the concurrent groups."""
 
     op: CollectiveOp
     group: RankGroups
     bytes: float
     pieces: int = 1
-    """Separate calls that the bytes are spread over evenly, one after the other."""
+    """Consecutive calls, each with an equal part of the bytes."""
     algorithm: str = "auto"
     servers: Servers | None = None
     """For pushes and pulls."""
@@ -50,7 +50,7 @@ class Collective:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Kernels that run one after the other."""
+    """Consecutive kernels."""
 
     name: str
     phase: Phase
@@ -79,7 +79,7 @@ class UnevenWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverlappedPasses:
-    """Collectives one after the other beside work one after the other; all must end before anything else goes on."""
+    """Consecutive collectives overlapped with consecutive work; both end before the next item begins."""
 
     collectives: tuple[Collective, ...]
     works: tuple[Work | UnevenWork, ...]
@@ -102,7 +102,7 @@ def collectives_in(item: Item) -> tuple[Collective, ...]:
 
 
 def works_in(item: Item) -> tuple[Work | UnevenWork, ...]:
-    """Return what is computed in one item, in order."""
+    """Return the work of one item, in order."""
     match item:
         case Work() | UnevenWork():
             return (item,)
@@ -134,7 +134,7 @@ class Compute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Communicate:
-    """A collective on a stream of its own, beside computation."""
+    """A collective on its own stream, overlapped with computation."""
 
     name: str
     collective: Collective
@@ -142,7 +142,7 @@ class Communicate:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Transfer:
-    """Point-to-point sends from the ranks of one class to those of another, pair by pair, all at once."""
+    """Concurrent point-to-point sends from the ranks of one class to those of another, pair by pair."""
 
     name: str
     dimension: str
@@ -154,7 +154,7 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class HostCopy:
-    """Copies inside the nodes of some ranks, all at once: between an accelerator, the memory of its node and the drives of its node.
+    """Concurrent copies inside the nodes of some ranks, between an accelerator, host memory and drives.
 
     What moves between an accelerator and a drive passes through the memory.
     """
@@ -174,7 +174,7 @@ class HostCopy:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class HostUpdate:
-    """Work of a node's processors for some of its ranks, all at once, such as an optimizer's update; memory bounds it."""
+    """Work of a node's processors for some of its ranks, such as an optimizer's update; memory bandwidth bounds it."""
 
     name: str
     ranks: IntArray
@@ -202,7 +202,7 @@ class Lane(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One action on one lane, or on several at once when several rank classes take part."""
+    """One action on one lane, or on several lanes when several rank classes take part."""
 
     action: Action
     lanes: tuple[Lane, ...]

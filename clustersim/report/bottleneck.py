@@ -71,7 +71,7 @@ COMPUTE_RULES: Final = (
     ),
     ComputeRule(holds=lambda _: True, remedy=lambda _: "A lower precision, or a faster accelerator,"),
 )
-"""Remedies where computation itself is what is left; the first that holds is taken."""
+"""Remedies where computation itself remains; the first that applies is taken."""
 
 
 def find_bottleneck(metrics: Metrics) -> Bottleneck:

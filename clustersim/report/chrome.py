@@ -107,7 +107,7 @@ def _slices(lanes: Sequence[_Lane], chosen: frozenset[int] | None) -> Iterator[s
 
 
 def _spans_to_unfold(timeline: Timeline) -> tuple[str, frozenset[int] | None]:
-    """Return a sentence on what is unfolded, and the micro-batches whose passes are (None for all)."""
+    """Return a sentence on the unfolded micro-batches, and those micro-batches (None for all)."""
     n_events = len(timeline.spans) + sum(n_slices(span) for span in timeline.spans)
     if n_events <= LARGEST_TRACE:
         return "every pass is unfolded into its layers", None
@@ -181,7 +181,7 @@ def _flows(lanes: Sequence[_Lane]) -> Iterator[str]:
 
 
 def _counters(curves: Sequence[MemoryCurve]) -> Iterator[str]:
-    """Yield what a rank of each class holds in memory, in bytes; a viewer keeps a value until the next."""
+    """Yield the memory of a rank of each class, in bytes; a viewer holds a value until the next."""
     for curve in curves:
         after: dict[int, int] = {to_ns(time_s): index for index, time_s in enumerate(curve.time_s)}
         for time_ns, index in after.items():
@@ -197,7 +197,7 @@ def _counters(curves: Sequence[MemoryCurve]) -> Iterator[str]:
 
 
 def _link_counters(timeline: Timeline) -> Iterator[str]:
-    """Yield how busy each tier of links is, in percent, as counters of a process behind those of the ranks."""
+    """Yield the utilisation of each tier of links, in percent, as counters of a process after those of the ranks."""
     # A report on a terminal must not wait for numpy.
     import numpy as np
 

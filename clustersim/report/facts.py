@@ -1,4 +1,4 @@
-"""The lines that the terminal report and the Markdown summary share, as plain cells of text."""
+"""Lines shared by the terminal report and the Markdown summary, as plain cells of text."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def interval_note(metrics: Metrics) -> str:
 
 
 def interval_line(metrics: Metrics) -> str:
-    """Return what the interval of the step time means; empty where there is none."""
+    """Return the meaning of the interval of the step time; empty where there is none."""
     level, kind = metrics.step_time_interval_level_fraction, metrics.step_time_interval_kind
     if level is None or kind is None:
         return ""
@@ -154,7 +154,7 @@ def link_rows(metrics: Metrics, timeline: Timeline) -> tuple[LinkRow, ...]:
 
 
 def choice_rows(metrics: Metrics) -> tuple[tuple[str, str, str, str], ...]:
-    """Return dimension, operation with its ranks, size and algorithm of the largest collectives, one row for each way of doing one."""
+    """Return dimension, operation with its ranks, size and algorithm of the largest collectives, by algorithm."""
     largest: dict[tuple[str, str, int, str, str], float] = {}
     for choice in metrics.collectives:
         key = (choice.dimension, choice.op, choice.ranks, choice.algorithm, choice.protocol)
@@ -167,7 +167,7 @@ def choice_rows(metrics: Metrics) -> tuple[tuple[str, str, str, str], ...]:
 
 
 def meeting_lines(metrics: Metrics) -> tuple[str, ...]:
-    """Return where traffic met longest: one sentence for each set of operations, with the link on which it did."""
+    """Return the longest contention: one sentence for each set of operations, with its link."""
     longest: dict[tuple[str, ...], tuple[float, str]] = {}
     for link in metrics.busiest_links:
         for meeting in link.meetings:
@@ -190,7 +190,7 @@ def neighbour_lines(metrics: Metrics) -> tuple[str, ...]:
 
 
 def _shared_lines(metrics: Metrics) -> tuple[str, ...]:
-    """Return for each set of jobs the link on which they met longest, and on how many others they did."""
+    """Return for each set of jobs the link with the longest contention, and the number of other links."""
     by_jobs: dict[tuple[str, ...], list[SharedLink]] = {}
     for link in metrics.shared_links:
         by_jobs.setdefault(link.jobs, []).append(link)

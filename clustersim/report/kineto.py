@@ -156,12 +156,12 @@ def _moved(calls: Calls, dimension: str, name: str, times_s: tuple[float, float]
 
 
 def _us(seconds: float) -> int:
-    """Return whole microseconds: analysers cut off what is finer, event by event, and touching events would come apart."""
+    """Return whole microseconds: analysers truncate fractions event by event, and adjacent events would separate."""
     return round(seconds * 1e6)
 
 
 def _at_usual_pace(span: Span) -> bool:
-    """Return whether the layers of a pass fill it: their collectives are what is exposed in it, and its host hides."""
+    """Return whether the layers of a pass fill it: its exposed time is that of their collectives, and the host is hidden."""
     inner = [(part.dimension, block.repeat * part.duration_s) for block in span.detail for part in block.slices]
     exposed_s = fsum(seconds for dimension, seconds in inner if dimension)
     return (
@@ -173,7 +173,7 @@ def _at_usual_pace(span: Span) -> bool:
 
 
 def _layers(span: Span, calls: Calls) -> Iterator[Kernel]:
-    """Yield the layers of a pass one after the other; at the end of each that computes, its share of what is hidden."""
+    """Yield the layers of a pass in sequence, each with its share of the overlapped communication."""
     computing_s = fsum(block.repeat * part.duration_s for block in span.detail for part in block.slices if not part.dimension)
     at_s = span.start_s
     for block in span.detail:
@@ -199,7 +199,7 @@ def _whole(span: Span) -> Iterator[Kernel]:
 
 
 def _hidden(span: Span, start_s: float, end_s: float, share: float) -> Iterator[Kernel]:
-    """Yield a share of what is hidden inside a pass, up to the end of a kernel that computes."""
+    """Yield a share of the overlapped communication of a pass, up to the end of a compute kernel."""
     for dimension, seconds in span.hidden_s:
         yield Kernel(f"ncclDevKernel_{dimension}_hidden", _STREAMS[dimension], max(start_s, end_s - share * seconds), end_s)
 
@@ -210,7 +210,7 @@ def _slug(*words: str) -> str:
 
 
 def _events(kernels: Sequence[Kernel], rank: int, duration_s: float) -> Iterator[str]:
-    """Yield names of processes and threads, the step, and every kernel behind the call that launched it."""
+    """Yield names of processes and threads, the step, and each kernel after the call that launched it."""
     for pid, name in ((0, f"python rank {rank} GPU"), (_HOST_PID, f"python rank {rank} CPU")):
         yield json.dumps({"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "ts": 0, "args": {"name": name}})
     step_us = _us(duration_s)

@@ -29,7 +29,7 @@ STALL: Final = "#A6A6A6"
 
 IDLE_HATCH: Final = "////"
 IDLE_HATCH_COLOUR: Final = "#C4C4C4"
-"""Idle time is hatched, so that it is never taken for a white gap or for a light cell."""
+"""Idle time is hatched, to distinguish it from a white gap or a light cell."""
 
 KIND_COLOURS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -51,12 +51,12 @@ KIND_COLOURS: Final[Mapping[str, str]] = MappingProxyType(
 KIND_LETTERS: Final[Mapping[str, str]] = MappingProxyType(
     {"forward": "F", "backward": "B", "input": "I", "weight": "W", "recompute": "R", "optimizer": "O", "host": "H", "load": "L"}
 )
-"""Letter in a cell of that kind, which tells kinds apart where colour does not."""
+"""Letter in a cell of that kind, for readers without colour."""
 
 DIMENSION_COLOURS: Final[Mapping[str, str]] = MappingProxyType(
     {"tp": "#882255", "cp": "#DDCC77", "ep": "#CC6677", "pp": "#332288", "dp": "#44AA99", "ps": "#999933", "offload": "#AA4499"}
 )
-"""Colour of communication where a picture tells parallel dimensions apart; always drawn with the dimension's name."""
+"""Colour of communication by parallel dimension; always drawn with the dimension's name."""
 
 MEMORY_COLOURS: Final[Mapping[str, str]] = MappingProxyType(
     {"parameters": FORWARD, "gradients": BACKWARD, "optimizer": OPTIMIZER, "activations": RECOMPUTE, "buffers": HOST}

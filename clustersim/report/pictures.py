@@ -10,7 +10,7 @@ from typing import Final
 from clustersim.units.quantity import format_quantity
 
 Ticks = tuple[tuple[float, str], ...]
-"""Positions and what is written there."""
+"""Positions and labels."""
 
 SHORT_DECADES: Final = 2.5
 """An axis over fewer of them has three ticks in each."""

@@ -34,7 +34,7 @@ Section = tuple[str, Row, tuple[Row, ...], tuple[str, ...]]
 
 
 def summary_text(metrics: ServingMetrics, width: int = _WIDTH) -> str:
-    """Return what ``run`` prints of a serving run, as plain text of so many columns."""
+    """Return the report of a serving run, as plain text of a number of columns."""
     width = min(width, LARGEST_WIDTH)
     lines = [metrics.scenario, f"  {layout_line(metrics)}", ""]
     figures = headline(metrics)
@@ -60,7 +60,7 @@ def markdown_serving(metrics: ServingMetrics) -> str:
 
 
 def headline(metrics: ServingMetrics) -> list[tuple[str, str]]:
-    """Return the figures that are asked for first, each as name and text."""
+    """Return the headline figures, each as name and text."""
     figures = [
         ("requests answered", f"{metrics.requests.completed:,} of {metrics.requests.arrived:,}"),
         ("duration", format_quantity(metrics.duration_s, "s")),

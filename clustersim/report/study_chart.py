@@ -1,4 +1,4 @@
-"""Pictures of a few figures of a few runs before they are drawn: panels beside each other, each with an axis of its own."""
+"""Pictures of a few figures of a few runs before drawing: panels side by side, each with its own axis."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Unit = Literal["s", "B", "%", ""]
-"""Unit of an axis; per cent of what is held as a fraction."""
+"""Unit of an axis; percent for fractions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

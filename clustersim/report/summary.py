@@ -76,7 +76,7 @@ class _Page:
 
 
 def terminal_report(metrics: Metrics, timeline: Timeline, console: Console, *, verbose: bool = False) -> None:
-    """Print the result of a run: headline, breakdown, memory and, if asked for, links, collectives and the bottleneck.
+    """Print the result of a run: headline, breakdown, memory and, if requested, links, collectives and the bottleneck.
 
     Reads well from 80 columns on; without colour and in an ASCII-only encoding nothing is lost.
     """
@@ -100,7 +100,7 @@ def print_section(console: Console, heading: str, lines: Sequence[str]) -> None:
 
 
 def print_flags(console: Console, metrics: Metrics, *, verbose: bool = False) -> None:
-    """Print what was assumed, extrapolated or not calibrated: light assumptions in one line, or in full if asked for."""
+    """Print assumptions, extrapolations and uncalibrated constants: light ones in one line, or in full if requested."""
     page = _page(console)
     told = [flag for flag in metrics.flags if verbose or flag.code not in facts.LIGHT]
     light = list(dict.fromkeys(flag.code for flag in metrics.flags if flag not in told))
@@ -207,7 +207,7 @@ def _print_lines(page: _Page, heading: str, lines: Sequence[str]) -> None:
 
 
 def _bar_width(page: _Page, label_width: int, figures: Sequence[str]) -> int:
-    """Return what is left for the bar beside its label and figures."""
+    """Return the width that remains for the bar beside its label and figures."""
     taken = label_width + max((len(text) for text in figures), default=0) + 8
     return max(page.width - taken, SMALLEST_BAR)
 

@@ -101,7 +101,7 @@ class AttentionCost:
         return self.n_layers * one_s
 
     def decode_law(self, tokens_each: int) -> DecodeLaw:
-        """Return the law of the time of decoding sequences that compute so many tokens each in a step, in all layers.
+        """Return the time law of decode for sequences with a number of tokens each per step, over all layers.
 
         Reading and computing both grow with the cached tokens, so that their overlap does too.
         """

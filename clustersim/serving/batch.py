@@ -1,4 +1,4 @@
-"""The batch of an engine step, its duration, and who knows how long it takes."""
+"""The batch of an engine step, its duration, and the interface of a step model."""
 
 from __future__ import annotations
 

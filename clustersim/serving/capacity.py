@@ -22,7 +22,7 @@ class KvCapacity:
     """Memory of one accelerator by category, and the tokens that its replica can hold."""
 
     tokens: int
-    """KV-cache capacity of one replica in tokens; every rank of attention data parallelism has a cache of its own."""
+    """KV-cache capacity of one replica in tokens; each rank of attention data parallelism has its own cache."""
     bytes_per_token: float
     """On one accelerator."""
     by_category: Mapping[str, float]

@@ -48,7 +48,7 @@ class DecodingSet:
         return self._longest.offset + self.n_steps
 
     def add(self, sequence: Sequence) -> None:
-        """Let a sequence decode until it has all its tokens."""
+        """Decode a sequence until it has all its tokens."""
         sequence.offset = sequence.n_cached - self.n_steps
         sequence.steps_end = self.n_steps + sequence.n_left
         self.members[sequence] = None
@@ -65,7 +65,7 @@ class DecodingSet:
         sequence.steps_end = -1
 
     def n_to_next_end(self) -> int:
-        """Return the steps until the next sequence is complete."""
+        """Return the number of steps until the next sequence is complete."""
         while self._ends[0][0] != self._ends[0][2].steps_end or self._ends[0][2] not in self.members:
             heappop(self._ends)
         return self._ends[0][0] - self.n_steps
@@ -75,7 +75,7 @@ class DecodingSet:
         return self._by_residue[-self.n_steps % self._block_tokens]
 
     def n_affordable_steps(self, most: int, n_free: int) -> int:
-        """Return how many of the steps after the next one find enough free blocks, at most so many."""
+        """Return the number of steps after the next one with enough free blocks, up to a limit."""
         per_round = len(self.members)
         if per_round * (most // self._block_tokens + 1) <= n_free:
             return most
@@ -102,7 +102,7 @@ class DecodingSet:
         return int((sequence.offset + self.n_steps) % self._block_tokens == 0)
 
     def advance(self, n_steps: int) -> list[Sequence]:
-        """Let all decode for so many steps, and return those that are then complete, in order of admission as far as it matters."""
+        """Decode all sequences for a number of steps, and return the complete ones, in order of admission where it matters."""
         self.n_steps += n_steps
         self.context_tokens += n_steps * len(self.members)
         done: list[Sequence] = []

@@ -1,4 +1,4 @@
-"""Serving engines by version: host time, CUDA graphs, and the memory that they keep from the cache."""
+"""Serving engines by version: host time, CUDA graphs, and their memory."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class EngineConstants:
     stream_floor_s: float
     """Time of a small kernel between products, inside a graph."""
     fused_casts: bool
-    """Whether norms and activations write operands of 8 or 4 bits themselves; else a kernel of its own casts them."""
+    """Whether norms and activations write operands of 8 or 4 bits; otherwise a separate kernel casts them."""
     sampling_base_s: float
     """Time of sampling that does not depend on the batch."""
     frontend_base_s: float
-    """From the client to the scheduler and back, for one request: what stands before and behind the steps."""
+    """Latency of one request outside the steps: from the client to the scheduler and back."""
     frontend_per_token_s: float
     """The same for each token of the prompt, which is tokenised."""
     memory_fraction: float

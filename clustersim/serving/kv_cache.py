@@ -21,7 +21,7 @@ class BlockPool:
     caches: bool = False
     """Whether prefixes stay in the cache."""
     prefix_block_tokens: int = 512
-    """Tokens that one id of a prefix stands for."""
+    """Tokens of one id of a prefix."""
     n_prefix_asked: int = 0
     """Ids of the prompts that were admitted."""
     n_prefix_hit: int = 0
@@ -31,20 +31,20 @@ class BlockPool:
     _sizes: dict[int, int] = field(default_factory=dict[int, int])
     """Whole blocks of each cached id."""
     _idle: OrderedDict[int, int] = field(default_factory=OrderedDict[int, int])
-    """Entries that nobody holds, the longest unused first, with their blocks: ids, and as negative numbers what sequences left."""
+    """Unused entries, the least recently used first, with their blocks: ids, and as negative numbers those left by sequences."""
     _n_idle: int = 0
 
     @property
     def n_free(self) -> int:
-        """Blocks that nobody holds; what they keep is evicted when they are taken."""
+        """Free blocks; their content is evicted when they are taken."""
         return self.n_blocks - self.n_used
 
     def blocks(self, n_tokens: int) -> int:
-        """Return the blocks that so many tokens fill."""
+        """Return the blocks of a number of tokens."""
         return -(-n_tokens // self.block_tokens)
 
     def take(self, n_blocks: int) -> None:
-        """Hold further blocks; there must be so many free ones."""
+        """Take further blocks; there must be enough free ones."""
         used = self.n_used = self.n_used + n_blocks
         if used > self.peak_used:  # noqa: PLR1730 - twice as fast as max(), in the innermost loop
             self.peak_used = used
@@ -52,7 +52,7 @@ class BlockPool:
             self._evict()
 
     def grow(self, sequence: Sequence, n_tokens: int) -> bool:
-        """Hold blocks for a sequence of so many tokens; return whether there were enough."""
+        """Take blocks for a sequence of a number of tokens; return whether there were enough."""
         more = -(-n_tokens // self.block_tokens) - sequence.n_shared_blocks - sequence.n_blocks
         if more <= 0:
             return True
@@ -94,7 +94,7 @@ class BlockPool:
         self.peak_used = max(self.peak_used, self.n_used)
 
     def reuse(self, sequence: Sequence) -> int:
-        """Let a sequence without prefix hold again what it left behind when it was preempted; return the tokens in that."""
+        """Return to a sequence without prefix the blocks of its preemption, and return the number of their tokens."""
         kept = self._idle.pop(-1 - sequence.index, 0)
         self._n_idle -= kept
         sequence.n_blocks = kept
@@ -102,7 +102,7 @@ class BlockPool:
         return min(kept, (sequence.n_target - 1) // self.block_tokens) * self.block_tokens
 
     def publish(self, sequence: Sequence) -> None:
-        """Let others share the entries of a prefix that a sequence has computed; those that somebody else has published stay its own."""
+        """Publish the computed prefix entries of a sequence; those already published by another stay its own."""
         per_entry = self.prefix_block_tokens
         prefix = sequence.prefix
         while sequence.n_shared < len(prefix):
@@ -117,7 +117,7 @@ class BlockPool:
             sequence.n_blocks -= size
 
     def release(self, sequence: Sequence) -> None:
-        """Give the blocks of a sequence back; with prefix caching they keep their tokens until they are taken.
+        """Free the blocks of a sequence; with prefix caching they keep their tokens until they are taken.
 
         Blocks that nobody will ask for again, those of a request that is complete and has no prefix, are not remembered.
         """

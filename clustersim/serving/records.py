@@ -50,7 +50,7 @@ class GapHistogram:
     _weights: list[int] = field(default_factory=list[int])
 
     def add(self, gap: int, weight: int) -> None:
-        """Count a gap, in ticks, of so many sequences."""
+        """Count a gap, in ticks, of a number of sequences."""
         self._gaps.append(gap)
         self._weights.append(weight)
         self.n_gaps += weight
@@ -59,7 +59,7 @@ class GapHistogram:
             self._flush()
 
     def extend(self, gaps: list[int], weight: int) -> None:
-        """Count the gaps of consecutive steps, in ticks, each of so many sequences."""
+        """Count the gaps of consecutive steps, in ticks, each of a number of sequences."""
         self._gaps += gaps
         self._weights += [weight] * len(gaps)
         self.n_gaps += weight * len(gaps)
@@ -116,7 +116,7 @@ class StepTerms:
     _weights: dict[str, float] = field(default_factory=dict[str, float])
 
     def wanted(self, n_steps: int) -> list[tuple[int, int]]:
-        """Count further steps, and return which of them, from zero, belong to the sample, each with the number that it stands for."""
+        """Count further steps, and return those that belong to the sample, from zero, each with its weight."""
         first, end = self.n_steps, self.n_steps + n_steps
         self.n_steps = end
         found: list[tuple[int, int]] = []

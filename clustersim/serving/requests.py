@@ -26,11 +26,11 @@ class Requests:
     arrival_s: FloatArray | None
     """When each is sent; None where a client sends the next as one is answered."""
     concurrency: int | None = None
-    """Requests that such a client has under way."""
+    """Concurrent requests of the client."""
     prefixes: Sequence[Sequence[int]] = ()
     """Ids of the blocks of each prompt that others may share; empty where nothing is shared."""
     n_warmup: int = 0
-    """The first so many are not measured."""
+    """Number of first requests that are not measured."""
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -63,7 +63,7 @@ class UniformTokens:
     most: int
 
     def draw(self, count: int, generator: np.random.Generator) -> IntArray:
-        """Return so many lengths."""
+        """Return a number of lengths."""
         return generator.integers(self.least, self.most, size=count, endpoint=True)
 
 
@@ -97,7 +97,7 @@ class LognormalTokens:
         return self.mean * exp(_NORMAL_P90**2 / 2.0)
 
     def draw(self, count: int, generator: np.random.Generator) -> IntArray:
-        """Return so many lengths."""
+        """Return a number of lengths."""
         drawn = generator.lognormal(log(self.mean) - self.sigma**2 / 2.0, self.sigma, size=count)
         return np.maximum(np.rint(drawn), 1.0).astype(np.int64)
 
@@ -109,7 +109,7 @@ class EmpiricalTokens:
     values: tuple[int, ...]
 
     def draw(self, count: int, generator: np.random.Generator) -> IntArray:
-        """Return so many lengths."""
+        """Return a number of lengths."""
         return generator.choice(np.array(self.values, dtype=np.int64), size=count)
 
 
@@ -117,7 +117,7 @@ Tokens = UniformTokens | LognormalTokens | EmpiricalTokens
 
 
 def is_overloaded(sent: IntArray, done: IntArray) -> bool:
-    """Return whether the requests under way become more and more as long as requests are sent.
+    """Return whether the number of requests in the system grows until the end of arrivals.
 
     The number under way at the end of each quarter of the arrivals must grow each time, from the second to the last by half, and be
     large beside its own random fluctuation.

@@ -73,7 +73,7 @@ class EngineRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """Share of the output still to come that is kept free for running requests, in percent of what was asked for."""
+    """Share of the remaining output that is kept free for running requests, in percent of the requested output."""
 
     start: float = 0.7
     least: float = 0.098
@@ -82,4 +82,4 @@ class Estimate:
     most_tokens: int = 4096
     """Output of one request that is regarded at most."""
     n_retract_steps: int = 20
-    """Decode steps that must find room after somebody was preempted."""
+    """Decode steps for which there must be room after a preemption."""

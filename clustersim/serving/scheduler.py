@@ -47,7 +47,7 @@ class Scheduler:
     done: list[Sequence] = field(default_factory=list[Sequence])
     """Those that the last step gave their last token."""
     kept_fraction: float = 0.0
-    """Share of the outputs to come that is kept free (``estimated`` admission)."""
+    """Share of the remaining outputs that is kept free (``estimated`` admission)."""
     _taken: bool = False
     """Whether decoding sequences hold the blocks that they need in the step being scheduled."""
 
@@ -91,7 +91,7 @@ class Scheduler:
         return StepBatch(chunks, len(decoding.members), decoding.context_tokens, decoding.longest_context, decoding.tokens_per_step)
 
     def stretch(self) -> int:
-        """Return how many steps, from the one scheduled on, only decode: nobody ends before the last, and blocks suffice."""
+        """Return the number of steps, from the scheduled one, that only decode: no sequence ends before the last, and blocks suffice."""
         most = self.decoding.n_to_next_end()
         if self.waiting:
             if self.rules.admission == "estimated":
@@ -152,7 +152,7 @@ class Scheduler:
         return EngineStep(chunks, decodes) if chunks or decodes else None
 
     def _make_room(self) -> None:
-        """Hold the block that each decoding sequence needs in this step, and preempt until there are enough."""
+        """Take the block that each decoding sequence needs in this step, and preempt until there are enough."""
         wanted = self.decoding.n_blocks_next()
         if wanted > self.pool.n_free:
             while self.decoding.n_blocks_next() > self.pool.n_free:
@@ -170,7 +170,7 @@ class Scheduler:
         return next(reversed(self.running))
 
     def _retract(self) -> None:
-        """Go on until some further steps find room, and keep more free from now on."""
+        """Continue until a number of further steps have room, and keep more free from now on."""
         n_steps = self.estimate.n_retract_steps
         while len(self.decoding) > 1 and len(self.decoding) * n_steps > self.pool.n_free * self.pool.block_tokens:
             self.preempt(self._victim())
@@ -201,7 +201,7 @@ class Scheduler:
         self.n_preemptions += 1
 
     def _continue(self, chunks: list[tuple[Sequence, int]], budget: int) -> int:
-        """Schedule the next chunks of prompts that have been begun; return what is left of the token budget."""
+        """Schedule the next chunks of started prompts; return the rest of the token budget."""
         for sequence in list(self.prefilling) if self.prefilling else ():
             if sequence not in self.prefilling:
                 continue
@@ -267,7 +267,7 @@ class Scheduler:
         return n_tokens
 
     def _take_cached(self, sequence: Sequence, n_hit: int) -> int:
-        """Take over what the cache has of a sequence; return the tokens of what it left behind itself."""
+        """Take the cached blocks of a sequence; return the tokens of its own earlier blocks."""
         if sequence.last_tick < 0:
             self.pool.n_prefix_asked += len(sequence.prefix)
             self.pool.n_prefix_hit += n_hit
@@ -277,7 +277,7 @@ class Scheduler:
         return self.pool.reuse(sequence)
 
     def _has_room(self, sequence: Sequence, n_free: int, n_cached: int, n_tokens: int = 0) -> bool:
-        """Return whether a request may be admitted into so many free blocks, and reserve what is guaranteed to it."""
+        """Return whether a request may be admitted to a number of free blocks, and reserve its guaranteed blocks."""
         blocks = self.pool.blocks
         held = n_cached // self.pool.block_tokens
         match self.rules.admission:
@@ -298,7 +298,7 @@ class Scheduler:
                 return True
 
     def _estimated_tokens(self, sequence: Sequence) -> float:
-        """Return the tokens that must be free for a request: its own, and what the running ones are expected to produce."""
+        """Return the tokens that must be free for a request: its own, and the expected output of the running ones."""
         most = self.estimate.most_tokens
         to_come = sum(min(self.decoding.n_to_produce(each), most) for each in self.decoding.members) * self.kept_fraction
         chunked = sum(each.n_target - each.n_cached + min(each.n_left, most) for each in self.prefilling)

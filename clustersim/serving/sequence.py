@@ -1,4 +1,4 @@
-"""A request on its way through a replica."""
+"""A request in a replica."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Sequence:
         self.n_target = n_input
         """Tokens that must be in the KV cache before the next token is produced: the prompt, after a preemption also the output so far."""
         self.n_blocks = 0
-        """Blocks of its own."""
+        """Its blocks."""
         self.n_shared = 0
         """Entries of ``prefix`` that it holds together with others."""
         self.n_shared_blocks = 0
@@ -64,4 +64,4 @@ class Sequence:
         self.last_tick = -1
         """Time of its last token; negative before the first."""
         self.n_reserved = 0
-        """Blocks that are kept free for it, where the engine guarantees that nobody is preempted."""
+        """Blocks reserved for it, where the engine guarantees no eviction."""

@@ -1,4 +1,4 @@
-"""Speculative decoding: how many draft tokens are accepted, and sequences that advance by so many."""
+"""Speculative decoding: accepted draft tokens, and sequences that advance by several tokens."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class SpeculativeSet(DecodingSet):
         return max((each.n_cached for each in self.members), default=0)
 
     def add(self, sequence: Sequence) -> None:
-        """Let a sequence decode until it has all its tokens."""
+        """Decode a sequence until it has all its tokens."""
         sequence.offset = -(-sequence.n_cached // self._block_tokens)  # blocks that it holds
         self.members[sequence] = None
         self.context_tokens += sequence.n_cached
@@ -79,7 +79,7 @@ class SpeculativeSet(DecodingSet):
         self._take_out(sequence)
 
     def n_to_next_end(self) -> int:
-        """Return 1: what a step yields is not known before."""
+        """Return 1: the tokens of a step are not known in advance."""
         return 1
 
     def n_affordable_steps(self, most: int, n_free: int) -> int:

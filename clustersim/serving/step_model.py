@@ -40,7 +40,7 @@ STREAM_FRACTION: Final = 0.8
 """Share of the memory bandwidth that kernels between products reach, as ``memory_fraction`` of the calibrations of Ampere and Hopper."""
 
 POPULARITY_SHAPE: Final = 0.6
-"""Shape of the distribution of expert popularity; 1 is exponential, and without bound all experts are alike.
+"""Shape of the distribution of expert popularity; 1 is exponential, and infinity is uniform.
 
 Fitted, among 0.2, 0.3, 0.4, 0.6, 1, 3 and 100, to 80 rows of InferenceX with gpt-oss-120b and DeepSeek-R1 on B200 and H200: the median
 error of the time per token is 9.5 % with it, 12.7 % with experts alike."""
@@ -80,7 +80,7 @@ class TermStepModel:
     collectives: SmallCollectives
     without: frozenset[str] = frozenset()
     under_load: float = 1.0
-    """Share of their rate that products keep when they run for long and the accelerator is held at its power limit."""
+    """Share of the rate of products under sustained load, at the power limit."""
     popularity_shape: float = POPULARITY_SHAPE
     notes: tuple[tuple[str, str], ...] = ()
     """(code, message) of each constant that was borrowed."""
@@ -198,7 +198,7 @@ class TermStepModel:
         return self._with_host(batch, device, maths), decode
 
     def decode_laws(self, tokens_each: int) -> tuple[DecodeLaw, ...]:
-        """Return the law of decode attention of each kind of layer, for sequences that compute so many tokens in a step."""
+        """Return the time law of decode attention of each kind of layer, for sequences with a number of tokens per step."""
         laws = [cost.decode_law(tokens_each) for cost in self._attention]
         if self.layout.overlaps_batches:  # one kernel for each half of the batch
             laws = [replace(law, floor_s=2.0 * law.floor_s) for law in laws]

@@ -44,4 +44,4 @@ FABRICS: Final[Mapping[FabricTopology, Callable[[Fabric, Below], ScaleOut]]] = M
         "graph": graph,
     }
 )
-"""Fabrics that the adapters of nodes hang at, with their links, by kind."""
+"""Scale-out fabrics, with their links, by kind."""

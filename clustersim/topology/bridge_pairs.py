@@ -1,4 +1,4 @@
-"""Scale-up by NVLink bridges over PCIe cards: neighbours in pairs, everybody else over PCIe."""
+"""Scale-up by NVLink bridges over PCIe cards: neighbours in pairs, all others over PCIe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of single links that a cluster's owner gives: slower, down, or one way at a time."""
+"""Changes of single links that a scenario gives: degraded, down, or half-duplex."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Changed:
     works: BoolArray
     """Whether each link is up."""
     bandwidth_bytes_per_s: FloatArray
-    """That of a link that is down is as built: it is on no route, and nothing has to divide by zero."""
+    """Bandwidth; of a link that is down, that of the undamaged link, since no route contains it and no division by zero may occur."""
     latency_s: FloatArray
     shared: IntArray | None
     """The link whose capacity each link takes: itself, or the other direction of a half-duplex link. None without any such."""

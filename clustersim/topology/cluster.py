@@ -43,12 +43,12 @@ class Routes:
     link_ids: IntArray
     weights: FloatArray
     latency_s: FloatArray
-    """One way, for each pair."""
+    """Direction, for each pair."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Rotation:
-    """A turn of the accelerators of every node that leaves routes between ranks, and what links can do, as they are.
+    """A node symmetry: a rotation of the accelerators of all nodes that leaves routes between ranks and link properties unchanged.
 
     The route between two ranks that are turned is the route between them, with each of its links turned. Ranks come back to
     where they were after ``n_turns`` turns and not before; a link either does so too or stays where it is.
@@ -60,7 +60,7 @@ class Rotation:
     turned_rank: IntArray
     """Whose place each rank takes."""
     lowest_rank: IntArray
-    """The first of the ranks whose places each rank takes in all turns."""
+    """The lowest rank that each rank can be rotated to."""
     lowest_link: IntArray
     """The same of each link."""
     n_alike: IntArray
@@ -105,7 +105,7 @@ class Cluster(Protocol):
 
     @property
     def n_leaves(self) -> int:
-        """Number of switches that adapters hang at; 0 without a fabric."""
+        """Number of leaf switches; 0 without a fabric."""
         ...
 
     @property
@@ -158,11 +158,11 @@ class Cluster(Protocol):
         ...
 
     def domain_of_host(self, hosts: IntArray) -> IntArray:
-        """Return the scale-up domain of each host; a dedicated server is one of its own."""
+        """Return the scale-up domain of each host; a dedicated server has its own domain."""
         ...
 
     def host_endpoint(self, hosts: IntArray) -> IntArray:
-        """Return the endpoint that stands for the memory of each host."""
+        """Return the endpoint of the memory of each host."""
         ...
 
     def memory_link(self, hosts: IntArray) -> IntArray:
@@ -178,15 +178,15 @@ class Cluster(Protocol):
         ...
 
     def leaf_of(self, ranks: IntArray) -> IntArray:
-        """Return the leaf that the adapter of each rank hangs at."""
+        """Return the leaf of the adapter of each rank."""
         ...
 
     def to_leaf(self, ranks: IntArray) -> Routes:
-        """Return the way of each rank to its leaf."""
+        """Return the route from each rank to its leaf."""
         ...
 
     def from_leaf(self, ranks: IntArray) -> Routes:
-        """Return the way from its leaf to each rank."""
+        """Return the route from its leaf to each rank."""
         ...
 
     def routes(self, sources: IntArray, destinations: IntArray) -> Routes:
@@ -194,7 +194,7 @@ class Cluster(Protocol):
         ...
 
     def rotation(self, step: int) -> Rotation | None:
-        """Return the turn of every node by so many accelerators; None where the cluster does not stay as it is, or may not."""
+        """Return the rotation of all nodes by a number of accelerators; None where it is no symmetry of the cluster, or is switched off."""
         ...
 
 

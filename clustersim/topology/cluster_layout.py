@@ -16,7 +16,7 @@ from clustersim.topology.scale_out import ScaleOut
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PlaceGroup:
-    """Places of one kind as built, one after the other."""
+    """Consecutive places of one undamaged kind."""
 
     node: Node | None
     """None for dedicated servers."""
@@ -50,12 +50,12 @@ class Numbering:
     n_adapters: IntArray
     place_of_rank: IntArray
     domain_of: IntArray
-    """Scale-up domain of each place. Groups share none, and a server is one of its own."""
+    """Scale-up domain of each place. Groups share no domain, and each server has its own."""
     first_storage: IntArray
     """Links of drives before each place: two for each place with NVMe."""
 
     def all_have(self, n_adapters: int) -> bool:
-        """Return whether every place has so many adapters."""
+        """Return whether each place has this number of adapters."""
         return len(self.first_place) == 2 and int(self.n_adapters[0]) == n_adapters
 
 
@@ -148,7 +148,7 @@ class ClusterLayout:
         return f"node{place}" if place < self.n_nodes else f"server{place - self.n_nodes}"
 
     def ends(self, link_id: int) -> tuple[str, str]:
-        """Return the names of what a link leads from and to."""
+        """Return the names of the two ends of a link."""
         if link_id >= self.first_storage_link:
             place, writes = self._drives(link_id)
             drives, memory = f"{self.place_name(place)}/nvme", f"{self.place_name(place)}/memory"
@@ -211,7 +211,7 @@ class ClusterLayout:
 
 
 def numbered(groups: Sequence[PlaceGroup]) -> Numbering:
-    """Return how the places of some groups are counted through."""
+    """Return the numbering of the places of some groups."""
     counts = [group.n_places for group in groups]
 
     def of_places(values: Sequence[int]) -> IntArray:

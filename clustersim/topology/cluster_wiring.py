@@ -39,7 +39,7 @@ def build_cluster(
     servers: ServerHosts | None = None,
     seed: int = 0,
 ) -> WiredCluster:
-    """Return so many nodes of one kind, wired and ready to be asked for routes; see :func:`build_mixed_cluster`."""
+    """Return a wired cluster of nodes of one kind; see :func:`build_mixed_cluster`."""
     return build_mixed_cluster(((node, n_nodes),), fabric, changes=changes, servers=servers, seed=seed)
 
 
@@ -52,7 +52,7 @@ def build_mixed_cluster(
     servers: ServerHosts | None = None,
     seed: int = 0,
 ) -> WiredCluster:
-    """Return nodes of one or several kinds on one fabric, wired and ready to be asked for routes.
+    """Return a wired cluster of nodes of one or several kinds on one fabric.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def _n_domains(kinds: Sequence[tuple[Node, int]]) -> int:
 def _worn(
     layout: ClusterLayout, policy: RoutingPolicy, as_built_bytes_per_s: FloatArray, changed: Changed
 ) -> tuple[ClusterLayout, RoutingPolicy]:
-    """Return layout and policy that know of changed links: detours in the places, and what is left of the links of the fabric."""
+    """Return layout and routing policy after changes of links: detours inside places, and the remaining links of the fabric."""
     begin, end = layout.first_fabric_link, layout.first_memory_link
     left_fraction = np.where(changed.works[begin:end], changed.bandwidth_bytes_per_s[begin:end] / as_built_bytes_per_s[begin:end], 0.0)
     if np.any(left_fraction != 1.0):
@@ -235,9 +235,9 @@ def _link_arrays(layout: ClusterLayout) -> tuple[FloatArray, FloatArray, IntArra
 
 
 MOST_RANKS: Final = 512
-"""Most ranks of a cluster that is kept. A larger one takes more memory, and wiring it less of the time of its run."""
+"""Most ranks of a cluster that is cached. A larger one takes more memory, and its wiring a smaller share of its run time."""
 N_KEPT: Final = 4
-"""Clusters that are kept; the oldest goes first."""
+"""Number of cached clusters; the oldest is dropped first."""
 
 _Asked = tuple[tuple[tuple[Node, int], ...], Fabric | None, tuple[LinkChange, ...], ServerHosts | None]
 _LATELY: Final[deque[tuple[_Asked, WiredCluster]]] = deque(maxlen=N_KEPT)
@@ -250,7 +250,7 @@ def cluster_of(
     changes: Sequence[LinkChange] = (),
     servers: ServerHosts | None = None,
 ) -> WiredCluster:
-    """Return what :func:`build_mixed_cluster` does: the same cluster again, which never changes, where everything asked for is equal."""
+    """Return the result of :func:`build_mixed_cluster`, cached by equal arguments; a cluster never changes."""
     asked = (tuple(kinds), fabric, tuple(changes), servers)
     for known, cluster in tuple(_LATELY):
         if known == asked:

@@ -56,7 +56,7 @@ class RouterGraph:
 
 
 def with_detours(ways: FabricPaths, graph: RouterGraph, sources: IntArray, destinations: IntArray, works: BoolArray) -> FabricPaths:
-    """Return ways in which every pair whose own paths are cut takes one shortest path around."""
+    """Return routes with one shortest detour for each pair without its own paths."""
     lost = np.flatnonzero(~ways.reached)
     if not len(lost):
         return ways

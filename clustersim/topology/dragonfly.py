@@ -51,7 +51,7 @@ class Dragonfly:
         return self.n_leaves * (self.per_group - 1)
 
     def leaf_of(self, places: IntArray, adapters: IntArray) -> IntArray:
-        """Return the router of each adapter: all of a node hang at one."""
+        """Return the router of each adapter; all adapters of a node share one."""
         return places // self.nodes_per_router + 0 * adapters
 
     def leaf_classes(self, works: BoolArray) -> IntArray:

@@ -21,13 +21,13 @@ _MASK: Final = (1 << 64) - 1
 
 
 def pair_keys(seed: int, sources: IntArray, destinations: IntArray) -> KeyArray:
-    """Return 64 bits for each ordered pair, which depend on the seed and the pair alone."""
+    """Return a 64-bit hash of each ordered pair and the seed."""
     start = _mixed(np.full(1, _offset(seed), dtype=np.uint64))
     return _mixed(_mixed(start ^ sources.astype(np.uint64)) ^ destinations.astype(np.uint64))
 
 
 def picked(keys: KeyArray, stage: int, n_choices: int) -> IntArray:
-    """Return one of so many choices for each key; every stage of the way (leaf, spine, core, ...) picks anew."""
+    """Return one of the choices for each key; each stage of a route (leaf, spine, core, ...) has its own hash."""
     return (_mixed(keys + np.uint64(_offset(stage))) % np.uint64(n_choices)).astype(np.int64)
 
 

@@ -1,4 +1,4 @@
-"""Load of flows in flight on the links."""
+"""Load of flows on links."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from clustersim.topology.cluster import FloatArray, IntArray
 
 DENSE: Final = 4
-"""Links are added up in a table of all from the first to the last of a list as long as these are at most so many times as many."""
+"""Largest ratio of id range to list length at which links are summed in a dense table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -29,7 +29,7 @@ class Footprint:
 
 
 def summed(link_ids: IntArray, flows: FloatArray) -> Footprint:
-    """Return what is put on each link in all; a link may be listed any number of times, and with nothing to carry it is left out.
+    """Return the total load of each link; a link may occur several times, and links without load are left out.
 
     The time and the memory that it takes depend on the length of the list, not on how many links there are.
 
@@ -63,7 +63,7 @@ def _loaded(link_ids: IntArray, flows: FloatArray) -> Footprint:
 
 @dataclass(slots=True, eq=False)
 class Sum:
-    """Sum of the loads of many footprints on each link, added one after the other."""
+    """Sum of the loads of many footprints on each link."""
 
     _link_ids: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     _flows: FloatArray = field(default_factory=lambda: np.zeros(0))
@@ -86,13 +86,13 @@ class Sum:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Crossings:
-    """The flows of a footprint one by one: flow i is sent by ``ranks[i]`` and crosses ``link_ids[starts[i]:starts[i + 1]]``."""
+    """Single flows of a footprint: rank ``ranks[i]`` sends flow i over ``link_ids[starts[i]:starts[i + 1]]``."""
 
     ranks: IntArray
     starts: IntArray
     link_ids: IntArray
     amounts: FloatArray
-    """Bytes that each of these links carries for each byte of the wave's progress."""
+    """Bytes on each of these links per byte of progress of the coupled flow."""
     latency_s: FloatArray
     """Wire latency of each flow, in seconds."""
 

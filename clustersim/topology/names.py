@@ -1,4 +1,4 @@
-"""Find links by the names of what they join, with wildcards for many at once."""
+"""Find links by the names of their ends, with wildcards."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LARGEST_RANGE: Final = 1_000_000
 
 
 def name_expression(text: str) -> re.Pattern[str]:
-    """Return what a name stands for, as an expression for a full match.
+    """Return the regular expression of a name with wildcards.
 
     Parameters
     ----------
@@ -54,14 +54,14 @@ Links = dict[tuple[str, str], list[int]]
 """Ids of parallel links, by where they lead from and to."""
 
 _MOST_NAMES: Final = 1000
-"""Most known names among which the nearest is looked for."""
+"""Most known names among which the nearest is searched."""
 _MOST_SHOWN: Final = 8
 _SINGLE: Final = re.compile(r"(?:^|/)(?:spine(?!s$)|core(?!$))[^/]*$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BothWays:
-    """Links between two ends, each way."""
+    """Links between two ends, in both directions."""
 
     forward: Links
     backward: Links
@@ -146,7 +146,7 @@ def _wires(layout: ClusterLayout, places: list[int]) -> Iterable[int]:
 
 
 def _aliases(layout: ClusterLayout, link_id: int, end: str) -> tuple[str, ...]:
-    """Return all names that one end of a link goes by."""
+    """Return all names of one end of a link."""
     place, _, part = end.rpartition("/")
     if part.startswith("spine"):
         return end, f"{place or 'pod0'}/spines", "spines"
@@ -160,7 +160,7 @@ def _aliases(layout: ClusterLayout, link_id: int, end: str) -> tuple[str, ...]:
 
 
 def _check_known(layout: ClusterLayout, name: _Name, known: dict[str, None]) -> None:
-    """Refuse a name that nothing goes by."""
+    """Refuse a name without a match."""
     if name.means(known):
         return
     places = _places(layout, name)

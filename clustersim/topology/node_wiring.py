@@ -23,9 +23,9 @@ from clustersim.topology.scale_out import hop_latency_s
 from clustersim.topology.wires import ScaleUpWiring, Wire
 
 NO_WAY = -1
-"""Length of a way that does not exist: the wires do not lead from one to the other."""
+"""Length of a route that does not exist."""
 BY_PEER = -1
-"""Adapter of an endpoint that takes another one for each peer: a host uses all of its own."""
+"""Adapter of an endpoint that uses a different adapter for each peer, as a host does."""
 
 Path = tuple[str, ...]
 """Names of wires, in order."""
@@ -33,7 +33,7 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paths:
-    """The ways inside a node between its endpoints, which are its accelerators in order and then the memory of its host.
+    """Routes inside a node between its endpoints: its accelerators in order, then the memory of its host.
 
     Keys that are missing are ways that do not exist.
     """
@@ -60,10 +60,10 @@ class PathTable:
     wires: IntArray
     """Shape (n_kinds, n_endpoints, n_columns, width): wire numbers in order, filled up with -1."""
     lengths: IntArray
-    """Wires of each way, shape (n_kinds, n_endpoints, n_columns); ``NO_WAY`` where there is none."""
+    """Number of wires of each route, shape (n_kinds, n_endpoints, n_columns); ``NO_WAY`` where there is none."""
 
     def places_of(self, kinds: IntArray, endpoints: IntArray, columns: IntArray) -> IntArray:
-        """Return where each way stands when ways are counted through."""
+        """Return the index of each route in a flat numbering."""
         n_kinds, n_endpoints, n_columns = self.lengths.shape
         rows = endpoints if n_kinds == 1 else kinds * n_endpoints + endpoints
         return rows * n_columns + columns
@@ -92,7 +92,7 @@ class Tables:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NodeWiring:
-    """The wires of a node, numbered by their place, and the ways over them."""
+    """The wires of a node, numbered by their place, and the routes over them."""
 
     wires: tuple[Wire, ...]
     paths: Paths
@@ -126,7 +126,7 @@ def adapter_of_accelerator(node: Node) -> IntArray:
 
 
 def wire_node(node: Node, fabric: Fabric | None) -> NodeWiring:
-    """Return the wires of a node and the ways over them; without a fabric its adapters are left out."""
+    """Return the wires of a node and the routes over them; without a fabric its adapters are left out."""
     scale_up = SCALE_UP[node.scale_up.kind](node)
     accelerators = range(node.n_accelerators)
     pcie_in_domain = any(a != b and (a, b) not in scale_up.paths for a in accelerators for b in accelerators)
@@ -213,7 +213,7 @@ def tables(kinds: Sequence[tuple[NodeWiring, Paths]], *, n_endpoints: int) -> Ta
 
 
 def _adapter_wires(node: Node, fabric: Fabric, pcie_latency_s: float) -> tuple[Wire, ...]:
-    """Return both ways between adapters and leaves.
+    """Return the links between adapters and leaves, in both directions.
 
     A NIC's latency includes its PCIe path. What already lies on the accelerator's PCIe wires is not counted again.
     """

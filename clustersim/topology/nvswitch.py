@@ -1,4 +1,4 @@
-"""Scale-up by switch: every accelerator has a way up and a way down, at full bandwidth to any other."""
+"""Scale-up by switch: each accelerator has one link up and one down, at full bandwidth to any other."""
 
 from __future__ import annotations
 

@@ -12,17 +12,17 @@ def no_scale_up(node: Node) -> ScaleUpWiring:  # noqa: ARG001  the signature of 
 
 
 def n_pcie_switches(node: Node) -> int:
-    """Return how many PCIe switches the accelerators of one node hang at."""
+    """Return the number of PCIe switches of one node."""
     return -(-node.n_accelerators // node.accelerators_per_pcie_switch)
 
 
 def socket_of_switch(node: Node, switch: int) -> int:
-    """Return the socket that a PCIe switch hangs at: the switches are spread evenly, in order."""
+    """Return the socket of a PCIe switch; switches are spread over sockets evenly, in order."""
     return switch * node.host.n_sockets // n_pcie_switches(node)
 
 
 def pcie_wires(node: Node, accelerator_latency_s: float) -> tuple[Wire, ...]:
-    """Return the PCIe tree: a way up and down for each accelerator and switch, and both ways between sockets.
+    """Return the PCIe tree: links up and down for each accelerator and switch, and links between sockets in both directions.
 
     A switch has one slot's width towards its socket, so accelerators that share a switch share that way. Only the
     accelerators' own wires carry latency.

@@ -1,4 +1,4 @@
-"""Links that are down: ways around them inside a place, and whether they leave every rank a way to every other."""
+"""Links that are down: detours inside a place, and the check that each rank reaches all others."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _leaves(layout: ClusterLayout, places: IntArray) -> IntArray:
 
 
 def _domain_classes(layout: ClusterLayout, domains: IntArray) -> IntArray:
-    """Return a number for each place; domains in which the same places are broken alike have the same."""
+    """Return a class number for each place; domains with equal failures have equal numbers."""
     places = np.arange(layout.n_hosts, dtype=np.int64)
     _, first_of_domain = np.unique(domains, return_index=True)
     # How full a domain is makes no difference: what it lacks is taken to be as built.
@@ -164,7 +164,7 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 
 def detoured(wiring: NodeWiring, broken: Collection[int]) -> Paths:
-    """Return the ways of a place some of whose wires are broken; those that touch none of them stay.
+    """Return the routes of a place with broken wires; routes without a broken wire stay.
 
     A detour takes other NVLink wires, over as many accelerators as it needs, before it takes PCIe; from an accelerator
     with a PCIe link of its own to an adapter it takes PCIe and not the link of a neighbour. Among equally good ways the widest
@@ -206,7 +206,7 @@ def detoured(wiring: NodeWiring, broken: Collection[int]) -> Paths:
 
 
 def _adapter(end: int, own: int, standard: Paths, outward: Mapping[tuple[int, int], Path], inward: Mapping[tuple[int, int], Path]) -> int:
-    """Return the adapter that an endpoint uses: its own as long as its ways are whole, then the one with the shortest."""
+    """Return the adapter of an endpoint: its own if its route is undamaged, otherwise the one with the shortest route."""
     key = end, own
     if own < 0 or (outward.get(key) == standard.outward.get(key) and inward.get(key) == standard.inward.get(key)):
         return own
@@ -215,7 +215,7 @@ def _adapter(end: int, own: int, standard: Paths, outward: Mapping[tuple[int, in
 
 
 class _Roads:
-    """The wires of a place that work, by where they begin; adapters are left out, because nothing passes through them."""
+    """The working wires of a place, by their start; adapters are left out, because no route passes through them."""
 
     def __init__(self, wires: Sequence[Wire], broken: Collection[int]) -> None:
         self._wires = wires
@@ -227,7 +227,7 @@ class _Roads:
         self.sockets = [end for end in ends if "/socket" in end]
 
     def way(self, sources: Sequence[str], targets: Sequence[str]) -> Path | None:
-        """Return the cheapest way from any of some places to any of others; None without any."""
+        """Return the route of least cost from any of some places to any of others; None without any."""
         heap: list[tuple[int, float, tuple[int, ...], str]] = []
         for source in sources:
             heappush(heap, (0, float("-inf"), (), source))

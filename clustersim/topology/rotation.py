@@ -13,7 +13,7 @@ from clustersim.topology.trees import BundledTree
 
 
 def rotation_of(layout: ClusterLayout, values: Sequence[IntArray | FloatArray], step: int) -> Rotation | None:
-    """Return the turn by so many accelerators of a cluster; None where routes between ranks, or what links can do, change with it.
+    """Return the rotation by a number of accelerators; None where routes between ranks or link properties change with it.
 
     Only nodes of one kind that all have links of the same values, without dedicated servers, and joined by one domain or by bundles of
     cables, are looked at.
@@ -58,7 +58,7 @@ def rotation_of(layout: ClusterLayout, values: Sequence[IntArray | FloatArray], 
 
 
 def _moved_wires(layout: ClusterLayout, turned: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the wires of a node on all ways between ranks, one after the other, and those on the ways between turned ranks."""
+    """Return the wires of a node on all routes between ranks, and those on the routes between rotated ranks."""
     tables, here = layout.tables, np.arange(len(turned), dtype=np.int64)
     adapters = tables.adapter_of[0, : len(turned)]
     ways: list[tuple[PathTable, IntArray, IntArray]] = [(tables.inside, np.repeat(here, len(here)), np.tile(here, len(here)))]
@@ -76,7 +76,7 @@ def _moved_wires(layout: ClusterLayout, turned: IntArray) -> tuple[IntArray, Int
 
 
 def _lowest_in_fabric(tree: BundledTree, rails: IntArray, turned: IntArray, *, n_turns: int) -> tuple[IntArray, IntArray] | None:
-    """Return the lowest link that takes the place of each link of a tree, and how many do; None where a turn leads to other pods."""
+    """Return the lowest equivalent link of each link of a tree, and their number; None where a rotation leads to other pods."""
     leaves = tree.leaves
     own = leaves.leaf_of(np.zeros_like(rails), rails)
     found = _lowest(own, own[turned], size=leaves.leaves_per_unit, n_turns=n_turns)

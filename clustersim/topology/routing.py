@@ -86,20 +86,20 @@ def between(layout: ClusterLayout, policy: RoutingPolicy, sources: IntArray, des
 
 
 def own_leaf(layout: ClusterLayout, scale_out: ScaleOut, ranks: IntArray) -> IntArray:
-    """Return the leaf that the adapter of each rank hangs at."""
+    """Return the leaf of the adapter of each rank."""
     spots = _spots(layout, ranks)
     adapters = _adapters_of(layout, spots)
     return scale_out.leaf_of(spots.places, layout.rails_of(spots.places, adapters))
 
 
 def up_to_leaf(layout: ClusterLayout, ranks: IntArray) -> RouteRows:
-    """Return the way of each rank to its leaf."""
+    """Return the route from each rank to its leaf."""
     spots = _spots(layout, ranks)
     return _looked_up(layout.tables.outward, spots, _adapters_of(layout, spots))
 
 
 def down_from_leaf(layout: ClusterLayout, ranks: IntArray) -> RouteRows:
-    """Return the way from its leaf to each rank."""
+    """Return the route from its leaf to each rank."""
     spots = _spots(layout, ranks)
     return _looked_up(layout.tables.inward, spots, _adapters_of(layout, spots))
 
@@ -214,7 +214,7 @@ def _by_adapters(layout: ClusterLayout, policy: RoutingPolicy, ends: tuple[Spots
 
 
 def _ways(scale_out: ScaleOut, leaves: IntArray, peer_leaves: IntArray, condition: RoutingState) -> FabricPaths:
-    """Return how pairs cross the fabric; where only their leaves decide, and are fewer, pairs of leaves are asked for once."""
+    """Return the routes of pairs across the fabric; by pairs of leaves where only leaves matter and are fewer."""
     n_leaves = scale_out.n_leaves
     if condition.keys is not None or len(leaves) < n_leaves**2:
         return scale_out.ways(leaves, peer_leaves, condition)
@@ -249,7 +249,7 @@ def _by_other_adapters(layout: ClusterLayout, policy: RoutingPolicy, here: Spots
 
 
 def _looked_up(table: PathTable, spots: Spots, columns: IntArray) -> RouteRows:
-    """Return the ways of places from a table of their wires; the rows are as wide as the longest of them."""
+    """Return the routes of places from a table of their wires; rows are padded to the longest."""
     places = table.places_of(spots.kinds, spots.endpoints, columns)
     lengths = table.lengths.reshape(-1)[places]
     width = int(lengths.max(initial=0))

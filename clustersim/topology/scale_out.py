@@ -1,4 +1,4 @@
-"""The scale-out fabric as the rest of a cluster sees it: leaves that adapters hang at, the ways between, and the division among them."""
+"""The scale-out fabric as seen by the cluster: leaves, routes between them, and the division of traffic among routes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from clustersim.topology.hashing import BoolArray, KeyArray, picked_among
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Below:
-    """Places that hang at a fabric: the nodes in order and then the dedicated servers."""
+    """Places with adapters on a fabric: the nodes in order, then the dedicated servers."""
 
     n_places: int
     n_adapters: int
@@ -22,7 +22,7 @@ class Below:
     adapter_bandwidth_bytes_per_s: FloatArray
     """For each place, that of its adapters together over ``n_adapters``. A server counts as a node of the last kind."""
     one_by_one: bool = False
-    """Whether each spine has links of its own, also where one bundle could stand for all."""
+    """Whether each spine has its own links, even where one bundle would be exact."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -51,11 +51,11 @@ class RoutingState:
 
 
 class ScaleOut(Protocol):
-    """A fabric: leaves that adapters hang at, and links between them."""
+    """A fabric: leaf switches and the links between them."""
 
     @property
     def n_leaves(self) -> int:
-        """Number of switches that adapters hang at."""
+        """Number of leaf switches."""
         ...
 
     @property
@@ -96,7 +96,7 @@ class ScaleOut(Protocol):
         ...
 
     def ends(self, link: int) -> tuple[str, str]:
-        """Return the names of what a link leads from and to."""
+        """Return the names of the two ends of a link."""
         ...
 
     def ways(self, sources: IntArray, destinations: IntArray, condition: RoutingState) -> FabricPaths:
@@ -119,7 +119,7 @@ def hop_latency_s(below: Switch | None, above: Switch, cable_latency_s: float) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaves:
-    """Which leaf an adapter hangs at and which pod a leaf is in.
+    """The leaf of each adapter and the pod of each leaf.
 
     A leaf has uplinks for its full complement of nodes, and a pod for its full complement of leaves, also where the
     cluster fills only some: the switches are bought for the full unit.
@@ -143,12 +143,12 @@ class Leaves:
         return leaves // self.leaves_per_pod
 
     def adapter_bandwidth_bytes_per_s(self, below: Below) -> FloatArray:
-        """Return the mean over the adapters that hang at each leaf; nodes that a unit lacks are taken to be like its last."""
+        """Return the mean over the adapters below each leaf; the last node of a unit stands for missing ones."""
         units = _filled(below.adapter_bandwidth_bytes_per_s, self.nodes_per_unit)
         return np.repeat(units[:, 0] + (units - units[:, :1]).mean(axis=1), self.leaves_per_unit)
 
     def leaf_bandwidth_bytes_per_s(self, fabric: Fabric, adapter_bandwidth_bytes_per_s: FloatArray) -> FloatArray:
-        """Return what each leaf can send up: what hangs below it, over its oversubscription.
+        """Return the uplink bandwidth of each leaf: that of its adapters, over its oversubscription.
 
         Parameters
         ----------
@@ -168,7 +168,7 @@ class Leaves:
 
 
 def _filled(values: FloatArray, size: int) -> FloatArray:
-    """Return values in rows of a size; what the last row lacks is like the last value."""
+    """Return values in rows of a size; the last row is filled up with the last value."""
     return np.pad(values, (0, -len(values) % size), mode="edge").reshape(-1, size)
 
 
@@ -177,7 +177,7 @@ GRAIN: Final = 2.0**-44
 
 
 def narrowest(paths: IntArray, left: FloatArray) -> FloatArray:
-    """Return what is left of each path: the least share of the bandwidth as built along it; nothing of a path without links.
+    """Return the remaining share of each path: the least share of the undamaged bandwidth along it; 0 for a path without links.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ def narrowest(paths: IntArray, left: FloatArray) -> FloatArray:
 
 
 def shares(left: FloatArray, keys: KeyArray | None, stage: int) -> FloatArray:
-    """Return the share of each pair's bytes on each of its paths: in proportion to what is left of them, or all on one by its hash.
+    """Return the share of each pair's bytes on each of its paths: in proportion to their remaining bandwidth, or all on one by its hash.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A tree whose uplinks are laid one by one, so that flows can meet on one cable while its neighbours idle."""
+"""A tree of single uplinks, on which flows may collide on one cable while others are idle."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class SpineTree:
         return f"{low}/{high.rpartition('/')[2]}/{direction}{number if parallel > 1 else ''}"
 
     def ends(self, link: int) -> tuple[str, str]:
-        """Return the names of what a link leads from and to."""
+        """Return the names of the two ends of a link."""
         bundle, _, _ = self._where(link)
         n_spines = self.cabling.n_spines
         if link < self.n_below_spines:
@@ -91,7 +91,7 @@ class SpineTree:
         return (high, low) if link % 2 else (low, high)
 
     def ways(self, sources: IntArray, destinations: IntArray, condition: RoutingState) -> FabricPaths:
-        """Return how pairs cross: spread over the spines in proportion to what is left of each path, or hashed to one cable."""
+        """Return routes of pairs: spread over the spines in proportion to the remaining bandwidth, or hashed to one cable."""
         if self.leaves.n_leaves == 1:
             return FabricPaths(
                 link_ids=np.zeros((len(sources), 0), dtype=np.int64), weights=None, reached=np.ones(len(sources), dtype=np.bool_)
@@ -137,7 +137,7 @@ class SpineTree:
         return self._path(sources, destinations, spines, chosen, np.ones(len(sources), dtype=np.bool_))
 
     def _hashed_around(self, sources: IntArray, destinations: IntArray, keys: KeyArray, works: BoolArray) -> FabricPaths:
-        """Return hashed paths over cables that work; a switch takes no cable from which the rest of the way is cut."""
+        """Return hashed paths over working cables; a switch skips cables from which the destination is unreachable."""
         cabling, n_pairs = self.cabling, len(keys)
         pods, peer_pods = self.leaves.pod_of(sources), self.leaves.pod_of(destinations)
         below = works[: self.n_below_spines].reshape(-1, cabling.n_spines, cabling.to_spine, 2)
@@ -198,7 +198,7 @@ class SpineTree:
 
 
 def spine_tree(leaves: Leaves, fabric: Fabric, adapter_bandwidth_bytes_per_s: FloatArray) -> SpineTree:
-    """Return a tree with its uplinks one by one; with routing that spreads, parallel cables are laid as one.
+    """Return a tree with single uplinks; with adaptive routing, parallel cables are one link.
 
     Parameters
     ----------
@@ -229,7 +229,7 @@ def spine_tree(leaves: Leaves, fabric: Fabric, adapter_bandwidth_bytes_per_s: Fl
 
 
 def cables_of(leaves: Leaves, fabric: Fabric, adapter_bandwidth_bytes_per_s: FloatArray) -> Cabling:
-    """Return how many switches and cables carry what climbs, with as few switches as their ports allow.
+    """Return the number of switches and cables above the leaves, with as few switches as their ports allow.
 
     A cable is as wide as the narrower port at its ends, and a leaf or spine has as many upwards as the bandwidth upwards of the
     widest takes. They are shared evenly among the switches above, so that the number of these divides that of the cables; it is

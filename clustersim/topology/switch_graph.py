@@ -19,11 +19,11 @@ _FAR: Final = 1 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SwitchGraph:
-    """Switches by number, those that adapters hang at first, and the links between them each way."""
+    """Switches by number, leaves first, and the links between them in both directions."""
 
     names: tuple[str, ...]
     n_leaves: int
-    """Switches that adapters hang at."""
+    """Number of leaf switches."""
     leaf_of_adapter: IntArray
     """Shape (n_places, n_adapters)."""
     graph: RouterGraph
@@ -100,7 +100,7 @@ class SwitchGraph:
         return FabricPaths(link_ids=link_ids, weights=shares, reached=reached)
 
     def _shares(self, starts: IntArray, distance: IntArray, left: FloatArray) -> FloatArray:
-        """Return the share of the bytes of each start on each link on its way to the switch that the distances are of."""
+        """Return the share of the bytes of each source on each link towards one switch, given the distances to it."""
         tails, heads = self.graph.tails, self.graph.heads
         forward = (left > 0.0) & (distance[heads] == distance[tails] - 1)
         onward_bytes_per_s = np.bincount(tails[forward], weights=left[forward], minlength=len(self.names))

@@ -88,7 +88,7 @@ class Torus:
     def _both_directions(
         self, dimension: int, routers: IntArray, begin: IntArray, end: IntArray, left: FloatArray
     ) -> tuple[IntArray, FloatArray]:
-        """Return the links forward and backward along one dimension, and what is left of each direction that is a shortest one."""
+        """Return the links forward and backward along one dimension, and the remaining bandwidth of each direction that is shortest."""
         size, stride = self.sizes[dimension], self.strides[dimension]
         forward = (end - begin) % size
         steps = np.arange(size // 2, dtype=np.int64)

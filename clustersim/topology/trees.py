@@ -70,7 +70,7 @@ class BundledTree:
         return f"{place}/{'down' if down else 'up'}"
 
     def ends(self, link: int) -> tuple[str, str]:
-        """Return the names of what a link leads from and to."""
+        """Return the names of the two ends of a link."""
         bundle, down = divmod(link, 2)
         n_leaves = self.leaves.n_leaves
         if bundle < n_leaves:
@@ -80,7 +80,7 @@ class BundledTree:
         return (high, low) if down else (low, high)
 
     def ways(self, sources: IntArray, destinations: IntArray, condition: RoutingState) -> FabricPaths:
-        """Return leaf up, pod up, pod down and leaf down of each pair, as far as it climbs."""
+        """Return leaf up, pod up, pod down and leaf down of each pair, as far as its route leads."""
         source_pod, pod = self.leaves.pod_of(sources), self.leaves.pod_of(destinations)
         same_leaf, same_pod = sources == destinations, source_pod == pod
         # The core is left out where nobody climbs to it, and the spines too.
@@ -125,12 +125,12 @@ def bundled_tree(leaves: Leaves, fabric: Fabric, adapter_bandwidth_bytes_per_s: 
 
 
 def single_switch(fabric: Fabric, below: Below) -> ScaleOut:
-    """Return a fabric in which all adapters hang at one switch."""
+    """Return a fabric of one switch."""
     return _tree(fabric, below, nodes_per_unit=below.n_places)
 
 
 def leaf_spine(fabric: Fabric, below: Below) -> ScaleOut:
-    """Return a fabric in which all adapters of ``nodes_per_leaf`` nodes hang at one leaf."""
+    """Return a fabric with one leaf for all adapters of ``nodes_per_leaf`` nodes."""
     return _tree(fabric, below, nodes_per_unit=fabric.nodes_per_leaf, leaves_per_pod=fabric.leaves_per_pod)
 
 

@@ -1,4 +1,4 @@
-"""A cluster with all its wires laid: links as arrays, names and ends on demand."""
+"""A cluster with all its wires: links as arrays, names and ends on demand."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class WiredCluster:
     policy: RoutingPolicy
     """Rule for the choice among several paths."""
     works: BoolArray | None = None
-    """Whether each link is up; None where all are. One that is down keeps its bandwidth, and is on no route."""
+    """Whether each link is up; None where all are. A link that is down keeps its bandwidth and is on no route."""
     shared: IntArray | None = None
     """The link whose capacity each link takes: itself, or the other direction of a half-duplex link. None without any such."""
 
@@ -79,12 +79,12 @@ class WiredCluster:
 
     @property
     def n_leaves(self) -> int:
-        """Number of switches that adapters hang at; 0 without a fabric."""
+        """Number of leaf switches; 0 without a fabric."""
         return self.scale_out.n_leaves if self.scale_out else 0
 
     @property
     def links(self) -> Sequence[Link]:
-        """All links, by id; each is made when it is asked for."""
+        """All links, by id, created on demand."""
         return LinkSequence(self)
 
     def node_of(self, ranks: IntArray) -> IntArray:
@@ -152,11 +152,11 @@ class WiredCluster:
         return self.domain_of_host(self.node_of(ranks))
 
     def domain_of_host(self, hosts: IntArray) -> IntArray:
-        """Return the scale-up domain of each host; a dedicated server is one of its own."""
+        """Return the scale-up domain of each host; a dedicated server has its own domain."""
         return self.layout.numbering.domain_of[self._checked_hosts(hosts)]
 
     def host_endpoint(self, hosts: IntArray) -> IntArray:
-        """Return the endpoint that stands for the memory of each host.
+        """Return the endpoint of the memory of each host.
 
         Raises
         ------
@@ -218,7 +218,7 @@ class WiredCluster:
         return link_ids if self.shared is None else self.shared[link_ids]
 
     def leaf_of(self, ranks: IntArray) -> IntArray:
-        """Return the leaf that the adapter of each rank hangs at.
+        """Return the leaf of the adapter of each rank.
 
         Raises
         ------
@@ -228,7 +228,7 @@ class WiredCluster:
         return own_leaf(self.layout, self._between_nodes(), self._checked(ranks))
 
     def to_leaf(self, ranks: IntArray) -> Routes:
-        """Return the way of each rank to its leaf.
+        """Return the route from each rank to its leaf.
 
         Raises
         ------
@@ -239,7 +239,7 @@ class WiredCluster:
         return self._compressed(up_to_leaf(self.layout, self._checked(ranks)), ranks, None)
 
     def from_leaf(self, ranks: IntArray) -> Routes:
-        """Return the way from its leaf to each rank.
+        """Return the route from its leaf to each rank.
 
         Raises
         ------
@@ -274,7 +274,7 @@ class WiredCluster:
         return self._compressed(rows, sources, destinations)
 
     def rotation(self, step: int) -> Rotation | None:
-        """Return the turn of every node by so many accelerators; None where the cluster does not stay as it is, or may not.
+        """Return the rotation of all nodes by a number of accelerators; None where it is no symmetry of the cluster, or is switched off.
 
         Paths that are picked by hash, links that are down, and links that share their capacity rule it out.
         """
@@ -290,7 +290,7 @@ class WiredCluster:
         return f"the host of node {host}" if host < self.n_nodes else f"server {host - self.n_nodes}"
 
     def ends(self, link_id: int) -> tuple[str, str]:
-        """Return the names of what a link leads from and to."""
+        """Return the names of the two ends of a link."""
         return self.layout.ends(link_id)
 
     def link_name(self, link_id: int) -> str:
@@ -331,7 +331,7 @@ class WiredCluster:
 
 
 class LinkSequence(Sequence[Link]):
-    """The links of a cluster, each made when it is asked for: a large cluster has hundreds of thousands."""
+    """The links of a cluster, created on demand: a large cluster has hundreds of thousands."""
 
     def __init__(self, cluster: WiredCluster) -> None:
         self._cluster = cluster

@@ -64,7 +64,7 @@ LinkCounts = Sequence[Sequence[int]]
 
 
 def wire_mesh(node: Node, counts: LinkCounts) -> ScaleUpWiring:
-    """Return the wires and paths of a mesh with so many links between each two accelerators.
+    """Return the wires and paths of a mesh with a number of links between each two accelerators.
 
     Links between the same two accelerators act as one wire of their summed bandwidth. Two that are not neighbours talk
     over the one in between that gives the widest path; the lowest index wins a tie. Where no single one in between

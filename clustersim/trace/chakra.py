@@ -120,7 +120,7 @@ def _attribute(name: str, value: Value) -> Message:
 
 
 def is_chakra(raw: bytes) -> bool:
-    """Return whether a file begins as an execution trace: with the version of its schema, behind a length.
+    """Return whether a file begins as an execution trace: with the version of its schema, after a length.
 
     Examples
     --------

@@ -113,7 +113,7 @@ class Spans(Sequence["Span"]):
         return self._all()[index]
 
     def __iter__(self) -> Iterator[Span]:
-        """Go through them in order."""
+        """Iterate over the spans in order."""
         return iter(self._all())
 
     def __eq__(self, other: object) -> bool:

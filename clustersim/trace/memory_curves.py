@@ -43,7 +43,7 @@ class Curves(Sequence[MemoryCurve]):
     """The curves of all classes; those of a timeline with repetitions are drawn out when they are looked at."""
 
     def __init__(self, written: tuple[MemoryCurve, ...], repetition: Repetition | None = None) -> None:
-        """Take curves over what is written down of a timeline."""
+        """Evaluate curves over the columns of a timeline."""
         self.written = written
         """With what repeats once; the moments of their peaks are those of the whole timeline."""
         self.repetition = repetition
@@ -64,7 +64,7 @@ class Curves(Sequence[MemoryCurve]):
         return self._all()[index]
 
     def __iter__(self) -> Iterator[MemoryCurve]:
-        """Go through them in the order of the classes."""
+        """Iterate over the spans in the order of the classes."""
         return iter(self._all())
 
     def __eq__(self, other: object) -> bool:

@@ -28,7 +28,7 @@ class CriticalPath:
     spans: tuple[Span, ...]
     """In order of time; of a task on several lanes, the first."""
     slack: tuple[Slack, ...]
-    """Slack of all tasks, by rank class; what is on the chain has none."""
+    """Slack of all tasks, by rank class; tasks on the critical path have none."""
     step_time_s: float
     n_critical: int
     """Tasks without slack, of which there may be more than one chain has."""
@@ -56,7 +56,7 @@ class CriticalPath:
 
 
 def parts_of(span: Span) -> dict[str, float]:
-    """Return what a span falls into, in seconds."""
+    """Return the parts of a span, in seconds."""
     duration_s = span.end_s - span.start_s
     if span.kind == "communication":
         return {f"{span.dimension} communication": duration_s}

@@ -42,7 +42,7 @@ class ClassSteps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepLog:
-    """Several steps of a program, one after the other or each class at its own pace."""
+    """Several steps of a program, in lock-step or each class at its own pace."""
 
     n_steps: int
     """Asked for: of every class where all go together; where they do not, as many for each on average; with backup workers, updates."""
@@ -144,7 +144,7 @@ def confidence_interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def student_t(n_degrees: int) -> float:
-    r"""Return the value that Student's t with so many degrees of freedom exceeds in size in 5 % of all cases.
+    r"""Return the two-sided 5 % quantile of Student's t with a number of degrees of freedom.
 
     References
     ----------
@@ -177,15 +177,15 @@ def _within(angle: float, n_degrees: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repetition:
-    """A stretch of time that comes again and again, each time with the next micro-batches, or the next step."""
+    """A period of the timeline that repeats with later micro-batches, or with later steps."""
 
     start_s: float
     end_s: float
     """Nothing starts or ends at either."""
     times: int
-    """Number of repetitions, behind the one that is written down."""
+    """Number of repetitions after the first."""
     n_micro_batches: int = 0
-    """By how many micro-batches each way through the model goes on meanwhile."""
+    """Increase of the micro-batch number per repetition, by route through the model."""
     n_steps: int = 0
     """By how many steps all go on meanwhile."""
     ways: tuple[int, ...] = (0,)
@@ -208,13 +208,13 @@ class Repetition:
         return np.where((start_s >= self.start_s) & (start_s < self.end_s), 1.0 + self.times, 1.0)
 
     def later_s(self, moments_s: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the moments as they are with all repetitions; those inside are of the first."""
+        """Return the times with all repetitions; those inside are of the first."""
         import numpy as np
 
         return np.where(moments_s >= self.end_s, moments_s + self.added_s, moments_s)
 
     def renumbered(self, micro_batches: NDArray[np.int64], number: NDArray[np.int64] | int) -> NDArray[np.int64]:
-        """Return what micro-batches are called in the so manieth repetition, or behind so many; -1 stays as it is."""
+        """Return the micro-batch numbers of a repetition, or after a number of repetitions; -1 stays."""
         import numpy as np
 
         way = np.searchsorted(np.array(self.ways), micro_batches, side="right") - 1

@@ -1,4 +1,4 @@
-"""Timeline of a replay: spans on (rank class, stream), kept as columns; and ranks as people write them."""
+"""Timeline of a replay: spans on (rank class, stream), stored as columns; and text for lists of ranks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PASS_KINDS: Final = ("forward", "backward", "input", "weight")
 """Kinds of span that are passes of a micro-batch; a backward pass may fall into the two last ones."""
 
 DIMENSIONS: Final = ("tp", "pp", "dp", "ep", "cp", "ps", "offload")
-"""Dimensions that communication is charged to: a parallel dimension, or the way to the host with what the host does."""
+"""Dimensions of communication: a parallel dimension, or transfers to the host and host work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,13 +96,13 @@ class Span:
     host_s: float = 0.0
     """Part of the span in which the accelerator waits for the host to issue work."""
     waiting_s: float = 0.0
-    """Part of the span, and of what is exposed in it, in which the ranks wait for those of them that have more tokens."""
+    """Part of the span, and of its exposed time, in which ranks wait for those with more tokens."""
     exposed_s: tuple[tuple[str, float], ...] = ()
     """(dimension, seconds) of communication that runs inside the span and stops its computation."""
     hidden_s: tuple[tuple[str, float], ...] = ()
     """(dimension, seconds) of communication that runs inside the span beside its computation."""
     detail: tuple[DetailBlock, ...] = ()
-    """Layers at the usual pace of the class, of a pass that met no other traffic."""
+    """Layers at the usual pace of the class, of a pass without contention."""
     step: int = 0
     """Step of the rank class, counted from 0."""
 
@@ -163,7 +163,7 @@ class JobProgress:
     steps: int
     """Finished."""
     steps_s: float
-    """Duration of these, one after the other, in seconds."""
+    """Total duration of these tasks in sequence, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,9 +171,9 @@ class EngineStats:
     """Statistics of the replay."""
 
     events: int
-    """That SimPy fired; 0 where nothing shared a link, so that every duration was known beforehand."""
+    """Events fired by SimPy; 0 where no operation shared a link, so that all durations were known."""
     n_tasks: int
-    """Tasks whose start and end were worked out, by events or without; what is repeated is counted once."""
+    """Tasks with a computed start and end, with or without events; repeated tasks count once."""
     ranks: int
     rank_classes: int
     folded: bool
@@ -206,7 +206,7 @@ class Timeline:
     jobs: tuple[JobProgress, ...] = ()
     engine: EngineStats = field(default_factory=lambda: EngineStats(events=0, n_tasks=0, ranks=0, rank_classes=0, folded=False, wall_s=0.0))
     steps: StepLog | None = None
-    """Log of the steps; None where one step was asked for."""
+    """Log of the steps; None where one step was requested."""
     memory: Sequence[MemoryCurve] = ()
     """Memory of a rank of each class, in their order."""
 

@@ -1,4 +1,4 @@
-"""Divisors of numbers, and numbers and names as a sentence has them: what a refusal offers in place of a degree."""
+"""Divisors of numbers, and lists of numbers and names in sentences, for hints of errors."""
 
 from __future__ import annotations
 

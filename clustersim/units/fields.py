@@ -61,7 +61,7 @@ Count = Annotated[
 MOST_COUNT: Final = 10**15
 """Largest whole number in general: products of a few such numbers are far from the largest float, and each is exact as one."""
 MOST_GPUS: Final = 2_000_000
-"""Most GPUs of a cluster: twenty times the largest one known. No degree of parallelism and no number of nodes can be larger."""
+"""Most GPUs of a cluster: twenty times the largest one known. No degree of parallelism and no number of nodes is larger."""
 MOST_RATIO: Final = 1e6
 """Largest factor in general, and the inverse of the smallest: what differs by more is a slip in a unit."""
 

@@ -168,7 +168,7 @@ def unit_example(unit: str) -> str:
 
 
 def parse_quantity(text: object, unit: str) -> float:
-    """Return what a text with a unit means, as an SI float.
+    """Return a text with a unit as an SI float.
 
     ``GB`` is 1e9 bytes, ``GiB`` is 2**30 bytes, ``Gbit`` is 1e9 / 8 bytes. A year has 365 days.
 
@@ -218,7 +218,7 @@ def _parsed(text: object, unit: str) -> float:
 
 
 def format_quantity(value: float, unit: str, digits: int = 3) -> str:
-    """Return a value as text with a unit and so many significant digits.
+    """Return a value as text with a unit and a number of significant digits.
 
     Examples
     --------

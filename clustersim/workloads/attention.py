@@ -53,7 +53,7 @@ def masked(model: TransformerShape, window: Window | None, flops: float) -> floa
 
 
 def statistics_bytes(local: LocalShape) -> float:
-    """Return what fused attention keeps for each row and head: the logarithm of the sum of exponentials."""
+    """Return the memory of fused attention per row and head: the logarithm of the sum of exponentials."""
     return local.rows * local.n_heads * FP32_BYTES
 
 
@@ -197,12 +197,12 @@ def context_attention(model: TransformerShape, local: LocalShape, numerics: Nume
 
 
 def kept_keys_bytes(model: HeadWidths, local: LocalShape, numerics: Numerics) -> float:
-    """Return the keys and values of one rank's tokens: what a step of the ring carries, and what is gathered from every rank."""
+    """Return the keys and values of one rank's tokens, as sent in a ring step and gathered from each rank, in bytes."""
     return local.rows * local.n_kv_heads * (model.head_dim + model.value_dim) * numerics.element_bytes
 
 
 def exchanged_bytes(model: HeadWidths, local: LocalShape, numerics: Numerics, context: ContextShare) -> tuple[float, float]:
-    """Return what a rank has for the all-to-all before attention, queries, keys and values, and for the one behind it.
+    """Return the sizes of the all-to-all of a rank before attention (queries, keys and values) and after it, in bytes.
 
     Key and value heads that are fewer than ranks are sent to as many as need them.
     """
@@ -238,7 +238,7 @@ def _seen(kernel: FlashAttention, window: Window | None) -> FlashAttention:
 
 
 def _merge(model: TransformerShape, local: LocalShape, numerics: Numerics, degree: int, *, backward: bool) -> Stream:
-    """Return the adding up of what the steps gave: results forward; gradients of queries, keys and values backward."""
+    """Return the merge of the results of the steps: outputs forward; gradients of queries, keys and values backward."""
     width = local.n_heads * (model.head_dim if backward else model.value_dim)
     width += local.n_kv_heads * (model.head_dim + model.value_dim) if backward else 0
     return Stream(degree * MERGE_PASSES * local.rows * width * numerics.element_bytes, launches=degree)

@@ -38,7 +38,7 @@ def _norm_parameters(model: TransformerShape, width: int) -> float:
 
 
 def second_norm(model: TransformerShape, local: LocalShape, numerics: Numerics) -> Operator:
-    """Return the normalisation before the MLP; a model with one a layer feeds it to attention and MLP alike."""
+    """Return the normalisation before the MLP; a model with one per layer shares it between attention and MLP."""
     if model.norms_per_layer >= N_NORMS:
         return normalization(model, local, numerics, name="norm_2")
     return Operator(name="norm_2")
@@ -108,6 +108,6 @@ def activation(model: TransformerShape, numerics: Numerics, *, rows: int, width:
 
 
 def split(local: LocalShape, numerics: Numerics, *, width: int) -> Operator:
-    """Return the way from one product to queries, keys and values: nothing forward, and backward a copy of the three gradients into one."""
+    """Return the split of one product into queries, keys and values: free forward, and backward a copy of the three gradients into one."""
     joined = Stream(2.0 * local.rows * width * numerics.element_bytes)
     return Operator(name="split", phases={"input_gradient": (joined,)})

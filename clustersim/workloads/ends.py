@@ -83,7 +83,7 @@ def head_operators(model: TransformerShape, local: LocalShape, numerics: Numeric
 
 
 def _scored(local: LocalShape) -> LocalShape:
-    """Return the shape of what the head sees: all tokens, or those that it scores."""
+    """Return the input shape of the head: all tokens, or the scored ones."""
     if local.scored_tokens is None:
         return local
     share = local.scored_tokens / local.seq_length
@@ -114,7 +114,7 @@ def _square(name: str, model: TransformerShape, rows: int, numerics: Numerics) -
 
 
 OWN = "final_norm"
-"""The only part of a module's head that has parameters of its own: everything else uses those of the model's head."""
+"""The only parameters of a module's head; all others are those of the model's head."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +126,7 @@ class Prediction:
     layer: tuple[Operator, ...]
     """A layer like the model's last one."""
     head: tuple[Operator, ...]
-    """Final normalisation of its own, logits and loss with the matrix of the model's head."""
+    """Final normalisation of the module, with logits and loss of the model's head."""
 
     @property
     def operators(self) -> tuple[Operator, ...]:
@@ -135,7 +135,7 @@ class Prediction:
 
 
 def prediction(model: TransformerShape, local: LocalShape, numerics: Numerics) -> Prediction:
-    """Return one module of multi-token prediction; all modules of a model are alike.
+    """Return one module of multi-token prediction; all modules of a model are equal.
 
     Each rank joins the rows that it has, with a projection that is not divided.
 
@@ -165,5 +165,5 @@ def _side_by_side(elements: int, element_bytes: float) -> Operator:
 
 
 def _of_the_head(operator: Operator) -> Operator:
-    """Return what a module does as the head does, under a name of its own, without the parameters that are the head's."""
+    """Return the operators of a module's head, under their own name, without the parameters of the model's head."""
     return replace(operator, name=f"mtp_{operator.name}", role="other", parameters=operator.parameters if operator.name == OWN else 0.0)

@@ -129,14 +129,14 @@ class MoeHalf:
     unsort: tuple[Operator, ...]
     """Rows in the order in which they came; what follows is sent back."""
     unpermute: tuple[Operator, ...]
-    """The sum of what a token's experts gave."""
+    """The sum over the experts of a token."""
     shared: tuple[Operator, ...]
     """Experts for all tokens, and the addition of their result; their input is that of the router."""
     residual: tuple[Operator, ...]
 
     @property
     def operators(self) -> tuple[Operator, ...]:
-        """All parts one after the other."""
+        """All parts in sequence."""
         routed = self.router + self.permute + self.sort + self.experts + self.unsort + self.unpermute
         return self.norm + routed + self.shared + self.residual
 
@@ -286,13 +286,13 @@ def _joined_activation(model: TransformerShape, share: ExpertShare, numerics: Nu
 
 
 def _joined(model: TransformerShape, share: ExpertShare, numerics: Numerics) -> Operator:
-    """Return the copy of what experts that ran one after the other give into one tensor, and of the gradients of what they took."""
+    """Return the copy of the outputs of sequential experts into one tensor, and of the gradients of their inputs."""
     copied = Stream(2.0 * share.received_rows * model.hidden_size * numerics.element_bytes)
     return Operator(name="experts_join", phases={"forward": (copied,), "input_gradient": (copied,)})
 
 
 def _scaled_activation(model: TransformerShape, experts: Experts, share: ExpertShare, numerics: Numerics) -> Operator:
-    """Return the activation with the scores of the rows multiplied in: fused they cost their own bytes, apart another pass each way.
+    """Return the activation times the scores of the rows: one pass if fused, another pass in each direction otherwise.
 
     Limits are kernels of their own before it: one for each half, and one that joins the halves again; backward one for each half, and
     one that joins their gradients. What they make is kept besides what they take.
@@ -318,7 +318,7 @@ def _scaled_activation(model: TransformerShape, experts: Experts, share: ExpertS
 
 
 def _shared(model: TransformerShape, experts: Experts, local: LocalShape, numerics: Numerics, *, needless: bool) -> tuple[Operator, ...]:
-    """Return an MLP for all tokens, whose input the router keeps, with its gate and the addition of its result."""
+    """Return an MLP for all tokens, whose input the router stores, with its gate and the addition of its result."""
     width, n_up = local.shared_size, 2 if model.gated_mlp else 1
     elements, e = local.sequence_rows * model.hidden_size, numerics.elementwise_bytes
     up = LinearShape(rows=local.rows, inputs=model.hidden_size, outputs=n_up * width, bias=model.mlp_bias, saved_rows=0)
@@ -335,7 +335,7 @@ def _shared(model: TransformerShape, experts: Experts, local: LocalShape, numeri
 
 
 def _gate(model: TransformerShape, local: LocalShape, numerics: Numerics) -> Operator:
-    """Return one logit a token, its sigmoid, and the product with what the shared experts give."""
+    """Return one logit per token, its sigmoid, and the product with the output of the shared experts."""
     rows, e = local.sequence_rows, numerics.elementwise_bytes
     shape = LinearShape(rows=rows, inputs=model.hidden_size, outputs=1, bias=False, saved_rows=0)
     product = linear("shared_gate", shape, replace(numerics, gemm_element_bytes=numerics.element_bytes))

@@ -102,7 +102,7 @@ class InferenceLayer:
     n_streams: int
     """Kernels between the products."""
     n_row_split: int
-    """Places at which ranks sum their parts: behind attention and behind the MLP."""
+    """Places of tensor-parallel sums: after attention and after the MLP."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,7 +41,7 @@ def _core(model: TransformerShape, local: LocalShape, numerics: Numerics, *, win
 
 
 def _projections(model: TransformerShape, local: LocalShape, numerics: Numerics) -> list[Operator]:
-    """Return the way from normalised rows to queries, keys and values."""
+    """Return the operators from normalised rows to queries, keys and values."""
     width = (local.n_heads + 2 * local.n_kv_heads) * model.head_dim
     joint = LinearShape(rows=local.rows, inputs=model.hidden_size, outputs=width, bias=model.qkv_bias, saved_rows=local.sequence_rows)
     operators = [replace(linear("qkv", joint, numerics), column=True)]
@@ -81,11 +81,11 @@ def layer_operators(model: TransformerShape, local: LocalShape, numerics: Numeri
 
 FUSED_ROTATION_PASSES = 2.0
 EAGER_ROTATION_PASSES = 8.0
-"""Reads and writes of what is rotated, as one kernel and as six."""
+"""Reads and writes of rotary embedding, as one kernel and as six."""
 
 
 def latent_projections(model: TransformerShape, local: LocalShape, numerics: Numerics) -> list[Operator]:
-    """Return the way from normalised rows to queries, keys and values of whole heads, as training computes it.
+    """Return the operators from normalised rows to queries, keys and values of whole heads, as training computes them.
 
     The products that absorb the up projections save memory in inference and cost FLOPs; no trainer uses them. Every rank of tensor
     parallelism repeats the down projections, on its slice of the rows under sequence parallelism, and has the up projections of its

@@ -51,7 +51,7 @@ class Layered(_Undivided):
     layers: tuple[Layer, ...] = field(hash=False)
     published_parameters: int | None = None
     measured_s_per_flop: float | None = None
-    """Measured time of a forward FLOP and its two backward ones on one accelerator alone; None where kernels are timed."""
+    """Measured time of a forward FLOP and its two backward ones on one accelerator; None where the kernel model applies."""
 
     @property
     def n_layers(self) -> int:
@@ -67,7 +67,7 @@ class Layered(_Undivided):
         return tuple(_measured(operator, self.measured_s_per_flop) for operator in operators)
 
     def layer_input(self, layer: int) -> Shape:
-        """Return the shape of what a layer receives."""
+        """Return the input shape of a layer."""
         return self.layers[layer - 1].output if layer else self.input
 
     def layer_input_bytes(self, layer: int, local: LocalShape, numerics: Numerics) -> float:

@@ -1,4 +1,4 @@
-"""Linear layers: three matrix products and the gradient's way into its buffer."""
+"""Linear layers: three matrix products and the accumulation of the gradient."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class LinearShape:
     outputs: int
     bias: bool
     saved_rows: int
-    """Rows of the input that are kept for the backward pass: fewer than ``rows`` where the input is gathered again."""
+    """Rows of the input stored for the backward pass: fewer than ``rows`` where the input is gathered again."""
 
 
 def linear(name: str, shape: LinearShape, numerics: Numerics) -> Operator:
@@ -62,6 +62,6 @@ def linear(name: str, shape: LinearShape, numerics: Numerics) -> Operator:
 
 
 def cast_operand(elements: int, numerics: Numerics) -> tuple[Kernel, ...]:
-    """Return the cast of an operand to 8 bits and its transpose; nothing where operands are taken as they are."""
+    """Return the cast of an operand to 8 bits and its transpose; nothing where operands need none."""
     operand, plain = numerics.gemm_element_bytes, numerics.element_bytes
     return (Stream(elements * (plain + 2 * operand)),) if operand < plain else ()

@@ -50,7 +50,7 @@ class Model(HeadWidths, Protocol):
 
     @property
     def divisible(self) -> bool:
-        """Whether tensor, pipeline, context and expert parallelism can divide it, and not data parallelism alone."""
+        """Whether tensor, pipeline, context and expert parallelism apply, and not data parallelism alone."""
         ...
 
     @property
@@ -90,7 +90,7 @@ class Model(HeadWidths, Protocol):
 
     @property
     def max_positions(self) -> int:
-        """Tokens of the longest sample; 0 where that is not known."""
+        """Tokens of the longest sample; 0 where unknown."""
         ...
 
     @property
@@ -120,7 +120,7 @@ class Model(HeadWidths, Protocol):
 
     @property
     def n_active(self) -> int:
-        """Parameters that one token meets on its way to the next one."""
+        """Parameters that one token passes."""
         ...
 
     @property
@@ -145,7 +145,7 @@ class Model(HeadWidths, Protocol):
         ...
 
     def head(self, local: LocalShape, numerics: Numerics) -> tuple[Operator, ...]:
-        """Return the operators behind the last layer, those of further predictions aside."""
+        """Return the operators after the last layer, without multi-token prediction."""
         ...
 
     def predictions(self, local: LocalShape, numerics: Numerics) -> tuple[Prediction, ...]:

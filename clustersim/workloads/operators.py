@@ -8,11 +8,11 @@ from math import gcd
 from typing import Literal
 
 VECTOR_BYTES = 16
-"""Bytes that one instruction of a kernel reads at once."""
+"""Bytes of one load instruction of a kernel."""
 
 
 def vector_bytes(element_bytes: float, *widths: int) -> int:
-    """Return what can be read at once of rows of so many numbers, each of which begins where the one before ends.
+    """Return the alignment of consecutive rows of a number of elements, in bytes.
 
     Examples
     --------
@@ -36,7 +36,7 @@ class Gemm:
     accumulates: bool = False
     """True where the result is added to memory, which is then read too."""
     vector_bytes: int = VECTOR_BYTES
-    """Bytes that can be read at once of the rows of operands and result: less than 16 bytes where they are not aligned."""
+    """Alignment of the rows of operands and result, in bytes: below 16 where they are unaligned."""
 
     @property
     def flops(self) -> float:
@@ -53,7 +53,7 @@ class Gemm:
 
 @dataclass(frozen=True, slots=True)
 class GroupedGemm:
-    """Products of equal width beside each other, one for each group of rows: the experts of a layer.
+    """Concurrent products of equal width, one for each group of rows: the experts of a layer.
 
     Forward, group g multiplies its (rows[g], k) rows by a (k, n) matrix of its own; groups without rows do nothing.
     """
@@ -62,12 +62,12 @@ class GroupedGemm:
     n: int
     k: int
     over_rows: bool = False
-    """True for weight gradients: group g multiplies (k, rows[g]) by (rows[g], n), so that rows are what is summed over."""
+    """True for weight gradients: group g multiplies (k, rows[g]) by (rows[g], n), which sums over rows."""
     element_bytes: float = 2.0
     output_bytes: float = 2.0
     accumulates: bool = False
     launches: int = 1
-    """Calls with which the host issues them: as many as groups where a library runs them beside each other on several streams."""
+    """Number of launches: one per group where a library issues them separately on several streams."""
 
     @property
     def products(self) -> tuple[Gemm, ...]:
@@ -110,7 +110,7 @@ class FlashAttention:
     window: int | None = None
     """Keys that each query sees at most, itself and those before it."""
     spread: bool = False
-    """True where queries lie evenly over all keys; else they are the last of the keys' tokens, as in prefill behind a cache."""
+    """True where queries lie evenly over all keys; otherwise they are the last of the tokens, as in prefill with a cached prefix."""
 
     @property
     def mean_head_dim(self) -> float:
@@ -168,14 +168,14 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Work of known duration, as a measured or imported trace has it: it takes that long and costs nothing else."""
+    """Work of known duration, from a measured or imported trace, without any other cost."""
 
     duration_s: float
     flops: float = 0.0
 
     @property
     def traffic_bytes(self) -> float:
-        """Nothing: the time says all."""
+        """Nothing; the duration is known."""
         return 0.0
 
 
@@ -277,7 +277,7 @@ KernelPhase = Literal["forward", "recompute", "input_gradient", "weight_gradient
 """Phases in which an operator has kernels. A further phase is a further word here: nothing else lists them."""
 
 Role = Literal["embedding", "core_attention", "logits", "loss", "other"]
-"""Part of an operator in its model, where memory, recomputation or parallelism treats that part in a way of its own."""
+"""Role of an operator in its model, for memory, recomputation and parallelism."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,11 +292,11 @@ class Operator:
     expert: bool = False
     """True where the parameters are those of routed experts, which expert parallelism spreads over ranks."""
     saved_bytes: float = 0.0
-    """Activations kept from forward to backward."""
+    """Activations stored from forward to backward."""
     needless: bool = False
-    """True where the backward pass needs nothing of what the forward kernels give, so that recomputation may end before."""
+    """True where the backward pass needs no output of the forward kernels, so that recomputation may end before it."""
     selective_bytes: float = 0.0
-    """Part of ``saved_bytes`` that is not kept where recomputation repeats this operator."""
+    """Part of ``saved_bytes`` that is not stored where recomputation repeats this operator."""
     forward_flops: float = 0.0
     """Matrix FLOPs of the forward pass as MFU counts them."""
     masked_flops: float = 0.0
@@ -307,7 +307,7 @@ class Operator:
     """True for a linear layer or a table of which tensor parallelism divides the inputs: ranks sum what it gives."""
 
     def kernels(self, phase: KernelPhase, *further: KernelPhase) -> tuple[Kernel, ...]:
-        """Return the kernels of one phase, or of several, one after the other.
+        """Return the kernels of one or several phases, in order.
 
         Examples
         --------

@@ -50,7 +50,7 @@ class ExpertShare:
 
 
 def balanced_rows(total: int, n_experts: int) -> tuple[int, ...]:
-    """Return so many rows dealt out to experts as evenly as they go.
+    """Return a number of rows divided among experts as evenly as possible.
 
     Examples
     --------
@@ -118,16 +118,16 @@ class Numerics:
     """One accumulated weight gradient."""
     fused_gradient_accumulation: bool
     gradient_passes: int = 0
-    """Times that each micro-batch reads or writes a weight gradient before adding it up, where it is clipped alone."""
+    """Reads and writes of a weight gradient per micro-batch before accumulation, where it is clipped separately."""
     kernels: Literal["fused", "eager"]
     fused_loss: bool
-    """One kernel each way computes the cross entropy from the logits as they are."""
+    """One kernel in each direction computes the cross entropy from the logits."""
     loss_in_place: bool = False
-    """The gradient of the logits takes the place of the probabilities; otherwise it is a tensor of its own."""
+    """The gradient of the logits overwrites the probabilities; otherwise it is a separate tensor."""
     grouped_experts: bool = True
-    """The products of all experts of a rank run beside each other; otherwise one expert follows the other."""
+    """The products of all experts of a rank run concurrently; otherwise one expert follows the other."""
     fused_experts: bool = False
-    """One kernel takes them, with biases, activation, scores and casts, and rows are put in order on their way."""
+    """One kernel computes them, with biases, activation, scores and casts, and rows are sorted on their way."""
     loss_metrics: int = 0
     """Further cross entropies of the same logits, without gradient."""
     attention: AttentionKind
@@ -136,7 +136,7 @@ class Numerics:
 
     @property
     def casts_weights(self) -> bool:
-        """Whether products take weights in fewer bytes than they are kept in, as in fp8."""
+        """Whether products read weights in a narrower format than the stored one, as in fp8."""
         return self.gemm_element_bytes < self.element_bytes
 
 

@@ -27,7 +27,7 @@ class ExpertLoad:
     text: str = ""
     """Its name, and what stands in it."""
     capacity_factor: float | None = None
-    """An expert takes at most so many times the mean, and what is beyond is dropped; None: it takes all."""
+    """An expert takes at most this multiple of the mean, and the rest is dropped; None: it takes all."""
 
     @property
     def by_layer(self) -> bool:
@@ -48,7 +48,7 @@ class Routed:
 
 
 def routed(load: ExpertLoad, n_experts: int, *, n_tokens: int, top_k: int, layer: int) -> Routed:
-    """Return how many rows each expert gets of so many tokens, each of which goes to ``top_k`` different experts.
+    """Return the rows of each expert for a number of tokens, each sent to ``top_k`` different experts.
 
     No expert gets more rows than there are tokens; what its share would give beyond that goes to the others in proportion. Rows are whole:
     shares are rounded down, and the rows that are left go to the largest remainders.

@@ -119,7 +119,7 @@ class Transformer(TransformerShape):
         return head_operators(self, local, numerics)
 
     def predictions(self, local: LocalShape, numerics: Numerics) -> tuple[Prediction, ...]:
-        """Return the modules of multi-token prediction, which are alike."""
+        """Return the modules of multi-token prediction, which are equal."""
         return (prediction(self, local, numerics),) * self.n_mtp if self.n_mtp else ()
 
     def layer_input_bytes(self, layer: int, local: LocalShape, numerics: Numerics) -> float:

@@ -45,11 +45,11 @@ class LatentAttention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """Local attention: each token sees no more than so many tokens, itself included."""
+    """Local attention: each token attends to at most a number of tokens, itself included."""
 
     tokens: int
     chunked: bool = False
-    """True where the sequence is cut into pieces of so many tokens that do not see each other (Llama 4)."""
+    """True where the sequence is divided into chunks without attention between them (Llama 4)."""
     global_layers: tuple[int, ...] = ()
     """Layers that see the whole sequence all the same."""
 
@@ -64,16 +64,16 @@ class Experts:
     intermediate_size: int
     """Width of one expert."""
     shared_size: int = 0
-    """Width of the shared experts together, through which every token passes; 0 without."""
+    """Width of all shared experts, which process each token; 0 without."""
     shared_gate: bool = False
-    """True where a gate of one logit scales what the shared experts give (Qwen2-MoE)."""
+    """True where a gate of one logit scales the output of the shared experts (Qwen2-MoE)."""
     dense_layers: tuple[int, ...] = ()
     """Layers that have an MLP all the same."""
     router_bias: bool = False
     bias: bool = False
     """Biases of the experts, as in GPT-OSS."""
     clamped: bool = False
-    """True where what goes into the activation is kept within limits, as in GPT-OSS."""
+    """True where the input of the activation is clamped, as in GPT-OSS."""
     n_groups: int = 1
     """Groups of experts, of which a token takes ``topk_groups`` (DeepSeek: a group lives on one node)."""
     topk_groups: int = 1
@@ -82,7 +82,7 @@ class Experts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerKind:
-    """Properties in which layers differ; layers of one kind are alike."""
+    """Properties in which layers differ; layers of one kind are equal."""
 
     experts: bool
     windowed: bool
@@ -107,7 +107,7 @@ class TransformerShape:
     """Width of the MLP of a layer without experts."""
     vocab_size: int
     max_positions: int
-    """Positions that the learned table has, or without one the context length; 0 where that is not known."""
+    """Positions of the learned table, or without one the context length; 0 where unknown."""
     tied_embeddings: bool
     gated_mlp: bool
     normalization: Normalization

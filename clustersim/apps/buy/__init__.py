@@ -1,1 +1,1 @@
-"""Which of several clusters to buy or rent for a training: days, cost, and what the order turns on."""
+"""Choice among several clusters for a training: days, cost, and the sensitivity of their order."""

@@ -1,4 +1,4 @@
-"""The order of several offers, how sure it is, and what it turns on."""
+"""The order of several offers, its confidence, and its sensitivities."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class BreakEvenRent:
     """The cheapest option that has a price."""
     usd_per_gpu_hour: float
     now_usd_per_gpu_hour: float | None
-    """None where no price is known."""
+    """None without a price."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class Answer:
 
     @property
     def undecided(self) -> list[str]:
-        """Options that the best cannot be told apart from within the error bars."""
+        """Options within the error bars of the best."""
         best, *others = self.of_options
         judged = self._judged(best)
         return [
@@ -117,7 +117,7 @@ class Answer:
         return found
 
     def lines(self) -> list[str]:
-        """Return the answer in four lines: what, in which layout, how sure, and what it turns on."""
+        """Return the answer in four lines: days and cost, layout, confidence, and sensitivities."""
         best = self.best
         if best is None:
             return ["none: the model runs on none of these clusters in any layout"]
@@ -157,7 +157,7 @@ class Answer:
         return found or ["nothing, there is no other option"]
 
     def notes(self) -> list[str]:
-        """Return what was adapted, what was assumed, where prices are from, and what is not known."""
+        """Return adaptations, assumptions, sources of prices, and unknowns."""
         lines = [
             f"{each.option.name}: the batch is {each.batch:,} and not {each.asked_batch:,}, which {each.n_gpus:,} GPUs do not divide"
             for each in self.of_options

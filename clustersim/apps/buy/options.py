@@ -71,7 +71,7 @@ def read_nics(text: str) -> tuple[str, ...]:
 
 
 def adapted_batch(batch: int, n_ranks: int) -> int:
-    """Return the batch nearest to some other that so many ranks divide as well as powers of two divide it.
+    """Return the batch nearest to a given one that divides among the ranks as well as powers of two do.
 
     Data parallelism divides the batch, and takes the odd factors of the ranks wherever tensor and pipeline parallelism do not. A batch that
     has these factors stays as it is. Any other becomes the nearest multiple of them and of the power of two that batch and ranks share.

@@ -49,7 +49,7 @@ class Figures:
 
     time_s: float
     usd: float | None
-    """None where no price is known."""
+    """None without a price."""
     gpu_hours: float | None
     usd_per_gpu_hour: float | None
 
@@ -159,7 +159,7 @@ def _offer(request: Request, option: Option, nic: str | None) -> Offer | UnfitOp
 
 
 def _asked(request: Request, option: Option, nic: str | None) -> tuple[PlanRequest, tuple[int, int], tuple[str, ...]]:
-    """Return what to search for one cluster, the batch as it was given and as it is, and what nobody said."""
+    """Return the search of one cluster, the given batch and the adapted one, and the settings left out."""
     overrides = [*request.overrides, f"training.tokens={request.tokens:.0f}"]
     if nic is not None:
         overrides.append(f"cluster.nics.bandwidth={nic}")

@@ -1,4 +1,4 @@
-"""A fitted calibration as a file: the base with what was fitted in its place, and a source for every measured file."""
+"""A fitted calibration as a file: the base with the fitted constants, and a source for each measured file."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def _short(fraction: float) -> float:
 
 
 def covers_of(names: Sequence[str]) -> tuple[str, ...]:
-    """Return what a source covers for some fitted constants: shares of tiles stand in one table.
+    """Return the coverage of a source for some fitted constants: shares of tiles stand in one table.
 
     Examples
     --------

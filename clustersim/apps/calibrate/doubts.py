@@ -1,4 +1,4 @@
-"""Reasons to doubt constants: they moved far, rest on little, or leave what they were fitted to badly met."""
+"""Reasons to doubt constants: they moved far, rest on few measurements, or fit them badly."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from clustersim.apps.calibrate.document import SECONDS, Errors
 from clustersim.units.quantity import format_quantity
 
 FAR: Final = 3.0
-"""Times, up or down. What is read off a trace differs by at most 1.2 times between the shipped calibrations."""
+"""Factor up or down. Constants read from a trace differ by at most 1.2 times between the shipped calibrations."""
 FEW: Final = 100
 """Samples of a trace; one step of a small model launches more kernels."""
 POOR: Final = 0.2

@@ -72,7 +72,7 @@ class ConstantChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartResult:
-    """One kind of measurements: how well they were met, and are."""
+    """One kind of measurements: errors before and after the fit."""
 
     name: str
     files: tuple[str, ...]
@@ -101,7 +101,7 @@ class Calibrated:
     read_off: tuple[str, ...]
     """Traces that constants were read off."""
     doubts: tuple[str, ...]
-    """Reasons to doubt what was fitted; the file says them too, and a result that uses it."""
+    """Reasons to doubt the fit; the file has them too, and so has a result that uses it."""
     notices: tuple[str, ...]
     text: str
     """Text of the file."""
@@ -158,7 +158,7 @@ def calibrate(request: CalibrationRequest, name: str) -> Calibrated:
 
 
 class _CalibrationState:
-    """A calibration on its way."""
+    """A calibration in progress."""
 
     def __init__(self, target: CalibrationTarget) -> None:
         self.target = target
@@ -221,7 +221,7 @@ class _CalibrationState:
             )
 
     def _supersede(self, covers: Sequence[str]) -> None:
-        """Take away from the files so far what is fitted to others now."""
+        """Remove from the other files the constants that are fitted anew."""
         self.fits = [replace(fit, covers=tuple(name for name in fit.covers if name not in covers)) for fit in self.fits]
 
     def calibrated(self, name: str, document: Document) -> Calibrated:
@@ -262,7 +262,7 @@ class _CalibrationState:
 
 
 def write_calibration(found: Calibrated, path: Path) -> None:
-    """Write the file of a calibration, and read it back: what cannot be used is not left behind.
+    """Write the file of a calibration, and read it back: an unusable file is removed.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Measured fused attention, and the constants of its generation that meet it."""
+"""Measured fused attention, and the fit of its generation's constants."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GENERATIONS: Final[Mapping[str, str]] = MappingProxyType(
         "cudnn": "flash_3",
     }
 )
-"""Generation of kernels by what a table calls them; cuDNN on an H100 is as fast as FlashAttention-3."""
+"""Generation of kernels by their name in a table; cuDNN on an H100 is as fast as FlashAttention-3."""
 PASSES: Final[Mapping[str, str]] = MappingProxyType(
     {
         **dict.fromkeys(("forward", "fwd"), "forward"),
@@ -43,7 +43,7 @@ DIRECTIONS: Final[Mapping[str, tuple[Direction, ...]]] = MappingProxyType(
 )
 BENCHMARK_TOKENS: Final = 16384
 BENCHMARK_HIDDEN: Final = 2048
-"""Tokens and width of the benchmark that ships with FlashAttention, for a table that says nothing of sequences and heads."""
+"""Tokens and width of the benchmark of FlashAttention, for a table without sequences and heads."""
 COLUMNS: Final = {
     "implementation": ("impl", "generation"),
     "dtype": ("precision",),
@@ -141,7 +141,7 @@ def _attended(line: Line, target: CalibrationTarget, name: str) -> Attended:
 
 
 def _parameters(found: Sequence[Attended], target: CalibrationTarget) -> tuple[Parameter, ...]:
-    """Return what attention may move: directions that were only measured together keep their proportions."""
+    """Return the free constants of attention: directions measured only together keep their proportions."""
     parameters: list[Parameter] = []
     for generation in dict.fromkeys(each.generation for each in found):
         rows = [each for each in found if each.generation == generation]

@@ -1,4 +1,4 @@
-"""Measured collectives, and the constants of the network that meet them."""
+"""Measured collectives, and the fit of the network constants."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _by(algorithm: str | None, each: TimedCollective) -> TimedCollective:
 
 
 def _cluster(node: Node, n_nodes: int) -> WiredCluster:
-    """Return nodes on their own fabric; flows of one collective keep out of each other's way, as the libraries and the fabrics see to."""
+    """Return nodes on their own fabric; flows of one collective do not collide, as libraries and fabrics ensure."""
     return build_cluster(node, n_nodes, replace(node.fabric, routing="adaptive"))
 
 
@@ -96,7 +96,7 @@ def _measured(each: TimedCollective) -> MeasuredTime:
 
 
 def _parameters(target: CalibrationTarget) -> tuple[Parameter, ...]:
-    """Return starts and ramps of all families, ceilings, and the usable share of links; what no measured collective meets stays."""
+    """Return starts and ramps of all families, ceilings, and the usable share of links; constants without a measured collective stay."""
     found: list[Parameter] = []
     for family in ("ring", "tree", "nvls", "exchange"):
         found.append(parameter(target, f"network.families.{family}.start", spread=1.0, floor=1e-6))

@@ -1,4 +1,4 @@
-"""Measured matrix products, and the constants of tiles, depth and sustained rate that meet them."""
+"""Measured matrix products, and the fit of tiles, depth and sustained rate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole training steps, and the constants that meet them: what stays of the rates of kernels under load, and what the host costs."""
+"""Whole training steps, and the fit of rates under load and host times."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Predictions:
         return np.array(times)
 
     def _known(self, generation: str, calibration: Calibration) -> dict[int, float]:
-        """Return the times of one generation that are known already: constants of one do not move the steps of another."""
+        """Return the known times of one generation: constants of one do not move the steps of another."""
         seen = self._seen.setdefault(generation, [])
         for other, times in seen:
             if other == calibration:
@@ -128,7 +128,7 @@ def fit_steps(
     shared: Sequence[str] = (),
     predictions: Predict | None = None,
 ) -> Fit:
-    """Return the constants with which predicted steps meet measured ones best, for each generation that was measured.
+    """Return the best-fitting constants for measured steps, for each measured generation.
 
     Parameters
     ----------
@@ -225,7 +225,7 @@ class Slopes:
     """Sensitivity of each step (rows) to each name (columns), by the constant of its own generation."""
 
     def __call__(self, constants: Constants) -> FloatArray:
-        """Return the times with some constants, which differ from the base in the names alone."""
+        """Return the times with some constants that differ from the base in the given names."""
         moved: dict[str, FloatArray] = {}
         for generation in dict.fromkeys(step.generation for step in self.steps):
             pairs = [(constant(constants[generation], name), constant(self.base[generation], name)) for name in self.names]

@@ -23,23 +23,23 @@ Predict = Callable[[Constants], FloatArray]
 """Returns the predicted time of each measurement, in seconds."""
 
 NOISE: Final = 0.05
-"""Spread of measured times around predicted ones: what a constant must gain against its prior is counted in this."""
+"""Spread of measured times around predicted ones: the weight of a constant's prior."""
 CORNER: Final = 0.002
 """Errors below it count by their square, so that least absolute errors have a slope everywhere."""
 STEP: Final = 0.01
 """Relative step of a constant by which its effect is found."""
 DIGITS: Final = 4
-"""Digits of a fitted constant, as it is written; residuals are those of what is written."""
+"""Digits of a fitted constant, as written; residuals are those of the written value."""
 EFFECT: Final = 1e-9
 """A sensitivity below it is none."""
 MOST_EVALUATIONS: Final = 40
 TOLERANCE: Final = 1e-3
-"""Relative, of what is made least: a fit ends where a step gains less."""
+"""Relative gain of the objective below which a fit ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One thing that is fitted: a constant, or several that keep their proportions."""
+    """One free parameter: a constant, or several that keep their proportions."""
 
     constants: tuple[tuple[str, str], ...]
     """(generation, name) of each."""
@@ -50,7 +50,7 @@ class Parameter:
     floor: float = 0.0
     """Unit in which a constant that is zero in the base is counted."""
     tried_at_most: bool = False
-    """Whether the fit also starts from the most: a tile that is never chosen has no effect from which it could be told."""
+    """Whether the fit also starts from the maximum: a tile that is never chosen has no effect."""
 
     def values(self, base: Constants, x: float) -> dict[str, dict[str, float]]:
         """Return the values at a point, by generation and name; at 0 those of the base.
@@ -93,7 +93,7 @@ def fit(
     *,
     weights: Sequence[float] | None = None,
 ) -> Fit:
-    r"""Return the constants with which predictions meet measured times best.
+    r"""Return the constants with the least error of predicted times.
 
     Least is :math:`\sum_i w_i |\ln(t_i / m_i)| / s + \tfrac12 \sum_j (x_j / \sigma_j)^2`, with :math:`x_j` the logarithm of the factor on
     constant j: the most probable constants where errors are Laplace of scale s and constants log-normal around the base. Found by
@@ -170,7 +170,7 @@ class _Problem:
         return found
 
     def errors(self, x: FloatArray) -> FloatArray:
-        """Return the logarithms of predicted over measured times; the sensitivities at a point begin where its errors were asked."""
+        """Return the logarithms of predicted over measured times; the sensitivities of a point are computed after its errors."""
         if x.tobytes() not in self.known:
             self.known[x.tobytes()] = self._errors(x)
         return self.known[x.tobytes()]

@@ -39,7 +39,7 @@ class Line:
     """Counted from one, the header included."""
     text: str
     cells: Mapping[str, str]
-    """By the name that the reader has for the column; empty cells are left out."""
+    """By the reader's name of the column; empty cells are left out."""
     columns: Mapping[str, int]
     """Column of the text at which each cell begins, from one; nothing where quotes hide it."""
 
@@ -51,7 +51,7 @@ class Line:
         return ScenarioError(message, field=column, hint=hint, place=place)
 
     def choice(self, column: str, choices: Mapping[str, str], default: str | None = None) -> str:
-        """Return what a cell means, of some words."""
+        """Return the meaning of a cell, among some words."""
         given = self.cells.get(column, default)
         if given is None:
             raise self.error(column, "is empty", f"write one of {', '.join(choices)}")

@@ -64,13 +64,13 @@ class TimedCollective:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranks:
-    """Nodes and ranks in each, as far as somebody has said."""
+    """Nodes and ranks in each, as far as known."""
 
     n_nodes: int | None = None
     per_node: int | None = None
 
     def known(self, hosts: Sequence[str], place: Place) -> tuple[int, int]:
-        """Return nodes and ranks in each, from the hosts of all ranks where the user says nothing.
+        """Return nodes and ranks in each, from the hosts of all ranks where the user gives none.
 
         Raises
         ------

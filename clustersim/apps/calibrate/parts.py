@@ -61,7 +61,7 @@ class CalibrationPart:
 
 
 def parameter(target: CalibrationTarget, *names: str, spread: float, most: float = float("inf"), floor: float = 0.0) -> Parameter:
-    """Return a parameter of the calibration that is made; several names keep their proportions."""
+    """Return a free parameter of the calibration; several names keep their proportions."""
     return Parameter(constants=tuple((target.generation, name) for name in names), spread=spread, most=most, floor=floor)
 
 

@@ -46,7 +46,7 @@ def is_trace(path: str) -> bool:
 
 
 def read_trace(path: str) -> TraceFile:
-    """Return what a trace holds.
+    """Return the content of a trace.
 
     Parameters
     ----------

@@ -33,7 +33,7 @@ TYPES: Final[Mapping[str, str]] = MappingProxyType(
 )
 PRODUCTS: Final = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm")
 ELEMENTWISE: Final = tuple(f"aten::{name}" for name in ("add", "sub", "mul", "div", "gelu", "silu", "relu", "tanh", "sigmoid", "clone"))
-"""Operators that read their tensors and write one of the common shape; with ``_`` behind the name, into the first."""
+"""Operators that read their tensors and write one of the common shape; with the suffix ``_``, into the first."""
 COPY: Final = "aten::copy_"
 
 
@@ -149,7 +149,7 @@ def _products(trace: TraceFile, target: CalibrationTarget, name: str) -> tuple[l
 
 
 def _kernels_of(trace: TraceFile) -> dict[int, list[LaunchedKernel]]:
-    """Return the kernels of each operator whose shapes are known."""
+    """Return the kernels of each operator with known shapes."""
     found: dict[int, list[LaunchedKernel]] = {}
     for kernel in trace.kernels:
         if kernel.operator is not None and kernel.operator in trace.operators:

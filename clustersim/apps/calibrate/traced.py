@@ -59,7 +59,7 @@ class LaunchedKernel:
     """External id of the operator that it belongs to."""
     name: str = ""
     collective: str = ""
-    """Operation as PyTorch calls it, where the trace says so: the name of an NCCL kernel does not always tell."""
+    """Name of the operation in PyTorch, where the trace has it: the name of an NCCL kernel is ambiguous."""
     group: TracedGroup | None = None
     """None where the trace does not say it."""
 
@@ -87,9 +87,9 @@ class TraceFile:
     operators: Mapping[int, tuple[str, tuple[TracedTensor, ...]]]
     """Name and tensors of each operator whose shapes were recorded, by its external id."""
     launches_s: tuple[tuple[float, ...], ...]
-    """When each thread of the host issued kernels, one after the other."""
+    """Times at which each thread of the host issued kernels, in order."""
     waits_s: tuple[float, ...]
-    """When the host began to wait for the accelerator, in order."""
+    """Times at which the host began to wait for the accelerator, in order."""
     devices: tuple[TracedDevice, ...]
     """Those that the trace names."""
     copies: tuple[LaunchedKernel, ...] = ()

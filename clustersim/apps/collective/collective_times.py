@@ -156,15 +156,15 @@ class CollectiveRequest:
     algorithm: str = "auto"
     sizes_bytes: tuple[float, ...]
     ranks_per_node: int | None = None
-    """The first so many of each node; all where None."""
+    """The first ranks of each node; all where None."""
     n_servers: int = 0
     """For ``parameter_server``."""
     dedicated: bool = False
-    """Servers on hosts of their own; on the first hosts of the nodes otherwise."""
+    """Servers on dedicated hosts; otherwise on the first hosts of the nodes."""
 
 
 def collective_rows(cluster: Cluster, request: CollectiveRequest) -> tuple[tuple[CollectiveRow, ...], tuple[Flag, ...]]:
-    """Return time and bandwidth of one collective over the ranks of a cluster, alone on its links, for every size, and what was assumed.
+    """Return time and bandwidth of one uncontended collective over the ranks of a cluster, for each size, and the assumptions.
 
     Raises
     ------
@@ -200,7 +200,7 @@ def collective_rows(cluster: Cluster, request: CollectiveRequest) -> tuple[tuple
 
 
 def _network_flags(calibration: Calibration) -> tuple[Flag, ...]:
-    """Return what must be said of the constants of the network alone."""
+    """Return the notices on the constants of the network alone."""
     covers = tuple(
         replace(source, covers=tuple(cover for cover in source.covers if cover.startswith("network"))) for source in calibration.sources
     )

@@ -56,7 +56,7 @@ class KernelNames:
         return next((row for row in rows if row.constants or row.settings), rows[0] if rows else None)
 
     def classifier(self, ranges: Sequence[NamedRange]) -> Classifier:
-        """Return what tells the class of a kernel of a trace with some named ranges."""
+        """Return the classifier of kernels of a trace with some named ranges."""
         inside = {row.name: _intervals(each for each in ranges if matches(each.name, row.within)) for row in self.classes if row.within}
         return Classifier(names=self, inside=inside)
 

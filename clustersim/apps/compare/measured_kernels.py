@@ -78,7 +78,7 @@ def _issued_s(kernel: LaunchedKernel) -> float:
 
 
 def _markers(ranges: Sequence[NamedRange], patterns: Sequence[str]) -> list[NamedRange]:
-    """Return the ranges that are steps: those of the first pattern that any range has, outermost ones alone."""
+    """Return the ranges of steps: the outermost ranges of the first pattern that matches any."""
     for pattern in patterns:
         found = [each for each in ranges if matches(each.name, [pattern])]
         outer: list[NamedRange] = []

@@ -35,7 +35,7 @@ class ReplayedRun:
 
 
 def named_directory(source: str, overrides: Sequence[str] = ()) -> Path | None:
-    """Return the run directory that a user names, by itself, by a folder that holds it alone or by its results; None for a scenario.
+    """Return the run directory of a path: itself, the only run in a folder, or that of a results file; None for a scenario.
 
     Raises
     ------
@@ -125,7 +125,7 @@ def _digits(path: Path) -> str:
 
 
 def _manifest(path: Path) -> tuple[int, tuple[str, ...]]:
-    """Return seed and changes of a run; those of one that was asked for plainly where there is no manifest."""
+    """Return seed and changes of a run; defaults without a manifest."""
     if not path.is_file():
         return 0, ()
     _, _, manifest = read_json(str(path))
@@ -204,7 +204,7 @@ class KeptRun:
 
 
 def kept_runs(folder: Path, tell: Callable[[str], None]) -> list[KeptRun]:
-    """Return the complete runs below a folder, the latest first; those that cannot be read are told and left out.
+    """Return the complete runs below a folder, the latest first; unreadable ones are reported and left out.
 
     Raises
     ------

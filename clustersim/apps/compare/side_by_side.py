@@ -28,7 +28,7 @@ _MEASURED: Final = (
     *("ranks", "gpus", "step_time_s", "samples_per_s", "tokens_per_s", "tokens_per_s_per_gpu", "model_flops_per_step"),
     *("hardware_flops_per_step", "tflops_per_gpu", "mfu", "hfu"),
 )
-"""Figures that the step time and the model alone give."""
+"""Figures that follow from the step time and the model alone."""
 _ABOUT_THE_RUN: Final = ("schema_version", "engine.events", "engine.n_tasks", "engine.wall_s")
 """Figures of the simulator and not of what it simulates."""
 
@@ -64,7 +64,7 @@ class ComparedFigure:
 
     @property
     def relative(self) -> tuple[float | None, ...]:
-        """Excess over the first, as a fraction of it; None where that says nothing."""
+        """Excess over the first, as a fraction of it; None where that is meaningless."""
         first = self.values[0]
         return tuple(None if value is None or not first else value / first - 1.0 for value in self.values)
 
@@ -75,7 +75,7 @@ class SideBySide:
 
     runs: tuple[ComparedRun, ...]
     labels: tuple[str, ...]
-    """A short name for each run, no two alike."""
+    """A short and unique name for each run."""
     differences: tuple[Difference, ...]
     figures: tuple[ComparedFigure, ...]
     """All single figures of the results, in their order."""
@@ -151,7 +151,7 @@ def predicted_run(source: str, scenario: Scenario, *, seed: int = 0) -> Compared
 
 
 def measured_run(source: str, scenario: Scenario, measured: LoggedSteps) -> ComparedRun:
-    """Return what a log measured: step time, and the rates that follow from it with the FLOPs of the model.
+    """Return the measured step time of a log, and the rates that follow from it with the FLOPs of the model.
 
     The timer of the optimizer stands where predictions have theirs; others have names of their own, as they count otherwise.
     """
@@ -206,7 +206,7 @@ def _read(source: str, folder: Path) -> ComparedRun:
 
 
 def _labels(runs: Sequence[ComparedRun]) -> tuple[str, ...]:
-    """Return the names of runs, with what tells them apart where two have the same."""
+    """Return the names of runs, made unique where two are equal."""
     names = [run.name for run in runs]
     labels: list[str] = []
     for run in runs:

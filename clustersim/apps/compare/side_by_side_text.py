@@ -20,7 +20,7 @@ SCHEMA_VERSION: Final = 1
 _LONGEST: Final = 40
 """Characters of a value of the scenario."""
 _SMALL: Final = 1e-7
-"""Share of the step time: what is shorter is round-off of a difference."""
+"""Share of the step time below which a difference is round-off."""
 
 
 def _breakdown_rows() -> dict[str, str]:

@@ -28,7 +28,7 @@ class ClassTime:
     seconds: float
     """Sum over kernels, in seconds, whatever runs beside them."""
     n_kernels: float | None = None
-    """In a step; None where it is not known."""
+    """In a step; None where unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,7 +67,7 @@ class TraceRequest:
     traces: Sequence[str]
     overrides: Sequence[str] = ()
     device: str | None = None
-    """Device that the user says the traces are of; None for what they say."""
+    """Device of the traces as given by the user; None for that of the traces."""
     names: str | None = None
     """File of the user's own with names of kernels."""
     seed: int = 0

@@ -62,7 +62,7 @@ def tables(found: TraceComparison) -> tuple[TextTable, TextTable]:
 
 
 def notes(found: TraceComparison) -> Iterator[str]:
-    """Yield what a reader has to know, line by line."""
+    """Yield the remarks for a reader, line by line."""
     yield from found.notes
     if found.unknown:
         seconds = sum(found.unknown.values())

@@ -87,7 +87,7 @@ def _layouts(built: Built) -> Iterator[CandidateChange]:
 
 
 def _parts(built: Built, pp: int) -> tuple[str, ...]:
-    """Return what a list of layers for each stage becomes with other stages."""
+    """Return a list of layers per stage for another number of stages."""
     listed = isinstance(built.scenario.spec.strategy.stage_layers, tuple)
     return ("strategy.stage_layers=balanced",) if listed and pp > 1 else ("strategy.stage_layers=even",) if listed else ()
 
@@ -222,7 +222,7 @@ def _machine(built: Built) -> Iterator[CandidateChange]:
 
 
 LEAST: Final = 1e-3
-"""Share of the step from which on a gain is told."""
+"""Share of the step from which on a gain is reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

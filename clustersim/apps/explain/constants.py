@@ -38,7 +38,7 @@ class _Figure:
 
 
 def constants_of(built: Built) -> tuple[Constant, ...]:
-    """Return what the step time follows from besides the scenario itself: data sheets and calibration, kind by kind of node."""
+    """Return the inputs of the step time besides the scenario: data sheets and calibration, by kind of node."""
     found: dict[str, Constant] = {}
     for node, _ in built.cluster.kinds:
         calibration = calibration_for(node.accelerator)

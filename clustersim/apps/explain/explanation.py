@@ -60,7 +60,7 @@ N_TOLD: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """All that is said about one run."""
+    """Explanation of one run."""
 
     result: Result
     path: CriticalPath | None
@@ -68,7 +68,7 @@ class Explanation:
     figures: tuple[Explained, ...]
     constants: tuple[Constant, ...]
     gains: Gains | None
-    """None where they were not asked for."""
+    """None where not requested."""
     unsaid: tuple[Unsaid, ...] = ()
     """Settings of the software that were left to defaults and that decide; none where changes were not asked for."""
 
@@ -136,16 +136,16 @@ def _change_text(gain: Gain, step_s: float) -> str:
 
 SCHEMA_VERSION = 1
 N_CHANGES = 5
-"""That are told."""
+"""Number of reported ones."""
 N_ENDS = 6
 """Tasks at either end of a long chain that the document holds."""
 LEAST_SHARE = 0.005
-"""Share of the chain from which on a part is named by itself."""
+"""Share of the critical path from which on a part is listed separately."""
 _UNITS = (("_bytes_per_s", "B/s"), ("_flops_per_s", "FLOP/s"), ("_per_s", ""), ("_bytes", "B"), ("_s", "s"))
 
 
 def lines(explanation: Explanation) -> tuple[str, ...]:
-    """Return what the run comes to, in sentences: the step, what sets it, and what would shorten it most."""
+    """Return the summary of a run, in sentences: the step, its critical path, and the changes that shorten it most."""
     metrics, path, gains = explanation.result.metrics, explanation.path, explanation.gains
     said = [f"A step takes {format_quantity(metrics.step_time_s, 's')}, {percent_text(metrics.mfu)} MFU."]
     if path is None:

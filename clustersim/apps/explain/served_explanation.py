@@ -37,7 +37,7 @@ class ServedGain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedExplanation:
-    """All that is said about one serving run."""
+    """Explanation of one serving run."""
 
     result: ServingResult
     frontend_s: float
@@ -51,7 +51,7 @@ class ServedExplanation:
 
 
 def explain_served(written: ScenarioText, changes: Sequence[Override], result: ServingResult, *, replays: bool) -> ServedExplanation:
-    """Return why requests of a serving run take as long as they do, with changes that shorten them if they are asked for."""
+    """Return the causes of request latency in a serving run, with changes that shorten it if requested."""
     tried = tuple(served_candidates(result)) if replays else ()
     gains: list[ServedGain] = []
     n_impossible = 0
@@ -105,7 +105,7 @@ def _change(family: str, what: str, *overrides: str, remark: str = "") -> Candid
 
 
 def served_lines(explanation: ServedExplanation) -> tuple[str, ...]:
-    """Return what the run comes to, in sentences."""
+    """Return the summary of a run, in sentences."""
     metrics, step = explanation.result.metrics, explanation.result.metrics.step_s
     terms = sorted(step.by_term.items(), key=lambda each: -each[1])[:3]
     parts = ", ".join(f"{name.replace('_', ' ')} {percent_text(seconds / step.mean)}" for name, seconds in terms)

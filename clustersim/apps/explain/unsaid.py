@@ -53,7 +53,7 @@ class Unsaid:
 
     @property
     def sentence(self) -> str:
-        """Value that is taken, and what the other one would do, with its option."""
+        """Value in use, and the effect of the other one, with its option."""
         by = f"{percent_text(abs(self.change_fraction))} {'slower' if self.change_fraction > 0 else 'faster'}"
         doubt = "" if self.decided else ", not decided"
         return f"{self.key.rpartition('.')[2]} is taken as {self.value}; {self.other} would be {by}{doubt}: -s {self.key}={self.other}"

@@ -16,4 +16,4 @@ class ImportOptions:
     overrides: tuple[str, ...] = ()
     strict: bool = False
     by_option: bool = True
-    """Whether ``--cluster``, ``--nodes`` and ``--model`` are there to give what no file says; else ``--set`` alone is."""
+    """Whether ``--cluster``, ``--nodes`` and ``--model`` may give values that no file has; otherwise only ``--set``."""

@@ -157,7 +157,7 @@ def _words(value: Data, spot: Spot | None, around: _Around) -> Iterator[Word]:
 
 
 def _environment(data: Mapping[str, Data]) -> dict[str, str]:
-    """Return the variables of a container whose values are there."""
+    """Return the variables of a container with known values."""
     found: dict[str, str] = {}
     for key in ("env", "environment"):
         listed = data.get(key)

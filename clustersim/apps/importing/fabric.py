@@ -25,7 +25,7 @@ class Laid:
 
 
 def laid_fabric(fabric: ListedFabric, node: Node, n_nodes: int) -> Laid | None:
-    """Return the fabric of the first nodes of a file; None where it lists no switch that they hang at."""
+    """Return the fabric of the first nodes of a file; None without a switch of theirs."""
     number = {name: index for index, name in enumerate(fabric.nodes[:n_nodes])}
     rails = n_adapters(node)
     leaves = {
@@ -55,7 +55,7 @@ def _width(fabric: ListedFabric) -> dict[str, Data]:
 
 
 def _regular(fabric: ListedFabric, leaves: Mapping[str, Mapping[str, int]], node_bytes_per_s: float) -> dict[str, Data] | None:
-    """Return nodes below a leaf and oversubscription where all leaves are alike; None where they are not.
+    """Return nodes below a leaf and oversubscription where all leaves are equal; None otherwise.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def _cables(fabric: ListedFabric, name: str) -> dict[str, int]:
 def _plane(
     fabric: ListedFabric, leaves: Mapping[str, Mapping[str, int]], number: Mapping[str, int], *, plane: int | None, cables: int
 ) -> Iterator[dict[str, Data]]:
-    """Yield the switches of one plane; the adapters of a node hang at its switches in their order."""
+    """Yield the switches of one plane; the adapters of a node are on its switches in order."""
     names = {name: _name(name, plane) for name in _all_names(fabric)}
     taken = dict.fromkeys(number, 0)
     for name in sorted(names, key=natural):
@@ -115,7 +115,7 @@ def _name(name: str, plane: int | None = None) -> str:
 
 
 def _tree(fabric: ListedFabric, leaves: Mapping[str, Mapping[str, int]], number: Mapping[str, int], node: Node) -> Laid:
-    """Return a fabric whose cables nobody counts: a tree that is as wide above a switch as below it."""
+    """Return a fabric without cable counts: a tree without oversubscription."""
     above = _joined({name: sorted(switch.links) for name, switch in fabric.switches.items()})
     per_leaf = {len(hosts) for hosts in leaves.values()}
     pods = {tuple(above.get(name, ())) for name in leaves}

@@ -44,7 +44,7 @@ _LABELS: Final = {
 
 
 def read_ibnetdiscover(text: str, _file: str) -> Described:
-    """Return the switches and cables that ``ibnetdiscover`` lists; nodes are told by the names of their adapters."""
+    """Return the switches and cables in the output of ``ibnetdiscover``; adapter names identify nodes."""
     fabric, widths, names = ListedFabric(), list[str](), dict[str, str]()
     for match in _SWITCH.finditer(text):
         names[match[1]] = _free(match[2].partition(";")[2].partition(":")[0] or match[2], match[1], names)

@@ -35,7 +35,7 @@ def document(imported: Imported) -> dict[str, Data]:
 
 
 def lines(imported: Imported) -> Iterator[str]:
-    """Yield the report, one section for each way in which keys were taken."""
+    """Yield the report, one section for each treatment of keys."""
     yield f"{' and '.join(imported.files)}: {imported.title}"
     for how, title in SECTIONS:
         keys = [key for key in imported.keys if key.how == how]

@@ -125,7 +125,7 @@ def _vocabulary(draft: Draft) -> None:
 
 
 def model_of(draft: Draft, given: str | None) -> tuple[Data, list[str]]:
-    """Return the model as a scenario has it, and what is still missing, with the option that gives it."""
+    """Return the model for a scenario, and missing values with the options that give them."""
     fields = {key.removeprefix("model."): each.value for key, each in draft.settings.items() if key.startswith("model.")}
     named = given if given is not None else draft.get("model")
     name = (named if named in model_names() else shipped_name(named)) if isinstance(named, str) else None

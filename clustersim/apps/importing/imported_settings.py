@@ -54,7 +54,7 @@ class Setting:
 
 @dataclass(slots=True)
 class Draft:
-    """Settings as far as they are known, and the report."""
+    """Known settings, and the report."""
 
     settings: dict[str, Setting] = field(default_factory=dict[str, Setting])
     keys: list[Key] = field(default_factory=list[Key])
@@ -62,12 +62,12 @@ class Draft:
     """Keys of files whose values depend on variables that no file sets, by the settings that they would be."""
 
     def get(self, key: str) -> Data:
-        """Return the value of a setting; None where it is not known."""
+        """Return the value of a setting; None where unknown."""
         found = self.settings.get(key)
         return None if found is None else found.value
 
     def whole(self, key: str) -> int | None:
-        """Return a count; None where it is not known, or no count."""
+        """Return a count; None where it is unknown or no count."""
         value = self.get(key)
         return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
@@ -133,7 +133,7 @@ def _is_one_of(value: Data, values: Sequence[Scalar]) -> bool:
 
 
 def _of_pool(row: KeyRow, pool: str) -> KeyRow:
-    """Return a row with the settings of a pool in the place of those of a deployment."""
+    """Return a row with the settings of a pool in place of those of a deployment."""
     if not pool:
         return row
 
@@ -197,7 +197,7 @@ def _apply_default(draft: Draft, row: KeyRow) -> None:
 
 
 def _settings(row: KeyRow, value: Data) -> dict[str, Data]:
-    """Return what a value means.
+    """Return the meaning of a value.
 
     Raises
     ------

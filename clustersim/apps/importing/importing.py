@@ -39,7 +39,7 @@ from clustersim.workloads.reading.model_spec import load_model, model_names
 _SECTIONS: Final = {"training": ("training", "strategy"), "serving": ("serving", "requests", "slo")}
 """Sections of a scenario that an import fills in, by the kind of job."""
 _DEGREES: Final = ("strategy.tp", "strategy.pp", "strategy.cp", "strategy.ep", "serving.")
-"""Settings that no default stands for where a file gives them by a variable."""
+"""Settings without a default where a file gives them by a variable."""
 _NEEDED: Final = (
     ("training.seq_length", "the length of sequences: -s training.seq_length=..."),
     ("training.micro_batch_size", "the micro-batch: -s training.micro_batch_size=..."),
@@ -147,14 +147,14 @@ def _told(draft: Draft) -> Iterator[tuple[str, Setting]]:
 
 
 def _changes(asked: ImportOptions) -> list[Override]:
-    """Return what ``--set`` asks for, with the cluster of a file written out."""
+    """Return the changes of ``--set``, with the cluster of a file written out."""
     changes = [parse_override(text) for text in asked.overrides]
     written = [apply_overrides(plain_document({}, "--set"), [each]).data if each.path == ("cluster",) else {} for each in changes]
     return [replace(each, value=data.get("cluster", each.value)) for each, data in zip(changes, written, strict=True)]
 
 
 def _set(changes: Sequence[Override]) -> dict[str, Data]:
-    """Return what is set, by dotted key; also the parts of a cluster that is set as a whole."""
+    """Return the changes by dotted key, with the parts of a cluster that is set as a whole."""
     found: dict[str, Data] = {}
     for change in changes:
         found[".".join(change.path)] = change.value
@@ -336,7 +336,7 @@ def _name(file: str) -> str:
 def _checked(
     data: dict[str, Data], draft: Draft, files: str, changes: Sequence[Override]
 ) -> tuple[dict[str, Data], Scenario | ServingScenario]:
-    """Return the scenario as written and checked as far as it can be without a run; a mistake is told of the key that brought the value."""
+    """Return the scenario as written, checked as far as possible without a run; an error names the key that gave the value."""
     document = plain_document(data, files)
     try:
         read = checked_job(ScenarioText(document=document, text=yaml_text(data), folder=Path()), changes)

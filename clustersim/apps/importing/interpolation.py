@@ -20,7 +20,7 @@ _LONGEST: Final = 10_000
 
 
 def resolved(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
-    """Return entries whose values no longer refer to others; what an environment alone could say stays as it is written."""
+    """Return entries with references resolved; references to the environment stay as written."""
     known = {entry.key: entry.value for entry in entries}
     return tuple(replace(entry, value=_resolved(entry.value, entry.key, known)) for entry in entries)
 
@@ -52,7 +52,7 @@ def _resolved(value: Data, key: str, known: Mapping[str, Data]) -> Data:
 
 
 def _reference(text: str, key: str, known: Mapping[str, Data]) -> tuple[Data, bool]:
-    """Return what a reference stands for, and whether it is known."""
+    """Return the value of a reference, and whether it is known."""
     head, colon, rest = text.partition(":")
     if head in _OPERATIONS and colon:
         number = arithmetic(_OPERATIONS[head].join(f"({part.strip()})" for part in rest.split(",")))

@@ -1,4 +1,4 @@
-"""Descriptions of machines: what a file says about a node, and the switches that it lists."""
+"""Descriptions of machines: properties of a node, and listed switches."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ListedFabric:
     """Bandwidth of one cable between switches, one direction."""
 
     def at(self, name: str, line: int | None = None) -> ListedSwitch:
-        """Return a switch, which is added where it is not known."""
+        """Return a switch, added if it is new."""
         found = self.switches.setdefault(name, ListedSwitch(line=line))
         found.line = found.line if found.line is not None else line
         return found

@@ -68,7 +68,7 @@ def cluster_of(source: str) -> dict[str, Data] | None:
 
 
 def machine_contents(text: str, file: str) -> Contents | None:
-    """Return what a description of a machine says; None for any other file.
+    """Return the content of a machine description; None for any other file.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def machine_contents(text: str, file: str) -> Contents | None:
 
 
 def join_machines(draft: Draft, machines: Sequence[Contents]) -> None:
-    """Add what descriptions say of the machine to a draft; what the job says of its processes counts before them."""
+    """Add machine descriptions to a draft; process counts of the job take precedence."""
     if not machines:
         return
     found = read_settings(machine_table(), machines)
@@ -106,7 +106,7 @@ def fabric_of(machines: Sequence[Contents]) -> ListedFabric | None:
 
 
 def cluster_with(cluster: dict[str, Data], draft: Draft, machines: Sequence[Contents]) -> dict[str, Data]:
-    """Return a cluster with the adapters and the fabric that files describe, as far as they are not those of the shipped node.
+    """Return a cluster with the adapters and the fabric of the files, where they differ from the shipped node.
 
     Raises
     ------

@@ -48,7 +48,7 @@ def open_job(source: str, overrides: Sequence[str] = (), *, tell: Callable[[str]
 
 
 def open_measured(source: str, overrides: Sequence[str] = ()) -> tuple[Scenario, LoggedSteps] | None:
-    """Return the scenario of a log and what the log measured; None for any other source."""
+    """Return the scenario and the measurements of a log; None for any other source."""
     if not Path(source).exists() or not foreign_source(source):
         return None
     imported = import_files([source], ImportOptions(overrides=tuple(overrides), by_option=False))

@@ -35,7 +35,7 @@ class CommandFile(Checked):
 
     commands: list[CommandPart]
     programs: list[str]
-    """Programs that stand behind launchers without being scripts or modules."""
+    """Programs after launchers that are neither scripts nor modules."""
     subcommands: list[str]
     pools: dict[str, list[str]]
     """Words in the names of services, for each pool."""
@@ -76,7 +76,7 @@ def part_in(text: str) -> Part:
 
 
 def together(commands: Sequence[Command], documents: Sequence[EmbeddedFile], file: str, *, counted: bool) -> Contents:
-    """Return the options of all commands: those of the job as they are, those of pools and clients below their names.
+    """Return the options of all commands: those of the job, and those of pools and clients below their names.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def _line(command: Command) -> int | None:
 
 
 def _with_documents(command: Command, documents: Sequence[EmbeddedFile], file: str) -> tuple[Entry, ...]:
-    """Return the options of a command, behind those of the files that it names."""
+    """Return the options of a command, after those of its option files."""
     by_name = {document.name: document for document in documents}
     found: list[Entry] = []
     for word in command.words:
@@ -144,5 +144,5 @@ def _read(document: EmbeddedFile, file: str) -> Iterator[Entry]:
 
 
 def exported(variables: Mapping[str, tuple[str, int]], file: str) -> Iterator[Entry]:
-    """Yield what a text exports to its commands."""
+    """Yield the exported variables of a text."""
     return (Entry(key=f"env.{name}", value=value, file=file, line=line) for name, (value, line) in variables.items())

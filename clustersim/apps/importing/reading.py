@@ -66,7 +66,7 @@ def is_log(text: str) -> bool:
 
 
 def read_log(text: str, file: str) -> Contents:
-    """Return the arguments of a log, what it says about the machine, and its step times; the first printing of the arguments counts."""
+    """Return the arguments of a log, its machine, and its step times; the first printed arguments count."""
     entries: list[Entry] = []
     steps: list[tuple[int, float]] = []
     inside: bool | None = None

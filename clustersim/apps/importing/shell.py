@@ -70,7 +70,7 @@ def read_script(text: str, variables: Mapping[str, str] = MappingProxyType({})) 
 
 @dataclass(slots=True)
 class _Reader:
-    """Walk through a text as a shell would, without starting anything."""
+    """Interpret a text as a shell would, without starting anything."""
 
     known: Variables = field(default_factory=Variables)
     functions: dict[str, Block] = field(default_factory=dict[str, Block])
@@ -92,7 +92,7 @@ class _Reader:
         return status
 
     def node(self, node: Node) -> bool | None:
-        """Walk through one node, and return its status."""
+        """Interpret one node, and return its status."""
         match node:
             case Simple():
                 return self.simple(node)
@@ -114,7 +114,7 @@ class _Reader:
         return True
 
     def loop(self, node: Loop) -> bool | None:
-        """Walk once through a loop, unless its test fails or asks for arguments or input."""
+        """Interpret the body of a loop once, unless its test fails or reads arguments or input."""
         if node.name:
             values = [text for word in node.words for text in self.known.words(word.text)]
             self.known.values[node.name] = values[:1]
@@ -123,7 +123,7 @@ class _Reader:
         return self.block(node.body)
 
     def simple(self, node: Simple) -> bool | None:
-        """Take up assignments, what a function or a text that is called holds, or the words of a command."""
+        """Interpret assignments, called functions and texts, or a command."""
         words = list(node.words)
         negated = words[0].text == "!"
         words = words[negated:]
@@ -235,7 +235,7 @@ class _Reader:
         return None
 
     def _text(self, text: str, line: int, before: tuple[Word, ...]) -> None:
-        """Walk through a text that a command runs; the words before it belong to each of its commands."""
+        """Interpret a text run by a command; the words before it belong to each of its commands."""
         if self.depth >= _DEEPEST:
             return
         begin = len(self.commands)
@@ -253,7 +253,7 @@ class _Reader:
         return None if number is None else number != 0
 
     def holds(self, words: list[str]) -> bool | None:
-        """Return whether a test of texts holds; None for one that asks the machine."""
+        """Return whether a test of texts holds; None for a test of the machine."""
         if words[0].startswith("(("):
             return self._let(words[0][2:].removesuffix("))"))
         words = [word for word in words[1:] if word not in ("]", "]]")]
@@ -270,7 +270,7 @@ class _Reader:
 
 
 def _test(values: list[str]) -> bool | None:
-    """Return whether a test of texts holds; None for one that asks the machine."""
+    """Return whether a test of texts holds; None for a test of the machine."""
     match values:
         case []:
             return False

@@ -28,7 +28,7 @@ class Word:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heredoc:
-    """A text that stands behind a command."""
+    """A text after a command."""
 
     text: str
     line: int
@@ -145,7 +145,7 @@ def _tokens(text: str, line: int) -> Iterator[_Token]:
 
 
 def _behind(text: str, at: int, line: int, end: str) -> tuple[int, int]:
-    """Return place and line behind a document in the text that ends with a line of its own."""
+    """Return place and line after a document that ends with a line of its own."""
     while at < len(text):
         stop = text.find("\n", at) % (len(text) + 1)
         found = text[at:stop].strip() == end
@@ -329,7 +329,7 @@ class _Parser:
         return body
 
     def simple(self) -> Simple | None:
-        """Return a command up to the operator behind it."""
+        """Return a command up to its operator."""
         words: list[Word] = []
         heredoc, target, begin = None, "", self.at
         tests = self.word() == "[["

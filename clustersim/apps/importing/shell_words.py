@@ -66,7 +66,7 @@ class Variables:
             self.exported[name] = (text, line)
 
     def known(self, text: str) -> str:
-        """Return a text with the variables that are known put in, as in a document."""
+        """Return a text with known variables substituted, as in a document."""
 
         def value(match: re.Match[str]) -> str:
             values = self.values.get(match[1] or match[2])
@@ -81,7 +81,7 @@ class Variables:
         return " ".join(self.words(written, depth, splits=False))
 
     def number(self, formula: str, depth: int = 0) -> int | None:
-        """Return the value of a formula in which names are variables; None where one is not known."""
+        """Return the value of a formula of variables; None where one is unknown."""
         inside = re.sub(rf"(?<![\w${{])({NAME})", r"$\1", formula)
         return arithmetic(self.text(inside, depth))
 
@@ -119,7 +119,7 @@ class Variables:
         return kept or ([""] if "'" in text or '"' in text else [])
 
     def _parameter(self, text: str, at: int, depth: int) -> tuple[list[str], int]:
-        """Return what stands for a ``$`` and where the text goes on; what only a shell could know stays as it is written."""
+        """Return the substitution of a ``$`` and the position after it; what only a shell knows stays as written."""
         if text.startswith("$((", at):
             end = word_end(text, at)
             found = self.number(text[at + 3 : end].removesuffix("))"), depth + 1)
@@ -156,7 +156,7 @@ class Variables:
                 return None
 
     def _braced(self, match: re.Match[str], rest: str, depth: int) -> list[str] | None:
-        """Return what stands between braces; None where it is not known."""
+        """Return the text between braces; None where unknown."""
         name, index = match[3], match[4]
         known = self.values.get(name)
         if match[2] == "!":

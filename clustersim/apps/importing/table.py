@@ -21,7 +21,7 @@ from clustersim.hardware.profile_schema import Checked
 
 _FOLDER = "imports"
 FOREIGN = "others"
-"""File of what is recognised and no description of a job."""
+"""A recognised file that describes no job."""
 _MACHINE = "machine"
 _NO_TABLES = (FOREIGN, "commands")
 
@@ -42,7 +42,7 @@ class KeyRow(Checked):
     """One key of a framework, under all its names, and the setting that it is."""
 
     keys: list[str] = Field(min_length=1)
-    """Names from the oldest to the newest; ``*`` stands for anything."""
+    """Names from the oldest to the newest; ``*`` matches anything."""
     to: str | None = None
     """Dotted key of the scenario, or of the facts that it is derived from (``job.ranks``)."""
     values: dict[str, Value | Settings] | None = None
@@ -68,14 +68,14 @@ class KeyRow(Checked):
 
 
 class Default(Checked):
-    """Setting of a framework where no key of a file says otherwise, and no preset does."""
+    """Setting of a framework where neither a key of the file nor a preset gives it."""
 
     to: str
     value: Value
     absent: list[str] = Field(default_factory=list[str])
-    """Only where none of these keys is there; ``*`` stands for anything."""
+    """Only where none of these keys is present; ``*`` matches anything."""
     present: list[str] = Field(default_factory=list[str])
-    """Only where all of these keys are there."""
+    """Only where all of these keys are present."""
     where: dict[str, list[Scalar]] = Field(default_factory=dict[str, list[Scalar]])
     """Only where these settings have one of these values."""
     reason: str
@@ -87,9 +87,9 @@ class Recognition(Checked):
     """Keys by which a file is recognised."""
 
     any: list[list[str]] = Field(default_factory=list[list[str]])
-    """Sets of keys; all of one set are there."""
+    """Sets of keys; all of one set are present."""
     programs: list[str] = Field(default_factory=list[str])
-    """Programs, modules and container images, any of which a command starts; ``*`` stands for anything."""
+    """Programs, modules and container images, any of which a command starts; ``*`` matches anything."""
     without: list[str] = Field(default_factory=list[str])
     """Keys of other frameworks, with any of which it is none of this one."""
 
@@ -101,9 +101,9 @@ class TableFile(Checked):
     versions: str
     job: JobKind = "training"
     extends: list[str] = Field(default_factory=list[str])
-    """Tables whose rows count behind the own ones."""
+    """Tables whose rows follow the own ones."""
     under: list[str] = Field(default_factory=list[str])
-    """Mappings that hold the keys; ``*`` stands for anything."""
+    """Mappings with the keys; ``*`` matches anything."""
     pools: dict[str, list[str]] = Field(default_factory=dict[str, list[str]])
     """Mappings that hold the keys of the prefill and of the decode pool."""
     recognised: Recognition | None = None
@@ -174,11 +174,11 @@ class Vocabulary:
         return next((number for each in self.names(name) for pattern, number in self._patterns if pattern.match(each)), None)
 
     def has_no_effect(self, name: str) -> bool:
-        """Return whether a key is known to change no prediction."""
+        """Return whether a key never changes a prediction."""
         return any(self._silent.match(each) for each in self.names(name))
 
     def said(self, setting: str, value: Data) -> tuple[str, Data] | None:
-        """Return the key and the value in which the framework says a setting; None where no key says it.
+        """Return the key and value of a setting in the framework; None without a key.
 
         The inverse of reading: of several keys and of several values the first.
         """
@@ -195,7 +195,7 @@ class Vocabulary:
 
 
 def _inverse(row: KeyRow, value: Data) -> Data:
-    """Return the value of a framework for one of ours; None where it has none, or where nothing is said by leaving the key out."""
+    """Return the framework's value for a setting; None without one, or where leaving the key out has the same effect."""
     if row.values is not None:
         return next((theirs for theirs, ours in row.values.items() if ours == value and "*" not in theirs), None)
     if row.transform in ("boolean", "negated"):

@@ -47,11 +47,11 @@ _FALSE: Final = ("false", "no", "off", "0")
 
 
 class UnreadableError(Exception):
-    """A value that a transform cannot read; the text says what it should be."""
+    """A value that a transform cannot read; the text gives the expected form."""
 
 
 def truth(value: Data) -> bool | None:
-    """Return whether a value says yes; None where it says neither."""
+    """Return the truth value of a text; None where it is neither."""
     text = str(value).strip().lower()
     return True if text in _TRUE else False if text in _FALSE else None
 
@@ -97,12 +97,12 @@ def _mebibytes(value: Data) -> Data:
 
 
 def _elements16(value: Data) -> Data:
-    """Return bytes of so many elements of 16 bits."""
+    """Return bytes of a number of 16-bit elements."""
     return f"{2 * number(value) / 1e6:g} MB"
 
 
 def _elements32(value: Data) -> Data:
-    """Return bytes of so many elements of 32 bits."""
+    """Return bytes of a number of 32-bit elements."""
     return f"{4 * number(value) / 1e6:g} MB"
 
 
@@ -121,7 +121,7 @@ def _window(value: Data) -> Data:
 
 
 def _component(value: Data) -> Data:
-    """Return the last part of a dotted name, without what says that it trains adapters."""
+    """Return the last part of a dotted name, without a suffix for adapters."""
     return str(value).rpartition(".")[2].removeprefix("lora_").removeprefix("qlora_")
 
 
@@ -163,7 +163,7 @@ def _listed(value: Data) -> Data:
 
 
 def _image_version(value: Data) -> Data:
-    """Return the version of an engine that the tag of its own container image names; None for any other image."""
+    """Return the version of an engine from the tag of its own container image; None for any other image."""
     found = _IMAGE_VERSION.search(str(value))
     return found[1] if found else None
 
@@ -182,7 +182,7 @@ def _hub_name(value: Data) -> Data:
 
 
 def _rate(value: Data) -> Data:
-    """Return requests in a second; None for all of them at once."""
+    """Return requests per second; None for all at once."""
     return None if str(value).strip().lower() in ("inf", ".inf", "infinity") else number(value)
 
 

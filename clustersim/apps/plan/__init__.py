@@ -1,1 +1,1 @@
-"""The best way to train a model on a cluster: search, certificate, goals."""
+"""The fastest layout for a model on a cluster: search, certificate, goals."""

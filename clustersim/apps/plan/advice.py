@@ -60,12 +60,12 @@ class Advice:
     families: tuple[Opinion, ...]
     """Fastest family first; those that cannot run last."""
     undecided: tuple[str, ...]
-    """Families that the fastest cannot be told apart from, by the error bars."""
+    """Families within the error bars of the fastest."""
     assumed: tuple[str, ...]
 
 
 def spaces(space: Space) -> dict[str, Space]:
-    """Return the families of a space that it has room for, each as a space of its own."""
+    """Return the families of a space that fit it, each as its own space."""
     several_tp = tuple(degree for degree in space.tp if degree > 1)
     several_pp = tuple(degree for degree in space.pp if degree > 1)
     lone = replace(space, tp=(1,), pp=(1,), cp=(1,), offload=((),))

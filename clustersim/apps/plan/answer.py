@@ -42,7 +42,7 @@ class PlanAnswer:
     """As it is built from it."""
     assumed: tuple[str, ...]
     unknown: tuple[str, ...]
-    """Prices and power figures that are not known, and the option that gives them."""
+    """Unknown prices and power figures, and the options that give them."""
     memory_margin_fraction: float
     published: PublishedMfu | None = None
     """The published run with the highest MFU of the winner's class; None without one."""
@@ -146,7 +146,7 @@ def _entry(tried: Tried) -> dict[str, Data]:
 
 
 def within_error_bars(tried: Sequence[Tried]) -> list[Tried]:
-    """Return the layouts that the fastest of some, which are in order, cannot be told apart from."""
+    """Return the layouts within the error bars of the fastest, in order."""
     return [each for each in tried[1:] if is_shorter(tried[0].result.metrics, each.result.metrics) == "not decided"]
 
 
@@ -195,7 +195,7 @@ def certificate_lines(search: Search, memory_margin_fraction: float) -> list[str
 
 
 def margin_lines(found: Sequence[Margin]) -> list[str]:
-    """Return what a tenth more of each resource would buy."""
+    """Return the gain from a tenth more of each resource."""
     lines: list[str] = []
     for margin in found:
         other = f", with {margin.layout}" if margin.layout else ""
@@ -254,7 +254,7 @@ def plan_for(asked: PlanRequest, terms: Terms | None = None) -> PlanAnswer:
 def searched(
     asked: PlanRequest, terms: Terms, *, with_margins: bool = False
 ) -> tuple[Drafts, Search, tuple[Margin, ...], tuple[Turn, ...]]:
-    """Return the search of a space and, where asked for, the gain of a tenth more of each resource, and what the choice turns on.
+    """Return the search of a space and, if requested, the gains from a tenth more of each resource, and the sensitivities of the choice.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""From a model and a cluster, or from a scenario, to what is searched."""
+"""From a model and a cluster, or from a scenario, to a search."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SEQUENCE: Final = 8192
 PRICES: Final = "on-demand-2026-10"
 """Default price list."""
 NO_PRICES: Final = "no prices are given"
-"""Beginning of the note that says so."""
+"""Start of the note on it."""
 
 MOST_LETTERS: Final = 100
 """Longest name of a scenario."""
@@ -176,7 +176,7 @@ def _scenario(model: str | Mapping[str, object], overrides: Sequence[str]) -> Sc
 
 
 def _priced(base: Mapping[str, Data], accelerators: Sequence[Accelerator]) -> tuple[Mapping[str, Data], tuple[str, ...]]:
-    """Return a scenario with shipped prices, as far as there are any, and what is not known."""
+    """Return a scenario with shipped prices, as far as there are any, and the unknown ones."""
     rents = load_price_list(PRICES).usd_per_gpu_hour
     if all(each.name in rents for each in accelerators):
         return {**base, "cost": {"prices": PRICES}}, ()

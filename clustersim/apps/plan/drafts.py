@@ -22,7 +22,7 @@ from clustersim.parallel.stages import places_of
 from clustersim.parallel.training_plan import Plan, StrategySettings
 
 SURROUNDINGS: Final = ("cluster", "cost", "reliability", "background", "jobs", "checks")
-"""Sections of a scenario that no layout changes: what is wrong there is wrong with all of them."""
+"""Sections of a scenario that no layout changes: an error there concerns all layouts."""
 
 Key = tuple[object, ...]
 
@@ -70,7 +70,7 @@ class Drafts:
         return plan if isinstance(plan, str) else self._arranged(plan, layout.family)
 
     def plan(self, layout: ParallelLayout) -> Plan | str:
-        """Return the plan of a layout, without saying how layers that do not divide evenly are dealt out; or why there is none.
+        """Return the plan of a layout, without a note on uneven layers; or the reason why there is none.
 
         Raises
         ------

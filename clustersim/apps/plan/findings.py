@@ -20,7 +20,7 @@ UNSEEN: Final = "the search ended before it"
 INDIVISIBLE: Final = "none divides ranks, layers and batch"
 """Why there is no layout at all."""
 REASONS: Final = (REFUSED, MEMORY, MARGIN, ABOVE, HOST, CONSTRAINT, SLOWER, UNSEEN)
-"""Why a layout is not the winner, in the order in which they are told."""
+"""Reasons why a layout is not the winner, in the order of the report."""
 
 TIE_FRACTION: Final = 1e-6
 """Relative difference of times and peaks that count as equal: sums in another order differ by less."""
@@ -67,7 +67,7 @@ class Search:
     counts: dict[str, int] = field(default_factory=dict[str, int])
     """Layouts by why they are not the winner."""
     refusals: dict[str, int] = field(default_factory=dict[str, int])
-    """Layouts that are not legal, by what is wrong with them."""
+    """Illegal layouts, by reason."""
     next_bound_s: float | None = None
     """The least bound of all that was not looked at; None where everything was."""
     n_bounds: int = 0

@@ -45,7 +45,7 @@ TORCHTITAN_PRECISION: Final[Mapping[str, str]] = MappingProxyType({"fp32": "floa
 TORCHTITAN_RECOMPUTE: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {"none": ("none", ""), "selective": ("selective", "op"), "alternate": ("selective", "2"), "full": ("full", "")}
 )
-"""Mode, and what it says of selective checkpoints."""
+"""Mode, and its setting of selective checkpoints."""
 TORCHTITAN_VERSION: Final = "torchtitan 0.2.2, the last release that reads TOML (main branch: up to commit 238fa9953e4a of February 2026)"
 
 
@@ -55,7 +55,7 @@ class FrameworkFiles:
 
     text: str
     notes: tuple[str, ...]
-    """Notes on what the text cannot hold, and its version of the framework."""
+    """Notes on settings that the file cannot hold, and on the version of the framework."""
 
 
 def megatron(plan: Plan) -> FrameworkFiles:
@@ -134,7 +134,7 @@ def _check_megatron(model: Model, strategy: Strategy, training: Training) -> Non
 
 
 def _stage(strategy: Strategy) -> int:
-    """Return the zero_stage to write: offload is a part of it, also for a lone rank, which shards with nobody."""
+    """Return the zero_stage to write: offload needs it, also on a single rank."""
     alone = strategy.replicas == 1 and strategy.offload.optimizer != "accelerator"
     return max(1, strategy.zero_stage) if alone else strategy.zero_stage
 
@@ -350,7 +350,7 @@ def _check_transformer(framework: str, model: Model) -> None:
 
 
 def _check_order(framework: str, strategy: Strategy) -> None:
-    """Refuse ranks in another order than that in which a framework lays its mesh."""
+    """Refuse an order of ranks other than that of the framework's mesh."""
     if _pipeline_first(strategy):
         _check(framework, (True, f"placement {'-'.join(PLACEMENTS[1])}", f"--only placement={'-'.join(PLACEMENTS[0])}"))
 

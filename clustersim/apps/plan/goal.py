@@ -1,4 +1,4 @@
-"""Which accelerators, how many and in which layout, for so many tokens within time, budget and power."""
+"""Accelerators, their number and layout for a number of tokens within limits of time, budget and power."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HINTS: Final = {
     "--budget": "add -s cost.gpu_hour='2.50 USD', or -s cost.prices=my-prices.yaml",
     "--power": "add -s cost.power.busy='700 W', of one accelerator that computes",
 }
-"""Ways to give what is not known, by the option that needs it."""
+"""Ways to give unknown values, by option."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Reached:
     answer: PlanAnswer
     time_s: float
     usd: float | None
-    """None where no price is known."""
+    """None without a price."""
     power_w: float | None
     """None where the power of the accelerator is not known."""
     excess: float
@@ -170,7 +170,7 @@ def counts(most: int) -> tuple[int, ...]:
 
 
 def _of_kind(model: str, node: str, goal: Goal, asking: Asking, into: tuple[list[Reached], list[MissedGoal]]) -> None:
-    """Try the counts of one kind of node until one is in time."""
+    """Try the counts of one kind of node until one meets the time limit."""
     found, missed = into
     within = _within(model, node, goal, asking)
     with phase(f"plan for numbers of {node}"):
@@ -193,7 +193,7 @@ class _Within:
     """Numbers of nodes of one kind that have to be searched."""
 
     counts: tuple[int, ...]
-    """Those that could be in time by their FLOPs alone; the largest where none could."""
+    """Counts that could meet the time limit by their FLOPs alone; the largest where none could."""
     step_s: float
     """The longest step that is in time."""
 
@@ -225,7 +225,7 @@ def _asked(model: str, node: str, n_nodes: int, asking: Asking, goal: Goal) -> P
 
 
 def _of_cluster(asked: PlanRequest, node: str, n_nodes: int, goal: Goal, terms: Terms) -> Reached | MissedGoal:
-    """Return what the best layout on one cluster comes to, or why no layout of it is in time."""
+    """Return the result of the best layout on one cluster, or the reason why no layout meets the time limit."""
     try:
         answer = plan_for(asked, terms)
     except NoLayoutError as error:
@@ -251,7 +251,7 @@ def _of_cluster(asked: PlanRequest, node: str, n_nodes: int, goal: Goal, terms: 
 
 
 def _against(one: Reached, goal: Goal) -> Reached:
-    """Return what a cluster comes to, with how far it is beyond the goal.
+    """Return the result of a cluster, with its excess over the goal.
 
     Raises
     ------

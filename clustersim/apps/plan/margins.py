@@ -86,7 +86,7 @@ def _turn(condition: str, winner: Tried, winner_s: float, best_s: float, layout:
 
 
 def margins(drafts: Drafts, search: Search, replays: Replays) -> tuple[Margin, ...]:
-    """Return what a tenth more of each resource buys, largest gain first.
+    """Return the gains from a tenth more of each resource, largest first.
 
     The layout stays as it is, but for memory: there the layouts count that were faster by their bound and fit only then.
     """

@@ -78,12 +78,12 @@ def resources(built: Built) -> tuple[str, ...]:
 AT_ONCE: Final = 2
 """Replays that are under way before the first of them is looked at, by any number of processes: the search does not depend on that."""
 PATIENCE_S: Final = 4.0
-"""After so long in this process, replays get processes of their own, which take a second to start."""
+"""Time after which replays get their own processes, which take a second to start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOutcome:
-    """Results that a search keeps of a run: all but its timeline."""
+    """Results of a run that a search stores: all but its timeline."""
 
     metrics: Metrics
     bounds: BoundsReport
@@ -99,7 +99,7 @@ class ReplayOutcome:
 
 
 def outcome_of(result: Result) -> ReplayOutcome:
-    """Return what a search keeps of a run."""
+    """Return the stored part of a run."""
     return ReplayOutcome(
         metrics=result.metrics,
         bounds=result.bounds,

@@ -1,4 +1,4 @@
-"""The fastest layout: best bound first, until nothing that is left can be faster; and the certificate of that."""
+"""The fastest layout: best bound first, until no remaining layout can be faster; and the certificate of that."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ MEMORY_MARGIN: Final = 0.08
 which all took place, one in fifty at most is predicted to leave less (``tests/published/test_error_bars.py``)."""
 
 NEARLY: Final = 1.1
-"""Times the memory that may be used: what would fit into a tenth more is kept in mind."""
+"""Factor on the usable memory up to which layouts are recorded: they would fit with a tenth more."""
 
 MOST_REPLAYS: Final = 32
 """Default limit of a search."""
 MANY_RANKS: Final = 8192
 FEWER_REPLAYS: Final = 12
-"""From so many ranks on, where one replay takes seconds, it ends after so many."""
+"""Number of ranks from which on the lower limit applies, since one replay takes seconds."""
 
 FILLS_UP: Final = ("1f1b", "interleaved_1f1b", "gpipe")
 """Schedules whose first stage begins as many micro-batches as there are stages before it ends one."""
@@ -45,9 +45,9 @@ class Terms:
     """Conditions of a search."""
 
     constraints: tuple[Condition, ...] = ()
-    """On the metrics of a run, that the winner has to hold."""
+    """Conditions on the metrics of a run that the winner must meet."""
     most_replays: int | None = None
-    """After which the search ends, and says by how much anything else can be faster; None: 32, or 12 from 8192 ranks on."""
+    """Number of replays after which the search ends and reports the greatest possible gain; None: 32, or 12 from 8192 ranks on."""
     memory_margin_fraction: float = MEMORY_MARGIN
     """Share of the memory of an accelerator that stays free."""
     time_limit_s: float = float("inf")
@@ -98,7 +98,7 @@ class _Searching:
     _open: deque[tuple[float, ParallelLayout, Future[ReplayOutcome | str]]] = field(
         default_factory=deque[tuple[float, ParallelLayout, "Future[ReplayOutcome | str]"]]
     )
-    """Replays that are under way, in the order in which they were begun."""
+    """Replays in progress, in the order of their start."""
     _cut: dict[LayoutFamily, None] = field(default_factory=dict[LayoutFamily, None])
     """Families that are bounded by their stages."""
     _weighed: dict[ParallelLayout, None] = field(default_factory=dict[ParallelLayout, None])
@@ -234,7 +234,7 @@ class _Searching:
         return plan
 
     def _collect(self, replays: Replays) -> None:
-        """Take the outcome of the first replay that is under way."""
+        """Return the outcome of the first replay in progress."""
         search, (bound_s, layout, future) = self.search, self._open.popleft()
         outcome = replays.end(future)
         if isinstance(outcome, str):
@@ -275,13 +275,13 @@ class _Searching:
 
 
 def _least_bytes(first: Stage) -> float:
-    """Return what the first stage holds at least, without looking at the order of its passes."""
+    """Return a lower bound of the first stage's memory, independent of the order of its passes."""
     order = (*(forward(micro_batch) for micro_batch in range(_in_flight(first))), backward(0))
     return held_bytes(stage_peak(first, order=order))
 
 
 def _activations_bytes(first: Stage) -> float:
-    """Return what activations alone take on the first stage, wherever the training state is kept."""
+    """Return the memory of activations on the first stage, for any sharding."""
     kept_bytes = held_bytes(stage_holds(first), interval=FORWARD_TO_BACKWARD, chunk=0)
     return FRAMEWORK_BYTES + _in_flight(first) * kept_bytes
 

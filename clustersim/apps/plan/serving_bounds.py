@@ -14,7 +14,7 @@ from clustersim.hardware.serving_constants import FORMATS
 from clustersim.serving.batch import FloatArray
 
 _SHARE: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
-"""Share of the requests that keep a limit on a percentile."""
+"""Share of the requests that must meet a limit on a percentile."""
 _ROUND_OFF: Final = 1e-9
 
 
@@ -93,7 +93,7 @@ def _tokens_per_step(built: BuiltServing) -> int:
 
 
 def least_replicas(built: BuiltServing, bounds: ReplicaBounds, slo: SloSpec) -> tuple[float, str]:
-    r"""Return the least number of replicas that can keep the promises, infinite where none can, and the promise that asks for them.
+    r"""Return the least number of replicas that can meet the SLO, infinite where none can, and the term that requires them.
 
     Where a share q of the requests is answered within L, and the last is sent at H, the work of the least q N requests is done until
     H + L:

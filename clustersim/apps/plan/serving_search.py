@@ -1,4 +1,4 @@
-"""The fewest GPUs that serve requests as promised: best bound first, until nothing that is left can do with fewer."""
+"""The fewest GPUs that meet the SLO of a service: best bound first, until no remaining candidate can do with fewer."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _MAY_CONTRADICT: Final = tuple(f"serving.{name}" for name in ("tp", "ep", "dp", 
 """Keys whose values may be right one by one and contradict each other in a combination."""
 MOST_REPLAYS: Final = 200
 _FIRST: Final = 8
-"""Candidates that are tried with ever more replicas until one keeps the promises."""
+"""Candidates that are tried with growing numbers of replicas until one meets the SLO."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,13 +98,13 @@ class ServingPlan:
     nearest: Replayed | None
     """Deployment least beyond the limits, where none keeps them."""
     least_gpus: float
-    """No candidate that keeps the promises has fewer; infinite where none can keep them."""
+    """No candidate that meets the SLO has fewer; infinite where none can meet it."""
     replayed: tuple[Replayed, ...]
     n_candidates: int
     n_pruned: int
     """Candidates that no replay was needed for."""
     rejected: Mapping[str, int]
-    """Candidates that cannot run, or cannot keep a promise with any number of replicas, by reason."""
+    """Candidates that cannot run, or cannot meet the SLO with any number of replicas, by reason."""
 
     @property
     def proven(self) -> bool:
@@ -113,7 +113,7 @@ class ServingPlan:
 
     @property
     def frontier(self) -> tuple[Replayed, ...]:
-        """Deployments that keep the promises, of which none is better in tokens per GPU and in speed per user."""
+        """Deployments that meet the SLO and are on the frontier of tokens per GPU and speed per user."""
         kept = sorted((each for each in self.replayed if each.keeps), key=lambda each: (-_speed(each), -_per_gpu(each)))
         found: list[Replayed] = []
         for each in kept:
@@ -149,7 +149,7 @@ class _ServingSearch:
         return build_serving(scenario, asked=self.asked)
 
     def candidate(self, values: Sequence[tuple[str, str]]) -> Candidate | None:
-        """Return a candidate with its bound; None, counted by reason, where it cannot run or cannot keep a promise."""
+        """Return a candidate with its bound; None, counted by reason, where it cannot run or cannot meet the SLO."""
         try:
             built = self.built(values, 1, self.most_gpus)
         except InfeasibleError:
@@ -180,7 +180,7 @@ class _ServingSearch:
         return self.done[key]
 
     def first(self, candidates: Sequence[Candidate]) -> Replayed | None:
-        """Return the first deployment found that keeps the promises: twice the replicas each time."""
+        """Return the first deployment that meets the SLO, doubling the replicas."""
         for candidate in candidates[:_FIRST]:
             replicas = int(candidate.least_replicas)
             while replicas * candidate.gpus_each <= self.most_gpus and len(self.done) < self.most_replays:
@@ -191,7 +191,7 @@ class _ServingSearch:
         return None
 
     def run(self, candidates: Sequence[Candidate]) -> tuple[Replayed | None, float]:
-        """Return the best deployment, and the least GPUs that anything else which keeps the promises has."""
+        """Return the best deployment, and the least GPUs of any other candidate that meets the SLO."""
         best = self.first(candidates)
         heap = [(each.least_replicas * each.gpus_each, number, int(each.least_replicas)) for number, each in enumerate(candidates)]
         heapq.heapify(heap)

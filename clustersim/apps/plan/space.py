@@ -13,7 +13,7 @@ from clustersim.units.divisors import divisors
 
 PLACEMENTS: Final = (("tp", "cp", "ep", "dp", "pp"), ("tp", "cp", "ep", "pp", "dp"))
 SEARCHED_SCHEDULES: Final = ("1f1b", "interleaved_1f1b")
-"""Those that most frameworks have. Any other can be asked for: bounds of those that put gradients of weights off are less tight."""
+"""Schedules of most frameworks. Others may be requested: bounds are less tight with delayed weight gradients."""
 MICRO_BATCHES: Final = (1, 2, 4, 8)
 MOST_CONTEXT: Final = 16
 MOST_CHUNKS: Final = 8
@@ -46,7 +46,7 @@ class LayoutFamily:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class ParallelLayout:
-    """One layout: a family, where its ranks are, and how its training state is kept."""
+    """One layout: a family, the placement of its ranks, and the sharding of its training state."""
 
     family: LayoutFamily
     zero_stage: int
@@ -54,7 +54,7 @@ class ParallelLayout:
     offload: tuple[str, ...]
 
     def changes(self) -> dict[str, Data]:
-        """Return what a scenario says of it, by dotted key."""
+        """Return the settings of a layout in a scenario, by dotted key."""
         family = self.family
         chunked = SCHEDULES[family.schedule].n_chunks is None
         return {
@@ -75,7 +75,7 @@ class ParallelLayout:
 
     @property
     def effort(self) -> tuple[int, ...]:
-        """The less, the simpler: dimensions in use, chunks, what is sharded, what is offloaded, another placement than the usual."""
+        """Rank of simplicity: dimensions in use, chunks, sharding, offloading, and unusual placement."""
         family = self.family
         n_degrees = sum(degree > 1 for degree in (family.tp, family.cp, family.pp, family.ep, family.dp))
         return n_degrees, family.virtual_stages, self.zero_stage, len(self.offload), int(self.placement != PLACEMENTS[0])
@@ -97,7 +97,7 @@ class ParallelLayout:
 
 
 def layout_of(strategy: Strategy, micro_batch_size: int) -> ParallelLayout:
-    """Return the layout of a strategy, as far as a search tells layouts apart."""
+    """Return the layout of a strategy, as far as a search distinguishes layouts."""
     family = LayoutFamily(
         tp=strategy.tp,
         pp=strategy.pp,
@@ -115,7 +115,7 @@ def layout_of(strategy: Strategy, micro_batch_size: int) -> ParallelLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """Search space: a batch of a model on so many ranks, and the values of each key."""
+    """Search space: a batch of a model on a number of ranks, and the values of each key."""
 
     n_ranks: int
     n_layers: int
@@ -148,7 +148,7 @@ class SearchQuestion:
     n_experts: int
     """1 where there are none."""
     domain_size: int
-    """Accelerators of a scale-up domain: tensor parallelism across the fabric is looked at only where it is asked for."""
+    """Accelerators of a scale-up domain: tensor parallelism across the fabric is searched only on request."""
 
 
 def space_of(asked: SearchQuestion, limits: Mapping[str, Sequence[object]]) -> Space:

@@ -31,7 +31,7 @@ MOST_POINTS: Final = 2000
 
 
 def report_page(sources: Sequence[str], overrides: Sequence[str] = (), *, seed: int = 0, zooms: bool | None = None) -> str:
-    """Return a page as HTML: of one run, of several beside each other, or of the points of a sweep.
+    """Return a page as HTML: of one run, of several side by side, or of the points of a sweep.
 
     Parameters
     ----------

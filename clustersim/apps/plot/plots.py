@@ -39,7 +39,7 @@ _MOST_BYTES: Final = 256 * 2**20
 N_SIZES: Final = 4
 """Sizes of a cluster that one scenario is run on, each twice the one before."""
 LOADS: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""Loads of a service that one scenario is run with, as multiples of its own."""
+"""Loads of a service for one scenario, as multiples of its own."""
 
 
 def draw_plot(

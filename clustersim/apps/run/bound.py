@@ -142,7 +142,7 @@ def bounds_report(bound: StepBound, built: Built, step_time_s: float) -> BoundsR
 
 
 def _where(name: str, strategy: Strategy, cluster: Cluster) -> str:
-    """Return over what the collectives of a dimension travel."""
+    """Return the links of the collectives of a dimension."""
     node = cluster.node
     domain_size = node.n_accelerators * node.scale_up.nodes_per_domain
     spans = {span.dimension: span for span in rank_layout(strategy, node_size=node.n_accelerators, domain_size=domain_size)}

@@ -86,7 +86,7 @@ class HeldOutSpec(SpreadSpec):
 
 
 class CoverageSpec(Checked):
-    """Share of rows that lie in the intervals which the other sources alone would give."""
+    """Share of rows inside the intervals from the other sources alone."""
 
     weighted: Share
     rows: Share
@@ -110,7 +110,7 @@ class RatiosSpec(Checked):
 
 
 class ReachSpec(Checked):
-    """Farthest that measured runs go, and the widening of what lies beyond."""
+    """Limits of measured runs, and the widening beyond them."""
 
     accelerators: list[str] = Field(min_length=1)
     n_accelerators: PositiveInt
@@ -176,7 +176,7 @@ def shipped_bands() -> Bands:
 
 
 def shipped_support(kind: str) -> tuple[int, int]:
-    """Return the numbers of published runs and of their sources behind the interval of a kind, by its words; of the rarest word."""
+    """Return the numbers of published runs and of their sources behind the interval of a kind, of its rarest feature."""
     spec = validate_document(ResidualsSpec, read_document(shipped_path()))
     counts = [(each.rows, each.sources) for each in spec.factors if each.word in kind.split(", ")]
     return min(counts, default=(spec.made_from.rows, len(spec.sources)))

@@ -51,7 +51,7 @@ IN_FOLDER: Final = {
 }
 """Pictures that a run directory has anyway."""
 CROWDED: Final = ("pipeline", "memory_over_time", "topology")
-"""Pictures of so many parts that a browser takes long to draw them."""
+"""Number of parts from which on a picture takes a browser long to draw."""
 LARGEST_SVG: Final = 250_000
 """Bytes of an SVG; a picture of more parts is smaller, and drawn sooner, as PNG."""
 
@@ -145,7 +145,7 @@ def image_of(ax: Axes, *, svg: bool) -> Image:
 
 
 def background_of(result: Result) -> PageContext:
-    """Return what a page tells beside the result."""
+    """Return the additional content of a page."""
     return PageContext(
         verdicts=verdict_sections(result),
         origins=tuple(_origins(result)),

@@ -110,12 +110,12 @@ def _kernel_groups(result: Result) -> tuple[KernelGroup, ...]:
 
 
 def _flops(kernel: Kernel) -> float:
-    """Return what is really computed: of fused attention without what a mask spares."""
+    """Return the computed FLOPs: without masked attention where the kernel is fused."""
     return kernel.flops * kernel.done_fraction if isinstance(kernel, FlashAttention) else kernel.flops
 
 
 class Plots:
-    """Every picture that is made from one run: a method each, with the axes to draw on, or none for a figure of its own.
+    """All pictures of one run: a method each, with optional axes to draw on.
 
     Examples
     --------

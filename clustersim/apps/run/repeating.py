@@ -25,7 +25,7 @@ from clustersim.trace.timeline import Timeline
 def replay_repeated(
     program: Program, machine: Machine, ways: MicroBatchPaths, *, times: int, holds: Callable[[RepeatedWindow], bool]
 ) -> tuple[Timeline, tuple[str, ...]] | None:
-    """Return the timeline of a program with more micro-batches, and the names of groups that lie unevenly; None where it is not known.
+    """Return the timeline of a program with more micro-batches, and the names of groups with unequal placement; None where unknown.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def replay_repeated(
 LEAST_PASSES: Final = 800
 """Passes of all stages up to which a replay of all is as quick as one that looks for what repeats, and then may not find it."""
 _TRIED: Final = ((1, 8, 2), (3, 12, 3), (5, 20, 3), (9, 36, 4))
-"""Micro-batches that are tried: so many times the stages, and so many more; if the plan has so many times as many at least."""
+"""Numbers of micro-batches to try: multiples of the stages and offsets, if the plan has enough."""
 
 
 def replay_in_part(plan: Plan, machine: Machine) -> tuple[Timeline, tuple[str, ...]] | None:
@@ -98,7 +98,7 @@ def _replayed(plan: Plan, machine: Machine, n_few: int, ways: MicroBatchPaths, t
 
 
 def _is_regular(order: StageOrder, n_together: int, n_micro_batches: int) -> bool:
-    """Return whether an order repeats itself around its middle, for so many micro-batches more each time."""
+    """Return whether an order is periodic around its middle, in a number of micro-batches."""
     n_passes, middle = len(order) * n_together // n_micro_batches, len(order) // 2
     earlier, later = order[middle - n_passes : middle], order[middle : middle + n_passes]
     return all(
@@ -113,7 +113,7 @@ def _firsts(strategy: Strategy, n_micro_batches: int) -> tuple[int, ...]:
 
 
 def order_repeats(few: StageOrder, all_of_them: StageOrder, passes: tuple[int, int], *, ways: MicroBatchPaths, times: int) -> bool:
-    """Return whether an order is another one with some of its passes so many times more, each time for the next micro-batches."""
+    """Return whether an order is another one with some of its passes repeated, each time for the next micro-batches."""
     first, last = passes
     n_more, n_inside = times * (last - first), last - first
     if len(all_of_them) != len(few) + n_more:

@@ -69,7 +69,7 @@ class ReplayedPlan:
 
 
 def in_turn(strategy: Strategy, timeline: Timeline) -> bool:
-    """Return whether a timeline is one step of a plan whose stages begin and end their steps one after the other."""
+    """Return whether a timeline is one step of a plan whose stages begin and end steps in turn."""
     return strategy.optimizer_post_validation and strategy.pp > 1 and timeline.steps is None
 
 
@@ -89,7 +89,7 @@ class Conditions:
 
 
 def machine_of(training: Training, strategy: Strategy, cluster: Cluster, calibration: Calibration) -> Machine:
-    """Return a cluster that computes in the precision of a training, all ranks alike."""
+    """Return a cluster that computes in the precision of a training, with equal ranks."""
     kernels = kernels_of(training, strategy, cluster.node.accelerator, calibration)
     return Machine(cluster=cluster, kernels=kernels, calibration=calibration)
 
@@ -189,7 +189,7 @@ def replay_plan(
     neighbours: Neighbours | None = None,
     conditions: Conditions | None = None,
 ) -> ReplayedPlan:
-    """Return the timeline of a plan, alone or beside others.
+    """Return the timeline of a plan, alone or with other jobs.
 
     Raises
     ------
@@ -223,7 +223,7 @@ def critical_path_of(plan: Plan, cluster: Cluster, calibration: Calibration, con
 
 
 def _beside_others(prepared: _Prepared, cluster: Cluster, calibration: Calibration, neighbours: Neighbours) -> ReplayedPlan:
-    """Return the timeline of a plan on nodes of its own, while others use the rest of the cluster."""
+    """Return the timeline of a plan on its own nodes, while other jobs use the rest of the cluster."""
     alone_s = prepared.step_s(prepared.replay()[0])
     _check_bursts(neighbours.background, alone_s)
     others: list[Repeated] = []

@@ -49,9 +49,9 @@ class Result:
     least: LeastTime
     """See :attr:`bounds`."""
     cost: CostReport | None
-    """None where the scenario says nothing of prices."""
+    """None without a cost section."""
     goodput: GoodputReport | None
-    """None where it says nothing of failures."""
+    """None without a reliability section."""
     scenario_hash: str
     """Eight hexadecimal digits that name the resolved scenario."""
     resolved: dict[str, Data]
@@ -61,7 +61,7 @@ class Result:
 
     @property
     def bounds(self) -> BoundsReport:
-        """A time below which no step of this layout can end; worked out when it is asked for."""
+        """Lower bound of the step time of this layout; computed on demand."""
         return self.least.report
 
     @property
@@ -138,7 +138,7 @@ _NO_BREAK: Final = "\N{NO-BREAK SPACE}"
 
 
 def result_text(result: Result, width: int = _WIDTH) -> str:
-    """Return what ``run`` prints of a result, but for measured changes, as plain text of so many columns."""
+    """Return the report of a result without measured changes, as plain text of a number of columns."""
     from rich.console import Console
 
     console = Console(file=StringIO(), width=width, highlight=False, color_system=None)
@@ -150,7 +150,7 @@ def result_text(result: Result, width: int = _WIDTH) -> str:
 def print_result(
     result: Result, console: Console, *, verbose: bool = False, changes: Sequence[str] = (), unsaid: Sequence[str] = ()
 ) -> None:
-    """Print a result: the step, the memory, what would help, what the scenario asked for beside it, and what was assumed.
+    """Print a result: step, memory, improvements, other sections of the scenario, and assumptions.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ def print_result(
 
 
 def folded_verdict(result: Result, width: int, *, verbose: bool = True) -> str:
-    """Return :func:`verdict_lines` folded to so many columns."""
+    """Return :func:`verdict_lines` folded to a number of columns."""
     most = min(width, LARGEST_WIDTH) - 1
     return "".join(f"{_folded(line, most)}\n" for line in verdict_lines(result, verbose=verbose))
 
@@ -184,7 +184,7 @@ def _folded(line: str, width: int) -> str:
 
 
 def verdict_lines(result: Result, *, verbose: bool = True) -> list[str]:
-    """Return time to train, cost and checks as lines of text, as far as the scenario asked for them, and the lower bound of the step."""
+    """Return time to train, cost and checks as lines of text, for the sections of the scenario, and the lower bound of the step."""
     lines: list[str] = []
     if result.time_to_train_s is not None:
         tokens = format_quantity(result.built.tokens or 0.0, "count")
@@ -214,7 +214,7 @@ def markdown_verdict(result: Result) -> str:
 
 
 def verdict_sections(result: Result) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return the whole training, failures, cost and checks, each a heading with its sentences, as far as the scenario asks for them."""
+    """Return the whole training, failures, cost and checks, each a heading with its sentences, for the sections of the scenario."""
     found = [*_sections(result)]
     if result.time_to_train_s is not None:
         tokens = format_quantity(result.built.tokens or 0.0, "count")
@@ -227,7 +227,7 @@ def verdict_sections(result: Result) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 
 def _sections(result: Result) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return failures and cost, each with its sentences, as far as the scenario asks for them."""
+    """Return failures and cost, each with its sentences, for the sections of the scenario."""
     unit = "samples" if result.metrics.tokens_per_s == result.metrics.samples_per_s else "tokens"
     found = (
         (LOWER_BOUND, (result.bounds.sentence,)),

@@ -1,4 +1,4 @@
-"""The run directory: everything that a run leaves behind, complete or not there at all."""
+"""The run directory: all output of a run, complete or absent."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ENGINE_TIMES: Final = ("wall_s", "events_per_s")
 
 
 def run_directory(result: Result | ServingResult, out: Path) -> Path:
-    """Return where a result is kept: ``<out>/<name>/<hash>``."""
+    """Return the directory of a result: ``<out>/<name>/<hash>``."""
     return out / result.metrics.scenario / result.scenario_hash
 
 
@@ -152,7 +152,7 @@ def _version(name: str) -> str | None:
 
 @contextmanager
 def _replacing(target: Path) -> Generator[Path]:
-    """Give a new folder beside ``target`` and put it in its place at the end; on any error remove it, and the parents it needed."""
+    """Yield a new folder beside ``target`` that replaces it at the end; on any error remove it, and created parents."""
     made = _make_parents(target.parent)
     fresh, old = beside(target, "new"), beside(target, "old")
     sweep_stale(target.parent, _ANY_HASH)

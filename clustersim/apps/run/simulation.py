@@ -227,7 +227,7 @@ def _steps(batch: int, ranks_per_stage: float, timeline: Timeline, slow: Sequenc
 
 
 def _with_memory(timeline: Timeline, stages: Sequence[Stage]) -> Timeline:
-    """Return the timeline with what a rank of each class holds over its time."""
+    """Return the timeline with the memory of a rank of each class over time."""
     return replace(timeline, memory=memory_curves(timeline, [stage_holds(stage) for stage in stages]))
 
 
@@ -267,7 +267,7 @@ def _links_per_tier(cluster: Cluster) -> dict[str, tuple[int, float]]:
 
 
 def calibration_flags(calibration: Calibration) -> tuple[Flag, ...]:
-    """Return what a result with these constants must say."""
+    """Return the notices of a result with these constants."""
     flags = [Flag(code=code, message=message) for code, message in calibration.notes]
     unseen = [f"{calibration.name}.{cover}" for source in calibration.sources if source.url in UNSEEN for cover in source.covers]
     if unseen:
@@ -297,7 +297,7 @@ def _model_flags(stage: Stage) -> tuple[Flag, ...]:
 
 
 def _room_flags(memory: Memory) -> tuple[Flag, ...]:
-    """Return a warning where what is allocated fits, and what an allocator may reserve for it does not."""
+    """Return a warning if the allocated memory fits and the reserved memory may not."""
     reserved_bytes = memory.peak_bytes + ALLOCATOR_FRACTION * (memory.peak_bytes - FRAMEWORK_BYTES)
     if not memory.fits or reserved_bytes <= memory.capacity_bytes:
         return ()
@@ -307,7 +307,7 @@ def _room_flags(memory: Memory) -> tuple[Flag, ...]:
 
 
 def algorithm_flags(algorithms: Iterable[str]) -> tuple[Flag, ...]:
-    """Return what a result must say about the algorithms of its collectives."""
+    """Return the notices on the algorithms of collectives."""
     guessed = sorted(set(algorithms) - set(MEASURED))
     if not guessed:
         return ()
@@ -322,7 +322,7 @@ def _job_flags(neighbours: Neighbours | None, cluster: Cluster) -> tuple[Flag, .
 
 
 def _fold_flags(timeline: Timeline) -> tuple[Flag, ...]:
-    """Return that groups were replayed together although they differ, where they are too many to be told apart."""
+    """Return the notice on groups that were replayed together although they differ."""
     where = {"nodes": "on links of the fabric", "none": "on any link"}.get(timeline.engine.told_apart)
     if where is None:
         return ()

@@ -42,7 +42,7 @@ _EXAMPLES: Final = {"rate": "4 /s", "burstiness": "0.5", "concurrency": "64", "t
 
 @dataclass(slots=True)
 class DrawnRequests:
-    """Requests, and what must be said of them."""
+    """Requests, and the notices on them."""
 
     requests: Requests
     flags: tuple[Flag, ...]
@@ -148,7 +148,7 @@ class _Drawing:
     files: dict[str, str] = field(default_factory=dict[str, str])
 
     def lengths(self, asked: Length | None, count: int, key: str) -> IntArray:
-        """Return so many lengths of prompts or answers."""
+        """Return a number of lengths of prompts or outputs."""
         field = f"requests.{key}"
         match asked:
             case int():

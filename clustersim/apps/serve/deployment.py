@@ -1,4 +1,4 @@
-"""A checked serving scenario to what is simulated: replicas with their schedulers, step models and KV caches, and the requests."""
+"""From a checked serving scenario to the simulation: replicas with their schedulers, step models and KV caches, and the requests."""
 
 from __future__ import annotations
 
@@ -319,7 +319,7 @@ def _check_lengths(asked: DrawnRequests, pools: tuple[BuiltPool, ...], positions
 
 
 def _transfer(pools: tuple[BuiltPool, ...], node: Node, loaded: LoadedModel, kv_format: str) -> CacheTransfer:
-    """Return the way of KV caches between pools: over the adapters of the accelerators of the smaller of two replicas."""
+    """Return the route of KV transfers between pools: over the adapters of the accelerators of the smaller of two replicas."""
     prefill, decode = pools
     n_accelerators = min(prefill.layout.n_accelerators, decode.layout.n_accelerators)
     cache = inference_work(loaded.model, tp=1, expert_tp=1, ep=1)
@@ -332,7 +332,7 @@ def _transfer(pools: tuple[BuiltPool, ...], node: Node, loaded: LoadedModel, kv_
 
 
 def _pool_flags(pool: BuiltPool, serving: ServingSpec, node: Node) -> list[Flag]:
-    """Return what must be said of replicas."""
+    """Return the notices on replicas."""
     found = [*pool.model.notes]
     domain = node.n_accelerators * node.scale_up.nodes_per_domain
     together, pp = pool.layout.tp * (pool.layout.dp if pool.layout.exchange is None else 1), pool.layout.pp

@@ -46,7 +46,7 @@ def files_of_serving(built: BuiltServing) -> dict[str, str]:
 
 
 def resolved_serving(built: BuiltServing) -> dict[str, Data]:
-    """Return the scenario that this one stands for, with nothing left to defaults; it runs to the same numbers."""
+    """Return the complete scenario with all defaults; it runs to the same numbers."""
     spec = built.scenario.spec
     model = built.loaded.spec.model_dump(mode="json", exclude_none=True, exclude={"name", "description", "sources"})
     rules, dp = built.pools[0].rules, built.pools[0].layout.dp
@@ -82,7 +82,7 @@ def resolved_serving(built: BuiltServing) -> dict[str, Data]:
 
 
 def _engine_text(built: BuiltServing) -> str:
-    """Return engine and version: what was asked for, or the newest whose rules and constants are known."""
+    """Return engine and version: the requested one, or the newest with known rules and constants."""
     asked = built.scenario.spec.serving.engine
     if "@" in asked:
         return asked
@@ -92,7 +92,7 @@ def _engine_text(built: BuiltServing) -> str:
 
 
 def _requests(built: BuiltServing) -> dict[str, Data]:
-    """Return the section with files by the names under which the run directory keeps them."""
+    """Return the section with files by their names in the run directory."""
     found: dict[str, Data] = built.scenario.spec.requests.model_dump(mode="json", exclude_none=True)
     for key in ("trace", "input_tokens", "output_tokens"):
         value = found.get(key)

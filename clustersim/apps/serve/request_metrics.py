@@ -145,7 +145,7 @@ def _flags(run: ServingRun, *, overloaded: bool) -> list[Flag]:
 
 
 def _is_asked_rate(run: ServingRun, *, overloaded: bool) -> bool:
-    """Return whether requests come at a rate of their own, and are answered as fast."""
+    """Return whether requests come at an open rate, and are answered as fast."""
     arrival_s = run.requests.arrival_s
     return arrival_s is not None and float(arrival_s[-1]) > 0.0 and not overloaded
 

@@ -80,7 +80,7 @@ class Axis:
 
 
 def parse_axis(text: str) -> Axis:
-    """Return what ``key=values`` asks for.
+    """Return the key and values of ``key=values``.
 
     Values are separated by commas; each is read as YAML, or is a range: ``1..8`` counts by one, ``1..64 step 8`` by eight, and
     ``1..64 times 2`` doubles. Both ends belong to a range. A unit stands at its end: ``100..400 Gbit/s step 100``.
@@ -124,7 +124,7 @@ class KeyRange:
 
 
 def parse_span(text: str, option: str) -> KeyRange:
-    """Return what ``key=low..high`` asks for, such as ``cluster.nics.bandwidth=100..400 Gbit/s``.
+    """Return the key and range of ``key=low..high``, such as ``cluster.nics.bandwidth=100..400 Gbit/s``.
 
     Parameters
     ----------

@@ -127,12 +127,12 @@ class _Array(Protocol):
 
 
 def texts_of(given: str | Sequence[str]) -> tuple[str, ...]:
-    """Return texts; a single one stands for a list of it."""
+    """Return a list of texts; a single one becomes a list."""
     return (given,) if isinstance(given, str) else tuple(given)
 
 
 def axes_of(over: str | Sequence[str] | Mapping[str, object]) -> tuple[str | Axis, ...]:
-    """Return what is varied: values by key, or texts as on the command line.
+    """Return the axes: values by key, or texts as on the command line.
 
     Raises
     ------

@@ -159,7 +159,7 @@ def _records(nodes: Sequence[ChakraNode], rank: int, file: str, first: int) -> I
 
 
 def _ordered(nodes: Sequence[ChakraNode], file: str) -> list[tuple[ChakraNode, int]]:
-    """Return the nodes in an order in which they can run, and when each could begin if its rank were alone, in microseconds."""
+    """Return the nodes in a possible order, and the earliest start of each with its rank alone, in microseconds."""
     by_id = {node.id: node for node in nodes}
     start_us: dict[int, int] = {}
     try:
@@ -183,7 +183,7 @@ def _operation(node: ChakraNode, names: Classifier) -> str:
 
 
 def _group(node: ChakraNode, rank: int) -> Hashable:
-    """Return what the ranks of a collective, or the two ends of a send, have in common."""
+    """Return the key that the ranks of a collective, or the two ends of a send, share."""
     own = node.attributes
     if node.type == SEND:
         return "send", own.get("comm_src", rank), own.get("comm_dst"), own.get("comm_tag")

@@ -55,7 +55,7 @@ class StudyQuestion:
     """Quantities of columns of all runs, written ``case.point.column``, and of values before."""
     answer: tuple[Sentence, ...]
     claims: tuple[Sentence, ...]
-    """Conditions under which claims are right, with the sentence about what the runs show."""
+    """Conditions of claims, with the sentence on the runs."""
 
     @property
     def case_labels(self) -> dict[str, str]:
@@ -89,7 +89,7 @@ class StudyRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedClaim:
-    """A usual claim, and what the runs say about it."""
+    """A common claim, and the answer of the runs."""
 
     says: str
     holds: bool

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 PATIENCE_S: Final = 10.0
-"""Time to wait for the answer of a scheduler, and for a worker, in seconds."""
+"""Timeouts for a scheduler and for a worker, in seconds."""
 _LOGGERS: Final = ("distributed", "tornado")
 _SAME: Final = "install the same version where the workers are"
 
@@ -57,7 +57,7 @@ class DaskPool:
 
 @contextmanager
 def cluster_pool(n_workers: int) -> Generator[WorkerPool]:
-    """Give a cluster of its own on this machine, which is gone afterwards."""
+    """Yield a local cluster on this machine, closed at the end."""
     from distributed import Client, LocalCluster
 
     with (

@@ -1,4 +1,4 @@
-"""Which points a sweep has: the product of its axes, those that move together taken as one, without what is excluded."""
+"""Points of a sweep: the product of its axes, linked axes as one, without excluded points."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Exclusion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Design:
-    """The axes of a sweep and what is left out."""
+    """The axes of a sweep and its exclusions."""
 
     blocks: tuple[tuple[Axis, ...], ...]
     """Their product is taken; the axes of one block move together."""

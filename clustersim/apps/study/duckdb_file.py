@@ -14,7 +14,7 @@ TABLE: Final = "points"
 
 
 def write_by_duckdb(table: Path, path: Path, types: Mapping[str, str], file_format: str) -> None:
-    """Write a CSV file once more, in a format that DuckDB knows.
+    """Convert a CSV file to a format of DuckDB.
 
     Parameters
     ----------

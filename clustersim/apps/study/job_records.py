@@ -10,7 +10,7 @@ from typing import Final, Literal
 COMPUTE: Final = "compute"
 COMMUNICATION: Final = "communication"
 HOST: Final = "host"
-"""Operation of the time between what a kernel waits for and its start."""
+"""Operation of the time between the last dependency of a kernel and its start."""
 
 NOT_A_NAME: Final = re.compile(r"\W+")
 """Characters of a class of kernels that the name of an operation in a case cannot have."""
@@ -63,6 +63,6 @@ class JobRecords:
     whole_steps: bool
     """Whether every step has the same operations."""
     clocks: Literal["one", "of ranks", "none"]
-    """Clocks of starts and ends: one for all ranks, one for each, or none, so that they give an order alone."""
+    """Clocks of starts and ends: one for all ranks, one for each, or none, so that they give an order only."""
     notes: Sequence[str] = ()
-    """Remarks on what is missing or was assumed."""
+    """Remarks on gaps and assumptions."""

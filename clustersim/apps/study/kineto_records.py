@@ -123,7 +123,7 @@ def _records(rank: _Rank, step: str, number: int) -> Iterator[JobRecord]:
 
 
 def _group(kernel: LaunchedKernel, rank: int) -> Hashable:
-    """Return what the ranks of a collective, or the two ends of a send, call their group."""
+    """Return the group of a collective, or of the two ends of a send."""
     if kernel.group is None:
         return kernel.stream[1]
     source, destination = kernel.group.ends

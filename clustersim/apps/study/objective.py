@@ -1,4 +1,4 @@
-"""Objective of a decision between runs: the quantity by which they are judged, and the conditions that they must meet."""
+"""Objective of a decision between runs: a quantity, and conditions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class AskedExpression:
     place: Place | None = None
 
     def quantity(self, names: Mapping[str, bool], given: Mapping[str, bool] | None = None) -> Quantity:
-        """Return the number that the text stands for; arguments and errors as for a condition."""
+        """Return the number of the expression; arguments and errors as for a condition."""
         try:
             found = parse_quantity_of(self.text, names)
         except ExpressionError as error:
@@ -73,7 +73,7 @@ class AskedExpression:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """Quantity that runs are judged by, and conditions that they must meet."""
+    """Quantity for the ranking of runs, and their conditions."""
 
     quantity: Quantity
     higher_is_better: bool = False
@@ -87,7 +87,7 @@ class Objective:
         return self.quantity.value(values) if set(self.quantity.names) <= values.keys() else None
 
     def refusal(self, row: ResultRow) -> str:
-        """Return why a run may not be chosen; empty if it may: it runs, fits, meets every condition, and has a number."""
+        """Return why a run is not eligible; empty if it runs, fits, meets all conditions, and has a number."""
         if row.outcome.status != "ok":
             return row.outcome.reason or row.outcome.status
         values = self._values(row)
@@ -118,7 +118,7 @@ class Objective:
         return None if judged[0] is None or judged[1] is None else is_better(judged[0], judged[1])
 
     def undecided(self, ranked: Sequence[ResultRow]) -> list[ResultRow]:
-        """Return the runs that the first one, the best, cannot be told apart from within the error bars."""
+        """Return the runs within the error bars of the first one, the best."""
         return [row for row in ranked[1:] if self.better(ranked[0], row) == "not decided"]
 
     def _score(self, number: float) -> float:

@@ -1,4 +1,4 @@
-"""One run of a study: what a worker is told, and what it gives back."""
+"""One run of a study: input and output of a worker."""
 
 from __future__ import annotations
 
@@ -108,10 +108,10 @@ class PointOutcome:
     bar: ErrorBar | None = None
     """Error bar of its step time; None where there was no run."""
     flags: tuple[Flag, ...] = field(default=(), compare=False)
-    """Everything that the run had to assume; none of a run that was kept from before."""
+    """Assumptions of the run; none for a stored run."""
 
     def judged(self, score: Callable[[Mapping[str, float | bool]], float]) -> Judged | None:
-        """Return the point by a score of its figures, of which less is better; None where its error is not known."""
+        """Return the point by a score, the less the better; None without an error bar."""
         return None if self.bar is None else Judged(at=lambda fraction: score(figures_at(self.figures, fraction)), bar=self.bar)
 
 
@@ -151,7 +151,7 @@ def evaluate(base: Base, values: Mapping[str, Data]) -> PointOutcome:
 
 
 def outcome_of(result: Result) -> PointOutcome:
-    """Return what is kept of a run."""
+    """Return the stored part of a run."""
     memory = result.metrics.memory
     reason = next((f"a check is false: {check.check}" for check in result.checks if not check.holds), "")
     status: Status = "unmet" if reason else "ok"
@@ -171,7 +171,7 @@ def outcome_of(result: Result) -> PointOutcome:
 
 
 def served_outcome(result: ServingResult) -> PointOutcome:
-    """Return what is kept of a serving run."""
+    """Return the stored part of a serving run."""
     slo, refused = result.metrics.slo, result.metrics.requests.refused
     reason = next((f"{check.name} is not kept" for check in slo.checks if not check.holds), "") if slo is not None else ""
     reason = f"{refused} requests are too long for the model, or larger than the KV cache" if refused else reason
@@ -203,7 +203,7 @@ def _kept(values: Mapping[str, float | bool]) -> dict[str, float | bool]:
 
 
 def reason_of(error: ScenarioError) -> str:
-    """Return what is wrong, in one line without a place: the values stand beside it."""
+    """Return an error in one line without its place: the values stand beside it."""
     head = f"{error.field}: " if error.field else ""
     return _one_line(f"{head}{error.message}" + (f"; {error.hint}" if error.hint else ""))
 

@@ -29,7 +29,7 @@ class _Handing:
         self.running: dict[Future[PointOutcome], Point] = {}
 
     def hand_out(self) -> None:
-        """Keep all workers busy; a suspect is at work alone, so that it is known who killed the worker."""
+        """Keep all workers busy; a suspect runs alone, to identify the one that killed its worker."""
         if self.suspects:
             if not self.running:
                 self._submit(self.suspects)

@@ -1,4 +1,4 @@
-"""Executors and their names: this process, processes of its own (``local``), or Dask (``dask``, ``dask:ADDRESS``)."""
+"""Executors and their names: this process, local processes (``local``), or Dask (``dask``, ``dask:ADDRESS``)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ AHEAD: Final = 2
 
 
 class WorkerPool(Protocol):
-    """An executor that can be made anew."""
+    """An executor that can be restarted."""
 
     n_workers: int
 
@@ -50,7 +50,7 @@ class WorkerPool(Protocol):
 
 
 class InlineExecutor(Executor):
-    """Does what it is given at once, in this process."""
+    """Runs tasks at once, in this process."""
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Return the result of a call, as a future that has ended."""
@@ -78,7 +78,7 @@ class InlinePool:
 
 
 class LocalPool:
-    """Processes of its own on this machine, each started afresh (``spawn``)."""
+    """Local processes on this machine, each started afresh (``spawn``)."""
 
     def __init__(self, n_workers: int) -> None:
         self.n_workers = n_workers
@@ -87,7 +87,7 @@ class LocalPool:
         self.executor: Executor = self._start()
 
     def renew(self) -> None:
-        """Start other processes in the place of those that there were."""
+        """Replace the processes by new ones."""
         self.stop()
         self.executor = self._start()
 
@@ -128,7 +128,7 @@ def begin_worker() -> None:
 
 @contextmanager
 def local_pool(n_workers: int) -> Generator[WorkerPool]:
-    """Give this process for one worker, and else processes of its own that have ended afterwards, whatever happens inside."""
+    """Yield this process for one worker, otherwise local processes that end in any case."""
     if n_workers == 1:
         yield InlinePool()
         return

@@ -28,7 +28,7 @@ OVERLAP: Final = "overlap"
 ALL: Final = "all"
 NO_STRAGGLERS: Final = "no stragglers"
 LEAST: Final = 0.001
-"""Share of the step from which on a single kind of operation or stage without stragglers is told."""
+"""Share of the step from which on a kind of operation or a stage is reported without stragglers."""
 COLUMNS: Final = ("case", ">step", ">change")
 
 
@@ -62,7 +62,7 @@ class RecordedAnswer:
     """Without the stragglers of one kind of operation or of one stage, the shortest step first."""
     asked: tuple[RecordedCase, ...]
     notes: tuple[str, ...]
-    """Remarks on what is missing or was assumed."""
+    """Remarks on gaps and assumptions."""
 
     def headline(self) -> str:
         """Return in one sentence what stragglers cost."""

@@ -1,4 +1,4 @@
-"""A recorded job as programs of tasks of known duration, replayed as it was and as it might have been.
+"""A recorded job as programs of tasks of known duration, replayed as recorded and with changes.
 
 An operation waits for those of its rank that had ended when it began, and a transfer or a collective begins when the last of its ranks is
 there: its own duration is from that moment to its end. Delays between the end of an operation and the launch of the next are replayed
@@ -225,7 +225,7 @@ def _by_rank(records: Sequence[JobRecord]) -> list[list[JobRecord]]:
 
 
 def _waits(records: Sequence[JobRecord], own_of: Mapping[int, int], overlap_s: float) -> list[list[int]]:
-    """Return for each record of a step those of its rank that it waits for: as it says, or the last that had ended when it began.
+    """Return for each record of a step its dependencies on the rank: the recorded ones, or the last that had ended at its start.
 
     Of those that had ended, one is enough for all that had ended before it began.
     """
@@ -252,7 +252,7 @@ def _waits(records: Sequence[JobRecord], own_of: Mapping[int, int], overlap_s: f
 
 
 def _in_order(step: RecordedStep) -> Iterator[int]:
-    """Yield the operations of a step behind all that they wait for, the first to start first."""
+    """Yield the operations of a step after their dependencies, the earliest first."""
     left = [len(each.after) for each in step.operations]
     behind: list[list[int]] = [[] for _ in step.operations]
     for place, each in enumerate(step.operations):
@@ -281,7 +281,7 @@ def _without_overlap(step: RecordedStep) -> RecordedStep:
 
 
 def _with_full_overlap(step: RecordedStep) -> RecordedStep:
-    """Return a step in which computation waits for no collective; what a receive brings is waited for."""
+    """Return a step in which computation waits for no collective; dependencies on receives stay."""
     after = [set(each.after) for each in step.operations]
     through: list[set[int]] = [set() for _ in step.operations]
     for place in _in_order(step):

@@ -26,7 +26,7 @@ _MOST_BYTES: Final = 256 * MB
 _TEXT: Final = "optype"
 WHOLE: Final = "whole number"
 MOST: Final = 2**53
-"""Largest number of a step, a rank or an operation, which a float still tells from the next."""
+"""Largest number of a step, a rank or an operation that a float represents exactly."""
 
 COMPUTED: Final = ("forward-compute", "backward-compute", "optimizer", "gc")
 SENDS: Final[Mapping[str, tuple[str, int]]] = MappingProxyType(
@@ -154,7 +154,7 @@ def _record(row: Mapping[str, int], operation: str, start_s: float, end_s: float
 
 
 def _shared(row: Mapping[str, int], operation: str, n_stages: int) -> tuple[object, ...]:
-    """Return what the records of one operation have in common."""
+    """Return the key that the records of one operation share."""
     for send, (receive, direction) in SENDS.items():
         if operation in (send, receive):
             sender = row["stage"] if operation == send else (row["stage"] - direction) % n_stages

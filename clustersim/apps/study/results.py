@@ -183,7 +183,7 @@ def write_results(folder: Path, columns: ResultColumns, rows: Sequence[ResultRow
 
 
 def _types(columns: ResultColumns, rows: Sequence[ResultRow]) -> dict[str, str]:
-    """Return the type of each column in SQL: what all its cells are, and text where they are not alike."""
+    """Return the SQL type of each column: that of all cells, or text where they differ."""
     kinds: dict[str, set[type]] = {name: set() for name in columns.names}
     for row in rows:
         for name, cell in zip(columns.names, columns.cells(row), strict=True):

@@ -33,7 +33,7 @@ class BoundEvaluator:
     _passes: dict[Key, PartPasses] = field(default_factory=dict[Key, PartPasses])
 
     def mean_s(self, plan: Plan) -> float:
-        """Return the mean of what stages have to compute, below which the busiest of them cannot be, however layers are dealt out."""
+        """Return the mean computation of the stages, a lower bound for the busiest for any division of layers."""
         strategy = plan.strategy
         _, layers = self._layer_prices(plan)
         back: tuple[PassName, ...] = ("F", "again" if strategy.recompute == "full" else "B")

@@ -1,4 +1,4 @@
-"""Times of passes through each layer and both ends of a model, and from these of passes through any chunk of it."""
+"""Times of passes through each layer and both ends of a model, and of any chunk of it."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from clustersim.topology.cluster import Cluster, FloatArray, IntArray
 from clustersim.workloads.model import Model
 
 PassName = Literal["F", "B", "again", "I", "I again", "W"]
-"""Forward; backward; backward with recomputation; gradients of inputs, alone and with it; of weights."""
+"""Forward; backward; backward with recomputation; input gradient, alone and with it; weight gradient."""
 
 GRADIENTS: Final[dict[PassName, Gradients]] = {"F": "all", "B": "all", "again": "all", "I": "input", "I again": "input", "W": "weight"}
 
 
 @dataclass(slots=True, kw_only=True)
 class LayerPrices:
-    """Passes of a model cut in one way, layer by layer, each kind priced when it is asked for first."""
+    """Passes of a model divided in one way, layer by layer, each kind evaluated on demand."""
 
     prices: UnitCosts
     plan: Plan
@@ -65,7 +65,7 @@ class LayerPrices:
         return found
 
     def ends(self, kind: PassName) -> tuple[Row, Row]:
-        """Return the parts of passes through what stands before the layers, and through what stands behind them."""
+        """Return the parts of passes through the front and the back of the model."""
         found = self._ends.get(kind)
         if found is None:
             every, forward = self._passes(kind), kind == "F"
@@ -75,7 +75,7 @@ class LayerPrices:
         return found
 
     def _least(self, name: str, bodies: list[tuple[Item, ...]]) -> Row:
-        """Return the parts of the fastest of several ways to do the same."""
+        """Return the parts of the fastest of several alternatives."""
         rows = [self.prices.row((Block(name=name, body=body),)) if body else np.zeros(WIDTH) for body in bodies]
         return min(rows, key=lambda row: float(row[:ISSUE].sum()))
 
@@ -105,7 +105,7 @@ def unlike_groups(model: Model, strategy: Strategy, cluster: Cluster) -> list[Pa
 
 
 def _of_each_rank(groups: ParallelGroups, ranks: IntArray, cluster: Cluster) -> Iterator[ParallelGroups]:
-    """Yield the groups of one rank for each way to be placed inside scale-up domains; groups across domains stay with all others."""
+    """Yield the groups of one rank for each placement inside scale-up domains; groups across domains include all others."""
     inside = {group.name: group for group in _all(groups) if group is not None and group.size > 1 and _inside(group, cluster)}
     rows = {name: _row_of_rank(group, ranks) for name, group in inside.items()}
     if not inside:
@@ -210,7 +210,7 @@ def cut_key(plan: Plan) -> Key:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartPasses:
-    """Passes through each part of the model; each figure has one entry for each part."""
+    """Passes through each part of the model; each figure has one entry per part."""
 
     forward_s: FloatArray
     backward_s: FloatArray
@@ -221,7 +221,7 @@ class PartPasses:
 
 
 def part_passes(strategy: Strategy, layers: LayerPrices, counts: Sequence[int]) -> PartPasses:
-    """Return the passes through each part of a model, which have so many layers each.
+    """Return the passes through each part of a model with the given numbers of layers.
 
     Where schedules may put gradients of weights off, the shorter of both ways to go back counts. Where two passes run at once, each is
     taken to hide all collectives of the other.

@@ -1,4 +1,4 @@
-"""When stages of a pipeline can begin, how long they are busy, and what is still to come behind them: at least."""
+"""Lower bounds of start, busy time and drain of the stages of a pipeline."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Lanes:
 
 
 def lanes(ways: ChunkPlacement, passes: tuple[FloatArray, FloatArray], times: FloatArray) -> Lanes:
-    """Return when stages can begin, how long they are busy and what comes behind them.
+    """Return start, busy time and drain of the stages.
 
     The first pass of a stage waits until a micro-batch has gone forward through all parts of the model before one of the stage's, and
     behind its last one a gradient goes back through them::

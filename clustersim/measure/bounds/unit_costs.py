@@ -36,7 +36,7 @@ class EvenTraffic(Traffic):
     """Names of groups whose traffic does not count, because they do not all work at the same time."""
 
     def phases(self, moved: Moved) -> FlowPhases:
-        """Return what is in flight; nothing where groups are not alike."""
+        """Return the transfers; none where groups differ."""
         if not self.counts or (isinstance(moved, Collective) and moved.group.name in self.apart):
             return ()
         # By its full name: a class with slots is made twice, and super() knows the first one.
@@ -73,14 +73,14 @@ class UnitCosts:
     step_host_s: float
     """Host time of a step, in seconds."""
     counts_traffic: bool = True
-    """False where nodes or links differ, so that what is moved counts for nothing."""
+    """False where nodes or links differ, so that transfers do not enter the bound."""
     in_step: bool = True
-    """Whether all replicas do the same at the same time, so that they meet on the links that they share."""
+    """Whether all replicas act at the same time, so that they contend for shared links."""
     traffic: EvenTraffic = field(init=False)
     pricing: Pricing = field(init=False)
 
     def __post_init__(self) -> None:
-        """Lay a network on which nothing is in flight."""
+        """Create a network with nothing in flight."""
         library = Library(cluster=self.cluster, calibration=self.network)
         network = SharedNetwork(library.bandwidth_bytes_per_s, labels=self.cluster.tier_index)
         self.traffic = EvenTraffic(library=library, network=network, counts=self.counts_traffic)
@@ -97,7 +97,7 @@ class UnitCosts:
         return device_s + issue_s if self.kernels.blocks else np.maximum(device_s, issue_s)
 
     def near(self, group: RankGroups, name: str) -> RankGroups:
-        """Return a group under a name of its own; where all members are in one domain, only those of the first domain."""
+        """Return a group under its own name; if all members are in one domain, only those of the first domain."""
         domains = self.cluster.domain_of(group.members)
         named = RankGroups(name=f"{name}: {group.name}", dimension=group.dimension, members=group.members)
         if (domains == domains[:, :1]).all():

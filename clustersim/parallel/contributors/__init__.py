@@ -60,7 +60,7 @@ layouts of a Llama on B200 (MooreThreads SimuMax 1.2, ``docs/b200/b200_release_v
 
 
 def stage_peak(stage: Stage, *, place: MemoryPlace = "accelerator", order: StageOrder | None = None) -> tuple[Hold, ...]:
-    """Return what is held in one place for a rank of a stage when most is, each hold with all its bytes at that moment.
+    """Return the holds of a rank of a stage in one memory at its peak, each with all its bytes.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Activations in host memory: copied there beside the layers behind, and back beside the layers that go backward before them.
+"""Activations in host memory: copies overlapped with later layers forward, and fetches overlapped with the backward pass.
 
 References
 ----------
@@ -68,7 +68,7 @@ class _StageCopies(StageContributor):
         """For each micro-batch and chunk its last copy to the host."""
 
     def cut(self, position: int, cut: Cut) -> Cut:
-        """Return the cut of a pass whose first and last layer stand alone."""
+        """Return the division of a pass with its first and last layer as separate pieces."""
         step = self.order[position]
         n_layers = self.chunks[step.chunk].n_layers
         if not self._copies(step):
@@ -76,7 +76,7 @@ class _StageCopies(StageContributor):
         return replace(cut, borders=cut.borders | {layer for layer in (1, n_layers - 1) if 0 < layer < n_layers})
 
     def pieces(self, position: int, pieces: tuple[Piece, ...], added: StagePieces) -> tuple[Piece, ...]:
-        """Return the pieces of a pass, which wait for room, or for what is fetched."""
+        """Return the pieces of a pass, which wait for free memory or for fetched activations."""
         step = self.order[position]
         if not self._copies(step):
             return pieces
@@ -134,7 +134,7 @@ class _StageCopies(StageContributor):
         return {name: _holding(pieces, needed[name]) for name in groups}
 
     def _stays(self, position: int) -> bool:
-        """Return whether the last two layers of a pass are not copied, because the way back of the micro-batch follows at once."""
+        """Return whether the last two layers of a pass stay, because the backward pass of the micro-batch follows at once."""
         step = self.order[position]
         other = position - 1 if step.goes_back else position + 1
         if not 0 <= other < len(self.order):

@@ -37,7 +37,7 @@ class ContextParallelism(Contributor):
 
     @classmethod
     def refuse(cls, strategy: Strategy, asked: StrategySettings, *, model: Model, training: Training) -> None:
-        """Refuse sequences, heads and kernels that so many ranks cannot divide among them."""
+        """Refuse sequences, heads and kernels that do not divide among the ranks."""
         cp, tp, kind = strategy.cp, strategy.tp, strategy.context_parallel
         if cp == 1:
             return
@@ -92,7 +92,7 @@ class SharedAttention(LayerTechnique):
     keys_bytes: float
     """Keys and values of one rank, in bytes."""
     exchanged_bytes: tuple[float, float]
-    """Size of the all-to-alls of Ulysses before and behind attention, in bytes."""
+    """Size of the all-to-alls of Ulysses before and after attention, in bytes."""
 
     def forward(self, part: Sublayer, entries: Entries, *, phase: ForwardPhase, layer: int) -> Entries:
         """Return a sublayer with the exchanges of its attention."""
@@ -129,7 +129,7 @@ class SharedAttention(LayerTechnique):
                 return (self._move("all_to_all", behind), _work(kernels, phase), self._move("all_to_all", before))
 
     def _ring(self, kernels: tuple[Kernel, ...], hops: list[int], phase: Phase) -> tuple[Item, ...]:
-        """Return the steps of a ring, the first ones with so many times the keys and values on their way beside them."""
+        """Return the steps of a ring, the first ones overlapped with transfers of a multiple of the keys and values."""
         steps, merge = kernels[: self.share.degree], kernels[self.share.degree :]
         moves = {times: self._move("send_recv", times * self.keys_bytes) for times in set(hops)}
         beside = [Overlapped(collective=moves[times], work=_work((step,), phase)) for step, times in zip(steps, hops, strict=False)]

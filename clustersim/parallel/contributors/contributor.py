@@ -93,7 +93,7 @@ class StageContributor:
         return pieces
 
     def beside(self, position: int, parts: Sequence[StagePieces]) -> None:
-        """Add the tasks beside a pass, once the pieces of all passes of the stage are known.
+        """Add the tasks that overlap with a pass, once the pieces of all passes of the stage are known.
 
         Parameters
         ----------
@@ -103,7 +103,7 @@ class StageContributor:
 
 
 class Contributor:
-    """A parallel technique: what it refuses, the memory that it holds, and its tasks before, beside and behind passes; by default none."""
+    """A parallel technique: its refusals, the memory it holds, and its tasks before, beside and after passes; none by default."""
 
     def __init__(self, step: Step) -> None:
         """Take part in a step."""
@@ -126,7 +126,7 @@ class Contributor:
 
     @classmethod
     def refuse(cls, strategy: Strategy, asked: StrategySettings, *, model: Model, training: Training) -> None:
-        """Refuse settings that this technique cannot do on so many ranks, or beside others.
+        """Refuse settings that this technique does not support on a number of ranks, or in combination.
 
         Raises
         ------

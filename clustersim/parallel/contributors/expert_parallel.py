@@ -91,7 +91,7 @@ class SpreadExperts(LayerTechnique):
     groups: ExpertGroups
 
     def forward(self, part: Sublayer, entries: Entries, *, phase: ForwardPhase, layer: int) -> Entries:
-        """Return a sublayer with an exchange before its experts and one behind them, as far as tokens are sent and summed in it."""
+        """Return a sublayer with the dispatch before its experts and the combine after them, where tokens are sent and summed."""
         if part.experts is None:
             return entries
         runs = _sections(part.experts, entries)
@@ -128,14 +128,14 @@ class SpreadExperts(LayerTechnique):
         )
 
     def to_experts(self, layer: int = 0, *, backward: bool = False) -> tuple[Collective, ...]:
-        """Return the collectives before the experts; backward, gradients of what they gave take this way, in full precision."""
+        """Return the collectives before the experts; backward, gradients of the outputs in full precision."""
         precision: WirePrecision = "same" if backward else self.strategy.dispatch_precision
         spread = self.local.expert_spread.dispatch(layer)
         # Scores travel with tokens, and their gradients come back.
         return (*self._exchange(spread, precision, extra=0.0 if backward else FP32_BYTES), *self._slices(spread, "all_gather"))
 
     def from_experts(self, layer: int = 0, *, backward: bool = False) -> tuple[Collective, ...]:
-        """Return the collectives behind the experts."""
+        """Return the collectives after the experts."""
         spread = self.local.expert_spread.dispatch(layer)
         ways = self._exchange(spread, "same", extra=FP32_BYTES if backward else 0.0)
         return (*self._slices(spread, "reduce_scatter"), *reversed(ways))
@@ -214,7 +214,7 @@ def _beside(ways: tuple[Collective, ...], runs: tuple[OperatorRun, ...], *, last
 
 
 def _check_skew(asked: StrategySettings) -> None:
-    """Refuse a skew of a load that is balanced or that a file says."""
+    """Refuse a skew with a balanced load or a load from a file."""
     if not asked.gives("expert_skew"):
         return
     path = ("strategy", "expert_skew")

@@ -1,4 +1,4 @@
-"""Gradient reduction: buckets whose gradients are complete meet among all ranks that hold the same parameters.
+"""Gradient reduction: buckets of complete gradients are reduced among all ranks with the same parameters.
 
 References
 ----------
@@ -51,7 +51,7 @@ from clustersim.workloads.model import Model
 
 
 class GradientReduction(Contributor):
-    """Reduction of gradients by collectives, and their way to hosts that update."""
+    """Reduction of gradients by collectives, and copies to hosts that update."""
 
     @classmethod
     def applies(cls, strategy: Strategy) -> bool:
@@ -78,7 +78,7 @@ class GradientReduction(Contributor):
 
     @classmethod
     def holds(cls, stage: Stage) -> tuple[Hold, ...]:
-        """Return what the reduction of gradients needs beside those that are kept: buckets, and gradients that are whole until then."""
+        """Return the buffers of gradient reduction: buckets, and gradients that are whole until then."""
         return (
             Hold(category="buffers", owner="gradient_reduction", bytes=_buckets_bytes(stage)),
             Hold(category="gradients", owner="state_sharding", bytes=_whole_bytes(stage), interval=BACKWARD_TO_REDUCTION),
@@ -90,7 +90,7 @@ class GradientReduction(Contributor):
 
 
 def _groups(strategy: Strategy, cluster: Cluster, nodes: Sequence[int]) -> tuple[Grouping, ...]:
-    """Return the groups of each stage over which gradients are reduced, on the ranks of the cluster; none where nobody has partners."""
+    """Return the groups of gradient reduction of each stage, on the ranks of the cluster; none without partners."""
     mesh, stages = place(strategy), range(strategy.pp)
     groups = [holders(strategy, mesh, stage).group() for stage in stages for holders in (replicas, expert_replicas)]
     local, per_node = np.array(nodes, dtype=np.int64), cluster.node.n_accelerators
@@ -113,7 +113,7 @@ def _advice(names: Sequence[str]) -> str:
 
 
 class _StageReductions(StageContributor):
-    """Reductions behind the passes of one stage that complete gradients.
+    """Reductions after the passes of one stage that complete gradients.
 
     With overlap, and where parameters are sharded, each unit is reduced as soon as it is complete. Without overlap a replica reduces
     everything behind its last pass, or each micro-batch behind its own, and the next piece waits.
@@ -132,12 +132,12 @@ class _StageReductions(StageContributor):
         """For each pass and its buckets, the pass itself, so that its identity stays its own, and the pass that fills them."""
 
     def cut(self, position: int, cut: Cut) -> Cut:
-        """Return the cut of a pass behind the layers that complete a unit."""
+        """Return the division of a pass after the layers that complete a unit."""
         reducing = self._reducing if position else NOTHING
         return replace(cut, reducing=reducing, reduces=self._completes(position) and reduces_in_units(self.stage.strategy))
 
     def pieces(self, position: int, pieces: tuple[Piece, ...], added: StagePieces) -> tuple[Piece, ...]:
-        """Return the pieces of a pass, the last of which fills buckets that are reduced all at once."""
+        """Return the pieces of a pass, the last of which fills buckets that are reduced together."""
         gradients = self.stage.strategy.data_parallel
         at_once = self._completes(position) and not reduces_in_units(self.stage.strategy)
         if at_once and not (gradients.no_sync and position < max(self._last.values())):
@@ -152,7 +152,7 @@ class _StageReductions(StageContributor):
         return added.one_by_one(pieces)
 
     def beside(self, position: int, parts: Sequence[StagePieces]) -> None:
-        """Add the reductions behind a pass, and the copies of their results to the host."""
+        """Add the reductions after a pass, and the copies of their results to the host."""
         step, own, pieces = self.order[position], [part.own(position) for part in parts], parts[0].pieces[position]
         # Micro-batches are counted for ranks that add up: nothing is added behind the last one of the step.
         last = self._last.get(step.chunk) == position
@@ -165,7 +165,7 @@ class _StageReductions(StageContributor):
         self._n_reduced[step.chunk] += any(piece.completes for piece in pieces)
 
     def _completes(self, position: int) -> bool:
-        """Return whether gradients that are to be reduced are complete behind a pass."""
+        """Return whether gradients are complete after a pass."""
         step = self.order[position]
         added_up = self.stage.strategy.data_parallel.no_sync and self._last.get(step.chunk) != position
         return step.makes_weight_gradients and not added_up
@@ -257,7 +257,7 @@ class _Reduction:
 
 
 def _buckets_bytes(stage: Stage) -> float:
-    """Return what the reduction of whole gradients needs beside them.
+    """Return the buffers of the reduction of whole gradients.
 
     PyTorch's DDP keeps every gradient twice, once in its bucket; see ``copies_gradients``. Sharded optimizer states use a bucket that
     fills and one that is reduced (DeepSpeed, ``reduce_bucket_size`` with ``overlap_comm``). A precision of its own on the wire needs a
@@ -278,7 +278,7 @@ def _buckets_bytes(stage: Stage) -> float:
 
 
 def _whole_bytes(stage: Stage) -> float:
-    """Return the whole gradients beside the shard that is kept.
+    """Return the whole gradients besides the stored shard.
 
     With ZeRO-3 two layers at a time, one computed while the other is reduced, and those of embedding and head, which are complete at the
     end (PyTorch FSDP, the root unit); with ZeRO-2 what two buckets hold. Without overlap it is one of them. All gradients, of every chunk

@@ -87,7 +87,7 @@ def _activations(stage: Stage) -> Iterator[Hold]:
 
 
 def _fullest_backward(stage: Stage) -> Mapping[str, float]:
-    """Return what a backward pass holds beside the activations that are kept, of the chunk in which it is most."""
+    """Return the working memory of a backward pass, of the chunk with the largest."""
     fullest = stage.activations.fullest_place(stage.chunks)
     found = [stage.activations.backward_bytes(chunk, fullest) for chunk in stage.chunks]
     return max(found, key=lambda sizes: fsum(sizes.values()))

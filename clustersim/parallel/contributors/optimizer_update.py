@@ -99,7 +99,7 @@ class OffloadedUpdate(OptimizerUpdate):
 
     @classmethod
     def holds(cls, stage: Stage) -> tuple[Hold, ...]:
-        """Return the state that the node of a rank keeps, and the buffers on the accelerator that stand in for it.
+        """Return the state in the host memory of a rank's node, and its buffers on the accelerator.
 
         What lives on drives passes through the memory of the node in tiles.
         """

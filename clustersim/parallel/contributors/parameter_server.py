@@ -1,4 +1,4 @@
-"""A step with parameter servers: parameters are pulled, gradients pushed, and servers update what they keep."""
+"""A step with parameter servers: workers pull parameters and push gradients, and servers update."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ _PATH: Final = ("strategy", "data_parallel")
 STREAMS: Final[Mapping[ServedOp, tuple[str, str]]] = MappingProxyType(
     {"pull": ("pull", "pull from {}"), "push": ("push", "push to {}"), "update": ("server", "server {}")}
 )
-"""On which a slice moves or is updated: that of all servers, where each keeps a part of everything, and that of one alone."""
+"""Lane of a slice's transfers and update: one for all servers that hold a part of each tensor, or one per server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """Parameters of some consecutive layers that the same servers keep."""
+    """Parameters of consecutive layers on the same servers."""
 
     servers: Servers
     parameters: float
@@ -61,7 +61,7 @@ class LayerSlice:
 
     start: int
     stop: int
-    """First layer behind the slice."""
+    """End of the layers of the slice."""
     holdings: tuple[Holding, ...]
 
 
@@ -81,7 +81,7 @@ def model_tensors(local: LocalModel) -> tuple[tuple[float, ...], ...]:
 def served_slices(
     local: LocalModel, service: DataParallel, borders: Sequence[tuple[int, int]], *, adds: bool = False
 ) -> tuple[LayerSlice, ...]:
-    """Return slices of the model, in forward order, and who keeps them.
+    """Return slices of the model, in forward order, with their servers.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def served_slices(
 
 
 def _holders(sizes: Sequence[float], n_servers: int, assignment: Assignment) -> Sequence[int]:
-    """Return which server keeps each tensor; nothing where each keeps a part of all."""
+    """Return the server of each tensor; nothing where each server holds a part of all."""
     match assignment:
         case "key_ranges":
             return ()
@@ -154,7 +154,7 @@ class ParameterServers(Contributor):
 
     @classmethod
     def applies(cls, strategy: Strategy) -> bool:
-        """Return whether servers keep the parameters."""
+        """Return whether servers hold the parameters."""
         return strategy.data_parallel.service is not None
 
     @classmethod
@@ -179,7 +179,7 @@ class ParameterServers(Contributor):
 
     @classmethod
     def holds(cls, stage: Stage) -> tuple[Hold, ...]:
-        """Return what the fullest parameter server keeps: weights as they are sent, the sum of the gradients, and the optimizer's state."""
+        """Return the memory of the fullest parameter server: weights in the precision sent, sum of gradients, and optimizer state."""
         strategy, local, number = stage.strategy, stage.local, stage.local.numerics
         (whole,) = served_slices(local, service_of(strategy), [(0, local.model.n_layers)])
         most = strategy.tp * strategy.cp * max(each.parameters * max(each.servers.shares) for each in whole.holdings)
@@ -191,13 +191,13 @@ class ParameterServers(Contributor):
         )
 
     def begin(self) -> None:
-        """Add the pulls of all workers; without priority all requests are made at once."""
+        """Add the pulls of all workers; without priority all are requested concurrently."""
         for part in range(self.step.division.n_parts):
             for pulled in self.pulled:
                 self._move("pull", part, pulled, once=self._service.priority == "none")
 
     def stage(self, stage: int, order: StageOrder) -> StageContributor:
-        """Return the pushes behind the passes."""
+        """Return the pushes after the passes."""
         return _Pushes(self, order, overlap=self._gradients.overlap)
 
     def finish(self) -> None:
@@ -246,14 +246,14 @@ class ParameterServers(Contributor):
 
 
 class _Pushes(StageContributor):
-    """Pushes behind the last backward pass, and the first forward pass, which waits for its pulls."""
+    """Pushes after the last backward pass, and the first forward pass, which waits for its pulls."""
 
     def __init__(self, servers: ParameterServers, order: StageOrder, *, overlap: bool) -> None:
         self.servers, self.overlap = servers, overlap
         self._last = max(position for position, step in enumerate(order) if step.goes_back)
 
     def cut(self, position: int, cut: Cut) -> Cut:
-        """Return the cut of a pass at the slices that it waits for, or that are pushed behind it."""
+        """Return the division of a pass at the slices that it waits for, or that are pushed after it."""
         slices = self.servers.pulled if position == 0 else self.servers.pushed if position == self._last and self.overlap else ()
         return replace(cut, borders=cut.borders | {each.start for each in slices})
 
@@ -284,7 +284,7 @@ def service_of(strategy: Strategy) -> DataParallel:
 
 
 def served_updates(stage: Stage, division: Division) -> tuple[Collective, ...]:
-    """Return what the servers do when they have enough gradients: one update of everything that each keeps."""
+    """Return the update of the servers when they have enough gradients: one for all parameters of each server."""
     (whole,) = served_slices(stage.local, service_of(stage.strategy), [(0, stage.local.model.n_layers)])
     group = _all_workers(division)
     return tuple(
@@ -302,7 +302,7 @@ def _served(op: ServedOp, group: RankGroups, holding: Holding, size_bytes: float
 
 
 def hosts_of(given: DataParallelSettings, n_nodes: int, per_node: int) -> tuple[int, ...]:
-    """Return the hosts of parameter servers beside, or on, so many nodes of so many accelerators.
+    """Return the hosts of parameter servers, dedicated or colocated, for a number of nodes with a number of accelerators each.
 
     Raises
     ------
@@ -321,7 +321,7 @@ def hosts_of(given: DataParallelSettings, n_nodes: int, per_node: int) -> tuple[
 
 
 def _check_workers(spare: int, n_workers: int) -> None:
-    """Refuse more backup workers than leave one to wait for."""
+    """Refuse a number of backup workers that leaves none to wait for."""
     if spare >= n_workers:
         what = f"{spare} backup workers of {n_workers} leave none to wait for"
         advice = f"use at most {n_workers - 1}" if n_workers > 1 else "use 0"

@@ -71,9 +71,9 @@ class RepeatedOperators(LayerTechnique):
     kind: Recomputation
 
     def repeated_before_layer(self, part: Sublayer) -> tuple[Operator, ...]:
-        """Return what is repeated of a sublayer with its whole layer."""
+        """Return the recomputed operators of a sublayer in a whole layer."""
         return self.kind.repeated(self.local, part.operators) if self.kind.by_layer else ()
 
     def repeated_before_sublayer(self, part: Sublayer) -> tuple[Operator, ...]:
-        """Return what is repeated of a sublayer by itself."""
+        """Return the recomputed operators of a sublayer alone."""
         return () if self.kind.by_layer else self.kind.repeated(self.local, part.operators)

@@ -1,4 +1,4 @@
-"""Gradients that meet within one replica of the model: tied embeddings, copies of the model, and the norm of all gradients."""
+"""Gradients reduced within one model replica: tied embeddings, copies of the model, and the norm of all gradients."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ReplicaGradients(Contributor):
             self._add_norm()
 
     def _add_copies(self) -> None:
-        """Sum the gradients of the copies of the model, which went through different micro-batches."""
+        """Sum the gradients of the copies of the model, which processed different micro-batches."""
         strategy = self.step.strategy
         for stage in self.step.stages[: strategy.pp // 2] if places_of(strategy).n_copies > 1 else ():
             pair = stage.number, strategy.pp - 1 - stage.number
@@ -71,7 +71,7 @@ class ReplicaGradients(Contributor):
             self._add("gradient norm", group, NORM_BYTES, stages=division.stages, part=part)
 
     def _add(self, name: str, group: RankGroups, size_bytes: float, *, stages: Sequence[int], part: int) -> None:
-        """Add an all-reduce behind the passes of some stages."""
+        """Add an all-reduce after the passes of some stages."""
         division, builder = self.step.division, self.step.builder
         action = Communicate(name=name, collective=Collective(op="all_reduce", group=group, bytes=size_bytes))
         after = [key for stage in stages for key in builder.last(division.lane(stage, part))]

@@ -1,4 +1,4 @@
-"""PyTorch's DataParallel: one process drives all accelerators of a node, and the first of them keeps the parameters.
+"""PyTorch's DataParallel: one process drives all accelerators of a node, and the first of them holds the parameters.
 
 References
 ----------
@@ -83,7 +83,7 @@ class SingleProcess(Contributor):
 
     @classmethod
     def holds(cls, stage: Stage) -> tuple[Hold, ...]:
-        """Return the optimizer's state, and what the first accelerator keeps for the others: all outputs as they came, and their losses."""
+        """Return the optimizer state, and the memory of the first accelerator for the others: all outputs and their losses."""
         (chunk,), n_replicas = stage.chunks, stage.strategy.dp
         loss_bytes = stage.activations.head_loss_bytes(chunk)
         outputs_bytes = n_replicas * loss_bytes * stage.local.numerics.element_bytes / FP32_BYTES
@@ -141,7 +141,7 @@ class _Moves(StageContributor):
         self._group = RankGroups(name="accelerators of the process", dimension="dp", members=members[None])
 
     def pieces(self, position: int, pieces: tuple[Piece, ...], added: StagePieces) -> tuple[Piece, ...]:
-        """Return the pieces of a pass, which wait for the move before it; behind a forward pass the root computes the loss."""
+        """Return the pieces of a pass, which wait for the transfer before it; after a forward pass the root computes the loss."""
         step = self.order[position]
         waited = "scatter gradients" if step.goes_back else "parameters"
         first, *others = pieces
@@ -152,7 +152,7 @@ class _Moves(StageContributor):
         return tuple(own)
 
     def beside(self, position: int, parts: Sequence[StagePieces]) -> None:
-        """Add the moves before and behind a pass."""
+        """Add the transfers before and after a pass."""
         step, stage = self.order[position], self.stage
         before = [key for part in parts for key in part.before(position)]
         before = before or [("host", lane.rank_class) for lane in self.division.lanes(0)]

@@ -1,4 +1,4 @@
-"""State sharding (ZeRO-3, FSDP): parameters gathered unit by unit before the layers that need them, and freed behind them.
+"""State sharding (ZeRO-3, FSDP): parameters are gathered unit by unit before their layers, and freed after them.
 
 References
 ----------
@@ -100,7 +100,7 @@ class _ChunkUnits:
         return cls(layers=local.layer_weights(chunk.layers), ends=local.end_weights(chunk), calls=calls, end_calls=end_calls)
 
     def gathering(self, step: Pass, missing: tuple[bool, bool], *, ahead: bool, in_pair: bool) -> Gathering:
-        """Return the gathering of a pass where layers, and ends, are missing; at once for passes side by side, which are not cut."""
+        """Return the all-gather of a pass where layers or ends are missing; one call for overlapped passes, which are not divided."""
         layers = range(len(self.layers))
         order = list(reversed(layers)) if step.goes_back else list(layers)
         units = [Unit(weights=self.ends, n_calls=self.end_calls, piece=0)] if missing[1] else []
@@ -115,7 +115,7 @@ class _ChunkUnits:
 
 
 class ParameterSharding(Contributor):
-    """Parameters that are gathered before each pass and freed behind it (ZeRO-3, FSDP)."""
+    """Parameters gathered before each pass and freed after it (ZeRO-3, FSDP)."""
 
     @classmethod
     def applies(cls, strategy: Strategy) -> bool:
@@ -124,7 +124,7 @@ class ParameterSharding(Contributor):
 
     @classmethod
     def refuse(cls, strategy: Strategy, asked: StrategySettings, *, model: Model, training: Training) -> None:
-        """Refuse weights that are kept in fp8 where they are gathered for each pass."""
+        """Refuse weights stored in fp8 that are gathered for each pass."""
         if training.fp8_parameters and strategy.zero_stage == SHARDS_PARAMETERS:
             message = "sharded weights are cast to fp8 as they are gathered, and kept as they were"
             hint = "set strategy.data_parallel.gather_precision to fp8 instead"
@@ -159,7 +159,7 @@ class StateSharding(Contributor):
 
     @classmethod
     def applies(cls, strategy: Strategy) -> bool:
-        """Return whether each rank updates a shard of the parameters that it keeps whole."""
+        """Return whether each rank updates a shard of parameters that it stores whole."""
         return 0 < strategy.zero_stage < SHARDS_PARAMETERS
 
     @classmethod
@@ -246,7 +246,7 @@ class _StageGathers(StageContributor):
                 self.step.builder.add(key, action, scope.lanes(GATHER_STREAM), after=(*room, *fetched), label=label)
 
     def _room(self, before: StagePieces, position: int, piece: int, part: int) -> tuple[Key, ...]:
-        """Return what a gather for a piece waits for."""
+        """Return the tasks before the all-gather of a piece."""
         if not self.strategy.data_parallel.overlap:
             return before.awaited(position, piece) or (("host", self.division.rank_class(self.stage, part)),)
         return before.before(position, piece, self.strategy.prefetch + 1)

@@ -108,7 +108,7 @@ class SplitLayers(LayerTechnique):
     sequence_parallel: bool
     overlap: TensorOverlap
     keeps_sums: bool
-    """Whether recomputation keeps the sums over ranks, and the input of column-split layers that it has gathered."""
+    """Whether recomputation keeps the results of collectives, and the gathered input of column-split layers."""
     column_bytes: float
     """Size of one column of the activations of all rows, in bytes."""
     hidden_size: int
@@ -116,7 +116,7 @@ class SplitLayers(LayerTechnique):
     received_bytes: float
 
     def forward(self, part: Sublayer, entries: Entries, *, phase: ForwardPhase, layer: int) -> Entries:
-        """Return a sublayer with the collective before its first column-split layer and the one behind its row-split layer."""
+        """Return a sublayer with the collective before its first column-split layer and the one after its row-split layer."""
         columns = [entry.operator for entry in entries if isinstance(entry, OperatorRun) and entry.operator.column]
         gather, close = self._gathering(part.entering_width), self._closing(self.hidden_size)
         if self.keeps_sums and phase == "recompute":
@@ -142,7 +142,7 @@ class SplitLayers(LayerTechnique):
         return (*out, *((loss,) if part.name == HEAD and columns else ()))
 
     def backward(self, part: Sublayer, entries: Entries, *, gradients: Gradients, layer: int) -> Entries:
-        """Return a sublayer backward, its column-split layers together behind what follows them."""
+        """Return a sublayer backward, its column-split layers together after the operators that follow them."""
         columns = [entry.operator for entry in entries if isinstance(entry, OperatorRun) and entry.operator.column]
         gather = self._gathering(self.hidden_size) if gradients != "weight" else ()
         out: list[Entry] = []

@@ -1,4 +1,4 @@
-"""The automatic zero-bubble scheduler: passes placed one after the other, by rules, within a limit of memory."""
+"""The automatic zero-bubble scheduler: passes placed one at a time, by rules, within a memory limit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ROUNDING: Final = 1e-9
 
 
 def zb_2p(n_stages: int, n_micro_batches: int, times: PassCosts) -> tuple[StageOrder, ...]:
-    """Return orders with next to no bubble that keep at most as much as ``2 p`` micro-batches on a stage.
+    """Return orders with almost no bubble that store at most ``2 p`` micro-batches on a stage.
 
     Several sets of rules are tried, and ZB-H1 and ZB-H2; the one whose longest stage is shortest is taken, the first of equals. What is
     short here is so for the given times. A micro-batch counts in full from its forward pass to its input gradient, and then as what it
@@ -41,9 +41,9 @@ class StageRules:
     most_kept: int
     """Micro-batches, from the forward pass to the weight gradient."""
     back_first: bool
-    """True where a ready input gradient goes before a ready forward pass; otherwise they take turns."""
+    """True where a ready input gradient precedes a ready forward pass; otherwise they alternate."""
     late_fraction: float
-    """A weight gradient may hold up what becomes ready meanwhile by this share of its time."""
+    """Share of its time by which a weight gradient may delay a pass that becomes ready."""
     spare_first: bool
     """Until its first input gradient a stage goes forward only where that does not hold it up."""
 
@@ -56,7 +56,7 @@ def _sets_of_rules(most_kept: int) -> list[StageRules]:
 @dataclass(slots=True)
 class _Stage:
     forward_s: list[float]
-    """For each micro-batch, when its activation is there; infinite while that is not known."""
+    """For each micro-batch, the arrival of its activation; infinite while unknown."""
     back_s: list[float]
     free_s: float = 0.0
     n_forward: int = 0
@@ -68,7 +68,7 @@ class _Stage:
 
 
 def by_rules(n_stages: int, n_micro_batches: int, times: PassCosts, rules: StageRules) -> tuple[StageOrder, ...]:
-    """Return orders in which every stage, as soon as it is free, takes what its rules say."""
+    """Return orders in which each free stage takes the pass that its rules choose."""
     placing = _Placing(n_stages, n_micro_batches, times, rules)
     return placing.orders()
 
@@ -84,13 +84,13 @@ class _Placing:
     """When which stage would start what."""
 
     def __post_init__(self) -> None:
-        """Nothing is known yet but the batch itself."""
+        """Nothing is known but the batch."""
         unknown = [inf] * self.n_micro_batches
         self.stages = [_Stage(forward_s=unknown.copy(), back_s=unknown.copy()) for _ in range(self.n_stages)]
         self.stages[0].forward_s = [0.0] * self.n_micro_batches
 
     def orders(self) -> tuple[StageOrder, ...]:
-        """Place all passes, the one that starts first before the others, so that what becomes ready before it is known."""
+        """Place all passes, in order of their start, so that the inputs of each are known."""
         for number in range(self.n_stages):
             self.look(number)
         while self.looks:
@@ -100,7 +100,7 @@ class _Placing:
         return tuple(tuple(stage.order) for stage in self.stages)
 
     def look(self, number: int) -> None:
-        """Find out what a stage does next, as far as is known."""
+        """Determine the next pass of a stage, as far as it is known."""
         stage = self.stages[number]
         stage.turn += 1
         kind, start_s = self.choice(stage)
@@ -108,7 +108,7 @@ class _Placing:
             heappush(self.looks, (start_s, number, stage.turn, kind))
 
     def choice(self, stage: _Stage) -> tuple[str, float]:
-        """Return what a stage does next, and when."""
+        """Return the next pass of a stage, and its start."""
         rules, now_s = self.rules, stage.free_s
         room = stage.n_forward < self.n_micro_batches and self.kept(stage) + 1.0 <= rules.most_kept + _ROUNDING
         forward_s = max(now_s, stage.forward_s[stage.n_forward]) if room else inf
@@ -126,7 +126,7 @@ class _Placing:
         return ("I", back_s) if back_s < forward_s else ("F", forward_s)
 
     def kept(self, stage: _Stage) -> float:
-        """Return what a stage keeps, in micro-batches of which all is kept; none is counted for less than it will come to."""
+        """Return the stored micro-batches of a stage, in full micro-batches; none counts less than its later minimum."""
         return stage.n_forward - stage.n_back + min(self.times.weight_fraction, 1.0) * (stage.n_back - stage.n_weight)
 
     def place(self, number: int, kind: str, start_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Breadth-first: all micro-batches through one chunk before the next, so that a chunk's gradients are complete early."""
+"""Breadth-first: all micro-batches through one chunk before the next, so that the gradients of a chunk are complete early."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from clustersim.parallel.schedules.order import StageOrder, backward, forward
 
 
 def breadth_first(n_stages: int, n_micro_batches: int, n_chunks: int) -> tuple[StageOrder, ...]:
-    """Return the order of every stage; bubble ``(p - 1) (t_f + t_b) / v``, with all m micro-batches of all chunks kept.
+    """Return the order of each stage; bubble ``(p - 1) (t_f + t_b) / v``, with all m micro-batches of all chunks stored.
 
     References
     ----------

@@ -63,7 +63,7 @@ def two_streams(depth: int, distance: int, near: MicroBatchStream, far: MicroBat
 
 @dataclass(slots=True)
 class _StreamLine:
-    """Passes of a stage; each stream goes through its micro-batches in order, forward and back."""
+    """Passes of a stage; each stream takes its micro-batches in order, forward and backward."""
 
     near: MicroBatchStream
     far: MicroBatchStream
@@ -77,7 +77,7 @@ class _StreamLine:
         self.order.append(self._next_forward(which))
 
     def backward(self, which: int, *, defers: bool = False) -> None:
-        """Append the next backward pass of a stream, or that of the input gradient alone."""
+        """Append the next backward pass of a stream, or its input gradient alone."""
         step = self._next_backward(which)
         if defers:
             self._waiting.append(weight_gradient(step.micro_batch, step.chunk))

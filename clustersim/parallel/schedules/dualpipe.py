@@ -1,4 +1,4 @@
-"""DualPipe: micro-batches from both ends at once through two copies of the model."""
+"""DualPipe: micro-batches from both ends concurrently through two copies of the model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from clustersim.parallel.schedules.order import StageOrder
 
 
 def dualpipe(n_stages: int, n_micro_batches: int, n_chunks: int) -> tuple[StageOrder, ...]:
-    """Return the order of every stage; bubble ``(p / 2 - 1) (t_fb + t_b - 3 t_w)``, with ``p + 1`` micro-batches kept.
+    """Return the order of each stage; bubble ``(p / 2 - 1) (t_fb + t_b - 3 t_w)``, with ``p + 1`` micro-batches stored.
 
     A stage holds its part of the model and that of the stage opposite. The number of stages must be even, and so must that of
     micro-batches, of which there are at least ``2 p``.

@@ -7,7 +7,7 @@ from clustersim.parallel.schedules.order import StageOrder
 
 
 def dualpipe_v(n_stages: int, n_micro_batches: int, n_chunks: int) -> tuple[StageOrder, ...]:
-    """Return the order of every stage; bubble ``(p - 1) (t_fb + t_b - 3 t_w)`` of passes through one chunk, with ``2 p + 1`` chunks kept.
+    """Return the order of each stage; bubble ``(p - 1) (t_fb + t_b - 3 t_w)`` of passes through one chunk, with ``2 p + 1`` chunks stored.
 
     There are at least ``2 p`` micro-batches.
 

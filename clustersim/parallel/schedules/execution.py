@@ -37,7 +37,7 @@ class _Execution:
     ended_s: dict[Done, float] = field(default_factory=dict[Done, float])
 
     def ready_s(self, stage: int, at: int) -> float | None:
-        """Return when what a pass needs is there; None where that has not been made."""
+        """Return the time at which the inputs of a pass are ready; None where one is not computed yet."""
         ready_s = 0.0
         for done in needs(stage, self.orders[stage][at], self.neighbours):
             if done not in self.ended_s:
@@ -47,7 +47,7 @@ class _Execution:
 
 
 def needs(stage: int, step: Pass, neighbours: Mapping[Stop, tuple[Stop | None, Stop | None]]) -> list[Done]:
-    """Return the results that a pass cannot start without: those of its own stage first, and what it receives."""
+    """Return the inputs of a pass: results of its own stage first, then received ones."""
     before, behind = neighbours[stage, step.chunk]
     if step.kind == "F":
         return [] if before is None else [(*before, "F", step.micro_batch)]

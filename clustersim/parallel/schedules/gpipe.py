@@ -6,7 +6,7 @@ from clustersim.parallel.schedules.order import StageOrder, backward, forward
 
 
 def gpipe(n_stages: int, n_micro_batches: int, n_chunks: int) -> tuple[StageOrder, ...]:
-    """Return the order of every stage; step time ``(m + p - 1) (t_f + t_b)``, all m micro-batches in flight.
+    """Return the order of each stage; step time ``(m + p - 1) (t_f + t_b)``, all m micro-batches in flight.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""1F1B (PipeDream-flush): after a warm-up, one forward and one backward pass in turn."""
+"""1F1B (PipeDream-flush): after a warm-up, alternating forward and backward passes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from clustersim.parallel.schedules.order import Pass, StageOrder, backward, forw
 
 
 def one_f_one_b(n_stages: int, n_micro_batches: int, n_chunks: int) -> tuple[StageOrder, ...]:
-    """Return the order of every stage; as long as GPipe's, with at most ``min(m, p - stage)`` micro-batches in flight.
+    """Return the order of each stage; step time as for GPipe, with at most ``min(m, p - stage)`` micro-batches in flight.
 
     References
     ----------

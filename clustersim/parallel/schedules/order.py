@@ -12,7 +12,7 @@ import numpy as np
 from clustersim.program.holds import TASK_KINDS, Tasks
 
 PassKind = Literal["F", "B", "I", "W"]
-"""Forward; backward in one; the gradient of the input alone, and that of the weights alone."""
+"""Forward; whole backward; input gradient; weight gradients."""
 
 _KINDS: Final[Mapping[PassKind, int]] = MappingProxyType(
     {"F": TASK_KINDS.index("forward"), "B": TASK_KINDS.index("backward"), "I": TASK_KINDS.index("input"), "W": TASK_KINDS.index("weight")}
@@ -60,7 +60,7 @@ class PassCosts:
 
 
 EQUAL_COSTS: Final = PassCosts(forward_s=1.0, input_s=1.0, weight_s=1.0)
-"""Costs of a matrix product each way, where nothing else is known."""
+"""Assumed costs of a matrix product in each direction."""
 
 
 def forward(micro_batch: int, chunk: int = 0) -> Pass:

@@ -35,12 +35,12 @@ class Places:
         return 1 + max(stage for route in self.routes for stage, _ in route)
 
     def stops(self, stage: int) -> Iterator[tuple[int, int, int]]:
-        """Yield chunk, part of the model and number of the way for each chunk of a stage, by their number."""
+        """Yield chunk, part of the model and route number for each chunk of a stage, by their number."""
         found = [(chunk, part, way) for way, route in enumerate(self.routes) for part, (at, chunk) in enumerate(route) if at == stage]
         yield from sorted(found)
 
     def neighbours(self) -> dict[Stop, tuple[Stop | None, Stop | None]]:
-        """Return for each stop those before and behind it on its way."""
+        """Return for each stop of a route the previous and the next one."""
         return {
             stop: (route[at - 1] if at else None, route[at + 1] if at + 1 < len(route) else None)
             for route in self.routes
@@ -48,7 +48,7 @@ class Places:
         }
 
     def micro_batches(self, way: int, n_micro_batches: int) -> range:
-        """Return which micro-batches go a way: in even parts, in order."""
+        """Return the micro-batches of a route: equal parts, in order."""
         return range(n_micro_batches * way // self.n_copies, n_micro_batches * (way + 1) // self.n_copies)
 
 

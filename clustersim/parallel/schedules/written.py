@@ -1,4 +1,4 @@
-"""Schedules as files: a row for each rank of the pipeline, in the cells what it does, as PyTorch's pipelining writes and reads them.
+"""Schedules as files: a row per pipeline rank with its passes in the cells, in the format of PyTorch's pipelining.
 
 References
 ----------
@@ -68,7 +68,7 @@ class _Cell:
 
 
 def written(orders: Sequence[StageOrder], places: Places) -> str:
-    r"""Return orders as a file: no empty cells, and passes that run side by side in one cell.
+    r"""Return orders as a file: no empty cells, and overlapped passes in one cell.
 
     Examples
     --------
@@ -125,7 +125,7 @@ def _passes_of(row: Sequence[str], rank: int) -> list[_Cell]:
 
 
 def _passes(text: str, rank: int, column: int) -> Iterator[_Cell]:
-    """Yield the passes of a cell: none, one, or two that run side by side."""
+    """Yield the passes of a cell: none, one, or two that overlap."""
     pair = _PAIR.fullmatch(text)
     if pair:
         one, other = (next(_passes(each.strip(), rank, column), None) for each in pair.groups())

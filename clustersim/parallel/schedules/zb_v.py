@@ -6,7 +6,7 @@ from clustersim.parallel.schedules.order import Pass, StageOrder, forward, input
 
 
 def zb_v(n_stages: int, n_micro_batches: int, n_chunks: int) -> tuple[StageOrder, ...]:
-    """Return the order of every stage; no bubble where the three passes take equally long, and at most ``2 p`` half stages are kept.
+    """Return the order of each stage; no bubble where the three passes take equal time, with at most ``2 p`` half stages stored.
 
     The first stage also has the last chunk, so that the first input gradient is there as soon as a micro-batch has gone down and up;
     until then a stage goes forward through its first chunk as often as it can. Weight gradients follow their input gradients at once,
@@ -34,7 +34,7 @@ def _stage(stage: int, n_stages: int, n_micro_batches: int) -> StageOrder:
 
 
 class _ChunkLine:
-    """Passes of a stage, each kind of each chunk through the micro-batches in order until there are none left."""
+    """Passes of a stage, each kind of each chunk through the micro-batches in order."""
 
     def __init__(self, n_micro_batches: int) -> None:
         self.n_micro_batches = n_micro_batches
@@ -42,11 +42,11 @@ class _ChunkLine:
         self._done: dict[str, int] = {}
 
     def done(self, name: str) -> int:
-        """Return how many micro-batches a kind of pass has been through."""
+        """Return the number of micro-batches that a kind of pass has processed."""
         return self._done.get(name, 0)
 
     def add(self, names: str, times: int = 1) -> None:
-        """Append some passes, each for its next micro-batch, so many times."""
+        """Append some passes, each for its next micro-batch, a number of times."""
         make = {"F": forward, "I": input_gradient, "W": weight_gradient}
         for name in names.split() * times:
             if self.done(name) < self.n_micro_batches:

@@ -6,7 +6,7 @@ from clustersim.parallel.schedules.order import Pass, StageOrder, forward, input
 
 
 def zb_h1(n_stages: int, n_micro_batches: int, n_chunks: int) -> tuple[StageOrder, ...]:
-    """Return the order of every stage; bubble ``(p - 1) (t_f + t_i - t_w)``, and at most ``min(m, p)`` micro-batches are kept on any stage.
+    """Return the order of each stage; bubble ``(p - 1) (t_f + t_i - t_w)``, with at most ``min(m, p)`` micro-batches stored on any stage.
 
     Stage s goes forward as under 1F1B and puts the weight gradients of s micro-batches off, so that the last stage hands its
     first input gradients on at the pace of two passes and not of three. Nothing changes on the first stage, and all stages keep as
@@ -21,7 +21,7 @@ def zb_h1(n_stages: int, n_micro_batches: int, n_chunks: int) -> tuple[StageOrde
 
 
 def zb_h2(n_stages: int, n_micro_batches: int, n_chunks: int) -> tuple[StageOrder, ...]:
-    """Return the order of every stage; bubble ``(p - 1) (t_f + t_i - 2 t_w)``, with at most ``2 p - 1`` micro-batches kept.
+    """Return the order of each stage; bubble ``(p - 1) (t_f + t_i - 2 t_w)``, with at most ``2 p - 1`` micro-batches stored.
 
     More forward passes fill the wait for the first input gradient, and twice as many weight gradients are put off. Stages begin and
     end one after the other, which saves time only where no stage waits for the others before it updates.

@@ -117,7 +117,7 @@ def _dimensions(spans: Sequence[Span]) -> tuple[str, ...]:
 
 
 def _trace(name: str, spans: Sequence[Span], lanes: Mapping[tuple[int, str], int]) -> Mapping[str, object]:
-    """Return bars of one colour as one broken line, which a browser draws at once."""
+    """Return bars of one colour as one broken line, which a browser draws fast."""
     xs: list[float | None] = []
     ys: list[int | None] = []
     texts: list[str] = []

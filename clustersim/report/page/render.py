@@ -15,7 +15,7 @@ _TEMPLATE: Final = "page.html.j2"
 
 
 def render(page: Page) -> str:
-    """Return a page as HTML that asks for nothing else: no script, style, font or picture from anywhere.
+    """Return a page as self-contained HTML: no script, style, font or picture from elsewhere.
 
     Raises
     ------

@@ -115,7 +115,7 @@ def _short(label: str) -> str:
 
 
 def _undecided(subjects: Sequence[Subject]) -> str:
-    """Return which runs the fastest cannot be told apart from."""
+    """Return the runs within the error bars of the fastest."""
     ordered = sorted(subjects, key=lambda subject: subject.metrics.step_time_s)
     bars = [(each, each.metrics.error_bar) for each in ordered]
     runs = [(each.label, judged_by("step_time_s", each.metrics.step_time_s, bar)) for each, bar in bars if bar is not None]

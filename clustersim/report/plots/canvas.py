@@ -58,7 +58,7 @@ class Margins:
 
 @contextmanager
 def style() -> Generator[None]:
-    """Draw inside with the project's look, whatever a user's matplotlibrc says."""
+    """Draw inside with the project's style, independent of a user's matplotlibrc."""
     with mpl.rc_context(), warnings.catch_warnings():
         # A scenario may be named in a script that the font lacks; a box in its place is enough.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
@@ -74,7 +74,7 @@ def style() -> Generator[None]:
 
 
 def new_axes(height_px: int, margins: Margins) -> Axes:
-    """Return axes on a figure of their own, ``WIDTH_PX`` wide."""
+    """Return axes on their own figure, ``WIDTH_PX`` wide."""
     figure = Figure(figsize=(WIDTH_PX / DPI, height_px / DPI), dpi=DPI, facecolor="white")
     FigureCanvasAgg(figure)
     return figure.add_axes(
@@ -133,7 +133,7 @@ def title_of(ax: Axes) -> str:
 
 
 def caption(ax: Axes, title: str, subtitle: str, *, lift_points: float = 0.0) -> None:
-    """Write the finding above the axes, and below it what is drawn; ``lift_points`` leaves room for labels under both."""
+    """Write the finding above the axes, and the description below it; ``lift_points`` leaves room for labels under both."""
     figure = ax.get_figure(root=True)
     room = 1.0 if figure is None else (1.0 - ax.get_position().x0) * figure.get_figwidth() * DPI / WIDTH_PX
     size = _TITLE_POINTS * min(1.0, _TITLE_LETTERS * room / max(len(title), 1))
@@ -143,14 +143,14 @@ def caption(ax: Axes, title: str, subtitle: str, *, lift_points: float = 0.0) ->
 
 
 def note(ax: Axes, text: str, below_px: int) -> None:
-    """Write what a reader has to know about the finding, so many pixels below the axes; nothing where there is nothing to say."""
+    """Write a remark on the finding, a number of pixels below the axes; nothing without one."""
     if text:
         place = (0, -below_px * 72 / DPI)
         ax.annotate(text, (0, 0), xytext=place, xycoords="axes fraction", textcoords="offset points", va="top", color=INK, fontsize=10)
 
 
 def key(ax: Axes, entries: Sequence[tuple[str, str]], below_px: int) -> None:
-    """Write what the colours mean, in one line so many pixels below the axes; the idle grey is hatched as in the picture."""
+    """Write the legend in one line, a number of pixels below the axes; the idle grey is hatched as in the picture."""
     figure = ax.get_figure(root=True)
     if figure is None:
         return
@@ -225,7 +225,7 @@ def share_colour(share: float) -> str:
 
 
 def draw_scale(ax: Axes, highest: float, label: str, below_px: int) -> None:
-    """Draw what the colours from nothing to a highest share mean, so many pixels below the axes."""
+    """Draw the colour scale from zero to a highest share, a number of pixels below the axes."""
     width_px, height_px = size_px(ax)
     inset = ax.inset_axes((0, -(below_px + _HEIGHT_PX) / height_px, _WIDTH_PX / width_px, _HEIGHT_PX / height_px))
     inset.pcolormesh(np.linspace(0.0, 1.0, 65), [0.0, 1.0], np.linspace(0.0, 1.0, 64)[None, :], cmap=SCALE)

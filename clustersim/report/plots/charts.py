@@ -146,7 +146,7 @@ def _draw_bars(ax: Axes, chart: Chart, panel: ChartPanel, *, first: bool) -> Non
 
 
 def _cases(chart: Chart) -> dict[int, str]:
-    """Return the labels of all cases by their numbers: the rows below each point, alike in all panels."""
+    """Return the labels of all cases by their numbers: the rows below each point, the same in all panels."""
     return dict(sorted((series.colour, series.label) for panel in chart.panels for series in panel.series))
 
 

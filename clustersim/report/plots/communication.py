@@ -31,7 +31,7 @@ _LETTER_PX: Final = 7.0
 
 
 def communication(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
-    """Draw a bar for each kind of communication, longest first: what the step waits for, and what computation hides."""
+    """Draw a bar for each kind of communication, longest first: exposed and overlapped time."""
     subject = subjects[0]
     metrics = subject.metrics
     rows = exposures(metrics, subject.timeline)

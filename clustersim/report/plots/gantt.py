@@ -84,7 +84,7 @@ Stretch = tuple[int, float, float, float, float]
 """Row, start and end in seconds, upper and lower edge within a row of height 1."""
 
 Letter = tuple[float, float, str, str]
-"""Place, text and colour of what stands in a cell."""
+"""Position, text and colour of a cell's label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class _Chart:
     px_per_s: float
     row_px: float
     lanes: tuple[str, ...]
-    """Dimensions that have a lane of their own below the cells."""
+    """Dimensions with their own lane below the cells."""
     cell_bottom: float
     """Lower edge of cells in a row of height 1."""
     n_chunks: int
@@ -231,7 +231,7 @@ def _edge_px(boxes: FloatArray, px_per_s: float) -> float:
 
 
 def _free(chart: _Chart, span: Span) -> Stretch:
-    """Return the part of a cell that is left for a letter: beside recomputation and, if there is room, above the strip."""
+    """Return the part of a cell that remains for a letter: beside recomputation and, if there is room, above the strip."""
     row, start_s, end_s, upper, lower = chart.cell(span)
     above = _strip(chart, span)[3] if span.end_s > span.start_s else lower
     roomy = (above - upper) * chart.row_px >= _LEAST_LETTER_ROW_PX
@@ -239,7 +239,7 @@ def _free(chart: _Chart, span: Span) -> Stretch:
 
 
 def _strip(chart: _Chart, span: Span) -> Stretch:
-    """Return a strip along the lower edge of a cell whose share of the cell is that of its exposed communication."""
+    """Return a strip along the lower edge of a cell, as wide as the exposed share of the cell."""
     share = min(fsum(seconds for _, seconds in span.exposed_s) / (span.end_s - span.start_s), 1.0)
     return span.rank_class, span.start_s, span.end_s, chart.cell_bottom - share * (chart.cell_bottom - _CELL_TOP), chart.cell_bottom
 
@@ -262,7 +262,7 @@ def _letters(chart: _Chart, drawn: Sequence[tuple[Span, FloatArray, str]]) -> li
 
 
 def _draw_lanes(chart: _Chart, timeline: Timeline, cells: Sequence[Span]) -> Iterable[str]:
-    """Draw communication on streams of its own, hidden where its rank computes meanwhile; yield which of both there was."""
+    """Draw communication on its own streams, overlapped where its rank computes; yield which of both occurred."""
     n_rows = len(timeline.rank_classes)
     computing: list[list[Span]] = [[] for _ in range(n_rows)]
     for span in cells:

@@ -54,7 +54,7 @@ _WIDER: Final = 2.5
 
 
 def goodput_curve(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
-    """Draw the share of time that trains over the interval between checkpoints: the closed form, what was replayed, and what is set.
+    """Draw goodput over the checkpoint interval: closed form, replays, and the interval of the scenario.
 
     Raises
     ------

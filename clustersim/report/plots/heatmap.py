@@ -1,4 +1,4 @@
-"""A figure over two keys that were swept: a cell for each pair of values, hatched where the plan does not fit."""
+"""A figure over two swept keys: a cell for each pair of values, hatched where the plan does not fit."""
 
 # matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false
@@ -135,7 +135,7 @@ def less_is_better(name: str) -> bool:
 def best_cells(
     frame: pandas.DataFrame, keys: Sequence[str], name: str, axes: tuple[list[object], list[object]]
 ) -> tuple[FloatArray, BoolArray, IntArray]:
-    """Return the best value of each cell, whether any point of it fits, and which point is the best; -1 where none is."""
+    """Return the best value of each cell, whether any point of it fits, and the index of the best point; -1 without any."""
     rows, columns = axes
     cells = np.full((len(rows), len(columns)), np.nan)
     fits = np.ones(cells.shape, dtype=np.bool_)
@@ -159,7 +159,7 @@ def best_cells(
 
 
 def near_best(cells: FloatArray, places: IntArray, name: str, bars: Sequence[ErrorBar | None]) -> BoolArray:
-    """Return which cells the best cannot be told apart from, by the error bars of their points."""
+    """Return the cells within the error bars of the best."""
     near = np.zeros(cells.shape, dtype=np.bool_)
     higher = not less_is_better(name)
     runs: list[tuple[float, int, int, Judged]] = []

@@ -1,4 +1,4 @@
-"""Every picture that can be asked for by name: one file and one row each."""
+"""All pictures by name: one file and one row each."""
 
 from __future__ import annotations
 
@@ -123,6 +123,6 @@ TABLE_PLOTS: Final[Mapping[str, TablePlot]] = MappingProxyType(
 """Pictures that are made from tables."""
 
 ANSWER_PLOTS: Final[Mapping[str, AnswerPlot]] = MappingProxyType({"tornado": AnswerPlot(draw=tornado.tornado)})
-"""Pictures that are made from what a what-if has found."""
+"""Pictures of a what-if."""
 
 KINDS: Final = tuple(dict.fromkeys((*RUN_PLOTS, *SERVED_PLOTS, *TABLE_PLOTS, *ANSWER_PLOTS)))

@@ -33,7 +33,7 @@ _GIB: Final = 2.0**30
 
 
 def memory_by_stage(metrics: Metrics, timeline: Timeline, ax: Axes | None = None) -> Axes:
-    """Draw a bar for each stage, stacked by what the memory holds, and the capacity as a line."""
+    """Draw a bar for each stage, stacked by category of memory, and the capacity as a line."""
     stages = metrics.memory.by_stage
     n_rows = max(len(stages), 1)
     if ax is None:

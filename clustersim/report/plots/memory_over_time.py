@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from clustersim.trace.timeline import Timeline
 
 MOST_ROWS: Final = 6
-"""Stages that are drawn; of more, so many from the first to the last."""
+"""Stages in the picture; of more, a number of them from the first to the last."""
 LOW: Final = 0.45
-"""Share of the capacity; where no peak is above it, the line of the capacity is left out, and the picture is of what is held."""
+"""Share of the capacity; if no peak is above it, the line of the capacity is left out."""
 ROW_PX: Final = 150
 LONE_ROW_PX: Final = 380
 STACK: Final = ("parameters", "optimizer", "gradients", "buffers", "activations")

@@ -34,7 +34,7 @@ class OfferBar:
     name: str
     days: float
     usd: float | None
-    """None where no price is known."""
+    """None without a price."""
     least_fraction: float
     most_fraction: float
 

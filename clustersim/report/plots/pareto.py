@@ -130,11 +130,11 @@ class _Point:
     bar: ErrorBar | None
 
     def faster(self, other: _Point) -> Decision | None:
-        """Return whether this one is faster; None where errors are not known."""
+        """Return whether this one is faster; None without error bars."""
         return self._less("step_time_s", self.time_s, other.time_s, other.bar)
 
     def beats(self, other: _Point) -> bool:
-        """Return whether this one is both faster and cheaper beyond the error bars, or as far as anybody knows."""
+        """Return whether this one is both faster and cheaper beyond the error bars, as far as these are known."""
         cheaper = self._less(_COST, self.cost_usd, other.cost_usd, other.bar)
         return self.faster(other) in {"yes", None} and cheaper in {"yes", None}
 

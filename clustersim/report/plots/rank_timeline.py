@@ -35,7 +35,7 @@ MOST_RANKS: Final = 4
 _MARGINS: Final = Margins(left=190, right=40, top=74, bottom=84)
 _LEAST_PX: Final = 1.0
 _STRIP: Final = 0.82
-"""Upper edge, in a lane, of the strip that says that communication is exposed."""
+"""Upper edge, in a lane, of the strip that marks exposed communication."""
 _ALIKE: Final = 1.05
 """Longest pass over that of others, up to which ranks are alike."""
 _BETWEEN: Final = 0.45
@@ -142,7 +142,7 @@ def _draw_rank(lanes: _Lanes, index: int, spans: Sequence[Span], end_s: float) -
 
 
 def _draw_dimension(lanes: _Lanes, lane: tuple[int, str], spans: Sequence[Span], cells: Sequence[Span], busy: FloatArray) -> list[str]:
-    """Draw what a rank communicates along one dimension: beside computation, and inside passes."""
+    """Draw the communication of a rank along one dimension: overlapped, and inside passes."""
     colour = palette.DIMENSION_COLOURS[lane[1]]
     beside = [span for span in spans if span.kind == "communication" and span.dimension == lane[1]]
     merged = [(start_s, end_s) for start_s, end_s in busy_intervals(beside).tolist()]

@@ -31,7 +31,7 @@ MOST_POINTS: Final = 16
 _MARGINS: Final = Margins(left=140, right=330, top=84, bottom=86)
 _LINE_PX: Final = 17.0
 _LONG: Final = 200.0
-"""From which ratio of its ends on an axis has a tick for each power of ten alone."""
+"""Ratio of the ends of an axis from which on only powers of ten have ticks."""
 MOST_PLAIN: Final = 6
 """Names of kernels without products that are written."""
 _PAPER: Final = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}

@@ -20,7 +20,7 @@ NARROW_CELL_PX: Final = 12.0
 """Passes narrower than this have no room for the number of a micro-batch; the middle of the step is left out if that helps."""
 
 SMALLEST_CELL_PX: Final = 6.0
-"""Passes narrower than this cannot be told apart, also beside a break."""
+"""Narrower passes are indistinguishable, also beside a break."""
 
 READABLE_CELL_PX: Final = 17.0
 """Width of a pass beside a break, if filling and draining the pipeline leave room for it."""
@@ -145,7 +145,7 @@ def short_pass_s(timeline: Timeline) -> float:
 
 
 def time_scale(timeline: Timeline, width_px: float) -> TimeScale:
-    """Return the scale on which single passes can be told apart, if need be by leaving out the middle of the step.
+    """Return a scale on which single passes are visible, if necessary without the middle of the step.
 
     Filling and draining the pipeline are never left out: they are what the picture is for. Where they alone are so long that
     passes stay narrow, the whole step is drawn.

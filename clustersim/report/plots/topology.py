@@ -1,4 +1,4 @@
-"""The machine as a map: the levels of its fabric, and below them one node in full; links as wide as they are fast."""
+"""The machine as a map: the levels of its fabric, and below them one node in full; line width is bandwidth."""
 
 # matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false
@@ -43,7 +43,7 @@ _LEAST: Final = 1.2
 _UNUSED: Final = "#CFCFCF"
 _ROWS: Final = ("nic", "pcie", "gpu")
 _ELSEWHERE: Final = ("socket", "memory", "storage")
-"""Tiers whose load is told in words."""
+"""Tiers with their load in words."""
 _NUMBER: Final = re.compile(r"\d+")
 
 
@@ -76,7 +76,7 @@ class _Load:
         return self._of(self.used.get(tier, ()))
 
     def of_wire(self, wire: NodeWire) -> _Use | None:
-        """Return the load of a wire: its own, or that of the group of its like that stands for it."""
+        """Return the load of a wire: its own, or that of its class of links."""
         return self._of(next((self._by_name[key] for key in _keys(wire.name) if key in self._by_name), ()))
 
     def _of(self, links: Sequence[LinkUse]) -> _Use | None:
@@ -200,7 +200,7 @@ def _spots(machine: PicturedMachine, begin: float) -> dict[str, tuple[float, flo
 
 
 def _ends(wire: NodeWire) -> tuple[str, str]:
-    """Return the ends of a wire; of one to the fabric, the adapter stands for the switch."""
+    """Return the ends of a wire; for one to the fabric, the adapter represents the switch."""
     if wire.tier != "nic":
         return wire.tail, wire.head
     adapter = wire.name.split("/")[1]
@@ -212,7 +212,7 @@ def _end(name: str) -> str:
 
 
 def _draw_wire(ax: Axes, wire: NodeWire, spots: dict[str, tuple[float, float, float]], widest: float, load: _Load) -> None:
-    """Draw one direction of a wire: up and down beside each other."""
+    """Draw one direction of a wire, with up and down side by side."""
     tail, head = (_end(end) for end in _ends(wire))
     width = max(_WIDEST_WIRE * wire.bandwidth_bytes_per_s / widest, _LEAST)
     colour = _colour(load.of_wire(wire))
@@ -293,7 +293,7 @@ def _colour(use: _Use | None) -> str:
 
 
 def _keys(name: str) -> tuple[str, ...]:
-    """Return names under which the load of a link is looked for: its own, that of its like in any place, that of both directions.
+    """Return the names under which the load of a link is searched: its own, that of its class, that of both directions.
 
     Examples
     --------

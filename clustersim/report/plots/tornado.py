@@ -37,7 +37,7 @@ class TornadoBar:
     low: float | None
     high: float | None
     note: str = ""
-    """Such as that the decision turns on it."""
+    """Such that the decision turns on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Tornado:
     bars: Sequence[TornadoBar]
     """The longest first."""
     note: str = ""
-    """Such as what is within the error bars."""
+    """Such that the difference is within the error bars."""
 
 
 def tornado(picture: Tornado, ax: Axes | None = None) -> Axes:

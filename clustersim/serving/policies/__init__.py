@@ -18,7 +18,7 @@ ENGINES: Final[Mapping[str, tuple[EngineRules, ...]]] = MappingProxyType(
 
 
 def rules_of(engine: str, device: EngineDevice) -> EngineRules:
-    """Return the rules of an engine, written as ``vllm`` or ``vllm@0.11``; without a version those of the newest that is known.
+    """Return the rules of an engine, written as ``vllm`` or ``vllm@0.11``; without a version those of the newest known one.
 
     A version that is older than all takes the rules of the oldest.
 
@@ -51,7 +51,7 @@ def rules_of(engine: str, device: EngineDevice) -> EngineRules:
 
 
 def is_older_than_known(engine: str) -> bool:
-    """Return whether a version is older than all whose rules are known.
+    """Return whether a version is older than all with known rules.
 
     Examples
     --------

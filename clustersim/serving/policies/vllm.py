@@ -44,6 +44,6 @@ _ASYNCHRONOUS: Final = replace(_V1, version="0.14", asynchronous=True)
 """Steps are scheduled ahead by default (release notes of v0.14.0)."""
 
 _FULL_PROMPT: Final = replace(_ASYNCHRONOUS, version="0.19", admission="prompt")
-"""``scheduler_reserve_full_isl``: only if the whole prompt has room. First seen in 0.19; when it came is not known here."""
+"""``scheduler_reserve_full_isl``: only if the whole prompt has room. First seen in 0.19; its first version is not known here."""
 
 VERSIONS: Final = (_V0, _V1, _ASYNCHRONOUS, _FULL_PROMPT)

@@ -19,14 +19,14 @@ SEQUENCE_SIDES = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerCall:
-    """Call of a layer: its number of samples, its number formats, and what is known of its input."""
+    """Call of a layer: number of samples, number formats, and properties of its input."""
 
     samples: int
     numerics: Numerics
     input_gradient: bool = True
     """False where nothing before the layer has parameters: the gradient of its input is then not needed."""
     input_kept: bool = False
-    """True where another layer keeps the same input for its backward pass."""
+    """True where another layer stores the same input for its backward pass."""
 
     def stored_bytes(self, shape: Shape) -> float:
         """Return the bytes of one tensor of activations."""
@@ -38,7 +38,7 @@ class LayerCall:
 
 
 class Layer(Protocol):
-    """One layer of a model, its shapes known."""
+    """One layer of a model with known shapes."""
 
     @property
     def output(self) -> Shape:
@@ -46,7 +46,7 @@ class Layer(Protocol):
         ...
 
     def operators(self, call: LayerCall) -> tuple[Operator, ...]:
-        """Return what the layer does, in execution order."""
+        """Return the operators of the layer, in execution order."""
         ...
 
 

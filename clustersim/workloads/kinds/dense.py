@@ -1,4 +1,4 @@
-"""Linear layers, on features or on every token of a sequence, and the loss behind the last."""
+"""Linear layers, on features or on each token of a sequence, and the loss after the last."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from clustersim.workloads.shapes import FP32_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearLayer:
-    """A matrix that turns the last side of the input into ``features``."""
+    """A matrix that maps the last dimension of the input to ``features``."""
 
     input: Shape
     features: int
@@ -47,7 +47,7 @@ class SoftmaxLoss:
         return self.input
 
     def operators(self, call: LayerCall) -> tuple[Operator, ...]:
-        """Return log-softmax and loss: logits to fp32, a read and a write, which is kept; backward two reads, a write, and back.
+        """Return log-softmax and loss: logits to fp32, a read and a write, stored; backward two reads and a write.
 
         A fused loss works on the logits as they are.
         """

@@ -85,7 +85,7 @@ class ConvolutionLayer:
 
 
 INDEX_BYTES = 8.0
-"""PyTorch keeps where each largest number stood, as a 64-bit index."""
+"""PyTorch stores the position of each maximum as a 64-bit index."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ class PoolLayer:
         return self.input[0], *self.places
 
     def operators(self, call: LayerCall) -> tuple[Operator, ...]:
-        """Return one read and one write each way.
+        """Return one read and one write in each direction.
 
         For the largest of each window an eager framework keeps indices; one that fuses reads input and result again.
         """

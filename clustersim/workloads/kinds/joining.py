@@ -1,4 +1,4 @@
-"""Layers that hold others: side by side and added, side by side and joined, or aside; and what is kept for later."""
+"""Composite layers: sums and concatenations of paths, and side paths; and stored tensors for later layers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Path = tuple[Layer, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """Layers one after the other that count as one."""
+    """Consecutive layers that count as one."""
 
     layers: Path
 
@@ -36,7 +36,7 @@ def _fork(call: LayerCall, shape: Shape, n_paths: int) -> Operator:
 
 
 def _beside(paths: Sequence[Path], call: LayerCall) -> tuple[Operator, ...]:
-    """Return the operators of paths that read the same input, which only the first of them keeps."""
+    """Return the operators of paths with the same input, which only the first path stores."""
     first, *others = (path for path in paths if path)
     rest = (operator for path in others for operator in chain(path, replace(call, input_kept=True)))
     return (*chain(first, call), *rest)
@@ -44,7 +44,7 @@ def _beside(paths: Sequence[Path], call: LayerCall) -> tuple[Operator, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResidualPath:
-    """A path that is added to its input, or to what a shortcut makes of it."""
+    """A path added to its input, or to a shortcut of it."""
 
     input: Shape
     layers: Path
@@ -86,7 +86,7 @@ def _ends_in_norm(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Concatenation:
-    """Paths from one input whose results are put behind each other, channel by channel."""
+    """Paths from one input, concatenated channel by channel."""
 
     input: Shape
     paths: tuple[Path, ...]
@@ -118,7 +118,7 @@ class Auxiliary:
         return self.input
 
     def operators(self, call: LayerCall) -> tuple[Operator, ...]:
-        """Return the layers aside; their input is kept by the layer that follows."""
+        """Return the side layers; the next layer stores their input."""
         return (_fork(call, self.input, 2), *chain(self.layers, replace(call, input_kept=True)))
 
 
@@ -136,7 +136,7 @@ class View:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """Features that were kept earlier, put behind those of the input."""
+    """Features stored earlier, concatenated with those of the input."""
 
     input: Shape
     kept: Shape
@@ -147,7 +147,7 @@ class Join:
         return (*self.input[:-1], self.input[-1] + self.kept[-1])
 
     def operators(self, call: LayerCall) -> tuple[Operator, ...]:
-        """Return the copy; backward, the part of what was kept is added to its gradient."""
+        """Return the copy; backward, the part of the stored tensor is added to its gradient."""
         copy = Stream(2.0 * call.stored_bytes(self.output))
         added = Stream(3.0 * call.stored_bytes(self.kept))
         return (Operator(name="join", phases={"forward": (copy,), "input_gradient": (copy, added)}),)

@@ -27,7 +27,7 @@ class NormLayer:
     input: Shape
     kind: NormKind
     activated: bool = False
-    """True where an activation follows at once; kernels that fuse apply it on the way, and find its sign again in the backward pass."""
+    """True where an activation follows; fused kernels apply it in the same pass, and restore its sign in the backward pass."""
 
     @property
     def output(self) -> Shape:
@@ -55,7 +55,7 @@ class NormLayer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activation:
-    """A function of each number by itself, such as ReLU."""
+    """An elementwise function, such as ReLU."""
 
     input: Shape
 
@@ -65,7 +65,7 @@ class Activation:
         return self.input
 
     def operators(self, call: LayerCall) -> tuple[Operator, ...]:
-        """Return a read and a write in place; backward the result and two gradients. The layer behind keeps the result."""
+        """Return a read and a write in place; backward the result and two gradients. The next layer stores the result."""
         size_bytes = call.stored_bytes(self.input)
         return (
             Operator(
@@ -80,7 +80,7 @@ class Activation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dropout:
-    """Numbers set to zero at random; the mask is kept, one byte each."""
+    """Dropout; the mask is stored, one byte per number."""
 
     input: Shape
 

@@ -13,15 +13,15 @@ from clustersim.workloads.operators import Gemm, Operator, Stream
 CellKind = Literal["lstm", "gru"]
 
 GATES: Final = MappingProxyType({"lstm": 4, "gru": 3})
-"""Matrices of a cell, for its input and for its state alike."""
+"""Matrices of a cell, for its input and for its state."""
 
 KEPT_STATES: Final = MappingProxyType({"lstm": 1, "gru": 1})
-"""States kept of each token besides its gates: the state of the LSTM cell, the candidate of the GRU before its reset gate."""
+"""States stored per token besides the gates: the state of the LSTM cell, the candidate of the GRU before its reset gate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecurrentLayer:
-    """A layer of LSTM or GRU cells over a sequence, forwards or in both directions."""
+    """A layer of LSTM or GRU cells over a sequence, in one or both directions."""
 
     input: Shape
     cell: CellKind
@@ -98,7 +98,7 @@ one; sums over queries and over keys count as one read, the larger of the two be
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionLayer:
-    """Additive (Bahdanau) or multiplicative (Luong) attention; its result is put behind each query.
+    """Additive (Bahdanau) or multiplicative (Luong) attention; its result is concatenated with each query.
 
     References
     ----------
@@ -118,11 +118,11 @@ class AttentionLayer:
 
     @property
     def output(self) -> Shape:
-        """Queries with what they found behind each."""
+        """Queries, concatenated with their contexts."""
         return self.input[0], self.input[1] + self.memory[1]
 
     def operators(self, call: LayerCall) -> tuple[Operator, ...]:
-        """Return the two projections, the comparison, and the sum of values with its way behind the queries."""
+        """Return the two projections, the comparison, and the weighted sum of values with its concatenation."""
         numbers = call.numerics
         operators = [linear(name, self._projection(call, shape), numbers) for name, shape in (("query", self.input), ("key", self.memory))]
         operators.append(self._additive(call) if self.kind == "additive" else self._dot(call))
@@ -191,7 +191,7 @@ class EmbeddingLayer:
     rows: int
     features: int
     shared: bool
-    """True where it looks into the table of an earlier embedding, and has none of its own."""
+    """True where it uses the table of an earlier embedding."""
 
     @property
     def output(self) -> Shape:

@@ -80,7 +80,7 @@ def read_config(path: Path) -> Document:
 
 
 def parse_config(text: str, name: str) -> Document:
-    """Return JSON text as a document; ``name`` stands for the file in messages.
+    """Return JSON text as a document; ``name`` is the file name in messages.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def parse_config(text: str, name: str) -> Document:
 
 
 def config_fields(origin: ModelDocument, config: Mapping[str, Data]) -> ModelReading:
-    """Return what a configuration says about the model, with what its ``model_type`` implies.
+    """Return the model settings of a configuration, with the defaults of its ``model_type``.
 
     Raises
     ------

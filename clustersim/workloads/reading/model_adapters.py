@@ -73,7 +73,7 @@ def roberta(config: Mapping[str, Data]) -> dict[str, Data]:
 
 
 def distilbert(config: Mapping[str, Data]) -> dict[str, Data]:
-    """Return the sizes that DistilBERT alone names so."""
+    """Return the sizes that only DistilBERT names differently."""
     return {field: config[key] for key, field in (("dim", "hidden_size"), ("hidden_dim", "intermediate_size")) if key in config}
 
 
@@ -160,7 +160,7 @@ def llama4(config: Mapping[str, Data]) -> dict[str, Data]:
 
 
 def dbrx(config: Mapping[str, Data]) -> dict[str, Data]:
-    """Return what DBRX says of heads and experts in parts of their own."""
+    """Return the heads and experts of DBRX, which has separate sections for them."""
     attention, experts = (config.get(key) for key in ("attn_config", "ffn_config"))
     fields: dict[str, Data] = {}
     if isinstance(attention, dict):

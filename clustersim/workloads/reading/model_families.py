@@ -269,7 +269,7 @@ REFUSED: Final[Mapping[str, str]] = MappingProxyType(
         "albert": _SHARED,
     }
 )
-"""Types that are known and cannot be described as a transformer here, and why."""
+"""Known types that cannot be described as a transformer here, and the reason."""
 
 WITH_TEXT_PART: Final = ("llama4",)
-"""Types of more than text whose ``text_config`` says all of the language model."""
+"""Multimodal types whose ``text_config`` describes the whole language model."""

@@ -223,7 +223,7 @@ def _divisors_near(number: int, wanted: int) -> list[int]:
 
 
 def traits_assumed(fields: Mapping[str, object]) -> list[str]:
-    """Return, as text, Llama's traits for what a description without ``model_type`` leaves open."""
+    """Return, as text, the traits of Llama for properties that a description without ``model_type`` leaves open."""
     words = {
         "gated_mlp": "a gated MLP",
         "normalization": "RMS normalisation",

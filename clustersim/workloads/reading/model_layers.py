@@ -1,4 +1,4 @@
-"""Layers as users write them: what each kind may say, and what it becomes where the shape of its input is known."""
+"""Layers as users write them: the keys of each kind, and the layer for a known input shape."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Padding = Annotated[NonNegativeInt | tuple[NonNegativeInt, NonNegativeInt], Befo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Here:
-    """Position of a layer: its input shape, its field of the document, and the shapes that were kept before it."""
+    """Position of a layer: its input shape, its field of the document, and the shapes stored before it."""
 
     shape: Shape
     field: str
@@ -176,7 +176,7 @@ class PoolingSpec(LayerPart):
 
 
 class EmbeddingSpec(LayerPart):
-    """A table that turns tokens into features."""
+    """A table that maps tokens to features."""
 
     rows: Annotated[PositiveInt, Field(le=1_000_000_000)] = Field(description="Tokens of the vocabulary.")
     features: Width
@@ -203,7 +203,7 @@ class RecurrentSpec(LayerPart):
 
 
 class DecoderAttentionSpec(LayerPart):
-    """Attention of a decoder over what an encoder gave; the result stands behind each token's features."""
+    """Attention of a decoder over the outputs of an encoder; the result is concatenated with each token's features."""
 
     over: str = Field(description="The name under which the keys were kept.")
     features: Width = Field(description="Width in which queries and keys are compared.")
@@ -212,7 +212,7 @@ class DecoderAttentionSpec(LayerPart):
     keep: str | None = Field(default=None, description="A name for the result, to join it again later.")
 
     def build(self, here: Here) -> Layer:
-        """Return the attention, whose result is kept under its name."""
+        """Return the attention, whose result is stored under its name."""
         _need_sequence(here, "attention")
         memory = kept(here.at("over"), self.over)
         if len(memory) != SEQUENCE_SIDES:
@@ -224,7 +224,7 @@ class DecoderAttentionSpec(LayerPart):
 
 
 def kept(here: Here, name: str) -> Shape:
-    """Return the shape of what was kept under a name.
+    """Return the shape of a stored tensor by name.
 
     Raises
     ------
@@ -238,7 +238,7 @@ def kept(here: Here, name: str) -> Shape:
 
 
 def joined(here: Here, name: str) -> Layer:
-    """Return the joining of what was kept with the input."""
+    """Return the concatenation of a stored tensor with the input."""
     other = kept(here, name)
     if len(other) != len(here.shape) or other[:-1] != here.shape[:-1]:
         message = f"{shape_text(here.shape)} and '{name}' of {shape_text(other)} differ in more than their features"

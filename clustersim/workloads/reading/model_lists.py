@@ -40,7 +40,7 @@ Inputs = Annotated[list[Side], Field(min_length=1, max_length=IMAGE_SIDES)]
 
 
 class ResidualSpec(LayerPart):
-    """Layers that are added to their input, or to what a shortcut makes of it."""
+    """Layers added to their input, or to a shortcut of it."""
 
     layers: Layers = Field(min_length=1)
     shortcut: Layers = Field(default=[], description="Default: the input itself is added.")
@@ -48,7 +48,7 @@ class ResidualSpec(LayerPart):
 
 
 class RepeatSpec(LayerPart):
-    """The same layers several times, each with parameters of its own."""
+    """The same layers several times, each with its own parameters."""
 
     times: Annotated[PositiveInt, Field(le=MOST_LAYERS)]
     layers: Layers = Field(min_length=1)
@@ -86,7 +86,7 @@ class LayerSpec(LayerPart):
         return self
 
     def build(self, here: Here) -> Path:
-        """Return the layers that this entry stands for: one, or several where they are repeated."""
+        """Return the layers of this entry: one, or several where they are repeated."""
         (key,) = self.model_fields_set
         here = here.at(key)
         if self.repeat is not None:

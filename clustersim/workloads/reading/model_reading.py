@@ -114,7 +114,7 @@ class ModelDocument:
         return ScenarioError(message, field=name, hint=hint, place=self.document.place(path))
 
     def located(self, error: ScenarioError, written: Mapping[str, str]) -> ScenarioError:
-        """Return an error about a field, told of the key that was written for it."""
+        """Return an error about a field, with the key that was written for it."""
         head, dot, tail = (error.field or "").partition(".")
         renamed = ScenarioError(error.message, field=f"{written.get(head, head)}{dot}{tail}" or None, hint=error.hint)
         return located(renamed, self.document, self.at)
@@ -131,7 +131,7 @@ class ModelReading:
 
 
 def require(fields: Mapping[str, Data], origin: ModelDocument) -> None:
-    """Refuse a description without one of the sizes that nothing else tells.
+    """Refuse a description that lacks a required size.
 
     Raises
     ------

@@ -17,12 +17,12 @@ LayerType = Literal["full_attention", "sliding_attention", "chunked_attention"]
 
 _HEADS: Final = ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 OF_LATENT: Final = ("q_lora_rank", *_HEADS)
-"""Keys that mean something beside ``kv_lora_rank`` alone."""
+"""Keys that matter only with ``kv_lora_rank``."""
 OF_EXPERTS: Final = (
     *("num_experts_per_tok", "moe_intermediate_size", "num_shared_experts", "shared_expert_intermediate_size", "first_k_dense_replace"),
     *("decoder_sparse_step", "moe_layer_freq", "mlp_only_layers", "n_group", "topk_group"),
 )
-"""Keys that mean something beside ``num_experts`` alone."""
+"""Keys that matter only with ``num_experts``."""
 
 
 class SparseSpec(BaseModel):
