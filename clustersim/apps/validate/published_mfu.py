@@ -149,7 +149,7 @@ def shipped_path() -> Path:
 def published_mfu_text(found: Iterable[PublishedMfu]) -> str:
     """Return the highest MFU as YAML."""
     rows = [each.model_dump() for each in found]
-    return _HEADER + yaml_text({"sources": sorted({str(row["source"]) for row in rows}), "highest": rows})
+    return _HEADER + yaml_text({"sources": [*sorted({str(row["source"]) for row in rows})], "highest": [*rows]})
 
 
 @lru_cache(maxsize=1)
