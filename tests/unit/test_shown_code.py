@@ -97,6 +97,7 @@ GIVEN: Final[Mapping[str, Mapping[str, str | None]]] = MappingProxyType(
         "README.md": {
             "config.json": "tests/unit/hf-config.json",
             "all_reduce.txt": "tests/unit/apps/calibrate/all_reduce-2x8-a100.txt",
+            "products.csv": "tests/unit/apps/calibrate/products-a100.csv",
         },
         "docs/how-to/advise.md": {"my-scenario.yaml": None},
         "docs/how-to/calibrate.md": {"all_reduce-2x8-a100.txt": "tests/unit/apps/calibrate/all_reduce-2x8-a100.txt"},
