@@ -106,7 +106,7 @@ def scenarios(draw: st.DrawFn) -> dict[str, object]:
     return {"version": 1, "name": "drawn", "model": model, "cluster": cluster, "training": training, "strategy": strategy}
 
 
-CHAOTIC: Final[dict[str, Any]] = {
+CONTENDED: Final[dict[str, Any]] = {
     "version": 1,
     "name": "chaotic",
     "model": "llama3.2-1b",
@@ -148,13 +148,7 @@ def test_every_figure_of_a_folded_run_is_that_of_a_replay_of_every_rank(scenario
 
 
 @pytest.mark.slow
-def test_where_a_hair_grows_to_a_percent_both_ways_agree_to_the_last_bit() -> None:
-    cluster = CHAOTIC["cluster"]
-    nudged = CHAOTIC | {"cluster": cluster | {"stragglers": [{"ranks": 40, "slowdown": 1.0 + 1e-9}]}}
-
-    folded, apart, moved = (
-        clustersim.run(each, fold=fold).step_time_s for each, fold in ((CHAOTIC, True), (CHAOTIC, False), (nudged, True))
-    )
+def test_folding_changes_no_bit_under_heavy_contention() -> None:
+    folded, apart = (clustersim.run(CONTENDED, fold=fold).step_time_s for fold in (True, False))
 
     assert folded == apart
-    assert abs(moved / folded - 1.0) > 1e-6
