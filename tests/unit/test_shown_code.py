@@ -41,12 +41,8 @@ PARSED_ONLY: Final[Mapping[str, str]] = MappingProxyType(
     {
         **{f"clustersim study {name}": "tests/golden/test_study_pages.py runs it" for name in question_titles()},
         "clustersim validate horovod-2017 tensorflow-ps-2017": "tests/published runs it",
-        "clustersim calibrate --accelerator h100-sxm5-80g --node dgx-h100 --measured measured -o mine.yaml": (
-            "needs measurements of a GPU; tests/unit/apps/calibrate/test_measured_folder.py reads such a folder"
-        ),
-        "clustersim what-if traces/ --case fast:communication=0.5 --case hidden:overlap=full": (
-            "tests/unit/apps/study/test_trace_records.py reads a folder of traces"
-        ),
+        "clustersim calibrate --accelerator h100-sxm5-80g --node dgx-h100 --measured measured -o mine.yaml": "needs a GPU",
+        "clustersim what-if traces/ --case fast:communication=0.5 --case hidden:overlap=full": "test_trace_records.py reads traces",
         "clustersim ui": "serves until Ctrl-C; tests/unit/apps/ui drives the page",
         "clustersim ui starter --port 8123": "serves until Ctrl-C; tests/unit/apps/ui drives the page",
         "clustersim sweep my-study.yaml --executor dask:tcp://scheduler:8786": "asks a machine that is not there",

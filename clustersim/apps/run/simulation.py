@@ -120,7 +120,6 @@ def simulate(
             timeline = _with_memory(in_whole_steps(replayed.timeline) if each_alone else replayed.timeline, stages)
             own = in_own_time(timeline) if in_turn(plan.strategy, timeline) else timeline
             parts, hidden = breakdown(own, sends_block=not plan.strategy.overlap_p2p, pipelined=plan.strategy.pp > 1)
-    slow = _slow(plan.n_ranks, timeline, neighbours, conditions)
     memory = memory_report(stages, cluster, timeline)
     all_flags = [
         *flags,
@@ -166,7 +165,7 @@ def simulate(
         step_time_alone_s=replayed.alone_s,
         jobs=replayed.jobs,
         shared_links=shared_links(own, name),
-        steps=_steps(plan.training.global_batch_size, n_ranks / strategy.pp, timeline, slow),
+        steps=_steps(plan.training.global_batch_size, n_ranks / strategy.pp, timeline, _slow(n_ranks, timeline, neighbours, conditions)),
         experts=experts_report(stages[0].local, strategy, timeline),
         engine=timeline.engine,
         flags=(*all_flags, *_turn_flags(strategy, timeline), *_mask_flags(flops.masked / model, mfu=model / step_s / peak_flops_per_s)),

@@ -1,4 +1,4 @@
-"""What a run says of the lower bound of its step."""
+"""The lower bound in the report of a run."""
 
 from __future__ import annotations
 
