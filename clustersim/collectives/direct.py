@@ -10,7 +10,7 @@ from typing import Final, Literal
 import numpy as np
 
 from clustersim.collectives.collective_flows import BATCH, Batch, between_members, crossings, gathered, separate_waves
-from clustersim.collectives.pattern import Algorithm, Grouping, MessageSchedule, Pattern, PatternStep, Wave
+from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, Wave
 from clustersim.topology.cluster import Cluster, IntArray
 from clustersim.topology.link_demand import Crossings, Footprint
 
@@ -63,26 +63,8 @@ def _batches(op: DirectOp, group: Grouping) -> Iterator[Batch]:
         yield from between_members(group, sources, destinations)
 
 
-def direct_schedule(op: DirectOp, n_ranks: int) -> MessageSchedule:
-    """Return one step with all messages.
-
-    Chunk ``i n + j`` of an all-to-all is what rank i has for rank j; a chunk of a gather or a scatter is the part of a rank,
-    and of sends to the next rank all that a rank sends.
-    """
-    parts = list(_MESSAGES[op](n_ranks))
-    sources, destinations = (np.concatenate([part[end] for part in parts]) if parts else np.zeros(0, dtype=np.int64) for end in (0, 1))
-    chunks = {
-        "all_to_all": sources * n_ranks + destinations,
-        "gather": sources,
-        "scatter": destinations,
-        "send_recv": sources,
-    }[op]
-    step = PatternStep(sources=sources, destinations=destinations, chunks=chunks, reduces=False)
-    return MessageSchedule(n_ranks=n_ranks, n_chunks=n_ranks**2 if op == "all_to_all" else n_ranks, steps=(step,))
-
-
 DIRECT: Final[Mapping[DirectOp, Algorithm]] = MappingProxyType(
-    {op: Algorithm(name="direct", lay=partial(lay_direct, op), schedule=partial(direct_schedule, op)) for op in _MESSAGES}
+    {op: Algorithm(name="direct", lay=partial(lay_direct, op)) for op in _MESSAGES}
 )
 """Algorithm of independent messages, for each operation that it performs."""
 

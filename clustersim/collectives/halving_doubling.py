@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
 
 from clustersim.collectives.collective_flows import GroupExchange, exchanged
-from clustersim.collectives.pattern import Algorithm, Grouping, MessageSchedule, Pattern, PatternStep
+from clustersim.collectives.pattern import Algorithm, Grouping, Pattern
 from clustersim.topology.cluster import Cluster, IntArray
 
 
@@ -37,46 +36,6 @@ def lay_halving_doubling(cluster: Cluster, group: Grouping) -> Pattern:
     return Pattern(phases=tuple(phases), uniform=group.per_domain > 0)
 
 
-def halving_doubling_schedule(n_ranks: int) -> MessageSchedule:
-    """Return the messages of a halving-doubling all-reduce, in as many parts as the power of two below."""
-    core, extra = _core(n_ranks)
-    steps = [*halving_steps(core), *doubling_steps(core)]
-    if len(extra):
-        parts = np.tile(np.arange(len(core), dtype=np.int64), len(extra))
-        folded = np.repeat(extra, len(core))
-        fold = PatternStep(sources=folded, destinations=folded + 1, chunks=parts, reduces=True)
-        unfold = PatternStep(sources=folded + 1, destinations=folded, chunks=parts, reduces=False)
-        steps = [fold, *steps, unfold]
-    return MessageSchedule(n_ranks=n_ranks, n_chunks=len(core), steps=tuple(steps))
-
-
-def halving_steps(core: IntArray) -> Iterator[PatternStep]:
-    """Give the steps that reduce a power of two of parts among as many ranks, part c at ``core[c]``: nearest partners first."""
-    for step in range(_n_steps(len(core))):
-        sources, chunks = _leaving(len(core), step)
-        yield PatternStep(sources=core[sources], destinations=core[sources ^ 1 << step], chunks=chunks, reduces=True)
-
-
-def doubling_steps(core: IntArray) -> Iterator[PatternStep]:
-    """Give the steps that hand every rank all parts, part c from ``core[c]``: farthest partners first."""
-    for step in reversed(range(_n_steps(len(core)))):
-        sources, chunks = _leaving(len(core), step)
-        yield PatternStep(sources=core[sources ^ 1 << step], destinations=core[sources], chunks=chunks, reduces=False)
-
-
-def _leaving(size: int, step: int) -> tuple[IntArray, IntArray]:
-    """Return the parts that each member sends in a step of the reduction: each keeps the parts with its own lowest bits.
-
-    The gathering brings back in the mirrored step what the reduction sent away.
-    """
-    below = (1 << step) - 1
-    chunks = np.arange(size, dtype=np.int64)
-    # A part is at every rank that agrees with it in the bits below; those that differ in the next send it on.
-    others = np.arange(size >> (step + 1), dtype=np.int64) << (step + 1)
-    sources = (chunks & below | ~chunks & 1 << step)[:, None] + others
-    return sources.reshape(-1), np.repeat(chunks, len(others))
-
-
 def _partners(size: int, step: int) -> IntArray:
     return np.arange(size, dtype=np.int64) ^ 1 << step
 
@@ -92,4 +51,4 @@ def _core(n_ranks: int) -> tuple[IntArray, IntArray]:
     return np.setdiff1d(np.arange(n_ranks, dtype=np.int64), extra), extra
 
 
-HALVING_DOUBLING: Final = Algorithm(name="halving_doubling", lay=lay_halving_doubling, schedule=halving_doubling_schedule)
+HALVING_DOUBLING: Final = Algorithm(name="halving_doubling", lay=lay_halving_doubling)

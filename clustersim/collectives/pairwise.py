@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from clustersim.collectives.collective_flows import BATCH
-from clustersim.collectives.pattern import Algorithm, Grouping, MessageSchedule, Pattern, PatternStep, Wave
+from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, Wave
 from clustersim.topology.cluster import TIERS, Cluster, FloatArray, IntArray
 from clustersim.topology.link_demand import Footprint, Sum
 
@@ -105,14 +105,4 @@ def _wave(rounds: _Rounds, n_ranks: int) -> Wave:
     )
 
 
-def pairwise_schedule(n_ranks: int) -> MessageSchedule:
-    """Return a step for each round; chunk ``i n + j`` is what rank i has for rank j."""
-    places = np.arange(n_ranks, dtype=np.int64)
-    steps = tuple(
-        PatternStep(sources=places, destinations=there, chunks=places * n_ranks + there, reduces=False)
-        for there in partners(n_ranks, np.arange(1, n_ranks, dtype=np.int64))
-    )
-    return MessageSchedule(n_ranks=n_ranks, n_chunks=n_ranks**2, steps=steps)
-
-
-PAIRWISE: Final = Algorithm(name="pairwise", lay=lay_pairwise, schedule=pairwise_schedule)
+PAIRWISE: Final = Algorithm(name="pairwise", lay=lay_pairwise)

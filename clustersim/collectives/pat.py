@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 
 from clustersim.collectives.collective_flows import exchanged
-from clustersim.collectives.pattern import Algorithm, Grouping, MessageSchedule, Pattern
-from clustersim.collectives.recursive import GatherOp, Shift, shift_exchanges, shift_schedule
+from clustersim.collectives.pattern import Algorithm, Grouping, Pattern
+from clustersim.collectives.recursive import GatherOp, Shift, shift_exchanges
 from clustersim.topology.cluster import Cluster
 
 
@@ -37,15 +37,10 @@ def lay_pat(op: GatherOp, cluster: Cluster, group: Grouping) -> Pattern:
     return Pattern(phases=((exchanged(cluster, group, exchanges, 1 / group.size),),), uniform=group.per_domain > 0)
 
 
-def pat_schedule(op: GatherOp, n_ranks: int) -> MessageSchedule:
-    """Return the messages of parallel aggregated trees; part c belongs to rank c."""
-    return shift_schedule(op, aggregated_tree_shifts, n_ranks)
-
-
 PAT: Final[Mapping[GatherOp, Algorithm]] = MappingProxyType(
     {
-        "all_gather": Algorithm(name="pat", lay=partial(lay_pat, "all_gather"), schedule=partial(pat_schedule, "all_gather")),
-        "reduce_scatter": Algorithm(name="pat", lay=partial(lay_pat, "reduce_scatter"), schedule=partial(pat_schedule, "reduce_scatter")),
+        "all_gather": Algorithm(name="pat", lay=partial(lay_pat, "all_gather")),
+        "reduce_scatter": Algorithm(name="pat", lay=partial(lay_pat, "reduce_scatter")),
     }
 )
 """Parallel aggregated trees, for the operations that they perform."""

@@ -84,27 +84,6 @@ class Pattern:
     """False where members are placed unequally, so that the slowest sets the rate of all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PatternStep:
-    """Messages that are sent at the same time, one chunk each, between members by their place in the group."""
-
-    sources: IntArray
-    destinations: IntArray
-    chunks: IntArray
-    """Which chunk of the tensor each message holds."""
-    reduces: bool
-    """True where received data are added; False where they replace."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MessageSchedule:
-    """The explicit twin of a pattern: every message, chunk by chunk, step by step."""
-
-    n_ranks: int
-    n_chunks: int
-    steps: tuple[PatternStep, ...]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Algorithm:
     """An algorithm of one operation."""
@@ -112,8 +91,6 @@ class Algorithm:
     name: str
     lay: Callable[[Cluster, Grouping], Pattern]
     """Raises DomainError where the cluster or the group cannot run it; the message names what is missing."""
-    schedule: Callable[[int], MessageSchedule] | None = None
-    """For a number of ranks; None where the network computes, so that no messages between ranks describe it."""
 
 
 def grouping(cluster: Cluster, members: IntArray) -> Grouping:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -11,8 +11,7 @@ from typing import Final, Literal
 import numpy as np
 
 from clustersim.collectives.collective_flows import GroupExchange, exchanged
-from clustersim.collectives.halving_doubling import doubling_steps, halving_steps
-from clustersim.collectives.pattern import Algorithm, Grouping, MessageSchedule, Pattern, PatternStep
+from clustersim.collectives.pattern import Algorithm, Grouping, Pattern
 from clustersim.topology.cluster import Cluster, IntArray
 
 GatherOp = Literal["all_gather", "reduce_scatter"]
@@ -46,20 +45,6 @@ def shift_exchanges(op: GatherOp, shifts: Sequence[Shift], n: int) -> list[Group
     return [GroupExchange(sources=(here + shift.distance) % n, destinations=here, n_parts=len(shift.offsets)) for shift in reversed(shifts)]
 
 
-def shift_schedule(op: GatherOp, shifts_of: Callable[[int], Sequence[Shift]], n_ranks: int) -> MessageSchedule:
-    """Return the messages of an all-gather by shifts, or of its mirror image; part c belongs to rank c."""
-    here = np.arange(n_ranks, dtype=np.int64)
-    steps: list[PatternStep] = []
-    for shift in shifts_of(n_ranks):
-        low = np.repeat(here, len(shift.offsets))
-        high = (low + shift.distance) % n_ranks
-        chunks = (low - np.tile(shift.offsets, n_ranks)) % n_ranks
-        forward = op == "all_gather"
-        step = PatternStep(sources=low if forward else high, destinations=high if forward else low, chunks=chunks, reduces=not forward)
-        steps.append(step)
-    return MessageSchedule(n_ranks=n_ranks, n_chunks=n_ranks, steps=tuple(steps if op == "all_gather" else reversed(steps)))
-
-
 def lay_recursive(op: GatherOp, cluster: Cluster, group: Grouping) -> Pattern:
     """Return an all-gather in ``ceil(log2 n)`` steps, a phase each, or the reduce-scatter that mirrors it.
 
@@ -78,14 +63,6 @@ def lay_recursive(op: GatherOp, cluster: Cluster, group: Grouping) -> Pattern:
     return Pattern(phases=phases, uniform=group.per_domain > 0)
 
 
-def recursive_schedule(op: GatherOp, n_ranks: int) -> MessageSchedule:
-    """Return the messages of an all-gather or reduce-scatter in ``ceil(log2 n)`` steps; part c belongs to rank c."""
-    if n_ranks & (n_ranks - 1):
-        return shift_schedule(op, bruck_shifts, n_ranks)
-    steps_of = doubling_steps if op == "all_gather" else halving_steps
-    return MessageSchedule(n_ranks=n_ranks, n_chunks=n_ranks, steps=tuple(steps_of(np.arange(n_ranks, dtype=np.int64))))
-
-
 def _partner_exchanges(op: GatherOp, n: int) -> list[GroupExchange]:
     here = np.arange(n, dtype=np.int64)
     distances = [1 << step for step in range(n.bit_length() - 1)]
@@ -96,12 +73,8 @@ def _partner_exchanges(op: GatherOp, n: int) -> list[GroupExchange]:
 
 RECURSIVE: Final[Mapping[GatherOp, Algorithm]] = MappingProxyType(
     {
-        "all_gather": Algorithm(
-            name="recursive", lay=partial(lay_recursive, "all_gather"), schedule=partial(recursive_schedule, "all_gather")
-        ),
-        "reduce_scatter": Algorithm(
-            name="recursive", lay=partial(lay_recursive, "reduce_scatter"), schedule=partial(recursive_schedule, "reduce_scatter")
-        ),
+        "all_gather": Algorithm(name="recursive", lay=partial(lay_recursive, "all_gather")),
+        "reduce_scatter": Algorithm(name="recursive", lay=partial(lay_recursive, "reduce_scatter")),
     }
 )
 """Recursive doubling and halving, for the operations that they perform."""

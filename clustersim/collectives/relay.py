@@ -8,11 +8,8 @@ from typing import Final
 import numpy as np
 
 from clustersim.collectives.collective_flows import in_batches, joined, separate_waves
-from clustersim.collectives.pattern import Algorithm, Flows, Grouping, MessageSchedule, Pattern, PatternStep, Wave
+from clustersim.collectives.pattern import Algorithm, Flows, Grouping, Pattern, Wave
 from clustersim.topology.cluster import Cluster, IntArray
-
-LARGEST_DOMAIN: Final = 8
-"""Most ranks of a domain in a schedule, which has no nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -95,21 +92,4 @@ def _to_relays(group: Grouping, at: _Places, relayed: IntArray) -> Flows:
     return joined(parts)
 
 
-def relay_schedule(n_ranks: int) -> MessageSchedule:
-    """Return two steps: to the relays, and on the rails. Chunk ``i n + j`` is what rank i has for rank j.
-
-    The domains are as large as they can be alike, up to eight ranks.
-    """
-    per_domain = max(size for size in range(1, LARGEST_DOMAIN + 1) if n_ranks % size == 0)
-    sources, destinations = np.divmod(np.arange(n_ranks**2, dtype=np.int64), n_ranks)
-    relays = sources // per_domain * per_domain + destinations % per_domain
-    chunks = sources * n_ranks + destinations
-    steps: list[PatternStep] = []
-    for here, there in ((sources, relays), (relays, destinations)):
-        moves = np.flatnonzero(here != there)
-        if len(moves):
-            steps.append(PatternStep(sources=here[moves], destinations=there[moves], chunks=chunks[moves], reduces=False))
-    return MessageSchedule(n_ranks=n_ranks, n_chunks=n_ranks**2, steps=tuple(steps))
-
-
-RELAY: Final = Algorithm(name="hierarchical", lay=lay_relay, schedule=relay_schedule)
+RELAY: Final = Algorithm(name="hierarchical", lay=lay_relay)

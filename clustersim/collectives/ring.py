@@ -7,11 +7,9 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final, Literal
 
-import numpy as np
-
 from clustersim.collectives.collective_flows import wave
 from clustersim.collectives.group_layout import ring_flows
-from clustersim.collectives.pattern import Algorithm, Grouping, MessageSchedule, Pattern, PatternStep
+from clustersim.collectives.pattern import Algorithm, Grouping, Pattern
 from clustersim.topology.cluster import Cluster
 
 RingOp = Literal["all_reduce", "all_gather", "reduce_scatter"]
@@ -37,18 +35,5 @@ def lay_ring(op: RingOp, cluster: Cluster, group: Grouping) -> Pattern:
     return Pattern(phases=((ring,),), uniform=group.per_domain > 0)
 
 
-def ring_schedule(op: RingOp, n_ranks: int) -> MessageSchedule:
-    """Return the messages of one ring: part c ends its reduction at rank c, and starts from there to be gathered."""
-    places = np.arange(n_ranks, dtype=np.int64)
-    there = (places + 1) % n_ranks
-    trip = range(n_ranks - 1)
-    reducing = [PatternStep(sources=places, destinations=there, chunks=(places - 1 - step) % n_ranks, reduces=True) for step in trip]
-    gathering = [PatternStep(sources=places, destinations=there, chunks=(places - step) % n_ranks, reduces=False) for step in trip]
-    steps = {"all_reduce": [*reducing, *gathering], "reduce_scatter": reducing, "all_gather": gathering}[op]
-    return MessageSchedule(n_ranks=n_ranks, n_chunks=n_ranks, steps=tuple(steps))
-
-
-RINGS: Final[Mapping[RingOp, Algorithm]] = MappingProxyType(
-    {op: Algorithm(name="ring", lay=partial(lay_ring, op), schedule=partial(ring_schedule, op)) for op in ROUNDS}
-)
+RINGS: Final[Mapping[RingOp, Algorithm]] = MappingProxyType({op: Algorithm(name="ring", lay=partial(lay_ring, op)) for op in ROUNDS})
 """The ring, for each operation that it performs."""

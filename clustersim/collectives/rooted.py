@@ -12,7 +12,7 @@ import numpy as np
 
 from clustersim.collectives.collective_flows import joined, wave
 from clustersim.collectives.group_layout import GroupLayout, chains, closed_rings, largest_block, layouts, most_rails, ring_flows
-from clustersim.collectives.pattern import Algorithm, Flows, Grouping, MessageSchedule, Pattern, PatternStep
+from clustersim.collectives.pattern import Algorithm, Flows, Grouping, Pattern
 from clustersim.collectives.tree import depth, two_trees
 from clustersim.topology.cluster import Cluster, IntArray
 
@@ -114,44 +114,9 @@ def _without_entries(flows: Flows, roots: IntArray) -> Flows:
     return flows.where(np.flatnonzero(~np.isin(flows.destinations, roots)))
 
 
-def chain_schedule(op: RootedOp, n_ranks: int) -> MessageSchedule:
-    """Return a chain over all ranks, with as many pipelined chunks as ranks."""
-    here = np.arange(n_ranks - 1, dtype=np.int64)
-    steps: list[PatternStep] = []
-    for step in range(2 * n_ranks - 2 if n_ranks > 1 else 0):
-        chunks = step - here if op == "broadcast" else step - here[::-1]
-        busy = np.flatnonzero((chunks >= 0) & (chunks < n_ranks))
-        near, far = here[busy], here[busy] + 1
-        forward = op == "broadcast"
-        steps.append(
-            PatternStep(sources=near if forward else far, destinations=far if forward else near, chunks=chunks[busy], reduces=not forward)
-        )
-    return MessageSchedule(n_ranks=n_ranks, n_chunks=n_ranks, steps=tuple(steps))
-
-
-def two_tree_schedule(op: RootedOp, n_ranks: int) -> MessageSchedule:
-    """Return two trees over as many domains as ranks, level by level: one chunk on each."""
-    levels: list[list[tuple[IntArray, IntArray, int]]] = [[] for _ in range(1 + depth(n_ranks - 1))] if n_ranks > 1 else []
-    for chunk, parents in enumerate(two_trees(n_ranks - 1) if n_ranks > 1 else ()):
-        reached = np.zeros(1, dtype=np.int64)
-        for level in levels:
-            children = np.flatnonzero(np.isin(parents + 1, reached)) + 1
-            level.append((parents[children - 1] + 1, children, chunk))
-            reached = children
-    steps: list[PatternStep] = []
-    for level in levels:
-        above, below = (np.concatenate([part[end] for part in level]) for end in (0, 1))
-        chunks = np.concatenate([np.full(len(part[0]), part[2], dtype=np.int64) for part in level])
-        forward = op == "broadcast"
-        steps.append(
-            PatternStep(sources=above if forward else below, destinations=below if forward else above, chunks=chunks, reduces=not forward)
-        )
-    return MessageSchedule(n_ranks=n_ranks, n_chunks=2, steps=tuple(steps if op == "broadcast" else reversed(steps)))
-
-
 def _row(op: RootedOp) -> Mapping[str, Algorithm]:
-    ring = Algorithm(name="ring", lay=partial(lay_rooted, _along_rings, op), schedule=partial(chain_schedule, op))
-    tree = Algorithm(name="tree", lay=partial(lay_rooted, _along_trees, op), schedule=partial(two_tree_schedule, op))
+    ring = Algorithm(name="ring", lay=partial(lay_rooted, _along_rings, op))
+    tree = Algorithm(name="tree", lay=partial(lay_rooted, _along_trees, op))
     return MappingProxyType({"ring": ring, "tree": tree})
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from clustersim.collectives.collective_flows import joined, wave
 from clustersim.collectives.group_layout import GroupLayout, chains, largest_block, layouts, most_rails
-from clustersim.collectives.pattern import Algorithm, Flows, Grouping, MessageSchedule, Pattern, PatternStep
+from clustersim.collectives.pattern import Algorithm, Flows, Grouping, Pattern
 from clustersim.topology.cluster import Cluster, IntArray
 
 
@@ -83,31 +83,4 @@ def depth(n: int) -> int:
     return n.bit_length() - 1
 
 
-def tree_schedule(n_ranks: int) -> MessageSchedule:
-    """Return the messages of a double tree over as many domains as ranks: one part on each tree, level by level."""
-    trees = two_trees(n_ranks)
-    levels = [_levels(parents) for parents in trees]
-    down = range(1, depth(n_ranks) + 1)
-    edges = [[(np.flatnonzero(levels[tree] == level), trees[tree]) for tree in (0, 1)] for level in down]
-    steps = (*(_step(level, up=True) for level in reversed(edges)), *(_step(level, up=False) for level in edges))
-    return MessageSchedule(n_ranks=n_ranks, n_chunks=2, steps=steps)
-
-
-def _levels(parents: IntArray) -> IntArray:
-    """Return the edges between each place and the root."""
-    levels = np.zeros(len(parents), dtype=np.int64)
-    above = parents
-    while (above >= 0).any():
-        levels += above >= 0
-        above = np.where(above >= 0, parents[above], -1)
-    return levels
-
-
-def _step(trees: list[tuple[IntArray, IntArray]], *, up: bool) -> PatternStep:
-    low = np.concatenate([children for children, _ in trees])
-    high = np.concatenate([parents[children] for children, parents in trees])
-    chunks = np.concatenate([np.full(len(children), number, dtype=np.int64) for number, (children, _) in enumerate(trees)])
-    return PatternStep(sources=low if up else high, destinations=high if up else low, chunks=chunks, reduces=up)
-
-
-TREE: Final = Algorithm(name="tree", lay=lay_tree, schedule=tree_schedule)
+TREE: Final = Algorithm(name="tree", lay=lay_tree)

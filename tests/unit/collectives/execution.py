@@ -1,38 +1,17 @@
-"""Schedules played message by message, and patterns on idle links: what tests of collectives measure with."""
+"""Clusters for tests of collectives, and loads and times of patterns on idle links."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from clustersim.collectives.pattern import Algorithm, Grouping, MessageSchedule, Pattern, PatternStep, grouping
+from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, grouping
 from clustersim.hardware.models import Fabric
 from clustersim.topology.cluster import Cluster, FloatArray
 from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.wired import WiredCluster
-from tests.unit.topology.factories import NIC_BYTES_PER_S, SCALE_UP_BYTES_PER_S, make_fabric, make_node
-
-Held = NDArray[np.uint64]
-"""What each rank holds of each part: a number that stands for the data, zero for nothing; shape (n_ranks, n_chunks)."""
-
-
-def drawn(n_ranks: int, n_chunks: int, seed: int = 7) -> Held:
-    """Return random data: a sum of 64-bit words, modulo 2^64, is right by accident once in 10^19 times."""
-    return np.random.default_rng(seed).integers(1, 2**64, size=(n_ranks, n_chunks), dtype=np.uint64)
-
-
-def played(schedule: MessageSchedule, held: Held) -> Held:
-    """Return what the ranks hold in the end; messages of a step are read before any of them is written."""
-    held = held.copy()
-    for step in schedule.steps:
-        sent = held[step.sources, step.chunks]
-        if step.reduces:
-            np.add.at(held, (step.destinations, step.chunks), sent)
-        else:
-            held[step.destinations, step.chunks] = sent
-    return held
+from tests.unit.topology.factories import make_fabric, make_node
 
 
 def one_domain(n_ranks: int) -> WiredCluster:
@@ -91,26 +70,3 @@ def injected(cluster: Cluster, pattern: Pattern) -> float:
     """Return what enters the network for each byte of the tensor: up to the switch of a domain, or out of an adapter."""
     load = load_of(cluster, pattern)
     return float(sum(load[link] for link in np.flatnonzero(load) if cluster.links[int(link)].name.endswith(("nvlink/up", "/tx"))))
-
-
-def n_messages(schedule: MessageSchedule) -> int:
-    """Return the messages of all steps."""
-    return sum(len(step.sources) for step in schedule.steps)
-
-
-def played_s(cluster: Cluster, schedule: MessageSchedule) -> float:
-    """Return the time for each byte of the tensor if every step takes as long as its busiest port, without latency.
-
-    Every rank has a port each way at the switch of its domain and one each way at an adapter of its own.
-    """
-    return sum(_step_s(cluster, step, schedule) for step in schedule.steps) / schedule.n_chunks
-
-
-def _step_s(cluster: Cluster, step: PatternStep, schedule: MessageSchedule) -> float:
-    leaves = cluster.domain_of(step.sources) != cluster.domain_of(step.destinations)
-    times_s: list[float] = []
-    for ends in (step.sources, step.destinations):
-        inside = np.bincount(ends[~leaves], minlength=schedule.n_ranks)
-        outside = np.bincount(ends[leaves], minlength=schedule.n_ranks)
-        times_s += [inside.max() / SCALE_UP_BYTES_PER_S, outside.max() / NIC_BYTES_PER_S]
-    return max(times_s)

@@ -1,9 +1,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from clustersim.collectives.hierarchical import hierarchical_schedule, lay_hierarchical
+from clustersim.collectives.hierarchical import lay_hierarchical
 from clustersim.collectives.pattern import Pattern, grouping
 from tests.unit.collectives.execution import load_by_name, nodes_of
 
@@ -34,8 +33,3 @@ def test_only_as_many_rails_leave_as_the_smallest_domain_has_members() -> None:
     load = load_by_name(cluster, laid(4, 2, 0, 1, 2, 4, 5))
 
     assert [name for name in load if name.endswith("/tx")] == ["node0/nic0/tx", "node0/nic1/tx", "node1/nic0/tx", "node1/nic1/tx"]
-
-
-@pytest.mark.parametrize(("n_ranks", "steps"), [(7, 12), (12, 2 * 2 + 2 * 3), (16, 2 * 3 + 2 * 3)])
-def test_the_number_of_ranks_says_how_they_are_split(n_ranks: int, steps: int) -> None:
-    assert len(hierarchical_schedule(n_ranks).steps) == steps

@@ -5,7 +5,7 @@ import pytest
 
 from clustersim.collectives.pat import aggregated_tree_shifts
 from clustersim.collectives.pattern import Pattern, grouping
-from clustersim.collectives.recursive import GatherOp, bruck_shifts, lay_recursive, shift_exchanges, shift_schedule
+from clustersim.collectives.recursive import GatherOp, bruck_shifts, lay_recursive, shift_exchanges
 from tests.unit.collectives.execution import load_by_name, nodes_of
 
 
@@ -58,8 +58,3 @@ def test_a_reduce_scatter_goes_the_ways_of_the_all_gather_back() -> None:
         assert forward.n_parts == backward.n_parts
         assert forward.sources.tolist() == backward.destinations.tolist()
         assert forward.destinations.tolist() == backward.sources.tolist()
-
-
-def test_messages_of_a_reduce_scatter_are_added() -> None:
-    assert all(step.reduces for step in shift_schedule("reduce_scatter", bruck_shifts, 5).steps)
-    assert not any(step.reduces for step in shift_schedule("all_gather", bruck_shifts, 5).steps)

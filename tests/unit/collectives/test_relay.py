@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from clustersim.collectives.direct import DIRECT
 from clustersim.collectives.pattern import Grouping, grouping
-from clustersim.collectives.relay import RELAY, relay_schedule
+from clustersim.collectives.relay import RELAY
 from clustersim.topology.cluster import Cluster
 from clustersim.topology.cluster_wiring import build_cluster
 from tests.unit.collectives.execution import laid, load_by_name, load_of, nodes_of, one_domain, one_each
@@ -89,8 +89,3 @@ def test_every_rank_is_sent_its_data_once_over_the_network(counts: list[int]) ->
             assert load.get(f"node{node}/nic{index}/rx", 0.0) == pytest.approx((n - count) / n, rel=1e-9, abs=1e-12)
         sent = sum(load.get(f"node{node}/nic{index}/tx", 0.0) for index in range(8))
         assert sent == pytest.approx(count * (n - count) / n, rel=1e-9, abs=1e-12)
-
-
-@pytest.mark.parametrize(("n_ranks", "n_steps"), [(2, 1), (8, 1), (16, 2), (13, 1), (36, 2)])
-def test_a_schedule_relays_only_between_domains(n_ranks: int, n_steps: int) -> None:
-    assert len(relay_schedule(n_ranks).steps) == n_steps

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from clustersim.collectives.pattern import Grouping, Wave, grouping
-from clustersim.collectives.rooted import ROOTED, RootedOp, chain_schedule, two_tree_schedule
+from clustersim.collectives.rooted import ROOTED, RootedOp
 from clustersim.topology.cluster import Cluster
 from clustersim.topology.cluster_wiring import build_cluster
 from tests.unit.collectives.execution import laid, load_by_name, nodes_of, one_domain, one_each
@@ -93,19 +93,3 @@ def test_chains_avoid_pairs_without_a_link_in_a_mesh() -> None:
 
     # Six rings over six lanes: no relayed pair, so no link carries more than a ring for each of its lanes.
     assert (wave.footprint.flows * wave.share).max() <= 2 / 6 + 1e-12
-
-
-@pytest.mark.parametrize("op", OPS)
-def test_a_chain_is_full_after_a_step_for_each_edge(op: RootedOp) -> None:
-    steps = chain_schedule(op, 4).steps
-
-    assert [len(step.sources) for step in steps] == [1, 2, 3, 3, 2, 1]
-
-
-def test_a_reduction_goes_the_ways_of_the_broadcast_back() -> None:
-    down, up = two_tree_schedule("broadcast", 9).steps, two_tree_schedule("reduce", 9).steps
-
-    for forward, backward in zip(down, reversed(up), strict=True):
-        np.testing.assert_array_equal(forward.sources, backward.destinations)
-        np.testing.assert_array_equal(forward.destinations, backward.sources)
-        assert backward.reduces

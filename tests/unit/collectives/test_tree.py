@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from clustersim.collectives.pattern import grouping
-from clustersim.collectives.tree import depth, lay_tree, tree_schedule, two_trees
+from clustersim.collectives.tree import depth, lay_tree, two_trees
 from clustersim.topology.cluster_wiring import build_cluster
 from tests.unit.collectives.execution import load_by_name, nodes_of
 from tests.unit.topology.factories import make_node
@@ -65,10 +65,3 @@ def test_groups_with_fewer_rails_carry_more_on_each() -> None:
 
     load = load_by_name(cluster, pattern)
     assert (load["node0/nic0/tx"], load["node0/nic4/tx"], load["node0/nic5/tx"]) == (1.0, 0.5, 0.5)
-
-
-def test_a_tree_goes_up_level_by_level_and_down_again() -> None:
-    steps = tree_schedule(8).steps
-
-    assert [step.reduces for step in steps] == [True, True, True, False, False, False]
-    assert [len(step.sources) for step in steps] == [8, 4, 2, 2, 4, 8]
