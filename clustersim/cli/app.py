@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Final
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from clustersim import __version__
 from clustersim.cli.ending import ended_by, forget_interruption, interruptible
@@ -70,14 +70,24 @@ class CommandRow:
         alone.command(name)(getattr(import_module(f"clustersim.cli.{self.module}"), f"{self.module.rstrip('_')}_command"))
         command = typer.main.get_command(alone)
         assert isinstance(command, TyperCommand)
+        for parameter in command.params:
+            if isinstance(parameter, TyperArgument):
+                _show_plainly(parameter)
         return command
+
+
+def _show_plainly(argument: TyperArgument) -> None:
+    """Let help say ``RUN...`` and ``[CLUSTER]`` where the library would say ``{RUN}... <list[str]>``."""
+    name = f"{argument.metavar}{'...' if argument.nargs != 1 else ''}"
+    argument.display_type_rich = lambda ctx: None  # noqa: ARG005 - the name is the library's
+    argument.get_usage_pieces = lambda ctx: [name if argument.required else f"[{name}]"]  # noqa: ARG005
 
 
 COMMANDS: Final[Mapping[str, CommandRow]] = MappingProxyType(
     {
         "run": CommandRow("run", "Simulate one training step and report where the time goes."),
         "compare": CommandRow("compare", "Hold runs against the first, and show what differs."),
-        "runs": CommandRow("runs", "List earlier runs, the latest first."),
+        "runs": CommandRow("runs", "List, tag or compare earlier runs, the latest first."),
         "explain": CommandRow("explain", "Say what sets the step time, and what would shorten it."),
         "sweep": CommandRow("sweep", "Run a scenario for all combinations of some values."),
         "what-if": CommandRow("what_if", "Say which of some changes is best, and what that depends on."),

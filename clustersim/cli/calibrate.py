@@ -35,8 +35,10 @@ def calibrate_command(
     steps: Annotated[list[str] | None, typer.Option(metavar="YAML", help="Whole steps, as published sources. Repeatable.")] = None,
     measured: Annotated[list[str] | None, typer.Option(metavar="FOLDER", help="Output of the script of `measure`. Repeatable.")] = None,
     node: Annotated[str | None, typer.Option(metavar="NAME", help="Shipped node that collectives ran on.")] = None,
-    nodes: Annotated[int | None, typer.Option(min=1, help="Nodes that collectives ran on, where their files do not say.")] = None,
-    ranks_per_node: Annotated[int | None, typer.Option(min=1, help="Ranks in each of them.")] = None,
+    nodes: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Nodes that collectives ran on, where their files do not say.")
+    ] = None,
+    ranks_per_node: Annotated[int | None, typer.Option(metavar="N", min=1, help="Ranks in each of them.")] = None,
     algorithm: Annotated[
         str | None, typer.Option(metavar="NAME", help="Algorithm of collectives whose files name none, as NCCL_ALGO had it, such as ring.")
     ] = None,

@@ -27,13 +27,15 @@ COLUMNS = (">size (B)", ">count (elements)", "type", ">time (us)", ">algbw (GB/s
 def collective_command(
     *,
     cluster: Annotated[str, typer.Option(metavar="NAME", help="A shipped node or cluster.")],
-    nodes: Annotated[int | None, typer.Option(min=1, help="How many nodes; 1, or those of the cluster, if left out.")] = None,
-    op: Annotated[str, typer.Option(help="all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, ...")] = "all_reduce",
-    algorithm: Annotated[str, typer.Option(help="auto, ring, tree, nvls, parameter_server, ...")] = "auto",
-    sizes: Annotated[str, typer.Option(help="1M:1G doubles, 1KB:8GB:4 multiplies by 4, or a list.")] = "1KiB:8GiB",
-    ranks_per_node: Annotated[int | None, typer.Option(help="The first so many accelerators of each node.")] = None,
-    servers: Annotated[int | None, typer.Option(help="Parameter servers.")] = None,
-    placement: Annotated[str, typer.Option(help="Of parameter servers: colocated or dedicated.")] = "colocated",
+    nodes: Annotated[int | None, typer.Option(metavar="N", min=1, help="How many nodes; 1, or those of the cluster, if left out.")] = None,
+    op: Annotated[
+        str, typer.Option(metavar="NAME", help="all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, ...")
+    ] = "all_reduce",
+    algorithm: Annotated[str, typer.Option(metavar="NAME", help="auto, ring, tree, nvls, parameter_server, ...")] = "auto",
+    sizes: Annotated[str, typer.Option(metavar="SIZES", help="1M:1G doubles, 1KB:8GB:4 multiplies by 4, or a list.")] = "1KiB:8GiB",
+    ranks_per_node: Annotated[int | None, typer.Option(metavar="N", help="The first so many accelerators of each node.")] = None,
+    servers: Annotated[int | None, typer.Option(metavar="N", help="Parameter servers.")] = None,
+    placement: Annotated[str, typer.Option(metavar="NAME", help="Of parameter servers: colocated or dedicated.")] = "colocated",
     set_: SetOption = None,
     json: JsonOption = False,
 ) -> int:

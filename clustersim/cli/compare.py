@@ -15,7 +15,7 @@ from clustersim.apps.compare import side_by_side_text, trace_comparison_text
 from clustersim.apps.compare.side_by_side import ComparedRun, SideBySide, load_run, measured_run, predicted_run, side_by_side
 from clustersim.apps.compare.trace_comparison import TraceComparison, TraceRequest, compare_traces
 from clustersim.apps.importing.opening import open_measured
-from clustersim.cli.options import JsonOption, SetOption
+from clustersim.cli.options import JsonOption, SeedOption, SetOption
 from clustersim.cli.terminal import notice, print_table, write_out
 from clustersim.documents.check import did_you_mean
 from clustersim.documents.files import check_folder, write_text
@@ -29,7 +29,7 @@ FORMATS: Final = ("md", "csv", "json")
 def compare_command(
     runs: Annotated[
         list[str],
-        typer.Argument(metavar="RUN RUN...", help="Run directories, scenario files or shipped examples; or one of them and traces."),
+        typer.Argument(metavar="RUN", help="Run directories, scenario files or shipped examples; or one of them and traces."),
     ],
     *,
     set_: SetOption = None,
@@ -37,7 +37,7 @@ def compare_command(
     csv: Annotated[bool, typer.Option("--csv", help="Write a table of all figures.")] = False,
     json: JsonOption = False,
     out: Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="File to write, such as both.md; else stdout.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random in scenarios.")] = 0,
+    seed: SeedOption = 0,
     device: Annotated[str | None, typer.Option(metavar="NAME", help="Device that traces are of; default: what they say.")] = None,
     names: Annotated[str | None, typer.Option(metavar="FILE", help="Classes of further names of kernels in traces.")] = None,
 ) -> int:
@@ -112,7 +112,7 @@ class _Report:
 
 def _of_runs(compared: SideBySide) -> _Report:
     return _Report(
-        show=lambda: _print(compared),
+        show=lambda: print_runs(compared),
         markdown=lambda: side_by_side_text.markdown(compared),
         csv=lambda: side_by_side_text.csv_text(compared),
         document=lambda: side_by_side_text.document(compared),
@@ -138,7 +138,8 @@ def _tell(report: _Report, chosen: str | None, out: str | None) -> None:
         notice(f"wrote {out}")
 
 
-def _print(compared: SideBySide) -> None:
+def print_runs(compared: SideBySide) -> None:
+    """Print verdicts, keys that differ, and figures side by side."""
     for line in side_by_side_text.verdicts(compared):
         write_out(f"{line}\n")
     if not compared.differences:

@@ -8,7 +8,7 @@ import typer
 
 from clustersim.apps.explain.explanation import document, explain, lines, tables
 from clustersim.apps.explain.served_explanation import ServedExplanation, served_document, served_lines, served_tables
-from clustersim.cli.options import JsonOption, SetOption
+from clustersim.cli.options import JsonOption, SeedOption, SetOption
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.errors import EXIT_OK
@@ -19,7 +19,7 @@ def explain_command(
     *,
     set_: SetOption = None,
     json: JsonOption = False,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    seed: SeedOption = 0,
     changes: Annotated[bool, typer.Option("--changes/--no-changes", help="Look for changes that shorten the step.")] = True,
 ) -> int:
     """Say what sets the step time, and what would shorten it.

@@ -12,7 +12,7 @@ from clustersim.apps.compare.run_directories import load_result
 from clustersim.apps.export.timeline_formats import FORMATS
 from clustersim.apps.importing.opening import open_job
 from clustersim.apps.plan.exports import WRITTEN, written
-from clustersim.cli.options import JsonOption, SetOption
+from clustersim.cli.options import JsonOption, SeedOption, SetOption
 from clustersim.cli.terminal import notice, write_files, write_json
 from clustersim.cli.watching import watched
 from clustersim.documents.check import choices_hint
@@ -33,7 +33,7 @@ def export_command(
         typer.Option("--out", "-o", metavar="PATH", help="File, or folder for kineto and chakra; default by the format, or stdout."),
     ] = None,
     json: JsonOption = False,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random in a scenario.")] = 0,
+    seed: SeedOption = 0,
 ) -> int:
     """Write a run for Perfetto, or a scenario for a framework.
 

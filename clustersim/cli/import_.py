@@ -18,14 +18,12 @@ from clustersim.errors import EXIT_OK
 
 
 def import_command(
-    files: Annotated[
-        list[str], typer.Argument(metavar="FILE...", help="Configuration, script, command line or log of a job; - for stdin.")
-    ],
+    files: Annotated[list[str], typer.Argument(metavar="FILE", help="Configuration, script, command line or log of a job; - for stdin.")],
     *,
     out: Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="Scenario to write; stdout if left out.")] = None,
     as_: Annotated[str | None, typer.Option("--as", metavar="FRAMEWORK", help="Framework; recognised by content if left out.")] = None,
     cluster: Annotated[str | None, typer.Option(metavar="NAME", help="A shipped node or cluster.")] = None,
-    nodes: Annotated[int | None, typer.Option(min=1, help="How many nodes, where no file says it.")] = None,
+    nodes: Annotated[int | None, typer.Option(metavar="N", min=1, help="How many nodes, where no file says it.")] = None,
     model: Annotated[str | None, typer.Option(metavar="NAME", help="A shipped model, or hf:path/to/config.json.")] = None,
     set_: SetOption = None,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse files with unknown keys.")] = False,

@@ -14,8 +14,12 @@ SetOption = Annotated[
     list[str] | None, typer.Option("--set", "-s", metavar="KEY=VALUE", help="Change a value, such as strategy.tp=4. Repeatable.")
 ]
 JobsOption = Annotated[
-    int | None, typer.Option("--jobs", "-j", "--workers", min=1, help="Processes; default: one for each processor. The result is the same.")
+    int | None,
+    typer.Option(
+        "--jobs", "-j", "--workers", min=1, metavar="N", help="Processes; default: one for each processor. The result is the same."
+    ),
 ]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Seed of everything random.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON document to stdout.")]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clustersim.apps.plot.plots import FORMATS, draw_plot
-from clustersim.cli.options import JobsOption, JsonOption, SetOption
+from clustersim.cli.options import JobsOption, JsonOption, SeedOption, SetOption
 from clustersim.cli.terminal import notice, write_json
 from clustersim.cli.watching import watched
 from clustersim.documents.files import check_folder
@@ -32,7 +32,7 @@ def plot_command(
     runs: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="RUN...",
+            metavar="RUN",
             help="Run directories, scenario files or shipped examples; for heatmap, lines and pareto the directory or the CSV of a sweep.",
         ),
     ] = None,
@@ -42,7 +42,7 @@ def plot_command(
     figure: Annotated[str, typer.Option(metavar="NAME", help="Figure that heatmap and lines show, such as tokens_per_s.")] = "",
     jobs: JobsOption = None,
     json: JsonOption = False,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random in scenarios.")] = 0,
+    seed: SeedOption = 0,
 ) -> int:
     """Draw a picture of runs, of a table or of predictions."""
     path = _file(kind, out)

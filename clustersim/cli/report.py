@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from clustersim.apps.plot.pages import report_page
-from clustersim.cli.options import JsonOption, SetOption
+from clustersim.cli.options import JsonOption, SeedOption, SetOption
 from clustersim.cli.terminal import notice, write_json
 from clustersim.cli.watching import watched
 from clustersim.documents.files import check_folder, write_text
@@ -18,14 +18,14 @@ from clustersim.progress import phase
 
 def report_command(
     runs: Annotated[
-        list[str], typer.Argument(metavar="RUN...", help="Run directories, scenario files or shipped examples; or the table of a sweep.")
+        list[str], typer.Argument(metavar="RUN", help="Run directories, scenario files or shipped examples; or the table of a sweep.")
     ],
     *,
     set_: SetOption = None,
     out: Annotated[str, typer.Option("--out", "-o", metavar="FILE", help="File to write.")] = "report.html",
     static: Annotated[bool, typer.Option("--static", help="Pictures that stand still, as without the html extra.")] = False,
     json: JsonOption = False,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random in scenarios.")] = 0,
+    seed: SeedOption = 0,
 ) -> int:
     """Write a page of one run, of several, or of a sweep.
 

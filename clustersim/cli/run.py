@@ -16,7 +16,7 @@ from clustersim.apps.run.running import run_built
 from clustersim.apps.serve.deployment import build_serving
 from clustersim.apps.serve.deployment_run import files_of_serving, resolved_serving, run_serving
 from clustersim.apps.serve.result import ServingResult
-from clustersim.cli.options import JsonOption, ScenarioArgument, SetOption
+from clustersim.cli.options import JsonOption, ScenarioArgument, SeedOption, SetOption
 from clustersim.cli.terminal import make_console, notice, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.config.build import Built, build
@@ -54,7 +54,7 @@ def run_command(
     set_: SetOption = None,
     json: JsonOption = False,
     out: Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="Folder for the run directories.")] = "runs",
-    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    seed: SeedOption = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and lay out, simulate nothing, write nothing.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No report and no notices.")] = False,
     verbose: Annotated[

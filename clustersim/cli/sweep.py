@@ -13,7 +13,7 @@ from clustersim.apps.study.results import check_format
 from clustersim.apps.study.study_file import StudyRequest
 from clustersim.apps.study.sweep import N_SHOWN, SweepResult, default_folder, run_sweep, value_text
 from clustersim.apps.study.sweep_question import SweepQuestion, asked_sweep
-from clustersim.cli.options import JobsOption, JsonOption, SetOption
+from clustersim.cli.options import JobsOption, JsonOption, SeedOption, SetOption
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.errors import EXIT_NO, EXIT_OK, EXIT_PARTIAL
@@ -38,11 +38,13 @@ def sweep_command(
     metrics: Annotated[list[str] | None, typer.Option(metavar="NAME,...", help="Columns of the table; all for every figure.")] = None,
     set_: SetOption = None,
     jobs: JobsOption = None,
-    executor: Annotated[str, typer.Option(help="local, dask (a cluster on this machine), or dask:tcp://host:8786.")] = "local",
-    file_format: Annotated[str, typer.Option("--format", help="Of the table: csv, parquet or duckdb.")] = "csv",
+    executor: Annotated[
+        str, typer.Option(metavar="NAME", help="local, dask (a cluster on this machine), or dask:tcp://host:8786.")
+    ] = "local",
+    file_format: Annotated[str, typer.Option("--format", metavar="NAME", help="Of the table: csv, parquet or duckdb.")] = "csv",
     out: Annotated[str | None, typer.Option("--out", "-o", metavar="DIR", help="Folder; default runs/sweeps/NAME/HASH.")] = None,
-    max_points: Annotated[int, typer.Option(min=1, help="Refuse a sweep of more points.")] = 100_000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    max_points: Annotated[int, typer.Option(metavar="N", min=1, help="Refuse a sweep of more points.")] = 100_000,
+    seed: SeedOption = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the points, run nothing.")] = False,
     json: JsonOption = False,
 ) -> int:

@@ -17,7 +17,7 @@ def ui_command(
         str, typer.Argument(metavar="EXAMPLE", help="A shipped example to begin with, or 'run NAME/HASH'.")
     ] = "llama3-70b-h100-512",
     *,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Of 127.0.0.1; 0 for one that is free.")] = 8050,
+    port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="Of 127.0.0.1; 0 for one that is free.")] = 8050,
     runs: Annotated[str, typer.Option(metavar="DIR", help="Folder of runs that can be opened.")] = "runs",
 ) -> int:
     """Show a page on which a scenario is changed and run.

@@ -12,7 +12,7 @@ from clustersim.apps.study.recorded_answer import COLUMNS, answered_records, rec
 from clustersim.apps.study.study_file import StudyRequest
 from clustersim.apps.study.tornado_picture import tornado_of
 from clustersim.apps.study.what_if import WhatIfAnswer, answered, asked_matter
-from clustersim.cli.options import JobsOption, JsonOption, SetOption
+from clustersim.cli.options import JobsOption, JsonOption, SeedOption, SetOption
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.documents.files import check_folder
@@ -21,7 +21,7 @@ from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
 
 def what_if_command(
     source: Annotated[
-        list[str], typer.Argument(metavar="SCENARIO|FILE...", help="A scenario as for run, a file with cases, records or traces of a job.")
+        list[str], typer.Argument(metavar="SCENARIO|FILE", help="A scenario as for run, a file with cases, records or traces of a job.")
     ],
     *,
     case: Annotated[
@@ -41,12 +41,12 @@ def what_if_command(
         list[str] | None,
         typer.Option(metavar="KEY=LOW..HIGH", help="A figure to vary; hardware: each rate by 20 % up and down. Repeatable."),
     ] = None,
-    method: Annotated[str, typer.Option(help="one (figure at a time), morris or sobol.")] = "one",
-    samples: Annotated[int | None, typer.Option(min=2, help="Of morris (8) or sobol (32).")] = None,
+    method: Annotated[str, typer.Option(metavar="NAME", help="one (figure at a time), morris or sobol.")] = "one",
+    samples: Annotated[int | None, typer.Option(metavar="N", min=2, help="Of morris (8) or sobol (32).")] = None,
     jobs: JobsOption = None,
     set_: SetOption = None,
     plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw the tornado, such as tornado.png.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random.")] = 0,
+    seed: SeedOption = 0,
     json: JsonOption = False,
 ) -> int:
     """Say which of some changes is best, and what that depends on.

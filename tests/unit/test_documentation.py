@@ -162,8 +162,8 @@ def test_no_page_links_to_a_page_that_does_not_exist(path: Path) -> None:
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_every_footnote_is_written_once_and_referred_to(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    written = re.findall(r"^\[\^([\w-]+)\]: ", text, re.MULTILINE)
-    referred = re.findall(r"\[\^([\w-]+)\]", re.sub(r"^\[\^[\w-]+\]: ", "", text, flags=re.MULTILINE))
+    written = re.findall(r"^\[\^([\w-]+)\]:", text, re.MULTILINE)
+    referred = re.findall(r"\[\^([\w-]+)\]", re.sub(r"^\[\^[\w-]+\]:", "", text, flags=re.MULTILINE))
 
     assert sorted(written) == sorted(set(referred))
 

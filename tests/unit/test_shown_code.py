@@ -63,7 +63,7 @@ NOT_RUN: Final[Mapping[str, str]] = MappingProxyType(
 """Commands of other programs, and blocks of Python that begin so."""
 ADDED: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {
-        "clustersim run": ("--no-plots", "pictures are drawn by tests of their own"),
+        "clustersim run ": ("--no-plots", "pictures are drawn by tests of their own"),
         "clustersim sweep": ("--workers 1", "a process takes longer to start than these points take"),
         "clustersim validate": ("--jobs 1", "a process takes longer to start than these rows take"),
     }

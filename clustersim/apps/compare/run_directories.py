@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from clustersim.apps.run.result import Result
+from clustersim.apps.run.rundir import TAGS
 from clustersim.apps.run.running import run_scenario
 from clustersim.apps.serve.result import ServingResult
 from clustersim.config.load import Scenario, ScenarioText, checked_scenario, read_source
 from clustersim.config.overriding import Override, parse_override
 from clustersim.config.serving_scenario import is_serving
 from clustersim.documents.check import did_you_mean
-from clustersim.documents.files import STDIN
+from clustersim.documents.files import STDIN, write_text
 from clustersim.documents.json_text import read_json
 from clustersim.documents.spots import Data
 from clustersim.errors import InfeasibleError, Place, ScenarioError
@@ -173,7 +174,7 @@ def load_result(source: str, overrides: Sequence[str] = (), *, seed: int = 0) ->
         raise InfeasibleError(f"{source}: {error}") from error
 
 
-COLUMNS: Final = ("run", "written", ">GPUs", ">step", ">MFU", ">tokens/s", "changes")
+COLUMNS: Final = ("run", "written", ">GPUs", ">step", ">MFU", ">tokens/s", "tags", "changes")
 _MANIFEST: Final = "manifest.json"
 
 
@@ -187,6 +188,7 @@ class KeptRun:
     step_time_s: float | None
     mfu: float | None
     tokens_per_s: float | None
+    tags: tuple[str, ...]
     changes: tuple[str, ...]
 
     @property
@@ -199,6 +201,7 @@ class KeptRun:
             "-" if self.step_time_s is None else format_quantity(self.step_time_s, "s"),
             "-" if self.mfu is None else f"{100 * self.mfu:.1f} %",
             "-" if self.tokens_per_s is None else f"{self.tokens_per_s:,.0f}",
+            ", ".join(self.tags),
             ", ".join(self.changes),
         )
 
@@ -235,8 +238,27 @@ def _kept(folder: Path) -> KeptRun:
         step_time_s=_number(results, "step_time_s"),
         mfu=_number(results, "mfu"),
         tokens_per_s=_number(results, "tokens_per_s", "total_tokens_per_s"),
-        changes=tuple(map(str, changes)) if isinstance(changes, Sequence) else (),
+        tags=_tags(folder),
+        changes=tuple(map(str, changes)) if isinstance(changes, list) else (),
     )
+
+
+def _tags(folder: Path) -> tuple[str, ...]:
+    path = folder / TAGS
+    return tuple(path.read_text(encoding="utf-8").splitlines()) if path.is_file() else ()
+
+
+def tag_run(run: KeptRun, *, add: str | None = None, remove: str | None = None) -> KeptRun:
+    """Return a run with a tag more or less; its directory keeps it, also when an equal run is written there.
+
+    Raises
+    ------
+    ScenarioError
+        When its directory cannot be written.
+    """
+    tags = sorted({*run.tags, *([] if add is None else [add])} - {remove})
+    write_text(Path(run.folder) / TAGS, "".join(f"{tag}\n" for tag in tags))
+    return replace(run, tags=tuple(tags))
 
 
 def _mapping(path: Path) -> Mapping[str, Data]:

@@ -27,6 +27,8 @@ LIBRARIES: Final = ("jinja2", "matplotlib", "numpy", "pandas", "pillow", "pydant
 OPTIONAL: Final = ("numba", "plotly")
 """Recorded where they are installed: one works out rates, the other draws in ``report.html``."""
 
+TAGS: Final = "tags.txt"
+"""Tags that a user gave a run, one in a line."""
 _ANY_HASH: Final = rf"[0-9a-f]{{{HASH_DIGITS}}}"
 ENGINE_TIMES: Final = ("wall_s", "events_per_s")
 """Figures of the engine that no two runs have in common."""
@@ -38,7 +40,7 @@ def run_directory(result: Result | ServingResult, out: Path) -> Path:
 
 
 def write_run_directory(result: Result | ServingResult, out: Path, *, plots: bool = True) -> Path:
-    """Write the run directory and return its path; one of an equal earlier run is replaced.
+    """Write the run directory and return its path; one of an equal earlier run is replaced, and its tags are kept.
 
     ``manifest.json`` alone holds times and versions, so equal runs write equal bytes everywhere else; that is why
     ``engine.wall_s`` and ``engine.events_per_s`` stand there and not in ``results.json``. The files are written beside
@@ -61,6 +63,8 @@ def write_run_directory(result: Result | ServingResult, out: Path, *, plots: boo
                 _write_serving(result, folder, plots=plots)
             else:
                 _write_files(result, folder, plots=plots)
+            if (target / TAGS).is_file():
+                shutil.copyfile(target / TAGS, folder / TAGS)
             # Last: a folder with a manifest is complete.
             _write_text(folder / "manifest.json", _json(_manifest(result, folder)))
     except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -47,11 +48,12 @@ def test_no_summary_of_a_command_is_cut_off(cli: Cli, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help(cli: Cli, command: str) -> None:
+def test_every_command_has_help_in_plain_names(cli: Cli, command: str) -> None:
     outcome = cli(command, "--help")
 
     assert outcome.code == 0
     assert f"Usage: clustersim {command}" in outcome.out
+    assert re.search(r"<[a-z]", outcome.out) is None
 
 
 def test_help_loads_no_large_library(tmp_path: Path) -> None:
