@@ -9,8 +9,8 @@ import numpy as np
 
 from clustersim.engine.pace import Drawn, Exponential, Jitter, Lognormal, Pace, Slowest, Timing
 from clustersim.engine.policies import Asynchronous, BackupWorkers, PacePolicy, StaleSynchronous, Synchronous
-from clustersim.hardware.calibrations import calibration_for
-from clustersim.hardware.models import Accelerator, Node
+from clustersim.hardware.calibrations import calibration_at
+from clustersim.hardware.models import Node
 from clustersim.kernels.kernel_model import KernelModel
 from clustersim.parallel.contributors.parameter_server import served_updates
 from clustersim.parallel.contributors.single_process import root_and_others
@@ -22,8 +22,11 @@ from clustersim.parallel.training_plan import Strategy
 from clustersim.topology.cluster import FloatArray, IntArray
 from clustersim.trace.timeline import ranks_text
 
-KernelsOf = Callable[[Accelerator], KernelModel]
-"""Gives the kernel model of an accelerator, the same one each time."""
+Kinds = tuple[tuple[str, str], ...]
+"""Kinds of nodes, by accelerator and host."""
+
+KernelsOf = Callable[[Node], KernelModel]
+"""Gives the kernel model of a kind of node, the same one each time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +42,7 @@ class UnevenRanks:
     @property
     def is_even(self) -> bool:
         """True where every rank is like every other, at all times."""
-        return not self.slowdowns and self.jitter is None and len({node.accelerator.name for node in self.nodes}) == 1
+        return not self.slowdowns and self.jitter is None and len({_kind(node) for node in self.nodes}) == 1
 
 
 def division_of(strategy: Strategy, uneven: UnevenRanks, *, has_experts: bool) -> Division:
@@ -96,7 +99,7 @@ def paces_of(division: Division, uneven: UnevenRanks, kernels_of: KernelsOf) -> 
     """
     classes = [division.ranks(stage, part) for stage in division.stages for part in range(division.n_parts)]
     # Classes of the same kinds share a timing, and with it their prices.
-    timings: dict[tuple[str, ...], Timing] = {}
+    timings: dict[Kinds, Timing] = {}
     return tuple(_pace(uneven, ranks, kernels_of, timings) for ranks in classes)
 
 
@@ -144,23 +147,28 @@ def _factors(uneven: UnevenRanks, ranks: IntArray) -> FloatArray:
     return factors
 
 
-def _signature(uneven: UnevenRanks, ranks: IntArray) -> tuple[tuple[str, ...], float]:
-    return tuple(_accelerators(uneven, ranks)), float(_factors(uneven, ranks).max())
+def _signature(uneven: UnevenRanks, ranks: IntArray) -> tuple[Kinds, float]:
+    return tuple(_nodes(uneven, ranks)), float(_factors(uneven, ranks).max())
 
 
-def _pace(uneven: UnevenRanks, ranks: IntArray, kernels_of: KernelsOf, timings: dict[tuple[str, ...], Timing]) -> Pace:
-    found = _accelerators(uneven, ranks)
+def _pace(uneven: UnevenRanks, ranks: IntArray, kernels_of: KernelsOf, timings: dict[Kinds, Timing]) -> Pace:
+    found = _nodes(uneven, ranks)
     kinds = tuple(found)
     if kinds not in timings:
         models = tuple(map(kernels_of, found.values()))
         timings[kinds] = models[0] if len(models) == 1 else Slowest(models)
     slowdown = float(_factors(uneven, ranks).max())
-    step_host_s = max(calibration_for(accelerator).launch.step_s for accelerator in found.values())
+    step_host_s = max(calibration_at(node).launch.step_s for node in found.values())
     return Pace(kernels=timings[kinds], slowdown=slowdown, step_host_s=step_host_s)
 
 
-def _accelerators(uneven: UnevenRanks, ranks: IntArray) -> dict[str, Accelerator]:
-    """Return the kinds of accelerators of some ranks, by name and in the order of names."""
+def _kind(node: Node) -> tuple[str, str]:
+    return node.accelerator.name, node.host.name
+
+
+def _nodes(uneven: UnevenRanks, ranks: IntArray) -> dict[tuple[str, str], Node]:
+    """Return a node of each kind of accelerator and host among some ranks, in the order of their names."""
     per_node = uneven.nodes[0].n_accelerators
     nodes = [uneven.nodes[node] for node in map(int, np.unique(ranks // per_node))]
-    return dict(sorted((node.accelerator.name, node.accelerator) for node in {node.accelerator.name: node for node in nodes}.values()))
+    found = {_kind(node): node for node in nodes}
+    return {kind: found[kind] for kind in sorted(found)}

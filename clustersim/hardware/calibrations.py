@@ -29,7 +29,7 @@ from clustersim.hardware.calibration import (
     NetworkCalibration,
 )
 from clustersim.hardware.catalog import load_accelerator, read_spec
-from clustersim.hardware.models import Accelerator
+from clustersim.hardware.models import Accelerator, Node
 from clustersim.hardware.profile_schema import Checked, PositiveBandwidth, Spec
 from clustersim.hardware.provenance import built_sources
 from clustersim.units.fields import PositiveInt, PositiveRatio, Seconds
@@ -312,6 +312,15 @@ def calibration_for(accelerator: Accelerator) -> Calibration:
         message = f"{accelerator.name} ({accelerator.generation}) has no calibration; the constants of {calibration.name} are borrowed"
         note = ("borrowed_calibration", message)
     return replace(calibration, notes=(*calibration.notes, note))
+
+
+def calibration_at(node: Node) -> Calibration:
+    """Return the calibration of the accelerators of a node, with the times of its host."""
+    calibration, pace = calibration_for(node.accelerator), node.host.pace
+    if pace == 1.0:
+        return calibration
+    launch = calibration.launch
+    return replace(calibration, launch=replace(launch, dispatch_s=launch.dispatch_s * pace, step_s=launch.step_s * pace))
 
 
 def _at_power(calibration: Calibration, accelerator: Accelerator) -> Calibration:

@@ -44,6 +44,7 @@ HOST_KEYS: Final[Mapping[str, str]] = MappingProxyType(
         "socket_bandwidth": "socket_link_bandwidth_bytes_per_s",
         "storage_bandwidth": "storage_bandwidth_bytes_per_s",
         "storage_write_bandwidth": "storage_write_bandwidth_bytes_per_s",
+        "pace": "pace",
     }
 )
 NIC_KEYS: Final[Mapping[str, str]] = MappingProxyType({"bandwidth": "bandwidth_bytes_per_s", "latency": "latency_s"})

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from clustersim.hardware.calibration import BandwidthCeilings, Calibration, FamilyCalibration, NetworkCalibration
-from clustersim.hardware.calibrations import calibration_for
+from clustersim.hardware.calibrations import calibration_at
 from clustersim.hardware.models import Node
 from clustersim.units.divisors import listed
 
@@ -23,14 +23,14 @@ def calibration_of(nodes: Sequence[Node]) -> Calibration:
     """Return the calibration of a cluster of some kinds of nodes.
 
     Its network constants hold for groups that span all kinds; ``network.of_kinds`` has those of each kind. All else is that of the
-    first kind: how fast ranks compute is the business of each kind (:func:`calibration_for`).
+    first kind: how fast ranks compute is the business of each kind (:func:`calibration_at`).
 
     Parameters
     ----------
     nodes
         One of each kind, in the order of the cluster.
     """
-    found = [calibration_for(node.accelerator) for node in nodes]
+    found = [calibration_at(node) for node in nodes]
     notes = dict.fromkeys(note for calibration in found for note in calibration.notes)
     names = list(dict.fromkeys(calibration.name for calibration in found))
     if len(names) == 1:

@@ -58,6 +58,8 @@ class Host:
     storage_write_bandwidth_bytes_per_s: float | None
     """Sequential write to local NVMe; None without any."""
     sources: tuple[Source, ...]
+    pace: float = 1.0
+    """Time of the host to issue a kernel, relative to the host whose time the calibrations have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -154,6 +154,8 @@ class HostFigures(Checked):
     """Sequential read from local NVMe, all drives together."""
     storage_write_bandwidth: PositiveBandwidth | None = None
     """Sequential write to local NVMe."""
+    pace: PositiveRatio = 1.0
+    """Time to issue a kernel, relative to the host whose time the calibrations have."""
 
     @model_validator(mode="after")
     def _reads_and_writes(self) -> HostFigures:

@@ -59,12 +59,12 @@ def has_vectors(gemm: Gemm) -> bool:
 def launches(kernel: Kernel) -> int:
     """Return how many kernels the host issues for one of ours."""
     match kernel:
-        case Stream() | GroupedGemm():
-            return kernel.launches
         case Recorded() | Interference():
             return 0  # what the host needs is in the record; a collective is issued once, whatever it takes from others
+        case Stream() | GroupedGemm():
+            return kernel.launches if kernel.issued else 0
         case _:
-            return 1
+            return int(kernel.issued)
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ class KernelModel:
     blocks
         Whether the host waits for each kernel before it issues the next one.
     captured
-        Whether kernels were captured in a graph, which the host issues as a whole.
+        Whether the kernels of whole passes were captured in a graph, which the host issues as a whole.
     slowest
         How many times as long products and fused attention take on the slowest accelerator of a job as under the calibration.
     """

@@ -13,6 +13,7 @@ from clustersim.parallel.stages import ModelChunk
 from clustersim.parallel.weights import Weights, total_weights
 from clustersim.workloads.ends import Prediction
 from clustersim.workloads.model import Model, Sublayer
+from clustersim.workloads.operators import GraphPart, captured
 from clustersim.workloads.shapes import LocalShape, Numerics
 
 
@@ -28,6 +29,8 @@ class LocalModel:
     """Spread of tokens over experts; None for a model without any."""
     seq_length: int
     """Tokens of a whole sequence."""
+    captured: tuple[GraphPart, ...] = ()
+    """Parts of a layer that were captured in graphs."""
 
     @property
     def expert_spread(self) -> ExpertSpread:
@@ -80,7 +83,8 @@ class LocalModel:
             Of expert parallelism, where some experts get more tokens than others; the mean of all when left out.
         """
         first = self.first_alike(layer)
-        return _sublayers(self.model, self.shape(first, place), self.numerics, first)
+        parts = _sublayers(self.model, self.shape(first, place), self.numerics, first)
+        return _in_graphs(parts, self.captured) if self.captured else parts
 
     def layer(self, layer: int, place: int | None = None) -> Operators:
         """Return the operators of one layer, in execution order; see ``sublayers``."""
@@ -133,6 +137,19 @@ class LocalModel:
 @lru_cache(maxsize=256)
 def _sublayers(model: Model, local: LocalShape, number: Numerics, layer: int) -> tuple[Sublayer, ...]:
     return model.sublayers(layer, local, number)
+
+
+@lru_cache(maxsize=256)
+def _in_graphs(parts: tuple[Sublayer, ...], names: tuple[GraphPart, ...]) -> tuple[Sublayer, ...]:
+    """Return sublayers with the kernels of some parts captured in graphs."""
+    found: list[Sublayer] = []
+    for part in parts:
+        if part.experts and ("experts" in names or "router" in names):
+            half = part.experts.captured(whole="experts" in names)
+            found.append(replace(part, operators=half.operators, experts=half))
+        else:
+            found.append(replace(part, operators=captured(part.operators)) if part.name in names else part)
+    return tuple(found)
 
 
 @lru_cache(maxsize=64)

@@ -9,8 +9,8 @@ from math import fsum
 from typing import Final
 
 from clustersim.hardware.calibration import Calibration
-from clustersim.hardware.calibrations import calibration_for
-from clustersim.hardware.models import Accelerator, Node
+from clustersim.hardware.calibrations import calibration_at
+from clustersim.hardware.models import Node
 from clustersim.kernels.kernel_model import KernelModel, slowest_of
 from clustersim.parallel.contributors import stage_holds
 from clustersim.parallel.layers import Operators, waits
@@ -32,9 +32,10 @@ ATTENTION_PRECISION: Final = {"fp8": "bf16"}
 """Fused attention stays in 16 bits when the matrix products run in fp8."""
 
 
-def kernels_of(training: Training, strategy: Strategy, accelerator: Accelerator, calibration: Calibration) -> KernelModel:
-    """Return how long the work of a step takes on an accelerator."""
-    precision = training.precision
+def kernels_of(training: Training, strategy: Strategy, node: Node, calibration: Calibration | None = None) -> KernelModel:
+    """Return how long the work of a step takes on a node, by its own calibration unless another is given."""
+    precision, accelerator = training.precision, node.accelerator
+    calibration = calibration or calibration_at(node)
     workers = strategy.dp if strategy.data_parallel.mode == "async" else 1
     return KernelModel(
         accelerator=accelerator,
@@ -42,7 +43,7 @@ def kernels_of(training: Training, strategy: Strategy, accelerator: Accelerator,
         precision=precision,
         attention_precision=ATTENTION_PRECISION.get(precision, precision),
         blocks=training.blocking_launches,
-        captured=training.cuda_graphs,
+        captured=training.cuda_graphs is True,
         slowest=slowest_of(strategy.n_ranks // workers, accelerator, calibration),
     )
 
@@ -56,10 +57,7 @@ def arranged(model: Model, training: Training, strategy: Strategy, node: Node) -
 
     The kernel model gives the times. Collectives inside layers are left out: they are the same in all of them.
     """
-    kernels, local = (
-        kernels_of(training, strategy, node.accelerator, calibration_for(node.accelerator)),
-        local_model(model, training, strategy),
-    )
+    kernels, local = kernels_of(training, strategy, node), local_model(model, training, strategy)
     if strategy.stage_layers == "balanced":
         strategy = strategy.changed(stage_layers=balanced_layers(local, strategy, kernels, n_parts=strategy.pp * strategy.virtual_stages))
     schedule = SCHEDULES.get(strategy.schedule)

@@ -111,4 +111,5 @@ def local_model(model: Model, training: Training, strategy: Strategy) -> LocalMo
         copies=strategy.expert_tp,
         counts_first=strategy.dispatch == "all_to_all" and strategy.ep > 1,
     )
-    return LocalModel(model=model, numerics=numerics(training), whole=shape, spread=spread, seq_length=training.seq_length)
+    graphs = () if isinstance(training.cuda_graphs, bool) else training.cuda_graphs
+    return LocalModel(model=model, numerics=numerics(training), whole=shape, spread=spread, seq_length=training.seq_length, captured=graphs)

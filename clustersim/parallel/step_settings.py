@@ -6,8 +6,9 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, StrictBool
 
-from clustersim.parallel.settings import Settings, auto, setting
+from clustersim.parallel.settings import Settings, Written, auto, setting
 from clustersim.units.fields import MOST_GPUS, Bytes, Count, PositiveInt, SamplesPerSecond
+from clustersim.workloads.operators import GraphPart
 from clustersim.workloads.shapes import AttentionKind
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
@@ -30,6 +31,21 @@ Tokens = Annotated[int, Field(strict=True, gt=0, le=100_000_000)]
 Losses = Annotated[int, Field(strict=True, ge=0, le=100)]
 FewerSteps = Annotated[int, Field(strict=True, ge=0, le=1_000_000)]
 Backups = Annotated[int, Field(strict=True, ge=0, le=MOST_GPUS)]
+
+
+WrittenGraphs = StrictBool | Annotated[list[GraphPart], Field(min_length=1)]
+
+
+Graphs = bool | tuple[GraphPart, ...]
+"""Whether graphs capture whole passes, or the parts of a layer that they capture."""
+
+
+def _read_graphs(written: WrittenGraphs) -> Graphs:
+    return written if isinstance(written, bool) else tuple(dict.fromkeys(written))
+
+
+def _write_graphs(graphs: Graphs) -> WrittenGraphs:
+    return graphs if isinstance(graphs, bool) else list(graphs)
 
 
 class DataLoader(Settings, frozen=True):
@@ -85,8 +101,11 @@ class Training(Settings, frozen=True):
         "The host waits for each kernel and collective before it issues the next one, as with `CUDA_LAUNCH_BLOCKING=1`; what the plan "
         "overlaps stays so, unless its keys say otherwise.",
     )
-    cuda_graphs: StrictBool = setting(
-        False, "Kernels of passes were captured, so that nothing waits for the host to issue them one by one."
+    cuda_graphs: Annotated[Graphs, Written(WrittenGraphs, _read_graphs, _write_graphs)] = setting(
+        False,
+        "Kernels that were captured, so that nothing waits for the host to issue them one by one: `true` for those of whole passes, or "
+        "parts of a layer, such as `[attention, router]`, from `attention`, `mlp`, `router` (of experts, until tokens are sent) and "
+        "`experts`.",
     )
     scored_tokens: Tokens | None = setting(
         None, "Tokens of a sequence that the output head scores, such as the masked ones of BERT; default: all."

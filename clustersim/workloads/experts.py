@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from clustersim.workloads.elementwise import N_NORMS, activation, residual, second_norm
 from clustersim.workloads.linear import LinearShape, cast_operand, linear
-from clustersim.workloads.operators import Gemm, GroupedGemm, Kernel, Operator, Stream
+from clustersim.workloads.operators import Gemm, GroupedGemm, Kernel, Operator, Stream, captured
 from clustersim.workloads.shapes import FP32_BYTES, ExpertShare, LocalShape, Numerics
 from clustersim.workloads.transformer_shape import Experts, TransformerShape
 
@@ -139,6 +139,17 @@ class MoeHalf:
         """All parts in sequence."""
         routed = self.router + self.permute + self.sort + self.experts + self.unsort + self.unpermute
         return self.norm + routed + self.shared + self.residual
+
+    def captured(self, *, whole: bool) -> MoeHalf:
+        """Return the same with all operators captured in graphs, or those before the rows are sent alone."""
+        before = captured(self.norm + self.router + self.permute)
+        n_norms, n_routers = len(self.norm), len(self.norm) + len(self.router)
+        half = replace(self, norm=before[:n_norms], router=before[n_norms:n_routers], permute=before[n_routers:])
+        if not whole:
+            return half
+        parts = (self.sort, self.experts, self.unsort, self.unpermute, self.shared, self.residual)
+        sort, experts, unsort, unpermute, shared, last = (captured(part) if part else () for part in parts)
+        return replace(half, sort=sort, experts=experts, unsort=unsort, unpermute=unpermute, shared=shared, residual=last)
 
 
 def moe_half(model: TransformerShape, local: LocalShape, numerics: Numerics) -> MoeHalf:

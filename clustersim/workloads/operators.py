@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import gcd
 from typing import Literal
 
@@ -37,6 +37,8 @@ class Gemm:
     """True where the result is added to memory, which is then read too."""
     vector_bytes: int = VECTOR_BYTES
     """Alignment of the rows of operands and result, in bytes: below 16 where they are unaligned."""
+    issued: bool = True
+    """False where the host does not issue it by itself: it was captured in a graph."""
 
     @property
     def flops(self) -> float:
@@ -68,6 +70,8 @@ class GroupedGemm:
     accumulates: bool = False
     launches: int = 1
     """Number of launches: one per group where a library issues them separately on several streams."""
+    issued: bool = True
+    """False where the host does not issue it by itself: it was captured in a graph."""
 
     @property
     def products(self) -> tuple[Gemm, ...]:
@@ -111,6 +115,8 @@ class FlashAttention:
     """Keys that each query sees at most, itself and those before it."""
     spread: bool = False
     """True where queries lie evenly over all keys; otherwise they are the last of the tokens, as in prefill with a cached prefix."""
+    issued: bool = True
+    """False where the host does not issue it by itself: it was captured in a graph."""
 
     @property
     def mean_head_dim(self) -> float:
@@ -164,6 +170,8 @@ class Stream:
     traffic_bytes: float
     launches: int = 1
     flops: float = 0.0
+    issued: bool = True
+    """False where the host does not issue it by itself: it was captured in a graph."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +240,8 @@ class Convolution:
     """Bytes of one element of the result."""
     accumulates: bool = False
     """True where the result is added to memory, which is then read too."""
+    issued: bool = True
+    """False where the host does not issue it by itself: it was captured in a graph."""
 
     @property
     def places(self) -> Pair:
@@ -272,6 +282,9 @@ class Convolution:
 
 Product = Gemm | GroupedGemm | Convolution
 Kernel = Product | FlashAttention | Stream | Recorded | Interference
+
+GraphPart = Literal["attention", "mlp", "router", "experts"]
+"""Part of a layer that a graph may capture: attention, the MLP, what of experts lies before their tokens are sent, or all of experts."""
 
 KernelPhase = Literal["forward", "recompute", "input_gradient", "weight_gradient"]
 """Phases in which an operator has kernels. A further phase is a further word here: nothing else lists them."""
@@ -323,3 +336,26 @@ class Operator:
         """The product that gives the gradient of the weight; None where that gradient is a by-product, as of a norm."""
         first = next(iter(self.kernels("weight_gradient")), None)
         return first if isinstance(first, Product) else None
+
+
+def captured(operators: tuple[Operator, ...]) -> tuple[Operator, ...]:
+    """Return consecutive operators whose kernels are captured in one graph each way, which the host issues with its first kernel.
+
+    Examples
+    --------
+    >>> norm = Operator(name="norm", phases={"forward": (Stream(8.0),), "input_gradient": (Stream(12.0),)})
+    >>> [[kernel.issued for kernel in each.kernels("forward", "input_gradient")] for each in captured((norm, norm))]
+    [[True, False], [False, True]]
+    """
+    opens: dict[KernelPhase, Operator] = {"forward": operators[0], "recompute": operators[0], "input_gradient": operators[-1]}
+    return tuple(
+        replace(each, phases={phase: _in_graph(kernels, opens=opens.get(phase) is each) for phase, kernels in each.phases.items()})
+        for each in operators
+    )
+
+
+def _in_graph(kernels: tuple[Kernel, ...], *, opens: bool) -> tuple[Kernel, ...]:
+    kept = int(opens)
+    return kernels[:kept] + tuple(
+        kernel if isinstance(kernel, Recorded | Interference) else replace(kernel, issued=False) for kernel in kernels[kept:]
+    )

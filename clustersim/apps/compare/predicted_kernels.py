@@ -9,7 +9,6 @@ import numpy as np
 
 from clustersim.apps.compare.step_kernels import COLLECTIVES, HOST_COPIES, OTHER_COLLECTIVES, SENDS, ClassTime, StepKernels
 from clustersim.apps.run.result import Result
-from clustersim.hardware.calibrations import calibration_for
 from clustersim.kernels.kernel_model import KernelModel, launches
 from clustersim.measure.step_breakdown import times_by_class
 from clustersim.parallel.lower import lower
@@ -66,8 +65,7 @@ def predicted_step(result: Result, rank: int) -> PredictedStep:
     place = _class_of(program.rank_classes, rank)
     size = built.cluster.node.n_accelerators
     node = built.nodes[rank // size]
-    accelerator = built.cluster.node_at(node).accelerator
-    sums = _computed(program, place, kernels_of(built.plan.training, built.plan.strategy, accelerator, calibration_for(accelerator)))
+    sums = _computed(program, place, kernels_of(built.plan.training, built.plan.strategy, built.cluster.node_at(node)))
     n_steps = timeline.duration_s / timeline.step_time_s
     # Beside other jobs the ranks of the plan are those of its own nodes.
     replayed = _class_of(timeline.rank_classes, node * size + rank % size)

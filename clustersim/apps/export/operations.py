@@ -10,7 +10,6 @@ from typing import Final
 
 from clustersim.apps.run.result import Result
 from clustersim.errors import ScenarioError
-from clustersim.hardware.calibrations import calibration_for
 from clustersim.kernels.kernel_model import KernelModel
 from clustersim.parallel.lower import lower
 from clustersim.parallel.pass_costs import kernels_of
@@ -82,8 +81,8 @@ def operations_of(result: Result) -> tuple[Program, list[list[StepOperation]]]:
     program, timeline = lower(result.built.plan), result.spans
     if len(program.rank_classes) != len(timeline.rank_classes):
         raise ScenarioError("ranks of one stage are unlike, or other jobs run beside them", field="--as", hint="use chrome, csv or kineto")
-    plan, accelerator = result.built.plan, result.built.cluster.node.accelerator
-    kernels = kernels_of(plan.training, plan.strategy, accelerator, calibration_for(accelerator))
+    plan = result.built.plan
+    kernels = kernels_of(plan.training, plan.strategy, result.built.cluster.node)
     # A task may wait for one that stands behind it.
     order = list(TopologicalSorter({index: task.after for index, task in enumerate(program.tasks)}).static_order())
     steps = [_operations(program, place, order, _spans(timeline, place), kernels) for place in range(len(program.rank_classes))]

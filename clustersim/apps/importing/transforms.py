@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Final, Literal, get_args
 
 from clustersim.documents.spots import Data
+from clustersim.workloads.operators import GraphPart
 
 TransformName = Literal[
     "same",
@@ -32,6 +33,7 @@ TransformName = Literal[
     "image_version",
     "hub_name",
     "rate",
+    "graphs",
 ]
 
 _NUMBER: Final = re.compile(r"[+-]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
@@ -123,6 +125,36 @@ def _window(value: Data) -> Data:
 def _component(value: Data) -> Data:
     """Return the last part of a dotted name, without a suffix for adapters."""
     return str(value).rpartition(".")[2].removeprefix("lora_").removeprefix("qlora_")
+
+
+_GRAPHS: Final[Mapping[str, tuple[GraphPart, ...]]] = MappingProxyType(
+    {
+        "full": ("attention", "mlp", "experts"),
+        "attn": ("attention",),
+        "mlp": ("mlp",),
+        "moe": ("experts",),
+        "moe_router": ("router",),
+        "moe_preprocess": ("router",),
+    }
+)
+"""Parts of a layer by the scopes of Megatron's CUDA graphs."""
+
+
+def _graphs(value: Data) -> Data:
+    """Return whether whole passes are captured, or the parts of a layer.
+
+    Examples
+    --------
+    >>> _graphs(["attn", "moe_router"]), _graphs("full_iteration")
+    (['attention', 'router'], True)
+    """
+    scopes = [str(each) for each in value] if isinstance(value, list) else re.findall(r"\w+", str(value))
+    if "full_iteration" in scopes:
+        return True
+    unknown = next((each for each in scopes if each not in _GRAPHS), None)
+    if unknown is not None:
+        raise UnreadableError(f"scopes from full_iteration, {', '.join(_GRAPHS)}")
+    return list(dict.fromkeys(part for each in scopes or ["full"] for part in _GRAPHS[each]))
 
 
 def _stem(value: Data) -> Data:
@@ -255,6 +287,7 @@ TRANSFORMS: Final[Mapping[TransformName, Callable[[Data], Data]]] = MappingProxy
         "image_version": _image_version,
         "hub_name": _hub_name,
         "rate": _rate,
+        "graphs": _graphs,
     }
 )
 assert set(TRANSFORMS) == set(get_args(TransformName))

@@ -12,7 +12,6 @@ from clustersim.config.build import Built, build
 from clustersim.config.load import load_scenario
 from clustersim.documents.spots import Data
 from clustersim.errors import DomainError, ScenarioError
-from clustersim.hardware.calibrations import calibration_for
 from clustersim.measure.bounds.bound_evaluator import BoundEvaluator
 from clustersim.measure.bounds.layer_bounds import cut_key
 from clustersim.parallel.contributors import CONTRIBUTORS
@@ -137,8 +136,7 @@ class Drafts:
         key = (cut_key(plan), n_parts)
         found = self._balanced.get(key)
         if found is None:
-            accelerator = self.first.cluster.node.accelerator
-            kernels = kernels_of(plan.training, plan.strategy, accelerator, calibration_for(accelerator))
+            kernels = kernels_of(plan.training, plan.strategy, self.first.cluster.node)
             local = local_model(plan.model, plan.training, plan.strategy)
             found = self._balanced[key] = balanced_layers(local, plan.strategy, kernels, n_parts=n_parts)
         return replace(plan, strategy=plan.strategy.changed(stage_layers=found))

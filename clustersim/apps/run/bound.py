@@ -11,7 +11,6 @@ from clustersim.apps.run.replaying import Conditions, Neighbours
 from clustersim.apps.run.simulation import simulate
 from clustersim.config.build import Built
 from clustersim.config.planning import rank_layout
-from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.mixed import calibration_of
 from clustersim.measure.bounds.bound_evaluator import BoundEvaluator
 from clustersim.measure.bounds.unit_costs import Fastest, UnitCosts
@@ -28,7 +27,7 @@ def evaluator_of(built: Built) -> BoundEvaluator:
     """Return the closed-form bounds of plans on the cluster of a scenario."""
     cluster, plan = built.cluster, built.plan
     nodes = [node for node, _ in cluster.kinds]
-    models = tuple(kernels_of(plan.training, plan.strategy, node.accelerator, calibration_for(node.accelerator)) for node in nodes)
+    models = tuple(kernels_of(plan.training, plan.strategy, node) for node in nodes)
     lone = not built.jobs and not built.background and not built.scenario.spec.cluster.links
     prices = UnitCosts(
         cluster=cluster,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from clustersim.apps.serve.request_metrics import RequestLatencies
 from clustersim.documents.check import choices_hint
-from clustersim.hardware.calibrations import calibration_for
 from clustersim.measure.bubble import PipelineShape
 from clustersim.parallel.pass_costs import kernels_of
 from clustersim.parallel.recomputation import recomputation_of
@@ -85,8 +84,8 @@ def _ceilings(result: Result) -> DataSheetPeaks:
 
 def _kernel_groups(result: Result) -> tuple[KernelGroup, ...]:
     """Return the kernels of a rank of the mean stage, by the operator that they belong to."""
-    plan, accelerator = result.built.plan, result.built.cluster.node.accelerator
-    model = kernels_of(plan.training, plan.strategy, accelerator, calibration_for(accelerator))
+    plan = result.built.plan
+    model = kernels_of(plan.training, plan.strategy, result.built.cluster.node)
     local = local_model(plan.model, plan.training, plan.strategy)
     layers = [local.front, *(local.layer(layer) for layer in range(plan.model.n_layers)), local.back]
     operators = [each for layer in layers for each in layer]

@@ -23,8 +23,7 @@ from clustersim.engine.steps import replay_steps
 from clustersim.engine.uneven_ranks import UnevenRanks, class_of_ranks, division_of, jitter_of, own_parts, paces_of, policy_of
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import Calibration
-from clustersim.hardware.calibrations import calibration_for
-from clustersim.hardware.models import Accelerator
+from clustersim.hardware.models import Node
 from clustersim.kernels.kernel_model import KernelModel
 from clustersim.measure.metrics import JobReport
 from clustersim.measure.steps_report import in_own_time
@@ -90,7 +89,7 @@ class Conditions:
 
 def machine_of(training: Training, strategy: Strategy, cluster: Cluster, calibration: Calibration) -> Machine:
     """Return a cluster that computes in the precision of a training, with equal ranks."""
-    kernels = kernels_of(training, strategy, cluster.node.accelerator, calibration)
+    kernels = kernels_of(training, strategy, cluster.node, calibration)
     return Machine(cluster=cluster, kernels=kernels, calibration=calibration)
 
 
@@ -147,12 +146,13 @@ def _prepared(plan: Plan, cluster: Cluster, calibration: Calibration, conditions
         machine = replace(machine, folding=folding)
         return _Prepared(program=program, machine=machine, jitter=None, policy=Synchronous(), n_steps=conditions.n_steps, strategy=strategy)
     division = division_of(strategy, uneven, has_experts=has_experts)
-    known: dict[str, KernelModel] = {}
+    known: dict[tuple[str, str], KernelModel] = {}
 
-    def kernels(accelerator: Accelerator) -> KernelModel:
-        if accelerator.name not in known:
-            known[accelerator.name] = kernels_of(plan.training, plan.strategy, accelerator, calibration_for(accelerator))
-        return known[accelerator.name]
+    def kernels(node: Node) -> KernelModel:
+        kind = node.accelerator.name, node.host.name
+        if kind not in known:
+            known[kind] = kernels_of(plan.training, plan.strategy, node)
+        return known[kind]
 
     machine = replace(machine, paces=paces_of(division, uneven, kernels))
     with phase("lower"):
@@ -257,11 +257,8 @@ def _beside_others(prepared: _Prepared, cluster: Cluster, calibration: Calibrati
 
 def _kernels_on(job: PlannedJob, cluster: Cluster) -> Timing:
     """Return how long the work of a job takes on its own nodes, which may be of another kind than those of the scenario."""
-    accelerators = {node.accelerator.name: node.accelerator for node in map(cluster.node_at, job.nodes)}
-    models = tuple(
-        kernels_of(job.planned.plan.training, job.planned.plan.strategy, each, calibration_for(each))
-        for _, each in sorted(accelerators.items())
-    )
+    plan, nodes = job.planned.plan, {(node.accelerator.name, node.host.name): node for node in map(cluster.node_at, job.nodes)}
+    models = tuple(kernels_of(plan.training, plan.strategy, each) for _, each in sorted(nodes.items()))
     return models[0] if len(models) == 1 else Slowest(models)
 
 

@@ -10,7 +10,6 @@ from clustersim.documents.spots import Data
 from clustersim.engine.policies import Asynchronous, BackupWorkers, StaleSynchronous, Synchronous
 from clustersim.engine.uneven_ranks import division_of, jitter_of, paces_of, policy_of, slow_ranks
 from clustersim.errors import ScenarioError
-from clustersim.hardware.calibrations import calibration_for
 from clustersim.parallel.division import Division
 from clustersim.parallel.pass_costs import kernels_of
 from clustersim.parallel.stage import stage_of
@@ -62,7 +61,7 @@ def test_a_class_goes_at_the_pace_of_its_slowest_rank() -> None:
     division = divided(made)
 
     node = made.cluster.node
-    kernels = kernels_of(made.plan.training, made.plan.strategy, node.accelerator, calibration_for(node.accelerator))
+    kernels = kernels_of(made.plan.training, made.plan.strategy, node)
 
     paces = paces_of(division, made.uneven, lambda _: kernels)
 
@@ -75,13 +74,10 @@ def test_work_shared_by_two_kinds_takes_as_long_as_on_the_one_slower_at_it() -> 
         strategy={"tp": 8, "pp": 1},
     )
     assert made.uneven is not None
-    kinds = [
-        kernels_of(made.plan.training, made.plan.strategy, node.accelerator, calibration_for(node.accelerator))
-        for node in made.uneven.nodes
-    ]
+    kinds = [kernels_of(made.plan.training, made.plan.strategy, node) for node in made.uneven.nodes]
     models = {each.accelerator.name: each for each in kinds}
 
-    (pace,) = paces_of(divided(made), made.uneven, lambda accelerator: models[accelerator.name])
+    (pace,) = paces_of(divided(made), made.uneven, lambda node: models[node.accelerator.name])
 
     for kernel in (Stream(traffic_bytes=1e9), Gemm(m=4096, n=4096, k=4096)):
         assert pace.kernels.work_s([kernel]) == max(each.work_s([kernel]) for each in kinds)
