@@ -84,32 +84,33 @@ def operations_of(result: Result) -> tuple[Program, list[list[StepOperation]]]:
     plan = result.built.plan
     kernels = kernels_of(plan.training, plan.strategy, result.built.cluster.node)
     # A task may wait for one that stands behind it.
-    order = list(TopologicalSorter({index: task.after for index, task in enumerate(program.tasks)}).static_order())
-    steps = [_operations(program, place, order, _spans(timeline, place), kernels) for place in range(len(program.rank_classes))]
-    n = sum(each.n_ranks * len(own) for each, own in zip(program.rank_classes, steps, strict=True))
+    own: list[list[int]] = [[] for _ in program.rank_classes]
+    for index in TopologicalSorter({index: task.after for index, task in enumerate(program.tasks)}).static_order():
+        for place in dict.fromkeys(lane.rank_class for lane in program.tasks[index].lanes):
+            own[place].append(index)
+    spans = _spans(timeline)
+    steps = [_operations(program, place, tasks, spans[place], kernels) for place, tasks in enumerate(own)]
+    n = sum(each.n_ranks * len(step) for each, step in zip(program.rank_classes, steps, strict=True))
     if n > MOST:
         hint = "take fewer layers or micro-batches, such as -s model.layers=4"
         raise ScenarioError(f"has {n:,} operations on all ranks, and at most {MOST:,} are written", field="--as", hint=hint)
     return program, steps
 
 
-def _spans(timeline: Timeline, place: int) -> _Spans:
-    """Return the spans of the first step of a rank class by stream, in order."""
-    found: dict[str, list[Span]] = {}
-    for span in timeline.spans:
-        if span.rank_class == place and span.step == 0:
-            found.setdefault(span.stream, []).append(span)
-    return {stream: sorted(spans, key=lambda span: span.start_s) for stream, spans in found.items()}
+def _spans(timeline: Timeline) -> list[_Spans]:
+    """Return the spans of the first step by rank class and stream, in order."""
+    found: list[_Spans] = [{} for _ in timeline.rank_classes]
+    for span in sorted((span for span in timeline.spans if span.step == 0), key=lambda span: span.start_s):
+        found[span.rank_class].setdefault(span.stream, []).append(span)
+    return found
 
 
-def _operations(program: Program, place: int, order: Sequence[int], spans: _Spans, kernels: KernelModel) -> list[StepOperation]:
+def _operations(program: Program, place: int, tasks: Sequence[int], spans: _Spans, kernels: KernelModel) -> list[StepOperation]:
     step = _RankStep(kernels=kernels)
     queues = {stream: iter(each) for stream, each in spans.items()}
-    for index in order:
+    for index in tasks:
         task = program.tasks[index]
         streams = [lane.stream for lane in task.lanes if lane.rank_class == place]
-        if not streams:
-            continue
         span = next((next(queues[stream], None) for stream in streams if stream in queues), None)
         before = tuple(dict.fromkeys(each for other in task.after for each in step.last.get(other, ())))
         step.last[index] = _add_task(step, task, index, before, span)
