@@ -58,7 +58,7 @@ class SharedNetwork:
     ) -> None:
         self.now_s = 0.0
         self.shares = True
-        """False where ``rates`` are those that each flow has alone, as in a lower bound."""
+        """False where each flow has the rate that it has alone, as in a lower bound."""
         self._capacity_bytes_per_s = np.asarray(capacity_bytes_per_s, dtype=np.float64)
         self._labels = np.zeros(len(capacity_bytes_per_s), dtype=np.int64) if labels is None else labels
         self._compiled, self._few = compiled, few
@@ -153,7 +153,8 @@ class SharedNetwork:
             change = cache.change(part, tuple(changes))
             if self._occupancy is not None:
                 self._occupancy.note(change, self.now_s)
-            self._in_flight.set_rates(change.flows, self._rates(change.flows, change.rates), self.now_s)
+            rates = self._rates(change.flows, change.rates) if self.shares else [self.idle_rate(each) for each in change.flows]
+            self._in_flight.set_rates(change.flows, rates, self.now_s)
 
     def next_end_s(self) -> float:
         """Return when the next flow lands at the present rates, in seconds; infinite when none ever does."""

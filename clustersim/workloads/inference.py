@@ -172,17 +172,7 @@ def _local_shape(model: Transformer, *, tp: int, expert_tp: int, ep: int, copies
         n_local = n_placed // ep
         width = ceil(model.experts.intermediate_size / expert_tp)
         experts = ExpertShare(rows=(1,) * n_local, intermediate_size=width, dispatched_rows=model.experts.top_k)
-    return LocalShape(
-        batch=1,
-        seq_length=1,
-        sequence_rows=1,
-        n_heads=model.n_heads // tp,
-        n_kv_heads=max(1, model.n_kv_heads // tp),
-        intermediate_size=ceil(model.intermediate_size / tp),
-        vocab_size=ceil(model.vocab_size / tp),
-        experts=experts,
-        shared_size=ceil(model.experts.shared_size / tp) if model.experts is not None else 0,
-    )
+    return model.token_shape(tp, experts)
 
 
 def _layer(model: Transformer, layers: list[int], local: LocalShape) -> InferenceLayer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from math import fsum
+from math import ceil, fsum
 from typing import Literal
 
 from clustersim.documents.spots import Data
@@ -76,19 +76,26 @@ class Transformer(TransformerShape):
     def _whole(self) -> LocalShape:
         """Shape of one token on one rank."""
         moe = self.experts
-        share = moe and ExpertShare(
-            rows=balanced_rows(moe.top_k, moe.n_experts), intermediate_size=moe.intermediate_size, dispatched_rows=moe.top_k
+        return self.token_shape(
+            1,
+            moe
+            and ExpertShare(
+                rows=balanced_rows(moe.top_k, moe.n_experts), intermediate_size=moe.intermediate_size, dispatched_rows=moe.top_k
+            ),
         )
+
+    def token_shape(self, tp: int, experts: ExpertShare | None) -> LocalShape:
+        """Return the shape of one token on one of ``tp`` ranks, with its share of the experts."""
         return LocalShape(
             batch=1,
             seq_length=1,
             sequence_rows=1,
-            n_heads=self.n_heads,
-            n_kv_heads=self.n_kv_heads,
-            intermediate_size=self.intermediate_size,
-            vocab_size=self.vocab_size,
-            experts=share,
-            shared_size=moe.shared_size if moe else 0,
+            n_heads=self.n_heads // tp,
+            n_kv_heads=max(1, self.n_kv_heads // tp),
+            intermediate_size=ceil(self.intermediate_size / tp),
+            vocab_size=ceil(self.vocab_size / tp),
+            experts=experts,
+            shared_size=ceil(self.experts.shared_size / tp) if self.experts else 0,
         )
 
     def has_experts(self, layer: int) -> bool:

@@ -1,10 +1,6 @@
 // Loads Pyodide and clustersim, and shows what clustersim.apps.ui.in_browser answers.
 const PYODIDE = "https://cdn.jsdelivr.net/pyodide/v314.0.7/full/";
 const PURE = ["quantiphy", "ruamel.yaml", "simpy"];
-const COLOURS = {
-  forward: "#4477aa", backward: "#66ccee", input: "#66ccee", weight: "#228833", recompute: "#88aacc", optimizer: "#aa3377", host: "#bbbbbb",
-  tp: "#ccbb44", pp: "#ee8866", dp: "#ee6677", ep: "#99ddff", cp: "#ffaabb", offload: "#999933", load: "#dddddd",
-};
 const at = (id) => document.getElementById(id);
 let python;
 
@@ -61,9 +57,9 @@ function show(found) {
 }
 
 export function bars(rows, duration, width, height) {
-  // Left end, width, row, kind and title of each span, in pixels.
-  return rows.flatMap((row, place) => row.spans.map(([start, end, kind, name]) => ({
-    x: (start / duration) * width, width: Math.max(0.5, ((end - start) / duration) * width), y: place * height, kind,
+  // Left end, width, row, colour and title of each span, in pixels.
+  return rows.flatMap((row, place) => row.spans.map(([start, end, fill, name]) => ({
+    x: (start / duration) * width, width: Math.max(0.5, ((end - start) / duration) * width), y: place * height, fill,
     title: `${row.name}: ${name}, ${((end - start) * 1e3).toPrecision(4)} ms from ${(start * 1e3).toPrecision(4)} ms`,
   })));
 }
@@ -76,7 +72,7 @@ function draw(svg, rows, duration) {
   }];
   svg.setAttribute("viewBox", `0 0 ${width} ${rows.length * height}`);
   svg.replaceChildren(...bars(rows, duration, width, height).map((bar) => {
-    const shape = make("rect", { x: bar.x, y: bar.y + 1, width: bar.width, height: height - 2, fill: COLOURS[bar.kind] ?? "#777777" });
+    const shape = make("rect", { x: bar.x, y: bar.y + 1, width: bar.width, height: height - 2, fill: bar.fill });
     shape.append(Object.assign(make("title", {}), { textContent: bar.title }));
     return shape;
   }));

@@ -17,6 +17,7 @@ from clustersim.documents.files import data_names, data_path
 from clustersim.documents.text import parse_document
 from clustersim.errors import ClustersimError
 from clustersim.report.facts import headline
+from clustersim.report.palette import DIMENSION_COLOURS, HOST, KIND_COLOURS
 
 MOST_SPANS: Final = 20_000
 """Spans of the timeline that a page draws; later ones are left out."""
@@ -62,10 +63,10 @@ def answer(text: str) -> str:
 
 
 def _rows(result: Result) -> list[dict[str, object]]:
-    """Return a row for each stream of each rank class, with start, end, kind and name of its spans in the first step."""
+    """Return a row for each stream of each rank class, with start, end, colour and name of its spans in the first step."""
     rows: dict[tuple[int, str], list[tuple[float, float, str, str]]] = {}
     for span in islice((span for span in result.spans.spans if span.step == 0), MOST_SPANS):
         row = rows.setdefault((span.rank_class, span.stream), [])
-        row.append((span.start_s, span.end_s, span.dimension or span.kind, span.name))
+        row.append((span.start_s, span.end_s, DIMENSION_COLOURS.get(span.dimension) or KIND_COLOURS.get(span.kind, HOST), span.name))
     classes = result.spans.rank_classes
     return [{"name": f"{classes[place].name} {stream}", "spans": spans} for (place, stream), spans in sorted(rows.items())]

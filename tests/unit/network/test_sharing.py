@@ -102,6 +102,18 @@ def test_an_idle_rate_is_that_of_one_flow_alone() -> None:
     assert shared.idle_rate(shared.add_class(footprint([]))) == INF
 
 
+def test_flows_of_a_lower_bound_have_the_rates_that_they_have_alone() -> None:
+    shared = network(8.0, 4.0)
+    shared.shares = False
+    wide, narrow = shared.add_class(footprint([0])), shared.add_class(footprint([0, 1]))
+
+    for flow, flow_class in enumerate((wide, narrow, narrow)):
+        shared.start(flow, flow_class, 8.0)
+    shared.share()
+
+    assert finish(shared) == {0: 1.0, 1: 2.0, 2: 2.0}
+
+
 def test_a_flow_class_may_be_added_while_others_are_in_flight() -> None:
     shared = network(4.0)
     shared.start(0, shared.add_class(footprint([0])), 8.0)

@@ -105,5 +105,5 @@ def test_the_script_of_the_page_places_spans_by_their_time() -> None:
 
     found = json.loads(subprocess.run([node, "-e", program], capture_output=True, text=True, check=True).stdout)
 
-    assert [(each["x"], each["width"], each["y"], each["kind"]) for each in found] == [(0, 200, 0, "forward"), (200, 600, 16, "dp")]
+    assert [(each["x"], each["width"], each["y"], each["fill"]) for each in found] == [(0, 200, 0, "forward"), (200, 600, 16, "dp")]
     assert found[1]["title"] == "stage 1: reduce, 3000 ms from 1000 ms"
