@@ -150,7 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os.fsencode(word)
         except UnicodeEncodeError:
             return ended_by(ScenarioError(f"{word!r} {HALF}", hint=WHOLE))
-    with interruptible() as heard:
+    with interruptible() as interruption:
         try:
             ended: object = make_app().main(
                 args=None if arguments is None else list(arguments), prog_name="clustersim", standalone_mode=False
@@ -159,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             # The command-line library ends so when nobody reads its help any more.
             return EXIT_OK
         except Exception as error:  # noqa: BLE001 - the outermost frame: whatever arrives here gets a clear line and an exit code
-            return ended_by(error, interrupted=heard.any)
+            return ended_by(error, interrupted=interruption.arrived)
         except KeyboardInterrupt as error:
             return ended_by(error, interrupted=True)
     code = ended if isinstance(ended, int) else EXIT_OK

@@ -105,26 +105,26 @@ _ENDING: Final = tuple(number for name in ("SIGTERM", "SIGHUP") if (number := ge
 
 
 @dataclass(slots=True)
-class Heard:
-    """Whether a signal has come: a library that is interrupted while it is imported may raise anything."""
+class Interruption:
+    """Arrival of a signal: a library that is interrupted while it is imported may raise anything."""
 
-    any: bool = False
+    arrived: bool = False
 
 
 @contextmanager
-def interruptible() -> Generator[Heard]:
+def interruptible() -> Generator[Interruption]:
     """Let SIGTERM and SIGHUP end what runs inside as Ctrl-C does, so that all of it is cleaned up.
 
     A signal that is ignored, as SIGHUP is under ``nohup``, or that somebody else handles stays as it is.
     """
-    heard = Heard()
+    interruption = Interruption()
     if threading.current_thread() is not threading.main_thread():
-        yield heard
+        yield interruption
         return
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         del number, frame
-        heard.any = True
+        interruption.arrived = True
         raise KeyboardInterrupt
 
     defaults = {signal.SIGINT: signal.default_int_handler, **dict.fromkeys(_ENDING, signal.SIG_DFL)}
@@ -132,7 +132,7 @@ def interruptible() -> Generator[Heard]:
     for number in ours:
         signal.signal(number, interrupt)
     try:
-        yield heard
+        yield interruption
     finally:
         for number, default in ours.items():
             signal.signal(number, default)

@@ -11,7 +11,7 @@ import typer
 from clustersim.apps.study.recorded_answer import COLUMNS, answered_records, recorded_files
 from clustersim.apps.study.study_file import StudyRequest
 from clustersim.apps.study.tornado_picture import tornado_of
-from clustersim.apps.study.what_if import WhatIfAnswer, answered, asked_matter
+from clustersim.apps.study.what_if import WhatIfAnswer, answered, asked_what_if
 from clustersim.cli.options import JobsOption, JsonOption, SeedOption, SetOption
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.cli.watching import watched
@@ -72,11 +72,11 @@ def what_if_command(
     first, *others = source
     if others:
         raise ScenarioError("only traces of one job are taken together", field=others[0], hint="name one scenario")
-    matter, probe = asked_matter(first, asked)
-    if plot is not None and (not probe.inputs or probe.method is not None):
+    question, options = asked_what_if(first, asked)
+    if plot is not None and (not options.inputs or options.method is not None):
         raise ScenarioError("there is no tornado to draw", field="--plot", hint="add --sensitivity hardware, without --method")
     with watched():
-        answer = answered(matter, probe)
+        answer = answered(question, options)
     if json:
         write_json(answer.to_dict())
     else:

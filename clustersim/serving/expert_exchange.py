@@ -21,6 +21,7 @@ node, 12 us (``expert_exchange.csv``), these are 30 to 38 us and 35 to 82 us; 35
 MOST_LOW_LATENCY_TOKENS: Final = 256
 """Tokens of a rank for which engines set memory of the low-latency kernels aside (deepseek-ai/DeepEP, README.md @ b8d90fb7)."""
 _DRAWS: Final = 32
+"""The standard error of their mean is 0.3 % or less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

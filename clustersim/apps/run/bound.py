@@ -97,27 +97,9 @@ NAMES: Final[Mapping[str, str]] = MappingProxyType(
 """Name of each part in a sentence."""
 
 
-@dataclass(slots=True, kw_only=True)
-class LeastTime:
-    """The bound of a run, computed on first access, since the bounds of most runs are not read."""
-
-    built: Built
-    seed: int
-    step_time_s: float
-    _report: BoundsReport | None = None
-
-    @property
-    def report(self) -> BoundsReport:
-        """A time below which no step of the layout can end, and what binds."""
-        if self._report is None:
-            bound = run_bound(self.built, self.seed)
-            self._report = bounds_report(bound, self.built, self.step_time_s)
-        return self._report
-
-
-def bounds_report(bound: StepBound, built: Built, step_time_s: float) -> BoundsReport:
-    """Return a bound with the sentence that names what binds."""
-    plan, cluster = built.plan, built.cluster
+def run_bounds(built: Built, seed: int, step_time_s: float) -> BoundsReport:
+    """Return the bound of a run with the sentence that names what binds."""
+    bound, plan, cluster = run_bound(built, seed), built.plan, built.cluster
     parts = [BoundPart(name=name, seconds=seconds) for name, seconds in bound.parts_s.items() if seconds > 0.0]
     largest = max(parts, key=lambda part: part.seconds)
     if bound.link_s > bound.path_s:

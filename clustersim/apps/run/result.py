@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from typing import TYPE_CHECKING, Final
 
-from clustersim.apps.run.bound import LeastTime
 from clustersim.config.build import Built
 from clustersim.config.checks import CheckResult
 from clustersim.config.yaml_text import plain
@@ -46,8 +45,8 @@ class Result:
     checks: tuple[CheckResult, ...]
     time_to_train_s: float | None
     """Seconds for ``training.tokens``, without failures; None where no budget was given."""
-    least: LeastTime
-    """See :attr:`bounds`."""
+    lower_bound: Callable[[], BoundsReport]
+    """Computes :attr:`bounds` once."""
     cost: CostReport | None
     """None without a cost section."""
     goodput: GoodputReport | None
@@ -62,7 +61,7 @@ class Result:
     @property
     def bounds(self) -> BoundsReport:
         """Lower bound of the step time of this layout; computed on demand."""
-        return self.least.report
+        return self.lower_bound()
 
     @property
     def step_time_s(self) -> float:

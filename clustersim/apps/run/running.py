@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 
-from clustersim.apps.run.bound import LeastTime
+from clustersim.apps.run.bound import run_bounds
 from clustersim.apps.run.intervals import with_error_bar
 from clustersim.apps.run.replaying import Conditions, Neighbours
 from clustersim.apps.run.result import Result
@@ -105,10 +106,10 @@ def run_built(built: Built, *, seed: int = 0, passes: Passes = ALL_PASSES) -> Re
     time_to_train_s = _time_to_train_s(built, metrics)
     goodput = _goodput(built, time_to_train_s, seed)
     cost = _cost(built, metrics, goodput)
-    least = LeastTime(built=built, seed=seed, step_time_s=metrics.step_time_s)
+    bounds = cache(partial(run_bounds, built, seed, metrics.step_time_s))
     checks: tuple[CheckResult, ...] = ()
     if built.checks:
-        sections = {"bounds": least.report, "cost": cost, "goodput": goodput}
+        sections = {"bounds": bounds(), "cost": cost, "goodput": goodput}
         try:
             checks = evaluate_checks(built.checks, metric_values(metrics, time_to_train_s, sections))
         except ScenarioError as error:
@@ -119,7 +120,7 @@ def run_built(built: Built, *, seed: int = 0, passes: Passes = ALL_PASSES) -> Re
         spans=spans,
         checks=checks,
         time_to_train_s=time_to_train_s,
-        least=least,
+        lower_bound=bounds,
         cost=cost,
         goodput=goodput,
         scenario_hash=scenario_hash(resolved, seed, files_of(built)),

@@ -9,7 +9,7 @@ from math import sqrt
 from typing import Final
 
 from clustersim.apps.study.axis import KeyRange
-from clustersim.apps.study.what_if_cases import Matter
+from clustersim.apps.study.what_if_cases import WhatIfQuestion
 from clustersim.errors import ScenarioError
 
 N_SCANNED: Final = 9
@@ -43,15 +43,15 @@ class BreakEven:
     """By value; none where one is best throughout."""
 
 
-def break_even(matter: Matter, span: KeyRange) -> BreakEven:
+def break_even(question: WhatIfQuestion, span: KeyRange) -> BreakEven:
     """Return where the best case changes while a key, which no case sets, goes from one value to another."""
-    whole = _whole(matter, span)
+    whole = _whole(question, span)
     known: dict[float, str | None] = {}
 
     def best(number: float) -> str | None:
         if number not in known:
-            rows = matter.rows({span.key: span.value(number, whole=whole)})
-            numbers, found = matter.numbers(rows), matter.best(rows)
+            rows = question.rows({span.key: span.value(number, whole=whole)})
+            numbers, found = question.numbers(rows), question.best(rows)
             equal = found is not None and list(numbers.values()).count(numbers[found]) > 1
             known[number] = _EQUAL if equal else found
         return known[number]
@@ -63,12 +63,12 @@ def break_even(matter: Matter, span: KeyRange) -> BreakEven:
     return BreakEven(span=span, best_at_low=best(scanned[0]) or None, crossings=tuple(crossings))
 
 
-def _whole(matter: Matter, span: KeyRange) -> bool:
+def _whole(question: WhatIfQuestion, span: KeyRange) -> bool:
     """Return whether a key takes whole numbers only."""
     middle = (span.low + span.high) / 2
     fraction = middle if middle != round(middle) else middle + 0.5
     try:
-        matter.base.any_scenario({span.key: span.value(fraction)})
+        question.base.any_scenario({span.key: span.value(fraction)})
     except ScenarioError:
         return not span.unit and span.low == round(span.low) and span.high == round(span.high)
     return False

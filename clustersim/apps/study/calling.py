@@ -15,7 +15,7 @@ from clustersim.apps.study.results import ALL
 from clustersim.apps.study.study_file import StudyRequest, is_mapping
 from clustersim.apps.study.sweep import SweepResult, run_sweep
 from clustersim.apps.study.sweep_question import asked_sweep
-from clustersim.apps.study.what_if import WhatIfAnswer, answered, asked_matter
+from clustersim.apps.study.what_if import WhatIfAnswer, answered, asked_what_if
 from clustersim.config.load import read_source
 from clustersim.errors import Place, ScenarioError
 
@@ -113,7 +113,7 @@ def what_if(
     asked = StudyRequest(
         cases=texts_of(cases), changes=texts_of(set), where=texts_of(where), break_even=break_even, sensitivity=texts_of(sensitivity)
     )
-    return answered(*asked_matter(source, asked))
+    return answered(*asked_what_if(source, asked))
 
 
 _PLACE: Final = Place(file="over")

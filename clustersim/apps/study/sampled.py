@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from clustersim.apps.study.point import Point
 from clustersim.apps.study.point_runs import evaluated
 from clustersim.apps.study.sensitivity import Input
-from clustersim.apps.study.what_if_cases import Matter
+from clustersim.apps.study.what_if_cases import WhatIfQuestion
 from clustersim.documents.check import choices_hint
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
@@ -82,7 +82,7 @@ def check_method(name: str) -> Method:
 
 
 def sampled(
-    matter: Matter, inputs: Sequence[Input], best: str, method: Method, *, samples: int | None = None, jobs: int | None = 1
+    question: WhatIfQuestion, inputs: Sequence[Input], best: str, method: Method, *, samples: int | None = None, jobs: int | None = 1
 ) -> Sampled:
     """Return what each figure does where all vary at once, each evenly between its ends.
 
@@ -102,22 +102,22 @@ def sampled(
     if method == "sobol" and n_base & (n_base - 1):
         raise ScenarioError(f"{n_base} is no power of two", field="--samples", hint="Sobol's sequence wants such as 32 or 64")
     n_rows = n_base * (len(inputs) + (1 if method == "morris" else 2))
-    if n_rows * len(matter.cases) > MOST_RUNS:
-        raise ScenarioError(f"{n_rows * len(matter.cases):,} runs are more than {MOST_RUNS:,}", field="--samples", hint="take fewer")
+    if n_rows * len(question.cases) > MOST_RUNS:
+        raise ScenarioError(f"{n_rows * len(question.cases):,} runs are more than {MOST_RUNS:,}", field="--samples", hint="take fewer")
     problem: dict[str, object] = {
         "num_vars": len(inputs),
         "names": [each.name for each in inputs],
         "bounds": [[each.span.low, each.span.high] for each in inputs],
     }
-    rows = _rows(problem, method, n_base, matter.base.seed)
-    numbers = _numbers(matter, inputs, rows, jobs)
+    rows = _rows(problem, method, n_base, question.base.seed)
+    numbers = _numbers(question, inputs, rows, jobs)
     others = [each for name, each in numbers.items() if name != best]
-    of_number = _measures(problem, method, rows, numbers[best], matter.base.seed)
+    of_number = _measures(problem, method, rows, numbers[best], question.base.seed)
     of_margin, stays = None, None
     if others:
-        sign = 1.0 if matter.objective.higher_is_better else -1.0
+        sign = 1.0 if question.objective.higher_is_better else -1.0
         margin: FloatArray = sign * numbers[best] - np.max(np.stack([sign * each for each in others]), axis=0)
-        of_margin = _measures(problem, method, rows, margin, matter.base.seed)
+        of_margin = _measures(problem, method, rows, margin, question.base.seed)
         stays = float(np.mean(margin >= 0.0))
     effects = [
         Effect(input=each, of_number=of_number[at], of_margin=None if of_margin is None else of_margin[at])
@@ -125,7 +125,7 @@ def sampled(
     ]
     measure = "mu_star" if method == "morris" else "ST"
     effects.sort(key=lambda effect: (-effect.of_number[measure], effect.input.name))
-    return Sampled(method=method, n_samples=len(rows), n_runs=len(rows) * len(matter.cases), best_fraction=stays, effects=tuple(effects))
+    return Sampled(method=method, n_samples=len(rows), n_runs=len(rows) * len(question.cases), best_fraction=stays, effects=tuple(effects))
 
 
 def _rows(problem: dict[str, object], method: Method, n_base: int, seed: int) -> FloatArray:
@@ -138,21 +138,21 @@ def _rows(problem: dict[str, object], method: Method, n_base: int, seed: int) ->
     return np.asarray(sobol.sample(problem, n_base, calc_second_order=False, seed=seed), dtype=np.float64)
 
 
-def _numbers(matter: Matter, inputs: Sequence[Input], rows: FloatArray, jobs: int | None) -> dict[str, FloatArray]:
+def _numbers(question: WhatIfQuestion, inputs: Sequence[Input], rows: FloatArray, jobs: int | None) -> dict[str, FloatArray]:
     """Return the number of each case at each sample."""
     points: list[Point] = []
-    for case in matter.cases:
+    for case in question.cases:
         for row in rows.tolist():
             values: dict[str, Data] = dict(case.values)
             for each, number in zip(inputs, row, strict=True):
                 values |= each.values(number)
             points.append(replace(case, values=values))
-    found: dict[str, list[float]] = {case.name: [] for case in matter.cases}
+    found: dict[str, list[float]] = {case.name: [] for case in question.cases}
     with phase("vary all figures at once"):
-        for each in evaluated(matter.base, points, jobs=jobs):
-            number, name = matter.objective.number(each), each.point.name
+        for each in evaluated(question.base, points, jobs=jobs):
+            number, name = question.objective.number(each), each.point.name
             if number is None or each.outcome.status != "ok":
-                reason = each.outcome.reason or f"'{matter.objective.quantity.text}' has no value"
+                reason = each.outcome.reason or f"'{question.objective.quantity.text}' has no value"
                 raise ScenarioError(f"case {name} does not run at every sample: {reason}", field="--sensitivity", hint="narrow the ranges")
             found[name].append(number)
     return {name: np.array(numbers) for name, numbers in found.items()}

@@ -10,7 +10,7 @@ from clustersim.apps.serve.deployment import build_serving
 from clustersim.apps.serve.deployment_run import resolved_serving
 from clustersim.apps.study.axis import KeyRange, parse_span
 from clustersim.apps.study.point_runs import evaluated
-from clustersim.apps.study.what_if_cases import Matter, check_span
+from clustersim.apps.study.what_if_cases import WhatIfQuestion, check_span
 from clustersim.config.build import build
 from clustersim.config.resolve import resolved_scenario
 from clustersim.config.serving_scenario import ServingScenario
@@ -86,7 +86,7 @@ class Sensitivity:
         return tuple(bar for bar in self.bars if {bar.best_at_low, bar.best_at_high} != {self.best})
 
 
-def inputs_of(matter: Matter, texts: Sequence[str]) -> tuple[Input, ...]:
+def inputs_of(question: WhatIfQuestion, texts: Sequence[str]) -> tuple[Input, ...]:
     """Return the figures that are named, each with its range; ``hardware`` stands for those of the hardware.
 
     Raises
@@ -96,7 +96,7 @@ def inputs_of(matter: Matter, texts: Sequence[str]) -> tuple[Input, ...]:
     """
     found: dict[str, Input] = {}
     for text in texts:
-        some = _hardware(matter) if text.strip() == HARDWARE else (_input(matter, text),)
+        some = _hardware(question) if text.strip() == HARDWARE else (_input(question, text),)
         for each in some:
             if each.name in found and text.strip() != HARDWARE:
                 raise ScenarioError(f"'{each.name}' is varied twice", field="--sensitivity", hint="name it once")
@@ -104,7 +104,7 @@ def inputs_of(matter: Matter, texts: Sequence[str]) -> tuple[Input, ...]:
     return tuple(found.values())
 
 
-def sensitivity(matter: Matter, inputs: Sequence[Input], best: str, number: float, *, jobs: int | None = 1) -> Sensitivity:
+def sensitivity(question: WhatIfQuestion, inputs: Sequence[Input], best: str, number: float, *, jobs: int | None = 1) -> Sensitivity:
     """Return what each figure does to the number of the best case, and to which case that is.
 
     Parameters
@@ -113,18 +113,18 @@ def sensitivity(matter: Matter, inputs: Sequence[Input], best: str, number: floa
         Processes, None for one for each processor.
     """
     ends = [each.values(end) for each in inputs for end in (each.span.low, each.span.high)]
-    asked = [replace(case, values={**case.values, **values}) for values in ends for case in matter.cases]
+    asked = [replace(case, values={**case.values, **values}) for values in ends for case in question.cases]
     with phase("vary figures one by one"):
-        rows = evaluated(matter.base, asked, jobs=jobs)
-    n_cases = len(matter.cases)
+        rows = evaluated(question.base, asked, jobs=jobs)
+    n_cases = len(question.cases)
     found = [rows[at : at + n_cases] for at in range(0, len(rows), n_cases)]
     bars = [
         SensitivityBar(
             input=each,
-            low=matter.numbers(low),
-            high=matter.numbers(high),
-            best_at_low=matter.best(low),
-            best_at_high=matter.best(high),
+            low=question.numbers(low),
+            high=question.numbers(high),
+            best_at_low=question.best(low),
+            best_at_high=question.best(high),
         )
         for each, low, high in zip(inputs, found[::2], found[1::2], strict=True)
     ]
@@ -132,24 +132,24 @@ def sensitivity(matter: Matter, inputs: Sequence[Input], best: str, number: floa
     return Sensitivity(case=best, number=number, best=best, bars=tuple(bars))
 
 
-def _input(matter: Matter, text: str) -> Input:
+def _input(question: WhatIfQuestion, text: str) -> Input:
     span = parse_span(text, "--sensitivity")
     if span.key == SPEED:
-        if matter.base.serves:
+        if question.base.serves:
             raise ScenarioError(f"{SPEED} does nothing with serving", field="--sensitivity", hint="vary a key of the scenario")
         if span.low <= 0:
             raise ScenarioError("a speed is above 0", field="--sensitivity", hint="write such as accelerator_speed=0.9..1.1")
-        return Input(span=span, n_nodes=_n_nodes(matter))
-    check_span(matter, span, "--sensitivity")
+        return Input(span=span, n_nodes=_n_nodes(question))
+    check_span(question, span, "--sensitivity")
     return Input(span=span)
 
 
-def _hardware(matter: Matter) -> tuple[Input, ...]:
-    scenario = matter.base.any_scenario({})
+def _hardware(question: WhatIfQuestion) -> tuple[Input, ...]:
+    scenario = question.base.any_scenario({})
     served = isinstance(scenario, ServingScenario)
     cluster = (resolved_serving(build_serving(scenario)) if served else resolved_scenario(build(scenario)))["cluster"]
     slow = served or scenario.spec.cluster.stragglers
-    found = [] if slow else [Input(span=_around(SPEED, 1.0, ""), n_nodes=_n_nodes(matter))]
+    found = [] if slow else [Input(span=_around(SPEED, 1.0, ""), n_nodes=_n_nodes(question))]
     for part, figure, unit in _FIGURES:
         section = cluster.get(part) if isinstance(cluster, dict) else None
         text = section.get(figure) if isinstance(section, dict) else None
@@ -164,5 +164,5 @@ def _around(key: str, value: float, unit: str) -> KeyRange:
     return KeyRange(key=key, low=value * (1 - SWING), high=value * (1 + SWING), unit=unit)
 
 
-def _n_nodes(matter: Matter) -> int:
-    return build(matter.base.scenario({})).cluster.n_nodes
+def _n_nodes(question: WhatIfQuestion) -> int:
+    return build(question.base.scenario({})).cluster.n_nodes

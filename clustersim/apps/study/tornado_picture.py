@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from clustersim.apps.study.sensitivity import HARDWARE, inputs_of
 from clustersim.apps.study.study_file import StudyRequest
-from clustersim.apps.study.what_if import Probe, answered, asked_matter
+from clustersim.apps.study.what_if import WhatIfOptions, answered, asked_what_if
 from clustersim.documents.check import validate_document
 from clustersim.documents.text import read_document
 from clustersim.errors import InfeasibleError, Place, ScenarioError
@@ -87,8 +87,8 @@ def asked_tornado(sources: Sequence[str], overrides: Sequence[str] = (), *, seed
     (source,) = sources
     if Path(source).suffix.lower() == ".json":
         return _written_tornado(source, overrides)
-    matter, probe = asked_matter(source, StudyRequest(changes=tuple(overrides), seed=seed))
-    answer = answered(matter, Probe(inputs=probe.inputs or inputs_of(matter, (HARDWARE,)), jobs=jobs))
+    question, options = asked_what_if(source, StudyRequest(changes=tuple(overrides), seed=seed))
+    answer = answered(question, WhatIfOptions(inputs=options.inputs or inputs_of(question, (HARDWARE,)), jobs=jobs))
     if answer.sensitivity is None:
         raise InfeasibleError(answer.headline())
     return tornado_of(answer.to_dict())

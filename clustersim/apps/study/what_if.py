@@ -11,7 +11,7 @@ from clustersim.apps.study.point import ResultRow
 from clustersim.apps.study.sampled import Method, Sampled, check_method, sampled
 from clustersim.apps.study.sensitivity import HARDWARE, Input, Sensitivity, SensitivityBar, inputs_of, sensitivity
 from clustersim.apps.study.study_file import Source, Study, StudyRequest, open_study
-from clustersim.apps.study.what_if_cases import BASE, Matter, check_span, matter_of
+from clustersim.apps.study.what_if_cases import BASE, WhatIfQuestion, check_span, what_if_of
 from clustersim.documents.spots import Data
 from clustersim.errors import Place, ScenarioError
 from clustersim.measure.deciding import UNDECIDED, Decision, undecided_text
@@ -22,7 +22,7 @@ ONE_AT_A_TIME: Final = "one"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Probe:
+class WhatIfOptions:
     """Further questions beside which case is best."""
 
     span: KeyRange | None = None
@@ -39,7 +39,7 @@ class Probe:
 class WhatIfAnswer:
     """Outcomes of all cases."""
 
-    matter: Matter
+    question: WhatIfQuestion
     rows: tuple[ResultRow, ...]
     """In the order of the cases, the base first."""
     break_even: BreakEven | None = None
@@ -49,17 +49,17 @@ class WhatIfAnswer:
     @property
     def best(self) -> str | None:
         """Name of the best case; None where none may be chosen."""
-        return self.matter.best(self.rows)
+        return self.question.best(self.rows)
 
     @property
     def numbers(self) -> dict[str, float | None]:
         """The number of each case that may be chosen."""
-        return self.matter.numbers(self.rows)
+        return self.question.numbers(self.rows)
 
     @property
     def ranked(self) -> list[str]:
         """Cases that may be chosen, the best first."""
-        return [row.point.name for row in self.matter.objective.ranked(self.rows)]
+        return [row.point.name for row in self.question.objective.ranked(self.rows)]
 
     def row(self, name: str) -> ResultRow:
         """Return what came of a case."""
@@ -67,12 +67,12 @@ class WhatIfAnswer:
 
     def better(self, name: str, other: str) -> Decision | None:
         """Return whether a case is better than another, as far as the error bars tell; None where it is the same run, or has no number."""
-        return self.matter.objective.better(self.row(name), self.row(other))
+        return self.question.objective.better(self.row(name), self.row(other))
 
     @property
     def undecided(self) -> list[str]:
         """Cases that may be chosen, and that the best cannot be told apart from."""
-        objective = self.matter.objective
+        objective = self.question.objective
         return [row.point.name for row in objective.undecided(objective.ranked(self.rows))]
 
     def __repr__(self) -> str:
@@ -85,10 +85,10 @@ class WhatIfAnswer:
 
     def to_dict(self) -> dict[str, Data]:
         """Return the document that ``what-if --json`` prints."""
-        objective = self.matter.objective
+        objective = self.question.objective
         return {
             "schema_version": 1,
-            "scenario": self.matter.base.any_scenario({}).name,
+            "scenario": self.question.base.any_scenario({}).name,
             "answer": self.headline(),
             "metric": objective.quantity.text,
             "higher_is_better": objective.higher_is_better,
@@ -106,7 +106,7 @@ class WhatIfAnswer:
         numbers, ranked = self.numbers, self.ranked
         if self.best is None:
             return f"No case can be chosen: {'; '.join(f'{row.point.name}: {self._why(row)}' for row in self.rows)}"
-        metric = self.matter.objective.quantity.text
+        metric = self.question.objective.quantity.text
         figure = f"{metric} {shown(metric, numbers[self.best])}"
         if len(self.rows) == 1:
             return f"The base has {figure}"
@@ -130,21 +130,21 @@ class WhatIfAnswer:
 
     def case_table(self) -> TextTable:
         """Return name, changes, number and difference from the base of each case, and why it may not be chosen if that is so of any."""
-        metric, rows = self.matter.objective.quantity.text, list[tuple[str, ...]]()
+        metric, rows = self.question.objective.quantity.text, list[tuple[str, ...]]()
         for row in self.rows:
             name, relative = row.point.name, self._fraction(row)
             changes = " ".join(f"{key}={value if isinstance(value, str) else canonical(value)}" for key, value in row.point.values.items())
             against = "" if relative is None or name == BASE else signed(relative)
             if name != BASE and self.better(name, BASE) == "not decided":
                 against += ", not decided"
-            rows.append((name, changes, shown(metric, self.matter.objective.number(row)), against, self._why(row)))
+            rows.append((name, changes, shown(metric, self.question.objective.number(row)), against, self._why(row)))
         columns = ("case", "changes", f">{metric}", ">against base", "cannot be chosen")
         width = len(columns) if any(row[-1] for row in rows) else len(columns) - 1
         return TextTable("", columns[:width], tuple(row[:width] for row in rows))
 
     def tornado_table(self, found: Sensitivity) -> TextTable:
         """Return a row for each figure: its ends, the number at each, how far that moves, and which case is best there."""
-        metric, decides = self.matter.objective.quantity.text, len(self.rows) > 1
+        metric, decides = self.question.objective.quantity.text, len(self.rows) > 1
         columns = ("figure", ">from", ">to", f">{metric} at low", f">{metric} at high", ">swing")
         rows: list[tuple[str, ...]] = []
         for bar in found.bars:
@@ -172,17 +172,17 @@ class WhatIfAnswer:
             "changes": dict(row.point.values),
             "status": row.outcome.status,
             "reason": self._why(row) or None,
-            "value": self.matter.objective.number(row),
+            "value": self.question.objective.number(row),
             "relative_fraction": self._fraction(row),
             "better_than_base": None if name == BASE else self.better(name, BASE),
             "figures": dict(row.outcome.figures),
         }
 
     def _why(self, row: ResultRow) -> str:
-        return self.matter.objective.refusal(row)
+        return self.question.objective.refusal(row)
 
     def _fraction(self, row: ResultRow) -> float | None:
-        number, first = (self.matter.objective.number(each) for each in (row, self.rows[0]))
+        number, first = (self.question.objective.number(each) for each in (row, self.rows[0]))
         return None if number is None or not first else number / first - 1.0
 
     def _relative(self, name: str, against: str) -> str:
@@ -193,7 +193,7 @@ class WhatIfAnswer:
         return f"{100 * abs(fraction):.1f} % {'more' if fraction > 0 else 'less'} than"
 
 
-def answered(matter: Matter, probe: Probe) -> WhatIfAnswer:
+def answered(question: WhatIfQuestion, options: WhatIfOptions) -> WhatIfAnswer:
     """Return what comes of all cases, and of what else is asked.
 
     Raises
@@ -201,20 +201,20 @@ def answered(matter: Matter, probe: Probe) -> WhatIfAnswer:
     ScenarioError
         When a key that is varied does not exist, or cannot have such values.
     """
-    rows = matter.rows()
-    best = matter.best(rows)
-    number = None if best is None else matter.numbers(rows)[best]
-    found_even = None if probe.span is None else break_even(matter, probe.span)
+    rows = question.rows()
+    best = question.best(rows)
+    number = None if best is None else question.numbers(rows)[best]
+    found_even = None if options.span is None else break_even(question, options.span)
     found_one, found_many = None, None
-    if probe.inputs and best is not None and number is not None:
-        if probe.method is None:
-            found_one = sensitivity(matter, probe.inputs, best, number, jobs=probe.jobs)
+    if options.inputs and best is not None and number is not None:
+        if options.method is None:
+            found_one = sensitivity(question, options.inputs, best, number, jobs=options.jobs)
         else:
-            found_many = sampled(matter, probe.inputs, best, probe.method, samples=probe.samples, jobs=probe.jobs)
-    return WhatIfAnswer(matter=matter, rows=rows, break_even=found_even, sensitivity=found_one, sampled=found_many)
+            found_many = sampled(question, options.inputs, best, options.method, samples=options.samples, jobs=options.jobs)
+    return WhatIfAnswer(question=question, rows=rows, break_even=found_even, sensitivity=found_one, sampled=found_many)
 
 
-def asked_matter(source: Source, request: StudyRequest) -> tuple[Matter, Probe]:
+def asked_what_if(source: Source, request: StudyRequest) -> tuple[WhatIfQuestion, WhatIfOptions]:
     """Return what is to be decided, and what else is asked, from a file and the command line together.
 
     Raises
@@ -224,21 +224,21 @@ def asked_matter(source: Source, request: StudyRequest) -> tuple[Matter, Probe]:
     """
     method = None if request.method in (None, ONE_AT_A_TIME) else check_method(request.method)
     study = open_study(source, request)
-    matter = matter_of(study)
+    question = what_if_of(study)
     texts = request.sensitivity or study.spec.sensitivity or ((HARDWARE,) if method else ())
-    inputs = inputs_of(matter, texts)
-    return matter, Probe(span=_span(matter, study), inputs=inputs, method=method, samples=request.samples, jobs=request.jobs)
+    inputs = inputs_of(question, texts)
+    return question, WhatIfOptions(span=_span(question, study), inputs=inputs, method=method, samples=request.samples, jobs=request.jobs)
 
 
-def _span(matter: Matter, study: Study) -> KeyRange | None:
+def _span(question: WhatIfQuestion, study: Study) -> KeyRange | None:
     even = study.request.break_even or study.spec.break_even
     if even is None:
         return None
     span = parse_span(even, "--break-even")
-    if len(matter.cases) < 2:
+    if len(question.cases) < 2:
         raise ScenarioError("the base alone breaks even with nothing", field="--break-even", hint="add a --case")
-    check_span(matter, span, "--break-even")
-    for case in matter.cases:
+    check_span(question, span, "--break-even")
+    for case in question.cases:
         if span.key in case.values:
             place = Place(file=f"--break-even {even}")
             raise ScenarioError(f"case {case.name} sets '{span.key}' itself", hint="vary another key", place=place)

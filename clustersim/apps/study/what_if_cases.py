@@ -29,7 +29,7 @@ _SIGN: Final = re.compile(r"\s*[A-Za-z_][\w.-]*\s*=")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Matter:
+class WhatIfQuestion:
     """Decision to be made between cases, the base first."""
 
     base: Base
@@ -80,7 +80,7 @@ def parse_case(text: str) -> Point:
     return Point(number=0, name=name.strip(), values={".".join(each.path): each.value for each in overrides})
 
 
-def matter_of(study: Study) -> Matter:
+def what_if_of(study: Study) -> WhatIfQuestion:
     """Return what is to be decided, after a look at all of it.
 
     Raises
@@ -122,10 +122,10 @@ def matter_of(study: Study) -> Matter:
         higher_is_better=is_rate(metric.text),
         where=tuple(each.condition(metrics, given) for each in study.conditions()),
     )
-    return Matter(base=base, cases=tuple(replace(case, number=number) for number, case in enumerate(cases)), objective=objective)
+    return WhatIfQuestion(base=base, cases=tuple(replace(case, number=number) for number, case in enumerate(cases)), objective=objective)
 
 
-def check_span(matter: Matter, span: KeyRange, option: str) -> None:
+def check_span(question: WhatIfQuestion, span: KeyRange, option: str) -> None:
     """Refuse a key that does not exist, or that cannot have the values at the ends.
 
     Raises
@@ -136,7 +136,7 @@ def check_span(matter: Matter, span: KeyRange, option: str) -> None:
     for number in (span.low, span.high):
         value = span.value(number)
         try:
-            apply_overrides(matter.base.source.document, [override_of(span.key, value)])
-            matter.base.any_scenario({span.key: value})
+            apply_overrides(question.base.source.document, [override_of(span.key, value)])
+            question.base.any_scenario({span.key: value})
         except ScenarioError as error:
             raise ScenarioError(error.message, field=error.field, hint=error.hint, place=Place(file=f"{option} {span.key}")) from error

@@ -10,7 +10,7 @@ from clustersim.apps.study.design import MOST_POINTS
 from clustersim.apps.study.point import Base
 from clustersim.apps.study.study_file import Study, StudyRequest, StudySpec
 from clustersim.apps.study.sweep_question import SweepQuestion, sweep_of
-from clustersim.apps.study.what_if_cases import Matter, matter_of
+from clustersim.apps.study.what_if_cases import WhatIfQuestion, what_if_of
 from clustersim.config.load import read_source
 from clustersim.documents.spots import Data
 
@@ -48,8 +48,8 @@ def make_question(
     return sweep_of(make_study(request, base))
 
 
-def make_matter(*cases: str, metric: str | None = None, where: Sequence[str] = ()) -> Matter:
-    return matter_of(make_study(StudyRequest(cases=cases, metric=metric, where=tuple(where))))
+def make_what_if(*cases: str, metric: str | None = None, where: Sequence[str] = ()) -> WhatIfQuestion:
+    return what_if_of(make_study(StudyRequest(cases=cases, metric=metric, where=tuple(where))))
 
 
 TEXT: Final = """\

@@ -13,7 +13,7 @@ from clustersim.apps.study.point import PointOutcome
 from clustersim.apps.study.what_if_cases import check_span
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
-from tests.unit.apps.study.factories import make_matter
+from tests.unit.apps.study.factories import make_what_if
 
 LEFT = "left:strategy.zero_stage=1"
 RIGHT = "right:strategy.zero_stage=2"
@@ -35,7 +35,7 @@ def found(
         return PointOutcome(status="ok", figures={"step_time_s": seconds})
 
     monkeypatch.setattr(module, "evaluate", evaluate)
-    return break_even(make_matter(LEFT, RIGHT, metric="step_time_s"), span)
+    return break_even(make_what_if(LEFT, RIGHT, metric="step_time_s"), span)
 
 
 OVERSUBSCRIPTION = KeyRange(key="cluster.fabric.oversubscription", low=1.0, high=16.0)
@@ -103,10 +103,10 @@ def test_a_case_that_cannot_run_any_more_has_lost(monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_a_span_that_cannot_be_is_refused(text: str, message: str | None) -> None:
-    matter = make_matter(LEFT)
+    question = make_what_if(LEFT)
 
     with pytest.raises(ScenarioError) as caught:
-        check_span(matter, parse_span(text, "--break-even"), "--break-even")
+        check_span(question, parse_span(text, "--break-even"), "--break-even")
 
     assert caught.value.place is not None
     assert caught.value.place.file.startswith("--break-even")

@@ -11,7 +11,7 @@ import pytest
 from clustersim.apps.study.claims import read_question
 from clustersim.apps.study.study_file import RUNS, StudyRequest
 from clustersim.apps.study.sweep_question import asked_sweep
-from clustersim.apps.study.what_if import asked_matter
+from clustersim.apps.study.what_if import asked_what_if
 from clustersim.documents.files import data_path
 from clustersim.documents.text import read_document
 from clustersim.errors import ScenarioError
@@ -124,15 +124,15 @@ def test_one_file_is_asked_by_all_three_commands(tmp_path: Path) -> None:
     swept = asked_sweep(path, StudyRequest(over=("training.micro_batch_size=1,2",)))
     assert [point.name for point in swept.points] == [each for name in ("plain.4", "plain.8", "sharded.8") for each in (name, name)]
     assert swept.points[1].values == {"cluster.accelerators_per_node": 4, "training.micro_batch_size": 2}
-    matter, _ = asked_matter(path, StudyRequest())
-    assert [case.name for case in matter.cases] == ["base", "plain.4", "plain.8", "sharded.8"]
-    assert [each.text for each in matter.objective.where] == ["links.nvlink_bytes > 0"]
-    assert read_question(path).points == matter.cases[1:]
+    question, _ = asked_what_if(path, StudyRequest())
+    assert [case.name for case in question.cases] == ["base", "plain.4", "plain.8", "sharded.8"]
+    assert [each.text for each in question.objective.where] == ["links.nvlink_bytes > 0"]
+    assert read_question(path).points == question.cases[1:]
     with pytest.raises(ScenarioError, match="question: is missing; ask with sweep or what-if, or add it"):
         read_question(alone)
 
 
-@pytest.mark.parametrize("ask", [lambda path: asked_matter(path, StudyRequest()), read_question])
+@pytest.mark.parametrize("ask", [lambda path: asked_what_if(path, StudyRequest()), read_question])
 def test_axes_are_for_sweeps_alone(tmp_path: Path, ask: Callable[[Path], object]) -> None:
     path = question_file(tmp_path, ("leave_out", "grid: {strategy.tp: [1, 2]}\nleave_out"))
 

@@ -11,7 +11,7 @@ from clustersim.apps.study.sampled import check_method, sampled
 from clustersim.apps.study.sensitivity import inputs_of
 from clustersim.apps.study.study_file import StudyRequest
 from clustersim.apps.study.tornado_picture import tornado_of
-from clustersim.apps.study.what_if import WhatIfAnswer, answered, asked_matter
+from clustersim.apps.study.what_if import WhatIfAnswer, answered, asked_what_if
 from clustersim.errors import ScenarioError
 from tests.unit.apps.study.factories import SMALL
 
@@ -94,11 +94,11 @@ def test_a_tornado_has_the_longest_bar_first_and_its_ends_are_runs() -> None:
 
 
 def test_computing_twice_as_fast_halves_computation() -> None:
-    matter, probe = asked_matter(SMALL, StudyRequest(sensitivity=("accelerator_speed=0.5..2",), metric="breakdown_s.compute"))
+    question, options = asked_what_if(SMALL, StudyRequest(sensitivity=("accelerator_speed=0.5..2",), metric="breakdown_s.compute"))
 
     slow, usual, fast = (
-        matter.rows(values)[0].outcome.figures["breakdown_s.compute"]
-        for values in (probe.inputs[0].values(0.5), {}, probe.inputs[0].values(2.0))
+        question.rows(values)[0].outcome.figures["breakdown_s.compute"]
+        for values in (options.inputs[0].values(0.5), {}, options.inputs[0].values(2.0))
     )
 
     # Each item is a whole number of ticks.
@@ -153,10 +153,10 @@ def test_the_document_holds_everything() -> None:
 @pytest.mark.parametrize(("method", "samples", "runs"), [("morris", 3, 18), ("sobol", 4, 32)])
 def test_sampling_finds_the_figure_that_matters(method: str, samples: int, runs: int) -> None:
     pytest.importorskip("SALib")
-    matter, _ = asked_matter(SMALL, StudyRequest(cases=("wide:strategy.tp=2",)))
-    inputs = inputs_of(matter, ["accelerator_speed=0.5..2", "cluster.nics.latency=1..2 us"])
+    question, _ = asked_what_if(SMALL, StudyRequest(cases=("wide:strategy.tp=2",)))
+    inputs = inputs_of(question, ["accelerator_speed=0.5..2", "cluster.nics.latency=1..2 us"])
 
-    found, again = (sampled(matter, inputs, "base", check_method(method), samples=samples) for _ in range(2))
+    found, again = (sampled(question, inputs, "base", check_method(method), samples=samples) for _ in range(2))
 
     assert [effect.input.name for effect in found.effects] == ["accelerator_speed", "cluster.nics.latency"]
     # One node sends nothing over its adapters.
@@ -177,27 +177,27 @@ def test_sampling_finds_the_figure_that_matters(method: str, samples: int, runs:
 )
 def test_what_makes_no_sense_is_refused(asked: StudyRequest, message: str) -> None:
     with pytest.raises(ScenarioError) as caught:
-        asked_matter(SMALL, asked)
+        asked_what_if(SMALL, asked)
 
     assert caught.value.message == message
 
 
 def test_sobol_wants_a_power_of_two_and_not_too_many_runs() -> None:
-    matter, _ = asked_matter(SMALL, StudyRequest())
-    inputs = inputs_of(matter, ["accelerator_speed=0.5..2"])
+    question, _ = asked_what_if(SMALL, StudyRequest())
+    inputs = inputs_of(question, ["accelerator_speed=0.5..2"])
 
     with pytest.raises(ScenarioError, match="12 is no power of two"):
-        sampled(matter, inputs, "base", "sobol", samples=12)
+        sampled(question, inputs, "base", "sobol", samples=12)
     with pytest.raises(ScenarioError, match="runs are more than 20,000"):
-        sampled(matter, inputs, "base", "morris", samples=100_000)
+        sampled(question, inputs, "base", "morris", samples=100_000)
 
 
 def test_a_file_says_all_of_it() -> None:
-    matter, probe = asked_matter("llama3-8b-slow-network", StudyRequest())
+    question, options = asked_what_if("llama3-8b-slow-network", StudyRequest())
 
-    assert [case.name for case in matter.cases] == ["base", "tensor-parallel", "sharded"]
-    assert probe.span is not None
-    assert len(probe.inputs) == 3
+    assert [case.name for case in question.cases] == ["base", "tensor-parallel", "sharded"]
+    assert options.span is not None
+    assert len(options.inputs) == 3
 
 
 def test_a_mistake_in_a_file_has_its_line(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_a_mistake_in_a_file_has_its_line(tmp_path: Path) -> None:
     ):
         path.write_text(text, encoding="utf-8")
         with pytest.raises(ScenarioError) as caught:
-            asked_matter(path, StudyRequest())
+            asked_what_if(path, StudyRequest())
         assert caught.value.place is not None
         assert caught.value.place.line == line
 
@@ -234,10 +234,10 @@ def test_a_service_is_judged_by_any_of_its_figures() -> None:
     few = ["requests.count=80", "requests.warmup=0"]
     rate = clustersim.what_if(CHAT, ["wide:serving.tp=8"], set=few)
     asked = StudyRequest(cases=("wide:serving.tp=8",), changes=tuple(few), metric="tpot_s.p50", sensitivity=("hardware",))
-    latency = answered(*asked_matter(CHAT, asked))
+    latency = answered(*asked_what_if(CHAT, asked))
 
-    assert rate.matter.objective.quantity.text == "output_tokens_per_s_per_gpu"
-    assert rate.matter.objective.higher_is_better
+    assert rate.question.objective.quantity.text == "output_tokens_per_s_per_gpu"
+    assert rate.question.objective.higher_is_better
     assert latency.best == "wide"
     assert latency.sensitivity is not None
     assert "accelerator_speed" not in {bar.input.name for bar in latency.sensitivity.bars}

@@ -7,7 +7,7 @@ import pytest
 from clustersim.apps.study.point import Point, PointOutcome, ResultRow
 from clustersim.apps.study.what_if_cases import parse_case
 from clustersim.errors import ScenarioError
-from tests.unit.apps.study.factories import make_matter
+from tests.unit.apps.study.factories import make_what_if
 
 WIDE = "wide:strategy.tp=2"
 
@@ -45,11 +45,11 @@ def test_the_base_is_no_name_of_a_case() -> None:
 
 def test_of_rates_more_is_better_and_of_all_else_less() -> None:
     for metric, higher in (("tokens_per_s", True), ("mfu", True), ("step_time_s", False), ("tokens_per_s / gpus", False)):
-        assert make_matter(WIDE, metric=metric).objective.higher_is_better is higher
+        assert make_what_if(WIDE, metric=metric).objective.higher_is_better is higher
 
 
 def test_the_best_case_is_the_first_of_the_best() -> None:
-    fast, short = (make_matter(WIDE, metric=metric) for metric in ("tokens_per_s", "step_time_s"))
+    fast, short = (make_what_if(WIDE, metric=metric) for metric in ("tokens_per_s", "step_time_s"))
     numbers = {"base": 1.0, "wide": 2.0, "other": 2.0}
     rows = [*(ok(name, tokens_per_s=number, step_time_s=number) for name, number in numbers.items()), ok("none")]
 
@@ -58,7 +58,7 @@ def test_the_best_case_is_the_first_of_the_best() -> None:
 
 
 def test_a_case_may_be_chosen_if_it_runs_and_meets_every_condition() -> None:
-    objective = make_matter(WIDE, where=["memory_fraction <= 90 %", "mfu > 0.1"]).objective
+    objective = make_what_if(WIDE, where=["memory_fraction <= 90 %", "mfu > 0.1"]).objective
     large = PointOutcome(status="infeasible", reason="too large", figures={"tokens_per_s": 1.0})
     misfit = ResultRow(point=Point(number=1, values={}), outcome=large)
 
@@ -83,6 +83,6 @@ def test_a_case_may_be_chosen_if_it_runs_and_meets_every_condition() -> None:
 )
 def test_a_mistake_is_told_before_anything_is_run(cases: list[str], metric: str, where: list[str], message: str) -> None:
     with pytest.raises(ScenarioError) as caught:
-        make_matter(*cases, metric=metric, where=where)
+        make_what_if(*cases, metric=metric, where=where)
 
     assert caught.value.message == message
