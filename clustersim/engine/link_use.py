@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from clustersim.engine.alone import Carried
+from clustersim.engine.refinement import Hashes, scrambled
+from clustersim.network.filling import spans
 from clustersim.network.rates import State
 from clustersim.network.sharing import SharedNetwork
 from clustersim.topology.cluster import TIERS, Cluster, FloatArray, IntArray, Rotation
 from clustersim.trace.timeline import LinkUse, Meeting
+
+BATCH: Final = 1 << 14
+"""Flow classes of the states that are accounted for at one time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -63,19 +69,10 @@ def link_use(
     labels
         For each flow class, the names of what puts it on the links; who used a link is told in their order.
     """
-    busy_s, peak = np.zeros(len(link_classes.first_link)), np.zeros(len(link_classes.first_link))
     moved_bytes = np.array([carried.bytes.get(flow_class, 0.0) for flow_class in range(len(network.flow_classes))])
-    account = _Account.of(labels, n_link_classes=len(link_classes.first_link))
-    for state, seconds in carried.seconds.items():
-        rates = network.rates(state)
-        counts = np.array([count for _, count in state], dtype=np.float64)
-        flow_classes = [flow_class for flow_class, _ in state]
-        flows = link_classes.flows[:, flow_classes]
-        each = np.array([rates[flow_class] for flow_class in flow_classes]) * counts
-        load = flows @ each
-        busy_s += np.where(load > 0.0, seconds, 0.0)
-        peak = np.maximum(peak, load)
-        account.note(flows > 0.0, state, seconds)
+    account = _Account.of(labels, n_link_classes=len(link_classes.first_link), n_flow_classes=len(network.flow_classes))
+    for states in _batches(carried.seconds):
+        account.note(states, network)
     carried_bytes = link_classes.flows @ moved_bytes
     account.carry(link_classes.flows, moved_bytes)
     nominal = cluster.bandwidth_bytes_per_s
@@ -87,9 +84,9 @@ def link_use(
             n_links=int(link_classes.n_links[link_class]),
             bandwidth_bytes_per_s=float(nominal[link]),
             bytes=float(carried_bytes[link_class]),
-            busy_s=float(busy_s[link_class]),
-            peak_utilisation=float(peak[link_class] / nominal[link]),
-            users=tuple(sorted(account.users[link_class], key=place.__getitem__)),
+            busy_s=float(account.busy_s[link_class]),
+            peak_utilisation=float(account.peak_bytes_per_s[link_class] / nominal[link]),
+            users=tuple(sorted(account.users(link_class), key=place.__getitem__)),
             meetings=tuple(Meeting(names=names, seconds=lasted) for names, lasted in sorted(account.met[link_class].items(), key=_longest)),
             bytes_of=account.bytes_of(link_class),
         )
@@ -101,66 +98,118 @@ def _longest(entry: tuple[tuple[str, ...], float]) -> tuple[float, tuple[str, ..
     return -entry[1], entry[0]
 
 
+def _batches(seconds: Mapping[State, float]) -> Iterator[Sequence[tuple[State, float]]]:
+    """Give all states with their seconds, as many at a time as have some ten thousand flow classes."""
+    some: list[tuple[State, float]] = []
+    n_flow_classes = 0
+    for state, lasted_s in seconds.items():
+        if not state:
+            continue
+        some.append((state, lasted_s))
+        n_flow_classes += len(state)
+        if n_flow_classes >= BATCH:
+            yield some
+            some, n_flow_classes = [], 0
+    if some:
+        yield some
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Account:
     """Users of each link class, and those that overlapped there."""
 
     names: list[tuple[str, ...]]
     """Distinct names of flow classes; operations with equal link loads are one flow class, which may have several names."""
-    name_of: dict[int, int]
+    name_of: IntArray
     """For each flow class, its place in ``names``."""
+    salts: Hashes
+    """Hash of each name."""
+    busy_s: FloatArray
+    """Time with anything in flight on each link class, in seconds."""
+    peak_bytes_per_s: FloatArray
+    """Largest load of each link class."""
     seen: NDArray[np.bool_]
     """Shape (n_link_classes, n_names): what has crossed each link class so far."""
-    users: list[dict[str, None]]
-    """Use of each link class."""
     met: list[dict[tuple[str, ...], float]]
     """Seconds of each set of names on each link class."""
     carried_bytes: FloatArray
     """Shape (n_link_classes, n_names)."""
 
     @classmethod
-    def of(cls, labels: Mapping[int, tuple[str, ...]], *, n_link_classes: int) -> _Account:
+    def of(cls, labels: Mapping[int, tuple[str, ...]], *, n_link_classes: int, n_flow_classes: int) -> _Account:
         """Return an account of nothing yet."""
         # Flow classes without a name are the last.
         places = {name: place for place, name in enumerate([*dict.fromkeys(labels.values()), ()])}
         return cls(
             names=list(places),
-            name_of={flow_class: places[name] for flow_class, name in labels.items()},
+            name_of=np.array([places[labels.get(flow_class, ())] for flow_class in range(n_flow_classes)], dtype=np.int64),
+            salts=scrambled(np.arange(len(places))),
+            busy_s=np.zeros(n_link_classes),
+            peak_bytes_per_s=np.zeros(n_link_classes),
             seen=np.zeros((n_link_classes, len(places)), dtype=np.bool_),
-            users=[{} for _ in range(n_link_classes)],
             met=[{} for _ in range(n_link_classes)],
             carried_bytes=np.zeros((n_link_classes, len(places))),
         )
 
+    def users(self, link_class: int) -> Iterator[str]:
+        """Yield the names of what has crossed a link class, each once."""
+        return iter(dict.fromkeys(name for place in np.flatnonzero(self.seen[link_class]).tolist() for name in self.names[place]))
+
     def carry(self, flows: FloatArray, moved_bytes: FloatArray) -> None:
         """Write down the bytes of each flow class over each link class; ``flows`` has shape (n_link_classes, n_flow_classes)."""
         for flow_class in np.flatnonzero(moved_bytes).tolist():
-            self.carried_bytes[:, self.name_of.get(flow_class, len(self.names) - 1)] += flows[:, flow_class] * moved_bytes[flow_class]
+            self.carried_bytes[:, self.name_of[flow_class]] += flows[:, flow_class] * moved_bytes[flow_class]
 
     def bytes_of(self, link_class: int) -> tuple[tuple[tuple[str, ...], float], ...]:
         """Return what each name carried over a link of a link class, in the order of the program."""
         row = self.carried_bytes[link_class]
         return tuple((self.names[place], float(row[place])) for place in np.flatnonzero(row > 0.0).tolist())
 
-    def note(self, crossed: NDArray[np.bool_], state: State, seconds: float) -> None:
-        """Write down a state that lasted so long; ``crossed`` has shape (n_link_classes, n_flow_classes in the state)."""
-        places = [self.name_of.get(flow_class, len(self.names) - 1) for flow_class, _ in state]
-        ordered = list(dict.fromkeys(places))
-        belongs = np.zeros((len(places), len(ordered)))
-        belongs[range(len(places)), [ordered.index(place) for place in places]] = [count for _, count in state]
-        flows = crossed @ belongs
-        new = (flows > 0.0) & ~self.seen[:, ordered]
-        if new.any():
-            self.seen[:, ordered] |= new
-            rows, columns = np.nonzero(new)
-            for link_class, column in zip(rows.tolist(), columns.tolist(), strict=True):
-                self.users[link_class].update(dict.fromkeys(self.names[ordered[column]]))
+    def note(self, states: Sequence[tuple[State, float]], network: SharedNetwork) -> None:
+        """Write down states with their seconds."""
+        wiring, n_link_classes = network.wiring, len(self.busy_s)
+        flow_classes = np.array([flow_class for state, _ in states for flow_class, _ in state], dtype=np.int64)
+        counts = np.array([count for state, _ in states for _, count in state], dtype=np.float64)
+        rates = np.concatenate([network.rates_of(state) for state, _ in states])
+        lasted_s = np.array([seconds for _, seconds in states])
+        # One entry for each link class that a flow class of a state crosses.
+        lengths = wiring.starts[flow_classes + 1] - wiring.starts[flow_classes]
+        entries = spans(wiring.starts, flow_classes)
+        cells = np.repeat(np.repeat(np.arange(len(states)), [len(state) for state, _ in states]), lengths)
+        cells = cells * n_link_classes + wiring.link_classes[entries]
+        shape = len(states), n_link_classes
+        loads = np.bincount(cells, wiring.flows[entries] * np.repeat(rates * counts, lengths), minlength=shape[0] * shape[1]).reshape(shape)
+        self.busy_s += lasted_s @ (loads > 0.0)
+        self.peak_bytes_per_s = np.maximum(self.peak_bytes_per_s, loads.max(axis=0))
+        present = np.unique(cells * len(self.names) + np.repeat(self.name_of[flow_classes], lengths))
+        cells_of, names = np.divmod(present, len(self.names))
+        self.seen[cells_of % n_link_classes, names] = True
         # Several flows of one flow class meet each other too.
-        meeting = np.flatnonzero(flows.sum(axis=1) > 1.0)
-        if meeting.size:
-            present = flows[meeting] > 0.0
-            kept, which = np.unique(present, axis=0, return_inverse=True)
-            keys = [tuple(sorted({" or ".join(self.names[ordered[column]]) for column in np.flatnonzero(row)})) for row in kept]
-            for link_class, key in zip(meeting.tolist(), np.ravel(which).tolist(), strict=True):
-                met = self.met[link_class]
-                met[keys[key]] = met.get(keys[key], 0.0) + seconds
+        n_flows = np.bincount(cells, np.repeat(counts, lengths), minlength=shape[0] * shape[1])
+        firsts = np.flatnonzero(np.diff(cells_of, prepend=-1))
+        meets = n_flows[cells_of[firsts]] > 1.0
+        if meets.any():
+            self._meet(firsts, meets, cells_of, names, lasted_s)
+
+    def _meet(self, firsts: IntArray, meets: NDArray[np.bool_], cells_of: IntArray, names: IntArray, lasted_s: FloatArray) -> None:
+        """Write down the sets of names that share a link class, each set once with all its seconds.
+
+        Parameters
+        ----------
+        firsts
+            First row of each pair of a state and a link class.
+        meets
+            Whether flows meet there.
+        cells_of, names
+            Pair and name of each row.
+        """
+        ends = np.append(firsts[1:], len(names))
+        which = scrambled(np.add.reduceat(self.salts[names], firsts)) + scrambled(cells_of[firsts] % len(self.busy_s), 1)
+        _, places, sets = np.unique(which[meets], return_index=True, return_inverse=True)
+        seconds = np.bincount(sets.reshape(-1), lasted_s[cells_of[firsts[meets]] // len(self.busy_s)])
+        rows = np.flatnonzero(meets)[places]
+        for first, end, total_s in zip(firsts[rows].tolist(), ends[rows].tolist(), seconds.tolist(), strict=True):
+            present: list[int] = names[first:end].tolist()
+            key = tuple(sorted(" or ".join(self.names[place]) for place in present))
+            met = self.met[int(cells_of[first]) % len(self.busy_s)]
+            met[key] = met.get(key, 0.0) + total_s

@@ -30,7 +30,8 @@ class FlowGroup:
     """Flow classes in flight that share links with each other, directly or through others in flight, and with no other."""
 
     state: State
-    rates: Mapping[int, float]
+    levels: FloatArray | None
+    """Rate per weight of each class; None where rates are followed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,9 +45,9 @@ class Solution:
     steps: dict[State, SolutionChange] = field(default_factory=dict[State, "SolutionChange"])
     """Step after each earlier change, keyed by the changed classes with their new flow counts."""
 
-    def states(self) -> Sequence[State]:
-        """Return the groups in flight."""
-        return [group.state for group in dict.fromkeys(self.groups.values())]
+    def distinct(self) -> Sequence[FlowGroup]:
+        """Return the groups in flight, each once."""
+        return list(dict.fromkeys(self.groups.values()))
 
 
 class Change(NamedTuple):
@@ -56,9 +57,9 @@ class Change(NamedTuple):
     """Flow classes in flight with a new rate or a new count."""
     rates: Sequence[float] | FloatArray
     """Rate of each of them."""
-    ended: Sequence[State]
+    ended: Sequence[FlowGroup]
     """Groups no longer in flight."""
-    begun: Sequence[State]
+    begun: Sequence[FlowGroup]
     """Groups newly in flight."""
 
 
@@ -92,9 +93,11 @@ class Component:
                 self.counts.pop(flow, None)
         self._state = None
 
-    def states(self) -> Sequence[State]:
+    def groups(self) -> Sequence[FlowGroup]:
         """Return the groups in flight; a component with many classes has one group."""
-        return ([self.state()] if self.counts else []) if self.many else self.solution.states()
+        if self.many:
+            return [FlowGroup(self.state(), None)] if self.counts else []
+        return self.solution.distinct()
 
     def state(self) -> State:
         """Return the flow classes in flight."""
@@ -119,10 +122,8 @@ class RateCache:
     _components: dict[int, Component] = field(default_factory=dict[int, Component])
     _kept: dict[State, Solution] = field(default_factory=dict[State, Solution])
     _groups: dict[State, FlowGroup] = field(default_factory=dict[State, FlowGroup])
-    _link_classes: dict[int, frozenset[int]] = field(default_factory=dict[int, frozenset[int]])
-    """Link classes of each class that was in flight beside another."""
-    _shared: dict[tuple[int, int], bool] = field(default_factory=dict[tuple[int, int], bool])
-    """For pairs of classes that were in flight together, whether they share a link."""
+    _masks: dict[int, int] = field(default_factory=dict[int, int])
+    """Link classes of each class that was in flight, as bits of a number."""
     _n_kept: int = 0
     """Rates in solutions and in steps from one to another."""
     _following: Following | None = None
@@ -154,13 +155,13 @@ class RateCache:
             before = component.solution
             component.count(changes)
             if len(component.counts) > self.few:
-                return self._fill(component, before.states())
+                return self._fill(component, before.distinct())
             step = before.steps.get(changes)
             if step is None:
                 step = self._step(component, changes)
             component.solution = step.after
             return step.change
-        before = component.states()
+        before = component.groups()
         component.count(changes)
         if len(changes) > FEW and len(changes) > BULK * len(component.counts):
             return self._fill(component, before)
@@ -169,7 +170,7 @@ class RateCache:
         if settled is None:
             return self._fill(component, before)
         self._go_on(component)
-        return Change(*settled, before, component.states())
+        return Change(*settled, before, component.groups())
 
     def _step(self, component: Component, changes: State) -> SolutionChange:
         """Return the solution after changes and its differences; the solution caches both."""
@@ -178,7 +179,7 @@ class RateCache:
         flows = {flow for flow, _ in changes}
         found = [flow for flow, rate in after.rates.items() if rate != before.rates.get(flow) or flow in flows]
         old, new = dict.fromkeys(before.groups.values()), dict.fromkeys(after.groups.values())
-        ended, begun = [group.state for group in old if group not in new], [group.state for group in new if group not in old]
+        ended, begun = [group for group in old if group not in new], [group for group in new if group not in old]
         self._keep(1 + len(found))
         step = before.steps[changes] = SolutionChange(after, Change(found, [after.rates[flow] for flow in found], ended, begun))
         return step
@@ -186,11 +187,14 @@ class RateCache:
     def _regrouped(self, before: Solution, changes: State) -> list[FlowGroup]:
         """Return the groups in flight after changes: those without a change, and newly solved ones."""
         touched: dict[FlowGroup, None] = {}
+        entering = 0
         for flow, _ in changes:
             if flow in before.groups:
                 touched[before.groups[flow]] = None
             else:
-                touched.update((group, None) for other, group in before.groups.items() if group not in touched and self._meet(flow, other))
+                entering |= self._links_of(flow)
+        if entering:
+            touched.update((group, None) for flow, group in before.groups.items() if self._links_of(flow) & entering)
         counts = {flow: count for group in touched for flow, count in group.state} | dict(changes)
         rest = [group for group in dict.fromkeys(before.groups.values()) if group not in touched]
         return [*rest, *self._grouped(tuple(sorted((flow, count) for flow, count in counts.items() if count)))]
@@ -202,11 +206,16 @@ class RateCache:
         counts, left = dict(state), [flow for flow, _ in state]
         groups: list[FlowGroup] = []
         while left:
-            members = [left.pop(0)]
-            for flow in members:
-                near = [other for other in left if self._meet(flow, other)]
+            # Links of the group so far, and classes that share one of them.
+            mask, near = 0, [left[0]]
+            members: list[int] = []
+            while near:
                 members += near
-                left = [other for other in left if other not in near] if near else left
+                for flow in near:
+                    mask |= self._links_of(flow)
+                taken = set(near)
+                left = [flow for flow in left if flow not in taken]
+                near = [flow for flow in left if self._links_of(flow) & mask]
             found = tuple((flow, counts[flow]) for flow in sorted(members))
             group = self._groups.get(found)
             if group is None:
@@ -215,26 +224,24 @@ class RateCache:
             groups.append(group)
         return groups
 
-    def _meet(self, flow: int, other: int) -> bool:
-        """Return whether two classes share a link."""
-        pair = (flow, other) if flow < other else (other, flow)
-        shared = self._shared.get(pair)
-        if shared is None:
-            shared = self._shared[pair] = not self._link_classes_of(flow).isdisjoint(self._link_classes_of(other))
-        return shared
-
-    def _link_classes_of(self, flow: int) -> frozenset[int]:
-        link_classes = self._link_classes.get(flow)
-        if link_classes is None:
+    def _links_of(self, flow: int) -> int:
+        """Return the link classes of a class as bits of a number."""
+        mask = self._masks.get(flow)
+        if mask is None:
             first, last = self.wiring.starts[flow : flow + 2].tolist()
-            link_classes = self._link_classes[flow] = frozenset(self.wiring.link_classes[first:last].tolist())
-        return link_classes
+            crossed = np.zeros(len(self.wiring.first_link), dtype=np.bool_)
+            crossed[self.wiring.link_classes[first:last]] = True
+            mask = self._masks[flow] = int.from_bytes(np.packbits(crossed).tobytes())
+        return mask
 
     def _solution(self, state: State) -> Solution:
         return self._kept.get(state) or self._solved(state, self._grouped(state))
 
     def _solved(self, state: State, groups: Sequence[FlowGroup]) -> Solution:
-        rates = {flow: rate for group in groups for flow, rate in group.rates.items()}
+        rates: dict[int, float] = {}
+        for group in groups:
+            assert group.levels is not None
+            rates.update(zip((flow for flow, _ in group.state), group.levels.tolist(), strict=True))
         solution = Solution(state, {flow: group for group in groups for flow, _ in group.state}, rates)
         if len(state) <= self.few:
             self._keep(1 + len(state))
@@ -245,7 +252,7 @@ class RateCache:
         """Return a group with the rates that filling from nothing gives."""
         flows, counts = _columns(state)
         filled = progressive_filling(self.wiring.problem(flows, counts)[0])
-        return FlowGroup(state, dict(zip(flows.tolist(), filled.levels.tolist(), strict=True)))
+        return FlowGroup(state, filled.levels)
 
     def _keep(self, n_rates: int) -> None:
         """Clear the cache when it holds too many rates, which bounds its memory."""
@@ -264,11 +271,11 @@ class RateCache:
         if not component.many:
             component.solution = self._solution(())
 
-    def _fill(self, component: Component, before: Sequence[State]) -> Change:
+    def _fill(self, component: Component, before: Sequence[FlowGroup]) -> Change:
         self._go_on(component)
         flows, counts = _columns(component.state())
         rates = self._follow().fill(np.flatnonzero(self.wiring.components == component.number), flows, counts)
-        return Change(flows, rates, before, component.states())
+        return Change(flows, rates, before, component.groups())
 
     def _follow(self) -> Following:
         if self._following is None:

@@ -178,6 +178,15 @@ class SharedNetwork:
             return {flow_class: self.idle_rate(flow_class) for flow_class, _ in state}
         return {flow_class: level * self._flow_classes[flow_class].weight for flow_class, level in self._rate_cache().solve(state).items()}
 
+    def rates_of(self, state: State) -> FloatArray:
+        """Return the same in the order of the state; a state that was in flight is not solved again."""
+        flow_classes = [flow_class for flow_class, _ in state]
+        levels = None if self._occupancy is None else self._occupancy.levels.get(state)
+        if levels is None:
+            rates = self.rates(state)
+            return np.array([rates[flow_class] for flow_class in flow_classes])
+        return np.asarray(self._rates(flow_classes, levels))
+
     def occupancy(self) -> Mapping[State, float]:
         """Return the time in flight of each state, in seconds.
 
@@ -213,21 +222,26 @@ class SharedNetwork:
 class Occupancy:
     """Time in flight of each group of flows, in seconds."""
 
+    levels: dict[State, FloatArray] = field(default_factory=dict[State, FloatArray])
+    """Rate per weight of each flow class of the groups whose rates were solved."""
     _seconds: dict[State, float] = field(default_factory=dict[State, float])
     _since_s: dict[State, float] = field(default_factory=dict[State, float])
     """Start of each group in flight, in seconds."""
 
     def note(self, change: Change, now_s: float) -> None:
         """End the groups no longer in flight, and start new ones."""
-        for state in change.ended:
-            self._end(state, now_s)
-        for state in change.begun:
-            self._since_s[state] = now_s
+        for group in change.ended:
+            self._end(group.state, now_s)
+        for group in change.begun:
+            self._since_s[group.state] = now_s
+            if group.levels is not None:
+                self.levels[group.state] = group.levels
 
     def close(self, now_s: float) -> None:
         """End all groups, whose classes will have other numbers from now on."""
         for state in list(self._since_s):
             self._end(state, now_s)
+        self.levels.clear()
 
     def until(self, now_s: float) -> Mapping[State, float]:
         """Return all seconds up to now."""
