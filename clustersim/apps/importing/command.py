@@ -19,6 +19,8 @@ _OPTION: Final = re.compile(r"--?[A-Za-z][\w.-]*")
 _ASSIGNED: Final = re.compile(r"((?:--?|\+{0,2})[A-Za-z][\w.\[\]/@-]*)=(.*)", re.DOTALL)
 _ARRAY: Final = re.compile(r"\$(?:[@*]|\{\w+\[[@*]\]\})")
 _VARIABLE: Final = re.compile(r"\$\{?\w+\}?")
+_OPTIONS: Final = re.compile(r"(?i)\$\{?\w*(?:options?|opts?|arg(?:ument)?s?|flags?|extras?|params)\}?")
+"""Variables that hold further options, by their names."""
 _DIRECTIVE: Final = re.compile(r"^#SBATCH\s+(--?[\w-]+)(?:[=\s]+(\S+))?", re.MULTILINE)
 _CONTAINERS: Final = ("docker", "podman", "nerdctl")
 _IMAGE: Final = re.compile(r"[a-z0-9][\w.-]*(?::\d+)?(?:/[\w.-]+)+(?:[:@][\w.:-]+)?")
@@ -111,7 +113,7 @@ def _start_of_arguments(words: Sequence[Word]) -> int:
 
 def _is_value(text: str, before: Sequence[str]) -> bool:
     # Options in a variable that no file sets are no value of the option before them.
-    if _OPTION.fullmatch(text) or _ARRAY.fullmatch(text) or (before and _VARIABLE.fullmatch(text)):
+    if _OPTION.fullmatch(text) or _ARRAY.fullmatch(text) or (_VARIABLE if before else _OPTIONS).fullmatch(text):
         return False
     assigned = _ASSIGNED.fullmatch(text)
     # What is assigned behind a value, or to a dotted key, is an override of its own, as Hydra takes them.

@@ -26,6 +26,8 @@ class TargetCluster:
 
 def drop_open(draft: Draft) -> None:
     """Forget degrees and batches of 0 or -1, which leave them to the framework."""
+    if draft.get("job.expert_axis") is True and draft.get("strategy.ep") == -1:
+        draft.derive("job.experts_fill", True, "")
     degrees = ("tp", "pp", "cp", "ep", "etp", "virtual_stages", "expert_capacity")
     served = ("tp", "pp", "dp", "ep", "replicas", "max_num_seqs", "max_batched_tokens")
     batches = ("global_batch_size", "micro_batch_size", "seq_length")
@@ -105,9 +107,15 @@ def _ranks(draft: Draft, per_node: int | None) -> int | None:
     if nodes is not None and (each := draft.whole("job.ranks_per_node") or per_node) is not None:
         return nodes * each
     replicas = draft.whole("job.dp")
-    if replicas is None and (shard := draft.whole("job.shard")) is not None:
+    if replicas is None and (shard := _shard(draft)) is not None:
         replicas = shard * (draft.whole("job.replicate") or 1)
     return None if replicas is None else replicas * model_parallel(draft)
+
+
+def _shard(draft: Draft) -> int | None:
+    """Return the ranks that shard, those of a mesh axis for experts among them."""
+    shard = draft.whole("job.shard")
+    return shard and shard * ((draft.whole("strategy.ep") or 1) if draft.get("job.expert_axis") is True else 1)
 
 
 def model_parallel(draft: Draft) -> int:
@@ -131,6 +139,8 @@ def derive_strategy(draft: Draft, *, n_ranks: int, n_layers: int | None) -> None
             hint=f"give nodes with a multiple of {together} ranks",
         )
     dp = n_ranks // together
+    if draft.get("job.experts_fill") is True:
+        draft.derive("strategy.ep", max(1, (draft.whole("job.node_size") or 1) // together), "the rest of a node")
     _batch(draft, dp, together)
     _stages(draft, n_layers)
     _shards(draft, dp * (draft.whole("strategy.cp") or 1))
@@ -233,7 +243,7 @@ def _shards(draft: Draft, replicas: int) -> None:
     # Recipes of Megatron-Bridge name the strategy of its FSDP also where the FSDP is off.
     if draft.get("job.megatron_fsdp") is True and (stage := draft.get("job.fsdp_stage")) is not None:
         draft.derive("strategy.zero_stage", stage, "the sharding strategy of Megatron's FSDP")
-    replicate, shard = draft.whole("job.replicate"), draft.whole("job.shard")
+    replicate, shard = draft.whole("job.replicate"), _shard(draft)
     if draft.get("job.shard_in_node") is True:
         degree = max(1, (draft.whole("job.node_size") or 8) // (draft.whole("strategy.tp") or 1))
         if degree < replicas and replicas % degree == 0:

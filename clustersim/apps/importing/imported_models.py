@@ -10,6 +10,7 @@ from math import ceil
 from typing import Final
 
 from clustersim.apps.importing.imported_settings import Draft
+from clustersim.apps.importing.transforms import number
 from clustersim.documents.files import data_path
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
@@ -19,7 +20,7 @@ from clustersim.workloads.transformer import Transformer
 
 _AFFIXES: Final = re.compile(
     r"^(meta-|base-)|(-hf|-instruct|-chat|-base|-it|-v0\.\d|-pretrain(ing)?|-config|-finetune|-sft|-peft|-recipe|-bf16|-fp8(-dynamic|-block)?|-nvfp4|-fp4|-awq|-gptq(-int\d)?"
-    r"|-int\d|-w\da\d{1,2}|-quantized\.w\da\d{1,2}|-2507|-thinking|-\d{1,2}e)+$"
+    r"|-int\d|-w\da\d{1,2}|-quantized\.w\da\d{1,2}|-2507|-thinking|bpetokenizer|-\d{1,2}e)+$"
 )
 _LATENT: Final = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 _EXPERTS: Final = (
@@ -66,7 +67,9 @@ def complete_model(draft: Draft) -> None:
     ):
         draft.drop(*(f"model.{name}" for name in _LATENT))
     if (draft.whole("model.num_experts") or 0) < 2:
-        draft.drop("model.num_experts", "job.dense_layers", *(f"model.{name}" for name in _EXPERTS))
+        draft.drop("model.num_experts", "job.dense_layers", "strategy.expert_capacity", *(f"model.{name}" for name in _EXPERTS))
+    if draft.get("job.keeps_tokens") is True:
+        draft.drop("strategy.expert_capacity")
     _width(draft)
     _dense_layers(draft)
     _vocabulary(draft)
@@ -101,9 +104,10 @@ def _width(draft: Draft) -> None:
 
 def _dense_layers(draft: Draft) -> None:
     dense, n_layers = draft.get("job.dense_layers"), draft.whole("model.num_hidden_layers")
-    if not isinstance(dense, list) or n_layers is None:
+    if dense is None or n_layers is None:
         return
-    kept = [layer for layer in dense if isinstance(layer, int) and layer < n_layers]
+    listed = dense if isinstance(dense, list) else [layer for layer in range(n_layers) if layer % int(number(dense))]
+    kept = [layer for layer in listed if isinstance(layer, int) and layer < n_layers]
     if kept == list(range(len(kept))):
         if kept:
             draft.derive("model.first_k_dense_replace", len(kept), "the first layers of the pattern have no experts")

@@ -96,11 +96,14 @@ def read_settings(table: Vocabulary, contents: Sequence[Contents]) -> Draft:
         # Pools share all but their layout; of two values the decode pool's counts.
         for pool, entries in sorted(of_row.get(number, {}).items(), key=lambda each: ("", *table.file.pools).index(each[0])):
             row = _of_pool(table.rows[number], pool)
-            *earlier, last = entries
-            last = next((entry for entry in reversed(entries) if entry.value is not None and not is_open(entry.value)), last)
-            for entry in (each for each in (*earlier, entries[-1]) if each is not last):
-                draft.keys.append(_key(entry, "no_effect", note=f"given again in line {last.line}" if last.line else "given again"))
-            draft.keys.append(_apply(draft, row, last))
+            alike: dict[str, list[Entry]] = {}
+            for entry in entries:
+                alike.setdefault(entry.name if row.combine else "", []).append(entry)
+            for again, each in enumerate(alike.values()):
+                last = next((entry for entry in reversed(each) if entry.value is not None and not is_open(entry.value)), each[-1])
+                for entry in (entry for entry in each if entry is not last):
+                    draft.keys.append(_key(entry, "no_effect", note=f"given again in line {last.line}" if last.line else "given again"))
+                draft.keys.append(_apply(draft, row, last, again=bool(again or pool)))
     for number, row in enumerate(table.rows):
         if row.default is not None and number not in of_row:
             _apply_default(draft, row)
@@ -162,11 +165,11 @@ def _without_row(table: Vocabulary, entry: Entry) -> Key:
     return _key(entry, "unknown", note=near)
 
 
-def _apply(draft: Draft, row: KeyRow, entry: Entry) -> Key:
+def _apply(draft: Draft, row: KeyRow, entry: Entry, *, again: bool = False) -> Key:
     value = entry.value
     if value is None or (isinstance(value, str) and value.strip().lower() in _LEFT_OPEN and _mapped(row, value) is None):
         return _key(entry, "no_effect", note="is left to the framework" if value else "is not set")
-    if is_open(value):
+    if is_open(value) and ("/" not in str(value) or _mapped(row, value) is None):
         if row.to is not None and _in_scenario(row.to):
             draft.open[row.to] = entry.key
         hint = f"; give -s {row.to}=..." if _in_scenario(row.to) else ""
@@ -182,12 +185,19 @@ def _apply(draft: Draft, row: KeyRow, entry: Entry) -> Key:
     if not found:
         return _key(entry, "no_effect" if row.to is None else "read", note=row.note)
     for key, each in found.items():
-        was = draft.settings.get(key)
-        keeps = row.either and was is not None and was.value is True
-        if not keeps:
-            draft.settings[key] = Setting(value=each, how="read", place=entry.place, note=row.note)
+        was = draft.get(key)
+        if not (row.either and was is True):
+            value = _combined(row, was, each) if again else each
+            draft.settings[key] = Setting(value=value, how="read", place=entry.place, note=row.note)
     first, shown = next(iter(found.items()))
     return _key(entry, "read", to=first, value=shown, note=row.note)
+
+
+def _combined(row: KeyRow, was: Data, value: Data) -> Data:
+    """Return the value of two keys together; one of -1 leaves the product to the framework."""
+    if row.combine is None or not isinstance(was, int) or not isinstance(value, int):
+        return value
+    return max(was, value) if row.combine == "largest" else -1 if min(was, value) < 0 else was * value
 
 
 def _apply_default(draft: Draft, row: KeyRow) -> None:

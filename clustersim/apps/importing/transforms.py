@@ -229,9 +229,9 @@ def _moe_layers(value: Data) -> Data:
         flags = (flags * min(int(match[2] or 1), _MOST_LAYERS))[:_MOST_LAYERS]
     else:
         frequency = number(value)
-        if frequency != 1:
-            raise UnreadableError("1, a list, or a pattern such as ([0]*3+[1]*58)")
-        return None
+        if not isinstance(frequency, int) or frequency < 1:
+            raise UnreadableError("a whole number, a list, or a pattern such as ([0]*3+[1]*58)")
+        return frequency
     dense: list[Data] = [layer for layer, has_experts in enumerate(flags) if not has_experts]
     return dense
 

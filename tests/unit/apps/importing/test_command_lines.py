@@ -181,6 +181,55 @@ LINES: Final = (
             "model.vocab_size": 50257,
         },
     ),
+    Line(
+        "maxtext",
+        "python3 -m maxtext.trainers.pre_train.train ${ROOT:-$PWD}/configs/base.yml model_name=llama3.1-405b per_device_batch_size=1.0"
+        " max_target_length=8192 dcn_fsdp_parallelism=16 ici_fsdp_parallelism=4 ici_tensor_parallelism=2",
+        {"cluster.nodes": 16, "strategy.tp": 2, "training.global_batch_size": 128, "strategy.shard_degree": None},
+    ),
+    Line(
+        "maxtext",
+        "python3 -m MaxText.train base.yml model_name=mixtral-8x7b per_device_batch_size=2 dcn_data_parallelism=2 ici_fsdp_parallelism=2"
+        " ici_expert_parallelism=4",
+        {"cluster.nodes": 2, "strategy.ep": 4, "training.global_batch_size": 32, "strategy.shard_degree": 8},
+    ),
+    Line(
+        "primus_maxtext",
+        "modules:\n  pre_trainer:\n    config: pre_trainer.yaml\n    framework: maxtext\n    model: mixtral_8x7B.yaml\n    overrides:\n"
+        "      ici_fsdp_parallelism: 1\n      ici_expert_parallelism: -1\n      max_target_length: 4096\n      per_device_batch_size: 12\n",
+        {"model": "mixtral-8x7b", "strategy.ep": 8, "training.global_batch_size": 96, "training.seq_length": 4096},
+        nodes=1,
+    ),
+    Line(
+        "megatron_lm",
+        "deepspeed --num_gpus 8 pretrain_gpt.py --tensor-model-parallel-size 1 --num-experts 128 --moe-expert-parallel-size 8"
+        " --num-layers 24 --hidden-size 2048 --num-attention-heads 16 --seq-length 2048 --max-position-embeddings 2048"
+        " --micro-batch-size 8 --global-batch-size 512 --vocab-file v --merge-file m --fp16 --deepspeed ${MORE_OPTIONS}",
+        {"model.num_experts_per_tok": 1, "model.decoder_sparse_step": 2, "strategy.expert_capacity": 1, "training.precision": "fp16"},
+        nodes=1,
+    ),
+    Line(
+        "megatron_lm",
+        "torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 1 --num-layers 8 --hidden-size 1024 --micro-batch-size 1"
+        " --num-attention-heads 8 --seq-length 1024 --global-batch-size 8 --vocab-size 32000 --bf16 ${LOAD_OPTIONS} --num-experts 4"
+        " --moe-layer-freq 2",
+        {"training.precision": "bf16", "model.mlp_only_layers": [1, 3, 5, 7]},
+        nodes=1,
+    ),
+    Line(
+        "axolotl",
+        "base_model: Qwen/Qwen3-32B\nsequence_len: 2048\nmicro_batch_size: 1\nbf16: true\n"
+        "fsdp_config:\n  fsdp_version: 2\n  reshard_after_forward: true\n",
+        {"model": "qwen3-32b", "strategy.preset": "pytorch_fsdp", "training.global_batch_size": 8},
+        nodes=1,
+    ),
+    Line(
+        "paddle",
+        '{"model_name_or_path": "deepseek-ai/DeepSeek-V3", "per_device_train_batch_size": 1, "gradient_accumulation_steps": 10,'
+        ' "pipeline_parallel_degree": 2, "sharding_parallel_degree": 4, "expert_parallel_degree": 4, "sharding": "stage1",'
+        ' "max_seq_length": 4096, "bf16": true, "pipeline_parallel_config": "use_dualpipev"}',
+        {"strategy.schedule": "dualpipe_v", "cluster.nodes": 1, "training.global_batch_size": 40},
+    ),
 )
 
 
