@@ -34,9 +34,11 @@ _LABEL: Final = re.compile(r"^\s*(?:\[[^\]]*\](?:<\w+>)?:?|[\w.-]+:)\s?(?=[\s#\d
 """Label of a launcher before every line: ``[1,0]<stdout>:`` (mpirun), ``0: `` (srun -l), ``node-7: `` (pdsh), ``[pod/name]`` (kubectl)."""
 _ALGORITHM: Final = re.compile(r"NCCL_ALGO set by environment to (\w+)")
 """Printed with NCCL_DEBUG=INFO."""
-_PROGRAM: Final = re.compile(r"Collective test starting: (\S+?)_perf")
-_DEVICE: Final = re.compile(r"^#\s+Rank\s+\d+\s.*\son\s+(\S+)\s+device\s")
-_RESULT: Final = re.compile(r"^\s*(\d+)\s+(\d+)\s+[a-z]\w*\s+\S+\s+-?\d+\s+(.*)$")
+_PROGRAM: Final = re.compile(r"(?:^|[/\s])([a-z_]+?)_perf\w*(?:$|[\s\"'])")
+_BEGINS: Final = re.compile(r"nThread\s+\d+\s+nGpus\s+\d+")
+_DEVICE: Final = re.compile(r"^#?\s*Rank\s+\d+\s.*\son\s+(\S+)\s+device\s")
+_RESULT: Final = re.compile(r"^\s*(\d+)\s+(\d+)\s+[a-z]\w*\s+(?:[a-z]\w*\s+)?(?:-?\d+\s+(?=(?:\S+\s+){7}\S+\s*$))?(\S+\s.*)$")
+"""Bytes, elements, type, reduction and root, of which old versions leave out some, then times and bandwidths out of place and in place."""
 COLUMNS: Final = {
     "op": ("collective", "operation"),
     "nodes": (),
@@ -135,18 +137,27 @@ def _of_text(path: str, ranks: Ranks) -> list[TimedCollective]:
     name = measured_file(path).name
     raw = read_text(path).splitlines()
     lines = [_LABEL.sub("", line) for line in raw]
-    hosts = [match[1] for match in map(_DEVICE.match, lines) if match]
-    program = next((match[1] for match in map(_PROGRAM.search, lines) if match), None)
-    rows = [(number, match) for number, match in enumerate(map(_RESULT.match, lines), 1) if match]
-    if not rows:
-        return []
-    op = _operation(program, path)
-    n_nodes, per_node = ranks.known(hosts, Place(file=path))
     algorithm = next((algorithm_of(match[1]) for match in map(_ALGORITHM.search, raw) if match), AUTO)
-    each = TimedCollective(op=op, n_nodes=n_nodes, ranks_per_node=per_node, size_bytes=0.0, time_s=0.0, file=name, algorithm=algorithm)
+    hosts: list[str] = []
+    program: str | None = None
+    each: TimedCollective | None = None
     found: list[TimedCollective] = []
-    for number, match in rows:
-        column = len(raw[number - 1]) - len(lines[number - 1]) + match.start(3) + 1
+    for number, line in enumerate(lines, 1):
+        if (started := _PROGRAM.search(line)) is not None or _BEGINS.search(line):
+            # Another test of the same log.
+            hosts = hosts if each is None else []
+            program, each = started[1] if started is not None else program, None
+        if (device := _DEVICE.match(line)) is not None:
+            hosts.append(device[1])
+        match = _RESULT.match(line)
+        if match is None:
+            continue
+        if each is None:
+            op, (n_nodes, per_node) = _operation(program, path), ranks.known(hosts, Place(file=path))
+            each = TimedCollective(
+                op=op, n_nodes=n_nodes, ranks_per_node=per_node, size_bytes=0.0, time_s=0.0, file=name, algorithm=algorithm
+            )
+        column = len(raw[number - 1]) - len(line) + match.start(3) + 1
         time_us = _first_time(match[3], source_place(path, raw, number, column))
         if int(match[1]) > 0 and time_us > 0.0:
             found.append(replace(each, size_bytes=float(match[1]), time_s=time_us * MICRO))

@@ -56,6 +56,28 @@ def test_the_program_names_the_operation(tmp_path: Path, program: str, op: str) 
     assert found.op == op
 
 
+@pytest.mark.parametrize(
+    ("columns", "line"),
+    [
+        ("count    type   redop     time", "134217728      33554432   float     sum     1861   72.11  126.19  5e-07   1860   72.14  126.24  5e-07"),
+        ("count    type     time", "134217728      33554432   float     1861   72.11  126.19  5e-07   1860   72.14  126.24  5e-07"),
+        ("count type redop root time", "134217728 33554432 float none -1 1861 72.11 126.19 N/A 1860 72.14 126.24 N/A"),
+    ],
+)
+def test_old_versions_print_fewer_columns_before_the_time(tmp_path: Path, columns: str, line: str) -> None:
+    (found,) = read(tmp_path, f"#  size  {columns}\n{line}\n", "all_gather.txt", Ranks(n_nodes=1, per_node=8))
+
+    assert found.time_s == pytest.approx(1861e-6)
+
+
+def test_several_tests_of_one_log_are_told_apart(tmp_path: Path) -> None:
+    text = "".join(nccl_text({1024: 40.0}, hosts=TWO_NODES, program=program) for program in ("all_reduce_perf", "alltoall_perf"))
+
+    found = read(tmp_path, text)
+
+    assert [(each.op, each.n_nodes, each.ranks_per_node) for each in found] == [("all_reduce", 2, 8), ("all_to_all", 2, 8)]
+
+
 @pytest.mark.parametrize("label", ["[1,0]<stdout>:", "0: ", " 0: ", "worker-0.cluster: ", "[pod/nccl-0/main] ", "[rank0]: "])
 def test_lines_may_carry_the_label_of_a_launcher(tmp_path: Path, label: str) -> None:
     plain, marked = (read(tmp_path, nccl_text({1024: 40.0, 0: 3.0}, hosts=TWO_NODES, prefix=prefix)) for prefix in ("", label))
