@@ -22,6 +22,8 @@ _SLURM: Final = re.compile(r"(\w+)=(\S+)")
 _SLURM_YAML: Final = re.compile(r"^\s*-\s*topology:", re.MULTILINE)
 _LISTED: Final = re.compile(r"^NAME\s+STATUS\s.*\bLABELS\s*$", re.MULTILINE)
 """Head of what ``kubectl get nodes --show-labels`` prints."""
+_TOLD: Final = re.compile(r"^Name: +(?=\S+$)", re.MULTILINE)
+"""Head of a node as ``kubectl describe node`` prints it."""
 _END: Final = re.compile(r"([\w-]+)\.(\d{1,6})\.(.+?)\.(\d{1,6})")
 _SWITCHES: Final = re.compile(r"sw(itch)?\d*$|switch|leaf|spine|tor|core", re.IGNORECASE)
 _LEVELS: Final = (
@@ -31,6 +33,7 @@ _LEVELS: Final = (
     ("topology.k8s.aws/network-node-layer-3", "topology.k8s.aws/network-node-layer-2", "topology.k8s.aws/network-node-layer-1"),
 )
 """Labels of nodes that name their switches, from the lowest level."""
+_DOMAIN_LABEL: Final = re.compile(r"^accelerat(?:or|ed)\.topology|topology\.nvidia\.com/accelerator$")
 _DOMAINS: Final = ("network.topology.nvidia.com/accelerator", "nvidia.com/gpu.clique")
 _LABELS: Final = {
     "nvidia.com/gpu.product": "accelerators.product",
@@ -114,32 +117,39 @@ def _slurm_records(text: str, file: str) -> Iterator[tuple[int | None, dict[str,
 def read_topograph(text: str, file: str) -> Described:
     """Return the switches and blocks of a model of topograph."""
     data = _mapping(text, file)
-    fabric = ListedFabric()
-    switches = data.get("switches")
-    for name, switch in switches.items() if isinstance(switches, dict) else ():
+    fabric, facts = ListedFabric(), list[Fact]()
+    switch_of: dict[str, str] = {}
+    for name, switch in _named(data.get("switches")):
         fabric.at(name)
-        below = switch.get("switches") if isinstance(switch, dict) else None
-        for other in _texts(below):
+        for other in _texts(switch.get("switches")):
             fabric.at(other).links[name] = 0
-        nodes = switch.get("nodes") if isinstance(switch, dict) else None
-        fabric.at(name).hosts |= {node: 0 for item in _texts(nodes) for node in expanded(item, file)}
+        fabric.at(name).hosts |= {node: 0 for item in _texts(switch.get("nodes")) for node in expanded(item, file)}
+        switch_of |= dict.fromkeys(_texts(switch.get("capacity_blocks")), name)
     for key in ("blocks", "capacity_blocks"):
-        blocks = data.get(key)
-        for number, block in enumerate(blocks if isinstance(blocks, list) else []):
-            if isinstance(block, dict):
-                _block(block, number, fabric, file)
-    return Described(title="topograph of NVIDIA", fabric=fabric)
+        for name, block in _named(data.get(key)):
+            _block({"switch": switch_of.get(name), **block}, name, fabric, file)
+            if isinstance(product := block.get("type"), str):
+                facts = [("accelerators.product", product, None)]
+    return Described(title="topograph of NVIDIA", facts=tuple(facts), fabric=fabric)
 
 
-def _block(block: Mapping[str, Data], number: int, fabric: ListedFabric, file: str) -> None:
+def _named(data: Data) -> Iterator[tuple[str, dict[str, Data]]]:
+    """Yield mappings with their names: values of a mapping, or items of a list."""
+    items = data.items() if isinstance(data, dict) else enumerate(data if isinstance(data, list) else [])
+    for key, each in items:
+        if isinstance(each, dict):
+            yield str(each.get("name", key)), each
+
+
+def _block(block: Mapping[str, Data], name: str, fabric: ListedFabric, file: str) -> None:
     nodes = [node for item in _texts(block.get("nodes")) for node in expanded(item, file)]
-    switch, annotations = block.get("switch"), block.get("annotations")
+    switch, domain = block.get("switch"), block.get("nvlink") or name
     if isinstance(switch, str):
         fabric.at(switch).hosts |= dict.fromkeys(nodes, 0)
-    domain = block.get("nvlink") or block.get("name")
-    for key, value in annotations.items() if isinstance(annotations, dict) else ():
-        domain = value if key.startswith("accelerator.topology") else domain
-    fabric.domains[str(domain or f"block{number}")] = nodes
+    for labels in (block.get("annotations"), block.get("labels")):
+        for key, value in labels.items() if isinstance(labels, dict) else ():
+            domain = value if _DOMAIN_LABEL.search(key) else domain
+    fabric.domains.setdefault(str(domain), []).extend(nodes)
 
 
 def read_infragraph(text: str, file: str) -> Described:
@@ -228,7 +238,10 @@ def read_kubernetes_nodes(text: str, file: str) -> Described:
     ScenarioError
         When no node has labels of accelerators.
     """
-    labels = list(_listed_labels(text) if _LISTED.search(text) else _node_labels(_mapping(text, file)))
+    listed = _listed_labels(text) if _LISTED.search(text) else _described_labels(text) if _TOLD.search(text) else None
+    labels = list(listed if listed is not None else _node_labels(_mapping(text, file)))
+    # Nodes without accelerators run the scheduler, or storage.
+    labels = [each for each in labels if any("gpu" in key or "accelerator" in key for key in each)] or labels
     known = {key: counted(each[key] for each in labels if each.get(key)) for key in _LABELS}
     facts: list[Fact] = [(_LABELS[key], next(iter(values)), None) for key, values in known.items() if values]
     if not facts:
@@ -253,6 +266,14 @@ def _node_labels(data: Mapping[str, Data]) -> Iterator[dict[str, str]]:
         if node.get("kind", "Node") == "Node" and isinstance(found, dict):
             name = metadata.get("name") if isinstance(metadata, dict) else None
             yield {**{key: str(value) for key, value in found.items()}, "": str(name or f"node-{number}")}
+
+
+def _described_labels(text: str) -> Iterator[dict[str, str]]:
+    for part in _TOLD.split(text)[1:]:
+        name, _, rest = part.partition("\n")
+        labels = re.split(r"^\w", rest.partition("Labels:")[2], maxsplit=1, flags=re.MULTILINE)[0]
+        pairs = (line.strip().partition("=") for line in labels.splitlines() if "=" in line)
+        yield {**{key: value for key, _, value in pairs}, "": name.strip()}
 
 
 def _listed_labels(text: str) -> Iterator[dict[str, str]]:

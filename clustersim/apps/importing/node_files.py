@@ -20,11 +20,16 @@ _SPEED: Final = re.compile(r"[1-9][0-9]{2,6}")
 _PCI: Final = re.compile(r"([0-9a-fA-F]{4}) \[([0-9a-fA-F]{4}):([0-9a-fA-F]{4})\]")
 _GENERATIONS: Final = {"2.5": 1, "5": 2, "8": 3, "16": 4, "32": 5, "64": 6}
 """Generation of PCIe by its gigatransfers per second."""
+_MOST_LINKS: Final = 18
+"""Links of NVLink that any accelerator has."""
 _ESCAPE: Final = re.compile(r"\x1b\[[0-9;]*m")
 """Colours and underlines of a terminal."""
-_NAMED: Final = re.compile(r"^(?:GPU (\d{1,3}): (.+?) \(UUID:|\| +(\d{1,3}) +((?:NVIDIA|Tesla|GeForce|Quadro) .+?) +(?:On|Off|N/A) +\|)")
-"""A line of ``nvidia-smi -L``, or of the table of ``nvidia-smi``."""
-_CELL: Final = re.compile(r"X|NV\d{1,2}|SYS|NODE|PHB|PXB|PIX|XGMI|SOC")
+_NAMED: Final = re.compile(
+    r"^(?:GPU (\d{1,3}): (.+?) \(UUID:|\| +(\d{1,3}) +((?:NVIDIA|Tesla|GeForce|Quadro) .+?) +(?:On|Off|N/A) +\|"
+    r"|GPU\[(\d{1,3})\]\s*: Card [Ss]eries:\s*(\S.*?)\s*$)"
+)
+"""A line of ``nvidia-smi -L``, of the table of ``nvidia-smi``, or of ``rocm-smi --showproductname``."""
+_CELL: Final = re.compile(r"X|NV\d{1,2}|SYS|NODE|PHB|PXB|PIX|XGMI|SOC|0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,9 +145,11 @@ def read_nvidia_smi(text: str, file: str) -> Described:
         When it has no rows of accelerators.
     """
     rows = list(enumerate(_ESCAPE.sub("", text).splitlines(), start=1))
-    named = {match[1] or match[3]: (number, match[2] or match[4]) for number, line in rows if (match := _NAMED.match(line)) is not None}
+    matches = [(number, [group for group in match.groups() if group]) for number, line in rows if (match := _NAMED.match(line)) is not None]
+    named = {index: (number, name) for number, (index, name) in matches}
     cells = [(number, words) for number, line in rows if len(words := line.split()) > 1 and _CELL.fullmatch(words[1])]
-    gpus = [(number, words) for number, words in cells if re.fullmatch(r"GPU\d{1,3}", words[0])]
+    # The last table of several counts, which is that of the links in rocm-smi.
+    gpus = list({words[0]: (number, words) for number, words in cells if re.fullmatch(r"GPU\d{1,3}", words[0])}.values())
     if not gpus and not named:
         raise ScenarioError("has no rows of accelerators", place=Place(file=file), hint="name the whole table of nvidia-smi topo -m")
     facts: list[Fact] = []
@@ -150,7 +157,9 @@ def read_nvidia_smi(text: str, file: str) -> Described:
         line, name = next(iter(named.values()))
         facts = [("accelerators.product", name, line), ("accelerators.count", len(named), line)]
     if gpus:
-        facts = [*facts[:1], ("accelerators.count", len(gpus), gpus[0][0]), ("accelerators.links", _nvlinks(gpus), gpus[0][0])]
+        at, pair = gpus[0][0], next((int(cell[2:]) for cell in gpus[0][1][1:] if cell.startswith("NV")), 0)
+        counts: list[Fact] = [("accelerators.count", len(gpus), at), ("accelerators.links", _nvlinks(gpus), at)]
+        facts = [*facts[:1], *counts, *([("accelerators.pair_links", pair, at)] if pair else [])]
     nics = [each for each in cells if len(each[1]) > len(gpus) and re.fullmatch(r"NIC\d{1,3}|mlx5_\w+|rdmap\w+|efa\w*", each[1][0])]
     near = [each for each in nics if {"PIX", "PXB"} & set(each[1][1 : len(gpus) + 1])] or nics
     if near:
@@ -166,7 +175,7 @@ def _nvlinks(gpus: Sequence[tuple[int, list[str]]]) -> int:
         return 0
     even = len(set(links)) == 1 and len(links) == count * (count - 1)
     # Through a switch each pair has all links; without, the links to all others add up.
-    return links[0] if even and links[0] > 4 else sum(links) // count
+    return links[0] if even and sum(links) // count > _MOST_LINKS else sum(links) // count
 
 
 def read_hwloc(text: str, file: str) -> Described:

@@ -51,7 +51,7 @@ _SETUP: Final = ("setup", "load-checkpoint", "iterator", "save-checkpoint", "int
 """Timers that are not of a step."""
 
 
-_DEVICE: Final = re.compile(r"^\| +(\d+) +((?:NVIDIA|Tesla|GeForce|Quadro|A100|H100|H200|B200)\b.*?)\s+(?:On|Off) +\|")
+_DEVICE: Final = re.compile(r"\| +(\d+) +((?:NVIDIA|Tesla|GeForce|Quadro|A100|H100|H200|B200)\b.*?)\s+(?:On|Off) +\|")
 
 
 _DEVICE_MEMORY: Final = re.compile(r"/ *(\d{1,9})MiB")
@@ -89,7 +89,7 @@ def read_log(text: str, file: str) -> Contents:
         elif steps and (found := _timers(line)):
             for name, milliseconds in found:
                 timers.setdefault(name, []).append(milliseconds / 1e3)
-        elif device := _DEVICE.match(line):
+        elif device := _DEVICE.search(line):
             devices.setdefault(device[1], (device[2].rstrip(" ."), number))
         elif devices and memory_mib is None and (memory := _DEVICE_MEMORY.search(line)):
             memory_mib = int(memory[1]), number

@@ -264,7 +264,7 @@ class Foreign(Checked):
     """Regular expressions, all of which are found near the beginning."""
     reader: str | None = None
     """Reader of machines that takes it; None where it is refused."""
-    instead: str
+    instead: str = "clustersim import takes it, alone for its cluster or together with the file of a job"
     """Correction: the command that takes such a file, or the part of a scenario that it describes."""
 
 

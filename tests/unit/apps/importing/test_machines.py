@@ -89,7 +89,7 @@ def smi(cell: str, count: int) -> str:
     return "\n".join((head, *rows, "Legend:", "  X = Self")) + "\n"
 
 
-@pytest.mark.parametrize(("cell", "count", "node"), [("NV18", 8, "dgx-h100"), ("NV12", 8, "dgx-a100-80g"), ("NV6", 16, "dgx2-v100-32g")])
+@pytest.mark.parametrize(("cell", "count", "node"), [("NV18", 8, "dgx-h100"), ("NV12", 8, "dgx-a100-80g"), ("NV6", 16, "dgx2-v100-32g"), ("NV6", 4, "dgx-h100"), ("NV18", 4, "gb200-nvl72")])
 def test_links_between_accelerators_tell_the_node(tmp_path: Path, cell: str, count: int, node: str) -> None:
     assert at(written(tmp_path, smi(cell, count)).data, "cluster.node") == node
 
@@ -131,6 +131,29 @@ def test_bridges_between_pairs_of_boards_are_no_node_with_a_switch(tmp_path: Pat
                 for index in range(4)
             ),
             {"node": "aws-p5", "fabric.topology": "leaf_spine", "fabric.nodes_per_leaf": 2},
+        ),
+        (
+            "apiVersion: v1\nitems:\n- kind: Node\n  metadata: {name: g, labels: {nvidia.com/gpu.product: NVIDIA-H200, nvidia.com/gpu.count: '8'}}\n"
+            "- kind: Node\n  metadata: {name: c, labels: {node.kubernetes.io/instance-type: e2-standard-4}}\n",
+            {"node": "hgx-h200", "nodes": 1},
+        ),
+        (
+            "".join(
+                f"Name:               gpu-{index}\nRoles:              <none>\nLabels:             a/b=c\n"
+                "                    nvidia.com/gpu.product=NVIDIA-H200\nCapacity:\n  nvidia.com/gpu:  8\n"
+                for index in range(2)
+            ),
+            {"node": "hgx-h200", "nodes": 2},
+        ),
+        (
+            "=== ROCm System Management Interface ===\n"
+            + "".join(f"GPU[{index}]\t\t: Card Series: \t\tAMD Instinct MI300X\n" for index in range(8)),
+            {"node": "mi300x-oam", "nodes": 1},
+        ),
+        (
+            "switches:\n- {name: s1, switches: [l1, l2]}\n- {name: l1, capacity_blocks: [c1]}\n- {name: l2, capacity_blocks: [c2]}\n"
+            "capacity_blocks:\n- {name: c1, type: H100, nodes: [n1, n2]}\n- {name: c2, type: H100, nodes: [n3, n4]}\n",
+            {"node": "dgx-h100", "nodes": 4, "fabric.topology": "leaf_spine", "fabric.nodes_per_leaf": 2},
         ),
     ],
 )
