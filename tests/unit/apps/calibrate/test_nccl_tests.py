@@ -59,7 +59,10 @@ def test_the_program_names_the_operation(tmp_path: Path, program: str, op: str) 
 @pytest.mark.parametrize(
     ("columns", "line"),
     [
-        ("count    type   redop     time", "134217728      33554432   float     sum     1861   72.11  126.19  5e-07   1860   72.14  126.24  5e-07"),
+        (
+            "count    type   redop     time",
+            "134217728      33554432   float     sum     1861   72.11  126.19  5e-07   1860   72.14  126.24  5e-07",
+        ),
         ("count    type     time", "134217728      33554432   float     1861   72.11  126.19  5e-07   1860   72.14  126.24  5e-07"),
         ("count type redop root time", "134217728 33554432 float none -1 1861 72.11 126.19 N/A 1860 72.14 126.24 N/A"),
     ],

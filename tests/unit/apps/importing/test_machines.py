@@ -89,7 +89,16 @@ def smi(cell: str, count: int) -> str:
     return "\n".join((head, *rows, "Legend:", "  X = Self")) + "\n"
 
 
-@pytest.mark.parametrize(("cell", "count", "node"), [("NV18", 8, "dgx-h100"), ("NV12", 8, "dgx-a100-80g"), ("NV6", 16, "dgx2-v100-32g"), ("NV6", 4, "dgx-h100"), ("NV18", 4, "gb200-nvl72")])
+@pytest.mark.parametrize(
+    ("cell", "count", "node"),
+    [
+        ("NV18", 8, "dgx-h100"),
+        ("NV12", 8, "dgx-a100-80g"),
+        ("NV6", 16, "dgx2-v100-32g"),
+        ("NV6", 4, "dgx-h100"),
+        ("NV18", 4, "gb200-nvl72"),
+    ],
+)
 def test_links_between_accelerators_tell_the_node(tmp_path: Path, cell: str, count: int, node: str) -> None:
     assert at(written(tmp_path, smi(cell, count)).data, "cluster.node") == node
 
