@@ -95,15 +95,7 @@ def read_settings(table: Vocabulary, contents: Sequence[Contents]) -> Draft:
     for number in (*range(n_own, len(table.rows)), *range(n_own)):
         # Pools share all but their layout; of two values the decode pool's counts.
         for pool, entries in sorted(of_row.get(number, {}).items(), key=lambda each: ("", *table.file.pools).index(each[0])):
-            row = _of_pool(table.rows[number], pool)
-            alike: dict[str, list[Entry]] = {}
-            for entry in entries:
-                alike.setdefault(entry.name if row.combine else "", []).append(entry)
-            for again, each in enumerate(alike.values()):
-                last = next((entry for entry in reversed(each) if entry.value is not None and not is_open(entry.value)), each[-1])
-                for entry in (entry for entry in each if entry is not last):
-                    draft.keys.append(_key(entry, "no_effect", note=f"given again in line {last.line}" if last.line else "given again"))
-                draft.keys.append(_apply(draft, row, last, again=bool(again or pool)))
+            _read_row(draft, _of_pool(table.rows[number], pool), entries, again=bool(pool))
     for number, row in enumerate(table.rows):
         if row.default is not None and number not in of_row:
             _apply_default(draft, row)
@@ -118,6 +110,18 @@ def read_settings(table: Vocabulary, contents: Sequence[Contents]) -> Draft:
         draft.derive("model", known, f"{named} of {table.file.title}")
     draft.keys.sort(key=lambda key: (key.file or "", key.line or 0))
     return draft
+
+
+def _read_row(draft: Draft, row: KeyRow, entries: Sequence[Entry], *, again: bool) -> None:
+    """Add the setting of all entries of one row; of several for one key the last with a value counts."""
+    alike: dict[str, list[Entry]] = {}
+    for entry in entries:
+        alike.setdefault(entry.name if row.combine else "", []).append(entry)
+    for number, each in enumerate(alike.values()):
+        last = next((entry for entry in reversed(each) if entry.value is not None and not is_open(entry.value)), each[-1])
+        for entry in (entry for entry in each if entry is not last):
+            draft.keys.append(_key(entry, "no_effect", note=f"given again in line {last.line}" if last.line else "given again"))
+        draft.keys.append(_apply(draft, row, last, again=again or number > 0))
 
 
 def _holds(default: Default, names: set[str], draft: Draft) -> bool:

@@ -142,7 +142,8 @@ def test_bridges_between_pairs_of_boards_are_no_node_with_a_switch(tmp_path: Pat
             {"node": "aws-p5", "fabric.topology": "leaf_spine", "fabric.nodes_per_leaf": 2},
         ),
         (
-            "apiVersion: v1\nitems:\n- kind: Node\n  metadata: {name: g, labels: {nvidia.com/gpu.product: NVIDIA-H200, nvidia.com/gpu.count: '8'}}\n"
+            "apiVersion: v1\nitems:\n"
+            "- kind: Node\n  metadata: {name: g, labels: {nvidia.com/gpu.product: NVIDIA-H200, nvidia.com/gpu.count: '8'}}\n"
             "- kind: Node\n  metadata: {name: c, labels: {node.kubernetes.io/instance-type: e2-standard-4}}\n",
             {"node": "hgx-h200", "nodes": 1},
         ),
