@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from clustersim.apps.buy.answer import Answer, answered
+from clustersim.apps.buy.offer_order import Answer, answered, offers_page, write_offers
 from clustersim.apps.buy.options import read_nics, read_option
-from clustersim.apps.buy.page import offers_page, write_offers
 from clustersim.apps.buy.purchase import Request, check_options
 from clustersim.apps.plan.goal import figure_of
 from clustersim.apps.plan.search import Terms

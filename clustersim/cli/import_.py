@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from clustersim.apps.importing.asked import ImportOptions
+from clustersim.apps.importing.entries import ImportOptions
 from clustersim.apps.importing.import_report import document, lines
 from clustersim.apps.importing.importing import Imported, import_files
 from clustersim.cli.options import JsonOption, SetOption

@@ -15,7 +15,7 @@ from clustersim.apps.run.rundir import write_run_directory
 from clustersim.apps.run.running import run_built
 from clustersim.apps.serve.deployment import build_serving
 from clustersim.apps.serve.deployment_run import files_of_serving, resolved_serving, run_serving
-from clustersim.apps.serve.result import ServingResult
+from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.cli.options import JsonOption, ScenarioArgument, SeedOption, SetOption
 from clustersim.cli.terminal import make_console, notice, write_json, write_out
 from clustersim.cli.watching import watched

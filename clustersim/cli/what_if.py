@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from clustersim.apps.study.recorded_answer import COLUMNS, answered_records, recorded_files
+from clustersim.apps.records.recorded_answer import COLUMNS, answered_records, recorded_files
 from clustersim.apps.study.study_file import StudyRequest
 from clustersim.apps.study.tornado_picture import tornado_of
 from clustersim.apps.study.what_if import WhatIfAnswer, answered, asked_what_if

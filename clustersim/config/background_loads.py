@@ -12,7 +12,7 @@ import numpy as np
 from clustersim.config.scenario_schema import BackgroundSpec
 from clustersim.documents.check import did_you_mean
 from clustersim.errors import DomainError, inside
-from clustersim.program.background import Background
+from clustersim.program.program import Background
 from clustersim.topology.names import name_expression
 from clustersim.topology.wired import WiredCluster
 from clustersim.units.quantity import format_quantity

@@ -10,14 +10,13 @@ from clustersim.config.background_loads import background_of
 from clustersim.config.checks import given_by, parse_checks
 from clustersim.config.constraints import check_size
 from clustersim.config.cost_section import Priced, priced_nodes
-from clustersim.config.data_parallel import server_hosts
 from clustersim.config.goodput_section import Maintained, maintained_job
 from clustersim.config.host_memory import host_flags
 from clustersim.config.job_settings import Planned, PlannedJob, allocate_nodes, jobs_of
 from clustersim.config.load import Scenario
 from clustersim.config.machine import hardware_of, link_changes, routing_flags
 from clustersim.config.node_groups import ConstantsFile, with_constants
-from clustersim.config.planning import plan_on
+from clustersim.config.planning import plan_on, server_hosts
 from clustersim.config.scenario_schema import ScenarioSpec
 from clustersim.config.stragglers import jitter_of, slowdowns_of
 from clustersim.engine.uneven_ranks import UnevenRanks
@@ -29,7 +28,7 @@ from clustersim.notices import Flag
 from clustersim.parallel.contributors import CONTRIBUTORS
 from clustersim.parallel.stage import stages_of
 from clustersim.parallel.training_plan import Plan, Strategy
-from clustersim.program.background import Background
+from clustersim.program.program import Background
 from clustersim.topology.cluster import Cluster
 from clustersim.topology.cluster_wiring import cluster_of
 from clustersim.topology.wired import WiredCluster

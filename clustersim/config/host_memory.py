@@ -10,7 +10,7 @@ import numpy as np
 from clustersim.hardware.models import Node
 from clustersim.notices import Flag
 from clustersim.parallel.contributors import stage_holds, stage_peak
-from clustersim.parallel.mesh import place
+from clustersim.parallel.division import place
 from clustersim.parallel.stage import Stage
 from clustersim.program.holds import held_bytes
 from clustersim.topology.cluster import Cluster, FloatArray

@@ -11,7 +11,7 @@ import numpy as np
 from clustersim.engine.world import Process, World
 from clustersim.network.in_flight import whole_ticks_s
 from clustersim.network.sharing import SharedNetwork
-from clustersim.program.background import Background
+from clustersim.program.program import Background
 from clustersim.topology.cluster import Cluster, FloatArray, IntArray
 from clustersim.topology.link_demand import Footprint
 

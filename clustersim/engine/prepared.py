@@ -7,9 +7,9 @@ from collections.abc import MutableSequence, Sequence
 from dataclasses import dataclass, field
 
 from clustersim.engine.alone import Alone, Carried, alone
+from clustersim.engine.contention import TaskTemplates, templates_of
 from clustersim.engine.pricing import Price, Pricing, price_of
 from clustersim.engine.program_graph import Graph
-from clustersim.engine.templates import TaskTemplates, templates_of
 from clustersim.engine.traffic import Traffic, moved_by
 from clustersim.program.program import Program
 from clustersim.program.tasks import Compute

@@ -9,8 +9,8 @@ from typing import TypeVar
 import numpy as np
 
 from clustersim.engine.orbits import Orbits
+from clustersim.program.placing import Rewriting
 from clustersim.program.program import Program
-from clustersim.program.rewriting import Rewriting
 from clustersim.program.tasks import Action, Collective, Communicate, Compute, HostCopy, HostUpdate, Lane, RankGroups, Task, Transfer
 from clustersim.topology.cluster import IntArray
 from clustersim.trace.timeline import RankClass, ranks_text

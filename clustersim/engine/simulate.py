@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
+from typing import Final
 
 import numpy as np
 
@@ -12,7 +13,6 @@ from clustersim.collectives.library import Library
 from clustersim.engine.alone import Carried
 from clustersim.engine.background_traffic import Load, link_labels, play, prepare_loads
 from clustersim.engine.clock import Clock
-from clustersim.engine.collapse import collapsed
 from clustersim.engine.contention import Contention
 from clustersim.engine.folding import Folding, Regard, Wires, fold
 from clustersim.engine.jobs import Allocation, Job, check_ranks, to_the_end
@@ -26,8 +26,7 @@ from clustersim.engine.replay import Replay
 from clustersim.engine.traffic import Traffic
 from clustersim.engine.world import Process
 from clustersim.hardware.calibration import Calibration
-from clustersim.program.background import Background
-from clustersim.program.program import Program
+from clustersim.program.program import Background, Program
 from clustersim.program.tasks import Collective
 from clustersim.progress import phase
 from clustersim.topology.cluster import Cluster, IntArray
@@ -281,3 +280,42 @@ def _labels(runs: Sequence[Replay], loads: Iterable[Load]) -> Mapping[int, tuple
     for load in loads:
         names.setdefault(load.flow_class, {})[load.background.name] = None
     return {flow_class: tuple(found) for flow_class, found in names.items()}
+
+
+ROUNDS: Final = 4
+"""Replays after which all tasks that share links with others are taken to be contended."""
+
+MANY: Final = 0.5
+"""Share of tasks that meet others from which all that share links are taken to be contended at once."""
+
+
+def collapsed(replay: Replay, contention: Contention) -> Replay:
+    """Return a finished replay of one step in which only contended tasks passed through simulated time.
+
+    First every task is taken to be alone. Where no two tasks that share a link were in progress at the same time, that is exact: the first
+    moment at which it were otherwise would have shown them together. Otherwise those tasks go through the network in the next round, with
+    the tasks that they then meet in the one after it. Where most tasks meet others, all that can go there at once.
+
+    Parameters
+    ----------
+    replay
+        Replay of a program that has the network to itself; it has not started.
+    contention
+        Tasks that could meet each other.
+    """
+    for _ in range(ROUNDS):
+        met = contention.meetings(replay.run().start_s, replay.ended_s)
+        if met <= replay.contended:
+            return replay
+        if len(met) > MANY * len(replay.ended_s):
+            break
+        replay = _again(replay, replay.contended | met)
+    return _again(replay, contention.all()).run()
+
+
+def _again(replay: Replay, contended: frozenset[int]) -> Replay:
+    """Return a replay with other tasks on the network, which has not started."""
+    clock = replay.clock
+    if replay.contended:
+        clock = Clock(network=clock.network.emptied(), n_events=clock.n_events, log=[])
+    return Replay(prepared=replay.prepared, clock=clock, contended=contended)

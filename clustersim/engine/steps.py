@@ -19,8 +19,7 @@ from clustersim.engine.replay import Replay
 from clustersim.engine.simulate import Machine, PreparedJobs, Rolling, prepare
 from clustersim.engine.waiting import Waiting
 from clustersim.engine.world import Process, Signal, World
-from clustersim.program.background import Background
-from clustersim.program.program import Program
+from clustersim.program.program import Background, Program
 from clustersim.program.tasks import Collective
 from clustersim.trace.columns import SpanColumns
 from clustersim.trace.step_log import ClassSteps, StepLog

@@ -14,8 +14,7 @@ from clustersim.hardware.models import Node
 from clustersim.kernels.kernel_model import KernelModel
 from clustersim.parallel.contributors.parameter_server import served_updates
 from clustersim.parallel.contributors.single_process import root_and_others
-from clustersim.parallel.division import Division, Part, divided
-from clustersim.parallel.mesh import place
+from clustersim.parallel.division import Division, Part, divided, place
 from clustersim.parallel.sharding_groups import replicas_apart
 from clustersim.parallel.stage import Stage
 from clustersim.parallel.training_plan import Strategy

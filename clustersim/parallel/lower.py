@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from clustersim.parallel.contributors import CONTRIBUTORS, layer_techniques
 from clustersim.parallel.contributors.contributor import Contributor, StageContributor, Step
-from clustersim.parallel.division import Part, divided
+from clustersim.parallel.division import Part, divided, place
 from clustersim.parallel.groups import parallel_groups
-from clustersim.parallel.mesh import place
 from clustersim.parallel.pipeline import Labelled, Pipeline, StagePieces
 from clustersim.parallel.stage import stages_of
 from clustersim.parallel.stage_passes import ChunkPasses

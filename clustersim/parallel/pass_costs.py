@@ -13,9 +13,9 @@ from clustersim.hardware.calibrations import calibration_at
 from clustersim.hardware.models import Node
 from clustersim.kernels.kernel_model import KernelModel, slowest_of
 from clustersim.parallel.contributors import stage_holds
+from clustersim.parallel.division import place
 from clustersim.parallel.layers import Operators, waits
 from clustersim.parallel.local_model import LocalModel
-from clustersim.parallel.mesh import place
 from clustersim.parallel.recomputation import recomputation_of
 from clustersim.parallel.schedules import SCHEDULES
 from clustersim.parallel.schedules.order import PassCosts

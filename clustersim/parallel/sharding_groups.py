@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clustersim.parallel.division import Division, Part
-from clustersim.parallel.mesh import Mesh
+from clustersim.parallel.division import Division, Mesh, Part
 from clustersim.parallel.training_plan import Strategy
 from clustersim.program.tasks import Lane, RankGroups
 from clustersim.topology.cluster import IntArray

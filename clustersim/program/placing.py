@@ -1,18 +1,78 @@
-"""Put a Program that counts its ranks from 0 on some of the ranks of a cluster."""
+"""Rewrite a Program with other collectives, such as for some of the ranks of a cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 
 from clustersim.hardware.library_costs import Servers
 from clustersim.program.program import Program
-from clustersim.program.rewriting import Rewriting, once
-from clustersim.program.tasks import Action, Collective, Communicate, Compute, HostCopy, HostUpdate, RankGroups, Transfer
+from clustersim.program.tasks import (
+    Action,
+    Block,
+    Collective,
+    Communicate,
+    Compute,
+    HostCopy,
+    HostUpdate,
+    Item,
+    Overlapped,
+    OverlappedPasses,
+    RankGroups,
+    Transfer,
+    UnevenWork,
+    Work,
+)
 from clustersim.topology.cluster import IntArray
 from clustersim.trace.timeline import RankClass
+
+T = TypeVar("T")
+
+
+def once(done: dict[int, T], of: T, make: Callable[[T], T]) -> T:
+    """Return what has been made of an object, by its identity, and make it where nothing has."""
+    found = done.get(id(of))
+    if found is None:
+        found = done[id(of)] = make(of)
+    return found
+
+
+@dataclass(slots=True)
+class Rewriting:
+    """Replaces collectives; each object is rewritten once, which keeps cached results valid.
+
+    Objects are known by their identity; whoever holds them must do so as long as this is used.
+    """
+
+    replaced: Callable[[Collective], Collective]
+    _blocks: dict[int, Block] = field(default_factory=dict[int, Block])
+    _items: dict[int, Item] = field(default_factory=dict[int, Item])
+    _collectives: dict[int, Collective] = field(default_factory=dict[int, Collective])
+
+    def compute(self, action: Compute) -> Compute:
+        """Return a pass with other collectives inside."""
+        return replace(action, blocks=tuple(once(self._blocks, block, self._block) for block in action.blocks))
+
+    def collective(self, collective: Collective) -> Collective:
+        """Return what takes the place of a collective."""
+        return once(self._collectives, collective, self.replaced)
+
+    def _block(self, block: Block) -> Block:
+        return replace(block, body=tuple(once(self._items, item, self._item) for item in block.body))
+
+    def _item(self, item: Item) -> Item:
+        match item:
+            case Work() | UnevenWork():
+                return item
+            case Collective():
+                return self.collective(item)
+            case Overlapped():
+                return replace(item, collective=self.collective(item.collective))
+            case OverlappedPasses():
+                return replace(item, collectives=tuple(map(self.collective, item.collectives)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

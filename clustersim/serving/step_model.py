@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from clustersim.collectives.small import SmallCollectives
+from clustersim.collectives.timing import SmallCollectives
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.models import Accelerator
 from clustersim.hardware.serving_constants import FORMATS, Borrowed, KernelConstants, KernelFamily, kernel_constants, without_casts

@@ -7,7 +7,7 @@ import pytest
 
 import clustersim
 from clustersim.errors import ScenarioError
-from clustersim.measure.bounds.pipeline_bounds import lanes, ways_of_schedule
+from clustersim.measure.bounds.bound_evaluator import lanes, ways_of_schedule
 
 
 @pytest.mark.parametrize("n_stages", [1, 2, 4, 8])

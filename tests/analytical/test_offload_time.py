@@ -15,8 +15,7 @@ from clustersim.collectives.host import COPY_START_S
 from clustersim.engine.simulate import Machine, replay
 from clustersim.hardware.models import Node
 from clustersim.network.in_flight import TICK_S
-from clustersim.parallel.division import divided
-from clustersim.parallel.mesh import place
+from clustersim.parallel.division import divided, place
 from clustersim.parallel.offload import TILE_PARAMETERS, HostSide, host_update_bytes
 from clustersim.parallel.stage import stage_of
 from clustersim.parallel.training_plan import Offload, Plan

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from clustersim.engine.simulate import replay
 from clustersim.network.in_flight import TICK_S
-from clustersim.parallel.division import divided
-from clustersim.parallel.mesh import Mesh
+from clustersim.parallel.division import Mesh, divided
 from clustersim.parallel.pipeline import Piece, Pipeline
 from clustersim.parallel.schedules import SCHEDULES
 from clustersim.parallel.schedules.execution import execute

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clustersim.apps.serve.trace_file import read_trace
+from clustersim.apps.serve.scenario_requests import read_trace
 from clustersim.engine.serving_run import CacheTransfer
 from clustersim.serving.records import TICK_S, ticks
 from clustersim.serving.requests import Requests, poisson_arrivals_s

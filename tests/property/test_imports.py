@@ -11,7 +11,7 @@ from typing import Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clustersim.apps.importing.asked import ImportOptions
+from clustersim.apps.importing.entries import ImportOptions
 from clustersim.apps.importing.import_report import document, lines
 from clustersim.apps.importing.importing import import_files
 from clustersim.errors import ClustersimError

@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from clustersim.parallel.mesh import place
+from clustersim.parallel.division import place
 from clustersim.parallel.training_plan import Dimension
 from tests.unit.parallel.factories import STRATEGY
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from clustersim.engine.simulate import replay
 from clustersim.hardware.library_costs import Place
-from clustersim.parallel.division import divided
-from clustersim.parallel.mesh import place
+from clustersim.parallel.division import divided, place
 from clustersim.parallel.offload import HostSide, host_update_bytes, state_bytes
 from clustersim.parallel.stage import stage_of
 from clustersim.parallel.training_plan import Offload, Plan

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from clustersim.engine.simulate import replay
+from clustersim.parallel.division import Mesh, place
 from clustersim.parallel.lower import lower
-from clustersim.parallel.mesh import Mesh, place
 from clustersim.parallel.training_plan import Plan
 from clustersim.program.program import Program
 from clustersim.program.tasks import (

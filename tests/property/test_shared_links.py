@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from clustersim.engine.jobs import Repeated
 from clustersim.engine.simulate import Machine, replay
-from clustersim.program.background import Background
 from clustersim.program.placing import Placement, placed
-from clustersim.program.program import Program, ProgramBuilder
+from clustersim.program.program import Background, Program, ProgramBuilder
 from clustersim.program.tasks import COMPUTE_STREAM, Action, Lane
 from clustersim.trace.timeline import RankClass, Timeline
 from tests.unit.engine.factories import compute, instant, make_machine, transfer, work

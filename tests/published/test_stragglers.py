@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from clustersim.apps.study.recorded_answer import RecordedAnswer, answered_records
+from clustersim.apps.records.recorded_answer import RecordedAnswer, answered_records
 
 RECORDS: Final = Path(__file__).parent / "stragglers" / "trace-ST.parquet"
 WITHOUT_STRAGGLERS_S: Final = 1.8433

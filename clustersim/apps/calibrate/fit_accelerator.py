@@ -13,11 +13,10 @@ from clustersim.apps.calibrate.fit_attention import attention_part
 from clustersim.apps.calibrate.fit_collectives import collectives_part
 from clustersim.apps.calibrate.fit_products import products_part
 from clustersim.apps.calibrate.fit_steps import steps_part
-from clustersim.apps.calibrate.fitting import rounded
+from clustersim.apps.calibrate.fitting import CalibrationPart, CalibrationTarget, rounded
 from clustersim.apps.calibrate.measured_folder import measured_folder
 from clustersim.apps.calibrate.measurements import MeasuredFile, measured_file
 from clustersim.apps.calibrate.nccl_tests import Ranks
-from clustersim.apps.calibrate.parts import CalibrationPart, CalibrationTarget
 from clustersim.apps.calibrate.trace_readings import TraceResult, trace_result
 from clustersim.documents.check import choices_hint
 from clustersim.documents.files import write_text

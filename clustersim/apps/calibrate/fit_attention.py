@@ -11,9 +11,8 @@ from typing import Final, Literal
 import numpy as np
 
 from clustersim.apps.calibrate.fit_products import is_of_another, precision_of
-from clustersim.apps.calibrate.fitting import Constants, Parameter
+from clustersim.apps.calibrate.fitting import CalibrationPart, CalibrationTarget, Constants, MeasuredTime, Parameter, in_bursts, parameter
 from clustersim.apps.calibrate.measurements import FLAGS, Line, measured_file, read_table
-from clustersim.apps.calibrate.parts import CalibrationPart, CalibrationTarget, MeasuredTime, in_bursts, parameter
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibrations import BEST_ATTENTION
 from clustersim.topology.cluster import FloatArray

@@ -8,10 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.apps.calibrate.fitting import Constants, Parameter
+from clustersim.apps.calibrate.fitting import CalibrationPart, CalibrationTarget, Constants, MeasuredTime, Parameter, parameter
 from clustersim.apps.calibrate.measurements import measured_file
 from clustersim.apps.calibrate.nccl_tests import AUTO, Ranks, TimedCollective, algorithm_of, read_collectives
-from clustersim.apps.calibrate.parts import CalibrationPart, CalibrationTarget, MeasuredTime, parameter
 from clustersim.apps.collective.collective_times import group_members
 from clustersim.collectives import ALGORITHMS
 from clustersim.collectives.library import CollectiveCall, Library

@@ -8,9 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.apps.calibrate.fitting import Constants, Parameter
+from clustersim.apps.calibrate.fitting import CalibrationPart, CalibrationTarget, Constants, MeasuredTime, Parameter, in_bursts, parameter
 from clustersim.apps.calibrate.measurements import FLAGS, PRECISIONS, Line, MeasuredFile, measured_file, read_table
-from clustersim.apps.calibrate.parts import CalibrationPart, CalibrationTarget, MeasuredTime, in_bursts, parameter
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import accelerator_names
 from clustersim.hardware.constant_names import TILES, tile_areas

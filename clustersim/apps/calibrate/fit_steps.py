@@ -11,9 +11,18 @@ from typing import Final
 import numpy as np
 from pydantic import JsonValue
 
-from clustersim.apps.calibrate.fitting import STEP, Constants, Fit, Parameter, Predict, fit
+from clustersim.apps.calibrate.fitting import (
+    STEP,
+    CalibrationPart,
+    CalibrationTarget,
+    Constants,
+    Fit,
+    MeasuredTime,
+    Parameter,
+    Predict,
+    fit,
+)
 from clustersim.apps.calibrate.measurements import MeasuredFile, measured_file
-from clustersim.apps.calibrate.parts import CalibrationPart, CalibrationTarget, MeasuredTime
 from clustersim.apps.run.running import run_built
 from clustersim.apps.validate.rows import step_time_of
 from clustersim.apps.validate.sources import PublishedSource, read_source

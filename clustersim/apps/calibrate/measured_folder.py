@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from clustersim.apps.calibrate.doubts import FAR, is_far, move
-from clustersim.apps.calibrate.parts import CalibrationTarget
-from clustersim.apps.calibrate.trace_device import TracedDevice, check_device
+from clustersim.apps.calibrate.fitting import CalibrationTarget
 from clustersim.apps.calibrate.trace_readings import ReadConstant, TraceResult
+from clustersim.apps.calibrate.traced import TracedDevice, check_device
 from clustersim.documents.json_text import read_json
 from clustersim.errors import Place, ScenarioError
 from clustersim.hardware.constant_names import constant

@@ -13,8 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from clustersim.apps.calibrate.trace_device import TracedDevice
-from clustersim.apps.calibrate.traced import LaunchedKernel, NamedRange, TraceFile, may_wait
+from clustersim.apps.calibrate.traced import LaunchedKernel, NamedRange, TracedDevice, TraceFile, may_wait
 from clustersim.errors import Place, ScenarioError
 
 HEADER: Final = b"SQLite format 3\0"

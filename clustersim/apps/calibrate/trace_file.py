@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from clustersim.apps.calibrate.nsys_file import is_nsys, read_nsys
-from clustersim.apps.calibrate.trace_device import devices_of
-from clustersim.apps.calibrate.traced import LaunchedKernel, NamedRange, TracedGroup, TracedTensor, TraceFile, may_wait
+from clustersim.apps.calibrate.traced import LaunchedKernel, NamedRange, TracedGroup, TracedTensor, TraceFile, devices_of, may_wait
 from clustersim.documents.json_text import place_in, read_json
 from clustersim.documents.spots import Data
 from clustersim.errors import Place, ScenarioError

@@ -14,10 +14,9 @@ from typing import Final
 
 from clustersim.apps.calibrate.doubts import FAR, FEW, is_far, move
 from clustersim.apps.calibrate.fit_products import ELEMENT_BYTES, Product
-from clustersim.apps.calibrate.parts import CalibrationTarget
-from clustersim.apps.calibrate.trace_device import check_device
+from clustersim.apps.calibrate.fitting import CalibrationTarget
 from clustersim.apps.calibrate.trace_file import read_trace
-from clustersim.apps.calibrate.traced import LaunchedKernel, TracedTensor, TraceFile
+from clustersim.apps.calibrate.traced import LaunchedKernel, TracedTensor, TraceFile, check_device
 from clustersim.errors import ScenarioError
 from clustersim.hardware.constant_names import constant as constant_of
 from clustersim.workloads.operators import Gemm, vector_bytes

@@ -11,7 +11,7 @@ from typing import Final
 from clustersim.apps.run.result import Result
 from clustersim.apps.run.rundir import TAGS
 from clustersim.apps.run.running import run_scenario
-from clustersim.apps.serve.result import ServingResult
+from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.config.load import Scenario, ScenarioText, checked_scenario, read_source
 from clustersim.config.overriding import Override, parse_override
 from clustersim.config.serving_scenario import is_serving

@@ -7,15 +7,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from clustersim.apps.calibrate.trace_device import check_device
 from clustersim.apps.calibrate.trace_file import read_trace
+from clustersim.apps.calibrate.traced import check_device
 from clustersim.apps.compare.kernel_names import UNKNOWN, ClassRow, KernelNames, kernel_names
 from clustersim.apps.compare.measured_kernels import MeasuredSteps, check_alike, measured_steps
 from clustersim.apps.compare.predicted_kernels import PredictedStep, predicted_step
 from clustersim.apps.compare.run_directories import load_result
 from clustersim.apps.compare.step_kernels import COMMUNICATION, IDLE, ClassTime, StepKernels, mean_of
 from clustersim.apps.run.result import Result
-from clustersim.apps.serve.result import ServingResult
+from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.errors import Place, ScenarioError
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.constant_names import constant

@@ -16,19 +16,19 @@ from clustersim.apps.importing.importing import foreign_source
 from clustersim.apps.run.replaying import Conditions, critical_path_of
 from clustersim.apps.run.result import Result
 from clustersim.apps.run.running import run_scenario
-from clustersim.apps.serve.result import ServingResult
+from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.collection import collection_paused
 from clustersim.config.build import Built
 from clustersim.config.load import read_source
 from clustersim.config.overriding import parse_override
 from clustersim.config.yaml_text import plain
 from clustersim.documents.spots import Data
+from clustersim.engine.critical_path import CriticalPath
 from clustersim.errors import ScenarioError
 from clustersim.hardware.mixed import calibration_of
 from clustersim.measure.deciding import UNDECIDED
 from clustersim.report.facts import percent_text
 from clustersim.report.text_tables import TextTable
-from clustersim.trace.slack import CriticalPath
 from clustersim.trace.timeline import Span
 from clustersim.units.quantity import format_quantity
 

@@ -9,7 +9,7 @@ from clustersim.apps.explain.candidates import LEAST, CandidateChange
 from clustersim.apps.explain.constants import Constant, served_constants
 from clustersim.apps.serve.deployment import build_serving
 from clustersim.apps.serve.deployment_run import run_serving
-from clustersim.apps.serve.result import ServingResult
+from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.config.load import ScenarioText
 from clustersim.config.overriding import Override, parse_override
 from clustersim.config.serving_scenario import checked_serving

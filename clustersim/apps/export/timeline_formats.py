@@ -11,7 +11,7 @@ from typing import Final
 from clustersim.apps.export.chakra_export import write_chakra
 from clustersim.apps.export.simai_export import write_simai
 from clustersim.apps.run.result import Result
-from clustersim.apps.serve.result import ServingResult
+from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.apps.study.duckdb_file import write_by_duckdb
 from clustersim.documents.csv_text import csv_cell
 from clustersim.documents.files import beside, replacing

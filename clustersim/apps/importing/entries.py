@@ -1,4 +1,4 @@
-"""Keys and values of a file, flat, with the line of each."""
+"""Keys and values of a file, flat, with the line of each, and the options of an import."""
 
 from __future__ import annotations
 
@@ -97,3 +97,17 @@ def _clean(value: Data) -> Data:
 
 def _whole(text: str) -> str:
     return text.encode("utf-8", errors="replace").decode("utf-8")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportOptions:
+    """Options of ``clustersim import`` that change the scenario."""
+
+    framework: str | None = None
+    cluster: str | None = None
+    nodes: int | None = None
+    model: str | None = None
+    overrides: tuple[str, ...] = ()
+    strict: bool = False
+    by_option: bool = True
+    """Whether ``--cluster``, ``--nodes`` and ``--model`` may give values that no file has; otherwise only ``--set``."""

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from clustersim.apps.importing.asked import ImportOptions
 from clustersim.apps.importing.deriving import derive_strategy, derive_tokens, drop_open, machine_of
-from clustersim.apps.importing.entries import Contents, LoggedSteps
+from clustersim.apps.importing.entries import Contents, ImportOptions, LoggedSteps
 from clustersim.apps.importing.imported_models import complete_model, model_of
 from clustersim.apps.importing.imported_serving import NEEDED as SERVING_NEEDED
 from clustersim.apps.importing.imported_serving import derive_serving, n_nodes

@@ -10,8 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from clustersim.apps.importing.asked import ImportOptions
-from clustersim.apps.importing.entries import Contents, Entry
+from clustersim.apps.importing.entries import Contents, Entry, ImportOptions
 from clustersim.apps.importing.fabric import laid_fabric
 from clustersim.apps.importing.fabric_files import read_ibnetdiscover, read_infragraph, read_kubernetes_nodes, read_slurm, read_topograph
 from clustersim.apps.importing.imported_settings import Draft, Setting, read_settings

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from clustersim.apps.importing.asked import ImportOptions
-from clustersim.apps.importing.entries import LoggedSteps
+from clustersim.apps.importing.entries import ImportOptions, LoggedSteps
 from clustersim.apps.importing.import_report import summary
 from clustersim.apps.importing.importing import checked_job, foreign_source, import_files
 from clustersim.config.load import Scenario, load_scenario, read_source

@@ -10,9 +10,9 @@ from math import inf
 from typing import Final
 
 from clustersim.apps.plan.serving_bounds import least_replicas, replica_bounds
-from clustersim.apps.serve.asking import DrawnRequests, asked_requests
 from clustersim.apps.serve.deployment import BuiltServing, build_serving
 from clustersim.apps.serve.deployment_run import run_serving
+from clustersim.apps.serve.scenario_requests import DrawnRequests, asked_requests
 from clustersim.config.load import ScenarioText
 from clustersim.config.overriding import Override, parse_override
 from clustersim.config.serving_scenario import ServingScenarioSpec, checked_serving

@@ -16,7 +16,7 @@ from clustersim.apps.run.page import draw_images, draw_served, image_of, page_of
 from clustersim.apps.run.pictured_run import served_subject_of
 from clustersim.apps.run.result import Result
 from clustersim.apps.run.rundir import results_document
-from clustersim.apps.serve.result import ServingResult
+from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.errors import Place, ScenarioError
 from clustersim.report.page.content import Cell, Image, Page, PageSection, PageTable
 from clustersim.report.page.render import has_plotly, render

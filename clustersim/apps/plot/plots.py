@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from clustersim.apps.compare.run_directories import is_served, load_result, written_source
 from clustersim.apps.run.pictured_run import served_subject_of, subject_of
 from clustersim.apps.run.result import Result
-from clustersim.apps.serve.result import ServingResult
+from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.apps.study.point import reason_of
 from clustersim.apps.study.pools import in_order
 from clustersim.config.overriding import parse_override

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from clustersim.apps.run.result import Result
-    from clustersim.apps.serve.result import ServingResult
+    from clustersim.apps.serve.serving_result import ServingResult
     from clustersim.report.plots.canvas import Axes
     from clustersim.report.subject import ServedSubject, Subject
 

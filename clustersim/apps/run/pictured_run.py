@@ -18,7 +18,7 @@ from clustersim.workloads.operators import FlashAttention, Kernel
 
 if TYPE_CHECKING:
     from clustersim.apps.run.result import Result
-    from clustersim.apps.serve.result import ServingResult
+    from clustersim.apps.serve.serving_result import ServingResult
     from clustersim.report.plots.canvas import Axes
 
 

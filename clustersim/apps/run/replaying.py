@@ -12,7 +12,7 @@ import numpy as np
 from clustersim.apps.run.repeating import replay_in_part
 from clustersim.config.constraints import MAX_PASSES
 from clustersim.config.job_settings import PlannedJob
-from clustersim.engine.critical_path import critical_path
+from clustersim.engine.critical_path import CriticalPath, critical_path
 from clustersim.engine.folding import Folding
 from clustersim.engine.jobs import Repeated
 from clustersim.engine.pace import Drawn, Slowest, Timing
@@ -32,12 +32,10 @@ from clustersim.parallel.pass_costs import kernels_of
 from clustersim.parallel.stage import stage_of
 from clustersim.parallel.step_settings import Training
 from clustersim.parallel.training_plan import Plan, Strategy
-from clustersim.program.background import Background
 from clustersim.program.placing import Placement, placed
-from clustersim.program.program import Program
+from clustersim.program.program import Background, Program
 from clustersim.progress import phase
 from clustersim.topology.cluster import Cluster, IntArray
-from clustersim.trace.slack import CriticalPath
 from clustersim.trace.timeline import Timeline
 
 MAX_TASKS: Final = 2_000_000

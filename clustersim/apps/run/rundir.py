@@ -15,7 +15,7 @@ from typing import Final
 from clustersim import __version__
 from clustersim.apps.run.result import Result, markdown_verdict
 from clustersim.apps.serve.deployment_run import files_of_serving
-from clustersim.apps.serve.result import ServingResult
+from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.config.resolve import HASH_DIGITS, files_of
 from clustersim.config.yaml_text import yaml_text
 from clustersim.documents.files import beside, sweep_stale

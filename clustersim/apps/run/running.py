@@ -14,7 +14,7 @@ from clustersim.apps.run.result import Result
 from clustersim.apps.run.simulation import simulate
 from clustersim.apps.serve.deployment import build_serving
 from clustersim.apps.serve.deployment_run import run_serving
-from clustersim.apps.serve.result import ServingResult
+from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.config.build import Built, build
 from clustersim.config.checks import CheckResult, evaluate_checks, metric_values
 from clustersim.config.cost_section import cost_report

@@ -24,10 +24,10 @@ from clustersim.measure.steps_report import StepsReport, in_own_time, in_whole_s
 from clustersim.notices import Flag
 from clustersim.parallel.contributors import ALLOCATOR_FRACTION, stage_holds, stage_peak
 from clustersim.parallel.contributors.model_state import FRAMEWORK_BYTES
+from clustersim.parallel.division import place
 from clustersim.parallel.expert_shares import Dispatch
 from clustersim.parallel.flops import step_flops
 from clustersim.parallel.local_model import LocalModel
-from clustersim.parallel.mesh import place
 from clustersim.parallel.shard import WHOLE_VOCABULARY, head_vector_bytes
 from clustersim.parallel.sharding_groups import expert_grid
 from clustersim.parallel.stage import Stage, stages_of

@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.apps.serve.asking import DrawnRequests, asked_requests
-from clustersim.apps.serve.layouts import asked_layouts
+from clustersim.apps.serve.pool_layouts import asked_layouts
+from clustersim.apps.serve.scenario_requests import DrawnRequests, asked_requests
 from clustersim.config.cost_section import Priced, priced_nodes
 from clustersim.config.machine import hardware_of
 from clustersim.config.serving_scenario import ServingScenario, ServingSpec

@@ -6,7 +6,7 @@ from time import perf_counter
 
 from clustersim.apps.serve.deployment import BuiltServing
 from clustersim.apps.serve.request_metrics import serving_metrics
-from clustersim.apps.serve.result import ServingResult
+from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.collection import collection_paused
 from clustersim.config.cost_section import resolved_cost
 from clustersim.config.resolve import resolved_hardware, scenario_hash

@@ -11,7 +11,7 @@ from clustersim.apps.run.result import Result
 from clustersim.apps.run.running import run_built
 from clustersim.apps.serve.deployment import build_serving
 from clustersim.apps.serve.deployment_run import run_serving
-from clustersim.apps.serve.result import ServingResult
+from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.apps.study.axis import canonical
 from clustersim.config.build import build
 from clustersim.config.checks import metric_names, metric_values, serving_names, serving_values

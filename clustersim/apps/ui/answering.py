@@ -9,9 +9,8 @@ from clustersim.apps.compare.side_by_side import ComparedRun
 from clustersim.apps.run.result import Result
 from clustersim.apps.run.rundir import results_document
 from clustersim.apps.run.running import run_built
-from clustersim.apps.ui.contained import check_contained
+from clustersim.apps.ui.contained import LimitError, check_contained, check_limits
 from clustersim.apps.ui.controls import changed, control_of
-from clustersim.apps.ui.limits import LimitError, check_limits
 from clustersim.config.build import build
 from clustersim.config.load import load_scenario
 from clustersim.documents.spots import Data

@@ -15,9 +15,8 @@ from dash.exceptions import PreventUpdate
 from flask import request
 
 from clustersim.apps.ui.answering import Mistake, result_of
-from clustersim.apps.ui.contained import check_contained
+from clustersim.apps.ui.contained import check_contained, check_limits
 from clustersim.apps.ui.layouts import LayoutRow, layout_rows
-from clustersim.apps.ui.limits import check_limits
 from clustersim.apps.ui.showing import Seen, look, look_again
 from clustersim.apps.ui.workers import AbandonedError, Asker, T, Workers
 from clustersim.config.load import load_scenario

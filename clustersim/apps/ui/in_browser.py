@@ -9,7 +9,7 @@ from typing import Final
 
 from clustersim.apps.run.result import Result
 from clustersim.apps.run.running import run_scenario
-from clustersim.apps.serve.result import ServingResult
+from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.apps.ui.link import document_of, link_of
 from clustersim.config.load import read_source
 from clustersim.config.yaml_text import yaml_text

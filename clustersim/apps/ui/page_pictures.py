@@ -8,7 +8,7 @@ from typing import Final
 from clustersim.measure.metrics import Metrics
 from clustersim.report import palette
 from clustersim.report.facts import memory_parts
-from clustersim.report.page.charts import timeline_chart
+from clustersim.report.page.interactive_charts import timeline_chart
 from clustersim.report.shares import PART_COLOURS, PART_LABELS, step_seconds
 from clustersim.trace.timeline import DIMENSIONS, Timeline
 

@@ -17,7 +17,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from clustersim.apps.study.pools import begin_worker, interrupts_kept_from_children
-from clustersim.apps.ui.limits import MOST_AT_ONCE, MOST_BYTES, MOST_S, LimitError
+from clustersim.apps.ui.contained import MOST_AT_ONCE, MOST_BYTES, MOST_S, LimitError
 from clustersim.errors import ClustersimError
 from clustersim.units.quantity import format_quantity
 

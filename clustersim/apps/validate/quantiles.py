@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import log
+from itertools import combinations
+from math import exp, log
 from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from clustersim.measure.error_bars import RunKind
+from clustersim.measure.error_bars import USUAL_SETTINGS, RunKind, Spread
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -75,3 +76,81 @@ def weighted_quantile(values: Sequence[float], weights: Sequence[float], fractio
     sorted_weights: FloatArray = all_weights[order]
     centres = np.cumsum(sorted_weights) - 0.5 * sorted_weights
     return float(np.interp(fraction * sum(weights), centres, sorted_values))
+
+
+BySource = Mapping[str, Sequence[float]]
+"""Sizes of the logarithm of measured over predicted ratio, over the factor of the pair, by source."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ratios:
+    """Errors of ratios, and the pairs behind them."""
+
+    most_fraction: float
+    """Largest expected error as a factor, of runs whose errors nothing makes larger."""
+    n_pairs: int
+    n_sources: int
+    coverage_fraction: float
+    """Share of pairs that lie within what the other sources give; a source counts as the root of its pairs' rows."""
+
+
+def ratios_of(by_source: Mapping[str, Sequence[Residual]], spread: Spread) -> Ratios | None:
+    """Return how far ratios of two step times on one machine are off, from pairs of rows of one source and one machine.
+
+    The size of the logarithm of measured over predicted ratio does not depend on the order of a pair. Over the larger factor of the two
+    rows, its quantile at 0.8 is taken, where a source weighs as the root of its paired rows, and widened by the factor for which 0.8 of
+    the pairs of sources that did not give it are covered. None where fewer than three sources have pairs: nothing is ever decided then.
+    """
+    pairs = {source_id: found for source_id, rows in by_source.items() if (found := _pairs(rows, spread))}
+    if len(pairs) < FEWEST_SOURCES:
+        return None
+    return Ratios(
+        most_fraction=exp(_widening(pairs) * _quantile(pairs)),
+        n_pairs=sum(map(len, pairs.values())),
+        n_sources=len(pairs),
+        coverage_fraction=_coverage(pairs),
+    )
+
+
+def _pairs(rows: Sequence[Residual], spread: Spread) -> list[float]:
+    # A run that is predicted in two ways is no pair of runs.
+    return [
+        abs(one.log_ratio - other.log_ratio) / max(spread.factor(one.kind), spread.factor(other.kind))
+        for one, other in combinations(thinned(rows), 2)
+        if one.machine == other.machine and (USUAL_SETTINGS in one.kind) == (USUAL_SETTINGS in other.kind)
+    ]
+
+
+def _quantile(pairs: BySource) -> float:
+    values = [each for lot in pairs.values() for each in lot]
+    return weighted_quantile(values, [weight for lot in pairs.values() for weight in _weights(len(lot))], LEVEL_FRACTION)
+
+
+def _weights(n_pairs: int) -> Iterator[float]:
+    """Yield the weight of each of so many pairs: together the root of the rows that have as many pairs."""
+    n_rows = (1.0 + (1.0 + 8.0 * n_pairs) ** 0.5) / 2.0
+    yield from [n_rows**0.5 / n_pairs] * n_pairs
+
+
+def _needed(pairs: BySource) -> Iterator[tuple[str, float, float]]:
+    """Yield of each pair its source, how much wider the quantile of the other sources would have to be, and its weight."""
+    for source_id, lot in pairs.items():
+        quantile = _quantile(_without(pairs, source_id))
+        yield from ((source_id, each / quantile, weight) for each, weight in zip(lot, _weights(len(lot)), strict=True))
+
+
+def _without(pairs: BySource, source_id: str) -> BySource:
+    return {name: each for name, each in pairs.items() if name != source_id}
+
+
+def _widening(pairs: BySource) -> float:
+    needed = list(_needed(pairs))
+    return weighted_quantile([each for _, each, _ in needed], [weight for _, _, weight in needed], LEVEL_FRACTION)
+
+
+def _coverage(pairs: BySource) -> float:
+    """Return the share of pairs that the other sources cover, widened as these alone would be."""
+    factors = {source_id: _widening(_without(pairs, source_id)) for source_id in pairs}
+    needed = list(_needed(pairs))
+    inside = sum(weight for source_id, each, weight in needed if each <= factors[source_id])
+    return inside / sum(weight for _, _, weight in needed)

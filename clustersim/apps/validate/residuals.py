@@ -12,8 +12,16 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.apps.validate.quantiles import FEWEST_SOURCES, LEVEL_FRACTION, TIE, FloatArray, Residual, weighted_quantile
-from clustersim.apps.validate.ratios import Ratios, ratios_of
+from clustersim.apps.validate.quantiles import (
+    FEWEST_SOURCES,
+    LEVEL_FRACTION,
+    TIE,
+    FloatArray,
+    Ratios,
+    Residual,
+    ratios_of,
+    weighted_quantile,
+)
 from clustersim.config.yaml_text import yaml_text
 from clustersim.documents.files import write_text
 from clustersim.documents.spots import Data

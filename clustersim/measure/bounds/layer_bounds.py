@@ -11,10 +11,9 @@ import numpy as np
 
 from clustersim.measure.bounds.unit_costs import EXPOSED, ISSUE, WIDTH, Row, UnitCosts
 from clustersim.parallel.contributors import layer_techniques
-from clustersim.parallel.division import divided
+from clustersim.parallel.division import Mesh, divided, place
 from clustersim.parallel.groups import ExpertGroups, ParallelGroups, parallel_groups
 from clustersim.parallel.layers import Gradients
-from clustersim.parallel.mesh import Mesh, place
 from clustersim.parallel.schedules import SCHEDULES
 from clustersim.parallel.shard import local_model
 from clustersim.parallel.stage_passes import ChunkPasses

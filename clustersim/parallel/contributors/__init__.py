@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Final
 
 from clustersim.parallel.contributors.activation_offload import ActivationOffload
+from clustersim.parallel.contributors.activation_recomputation import ActivationRecomputation
 from clustersim.parallel.contributors.context_parallel import ContextParallelism
 from clustersim.parallel.contributors.contributor import Contributor
 from clustersim.parallel.contributors.data_loading import DataLoading
@@ -15,7 +16,6 @@ from clustersim.parallel.contributors.model_state import ModelState
 from clustersim.parallel.contributors.optimizer_update import OffloadedUpdate, OptimizerUpdate
 from clustersim.parallel.contributors.parameter_server import ParameterServers
 from clustersim.parallel.contributors.pipeline_parallel import PipelineParallelism
-from clustersim.parallel.contributors.recomputation import ActivationRecomputation
 from clustersim.parallel.contributors.replica_gradients import ReplicaGradients
 from clustersim.parallel.contributors.single_process import SingleProcess
 from clustersim.parallel.contributors.state_sharding import ParameterSharding, StateSharding

@@ -18,6 +18,7 @@ from clustersim.collectives.pattern import Grouping, grouping
 from clustersim.errors import DomainError
 from clustersim.hardware.library_costs import CollectiveOp
 from clustersim.parallel.contributors.contributor import Contributor, StageContributor, Step
+from clustersim.parallel.division import place
 from clustersim.parallel.gradients import (
     COPY_STREAM,
     GRADIENT_STREAM,
@@ -31,7 +32,6 @@ from clustersim.parallel.gradients import (
     reduced_bytes,
 )
 from clustersim.parallel.layers import heaviest_run
-from clustersim.parallel.mesh import place
 from clustersim.parallel.offload import offloads
 from clustersim.parallel.pipeline import Piece, StagePieces
 from clustersim.parallel.schedules.order import Pass, StageOrder

@@ -13,10 +13,9 @@ from clustersim.collectives.push_pull import greedy_holders
 from clustersim.errors import DomainError
 from clustersim.hardware.library_costs import Servers
 from clustersim.parallel.contributors.contributor import Contributor, StageContributor, Step
-from clustersim.parallel.division import Division
+from clustersim.parallel.division import Division, place
 from clustersim.parallel.gradients import gathered_bytes, layer_slices, n_buckets, reduced_bytes
 from clustersim.parallel.local_model import LocalModel
-from clustersim.parallel.mesh import place
 from clustersim.parallel.optimizer import optimizer_bytes_per_parameter, update_bytes
 from clustersim.parallel.pipeline import Piece, StagePieces
 from clustersim.parallel.schedules.order import StageOrder

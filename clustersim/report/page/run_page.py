@@ -27,8 +27,8 @@ from clustersim.report.facts import (
     percent_text,
     steps_lines,
 )
-from clustersim.report.page.charts import links_chart, timeline_chart
 from clustersim.report.page.content import Cell, HeadlineFigure, Image, Page, PageSection, PageTable
+from clustersim.report.page.interactive_charts import links_chart, timeline_chart
 from clustersim.report.shares import hidden_communication, step_shares
 from clustersim.report.subject import ServedSubject, Subject
 from clustersim.units.quantity import format_quantity

@@ -15,8 +15,7 @@ import numpy as np
 from clustersim.measure.exposure import busy_intervals, split_by
 from clustersim.report import palette
 from clustersim.report.facts import gpus_text, percent_text
-from clustersim.report.plots.canvas import FAINT_INK, FloatArray, Margins, add_boxes, caption, key, new_axes, size_px
-from clustersim.report.plots.time_axis import draw_time_axis
+from clustersim.report.plots.canvas import FAINT_INK, FloatArray, Margins, add_boxes, caption, draw_time_axis, key, new_axes, size_px
 from clustersim.report.plots.time_scales import (
     Excerpt,
     IntArray,

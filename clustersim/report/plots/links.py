@@ -12,8 +12,7 @@ import numpy as np
 
 from clustersim.measure.utilisation import used_links, utilisation_over_time
 from clustersim.report.facts import TIER_LABELS, gpus_text, percent_text
-from clustersim.report.plots.canvas import FAINT_INK, SCALE, FloatArray, Margins, caption, draw_scale, new_axes
-from clustersim.report.plots.time_axis import draw_time_axis
+from clustersim.report.plots.canvas import FAINT_INK, SCALE, FloatArray, Margins, caption, draw_scale, draw_time_axis, new_axes
 from clustersim.report.plots.time_scales import drawn_part, excerpt_of, whole_step
 from clustersim.units.quantity import format_quantity
 

@@ -16,8 +16,7 @@ from clustersim.measure.exposure import busy_intervals, split_by
 from clustersim.measure.metrics import by_dimension
 from clustersim.report import palette
 from clustersim.report.facts import gpus_text, percent_text
-from clustersim.report.plots.canvas import FloatArray, Margins, add_boxes, caption, key, new_axes, size_px
-from clustersim.report.plots.time_axis import draw_time_axis
+from clustersim.report.plots.canvas import FloatArray, Margins, add_boxes, caption, draw_time_axis, key, new_axes, size_px
 from clustersim.report.plots.time_scales import Excerpt, TimeScale, drawn_part, excerpt_of, joined, passes_of, time_scale
 from clustersim.trace.timeline import DIMENSIONS, Span, Timeline
 from clustersim.units.quantity import format_quantity

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import clustersim
-from clustersim.apps.serve.result import ServingResult
+from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.apps.study.calling import sweep
 from clustersim.config.load import example_names
 from clustersim.config.serving_scenario import RequestsSpec, ServingSpec, SloSpec, load_serving, serving_json_schema

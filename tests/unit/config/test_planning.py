@@ -12,7 +12,7 @@ from clustersim.documents.spots import Data
 from clustersim.errors import DomainError
 from clustersim.hardware.catalog import load_node
 from clustersim.parallel.contributors.optimizer_update import OffloadedUpdate
-from clustersim.parallel.mesh import place
+from clustersim.parallel.division import place
 from clustersim.parallel.sharding_groups import expert_grid
 from clustersim.parallel.stage import stages_of
 from clustersim.parallel.training_plan import Offload, OffloadPart, StrategySettings

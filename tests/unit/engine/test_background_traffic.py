@@ -12,7 +12,7 @@ from clustersim.engine.simulate import Machine, replay
 from clustersim.errors import DeadlockError
 from clustersim.network.in_flight import TICK_S
 from clustersim.network.sharing import SharedNetwork
-from clustersim.program.background import Background
+from clustersim.program.program import Background
 from clustersim.program.tasks import Action, Task
 from clustersim.topology.link_demand import Footprint
 from clustersim.trace.timeline import LinkUse, Timeline

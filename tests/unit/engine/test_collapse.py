@@ -7,8 +7,7 @@ import pytest
 from clustersim.engine.replay import Replay
 from clustersim.engine.simulate import prepare, replay
 from clustersim.errors import DeadlockError
-from clustersim.program.background import Background
-from clustersim.program.program import Program
+from clustersim.program.program import Background, Program
 from clustersim.program.tasks import Task
 from clustersim.trace.timeline import Span
 from tests.unit.engine.factories import (

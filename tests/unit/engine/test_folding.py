@@ -11,8 +11,7 @@ from clustersim.engine.pace import Pace
 from clustersim.engine.simulate import Machine, replay
 from clustersim.hardware.models import Fabric
 from clustersim.parallel.lower import lower
-from clustersim.program.background import Background
-from clustersim.program.program import Program
+from clustersim.program.program import Background, Program
 from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster import IntArray
 from clustersim.topology.cluster_wiring import build_cluster

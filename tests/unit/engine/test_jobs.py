@@ -18,9 +18,8 @@ from clustersim.kernels.kernel_model import KernelModel
 from clustersim.network.in_flight import TICK_S
 from clustersim.parallel.lower import lower
 from clustersim.parallel.training_plan import Plan
-from clustersim.program.background import Background
 from clustersim.program.placing import Placement, placed
-from clustersim.program.program import Program
+from clustersim.program.program import Background, Program
 from clustersim.program.tasks import Task
 from clustersim.trace.timeline import JobProgress, LinkUse, Timeline
 from tests.unit.engine.factories import (

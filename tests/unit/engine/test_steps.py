@@ -14,9 +14,8 @@ from clustersim.engine.steps import replay_steps
 from clustersim.errors import DeadlockError
 from clustersim.hardware.calibration import LaunchCalibration
 from clustersim.network.in_flight import TICK_S
-from clustersim.program.background import Background
 from clustersim.program.placing import Placement, placed
-from clustersim.program.program import Program
+from clustersim.program.program import Background, Program
 from clustersim.program.tasks import Compute, Lane, Task, Work
 from clustersim.trace.timeline import Timeline
 from clustersim.workloads.operators import Recorded

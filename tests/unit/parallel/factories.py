@@ -7,14 +7,13 @@ from dataclasses import replace
 from math import fsum
 
 from clustersim.parallel.contributors import layer_techniques, stage_holds, stage_peak
-from clustersim.parallel.division import divided
+from clustersim.parallel.division import divided, place
 from clustersim.parallel.flops import BACKWARD_FACTOR, StepFlops, step_flops
 from clustersim.parallel.gradients import Bucket, gradient_buckets
 from clustersim.parallel.groups import parallel_groups
 from clustersim.parallel.layers import Gradients
 from clustersim.parallel.local_model import LocalModel
 from clustersim.parallel.lower import lower
-from clustersim.parallel.mesh import place
 from clustersim.parallel.recomputation import recomputation_of
 from clustersim.parallel.schedules.order import StageOrder, order_tasks
 from clustersim.parallel.shard import local_model

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clustersim.parallel.division import Division, divided
-from clustersim.parallel.mesh import place
+from clustersim.parallel.division import Division, divided, place
 from clustersim.trace.timeline import ranks_text
 from tests.rows import rows
 from tests.unit.parallel.factories import make_plan

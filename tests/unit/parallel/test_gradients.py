@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from clustersim.parallel.division import place
 from clustersim.parallel.gradients import (
     WeightAndBias,
     cast_blocks,
@@ -21,7 +22,6 @@ from clustersim.parallel.gradients import (
     reduced_bytes,
 )
 from clustersim.parallel.lower import lower
-from clustersim.parallel.mesh import place
 from clustersim.parallel.shard import numerics
 from clustersim.parallel.sharding_groups import replicas
 from clustersim.parallel.stage import stage_of

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from clustersim.parallel.interference import beside_blocks, sent_bytes
 from clustersim.parallel.lower import lower
 from clustersim.parallel.shard import numerics
+from clustersim.parallel.stage_work import beside_blocks, sent_bytes
 from clustersim.parallel.training_plan import Plan
 from clustersim.parallel.weights import NOTHING, Weights
 from clustersim.program.tasks import Block, Compute, Phase, Work

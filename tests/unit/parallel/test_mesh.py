@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from clustersim.parallel.mesh import Mesh, place
+from clustersim.parallel.division import Mesh, place
 from clustersim.parallel.training_plan import Dimension
 from tests.rows import rows
 from tests.unit.parallel.factories import make_plan

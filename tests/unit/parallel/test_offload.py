@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clustersim.parallel.division import divided
-from clustersim.parallel.mesh import place
+from clustersim.parallel.division import divided, place
 from clustersim.parallel.offload import (
     FROM_HOST,
     FROM_NVME,

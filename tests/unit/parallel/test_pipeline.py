@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from clustersim.parallel.division import divided
-from clustersim.parallel.mesh import place
+from clustersim.parallel.division import divided, place
 from clustersim.parallel.pipeline import Piece, Pipeline
 from clustersim.parallel.schedules.order import backward, forward
 from clustersim.parallel.stages import places_of

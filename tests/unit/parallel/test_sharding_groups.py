@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clustersim.parallel.division import divided
-from clustersim.parallel.mesh import place
+from clustersim.parallel.division import divided, place
 from clustersim.parallel.sharding_groups import Holders, expert_grid, expert_replicas, replicas, shard_scopes
 from tests.rows import rows
 from tests.unit.parallel.factories import make_plan

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import clustersim
-from clustersim.apps.serve.result import ServingResult
+from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.serving.batch import FloatArray
 
 RECORDED = Path(__file__).parent / "requests" / "vllm-rtxpro6000-llama-3.1-8b.csv"

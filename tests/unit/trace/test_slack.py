@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clustersim.trace.slack import parts_of, slack_of
+from clustersim.engine.critical_path import parts_of, slack_of
 from clustersim.trace.timeline import Span
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from clustersim.apps.calibrate.parts import CalibrationTarget, in_bursts
+from clustersim.apps.calibrate.fitting import CalibrationTarget, in_bursts
 from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.calibrations import calibration_of_generation
 from clustersim.hardware.catalog import load_accelerator

@@ -21,7 +21,7 @@ from clustersim.apps.calibrate.fit_steps import (
     steps_of,
     steps_part,
 )
-from clustersim.apps.calibrate.parts import CalibrationTarget
+from clustersim.apps.calibrate.fitting import CalibrationTarget
 from clustersim.apps.validate.sources import read_source
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibrations import calibration_of_generation

@@ -9,7 +9,7 @@ import pytest
 
 from clustersim.apps.calibrate.fit_attention import attention_part
 from clustersim.apps.calibrate.fit_products import FEWEST_ROWS, products_part, read_products
-from clustersim.apps.calibrate.parts import CalibrationPart
+from clustersim.apps.calibrate.fitting import CalibrationPart
 from clustersim.documents.files import data_path
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import load_accelerator

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from clustersim.apps.calibrate.fit_collectives import SMALL_WEIGHT, collectives_part
+from clustersim.apps.calibrate.fitting import CalibrationTarget
 from clustersim.apps.calibrate.nccl_tests import Ranks, TimedCollective, read_collectives
-from clustersim.apps.calibrate.parts import CalibrationTarget
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import load_accelerator, load_node
 from tests.unit.apps.calibrate.making import BASE, TARGET, known, nccl_text

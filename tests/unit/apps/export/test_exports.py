@@ -10,9 +10,9 @@ import pytest
 
 from clustersim.apps.compare.trace_comparison import TraceRequest, compare_traces
 from clustersim.apps.export.timeline_formats import FORMATS
+from clustersim.apps.records.recorded_answer import answered_records, recorded_files
 from clustersim.apps.run.result import Result
 from clustersim.apps.run.running import run
-from clustersim.apps.study.recorded_answer import answered_records, recorded_files
 from clustersim.errors import ScenarioError
 from clustersim.trace.chakra import COLLECTIVE, RECEIVE, SEND, ChakraNode, read
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from clustersim.apps.importing.asked import ImportOptions
+from clustersim.apps.importing.entries import ImportOptions
 from clustersim.apps.importing.importing import import_files
 from clustersim.documents.spots import Data
 

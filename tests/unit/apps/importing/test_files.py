@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from clustersim.apps.importing.asked import ImportOptions
+from clustersim.apps.importing.entries import ImportOptions
 from clustersim.apps.importing.importing import Imported, import_files
 from clustersim.apps.importing.reading import read_contents, read_raw
 from clustersim.apps.importing.table import framework_names, load_table

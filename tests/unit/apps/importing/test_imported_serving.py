@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from clustersim.apps.importing.asked import ImportOptions
+from clustersim.apps.importing.entries import ImportOptions
 from clustersim.apps.importing.importing import Imported, import_files
 from clustersim.apps.importing.opening import open_job, open_scenario
 from clustersim.config.serving_scenario import ServingScenario

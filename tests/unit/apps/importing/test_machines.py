@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from clustersim.apps.importing.asked import ImportOptions
+from clustersim.apps.importing.entries import ImportOptions
 from clustersim.apps.importing.importing import Imported, import_files
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError

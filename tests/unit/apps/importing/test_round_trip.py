@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from clustersim.apps.importing.asked import ImportOptions
+from clustersim.apps.importing.entries import ImportOptions
 from clustersim.apps.importing.importing import import_files
 from clustersim.apps.plan.flags import FRAMEWORKS
 from clustersim.config.build import build

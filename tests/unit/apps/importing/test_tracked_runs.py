@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clustersim.apps.importing.asked import ImportOptions
+from clustersim.apps.importing.entries import ImportOptions
 from clustersim.apps.importing.importing import import_files
 from clustersim.apps.importing.opening import open_measured
 from clustersim.apps.importing.tracked_runs import read_tracked, tracked_folder

@@ -13,8 +13,8 @@ from itertools import count
 import pytest
 
 from clustersim.apps.study.pools import usable_cores
+from clustersim.apps.ui.contained import MOST_AT_ONCE, LimitError
 from clustersim.apps.ui.layouts import layout_rows
-from clustersim.apps.ui.limits import MOST_AT_ONCE, LimitError
 from clustersim.apps.ui.workers import AbandonedError, Asker, WorkerError, Workers, make_ready, stop
 from clustersim.errors import InfeasibleError, ScenarioError
 

@@ -7,8 +7,7 @@ from math import exp, log
 
 import pytest
 
-from clustersim.apps.validate.quantiles import LEVEL_FRACTION, MOST_ROWS, Residual
-from clustersim.apps.validate.ratios import Ratios, ratios_of
+from clustersim.apps.validate.quantiles import LEVEL_FRACTION, MOST_ROWS, Ratios, Residual, ratios_of
 from clustersim.measure.error_bars import Spread
 from tests.unit.apps.validate.test_residuals import EXPERTS, PLAIN, spread
 

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from clustersim.parallel.contributors.context_parallel import ContextParallelism, SharedAttention
-from clustersim.parallel.division import divided
+from clustersim.parallel.division import divided, place
 from clustersim.parallel.groups import parallel_groups
-from clustersim.parallel.mesh import place
 from clustersim.parallel.shard import numerics
 from clustersim.parallel.training_plan import Plan
 from clustersim.program.tasks import Collective, Item, Overlapped, Work

@@ -7,11 +7,10 @@ from dataclasses import replace
 import pytest
 
 from clustersim.parallel.contributors.expert_parallel import SpreadExperts
-from clustersim.parallel.division import divided
+from clustersim.parallel.division import divided, place
 from clustersim.parallel.expert_shares import expected_nodes
 from clustersim.parallel.groups import ExpertGroups, expert_groups
 from clustersim.parallel.lower import lower
-from clustersim.parallel.mesh import place
 from clustersim.parallel.training_plan import Offload, Plan
 from clustersim.program.program import Program
 from clustersim.program.tasks import Collective, Compute, Item, Overlapped, UnevenWork, Work

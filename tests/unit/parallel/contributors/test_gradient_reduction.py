@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from clustersim.parallel.contributors.contributor import Step
 from clustersim.parallel.contributors.gradient_reduction import BucketReduction
-from clustersim.parallel.division import Division, divided
+from clustersim.parallel.division import Division, divided, place
 from clustersim.parallel.gradients import COPY_STREAM, GRADIENT_STREAM, Bucket
-from clustersim.parallel.mesh import place
 from clustersim.parallel.stage import stages_of
 from clustersim.parallel.training_plan import Plan
 from clustersim.program.tasks import Collective, Communicate, Compute

@@ -8,9 +8,8 @@ from math import fsum
 import pytest
 
 from clustersim.parallel.contributors.parameter_server import LayerSlice, model_tensors, served_slices, served_updates
-from clustersim.parallel.division import divided
+from clustersim.parallel.division import divided, place
 from clustersim.parallel.lower import lower
-from clustersim.parallel.mesh import place
 from clustersim.parallel.optimizer import update_bytes
 from clustersim.parallel.stage import stage_of
 from clustersim.parallel.step_settings import DataParallel

@@ -13,7 +13,7 @@ from clustersim.apps.calibrate.traced import LaunchedKernel, TracedGroup, TraceF
 from clustersim.apps.compare.kernel_names import Classifier, KernelNames, kernel_names
 from clustersim.apps.compare.measured_kernels import check_ranks, step_number, steps_of
 from clustersim.apps.compare.step_kernels import COMMUNICATION, SENDS
-from clustersim.apps.study.job_records import NOT_A_NAME, JobRecord, JobRecords
+from clustersim.apps.records.job_records import NOT_A_NAME, JobRecord, JobRecords
 from clustersim.errors import Place, ScenarioError
 
 OVERLAP_S: Final = 1e-6

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from clustersim.apps.records.job_records import JobRecord, JobRecords
 from clustersim.apps.study.duckdb_file import read_by_duckdb
-from clustersim.apps.study.job_records import JobRecord, JobRecords
 from clustersim.documents.check import did_you_mean
 from clustersim.documents.files import MB, read_text
 from clustersim.errors import Place, ScenarioError

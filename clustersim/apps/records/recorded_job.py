@@ -23,7 +23,7 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.apps.study.job_records import HOST, JobRecord, JobRecords
+from clustersim.apps.records.job_records import HOST, JobRecord, JobRecords
 from clustersim.collection import collection_paused
 from clustersim.engine.simulate import Machine, replay
 from clustersim.errors import DeadlockError, Place, ScenarioError

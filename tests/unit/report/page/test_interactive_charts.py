@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from clustersim.report.page import charts
-from clustersim.report.page.charts import links_chart, timeline_chart
+from clustersim.report.page.interactive_charts import links_chart, timeline_chart
 from tests.golden.reference import reference_timeline
 
 TIMELINE = reference_timeline()
@@ -32,7 +31,7 @@ def test_bars_last_as_long_as_spans() -> None:
 
 
 def test_of_too_many_spans_the_first_are_shown_and_the_title_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(charts, "MOST_SPANS", 20)
+    monkeypatch.setattr("clustersim.report.page.interactive_charts.MOST_SPANS", 20)
 
     chart = timeline_chart(TIMELINE)
 

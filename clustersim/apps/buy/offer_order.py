@@ -1,18 +1,23 @@
-"""The order of several offers, its confidence, and its sensitivities."""
+"""The order of several offers, its confidence and its sensitivities, and its page."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from clustersim.apps.buy.options import Option
 from clustersim.apps.buy.purchase import CONDITIONS, HALF_NETWORK, Figures, Offer, Request, UnfitOption, offers
 from clustersim.apps.plan.asking import NO_PRICES
+from clustersim.apps.run.page import image_of
 from clustersim.apps.validate.published_mfu import ABOVE_PUBLISHED
-from clustersim.config.yaml_text import plain
+from clustersim.config.yaml_text import plain, yaml_text
 from clustersim.documents.spots import Data
 from clustersim.measure.deciding import Judged, is_better, undecided_text
+from clustersim.report.page.content import Image, Page, PageSection, PageTable
+from clustersim.report.page.render import render
+from clustersim.report.plots.offers import OfferBar, OffersPicture, draw_offers, write_offers_picture
 from clustersim.units.quantity import format_quantity
 
 DAY_S: Final = 86400.0
@@ -315,3 +320,45 @@ def _figures_data(figures: Figures) -> dict[str, Data]:
         "gpu_hours": figures.gpu_hours,
         "usd_per_gpu_hour": figures.usd_per_gpu_hour,
     }
+
+
+def write_offers(answer: Answer, path: Path) -> None:
+    """Write days and cost of all offers, with their intervals, as a PNG or SVG file."""
+    write_offers_picture(_picture(answer), path)
+
+
+def offers_page(answer: Answer) -> str:
+    """Return the answer as one HTML file: four lines, a picture, a table, what was assumed, and the best layout as a scenario."""
+    from clustersim.report.plots.canvas import style
+
+    with style():
+        image: Image = image_of(draw_offers(_picture(answer)), svg=True)
+    columns, rows = answer.table()
+    first, *others = answer.lines()
+    table = PageTable(caption="All offers", columns=tuple(name.removeprefix(">") for name in columns), rows=tuple(rows))
+    sections = [
+        PageSection(name="answer", heading="Answer", lines=tuple(others), images=(image,)),
+        PageSection(name="offers", heading="Offers", tables=(table,)),
+        PageSection(name="assumed", heading="Prices, and what was assumed", lines=tuple(answer.notes())),
+    ]
+    if answer.best is not None:
+        text = yaml_text(dict(answer.best.scenario))
+        sections.append(PageSection(name="scenario", heading="The best layout as a scenario", text=text, text_name="best.yaml"))
+    return render(Page(title=f"{answer.request.model}: which cluster?", finding=first, sections=tuple(sections)))
+
+
+def _picture(answer: Answer) -> OffersPicture:
+    bars: list[OfferBar] = []
+    for each in answer.ranked:
+        least, most = interval(each)
+        bars.append(
+            OfferBar(
+                name=each.name,
+                days=each.figures.time_s / DAY_S,
+                usd=each.figures.usd,
+                least_fraction=least,
+                most_fraction=most,
+            )
+        )
+    first, _, decided, *_ = answer.lines()
+    return OffersPicture(finding=first, subtitle=decided, bars=tuple(bars))

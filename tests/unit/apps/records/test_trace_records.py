@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from clustersim.apps.study.chakra_records import is_execution_trace
-from clustersim.apps.study.recorded_answer import RecordedAnswer, answered_records, recorded_files
+from clustersim.apps.records.chakra_records import is_execution_trace
+from clustersim.apps.records.recorded_answer import RecordedAnswer, answered_records, recorded_files
 from clustersim.cli.app import main
 from clustersim.errors import EXIT_BAD_INPUT, ScenarioError
 

@@ -9,12 +9,12 @@ from statistics import fmean
 from typing import Final
 
 from clustersim.apps.calibrate.trace_file import is_trace
-from clustersim.apps.study.chakra_records import is_execution_trace, read_execution_traces
-from clustersim.apps.study.job_records import COMMUNICATION, COMPUTE, HOST, JobRecords
-from clustersim.apps.study.kineto_records import read_traces
+from clustersim.apps.records.chakra_records import is_execution_trace, read_execution_traces
+from clustersim.apps.records.job_records import COMMUNICATION, COMPUTE, HOST, JobRecords
+from clustersim.apps.records.kineto_records import read_traces
+from clustersim.apps.records.recorded_job import OVERLAPS, Duration, RecordedJob, RecordedOperation, check_order, recorded_job
+from clustersim.apps.records.records_file import is_records, read_records
 from clustersim.apps.study.point import Point
-from clustersim.apps.study.recorded_job import OVERLAPS, Duration, RecordedJob, RecordedOperation, check_order, recorded_job
-from clustersim.apps.study.records_file import is_records, read_records
 from clustersim.apps.study.what_if_cases import parse_case
 from clustersim.documents.check import choices_hint
 from clustersim.documents.spots import Data

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from clustersim.apps.study.recorded_answer import RecordedAnswer, answered_records
-from clustersim.apps.study.records_file import COLUMNS
+from clustersim.apps.records.recorded_answer import RecordedAnswer, answered_records
+from clustersim.apps.records.records_file import COLUMNS
 from clustersim.cli.app import main
 from clustersim.errors import EXIT_BAD_INPUT, ScenarioError
 

@@ -1,0 +1,1 @@
+"""Recorded jobs: files of operations and traces, replayed and asked what if."""
