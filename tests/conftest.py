@@ -1,4 +1,4 @@
-"""What all tests share: golden files and their renewal."""
+"""Golden files and their renewal, for all tests."""
 
 from __future__ import annotations
 

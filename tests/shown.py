@@ -29,7 +29,7 @@ KINDS: Final[Mapping[str, str]] = MappingProxyType(
         "text": "text",
     }
 )
-"""What stands in a block of this language. A block without a language holds commands; what is only to be read is ``text``."""
+"""Kind of a block by its language. A block without a language holds commands; output is ``text``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a layer makes each rank send under tensor, sequence, context and expert parallelism, replayed and in closed form."""
+"""Bytes sent by each rank for a layer under tensor, sequence, context and expert parallelism, replayed and in closed form."""
 
 from __future__ import annotations
 

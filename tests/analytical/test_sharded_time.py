@@ -1,4 +1,4 @@
-"""When layers are gathered ahead: the time of a forward pass in closed form, through a whole replay."""
+"""Layers gathered ahead: the time of a forward pass in closed form, through a whole replay."""
 
 from __future__ import annotations
 

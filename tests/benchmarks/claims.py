@@ -1,4 +1,4 @@
-"""What a benchmark claims: a figure and its limit, for the table in the documentation and for whoever reads a failure."""
+"""Claim of a benchmark: a figure and its limit, for the table in the documentation and for whoever reads a failure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Better = Literal["less", "more"]
 RATIOS: Final = Path(__file__).parent / "ratios.json"
 """Ratios as they were when somebody last looked at them; better to be less, or more, than that."""
 REGRESSION: Final = 4 / 3
-"""How many times as bad a ratio may get before that is a fault."""
+"""Largest worsening of a ratio, as a factor, that is no fault."""
 
 
 def best_s(benchmark: BenchmarkFixture) -> float:

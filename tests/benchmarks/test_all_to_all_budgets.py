@@ -1,4 +1,4 @@
-"""How long it takes to lay the all-to-all of a thousand ranks, a million pairs."""
+"""Time to route the all-to-all of a thousand ranks, a million pairs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must be fast, with its budget: the best of several rounds, because other programs only ever make it slower."""
+"""Budgets of time: the best of several rounds, because other programs only ever make it slower."""
 
 from __future__ import annotations
 

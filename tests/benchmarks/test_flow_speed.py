@@ -17,7 +17,7 @@ from clustersim.network.following import numba_is_installed
 from tests.benchmarks.claims import best_s, held
 
 SYSTEM_PYTHON: Final = Path("/usr/bin/python3")
-"""Where Debian's package python3-simgrid puts its binding."""
+"""Folder of the binding in Debian's package python3-simgrid."""
 SCRIPT: Final = Path(__file__).parent / "simgrid_flows.py"
 ROUNDS: Final = 3
 N_HOSTS: Final = 64

@@ -1,4 +1,4 @@
-"""What a training step of very many accelerators, and a collective over many, may take in time and memory."""
+"""Time and memory of a training step of very many accelerators, and of a collective over many."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tests.unit.topology.factories import make_fabric, make_node
 STEP_BUDGETS: Final = {16_384: (2.0, 500e6), 131_072: (6.0, 1.5e9)}
 """Seconds, and bytes beyond those of the imported program."""
 GROWTH_BUDGET: Final = 4.0
-"""What 131,072 accelerators may take, over what 1,024 take, with equally many micro-batches."""
+"""Largest time of 131,072 accelerators over that of 1,024, with equally many micro-batches."""
 UNLIKE_BUDGET_S: Final = 4.0
 DEEP_BUDGET_S: Final = 1.0
 RUNS_PER_S: Final = 25.0
-"""Of 64 accelerators, one after the other."""
+"""Steps of 64 accelerators, one after the other."""
 RING_BUDGET_S: Final = 0.1
 ALL_TO_ALL_BUDGET_S: Final = 1.0
 DETOURS_BUDGET_S: Final = 5.0

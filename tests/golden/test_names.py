@@ -47,7 +47,7 @@ def test_a_file_name_stands_in_one_folder() -> None:
 def test_no_docstring_begins_as_a_question() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {node.value.value.strip().splitlines()[0]}"
-        for path in SOURCES
+        for path in [*SOURCES, *sorted((ROOT / "tests").rglob("*.py"))]
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
         if node.value.value.strip().startswith(("What ", "Who ", "Where ", "How ", "Of "))

@@ -1,4 +1,4 @@
-"""What a run shows on the reference timeline; ``pytest --update-golden`` writes it anew."""
+"""Output of a run on the reference timeline; ``pytest --update-golden`` writes it anew."""
 
 from __future__ import annotations
 

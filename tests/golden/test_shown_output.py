@@ -1,4 +1,4 @@
-"""What README and documentation show is what the commands print, or begins it; ``pytest --update-golden`` writes it anew."""
+"""README and documentation show the output of the commands, or its beginning; ``pytest --update-golden`` writes it anew."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who can meet whom on the links: the engine's order against a search, and its fast way against the slow one."""
+"""Flows that can meet on the links: the engine's order against a search, and its fast way against the slow one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds of error bars whatever the residuals are."""
+"""Properties of error bars for any residuals."""
 
 from __future__ import annotations
 

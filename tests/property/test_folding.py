@@ -16,7 +16,7 @@ from clustersim.engine import folding
 from clustersim.errors import ScenarioError
 
 NOT_COMPARED = ("engine", "flags", "links", "busiest_links", "collectives", "scenario_hash")
-"""What says how the result was found, or lists by class or by kind of link."""
+"""Figures of the engine, and lists by class or by kind of link."""
 
 
 def numbers(of: Data, name: str = "") -> Iterator[tuple[str, float]]:

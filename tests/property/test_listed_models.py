@@ -1,4 +1,4 @@
-"""What holds for every model that is a list of layers."""
+"""Properties of every model that is a list of layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every pipeline schedule must be: complete, causal, free of deadlock, and as long as its closed form."""
+"""Requirements of every pipeline schedule: complete, causal, free of deadlock, and as long as its closed form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every step with parameter servers: gradients go up once, parameters come down once, workers keep no optimizer state."""
+"""Properties of every step with parameter servers: gradients go up once, parameters come down once, workers keep no optimizer state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What others put on the links: it never helps, it takes no more than it may, and whoever shares nothing notices nothing."""
+"""Background traffic: it never helps, it takes no more than it may, and flows that share no link with it do not change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What max-min fairness means, for coupled flows with weights and caps that come and go on shared links."""
+"""Max-min fairness of coupled flows with weights and caps that come and go on shared links."""
 
 from __future__ import annotations
 

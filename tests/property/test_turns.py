@@ -1,4 +1,4 @@
-"""What is found from the lowest of ranks that take each other's places is, byte for byte, what is found from all of them."""
+"""Results from the lowest of interchangeable ranks equal, byte for byte, those from all of them."""
 
 from __future__ import annotations
 

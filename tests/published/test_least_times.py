@@ -11,7 +11,7 @@ from tests.published.validated import everything
 pytestmark = [pytest.mark.xdist_group("published"), pytest.mark.slow]
 
 REGRETS: Final = {("vtrain-multi", "gpt-18.4b"): 0.05}
-"""Where the layout that is predicted to be the fastest was not, by how much it may have been slower."""
+"""Largest excess of the layout with the shortest prediction over the fastest one."""
 
 
 @pytest.mark.parametrize("source_id", ["vtrain-multi", "bloom-jean-zay"])

@@ -18,7 +18,7 @@ from tests.unit.parallel.factories import LLAMA, held, make_plan, peak
 GIGA = 1e9
 
 TOLERANCE = 0.15
-"""What the model claims for memory; of the rows with FSDP none is off by more than 14 %, and the mean is 6 %."""
+"""Claimed error of memory; of the rows with FSDP none is off by more than 14 %, and the mean is 6 %."""
 
 
 def internlm(n_layers: int, hidden_size: int, n_heads: int, intermediate_size: int) -> Transformer:

@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.xdist_group("published"), pytest.mark.slow]
 WORST_FRACTION: Final = 0.20
 MEAN_FRACTION: Final = 0.08
 FAR_FRACTION: Final = 0.15
-"""What is farther off is explained in the file of its source, or not understood."""
+"""Largest error of a row; the file of its source explains a larger one, or says that it is not understood."""
 HIDDEN_MEAN_FRACTION: Final = 0.10
 STATED: Final = {
     "dgxc-jax": 0.17,

@@ -1,4 +1,4 @@
-"""What the table of ``vtrain-single`` is: no step was measured in it, each is a sum of profiled times (docs/theory/what-remains.md)."""
+"""The table of ``vtrain-single``: no step in it was measured, each is a sum of profiled times (docs/theory/what-remains.md)."""
 
 from __future__ import annotations
 

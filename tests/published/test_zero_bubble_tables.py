@@ -24,7 +24,7 @@ class Profile:
 
     stages: int
     chunks: int
-    """Of 1F1B-I: one layer in each."""
+    """Chunks of 1F1B-I: one layer in each."""
     heads_per_width: float
     """Attention heads times tokens over the hidden size."""
     micro_batches: int

@@ -68,7 +68,7 @@ ADDED: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "clustersim validate": ("--jobs 1", "a process takes longer to start than these rows take"),
     }
 )
-"""What is added to all commands that begin so, where it is not asked for otherwise."""
+"""Options added to all commands with this beginning, unless they are given."""
 LIGHTER: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {
         **{
@@ -157,7 +157,7 @@ strategy: {zero_stage: 3}
 cost: {gpu_hour: 2.50 USD, power_price: 0.08 USD/kWh, carbon_intensity: 0.38 kg/kWh}
 reliability: {node_mtbf: 1 year, restart: 8 min, checkpoint: {bandwidth: 40 GB/s}}
 """
-"""What parts of a scenario are put into, in the place of the part that is there."""
+"""Scenario into which shown parts are put."""
 TABLES: Final = MappingProxyType({"ENDS": ENDS, "PARSED_ONLY": PARSED_ONLY, "NOT_RUN": NOT_RUN, "LIGHTER": LIGHTER, "ADDED": ADDED})
 
 SHOWN: Final = MappingProxyType({path.relative_to(ROOT).as_posix(): blocks_of(path) for path in PAGES})

@@ -13,7 +13,7 @@ from clustersim.cli.app import main
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a command ended, and what it wrote."""
+    """Exit code and output of a command."""
 
     code: int
     out: str

@@ -1,4 +1,4 @@
-"""Where the commands write."""
+"""Output streams of the commands."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from clustersim.progress import advanced, phase, watched_by
 
 
 class Terminal(io.StringIO):
-    """What rich takes for a terminal."""
+    """A stream that rich takes for a terminal."""
 
     def isatty(self) -> bool:
         return True

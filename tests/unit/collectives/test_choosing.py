@@ -1,4 +1,4 @@
-"""Which algorithm and protocol the library takes, on machines of which that is known."""
+"""Algorithm and protocol of the library, on machines whose choices are known."""
 
 from __future__ import annotations
 

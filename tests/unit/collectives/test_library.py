@@ -1,4 +1,4 @@
-"""What a call of the library puts on the links, and what it refuses."""
+"""Traffic of a call of the library, and its refusals."""
 
 from __future__ import annotations
 

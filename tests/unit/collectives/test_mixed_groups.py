@@ -1,4 +1,4 @@
-"""What a communication library does for groups over several kinds of nodes, and for those that stay on one."""
+"""Collectives of groups over several kinds of nodes, and of groups on one kind."""
 
 from __future__ import annotations
 

@@ -283,7 +283,7 @@ CEILINGS = [
     ("pair", replace(RING, pair=True), "nvlink", 0.4 * SCALE_UP_BYTES_PER_S),
     ("peer", replace(RING, medium="pcie"), "pcie", 0.3 * PCIE_BYTES_PER_S),
 ]
-"""What drives the links, and how much of the data sheet's bandwidth it reaches; usable is half of it here."""
+"""Engine behind the links, and its share of the data sheet's bandwidth; usable is half of it here."""
 
 
 @pytest.mark.parametrize(("way", "tier", "most"), [row[1:] for row in CEILINGS], ids=[row[0] for row in CEILINGS])

@@ -1,4 +1,4 @@
-"""What must hold between values; every refusal names what would be right."""
+"""Constraints between values; every refusal names a right value."""
 
 from __future__ import annotations
 

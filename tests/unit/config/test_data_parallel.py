@@ -1,4 +1,4 @@
-"""How gradients meet, as a scenario asks for it: defaults, places of servers, and one clear refusal for what cannot be."""
+"""Reduction of gradients by a scenario: defaults, places of servers, and one clear refusal for what cannot be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How tokens spread over experts, by law or by file."""
+"""Spread of tokens over experts, by law or by file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run says of its own figures: what was assumed, borrowed, extrapolated or left out."""
+"""Flags of a run: assumed, borrowed, extrapolated and omitted figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only a transformer has is refused for a list of layers, and the step is laid out without it."""
+"""Settings of transformers are refused for a list of layers, and the step is laid out without them."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ NEEDS: dict[str, dict[str, Data]] = {
     "torchtitan": {"tp": 2, "cp": 2},
     "deepseek_v3": {"pp": 2},
 }
-"""What a preset cannot do without, or without which some of what it sets means nothing."""
+"""Settings that a preset needs."""
 
 
 def part(data: Data, path: str) -> Data:

@@ -1,4 +1,4 @@
-"""What each key may hold."""
+"""Values of each key."""
 
 from __future__ import annotations
 

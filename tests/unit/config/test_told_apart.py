@@ -1,4 +1,4 @@
-"""What makes ranks unlike each other changes what it must, and nothing else."""
+"""Differences between ranks change the figures that they must, and no others."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ from clustersim.workloads.operators import Stream
 from tests.unit.topology.factories import make_node
 
 MEMORY_BYTES_PER_S = 3e12
-"""Of the accelerator that ``make_node`` builds."""
+"""Rate of the accelerator of ``make_node``."""
 
 FAMILIES: tuple[Family, ...] = ("ring", "tree", "nvls", "exchange")
 MEDIA: tuple[Medium, ...] = ("nvlink", "pcie", "net")

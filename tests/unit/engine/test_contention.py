@@ -1,4 +1,4 @@
-"""Which tasks could meet, and which of them did."""
+"""Tasks that could meet, and tasks that did."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What links carried, who used them, and who met there."""
+"""Bytes and users of links, and users that met there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What collectives and transfers of a program put on the network, and which of its passes can meet others there."""
+"""Traffic of collectives and transfers of a program, and passes that can meet other traffic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What makes ranks unlike each other, and the parts into which replicas fall for it."""
+"""Differences between ranks, and the parts of replicas that follow from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is charged with the time that others are idle."""
+"""Waiting time, and the class that is charged with it."""
 
 from __future__ import annotations
 

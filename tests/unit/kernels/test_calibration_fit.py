@@ -20,7 +20,7 @@ from clustersim.workloads.operators import FlashAttention, Gemm, GroupedGemm
 MEASUREMENTS = data_path("hardware_profiles") / "calibration" / "measurements"
 A100, H100, B200, GB200, V100 = "a100-sxm4-80g", "h100-sxm5-80g", "b200-sxm", "gb200", "v100-sxm2-16g"
 TOKENS, HIDDEN = 16384, 2048
-"""Of every bar of the attention charts."""
+"""Columns of every bar of the attention charts."""
 
 GENERATIONS = {
     "FlashAttention": "flash_1",

@@ -1,4 +1,4 @@
-"""What formulas say of the bubble."""
+"""Bubble in closed form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether one run is better than another, as far as the error bars tell."""
+"""Comparison of two runs within the error bars."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which collectives are waited for: a finer division of what the metrics have."""
+"""Exposed collectives: a finer division of the metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rank holds from moment to moment, on timelines that fit on paper."""
+"""Memory of a rank over time, on timelines that fit on paper."""
 
 from __future__ import annotations
 

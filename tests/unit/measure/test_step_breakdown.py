@@ -1,4 +1,4 @@
-"""Where the time of a step went: by hand, at random, and for real runs."""
+"""Breakdown of a step: by hand, at random, and for real runs."""
 
 from __future__ import annotations
 

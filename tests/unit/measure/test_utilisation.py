@@ -1,4 +1,4 @@
-"""How busy links are over time, from what each operation carried."""
+"""Utilisation of links over time, from the bytes of each operation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What collectives beside computation send, and that it is charged where they are hidden."""
+"""Bytes of collectives beside computation, charged where they are hidden."""
 
 from __future__ import annotations
 

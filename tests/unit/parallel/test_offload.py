@@ -1,4 +1,4 @@
-"""What a stage exchanges with its hosts: which bytes, on which stream, after what."""
+"""Exchange of a stage with its hosts: bytes, stream and order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of a forward pass full recomputation repeats, and what it saves in memory."""
+"""Part of a forward pass that full recomputation repeats, and the memory that it saves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is left to one rank by tensor, sequence and pipeline parallelism, and in how many bytes."""
+"""Share of one rank under tensor, sequence and pipeline parallelism, and its bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tensor parallelism inserts into the passes of a layer and of the two ends."""
+"""Collectives of tensor parallelism in the passes of a layer and of the two ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What schedules make of a plan: chunks on stages, passes in two parts, copies of the model, stages of unequal length."""
+"""Plans by schedule: chunks on stages, passes in two parts, copies of the model, stages of unequal length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What bounds the step, in a sentence."""
+"""The bottleneck of a step, in a sentence."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ EYES = {
     "deuteranopia": np.array([[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]),
     "tritanopia": np.array([[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]]),
 }
-"""What eyes make of linear RGB: G. M. Machado et al., "A Physiologically-based Model for Simulation of Color Vision Deficiency", IEEE
+"""Linear RGB seen with deficiency: G. M. Machado et al., "A Physiologically-based Model for Simulation of Color Vision Deficiency", IEEE
 TVCG 15(6), 2009, severity 1."""
 TO_XYZ = np.array([[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]])
 LETTERLESS = {name: colour for name, colour in palette.KIND_COLOURS.items() if name not in palette.KIND_LETTERS}

@@ -1,4 +1,4 @@
-"""What a chain of spans falls into."""
+"""Division of a chain of spans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How tokens spread over experts."""
+"""Spread of tokens over experts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nccl-tests writes is read, whoever started it; and constants of the network are found again."""
+"""Output of nccl-tests is read, with any launcher; and constants of the network are found again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from clustersim.hardware.catalog import load_accelerator, load_node
 from tests.unit.apps.calibrate.making import BASE, TARGET, known, nccl_text
 
 SAMPLE = Path(__file__).parent / "all_reduce-2x8-a100.txt"
-"""Of two BM.GPU.B4.8 (Oracle, oci-hpc-oke, docs/running-nccl-rccl-tests-from-slurm-operator.md), every third size or so."""
+"""Measured on two BM.GPU.B4.8 (Oracle, oci-hpc-oke, docs/running-nccl-rccl-tests-from-slurm-operator.md), every third size or so."""
 NODE = load_node("dgx-a100-80g")
 TWO_NODES = ["a"] * 8 + ["b"] * 8
 

@@ -1,4 +1,4 @@
-"""Which changes are thought of."""
+"""Candidate changes."""
 
 from __future__ import annotations
 

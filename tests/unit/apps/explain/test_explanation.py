@@ -1,4 +1,4 @@
-"""What is said about a run."""
+"""Explanation of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which orders of passes only repeat others."""
+"""Orders of passes that only repeat others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run gives back: metrics as attributes, the document of ``run --json``, the frame."""
+"""Result of a run: metrics as attributes, the document of ``run --json``, the frame."""
 
 from __future__ import annotations
 

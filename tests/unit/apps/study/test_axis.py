@@ -1,4 +1,4 @@
-"""What ``--over key=values`` may say."""
+"""Values of ``--over key=values``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where two cases are equally good."""
+"""Break-even of two cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which points a sweep has."""
+"""Points of a sweep."""
 
 from __future__ import annotations
 

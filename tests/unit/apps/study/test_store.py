@@ -1,4 +1,4 @@
-"""What a sweep keeps of its points, and what a crash leaves of that."""
+"""Stored points of a sweep, also after a crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of a sweep, and what is refused before anything is run."""
+"""Questions of a sweep, and refusals before any run."""
 
 from __future__ import annotations
 

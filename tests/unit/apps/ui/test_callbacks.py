@@ -1,4 +1,4 @@
-"""What the page answers when it is asked over its address, with what it sends itself and with what somebody made up."""
+"""Answers of the page over its address, to its own requests and to made-up ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a browser may ask for."""
+"""Requests of a browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is let in."""
+"""Requests that the server accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page starts from."""
+"""Starting points of the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the errors of a source go with."""
+"""Figures that correlate with the errors of a source."""
 
 from __future__ import annotations
 

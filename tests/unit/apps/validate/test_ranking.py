@@ -1,4 +1,4 @@
-"""What a plan costs that is chosen by predictions."""
+"""Loss of a plan that is chosen by predictions."""
 
 from __future__ import annotations
 

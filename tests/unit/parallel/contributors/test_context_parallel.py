@@ -1,4 +1,4 @@
-"""What ranks that each have a part of every sequence exchange around attention."""
+"""Exchange around attention between ranks with parts of every sequence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who sends tokens to whose experts, and what that takes."""
+"""Exchange of tokens between experts, and its time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be zoomed."""
+"""Zoom of charts."""
 
 from __future__ import annotations
 

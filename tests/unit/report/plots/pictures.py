@@ -1,4 +1,4 @@
-"""What every picture must be: all of it inside the figure, and no label on another."""
+"""Requirements of every picture: all of it is inside the figure, and no label covers another."""
 
 from __future__ import annotations
 

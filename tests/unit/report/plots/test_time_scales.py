@@ -1,4 +1,4 @@
-"""Which part of the step is drawn, and what communication is hidden."""
+"""Drawn part of a step, and hidden communication."""
 
 from __future__ import annotations
 

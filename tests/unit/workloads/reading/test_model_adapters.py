@@ -1,4 +1,4 @@
-"""What configurations say in words of their own; what they leave out or write otherwise says nothing."""
+"""Configurations with keys of their own; other spellings and left-out keys say nothing."""
 
 from __future__ import annotations
 
