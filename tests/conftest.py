@@ -20,12 +20,24 @@ settings.register_profile("new", print_blob=True)
 settings.load_profile("same")
 """Each run draws the same inputs, so that a failure is due to a change; ``make test-all`` draws new ones, and keeps failures."""
 
+LARGE = {"deepseek-v3-2048-h800", "llama3-405b-16k-cost", "llama3-405b-4d", "resnet50-async-servers"}
+"""Shipped scenarios of which a run takes seconds."""
+
 collect_ignore = ["benchmarks/simgrid_flows.py"]
 """Runs under the interpreter that has SimGrid, not under this one."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files anew; review the diff")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the cases of large scenarios to the tests that take long."""
+    for item in items:
+        values = item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
+        if any(isinstance(value, str) and LARGE & set(value.split()) for value in values):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import pytest
 
 from clustersim.apps.run.result import Result
 from clustersim.apps.run.running import run
-from clustersim.config.load import example_names
 from clustersim.documents.spots import Data
 from clustersim.parallel.schedules import SCHEDULES
 from clustersim.program.holds import BACKWARD_PASS, FORWARD_TO_BACKWARD
@@ -19,7 +18,7 @@ def curve_of_stage(result: Result, stage: int) -> MemoryCurve:
     return next(curve for curve in result.spans.memory if result.spans.rank_classes[curve.rank_class].stage == stage)
 
 
-def check(result: Result) -> None:
+def check_memory(result: Result) -> None:
     for stage in result.metrics.memory.by_stage:
         curve = curve_of_stage(result, stage.stage)
         at = curve.total_bytes.index(max(curve.total_bytes))
@@ -31,17 +30,12 @@ def check(result: Result) -> None:
         assert stage.peak_during
 
 
-@pytest.mark.parametrize("name", example_names())
-def test_the_peak_over_time_of_every_example_is_the_sum_by_category(name: str) -> None:
-    check(run(name))
-
-
 @pytest.mark.parametrize("name", list(SCHEDULES))
 @pytest.mark.parametrize("recompute", ["none", "full"])
 def test_the_peak_over_time_of_every_schedule_is_the_sum_by_category(name: str, recompute: str) -> None:
     strategy: Data = {"tp": 2, "pp": 4, "schedule": name, "recompute": recompute, "virtual_stages": SCHEDULES[name].n_chunks or 2}
 
-    check(run(small(strategy=strategy, cluster={"node": "dgx-a100-40g", "nodes": 1})))
+    check_memory(run(small(strategy=strategy, cluster={"node": "dgx-a100-40g", "nodes": 1})))
 
 
 @pytest.mark.parametrize(("schedule", "in_flight"), [("naive", [1, 1, 1, 1]), ("gpipe", [8, 8, 8, 8]), ("1f1b", [4, 3, 2, 1])])

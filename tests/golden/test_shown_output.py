@@ -31,7 +31,13 @@ def printed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.Capt
     return "".join(f"{line.rstrip()}\n" for line in (output.out or output.err).splitlines())
 
 
-@pytest.mark.parametrize(("page", "command"), CASES, ids=[f"{page.stem}: {command}" for page, command in CASES])
+@pytest.mark.parametrize(
+    ("page", "command"),
+    [
+        pytest.param(*case, id=f"{case[0].stem}: {case[1]}", marks=[pytest.mark.slow] if case[0].name != "README.md" else [])
+        for case in CASES
+    ],
+)
 def test_what_is_shown_is_what_is_printed(page: Path, command: str, printed: str, request: pytest.FixtureRequest) -> None:
     text = page.read_text(encoding="utf-8")
     shown = next(match for match in SHOWN.finditer(text) if match["command"] == command)

@@ -94,6 +94,7 @@ def ends(timeline: Timeline) -> Iterable[float]:
     return [moment_s for span in timeline.spans for moment_s in (span.start_s, span.end_s)]
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(plans(), SLOWDOWNS, st.integers(7, 60))
 def test_steps_of_which_a_few_are_replayed_are_those_of_which_all_are(plan: Plan, slowdowns: dict[int, float], n_steps: int) -> None:

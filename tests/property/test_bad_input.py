@@ -98,7 +98,10 @@ BAD_FILES: dict[str, tuple[bytes, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", list(BAD_FILES))
+LARGEST = ("2 MB of brackets", "2 MB of keys", "30 000 unknown keys")
+
+
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=[pytest.mark.slow] if kind in LARGEST else []) for kind in BAD_FILES])
 def test_a_bad_file_is_refused_in_one_line_and_nothing_is_written(kind: str) -> None:
     raw, message = BAD_FILES[kind]
 

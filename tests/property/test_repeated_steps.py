@@ -82,6 +82,7 @@ def same(one: Iterable[float], other: Iterable[float]) -> bool:
     return np.allclose(list(one), list(other), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(plans())
 def test_a_step_in_parts_is_the_whole_step(plan: Plan) -> None:

@@ -142,6 +142,7 @@ def test_the_automatic_schedule_keeps_to_its_limit_whatever_passes_cost(p: int, 
     assert max(peak_in_flight(order, [1.0], [later]) for order in orders) <= 2 * p * max(1.0, later) + 1e-6
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.integers(2, 9), st.integers(1, 30), costs)
 def test_the_automatic_schedule_is_no_longer_than_those_by_hand(p: int, m: int, given_costs: PassCosts) -> None:

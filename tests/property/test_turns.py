@@ -92,6 +92,7 @@ def scenarios(draw: st.DrawFn) -> dict[str, object]:
     return {"version": 1, "name": "drawn", "model": model, "cluster": cluster, "training": training, "strategy": strategy}
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(scenario=scenarios())
 def test_a_run_that_is_folded_by_turns_says_what_one_says_that_is_not(scenario: dict[str, object]) -> None:

@@ -48,6 +48,7 @@ def test_sixteen_accelerators_with_parameter_servers_train_vgg16_slower_than_one
             assert speed < 1.0 if "parameter servers" in row.capabilities else speed > 4.0
 
 
+@pytest.mark.slow
 def test_more_accelerators_are_faster_and_never_more_than_in_proportion() -> None:
     dgx1 = [row for row in rows("tensorflow-ps-2017") if row.id.startswith("tfb-p100")]
 

@@ -58,6 +58,7 @@ def answer() -> RecordedAnswer:
     return answered_records([str(RECORDS)])
 
 
+@pytest.mark.slow
 def test_each_step_is_replayed_as_published(answer: RecordedAnswer) -> None:
     replayed = dict(zip(answer.steps, answer.replayed.step_times_s, strict=True))
 

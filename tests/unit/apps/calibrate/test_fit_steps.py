@@ -87,6 +87,7 @@ def test_what_is_not_asked_for_stays() -> None:
     assert changed(found.constants["hopper"], {"launch.step": HOPPER.launch.step_s}) == HOPPER
 
 
+@pytest.mark.slow
 def test_generations_are_fitted_apart_unless_they_share_a_constant() -> None:
     made = [*steps("hopper", "dgx-h100", launch__step=0.03), *steps("ampere", "dgx-a100-80g", launch__step=0.005)]
 

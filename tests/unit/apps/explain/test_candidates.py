@@ -151,7 +151,12 @@ def by_replaying_all(source: str, changes: Sequence[str], base: Result) -> list[
 
 @pytest.mark.parametrize(
     ("source", "changes"),
-    [("1f1b", ["strategy.recompute=full"]), ("llama3-8b-8xh100", TIGHT), ("llama3-8b-8xh100", ["strategy.tp=8"]), ("hot-expert", [])],
+    [
+        ("1f1b", ["strategy.recompute=full"]),
+        ("llama3-8b-8xh100", TIGHT),
+        ("llama3-8b-8xh100", ["strategy.tp=8"]),
+        pytest.param("hot-expert", [], marks=pytest.mark.slow),
+    ],
 )
 def test_the_answers_are_those_of_replaying_everything(source: str, changes: Sequence[str]) -> None:
     base, got = found(source, changes)

@@ -86,6 +86,7 @@ def test_the_first_sentences_answer(slow: Explanation) -> None:
     assert most.startswith("What would shorten it most: ")
 
 
+@pytest.mark.slow
 def test_asynchronous_workers_are_explained_without_a_chain() -> None:
     explanation = trained("resnet50-async-servers", changes=False)
 

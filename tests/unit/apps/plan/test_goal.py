@@ -54,6 +54,7 @@ def test_a_budget_needs_a_price() -> None:
         reach("llama3.2-1b", replace(GOAL, within_s=None, budget_usd=1e6), ASKING)
 
 
+@pytest.mark.slow
 def test_where_none_is_in_time_the_largest_is_the_nearest() -> None:
     answer = reach("llama3.2-1b", replace(GOAL, within_s=1.0, most_nodes=2), ASKING)
 

@@ -32,6 +32,7 @@ def searched(question: PlanRequest) -> Search:
     return fastest(Drafts(question.base), question.space)
 
 
+@pytest.mark.slow
 def test_the_winner_is_the_fastest_of_all_that_could_be_replayed() -> None:
     question = asked(*SMALL, "recompute=none", "zero_stage=0,1,3")
     drafts = Drafts(question.base)
@@ -189,6 +190,7 @@ def test_a_search_that_ends_early_says_how_far_the_best_may_be() -> None:
     assert early.winner.step_time_s * (1.0 - early.gap_fraction) <= whole.winner.step_time_s * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_processes_of_their_own_do_not_change_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     question = asked(*SMALL, "tp=1,2", "zero_stage=0,1")
     here = searched(question)

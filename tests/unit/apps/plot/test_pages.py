@@ -63,6 +63,7 @@ def test_failures_and_cost_are_on_the_page_where_the_scenario_asks_for_them() ->
     assert "Power and cost: rent 2.5 USD per GPU hour" in text
 
 
+@pytest.mark.slow
 def test_the_page_of_the_largest_example_can_be_mailed() -> None:
     assert len(report_page(["llama3-405b-4d"], zooms=True).encode()) < LARGEST_BYTES
 

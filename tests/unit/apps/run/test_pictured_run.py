@@ -34,7 +34,7 @@ def result_of(name: str) -> Result:
     return run(source, set=[*overrides, *PAID])
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", ["sharded", "three dimensions", pytest.param("asynchronous", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_label_lies_on_another_and_no_axes_are_empty(name: str, kind: str) -> None:
     ax = getattr(result_of(name).plot, kind)()

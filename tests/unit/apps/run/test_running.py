@@ -14,6 +14,7 @@ from clustersim.apps.run.running import run
 from clustersim.config.load import example_names
 from clustersim.config.resolve import resolved_scenario
 from clustersim.errors import ScenarioError
+from tests.analytical.test_memory_over_time import check_memory
 from tests.unit.config.samples import TEXT, built, small
 
 WALL = re.compile(r'"(wall_s|events_per_s)": [^,}]*')
@@ -99,11 +100,12 @@ def test_the_resolved_scenario_runs_to_the_same_result() -> None:
 
 
 @pytest.mark.parametrize("name", example_names())
-def test_every_example_fits_and_gives_the_same_document_twice_without_nan(name: str) -> None:
+def test_every_example_fits_and_gives_the_same_document_twice_and_holds_its_peak(name: str) -> None:
     results = [run(name), run(name)]
 
     first, second = (json.dumps(result.to_dict(), allow_nan=False) for result in results)
     assert results[0].ok
+    check_memory(results[0])
     assert json.loads(first)["scenario"] == name
     assert WALL.sub("", first) == WALL.sub("", second)
 

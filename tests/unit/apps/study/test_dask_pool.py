@@ -78,6 +78,7 @@ def test_a_worker_that_is_killed_midway_costs_no_point() -> None:
     assert sorted(found, key=lambda each: each[0]) == alone
 
 
+@pytest.mark.slow
 def test_a_cluster_of_its_own_gives_the_same_beside_another_on_the_usual_port() -> None:
     question = make_question(*OVER)
 
@@ -91,6 +92,7 @@ def test_a_cluster_of_its_own_gives_the_same_beside_another_on_the_usual_port() 
     assert found == {point.number: outcome for point, outcome in run_points(question.base, question.points, InlinePool())}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_scheduler_or_its_last_worker_that_goes_away_is_one_clear_error(monkeypatch: pytest.MonkeyPatch, index: int) -> None:
     question = make_question("strategy.tp=1,2,4,8", "training.global_batch_size=64..1024 step 64")
