@@ -92,7 +92,7 @@ def _entries(words: Sequence[Word], file: str) -> Iterator[Entry]:
             at += n_sub
         elif word.text in LAUNCHERS:
             yield Entry(key="program", value=f"{words[0].text} {word.text}", file=file, line=word.line)
-        elif at > start:
+        elif at > start and word.text not in command_file().subcommands:
             yield Entry(key="argument", value=word.text, file=file, line=word.line)
 
 
@@ -114,6 +114,8 @@ def _start_of_arguments(words: Sequence[Word]) -> int:
 def _is_value(text: str, before: Sequence[str]) -> bool:
     # Options in a variable that no file sets are no value of the option before them.
     if _OPTION.fullmatch(text) or _ARRAY.fullmatch(text) or (_VARIABLE if before else _OPTIONS).fullmatch(text):
+        return False
+    if before and text in command_file().subcommands:
         return False
     assigned = _ASSIGNED.fullmatch(text)
     # What is assigned behind a value, or to a dotted key, is an override of its own, as Hydra takes them.

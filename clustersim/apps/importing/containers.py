@@ -75,6 +75,8 @@ class _Around:
     replicas: int = 1
     model: str = ""
     options: tuple[str, ...] = ()
+    group: int | None = None
+    """Pods of one server."""
 
 
 def _walk(data: Data, spot: Spot, around: _Around, found: _Found) -> None:
@@ -108,8 +110,21 @@ def _inner(data: Mapping[str, Data], around: _Around) -> _Around:
     kinds = [name for key in ("componentType", "subComponentType") if isinstance(name := data.get(key), str)]
     if isinstance(metadata, dict) and isinstance(name := metadata.get("name"), str) and data.get("kind") in _PODS:
         kinds.append(name)
-    replicas = around.replicas if count is None else count
-    return replace(around, service=" ".join((service, *kinds)), replicas=replicas, model=model, options=given)
+    deploy = data.get("deploy")
+    count = _count(deploy.get("replicas")) if count is None and isinstance(deploy, dict) else count
+    replicas, group = around.replicas if count is None else count, _group(data) or around.group
+    return replace(around, service=" ".join((service, *kinds)), replicas=replicas, model=model, options=given, group=group)
+
+
+def _group(data: Mapping[str, Data]) -> int | None:
+    """Return the pods of a server: those of a LeaderWorkerSet, or of the data-parallel ranks of llm-d's chart."""
+    template, parallelism = data.get("leaderWorkerTemplate"), data.get("parallelism")
+    if isinstance(template, dict):
+        return _count(template.get("size"))
+    if not isinstance(parallelism, dict):
+        return None
+    ranks, local = _count(parallelism.get("data")), _count(parallelism.get("dataLocal"))
+    return ranks // local if ranks and local else None
 
 
 def _count(value: Data) -> int | None:
@@ -119,8 +134,8 @@ def _count(value: Data) -> int | None:
 
 def _container(data: Mapping[str, Data], spot: Spot, around: _Around, found: _Found) -> None:
     words = [word for key in ("command", "args") for word in _words(data.get(key), spot.children.get(key), around)]
-    variables = _environment(data)
-    found.exported |= {name: (value, around.first_line + spot.line - 1) for name, value in variables.items()}
+    variables = {**({"LWS_GROUP_SIZE": str(around.group)} if around.group else {}), **_environment(data)}
+    found.exported |= {name: (value, around.first_line + spot.line - 1) for name, value in _environment(data).items()}
     if words and words[0].text in _SHELLS and (script := next((word for word in words if " " in word.text or "\n" in word.text), None)):
         read = read_script(script.text, variables)
         found.documents += [EmbeddedFile(name=each.name, text=each.text, line=each.line + script.line - 1) for each in read.documents]

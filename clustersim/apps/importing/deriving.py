@@ -49,7 +49,7 @@ def machine_of(draft: Draft, name: str | None, nodes: int | None) -> TargetClust
         When there is no such cluster, or the ranks of the job do not fill its nodes.
     """
     missing: list[str] = []
-    known = name or _text(draft.get("cluster.node"))
+    known = name or text_of(draft.get("cluster.node"))
     if known is None:
         missing.append("the accelerators: --cluster NAME (a shipped node or cluster)")
     elif known not in (*cluster_names(), *node_names()):
@@ -303,5 +303,6 @@ def derive_tokens(draft: Draft) -> None:
         draft.derive("training.tokens", str(steps * batch * seq), f"{steps} steps of {batch} x {seq} tokens")
 
 
-def _text(value: Data) -> str | None:
+def text_of(value: Data) -> str | None:
+    """Return a value that is text; None for any other."""
     return value if isinstance(value, str) else None

@@ -48,6 +48,11 @@ def derive_serving(draft: Draft, model: Data) -> None:
         draft.drop(*(f"serving.{key}" for key in OF_A_POOL))
     for pool in _pools(draft):
         _layout(draft, pool, has_experts=experts > 1)
+    if draft.get("job.limits_of_all_ranks") is True:
+        # Prompts are the prefill pool's, and sequences the decode pool's.
+        first, *_, last = [*_pools(draft)] * 2
+        _divide(draft, "serving.max_batched_tokens", first)
+        _divide(draft, "serving.max_num_seqs", last)
     engine, version = draft.get("serving.engine"), draft.get("job.version")
     if version is not None and engine in engine_names():
         draft.derive("serving.engine", f"{engine}@{version}", "the version of the container image")
@@ -97,6 +102,12 @@ def _layout(draft: Draft, pool: _Pool, *, has_experts: bool) -> None:
         draft.derive(pool.serving("ep"), ranks, "experts are divided among the ranks of tensor and data parallelism")
     if draft.whole(pool.serving("replicas")) is None:
         draft.derive(pool.serving("replicas"), replicas, "one command is one replica")
+
+
+def _divide(draft: Draft, key: str, pool: _Pool) -> None:
+    limit, dp = draft.whole(key), draft.whole(pool.serving("dp")) or 1
+    if limit is not None and draft.get(pool.job("attention_dp")) is True:
+        draft.derive(key, max(1, limit // dp), f"{limit} on {dp} ranks of attention data parallelism")
 
 
 def _n_experts(model: Data) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from clustersim.apps.importing.deriving import derive_strategy, derive_tokens, drop_open, machine_of
+from clustersim.apps.importing.deriving import derive_strategy, derive_tokens, drop_open, machine_of, text_of
 from clustersim.apps.importing.entries import Contents, ImportOptions, LoggedSteps
 from clustersim.apps.importing.imported_models import complete_model, model_of
 from clustersim.apps.importing.imported_serving import NEEDED as SERVING_NEEDED
@@ -31,7 +31,7 @@ from clustersim.config.yaml_text import yaml_text
 from clustersim.documents.check import validate_part
 from clustersim.documents.spots import Data
 from clustersim.documents.text import parse_document, plain_document
-from clustersim.errors import ClustersimError, DomainError, Place, ScenarioError
+from clustersim.errors import ClustersimError, DomainError, InfeasibleError, Place, ScenarioError
 from clustersim.topology.cluster_wiring import build_mixed_cluster
 from clustersim.workloads.reading.model_spec import load_model, model_names
 
@@ -248,7 +248,7 @@ def _scenario(
     model, missing = model_of(draft, _model_path(model_given))
     if job == "serving":
         derive_serving(draft, model)
-        nodes = nodes or n_nodes(draft, cluster or _text(draft.get("cluster.node")))
+        nodes = nodes or n_nodes(draft, cluster or text_of(draft.get("cluster.node")))
     machines = [each for each in contents if each.format == "machine"]
     machine = machine_of(draft, cluster, nodes)
     missing = [*missing, *(option for option in machine.missing if job == "training" or "--nodes" not in option)]
@@ -289,10 +289,6 @@ def _missing(draft: Draft, missing: Sequence[str], job: JobKind) -> list[str]:
         and f"-s {key}=" not in asked_for
         and (key not in draft.settings or draft.settings[key].how in ("default", "derived"))
     ]
-
-
-def _text(value: Data) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def _nodes(cluster: dict[str, Data]) -> int:
@@ -343,6 +339,9 @@ def _checked(
             build_serving(read)
         else:
             build(read)
+    except InfeasibleError as error:
+        # The file is well understood; a run says that this machine cannot do it.
+        draft.keys.append(Key(key="cluster", how="derived", to="cluster", value=data["cluster"], note=f"cannot run there: {error}"))
     except DomainError as error:
         field = error.field if isinstance(error, ScenarioError) else None
         setting = draft.settings.get(field or "")

@@ -34,6 +34,8 @@ class CommandFile(Checked):
     """``scenarios/imports/commands.yaml``."""
 
     commands: list[CommandPart]
+    files_count: str
+    """Pattern of programs whose option files count before the options of their commands."""
     programs: list[str]
     """Programs after launchers that are neither scripts nor modules."""
     subcommands: list[str]
@@ -123,14 +125,15 @@ def _line(command: Command) -> int | None:
 
 
 def _with_documents(command: Command, documents: Sequence[EmbeddedFile], file: str) -> tuple[Entry, ...]:
-    """Return the options of a command, after those of its option files."""
+    """Return the options of a command, after those of its option files, or before where those count."""
     by_name = {document.name: document for document in documents}
     found: list[Entry] = []
     for word in command.words:
         document = by_name.get(re.split(r"[/=]", word.text)[-1])
         if document is not None:
             found += _read(document, file)
-    return (*found, *command.entries)
+    files_count = any(re.search(command_file().files_count, word.text) for word in command.words)
+    return (*command.entries, *found) if files_count else (*found, *command.entries)
 
 
 def _read(document: EmbeddedFile, file: str) -> Iterator[Entry]:

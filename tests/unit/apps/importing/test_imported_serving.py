@@ -119,6 +119,59 @@ def test_data_parallelism_with_experts_is_of_attention(tmp_path: Path) -> None:
     assert at(found, "serving") == {"tp": 1, "dp": 4, "engine": "vllm", "ep": 4, "replicas": 1}
 
 
+LWS: Final = """apiVersion: leaderworkerset.x-k8s.io/v1
+kind: LeaderWorkerSet
+metadata: {name: decode}
+spec:
+  replicas: 1
+  leaderWorkerTemplate:
+    size: 2
+    workerTemplate:
+      spec:
+        containers:
+          - image: ghcr.io/llm-d/llm-d-cuda:v0.3.1
+            command: [/bin/bash, -c]
+            args:
+              - exec vllm serve deepseek-ai/DeepSeek-R1 --enable-expert-parallel --data-parallel-size $((LWS_GROUP_SIZE * LOCAL))
+            env: [{name: LOCAL, value: "8"}]
+"""
+COMPOSE: Final = """services:
+  vllm:
+    image: vllm/vllm-openai:v0.10.1
+    command: [--model, Qwen/Qwen3-8B]
+    deploy: {replicas: 2}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "trtllm-bench --model meta-llama/Llama-3.1-8B throughput --tp 2 --max_batch_size 64 --concurrency 32 --num_requests 96",
+            {"requests.concurrency": 8, "serving.tp": 2, "serving.max_num_seqs": 64},
+        ),
+        (
+            "cat > o.yml <<EOF\nkv_cache_config: {free_gpu_memory_fraction: 0.8}\nEOF\n"
+            "trtllm-serve Qwen/Qwen3-8B --extra_llm_api_options o.yml"
+            " --kv_cache_free_gpu_memory_fraction 0.9",
+            {"serving.memory_fraction": 0.8},
+        ),
+        (
+            "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --tp 8 --dp 8 --enable-dp-attention"
+            " --chunked-prefill-size 65536 --max-running-requests 1024",
+            {"serving.dp": 8, "serving.max_batched_tokens": 8192, "serving.max_num_seqs": 128},
+        ),
+        (LWS, {"serving.dp": 16, "serving.ep": 16, "cluster.nodes": 2}),
+        (COMPOSE, {"serving.replicas": 2, "serving.engine": "vllm@0.10.1"}),
+        ("vllm serve meta-llama/Llama-3.1-405B-Instruct", {"model": "llama3.1-405b", "serving.tp": 1}),
+    ],
+)
+def test_a_server_is_read_as_its_engine_reads_it(tmp_path: Path, text: str, expected: dict[str, Data]) -> None:
+    found = written(tmp_path, text).data
+
+    assert {key: at(found, key) for key in expected} == expected
+
+
 def test_speculation_is_told_of_with_its_direction(tmp_path: Path) -> None:
     text = 'vllm serve meta-llama/Llama-3.1-8B-Instruct --speculative-config \'{"method": "eagle3", "num_speculative_tokens": 3}\''
 
