@@ -9,7 +9,7 @@ import numpy as np
 from clustersim.collectives.collective_flows import crossings, gathered
 from clustersim.collectives.timing import Leg, Operation
 from clustersim.hardware.library_costs import Place
-from clustersim.topology.cluster import Cluster, FloatArray, IntArray
+from clustersim.topology.cluster import Cluster, FloatArray, IntArray, LinkFloats
 from clustersim.topology.link_demand import Crossings
 
 COPY_START_S: Final = 6e-6
@@ -50,7 +50,7 @@ def lay_copy(cluster: Cluster, ranks: IntArray, source: Place, destination: Plac
     return Operation(algorithm="copy", protocol="dma", phases=((leg,),), uniform=uniform)
 
 
-def lay_update(cluster: Cluster, ranks: IntArray, usable_bytes_per_s: FloatArray, *, size_bytes: float) -> Operation:
+def lay_update(cluster: Cluster, ranks: IntArray, usable_bytes_per_s: FloatArray | LinkFloats, *, size_bytes: float) -> Operation:
     """Return the memory traffic of the processors for each rank, in bytes.
 
     All ranks of a node share its memory. One rank alone reaches no more than the memory of one socket gives, because the pages of a

@@ -22,7 +22,7 @@ from clustersim.errors import DomainError
 from clustersim.hardware.calibration import NetworkCalibration
 from clustersim.hardware.library_costs import CollectiveOp, Medium, Protocol, Servers
 from clustersim.hardware.mixed import slowest
-from clustersim.topology.cluster import FABRIC, TIERS, Cluster, FloatArray, IntArray
+from clustersim.topology.cluster import FABRIC, TIERS, Cluster, FloatArray, IntArray, LinkFloats, for_each_link, link_values
 
 MOST_RANKS: Final = 512
 """Maximum ranks of a cluster whose patterns are cached. Larger ones would take too much memory."""
@@ -98,7 +98,7 @@ SERVED: Final[Mapping[CollectiveOp, Callable[[Cluster, Grouping, Servers], Patte
 """Parameter-server patterns by operation."""
 
 
-def usable_shares(cluster: Cluster, calibration: NetworkCalibration) -> FloatArray:
+def usable_shares(cluster: Cluster, calibration: NetworkCalibration) -> LinkFloats:
     """Return which share of its data-sheet bandwidth each link really carries: the calibrated one of its tier.
 
     Drives have no such share: the bandwidth in their profile is one that they were seen to reach. Links inside nodes have the share of
@@ -106,9 +106,9 @@ def usable_shares(cluster: Cluster, calibration: NetworkCalibration) -> FloatArr
     """
     rows = [[1.0 if tier == "storage" else network.efficiency[tier] for tier in TIERS] for network in (*calibration.of_kinds, calibration)]
     if not calibration.of_kinds:
-        return np.array(rows[0])[cluster.tier_index]
+        return for_each_link(np.array(rows[0]).__getitem__, cluster.tier_index)
     # Kind -1, the fabric, finds the last row.
-    return np.array(rows)[cluster.kind_of_link(), cluster.tier_index]
+    return link_values(np.array(rows)[cluster.kind_of_link(), np.asarray(cluster.tier_index)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,9 +136,9 @@ class Library:
     calibration: NetworkCalibration
     rotated: Rotated | None = None
     """Node symmetry, or None. With it, footprints are those on the lowest of equivalent links, and flows those of the lowest ranks."""
-    bandwidth_bytes_per_s: FloatArray = field(init=False)
+    bandwidth_bytes_per_s: LinkFloats = field(init=False)
     """Usable, of each link."""
-    _known_bytes_per_s: FloatArray = field(init=False)
+    _known_bytes_per_s: LinkFloats = field(init=False)
     """Bandwidth of each link as the library sees it, in bytes per second: undamaged nodes and adapters, without limits of the fabric."""
     _operations: dict[CollectiveCall, Operation] = field(default_factory=dict[CollectiveCall, Operation])
     _groups: dict[str, Grouping] = field(default_factory=dict[str, Grouping])
@@ -158,8 +158,8 @@ class Library:
     def __post_init__(self) -> None:
         cluster = self.cluster
         shares = usable_shares(cluster, self.calibration)
-        self.bandwidth_bytes_per_s = cluster.bandwidth_bytes_per_s * shares
-        self._known_bytes_per_s = np.where(np.isin(cluster.tier_index, FABRIC), np.inf, cluster.as_built_bytes_per_s * shares)
+        self.bandwidth_bytes_per_s = for_each_link(np.multiply, cluster.bandwidth_bytes_per_s, shares)
+        self._known_bytes_per_s = for_each_link(_known, cluster.tier_index, cluster.as_built_bytes_per_s, shares)
 
     def operation(self, call: CollectiveCall, members: Members) -> Operation:
         """Return the link loads of a call.
@@ -359,6 +359,10 @@ class Library:
 
     def _has_pcie(self, link_ids: IntArray) -> bool:
         return bool((self.cluster.tier_index[link_ids] == TIERS.index("pcie")).any())
+
+
+def _known(tiers: IntArray, as_built_bytes_per_s: FloatArray, shares: FloatArray) -> FloatArray:
+    return np.where(np.isin(tiers, FABRIC), np.inf, as_built_bytes_per_s * shares)
 
 
 def algorithm_of(op: CollectiveOp, name: str) -> Algorithm:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from clustersim.topology.cluster import Cluster, FloatArray, IntArray, Routes
-from clustersim.topology.link_demand import Crossings, Footprint, summed
+from clustersim.topology.link_demand import Crossings, Footprint, are_ones, summed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -132,4 +132,4 @@ def footprint(routes: Routes, flows: FloatArray | None = None) -> Footprint:
 
 def amounts(routes: Routes, flows: FloatArray) -> FloatArray:
     """Return how many flows of each pair cross each link of its route, given how many there are of each pair."""
-    return routes.weights * np.repeat(flows, np.diff(routes.starts))
+    return routes.weights if are_ones(flows) else routes.weights * np.repeat(flows, np.diff(routes.starts))

@@ -10,7 +10,7 @@ import numpy as np
 from clustersim.collectives.collective_flows import routed
 from clustersim.collectives.direct import sends
 from clustersim.collectives.pattern import Flows, Grouping, Pattern, Wave
-from clustersim.topology.cluster import FABRIC, Cluster, FloatArray, IntArray, Rotation
+from clustersim.topology.cluster import FABRIC, Cluster, FloatArray, IntArray, RankTable, Rotation
 from clustersim.topology.link_demand import Crossings, Footprint, summed, taken
 
 
@@ -229,12 +229,12 @@ class Rotated:
         neighbours stay neighbours.
         """
         load = summed(crossings.link_ids, crossings.amounts)
-        lowest = self.rotation.lowest_link[load.link_ids]
+        lowest = self.rotation.lowest_link[load.link_ids].astype(np.int64)
         if (lowest == load.link_ids).all():
             return load, crossings
         if np.isin(self.cluster.tier_index[load.link_ids], FABRIC).any():
             raise NotAlikeError
-        return summed(lowest, load.flows), replace(crossings, link_ids=self.rotation.lowest_link[crossings.link_ids])
+        return summed(lowest, load.flows), replace(crossings, link_ids=self.rotation.lowest_link[crossings.link_ids].astype(np.int64))
 
     def _of_all_ranks(self, load: Footprint) -> Footprint:
         """Return the loads of all ranks on the lowest of equivalent links, given the loads of the lowest ranks.
@@ -252,8 +252,8 @@ def _columns(loads: Sequence[Footprint]) -> tuple[IntArray, FloatArray]:
 
 def _groups(rotation: Rotation, members: IntArray) -> Standing:
     ordered = np.sort(members, axis=1)
-    n_ranks, numbers = len(rotation.lowest_rank), np.arange(len(ordered), dtype=np.int64)
-    if not _distinct(ordered, n_ranks):
+    numbers = np.arange(len(ordered), dtype=np.int64)
+    if not _distinct(ordered):
         raise NotAlikeError
     lowest = rotation.lowest_rank[ordered]
     is_lowest = lowest == ordered
@@ -261,7 +261,7 @@ def _groups(rotation: Rotation, members: IntArray) -> Standing:
     if not len(kept) or (is_lowest[kept] != is_lowest[kept[0]]).any():
         raise NotAlikeError
     places = np.flatnonzero(is_lowest[kept[0]])
-    row_of = np.full(n_ranks, -1, dtype=np.int64)
+    row_of = RankTable.among(ordered, rotation.per_node)
     row_of[ordered[kept][:, places]] = np.arange(len(kept), dtype=np.int64)[:, None]
     standing = row_of[lowest]
     if (standing != standing[:, :1]).any() or (standing[:, 0] < 0).any() or (kept[standing[:, 0]] > numbers).any():
@@ -277,13 +277,13 @@ def _groups(rotation: Rotation, members: IntArray) -> Standing:
 
 
 def _pairs(rotation: Rotation, pairs: IntArray) -> Standing:
-    n_ranks, numbers = len(rotation.lowest_rank), np.arange(len(pairs), dtype=np.int64)
+    numbers = np.arange(len(pairs), dtype=np.int64)
     sources, destinations = np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
     lowest = rotation.lowest_rank[sources]
     is_lowest = lowest == sources
-    if not _distinct(sources, n_ranks) or (is_lowest != (rotation.lowest_rank[destinations] == destinations)).any():
+    if not _distinct(sources) or (is_lowest != (rotation.lowest_rank[destinations] == destinations)).any():
         raise NotAlikeError
-    row_of = np.full(n_ranks, -1, dtype=np.int64)
+    row_of = RankTable.among(sources, rotation.per_node)
     row_of[sources] = numbers
     after = row_of[rotation.turned_rank[sources]]
     if (after < 0).any() or (destinations[after] != rotation.turned_rank[destinations]).any():
@@ -297,9 +297,10 @@ def _pairs(rotation: Rotation, pairs: IntArray) -> Standing:
     return Standing(rows=RepresentativeGroups(members=pairs[kept], places=ends, moved=ends), row_of=standing)
 
 
-def _distinct(ranks: IntArray, n_ranks: int) -> bool:
-    seen = np.zeros(n_ranks, dtype=np.bool_)
-    seen[ranks] = True
+def _distinct(ranks: IntArray) -> bool:
+    first = int(ranks.min())
+    seen = np.zeros(int(ranks.max()) + 1 - first, dtype=np.bool_)
+    seen[ranks - first] = True
     return int(seen.sum()) == ranks.size
 
 

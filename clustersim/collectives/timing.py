@@ -22,7 +22,7 @@ from clustersim.hardware.calibration import NetworkCalibration
 from clustersim.hardware.library_costs import AlgorithmLatencies, CollectiveOp, Family, Medium, Protocol
 from clustersim.hardware.models import Accelerator
 from clustersim.hardware.serving_constants import CollectiveConstants, collective_constants
-from clustersim.topology.cluster import TIERS, Cluster, FloatArray
+from clustersim.topology.cluster import TIERS, Cluster, LinkFloats
 from clustersim.topology.link_demand import Crossings, Footprint, summed
 
 DATA_SHARE: Final[Mapping[Protocol, float]] = MappingProxyType({"ll": 0.5, "ll128": 0.9375, "simple": 1.0})
@@ -191,7 +191,7 @@ def _chunk_s(wave: Wave, intra_s: float) -> float:
     return wave.intra_steps * intra_s + wave.inter_steps * wave.inter_latency_s
 
 
-def idle_rate_bytes_per_s(pattern: Pattern, bandwidth_bytes_per_s: FloatArray) -> float:
+def idle_rate_bytes_per_s(pattern: Pattern, bandwidth_bytes_per_s: LinkFloats) -> float:
     """Return how many bytes of the tensor a pattern moves in a second on idle links; infinite where it crosses none.
 
     Waves beside each other are taken to fill the link that carries most of them.

@@ -148,25 +148,24 @@ def plan_on(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Planne
 
 
 def _planned(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Planned:
-    node = nodes[0]
+    node, kinds = nodes[0], tuple({id(each): each for each in nodes}.values())
     loaded = load_model(scenario.document.data.get("model"), document=scenario.document)
     model = loaded.model
     # What the model allows comes before what the cluster does: it is the narrower choice.
     for contributor in CONTRIBUTORS:
         contributor.refuse_model(model, scenario.spec.strategy)
-    usual = usual_settings(circumstances_of(scenario.spec, model, nodes)) if model.divisible else {}
+    usual = usual_settings(circumstances_of(scenario.spec, model, kinds)) if model.divisible else {}
     spec, brought = completed_as_usual(scenario.spec, {key: value for key, (value, _) in usual.items()})
     found = pipelining_of(spec.strategy, model.n_layers, scenario.folder)
     placement, more_flags = placement_of(spec.strategy, nodes, fabric)
     strategy = _strategy(spec, nodes, found).changed(placement=placement)
     load, load_flags = expert_load_of(spec.strategy, model, scenario=scenario.document.name)
     strategy, more_flags = strategy.changed(expert_load=load, expert_skew=load.skew), (*more_flags, *load_flags)
-    training, training_flags = training_of(spec, loaded, nodes)
+    training, training_flags = training_of(spec, loaded, kinds)
     check_batch(training, strategy)
     for contributor in CONTRIBUTORS:
         contributor.refuse(strategy, spec.strategy, model=model, training=training)
     plan = Plan(model=model, training=training, strategy=arranged(model, training, strategy, node))
-    kinds = {id(each): each for each in nodes}.values()
     flags = (
         *(Flag(code=code, message=message) for code, message in loaded.flags),
         *training_flags,

@@ -12,7 +12,7 @@ from clustersim.engine.world import Process, World
 from clustersim.network.in_flight import whole_ticks_s
 from clustersim.network.sharing import SharedNetwork
 from clustersim.program.program import Background
-from clustersim.topology.cluster import Cluster, FloatArray, IntArray
+from clustersim.topology.cluster import Cluster, FloatArray, LinkFloats, LinkInts, link_values
 from clustersim.topology.link_demand import Footprint
 
 
@@ -37,7 +37,9 @@ class Loads(Protocol):
         ...
 
 
-def prepare_loads(background: Sequence[Background], network: SharedNetwork, bandwidth_bytes_per_s: FloatArray) -> tuple[Load, ...]:
+def prepare_loads(
+    background: Sequence[Background], network: SharedNetwork, bandwidth_bytes_per_s: FloatArray | LinkFloats
+) -> tuple[Load, ...]:
     """Return the loads as flow classes; all other flow classes must be on the network already.
 
     Each link carries a load by itself, so that one that is full does not slow the others. Links of equal bandwidth that all flow
@@ -65,12 +67,13 @@ def prepare_loads(background: Sequence[Background], network: SharedNetwork, band
     return tuple(loads)
 
 
-def link_labels(background: Sequence[Background], cluster: Cluster) -> IntArray:
+def link_labels(background: Sequence[Background], cluster: Cluster) -> LinkInts:
     """Return one number for each link: links of different tiers, or that loads cross differently, have different ones."""
     if not background:
         return cluster.tier_index
     times = [np.bincount(load.link_ids, minlength=len(cluster.tier_index)) for load in background]
-    return np.unique(np.stack([cluster.tier_index, *times]), axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    labels = np.unique(np.stack([np.asarray(cluster.tier_index), *times]), axis=1, return_inverse=True)[1]
+    return link_values(labels.reshape(-1).astype(np.int64))
 
 
 def play(load: Load, clock: Loads) -> Process:

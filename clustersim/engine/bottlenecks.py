@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersim.topology.cluster import FABRIC, Cluster, FloatArray, IntArray, Rotation
+from clustersim.topology.cluster import FABRIC, Cluster, FloatArray, IntArray, LinkFloats, Rotation
 from clustersim.topology.link_demand import Crossings
 
 BoolArray = NDArray[np.bool_]
@@ -18,7 +18,11 @@ ROUND_OFF: Final = 1e-12
 
 
 def implied_links(
-    crossings: Sequence[Crossings], opaque: IntArray, cluster: Cluster, capacity_bytes_per_s: FloatArray, rotation: Rotation | None = None
+    crossings: Sequence[Crossings],
+    opaque: IntArray,
+    cluster: Cluster,
+    capacity_bytes_per_s: FloatArray | LinkFloats,
+    rotation: Rotation | None = None,
 ) -> BoolArray:
     """Return for each link of a cluster whether its capacity never matters, because that of others implies it.
 
@@ -38,7 +42,7 @@ def implied_links(
         A turn of the cluster, where the flows are those of the lowest ranks on the lowest of links that are alike.
     """
     n_links = len(capacity_bytes_per_s)
-    fabric = np.isin(cluster.tier_index, FABRIC)
+    fabric = fabric_links(cluster)
     fabric[opaque] = False
     before, behind = _neighbours(crossings, fabric, n_links)
     n_alike = None if rotation is None else rotation.n_alike
@@ -46,6 +50,12 @@ def implied_links(
     # A link cannot be implied by one that is there no more.
     by_followers = _implied(behind, fabric & ~by_feeders, capacity_bytes_per_s, n_alike, gone=by_feeders)
     return by_feeders | by_followers
+
+
+def fabric_links(cluster: Cluster) -> BoolArray:
+    """Return for each link whether it is one between switches."""
+    tiers = cluster.tier_index
+    return np.isin(tiers.values, FABRIC)[tiers.kinds]
 
 
 def _neighbours(crossings: Sequence[Crossings], wanted: BoolArray, n_links: int) -> tuple[IntArray, IntArray]:
@@ -80,7 +90,12 @@ def _distinct(keys: IntArray) -> IntArray:
 
 
 def _implied(
-    pairs: IntArray, wanted: BoolArray, capacity_bytes_per_s: FloatArray, n_alike: IntArray | None, *, gone: BoolArray | None = None
+    pairs: IntArray,
+    wanted: BoolArray,
+    capacity_bytes_per_s: FloatArray | LinkFloats,
+    n_alike: NDArray[np.int8] | None,
+    *,
+    gone: BoolArray | None = None,
 ) -> BoolArray:
     """Return which of the wanted links are implied by their neighbours; of links that go round in a circle none is.
 

@@ -11,7 +11,7 @@ import numpy as np
 from clustersim.collectives.library import Library
 from clustersim.collectives.rotated import NotAlikeError, Rotated
 from clustersim.collectives.timing import Leg
-from clustersim.engine.bottlenecks import BoolArray, implied_links
+from clustersim.engine.bottlenecks import BoolArray, fabric_links, implied_links
 from clustersim.engine.orbits import NOBODY, Orbits
 from clustersim.engine.quotient import Names, Quotient
 from clustersim.engine.refinement import Hashes, Partition, numbered, scrambled, summed
@@ -19,8 +19,8 @@ from clustersim.engine.traffic import Traffic, moved_by
 from clustersim.network.sharing import SharedNetwork
 from clustersim.program.program import Program
 from clustersim.program.tasks import Action
-from clustersim.topology.cluster import FABRIC, IntArray, Rotation
-from clustersim.topology.link_demand import Crossings
+from clustersim.topology.cluster import IntArray, LinkInts, LinkValues, RankTable, Rotation
+from clustersim.topology.link_demand import Crossings, are_ones
 
 Folding = Literal["cells", "ranks", "classes"]
 """Scope of one task of a replayed program: all that cannot be told apart, each rank or group by itself, or the rank classes
@@ -28,6 +28,8 @@ that the program came with."""
 
 Regard = Literal["all", "nodes", "none"]
 """Which links tell groups apart: all, those inside nodes and adapters only, or none."""
+
+LinkHashes = LinkValues[np.uint64]
 
 Ways = dict[int, set[str]]
 """Algorithms of each action, by its place in the program."""
@@ -64,7 +66,7 @@ class Wires:
     libraries: tuple[Library, ...]
     """Library of each program."""
     names: tuple[str, ...]
-    labels: IntArray
+    labels: LinkInts
     """One number per link; links with different numbers are never in one class."""
     loaded: IntArray
     """Links with traffic of others."""
@@ -159,33 +161,47 @@ def _folded(sides: Sequence[_Side], wires: Wires, most: int | None) -> Wired:
 
 def _refined(sides: Sequence[_Side], wires: Wires, regard: Regard, most: int | None) -> Wired | None:
     """Return programs refined by the links that count; None where that takes more tasks than there may be."""
-    cluster, usable_bytes_per_s = wires.libraries[0].cluster, wires.libraries[0].bandwidth_bytes_per_s
-    ways: list[Ways] = []
-    of_no_account: BoolArray | None = None
+    account = _Account()
     while True:
         if regard != "none" and most is not None and any(side.quotient.n_tasks * side.partition.n_cells > most for side in sides):
             return None
         wired = wires.carry([side.quotient.build() for side in sides], regard=regard)
-        if regard == "none" or all(side.is_discrete for side in sides):
+        if regard == "none" or all(side.is_discrete for side in sides) or not account.splits(sides, wired, wires):
             return wired
+        # The next round has links of its own, and both need not be in memory.
+        del wired
+
+
+@dataclass(slots=True)
+class _Account:
+    """Links that tell groups apart, and those that never do because the capacity of others implies theirs."""
+
+    ways: list[Ways] = field(default_factory=list[Ways])
+    of_no_account: BoolArray | None = None
+
+    def splits(self, sides: Sequence[_Side], wired: Wired, wires: Wires) -> bool:
+        """Split what groups with different links are part of, and return whether anything was."""
+        cluster, usable_bytes_per_s = wires.libraries[0].cluster, wires.libraries[0].bandwidth_bytes_per_s
         wiring = wired.network.wiring
-        # The last is that of links without a cell.
-        links = scrambled(np.append(np.arange(len(wiring.first_link), dtype=np.int64), -1))[wiring.class_of_link]
-        if regard == "nodes":
-            links[np.isin(cluster.tier_index, FABRIC)] = 0
+        kinds = wiring.class_of_link.copy()
+        # The last two are those of links of no account, and of links without a class.
+        hashes = scrambled(np.arange(len(wiring.first_link) + 2, dtype=np.int64))
+        hashes[-2] = 0
+        links = LinkValues(kinds, hashes)
+        if wired.regard == "nodes":
+            kinds[fabric_links(cluster)] = len(hashes) - 2
         looks = list(zip(sides, wired.traffics, strict=True))
-        before, ways = ways, [side.ways(traffic) for side, traffic in looks]
-        if of_no_account is None or ways != before:
+        before, self.ways = self.ways, [side.ways(traffic) for side, traffic in looks]
+        if self.of_no_account is None or self.ways != before:
             if not any(side.tells_apart(traffic, links) for side, traffic in looks):
-                return wired
+                return False
             # Looked at more closely, much of it may not matter. Parts that go the way of the whole put the same on the links.
             crossings = [each for side, traffic in looks for each in side.crossings(traffic)]
             opaque = [wires.loaded, *(side.opaque(traffic) for side, traffic in looks)]
-            of_no_account = implied_links(crossings, np.concatenate(opaque), cluster, usable_bytes_per_s, wires.rotation)
-        links[of_no_account] = 0
+            self.of_no_account = implied_links(crossings, np.concatenate(opaque), cluster, usable_bytes_per_s, wires.rotation)
+        kinds[self.of_no_account] = len(hashes) - 2
         # The sum: all are to be split, however many have been.
-        if not sum(side.split(side.seen(traffic, links)) for side, traffic in looks):
-            return wired
+        return bool(sum(side.split(side.seen(traffic, links)) for side, traffic in looks))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -242,7 +258,7 @@ class _Side:
         sizes = (int(colours.max(initial=-1)) + 1 - len(colours) for colours in self.partition.instances)
         return not any(sizes)
 
-    def seen(self, traffic: Traffic, links: Hashes) -> list[Hashes]:
+    def seen(self, traffic: Traffic, links: LinkHashes) -> list[Hashes]:
         """Return for each instance of each set of concurrent actions the hash of its links.
 
         Parameters
@@ -255,7 +271,7 @@ class _Side:
             seen[number] += scrambled(crossed, salt)
         return seen
 
-    def _hashed(self, traffic: Traffic, links: Hashes) -> Iterator[tuple[int, int, int, Hashes]]:
+    def _hashed(self, traffic: Traffic, links: LinkHashes) -> Iterator[tuple[int, int, int, Hashes]]:
         """Give what stands for the links that instances of a cell cross: orbit, cell, a salt, and a hash for each instance of the orbit."""
         found, looked = self.orbits.found, set[tuple[int, int, int]]()
         for place, turn, number, cell, leg in self._looks(traffic):
@@ -285,7 +301,7 @@ class _Side:
         legs = (leg for *_, leg in self._looks(traffic, least=1))
         return np.concatenate([np.zeros(0, dtype=np.int64), *(leg.footprint.link_ids for leg in legs if not leg.crossings)])
 
-    def tells_apart(self, traffic: Traffic, links: Hashes) -> bool:
+    def tells_apart(self, traffic: Traffic, links: LinkHashes) -> bool:
         """Return whether instances of one class use different links."""
         for number, cell, _, crossed in self._hashed(traffic, links):
             of_cell = crossed[self.quotient.cells(number)[cell].instances]
@@ -324,10 +340,10 @@ class _Side:
         )
 
 
-def _crossed(crossings: Crossings, instance_of: IntArray, links: Hashes, n_instances: int) -> Hashes:
+def _crossed(crossings: Crossings, instance_of: RankTable, links: LinkHashes, n_instances: int) -> Hashes:
     """Return for each instance the hash of its links, its load, and the greatest latency of its flows."""
     entries = links[crossings.link_ids]
-    if not bool((crossings.amounts == 1.0).all()):
+    if not are_ones(crossings.amounts):
         entries = scrambled(entries + scrambled(crossings.amounts.view(np.uint64), 1))
     sums = np.zeros(len(entries) + 1, dtype=np.uint64)
     np.cumsum(entries, out=sums[1:])

@@ -12,7 +12,7 @@ from clustersim.collectives.rotated import NotAlikeError, Rotated, Standing
 from clustersim.engine.refinement import Hashes, Incidence, scrambled, summed
 from clustersim.program.program import Program
 from clustersim.program.tasks import Action, Communicate, Compute, HostCopy, HostUpdate, RankGroups, Task, Transfer, collectives_in
-from clustersim.topology.cluster import Cluster, IntArray
+from clustersim.topology.cluster import Cluster, IntArray, RankTable
 
 NOBODY: Final = -1
 
@@ -26,8 +26,8 @@ class Orbit:
     """
 
     incidence: Incidence
-    instance_of: IntArray
-    """For each rank of the cluster, the instance whose flows it sends; ``NOBODY`` where it sends none."""
+    instance_of: RankTable
+    """For each rank, the instance whose flows it sends; ``NOBODY`` where it sends none."""
     structure: Hashes
     """Hash of each instance without its links: the positions of its members with respect to each other."""
     standing: Standing | None = None
@@ -113,7 +113,7 @@ class Orbits:
                 return self._of_ranks(action.ranks, np.arange(len(action.ranks), dtype=np.int64))
             case Compute():
                 ranks, groups = self.rank_classes[rank_class], self.groups_of(action)
-                units = _joined(self._table(ranks, np.arange(len(ranks), dtype=np.int64)), ranks, groups)
+                units = _joined(RankTable.of(ranks, np.arange(len(ranks), dtype=np.int64)), ranks, groups)
                 orbit = self._of_ranks(ranks, units)
                 for group in groups:
                     rows = self._rows(group.members)
@@ -150,14 +150,14 @@ class Orbits:
         ranks = rows.lowest.reshape(-1)
         instances = np.repeat(np.arange(len(rows.members), dtype=np.int64), len(rows.places))
         incidence = Incidence(ranks=ranks, instances=instances, n_instances=len(rows.members))
-        table, structure = self._table(ranks, instances), self._rows(rows.members)
+        table, structure = RankTable.of(ranks, instances), self._rows(rows.members)
         return Orbit(incidence=incidence, instance_of=table, structure=structure, standing=standing)
 
     def _of_groups(self, group: RankGroups) -> Orbit:
         n_groups, size = group.members.shape
         ranks, rows = group.members.reshape(-1), np.repeat(np.arange(n_groups, dtype=np.int64), size)
         incidence = Incidence(ranks=ranks, instances=rows, n_instances=n_groups)
-        return Orbit(incidence=incidence, instance_of=self._table(ranks, rows), structure=self._rows(group.members))
+        return Orbit(incidence=incidence, instance_of=RankTable.of(ranks, rows), structure=self._rows(group.members))
 
     def _of_pairs(self, pairs: IntArray) -> Orbit:
         n_pairs = len(pairs)
@@ -166,13 +166,13 @@ class Orbits:
         incidence = Incidence(ranks=pairs.T.reshape(-1), instances=np.tile(rows, 2), n_instances=n_pairs, parts=ends)
         leaves = self.cluster.domain_of(pairs[:, 0]) != self.cluster.domain_of(pairs[:, 1])
         structure = scrambled(leaves.astype(np.int64)) + self._kinds(pairs)
-        return Orbit(incidence=incidence, instance_of=self._table(pairs[:, 0], rows), structure=structure)
+        return Orbit(incidence=incidence, instance_of=RankTable.of(pairs[:, 0], rows), structure=structure)
 
     def _of_ranks(self, ranks: IntArray, instances: IntArray) -> Orbit:
         n_instances = int(instances.max(initial=-1)) + 1
         structure = summed(scrambled(self._kinds(ranks[:, None])), instances, n_instances)
         incidence = Incidence(ranks=ranks, instances=instances, n_instances=n_instances)
-        return Orbit(incidence=incidence, instance_of=self._table(ranks, instances), structure=structure)
+        return Orbit(incidence=incidence, instance_of=RankTable.of(ranks, instances), structure=structure)
 
     def _rows(self, members: IntArray) -> Hashes:
         """Return for each group at which places it leaves a domain, and the kinds of nodes that its members are on."""
@@ -190,17 +190,12 @@ class Orbits:
         places = scrambled(np.arange(ranks.shape[1], dtype=np.int64), 1)
         return (scrambled(kinds) * places).sum(axis=1, dtype=np.uint64)
 
-    def _table(self, ranks: IntArray, values: IntArray) -> IntArray:
-        table = np.full(self.cluster.n_ranks, NOBODY, dtype=np.int64)
-        table[ranks] = values
-        return table
 
-
-def _joined(labels: IntArray, ranks: IntArray, groups: Sequence[RankGroups]) -> IntArray:
+def _joined(labels: RankTable, ranks: IntArray, groups: Sequence[RankGroups]) -> IntArray:
     """Return for each of the ranks the number of the set of ranks that groups join it with."""
     while True:
-        before = labels.copy()
+        before = labels.numbers.copy()
         for group in groups:
             labels[group.members] = labels[group.members].min(axis=1, keepdims=True)
-        if bool((labels == before).all()):
+        if bool((labels.numbers == before).all()):
             return np.unique(labels[ranks], return_inverse=True)[1].reshape(-1).astype(np.int64)

@@ -10,7 +10,7 @@ import numpy as np
 from clustersim.network.in_flight import INF, FlowsInFlight
 from clustersim.network.rates import FEW, Change, RateCache, State
 from clustersim.network.wiring import FlowClass, Wiring, wiring_of
-from clustersim.topology.cluster import FloatArray, IntArray
+from clustersim.topology.cluster import FloatArray, IntArray, LinkFloats, LinkInts
 from clustersim.topology.link_demand import Footprint
 
 
@@ -49,9 +49,9 @@ class SharedNetwork:
 
     def __init__(
         self,
-        capacity_bytes_per_s: FloatArray,
+        capacity_bytes_per_s: FloatArray | LinkFloats,
         *,
-        labels: IntArray | None = None,
+        labels: IntArray | LinkInts | None = None,
         account: bool = True,
         compiled: bool | None = None,
         few: int = FEW,
@@ -59,7 +59,7 @@ class SharedNetwork:
         self.now_s = 0.0
         self.shares = True
         """False where each flow has the rate that it has alone, as in a lower bound."""
-        self._capacity_bytes_per_s = np.asarray(capacity_bytes_per_s, dtype=np.float64)
+        self._capacity_bytes_per_s = capacity_bytes_per_s
         self._labels = np.zeros(len(capacity_bytes_per_s), dtype=np.int64) if labels is None else labels
         self._compiled, self._few = compiled, few
         self._occupancy = Occupancy() if account else None

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersim.network.filling import Filling, spans
-from clustersim.topology.cluster import FloatArray, IntArray
+from clustersim.topology.cluster import FloatArray, IntArray, LinkFloats, LinkInts
 from clustersim.topology.hashing import KeyArray, pair_keys
 from clustersim.topology.link_demand import Footprint
 
@@ -70,7 +70,7 @@ class Wiring:
     """Bandwidth of each link of a link class."""
     first_link: IntArray
     """The lowest link of each link class."""
-    class_of_link: IntArray
+    class_of_link: NDArray[np.int32]
     """For each link of the cluster; -1 for those that no flow class crosses."""
 
     @property
@@ -114,7 +114,7 @@ class Wiring:
         return problem, entries, link_classes
 
 
-def wiring_of(flow_classes: Sequence[FlowClass], capacity_bytes_per_s: FloatArray, labels: IntArray) -> Wiring:
+def wiring_of(flow_classes: Sequence[FlowClass], capacity_bytes_per_s: FloatArray | LinkFloats, labels: IntArray | LinkInts) -> Wiring:
     """Return the flow classes on the link classes of their links.
 
     Parameters
@@ -189,7 +189,7 @@ class Alike:
 
     first_link: IntArray
     """The lowest link of each link class, ascending."""
-    class_of_link: IntArray
+    class_of_link: NDArray[np.int32]
     """For each link of the cluster; -1 for those that nothing crosses."""
     entries: Entries
     """Entries of the first links, by link class."""
@@ -220,7 +220,7 @@ class _Links:
         return any(bool((values != values[others]).any()) for values in (self.n_entries, self.capacity_bytes_per_s, self.labels))
 
 
-def links_alike(footprints: Sequence[Footprint], capacity_bytes_per_s: FloatArray, labels: IntArray) -> Alike:
+def links_alike(footprints: Sequence[Footprint], capacity_bytes_per_s: FloatArray | LinkFloats, labels: IntArray | LinkInts) -> Alike:
     """Return link classes: links crossed by the same flows, with equal capacity and label.
 
     Parameters
@@ -239,7 +239,7 @@ def links_alike(footprints: Sequence[Footprint], capacity_bytes_per_s: FloatArra
     links = _crossed(footprints, capacity_bytes_per_s, labels)
     ids = links.ids
     seed, entries = -1, None
-    first, class_of_link = np.zeros(0, dtype=np.int64), np.full(n_links, -1, dtype=np.int64)
+    first, class_of_link = np.zeros(0, dtype=np.int64), np.full(n_links, -1, dtype=np.int32)
     while entries is None:
         seed += 1
         first, link_classes = _numbered(links.hashes(footprints, seed))
@@ -249,7 +249,7 @@ def links_alike(footprints: Sequence[Footprint], capacity_bytes_per_s: FloatArra
     return Alike(first_link=ids[first], class_of_link=class_of_link, entries=entries)
 
 
-def _crossed(footprints: Sequence[Footprint], capacity_bytes_per_s: FloatArray, labels: IntArray) -> _Links:
+def _crossed(footprints: Sequence[Footprint], capacity_bytes_per_s: FloatArray | LinkFloats, labels: IntArray | LinkInts) -> _Links:
     is_crossed = np.zeros(len(labels), dtype=np.bool_)
     for each in footprints:
         is_crossed[each.link_ids] = True
@@ -275,12 +275,12 @@ def _numbered(hashes: KeyArray) -> tuple[IntArray, IntArray]:
     return first[order], numbers[link_classes]
 
 
-def _of_first_links(footprints: Sequence[Footprint], first_link: IntArray, class_of_link: IntArray) -> Entries | None:
+def _of_first_links(footprints: Sequence[Footprint], first_link: IntArray, class_of_link: NDArray[np.int32]) -> Entries | None:
     """Return the entries on the first link of each link class; None where those of another link of a link class differ from them."""
     n_link_classes = len(first_link)
     found: list[Entries] = []
     for some in _batches(footprints, max(1, TABLE // max(1, n_link_classes))):
-        link_classes = class_of_link[some.places]
+        link_classes = class_of_link[some.places].astype(np.int64)
         firsts = first_link[link_classes] == some.places
         kept = Entries(flow_classes=some.flow_classes[firsts], places=link_classes[firsts], flows=some.flows[firsts])
         begin = int(some.flow_classes[0])

@@ -75,7 +75,7 @@ def _levels(cluster: WiredCluster) -> tuple[FabricLevel, ...]:
     names = [" + ".join([*parts, *([f"{n_servers} servers without accelerators"] if n_servers else [])])]
     found: list[FabricLevel] = []
     for tier in _FABRIC:
-        links = np.flatnonzero(cluster.tier_index == TIERS.index(tier))
+        links = np.flatnonzero(np.asarray(cluster.tier_index) == TIERS.index(tier))
         if not len(links):
             continue
         lower, upper = (_kind(end) for end in cluster.ends(int(links[0])))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,77 @@ from clustersim.hardware.models import Fabric, Node
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
+
+Value = TypeVar("Value", bound=np.generic)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinkValues(Generic[Value]):
+    """A property of every link, stored once for each kind of link, since a large cluster has millions of links of a few kinds.
+
+    Links index it as they index an array, and ``np.asarray`` gives an array of all of them.
+    """
+
+    kinds: NDArray[np.int32]
+    """Kind of each link, by id."""
+    values: NDArray[Value]
+    """Value of each kind."""
+
+    def __getitem__(self, link_ids: IntArray | NDArray[np.bool_] | int) -> NDArray[Value]:
+        return self.values[self.kinds[link_ids]]
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    def __array__(self, dtype: np.dtype[Any] | None = None, *, copy: bool | None = None) -> NDArray[Any]:
+        return np.asarray(self.values[self.kinds], dtype=dtype)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankTable:
+    """A number for each of some ranks, in a table from the lowest of their nodes to the highest; -1 for ranks without one."""
+
+    first: int
+    numbers: IntArray
+
+    @classmethod
+    def among(cls, ranks: IntArray, per_node: int = 1) -> RankTable:
+        """Return a table without numbers for ranks of the nodes of some ranks, and of those between them."""
+        first = int(ranks.min(initial=0 if not ranks.size else int(ranks.flat[0]))) // per_node * per_node
+        end = (int(ranks.max(initial=first)) // per_node + 1) * per_node
+        return cls(first, np.full(end - first, -1, dtype=np.int64))
+
+    @classmethod
+    def of(cls, ranks: IntArray, numbers: IntArray) -> RankTable:
+        """Return a table of the number of each rank."""
+        table = cls.among(ranks)
+        table[ranks] = numbers
+        return table
+
+    def __getitem__(self, ranks: IntArray | int) -> IntArray:
+        return self.numbers[ranks - self.first]
+
+    def __setitem__(self, ranks: IntArray, numbers: IntArray) -> None:
+        self.numbers[ranks - self.first] = numbers
+
+
+LinkFloats = LinkValues[np.float64]
+LinkInts = LinkValues[np.int64]
+
+
+def link_values(values: NDArray[Value]) -> LinkValues[Value]:
+    """Return a property that is given for each link."""
+    _, firsts, kinds = np.unique(values, return_index=True, return_inverse=True)
+    return LinkValues(kinds.astype(np.int32), values[firsts])
+
+
+def for_each_link(formula: Callable[..., NDArray[Value]], *values: LinkValues[Any]) -> LinkValues[Value]:
+    """Return a formula of some properties of each link, evaluated once for each kind where they are stored by the same kinds."""
+    kinds = values[0].kinds
+    if all(each.kinds is kinds for each in values):
+        return LinkValues(kinds, formula(*(each.values for each in values)))
+    return link_values(formula(*map(np.asarray, values)))
+
 
 TIERS: Final = ("nvlink", "pcie", "socket", "nic", "leaf", "spine", "memory", "storage")
 """Tiers of links: accelerator to accelerator; to the host; between sockets; adapter to leaf; leaf to spine; spine to core; host memory;
@@ -61,9 +132,9 @@ class Rotation:
     """Whose place each rank takes."""
     lowest_rank: IntArray
     """The lowest rank that each rank can be rotated to."""
-    lowest_link: IntArray
+    lowest_link: NDArray[np.int32]
     """The same of each link."""
-    n_alike: IntArray
+    n_alike: NDArray[np.int8]
     """Number of links that take the place of each link: ``n_turns``, or 1."""
 
 
@@ -114,22 +185,22 @@ class Cluster(Protocol):
         ...
 
     @property
-    def bandwidth_bytes_per_s(self) -> FloatArray:
+    def bandwidth_bytes_per_s(self) -> LinkFloats:
         """Bandwidth of each link, by id."""
         ...
 
     @property
-    def as_built_bytes_per_s(self) -> FloatArray:
+    def as_built_bytes_per_s(self) -> LinkFloats:
         """The same before anything was slowed down."""
         ...
 
     @property
-    def latency_s(self) -> FloatArray:
+    def latency_s(self) -> LinkFloats:
         """Latency of each link, by id."""
         ...
 
     @property
-    def tier_index(self) -> IntArray:
+    def tier_index(self) -> LinkInts:
         """Place in ``TIERS`` of each link's tier, by id."""
         ...
 

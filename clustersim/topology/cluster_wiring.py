@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from clustersim.errors import DomainError, inside
 from clustersim.hardware.models import Fabric, Node, ServerHosts
 from clustersim.topology import FABRICS
 from clustersim.topology.changes import Changed, LinkChange, change_links
-from clustersim.topology.cluster import TIERS, FloatArray, IntArray
+from clustersim.topology.cluster import TIERS, FloatArray, IntArray, LinkFloats, LinkInts, LinkValues
 from clustersim.topology.cluster_layout import ClusterLayout, PlaceGroup, numbered
 from clustersim.topology.hashing import BoolArray
 from clustersim.topology.names import names_a_spine
@@ -75,20 +76,22 @@ def build_mixed_cluster(
     fabric = kinds[0][0].fabric if fabric is None else fabric
     _check(kinds, fabric, servers)
     layout = _laid(kinds, fabric, changes, servers)
-    as_built_bytes_per_s, latency_s, tier_index = _link_arrays(layout)
+    as_built_bytes_per_s, latency_s, tier_index = _of_links(layout)
     bandwidth_bytes_per_s = as_built_bytes_per_s
     policy = RoutingPolicy(seed=_mixed_seed(fabric.seed, seed) if fabric.routing == "ecmp" else None)
     works: BoolArray | None = None
     shared: IntArray | None = None
     if changes:
-        changed = change_links(layout, as_built_bytes_per_s, latency_s, changes)
-        layout, policy = _worn(layout, policy, as_built_bytes_per_s, changed)
-        bandwidth_bytes_per_s, latency_s, shared = changed.bandwidth_bytes_per_s, changed.latency_s, changed.shared
+        built_bytes_per_s = np.asarray(as_built_bytes_per_s)
+        changed = change_links(layout, built_bytes_per_s, np.asarray(latency_s), changes)
+        layout, policy = _worn(layout, policy, built_bytes_per_s, changed)
+        columns, tiers = (changed.bandwidth_bytes_per_s, built_bytes_per_s, changed.latency_s), np.asarray(tier_index)
+        of_links, firsts = _kinds((*columns, tiers))
+        bandwidth_bytes_per_s, as_built_bytes_per_s, latency_s = (LinkValues(of_links, column[firsts]) for column in columns)
+        tier_index, shared = LinkValues(of_links, tiers[firsts]), changed.shared
         works = None if changed.works.all() else changed.works
         if works is not None:
             check_reach(layout, policy, works, changes)
-    for array in (bandwidth_bytes_per_s, as_built_bytes_per_s, latency_s, tier_index):
-        array.flags.writeable = False
     return WiredCluster(
         fabric=fabric,
         layout=layout,
@@ -207,31 +210,42 @@ def _check(kinds: Sequence[tuple[Node, int]], fabric: Fabric, servers: ServerHos
             )
 
 
-def _link_arrays(layout: ClusterLayout) -> tuple[FloatArray, FloatArray, IntArray]:
+def _of_links(layout: ClusterLayout) -> tuple[LinkFloats, LinkFloats, LinkInts]:
     """Return bandwidth, latency and tier of the wires of each place, of the fabric's links, and of the hosts' memories and drives."""
-    bandwidths: list[FloatArray] = []
-    latencies: list[FloatArray] = []
-    tiers: list[IntArray] = []
+    parts: list[tuple[FloatArray, FloatArray, IntArray, int]] = []
+    """Links that are repeated, and how often."""
+
+    def add(bandwidths_bytes_per_s: Sequence[float], latencies_s: Sequence[float], tiers: Sequence[str], times: int) -> None:
+        numbers = np.array([TIERS.index(tier) for tier in tiers], dtype=np.int64)
+        parts.append((np.array(bandwidths_bytes_per_s, dtype=np.float64), np.array(latencies_s, dtype=np.float64), numbers, times))
+
     for group in layout.groups:
-        wires, count = group.wiring.wires, group.n_places
-        bandwidths.append(np.tile(np.array([wire.bandwidth_bytes_per_s for wire in wires], dtype=np.float64), count))
-        latencies.append(np.tile(np.array([wire.latency_s for wire in wires], dtype=np.float64), count))
-        tiers.append(np.tile(np.array([TIERS.index(wire.tier) for wire in wires], dtype=np.int64), count))
+        wires = group.wiring.wires
+        bandwidths_bytes_per_s, latencies_s = [wire.bandwidth_bytes_per_s for wire in wires], [wire.latency_s for wire in wires]
+        add(bandwidths_bytes_per_s, latencies_s, [wire.tier for wire in wires], group.n_places)
     if layout.scale_out is not None:
-        bandwidths.append(layout.scale_out.bandwidth_bytes_per_s)
-        latencies.append(layout.scale_out.latency_s)
-        tiers.append(layout.scale_out.tier_index)
+        parts.append((layout.scale_out.bandwidth_bytes_per_s, layout.scale_out.latency_s, layout.scale_out.tier_index, 1))
     for group in layout.groups:
-        bandwidths.append(np.full(group.n_places, group.host.memory_bandwidth_bytes_per_s))
-        latencies.append(np.zeros(group.n_places))
-        tiers.append(np.full(group.n_places, TIERS.index("memory"), dtype=np.int64))
+        add([group.host.memory_bandwidth_bytes_per_s], [0.0], ["memory"], group.n_places)
     for group in layout.groups:
         reads, writes = group.host.storage_bandwidth_bytes_per_s, group.host.storage_write_bandwidth_bytes_per_s
         if reads and writes:
-            bandwidths.append(np.tile(np.array([reads, writes]), group.n_places))
-            latencies.append(np.zeros(2 * group.n_places))
-            tiers.append(np.full(2 * group.n_places, TIERS.index("storage"), dtype=np.int64))
-    return np.concatenate(bandwidths), np.concatenate(latencies), np.concatenate(tiers)
+            add([reads, writes], [0.0, 0.0], ["storage", "storage"], group.n_places)
+    bandwidth_bytes_per_s, latency_s, tier = (np.concatenate([part[column] for part in parts]) for column in range(3))
+    of_parts, firsts = _kinds((bandwidth_bytes_per_s, latency_s, tier))
+    ends = np.cumsum([len(part[0]) for part in parts])[:-1]
+    kinds = np.concatenate([np.tile(own, part[3]) for own, part in zip(np.split(of_parts, ends), parts, strict=True)])
+    return LinkValues(kinds, bandwidth_bytes_per_s[firsts]), LinkValues(kinds, latency_s[firsts]), LinkValues(kinds, tier[firsts])
+
+
+def _kinds(columns: Sequence[FloatArray | IntArray]) -> tuple[NDArray[np.int32], IntArray]:
+    """Return the kind of each link, equal where all columns are, and the first link of each kind."""
+    keys = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        distinct, codes = np.unique(column, return_inverse=True)
+        keys = np.unique(keys * len(distinct) + codes, return_inverse=True)[1]
+    _, firsts = np.unique(keys, return_index=True)
+    return keys.astype(np.int32), firsts
 
 
 MOST_RANKS: Final = 512

@@ -10,7 +10,7 @@ import numpy as np
 
 from clustersim.topology.cluster import FloatArray, IntArray
 
-DENSE: Final = 4
+DENSE: Final = 16
 """Largest ratio of id range to list length at which links are summed in a dense table."""
 
 
@@ -28,6 +28,16 @@ class Footprint:
     """Number of flows on each of these links; fractions where routing spreads them."""
 
 
+def ones(number: int) -> FloatArray:
+    """Return an array of ones that takes no memory."""
+    return np.broadcast_to(np.ones(1), number)
+
+
+def are_ones(values: FloatArray) -> bool:
+    """Return whether all values are one."""
+    return bool((values[:1] if values.strides == (0,) else values == 1.0).all())
+
+
 def summed(link_ids: IntArray, flows: FloatArray) -> Footprint:
     """Return the total load of each link; a link may occur several times, and links without load are left out.
 
@@ -43,10 +53,11 @@ def summed(link_ids: IntArray, flows: FloatArray) -> Footprint:
     first = int(link_ids.min())
     n_between = int(link_ids.max()) + 1 - first
     if n_between <= DENSE * len(link_ids):
-        total = np.bincount(link_ids - first, weights=flows, minlength=n_between).astype(np.float64, copy=False)
+        weights = None if are_ones(flows) else flows
+        total = np.bincount(link_ids - first, weights=weights, minlength=n_between).astype(np.float64, copy=False)
         used = np.flatnonzero(total)
         return Footprint(link_ids=used + first, flows=total[used])
-    if bool((flows == 1.0).all()):
+    if are_ones(flows):
         ordered = np.sort(link_ids)
         begins = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
         return Footprint(link_ids=ordered[begins], flows=np.diff(begins, append=len(ordered)).astype(np.float64))
@@ -106,7 +117,7 @@ def taken(crossings: Crossings, chosen: IntArray) -> Crossings:
         ranks=crossings.ranks[chosen],
         starts=starts,
         link_ids=crossings.link_ids[entries],
-        amounts=crossings.amounts[entries],
+        amounts=ones(len(entries)) if are_ones(crossings.amounts) else crossings.amounts[entries],
         latency_s=crossings.latency_s[chosen],
     )
 
@@ -116,13 +127,13 @@ def chained(parts: Sequence[Crossings]) -> Crossings:
     if len(parts) == 1:
         return parts[0]
     lengths = np.cumsum([0, *(len(part.link_ids) for part in parts)])
-    nothing = np.zeros(0, dtype=np.int64)
+    nothing, of_one = np.zeros(0, dtype=np.int64), all(are_ones(part.amounts) for part in parts)
     return Crossings(
         ranks=np.concatenate([nothing, *(part.ranks for part in parts)]),
         starts=np.concatenate(
             [nothing, *(part.starts[:-1] + first for part, first in zip(parts, lengths[:-1], strict=True)), lengths[-1:]]
         ),
         link_ids=np.concatenate([nothing, *(part.link_ids for part in parts)]),
-        amounts=np.concatenate([np.zeros(0), *(part.amounts for part in parts)]),
+        amounts=ones(int(lengths[-1])) if of_one else np.concatenate([np.zeros(0), *(part.amounts for part in parts)]),
         latency_s=np.concatenate([np.zeros(0), *(part.latency_s for part in parts)]),
     )

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from clustersim.topology.cluster import FloatArray, IntArray, Rotation
+from clustersim.topology.cluster import IntArray, Rotation
 from clustersim.topology.cluster_layout import ClusterLayout
 from clustersim.topology.node_wiring import PathTable
 from clustersim.topology.trees import BundledTree
 
 
-def rotation_of(layout: ClusterLayout, values: Sequence[IntArray | FloatArray], step: int) -> Rotation | None:
+def rotation_of(layout: ClusterLayout, kinds: Sequence[NDArray[np.int32]], step: int) -> Rotation | None:
     """Return the rotation by a number of accelerators; None where routes between ranks or link properties change with it.
 
     Only nodes of one kind that all have links of the same values, without dedicated servers, and joined by one domain or by bundles of
@@ -20,8 +21,8 @@ def rotation_of(layout: ClusterLayout, values: Sequence[IntArray | FloatArray], 
 
     Parameters
     ----------
-    values
-        What can be said of each link.
+    kinds
+        Of each link; several where links are of kinds in several respects.
     """
     group, scale_out = layout.groups[0], layout.scale_out
     per_node, n_turns = group.n_accelerators, group.n_accelerators // step
@@ -30,10 +31,10 @@ def rotation_of(layout: ClusterLayout, values: Sequence[IntArray | FloatArray], 
     turned = (np.arange(per_node, dtype=np.int64) + step) % per_node
     n_wires, end = len(group.wiring.wires), layout.first_fabric_link
     wires = _lowest(*_moved_wires(layout, turned), size=n_wires, n_turns=n_turns)
-    if wires is None or any(bool((of_links[:end].reshape(-1, n_wires) != of_links[wires[0]]).any()) for of_links in values):
+    if wires is None or any(bool((of_links[:end].reshape(-1, n_wires) != of_links[wires[0]]).any()) for of_links in kinds):
         return None
-    lowest_link, n_alike = np.empty(layout.n_links, dtype=np.int64), np.ones(layout.n_links, dtype=np.int64)
-    np.add(layout.numbering.first_wire[:-1, None], wires[0], out=lowest_link[:end].reshape(-1, n_wires))
+    lowest_link, n_alike = np.empty(layout.n_links, dtype=np.int32), np.ones(layout.n_links, dtype=np.int8)
+    np.add(layout.numbering.first_wire[:-1, None], wires[0], out=lowest_link[:end].reshape(-1, n_wires), casting="same_kind")
     lowest_link[end:] = np.arange(end, layout.n_links)
     n_alike[:end].reshape(-1, n_wires)[:] = wires[1]
     if scale_out is not None:
@@ -43,7 +44,7 @@ def rotation_of(layout: ClusterLayout, values: Sequence[IntArray | FloatArray], 
         if fabric is None:
             return None
         between = slice(end, layout.first_memory_link)
-        if any(bool((of_links[between][fabric[0]] != of_links[between]).any()) for of_links in values):
+        if any(bool((of_links[between][fabric[0]] != of_links[between]).any()) for of_links in kinds):
             return None
         lowest_link[between], n_alike[between] = end + fabric[0], fabric[1]
     firsts = layout.numbering.first_rank[:-1, None]

@@ -7,9 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.topology.cluster import FloatArray, IntArray, Routes
+from clustersim.topology.cluster import FloatArray, IntArray, LinkFloats, Routes
 from clustersim.topology.cluster_layout import ClusterLayout
 from clustersim.topology.hashing import BoolArray, pair_keys
+from clustersim.topology.link_demand import ones
 from clustersim.topology.node_wiring import BY_PEER, NO_WAY, PathTable
 from clustersim.topology.scale_out import FabricPaths, RoutingState, ScaleOut
 
@@ -104,7 +105,7 @@ def down_from_leaf(layout: ClusterLayout, ranks: IntArray) -> RouteRows:
     return _looked_up(layout.tables.inward, spots, _adapters_of(layout, spots))
 
 
-def compressed(rows: RouteRows, link_latency_s: FloatArray) -> Routes:
+def compressed(rows: RouteRows, link_latency_s: LinkFloats) -> Routes:
     """Return routes in compressed rows; the latency of a pair that is spread is the mean over its paths."""
     n_pairs, width = rows.link_ids.shape
     used = rows.link_ids >= 0
@@ -124,7 +125,7 @@ def compressed(rows: RouteRows, link_latency_s: FloatArray) -> Routes:
     return Routes(
         starts=starts,
         link_ids=link_ids,
-        weights=np.broadcast_to(np.ones(1), link_ids.shape) if weights is None else weights,
+        weights=ones(len(link_ids)) if weights is None else weights,
         latency_s=np.bincount(pairs, weights=latency_s, minlength=n_pairs).astype(np.float64, copy=False),
     )
 

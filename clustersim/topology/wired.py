@@ -10,7 +10,7 @@ import numpy as np
 
 from clustersim.errors import DomainError
 from clustersim.hardware.models import Fabric, Node
-from clustersim.topology.cluster import TIERS, FloatArray, IntArray, Link, Rotation, Routes
+from clustersim.topology.cluster import TIERS, IntArray, Link, LinkFloats, LinkInts, Rotation, Routes
 from clustersim.topology.cluster_layout import ClusterLayout
 from clustersim.topology.hashing import BoolArray
 from clustersim.topology.node_wiring import NodeWiring
@@ -25,11 +25,11 @@ class WiredCluster:
 
     fabric: Fabric
     layout: ClusterLayout
-    bandwidth_bytes_per_s: FloatArray
-    as_built_bytes_per_s: FloatArray
+    bandwidth_bytes_per_s: LinkFloats
+    as_built_bytes_per_s: LinkFloats
     """The same before anything was slowed down."""
-    latency_s: FloatArray
-    tier_index: IntArray
+    latency_s: LinkFloats
+    tier_index: LinkInts
     policy: RoutingPolicy
     """Rule for the choice among several paths."""
     works: BoolArray | None = None
@@ -280,7 +280,8 @@ class WiredCluster:
         """
         if self.policy.seed is not None or self.policy.left_fraction is not None or self.works is not None or self.shared is not None:
             return None
-        return rotation_of(self.layout, (self.bandwidth_bytes_per_s, self.latency_s, self.tier_index), step)
+        kinds = {id(each.kinds): each.kinds for each in (self.bandwidth_bytes_per_s, self.latency_s, self.tier_index)}
+        return rotation_of(self.layout, tuple(kinds.values()), step)
 
     def endpoint_name(self, endpoint: int) -> str:
         """Return how people call an endpoint: ``rank 5``, ``the host of node 3`` or ``server 1``."""

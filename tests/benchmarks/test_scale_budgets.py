@@ -20,7 +20,7 @@ from clustersim.topology.cluster_wiring import build_cluster
 from tests.benchmarks.claims import best_s, held
 from tests.unit.topology.factories import make_fabric, make_node
 
-STEP_BUDGETS: Final = {16_384: (2.0, 500e6), 131_072: (6.0, 1.5e9)}
+STEP_BUDGETS: Final = {16_384: (2.0, 500e6), 131_072: (6.0, 500e6), 1_048_576: (8.0, 1e9)}
 """Seconds, and bytes beyond those of the imported program."""
 GROWTH_BUDGET: Final = 4.0
 """Largest time of 131,072 accelerators over that of 1,024, with equally many micro-batches."""

@@ -260,8 +260,10 @@ def _stage(stage: Stage, curve: MemoryCurve | None) -> StageMemory:
 
 
 def _links_per_tier(cluster: Cluster) -> dict[str, tuple[int, float]]:
-    counts = np.bincount(cluster.tier_index, minlength=len(TIERS))
-    sums = np.bincount(cluster.tier_index, weights=cluster.bandwidth_bytes_per_s, minlength=len(TIERS))
+    tiers, bandwidths_bytes_per_s = cluster.tier_index, cluster.bandwidth_bytes_per_s
+    n_of_kind = np.bincount(tiers.kinds, minlength=len(tiers.values))
+    counts = np.bincount(tiers.values, weights=n_of_kind, minlength=len(TIERS))
+    sums = np.bincount(tiers.values, weights=n_of_kind * bandwidths_bytes_per_s.values, minlength=len(TIERS))
     return {tier: (int(counts[index]), float(sums[index])) for index, tier in enumerate(TIERS)}
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from clustersim.collectives.cycles import Counts, cycle_arcs, edge_disjoint_cycles
 from clustersim.hardware.models import ScaleUpKind
+from clustersim.topology.cluster import link_values
 from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.cube_mesh import CUBE_MESH
 from clustersim.topology.wired import WiredCluster
@@ -85,7 +86,7 @@ def test_a_complete_mesh_uses_all_links_alike(size: int) -> None:
 
 def degraded(cluster: WiredCluster, fraction: float) -> WiredCluster:
     slow = np.isin([link.name for link in cluster.links], ["node0/gpu0/nvlink/to1", "node0/gpu1/nvlink/to0"])
-    return replace(cluster, bandwidth_bytes_per_s=np.where(slow, fraction, 1.0) * cluster.bandwidth_bytes_per_s)
+    return replace(cluster, bandwidth_bytes_per_s=link_values(np.where(slow, fraction, 1.0) * np.asarray(cluster.bandwidth_bytes_per_s)))
 
 
 def test_a_slower_link_carries_fewer_cycles() -> None:

@@ -120,7 +120,7 @@ def test_one_rank_gets_the_memory_of_one_socket(n_sockets: int) -> None:
     node = make_node(n_sockets=n_sockets)
     cluster = build_cluster(replace(node, host=replace(node.host, memory_bandwidth_bytes_per_s=256e9)), 1)
 
-    ((leg,),) = lay_update(cluster, np.array([0]), 0.8 * cluster.bandwidth_bytes_per_s, size_bytes=SIZE).phases
+    ((leg,),) = lay_update(cluster, np.array([0]), 0.8 * np.asarray(cluster.bandwidth_bytes_per_s), size_bytes=SIZE).phases
 
     assert leg.cap_bytes_per_s == pytest.approx(0.8 * 256e9 / n_sockets, rel=1e-12)
 

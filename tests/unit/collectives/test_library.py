@@ -49,17 +49,18 @@ def link_names(of: Library, operation: Operation) -> set[str]:
 def test_a_link_carries_the_calibrated_share_of_its_tier() -> None:
     cluster = build_cluster(make_node(), 2)
 
-    usable = usable_shares(cluster, LATENT_NETWORK)
+    usable = np.asarray(usable_shares(cluster, LATENT_NETWORK))
 
     shares = [LATENT_NETWORK.efficiency[TIERS[tier]] for tier in cluster.tier_index]
     assert usable.tolist() == shares
-    assert library(n_nodes=2).bandwidth_bytes_per_s.tolist() == (cluster.bandwidth_bytes_per_s * usable).tolist()
+    found = np.asarray(library(n_nodes=2).bandwidth_bytes_per_s)
+    assert found.tolist() == (np.asarray(cluster.bandwidth_bytes_per_s) * usable).tolist()
 
 
 def test_an_ideal_network_is_as_wide_as_the_data_sheet_says() -> None:
     cluster = build_cluster(make_node(), 2)
 
-    assert set(usable_shares(cluster, IDEAL_NETWORK).tolist()) == {1.0}
+    assert set(np.asarray(usable_shares(cluster, IDEAL_NETWORK)).tolist()) == {1.0}
 
 
 # Which algorithm

@@ -20,7 +20,7 @@ from clustersim.hardware.calibrations import calibration_of_generation
 from clustersim.hardware.catalog import load_node
 from clustersim.hardware.mixed import calibration_of, slowest
 from clustersim.hardware.models import Node
-from clustersim.topology.cluster import IntArray
+from clustersim.topology.cluster import IntArray, LinkFloats
 from clustersim.topology.cluster_wiring import build_mixed_cluster
 from clustersim.topology.wired import WiredCluster
 from tests.unit.engine.factories import IDEAL_NETWORK, LATENT_NETWORK
@@ -39,8 +39,8 @@ def library(cluster: WiredCluster) -> Library:
     return Library(cluster=cluster, calibration=replace(slowest([FAST, SLOW]), of_kinds=(FAST, SLOW)))
 
 
-def named(cluster: WiredCluster, bandwidth_bytes_per_s: np.ndarray) -> dict[str, float]:
-    return {cluster.link_name(link): float(width) for link, width in enumerate(bandwidth_bytes_per_s)}
+def named(cluster: WiredCluster, bandwidth_bytes_per_s: LinkFloats) -> dict[str, float]:
+    return {cluster.link_name(link): float(width) for link, width in enumerate(np.asarray(bandwidth_bytes_per_s))}
 
 
 def test_a_link_has_the_usable_share_of_its_own_kind_and_the_fabric_the_least() -> None:

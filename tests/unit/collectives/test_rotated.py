@@ -74,7 +74,9 @@ def same(turned: Pattern, whole: Pattern, cluster: WiredCluster, step: int) -> N
         for name in ("share", "intra_steps", "inter_steps", "intra_latency_s", "inter_latency_s"):
             assert getattr(wave, name) == getattr(of_all, name)
         for flows, all_flows in zip(wave.crossings, of_all.crossings, strict=True):
-            of_lowest = [flow for flow in by_sender(all_flows, rotation.lowest_link) if rotation.lowest_rank[flow[0]] == flow[0]]
+            of_lowest = [
+                flow for flow in by_sender(all_flows, rotation.lowest_link.astype(np.int64)) if rotation.lowest_rank[flow[0]] == flow[0]
+            ]
             assert by_sender(flows, np.arange(len(rotation.lowest_link))) == of_lowest
 
 

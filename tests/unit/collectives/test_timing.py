@@ -62,7 +62,7 @@ RING = Way(algorithm="ring", protocol="simple", family="ring")
 
 def on(tier: str, *flows: float) -> Footprint:
     """Return so many flows on each of the first links of a tier."""
-    links = np.flatnonzero(CLUSTER.tier_index == TIERS.index(tier))[: len(flows)]
+    links = np.flatnonzero(np.asarray(CLUSTER.tier_index) == TIERS.index(tier))[: len(flows)]
     return Footprint(link_ids=links, flows=np.array(flows, dtype=np.float64))
 
 

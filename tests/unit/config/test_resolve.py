@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from clustersim.config.build import build
@@ -98,7 +99,7 @@ def test_the_resolved_scenario_builds_the_same_and_resolves_to_itself(source: di
         first.cluster.fabric,
         first.cluster.node.name,
     )
-    assert second.cluster.bandwidth_bytes_per_s.tolist() == first.cluster.bandwidth_bytes_per_s.tolist()
+    assert np.array_equal(second.cluster.bandwidth_bytes_per_s, first.cluster.bandwidth_bytes_per_s)
     assert resolved_scenario(second) == resolved
 
 

@@ -45,7 +45,7 @@ ALL_NAMES = {0: ("a",), 1: ("b",), 2: ("c",)}
 
 def network(*footprints: dict[int, float], usable: float = 1.0) -> SharedNetwork:
     """Return flow classes on links of the cluster, given the flows on each link."""
-    found = SharedNetwork(usable * CLUSTER.bandwidth_bytes_per_s, labels=CLUSTER.tier_index)
+    found = SharedNetwork(usable * np.asarray(CLUSTER.bandwidth_bytes_per_s), labels=CLUSTER.tier_index)
     for flows in footprints:
         links = sorted(flows)
         found.add_class(Footprint(link_ids=np.array(links), flows=np.array([flows[link] for link in links])))

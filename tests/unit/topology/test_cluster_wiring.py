@@ -106,13 +106,6 @@ def test_a_single_switch_has_nothing_above_it() -> None:
     assert not {"leaf", "spine"} & tiers_of(build_cluster(make_node(), 100, make_fabric("single_switch")))
 
 
-def test_the_arrays_cannot_be_written() -> None:
-    cluster = build_cluster(make_node(), 4)
-
-    with pytest.raises(ValueError, match="read-only"):
-        cluster.bandwidth_bytes_per_s[0] = 1.0
-
-
 def test_hashed_flows_get_uplinks_one_by_one_and_spread_ones_a_bundle() -> None:
     hashed, spread = (build_cluster(make_node(), 4, make_fabric("leaf_spine", routing=routing)) for routing in ("ecmp", "adaptive"))
 

@@ -123,7 +123,7 @@ def test_hashed_flows_are_spread_over_all_cables_as_chance_would() -> None:
     across = (sources < 128) & (destinations >= 128)
     routes = cluster.routes(sources[across], destinations[across])
 
-    loads = np.bincount(routes.link_ids, minlength=len(cluster.links))[cluster.tier_index == TIERS.index("leaf")]
+    loads = np.bincount(routes.link_ids, minlength=len(cluster.links))[np.asarray(cluster.tier_index) == TIERS.index("leaf")]
 
     used = loads[loads > 0]
     assert len(used) == 2 * 128  # up from the first leaf, down to the second

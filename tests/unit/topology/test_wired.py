@@ -7,7 +7,7 @@ import pytest
 
 from clustersim.errors import DomainError
 from clustersim.topology.changes import LinkChange
-from clustersim.topology.cluster import route
+from clustersim.topology.cluster import link_values, route
 from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.wired import WiredCluster
 from tests.unit.topology.factories import (
@@ -238,7 +238,7 @@ def test_links_are_a_sequence() -> None:
 def test_changed_arrays_show_in_the_links() -> None:
     cluster = build_cluster(make_node(), 1)
 
-    halved = dataclasses.replace(cluster, bandwidth_bytes_per_s=cluster.bandwidth_bytes_per_s / 2)
+    halved = dataclasses.replace(cluster, bandwidth_bytes_per_s=link_values(np.asarray(cluster.bandwidth_bytes_per_s) / 2))
 
     assert halved.links[0].bandwidth_bytes_per_s == cluster.links[0].bandwidth_bytes_per_s / 2
 

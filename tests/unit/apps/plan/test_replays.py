@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from clustersim.apps.plan import replays
@@ -45,7 +46,8 @@ def test_a_tenth_more_of_anything_never_costs_time(resource: str) -> None:
 def test_links_are_a_tenth_wider_where_they_are_asked_to_be() -> None:
     before = scenario().cluster
     wider = {
-        name: with_more(scenario(), name).cluster.bandwidth_bytes_per_s / before.bandwidth_bytes_per_s for name in (*RESOURCES, UPLINKS)
+        name: np.asarray(with_more(scenario(), name).cluster.bandwidth_bytes_per_s) / before.bandwidth_bytes_per_s
+        for name in (*RESOURCES, UPLINKS)
     }
 
     def of_tier(name: str, tier: str) -> float:
