@@ -161,19 +161,19 @@ def _folded(sides: Sequence[_Side], wires: Wires, most: int | None) -> Wired:
 
 def _refined(sides: Sequence[_Side], wires: Wires, regard: Regard, most: int | None) -> Wired | None:
     """Return programs refined by the links that count; None where that takes more tasks than there may be."""
-    account = _Account()
+    links = _LinksThatCount()
     while True:
         if regard != "none" and most is not None and any(side.quotient.n_tasks * side.partition.n_cells > most for side in sides):
             return None
         wired = wires.carry([side.quotient.build() for side in sides], regard=regard)
-        if regard == "none" or all(side.is_discrete for side in sides) or not account.splits(sides, wired, wires):
+        if regard == "none" or all(side.is_discrete for side in sides) or not links.splits(sides, wired, wires):
             return wired
         # The next round has links of its own, and both need not be in memory.
         del wired
 
 
 @dataclass(slots=True)
-class _Account:
+class _LinksThatCount:
     """Links that tell groups apart, and those that never do because the capacity of others implies theirs."""
 
     ways: list[Ways] = field(default_factory=list[Ways])
