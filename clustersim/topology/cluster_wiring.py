@@ -242,9 +242,12 @@ def _kinds(columns: Sequence[FloatArray | IntArray]) -> tuple[NDArray[np.int32],
     """Return the kind of each link, equal where all columns are, and the first link of each kind."""
     keys = np.zeros(len(columns[0]), dtype=np.int64)
     for column in columns:
-        distinct, codes = np.unique(column, return_inverse=True)
-        keys = np.unique(keys * len(distinct) + codes, return_inverse=True)[1]
-    _, firsts = np.unique(keys, return_index=True)
+        # Kinds are few, so that a search among them is faster than sorting all links.
+        distinct = np.unique(column)
+        keys = keys * len(distinct) + np.searchsorted(distinct, column)
+        keys = np.searchsorted(np.unique(keys), keys)
+    firsts = np.empty(int(keys.max()) + 1, dtype=np.int64)
+    firsts[keys[::-1]] = np.arange(len(keys) - 1, -1, -1, dtype=np.int64)
     return keys.astype(np.int32), firsts
 
 

@@ -211,23 +211,23 @@ def test_servers_are_out_of_reach_of_nodes_without_adapters() -> None:
 
 def test_131072_ranks_build_in_a_second_with_uplinks_one_by_one_too() -> None:
     for fabric in (make_fabric(nodes_per_leaf=32), make_fabric(nodes_per_leaf=32, routing="ecmp")):
-        begin_s = time.perf_counter()
+        begin_s = time.process_time()
         cluster = build_cluster(make_node(), 16384, fabric)
         everybody = np.arange(cluster.n_ranks, dtype=np.int64)
         routes = cluster.routes(everybody, np.roll(everybody, -8 * 400 - 3))
 
         assert len(routes.starts) == 131073
-        assert time.perf_counter() - begin_s < 1.5
+        assert time.process_time() - begin_s < 1.5
 
 
 def test_a_cluster_of_24576_builds_within_a_second_and_routes_as_many_pairs_in_half() -> None:
     fabric = make_fabric("leaf_spine", nodes_per_leaf=2, leaves_per_pod=192, core_oversubscription=7.0)
-    begin_s = time.perf_counter()
+    begin_s = time.process_time()
     cluster = build_cluster(make_node(), 3072, fabric)
-    built_s = time.perf_counter()
+    built_s = time.process_time()
     everybody = np.arange(24576, dtype=np.int64)
     routes = cluster.routes(everybody, np.roll(everybody, -8 * 400 - 3))
-    routed_s = time.perf_counter()
+    routed_s = time.process_time()
 
     assert cluster.n_ranks == 24576
     assert len(routes.starts) == 24577
