@@ -9,6 +9,7 @@ from typing import Final, Generic, TypeVar
 
 import numpy as np
 
+from clustersim.hardware.models import Accelerator
 from clustersim.hardware.serving_constants import KernelConstants
 from clustersim.kernels.kernel_model import kernel_s
 from clustersim.serving.batch import Chunk, FloatArray
@@ -19,6 +20,26 @@ TAIL_FRACTION: Final = 0.43
 
 casys-kaist/LLMServingSim, docs/docs/profiler/skew-alpha-fit.md: four sequences of mean 2,000 take 38 us when equal and 47 us as three of
 500 and one of 8,000; 11 us of both are the floor."""
+
+PROMPT_TILE_ROWS: Final = 96
+"""Query rows that a prompt kernel of FlashAttention 2 computes for a decoding sequence, which has one.
+
+Its tiles have 64 or 128 rows. Fitted to attention of 16 to 128 sequences beside a prompt on RTX 4090 (casys-kaist/LLMServingSim,
+profiler/perf/RTX4090, attention.csv), where 64 sequences of 1,024 tokens take 333 us alone and 633 to 815 us more beside a prompt:
+80 to 104 rows at the rate of prompts."""
+_SPLIT_ATTENTION: Final = ("hopper", "blackwell")
+"""Generations for whose data-centre accelerators vLLM has attention kernels that treat decoding sequences apart from prompts."""
+
+
+def prompt_tile_rows(accelerator: Accelerator, framework: str) -> int:
+    """Return the query rows that are computed for each decoding sequence in a step with prompts; 0 where decoding has its own kernel.
+
+    vLLM runs one kernel of FlashAttention 2 for the whole step on Ampere, Ada and workstation Blackwell; it neither divides the cache of a
+    sequence among multiprocessors nor puts the heads of a group in one tile.
+    """
+    split = accelerator.generation in _SPLIT_ATTENTION and accelerator.scale_up_bandwidth_bytes_per_s > 0.0
+    one_kernel = framework == "vllm" and not split and accelerator.generation not in ("cdna3", "cdna4")
+    return PROMPT_TILE_ROWS if one_kernel else 0
 
 
 N = TypeVar("N", float, FloatArray)
@@ -100,14 +121,22 @@ class AttentionCost:
         )
         return self.n_layers * one_s
 
-    def decode_law(self, tokens_each: int) -> DecodeLaw:
+    def decode_law(self, tokens_each: int, tile_rows: int = 0) -> DecodeLaw:
         """Return the time law of decode for sequences with a number of tokens each per step, over all layers.
 
         Reading and computing both grow with the cached tokens, so that their overlap does too.
+
+        Parameters
+        ----------
+        tile_rows
+            Query rows that the prompt kernel computes for each sequence, where decoding sequences share it with prompts; 0 elsewhere.
         """
         read_s = self.work.cache_elements * self.kv_bytes / self.bandwidth_bytes_per_s
-        compute_s = tokens_each * self.work.decode_flops / self.peak_flops_per_s
-        overlapped_s = math.hypot((read_s / self.decode.bandwidth_fraction) ** 2, (compute_s / self.decode.peak_fraction) ** 2) ** 0.5
+        if self.work.latent_width:
+            tile_rows = 0
+        compute_s = max(tokens_each, tile_rows) * self.work.decode_flops / self.peak_flops_per_s
+        peak_fraction = self.prefill.peak_fraction if tile_rows else self.decode.peak_fraction
+        overlapped_s = math.hypot((read_s / self.decode.bandwidth_fraction) ** 2, (compute_s / peak_fraction) ** 2) ** 0.5
         return DecodeLaw(
             window=self.work.window,
             floor_s=self.n_layers * self.decode.floor_s,

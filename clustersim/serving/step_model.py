@@ -13,8 +13,8 @@ from clustersim.collectives.timing import SmallCollectives
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.models import Accelerator
 from clustersim.hardware.serving_constants import FORMATS, Borrowed, KernelConstants, KernelFamily, kernel_constants, without_casts
-from clustersim.kernels.kernel_model import kernel_s
-from clustersim.serving.attention_terms import OF_ARRAYS, OF_NUMBERS, AttentionCost, DecodeLaw, Maths, N
+from clustersim.kernels.kernel_model import kernel_s, tiled_rows
+from clustersim.serving.attention_terms import OF_ARRAYS, OF_NUMBERS, AttentionCost, DecodeLaw, Maths, N, prompt_tile_rows
 from clustersim.serving.batch import Chunk, FloatArray, ServingLayout, StepBatch, StepTime
 from clustersim.serving.engines import EngineConstants
 from clustersim.serving.expert_exchange import busiest_with_copies
@@ -79,18 +79,20 @@ class TermStepModel:
     engine: EngineConstants
     collectives: SmallCollectives
     without: frozenset[str] = frozenset()
-    under_load: float = 1.0
-    """Share of the rate of products under sustained load, at the power limit."""
+    under_load: Mapping[str, float] = field(default_factory=lambda: {"default": 1.0})
+    """Share of the rate of products under sustained load, at the power limit, by precision."""
     popularity_shape: float = POPULARITY_SHAPE
     notes: tuple[tuple[str, str], ...] = ()
     """(code, message) of each constant that was borrowed."""
     _constants: dict[tuple[str, str], KernelConstants] = field(default_factory=dict[tuple[str, str], KernelConstants])
     _attention: tuple[AttentionCost, ...] = ()
-    _laws: dict[int, tuple[DecodeLaw, ...]] = field(default_factory=dict[int, tuple[DecodeLaw, ...]])
-    """Decode attention of each kind of layer, by the tokens that a sequence computes in a step."""
+    _laws: dict[tuple[int, int], tuple[DecodeLaw, ...]] = field(default_factory=dict[tuple[int, int], tuple[DecodeLaw, ...]])
+    """Decode attention of each kind of layer, by the tokens that a sequence computes in a step and the tile of a prompt kernel."""
     _by_tokens: dict[tuple[int, int], Mapping[str, float]] = field(default_factory=dict[tuple[int, int], Mapping[str, float]])
     _by_decodes: dict[tuple[int, int], BatchTerms] = field(default_factory=dict[tuple[int, int], BatchTerms])
     _n_kernels: int = 0
+    _tile_rows: int = 0
+    """Query rows that are computed for each decoding sequence in a step with prompts; 0 where its attention has a kernel of its own."""
     _by_sampled: dict[int, Mapping[str, float]] = field(default_factory=dict[int, Mapping[str, float]])
 
     def __post_init__(self) -> None:
@@ -106,6 +108,7 @@ class TermStepModel:
             self._constants = {key: without_casts(each, plain) for key, each in self._constants.items()}
         self._n_kernels = sum(layer.n_layers * (len(layer.projections) + layer.n_streams + 4) for layer in self.work.layers)
         self._attention = tuple(self._attention_cost(layer, borrowed) for layer in self.work.layers)
+        self._tile_rows = prompt_tile_rows(self.accelerator, self.engine.framework)
         messages = [f"{each.wanted} takes the constants of {each.lent}; it was not measured" for each in borrowed]
         self.notes = tuple(("uncalibrated_kernel", message) for message in (*messages, *self.collectives.notes))
 
@@ -187,7 +190,8 @@ class TermStepModel:
             here = ceil(n_decode / self.layout.dp)
             # In whole tokens: the same in every step of a stretch, to the last bit.
             excess = max(batch.longest_context * n_decode - batch.context_tokens, 0) / n_decode
-            laws = self._laws.get(batch.tokens_per_decode) or self.decode_laws(batch.tokens_per_decode)
+            key = batch.tokens_per_decode, self._tile_rows if batch.chunks else 0
+            laws = self._laws.get(key) or self.decode_laws(*key)
             context = context * (here / n_decode)
             decode = laws[0].seconds(here, context, excess, longest, maths)
             for law in laws[1:]:
@@ -197,12 +201,12 @@ class TermStepModel:
             device = maths.larger(device, fixed.least_s)
         return self._with_host(batch, device, maths), decode
 
-    def decode_laws(self, tokens_each: int) -> tuple[DecodeLaw, ...]:
+    def decode_laws(self, tokens_each: int, tile_rows: int = 0) -> tuple[DecodeLaw, ...]:
         """Return the time law of decode attention of each kind of layer, for sequences with a number of tokens per step."""
-        laws = [cost.decode_law(tokens_each) for cost in self._attention]
+        laws = [cost.decode_law(tokens_each, tile_rows) for cost in self._attention]
         if self.layout.overlaps_batches:  # one kernel for each half of the batch
             laws = [replace(law, floor_s=2.0 * law.floor_s) for law in laws]
-        found = self._laws[tokens_each] = tuple(laws)
+        found = self._laws[tokens_each, tile_rows] = tuple(laws)
         return found
 
     def _with_host(self, batch: StepBatch, device: N, maths: Maths[N]) -> N:
@@ -279,14 +283,17 @@ class TermStepModel:
         return kernel_s(
             self._constants["product", number_format],
             read_s=projection.parameters * FORMATS[number_format].weight_bytes / bandwidth,
-            compute_s=2.0 * rows * projection.parameters / self._peak(number_format),
+            compute_s=2.0 * tiled_rows(rows) * projection.parameters / self._peak(number_format),
             activation_s=rows * (outputs + inputs) * ELEMENT_BYTES / bandwidth,
             cast_elements=float(rows) * inputs,
         )
 
     def _peak(self, number_format: str) -> float:
         """Return the dense peak, held at the power limit: kernels were timed in bursts."""
-        return self.accelerator.peak_flops_per_s["bf16"] * FORMATS[number_format].rate * self.under_load
+        rate, kept = FORMATS[number_format].rate, self.under_load["default"]
+        if rate > 1.0:
+            kept = self.under_load.get("fp8", kept)
+        return self.accelerator.peak_flops_per_s["bf16"] * rate * kept
 
     def _elementwise_s(self, layer: InferenceLayer, rows: int) -> float:
         moved = rows * layer.stream_elements * ELEMENT_BYTES
@@ -389,5 +396,5 @@ def step_model(
         engine=engine,
         collectives=SmallCollectives(accelerator, engine.collectives),
         without=without,
-        under_load=calibration_for(accelerator).gemm.under_load["default"],
+        under_load=calibration_for(accelerator).gemm.under_load,
     )
