@@ -255,6 +255,7 @@ def _register_plan(app: DashPage, desk: Desk) -> None:
         Input("start", "value"),
         State("current", "data"),
         State("visit", "data"),
+        running=[(Output("searching", "hidden"), False, True), (Output("tick", "disabled"), False, True)],
         prevent_initial_call=True,
     )
     def look(_clicks: int | None, _name: str | None, current: Document | None, visit: Visit) -> tuple[Component | None, list[Document]]:
@@ -269,6 +270,18 @@ def _register_plan(app: DashPage, desk: Desk) -> None:
         if not rows:
             return html.P("No layout of the common schedules fits. `clustersim plan` looks at more of them.", className="bad"), []
         return _plan_table(heading, rows), [dict(row.changes) for row in rows]
+
+    @app.callback(
+        Output("progress", "children"),
+        Input("tick", "n_intervals"),
+        Input("stop", "n_clicks"),
+        State("visit", "data"),
+        prevent_initial_call=True,
+    )
+    def tell(_ticks: int | None, _clicks: int | None, visit: Visit) -> str:
+        if _trigger() == "stop":
+            desk.stop(visit)
+        return desk.progress(visit)
 
 
 def _plan_table(heading: str, rows: Sequence[LayoutRow]) -> Component:

@@ -34,6 +34,8 @@ class Control:
     example: str = ""
     """Shown while the input is empty; then the default holds."""
     wide: bool = False
+    listed: bool = False
+    """Whether it holds a list of names, separated by commas."""
     own_model: bool = False
     """Only for a model described by numbers."""
 
@@ -87,6 +89,14 @@ def controls() -> tuple[Control, ...]:
         Control(
             key="strategy.recompute", label="Recomputation", group="Strategy", choices=get_args(Recompute), example="none", closed=True
         ),
+        Control(
+            key="strategy.offload",
+            label="Offload to the host",
+            group="Strategy",
+            choices=("optimizer", "optimizer, gradients", "activations"),
+            example="nothing",
+            listed=True,
+        ),
         Control(key="cost.gpu_hour", label="Rent of a GPU hour", group="Cost and failures", example="such as 2.50 USD"),
         Control(key="reliability.node_mtbf", label="Failures: MTBF of a node", group="Cost and failures", example="such as 5 years"),
     )
@@ -137,7 +147,7 @@ def control_of(field: str | None) -> Control | None:
 
 def _read(control: Control, text: str) -> Data:
     try:
-        return parse_override(f"{_spoken(control)}={text}").value
+        return parse_override(f"{_spoken(control)}=" + (f"[{text}]" if control.listed else text)).value
     except ScenarioError as error:
         raise ScenarioError(error.message, field=control.key, hint=error.hint) from error
 
@@ -162,7 +172,9 @@ def _value_at(data: Data | Mapping[str, Data], path: Sequence[str]) -> Data:
 
 
 def _text(value: Data) -> str:
-    if value is None or isinstance(value, dict | list):
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) if all(isinstance(each, str) for each in value) else ""
+    if value is None or isinstance(value, dict):
         return ""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
@@ -185,7 +197,7 @@ def _on_machine(data: dict[str, Data], named: Data) -> dict[str, Data]:
 
 
 def put(data: Mapping[str, Data], path: Sequence[str], value: Data) -> dict[str, Data]:
-    """Return a scenario with one value at a path; None takes it away, but for lists and mappings.
+    """Return a scenario with one value at a path; None removes a value that an input can show.
 
     Examples
     --------
@@ -202,7 +214,7 @@ def put(data: Mapping[str, Data], path: Sequence[str], value: Data) -> dict[str,
         return {**data, head: inner}
     if value is not None:
         return {**data, head: value}
-    if isinstance(below, dict | list):
+    if isinstance(below, dict | list) and not _text(below):
         return dict(data)
     return {key: each for key, each in data.items() if key != head}
 

@@ -92,6 +92,14 @@ class Desk:
         """
         return self._call(_asker(visit, "layouts"), _layouts, document)
 
+    def progress(self, visit: Visit | None) -> str:
+        """Return the progress of the search of a page, in words."""
+        return self.workers.progress(_asker(visit, "layouts").name)
+
+    def stop(self, visit: Visit | None) -> None:
+        """End the search of a page."""
+        self.workers.abandon(_asker(visit, "layouts").name)
+
     def _call(self, asker: Asker, function: Callable[..., T], *arguments: object) -> T:
         try:
             return self.workers.call(asker, function, *arguments)

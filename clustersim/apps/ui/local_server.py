@@ -97,7 +97,7 @@ def _is_kind(part: Mapping[str, object], kind: object) -> bool:
 def _is_held(name: object, kind: object, value: object) -> bool:
     if value is None:
         return True
-    if kind == "n_clicks":
+    if kind in {"n_clicks", "n_intervals"}:
         return isinstance(value, int)
     if kind in _TEXTS:
         return isinstance(value, str)

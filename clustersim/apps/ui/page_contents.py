@@ -16,6 +16,8 @@ from clustersim.apps.ui.page_pictures import Figure
 
 TITLE: Final = "clustersim"
 _CONFIG: Final[dcc.Graph.Config] = {"displaylogo": False, "responsive": True, "modeBarButtonsToRemove": ["lasso2d", "select2d"]}
+_TICK_MS: Final = 500
+"""Interval at which the progress of a search is asked for, in milliseconds."""
 _PAUSE_S: Final = 0.25
 """Pause in typing before the page answers, in seconds."""
 
@@ -164,7 +166,14 @@ def _plan() -> Component:
             html.H2("Layouts", id="plan-heading"),
             html.P("The fastest that fits, for each degree of tensor parallelism. A click on one loads it.", className="said"),
             html.Div(html.Button("Look for layouts", id="plan", type="button"), className="buttons"),
-            dcc.Loading(html.Div(id="plan-table"), type="dot", color="#0072B2"),
+            html.Div(
+                [html.Button("Stop", id="stop", type="button", className="quiet"), html.Span(id="progress", role="status")],
+                id="searching",
+                className="buttons",
+                hidden=True,
+            ),
+            dcc.Interval(id="tick", interval=_TICK_MS, disabled=True),
+            html.Div(id="plan-table"),
         ],
         **_aria("labelledby", "plan-heading"),
     )

@@ -14,11 +14,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import BoundedSemaphore
 from time import monotonic
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from clustersim.apps.study.pools import begin_worker, interrupts_kept_from_children
 from clustersim.apps.ui.contained import MOST_AT_ONCE, MOST_BYTES, MOST_S, LimitError
 from clustersim.errors import ClustersimError
+from clustersim.progress import watched_by
 from clustersim.units.quantity import format_quantity
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class Workers:
     most_s: float = MOST_S
     most_bytes: float = MOST_BYTES
     _places: BoundedSemaphore = field(default_factory=lambda: BoundedSemaphore(MOST_AT_ONCE))
+    _progress: dict[str, str] = field(default_factory=dict[str, str])
+    """Progress of the request of each name, in words."""
     _newest: dict[str, int] = field(default_factory=dict[str, int])
     """Number of the newest request of each name."""
 
@@ -90,6 +93,15 @@ class Workers:
             if self._newest.get(asker.name) == asker.number:
                 del self._newest[asker.name]
 
+    def progress(self, name: str) -> str:
+        """Return the progress of the request of a name, in words; empty where it is not known."""
+        return self._progress.get(name, "")
+
+    def abandon(self, name: str) -> None:
+        """End the request of a name."""
+        if name in self._newest:
+            self._newest[name] = next(_NUMBERS)
+
     def _check_wanted(self, asker: Asker) -> None:
         if self._newest.get(asker.name, 0) > asker.number or asker.is_gone():
             raise AbandonedError("nobody waits for this any more")
@@ -102,16 +114,22 @@ class Workers:
         sending.close()
         ends_s = monotonic() + self.most_s
         try:
-            while not receiving.poll(_LOOK_S):
-                self._check_wanted(asker)
-                self._check_limits(process.pid, ends_s)
-            result, error = receiving.recv()
+            answer: object = ""
+            while isinstance(answer, str):
+                if answer:
+                    self._progress[asker.name] = answer
+                while not receiving.poll(_LOOK_S):
+                    self._check_wanted(asker)
+                    self._check_limits(process.pid, ends_s)
+                answer = receiving.recv()
         except EOFError as ended:
             raise LimitError("the replay was killed, as happens where a machine runs out of memory") from ended
         finally:
+            self._progress.pop(asker.name, None)
             process.kill()
             process.join()
             receiving.close()
+        result, error = cast("tuple[T, Exception | None]", answer)
         if error is not None:
             raise error
         return result
@@ -145,10 +163,34 @@ def stop() -> None:
         process.kill()
 
 
+@dataclass(slots=True, kw_only=False)
+class _ProgressWatcher:
+    """A watcher that sends the progress of a process, at most so often as somebody looks."""
+
+    sending: Connection
+    _phases: list[str] = field(default_factory=list[str])
+    _next_s: float = 0.0
+
+    def begun(self, phase: str) -> None:
+        """Take notice that a phase has begun."""
+        self._phases.append(phase)
+
+    def ended(self, phase: str, seconds: float) -> None:  # noqa: ARG002 - only what goes on is sent
+        """Take notice that the innermost phase has ended."""
+        self._phases.pop()
+
+    def advanced(self, n_done: int, n_total: int) -> None:
+        """Send the innermost phase and its progress."""
+        if self._phases and monotonic() >= self._next_s:
+            self._next_s = monotonic() + _LOOK_S
+            self.sending.send(f"{self._phases[-1]}: {n_done} of {n_total}")
+
+
 def _work(sending: Connection, function: Callable[..., object], arguments: tuple[object, ...]) -> None:
     begin_worker()
     try:
-        answer = (function(*arguments), None)
+        with watched_by(_ProgressWatcher(sending)):
+            answer = (function(*arguments), None)
     except ClustersimError as error:
         answer = (None, error)
     except MemoryError:

@@ -62,6 +62,14 @@ def test_an_emptied_control_leaves_the_default() -> None:
     assert changed(BASE, values(BASE, strategy__tp="", training__seq_length=""))["training"] == {"global_batch_size": 64}
 
 
+def test_parts_to_offload_are_a_list_of_names_and_can_be_emptied() -> None:
+    on = changed(BASE, values(BASE, strategy__offload="optimizer, gradients"))
+
+    assert on["strategy"] == {"tp": 2, "sequence_parallel": True, "offload": ["optimizer", "gradients"]}
+    assert value_of(on, "strategy.offload") == "optimizer, gradients"
+    assert changed(on, values(on, strategy__offload="")) == BASE
+
+
 def test_a_cluster_takes_the_place_of_a_node_and_back() -> None:
     onto = changed(BASE, values(BASE, cluster__machine="selene-a100"))
     back = changed(onto, values(onto, cluster__machine="dgx-a100"))

@@ -17,6 +17,7 @@ from clustersim.apps.ui.contained import MOST_AT_ONCE, LimitError
 from clustersim.apps.ui.layouts import layout_rows
 from clustersim.apps.ui.workers import AbandonedError, Asker, WorkerError, Workers, make_ready, stop
 from clustersim.errors import InfeasibleError, ScenarioError
+from clustersim.progress import advanced, phase
 
 pytest.importorskip("dash", reason="dash is not installed: the page is not tried")
 
@@ -96,6 +97,27 @@ def test_a_page_that_is_gone_ends_its_request() -> None:
 
     # Loose, for a busy machine; the call itself would take a minute.
     assert time.monotonic() - began_s < 30
+
+
+def counted(pause_s: float) -> None:
+    """Report progress once, and wait."""
+    with phase("search"):
+        advanced(3, 7)
+        time.sleep(pause_s)
+
+
+def test_a_request_tells_its_progress_until_it_is_stopped(threads: ThreadPoolExecutor) -> None:
+    workers = Workers()
+    waiting = threads.submit(workers.call, asker(), counted, 60.0)
+    began_s = time.monotonic()
+    while not (told := workers.progress("a page")) and time.monotonic() - began_s < 30:
+        time.sleep(0.05)
+
+    workers.abandon("a page")
+
+    assert told == "search: 3 of 7"
+    ends(waiting, AbandonedError)
+    assert workers.progress("a page") == ""
 
 
 def test_no_more_are_at_work_than_allowed_and_who_waits_can_leave(threads: ThreadPoolExecutor) -> None:
