@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersim.engine.precedence import contended_passes, order_of
+from clustersim.engine.precedence import contended_passes
 from clustersim.program.program import Program
 from clustersim.program.tasks import Compute, Lane, Task
 from clustersim.topology.cluster import FloatArray, IntArray
@@ -146,7 +146,7 @@ class Contention:
             for index, template in enumerate(self.templates.of_task)
             if are_passes[template] and self.flow_classes[template]
         }
-        return contended_passes(self.program, rivals, inline, order=order_of(self.program, self.job)).union(reached)
+        return contended_passes(self.program, rivals, inline, job=self.job).union(reached)
 
     def all(self) -> frozenset[int]:
         """Return the passes that can be contended, and all transfers and overlapped collectives on links shared with others."""

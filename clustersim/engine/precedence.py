@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ Places = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Order:
-    """For every task, what precedes and what follows it on the compute lane of every rank class.
+    """For every task, what precedes and what follows it on the compute lane of some rank classes.
 
     A task and a pass of class c at place q of its lane can run at the same time only if
     ``before[task, c] < q < behind[task, c]``.
@@ -32,34 +33,65 @@ class Order:
     """Shape (n_tasks,): place of a compute task on its lane; -1 for others."""
 
 
-def order_of(program: Program, job: str = "") -> Order:
-    """Return the precedence of tasks from the dependencies alone.
+LANES: Final = 64
+"""Rank classes whose lanes are looked at together, which bounds the memory."""
 
-    A pass with several lanes stands on each of them, and is found by its place on the first.
 
-    Raises
-    ------
-    DeadlockError
-        When tasks wait for each other.
-    """
-    tasks, n_classes = program.tasks, len(program.rank_classes)
-    n_tasks = len(tasks)
-    places = _places(program)
-    own_before, own_behind = np.full((n_tasks, n_classes), -1, dtype=np.int32), np.full((n_tasks, n_classes), n_tasks, dtype=np.int32)
-    for index, rank_class, place in places:
-        own_before[index, rank_class] = own_behind[index, rank_class] = place
-    waits = np.fromiter((len(task.after) for task in tasks), dtype=np.int64, count=n_tasks)
-    earlier = np.fromiter((each for task in tasks for each in task.after), dtype=np.int64, count=int(waits.sum()))
-    later, level = np.repeat(np.arange(n_tasks), waits), _levels(program, job)
-    before, behind = np.full_like(own_before, -1), np.full_like(own_behind, n_tasks)
-    for froms, tos in _by_level(earlier, later, level[later]):
-        _reduce(np.maximum, before, tos, np.maximum(before[froms], own_before[froms]))
-    for froms, tos in _by_level(later, earlier, -level[earlier]):
-        _reduce(np.minimum, behind, tos, np.minimum(behind[froms], own_behind[froms]))
-    place = np.full(n_tasks, -1, dtype=np.int64)
-    for index, _, each in reversed(places):
-        place[index] = each
-    return Order(before=before, behind=behind, place=place)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Precedence:
+    """Dependencies of the tasks of a program, and the tasks on compute lanes."""
+
+    n_tasks: int
+    n_classes: int
+    on_lanes: Places
+    """Shape (n, 3): task, rank class, and place on its compute lane; for every lane of every pass."""
+    forwards: Sequence[tuple[Places, Places]]
+    """Earlier and later tasks, together those that lead to tasks of one level."""
+    backwards: Sequence[tuple[Places, Places]]
+    """Later and earlier tasks, the other way round."""
+
+    @classmethod
+    def of(cls, program: Program, job: str = "") -> Precedence:
+        """Return the dependencies of a program.
+
+        Raises
+        ------
+        DeadlockError
+            When tasks wait for each other.
+        """
+        tasks = program.tasks
+        waits = np.fromiter((len(task.after) for task in tasks), dtype=np.int64, count=len(tasks))
+        earlier = np.fromiter((each for task in tasks for each in task.after), dtype=np.int64, count=int(waits.sum()))
+        later, level = np.repeat(np.arange(len(tasks)), waits), _levels(program, job)
+        return cls(
+            n_tasks=len(tasks),
+            n_classes=len(program.rank_classes),
+            on_lanes=np.array(_places(program), dtype=np.int64).reshape(-1, 3),
+            forwards=tuple(_by_level(earlier, later, level[later])),
+            backwards=tuple(_by_level(later, earlier, -level[earlier])),
+        )
+
+    def order(self, classes: Places | None = None) -> Order:
+        """Return the precedence of tasks on the lanes of some rank classes, by default of all.
+
+        A pass with several lanes stands on each of them, and is found by its place on the first.
+        """
+        classes = np.arange(self.n_classes) if classes is None else classes
+        columns = np.full(self.n_classes, -1)
+        columns[classes] = np.arange(len(classes))
+        indices, of_class, places = self.on_lanes.T
+        here = columns[of_class] >= 0
+        own_before = np.full((self.n_tasks, len(classes)), -1, dtype=np.int32)
+        own_behind = np.full_like(own_before, self.n_tasks)
+        own_before[indices[here], columns[of_class[here]]] = own_behind[indices[here], columns[of_class[here]]] = places[here]
+        before, behind = np.full_like(own_before, -1), np.full_like(own_behind, self.n_tasks)
+        for froms, tos in self.forwards:
+            _reduce(np.maximum, before, tos, np.maximum(before[froms], own_before[froms]))
+        for froms, tos in self.backwards:
+            _reduce(np.minimum, behind, tos, np.minimum(behind[froms], own_behind[froms]))
+        place = np.full(self.n_tasks, -1, dtype=np.int64)
+        place[indices[::-1]] = places[::-1]
+        return Order(before=before, behind=behind, place=place)
 
 
 def _places(program: Program) -> list[tuple[int, int, int]]:
@@ -88,7 +120,7 @@ def _reduce(function: np.ufunc, into: Positions, tos: Places, values: Positions)
 
 
 def contended_passes(
-    program: Program, rivals: Iterable[tuple[int, Sequence[int]]], inline: Mapping[int, Sequence[int]], *, order: Order | None = None
+    program: Program, rivals: Iterable[tuple[int, Sequence[int]]], inline: Mapping[int, Sequence[int]], *, job: str = ""
 ) -> frozenset[int]:
     """Return the passes that can run at the same time as traffic on their own links.
 
@@ -99,42 +131,54 @@ def contended_passes(
         passes that it shares a link with.
     inline
         For each compute task with inline collectives, their flow classes.
-    order
-        Of the program, where it is known.
+    job
+        Name of the job, for an error.
+
+    Raises
+    ------
+    DeadlockError
+        When tasks wait for each other.
     """
-    meeting = [(task, flow_classes) for task, flow_classes in rivals if flow_classes]
-    if not meeting or not inline:
-        return frozenset()
-    order = order or order_of(program)
-    indices = sorted(inline)
-    classes = np.array([program.tasks[index].lanes[0].rank_class for index in indices], dtype=np.int64)
-    places = order.place[indices]
-    met = np.zeros(len(indices), dtype=np.bool_)
-    by_class: dict[int, list[int]] = {}
-    for task, flow_classes in meeting:
+    tasks_of, users_of = dict[int, list[int]](), dict[int, list[int]]()
+    for task, flow_classes in rivals:
         for flow_class in flow_classes:
-            by_class.setdefault(flow_class, []).append(task)
-    for flow_class, tasks in by_class.items():
-        uses = np.array([flow_class in inline[index] for index in indices])
-        # A pass that is a rival itself is counted at its own place.
-        itself = np.isin(indices, tasks)
-        met |= uses & (_rivals_at(order, tasks)[classes, places] > itself)
-    return frozenset(index for index, is_met in zip(indices, met.tolist(), strict=True) if is_met)
+            tasks_of.setdefault(flow_class, []).append(task)
+    for index, flow_classes in inline.items():
+        for flow_class in tasks_of.keys() & set(flow_classes):
+            users_of.setdefault(flow_class, []).append(index)
+    if not users_of:
+        return frozenset()
+    uses = [(np.array(tasks_of[flow_class]), np.array(users)) for flow_class, users in users_of.items()]
+    precedence = Precedence.of(program, job)
+    class_of = np.array([task.lanes[0].rank_class for task in program.tasks])
+    wanted = np.unique(np.concatenate([class_of[users] for _, users in uses]))
+    is_rival, met = np.zeros(len(program.tasks), dtype=np.bool_), np.zeros(len(program.tasks), dtype=np.bool_)
+    for classes in np.split(wanted, range(LANES, len(wanted), LANES)):
+        order = precedence.order(classes)
+        column_of = np.full(len(program.rank_classes), -1)
+        column_of[classes] = np.arange(len(classes))
+        for tasks, users in uses:
+            here = users[column_of[class_of[users]] >= 0]
+            if len(here):
+                columns, lanes = np.unique(column_of[class_of[here]], return_inverse=True)
+                # A pass that is a rival itself is counted at its own place.
+                is_rival[tasks] = True
+                met[here] |= _rivals_at(order, tasks, columns)[lanes, order.place[here]] > is_rival[here]
+                is_rival[tasks] = False
+    return frozenset(np.flatnonzero(met).tolist())
 
 
-def _rivals_at(order: Order, tasks: Sequence[int]) -> Places:
-    """Return how many of the tasks can run beside the pass at each place of each class's compute lane.
+def _rivals_at(order: Order, tasks: Places, columns: Places) -> Places:
+    """Return how many of the tasks can run beside the pass at each place of some compute lanes.
 
     Every task is beside one stretch of each lane, so that the ends of the stretches are counted and summed up.
     """
-    rivals = np.array(tasks, dtype=np.int64)
-    n_classes, n_places = order.before.shape[1], int(order.place.max(initial=0)) + 2
-    first = order.before[rivals] + 1
-    stop = np.maximum(np.minimum(order.behind[rivals], n_places - 1), first)
-    change = np.zeros((n_classes, n_places), dtype=np.int64)
-    for lane in range(n_classes):
-        change[lane] += np.bincount(first[:, lane], minlength=n_places) - np.bincount(stop[:, lane], minlength=n_places)
-    return np.cumsum(change, axis=1)
+    n_places = int(order.place.max(initial=0)) + 2
+    first = order.before[np.ix_(tasks, columns)] + 1
+    stop = np.maximum(np.minimum(order.behind[np.ix_(tasks, columns)], n_places - 1), first)
+    lanes, size = n_places * np.arange(len(columns)), n_places * len(columns)
+    change = np.bincount((first + lanes).reshape(-1), minlength=size) - np.bincount((stop + lanes).reshape(-1), minlength=size)
+    return np.cumsum(change.reshape(len(columns), n_places), axis=1)
 
 
 def _levels(program: Program, job: str) -> Places:

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from functools import partial
+from random import Random
 from time import perf_counter
 from typing import Final
 
@@ -25,6 +26,9 @@ STEP_BUDGETS: Final = {16_384: (2.0, 500e6), 131_072: (6.0, 500e6), 1_048_576: (
 GROWTH_BUDGET: Final = 4.0
 """Largest time of 131,072 accelerators over that of 1,024, with equally many micro-batches."""
 UNLIKE_BUDGET_S: Final = 4.0
+RANDOM_BUDGET_S: Final = 20.0
+RACKS_BUDGET_S: Final = 5.0
+EXPERTS_BUDGET_S: Final = 4.0
 DEEP_BUDGET_S: Final = 1.0
 RUNS_PER_S: Final = 25.0
 """Steps of 64 accelerators, one after the other."""
@@ -115,6 +119,57 @@ def test_a_slow_rank_and_a_degraded_link_among_many_are_simulated_in_time(benchm
     benchmark.pedantic(run, (scenario,), rounds=3, warmup_rounds=1)
 
     assert held(benchmark, best_s(benchmark), UNLIKE_BUDGET_S)
+
+
+def uneven(n_gpus: int) -> dict[str, object]:
+    """Return a step with a hundred slow ranks and a hundredth of all adapters at half their bandwidth, drawn at random."""
+    draw, n_nodes = Random(0), n_gpus // 8
+    adapters = draw.sample(range(n_gpus), n_gpus // 100)
+    return step_of(n_gpus) | {
+        "cluster": {
+            "node": "dgx-h100",
+            "nodes": n_nodes,
+            "stragglers": [{"ranks": rank, "slowdown": draw.uniform(1.0, 1.3)} for rank in draw.sample(range(n_gpus), 100)],
+            "links": [{"between": [f"node{each // 8}/nic{each % 8}", "leaf*"], "bandwidth": "200 Gbit/s"} for each in adapters],
+        }
+    }
+
+
+def test_a_hundred_slow_ranks_and_many_degraded_links_are_simulated_in_time(benchmark: BenchmarkFixture) -> None:
+    benchmark.pedantic(run, (uneven(16_384),), rounds=1)
+
+    assert held(benchmark, best_s(benchmark), RANDOM_BUDGET_S)
+
+
+def test_racks_that_are_not_full_are_simulated_in_time(benchmark: BenchmarkFixture) -> None:
+    scenario = {
+        "version": 1,
+        "name": "racks",
+        "model": "nemotron4-340b",
+        "cluster": {"node": "gb200-nvl72", "nodes": 64},
+        "training": {"global_batch_size": 64, "micro_batch_size": 1, "seq_length": 4096, "precision": "bf16"},
+        "strategy": {"tp": 8, "pp": 4, "virtual_stages": 12, "schedule": "interleaved_1f1b", "overlap_tp": "gemm_chunks"},
+    }
+
+    benchmark.pedantic(run, (scenario,), rounds=3, warmup_rounds=1)
+
+    assert held(benchmark, best_s(benchmark), RACKS_BUDGET_S)
+
+
+@pytest.mark.parametrize("n_gpus", [512, 2048])
+def test_experts_across_nodes_are_simulated_in_time(n_gpus: int, benchmark: BenchmarkFixture) -> None:
+    scenario = {
+        "version": 1,
+        "name": "experts",
+        "model": "grok-1",
+        "cluster": {"node": "dgx-h100", "nodes": n_gpus // 8},
+        "training": {"global_batch_size": 1024, "micro_batch_size": 1, "seq_length": 8192, "precision": "bf16"},
+        "strategy": {"tp": 4, "pp": 8, "ep": 8},
+    }
+
+    benchmark.pedantic(run, (scenario,), rounds=3, warmup_rounds=1)
+
+    assert held(benchmark, best_s(benchmark), EXPERTS_BUDGET_S)
 
 
 def test_a_deep_pipeline_of_many_micro_batches_is_simulated_in_time(benchmark: BenchmarkFixture) -> None:

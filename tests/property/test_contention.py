@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clustersim.engine.passes import Passes
-from clustersim.engine.precedence import contended_passes, order_of
+from clustersim.engine.precedence import Precedence, contended_passes
 from clustersim.engine.simulate import replay
 from clustersim.program.program import Program, ProgramBuilder
 from clustersim.program.tasks import COMPUTE_STREAM, Action, Block, Compute, Item, Lane, RankGroups
@@ -123,7 +123,7 @@ def inline_kinds(action: Action) -> list[int]:
 @settings(deadline=None)
 @given(programs())
 def test_places_in_the_order_are_what_a_search_finds(program: Program) -> None:
-    order, before = order_of(program), ancestors(program)
+    order, before = Precedence.of(program).order(), ancestors(program)
 
     for index in range(len(program.tasks)):
         for rank_class in range(N_CLASSES):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from clustersim.engine.precedence import contended_passes, deadlock_message, order_of, task_name
+from clustersim.engine.precedence import Precedence, contended_passes, deadlock_message, task_name
 from clustersim.errors import DeadlockError
 from clustersim.program.program import Program
 from clustersim.program.tasks import Lane, Task
@@ -25,7 +25,7 @@ def met(of: Program, rivals: list[tuple[int, list[int]]], inline: dict[int, list
 
 
 def test_passes_are_counted_along_their_lane() -> None:
-    order = order_of(one_lane(0))
+    order = Precedence.of(one_lane(0)).order()
 
     assert order.place.tolist() == [0, 1, 2, -1]
 
@@ -33,7 +33,7 @@ def test_passes_are_counted_along_their_lane() -> None:
 def test_the_order_says_what_must_have_ended_and_what_must_wait() -> None:
     of = program(task(PASS), task(SEND, 0, stream="send"), task(PASS, 0), task(PASS, 1, 2))
 
-    order = order_of(of)
+    order = Precedence.of(of).order()
 
     assert order.before[:, 0].tolist() == [-1, 0, 0, 1]
     assert order.behind[:, 0].tolist() == [1, 2, 2, len(of.tasks)]
@@ -42,7 +42,7 @@ def test_the_order_says_what_must_have_ended_and_what_must_wait() -> None:
 def test_order_passes_from_class_to_class() -> None:
     first, sent, second = task(PASS), task(SEND, 0, stream="send"), task(PASS, 1, rank_class=1)
 
-    order = order_of(program(first, sent, second, n_classes=2))
+    order = Precedence.of(program(first, sent, second, n_classes=2)).order()
 
     assert order.before.tolist() == [[-1, -1], [0, -1], [0, -1]]
     assert order.behind.tolist() == [[3, 0], [3, 0], [3, 3]]
@@ -50,7 +50,7 @@ def test_order_passes_from_class_to_class() -> None:
 
 def test_order_does_not_depend_on_the_order_of_writing() -> None:
     # The transfer is written down before the pass that it waits for.
-    order = order_of(program(task(SEND, 1, stream="send"), task(PASS), task(PASS, 1, 0)))
+    order = Precedence.of(program(task(SEND, 1, stream="send"), task(PASS), task(PASS, 1, 0))).order()
 
     assert order.before[0, 0] == 0
     assert order.behind[0, 0] == 1
@@ -102,7 +102,7 @@ def test_a_circle_is_found_before_the_replay() -> None:
     circle = program(task(PASS, 1), task(SEND, 0, stream="send"))
 
     with pytest.raises(DeadlockError, match="F on stage 0 waits for send on stage 0"):
-        order_of(circle)
+        Precedence.of(circle)
 
 
 def test_a_deadlock_names_who_waits_for_what() -> None:
@@ -150,7 +150,7 @@ def test_a_task_is_named_after_micro_batch_class_and_stream() -> None:
 
 
 def test_a_program_without_traffic_has_an_order_too() -> None:
-    assert order_of(program(task(compute(work(1.0))))).before.tolist() == [[-1]]
+    assert Precedence.of(program(task(compute(work(1.0))))).order().before.tolist() == [[-1]]
 
 
 def test_a_task_that_waits_for_no_other_waits_for_its_ranks() -> None:
