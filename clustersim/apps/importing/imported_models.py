@@ -20,7 +20,7 @@ from clustersim.workloads.transformer import Transformer
 
 _AFFIXES: Final = re.compile(
     r"^(meta-|base-)|(-hf|-instruct|-chat|-base|-it|-v0\.\d|-pretrain(ing)?|-config|-finetune|-sft|-peft|-recipe|-bf16|-fp8(-dynamic|-block)?|-nvfp4|-fp4|-awq|-gptq(-int\d)?"
-    r"|-int\d|-w\da\d{1,2}|-quantized\.w\da\d{1,2}|-2507|-thinking|bpetokenizer|-\d{1,2}e)+$"
+    r"|-bnb-(4bit|nf4)|-\d{1,3}k|-(0324|0528)|-linearized|-int\d|-w\da\d{1,2}|-quantized\.w\da\d{1,2}|-2507|-thinking|bpetokenizer|-\d{1,2}e)+$"
 )
 _LATENT: Final = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 _EXPERTS: Final = (
