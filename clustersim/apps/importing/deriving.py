@@ -282,8 +282,10 @@ def _offload(draft: Draft) -> None:
     if not parts:
         return
     to_drive = "nvme" in (draft.get("job.offload_optimizer"), draft.get("job.offload_parameters"))
-    value: list[Data] = [*parts, {"to": "nvme"}] if to_drive else [*parts]
-    draft.derive("strategy.offload", value, "kept on the host" if not to_drive else "kept on drives")
+    kept = [part for part in parts if not to_drive or part != "activations"]
+    value: list[Data] = [*kept, {"to": "nvme"}] if to_drive else [*kept]
+    note = "kept on drives" if to_drive else "kept on the host"
+    draft.derive("strategy.offload", value, note if kept == parts else f"{note}; activations, which go to the host, stay: memory too large")
 
 
 def derive_tokens(draft: Draft) -> None:

@@ -24,6 +24,8 @@ _OPTIONS: Final = (
     *("precision", "kv_precision"),
 )
 """Settings of a server beside its layout."""
+_LIMITS: Final = ("max_num_seqs", "max_batched_tokens")
+"""Settings of one rank of attention data parallelism."""
 _LEFT_TO_THE_ENGINE: Final = (None, "auto")
 _HUB: Final = "https://huggingface.co/"
 _OF_THE_CHECKPOINT: Final = "bf16"
@@ -107,6 +109,8 @@ def _options(spec: ServingSpec, table: Vocabulary, notes: list[str]) -> Iterator
         value: Data = getattr(spec, name)
         if value in _LEFT_TO_THE_ENGINE or (name.endswith("precision") and value == _OF_THE_CHECKPOINT):
             continue
+        if name in _LIMITS and isinstance(value, int) and any(each.to == "job.limits_of_all_ranks" for each in table.defaults):
+            value *= spec.dp
         found = _option(table, f"serving.{name}", value) or (_option(table, "job.dtype", value) if name == "precision" else [])
         yield from found
         if not found:
