@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clustersim.topology.cluster import IntArray
+from clustersim.topology.cluster import FloatArray, IntArray
 from clustersim.topology.hashing import BoolArray
-from clustersim.topology.scale_out import FabricPaths
+from clustersim.topology.scale_out import RouteRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -55,7 +55,26 @@ class RouterGraph:
         return rows, reached
 
 
-def with_detours(ways: FabricPaths, graph: RouterGraph, sources: IntArray, destinations: IntArray, works: BoolArray) -> FabricPaths:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RouterFabric:
+    """Routers that are leaves, and the links between them."""
+
+    graph: RouterGraph
+    bandwidth_bytes_per_s: FloatArray
+    latency_s: FloatArray
+    tier_index: IntArray
+
+    @property
+    def n_leaves(self) -> int:
+        """Number of routers."""
+        return self.graph.n_routers
+
+    def leaf_classes(self, works: BoolArray) -> IntArray:
+        """Return a number for each router; those with the same number reach each other and the same others."""
+        return self.graph.components(works)
+
+
+def with_detours(ways: RouteRows, graph: RouterGraph, sources: IntArray, destinations: IntArray, works: BoolArray) -> RouteRows:
     """Return routes with one shortest detour for each pair without its own paths."""
     lost = np.flatnonzero(~ways.reached)
     if not len(lost):
@@ -72,7 +91,7 @@ def with_detours(ways: FabricPaths, graph: RouterGraph, sources: IntArray, desti
     weights[lost] = 1.0
     reached = ways.reached.copy()
     reached[lost] = found
-    return FabricPaths(link_ids=link_ids, weights=weights, reached=reached)
+    return RouteRows(link_ids=link_ids, weights=weights, reached=reached)
 
 
 def _adjacent(ends: IntArray, works: BoolArray, n_routers: int) -> list[list[int]]:

@@ -8,14 +8,13 @@ import numpy as np
 
 from clustersim.errors import DomainError
 from clustersim.hardware.models import Fabric
-from clustersim.topology.cluster import TIERS, FloatArray, IntArray
-from clustersim.topology.direct_links import RouterGraph, with_detours
-from clustersim.topology.hashing import BoolArray
-from clustersim.topology.scale_out import Below, FabricPaths, RoutingState, ScaleOut, hop_latency_s, left_fraction, narrowest, shares
+from clustersim.topology.cluster import TIERS, IntArray
+from clustersim.topology.direct_links import RouterFabric, RouterGraph, with_detours
+from clustersim.topology.scale_out import Below, RouteRows, RoutingState, ScaleOut, hop_latency_s, left_fraction, narrowest, shares
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Dragonfly:
+class Dragonfly(RouterFabric):
     """Routers in groups.
 
     Links count by router and its peers in the group; then by group, by how many groups further the other is, and by which of
@@ -35,15 +34,6 @@ class Dragonfly:
     per_pair: int
     """Links from each group to each other."""
     nodes_per_router: int
-    graph: RouterGraph
-    bandwidth_bytes_per_s: FloatArray
-    latency_s: FloatArray
-    tier_index: IntArray
-
-    @property
-    def n_leaves(self) -> int:
-        """Number of routers."""
-        return self.graph.n_routers
 
     @property
     def n_local_links(self) -> int:
@@ -53,10 +43,6 @@ class Dragonfly:
     def leaf_of(self, places: IntArray, adapters: IntArray) -> IntArray:
         """Return the router of each adapter; all adapters of a node share one."""
         return places // self.nodes_per_router + 0 * adapters
-
-    def leaf_classes(self, works: BoolArray) -> IntArray:
-        """Return a number for each router; those with the same number reach each other and the same others."""
-        return self.graph.components(works)
 
     def leaf_name(self, leaf: int) -> str:
         """Return the name of a router, such as ``group0/router3``."""
@@ -75,7 +61,7 @@ class Dragonfly:
         """Return the names of the routers that a link joins."""
         return self.leaf_name(int(self.graph.tails[link])), self.leaf_name(int(self.graph.heads[link]))
 
-    def ways(self, sources: IntArray, destinations: IntArray, condition: RoutingState) -> FabricPaths:
+    def ways(self, sources: IntArray, destinations: IntArray, condition: RoutingState) -> RouteRows:
         """Return minimal paths: a link inside a group, or one link between groups and up to one inside each.
 
         Of the paths over the links between two groups those with the fewest links are taken; traffic is spread over them in
@@ -89,7 +75,7 @@ class Dragonfly:
         hops = np.where(usable > 0.0, np.asarray(used.sum(axis=2), dtype=np.int64), 4)
         share = shares(np.where(hops == hops.min(axis=1)[:, None], usable, 0.0), condition.keys, 0)
         paths[share == 0.0] = -1
-        ways = FabricPaths(
+        ways = RouteRows(
             link_ids=paths.reshape(n_pairs, -1),
             weights=np.repeat(share, paths.shape[2], axis=1),
             reached=np.logical_or(sources == destinations, np.any(share > 0.0, axis=1)),

@@ -9,24 +9,13 @@ import numpy as np
 
 from clustersim.topology.cluster import FloatArray, IntArray, LinkFloats, Routes
 from clustersim.topology.cluster_layout import ClusterLayout
-from clustersim.topology.hashing import BoolArray, pair_keys
+from clustersim.topology.hashing import pair_keys
 from clustersim.topology.link_demand import ones
 from clustersim.topology.node_wiring import BY_PEER, NO_WAY, PathTable
-from clustersim.topology.scale_out import FabricPaths, RoutingState, ScaleOut
+from clustersim.topology.scale_out import RouteRows, RoutingState, ScaleOut
 
 _NEVER: Final = 1 << 20
 """More links than any route has."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RouteRows:
-    """Routes of many pairs, one row each, filled up with -1."""
-
-    link_ids: IntArray
-    weights: FloatArray | None
-    """Same shape; None where every link carries all of its pair's bytes."""
-    reached: BoolArray
-    """False for a pair that no route joins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -214,7 +203,7 @@ def _by_adapters(layout: ClusterLayout, policy: RoutingPolicy, ends: tuple[Spots
     return RouteRows(link_ids=link_ids, weights=weights, reached=up.reached & ways.reached & down.reached)
 
 
-def _ways(scale_out: ScaleOut, leaves: IntArray, peer_leaves: IntArray, condition: RoutingState) -> FabricPaths:
+def _ways(scale_out: ScaleOut, leaves: IntArray, peer_leaves: IntArray, condition: RoutingState) -> RouteRows:
     """Return the routes of pairs across the fabric; by pairs of leaves where only leaves matter and are fewer."""
     n_leaves = scale_out.n_leaves
     if condition.keys is not None or len(leaves) < n_leaves**2:
@@ -223,7 +212,7 @@ def _ways(scale_out: ScaleOut, leaves: IntArray, peer_leaves: IntArray, conditio
     ways = scale_out.ways(sources, destinations, condition)
     pairs = leaves * n_leaves + peer_leaves
     weights = None if ways.weights is None else ways.weights[pairs]
-    return FabricPaths(link_ids=ways.link_ids[pairs], weights=weights, reached=ways.reached[pairs])
+    return RouteRows(link_ids=ways.link_ids[pairs], weights=weights, reached=ways.reached[pairs])
 
 
 def _by_other_adapters(layout: ClusterLayout, policy: RoutingPolicy, here: Spots, there: Spots) -> RouteRows:

@@ -26,14 +26,14 @@ class Below:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FabricPaths:
-    """Ways of pairs across the fabric: one row each, filled up with -1.
+class RouteRows:
+    """Routes of pairs, one row each, filled up with -1.
 
-    A way may be split over several paths; their links then stand one path after the other.
+    A route may be split over several paths; their links then stand one path after the other.
     """
 
     link_ids: IntArray
-    """Shape (n_pairs, width): numbers of the fabric's own links."""
+    """Shape (n_pairs, width); across the fabric, numbers of its own links."""
     weights: FloatArray | None
     """Same shape: share of the pair's bytes on each link; None where every link carries all of them."""
     reached: BoolArray
@@ -99,7 +99,7 @@ class ScaleOut(Protocol):
         """Return the names of the two ends of a link."""
         ...
 
-    def ways(self, sources: IntArray, destinations: IntArray, condition: RoutingState) -> FabricPaths:
+    def ways(self, sources: IntArray, destinations: IntArray, condition: RoutingState) -> RouteRows:
         """Return how traffic gets from each leaf to the leaf at the same place."""
         ...
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
+from typing import TypedDict
 
 import numpy as np
 
 from clustersim.hardware.models import Fabric
 from clustersim.topology.cluster import TIERS, FloatArray, IntArray
 from clustersim.topology.hashing import BoolArray, KeyArray, picked, picked_among
-from clustersim.topology.scale_out import FabricPaths, Leaves, RoutingState, hop_latency_s, left_fraction, narrowest, shares
+from clustersim.topology.scale_out import Leaves, RouteRows, RoutingState, hop_latency_s, left_fraction, narrowest, shares
 
 _AT_LEAF, _AT_SPINE, _AT_CORE, _DOWN = range(4)
 """Stages of the hash: which cable a switch takes."""
@@ -31,15 +32,10 @@ class Cabling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SpineTree:
-    """Leaves, spines and core switches with a link for each cable.
-
-    Links count up and down of each cable: by leaf, spine and cable; then by pod, spine, core switch and cable. Spine s of
-    every pod reaches the same core switches, which no other spine does.
-    """
+class LeafTree:
+    """Leaves, and the links above them: up and down of each leaf, then of each pod."""
 
     leaves: Leaves
-    cabling: Cabling
     bandwidth_bytes_per_s: FloatArray
     latency_s: FloatArray
     tier_index: IntArray
@@ -49,6 +45,48 @@ class SpineTree:
         """Number of leaves."""
         return self.leaves.n_leaves
 
+    def leaf_of(self, places: IntArray, adapters: IntArray) -> IntArray:
+        """Return the leaf of each adapter."""
+        return self.leaves.leaf_of(places, adapters)
+
+    def leaf_name(self, leaf: int) -> str:
+        """Return the name of a leaf."""
+        return f"leaf{leaf}"
+
+
+class Uplinks(TypedDict):
+    """Links above leaves and pods, in the order of a tree."""
+
+    bandwidth_bytes_per_s: FloatArray
+    latency_s: FloatArray
+    tier_index: IntArray
+
+
+def uplinks_of(leaves: Leaves, fabric: Fabric, adapter_bandwidth_bytes_per_s: FloatArray, per_leaf: int = 1, per_pod: int = 1) -> Uplinks:
+    """Return the links of a tree with so many equal ones above each leaf and each pod; cores are the same switches as spines."""
+    counts = [2 * leaves.n_leaves * per_leaf if leaves.n_leaves > 1 else 0, 2 * leaves.n_pods * per_pod if leaves.n_pods > 1 else 0]
+    bandwidths_bytes_per_s = [
+        np.repeat(leaves.leaf_bandwidth_bytes_per_s(fabric, adapter_bandwidth_bytes_per_s) / per_leaf, 2 * per_leaf)[: counts[0]],
+        np.repeat(leaves.pod_bandwidth_bytes_per_s(fabric, adapter_bandwidth_bytes_per_s) / per_pod, 2 * per_pod)[: counts[1]],
+    ]
+    latencies_s = [hop_latency_s(lower, fabric.spine, fabric.cable_latency_s) for lower in (fabric.leaf, fabric.spine)]
+    return {
+        "bandwidth_bytes_per_s": np.concatenate(bandwidths_bytes_per_s),
+        "latency_s": np.repeat(latencies_s, counts),
+        "tier_index": np.repeat(np.array([TIERS.index("leaf"), TIERS.index("spine")], dtype=np.int64), counts),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SpineTree(LeafTree):
+    """Leaves, spines and core switches with a link for each cable.
+
+    Links count up and down of each cable: by leaf, spine and cable; then by pod, spine, core switch and cable. Spine s of
+    every pod reaches the same core switches, which no other spine does.
+    """
+
+    cabling: Cabling
+
     @property
     def n_below_spines(self) -> int:
         """Number of links between leaves and spines."""
@@ -56,19 +94,11 @@ class SpineTree:
             return 0
         return 2 * self.leaves.n_leaves * self.cabling.n_spines * self.cabling.to_spine
 
-    def leaf_of(self, places: IntArray, adapters: IntArray) -> IntArray:
-        """Return the leaf of each adapter."""
-        return self.leaves.leaf_of(places, adapters)
-
     def leaf_classes(self, works: BoolArray) -> IntArray:
         """Return a number for each leaf; different leaves with the same number reach the same others."""
         pods = self.leaves.pod_of(np.arange(self.leaves.n_leaves, dtype=np.int64))
         uplinks = works[: self.n_below_spines].reshape(self.leaves.n_leaves, -1)
         return np.unique(np.column_stack((pods, uplinks)), axis=0, return_inverse=True)[1].reshape(-1)
-
-    def leaf_name(self, leaf: int) -> str:
-        """Return the name of a leaf."""
-        return f"leaf{leaf}"
 
     def link_name(self, link: int) -> str:
         """Return the name of a link, such as ``leaf0/spine3/up``; parallel cables are numbered: ``leaf0/spine3/up1``."""
@@ -90,10 +120,10 @@ class SpineTree:
             low, high = self._spine_name(pod, spine), f"core{spine * self.cabling.n_cores + core}"
         return (high, low) if link % 2 else (low, high)
 
-    def ways(self, sources: IntArray, destinations: IntArray, condition: RoutingState) -> FabricPaths:
+    def ways(self, sources: IntArray, destinations: IntArray, condition: RoutingState) -> RouteRows:
         """Return routes of pairs: spread over the spines in proportion to the remaining bandwidth, or hashed to one cable."""
         if self.leaves.n_leaves == 1:
-            return FabricPaths(
+            return RouteRows(
                 link_ids=np.zeros((len(sources), 0), dtype=np.int64), weights=None, reached=np.ones(len(sources), dtype=np.bool_)
             )
         if condition.keys is None:
@@ -102,7 +132,7 @@ class SpineTree:
             return self._hashed(sources, destinations, condition.keys)
         return self._hashed_around(sources, destinations, condition.keys, condition.left_fraction > 0.0)
 
-    def _spread(self, sources: IntArray, destinations: IntArray, left: FloatArray) -> FabricPaths:
+    def _spread(self, sources: IntArray, destinations: IntArray, left: FloatArray) -> RouteRows:
         """Return all paths of each pair, one for each cable up that there is.
 
         With spread flows parallel cables are laid as one, so that a spine is one path.
@@ -121,13 +151,13 @@ class SpineTree:
         here = sources == destinations
         paths[here] = -1
         n_pairs = len(sources)
-        return FabricPaths(
+        return RouteRows(
             link_ids=paths.reshape(n_pairs, -1),
             weights=np.repeat(weights, len(steps), axis=1).reshape(n_pairs, -1),
             reached=np.logical_or(here, np.any(weights > 0.0, axis=1)),
         )
 
-    def _hashed(self, sources: IntArray, destinations: IntArray, keys: KeyArray) -> FabricPaths:
+    def _hashed(self, sources: IntArray, destinations: IntArray, keys: KeyArray) -> RouteRows:
         cabling = self.cabling
         uplinks = picked(keys, _AT_LEAF, cabling.n_spines * cabling.to_spine)
         spines = uplinks // cabling.to_spine
@@ -136,7 +166,7 @@ class SpineTree:
         chosen = (uplinks % cabling.to_spine, above, cores + picked(keys, _AT_CORE, cabling.to_core), picked(keys, _DOWN, cabling.to_spine))
         return self._path(sources, destinations, spines, chosen, np.ones(len(sources), dtype=np.bool_))
 
-    def _hashed_around(self, sources: IntArray, destinations: IntArray, keys: KeyArray, works: BoolArray) -> FabricPaths:
+    def _hashed_around(self, sources: IntArray, destinations: IntArray, keys: KeyArray, works: BoolArray) -> RouteRows:
         """Return hashed paths over working cables; a switch skips cables from which the destination is unreachable."""
         cabling, n_pairs = self.cabling, len(keys)
         pods, peer_pods = self.leaves.pod_of(sources), self.leaves.pod_of(destinations)
@@ -164,7 +194,7 @@ class SpineTree:
 
     def _path(
         self, sources: IntArray, destinations: IntArray, spines: IntArray, cables: tuple[IntArray, ...], reached: BoolArray
-    ) -> FabricPaths:
+    ) -> RouteRows:
         pods, peer_pods = self.leaves.pod_of(sources), self.leaves.pod_of(destinations)
         link_ids = np.stack(
             (
@@ -177,7 +207,7 @@ class SpineTree:
         )
         link_ids[sources == destinations] = -1
         link_ids[pods == peer_pods, 1:3] = -1
-        return FabricPaths(link_ids=link_ids, weights=None, reached=np.logical_or(reached, sources == destinations))
+        return RouteRows(link_ids=link_ids, weights=None, reached=np.logical_or(reached, sources == destinations))
 
     def _leaf_cable(self, leaves: IntArray, spines: IntArray, cables: IntArray) -> IntArray:
         return 2 * ((leaves * self.cabling.n_spines + spines) * self.cabling.to_spine + cables)
@@ -208,24 +238,9 @@ def spine_tree(leaves: Leaves, fabric: Fabric, adapter_bandwidth_bytes_per_s: Fl
     cabling = cables_of(leaves, fabric, adapter_bandwidth_bytes_per_s)
     if fabric.routing == "adaptive":
         cabling = Cabling(n_spines=cabling.n_spines, to_spine=1, n_cores=1, to_core=1)
-    per_leaf = cabling.n_spines * cabling.to_spine
     per_pod = cabling.n_spines * cabling.n_cores * cabling.to_core
-    counts = [2 * leaves.n_leaves * per_leaf if leaves.n_leaves > 1 else 0, 2 * leaves.n_pods * per_pod if leaves.n_pods > 1 else 0]
-    bandwidths_bytes_per_s = [
-        np.repeat(leaves.leaf_bandwidth_bytes_per_s(fabric, adapter_bandwidth_bytes_per_s) / per_leaf, 2 * per_leaf)[: counts[0]],
-        np.repeat(leaves.pod_bandwidth_bytes_per_s(fabric, adapter_bandwidth_bytes_per_s) / per_pod, 2 * per_pod)[: counts[1]],
-    ]
-    latencies_s = [
-        hop_latency_s(fabric.leaf, fabric.spine, fabric.cable_latency_s),
-        hop_latency_s(fabric.spine, fabric.spine, fabric.cable_latency_s),
-    ]
-    return SpineTree(
-        leaves=leaves,
-        cabling=cabling,
-        bandwidth_bytes_per_s=np.concatenate(bandwidths_bytes_per_s),
-        latency_s=np.repeat(latencies_s, counts),
-        tier_index=np.repeat(np.array([TIERS.index("leaf"), TIERS.index("spine")], dtype=np.int64), counts),
-    )
+    links = uplinks_of(leaves, fabric, adapter_bandwidth_bytes_per_s, cabling.n_spines * cabling.to_spine, per_pod)
+    return SpineTree(leaves=leaves, cabling=cabling, **links)
 
 
 def cables_of(leaves: Leaves, fabric: Fabric, adapter_bandwidth_bytes_per_s: FloatArray) -> Cabling:

@@ -12,7 +12,7 @@ from clustersim.hardware.models import Fabric
 from clustersim.topology.cluster import TIERS, FloatArray, IntArray
 from clustersim.topology.direct_links import RouterGraph
 from clustersim.topology.hashing import BoolArray, KeyArray, picked_among
-from clustersim.topology.scale_out import GRAIN, Below, FabricPaths, RoutingState, ScaleOut, hop_latency_s, left_fraction
+from clustersim.topology.scale_out import GRAIN, Below, RouteRows, RoutingState, ScaleOut, hop_latency_s, left_fraction
 
 _FAR: Final = 1 << 30
 
@@ -55,7 +55,7 @@ class SwitchGraph:
         """Return the names of the switches that a link joins."""
         return self.names[int(self.graph.tails[link])], self.names[int(self.graph.heads[link])]
 
-    def ways(self, sources: IntArray, destinations: IntArray, condition: RoutingState) -> FabricPaths:
+    def ways(self, sources: IntArray, destinations: IntArray, condition: RoutingState) -> RouteRows:
         """Return shortest paths over links that work.
 
         Every switch spreads what it sends on over the next links in proportion to their bandwidth; or each pair picks one by its hash.
@@ -82,7 +82,7 @@ class SwitchGraph:
                 np.minimum(row, nearer, out=row)
         return distances
 
-    def _spread(self, sources: IntArray, distances: IntArray, target_of: IntArray, left: FloatArray, reached: BoolArray) -> FabricPaths:
+    def _spread(self, sources: IntArray, distances: IntArray, target_of: IntArray, left: FloatArray, reached: BoolArray) -> RouteRows:
         rows: list[IntArray] = [np.zeros(0, dtype=np.int64)] * len(sources)
         weights: list[FloatArray] = [np.zeros(0)] * len(sources)
         for target, distance in enumerate(distances):
@@ -97,7 +97,7 @@ class SwitchGraph:
         for pair, (row, weight) in enumerate(zip(rows, weights, strict=True)):
             link_ids[pair, : len(row)] = row
             shares[pair, : len(row)] = weight
-        return FabricPaths(link_ids=link_ids, weights=shares, reached=reached)
+        return RouteRows(link_ids=link_ids, weights=shares, reached=reached)
 
     def _shares(self, starts: IntArray, distance: IntArray, left: FloatArray) -> FloatArray:
         """Return the share of the bytes of each source on each link towards one switch, given the distances to it."""
@@ -116,7 +116,7 @@ class SwitchGraph:
 
     def _hashed(
         self, sources: IntArray, distances: IntArray, target_of: IntArray, works: BoolArray, keys: KeyArray, reached: BoolArray
-    ) -> FabricPaths:
+    ) -> RouteRows:
         out = self._links_out()
         n_steps = int(distances[target_of, sources][reached].max(initial=0))
         link_ids = np.full((len(sources), n_steps), -1, dtype=np.int64)
@@ -130,7 +130,7 @@ class SwitchGraph:
             moves = open_links.any(axis=1)
             link_ids[moves, step] = chosen[moves]
             at = np.where(moves, self.graph.heads[chosen], at)
-        return FabricPaths(link_ids=link_ids, weights=None, reached=reached)
+        return RouteRows(link_ids=link_ids, weights=None, reached=reached)
 
     def _links_out(self) -> IntArray:
         """Return the links out of each switch, filled up with -1."""

@@ -11,15 +11,14 @@ import numpy as np
 from clustersim.errors import DomainError
 from clustersim.hardware.models import Fabric
 from clustersim.topology.cluster import TIERS, FloatArray, IntArray
-from clustersim.topology.direct_links import RouterGraph, with_detours
-from clustersim.topology.hashing import BoolArray
-from clustersim.topology.scale_out import Below, FabricPaths, RoutingState, ScaleOut, hop_latency_s, left_fraction, narrowest, shares
+from clustersim.topology.direct_links import RouterFabric, RouterGraph, with_detours
+from clustersim.topology.scale_out import Below, RouteRows, RoutingState, ScaleOut, hop_latency_s, left_fraction, narrowest, shares
 
 _AXES: Final = "xyz"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Torus:
+class Torus(RouterFabric):
     """Routers on a grid whose edges are joined; the first dimension counts fastest.
 
     Links count by router, by dimension of more than one router, and then forward before backward.
@@ -30,23 +29,10 @@ class Torus:
     strides: tuple[int, ...]
     """Step of a router's number along each of them."""
     axes: tuple[str, ...]
-    graph: RouterGraph
-    bandwidth_bytes_per_s: FloatArray
-    latency_s: FloatArray
-    tier_index: IntArray
-
-    @property
-    def n_leaves(self) -> int:
-        """Number of routers."""
-        return self.graph.n_routers
 
     def leaf_of(self, places: IntArray, adapters: IntArray) -> IntArray:
         """Return the router of each adapter: that of its node."""
         return places + 0 * adapters
-
-    def leaf_classes(self, works: BoolArray) -> IntArray:
-        """Return a number for each router; those with the same number reach each other and the same others."""
-        return self.graph.components(works)
 
     def leaf_name(self, leaf: int) -> str:
         """Return the name of a router."""
@@ -61,7 +47,7 @@ class Torus:
         """Return the names of the routers that a link joins."""
         return f"router{self.graph.tails[link]}", f"router{self.graph.heads[link]}"
 
-    def ways(self, sources: IntArray, destinations: IntArray, condition: RoutingState) -> FabricPaths:
+    def ways(self, sources: IntArray, destinations: IntArray, condition: RoutingState) -> RouteRows:
         """Return paths that go along one dimension after the other, each in the shorter direction.
 
         Where both directions are equally long, traffic is spread over both in proportion to what is left of them, or hashed to one.
@@ -82,7 +68,7 @@ class Torus:
             weights.append(np.repeat(share, size // 2, axis=1))
             router = router + (end - begin) * stride
         link_ids = np.concatenate([np.zeros((n_pairs, 0), dtype=np.int64), *rows], axis=1)
-        ways = FabricPaths(link_ids=link_ids, weights=np.concatenate([np.zeros((n_pairs, 0)), *weights], axis=1), reached=reached)
+        ways = RouteRows(link_ids=link_ids, weights=np.concatenate([np.zeros((n_pairs, 0)), *weights], axis=1), reached=reached)
         return with_detours(ways, self.graph, sources, destinations, left > 0.0)
 
     def _both_directions(

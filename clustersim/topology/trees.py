@@ -8,45 +8,19 @@ import numpy as np
 
 from clustersim.errors import DomainError
 from clustersim.hardware.models import Fabric
-from clustersim.topology.cluster import TIERS, FloatArray, IntArray
+from clustersim.topology.cluster import IntArray
 from clustersim.topology.hashing import BoolArray
-from clustersim.topology.scale_out import Below, FabricPaths, Leaves, RoutingState, ScaleOut, hop_latency_s
-from clustersim.topology.spines import spine_tree
+from clustersim.topology.scale_out import Below, Leaves, RouteRows, RoutingState, ScaleOut
+from clustersim.topology.spines import LeafTree, spine_tree, uplinks_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class BundledTree:
+class BundledTree(LeafTree):
     """Leaves, pods and a core, with routing that spreads every flow evenly over all equal paths.
 
     The spines of a pod then act as one switch, and so does the core, so that nothing is lost. Links count up and down of
     each leaf, where there is more than one leaf; then up and down of each pod, where there is more than one pod.
     """
-
-    leaves: Leaves
-    bandwidth_bytes_per_s: FloatArray
-    latency_s: FloatArray
-    tier_index: IntArray
-
-    @property
-    def n_leaves(self) -> int:
-        """Number of leaves."""
-        return self.leaves.n_leaves
-
-    def leaf_of(self, places: IntArray, adapters: IntArray) -> IntArray:
-        """Return the leaf of each adapter."""
-        return self.leaves.leaf_of(places, adapters)
-
-    def leaf_up(self, leaves: IntArray) -> IntArray:
-        """Return the link from each leaf to its spines; the one after it leads down.
-
-        Raises
-        ------
-        DomainError
-            There is only one leaf, so that nothing is above it.
-        """
-        if self.leaves.n_leaves == 1:
-            raise DomainError("a fabric of one leaf has no spines", path=("cluster", "fabric"), hint="use more nodes than one leaf holds")
-        return 2 * leaves
 
     def pod_up(self, pods: IntArray) -> IntArray:
         """Return the link from the spines of each pod to the core; the one after it leads down."""
@@ -58,10 +32,6 @@ class BundledTree:
         if self.leaves.n_leaves == 1:
             return pods
         return pods * 4 + works[: 2 * self.leaves.n_leaves].reshape(-1, 2) @ np.array([1, 2])
-
-    def leaf_name(self, leaf: int) -> str:
-        """Return the name of a leaf."""
-        return f"leaf{leaf}"
 
     def link_name(self, link: int) -> str:
         """Return the name of a link."""
@@ -79,7 +49,7 @@ class BundledTree:
             low, high = f"pod{bundle - n_leaves}/spines", "core"
         return (high, low) if down else (low, high)
 
-    def ways(self, sources: IntArray, destinations: IntArray, condition: RoutingState) -> FabricPaths:
+    def ways(self, sources: IntArray, destinations: IntArray, condition: RoutingState) -> RouteRows:
         """Return leaf up, pod up, pod down and leaf down of each pair, as far as its route leads."""
         source_pod, pod = self.leaves.pod_of(sources), self.leaves.pod_of(destinations)
         same_leaf, same_pod = sources == destinations, source_pod == pod
@@ -95,33 +65,7 @@ class BundledTree:
         reached: BoolArray = np.ones(len(link_ids), dtype=np.bool_)
         if condition.left_fraction is not None:
             reached = np.all((link_ids < 0) | (condition.left_fraction[link_ids] > 0.0), axis=1)
-        return FabricPaths(link_ids=link_ids, weights=None, reached=reached)
-
-
-def bundled_tree(leaves: Leaves, fabric: Fabric, adapter_bandwidth_bytes_per_s: FloatArray) -> BundledTree:
-    """Return the bundles of a tree; the core is made of the same switches as the spines.
-
-    Parameters
-    ----------
-    adapter_bandwidth_bytes_per_s
-        Of the adapters at each leaf, in the mean.
-    """
-    counts = [2 * leaves.n_leaves if leaves.n_leaves > 1 else 0, 2 * leaves.n_pods if leaves.n_pods > 1 else 0]
-    bandwidths_bytes_per_s = [
-        np.repeat(leaves.leaf_bandwidth_bytes_per_s(fabric, adapter_bandwidth_bytes_per_s), 2)[: counts[0]],
-        np.repeat(leaves.pod_bandwidth_bytes_per_s(fabric, adapter_bandwidth_bytes_per_s), 2)[: counts[1]],
-    ]
-    latencies_s = [
-        hop_latency_s(fabric.leaf, fabric.spine, fabric.cable_latency_s),
-        hop_latency_s(fabric.spine, fabric.spine, fabric.cable_latency_s),
-    ]
-    tiers = np.array([TIERS.index("leaf"), TIERS.index("spine")], dtype=np.int64)
-    return BundledTree(
-        leaves=leaves,
-        bandwidth_bytes_per_s=np.concatenate(bandwidths_bytes_per_s),
-        latency_s=np.repeat(latencies_s, counts),
-        tier_index=np.repeat(tiers, counts),
-    )
+        return RouteRows(link_ids=link_ids, weights=None, reached=reached)
 
 
 def single_switch(fabric: Fabric, below: Below) -> ScaleOut:
@@ -178,4 +122,7 @@ def _tree(fabric: Fabric, below: Below, *, nodes_per_unit: int, leaves_per_unit:
         n_adapters=below.n_adapters,
     )
     one_by_one = below.one_by_one or fabric.routing == "ecmp"
-    return (spine_tree if one_by_one else bundled_tree)(leaves, fabric, leaves.adapter_bandwidth_bytes_per_s(below))
+    bandwidths_bytes_per_s = leaves.adapter_bandwidth_bytes_per_s(below)
+    if one_by_one:
+        return spine_tree(leaves, fabric, bandwidths_bytes_per_s)
+    return BundledTree(leaves=leaves, **uplinks_of(leaves, fabric, bandwidths_bytes_per_s))
