@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -36,6 +37,7 @@ LATE = replace(SLOW, checkpoints=Checkpoints(interval_s=600.0, stall_s=5.0, behi
 NEVER = Upkeep(failures=Failures(n_nodes=8, node_mtbf_s=math.inf), checkpoints=QUICK.checkpoints, recovery=QUICK.recovery)
 
 
+@cache
 def replays(upkeep: Upkeep, *, days: float = 90.0, count: int = 24, seed: int = 7) -> list[SimulatedTraining]:
     return [replay_training(upkeep, days * DAY_S, np.random.default_rng([seed, index])) for index in range(count)]
 

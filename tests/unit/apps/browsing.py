@@ -15,6 +15,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 IN_CHROMIUM = [
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: pages are not tried in a browser"),
     pytest.mark.xdist_group("chromium"),
+    pytest.mark.slow,
 ]
 
 

@@ -108,7 +108,6 @@ def test_the_scenario_can_be_copied(show) -> None:
     assert "name: llama3-8b-8xh100" in opened.page.locator("#scenario-text").inner_text()
 
 
-@pytest.mark.slow
 def test_runs_stand_side_by_side(show) -> None:
     opened = show(text_of("1f1b", "zb-h1"))
 

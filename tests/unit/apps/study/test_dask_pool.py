@@ -63,6 +63,7 @@ def scheduler(n_workers: int) -> Generator[tuple[str, list[subprocess.Popen[str]
             process.communicate()
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_midway_costs_no_point() -> None:
     question = make_question(*OVER)
     found = []

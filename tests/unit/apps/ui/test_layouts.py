@@ -62,6 +62,7 @@ def test_the_present_layout_is_always_there_and_what_is_faster_is_above_it() -> 
         assert run(with_layout(document, looked.rows[0].changes)).step_time_s <= present.step_time_s
 
 
+@pytest.mark.slow
 def test_what_was_tried_and_what_is_proven_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layouts, "_MOST_REPLAYS", 64)
 

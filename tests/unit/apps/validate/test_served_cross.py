@@ -32,6 +32,7 @@ def test_more_host_time_is_a_slower_answer() -> None:
     assert slow.predicted["tpot_s"] > served_result(row).predicted["tpot_s"]
 
 
+@pytest.mark.slow
 def test_a_source_alone_is_predicted_with_what_is_assumed() -> None:
     found = cross_validate_served(("gpustack",), jobs=1)
     (fold, *_) = [fold for fold in found.folds if fold.kind == "source"]
