@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
+from typing import Final, Protocol
 
 import numpy as np
 import simpy
@@ -12,11 +13,16 @@ import simpy
 from clustersim.engine.pace import Timing
 from clustersim.engine.precedence import rank_of, task_name
 from clustersim.engine.replay import Replay
+from clustersim.engine.traffic import moved_by
 from clustersim.engine.world import SETTLED, Process, World
 from clustersim.errors import DomainError
 from clustersim.program.program import Program
+from clustersim.program.tasks import Collective, Transfer
 from clustersim.topology.cluster import IntArray
 from clustersim.trace.timeline import JobProgress
+
+MOST_INSTANT: Final = 10_000
+"""Programs without duration that a job may replay one after the other."""
 
 
 class Job(Protocol):
@@ -76,6 +82,8 @@ class Allocation:
     """Programs that have been replayed and took any time."""
     ended_s: float = 0.0
     """End of the last of them, in seconds."""
+    _n_instant: int = 0
+    """Programs without duration since then."""
 
     @property
     def world(self) -> World:
@@ -104,8 +112,7 @@ class Allocation:
             When the Program is none of the job or has not ended, or the job is interrupted before its end.
         """
         replay = self._replay_of(program)
-        if replay.is_open:
-            raise DomainError(f"job '{self.job.name}' replays a Program again that has not ended: {self._where(replay)}")
+        self._check_alone(replay)
         began_s = replay.clock.now_s
         try:
             yield replay.start()
@@ -117,6 +124,12 @@ class Allocation:
         if replay.clock.now_s > began_s:
             self.n_steps += 1
             self.ended_s = replay.clock.now_s
+            self._n_instant = 0
+        elif self._n_instant == MOST_INSTANT:
+            what = f"{MOST_INSTANT:,} Programs without duration at {began_s:g} s, with {self._first(program)} first"
+            raise DomainError(f"job '{self.job.name}' never ends: {what}")
+        else:
+            self._n_instant += 1
 
     def progress(self) -> JobProgress:
         """Return what has been done so far."""
@@ -126,11 +139,25 @@ class Allocation:
         for known, replay in zip(self.job.programs, self.replays, strict=True):
             if known is program:
                 return replay
-        first = f"{task_name(program, 0)}, on rank {rank_of(program, 0)}" if program.tasks else "no task"
         raise DomainError(
-            f"job '{self.job.name}' replays a Program that is none of its own, with {first} first",
+            f"job '{self.job.name}' replays a Program that is none of its own, with {self._first(program)} first",
             hint="name all Programs that a job may replay when it is given its ranks",
         )
+
+    def _check_alone(self, replay: Replay) -> None:
+        """Refuse a Program on ranks on which another one of the job has not ended."""
+        if replay.is_open:
+            raise DomainError(f"job '{self.job.name}' replays a Program again that has not ended: {self._where(replay)}")
+        for other in self.replays:
+            if other.is_open:
+                busy, ranks = (np.concatenate([each.ranks for each in of.program.rank_classes]) for of in (other, replay))
+                both = ranks[np.isin(ranks, busy)]
+                if len(both):
+                    raise DomainError(f"job '{self.job.name}' replays two Programs at a time on rank {both[0]}: {self._where(other)}")
+
+    @staticmethod
+    def _first(program: Program) -> str:
+        return f"{task_name(program, 0)}, on rank {rank_of(program, 0)}" if program.tasks else "no task"
 
     @staticmethod
     def _where(replay: Replay) -> str:
@@ -146,8 +173,8 @@ def to_the_end(job: Process, world: World) -> Process:
     yield world.after(0.0, SETTLED)
 
 
-def check_ranks(first: Program, others: Sequence[Job], n_ranks: int) -> None:
-    """Find Programs for ranks that a job does not have: that the cluster does not have, or that another job has.
+def check_programs(first: Program, others: Sequence[Job], n_ranks: int) -> None:
+    """Find Programs that cannot be replayed: for ranks that a job does not have, or with tasks that wait for what is not there.
 
     Raises
     ------
@@ -156,21 +183,54 @@ def check_ranks(first: Program, others: Sequence[Job], n_ranks: int) -> None:
     """
     owner = np.full(n_ranks, -1, dtype=np.int64)
     for number, (name, programs) in enumerate([("", (first,)), *((job.name, job.programs) for job in others)]):
+        who = f"job '{name}'" if name else "the job"
         for program in programs:
+            _check_tasks(who, program)
             for rank_class, each in enumerate(program.rank_classes):
-                wrong = each.ranks[each.ranks >= n_ranks]
-                if len(wrong):
-                    raise _foreign(name, program, rank_class, wrong, f"a cluster of {n_ranks} ranks does not have")
-                taken = each.ranks[(owner[each.ranks] >= 0) & (owner[each.ranks] != number)]
-                if len(taken):
-                    raise _foreign(name, program, rank_class, taken, "another job has")
+                _check_ranks(who, program, partial(_first_of, program, rank_class), each.ranks, np.where(owner < 0, number, owner) - number)
         for program in programs:
             for each in program.rank_classes:
                 owner[each.ranks] = number
+        for program in programs:
+            for index, ranks in _moved_between(program):
+                _check_ranks(who, program, partial(int, index), ranks, owner - number)
 
 
-def _foreign(job: str, program: Program, rank_class: int, ranks: IntArray, why: str) -> DomainError:
-    tasks = (index for index, task in enumerate(program.tasks) if rank_class in {lane.rank_class for lane in task.lanes})
-    first = next((task_name(program, index) for index in tasks), "no task")
-    who = f"job '{job}'" if job else "the job"
-    return DomainError(f"{who} puts {first} on rank {int(ranks[0])}, which {why}")
+def _moved_between(program: Program) -> Iterator[tuple[int, IntArray]]:
+    """Yield all different sets of ranks that anything is moved between, each with a task."""
+    seen: set[int] = set()
+    for index in {id(task.action): index for index, task in enumerate(program.tasks)}.values():
+        for moved in moved_by(program.tasks[index].action):
+            ranks = moved.group.members if isinstance(moved, Collective) else moved.pairs if isinstance(moved, Transfer) else moved.ranks
+            if id(ranks) not in seen:
+                seen.add(id(ranks))
+                yield index, ranks
+
+
+def _first_of(program: Program, rank_class: int) -> int | None:
+    """Return the first task of a rank class."""
+    return next((index for index, task in enumerate(program.tasks) if rank_class in {lane.rank_class for lane in task.lanes}), None)
+
+
+def _check_tasks(who: str, program: Program) -> None:
+    """Refuse tasks on rank classes, and behind tasks, that the Program does not have."""
+    n_tasks, n_classes = len(program.tasks), len(program.rank_classes)
+    known = {lanes for lanes in {task.lanes for task in program.tasks} if all(0 <= lane.rank_class < n_classes for lane in lanes)}
+    for index, task in enumerate(program.tasks):
+        if task.lanes not in known:
+            raise DomainError(f"{who} has {task.action.name}, task {index}, on a rank class that its Program does not have")
+        if task.after and not 0 <= min(task.after) <= max(task.after) < n_tasks:
+            name = f"{task_name(program, index)}, on rank {rank_of(program, index)}"
+            raise DomainError(f"{who} lets {name}, wait for task {max(task.after)} of a Program of {n_tasks} tasks, counted from 0")
+
+
+def _check_ranks(who: str, program: Program, task: Callable[[], int | None], ranks: IntArray, foreign: IntArray) -> None:
+    """Refuse ranks that are not 0 in ``foreign``, which has an entry for each rank of the cluster."""
+    if not ranks.size or (ranks.min() >= 0 and ranks.max() < len(foreign) and not foreign[ranks].any()):
+        return
+    index = task()
+    what = f"{who} puts {'no task' if index is None else task_name(program, index)} on rank"
+    missing = ranks[(ranks < 0) | (ranks >= len(foreign))]
+    if len(missing):
+        raise DomainError(f"{what} {int(missing[0])}, which a cluster of {len(foreign)} ranks does not have")
+    raise DomainError(f"{what} {int(ranks[foreign[ranks] != 0][0])}, which is none of its own")

@@ -15,7 +15,7 @@ from clustersim.engine.background_traffic import Load, link_labels, play, prepar
 from clustersim.engine.clock import Clock
 from clustersim.engine.contention import Contention
 from clustersim.engine.folding import Folding, Regard, Wires, fold
-from clustersim.engine.jobs import Allocation, Job, check_ranks, to_the_end
+from clustersim.engine.jobs import Allocation, Job, check_programs, to_the_end
 from clustersim.engine.link_use import LinkClasses, link_classes_of, link_use
 from clustersim.engine.pace import Assigned, Pace, StepVariation, Timing
 from clustersim.engine.passes import ALL_PASSES, Passes
@@ -172,7 +172,7 @@ def prepare(
 ) -> PreparedJobs:
     """Return all that is to be replayed, ready to start."""
     began_s = perf_counter()
-    check_ranks(program, others, machine.cluster.n_ranks)
+    check_programs(program, others, machine.cluster.n_ranks)
     owned = [(other, each) for other in others for each in other.programs]
     wires = Wires(
         libraries=tuple(Library(cluster=machine.cluster, calibration=machine.calibration.network) for _ in range(1 + len(owned))),

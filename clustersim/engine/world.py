@@ -18,6 +18,10 @@ SETTLED: Final = EventPriority(4)
 """Priority behind all else that happens at the same time."""
 
 
+MOST_AT_ONCE: Final = 5_000_000
+"""Events that may happen at one time."""
+
+
 class World(simpy.Environment):
     """SimPy's environment with an end: time stops when a job has ended, or when the world is halted.
 
@@ -66,7 +70,14 @@ class World(simpy.Environment):
         queue, step = self._queue, self.step
         try:
             while queue and not self._is_halted:
-                step()
+                before = self.now
+                for _ in range(MOST_AT_ONCE):
+                    step()
+                    if self._is_halted or not queue:
+                        break
+                else:
+                    if self.now == before:
+                        raise DeadlockError(f"a job never ends: {MOST_AT_ONCE:,} events at one time, {before:g}")
         except ClustersimError as error:
             # SimPy raises a copy of what a process raised, without what it carries.
             raise (error.__cause__ if isinstance(error.__cause__, ClustersimError) else error) from None

@@ -195,7 +195,9 @@ def joined(*seconds: float, size_bytes: float = 0.0) -> Program:
     """Return the same with a collective of all that follows the passes; without bytes it ends when the last has come."""
     n_classes = len(seconds)
     lanes = tuple(Lane(rank_class=rank_class, stream="dp") for rank_class in range(n_classes))
-    reduce = Task(action=communicate(group_of(tuple(range(8))), size_bytes), lanes=lanes, after=tuple(range(n_classes)))
+    reduce = Task(
+        action=communicate(group_of(tuple(range(8 // n_classes * n_classes))), size_bytes), lanes=lanes, after=tuple(range(n_classes))
+    )
     return program(*workers(*seconds).tasks, reduce, n_classes=n_classes)
 
 

@@ -65,7 +65,7 @@ def test_steps_that_do_not_repeat_are_all_replayed() -> None:
 
 
 def test_a_class_without_tasks_makes_no_more_steps_when_the_others_repeat_theirs() -> None:
-    timeline, _ = replay_steps(program(*joined(1.0, 2.0).tasks, n_classes=3, n_ranks=6), make_machine(), n_steps=40)
+    timeline, _ = replay_steps(program(*joined(1.0, 2.0).tasks, n_classes=3, n_ranks=12), make_machine(n_nodes=2), n_steps=40)
 
     assert timeline.steps is not None
     assert [(each.steps, each.last_end_s) for each in timeline.steps.classes] == [

@@ -335,7 +335,7 @@ def test_a_program_that_is_none_of_a_job_is_refused() -> None:
         told(make_machine(NARROW, 4), run)
 
 
-@pytest.mark.parametrize(("nodes", "why"), [((2, 3), "16, which another job has"), ((1, 4), "32, which a cluster of 32 ranks does not")])
+@pytest.mark.parametrize(("nodes", "why"), [((2, 3), "16, which is none of its own"), ((1, 4), "32, which a cluster of 32 ranks does not")])
 def test_a_program_for_ranks_that_a_job_does_not_have_is_refused(nodes: tuple[int, int], why: str) -> None:
     machine = make_machine(NARROW, 4)
 
@@ -397,3 +397,41 @@ def test_a_job_that_replays_a_program_twice_at_a_time_is_named() -> None:
 
     with pytest.raises(DomainError, match="job 'told' replays a Program again that has not ended: F on stage 0, on rank 8"):
         told(make_machine(NARROW, 4), run)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "why"),
+    [
+        ((task(communicate(group_of((0, 9)), 1.0)),), r"the job puts reduce on stage 0 \(dp\) on rank 9, which is none of its own"),
+        ((task(communicate(group_of((0, 40)), 1.0)),), r"the job puts reduce .* on rank 40, which a cluster of 32 ranks does not have"),
+        ((task(compute(work(1.0)), rank_class=3),), "the job has F, task 0, on a rank class that its Program does not have"),
+        ((task(compute(work(1.0)), 5),), "the job lets F on stage 0, on rank 0, wait for task 5 of a Program of 1 tasks"),
+    ],
+)
+def test_a_program_with_what_it_does_not_have_is_refused(tasks: Sequence[Task], why: str) -> None:
+    with pytest.raises(DomainError, match=why):
+        replay(program(*tasks), make_machine(NARROW, 4))
+
+
+def test_a_job_that_replays_two_programs_on_one_rank_is_named() -> None:
+    machine = make_machine(NARROW, 4)
+    one, other = (job(task(compute(work(1.0))), nodes=(1, 3)) for _ in range(2))
+
+    def run(allocation: Allocation) -> Process:
+        allocation.world.process(allocation.replay(one))
+        yield from allocation.replay(other)
+
+    with pytest.raises(DomainError, match="job 'told' replays two Programs at a time on rank 8: F on stage 0, on rank 8, after 0 s"):
+        replay(job(task(compute(work(10.0))), nodes=(0, 2)), machine, others=[Told((one, other), machine.kernels, run)])
+
+
+def test_a_job_that_never_lets_time_pass_is_named() -> None:
+    machine = make_machine(NARROW, 4)
+    idle = job(task(compute(work(0.0))), nodes=(1, 3))
+
+    def run(allocation: Allocation) -> Process:
+        while True:
+            yield from allocation.replay(idle)
+
+    with pytest.raises(DomainError, match=r"job 'told' never ends: 10,000 Programs without duration at 0 s, with F .* on rank 8 first"):
+        replay(job(task(compute(work(10.0))), nodes=(0, 2)), machine, others=[Told((idle,), machine.kernels, run)])

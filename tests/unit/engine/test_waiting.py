@@ -31,7 +31,7 @@ def pipeline(*seconds: float, n_micro_batches: int = 4) -> Program:
             tasks.append(task(compute(work(each)), *before, rank_class=stage))
             lanes = (Lane(rank_class=stage, stream="send"), Lane(rank_class=min(stage + 1, len(seconds) - 1), stream="receive"))
             tasks.append(Task(action=transfer((2 * stage, 2 * stage + 1), size_bytes=0.0), lanes=lanes, after=(len(tasks) - 1,)))
-    tied = communicate(group_of((0, 7)), 0.0)
+    tied = communicate(group_of((0, 8 // len(seconds) * len(seconds) - 1)), 0.0)
     lanes = tuple(Lane(rank_class=each, stream="dp") for each in (0, len(seconds) - 1))
     return program(*tasks, Task(action=tied, lanes=lanes, after=(len(tasks) - 2 * len(seconds), len(tasks) - 2)), n_classes=len(seconds))
 

@@ -68,3 +68,17 @@ def test_a_signal_comes_first_and_what_is_settled_last() -> None:
     world.run()
 
     assert said == ["signal", "other", "settled"]
+
+
+def test_a_world_in_which_time_stands_still_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clustersim.engine.world.MOST_AT_ONCE", 100)
+    world = World()
+
+    def idle() -> Process:
+        while True:
+            yield world.after(0.0)
+
+    world.process(idle())
+
+    with pytest.raises(DeadlockError, match="a job never ends: 100 events at one time, 0"):
+        world.run()
