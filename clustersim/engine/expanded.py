@@ -38,15 +38,15 @@ class Stepper:
     pricing: Pricing
     traffic: Traffic
     clock: PassClock
+    price: Price
+    """Cost of the pass on idle links, at its pace."""
     factor: float = 1.0
-    """Ratio of the duration of computation to its price."""
+    """Ratio of the duration of computation to that of the kernel model."""
     exposed_s: dict[str, float] = field(default_factory=dict[str, float])
     hidden_s: dict[str, float] = field(default_factory=dict[str, float])
     host_s: float = 0.0
     _items: Iterator[Item] = field(init=False)
     """Those that have not begun."""
-    _price: Price = field(init=False)
-    """On idle links."""
     _start_s: float = field(init=False)
     _ended: Callable[[], None] | None = field(init=False)
     _n_missing: int = 0
@@ -62,20 +62,20 @@ class Stepper:
     def run(self, ended: Callable[[], None]) -> None:
         """Start the first item; call ``ended`` after the last, or when the host has issued all of them if that is later."""
         self._items, self._ended = self._in_order(), ended
-        self._price, self._start_s = self.pricing.price(self.action).at(self.factor), self.clock.now_s
+        self._start_s = self.clock.now_s
         self._step()
 
-    def met(self, price: Price) -> Price:
-        """Return the parts of a finished pass, given its uncontended price at the same pace."""
+    def met(self) -> Price:
+        """Return the parts of a finished pass."""
         return Price(
-            compute_s=price.compute_s,
-            recompute_s=price.recompute_s,
-            flops=price.flops,
-            bytes=price.bytes,
+            compute_s=self.price.compute_s,
+            recompute_s=self.price.recompute_s,
+            flops=self.price.flops,
+            bytes=self.price.bytes,
             exposed_s=self.exposed_s,
             hidden_s=self.hidden_s,
             host_s=self.host_s,
-            waiting_s=price.waiting_s,
+            waiting_s=self.price.waiting_s,
         )
 
     def _in_order(self) -> Iterator[Item]:
@@ -91,7 +91,7 @@ class Stepper:
             return
         ended, self._ended = self._ended, None
         assert ended is not None
-        self.host_s = whole_ticks_s(self._price.held_up_s(self.clock.now_s - self._start_s, self._price.issue_s))
+        self.host_s = whole_ticks_s(self.price.held_up_s(self.clock.now_s - self._start_s, self.price.issue_s))
         if self.host_s > 0.0:
             self.clock.after(self.host_s, ended)
         else:

@@ -308,10 +308,10 @@ class Replay:
         assert price is not None
         factor = pace_of(action, step.factors[rank_class]) if step.factors else 1.0
         pricing = self.prepared.prices[rank_class]
-        stepper = Stepper(action=action, pricing=pricing, traffic=self.traffic, clock=self.clock, factor=factor)
+        stepper = Stepper(action=action, pricing=pricing, traffic=self.traffic, clock=self.clock, price=price, factor=factor)
 
         def stepped() -> None:
-            step.met[index] = stepper.met(price)
+            step.met[index] = stepper.met()
             self._ended(step, index)
 
         stepper.run(stepped)

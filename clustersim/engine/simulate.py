@@ -23,6 +23,7 @@ from clustersim.engine.prepared import Prepared
 from clustersim.engine.pricing import Pricing
 from clustersim.engine.program_graph import Unrolled, unrolled
 from clustersim.engine.replay import Replay
+from clustersim.engine.spread import spread_of
 from clustersim.engine.traffic import Traffic
 from clustersim.engine.world import Process
 from clustersim.hardware.calibration import Calibration
@@ -136,6 +137,7 @@ class PreparedJobs:
             passes=self._passes(),
             wall_s=perf_counter() - self.began_s,
             told_apart=self.regard,
+            spread=0.0 if self.loads or self.others else spread_of(self.first),
         )
         return Timeline(
             rank_classes=program.rank_classes,

@@ -132,6 +132,12 @@ class RateCache:
         """Look up components one by one."""
         self.components = self.wiring.components.tolist()
 
+    def emptied(self) -> RateCache:
+        """Return the rates of the same flow classes with nothing in flight, and all solutions that are known."""
+        cache = RateCache(wiring=self.wiring, compiled=self.compiled, few=self.few)
+        cache._kept, cache._groups, cache._masks, cache._n_kept = self._kept, self._groups, self._masks, self._n_kept
+        return cache
+
     def component(self, number: int) -> Component:
         """Return a component of the network."""
         found = self._components.get(number)

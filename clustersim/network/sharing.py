@@ -105,9 +105,11 @@ class SharedNetwork:
             compiled=self._compiled,
             few=self._few,
         )
-        for flow_class in self._flow_classes:
-            network.add_class(flow_class.footprint, weight=flow_class.weight, cap_bytes_per_s=flow_class.cap_bytes_per_s)
+        network._flow_classes, network._numbers = list(self._flow_classes), {key: list(found) for key, found in self._numbers.items()}
         network.shares = self.shares
+        if self._cache is not None:
+            network._cache, network._weights = self._cache.emptied(), self._weights
+            network._in_flight.grow(len(self._flow_classes))
         return network
 
     @property

@@ -183,6 +183,9 @@ class EngineStats:
     told_apart: str = "all"
     """Which links told groups apart: ``all``; ``nodes``, those inside nodes and adapters only, where to tell apart all that differs on
     the fabric would take too many tasks; or ``none``. What was not told apart went at the pace of the slowest."""
+    spread: float = 0.0
+    """Largest relative change of the step when computation varies by a millionth; 0 where nothing is contended, and where it was not
+    looked for."""
     events_per_s: float = field(init=False)
     """In a second of wall time."""
 

@@ -13,6 +13,7 @@ import numpy as np
 from clustersim.apps.run.replaying import Conditions, Neighbours, in_turn, replay_plan
 from clustersim.collection import collection_paused
 from clustersim.collectives.timing import MEASURED
+from clustersim.engine.spread import CHAOTIC, VARIATION
 from clustersim.engine.uneven_ranks import division_of, slow_among, slow_ranks
 from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.mixed import calibration_of
@@ -129,6 +130,7 @@ def simulate(
         *_pace_flags(plan.model, plan.strategy, conditions),
         *algorithm_flags(choice.algorithm for choice in timeline.collectives),
         *_fold_flags(timeline),
+        *_spread_flags(timeline.engine.spread),
         *_uneven_flags(replayed.uneven),
         *_job_flags(neighbours, cluster),
     ]
@@ -329,6 +331,15 @@ def _fold_flags(timeline: Timeline) -> tuple[Flag, ...]:
         return ()
     message = f"groups that differ {where} are too many to be told apart, and go at the pace of the slowest; --no-fold replays each"
     return (Flag(code="folded_together", message=message),)
+
+
+def _spread_flags(spread: float) -> tuple[Flag, ...]:
+    """Return the notice on a step that contention makes chaotic."""
+    if spread <= CHAOTIC:
+        return ()
+    varied, moved = f"{100 * VARIATION:g} %", f"{100 * spread:.2g} %"
+    message = f"contention makes the step chaotic: when computation varies by {varied}, the step varies by {moved} and more"
+    return (Flag(code="chaotic_step", message=message),)
 
 
 def _uneven_flags(names: Sequence[str]) -> tuple[Flag, ...]:
