@@ -103,24 +103,40 @@ def make_console(width: int | None = None) -> Console:
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table on stdout; a column whose name begins with ``>`` is set to the right.
 
-    On a terminal columns of text behind the first are folded to its width. A row of a pipe or a file stays one line.
+    On a terminal, columns of text are folded at words to its width, the widest first. Figures are never cut: a table that cannot be
+    folded enough keeps its width, as it does in a pipe or a file.
     """
     from rich.table import Table
     from rich.text import Text
 
+    names = [name.removeprefix(">") for name in columns]
+    widths = _widths(columns, [list(column) for column in zip(names, *rows, strict=True)])
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    fits = sys.stdout is not None and sys.stdout.isatty()
-    for place, name in enumerate(columns):
-        number = name.startswith(">")
-        justify = "right" if number else "left"
-        table.add_column(name.removeprefix(">"), justify=justify, no_wrap=number or not place or not fits, overflow="fold")
+    for name, column, width in zip(names, columns, widths, strict=True):
+        table.add_column(name, justify="right" if column.startswith(">") else "left", width=width)
     for row in rows:
         # Text, or rich would read [brackets] as markup.
         table.add_row(*(Text(cell) for cell in row))
-    console = make_console(None if fits else _WIDE)
+    console = make_console(_WIDE)
     with console.capture() as printed:
         console.print(table)
     write_out(_PADDING.sub("\n", printed.get()))
+
+
+def _widths(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> list[int]:
+    """Return the width of each column."""
+    whole = [max(map(len, column)) for column in cells]
+    if sys.stdout is None or not sys.stdout.isatty():
+        return whole
+    words = [max(len(word) for cell in column for word in (cell.split() or [""])) for column in cells]
+    widths = [full if name.startswith(">") else word for name, full, word in zip(columns, whole, words, strict=True)]
+    spare = make_console().width - sum(widths) - 2 * (len(widths) - 1)
+    if spare < 0:
+        return whole
+    for place in sorted(range(len(whole)), key=lambda place: whole[place] - widths[place]):
+        wider = min(spare, whole[place] - widths[place])
+        widths[place], spare = widths[place] + wider, spare - wider
+    return widths
 
 
 class _Out(io.StringIO):

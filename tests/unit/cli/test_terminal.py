@@ -78,7 +78,7 @@ def test_on_a_terminal_text_is_folded_to_the_width_and_in_a_pipe_a_row_is_one_li
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("NO_COLOR", "1")
-    table = ("name", ">size", "about"), [("one", "1", "word " * 20)]
+    table = ("name", ">size", "about"), [("one", "1,234,567 bytes", "word " * 20)]
 
     print_table(*table)
     piped = capsys.readouterr().out.splitlines()
@@ -89,3 +89,15 @@ def test_on_a_terminal_text_is_folded_to_the_width_and_in_a_pipe_a_row_is_one_li
     assert len(piped) == 2
     assert len(folded) > 2
     assert max(map(len, folded[1:])) <= 40
+    assert folded[1].startswith("one   1,234,567 bytes  word word")
+
+
+def test_a_table_too_wide_for_a_terminal_keeps_its_figures_whole(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+
+    print_table(("name", ">step", ">cost"), [("one", "18.62 s", "14.7 MUSD")])
+
+    assert "18.62 s  14.7 MUSD" in capsys.readouterr().out
