@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -18,6 +18,7 @@ from clustersim.measure.error_bars import BAR, BAR_COLUMNS
 from clustersim.report import palette
 from clustersim.report.plots.breakdown import spread
 from clustersim.report.plots.canvas import FAINT_INK, INK, FloatArray, Margins, caption, new_axes, note, size_px
+from clustersim.report.plots.heatmap import keys_of, label_of
 from clustersim.report.plots.table_bars import have_results, table_bars
 from clustersim.report.subject import check_alike
 
@@ -110,7 +111,10 @@ def pareto(frame: pandas.DataFrame, ax: Axes | None = None) -> Axes:
     near = [place for place in others if not any(points[best].beats(points[place]) for best in front)]
     ax.scatter(times[near], costs[near], s=sizes[near] + _RING, facecolor="none", edgecolor=palette.FORWARD, linewidth=1.6, zorder=5)
     shown = [*front, *others][:MOST_LABELS]
-    _label(ax, [(times.item(place), costs.item(place), labels[place], place in front) for place in shown])
+    keys = _swept(known)
+    # There is no room for keys beside a point.
+    beside = [", ".join(row) for row in _values(known, keys)] if keys else labels
+    _label(ax, [(times.item(place), costs.item(place), beside[place], place in front) for place in shown])
     ax.grid(color=palette.IDLE, linewidth=0.7)
     ax.set_axisbelow(True)
     ax.set_xlabel("time of a step, s", loc="right")
@@ -118,7 +122,7 @@ def pareto(frame: pandas.DataFrame, ax: Axes | None = None) -> Axes:
     left_out = f"; {len(frame) - len(known)} without a result are left out" if len(known) < len(frame) else ""
     energy = f"{least:.3g} to {most:.3g} kWh for a million tokens"
     subtitle = f"to the lower left is better; the area of a point grows with its energy, {energy}{left_out}"
-    caption(ax, _finding(labels, times, costs, front), subtitle)
+    caption(ax, _finding(labels, times, costs, front), f"{subtitle}; beside points: {', '.join(keys)}" if keys else subtitle)
     note(ax, _undecided(labels, points, front, n_near=len(near)), below_px=30)
     return ax
 
@@ -168,7 +172,21 @@ def _named(frame: pandas.DataFrame) -> pandas.DataFrame:
         names = {short: long for long, short in _OF_RESULTS.items()}
         hint = f"sweep with --metrics step_time_s,{','.join(long for long in _OF_RESULTS if long.startswith('cost.'))}"
         raise ScenarioError(f"the table has no column '{names.get(missing[0], missing[0])}'", hint=hint)
-    return given
+    keys = _swept(frame)
+    if not keys:
+        return given
+    # Values that were swept tell more than the number of a point.
+    return given.assign(label=[", ".join(map(" ".join, zip(keys, row, strict=True))) for row in _values(frame, keys)])
+
+
+def _swept(frame: pandas.DataFrame) -> dict[str, str]:
+    """Return the keys that were swept, as (last part of the name, name); none where rows have names of their own."""
+    return {key.rpartition(".")[2]: key for key in keys_of(frame)} if "point" in frame.columns else {}
+
+
+def _values(frame: pandas.DataFrame, keys: Mapping[str, str]) -> list[list[str]]:
+    """Return the values of some keys in each row, as text."""
+    return [[label_of(value) for value in row] for row in zip(*(frame[key] for key in keys.values()), strict=True)]
 
 
 def _check_work(known: pandas.DataFrame) -> None:

@@ -45,7 +45,7 @@ def test_the_ends_of_the_front_are_compared_too() -> None:
     with style():
         near, far = (pareto(table(("a", "1", 1.0, 2.0), ("a", "2", time_s, 1.0))) for time_s in (1.05, 1.3))
 
-    assert "1 faster than 2: within the error bars: not decided" in texts(near)
+    assert "tp 1 faster than tp 2: within the error bars: not decided" in texts(near)
     assert not any("error bars" in text for text in texts(far))
 
 
@@ -56,7 +56,7 @@ def test_a_point_that_cannot_run_is_not_on_the_front() -> None:
     with style():
         ax = pareto(frame)
 
-    assert ax.get_title(loc="left").startswith("2 is both the fastest and the cheapest of 1")
+    assert ax.get_title(loc="left").startswith("tp 2 is both the fastest and the cheapest of 1")
 
 
 def test_cells_that_the_best_cannot_be_told_apart_from_are_marked() -> None:
