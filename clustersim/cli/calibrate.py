@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from clustersim.apps.calibrate.doubts import worded
+from clustersim.apps.calibrate.document import worded
 from clustersim.apps.calibrate.fit_accelerator import Calibrated, CalibrationRequest, PartResult, calibrate, write_calibration
 from clustersim.apps.calibrate.nccl_tests import Ranks
 from clustersim.cli.options import JsonOption

@@ -11,10 +11,9 @@ from clustersim.config.checks import given_by, parse_checks
 from clustersim.config.constraints import check_size
 from clustersim.config.cost_section import Priced, priced_nodes
 from clustersim.config.goodput_section import Maintained, maintained_job
-from clustersim.config.host_memory import host_flags
 from clustersim.config.job_settings import Planned, PlannedJob, allocate_nodes, jobs_of
 from clustersim.config.load import Scenario
-from clustersim.config.machine import hardware_of, link_changes, routing_flags
+from clustersim.config.machine import hardware_of, host_flags, link_changes, routing_flags
 from clustersim.config.node_groups import ConstantsFile, with_constants
 from clustersim.config.planning import plan_on, server_hosts
 from clustersim.config.scenario_schema import ScenarioSpec

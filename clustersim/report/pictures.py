@@ -1,11 +1,11 @@
-"""Measured against predicted as a picture before it is drawn: panels side by side with the same logarithmic axes."""
+"""Pictures before they are drawn: measured against predicted times, and figures of a few runs side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import floor, log10
-from typing import Final
+from typing import Final, Literal
 
 from clustersim.units.quantity import format_quantity
 
@@ -70,3 +70,46 @@ def ticks(values: Sequence[float], unit: str) -> Ticks:
     return tuple(
         (place, format_quantity(place, unit, 1)) for place in places if low <= place * (1 + ROUND_OFF) and place <= high * (1 + ROUND_OFF)
     )
+
+
+Unit = Literal["s", "B", "%", ""]
+"""Unit of an axis; percent for fractions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """One figure of one case, point by point; None where there is none."""
+
+    label: str
+    colour: int
+    """Number of the case, which has one colour in all panels."""
+    values: tuple[float | None, ...]
+    texts: tuple[str, ...]
+    """The values as people read them."""
+    doubtful: tuple[bool, ...]
+    """Whether a value is of a plan that does not fit in memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChartPanel:
+    """One figure in all cases, from zero on."""
+
+    label: str
+    unit: Unit
+    series: tuple[Series, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """Panels with a finding above them; lines where the points are numbers, and bars where they are names."""
+
+    name: str
+    """Name of the file."""
+    finding: str
+    subtitle: str
+    axis: str
+    """Label of the axis of the points."""
+    points: tuple[str, ...]
+    places: tuple[float, ...] | None
+    """Positions of the points on an axis of doublings; None where they are names."""
+    panels: tuple[ChartPanel, ...]

@@ -8,11 +8,11 @@ from math import isclose
 from typing import TYPE_CHECKING
 
 from clustersim.errors import ScenarioError
-from clustersim.measure.bubble import PipelineShape, closed_form_bubble
 from clustersim.measure.cost_report import CostReport
 from clustersim.measure.goodput_report import GoodputReport
 from clustersim.measure.metrics import Metrics
 from clustersim.measure.serving_metrics import ServingMetrics
+from clustersim.measure.step_breakdown import PipelineShape, closed_form_bubble
 from clustersim.reliability import Upkeep
 from clustersim.report.pictured_machine import PicturedMachine
 from clustersim.serving.records import StepRecord

@@ -15,8 +15,7 @@ from clustersim.apps.validate.published_mfu import ABOVE_PUBLISHED
 from clustersim.config.yaml_text import plain, yaml_text
 from clustersim.documents.spots import Data
 from clustersim.measure.deciding import Judged, is_better, undecided_text
-from clustersim.report.page.content import Image, Page, PageSection, PageTable
-from clustersim.report.page.render import render
+from clustersim.report.page.content import Image, Page, PageSection, PageTable, render
 from clustersim.report.plots.offers import OfferBar, OffersPicture, draw_offers, write_offers_picture
 from clustersim.units.quantity import format_quantity
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from clustersim.apps.calibrate.document import Errors, FileFit, calibration_text, covers_of, leaves
-from clustersim.apps.calibrate.doubts import doubts_of
+from clustersim.apps.calibrate.document import Errors, FileFit, calibration_text, covers_of, doubts_of, leaves
 from clustersim.apps.calibrate.fit_attention import attention_part
 from clustersim.apps.calibrate.fit_collectives import collectives_part
 from clustersim.apps.calibrate.fit_products import products_part

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from clustersim.apps.calibrate.doubts import FAR, is_far, move
+from clustersim.apps.calibrate.document import FAR, is_far, move
 from clustersim.apps.calibrate.fitting import CalibrationTarget
 from clustersim.apps.calibrate.trace_readings import ReadConstant, TraceResult
 from clustersim.apps.calibrate.traced import TracedDevice, check_device

@@ -12,7 +12,7 @@ from statistics import fmean, median
 from types import MappingProxyType
 from typing import Final
 
-from clustersim.apps.calibrate.doubts import FAR, FEW, is_far, move
+from clustersim.apps.calibrate.document import FAR, FEW, is_far, move
 from clustersim.apps.calibrate.fit_products import ELEMENT_BYTES, Product
 from clustersim.apps.calibrate.fitting import CalibrationTarget
 from clustersim.apps.calibrate.trace_file import read_trace

@@ -9,8 +9,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from clustersim.apps.calibrate.traced import LaunchedKernel, NamedRange, TraceFile
-from clustersim.apps.compare.kernel_names import UNKNOWN, KernelNames, matches
-from clustersim.apps.compare.step_kernels import COMMUNICATION, HOST_COPIES, ClassTime, StepKernels, covered_s
+from clustersim.apps.compare.kernel_names import (
+    COMMUNICATION,
+    HOST_COPIES,
+    UNKNOWN,
+    ClassTime,
+    KernelNames,
+    StepKernels,
+    covered_s,
+    matches,
+)
 from clustersim.errors import Place, ScenarioError
 
 _BESIDE: Final = (*COMMUNICATION, HOST_COPIES)

@@ -7,7 +7,7 @@ from math import fsum
 
 import numpy as np
 
-from clustersim.apps.compare.step_kernels import COLLECTIVES, HOST_COPIES, OTHER_COLLECTIVES, SENDS, ClassTime, StepKernels
+from clustersim.apps.compare.kernel_names import COLLECTIVES, HOST_COPIES, OTHER_COLLECTIVES, SENDS, ClassTime, StepKernels
 from clustersim.apps.run.result import Result
 from clustersim.kernels.kernel_model import KernelModel, launches
 from clustersim.measure.step_breakdown import times_by_class

@@ -9,11 +9,20 @@ from typing import Final
 
 from clustersim.apps.calibrate.trace_file import read_trace
 from clustersim.apps.calibrate.traced import check_device
-from clustersim.apps.compare.kernel_names import UNKNOWN, ClassRow, KernelNames, kernel_names
+from clustersim.apps.compare.kernel_names import (
+    COMMUNICATION,
+    IDLE,
+    UNKNOWN,
+    ClassRow,
+    ClassTime,
+    KernelNames,
+    StepKernels,
+    kernel_names,
+    mean_of,
+)
 from clustersim.apps.compare.measured_kernels import MeasuredSteps, check_alike, measured_steps
 from clustersim.apps.compare.predicted_kernels import PredictedStep, predicted_step
 from clustersim.apps.compare.run_directories import load_result
-from clustersim.apps.compare.step_kernels import COMMUNICATION, IDLE, ClassTime, StepKernels, mean_of
 from clustersim.apps.run.result import Result
 from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.errors import Place, ScenarioError

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from clustersim.apps.compare.kernel_names import UNKNOWN
-from clustersim.apps.compare.step_kernels import IDLE, ClassTime, StepKernels
+from clustersim.apps.compare.kernel_names import IDLE, UNKNOWN, ClassTime, StepKernels
 from clustersim.apps.compare.trace_comparison import TraceComparison
 from clustersim.config.yaml_text import plain
 from clustersim.documents.csv_text import csv_text as csv_of

@@ -18,8 +18,7 @@ from clustersim.apps.run.result import Result
 from clustersim.apps.run.rundir import results_document
 from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.errors import Place, ScenarioError
-from clustersim.report.page.content import Cell, Image, Page, PageSection, PageTable
-from clustersim.report.page.render import has_plotly, render
+from clustersim.report.page.content import Cell, Image, Page, PageSection, PageTable, has_plotly, render
 
 if TYPE_CHECKING:
     import pandas

@@ -9,8 +9,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final
 
-from clustersim.apps.compare.kernel_names import Classifier, kernel_names
-from clustersim.apps.compare.step_kernels import SENDS
+from clustersim.apps.compare.kernel_names import SENDS, Classifier, kernel_names
 from clustersim.apps.records.job_records import HOST, NOT_A_NAME, JobRecord, JobRecords
 from clustersim.documents.files import MB, read_bytes
 from clustersim.documents.json_text import unpacked

@@ -13,8 +13,7 @@ from clustersim.config.yaml_text import yaml_text
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.models import Source
-from clustersim.report.page.content import Image
-from clustersim.report.page.render import render
+from clustersim.report.page.content import Image, render
 from clustersim.report.page.run_page import FigureOrigin, PageContext, run_page, serving_page
 
 if TYPE_CHECKING:

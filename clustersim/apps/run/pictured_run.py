@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from clustersim.apps.serve.request_metrics import RequestLatencies
 from clustersim.documents.check import choices_hint
-from clustersim.measure.bubble import PipelineShape
+from clustersim.measure.step_breakdown import PipelineShape
 from clustersim.parallel.pass_costs import kernels_of
 from clustersim.parallel.recomputation import recomputation_of
 from clustersim.parallel.shard import local_model

@@ -10,8 +10,8 @@ from typing import Final
 
 from clustersim.apps.study.claims import StudyAnswer, StudyRow
 from clustersim.errors import ScenarioError
+from clustersim.report.pictures import Chart, ChartPanel, Series, Unit
 from clustersim.report.plots.write import write_charts
-from clustersim.report.study_chart import Chart, ChartPanel, Series, Unit
 from clustersim.report.tables import write_table
 from clustersim.report.text_tables import TextTable, short
 

@@ -1,12 +1,15 @@
-"""A scenario from a browser reads no file, only shipped names and numbers, and is small enough to be replayed for the page."""
+"""A scenario for the page: a shipped one or a run, or one from a browser, which reads no file and is small enough to be replayed."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
-from clustersim.config.load import Scenario
+from clustersim.apps.compare.run_directories import written_scenario
+from clustersim.apps.compare.side_by_side import RESULTS
+from clustersim.config.load import Scenario, example_names, example_path, load_scenario
 from clustersim.config.machine import hardware_of
 from clustersim.documents.check import choices_hint
 from clustersim.documents.spots import Data
@@ -83,3 +86,37 @@ def check_limits(scenario: Scenario) -> None:
     for number, most, unit in ((gpus, MOST_GPUS, "GPUs"), (scenario.spec.steps or 1, MOST_STEPS, "steps")):
         if number > most:
             raise LimitError(f"{number:,} {unit} are more than the {most:,} that this page simulates")
+
+
+_RUN: Final = "run "
+
+
+def starts(runs: Path) -> tuple[str, ...]:
+    """Return the names of all that the page can start from."""
+    # A link may lead out of the folder.
+    found = sorted(path.parent.relative_to(runs).as_posix() for path in runs.glob(f"*/*/{RESULTS}") if _is_within(path, runs))
+    return (*example_names(), *(f"{_RUN}{name}" for name in found))
+
+
+def start(name: str, runs: Path) -> Mapping[str, Data]:
+    """Return a scenario by a name of :func:`starts`, and of nothing else.
+
+    Raises
+    ------
+    ScenarioError
+        When there is none of that name, or it names files.
+    """
+    known = starts(runs)
+    if name not in known:
+        raise ScenarioError(f"there is no '{name}' to start from", hint=choices_hint(name, known))
+    if name.startswith(_RUN):
+        document = written_scenario(runs / name.removeprefix(_RUN)).document.data
+    else:
+        # By its path: a file of that name in the working directory is not what is meant.
+        document = load_scenario(example_path(name)).document.data
+    check_contained(document)
+    return document
+
+
+def _is_within(path: Path, folder: Path) -> bool:
+    return path.resolve().is_relative_to(folder.resolve())

@@ -155,8 +155,8 @@ def make_app(*, runs: Path, first: str) -> Flask:
     except ImportError as error:
         raise ScenarioError("the page needs Dash", hint="install it with: pip install 'clustersim[ui]'") from error
     from clustersim.apps.ui.callbacks import register
+    from clustersim.apps.ui.contained import start, starts
     from clustersim.apps.ui.page_contents import TITLE, page
-    from clustersim.apps.ui.starting import start, starts
 
     start(first, runs)
     app = Dash(__name__, title=TITLE, update_title="", serve_locally=True, suppress_callback_exceptions=True, add_log_handler=False)

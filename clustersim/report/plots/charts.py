@@ -16,9 +16,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, Formatter, MaxNLocator, NullLocator, PercentFormatter
 
 from clustersim.report.palette import DIMENSION_COLOURS, IDLE, IDLE_HATCH
+from clustersim.report.pictures import Chart, ChartPanel, Series, Unit
 from clustersim.report.plots.breakdown import spread
 from clustersim.report.plots.canvas import DPI, FAINT_INK, INK, WIDTH_PX, size_px
-from clustersim.report.study_chart import Chart, ChartPanel, Series, Unit
 
 COLOURS: Final = tuple(DIMENSION_COLOURS[name] for name in ("pp", "ep", "dp", "tp", "ps", "offload"))
 _MARKS: Final = ("o", "s", "^", "D", "v", "P")

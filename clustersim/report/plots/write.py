@@ -9,8 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from clustersim.measure.metrics import Metrics
-    from clustersim.report.pictures import Picture
-    from clustersim.report.study_chart import Chart
+    from clustersim.report.pictures import Chart, Picture
     from clustersim.trace.timeline import Timeline
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from clustersim.config.host_memory import host_shortfall
+from clustersim.config.machine import host_shortfall
 from clustersim.config.planning import FAR_STAGES, NEAR_STAGES, MeshDimension, rank_layout
 from clustersim.documents.spots import Data
 from clustersim.errors import DomainError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clustersim.measure.bubble import BUBBLES_S, PassTimes, PipelineShape, closed_form_bubble, pass_times
+from clustersim.measure.step_breakdown import BUBBLES_S, PassTimes, PipelineShape, closed_form_bubble, pass_times
 from clustersim.parallel.schedules import SCHEDULES
 from tests.golden.reference import reference_timeline
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clustersim.config.host_memory import host_bytes
+from clustersim.config.machine import host_bytes
 from clustersim.parallel.stage import stage_of, stages_of
 from clustersim.parallel.training_plan import Offload, Plan
 from clustersim.topology.cluster_wiring import build_cluster

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clustersim.apps.calibrate.document import Errors
-from clustersim.apps.calibrate.doubts import doubts_of, is_far
+from clustersim.apps.calibrate.document import Errors, doubts_of, is_far
 
 GOOD = [0.01, -0.02, 0.03, -0.01]
 

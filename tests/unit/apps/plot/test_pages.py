@@ -11,7 +11,7 @@ from clustersim.apps.plot.pages import report_page
 from clustersim.apps.run.running import run
 from clustersim.errors import ScenarioError
 from clustersim.report.facts import interval_line, interval_text
-from clustersim.report.page.render import LARGEST_BYTES
+from clustersim.report.page.content import LARGEST_BYTES
 
 SWEEP = "strategy.tp,strategy.pp,step_time_s,memory.fits,error\n1,1,,False,too large\n1,2,3.5,True,\n2,1,3.0,True,\n2,2,2.5,True,\n"
 

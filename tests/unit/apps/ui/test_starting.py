@@ -8,7 +8,7 @@ import pytest
 
 from clustersim.apps.run.rundir import write_run_directory
 from clustersim.apps.run.running import run
-from clustersim.apps.ui.starting import start, starts
+from clustersim.apps.ui.contained import start, starts
 from clustersim.config.load import example_names, load_scenario
 from clustersim.errors import ScenarioError
 

@@ -8,9 +8,8 @@ import re
 import pytest
 
 from clustersim.errors import ScenarioError
-from clustersim.report.page import render as rendering
-from clustersim.report.page.content import HeadlineFigure, Image, InteractiveChart, Page, PageSection, PageTable
-from clustersim.report.page.render import render
+from clustersim.report.page import content as rendering
+from clustersim.report.page.content import HeadlineFigure, Image, InteractiveChart, Page, PageSection, PageTable, render
 
 PAGE = Page(
     title="a <b> & c",

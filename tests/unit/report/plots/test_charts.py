@@ -13,9 +13,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
+from clustersim.report.pictures import Chart, ChartPanel, Series
 from clustersim.report.plots.canvas import WIDTH_PX, save_figure, style
 from clustersim.report.plots.charts import COLOURS, draw_chart
-from clustersim.report.study_chart import Chart, ChartPanel, Series
 
 SERIES = (
     Series(label="one", colour=0, values=(1.0, 2.0, 4.0), texts=("1 s", "2 s", "4 s, does not fit"), doubtful=(False, False, True)),

@@ -11,7 +11,7 @@ import pytest
 from matplotlib.colors import to_hex
 
 from clustersim.errors import ScenarioError
-from clustersim.measure.bubble import PipelineShape
+from clustersim.measure.step_breakdown import PipelineShape
 from clustersim.report.palette import FORWARD, HIDDEN
 from clustersim.report.pictured_machine import FabricLevel, NodeWire, PicturedMachine
 from clustersim.report.plots.canvas import WIDTH_PX, save, style, title_of
