@@ -19,6 +19,8 @@ POWER_EXPONENT: Final = 0.7
 """Default power exponent: that of the H100, whose file names the source."""
 MOST_SPREAD: Final = 0.2
 """Largest standard deviation of clocks that is taken."""
+FURTHER_S: Final = 15e-6
+"""Default host time of each further kernel of one call: that of the B200, whose file names the source."""
 PRODUCT_S: Final = 4.5e-6
 """Default time of one of several concurrent products: that of the B200, whose file names the source."""
 
@@ -80,6 +82,8 @@ class LaunchCalibration:
     """Host time to issue one kernel."""
     step_s: float
     """Host time of one step that nothing hides: data, logging, scheduler, loss scale."""
+    further_s: float = FURTHER_S
+    """Host time to issue each further kernel of one call, such as grouped products."""
     product_s: float = PRODUCT_S
     """Accelerator time of each of several products on concurrent streams, above their share of the waves."""
 

@@ -14,6 +14,7 @@ from clustersim.documents.files import data_names, data_path
 from clustersim.documents.text import read_document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import (
+    FURTHER_S,
     MOST_SPREAD,
     POWER_EXPONENT,
     PRODUCT_S,
@@ -139,6 +140,7 @@ class LaunchSpec(Checked):
     kernel: Seconds
     dispatch: Seconds
     step: Seconds
+    further: Seconds = FURTHER_S
     product: Seconds = PRODUCT_S
 
 
@@ -240,7 +242,9 @@ def read_calibration(path: Path) -> Calibration:
         ),
         attention=_attention(spec.attention),
         memory_fraction=spec.memory_fraction,
-        launch=LaunchCalibration(kernel_s=launch.kernel, dispatch_s=launch.dispatch, step_s=launch.step, product_s=launch.product),
+        launch=LaunchCalibration(
+            kernel_s=launch.kernel, dispatch_s=launch.dispatch, step_s=launch.step, further_s=launch.further, product_s=launch.product
+        ),
         network=_network(spec.network, spec.generation),
         accelerators=tuple(spec.accelerators),
         sources=built_sources(spec),
@@ -320,7 +324,8 @@ def calibration_at(node: Node) -> Calibration:
     if pace == 1.0:
         return calibration
     launch = calibration.launch
-    return replace(calibration, launch=replace(launch, dispatch_s=launch.dispatch_s * pace, step_s=launch.step_s * pace))
+    slower = replace(launch, dispatch_s=launch.dispatch_s * pace, further_s=launch.further_s * pace, step_s=launch.step_s * pace)
+    return replace(calibration, launch=slower)
 
 
 def _at_power(calibration: Calibration, accelerator: Accelerator) -> Calibration:

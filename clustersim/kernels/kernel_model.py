@@ -86,6 +86,8 @@ class KernelModel:
         Whether the host waits for each kernel before it issues the next one.
     captured
         Whether the kernels of whole passes were captured in a graph, which the host issues as a whole.
+    launch_overhead
+        Host time to issue a kernel, relative to that of the calibration.
     slowest
         How many times as long products and fused attention take on the slowest accelerator of a job as under the calibration.
     """
@@ -96,6 +98,7 @@ class KernelModel:
     attention_precision: str
     blocks: bool = False
     captured: bool = False
+    launch_overhead: float = 1.0
     slowest: float = 1.0
     _times_s: dict[Kernel, float] = field(default_factory=dict[Kernel, float])
 
@@ -120,7 +123,12 @@ class KernelModel:
         """Return the time that the host needs to issue kernels, and collectives beside them; nothing for those of a graph."""
         if self.captured:
             return 0.0
-        return (n_collectives + sum(map(launches, kernels))) * self.calibration.launch.dispatch_s
+        launch, calls, further = self.calibration.launch, n_collectives, 0
+        for kernel in kernels:
+            n = launches(kernel)
+            together = n - 1 if n and isinstance(kernel, GroupedGemm) else 0
+            calls, further = calls + n - together, further + together
+        return calls * launch.dispatch_s * self.launch_overhead + further * launch.further_s
 
     def _memory_s(self, traffic_bytes: float) -> float:
         return traffic_bytes / (self.accelerator.memory_bandwidth_bytes_per_s * self.calibration.memory_fraction)

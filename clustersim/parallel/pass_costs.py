@@ -44,6 +44,7 @@ def kernels_of(training: Training, strategy: Strategy, node: Node, calibration: 
         attention_precision=ATTENTION_PRECISION.get(precision, precision),
         blocks=training.blocking_launches,
         captured=training.cuda_graphs is True,
+        launch_overhead=training.launch_overhead,
         slowest=slowest_of(strategy.n_ranks // workers, accelerator, calibration),
     )
 

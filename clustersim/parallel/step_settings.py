@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, StrictBool
 
 from clustersim.parallel.settings import Settings, Written, auto, setting
-from clustersim.units.fields import MOST_GPUS, Bytes, Count, PositiveInt, SamplesPerSecond
+from clustersim.units.fields import MOST_GPUS, Bytes, Count, PositiveInt, PositiveRatio, SamplesPerSecond
 from clustersim.workloads.operators import GraphPart
 from clustersim.workloads.shapes import AttentionKind
 
@@ -96,6 +96,10 @@ class Training(Settings, frozen=True):
         False, "Gradients of each micro-batch are clipped before they are added up, and not those of the step."
     )
     kernels: Literal["fused", "eager"] = setting("fused", "`fused` or `eager`: elementwise work fused, or one kernel an operation.")
+    launch_overhead: Annotated[PositiveRatio, Field(ge=0.01, le=100)] = setting(
+        1.0,
+        "Host time to issue a kernel, relative to that of the calibration: above 1 where the framework does more around its kernels.",
+    )
     blocking_launches: StrictBool = setting(
         False,
         "The host waits for each kernel and collective before it issues the next one, as with `CUDA_LAUNCH_BLOCKING=1`; what the plan "

@@ -13,7 +13,8 @@ N_NORMS = 2
 
 def normalization(model: TransformerShape, local: LocalShape, numerics: Numerics, *, name: str, width: int | None = None) -> Operator:
     """Return a layer or RMS normalisation: one read and one write forward; input, gradient and result backward."""
-    elements = local.sequence_rows * (model.hidden_size if width is None else width)
+    columns = model.hidden_size if width is None else width
+    elements, parameters = local.sequence_rows * columns, _norm_parameters(model, columns)
     e, eager = numerics.elementwise_bytes, numerics.kernels == "eager" and model.normalization == "rmsnorm"
     # Eager RMS normalisation is cast, square, mean, scale and multiply, each a pass over the rows.
     passes, launches = (8.0, 6) if eager else (2.0, 1)
@@ -22,9 +23,10 @@ def normalization(model: TransformerShape, local: LocalShape, numerics: Numerics
         phases={
             "forward": (Stream(elements * passes * e, launches=launches),),
             "input_gradient": (Stream(elements * (passes + 1) * e, launches=launches),),
-            "weight_gradient": (Stream(elements * 2 * e),),
+            # Each vector is accumulated by a kernel of its own.
+            "weight_gradient": (Stream(elements * 2 * e, launches=1 + int(parameters // columns)),),
         },
-        parameters=_norm_parameters(model, model.hidden_size if width is None else width),
+        parameters=parameters,
         saved_bytes=elements * e,
     )
 

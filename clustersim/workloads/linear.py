@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from clustersim.workloads.operators import Gemm, Kernel, Operator, Stream, vector_bytes
 from clustersim.workloads.shapes import Numerics
 
+VECTOR_LAUNCHES = 2
+"""Kernels of the gradient of a bias: the sum over rows, and its accumulation, which no product does by itself."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearShape:
@@ -47,7 +50,7 @@ def linear(name: str, shape: LinearShape, numerics: Numerics) -> Operator:
         accumulate = inputs * outputs * (plain + (2 + numerics.gradient_passes) * numerics.gradient_bytes)
         weight_gradient = (summed, Stream(accumulate))
     if shape.bias:
-        weight_gradient += (Stream(rows * outputs * plain),)
+        weight_gradient += (Stream(rows * outputs * plain, launches=VECTOR_LAUNCHES),)
     return Operator(
         name=name,
         phases={

@@ -22,6 +22,7 @@ from clustersim.hardware.calibrations import calibration_for
 from clustersim.measure.error_bars import RunKind
 from clustersim.measure.metrics import Parallelism
 from clustersim.notices import Flag
+from clustersim.parallel.contributors.model_state import FRAMEWORK_BYTES
 from clustersim.parallel.step_settings import Training
 from clustersim.report.shares import PART_LABELS, step_seconds
 from clustersim.workloads.reading.model_spec import MEASURED_SPEED
@@ -171,6 +172,8 @@ def _row_result(source: PublishedSource, row: RowSpec, results: list[Result]) ->
     result = min(able, key=lambda each: abs(each.step_time_s - measured_s))
     predicted_s = min(max(measured_s, min(times_s)), max(times_s)) if row.hidden else result.step_time_s
     metrics, plan, cluster = result.metrics, result.built.plan, result.built.cluster
+    peak_bytes = metrics.memory.peak_bytes - (0.0 if measured.allocated is None else FRAMEWORK_BYTES)
+    held_bytes = measured.memory if measured.allocated is None else measured.allocated
     return RowResult(
         id=row.id,
         source=RowPlace(table=row.source.table, row=row.source.row, url=row.source.url or source.spec.urls[0]),
@@ -196,10 +199,10 @@ def _row_result(source: PublishedSource, row: RowSpec, results: list[Result]) ->
         capabilities=capabilities_of(result),
         features=features_of(result),
         fits=metrics.memory.fits,
-        peak_bytes=metrics.memory.peak_bytes,
+        peak_bytes=peak_bytes,
         capacity_bytes=metrics.memory.capacity_bytes,
-        measured_peak_bytes=measured.memory,
-        memory_error_fraction=None if measured.memory is None or row.hidden else metrics.memory.peak_bytes / measured.memory - 1.0,
+        measured_peak_bytes=held_bytes,
+        memory_error_fraction=None if held_bytes is None or row.hidden else peak_bytes / held_bytes - 1.0,
         assumed=tuple(row.assumed),
         explained=source.spec.explained.get(row.id),
         flags=metrics.flags,

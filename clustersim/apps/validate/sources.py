@@ -60,6 +60,8 @@ class MeasuredSpec(Checked):
     tokens_per_s_per_gpu: Annotated[TokensPerSecond, Field(gt=0)] | None = None
     memory: Annotated[Bytes, Field(gt=0)] | None = None
     """The most that one accelerator held."""
+    allocated: Annotated[Bytes, Field(gt=0)] | None = None
+    """The most that the framework allocated on one accelerator, without the reserve for context and communication buffers."""
     hardware_rate: Annotated[FlopsPerSecond, Field(gt=0)] | None = None
     """FLOPs that one GPU did in a second, those of recomputation included."""
     mfu: Share | None = None

@@ -345,3 +345,18 @@ def test_recorded_work_takes_what_was_recorded_and_not_a_launch_more() -> None:
 
 def test_recorded_work_is_issued_for_nothing() -> None:
     assert model(LAUNCH).issue_s((Recorded(1e-9), Stream(0.0))) == LAUNCH.dispatch_s
+
+
+def test_products_of_one_call_are_issued_together() -> None:
+    grouped = GroupedGemm((64,) * 8, 256, 256, launches=8)
+
+    assert model(LAUNCH).issue_s((grouped,)) == pytest.approx(LAUNCH.dispatch_s + 7 * LAUNCH.further_s)
+    assert model(LAUNCH).issue_s((replace(grouped, launches=1),)) == LAUNCH.dispatch_s
+
+
+def test_a_framework_that_does_more_around_its_kernels_issues_them_more_slowly() -> None:
+    light = model(LAUNCH)
+    heavy = replace(light, launch_overhead=1.7)
+
+    assert heavy.issue_s((Stream(0.0), Gemm(8, 8, 8))) == pytest.approx(1.7 * light.issue_s((Stream(0.0), Gemm(8, 8, 8))))
+    assert heavy.kernel_s(Gemm(8, 8, 8)) == light.kernel_s(Gemm(8, 8, 8))

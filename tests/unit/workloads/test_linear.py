@@ -43,6 +43,7 @@ def test_the_gradient_of_a_bias_reads_the_gradient_once_more() -> None:
     with_bias, without = layer(replace(SHAPE, bias=True)), layer()
 
     assert traffic_bytes(with_bias.kernels("weight_gradient")) - traffic_bytes(without.kernels("weight_gradient")) == 2 * 96 * 7
+    assert with_bias.kernels("weight_gradient")[-1] == Stream(2 * 96 * 7, launches=2)  # the sum over rows, and its accumulation
     assert with_bias.kernels("forward") == without.kernels("forward")
 
 

@@ -67,7 +67,7 @@ ON_H100: Final = ImportOptions(cluster="dgx-h100", nodes=1)
             {"strategy.ep": 4, "strategy.overlap_ep": "micro_batches"},
         ),
         (
-            "--cross-entropy-loss-fusion --enable-cuda-graph",
+            "--cross-entropy-loss-fusion --cross-entropy-fusion-impl te --enable-cuda-graph",
             {"training.fused_loss": True, "training.cuda_graphs": ["attention", "mlp", "experts"]},
         ),
         ("--cuda-graph-impl local --cuda-graph-scope full_iteration", {"training.cuda_graphs": True}),
