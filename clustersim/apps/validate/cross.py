@@ -27,6 +27,8 @@ NEUTRAL: Final[Mapping[str, float]] = MappingProxyType(
 """Constants that shipped calibrations fit to steps, and what they would be taken to be if no step had been measured: a tenth lost under
 load, four fifths of the memory's bandwidth, what a launch from Python takes, and 10 ms for data, logging and the scale of the loss."""
 SHARED: Final = ("launch.dispatch", "launch.step")
+ROWS: Final = 30
+"""Rows of a source that take part, evenly taken: each is replayed seven times."""
 """Constants of the host, the same for all accelerators."""
 
 
@@ -52,7 +54,7 @@ def measured_steps(names: Sequence[str] = ()) -> list[MeasuredStep]:
     """Return the steps of sources, each weighing as the root of its rows; what a source does not say is no step."""
     found: list[MeasuredStep] = []
     for name in names or source_names():
-        steps = thinned(steps_of(read_source(name)))
+        steps = thinned(steps_of(read_source(name)), ROWS)
         found += [replace(step, weight=1.0 / sqrt(len(steps))) for step in steps]
     return found
 

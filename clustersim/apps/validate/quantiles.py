@@ -46,15 +46,15 @@ class Residual:
         return log(self.measured_s / self.predicted_s)
 
 
-def thinned(rows: Sequence[T]) -> Sequence[T]:
-    """Return at most ``MOST_ROWS`` of some rows, evenly taken.
+def thinned(rows: Sequence[T], most: int = MOST_ROWS) -> Sequence[T]:
+    """Return at most a number of some rows, evenly taken.
 
     Examples
     --------
     >>> thinned(range(300))
     range(0, 300, 3)
     """
-    return rows[:: -(-len(rows) // MOST_ROWS) or 1]
+    return rows[:: -(-len(rows) // most) or 1]
 
 
 def weighted_quantile(values: Sequence[float], weights: Sequence[float], fraction: float) -> float:

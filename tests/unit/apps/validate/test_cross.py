@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from clustersim.apps.validate.cross import (
+    ROWS,
     Fold,
     cross_validate,
     folds_table,
@@ -16,7 +17,6 @@ from clustersim.apps.validate.cross import (
     shipped_folds_path,
     unmeasured_widening,
 )
-from clustersim.apps.validate.quantiles import MOST_ROWS
 from clustersim.apps.validate.sources import source_names
 
 PAGE = Path(__file__).parents[4] / "docs" / "theory" / "cross-validation.md"
@@ -73,7 +73,7 @@ def test_a_source_weighs_as_the_root_of_its_rows() -> None:
     steps = measured_steps(["korthikanti-2022", "vtrain-single"])
 
     weights = {name: sum(step.weight for step in steps if step.source == name) for name in ("korthikanti-2022", "vtrain-single")}
-    assert weights == {"korthikanti-2022": pytest.approx(2.0), "vtrain-single": pytest.approx(MOST_ROWS**0.5)}
+    assert weights == {"korthikanti-2022": pytest.approx(2.0), "vtrain-single": pytest.approx(ROWS**0.5)}
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
