@@ -21,7 +21,7 @@ from clustersim.parallel.local_model import LocalModel
 from clustersim.parallel.optimizer import UPDATE_BYTES, state_bytes_per_parameter
 from clustersim.parallel.shard import numerics
 from clustersim.parallel.stage import Stage
-from clustersim.parallel.step_settings import Optimizer, Training
+from clustersim.parallel.step_settings import Training
 from clustersim.parallel.training_plan import Strategy
 from clustersim.parallel.weights import Weights
 from clustersim.program.program import Key, ProgramBuilder
@@ -48,9 +48,9 @@ def offloads(strategy: Strategy) -> bool:
     return strategy.offload.optimizer != "accelerator"
 
 
-def state_bytes(optimizer: Optimizer, local: LocalModel) -> float:
+def state_bytes(training: Training, local: LocalModel) -> float:
     """Return the optimizer state per parameter on the host: a weight in fp32 and its moments, in bytes."""
-    return FP32_BYTES + state_bytes_per_parameter(optimizer, local)
+    return FP32_BYTES + state_bytes_per_parameter(training, local)
 
 
 def host_update_bytes(training: Training) -> float:
@@ -161,7 +161,7 @@ class HostSide:
     def _add_tile(self, parameters: float, *, ready: tuple[Key, ...], room: tuple[Key, ...]) -> tuple[Key, ...]:
         offload, training, local = self.stage.strategy.offload, self.stage.training, self.stage.local
         number = local.numerics
-        kept_bytes = parameters * state_bytes(training.optimizer, local) if offload.optimizer == "nvme" else 0.0
+        kept_bytes = parameters * state_bytes(training, local) if offload.optimizer == "nvme" else 0.0
         read_bytes = kept_bytes + (parameters * number.gradient_bytes if offload.gradients == "nvme" else 0.0)
         written_bytes = kept_bytes + (parameters * number.element_bytes if offload.parameters == "nvme" else 0.0)
         if read_bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from math import ceil, fsum, sqrt
 from types import MappingProxyType
@@ -12,7 +13,7 @@ from clustersim.parallel.local_model import LocalModel
 from clustersim.parallel.shard import ELEMENT_BYTES
 from clustersim.parallel.stage import Stage
 from clustersim.parallel.stages import model_chunks
-from clustersim.parallel.step_settings import Optimizer, Training
+from clustersim.parallel.step_settings import MomentPrecision, Optimizer, Training
 from clustersim.parallel.training_plan import SHARDS_GRADIENTS, Strategy
 from clustersim.parallel.weights import Weights
 from clustersim.program.tasks import Block, Compute, Phase, Work
@@ -30,13 +31,17 @@ The norm reads it, clipping reads and writes it, zeroing writes it, unscaling (f
 weight is read to be copied back.
 """
 
-STATES: Final[Mapping[Optimizer, float]] = MappingProxyType({"adam": 2.0, "lamb": 2.0, "momentum": 1.0, "sgd": 0.0, "adafactor": 0.0})
-"""fp32 numbers per parameter besides the fp32 master copy of a narrow weight; Adafactor's factors are counted from shapes."""
+STATES: Final[Mapping[Optimizer, float]] = MappingProxyType(
+    {"adam": 2.0, "lamb": 2.0, "momentum": 1.0, "muon": 1.0, "sgd": 0.0, "adafactor": 0.0}
+)
+"""Numbers per parameter besides the fp32 master copy of a narrow weight; Adafactor's factors, and what Muon leaves to Adam, are counted
+from shapes."""
 
 FUSED_PASSES: Final[Mapping[Optimizer, tuple[float, ...]]] = MappingProxyType(
     {
         "adam": (28.0,),
         "momentum": (20.0,),
+        "muon": (12.0, 10.0),
         "sgd": (12.0,),
         "lamb": (28.0, 4.0, 4.0, 12.0),
         "adafactor": (4.0, 4.0, 12.0, 4.0),
@@ -48,8 +53,15 @@ One pass of Adam reads gradient, weight and two moments and writes the last thre
 ``multi_tensor_adam``, ``multi_tensor_sgd``). LAMB (Apex, ``multi_tensor_lamb``) writes moments and the direction in place of the
 gradient, reads weight and direction for the two norms whose ratio is the trust ratio of a tensor, and then reads both and writes the
 weight. Adafactor (N. Shazeer and M. Stern, 2018, algorithms 4 and 5), as a compiler fuses it: row and column means of the squared
-gradient; the root mean square of the direction, which clips it; the update; the root mean square of the weight, which scales it.
+gradient; the root mean square of the direction, which clips it; the update; the root mean square of the weight, which scales it. Muon
+reads gradient and momentum and writes the momentum, and, around its products, reads the direction in 16 bits and reads and writes the
+weight.
 """
+
+MOMENT_BYTES: Final[Mapping[MomentPrecision, float]] = MappingProxyType({"fp32": FP32_BYTES, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0})
+
+NEWTON_SCHULZ: Final = 5
+"""Iterations that make a direction orthogonal (K. Jordan et al., *Muon: An optimizer for hidden layers in neural networks*, 2024)."""
 
 UPDATE_BYTES: Final[Mapping[Optimizer, float]] = MappingProxyType({optimizer: fsum(passes) for optimizer, passes in FUSED_PASSES.items()})
 """All passes of a fused update together."""
@@ -58,6 +70,7 @@ EAGER_PASSES: Final[Mapping[Optimizer, tuple[float, ...]]] = MappingProxyType(
     {
         "adam": (8.0, 12.0, 8.0, 12.0, 8.0, 8.0, 8.0, 16.0),
         "momentum": (8.0, 12.0, 12.0),
+        "muon": (8.0, 12.0, 6.0, 12.0),
         "sgd": (12.0,),
         "lamb": (12.0, 8.0, 12.0, 8.0, 8.0, 8.0, 12.0, 12.0, 4.0, 4.0, 12.0),
         "adafactor": (8.0, 8.0, 4.0, 4.0, 4.0, 12.0, 4.0, 8.0, 8.0, 12.0, 4.0),
@@ -74,7 +87,9 @@ epsilon, two means, their product, the direction, its norm, clipping, the learni
 CLIPS_ITSELF: Final[tuple[Optimizer, ...]] = ("lamb", "adafactor")
 """Those whose passes clip: LAMB divides by the norm of all gradients as it reads them, Adafactor clips its direction."""
 
-EAGER_COPIES: Final[Mapping[Optimizer, float]] = MappingProxyType({"adam": 2.0, "lamb": 2.0, "momentum": 0.0, "sgd": 0.0, "adafactor": 0.0})
+EAGER_COPIES: Final[Mapping[Optimizer, float]] = MappingProxyType(
+    {"adam": 2.0, "lamb": 2.0, "momentum": 0.0, "muon": 0.0, "sgd": 0.0, "adafactor": 0.0}
+)
 """fp32 numbers for each parameter that an update by one kernel an operation holds meanwhile.
 
 Adam: the root of the second moment and the denominator made of it (torch/optim/adamw.py of PyTorch 1.13 and 2.0; from 2.1 the second
@@ -103,18 +118,61 @@ def narrow_weights(training: Training) -> bool:
     return ELEMENT_BYTES[training.precision] < FP32_BYTES
 
 
-def state_bytes_per_parameter(optimizer: Optimizer, local: LocalModel) -> float:
+def state_bytes_per_parameter(training: Training, local: LocalModel) -> float:
     """Return the bytes of moments per parameter; Adafactor stores one number for each row and each column of a matrix.
 
     Vectors keep one for each element. What a lookup needs counts as a square matrix: the table is large, its factors are nothing
     beside it whatever its shape.
     """
-    if optimizer != "adafactor":
-        return STATES[optimizer] * FP32_BYTES
+    moment_bytes = MOMENT_BYTES[training.moment_precision]
+    if training.optimizer not in ("adafactor", "muon"):
+        return STATES[training.optimizer] * moment_bytes
     runs = [(local.front, 1), *local.runs(range(local.model.n_layers)), (local.back, 1)]
     weights = [(operator, count) for operators, count in runs for operator in operators if operator.parameters]
-    factors = fsum(count * _factors(operator) for operator, count in weights)
-    return FP32_BYTES * factors / fsum(count * operator.parameters for operator, count in weights)
+    total = fsum(count * operator.parameters for operator, count in weights)
+    if training.optimizer == "muon":
+        orthogonal = sum(rows * columns * number for (rows, columns), number in layer_matrices(local, range(local.model.n_layers)).items())
+        return moment_bytes * (STATES["muon"] * orthogonal + STATES["adam"] * (total - orthogonal)) / total
+    return FP32_BYTES * fsum(count * _factors(operator) for operator, count in weights) / total
+
+
+def layer_matrices(local: LocalModel, layers: range) -> Counter[tuple[int, int]]:
+    """Return the matrices of some layers on one rank: how many there are of each number of rows and columns, the fewer ones first."""
+    found: Counter[tuple[int, int]] = Counter()
+    for operators, count in local.runs(layers):
+        for operator in operators:
+            match operator.weight_product:
+                case Gemm(m=inputs, n=outputs):
+                    found[min(inputs, outputs), max(inputs, outputs)] += count
+                case GroupedGemm(k=inputs, n=outputs) as experts:
+                    found[min(inputs, outputs), max(inputs, outputs)] += count * len(experts.rows)
+                case _:
+                    pass
+    return found
+
+
+def newton_schulz(stage: Stage) -> tuple[Block, ...]:
+    """Return the products that make the directions of Muon orthogonal, of the matrices that a rank updates.
+
+    Each iteration of a matrix X of m rows and n columns, m at most n, has A = X X^T, the square of A, and its product with X, which are
+    4 m^2 n + 2 m^3 FLOPs in 16 bits. Whole matrices are dealt to ranks where states are sharded; tensor-parallel ranks take their own
+    parts, as in Megatron-LM (``--muon-tp-mode blockwise``).
+    """
+    if stage.training.optimizer != "muon":
+        return ()
+    strategy, found = stage.strategy, Counter[tuple[int, int]]()
+    for chunk in stage.chunks:
+        found += layer_matrices(stage.local, chunk.layers)
+    degree = strategy.sharding.degree if strategy.zero_stage else 1
+    return tuple(
+        Block(name="newton_schulz", body=(_orthogonal(rows, columns),), repeat=NEWTON_SCHULZ * ceil(number / degree))
+        for (rows, columns), number in sorted(found.items())
+    )
+
+
+def _orthogonal(rows: int, columns: int) -> Work:
+    products = Gemm(rows, rows, columns), Gemm(rows, rows, rows), Gemm(rows, columns, rows)
+    return Work(name="newton_schulz", phase="optimizer", kernels=products)
 
 
 def _factors(operator: Operator) -> float:
@@ -139,12 +197,19 @@ def optimizer_bytes_per_parameter(training: Training, local: LocalModel) -> floa
 
     Adam with 16-bit weights keeps 4 + 4 + 4 = 12 bytes.
     """
-    return (FP32_BYTES if narrow_weights(training) else 0.0) + state_bytes_per_parameter(training.optimizer, local)
+    return (FP32_BYTES if narrow_weights(training) else 0.0) + state_bytes_per_parameter(training, local)
 
 
 def passes_bytes(training: Training) -> tuple[float, ...]:
-    """Return what each pass of the update itself reads and writes for one parameter."""
-    return (FUSED_PASSES if training.optimizer_kernels == "fused" else EAGER_PASSES)[training.optimizer]
+    """Return what each pass of the update itself reads and writes for one parameter.
+
+    The first of fused passes reads and writes each moment once.
+    """
+    if training.optimizer_kernels != "fused":
+        return EAGER_PASSES[training.optimizer]
+    first, *others = FUSED_PASSES[training.optimizer]
+    narrower = FP32_BYTES - MOMENT_BYTES[training.moment_precision]
+    return (first - 2.0 * STATES[training.optimizer] * narrower, *others)
 
 
 def update_copies_bytes(training: Training) -> float:
@@ -173,7 +238,7 @@ def optimizer_update(stage: Stage) -> Compute:
     clip_bytes = 0.0 if training.optimizer in CLIPS_ITSELF else CLIP_BYTES
     traffic_bytes = shard * (clip_bytes + update_bytes(training)) + _norm_and_zero_bytes(stage.strategy, stage.weights)
     launches = CLIP_LAUNCHES + len(passes_bytes(training)) * _launches_of_a_pass(stage)
-    return _update(*_casts_back(stage), Stream(traffic_bytes, launches=launches), *_fp8_casts(stage))
+    return _update(*_casts_back(stage), Stream(traffic_bytes, launches=launches), *_fp8_casts(stage), beside=newton_schulz(stage))
 
 
 def offloaded_update(stage: Stage) -> Compute:
@@ -192,10 +257,10 @@ def _norm_and_zero_bytes(strategy: Strategy, weights: Weights) -> float:
     return shard * NORM_READ_BYTES + zeroed * ZERO_BYTES
 
 
-def _update(*kernels: Stream) -> Compute:
+def _update(*kernels: Stream, beside: tuple[Block, ...] = ()) -> Compute:
     phase: Phase = "optimizer"
     work = Work(name="update", phase=phase, kernels=kernels)
-    return Compute(name="optimizer", phase=phase, blocks=(Block(name="update", body=(work,)),))
+    return Compute(name="optimizer", phase=phase, blocks=(Block(name="update", body=(work,)), *beside))
 
 
 def _launches_of_a_pass(stage: Stage) -> int:

@@ -12,7 +12,8 @@ from clustersim.workloads.operators import GraphPart
 from clustersim.workloads.shapes import AttentionKind
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
-Optimizer = Literal["adam", "sgd", "momentum", "adafactor", "lamb"]
+Optimizer = Literal["adam", "sgd", "momentum", "adafactor", "lamb", "muon"]
+MomentPrecision = Literal["fp32", "bf16", "fp16", "fp8"]
 OptimizerKernels = Literal["fused", "foreach", "loop"]
 """Kernels of an update: one kernel a pass over all tensors, one an operation over all tensors, or one an operation and tensor."""
 Assignment = Literal["key_ranges", "round_robin", "greedy"]
@@ -69,7 +70,16 @@ class Training(Settings, frozen=True):
     precision: Precision = auto(
         "Precision of matrix products and activations; default: `bf16` where the accelerator has it, else `fp16`, else `fp32`."
     )
-    optimizer: Optimizer = setting("adam", "Optimizer, which decides the states and their memory.")
+    optimizer: Optimizer = setting(
+        "adam",
+        "Optimizer, which decides the states and their memory. `muon`: momentum, made orthogonal for the matrices of layers, and Adam for "
+        "the rest.",
+    )
+    moment_precision: MomentPrecision = setting(
+        "fp32",
+        "Format in which the optimizer stores its moments; below 32 bits with fused kernels on the accelerator, as Megatron's "
+        "precision-aware optimizer and 8-bit Adam.",
+    )
     optimizer_kernels: OptimizerKernels = auto(
         "The update in one kernel a pass over all tensors (`fused`), one an operation (`foreach`), or one an operation and tensor "
         "(`loop`), which needs no room for temporaries; default: `fused` or `foreach`, as `kernels`.",

@@ -35,6 +35,20 @@ class OptimizerUpdate(Contributor):
         return not strategy.data_parallel.central and not offloads(strategy)
 
     @classmethod
+    def refuse(cls, strategy: Strategy, asked: StrategySettings, *, model: Model, training: Training) -> None:
+        """Refuse narrow moments without fused kernels, and Muon where a rank keeps parts of matrices."""
+        del asked
+        if training.moment_precision != "fp32" and training.optimizer_kernels != "fused":
+            message = f"kernels of one operation each keep moments in fp32, not in {training.moment_precision}"
+            raise DomainError(message, path=("training", "moment_precision"), hint="use optimizer_kernels: fused")
+        if training.optimizer == "muon" and (
+            not model.divisible or strategy.data_parallel.central or (strategy.zero_stage and not strategy.deals_tensors)
+        ):
+            message = "Muon updates whole matrices of a transformer's layers"
+            hint = "use zero_stage: 0, or zero_stage: 1 with gather: tensor, which deals whole tensors to ranks"
+            raise DomainError(message, path=("training", "optimizer"), hint=hint)
+
+    @classmethod
     def holds(cls, stage: Stage) -> tuple[Hold, ...]:
         """Return the optimizer's state, and the copies that an update makes."""
         parameters = stage.kept_parameters(SHARDS_OPTIMIZER)
@@ -72,6 +86,10 @@ class OffloadedUpdate(OptimizerUpdate):
     def refuse(cls, strategy: Strategy, asked: StrategySettings, *, model: Model, training: Training) -> None:
         """Refuse parts of the training state that cannot go without another or with this ``zero_stage``."""
         parts = asked.offload.parts
+        if "optimizer" in parts and (training.moment_precision != "fp32" or training.optimizer == "muon"):
+            field = "optimizer" if training.optimizer == "muon" else "moment_precision"
+            hint = "leave out strategy.offload, or use another optimizer with moments in fp32"
+            raise DomainError("processors update with moments in fp32, and without Muon", path=("training", field), hint=hint)
         for part in parts:
             if part not in ("optimizer", "activations") and "optimizer" not in parts:
                 hint = f"write [optimizer, {part}]: the processors that hold the optimizer update what is there"
@@ -115,7 +133,7 @@ class OffloadedUpdate(OptimizerUpdate):
             Hold(category="buffers", owner="offload", bytes=_buffers_bytes(stage)),
             Hold(category="parameters", owner="offload", bytes=parameters * number.element_bytes, place="host"),
             Hold(category="gradients", owner="offload", bytes=gradients * number.gradient_bytes, place="host"),
-            Hold(category="optimizer", owner="offload", bytes=state * state_bytes(stage.training.optimizer, stage.local), place="host"),
+            Hold(category="optimizer", owner="offload", bytes=state * state_bytes(stage.training, stage.local), place="host"),
         )
 
     def finish(self) -> None:

@@ -234,4 +234,4 @@ def test_adam_moves_38_bytes_of_memory_for_each_parameter_in_16_bits() -> None:
 def test_the_host_keeps_a_weight_in_fp32_whatever_the_accelerator_keeps(precision: str, optimizer: str, expected: float) -> None:
     plan = plan_of(HOST, precision=precision, optimizer=optimizer)
 
-    assert state_bytes(plan.training.optimizer, local_of(plan)) == expected
+    assert state_bytes(plan.training, local_of(plan)) == expected

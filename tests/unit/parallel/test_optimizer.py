@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import fsum
 from typing import get_args
 
 import pytest
 
+from clustersim.errors import DomainError
+from clustersim.parallel.contributors.optimizer_update import OffloadedUpdate, OptimizerUpdate
 from clustersim.parallel.gradients import chunk_tensors
+from clustersim.parallel.layers import weights_of
 from clustersim.parallel.lower import lower
 from clustersim.parallel.optimizer import (
     EAGER_PASSES,
     FP8_CAST_BYTES,
     FUSED_LAUNCHES,
     FUSED_PASSES,
+    NEWTON_SCHULZ,
     UPDATE_BYTES,
+    layer_matrices,
     offloaded_update,
+    optimizer_bytes_per_parameter,
     optimizer_update,
     state_bytes_per_parameter,
     update_bytes,
@@ -27,6 +34,7 @@ from clustersim.parallel.training_plan import Plan
 from clustersim.parallel.weights import Weights
 from clustersim.program.tasks import Compute, Work
 from clustersim.workloads.operators import Stream
+from clustersim.workloads.transformer import Transformer
 from tests.unit.parallel.factories import GPT, LLAMA, computes, kernels_of, layer_parameters, local_of, make_plan
 
 OPTIMIZERS: tuple[Optimizer, ...] = get_args(Optimizer)
@@ -80,7 +88,7 @@ def test_one_kernel_an_operation_never_moves_less_than_a_fused_one(optimizer: Op
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_fused_update_reads_gradient_and_weight_and_state_and_writes_all_but_the_gradient(optimizer: Optimizer) -> None:
     plan = make_plan(optimizer=optimizer)
-    states = state_bytes_per_parameter(plan.training.optimizer, local_of(plan)) // 4 * 4
+    states = state_bytes_per_parameter(plan.training, local_of(plan)) // 4 * 4
 
     assert UPDATE_BYTES[optimizer] >= 2 * states + 3 * 4
 
@@ -132,9 +140,7 @@ def test_adafactor_keeps_rows_and_columns_of_matrices_and_all_of_vectors() -> No
 
     plan = make_plan(LLAMA, optimizer="adafactor")
 
-    assert state_bytes_per_parameter(plan.training.optimizer, local_of(plan)) == pytest.approx(
-        4 * (16 * layer + ends) / parameters, rel=1e-12
-    )
+    assert state_bytes_per_parameter(plan.training, local_of(plan)) == pytest.approx(4 * (16 * layer + ends) / parameters, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -199,3 +205,59 @@ def test_weights_are_cast_to_fp8_once_or_whenever_they_have_been_gathered() -> N
     assert second.blocks[0].name == "cast"
     (cast,) = kernels_of(second.blocks[:1])
     assert cast == Stream(layer_parameters(GPT) * FP8_CAST_BYTES)
+
+
+@pytest.mark.parametrize(("moments", "kept"), [("fp32", 12.0), ("bf16", 8.0), ("fp16", 8.0), ("fp8", 6.0)])
+def test_moments_in_fewer_bits_are_stored_read_and_written_in_them(moments: str, kept: float) -> None:
+    narrow, wide = (make_plan(LLAMA, moment_precision=each, optimizer_kernels="fused") for each in (moments, "fp32"))
+
+    assert optimizer_bytes_per_parameter(narrow.training, local_of(narrow)) == kept
+    # Both moments are read once and written once.
+    assert update_bytes(wide.training) - update_bytes(narrow.training) == 2 * (12.0 - kept)
+
+
+def test_moments_are_not_narrow_where_each_operation_is_a_kernel() -> None:
+    with pytest.raises(DomainError, match="keep moments in fp32, not in bf16"):
+        refuse(make_plan(LLAMA, moment_precision="bf16", optimizer_kernels="foreach"))
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+def test_muon_multiplies_the_matrices_of_layers_fifteen_times(tp: int) -> None:
+    plan = make_plan(LLAMA, optimizer="muon", tp=tp)
+    update, *orthogonal = optimizer_update(stage_of(plan, 0)).blocks
+
+    matrices = layer_matrices(local_of(plan), range(LLAMA.n_layers))
+    flops = sum(NEWTON_SCHULZ * (4 * m * m * n + 2 * m**3) * number for (m, n), number in matrices.items())
+    assert fsum(kernel.flops for kernel in kernels_of(tuple(orthogonal))) == pytest.approx(flops, rel=1e-12)
+    assert update.name == "update"
+    assert sum(m * n * number for (m, n), number in matrices.items()) == (LLAMA.n_layers * layer_matrix_parameters(LLAMA)) / tp
+
+
+def test_muon_keeps_one_moment_of_matrices_in_layers_and_two_of_the_rest() -> None:
+    plan = make_plan(LLAMA, optimizer="muon")
+    local = local_of(plan)
+    orthogonal = sum(m * n * number for (m, n), number in layer_matrices(local, range(LLAMA.n_layers)).items())
+    total = sum(each.total for each in local.layer_weights()) + weights_of(local.front).total + weights_of(local.back).total
+
+    assert state_bytes_per_parameter(plan.training, local) == pytest.approx(4 * (2 * total - orthogonal) / total, rel=1e-12)
+
+
+def test_whole_matrices_are_dealt_to_ranks() -> None:
+    one, eight = (
+        optimizer_update(stage_of(make_plan(LLAMA, optimizer="muon", dp=8, zero_stage=stage, gather="tensor" if stage else "layer"), 0))
+        for stage in (0, 1)
+    )
+    dealt = [-(-block.repeat // NEWTON_SCHULZ // 8) for block in one.blocks[1:]]
+    assert [block.repeat for block in eight.blocks[1:]] == [NEWTON_SCHULZ * number for number in dealt]
+    with pytest.raises(DomainError, match="Muon updates whole matrices"):
+        refuse(make_plan(LLAMA, optimizer="muon", dp=8, zero_stage=1, gather="layer"))
+
+
+def refuse(plan: Plan) -> None:
+    for contributor in (OptimizerUpdate, OffloadedUpdate):
+        contributor.refuse(plan.strategy, plan.strategy, model=plan.model, training=plan.training)
+
+
+def layer_matrix_parameters(model: Transformer) -> int:
+    heads = model.n_heads + 2 * model.n_kv_heads
+    return model.hidden_size * (heads * model.head_dim + model.n_heads * model.head_dim + 3 * model.intermediate_size)

@@ -72,6 +72,11 @@ ON_H100: Final = ImportOptions(cluster="dgx-h100", nodes=1)
         ),
         ("--cuda-graph-impl local --cuda-graph-scope full_iteration", {"training.cuda_graphs": True}),
         ("--cuda-graph-impl transformer_engine --cuda-graph-scope attn moe_router", {"training.cuda_graphs": ["attention", "router"]}),
+        (
+            "--use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16",
+            {"training.moment_precision": "bf16"},
+        ),
+        ("--optimizer dist_muon", {"training.optimizer": "muon", "strategy.zero_stage": 1, "strategy.gather": "tensor"}),
         ("--cuda-graph-impl none --cuda-graph-scope attn", {"training.cuda_graphs": False}),
         ("--transformer-impl local", {"training.attention": "unfused"}),
         ("--ddp-bucket-size 10000000", {"strategy.data_parallel.bucket": "40 MB"}),
