@@ -59,7 +59,7 @@ def resolved_scenario(built: Built) -> dict[str, Data]:
 def resolved_cluster(built: Built, profile: str | None = None) -> dict[str, Data]:
     """Return the complete machine of a scenario with all defaults; by its parts, or as a shipped cluster."""
     hardware = resolved_hardware(built.cluster.kinds, built.cluster.fabric, profile)
-    return hardware | _constants(built) | _unlike(built.scenario.spec.cluster)
+    return hardware | _constants(built) | unlike(built.scenario.spec.cluster)
 
 
 def files_of(built: Built) -> dict[str, str]:
@@ -127,7 +127,7 @@ def _constants(built: Built) -> dict[str, Data]:
     return {} if built.constants is None else {"calibration": built.constants.name}
 
 
-def _unlike(spec: ClusterSpec) -> dict[str, Data]:
+def unlike(spec: ClusterSpec) -> dict[str, Data]:
     """Return degraded links, stragglers and jitter; nothing where there are none."""
     links: list[Data] = [link.model_dump(mode="json", exclude_defaults=True) for link in spec.links]
     slow: list[Data] = [each.model_dump(mode="json", exclude_none=True) for each in spec.stragglers]

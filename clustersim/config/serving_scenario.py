@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, JsonValue, StrictBool, model_valida
 from clustersim.config.cost_section import CostSpec
 from clustersim.config.load import ScenarioText, name_from, read_source
 from clustersim.config.overriding import Override, apply_overrides, blame
-from clustersim.config.scenario_schema import NAME_PATTERN, ClusterSpec, ModelField, ScenarioPart, VersionField, json_schema
+from clustersim.config.scenario_schema import NAME_PATTERN, BackgroundSpec, ClusterSpec, ModelField, ScenarioPart, VersionField, json_schema
 from clustersim.documents.check import located, validate_document
 from clustersim.documents.text import Document
 from clustersim.errors import DomainError, ScenarioError
@@ -188,6 +188,7 @@ class ServingScenarioSpec(ScenarioPart):
     serving: ServingSpec
     requests: RequestsSpec
     slo: SloSpec | None = Field(default=None, description="What must hold; exit code 1 where it does not.")
+    background: list[BackgroundSpec] = Field(default=[], description="Loads of others on links that KV caches cross between pools.")
     cost: CostSpec | None = None
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import simpy
 
-from clustersim.engine.world import Process, World
-from clustersim.network.in_flight import whole_ticks_s
+from clustersim.engine.world import Process
 from clustersim.network.sharing import SharedNetwork
 from clustersim.program.program import Background
 from clustersim.topology.cluster import Cluster, FloatArray, LinkFloats, LinkInts, link_values
@@ -27,9 +27,8 @@ class Load:
 class Loads(Protocol):
     """Clock and network interface of a background load."""
 
-    @property
-    def world(self) -> World:
-        """Simulated time."""
+    def wait(self, delay_s: float) -> simpy.Event:
+        """Return an event after a delay."""
         ...
 
     def load(self, flow_class: int) -> Callable[[], None]:
@@ -78,13 +77,12 @@ def link_labels(background: Sequence[Background], cluster: Cluster) -> LinkInts:
 
 def play(load: Load, clock: Loads) -> Process:
     """Put a load on the network, in bursts where it has a period, for as long as the world lasts."""
-    background, world = load.background, clock.world
-    burst_s, pause_s = whole_ticks_s(background.burst_s), whole_ticks_s(background.period_s - background.burst_s)
-    yield world.after(whole_ticks_s(background.start_s))
+    background = load.background
+    yield clock.wait(background.start_s)
     while True:
         stop = clock.load(load.flow_class)
         if background.period_s <= 0.0:
             return
-        yield world.after(burst_s)
+        yield clock.wait(background.burst_s)
         stop()
-        yield world.after(pause_s)
+        yield clock.wait(background.period_s - background.burst_s)

@@ -10,7 +10,11 @@ import simpy
 
 from clustersim.engine.traffic import CoupledFlow, FlowPhases
 from clustersim.engine.world import World
+from clustersim.network.in_flight import whole_ticks_s
 from clustersim.network.sharing import SharedNetwork
+
+PICOSECONDS: Final = 1e12
+"""In a second."""
 
 
 class _Alarm(simpy.Event):
@@ -55,6 +59,10 @@ class Clock:
         """Call ``action`` in ``delay_s`` seconds."""
         assert delay_s >= 0.0
         self.world.schedule(_Alarm(self, action), delay=delay_s)
+
+    def wait(self, delay_s: float) -> simpy.Event:
+        """Return an event after a delay."""
+        return self.world.after(whole_ticks_s(delay_s))
 
     def fire(self, action: Callable[[], None]) -> None:
         """Call ``action`` now, and count it as an event."""
@@ -132,6 +140,23 @@ class Clock:
             self._note(flow_class, -1)
             landed()
         self._touch()
+
+
+class PicosecondClock(Clock):
+    """The network of a world that counts whole picoseconds; flows start and land at the nearest tick of the network."""
+
+    @property
+    def now_s(self) -> float:
+        """Simulated time, in whole ticks of the network."""
+        return whole_ticks_s(self.world.now / PICOSECONDS)
+
+    def after(self, delay_s: float, action: Callable[[], None]) -> None:
+        """Call ``action`` in ``delay_s`` seconds."""
+        self.world.schedule(_Alarm(self, action), delay=round(delay_s * PICOSECONDS))
+
+    def wait(self, delay_s: float) -> simpy.Event:
+        """Return an event after a delay."""
+        return self.world.after(round(delay_s * PICOSECONDS))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -37,6 +37,8 @@ class Replica:
     on_first_token: Callable[[Sequence], None]
     on_done: Callable[[Replica, Sequence], None]
     number: int = 0
+    slowdown: float = 1.0
+    """Factor on the duration of its steps: that of its slowest accelerator."""
     every_step: bool = False
     """Whether each step of a decode-only stretch is a separate event."""
     settles: bool = False
@@ -44,6 +46,8 @@ class Replica:
     next_arrival: Callable[[], int] | None = None
     """Tick of the next request, where it is known; otherwise a request interrupts a stretch of steps."""
     n_events: int = 0
+    n_coming: int = 0
+    """Requests whose KV cache is on its way."""
     process: simpy.Process = field(init=False)
     _idle: simpy.Event | None = None
     _begun: int = 0
@@ -69,8 +73,8 @@ class Replica:
 
     @property
     def n_requests(self) -> int:
-        """Requests in the queue or in the batch."""
-        return len(self.scheduler.waiting) + len(self.scheduler.running)
+        """Requests in the queue, in the batch, or on their way from another pool."""
+        return len(self.scheduler.waiting) + len(self.scheduler.running) + self.n_coming
 
     def n_prefix_entries(self, sequence: Sequence) -> int:
         """Return how many entries of the prefix of a request the cache has."""
@@ -135,11 +139,11 @@ class Replica:
         terms = self.log.mixed if step.chunks else self.log.decode
         for _, weight in terms.wanted(1):
             terms.add(found.terms, weight)
-        return ticks(found.total_s)
+        return ticks(found.total_s * self.slowdown)
 
     def _stretch(self, batch: StepBatch, n_most: int) -> Generator[simpy.Event, object, list[int]]:
         """Wait for decode-only steps, until they are done or a request arrives, and return their durations."""
-        durations: list[int] = tick_array(self.model.decode_stretch_s(batch, n_most)).tolist()
+        durations: list[int] = tick_array(self.model.decode_stretch_s(batch, n_most) * self.slowdown).tolist()
         self._pace = durations[0]
         ends = self._ends = list(accumulate(durations))
         # What is scheduled ahead runs too before a request that has come is looked at.

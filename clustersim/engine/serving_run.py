@@ -6,15 +6,16 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
+from itertools import islice, repeat
 
 import numpy as np
 import simpy
 
+from clustersim.engine.cache_transfers import CacheLinks, CacheTransfers
 from clustersim.engine.replicas import ARRIVAL, Replica
 from clustersim.engine.world import Process, World
 from clustersim.serving.batch import StepModel
-from clustersim.serving.records import TICK_S, EngineStepLog, IntArray, RequestLog, tick_array, ticks
+from clustersim.serving.records import TICK_S, EngineStepLog, IntArray, RequestLog, tick_array
 from clustersim.serving.requests import Requests
 from clustersim.serving.router import ROUTERS, Router
 from clustersim.serving.scheduler import Scheduler
@@ -27,19 +28,8 @@ class ReplicaPool:
 
     schedulers: tuple[Scheduler, ...]
     model: StepModel
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheTransfer:
-    """Transfer of a KV cache from a prefill to a decode replica; a replica sends and receives one at a time."""
-
-    bytes_per_token: float
-    bandwidth_bytes_per_s: float
-    latency_s: float
-
-    def duration_s(self, n_tokens: int) -> float:
-        """Return the uncontended time of a KV transfer of a number of tokens."""
-        return self.latency_s + n_tokens * self.bytes_per_token / self.bandwidth_bytes_per_s
+    slowdowns: tuple[float, ...] = ()
+    """Factor on the duration of the steps of each replica; empty where all are as fast."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +39,8 @@ class Deployment:
     serving: ReplicaPool
     """Replicas that requests are sent to; those that compute prompts where pools are apart."""
     decode: ReplicaPool | None = None
-    transfer: CacheTransfer | None = None
+    links: CacheLinks | None = None
+    """Cluster between prefill and decode replicas."""
     router: str = "round_robin"
     seed: int = 0
     frontend_base_s: float = 0.0
@@ -84,7 +75,9 @@ class ServingRun:
     _route: Router = field(init=False)
     _route_decode: Router | None = None
     _answered: Callable[[], None] | None = None
-    _link_free: list[int] = field(init=False)
+    transfers: CacheTransfers | None = None
+    _n_open: int = 0
+    """Requests that are neither answered nor refused."""
     _next_arrival: int = 0
     _most_tokens: int = field(init=False)
     """Tokens of prompt and output for which the model has positions and the KV cache has room, for one request alone."""
@@ -105,7 +98,9 @@ class ServingRun:
             n_prefill = len(self.replicas)
             self._start(deployment.decode, self.decode_steps, self._finish)
             self._route_decode = ROUTERS["least_loaded"](self.replicas[n_prefill:], generator)
-        self._link_free = [0] * len(self.replicas)
+            assert deployment.links is not None
+            self.transfers = CacheTransfers(deployment.links, self.world)
+        self._n_open = len(self.requests)
         room = min(
             replica.scheduler.pool.n_blocks * replica.scheduler.pool.block_tokens for replica in (self.replicas[0], self.replicas[-1])
         )
@@ -125,7 +120,7 @@ class ServingRun:
 
     def _start(self, pool: ReplicaPool, log: EngineStepLog, finish: Callable[[Replica, Sequence], None]) -> None:
         settles = len(pool.schedulers) > 1 or self.deployment.decode is not None
-        for scheduler in pool.schedulers:
+        for scheduler, slowdown in zip(pool.schedulers, pool.slowdowns or repeat(1.0), strict=False):
             replica = Replica(
                 world=self.world,
                 scheduler=scheduler,
@@ -135,6 +130,7 @@ class ServingRun:
                 on_done=finish,
                 number=len(self.replicas),
                 every_step=self.deployment.every_step,
+                slowdown=slowdown,
                 settles=settles,
                 next_arrival=None if settles or self.requests.arrival_s is None else self._known_arrival,
             )
@@ -162,8 +158,7 @@ class ServingRun:
             self.replicas[self._route(sequence)].accept(sequence)
         else:
             self.log.refused.append(index)
-            if self._answered is not None:
-                self._answered()
+            self._close()
 
     def _known_arrival(self) -> int:
         return self._next_arrival
@@ -209,8 +204,14 @@ class ServingRun:
 
     def _finish(self, _: Replica, sequence: Sequence) -> None:
         self.log.done[sequence.index] = self.world.now
+        self._close()
+
+    def _close(self) -> None:
         if self._answered is not None:
             self._answered()
+        self._n_open -= 1
+        if not self._n_open:
+            self.world.halt()  # loads of others go on for ever
 
     def _hand_over(self, replica: Replica, sequence: Sequence) -> None:
         """Let the KV cache of a prompt go to where its output is produced."""
@@ -218,27 +219,24 @@ class ServingRun:
         if n_output == 1:
             self._finish(replica, sequence)
             return
-        transfer, route = self.deployment.transfer, self._route_decode
-        assert transfer is not None
+        transfers, route = self.transfers, self._route_decode
+        assert transfers is not None
         assert route is not None
+        begun = int(self.world.now)
         moved = Sequence(sequence.index, sequence.n_input, n_output)
-        moved.n_cached, moved.n_left, moved.last_tick = sequence.n_input, n_output - 1, int(self.world.now)
-        target = len(self.replicas) - self._n_decoders + route(moved)
-        duration = ticks(transfer.duration_s(sequence.n_input))
-        replica.scheduler.pool.take(replica.scheduler.pool.blocks(moved.n_input))  # until the last byte has left
-        self.world.process(self._transfer(moved, replica, target, duration))
+        moved.n_cached, moved.n_left, moved.last_tick = sequence.n_input, n_output - 1, begun
+        target = route(moved)
+        decoder = self.replicas[len(self.deployment.serving.schedulers) + target]
+        decoder.n_coming += 1
+        pool = replica.scheduler.pool
+        n_blocks = pool.blocks(moved.n_input)
+        pool.take(n_blocks)  # until the last byte has left
 
-    @property
-    def _n_decoders(self) -> int:
-        return 0 if self.deployment.decode is None else len(self.deployment.decode.schedulers)
+        def landed() -> None:
+            pool.n_used -= n_blocks
+            replica.wake()
+            self.transfer_s.append((int(self.world.now) - begun) * TICK_S)
+            decoder.n_coming -= 1
+            decoder.accept(moved)
 
-    def _transfer(self, moved: Sequence, source: Replica, target: int, duration: int) -> Process:
-        now = int(self.world.now)
-        begin = max(now, self._link_free[source.number], self._link_free[target])
-        end = begin + duration
-        self._link_free[source.number] = self._link_free[target] = end
-        yield self.world.after(end - now, ARRIVAL)
-        source.scheduler.pool.n_used -= source.scheduler.pool.blocks(moved.n_input)
-        source.wake()
-        self.transfer_s.append((end - now) * TICK_S)
-        self.replicas[target].accept(moved)
+        transfers.send(replica.number, target, moved.n_input, landed)

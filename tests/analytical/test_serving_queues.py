@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from math import exp, lgamma, log
 from pathlib import Path
 
@@ -10,10 +11,14 @@ import numpy as np
 import pytest
 
 from clustersim.apps.serve.scenario_requests import read_trace
-from clustersim.engine.serving_run import CacheTransfer
+from clustersim.program.program import Background
 from clustersim.serving.records import TICK_S, ticks
 from clustersim.serving.requests import Requests, poisson_arrivals_s
-from tests.unit.serving.factories import LinearSteps, fixed_requests, make_requests, make_rules, make_scheduler, served
+from clustersim.topology.wired import WiredCluster
+from tests.unit.serving.factories import LinearSteps, cache_links, fixed_requests, make_requests, make_rules, make_scheduler, served
+from tests.unit.topology.factories import NIC_BYTES_PER_S
+
+Ranks = tuple[tuple[int, ...], ...]
 
 SERVICE = LinearSteps(base_s=0.01, token_s=0.0, context_s=0.0)
 
@@ -112,24 +117,53 @@ def test_no_first_token_comes_before_its_prefill_can_end(engine: str) -> None:
     assert (run.log.first_token - run.log.sent >= least).all()
 
 
-LINK = CacheTransfer(bytes_per_token=131_072.0, bandwidth_bytes_per_s=50e9, latency_s=5e-6)
+ALONE_S = 2.0**-4
+"""Duration of the transfer of a cache of 1,000 tokens over one adapter: a whole number of every tick."""
+PER_TOKEN = NIC_BYTES_PER_S * ALONE_S / 1000
+FROM_ONE, TO_ONE = (((0,),), ((8,), (9,))), (((0,), (1,)), ((8,),))
+"""Accelerators of each replica that sends, and of each that receives; those from 8 on are of another node."""
 
 
-def test_a_kv_transfer_alone_takes_latency_and_bytes_over_bandwidth() -> None:
+def moved_s(senders: Ranks, receivers: Ranks, n_requests: int, *, background: tuple[Background, ...] = ()) -> list[float]:
+    """Return the duration of each KV transfer of requests whose prompts end together."""
     rules = make_rules("vllm")
-    requests = fixed_requests(1, 1000, 5, np.zeros(1))
-    run = served(requests, [make_scheduler(rules, 1000)], decode=[make_scheduler(rules, 1000)], transfer=LINK)
-    assert run.transfer_s == [pytest.approx(5e-6 + 1000 * 131_072.0 / 50e9, abs=TICK_S)]
+    pools = [[make_scheduler(rules, 1000) for _ in each] for each in (senders, receivers)]
+    links = cache_links(senders, receivers, bytes_per_token=PER_TOKEN, background=background)
+    return served(fixed_requests(n_requests, 1000, 5, np.zeros(n_requests)), pools[0], decode=pools[1], links=links).transfer_s
 
 
-@pytest.mark.parametrize(("prefill", "decode"), [(1, 2), (2, 1)])
-def test_two_kv_transfers_on_one_adapter_take_twice_as_long(prefill: int, decode: int) -> None:
+def test_a_kv_transfer_alone_takes_its_bytes_over_the_bandwidth_exactly() -> None:
+    assert moved_s(((0,),), ((8,),), 1) == [ALONE_S]
+
+
+def test_a_kv_transfer_over_two_adapters_takes_half_as_long_exactly() -> None:
+    assert moved_s(((0, 1),), ((8, 9),), 1) == [ALONE_S / 2]
+    assert moved_s(((0, 1),), ((8, 9, 10, 11),), 1) == [ALONE_S / 2]
+
+
+@pytest.mark.parametrize(("senders", "receivers"), [FROM_ONE, TO_ONE])
+def test_two_kv_transfers_on_one_adapter_take_twice_as_long_exactly(senders: Ranks, receivers: Ranks) -> None:
     """Two prompts end at the same moment; they leave the same adapter, or enter the same one."""
-    rules = make_rules("vllm")
-    pools = [[make_scheduler(rules, 1000) for _ in range(count)] for count in (prefill, decode)]
-    run = served(fixed_requests(2, 1000, 5, np.zeros(2)), pools[0], decode=pools[1], transfer=LINK)
-    alone = ticks(LINK.duration_s(1000))
-    assert sorted(ticks(each) for each in run.transfer_s) == [alone, 2 * alone]
+    assert moved_s(senders, receivers, 2) == [2 * ALONE_S, 2 * ALONE_S]
+
+
+def test_two_kv_transfers_on_links_of_their_own_do_not_delay_each_other() -> None:
+    assert moved_s(((0,), (1,)), ((8,), (9,)), 2) == [ALONE_S, ALONE_S]
+
+
+def test_a_neighbour_that_takes_half_an_adapter_doubles_a_kv_transfer_exactly() -> None:
+    cluster = cache_links(((0,),), ((8,),), bytes_per_token=PER_TOKEN).library.cluster
+    assert isinstance(cluster, WiredCluster)
+    adapter = next(link for link in range(len(cluster.tier_index)) if cluster.link_name(link) == "node0/nic0/tx")
+    load = Background(
+        name="neighbour", link_ids=(adapter,), rate_bytes_per_s=NIC_BYTES_PER_S, n_flows=1, start_s=0.0, period_s=0.0, burst_s=0.0
+    )
+    loads = (load, replace(load, period_s=2.0**-9, burst_s=2.0**-10))
+
+    always, in_bursts = (moved_s(((0,),), ((8,),), 1, background=(each,))[0] for each in loads)
+
+    assert always == 2 * ALONE_S
+    assert ALONE_S < in_bursts < always
 
 
 TRACES = os.environ.get("CLUSTERSIM_TRACES", "")

@@ -7,13 +7,19 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.apps.serve.pool_layouts import asked_layouts
+from clustersim.apps.serve.pool_layouts import Asked, Ranks, asked_layouts, placed_ranks
 from clustersim.apps.serve.scenario_requests import DrawnRequests, asked_requests
+from clustersim.collectives.library import Library
+from clustersim.config.background_loads import background_of
 from clustersim.config.cost_section import Priced, priced_nodes
-from clustersim.config.machine import hardware_of
+from clustersim.config.machine import hardware_of, link_changes
+from clustersim.config.node_groups import Hardware
 from clustersim.config.serving_scenario import ServingScenario, ServingSpec
-from clustersim.engine.serving_run import CacheTransfer, Deployment, ReplicaPool
+from clustersim.config.stragglers import slowdowns_of
+from clustersim.engine.cache_transfers import CacheLinks
+from clustersim.engine.serving_run import Deployment, ReplicaPool
 from clustersim.errors import DomainError, InfeasibleError, ScenarioError
+from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.models import Fabric, Node
 from clustersim.notices import Flag
 from clustersim.serving.batch import ServingLayout
@@ -27,19 +33,20 @@ from clustersim.serving.rules import EngineDevice, EngineRules
 from clustersim.serving.scheduler import Scheduler
 from clustersim.serving.speculation import SpeculativeSet, acceptance_of
 from clustersim.serving.step_model import TermStepModel, step_model
+from clustersim.topology.cluster_wiring import cluster_of
 from clustersim.workloads.inference import inference_work
 from clustersim.workloads.reading.model_spec import LoadedModel, load_model
 from clustersim.workloads.transformer import Transformer
 
 _KEYS: Final = ("max_num_seqs", "max_batched_tokens", "memory_fraction", "prefix_cache", "chunked_prefill", "asynchronous")
-_TRAINING_ONLY: Final = ("links", "stragglers", "clock_spread", "jitter")
+_TRAINING_ONLY: Final = ("clock_spread", "jitter")
 """Keys of a cluster that step times of serving do not follow."""
 _STAND_IN: Final = "vllm"
 """Engine whose kernels and host a static server has."""
 
 _ASSUMED_TRANSFER: Final = (
-    "KV caches leave each prefill replica one after the other, share no link with other traffic, and do not wait for room"
-    " in the decode pool"
+    "a KV cache leaves a prefill replica when its whole prompt is computed, and does not wait for room in the decode pool; collectives"
+    " inside a replica and KV caches do not delay each other"
 )
 
 
@@ -50,6 +57,8 @@ class BuiltPool:
     role: str
     layout: ServingLayout
     n_replicas: int
+    slowdowns: tuple[float, ...]
+    """Factor on the duration of the steps of each replica: that of its slowest accelerator."""
     rules: EngineRules
     model: TermStepModel
     capacity: KvCapacity
@@ -74,7 +83,8 @@ class BuiltServing:
     pools: tuple[BuiltPool, ...]
     """One, or prefill and decode."""
     asked: DrawnRequests
-    transfer: CacheTransfer | None
+    links: CacheLinks | None
+    """Cluster between the pools; None where there is one pool."""
     priced: Priced | None
     seed: int
     flags: tuple[Flag, ...]
@@ -90,7 +100,7 @@ class BuiltServing:
         return Deployment(
             serving=started[0],
             decode=started[1] if len(started) > 1 else None,
-            transfer=self.transfer,
+            links=self.links,
             router=self.scenario.spec.serving.router,
             seed=self.seed,
             frontend_base_s=self.pools[0].model.engine.frontend_base_s,
@@ -111,7 +121,8 @@ class BuiltServing:
             )
             for replica in range(pool.n_replicas * pp)
         ]
-        return ReplicaPool(schedulers=tuple(schedulers), model=pool.model)
+        slowdowns = tuple(each for each in pool.slowdowns for _ in range(pp))
+        return ReplicaPool(schedulers=tuple(schedulers), model=pool.model, slowdowns=slowdowns)
 
     def _decoding(self, rules: EngineRules, seed: list[int]) -> DecodingSet:
         speculative = self.scenario.spec.serving.speculative
@@ -151,7 +162,13 @@ def _build(scenario: ServingScenario, seed: int, asked: DrawnRequests | None) ->
     node, n_nodes = hardware.node, hardware.n_nodes
     loaded = load_model(scenario.document.data.get("model"), document=scenario.document)
     n_accelerators = n_nodes * node.n_accelerators
-    pools = tuple(_pool(scenario, loaded, node, each) for each in asked_layouts(serving, node, loaded.model, n_accelerators))
+    slowdowns = slowdowns_of(spec.cluster.stragglers, [node.n_accelerators] * n_nodes) if spec.cluster.stragglers else {}
+    layouts = asked_layouts(serving, node, loaded.model, n_accelerators)
+    ranks = placed_ranks(layouts, node.n_accelerators, n_accelerators)
+    pools = tuple(
+        _pool(scenario, loaded, node, asked, tuple(max(slowdowns.get(rank, 1.0) for rank in replica) for replica in placed))
+        for asked, placed in zip(layouts, ranks, strict=True)
+    )
     asked = asked or asked_requests(spec.requests, scenario.folder, seed)
     _check_lengths(asked, pools, positions_of(loaded))
     priced = priced_nodes(spec.cost, _own_nodes(node, n_nodes, pools), scenario.folder) if spec.cost else None
@@ -163,7 +180,7 @@ def _build(scenario: ServingScenario, seed: int, asked: DrawnRequests | None) ->
         fabric=hardware.fabric,
         pools=pools,
         asked=asked,
-        transfer=_transfer(pools, node, loaded, spec.serving.kv_precision) if len(pools) > 1 else None,
+        links=_links(scenario, hardware, loaded, pools, ranks),
         priced=priced,
         seed=seed,
         flags=tuple(
@@ -218,7 +235,7 @@ def _engine(serving: ServingSpec, rules: EngineRules) -> EngineConstants:
     return replace(found, asynchronous=rules.asynchronous, block_tokens=rules.block_tokens, memory_fraction=rules.memory_fraction)
 
 
-def _pool(scenario: ServingScenario, loaded: LoadedModel, node: Node, asked: tuple[str, ServingLayout, int]) -> BuiltPool:
+def _pool(scenario: ServingScenario, loaded: LoadedModel, node: Node, asked: Asked, slowdowns: tuple[float, ...]) -> BuiltPool:
     role, layout, n_replicas = asked
     serving, model = scenario.spec.serving, loaded.model
     rules = _rules(serving, node)
@@ -229,7 +246,16 @@ def _pool(scenario: ServingScenario, loaded: LoadedModel, node: Node, asked: tup
     kv_tokens = capacity.tokens if serving.kv_tokens == "auto" else serving.kv_tokens
     # Each rank of attention data parallelism has a batch of its own.
     rules = replace(rules, max_num_seqs=rules.max_num_seqs * layout.dp, max_batched_tokens=rules.max_batched_tokens * layout.dp)
-    return BuiltPool(role=role, layout=layout, n_replicas=n_replicas, rules=rules, model=steps, capacity=capacity, kv_tokens=kv_tokens)
+    return BuiltPool(
+        role=role,
+        layout=layout,
+        n_replicas=n_replicas,
+        slowdowns=slowdowns,
+        rules=rules,
+        model=steps,
+        capacity=capacity,
+        kv_tokens=kv_tokens,
+    )
 
 
 Sized = tuple[ServingLayout, EngineRules, EngineConstants, ServedFormats]
@@ -318,16 +344,28 @@ def _check_lengths(asked: DrawnRequests, pools: tuple[BuiltPool, ...], positions
             )
 
 
-def _transfer(pools: tuple[BuiltPool, ...], node: Node, loaded: LoadedModel, kv_format: str) -> CacheTransfer:
-    """Return the route of KV transfers between pools: over the adapters of the accelerators of the smaller of two replicas."""
-    prefill, decode = pools
-    n_accelerators = min(prefill.layout.n_accelerators, decode.layout.n_accelerators)
+def _links(
+    scenario: ServingScenario, hardware: Hardware, loaded: LoadedModel, pools: tuple[BuiltPool, ...], ranks: tuple[Ranks, ...]
+) -> CacheLinks | None:
+    """Return the cluster that KV caches cross between two pools, with degraded links and the loads of others; None for one pool."""
+    spec = scenario.spec
+    if len(pools) == 1:
+        for key, given in (("cluster.links", spec.cluster.links), ("background", spec.background)):
+            if given:
+                hint = "delete it, or use disaggregated: KV caches cross links between pools"
+                raise ScenarioError(f"{key} does nothing: one pool of replicas has no traffic between replicas", field=key, hint=hint)
+        return None
+    cluster = cluster_of(hardware.kinds, hardware.fabric, changes=link_changes(spec.cluster))
     cache = inference_work(loaded.model, tp=1, expert_tp=1, ep=1)
-    adapters = max(1.0, n_accelerators * node.n_nics / node.n_accelerators)
-    return CacheTransfer(
-        bytes_per_token=cache.cache_elements() * KV_BYTES[kv_format],
-        bandwidth_bytes_per_s=adapters * node.nic.bandwidth_bytes_per_s,
-        latency_s=2 * node.nic.latency_s + node.fabric.leaf.latency_s,
+    senders, receivers = (
+        tuple(replica for replica in placed for _ in range(pool.layout.pp)) for placed, pool in zip(ranks, pools, strict=True)
+    )
+    return CacheLinks(
+        library=Library(cluster=cluster, calibration=calibration_for(hardware.node.accelerator).network),
+        senders=senders,
+        receivers=receivers,
+        bytes_per_token=cache.cache_elements() * KV_BYTES[spec.serving.kv_precision],
+        background=tuple(load for loads in background_of(spec.background, cluster) for load in loads),
     )
 
 

@@ -9,7 +9,7 @@ from clustersim.apps.serve.request_metrics import serving_metrics
 from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.collection import collection_paused
 from clustersim.config.cost_section import resolved_cost
-from clustersim.config.resolve import resolved_hardware, scenario_hash
+from clustersim.config.resolve import resolved_hardware, scenario_hash, unlike
 from clustersim.documents.spots import Data
 from clustersim.engine.serving_run import ServingRun
 from clustersim.progress import phase
@@ -70,12 +70,14 @@ def resolved_serving(built: BuiltServing) -> dict[str, Data]:
         "version": spec.version,
         "name": built.scenario.name,
         "model": {"name": built.loaded.model.name, **model},
-        "cluster": hardware,
+        "cluster": hardware | unlike(spec.cluster),
         "serving": serving,
         "requests": _requests(built),
     }
     if spec.slo is not None:
         resolved["slo"] = spec.slo.model_dump(mode="json", exclude_none=True)
+    if spec.background:
+        resolved["background"] = [each.model_dump(mode="json", exclude_none=True) for each in spec.background]
     if spec.cost is not None:
         resolved["cost"] = resolved_cost(spec.cost)
     return resolved

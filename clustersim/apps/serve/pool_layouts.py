@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from clustersim.config.serving_scenario import ReplicaPoolSpec, ServingSpec
 from clustersim.errors import ScenarioError
 from clustersim.hardware.models import Node
@@ -10,8 +12,13 @@ from clustersim.serving.expert_exchange import expert_exchange
 from clustersim.workloads.model import Model
 from clustersim.workloads.transformer import Transformer
 
+Asked = tuple[str, ServingLayout, int]
+"""Role, layout and number of the replicas of a pool."""
+Ranks = tuple[tuple[int, ...], ...]
+"""Accelerators of each replica of a pool."""
 
-def asked_layouts(serving: ServingSpec, node: Node, model: Model, n_accelerators: int) -> list[tuple[str, ServingLayout, int]]:
+
+def asked_layouts(serving: ServingSpec, node: Node, model: Model, n_accelerators: int) -> list[Asked]:
     """Return role, layout and number of the replicas of each pool.
 
     Raises
@@ -82,3 +89,21 @@ def _layout(pool: ReplicaPoolSpec | ServingSpec, serving: ServingSpec, node: Nod
         exchange=exchange,
         overlaps_batches=serving.two_batch_overlap,
     )
+
+
+def placed_ranks(layouts: Sequence[Asked], per_node: int, n_accelerators: int) -> tuple[Ranks, ...]:
+    """Return the accelerators of each pool's replicas, one replica after the other, inside a node where there is room for that."""
+    for inside in (True, False):
+        found: list[list[tuple[int, ...]]] = []
+        first = 0
+        for _, layout, n_replicas in layouts:
+            size = layout.n_accelerators
+            found.append([])
+            for _ in range(n_replicas):
+                if inside and first % per_node and first % per_node + size > per_node:
+                    first += per_node - first % per_node
+                found[-1].append(tuple(range(first, first + size)))
+                first += size
+        if first <= n_accelerators:
+            break
+    return tuple(tuple(replicas) for replicas in found)

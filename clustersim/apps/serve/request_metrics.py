@@ -193,7 +193,7 @@ def serving_metrics(built: BuiltServing, run: ServingRun, wall_s: float) -> Serv
         batch=_batch(run),
         step_s=_steps(run),
         memory=_memory(built),
-        links=_links(built, run),
+        links=_links(run),
         transfers=_transfers(built, run),
         overloaded=overloaded,
         cost=_cost(built.priced, utilisation, rate * n_output, rate * (n_output + n_input)),
@@ -312,24 +312,22 @@ def _memory(built: BuiltServing) -> ServingMemory:
 
 
 def _transfers(built: BuiltServing, run: ServingRun) -> TransferReport | None:
-    if built.transfer is None:
+    if built.links is None:
         return None
     count = len(run.transfer_s)
     moved = run.requests.input_tokens[(run.log.done >= 0) & (run.requests.output_tokens > 1)]
     return TransferReport(
-        count=count, mean_s=sum(run.transfer_s) / count if count else 0.0, bytes=float(moved.sum()) * built.transfer.bytes_per_token
+        count=count, mean_s=sum(run.transfer_s) / count if count else 0.0, bytes=float(moved.sum()) * built.links.bytes_per_token
     )
 
 
-def _links(built: BuiltServing, run: ServingRun) -> tuple[TierUse, ...]:
-    """Return the use of the links that KV caches cross: those out of prefill replicas, together."""
-    report = _transfers(built, run)
-    if report is None or built.transfer is None:
+def _links(run: ServingRun) -> tuple[TierUse, ...]:
+    """Return the use of the links that KV caches cross."""
+    if run.transfers is None:
         return ()
-    whole_s = (int(run.log.done.max()) - int(run.log.sent.min())) * TICK_S
-    capacity = built.pools[0].n_replicas * built.transfer.bandwidth_bytes_per_s * whole_s
-    return (
-        TierUse(tier="nic", mean_utilisation=report.bytes / capacity, peak_utilisation=1.0 if report.count else 0.0, bytes=report.bytes),
+    tiers = run.transfers.tiers((int(run.log.done.max()) - int(run.log.sent.min())) * TICK_S)
+    return tuple(
+        TierUse(tier=tier, mean_utilisation=mean, peak_utilisation=most, bytes=moved) for tier, (mean, most, moved) in tiers.items()
     )
 
 

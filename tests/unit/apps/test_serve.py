@@ -121,6 +121,46 @@ def test_overload_is_an_answer_and_not_an_error() -> None:
     assert not run().metrics.overloaded
 
 
+def apart(**more: Any) -> ServingResult:
+    """Run prompts on two accelerators of one node, and answers on two of another; ``more`` are sections."""
+    pools = {"prefill": {"tp": 8}, "decode": {"tp": 8}}
+    serving = {"disaggregated": pools, "engine": "vllm"}
+    cluster = {"node": "dgx-h100", "nodes": 2, **more.pop("cluster", {})}
+    return clustersim.run({**chat(), "serving": serving, "cluster": cluster, **more})  # pyright: ignore[reportReturnType]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"cluster": {"links": [{"between": ["node0/nic0", "leaf0"], "fraction": 0.1}]}},
+        {"background": [{"links": ["node0/nic*/tx"], "load": "90 %", "flows": 9}]},
+    ],
+)
+def test_kv_caches_wait_on_a_degraded_link_and_for_loads_of_others(more: dict[str, Any]) -> None:
+    plain, slow = apart().metrics.transfers, apart(**more).metrics.transfers
+
+    assert plain is not None
+    assert slow is not None
+    assert slow.bytes == plain.bytes
+    assert slow.mean_s > 1.5 * plain.mean_s
+
+
+def test_a_straggler_slows_its_replica_and_no_other() -> None:
+    plain = apart()
+    slow = apart(cluster={"stragglers": [{"ranks": 12, "slowdown": 1.5}]})
+
+    assert slow.metrics.tpot_s is not None
+    assert plain.metrics.tpot_s is not None
+    assert slow.metrics.tpot_s.p50 == pytest.approx(1.5 * plain.metrics.tpot_s.p50, rel=0.1)
+    assert slow.run.log.first_token[0] == plain.run.log.first_token[0]
+
+
+def test_the_resolved_scenario_of_two_pools_is_the_same_run() -> None:
+    first = apart(background=[{"links": ["node0/nic*/tx"], "load": "50 %"}], cluster={"stragglers": [{"ranks": 12, "slowdown": 1.5}]})
+
+    assert clustersim.run(first.resolved).to_dict()["ttft_s"] == first.to_dict()["ttft_s"]
+
+
 def test_a_promise_that_nobody_can_keep_is_answered_with_no(tmp_path: Path) -> None:
     result = run(slo={"ttft_p99": "1 us"})
     assert not result.ok
@@ -164,6 +204,8 @@ def test_a_cache_smaller_than_every_request_is_answered_with_no() -> None:
         ),
         ({"training": {"seq_length": 1}}, "training: training stands beside serving"),
         ({"cluster": {"jitter": "3 %"}}, "cluster.jitter: jitter does nothing with serving"),
+        ({"cluster": {"stragglers": [{"ranks": 8, "slowdown": 2}]}}, "cluster.stragglers.0.ranks: there is no rank 8"),
+        ({"cluster": {"links": [{"between": ["node0/nic0", "leaf0"], "state": "down"}]}}, "cluster.links does nothing: one pool"),
         ({"serving": {"routr": "x"}}, "did you mean 'router'"),
     ],
 )

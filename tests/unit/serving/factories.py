@@ -6,7 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from clustersim.engine.serving_run import CacheTransfer, Deployment, ReplicaPool, ServingRun
+from clustersim.collectives.library import Library
+from clustersim.engine.cache_transfers import CacheLinks
+from clustersim.engine.serving_run import Deployment, ReplicaPool, ServingRun
+from clustersim.program.program import Background
 from clustersim.serving.batch import FloatArray, StepBatch, StepTime
 from clustersim.serving.decoding import DecodingSet
 from clustersim.serving.kv_cache import BlockPool
@@ -15,6 +18,7 @@ from clustersim.serving.requests import LognormalTokens, Requests, poisson_arriv
 from clustersim.serving.rules import EngineDevice, EngineRules
 from clustersim.serving.scheduler import Scheduler
 from clustersim.serving.speculation import SpeculativeSet
+from tests.unit.engine.factories import make_machine
 
 H100 = EngineDevice(name="h100-sxm5-80g", memory_bytes=80e9)
 
@@ -70,14 +74,15 @@ def served(
     every_step: bool = False,
     router: str = "round_robin",
     decode: list[Scheduler] | None = None,
-    transfer: CacheTransfer | None = None,
+    links: CacheLinks | None = None,
+    slowdowns: tuple[float, ...] = (),
 ) -> ServingRun:
     model = steps or LinearSteps()
     run = ServingRun(
         Deployment(
-            serving=ReplicaPool(schedulers=tuple(schedulers), model=model),
+            serving=ReplicaPool(schedulers=tuple(schedulers), model=model, slowdowns=slowdowns),
             decode=ReplicaPool(schedulers=tuple(decode), model=model) if decode else None,
-            transfer=transfer,
+            links=links,
             router=router,
             every_step=every_step,
         ),
@@ -85,3 +90,16 @@ def served(
     )
     run.run()
     return run
+
+
+def cache_links(
+    senders: tuple[tuple[int, ...], ...],
+    receivers: tuple[tuple[int, ...], ...],
+    *,
+    bytes_per_token: float,
+    background: tuple[Background, ...] = (),
+) -> CacheLinks:
+    """Return nodes of eight accelerators, each with an adapter of its own, on which nothing has latency and all bandwidth is had."""
+    machine = make_machine(n_nodes=2)
+    library = Library(cluster=machine.cluster, calibration=machine.calibration.network)
+    return CacheLinks(library=library, senders=senders, receivers=receivers, bytes_per_token=bytes_per_token, background=background)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.engine.serving_run import CacheTransfer, ServingRun
+from clustersim.engine.serving_run import ServingRun
 from clustersim.serving.policies import ENGINES
 from clustersim.serving.requests import Requests
 from clustersim.serving.router import ROUTERS
-from tests.unit.serving.factories import LinearSteps, fixed_requests, make_requests, make_rules, make_scheduler, served
+from tests.unit.serving.factories import LinearSteps, cache_links, fixed_requests, make_requests, make_rules, make_scheduler, served
+from tests.unit.topology.factories import NIC_BYTES_PER_S
 
 TIGHT_TOKENS = 8192
 """A KV cache in which a few requests have room together."""
@@ -134,13 +135,11 @@ def test_the_shared_prefix_goes_where_it_is_cached() -> None:
 
 def test_a_disaggregated_answer_takes_prefill_transfer_and_decode() -> None:
     rules = make_rules("vllm", prefix_cache=False)
-    transfer = CacheTransfer(bytes_per_token=1e5, bandwidth_bytes_per_s=25e9, latency_s=1e-5)
-    run = served(
-        fixed_requests(1, 1000, 11, np.zeros(1)), [make_scheduler(rules, 200)], decode=[make_scheduler(rules, 200)], transfer=transfer
-    )
+    links = cache_links(((0,),), ((8,),), bytes_per_token=1e5)
+    run = served(fixed_requests(1, 1000, 11, np.zeros(1)), [make_scheduler(rules, 200)], decode=[make_scheduler(rules, 200)], links=links)
     steps = LinearSteps()
     prefill_s = steps.base_s + 1000 * steps.token_s
-    moved_s = 1e-5 + 1000 * 1e5 / 25e9
+    moved_s = 1000 * 1e5 / NIC_BYTES_PER_S
     decode_s = sum(steps.base_s + steps.token_s + steps.context_s * (1000 + step) for step in range(10))
     assert run.transfer_s == pytest.approx([moved_s], rel=1e-9)
     assert run.log.first_token[0] * 1e-12 == pytest.approx(prefill_s, rel=1e-9)
@@ -150,17 +149,23 @@ def test_a_disaggregated_answer_takes_prefill_transfer_and_decode() -> None:
 
 def test_disaggregated_pools_answer_everything_and_share_the_link() -> None:
     rules = make_rules("vllm", prefix_cache=False)
-    transfer = CacheTransfer(bytes_per_token=1e6, bandwidth_bytes_per_s=10e9, latency_s=0.0)
+    links = cache_links(((0,), (1,)), ((8,),), bytes_per_token=2.5e6)
     run = served(
         make_requests(80, rate_per_s=20.0),
         [make_scheduler(rules, 1000) for _ in range(2)],
         decode=[make_scheduler(rules, 800)],
-        transfer=transfer,
+        links=links,
     )
     assert (run.log.done > run.log.first_token).all()
-    alone = [transfer.duration_s(int(tokens)) for tokens in run.requests.input_tokens]
-    assert sum(run.transfer_s) >= sum(alone) * (1 - 1e-9)
+    alone = [tokens * 2.5e6 / NIC_BYTES_PER_S for tokens in run.requests.input_tokens.tolist()]
+    assert sum(run.transfer_s) > sum(alone)
     assert max(run.transfer_s) > max(alone)
+
+
+def test_a_slow_accelerator_stretches_every_step_of_its_replica() -> None:
+    requests = fixed_requests(1, 1000, 101, np.zeros(1))
+    plain, slow = (served(requests, [make_scheduler(make_rules("vllm"), 200)], slowdowns=slowdowns) for slowdowns in ((), (1.25,)))
+    assert slow.log.done[0] == pytest.approx(1.25 * plain.log.done[0], rel=1e-9)
 
 
 def test_speculation_shortens_answers_by_the_tokens_that_a_step_yields() -> None:
