@@ -32,22 +32,10 @@ class FlowGroup:
     state: State
     levels: FloatArray | None
     """Rate per weight of each class; None where rates are followed."""
-
-
-@dataclass(slots=True, eq=False)
-class Solution:
-    """Rates of a few flow classes in flight."""
-
-    state: State
-    groups: Mapping[int, FlowGroup]
-    """Group of each class."""
-    rates: Mapping[int, float]
-    steps: dict[State, SolutionChange] = field(default_factory=dict[State, "SolutionChange"])
-    """Step after each earlier change, keyed by the changed classes with their new flow counts."""
-
-    def distinct(self) -> Sequence[FlowGroup]:
-        """Return the groups in flight, each once."""
-        return list(dict.fromkeys(self.groups.values()))
+    links: int = 0
+    """Link classes of all classes, as bits of a number."""
+    rates: Mapping[int, float] = field(default_factory=dict[int, float])
+    """The levels by class."""
 
 
 class Change(NamedTuple):
@@ -63,26 +51,19 @@ class Change(NamedTuple):
     """Groups newly in flight."""
 
 
-class SolutionChange(NamedTuple):
-    """Way from one solution to another."""
-
-    after: Solution
-    change: Change
-
-
 @dataclass(slots=True)
 class Component:
     """Flow classes connected through shared links, in flight or not."""
 
     number: int
-    solution: Solution
-    """Rates of the classes in flight, while they are few."""
     counts: dict[int, int] = field(default_factory=dict[int, int])
     """Flows in flight of each class that has any."""
     many: bool = False
     """True while the rates are followed."""
-    _state: State | None = None
-    """Classes in flight with their flow counts, where they are many; None until needed."""
+    in_flight: dict[FlowGroup, None] = field(default_factory=dict[FlowGroup, None])
+    """Groups in flight while the classes are few, the oldest first."""
+    group_of: dict[int, FlowGroup] = field(default_factory=dict[int, FlowGroup])
+    """Group of each class in flight, while they are few."""
 
     def count(self, changes: State) -> None:
         """Set the number of flows in flight of some classes."""
@@ -91,21 +72,27 @@ class Component:
                 self.counts[flow] = count
             else:
                 self.counts.pop(flow, None)
-        self._state = None
+
+    def regroup(self, change: Change) -> None:
+        """Put the groups that begin in the place of those that end."""
+        for group in change.ended:
+            del self.in_flight[group]
+            for flow, _ in group.state:
+                del self.group_of[flow]
+        for group in change.begun:
+            self.in_flight[group] = None
+            for flow, _ in group.state:
+                self.group_of[flow] = group
 
     def groups(self) -> Sequence[FlowGroup]:
         """Return the groups in flight; a component with many classes has one group."""
         if self.many:
             return [FlowGroup(self.state(), None)] if self.counts else []
-        return self.solution.distinct()
+        return list(self.in_flight)
 
     def state(self) -> State:
         """Return the flow classes in flight."""
-        if not self.many:
-            return self.solution.state
-        if self._state is None:
-            self._state = tuple(sorted(self.counts.items()))
-        return self._state
+        return tuple(sorted(self.counts.items()))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -120,12 +107,13 @@ class RateCache:
     components: Sequence[int] = field(init=False)
     """Component of each class."""
     _components: dict[int, Component] = field(default_factory=dict[int, Component])
-    _kept: dict[State, Solution] = field(default_factory=dict[State, Solution])
+    _kept: dict[tuple[tuple[FlowGroup, ...], State], Change] = field(default_factory=dict[tuple[tuple[FlowGroup, ...], State], Change])
+    """By the groups that change and the changed classes with their new flow counts."""
     _groups: dict[State, FlowGroup] = field(default_factory=dict[State, FlowGroup])
     _masks: dict[int, int] = field(default_factory=dict[int, int])
     """Link classes of each class that was in flight, as bits of a number."""
     _n_kept: int = 0
-    """Rates in solutions and in steps from one to another."""
+    """Rates in groups and in changes from one to another."""
     _following: Following | None = None
 
     def __post_init__(self) -> None:
@@ -142,12 +130,12 @@ class RateCache:
         """Return a component of the network."""
         found = self._components.get(number)
         if found is None:
-            found = self._components[number] = Component(number, self._solution(()))
+            found = self._components[number] = Component(number)
         return found
 
     def solve(self, state: State) -> Mapping[int, float]:
         """Return the rate of each class of a state."""
-        return self._solution(state).rates
+        return {flow: rate for group in self._grouped(state) for flow, rate in group.rates.items()}
 
     def change(self, component: Component, changes: State) -> Change:
         """Return the new rates after changes of counts: of all classes in flight whose rate changes, and of the changed classes.
@@ -158,15 +146,15 @@ class RateCache:
             Pairs of a class and the number of its flows.
         """
         if not component.many:
-            before = component.solution
+            touched = self._touched(component, changes)
             component.count(changes)
             if len(component.counts) > self.few:
-                return self._fill(component, before.distinct())
-            step = before.steps.get(changes)
-            if step is None:
-                step = self._step(component, changes)
-            component.solution = step.after
-            return step.change
+                return self._fill(component, component.groups())
+            change = self._kept.get((touched, changes))
+            if change is None:
+                change = self._regrouped(touched, changes)
+            component.regroup(change)
+            return change
         before = component.groups()
         component.count(changes)
         if len(changes) > FEW and len(changes) > BULK * len(component.counts):
@@ -178,32 +166,34 @@ class RateCache:
         self._go_on(component)
         return Change(*settled, before, component.groups())
 
-    def _step(self, component: Component, changes: State) -> SolutionChange:
-        """Return the solution after changes and its differences; the solution caches both."""
-        before, state = component.solution, tuple(sorted(component.counts.items()))
-        after = self._kept.get(state) or self._solved(state, self._regrouped(before, changes))
-        flows = {flow for flow, _ in changes}
-        found = [flow for flow, rate in after.rates.items() if rate != before.rates.get(flow) or flow in flows]
-        old, new = dict.fromkeys(before.groups.values()), dict.fromkeys(after.groups.values())
-        ended, begun = [group for group in old if group not in new], [group for group in new if group not in old]
-        self._keep(1 + len(found))
-        step = before.steps[changes] = SolutionChange(after, Change(found, [after.rates[flow] for flow in found], ended, begun))
-        return step
-
-    def _regrouped(self, before: Solution, changes: State) -> list[FlowGroup]:
-        """Return the groups in flight after changes: those without a change, and newly solved ones."""
-        touched: dict[FlowGroup, None] = {}
-        entering = 0
+    def _touched(self, component: Component, changes: State) -> tuple[FlowGroup, ...]:
+        """Return the groups in flight that changed classes are in, or share links with."""
+        group_of, entering = component.group_of, 0
+        own = dict[FlowGroup, None]()
         for flow, _ in changes:
-            if flow in before.groups:
-                touched[before.groups[flow]] = None
+            if flow in group_of:
+                own[group_of[flow]] = None
             else:
                 entering |= self._links_of(flow)
-        if entering:
-            touched.update((group, None) for flow, group in before.groups.items() if self._links_of(flow) & entering)
+        if not entering and len(own) == 1:
+            return tuple(own)
+        return tuple(group for group in component.in_flight if group in own or group.links & entering)
+
+    def _regrouped(self, touched: tuple[FlowGroup, ...], changes: State) -> Change:
+        """Return the effect of changes on some groups; it is cached."""
         counts = {flow: count for group in touched for flow, count in group.state} | dict(changes)
-        rest = [group for group in dict.fromkeys(before.groups.values()) if group not in touched]
-        return [*rest, *self._grouped(tuple(sorted((flow, count) for flow, count in counts.items() if count)))]
+        groups = self._grouped(tuple(sorted((flow, count) for flow, count in counts.items() if count)))
+        before = {flow: rate for group in touched for flow, rate in group.rates.items()}
+        changed = {flow for flow, _ in changes}
+        found = [(flow, rate) for group in groups for flow, rate in group.rates.items() if rate != before.get(flow) or flow in changed]
+        self._keep(1 + len(found))
+        change = self._kept[touched, changes] = Change(
+            [flow for flow, _ in found],
+            [rate for _, rate in found],
+            [group for group in touched if group not in groups],
+            [group for group in groups if group not in touched],
+        )
+        return change
 
     def _grouped(self, state: State) -> list[FlowGroup]:
         """Return the groups of a state; one where it has many classes."""
@@ -226,7 +216,7 @@ class RateCache:
             group = self._groups.get(found)
             if group is None:
                 self._keep(1 + len(found))
-                group = self._groups[found] = self._filled(found)
+                group = self._groups[found] = self._filled(found, mask)
             groups.append(group)
         return groups
 
@@ -240,42 +230,26 @@ class RateCache:
             mask = self._masks[flow] = int.from_bytes(np.packbits(crossed).tobytes())
         return mask
 
-    def _solution(self, state: State) -> Solution:
-        return self._kept.get(state) or self._solved(state, self._grouped(state))
-
-    def _solved(self, state: State, groups: Sequence[FlowGroup]) -> Solution:
-        rates: dict[int, float] = {}
-        for group in groups:
-            assert group.levels is not None
-            rates.update(zip((flow for flow, _ in group.state), group.levels.tolist(), strict=True))
-        solution = Solution(state, {flow: group for group in groups for flow, _ in group.state}, rates)
-        if len(state) <= self.few:
-            self._keep(1 + len(state))
-            self._kept[state] = solution
-        return solution
-
-    def _filled(self, state: State) -> FlowGroup:
+    def _filled(self, state: State, links: int = 0) -> FlowGroup:
         """Return a group with the rates that filling from nothing gives."""
         flows, counts = _columns(state)
-        filled = progressive_filling(self.wiring.problem(flows, counts)[0])
-        return FlowGroup(state, filled.levels)
+        levels = progressive_filling(self.wiring.problem(flows, counts)[0]).levels
+        return FlowGroup(state, levels, links, dict(zip(flows.tolist(), levels.tolist(), strict=True)))
 
     def _keep(self, n_rates: int) -> None:
         """Clear the cache when it holds too many rates, which bounds its memory."""
         self._n_kept += n_rates
         if self._n_kept <= N_KEPT:
             return
-        for solution in (*self._kept.values(), *(component.solution for component in self._components.values())):
-            solution.steps.clear()
         self._kept.clear()
         self._groups.clear()
         self._n_kept = n_rates
 
     def _go_on(self, component: Component) -> None:
-        """Update the rates of a component while flows are in flight."""
+        """Follow the rates of a component while flows are in flight."""
         component.many = len(component.counts) > 0
-        if not component.many:
-            component.solution = self._solution(())
+        component.in_flight.clear()
+        component.group_of.clear()
 
     def _fill(self, component: Component, before: Sequence[FlowGroup]) -> Change:
         self._go_on(component)
