@@ -48,6 +48,8 @@ class Clock:
     _landed: dict[int, tuple[int, Callable[[], None]]] = field(default_factory=dict[int, tuple[int, Callable[[], None]]])
     _n_flows: int = 0
     _dirty: bool = False
+    """Whether flows have come or gone since rates were shared."""
+    _firing: bool = False
     _version: int = 0
 
     @property
@@ -65,9 +67,16 @@ class Clock:
         return self.world.after(whole_ticks_s(delay_s))
 
     def fire(self, action: Callable[[], None]) -> None:
-        """Call ``action`` now, and count it as an event."""
+        """Call ``action`` now, and count it as an event; rates are shared anew where it is the last of its instant."""
         self.n_events += 1
+        waits, self._firing = self._dirty, True
         action()
+        self._firing = False
+        if self._dirty and not waits:
+            if self.world.peek() > self.world.now:
+                self._solve()
+            else:
+                self.after(0.0, self._solve)
 
     def perform(self, phases: FlowPhases, landed: Callable[[], None]) -> None:
         """Put an operation on the network, phase by phase, and call ``landed`` after the last flow of the last."""
@@ -121,7 +130,8 @@ class Clock:
         # All changes of one instant are solved once, behind the events of that instant.
         if not self._dirty:
             self._dirty = True
-            self.after(0.0, self._solve)
+            if not self._firing:
+                self.after(0.0, self._solve)
 
     def _solve(self) -> None:
         self._dirty = False
