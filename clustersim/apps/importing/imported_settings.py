@@ -116,7 +116,7 @@ def _read_row(draft: Draft, row: KeyRow, entries: Sequence[Entry], *, again: boo
     """Add the setting of all entries of one row; of several for one key the last with a value counts."""
     alike: dict[str, list[Entry]] = {}
     for entry in entries:
-        alike.setdefault(entry.name if row.combine else "", []).append(entry)
+        alike.setdefault(entry.name if row.combine or row.lost else "", []).append(entry)
     for number, each in enumerate(alike.values()):
         last = next((entry for entry in reversed(each) if entry.value is not None and not is_open(entry.value)), each[-1])
         for entry in (entry for entry in each if entry is not last):

@@ -22,7 +22,7 @@ from clustersim.config.overriding import CLUSTER_FILES
 from clustersim.documents.spots import Data
 from clustersim.documents.text import read_document
 from clustersim.errors import Place, ScenarioError
-from clustersim.hardware.catalog import load_cluster, load_node, node_names
+from clustersim.hardware.catalog import accelerator_names, load_cluster, load_node, node_names
 from clustersim.hardware.models import Node
 
 _READERS: Final[Mapping[str, Callable[[str, str], Described]]] = MappingProxyType(
@@ -37,7 +37,7 @@ _READERS: Final[Mapping[str, Callable[[str, str], Described]]] = MappingProxyTyp
         "kubernetes_nodes": read_kubernetes_nodes,
     }
 )
-_OF_THE_JOB: Final = ("job.nodes", "job.ranks_per_node")
+_OF_THE_JOB: Final = ("job.nodes", "job.ranks_per_node", "job.accelerator")
 """Facts of machines that a job may say itself."""
 
 
@@ -126,6 +126,10 @@ def cluster_with(cluster: dict[str, Data], draft: Draft, machines: Sequence[Cont
         if key not in nics:
             draft.drop(f"cluster.nics.{key}")
     found = dict(cluster)
+    accelerator, chosen = draft.get("job.accelerator"), draft.settings.get("cluster.node")
+    nearest = chosen is not None and chosen.how == "default" and cluster.get("node") == chosen.value
+    if nearest and accelerator in accelerator_names() and accelerator != node.accelerator.name:
+        found["accelerator"] = accelerator
     if nics:
         found["nics"] = nics
     node = replace(node, n_nics=count or node.n_nics, n_accelerators=per_node if isinstance(per_node, int) else node.n_accelerators)

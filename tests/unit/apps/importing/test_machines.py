@@ -161,6 +161,11 @@ def test_bridges_between_pairs_of_boards_are_no_node_with_a_switch(tmp_path: Pat
             {"node": "mi300x-oam", "nodes": 1},
         ),
         (
+            "".join(f"GPU {index}: NVIDIA H100 PCIe (UUID: GPU-{index})\n" for index in range(8)),
+            {"node": "pcie-a100-80g", "accelerator": "h100-pcie-80g"},
+        ),
+        ("GPU 0: NVIDIA GH200 480GB (UUID: GPU-0)\n", {"node": "gh200", "nodes": 1}),
+        (
             "switches:\n- {name: s1, switches: [l1, l2]}\n- {name: l1, capacity_blocks: [c1]}\n- {name: l2, capacity_blocks: [c2]}\n"
             "capacity_blocks:\n- {name: c1, type: H100, nodes: [n1, n2]}\n- {name: c2, type: H100, nodes: [n3, n4]}\n",
             {"node": "dgx-h100", "nodes": 4, "fabric.topology": "leaf_spine", "fabric.nodes_per_leaf": 2},
