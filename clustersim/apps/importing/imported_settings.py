@@ -182,19 +182,16 @@ def _apply(draft: Draft, row: KeyRow, entry: Entry, *, again: bool = False) -> K
         found = _settings(row, value)
     except UnreadableError as error:
         return _key(entry, "unknown", to=row.to, note=f"is not {error}")
-    if row.lost is not None and not _is_neutral(row, value):
-        for key, each in found.items():
-            draft.settings[key] = Setting(value=each, how="read", place=entry.place, note=row.note)
-        return _key(entry, "not_modelled", to=next(iter(found), None), note=row.lost)
-    if not found:
-        return _key(entry, "no_effect" if row.to is None else "read", note=row.note)
     for key, each in found.items():
         was = draft.get(key)
         if not (row.either and was is True):
-            value = _combined(row, was, each) if again else each
-            draft.settings[key] = Setting(value=value, how="read", place=entry.place, note=row.note)
-    first, shown = next(iter(found.items()))
-    return _key(entry, "read", to=first, value=shown, note=row.note)
+            together = _combined(row, was, each) if again else each
+            draft.settings[key] = Setting(value=together, how="read", place=entry.place, note=row.note)
+    first, shown = next(iter(found.items()), (None, None))
+    if row.lost is not None and not _is_neutral(row, value):
+        return _key(entry, "not_modelled", to=first, note=row.lost)
+    how: How = "no_effect" if first is None and row.to is None else "read"
+    return _key(entry, how, to=first, value=shown, note=row.note)
 
 
 def _combined(row: KeyRow, was: Data, value: Data) -> Data:

@@ -178,14 +178,11 @@ def foreign_source(source: str) -> bool:
     try:
         contents = read_contents(text, source)
     except ScenarioError:
+        contents = None
+    own, job = contents is not None and is_own(contents), contents is not None and candidates([contents]) != []
+    if not own and not job:
         refuse_foreign(text, source)
-        return False
-    if is_own(contents):
-        return False
-    if candidates([contents]):
-        return True
-    refuse_foreign(text, source)
-    return False
+    return job and not own
 
 
 def _contents(source: str, asked: ImportOptions) -> list[Contents]:

@@ -29,6 +29,7 @@ _NAMED: Final = re.compile(
     r"|GPU\[(\d{1,3})\]\s*: Card [Ss]eries:\s*(\S.*?)\s*$)"
 )
 """A line of ``nvidia-smi -L``, of the table of ``nvidia-smi``, or of ``rocm-smi --showproductname``."""
+_BONDED: Final = re.compile(r"NV\d{1,2}")
 _CELL: Final = re.compile(r"X|NV\d{1,2}|SYS|NODE|PHB|PXB|PIX|XGMI|SOC|0")
 
 
@@ -157,7 +158,7 @@ def read_nvidia_smi(text: str, file: str) -> Described:
         line, name = next(iter(named.values()))
         facts = [("accelerators.product", name, line), ("accelerators.count", len(named), line)]
     if gpus:
-        at, pair = gpus[0][0], next((int(cell[2:]) for cell in gpus[0][1][1:] if cell.startswith("NV")), 0)
+        at, pair = gpus[0][0], next((int(cell[2:]) for cell in gpus[0][1][1:] if _BONDED.fullmatch(cell)), 0)
         counts: list[Fact] = [("accelerators.count", len(gpus), at), ("accelerators.links", _nvlinks(gpus), at)]
         facts = [*facts[:1], *counts, *([("accelerators.pair_links", pair, at)] if pair else [])]
     nics = [each for each in cells if len(each[1]) > len(gpus) and re.fullmatch(r"NIC\d{1,3}|mlx5_\w+|rdmap\w+|efa\w*", each[1][0])]
@@ -170,7 +171,7 @@ def read_nvidia_smi(text: str, file: str) -> Described:
 def _nvlinks(gpus: Sequence[tuple[int, list[str]]]) -> int:
     """Return the links of NVLink of one accelerator; 0 also for bridges between pairs of boards."""
     count = len(gpus)
-    links = [int(cell[2:]) for _, words in gpus for cell in words[1 : count + 1] if re.fullmatch(r"NV\d{1,2}", cell)]
+    links = [int(cell[2:]) for _, words in gpus for cell in words[1 : count + 1] if _BONDED.fullmatch(cell)]
     if not links or (len(links) == count and count > 2):
         return 0
     even = len(set(links)) == 1 and len(links) == count * (count - 1)

@@ -23,40 +23,18 @@ from clustersim.documents.spots import Data, Spot
 from clustersim.errors import Place, ScenarioError
 
 _BEGINS: Final = re.compile(r"-{4,} ?arguments ?-{4,}")
-
-
 _ENDS: Final = re.compile(r"-{4,} ?end of arguments ?-{4,}")
-
-
 _ARGUMENT: Final = re.compile(r"(?:^|[\s:\]])([A-Za-z_]\w*) \.{3,} ?(.*)$")
-
-
 _VOCABULARY: Final = re.compile(r"padded vocab \(size: (\d{1,12})\) with \d+ dummy tokens \(new size: (\d{1,12})\)")
-
-
 _STEP: Final = re.compile(r"iteration +(\d{1,12})/.*elapsed time per iteration \(ms\): (\d{1,12}(?:\.\d{1,12})?)")
-
-
 _TIMES: Final = re.compile(r"^\s*time \(ms\) \|(.*)")
-
-
 _TIMER: Final = re.compile(r"([a-z][\w/-]{1,60}): (\d{1,12}\.\d{1,12})")
-
-
 _TIMER_LINE: Final = re.compile(r"^ {2,}([a-z][\w/-]{1,60}) \.{3,}: \(\d{1,12}\.\d{1,12}, (\d{1,12}\.\d{1,12})\)")
 """Least and largest over ranks."""
-
-
 _SETUP: Final = ("setup", "load-checkpoint", "iterator", "save-checkpoint", "interval-time", "eval-time")
 """Timers that are not of a step."""
-
-
 _DEVICE: Final = re.compile(r"\| +(\d+) +((?:NVIDIA|Tesla|GeForce|Quadro|A100|H100|H200|B200)\b.*?)\s+(?:On|Off) +\|")
-
-
 _DEVICE_MEMORY: Final = re.compile(r"/ *(\d{1,9})MiB")
-
-
 _MOST_LINES: Final = 2_000_000
 
 

@@ -11,7 +11,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from clustersim.apps.importing.transforms import TransformName
+from clustersim.apps.importing.transforms import TRANSFORMS
 from clustersim.documents.check import choices_hint, validate_document
 from clustersim.documents.files import data_path
 from clustersim.documents.spots import Data, Scalar
@@ -47,7 +47,7 @@ class KeyRow(Checked):
     """Dotted key of the scenario, or of the facts that it is derived from (``job.ranks``)."""
     values: dict[str, Value | Settings] | None = None
     """Our value, or several settings, for each of theirs; ``*`` for any other."""
-    transform: TransformName = "same"
+    transform: str = "same"
     either: bool = False
     """Whether one true key is enough where several keys stand for one setting."""
     combine: Literal["product", "largest"] | None = None
@@ -66,6 +66,8 @@ class KeyRow(Checked):
     def _says_something(self) -> Self:
         if self.to is None and self.values is None and self.lost is None and self.note is None:
             raise ValueError("give to, values, lost or a note of why the key has no effect")
+        if self.transform not in TRANSFORMS:
+            raise ValueError(f"there is no transform '{self.transform}'; use one of {', '.join(TRANSFORMS)}")
         return self
 
 

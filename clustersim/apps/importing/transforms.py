@@ -6,35 +6,10 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Final, Literal, get_args
+from typing import Final
 
 from clustersim.documents.spots import Data
 from clustersim.workloads.operators import GraphPart
-
-TransformName = Literal[
-    "same",
-    "boolean",
-    "negated",
-    "positive",
-    "megabytes",
-    "mebibytes",
-    "elements16",
-    "elements32",
-    "tokens",
-    "window",
-    "stem",
-    "component",
-    "moe_layers",
-    "layout",
-    "first",
-    "last_batch",
-    "last_number",
-    "listed",
-    "image_version",
-    "hub_name",
-    "rate",
-    "graphs",
-]
 
 _NUMBER: Final = re.compile(r"[+-]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _FREQUENCY: Final = re.compile(r"\(?\s*((?:\[\s*[01](?:\s*,\s*[01])*\s*\](?:\s*\*\s*\d{1,9})?\s*\+?\s*)+)\)?(?:\s*\*\s*(\d{1,9}))?")
@@ -90,22 +65,9 @@ def _negated(value: Data) -> Data:
     return not said
 
 
-def _megabytes(value: Data) -> Data:
-    return f"{number(value)} MB"
-
-
-def _mebibytes(value: Data) -> Data:
-    return f"{number(value)} MiB"
-
-
-def _elements16(value: Data) -> Data:
-    """Return bytes of a number of 16-bit elements."""
-    return f"{2 * number(value) / 1e6:g} MB"
-
-
-def _elements32(value: Data) -> Data:
-    """Return bytes of a number of 32-bit elements."""
-    return f"{4 * number(value) / 1e6:g} MB"
+def _sized(unit: str, factor: float = 1) -> Callable[[Data], Data]:
+    """Return a transform of a number to a size in a unit, of which each is so many."""
+    return lambda value: f"{factor * number(value):.12g} {unit}"
 
 
 def _tokens(value: Data) -> Data:
@@ -264,16 +226,16 @@ def _same(value: Data) -> Data:
     return number(value) if isinstance(value, str) and _NUMBER.fullmatch(value.strip()) else value
 
 
-TRANSFORMS: Final[Mapping[TransformName, Callable[[Data], Data]]] = MappingProxyType(
+TRANSFORMS: Final[Mapping[str, Callable[[Data], Data]]] = MappingProxyType(
     {
         "same": _same,
         "boolean": _boolean,
         "negated": _negated,
         "positive": _positive,
-        "megabytes": _megabytes,
-        "mebibytes": _mebibytes,
-        "elements16": _elements16,
-        "elements32": _elements32,
+        "megabytes": _sized("MB"),
+        "mebibytes": _sized("MiB"),
+        "elements16": _sized("MB", 2e-6),
+        "elements32": _sized("MB", 4e-6),
         "tokens": _tokens,
         "window": _window,
         "stem": _stem,
@@ -290,4 +252,3 @@ TRANSFORMS: Final[Mapping[TransformName, Callable[[Data], Data]]] = MappingProxy
         "graphs": _graphs,
     }
 )
-assert set(TRANSFORMS) == set(get_args(TransformName))
