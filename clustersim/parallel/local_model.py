@@ -31,6 +31,8 @@ class LocalModel:
     """Tokens of a whole sequence."""
     captured: tuple[GraphPart, ...] = ()
     """Parts of a layer that were captured in graphs."""
+    wide_layers: tuple[int, int] = (0, 0)
+    """Layers at the start and at the end whose products stay in 16 bits under fp8."""
 
     @property
     def expert_spread(self) -> ExpertSpread:
@@ -83,8 +85,13 @@ class LocalModel:
             Of expert parallelism, where some experts get more tokens than others; the mean of all when left out.
         """
         first = self.first_alike(layer)
-        parts = _sublayers(self.model, self.shape(first, place), self.numerics, first)
+        parts = _sublayers(self.model, self.shape(first, place), self._numerics(first), first)
         return _in_graphs(parts, self.captured) if self.captured else parts
+
+    def _numerics(self, layer: int) -> Numerics:
+        start, end = self.wide_layers
+        wide = layer < start or layer >= self.model.n_layers - end
+        return replace(self.numerics, gemm_element_bytes=self.numerics.element_bytes) if wide else self.numerics
 
     def layer(self, layer: int, place: int | None = None) -> Operators:
         """Return the operators of one layer, in execution order; see ``sublayers``."""
@@ -103,7 +110,7 @@ class LocalModel:
         """Return the first layer of the model that does the same as one."""
         if self.spread is not None and self.spread.load.by_layer and self.model.has_experts(layer):
             return layer
-        return _first_alike(self.model, self.seq_length)[layer]
+        return _first_alike(self.model, self.seq_length, self.wide_layers)[layer]
 
     def layer_weights(self, layers: range | None = None) -> tuple[Weights, ...]:
         """Return the parameters of each of some layers, or of all."""
@@ -153,6 +160,10 @@ def _in_graphs(parts: tuple[Sublayer, ...], names: tuple[GraphPart, ...]) -> tup
 
 
 @lru_cache(maxsize=64)
-def _first_alike(model: Model, seq_length: int) -> tuple[int, ...]:
+def _first_alike(model: Model, seq_length: int, wide_layers: tuple[int, int]) -> tuple[int, ...]:
     known: dict[Hashable, int] = {}
-    return tuple(known.setdefault(model.likeness(layer, seq_length), layer) for layer in range(model.n_layers))
+    start, end = wide_layers
+    n_layers = model.n_layers
+    return tuple(
+        known.setdefault((model.likeness(layer, seq_length), layer < start or layer >= n_layers - end), layer) for layer in range(n_layers)
+    )

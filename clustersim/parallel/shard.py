@@ -37,6 +37,7 @@ def numerics(training: Training) -> Numerics:
         element_bytes=element_bytes,
         elementwise_bytes=FP32_BYTES if training.elementwise_precision == "fp32" else element_bytes,
         gemm_element_bytes=GEMM_BYTES[training.precision],
+        scaling=training.fp8_scaling,
         gradient_bytes=FP32_BYTES if training.gradient_precision == "fp32" else element_bytes,
         fused_gradient_accumulation=training.fused_gradient_accumulation,
         gradient_passes=_gradient_passes(training),
@@ -112,4 +113,12 @@ def local_model(model: Model, training: Training, strategy: Strategy) -> LocalMo
         counts_first=strategy.dispatch == "all_to_all" and strategy.ep > 1,
     )
     graphs = () if isinstance(training.cuda_graphs, bool) else training.cuda_graphs
-    return LocalModel(model=model, numerics=numerics(training), whole=shape, spread=spread, seq_length=training.seq_length, captured=graphs)
+    return LocalModel(
+        model=model,
+        numerics=numerics(training),
+        whole=shape,
+        spread=spread,
+        seq_length=training.seq_length,
+        captured=graphs,
+        wide_layers=training.bf16_layers,
+    )

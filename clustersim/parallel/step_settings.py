@@ -8,6 +8,7 @@ from pydantic import Field, StrictBool
 
 from clustersim.parallel.settings import Settings, Written, auto, setting
 from clustersim.units.fields import MOST_GPUS, Bytes, Count, PositiveInt, PositiveRatio, SamplesPerSecond
+from clustersim.workloads.operand_formats import Scaling
 from clustersim.workloads.operators import GraphPart
 from clustersim.workloads.shapes import AttentionKind
 
@@ -30,6 +31,7 @@ Batch = Annotated[int, Field(strict=True, gt=0, le=1_000_000_000)]
 Tokens = Annotated[int, Field(strict=True, gt=0, le=100_000_000)]
 """Longest sequence, in tokens."""
 Losses = Annotated[int, Field(strict=True, ge=0, le=100)]
+Layers = Annotated[int, Field(strict=True, ge=0, le=10_000)]
 FewerSteps = Annotated[int, Field(strict=True, ge=0, le=1_000_000)]
 Backups = Annotated[int, Field(strict=True, ge=0, le=MOST_GPUS)]
 
@@ -47,6 +49,9 @@ def _read_graphs(written: WrittenGraphs) -> Graphs:
 
 def _write_graphs(graphs: Graphs) -> WrittenGraphs:
     return graphs if isinstance(graphs, bool) else list(graphs)
+
+
+WrittenEnds = Annotated[list[Layers], Field(min_length=2, max_length=2)]
 
 
 class DataLoader(Settings, frozen=True):
@@ -131,6 +136,18 @@ class Training(Settings, frozen=True):
         "transformer",
     )
     loss_metrics: Losses = setting(0, "Further cross entropies of the same logits, for metrics and without gradient.")
+    fp8_scaling: Scaling = setting(
+        "delayed",
+        "With `precision: fp8`, scales of operands: of a tensor, from past maxima (`delayed`) or its own (`tensor`); of a `row`; of a "
+        "`block` of 128 numbers; or of 32 (`mx`, MXFP8).",
+        "fp8",
+    )
+    bf16_layers: Annotated[tuple[int, int], Written(WrittenEnds, tuple, list)] = setting(
+        (0, 0),
+        "With `precision: fp8`, how many layers at the start and at the end compute in 16 bits, such as `[1, 1]`.",
+        "fp8",
+        shown=[0, 0],
+    )
     fp8_parameters: StrictBool = setting(
         False,
         "With `precision: fp8`, weights of products are kept in fp8 alone, with their transposes, and not in 16 bits beside them "

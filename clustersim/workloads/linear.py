@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from clustersim.workloads.operand_formats import SCALINGS
 from clustersim.workloads.operators import Gemm, Kernel, Operator, Stream, vector_bytes
 from clustersim.workloads.shapes import Numerics
 
@@ -66,5 +67,5 @@ def linear(name: str, shape: LinearShape, numerics: Numerics) -> Operator:
 
 def cast_operand(elements: int, numerics: Numerics) -> tuple[Kernel, ...]:
     """Return the cast of an operand to 8 bits and its transpose; nothing where operands need none."""
-    operand, plain = numerics.gemm_element_bytes, numerics.element_bytes
-    return (Stream(elements * (plain + 2 * operand)),) if operand < plain else ()
+    operand, plain, scales = numerics.gemm_element_bytes, numerics.element_bytes, SCALINGS[numerics.scaling]
+    return (Stream(elements * scales.cast_bytes(plain, operand), launches=scales.launches),) if operand < plain else ()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
+from clustersim.workloads.operand_formats import Scaling
+
 FP32_BYTES: Final = 4.0
 
 AttentionKind = Literal["flash", "flash_4", "flash_3", "flash_2", "flash_1", "unfused"]
@@ -114,6 +116,8 @@ class Numerics:
     """One activation between the products, which mixed precision may leave in fp32."""
     gemm_element_bytes: float
     """One operand of a matrix product; 1 for fp8."""
+    scaling: Scaling = "delayed"
+    """Scales of operands in fp8."""
     gradient_bytes: float
     """One accumulated weight gradient."""
     fused_gradient_accumulation: bool

@@ -76,6 +76,7 @@ ON_H100: Final = ImportOptions(cluster="dgx-h100", nodes=1)
             "--use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16",
             {"training.moment_precision": "bf16"},
         ),
+        ("--fp8-format hybrid --fp8-recipe mxfp8 --first-last-layers-bf16", {"training.fp8_scaling": "mx", "training.bf16_layers": [1, 1]}),
         ("--optimizer dist_muon", {"training.optimizer": "muon", "strategy.zero_stage": 1, "strategy.gather": "tensor"}),
         ("--cuda-graph-impl none --cuda-graph-scope attn", {"training.cuda_graphs": False}),
         ("--transformer-impl local", {"training.attention": "unfused"}),

@@ -1,0 +1,52 @@
+"""Formats of operands in 8 bits, and layers that stay in 16."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from clustersim.workloads.operand_formats import SCALINGS, Scaling
+from clustersim.workloads.operators import Gemm, Stream
+from tests.unit.parallel.factories import LLAMA, local_of, make_plan
+
+H = LLAMA.hidden_size
+
+
+def cast_of(scaling: str) -> tuple[Stream, int]:
+    """Return the cast of the input of a layer's first product, and its elements."""
+    local = local_of(make_plan(LLAMA, precision="fp8", fp8_scaling=scaling))
+    cast, product = next(each for each in local.layer(0) if each.name == "qkv").kernels("forward")
+    assert isinstance(cast, Stream)
+    assert isinstance(product, Gemm)
+    return cast, product.m * product.k
+
+
+@pytest.mark.parametrize(
+    ("scaling", "bytes_each", "launches"),
+    # Read in 16 bits, written twice in 8; a further read for the maximum; 4 bytes for 128 numbers, 1 byte for 32.
+    [("delayed", 4.0, 1), ("tensor", 6.0, 2), ("row", 6.0, 2), ("block", 4.0 + 8 / 128, 1), ("mx", 4.0 + 2 / 32, 3)],
+)
+def test_a_cast_reads_what_its_scales_need_and_writes_them(scaling: str, bytes_each: float, launches: int) -> None:
+    cast, elements = cast_of(scaling)
+
+    assert cast.traffic_bytes == pytest.approx(bytes_each * elements, rel=1e-12)
+    assert cast.launches == launches
+
+
+def test_every_scaling_has_its_row() -> None:
+    assert tuple(SCALINGS) == get_args(Scaling)
+
+
+def test_layers_at_either_end_compute_in_16_bits() -> None:
+    narrow, wide, mixed = (
+        local_of(make_plan(LLAMA, precision=precision, bf16_layers=ends))
+        for precision, ends in (("fp8", (0, 0)), ("bf16", (0, 0)), ("fp8", (1, 2)))
+    )
+    n_layers = LLAMA.n_layers
+
+    assert [mixed.layer(layer) == wide.layer(layer) for layer in range(n_layers)] == [
+        layer < 1 or layer >= n_layers - 2 for layer in range(n_layers)
+    ]
+    assert all(mixed.layer(layer) == narrow.layer(layer) for layer in range(1, n_layers - 2))
+    assert sum(each.total for each in mixed.layer_weights()) == sum(each.total for each in narrow.layer_weights())
