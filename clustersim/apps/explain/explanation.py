@@ -8,8 +8,7 @@ from typing import Final
 
 from clustersim.apps.compare.run_directories import named_directory, replayed
 from clustersim.apps.explain.candidates import Gain, Gains, candidates, gains
-from clustersim.apps.explain.constants import Constant, constants_of
-from clustersim.apps.explain.formulas import ROUND_OFF, Explained, explained
+from clustersim.apps.explain.constants import ROUND_OFF, Constant, Explained, constants_of, explained
 from clustersim.apps.explain.served_explanation import ServedExplanation, explain_served
 from clustersim.apps.explain.unsaid import Unsaid, unsaid
 from clustersim.apps.importing.importing import foreign_source

@@ -13,7 +13,7 @@ from clustersim.config.build import Built
 from clustersim.config.planning import rank_layout
 from clustersim.hardware.mixed import calibration_of
 from clustersim.measure.bounds.bound_evaluator import BoundEvaluator
-from clustersim.measure.bounds.unit_costs import Fastest, UnitCosts
+from clustersim.measure.bounds.layer_bounds import Fastest, UnitCosts
 from clustersim.measure.metrics import BoundPart, BoundsReport, Metrics
 from clustersim.parallel.flops import step_flops
 from clustersim.parallel.pass_costs import kernels_of

@@ -8,8 +8,18 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.measure.bounds.layer_bounds import Key, LayerPrices, PartPasses, PassName, cut_key, part_passes
-from clustersim.measure.bounds.unit_costs import COMPUTE, EXPOSED, WIDTH, UnitCosts
+from clustersim.measure.bounds.layer_bounds import (
+    COMPUTE,
+    EXPOSED,
+    WIDTH,
+    Key,
+    LayerPrices,
+    PartPasses,
+    PassName,
+    UnitCosts,
+    cut_key,
+    part_passes,
+)
 from clustersim.parallel.schedules import SCHEDULES
 from clustersim.parallel.schedules.places import Places
 from clustersim.parallel.stages import part_layers, places_of

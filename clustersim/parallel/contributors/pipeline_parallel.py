@@ -7,7 +7,7 @@ from typing import Final
 from clustersim.errors import DomainError
 from clustersim.parallel.contributors.contributor import Contributor, check_division
 from clustersim.parallel.schedules import SCHEDULES
-from clustersim.parallel.schedules.pipeline_schedule import Schedule
+from clustersim.parallel.schedules.order import Schedule
 from clustersim.parallel.stages import N_ENDS
 from clustersim.parallel.step_settings import Training
 from clustersim.parallel.training_plan import Strategy, StrategySettings

@@ -14,7 +14,7 @@ from clustersim.parallel.schedules.gpipe import gpipe
 from clustersim.parallel.schedules.interleaved import interleaved_1f1b
 from clustersim.parallel.schedules.naive import naive
 from clustersim.parallel.schedules.one_f_one_b import one_f_one_b
-from clustersim.parallel.schedules.pipeline_schedule import Schedule
+from clustersim.parallel.schedules.order import Schedule
 from clustersim.parallel.schedules.places import bidirectional, v_shaped
 from clustersim.parallel.schedules.zb_v import zb_v
 from clustersim.parallel.schedules.zero_bubble import zb_h1, zb_h2

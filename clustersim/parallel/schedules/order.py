@@ -1,14 +1,15 @@
-"""Parts of a pipeline schedule: passes, and for each stage an order of them."""
+"""Passes of a stage in order, and a row of the table of schedules."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, Literal
 
 import numpy as np
 
+from clustersim.parallel.schedules.places import Layout, looped
 from clustersim.program.holds import TASK_KINDS, Tasks
 
 PassKind = Literal["F", "B", "I", "W"]
@@ -100,3 +101,41 @@ def order_tasks(order: StageOrder) -> Tasks:
         end_s=ends,
         stop_s=len(order) + 1.0,
     )
+
+
+ByShape = Callable[[int, int, int], tuple[StageOrder, ...]]
+"""(stages, micro-batches, chunks per stage) -> one order for each stage."""
+
+ByTimes = Callable[[int, int, PassCosts], tuple[StageOrder, ...]]
+"""(stages, micro-batches, times) -> one order for each stage."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """A pipeline schedule."""
+
+    make: ByShape | None = None
+    by_times: ByTimes | None = None
+    """Instead of ``make``, for what depends on how long passes take."""
+    layout: Layout = looped
+    n_chunks: int | None = 1
+    """Into how many chunks the layers of a stage are cut; None: into as many as are asked for, at least two."""
+    splits: bool = False
+    """Whether gradients of weights are computed apart from those of inputs, for which alone other stages wait."""
+    validates_later: bool = False
+    """Whether its implementation updates each stage before the norm of all gradients is known."""
+    sends_beside: bool = True
+    """Whether its implementations let sends run beside computation."""
+    whole_rounds: bool = False
+    """Whether micro-batches must be a multiple of the stages."""
+    in_pairs: bool = False
+    """Whether stages and micro-batches must be even."""
+    least_rounds: int = 0
+    """Least number of micro-batches, as a multiple of the stages."""
+
+    def orders(self, n_stages: int, n_micro_batches: int, n_chunks: int, times: PassCosts = EQUAL_COSTS) -> tuple[StageOrder, ...]:
+        """Return the order of passes of every stage."""
+        if self.by_times is not None:
+            return self.by_times(n_stages, n_micro_batches, times)
+        assert self.make is not None
+        return self.make(n_stages, n_micro_batches, n_chunks)

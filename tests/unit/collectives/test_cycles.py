@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from clustersim.collectives.cycles import Counts, cycle_arcs, edge_disjoint_cycles
+from clustersim.collectives.group_layout import Counts, cycle_arcs, edge_disjoint_cycles
 from clustersim.hardware.models import ScaleUpKind
 from clustersim.topology.cluster import link_values
 from clustersim.topology.cluster_wiring import build_cluster

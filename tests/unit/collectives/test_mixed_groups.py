@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from clustersim.collectives.cycles import cycle_arcs
+from clustersim.collectives.group_layout import cycle_arcs
 from clustersim.collectives.library import CollectiveCall, Library, usable_shares
 from clustersim.collectives.nvls import lay_nvls
 from clustersim.collectives.pattern import grouping

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from clustersim.apps.explain.constants import explained
 from clustersim.apps.explain.explanation import Explanation, document, explain, lines, shown, tables
-from clustersim.apps.explain.formulas import explained
 from clustersim.apps.run.rundir import write_run_directory
 from clustersim.apps.run.running import run
 from clustersim.errors import ScenarioError
