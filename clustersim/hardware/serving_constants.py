@@ -274,8 +274,11 @@ def collective_constants(
     name = next(_lenders(accelerator, {each.accelerator for each in rows}))
     own = sorted((each for each in rows if each.accelerator == name), key=lambda each: each.n_ranks)
     best = next((each for each in own if each.n_ranks >= n_ranks), own[-1])
-    if name == accelerator.name and best.n_ranks == n_ranks:
-        return best, None
+    lent = (
+        None
+        if name == accelerator.name and best.n_ranks == n_ranks
+        else Borrowed(f"{operation} of {n_ranks} on {accelerator.name}", f"{best.n_ranks} ranks on {name}")
+    )
     ratio = _link_bandwidth(load_accelerator(name)) / _link_bandwidth(accelerator)
     scaled = CollectiveConstants(
         accelerator=name,
@@ -287,7 +290,7 @@ def collective_constants(
         two_shot_s=best.two_shot_s,
         two_shot_s_per_byte=best.two_shot_s_per_byte * ratio,
     )
-    return scaled, Borrowed(f"{operation} of {n_ranks} on {accelerator.name}", f"{best.n_ranks} ranks on {name}")
+    return scaled, lent
 
 
 def _link_bandwidth(accelerator: Accelerator) -> float:

@@ -135,8 +135,6 @@ def sensitivity(question: WhatIfQuestion, inputs: Sequence[Input], best: str, nu
 def _input(question: WhatIfQuestion, text: str) -> Input:
     span = parse_span(text, "--sensitivity")
     if span.key == SPEED:
-        if question.base.serves:
-            raise ScenarioError(f"{SPEED} does nothing with serving", field="--sensitivity", hint="vary a key of the scenario")
         if span.low <= 0:
             raise ScenarioError("a speed is above 0", field="--sensitivity", hint="write such as accelerator_speed=0.9..1.1")
         return Input(span=span, n_nodes=_n_nodes(question))
@@ -148,8 +146,7 @@ def _hardware(question: WhatIfQuestion) -> tuple[Input, ...]:
     scenario = question.base.any_scenario({})
     served = isinstance(scenario, ServingScenario)
     cluster = (resolved_serving(build_serving(scenario)) if served else resolved_scenario(build(scenario)))["cluster"]
-    slow = served or scenario.spec.cluster.stragglers
-    found = [] if slow else [Input(span=_around(SPEED, 1.0, ""), n_nodes=_n_nodes(question))]
+    found = [] if scenario.spec.cluster.stragglers else [Input(span=_around(SPEED, 1.0, ""), n_nodes=_n_nodes(question))]
     for part, figure, unit in _FIGURES:
         section = cluster.get(part) if isinstance(cluster, dict) else None
         text = section.get(figure) if isinstance(section, dict) else None
@@ -165,4 +162,5 @@ def _around(key: str, value: float, unit: str) -> KeyRange:
 
 
 def _n_nodes(question: WhatIfQuestion) -> int:
-    return build(question.base.scenario({})).cluster.n_nodes
+    scenario = question.base.any_scenario({})
+    return build_serving(scenario).n_nodes if isinstance(scenario, ServingScenario) else build(scenario).cluster.n_nodes

@@ -240,7 +240,7 @@ def test_a_service_is_judged_by_any_of_its_figures() -> None:
     assert rate.question.objective.higher_is_better
     assert latency.best == "wide"
     assert latency.sensitivity is not None
-    assert "accelerator_speed" not in {bar.input.name for bar in latency.sensitivity.bars}
+    assert latency.sensitivity.bars[0].input.name == "accelerator_speed"
 
 
 def test_a_rate_is_varied_in_its_own_unit() -> None:
@@ -249,3 +249,14 @@ def test_a_rate_is_varied_in_its_own_unit() -> None:
     )
     assert found.sensitivity is not None
     assert found.sensitivity.bars[0].input.text(2.0) == "2 /s"
+
+
+def test_the_speed_of_accelerators_and_their_links_are_varied_for_a_service() -> None:
+    asked = ["accelerator_speed=0.8..1.25", "cluster.scale_up.bandwidth=225..900 GB/s"]
+    found = clustersim.what_if(CHAT, ["wide:serving.tp=8"], set=["requests.count=40", "requests.warmup=0"], sensitivity=asked)
+
+    assert found.sensitivity is not None
+    for bar in found.sensitivity.bars:
+        assert bar.low["wide"] is not None
+        assert bar.high["wide"] is not None
+        assert bar.low["wide"] < bar.high["wide"]
