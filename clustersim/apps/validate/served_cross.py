@@ -70,7 +70,7 @@ FITTED: Final[Mapping[str, Fitted]] = MappingProxyType(
 )
 """Shape of expert popularity; host time of vLLM, gap between the steps of SGLang and time of the front end over the shipped ones."""
 
-ROWS_OF_A_GROUP: Final = 6
+ROWS_OF_A_GROUP: Final = 2
 """Rows of one model, machine, engine and number format that are predicted, so that no group outweighs the others by its size."""
 
 Constants = tuple[tuple[str, float], ...]
