@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
 
 from clustersim.parallel.contributors import CONTRIBUTORS, layer_techniques
 from clustersim.parallel.contributors.contributor import Contributor, StageContributor, Step
@@ -15,6 +17,9 @@ from clustersim.parallel.stage_work import WHOLE, StageWork
 from clustersim.parallel.stages import places_of
 from clustersim.parallel.training_plan import Plan
 from clustersim.program.program import Program
+
+MOST_RANKS: Final = 4096
+"""Maximum ranks of a plan whose Program is kept. Larger ones would take too much memory."""
 
 
 def lower(plan: Plan, parts: Sequence[Part] | None = None, *, n_micro_batches: int | None = None) -> Program:
@@ -30,7 +35,11 @@ def lower(plan: Plan, parts: Sequence[Part] | None = None, *, n_micro_batches: i
     n_micro_batches
         How many there are passes of, where those of others are left out: what a step does once is that of the plan.
     """
-    n_passes = plan.n_micro_batches if n_micro_batches is None else n_micro_batches
+    lowered = _kept if plan.n_ranks <= MOST_RANKS else _lowered
+    return lowered(plan, None if parts is None else tuple(parts), plan.n_micro_batches if n_micro_batches is None else n_micro_batches)
+
+
+def _lowered(plan: Plan, parts: tuple[Part, ...] | None, n_passes: int) -> Program:
     step = Step(stages=stages_of(plan), n_micro_batches=n_passes, division=divided(place(plan.strategy), parts))
     contributors = [contributor(step) for contributor in CONTRIBUTORS if contributor.applies(plan.strategy)]
     for contributor in contributors:
@@ -39,6 +48,10 @@ def lower(plan: Plan, parts: Sequence[Part] | None = None, *, n_micro_batches: i
     for contributor in contributors:
         contributor.finish()
     return step.builder.build(step.division.rank_classes())
+
+
+_kept = lru_cache(maxsize=4)(_lowered)
+"""Programs of the last plans: the lower bound of a step has the Program of the step."""
 
 
 def _add_pipeline(step: Step, contributors: Sequence[Contributor]) -> None:
