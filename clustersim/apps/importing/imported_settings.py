@@ -106,8 +106,8 @@ def read_settings(table: Vocabulary, contents: Sequence[Contents]) -> Draft:
     for default in table.defaults:
         if default.to not in draft.settings and _holds(default, names, draft):
             draft.settings[default.to] = Setting(value=_data(default.value), how="default", note=default.reason)
-    if known is not None:
-        draft.derive("model", known, f"{named} of {table.file.title}")
+    if known is not None or flavour is not None:
+        draft.derive("model", known or f"{family}-{flavour}", f"{named} of {table.file.title}")
     draft.keys.sort(key=lambda key: (key.file or "", key.line or 0))
     return draft
 

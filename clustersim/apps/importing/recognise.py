@@ -12,6 +12,7 @@ from clustersim.apps.importing.parts import OTHER
 from clustersim.apps.importing.table import Foreign, canonical, foreign_kinds, framework_names, load_table
 from clustersim.errors import Place, ScenarioError
 
+_CONFIGURATIONS: Final = (".yaml", ".yml", ".toml", ".json")
 _HEAD: Final = 20_000
 _OWN: Final = ({"model", "cluster"}, {"model", "training"})
 """Keys at the top that make a file a scenario of ours."""
@@ -58,10 +59,12 @@ def framework_of(contents: Sequence[Contents]) -> str:
     if fits:
         names = " and of ".join(load_table(name).file.title for name in fits)
         raise ScenarioError(f"holds keys of {names}", place=Place(file=files), hint=f"choose with --as {' or --as '.join(fits)}")
+    named = {text for each in contents for entry in each.entries for text in str(entry.value).split() if text.endswith(_CONFIGURATIONS)}
+    where = f"it names {', '.join(sorted(named)[:3])}: import that" if named else "name a file of a training job"
     raise ScenarioError(
         "holds keys of no framework that is known",
         place=Place(file=files),
-        hint=f"name a file of a training job, or choose with --as {', '.join(framework_names())}",
+        hint=f"{where}, or choose with --as {', '.join(framework_names())}",
     )
 
 

@@ -17,6 +17,8 @@ _GROUP: Final = re.compile(r"\[([01,\s]+)\](?:\s*\*\s*(\d{1,9}))?")
 _REPEATED: Final = (re.compile(r"\(([^()]*)\)\*(\d{1,9})"), re.compile(r"([EtmL])\*(\d{1,9})"))
 """Parts, then letters, of a layout with their number."""
 _IMAGE_VERSION: Final = re.compile(r"(?:vllm/vllm-openai|lmsysorg/sglang|tensorrt-llm/release):v?(\d{1,4}\.\d{1,4}(?:\.\d{1,4})?)")
+_RECIPE: Final = re.compile(r"_(full|q?lora|dora|qat)(_.*)?$")
+"""Method of training at the end of a recipe's name."""
 _LARGEST: Final = 1e30
 _MOST_LAYERS: Final = 10_000
 _TRUE: Final = ("true", "yes", "on", "1")
@@ -85,8 +87,15 @@ def _window(value: Data) -> Data:
 
 
 def _component(value: Data) -> Data:
-    """Return the last part of a dotted name, without a suffix for adapters."""
-    return str(value).rpartition(".")[2].removeprefix("lora_").removeprefix("qlora_")
+    """Return the model in the name of a function or of a recipe.
+
+    Examples
+    --------
+    >>> _component("torchtune.models.llama3_1.lora_llama3_1_8b"), _component("llama3_1/8B_full")
+    ('llama3_1_8b', 'llama3_1_8B')
+    """
+    name = str(value).rpartition(".")[2] if "/" not in str(value) else str(value).replace("/", "_")
+    return _RECIPE.sub("", name.removeprefix("lora_").removeprefix("qlora_"))
 
 
 _GRAPHS: Final[Mapping[str, tuple[GraphPart, ...]]] = MappingProxyType(

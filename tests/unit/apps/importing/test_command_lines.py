@@ -230,6 +230,30 @@ LINES: Final = (
         ' "max_seq_length": 4096, "bf16": true, "pipeline_parallel_config": "use_dualpipev"}',
         {"strategy.schedule": "dualpipe_v", "cluster.nodes": 1, "training.global_batch_size": 40},
     ),
+    Line(
+        "torchtune",
+        "tune run --nnodes 2 --nproc_per_node 8 full_finetune_distributed --config llama3_1/8B_full batch_size=4"
+        " gradient_accumulation_steps=2 tokenizer.max_seq_len=4096",
+        {"model": "llama3.1-8b", "cluster.nodes": 2, "training.global_batch_size": 128},
+    ),
+    Line(
+        "torchtune",
+        "tune run lora_finetune_single_device --config qwen2_5/1.5B_lora_single_device batch_size=4 tokenizer.max_seq_len=2048"
+        " gradient_accumulation_steps=1",
+        {"model": "qwen2.5-1.5b", "cluster.accelerators_per_node": 1, "training.global_batch_size": 4},
+    ),
+    Line(
+        "nemo",
+        "nemo llm pretrain --factory llama3_8b trainer.num_nodes=2 trainer.devices=8 data.global_batch_size=256 data.micro_batch_size=1"
+        " data.seq_length=8192 trainer.strategy.tensor_model_parallel_size=2",
+        {"model": "llama3-8b", "cluster.nodes": 2, "strategy.tp": 2, "training.precision": "bf16", "training.global_batch_size": 256},
+    ),
+    Line(
+        "megatron_bridge",
+        "python scripts/performance/setup_experiment.py -m llama31 -s 405b --num_gpus 512 --compute_dtype fp8_cs --gpu h100"
+        " --tensor_model_parallel_size 8 --pipeline_model_parallel_size 8 --global_batch_size 128 --micro_batch_size 1 --seq_length 8192",
+        {"model": "llama3.1-405b", "cluster.nodes": 64, "strategy.pp": 8, "training.precision": "fp8"},
+    ),
 )
 
 
