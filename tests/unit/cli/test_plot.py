@@ -30,6 +30,7 @@ def test_the_document_has_the_finding(cli: Cli, tmp_path: Path) -> None:
     assert (tmp_path / "m.svg").read_text(encoding="utf-8").startswith("<?xml")
 
 
+@pytest.mark.slow
 def test_a_run_directory_is_drawn_as_its_scenario_is(cli: Cli, tmp_path: Path) -> None:
     cli("run", "resnet50-async-servers", "--no-plots", "-q", "--seed", "3")
 
@@ -181,7 +182,14 @@ def test_help_names_every_kind(cli: Cli) -> None:
     assert all(kind in words for kind in KINDS)
 
 
-@pytest.mark.parametrize("arguments", [("breakdown", "1f1b", "gpipe"), ("weak_scaling", "starter"), ("tornado", "starter")])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("weak_scaling", "starter"),
+        pytest.param(("breakdown", "1f1b", "gpipe"), marks=pytest.mark.slow),
+        pytest.param(("tornado", "starter"), marks=pytest.mark.slow),
+    ],
+)
 def test_several_processes_draw_what_one_draws(
     cli: Cli, tmp_path: Path, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -183,7 +183,7 @@ def test_long_sentences_are_folded_and_percent_signs_stay_with_their_numbers(cli
         "-s",
         "cost.gpu_hour=2 USD",
         "-s",
-        "reliability={node_mtbf: 1 day, checkpoint: {size: 1 TB, bandwidth: 1 GB/s}}",
+        "reliability={node_mtbf: 1 day, replays: 4, checkpoint: {size: 1 TB, bandwidth: 1 GB/s}}",
     )
 
     lines = outcome.out.splitlines()

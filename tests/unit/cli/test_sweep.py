@@ -206,6 +206,7 @@ def test_both_processes_give_what_one_gives(cli: Cli, tmp_path: Path) -> None:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 def test_killing_a_worker_and_then_the_parent_costs_nothing(tmp_path: Path) -> None:
     killed, whole = tmp_path / "killed", tmp_path / "whole"
@@ -249,6 +250,7 @@ def test_an_interrupted_sweep_says_so_and_leaves_no_process(tmp_path: Path) -> N
     assert {row["status"] for row in rows} == {"ok"}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("prlimit") is None, reason="there is no prlimit")
 def test_a_disk_that_fills_up_is_told_and_costs_nothing(tmp_path: Path) -> None:
     process = started(*LONG, "-o", tmp_path, "--workers", 2, limit_bytes=16_000)

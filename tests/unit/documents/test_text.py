@@ -204,7 +204,7 @@ def billion_laughs() -> str:
         "&a {a: *a}",
         "a: &a [*a]",
         billion_laughs(),
-        "a: [" + "b, " * 400_000,
+        "a: [" + "b, " * 100_000,
         "\n".join(f"k{i}: v" for i in range(120_000)),
         "x" * 1_900_000,
         '"' + "x" * 1_900_000,
