@@ -238,8 +238,8 @@ def lay_out_what_is_given(page: str) -> None:
             shutil.copyfile(ROOT / source, name)
 
 
-SHORT: Final = ("README.md", "docs/tutorial/first-run.md")
-"""Pages that each run of the tests tries; the others take long together."""
+SHORT: Final = ("docs/tutorial/first-run.md",)
+"""Pages that each run of the tests tries; the others take long."""
 
 
 @pytest.mark.parametrize("page", [page if page in SHORT else pytest.param(page, marks=pytest.mark.slow) for page in CODE])

@@ -69,6 +69,7 @@ def test_a_timeline_that_does_not_tell_users_apart_will_do() -> None:
     assert all((row >= 0.0).all() and np.isfinite(row).all() for row in rows.values())
 
 
+@pytest.mark.slow
 def test_no_stretch_in_the_middle_of_a_run_is_busier_than_the_busiest_moment() -> None:
     result = run("resnet50-async-servers")
     timeline = result.spans
