@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from clustersim.collectives.collective_flows import crossings, gathered
-from clustersim.collectives.timing import Leg, Operation
+from clustersim.collectives.timing import Operation, SizedFlow
 from clustersim.hardware.library_costs import Place
 from clustersim.topology.cluster import Cluster, FloatArray, IntArray, LinkFloats
 from clustersim.topology.link_demand import Crossings
@@ -46,8 +46,8 @@ def lay_copy(cluster: Cluster, ranks: IntArray, source: Place, destination: Plac
     if "nvme" in (source, destination):
         reads, writes = cluster.storage_links(hosts).T
         parts += [_on_links(ranks, reads if source == "nvme" else writes), _on_links(ranks, cluster.memory_link(hosts))]
-    leg = Leg(footprint=gathered(parts), bytes_per_flow=size_bytes, latency_s=latency_s, crossings=tuple(parts))
-    return Operation(algorithm="copy", protocol="dma", phases=((leg,),), uniform=uniform)
+    flow = SizedFlow(footprint=gathered(parts), bytes_per_flow=size_bytes, latency_s=latency_s, crossings=tuple(parts))
+    return Operation(algorithm="copy", protocol="dma", phases=((flow,),), uniform=uniform)
 
 
 def lay_update(cluster: Cluster, ranks: IntArray, usable_bytes_per_s: FloatArray | LinkFloats, *, size_bytes: float) -> Operation:
@@ -66,8 +66,8 @@ def lay_update(cluster: Cluster, ranks: IntArray, usable_bytes_per_s: FloatArray
     n_sockets = np.array([node.host.n_sockets for node, _ in cluster.kinds])[cluster.kind_of(hosts)]
     cap = float((usable_bytes_per_s[links] / n_sockets).min())
     work = _on_links(ranks, links)
-    leg = Leg(footprint=gathered([work]), bytes_per_flow=size_bytes, latency_s=0.0, cap_bytes_per_s=cap, crossings=(work,))
-    return Operation(algorithm="update", protocol="processors", phases=((leg,),), uniform=_evenly_spread(hosts))
+    flow = SizedFlow(footprint=gathered([work]), bytes_per_flow=size_bytes, latency_s=0.0, cap_bytes_per_s=cap, crossings=(work,))
+    return Operation(algorithm="update", protocol="processors", phases=((flow,),), uniform=_evenly_spread(hosts))
 
 
 def _on_links(ranks: IntArray, link_ids: IntArray) -> Crossings:

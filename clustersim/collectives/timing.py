@@ -62,7 +62,7 @@ MOST_IN_FLIGHT_BYTES: Final = 33.6e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Leg:
+class SizedFlow:
     """One coupled flow of an operation: bytes per member flow, latency, and cap of the rate."""
 
     footprint: Footprint
@@ -80,7 +80,7 @@ class Operation:
 
     algorithm: str
     protocol: str
-    phases: tuple[tuple[Leg, ...], ...]
+    phases: tuple[tuple[SizedFlow, ...], ...]
     uniform: bool = True
 
 
@@ -134,13 +134,13 @@ def timed(
         Calls that the tensor is spread over; each pays latency and ramp-up.
     """
     pattern = candidate.pattern
-    phases: list[tuple[Leg, ...]] = []
+    phases: list[tuple[SizedFlow, ...]] = []
     overhead_s = call_overhead_s(candidate, way, calibration, size_bytes=size_bytes / pieces)
     # A group that is laid by itself has the same waves, unless the groups of the orbit lie differently.
     same = [len(phase) for phase in candidate.lone.phases] == [len(phase) for phase in pattern.phases]
     for phase, alone in zip(pattern.phases, candidate.lone.phases if same else pattern.phases, strict=True):
-        legs = [
-            Leg(
+        flows = [
+            SizedFlow(
                 footprint=wave.footprint,
                 bytes_per_flow=wave.share * size_bytes / DATA_SHARE[way.protocol],
                 latency_s=pieces * (overhead_s + hops_s(wave, way, calibration.latencies[way.family])),
@@ -149,7 +149,7 @@ def timed(
             )
             for wave, one in zip(phase, alone, strict=True)
         ]
-        phases.append(tuple(legs))
+        phases.append(tuple(flows))
         overhead_s = 0.0
     return Operation(algorithm=way.algorithm, protocol=way.protocol, phases=tuple(phases), uniform=pattern.uniform)
 

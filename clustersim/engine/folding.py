@@ -10,7 +10,7 @@ import numpy as np
 
 from clustersim.collectives.library import Library
 from clustersim.collectives.rotated import NotAlikeError, Rotated
-from clustersim.collectives.timing import Leg
+from clustersim.collectives.timing import SizedFlow
 from clustersim.engine.bottlenecks import BoolArray, fabric_links, implied_links
 from clustersim.engine.orbits import NOBODY, Orbits
 from clustersim.engine.quotient import Names, Quotient
@@ -274,8 +274,8 @@ class _Side:
     def _hashed(self, traffic: Traffic, links: LinkHashes) -> Iterator[tuple[int, int, int, Hashes]]:
         """Give what stands for the links that instances of a cell cross: orbit, cell, a salt, and a hash for each instance of the orbit."""
         found, looked = self.orbits.found, set[tuple[int, int, int]]()
-        for place, turn, number, cell, leg in self._looks(traffic):
-            for part, crossings in enumerate(leg.crossings):
+        for place, turn, number, cell, flow in self._looks(traffic):
+            for part, crossings in enumerate(flow.crossings):
                 # What goes the same way has been looked at already.
                 if (number, cell, id(crossings)) not in looked:
                     looked.add((number, cell, id(crossings)))
@@ -284,8 +284,8 @@ class _Side:
 
     def crossings(self, traffic: Traffic) -> tuple[Crossings, ...]:
         """Return all that the program puts on the links, flow by flow."""
-        legs = (leg for *_, leg in self._looks(traffic, least=1))
-        return tuple({id(crossings): crossings for leg in legs for crossings in leg.crossings}.values())
+        flows = (flow for *_, flow in self._looks(traffic, least=1))
+        return tuple({id(crossings): crossings for flow in flows for crossings in flow.crossings}.values())
 
     def ways(self, traffic: Traffic) -> Ways:
         """Return by which algorithms each action is performed."""
@@ -298,8 +298,8 @@ class _Side:
 
     def opaque(self, traffic: Traffic) -> IntArray:
         """Return the links of actions without single flows."""
-        legs = (leg for *_, leg in self._looks(traffic, least=1))
-        return np.concatenate([np.zeros(0, dtype=np.int64), *(leg.footprint.link_ids for leg in legs if not leg.crossings)])
+        flows = (flow for *_, flow in self._looks(traffic, least=1))
+        return np.concatenate([np.zeros(0, dtype=np.int64), *(flow.footprint.link_ids for flow in flows if not flow.crossings)])
 
     def tells_apart(self, traffic: Traffic, links: LinkHashes) -> bool:
         """Return whether instances of one class use different links."""
@@ -317,16 +317,16 @@ class _Side:
             return True
         return False
 
-    def _looks(self, traffic: Traffic, least: int = 2) -> Iterator[tuple[int, int, int, int, Leg]]:
-        """Give what cells of at least so many instances put on the links: place of the action, that of the leg, orbit, cell, and leg."""
+    def _looks(self, traffic: Traffic, least: int = 2) -> Iterator[tuple[int, int, int, int, SizedFlow]]:
+        """Give what cells of at least so many instances put on the links: place of the action, that of the flow, orbit, cell, flow."""
         for place, action in enumerate(_distinct_actions(self.program)):
             number = self.orbits.of_action[id(action)]
             for cell in self.quotient.cells(number):
                 if len(cell.instances) >= least:
                     operations = [traffic.operation(moved) for moved in moved_by(self.quotient.action(action, cell))]
-                    legs = [leg for operation in operations for phase in operation.phases for leg in phase]
-                    for turn, leg in enumerate(legs):
-                        yield place, turn, number, cell.number, leg
+                    flows = [flow for operation in operations for phase in operation.phases for flow in phase]
+                    for turn, flow in enumerate(flows):
+                        yield place, turn, number, cell.number, flow
 
     def _refine(self) -> None:
         self.partition.refine()

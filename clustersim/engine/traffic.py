@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from clustersim.collectives.host import lay_copy, lay_update
 from clustersim.collectives.library import CollectiveCall, Library
-from clustersim.collectives.timing import Leg, Operation
+from clustersim.collectives.timing import Operation, SizedFlow
 from clustersim.engine.contention import Contention, contention_of
 from clustersim.network.in_flight import whole_ticks_s
 from clustersim.network.sharing import SharedNetwork
@@ -73,7 +73,7 @@ class Traffic:
 
     def phases_of(self, operation: Operation) -> FlowPhases:
         """Return the phases of an operation; its flow classes are numbered by the network."""
-        return tuple(tuple(self._coupled_flow(leg) for leg in phase) for phase in operation.phases)
+        return tuple(tuple(self._coupled_flow(flow) for flow in phase) for phase in operation.phases)
 
     def flow_classes(self, moved: Moved) -> tuple[int, ...]:
         """Return the flow classes of an operation, each once."""
@@ -130,9 +130,9 @@ class Traffic:
         inside = dict.fromkeys(label(moved) for moved in uneven if isinstance(moved, HostCopy | HostUpdate))
         return (*groups, *transfers, *inside)
 
-    def _coupled_flow(self, leg: Leg) -> CoupledFlow:
-        flow_class = self.network.add_class(leg.footprint, cap_bytes_per_s=leg.cap_bytes_per_s)
-        return CoupledFlow(flow_class=flow_class, size_bytes=leg.bytes_per_flow, latency_s=whole_ticks_s(leg.latency_s))
+    def _coupled_flow(self, flow: SizedFlow) -> CoupledFlow:
+        flow_class = self.network.add_class(flow.footprint, cap_bytes_per_s=flow.cap_bytes_per_s)
+        return CoupledFlow(flow_class=flow_class, size_bytes=flow.bytes_per_flow, latency_s=whole_ticks_s(flow.latency_s))
 
     def _laid(self, moved: Moved) -> Operation:
         cluster = self.library.cluster
