@@ -34,6 +34,7 @@ def row(name: str, settings: str) -> str:
     return f"| {' | '.join(parts)} |"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("page", "name"), CASES, ids=[f"{page.stem}: {name}" for page, name in CASES])
 def test_a_table_of_layouts_is_what_is_predicted(page: Path, name: str, request: pytest.FixtureRequest) -> None:
     text = page.read_text(encoding="utf-8")

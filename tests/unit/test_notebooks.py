@@ -30,6 +30,7 @@ def executed(path: Path, folder: Path) -> list[dict[str, Any]]:
     return [cell for cell in json.loads(done.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_every_cell_runs_and_says_something(path: Path, tmp_path: Path) -> None:
     pytest.importorskip("nbclient", reason="nbclient is not installed: notebooks are not executed")

@@ -175,6 +175,7 @@ def test_a_dry_run_still_refuses_bad_input(cli: Cli, scenario: Path) -> None:
     assert cli("run", scenario, "--dry-run", "-s", "strategy.tp=6").code == 2
 
 
+@pytest.mark.slow
 def test_long_sentences_are_folded_and_percent_signs_stay_with_their_numbers(cli: Cli, scenario: Path) -> None:
     outcome = cli(
         "run",

@@ -198,6 +198,7 @@ def test_a_mistake_is_one_line_and_exit_code_two(cli: Cli, tmp_path: Path, argum
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_both_processes_give_what_one_gives(cli: Cli, tmp_path: Path) -> None:
     cli(*SWEEP, "-o", "one", "--workers", 1)
     cli(*SWEEP, "-o", "two", "--workers", 2)

@@ -30,6 +30,7 @@ def test_json_is_one_document(cli: Cli) -> None:
     assert found["sensitivity"]["inputs"][0]["best_at_low"] == "base"
 
 
+@pytest.mark.slow
 def test_a_tornado_is_printed_and_drawn(cli: Cli, tmp_path: Path) -> None:
     outcome = cli(*CASE, "--sensitivity", "hardware", "--plot", "tornado.png")
 

@@ -110,6 +110,7 @@ def test_overlap_is_that_of_the_result_where_one_dimension_communicates(tmp_path
     assert hidden_s / length(moving) == pytest.approx(share, abs=2e-3)
 
 
+@pytest.mark.slow
 def test_no_two_kernels_of_a_stream_overlap(tmp_path: Path) -> None:
     for trace in traces(result_of("llama3-70b-h100-512"), tmp_path).values():
         streams: dict[int, list[Stretch]] = {}

@@ -131,6 +131,7 @@ def test_a_run_directory_is_explained_as_it_was_run(tmp_path: Path) -> None:
     assert trained(str(folder.parent), changes=False).result.scenario_hash == result.scenario_hash
 
 
+@pytest.mark.slow
 def test_a_run_directory_brings_its_own_seed(tmp_path: Path) -> None:
     uneven = ["strategy.expert_load=dirichlet"]
     folder = write_run_directory(run("mixtral-8x7b-ep", set=uneven, seed=3), tmp_path, plots=False)

@@ -123,6 +123,7 @@ def test_a_search_that_ends_early_says_so() -> None:
     assert search.complete == ("ended early" not in "\n".join(certificate_lines(search, MEMORY_MARGIN)))
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_has_no_winner() -> None:
     question = asked_of("llama3-70b", "dgx-a100-40g", nodes=1, overrides=["training.global_batch_size=8"], limits=["offload=none"])
 

@@ -51,6 +51,7 @@ def test_there_is_none_where_nothing_fits() -> None:
     assert layout_rows({**BASE, "model": "llama3.1-405b"}).rows == ()
 
 
+@pytest.mark.slow
 def test_the_present_layout_is_always_there_and_what_is_faster_is_above_it() -> None:
     for strategy in ({"tp": 1, "zero_stage": 3}, {"tp": 8, "pp": 1, "zero_stage": 0, "recompute": "full"}):
         document = {**BASE, "strategy": strategy}
