@@ -51,7 +51,7 @@ def replay_repeated(
 LEAST_PASSES: Final = 800
 """Passes of all stages up to which a replay of all is as quick as one that looks for what repeats, and then may not find it."""
 _TRIED: Final = ((1, 8, 2), (3, 12, 3), (5, 20, 3), (9, 36, 4))
-"""Numbers of micro-batches to try: multiples of the stages and offsets, if the plan has enough."""
+"""Numbers of micro-batches to try: multiples of the stages and offsets for each way, if the plan has so many times as many."""
 
 
 def replay_in_part(plan: Plan, machine: Machine) -> tuple[Timeline, tuple[str, ...]] | None:
@@ -73,7 +73,7 @@ def replay_in_part(plan: Plan, machine: Machine) -> tuple[Timeline, tuple[str, .
     if not all(_is_regular(order, each * n_ways, plan.n_micro_batches) for order in orders):
         return None
     for times, more, worth in _TRIED:
-        n_least = max(times * strategy.pp + more, schedule.least_rounds * strategy.pp + more)
+        n_least = max(times, schedule.least_rounds) * strategy.pp + more * n_ways
         n_left = plan.n_micro_batches - n_least
         repetitions = n_left // (each * n_ways)
         n_few = plan.n_micro_batches - repetitions * each * n_ways

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import clustersim
 from clustersim.apps.run.repeating import order_repeats
 from clustersim.engine.repetition import MicroBatchPaths
 from clustersim.parallel.schedules import SCHEDULES
@@ -42,3 +43,11 @@ def test_two_ways_repeat_side_by_side() -> None:
 
     assert found
     assert {last - first for first, last in found} == {(len(many) - len(few)) // 4}
+
+
+@pytest.mark.slow
+def test_micro_batches_that_go_both_ways_repeat_as_early_as_those_that_go_one() -> None:
+    repeated, whole = (clustersim.run("deepseek-v3-2048-h800", repeat=repeat) for repeat in (True, False))
+
+    assert "repeat" in repeated.metrics.engine.passes
+    assert repeated.step_time_s == whole.step_time_s
