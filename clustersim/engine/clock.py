@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import simpy
+from simpy.events import NORMAL
 
 from clustersim.engine.traffic import CoupledFlow, FlowPhases
 from clustersim.engine.world import World
@@ -26,8 +27,7 @@ class _Alarm(simpy.Event):
         self.clock, self.action, self.callbacks = clock, action, _FIRE
 
 
-def _fire(alarm: simpy.Event) -> None:
-    assert isinstance(alarm, _Alarm)
+def _fire(alarm: _Alarm) -> None:
     alarm.clock.fire(alarm.action)
 
 
@@ -60,7 +60,7 @@ class Clock:
     def after(self, delay_s: float, action: Callable[[], None]) -> None:
         """Call ``action`` in ``delay_s`` seconds."""
         assert delay_s >= 0.0
-        self.world.schedule(_Alarm(self, action), delay=delay_s)
+        self.world.schedule(_Alarm(self, action), NORMAL, delay_s)
 
     def wait(self, delay_s: float) -> simpy.Event:
         """Return an event after a delay."""
@@ -78,15 +78,15 @@ class Clock:
             else:
                 self.after(0.0, self._solve)
 
-    def perform(self, phases: FlowPhases, landed: Callable[[], None]) -> None:
-        """Put an operation on the network, phase by phase, and call ``landed`` after the last flow of the last."""
+    def perform(self, phases: FlowPhases, landed: Callable[[], None], *, delay_s: float = 0.0) -> None:
+        """Put an operation on the network after a delay, phase by phase, and call ``landed`` after the last flow of the last."""
         if not phases:
             # An operation of a rank alone ends at once, but never before the caller has written down that it began.
-            self.after(0.0, landed)
+            self.after(delay_s, landed)
         elif len(phases) == 1 and len(phases[0]) == 1:
-            self.fly(phases[0][0], landed)
+            self.fly(phases[0][0], landed, delay_s=delay_s)
         else:
-            _Phases(clock=self, left=iter(phases), landed=landed).begin()
+            _Phases(clock=self, left=iter(phases), landed=landed).begin(delay_s)
 
     def load(self, flow_class: int) -> Callable[[], None]:
         """Put traffic on the network that has no end, and return what takes it off."""
@@ -101,16 +101,16 @@ class Clock:
 
         return stop
 
-    def fly(self, coupled_flow: CoupledFlow, landed: Callable[[], None]) -> None:
-        """Start one flow class after its latency, and call ``landed`` at its end."""
+    def fly(self, coupled_flow: CoupledFlow, landed: Callable[[], None], *, delay_s: float = 0.0) -> None:
+        """Start one flow class after a delay and its latency, and call ``landed`` at its end."""
         if coupled_flow.size_bytes <= 0.0:
-            self.after(coupled_flow.latency_s, landed)
+            self.after(delay_s + coupled_flow.latency_s, landed)
             return
 
         def take_off() -> None:
             self._start(coupled_flow.flow_class, coupled_flow.size_bytes, landed)
 
-        self.after(coupled_flow.latency_s, take_off)
+        self.after(delay_s + coupled_flow.latency_s, take_off)
 
     def _start(self, flow_class: int, size_bytes: float, landed: Callable[[], None]) -> int:
         self.network.advance(self.now_s)
@@ -180,15 +180,15 @@ class _Phases:
     _n_missing: int = 0
     """Flows of the present phase that have not landed."""
 
-    def begin(self) -> None:
-        """Begin the next phase, or end."""
+    def begin(self, delay_s: float = 0.0) -> None:
+        """Begin the next phase after a delay, or end."""
         phase = next(self.left, None)
         if phase is None:
             self.landed()
             return
         self._n_missing = len(phase)
         for coupled_flow in phase:
-            self.clock.fly(coupled_flow, self._one)
+            self.clock.fly(coupled_flow, self._one, delay_s=delay_s)
 
     def _one(self) -> None:
         self._n_missing -= 1

@@ -180,7 +180,7 @@ class Replay:
             index
             for step in self._open.values()
             for index, ended_s in enumerate(step.ended_s)
-            if index in step.running or step.start_s[index] <= now_s < ended_s
+            if step.start_s[index] <= now_s and (index in step.running or now_s < ended_s)
         ]
         return min(found, key=lambda index: (isinstance(self.program.tasks[index].action, Compute), index), default=None)
 
@@ -278,7 +278,7 @@ class Replay:
             index = ready.pop()
             taken_s = takes_s[index]
             if taken_s < 0.0:
-                self._at(start_s[index], lambda index=index: self._begin(step, index))
+                self._schedule(step, index)
                 continue
             ended.append(index)
             ended_s = end_s[index] = start_s[index] + taken_s
@@ -295,16 +295,21 @@ class Replay:
         self.hold()
         self.clock.after(moment_s - self.clock.now_s, action)
 
-    def _begin(self, step: ReplayStep, index: int) -> None:
-        """Put a contended task on the network."""
-        task, step.start_s[index] = self.program.tasks[index], self.clock.now_s
-        step.running.add(index)
-        action = task.action
-        if not isinstance(action, Compute):
-            (moved,) = moved_by(action)
-            self.clock.perform(self.traffic.phases(moved), lambda: self._ended(step, index))
+    def _schedule(self, step: ReplayStep, index: int) -> None:
+        """Put a contended task on the network at its start."""
+        action, start_s = self.program.tasks[index].action, step.start_s[index]
+        if isinstance(action, Compute):
+            self._at(start_s, lambda: self._begin(step, index, action))
             return
-        rank_class, price = task.lanes[0].rank_class, step.price[self.prepared.templates.of_task[index]]
+        self.hold()
+        step.running.add(index)
+        (moved,) = moved_by(action)
+        self.clock.perform(self.traffic.phases(moved), lambda: self._ended(step, index), delay_s=start_s - self.clock.now_s)
+
+    def _begin(self, step: ReplayStep, index: int, action: Compute) -> None:
+        """Begin a contended pass, item by item."""
+        step.running.add(index)
+        rank_class, price = self.program.tasks[index].lanes[0].rank_class, step.price[self.prepared.templates.of_task[index]]
         assert price is not None
         factor = pace_of(action, step.factors[rank_class]) if step.factors else 1.0
         pricing = self.prepared.prices[rank_class]

@@ -64,6 +64,8 @@ class Component:
     """Groups in flight while the classes are few, the oldest first."""
     group_of: dict[int, FlowGroup] = field(default_factory=dict[int, FlowGroup])
     """Group of each class in flight, while they are few."""
+    _all: FlowGroup | None = None
+    """All classes in flight, where they are many; None until needed."""
 
     def count(self, changes: State) -> None:
         """Set the number of flows in flight of some classes."""
@@ -72,6 +74,7 @@ class Component:
                 self.counts[flow] = count
             else:
                 self.counts.pop(flow, None)
+        self._all = None
 
     def regroup(self, change: Change) -> None:
         """Put the groups that begin in the place of those that end."""
@@ -87,7 +90,9 @@ class Component:
     def groups(self) -> Sequence[FlowGroup]:
         """Return the groups in flight; a component with many classes has one group."""
         if self.many:
-            return [FlowGroup(self.state(), None)] if self.counts else []
+            if self._all is None:
+                self._all = FlowGroup(self.state(), None)
+            return [self._all] if self.counts else []
         return list(self.in_flight)
 
     def state(self) -> State:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from clustersim.network.in_flight import INF, FlowsInFlight
-from clustersim.network.rates import FEW, Change, RateCache, State
+from clustersim.network.rates import FEW, Change, FlowGroup, RateCache, State
 from clustersim.network.wiring import FlowClass, Wiring, wiring_of
 from clustersim.topology.cluster import FloatArray, IntArray, LinkFloats, LinkInts
 from clustersim.topology.link_demand import Footprint
@@ -225,35 +225,34 @@ class Occupancy:
     """Time in flight of each group of flows, in seconds."""
 
     levels: dict[State, FloatArray] = field(default_factory=dict[State, FloatArray])
-    """Rate per weight of each flow class of the groups whose rates were solved."""
-    _seconds: dict[State, float] = field(default_factory=dict[State, float])
-    _since_s: dict[State, float] = field(default_factory=dict[State, float])
+    """Rate per weight of each flow class of the groups in ``until`` whose rates were solved."""
+    _seconds: dict[FlowGroup, float] = field(default_factory=dict[FlowGroup, float])
+    _since_s: dict[FlowGroup, float] = field(default_factory=dict[FlowGroup, float])
     """Start of each group in flight, in seconds."""
 
     def note(self, change: Change, now_s: float) -> None:
         """End the groups no longer in flight, and start new ones."""
         for group in change.ended:
-            self._end(group.state, now_s)
+            self._end(group, now_s)
         for group in change.begun:
-            self._since_s[group.state] = now_s
-            if group.levels is not None:
-                self.levels[group.state] = group.levels
+            self._since_s[group] = now_s
 
     def close(self, now_s: float) -> None:
         """End all groups, whose classes will have other numbers from now on."""
-        for state in list(self._since_s):
-            self._end(state, now_s)
-        self.levels.clear()
+        for group in list(self._since_s):
+            self._end(group, now_s)
 
     def until(self, now_s: float) -> Mapping[State, float]:
         """Return all seconds up to now."""
-        seconds = dict(self._seconds)
-        for state, since_s in self._since_s.items():
-            if now_s > since_s:
-                seconds[state] = seconds.get(state, 0.0) + now_s - since_s
+        seconds: dict[State, float] = {}
+        under_way = ((group, now_s - since_s) for group, since_s in self._since_s.items() if now_s > since_s)
+        for group, lasted_s in (*self._seconds.items(), *under_way):
+            seconds[group.state] = seconds.get(group.state, 0.0) + lasted_s
+            if group.levels is not None:
+                self.levels[group.state] = group.levels
         return seconds
 
-    def _end(self, state: State, now_s: float) -> None:
-        since_s = self._since_s.pop(state, now_s)
+    def _end(self, group: FlowGroup, now_s: float) -> None:
+        since_s = self._since_s.pop(group, now_s)
         if now_s > since_s:
-            self._seconds[state] = self._seconds.get(state, 0.0) + now_s - since_s
+            self._seconds[group] = self._seconds.get(group, 0.0) + now_s - since_s
