@@ -117,7 +117,7 @@ class Synchronous:
 class Asynchronous:
     """Each class makes steps at its own pace, and each gradient is applied alone at the end of its step.
 
-    Ends when as many steps have been made as were asked for of every class on average.
+    Ends when as many steps have been made as were asked for of every class on average, or a few more that end at the same time.
     """
 
     @property
@@ -209,7 +209,7 @@ class _Bounded:
             run.apply(rank_class)
             run.update()
             self._n_applied += 1
-            if self._n_applied % n_classes == 0:
+            if self._n_applied % n_classes == 0 and self._n_applied <= run.n_steps * n_classes:
                 run.close_step()
             gate = run.signal()
             self._gated[rank_class] = run.now_s, gate

@@ -18,7 +18,7 @@ from clustersim.engine.repetition import repeating
 from clustersim.engine.replay import Replay
 from clustersim.engine.simulate import Machine, PreparedJobs, Rolling, prepare
 from clustersim.engine.waiting import Waiting
-from clustersim.engine.world import Process, Signal, World
+from clustersim.engine.world import SETTLED, Process, Signal, World
 from clustersim.program.program import Background, Program
 from clustersim.program.tasks import Collective
 from clustersim.trace.columns import SpanColumns
@@ -276,7 +276,10 @@ class _Run:
         return through
 
     def end(self) -> None:
-        """End the run; operations in progress stop."""
+        """End the run with all that happens now; operations in progress stop."""
+        self._world.when(self._world.after(0.0, SETTLED), self._halt)
+
+    def _halt(self) -> None:
         self.replay.halt()
         self._world.halt()
 

@@ -83,7 +83,8 @@ def in_whole_steps(timeline: Timeline) -> Timeline:
     if log is None or not timeline.step_time_s:
         return timeline
     rate_per_s = fsum(done.steps / done.last_end_s for done in log.classes if done.last_end_s > 0.0)
-    share = log.throughput_per_s / rate_per_s if rate_per_s > 0.0 else 1.0
+    n_workers = sum(done.last_end_s > 0.0 for done in log.classes)
+    share = n_workers / (rate_per_s * timeline.step_time_s) if rate_per_s > 0.0 else 1.0
     links = tuple(
         replace(
             link,
