@@ -69,9 +69,7 @@ def progressive_filling(problem: Filling) -> Filled:
     starts, link_classes, loads = problem.starts, problem.link_classes, problem.loads
     n_flow_classes, n_link_classes = len(starts) - 1, len(problem.capacity_bytes_per_s)
     class_of = np.repeat(np.arange(n_flow_classes), np.diff(starts))
-    by_link_class = np.argsort(link_classes, kind="stable")
     n_growing = np.bincount(link_classes, minlength=n_link_classes)
-    class_starts = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(n_growing)))
     levels, owners, class_levels = problem.limits.copy(), np.full(n_flow_classes, -1), np.full(n_link_classes, np.inf)
     left, demand = problem.capacity_bytes_per_s.copy(), np.bincount(link_classes, weights=loads, minlength=n_link_classes)
     whole = demand.copy()
@@ -87,12 +85,14 @@ def progressive_filling(problem: Filling) -> Filled:
             stopped, limited = limited[:n_limited], limited[n_limited:]
             stopped = stopped[growing[stopped]]
         else:
-            full = np.flatnonzero(fill <= level * (1.0 + TIE))
-            entries = by_link_class[spans(class_starts, full)]
-            entries = entries[growing[class_of[entries]]]
-            stopped, first = np.unique(class_of[entries], return_index=True)
-            levels[stopped], owners[stopped], class_levels[full] = level, entries[first], level
+            full = fill <= level * (1.0 + TIE)
+            entries = np.flatnonzero(full[link_classes] & growing[class_of])
+            entries = entries[np.diff(class_of[entries], prepend=-1) > 0]
+            stopped = class_of[entries]
+            levels[stopped], owners[stopped], class_levels[full] = level, entries, level
         growing[stopped] = False
+        if not growing.any():
+            break
         entries = spans(starts, stopped)
         reached, taken = link_classes[entries], loads[entries]
         # Loads are added before they are multiplied. Whole numbers of flows then have the same sums in whatever order classes come, and
@@ -103,14 +103,10 @@ def progressive_filling(problem: Filling) -> Filled:
             left -= each * np.bincount(reached, weights=at_it, minlength=n_link_classes)
         np.subtract.at(demand, reached, taken)
         np.subtract.at(n_growing, reached, 1)
-        stale = np.flatnonzero((demand < STALE * whole) & (n_growing > 0))
-        if len(stale):
+        stale = (demand < STALE * whole) & (n_growing > 0)
+        if stale.any():
             # What is left of such a sum is mostly round-off.
-            entries = by_link_class[spans(class_starts, stale)]
-            grows = growing[class_of[entries]]
-            demand[stale] = np.bincount(link_classes[entries], weights=np.where(grows, loads[entries], 0.0), minlength=n_link_classes)[
-                stale
-            ]
+            demand[stale] = np.bincount(link_classes, weights=np.where(growing[class_of], loads, 0.0), minlength=n_link_classes)[stale]
     return Filled(levels=levels, owners=owners, class_levels=class_levels)
 
 

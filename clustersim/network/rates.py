@@ -204,7 +204,8 @@ class RateCache:
         """Return the groups of a state; one where it has many classes."""
         if len(state) > self.few:
             return [self._filled(state)]
-        counts, left = dict(state), [flow for flow, _ in state]
+        counts, masks = dict(state), {flow: self._links_of(flow) for flow, _ in state}
+        left = list(masks)
         groups: list[FlowGroup] = []
         while left:
             # Links of the group so far, and classes that share one of them.
@@ -213,10 +214,10 @@ class RateCache:
             while near:
                 members += near
                 for flow in near:
-                    mask |= self._links_of(flow)
+                    mask |= masks[flow]
                 taken = set(near)
                 left = [flow for flow in left if flow not in taken]
-                near = [flow for flow in left if self._links_of(flow) & mask]
+                near = [flow for flow in left if masks[flow] & mask]
             found = tuple((flow, counts[flow]) for flow in sorted(members))
             group = self._groups.get(found)
             if group is None:

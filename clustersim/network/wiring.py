@@ -103,10 +103,13 @@ class Wiring:
         """
         entries = spans(self.starts, flow_classes)
         lengths = self.starts[flow_classes + 1] - self.starts[flow_classes]
-        link_classes, numbers = np.unique(self.link_classes[entries], return_inverse=True)
+        place = np.zeros(len(self.first_link), dtype=np.int64)
+        place[self.link_classes[entries]] = 1
+        link_classes = np.flatnonzero(place)
+        place[link_classes] = np.arange(len(link_classes))
         problem = Filling(
             starts=np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(lengths))),
-            link_classes=numbers,
+            link_classes=place[self.link_classes[entries]],
             loads=self.loads[entries] * np.repeat(counts, lengths),
             limits=self.limits[flow_classes],
             capacity_bytes_per_s=self.capacity_bytes_per_s[link_classes],
