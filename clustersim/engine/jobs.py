@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 import numpy as np
 import simpy
+from numpy.typing import NDArray
 
 from clustersim.engine.pace import Timing
 from clustersim.engine.precedence import rank_of, task_name
@@ -187,13 +188,13 @@ def check_programs(first: Program, others: Sequence[Job], n_ranks: int) -> None:
         for program in programs:
             _check_tasks(who, program)
             for rank_class, each in enumerate(program.rank_classes):
-                _check_ranks(who, program, partial(_first_of, program, rank_class), each.ranks, np.where(owner < 0, number, owner) - number)
+                _check_ranks(who, program, partial(_first_of, program, rank_class), each.ranks, (owner >= 0) & (owner != number))
         for program in programs:
             for each in program.rank_classes:
                 owner[each.ranks] = number
         for program in programs:
             for index, ranks in _moved_between(program):
-                _check_ranks(who, program, partial(int, index), ranks, owner - number)
+                _check_ranks(who, program, partial(int, index), ranks, (owner >= 0) & (owner != number))
 
 
 def _moved_between(program: Program) -> Iterator[tuple[int, IntArray]]:
@@ -224,8 +225,8 @@ def _check_tasks(who: str, program: Program) -> None:
             raise DomainError(f"{who} lets {name}, wait for task {max(task.after)} of a Program of {n_tasks} tasks, counted from 0")
 
 
-def _check_ranks(who: str, program: Program, task: Callable[[], int | None], ranks: IntArray, foreign: IntArray) -> None:
-    """Refuse ranks that are not 0 in ``foreign``, which has an entry for each rank of the cluster."""
+def _check_ranks(who: str, program: Program, task: Callable[[], int | None], ranks: IntArray, foreign: NDArray[np.bool_]) -> None:
+    """Refuse ranks that the cluster does not have, and those of other jobs, which are true in ``foreign``."""
     if not ranks.size or (ranks.min() >= 0 and ranks.max() < len(foreign) and not foreign[ranks].any()):
         return
     index = task()
@@ -233,4 +234,4 @@ def _check_ranks(who: str, program: Program, task: Callable[[], int | None], ran
     missing = ranks[(ranks < 0) | (ranks >= len(foreign))]
     if len(missing):
         raise DomainError(f"{what} {int(missing[0])}, which a cluster of {len(foreign)} ranks does not have")
-    raise DomainError(f"{what} {int(ranks[foreign[ranks] != 0][0])}, which is none of its own")
+    raise DomainError(f"{what} {int(ranks[foreign[ranks]][0])}, which another job has")

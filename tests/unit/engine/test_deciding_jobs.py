@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import simpy
@@ -75,7 +75,7 @@ def test_a_program_that_is_none_of_a_job_is_refused() -> None:
         told(make_machine(NARROW, 4), run)
 
 
-@pytest.mark.parametrize(("nodes", "why"), [((2, 3), "16, which is none of its own"), ((1, 4), "32, which a cluster of 32 ranks does not")])
+@pytest.mark.parametrize(("nodes", "why"), [((2, 3), "16, which another job has"), ((1, 4), "32, which a cluster of 32 ranks does not")])
 def test_a_program_for_ranks_that_a_job_does_not_have_is_refused(nodes: tuple[int, int], why: str) -> None:
     machine = make_machine(NARROW, 4)
 
@@ -142,7 +142,6 @@ def test_a_job_that_replays_a_program_twice_at_a_time_is_named() -> None:
 @pytest.mark.parametrize(
     ("tasks", "why"),
     [
-        ((task(communicate(group_of((0, 9)), 1.0)),), r"the job puts reduce on stage 0 \(dp\) on rank 9, which is none of its own"),
         ((task(communicate(group_of((0, 40)), 1.0)),), r"the job puts reduce .* on rank 40, which a cluster of 32 ranks does not have"),
         ((task(compute(work(1.0)), rank_class=3),), "the job has F, task 0, on a rank class that its Program does not have"),
         ((task(compute(work(1.0)), 5),), "the job lets F on stage 0, on rank 0, wait for task 5 of a Program of 1 tasks"),
@@ -151,6 +150,14 @@ def test_a_job_that_replays_a_program_twice_at_a_time_is_named() -> None:
 def test_a_program_with_what_it_does_not_have_is_refused(tasks: Sequence[Task], why: str) -> None:
     with pytest.raises(DomainError, match=why):
         replay(program(*tasks), make_machine(NARROW, 4))
+
+
+def test_a_collective_with_a_rank_of_another_job_is_refused() -> None:
+    machine = make_machine(NARROW, 4)
+    theirs = replace(job(nodes=(1, 3)), tasks=(task(communicate(group_of((8, 16)), 1.0)),))
+
+    with pytest.raises(DomainError, match=r"job 'other 0' puts reduce on stage 0 \(dp\) on rank 16, which another job has"):
+        beside(machine, job(task(compute(work(1.0))), nodes=(0, 2)), theirs)
 
 
 def test_a_job_that_replays_two_programs_on_one_rank_is_named() -> None:
