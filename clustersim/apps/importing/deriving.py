@@ -33,6 +33,7 @@ def drop_open(draft: Draft) -> None:
     batches = ("global_batch_size", "micro_batch_size", "seq_length")
     keys = (
         "model.sliding_window",
+        "model.q_lora_rank",
         *(f"strategy.{key}" for key in degrees),
         *(f"training.{key}" for key in batches),
         *(f"serving.{key}" for key in served),

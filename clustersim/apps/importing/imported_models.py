@@ -70,6 +70,9 @@ def complete_model(draft: Draft) -> None:
         draft.drop("model.num_experts", "job.dense_layers", "strategy.expert_capacity", *(f"model.{name}" for name in _EXPERTS))
     if draft.get("job.keeps_tokens") is True:
         draft.drop("strategy.expert_capacity")
+    layers, blocks = draft.whole("model.num_hidden_layers"), draft.whole("job.layers_in_block")
+    if layers is not None and blocks is not None:
+        draft.derive("model.num_hidden_layers", layers * blocks, f"{layers} blocks of {blocks} layers")
     _width(draft)
     _dense_layers(draft)
     _vocabulary(draft)
@@ -147,7 +150,8 @@ def model_of(draft: Draft, given: str | None) -> tuple[Data, list[str]]:
     if fields.get("gated_mlp") is True and fields.get("intermediate_size") is None and fields.get("moe_intermediate_size") is None:
         return None, ["the width of the MLP: -s model.intermediate_size=..."]
     alike = _alike(fields, vocabulary=True)
-    return (alike[0] if alike else fields), []
+    meant = shipped_name(str(draft.get("job.file")))
+    return (meant if meant in alike else alike[0] if alike else fields), []
 
 
 def _changed(name: str, draft: Draft) -> Data:

@@ -242,6 +242,7 @@ def _scenario(
         draft.settings["job.ranks_per_node"] = Setting(value=per_node, how="given")
     drop_open(draft)
     complete_model(draft)
+    draft.derive("job.file", Path(contents[0].file).stem.removeprefix("model-"), "")
     model, missing = model_of(draft, _model_path(model_given))
     if job == "serving":
         derive_serving(draft, model)

@@ -254,6 +254,13 @@ LINES: Final = (
         " --tensor_model_parallel_size 8 --pipeline_model_parallel_size 8 --global_batch_size 128 --micro_batch_size 1 --seq_length 8192",
         {"model": "llama3.1-405b", "cluster.nodes": 64, "strategy.pp": 8, "training.precision": "fp8"},
     ),
+    Line(
+        "maxtext",
+        "base_emb_dim: 3584\nbase_num_query_heads: 16\nbase_num_kv_heads: 8\nbase_mlp_dim: 14336\nbase_num_decoder_layers: 21\n"
+        "head_dim: 256\nvocab_size: 256128\ndecoder_block: gemma2\nlogits_via_embedding: true\nq_lora_rank: 0\nper_device_batch_size: 2\n",
+        {"model.num_hidden_layers": 42, "model.model_type": "gemma2", "training.global_batch_size": 16},
+        nodes=1,
+    ),
 )
 
 
