@@ -38,9 +38,10 @@ STATED: Final = {
     "dgxc-jax": 0.17,
     "megatron-bridge": 0.12,
     "megatron-bridge-cards": 0.14,
+    "megatron-ci": 0.16,
     "nanotron": 0.13,
     "torchtitan-h100": 0.10,
-    "vtrain-single": 0.10,
+    "vtrain-single": 0.12,
 }
 """Means of sources that are stated to be larger."""
 A100_FP16_FLOPS_PER_S: Final = 312e12
