@@ -17,7 +17,8 @@ from clustersim.hardware.own_parts import read_beside
 _KEY: Final = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
 _LONGEST: Final = 10_000
 _FILE_KEYS: Final = re.compile(
-    r"(jobs\.\d+\.scenario\.)?(model|strategy\.(schedule|expert_load)|cluster(\.calibration)?|cost\.prices(\.\d+)?)|jobs\.\d+\.scenario"
+    r"(jobs\.\d+\.scenario\.)?(model|strategy\.(schedule|expert_load)|cluster(\.(calibration|node|accelerator|host|nics\.model|fabric\.(leaf|spine)))?"
+    r"|cost\.prices(\.\d+)?)|jobs\.\d+\.scenario"
 )
 """Keys whose text may name a file."""
 CLUSTER_FILES: Final = (".yaml", ".yml")

@@ -196,6 +196,10 @@ def _document(
     if "training.global_batch_size" not in given:
         training["global_batch_size"] = BATCH
         assumed.append(f"no batch is given: {BATCH} sequences a step (-s training.global_batch_size=...)")
+    if "training.seq_length" not in given:
+        positions = load_model(model).model.max_positions if isinstance(model, str) else 0
+        length = f"{positions:,} tokens, which the model has positions for" if positions > 0 else "the positions of the model"
+        assumed.append(f"no sequence length is given: {length} (-s training.seq_length=...)")
     if cluster in cluster_names():
         machine: dict[str, object] = {"name": cluster}
     elif (written := cluster_of(cluster)) is not None:

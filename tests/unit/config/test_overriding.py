@@ -35,6 +35,8 @@ def changed(*texts: str) -> dict[str, Data]:
         ("strategy={schedule: mine.csv, tp: 2}", {"schedule": "HERE/mine.csv", "tp": 2}),
         ("strategy.expert_load=mine.csv", "HERE/mine.csv"),
         ("cluster.calibration=mine.yaml", "HERE/mine.yaml"),
+        ("cluster.accelerator=mine.yaml", "HERE/mine.yaml"),
+        ("cluster.nics={model: mine.yaml}", {"model": "HERE/mine.yaml"}),
         ("cost.prices=[mine.yaml, rented-2026]", ["HERE/mine.yaml", "rented-2026"]),
         ("jobs=[{scenario: mine.yaml, nodes: 1}]", [{"scenario": "HERE/mine.yaml", "nodes": 1}]),
         ("jobs=[{scenario: {model: mine.yaml}}]", [{"scenario": {"model": "HERE/mine.yaml"}}]),
