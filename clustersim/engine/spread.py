@@ -16,6 +16,8 @@ CHAOTIC: Final = 1e-4
 """Spread of a chaotic step: a hundred times the variation. Without contention the spread is at most the variation."""
 N_DRAWS: Final = 4
 """Replays of a chaotic step; of any other there is one."""
+MOST_EVENTS: Final = 50_000
+"""Maximum events of a step that is replayed again: about two seconds of work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,10 +36,12 @@ def spread_of(replay: Replay) -> float:
 
     Times are sums and maxima of durations where nothing is contended, so they change by no more than the durations, and nothing is
     replayed. A contended step is replayed again, with the same tasks on the network. It is 0 for several steps, whose times differ
-    where they are chaotic.
+    where they are chaotic, and for a step of more than ``MOST_EVENTS``, which is not replayed again.
     """
     usual_s = replay.end_s()
     if not replay.contended or replay.jitter is not None or len(replay.done) != 1 or replay.is_open or usual_s <= 0.0:
+        return 0.0
+    if replay.clock.n_events > MOST_EVENTS:
         return 0.0
     spread = 0.0
     for seed in range(N_DRAWS):
