@@ -116,6 +116,6 @@ def test_the_update_touches_every_parameter_once(offload: Offload, parameters: f
     assert abs(updated - parameters * host_update_bytes(plan.training)) <= 1e-9 * updated
     read = moved_bytes(program, ("nvme", "host"))
     expected = parameters * (
-        state_bytes(plan.training.optimizer, local_of(plan)) * (offload.optimizer == "nvme") + 4.0 * (offload.gradients == "nvme")
+        state_bytes(plan.training, local_of(plan)) * (offload.optimizer == "nvme") + 4.0 * (offload.gradients == "nvme")
     )
     assert abs(read - expected) <= 1e-9 * max(expected, 1.0)

@@ -71,6 +71,10 @@ class _Class:
     experts: bool
 
 
+LEAST_MFU: Final = 0.1
+"""Minimum MFU of a run that says what can be reached. Steps below it wait for the host or the network, as those of tests do."""
+
+
 def _class_of(built: Built) -> _Class:
     precision = built.plan.training.precision
     kind = "bf16" if precision == "fp16" else precision
@@ -84,7 +88,8 @@ def _class_of(built: Built) -> _Class:
 def highest_published(sources: Iterable[PublishedSource] | None = None) -> tuple[PublishedMfu, ...]:
     """Return the published run with the highest MFU of each class, from the scenarios of the sources, without a simulation.
 
-    Runs whose source gives the speed of one accelerator do not count. What a source hides of a run is no part of the FLOPs of its model.
+    Runs whose source gives the speed of one accelerator do not count, nor those below ``LEAST_MFU``. What a source hides of a
+    run is no part of the FLOPs of its model.
     """
     best: dict[_Class, PublishedMfu] = {}
     runs: dict[_Class, int] = {}
@@ -101,6 +106,8 @@ def highest_published(sources: Iterable[PublishedSource] | None = None) -> tuple
                 / peak_flops_per_s,
                 4,
             )
+            if mfu < LEAST_MFU:
+                continue
             runs[of] = runs.get(of, 0) + 1
             if of not in best or mfu > best[of].mfu:
                 best[of] = PublishedMfu(

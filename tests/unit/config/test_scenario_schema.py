@@ -28,7 +28,7 @@ from tests.unit.config.samples import refusal, small
         ("cluster.nodes=1e1", "10.0 is not a whole number or a list", "write 10"),
         ("training.micro_batch_size=0", "0 is out of range", "write a number that is more than 0"),
         ("training.precision=bf61", "'bf61' is not one of fp32, tf32, fp16, bf16, fp8", "did you mean 'bf16'?"),
-        ("training.optimizer=lion", "'lion' is not one of adam, sgd, momentum, adafactor, lamb", None),
+        ("training.optimizer=lion", "'lion' is not one of adam, sgd, momentum, adafactor, lamb, muon", None),
         ("training.tokens=15 TB/s", "'15 TB/s' is not a count", "write it such as '15T'"),
         ("strategy.data_parallel.staleness=-1", "-1 is out of range", "write a number that is at least 0"),
         ("training.data_loader={rate: 2000}", "2000 has no unit", "write it with a unit, such as '2500 samples/s'"),
