@@ -347,10 +347,10 @@ def captured(operators: tuple[Operator, ...]) -> tuple[Operator, ...]:
     >>> [[kernel.issued for kernel in each.kernels("forward", "input_gradient")] for each in captured((norm, norm))]
     [[True, False], [False, True]]
     """
-    opens: dict[KernelPhase, Operator] = {"forward": operators[0], "recompute": operators[0], "input_gradient": operators[-1]}
+    opens: dict[KernelPhase, int] = {"forward": 0, "recompute": 0, "input_gradient": len(operators) - 1}
     return tuple(
-        replace(each, phases={phase: _in_graph(kernels, opens=opens.get(phase) is each) for phase, kernels in each.phases.items()})
-        for each in operators
+        replace(each, phases={phase: _in_graph(kernels, opens=opens.get(phase) == place) for phase, kernels in each.phases.items()})
+        for place, each in enumerate(operators)
     )
 
 

@@ -124,10 +124,10 @@ def test_clients_wait_for_the_front_end_too() -> None:
 
 
 def test_a_share_of_the_peak_carries_over_by_the_power_for_each_flop() -> None:
-    lender, borrower = load_accelerator("l40s"), load_accelerator("rtx4090")
+    lender, borrower = load_accelerator("l40s"), load_accelerator("a6000")
     lent, (found, note) = kernel_constants(lender, "vllm", "product", "bf16")[0], kernel_constants(borrower, "vllm", "product", "bf16")
 
     assert note is not None
-    budget = (450.0 / borrower.peak_flops_per_s["bf16"]) / (350.0 / lender.peak_flops_per_s["bf16"])
+    budget = (300.0 / borrower.peak_flops_per_s["bf16"]) / (350.0 / lender.peak_flops_per_s["bf16"])
     assert found.peak_fraction == pytest.approx(min(0.9, lent.peak_fraction * budget**0.75), rel=1e-12)
     assert found.bandwidth_fraction == lent.bandwidth_fraction

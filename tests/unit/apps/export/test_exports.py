@@ -121,7 +121,7 @@ def test_profiles_of_all_ranks_are_replayed_in_the_time_of_the_step(pipeline: Re
 
     found = answered_records(recorded_files([str(tmp_path / "k")]))
 
-    assert found.replayed.step_time_s == pytest.approx(pipeline.step_time_s, rel=0.02)
+    assert found.replayed.step_time_s == pytest.approx(pipeline.step_time_s, rel=0.03)
 
 
 def test_a_profile_stands_beside_the_run_that_it_is_of(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_the_interval_stands_below_the_step_time_and_is_explained() -> None:
     metrics = run("llama3-70b-h100-512").metrics
     text = report_page(["llama3-70b-h100-512"], zooms=False)
 
-    assert f'<dt>step time</dt><dd>18.62 s</dd><dd class="note">80 %: {interval_text(metrics)}</dd>' in text
+    assert f'<dt>step time</dt><dd>18.63 s</dd><dd class="note">80 %: {interval_text(metrics)}</dd>' in text
     assert text.count('<dd class="note">') == 1
     assert f"<li>{interval_line(metrics)}</li>" in text
 

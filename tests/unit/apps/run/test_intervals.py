@@ -76,9 +76,9 @@ def test_neighbours_are_not_in_the_interval_and_the_result_says_so() -> None:
     assert "interval_undisturbed" not in [flag.code for flag in run("llama3-8b-8xh100").flags]
 
 
-@pytest.mark.parametrize(("share", "verdict"), [(1.001, "does not fit"), (0.999, "tight"), (1 / 1.168, "tight"), (1 / 1.171, "fits")])
+@pytest.mark.parametrize(("share", "verdict"), [(1.001, "does not fit"), (0.999, "tight"), (1 / 1.147, "tight"), (1 / 1.149, "fits")])
 def test_a_peak_fits_is_tight_or_does_not_fit_by_what_was_measured(share: float, verdict: str) -> None:
-    # The upper end of the interval is 1.1693 of the predicted peak.
+    # The upper end of the interval is 1.1479 of the predicted peak.
     assert memory_verdict_of(share * 80e9, 80e9, shipped_memory_band()) == verdict
 
 

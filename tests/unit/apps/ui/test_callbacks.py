@@ -224,9 +224,9 @@ def test_the_newest_request_of_a_page_wins(visitor: Visitor) -> None:
     slow = {
         "model": "llama3-70b",
         "cluster": {"node": "dgx-h100", "nodes": 64, "jitter": {"sigma": 0.01}},
-        "training": {"global_batch_size": 512},
+        "training": {"global_batch_size": 2048},
         "strategy": {"tp": 8, "pp": 8},
-        "steps": 100,
+        "steps": 200,
     }
     held = {control.name.replace("-", "_"): value for control, value in zip(controls(), values_of(slow), strict=True)}
     with ThreadPoolExecutor(1) as threads:
