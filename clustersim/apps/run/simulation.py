@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import fsum
 from statistics import fmean
@@ -38,7 +38,7 @@ from clustersim.program.holds import CATEGORIES, held_bytes
 from clustersim.progress import phase
 from clustersim.topology.cluster import TIERS, Cluster
 from clustersim.trace.memory_curves import Curves, MemoryCurve
-from clustersim.trace.timeline import Timeline, ranks_text
+from clustersim.trace.timeline import EngineStats, Timeline, ranks_text
 from clustersim.units.quantity import format_quantity
 from clustersim.workloads.model import Model
 from clustersim.workloads.operators import VECTOR_BYTES
@@ -129,8 +129,7 @@ def simulate(
         *_room_flags(memory),
         *_pace_flags(plan.model, plan.strategy, conditions),
         *algorithm_flags(choice.algorithm for choice in timeline.collectives),
-        *_fold_flags(timeline),
-        *_spread_flags(timeline.engine.spread),
+        *_engine_flags(timeline.engine),
         *_uneven_flags(replayed.uneven),
         *_job_flags(neighbours, cluster),
     ]
@@ -324,22 +323,16 @@ def _job_flags(neighbours: Neighbours | None, cluster: Cluster) -> tuple[Flag, .
     return tuple(Flag(code="job_memory", message=f"job {name} does not fit in memory, and is simulated all the same") for name in too_large)
 
 
-def _fold_flags(timeline: Timeline) -> tuple[Flag, ...]:
-    """Return the notice on groups that were replayed together although they differ."""
-    where = {"nodes": "on links of the fabric", "none": "on any link"}.get(timeline.engine.told_apart)
-    if where is None:
-        return ()
-    message = f"groups that differ {where} are too many to be told apart, and go at the pace of the slowest; --no-fold replays each"
-    return (Flag(code="folded_together", message=message),)
-
-
-def _spread_flags(spread: float) -> tuple[Flag, ...]:
-    """Return the notice on a step that contention makes chaotic."""
-    if spread <= CHAOTIC:
-        return ()
-    varied, moved = f"{100 * VARIATION:g} %", f"{100 * spread:.2g} %"
-    message = f"contention makes the step chaotic: when computation varies by {varied}, the step varies by {moved} and more"
-    return (Flag(code="chaotic_step", message=message),)
+def _engine_flags(engine: EngineStats) -> Iterator[Flag]:
+    """Yield notices on groups that were replayed together although they differ, and on a step that contention makes chaotic."""
+    where = {"nodes": "on links of the fabric", "none": "on any link"}.get(engine.told_apart)
+    if where is not None:
+        message = f"groups that differ {where} are too many to be told apart, and go at the pace of the slowest; --no-fold replays each"
+        yield Flag(code="folded_together", message=message)
+    if engine.spread > CHAOTIC:
+        varied, moved = f"{100 * VARIATION:g} %", f"{100 * engine.spread:.2g} %"
+        message = f"contention makes the step chaotic: when computation varies by {varied}, the step varies by {moved} and more"
+        yield Flag(code="chaotic_step", message=message)
 
 
 def _uneven_flags(names: Sequence[str]) -> tuple[Flag, ...]:

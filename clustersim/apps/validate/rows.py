@@ -128,17 +128,11 @@ def run_row(source: PublishedSource, index: int) -> tuple[RowResult, tuple[str, 
         When its scenario cannot be used, with the place in the file of the source.
     """
     try:
-        results = [_bounded(run_built(build(load_scenario(scenario)))) for scenario in source.alternatives(index)]
+        results = [run_built(build(load_scenario(scenario))) for scenario in source.alternatives(index)]
     except ScenarioError as error:
         raise source.located(error, index) from error
     row = source.spec.rows[index]
     return _row_result(source, row, results), _fitted(source, row, results[0])
-
-
-def _bounded(result: Result) -> Result:
-    """Return a result with its bounds, found while its Program is at hand."""
-    assert result.bounds
-    return result
 
 
 def run_misfit(source: PublishedSource, index: int) -> MisfitResult:

@@ -121,6 +121,7 @@ def test_profiles_of_all_ranks_are_replayed_in_the_time_of_the_step(pipeline: Re
 
     found = answered_records(recorded_files([str(tmp_path / "k")]))
 
+    # The host takes 7 % of this step. Where it is late behind a transfer, a profile does not tell its gap from waiting: 2.1 % are lost.
     assert found.replayed.step_time_s == pytest.approx(pipeline.step_time_s, rel=0.03)
 
 
