@@ -12,6 +12,7 @@ from clustersim.errors import ScenarioError
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.units.divisors import divisors, listed
 from clustersim.units.fields import MOST_GPUS
+from clustersim.workloads.operand_formats import MX_GENERATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from clustersim.hardware.models import Accelerator
     from clustersim.parallel.step_settings import Training
     from clustersim.parallel.training_plan import Strategy, StrategySettings
+    from clustersim.workloads.operand_formats import Scaling
     from clustersim.workloads.shapes import AttentionKind
 
 
@@ -109,6 +111,27 @@ def check_fp8_parameters(*, fp8_parameters: bool, precision: str) -> None:
     if fp8_parameters and precision != "fp8":
         message = f"weights cannot be kept in fp8 alone where products take them in {precision}"
         raise ScenarioError(message, field="training.fp8_parameters", hint="set training.precision to fp8")
+
+
+def scaling_of(training: Training, accelerators: Iterable[Accelerator]) -> Scaling:
+    """Return the scales of operands in 8 bits: as asked, or the recipe that Transformer Engine takes on the accelerators [1]_.
+
+    Raises
+    ------
+    ScenarioError
+        When an accelerator lacks the scales of the format.
+
+    References
+    ----------
+    .. [1] NVIDIA, *Transformer Engine*, ``pytorch/fp8.py``: ``check_mxfp8_support`` and ``get_default_fp8_recipe``; of AMD's, the former.
+    """
+    lacking = next((each.name for each in accelerators if each.generation not in MX_GENERATIONS), None)
+    if not training.gives("fp8_scaling"):
+        return "delayed" if lacking else "mx"
+    if training.fp8_scaling == "mx" and lacking:
+        hint = "use tensor, delayed or block, or an accelerator of Blackwell or CDNA 4"
+        raise ScenarioError(f"matrix units of {lacking} do not take MXFP8", field="training.fp8_scaling", hint=hint)
+    return training.fp8_scaling
 
 
 def check_attention(attention: AttentionKind, accelerators: Iterable[Accelerator]) -> None:

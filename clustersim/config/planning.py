@@ -20,6 +20,7 @@ from clustersim.config.constraints import (
     check_scored_tokens,
     check_tokens,
     resolve_dp,
+    scaling_of,
 )
 from clustersim.config.expert_load import expert_load_of
 from clustersim.config.job_settings import Planned
@@ -71,6 +72,7 @@ def training_of(spec: ScenarioSpec, loaded: LoadedModel, nodes: Sequence[Node]) 
         precision=precision,
         optimizer_kernels="foreach" if asked.kernels == "eager" else "fused",
         gradient_precision="fp32" if precision in _SHORT else "same",
+        fp8_scaling=scaling_of(asked, accelerators),
         grouped_experts=asked.kernels == "fused",
         channels_last=precision in _SHORT,
     ).changed(seq_length=seq_length)

@@ -126,7 +126,8 @@ class KernelModel:
         launch, calls, further = self.calibration.launch, n_collectives, 0
         for kernel in kernels:
             n = launches(kernel)
-            together = n - 1 if n and isinstance(kernel, GroupedGemm) else 0
+            joined = isinstance(kernel, GroupedGemm) or (isinstance(kernel, Stream) and kernel.one_call)
+            together = n - 1 if n and joined else 0
             calls, further = calls + n - together, further + together
         return calls * launch.dispatch_s * self.launch_overhead + further * launch.further_s
 

@@ -30,7 +30,7 @@ def grouped_linear(name: str, shape: GroupShape, numerics: Numerics) -> Operator
     """Return the linear layers of all experts of a rank as one operator.
 
     Forward, backward and accumulation are those of a linear layer, for each expert with its own rows and its own weight. Products beside
-    each other are issued one by one, on several streams, and their rows cast together [1]_; those of one kernel at once; others follow
+    each other are issued one by one, on several streams, and their rows cast in one call [1]_; those of one kernel at once; others follow
     each other, casts to 8 bits included. An expert without rows reads no weight and has no gradient to add.
 
     References
@@ -73,7 +73,9 @@ def grouped_linear(name: str, shape: GroupShape, numerics: Numerics) -> Operator
 
 
 def _casts(shape: GroupShape, width: int, numerics: Numerics) -> tuple[Kernel, ...]:
-    groups = (sum(shape.rows),) if numerics.grouped_experts else tuple(rows for rows in shape.rows if rows)
+    groups = tuple(rows for rows in shape.rows if rows)
+    if numerics.grouped_experts:
+        return cast_operand(sum(groups) * width, numerics, n_groups=1 if numerics.fused_experts else len(groups))
     return tuple(kernel for rows in groups for kernel in cast_operand(rows * width, numerics))
 
 

@@ -65,7 +65,13 @@ def linear(name: str, shape: LinearShape, numerics: Numerics) -> Operator:
     )
 
 
-def cast_operand(elements: int, numerics: Numerics) -> tuple[Kernel, ...]:
-    """Return the cast of an operand to 8 bits and its transpose; nothing where operands need none."""
+def cast_operand(elements: int, numerics: Numerics, n_groups: int = 1) -> tuple[Kernel, ...]:
+    """Return the cast of an operand to 8 bits and its transpose, in one call; nothing where operands need none.
+
+    Of groups of rows that are products of their own, each has its own kernels, unless the scaling has some for all.
+    """
     operand, plain, scales = numerics.gemm_element_bytes, numerics.element_bytes, SCALINGS[numerics.scaling]
-    return (Stream(elements * scales.cast_bytes(plain, operand), launches=scales.launches),) if operand < plain else ()
+    if operand >= plain:
+        return ()
+    launches = scales.launches * (1 if scales.casts_groups else n_groups) + scales.orders
+    return (Stream(elements * scales.cast_bytes(plain, operand), launches=launches, one_call=True),)

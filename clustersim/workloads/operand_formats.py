@@ -21,6 +21,10 @@ class Scales:
     """Reads of the operand before both casts, as it is and transposed, are written."""
     launches: int = 1
     """Kernels of both casts."""
+    orders: int = 0
+    """Kernels that put scales in the order of the matrix units, for each cast of an operand."""
+    casts_groups: bool = False
+    """Whether one kernel casts the rows of several products."""
 
     def cast_bytes(self, plain_bytes: float, operand_bytes: float) -> float:
         """Return the bytes that both casts of one number move, its share of the scales included.
@@ -35,17 +39,26 @@ class Scales:
 
 SCALINGS: Final[Mapping[Scaling, Scales]] = MappingProxyType(
     {
-        "delayed": Scales(),
-        "tensor": Scales(reads=2, launches=2),
+        "delayed": Scales(casts_groups=True),
+        "tensor": Scales(reads=2, launches=4),
         "row": Scales(reads=2, launches=2),
         "block": Scales(shared_by=128.0),
-        "mx": Scales(shared_by=32.0, scale_bytes=1.0, launches=3),
+        "mx": Scales(shared_by=32.0, scale_bytes=1.0, orders=3),
     }
 )
-"""Recipes of NVIDIA Transformer Engine 2 (``common/recipe``).
+"""Recipes of NVIDIA Transformer Engine 2 [1]_, and of rows of torchao [2]_.
 
-Delayed: the scale follows from past maxima, so that one kernel casts and transposes. Tensor (current scaling): a kernel finds the maximum
-before. Row: the operand and its transpose have scales of their own rows, each found and applied in one kernel. Block: 128 numbers of a row,
-or 128 times 128 of a weight. MX: 32 numbers share a power of two; two more kernels put the scales of either cast in the order of the matrix
-units.
+Delayed: the scale follows from past maxima, so that one kernel casts and transposes, the rows of all experts too. Tensor (current scaling):
+kernels zero a maximum, find it, and make a scale of it. Row: the operand and its transpose have scales of their own rows, each found and
+applied in one kernel. Block: 128 numbers of a row, or 128 times 128 of a weight. MX: 32 numbers share a power of two; before each of the
+three products a kernel puts the scales of either operand in the order of the matrix units, six for two casts.
+
+References
+----------
+.. [1] NVIDIA, *Transformer Engine*, ``pytorch/csrc/extensions``: ``cast.cpp`` (``multi_tensor_quantize_impl``), ``gemm.cpp``
+   (``swizzle_scales_for_gemm``); ``common/recipe/current_scaling.cu``.
+.. [2] PyTorch, *torchao*, ``float8``. Launches of rows are not counted over its source.
 """
+
+MX_GENERATIONS: Final = ("blackwell", "cdna4")
+"""Generations of accelerators whose matrix units take blocks of 32 with a scale each."""

@@ -170,6 +170,8 @@ class Stream:
     traffic_bytes: float
     launches: int = 1
     flops: float = 0.0
+    one_call: bool = False
+    """True where one call of the host issues all of its kernels."""
     issued: bool = True
     """False where the host does not issue it by itself: it was captured in a graph."""
 

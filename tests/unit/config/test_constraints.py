@@ -299,6 +299,17 @@ def test_no_more_tokens_are_scored_than_there_are() -> None:
     assert message == f"training.scored_tokens: {most + 1} tokens are scored of a sequence of {most}; use {most} or fewer"
 
 
+@pytest.mark.parametrize(("node", "scaling"), [("dgx-b200", "mx"), ("dgx-h100", "delayed")])
+def test_scales_in_8_bits_are_those_of_the_accelerator(node: str, scaling: str) -> None:
+    assert built(f"cluster.node={node}", "training.precision=fp8").plan.training.fp8_scaling == scaling
+
+
+def test_blocks_of_32_need_matrix_units_that_take_them() -> None:
+    message = full("cluster.node=dgx-h100", "training.precision=fp8", "training.fp8_scaling=mx")
+
+    assert message.startswith("training.fp8_scaling: matrix units of h100-sxm5-80g do not take MXFP8")
+
+
 def test_weights_are_kept_in_fp8_only_for_products_in_fp8() -> None:
     assert built("cluster.node=dgx-h100", "training.precision=fp8", "training.fp8_parameters=true").plan.training.fp8_parameters
     message = full("training.precision=bf16", "training.fp8_parameters=true")

@@ -352,6 +352,7 @@ def test_products_of_one_call_are_issued_together() -> None:
 
     assert model(LAUNCH).issue_s((grouped,)) == pytest.approx(LAUNCH.dispatch_s + 7 * LAUNCH.further_s)
     assert model(LAUNCH).issue_s((replace(grouped, launches=1),)) == LAUNCH.dispatch_s
+    assert model(LAUNCH).issue_s((Stream(0.0, launches=8, one_call=True),)) == pytest.approx(LAUNCH.dispatch_s + 7 * LAUNCH.further_s)
 
 
 def test_a_framework_that_does_more_around_its_kernels_issues_them_more_slowly() -> None:

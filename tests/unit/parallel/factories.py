@@ -42,6 +42,7 @@ TRAINING = Training(global_batch_size=16, fused_gradient_accumulation=True, kern
     seq_length=256,
     precision="bf16",
     gradient_precision="fp32",
+    fp8_scaling="delayed",
     optimizer_kernels="fused",
     grouped_experts=True,
     channels_last=True,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import get_args
 
 import pytest
 
+from clustersim.workloads.experts import GroupShape, grouped_linear
 from clustersim.workloads.operand_formats import SCALINGS, Scaling
 from clustersim.workloads.operators import Gemm, Stream
+from tests.unit.parallel import factories
 from tests.unit.parallel.factories import LLAMA, local_of, make_plan
 
 H = LLAMA.hidden_size
@@ -25,13 +28,24 @@ def cast_of(scaling: str) -> tuple[Stream, int]:
 @pytest.mark.parametrize(
     ("scaling", "bytes_each", "launches"),
     # Read in 16 bits, written twice in 8; a further read for the maximum; 4 bytes for 128 numbers, 1 byte for 32.
-    [("delayed", 4.0, 1), ("tensor", 6.0, 2), ("row", 6.0, 2), ("block", 4.0 + 8 / 128, 1), ("mx", 4.0 + 2 / 32, 3)],
+    [("delayed", 4.0, 1), ("tensor", 6.0, 4), ("row", 6.0, 2), ("block", 4.0 + 8 / 128, 1), ("mx", 4.0 + 2 / 32, 4)],
 )
 def test_a_cast_reads_what_its_scales_need_and_writes_them(scaling: str, bytes_each: float, launches: int) -> None:
     cast, elements = cast_of(scaling)
 
     assert cast.traffic_bytes == pytest.approx(bytes_each * elements, rel=1e-12)
     assert cast.launches == launches
+
+
+@pytest.mark.parametrize(("scaling", "launches"), [("delayed", 1), ("tensor", 16), ("row", 8), ("block", 4), ("mx", 7)])
+def test_rows_of_experts_are_cast_for_each_but_with_delayed_scales(scaling: Scaling, launches: int) -> None:
+    numerics = replace(factories.NUMERICS, gemm_element_bytes=1.0, scaling=scaling, grouped_experts=True)
+    shape = GroupShape(rows=(64,) * 4, inputs=128, outputs=256, bias=False)
+
+    cast, _ = grouped_linear("experts_up", shape, numerics).kernels("forward")
+
+    assert isinstance(cast, Stream)
+    assert (cast.launches, cast.one_call) == (launches, True)
 
 
 def test_every_scaling_has_its_row() -> None:
