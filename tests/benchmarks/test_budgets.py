@@ -15,7 +15,6 @@ from pytest_benchmark.fixture import BenchmarkFixture
 import clustersim
 from clustersim.apps.plot.pages import report_page
 from clustersim.apps.run.running import run
-from clustersim.apps.ui.answering import Answered, answer
 from clustersim.apps.ui.controls import values_of
 from clustersim.config.load import load_scenario
 from clustersim.report.chrome import write_trace
@@ -97,15 +96,15 @@ def test_a_thousand_steps_of_eight_uneven_workers_are_simulated_in_time(benchmar
 
 
 def test_the_page_answers_a_change_of_512_accelerators_in_a_second(benchmark: BenchmarkFixture) -> None:
-    callbacks = pytest.importorskip("clustersim.apps.ui.callbacks", reason="dash is not installed")
+    showing = pytest.importorskip("clustersim.apps.ui.showing", reason="dash is not installed")
     base = dict(load_scenario("llama3-70b-h100-512").document.data)
     batches = iter((1024, 2048, 1536, 512))
 
     def change() -> str:
         changed = {**base, "training": {"global_batch_size": next(batches), "seq_length": 8192}}
-        answered = answer(changed, values_of(changed))
-        assert isinstance(answered, Answered)
-        return json.dumps(callbacks.shown(answered.document, answered.result), default=lambda part: part.to_plotly_json())
+        seen = showing.look(changed, values_of(changed))
+        assert isinstance(seen, showing.Seen)
+        return json.dumps(seen.shown, default=lambda part: part.to_plotly_json())
 
     benchmark.pedantic(change, rounds=3, warmup_rounds=1)
 

@@ -97,9 +97,11 @@ NAMES: Final[Mapping[str, str]] = MappingProxyType(
 """Name of each part in a sentence."""
 
 
-def run_bounds(built: Built, seed: int, step_time_s: float) -> BoundsReport:
+def run_bounds(built: Built, seed: int, metrics: Metrics, timeline: Timeline) -> BoundsReport:
     """Return the bound of a run with the sentence that names what binds."""
-    bound, plan, cluster = run_bound(built, seed), built.plan, built.cluster
+    # A step in which nothing was contended is its own bound.
+    bound = run_bound(built, seed) if metrics.engine.events else bound_of(metrics, timeline)
+    plan, cluster, step_time_s = built.plan, built.cluster, metrics.step_time_s
     parts = [BoundPart(name=name, seconds=seconds) for name, seconds in bound.parts_s.items() if seconds > 0.0]
     largest = max(parts, key=lambda part: part.seconds)
     if bound.link_s > bound.path_s:

@@ -106,7 +106,7 @@ def run_built(built: Built, *, seed: int = 0, passes: Passes = ALL_PASSES) -> Re
     time_to_train_s = _time_to_train_s(built, metrics)
     goodput = _goodput(built, time_to_train_s, seed)
     cost = _cost(built, metrics, goodput)
-    bounds = cache(partial(run_bounds, built, seed, metrics.step_time_s))
+    bounds = cache(partial(run_bounds, built, seed, metrics, spans))
     checks: tuple[CheckResult, ...] = ()
     if built.checks:
         sections = {"bounds": bounds(), "cost": cost, "goodput": goodput}

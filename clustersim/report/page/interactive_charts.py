@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -146,11 +147,15 @@ def _trace(name: str, spans: Sequence[Span], lanes: Mapping[tuple[int, str], int
     }
 
 
+_written: Final = lru_cache(maxsize=4096)(format_quantity)
+"""Many spans of a step last as long, or carry as much, as another."""
+
+
 def _told(span: Span) -> str:
     """Return name, micro-batch, start, duration and bytes of a span."""
     number = f", micro-batch {span.micro_batch}" if span.micro_batch >= 0 else ""
-    size = f", {format_quantity(span.bytes, 'B')}" if span.bytes else ""
-    return f"{span.name}{number}: {format_quantity(span.end_s - span.start_s, 's')} at {1e3 * span.start_s:.6g} ms{size}"
+    size = f", {_written(span.bytes, 'B')}" if span.bytes else ""
+    return f"{span.name}{number}: {_written(span.end_s - span.start_s, 's')} at {1e3 * span.start_s:.6g} ms{size}"
 
 
 def _layout(height_px: int) -> dict[str, object]:

@@ -57,11 +57,22 @@ def test_every_metric_is_an_attribute() -> None:
 
 
 def test_bounds_are_worked_out_once_and_when_they_are_asked_for() -> None:
-    run = clustersim.run("llama3-8b-8xh100")
+    run = clustersim.run("mixtral-8x22b-5d")
     with patch("clustersim.apps.run.bound.run_bound", side_effect=run_bound) as work:
         assert not work.called
         assert run.bounds is run.bounds
         assert work.call_count == 1
+
+
+def test_a_step_in_which_nothing_was_contended_is_its_own_bound() -> None:
+    run = clustersim.run("llama3-8b-8xh100")
+    with patch("clustersim.apps.run.bound.run_bound") as work:
+        bounds = run.bounds
+
+    alone = run_bound(run.built)
+    assert not work.called
+    assert (bounds.path_s, bounds.link_s) == (alone.path_s, alone.link_s)
+    assert {part.name: part.seconds for part in bounds.parts} == {name: part_s for name, part_s in alone.parts_s.items() if part_s}
 
 
 def test_another_attribute_does_not_exist() -> None:
