@@ -53,7 +53,7 @@ BLOCK: Final = re.compile(r"(?<=<!-- validation -->\n)(?P<text>.*?)(?=<!-- /vali
 DEFAULTS_BLOCK: Final = re.compile(r"(?<=<!-- defaults -->\n)(?P<text>.*?)(?=<!-- /defaults -->)", re.DOTALL)
 
 
-SHOWN: Final = ("megatron-sc21", "torchtitan-h100", "dgxc-nemo", "llm-foundry-mpt", "zero-bubble", "megatron-bridge", "simumax-b200")
+SHOWN: Final = ("megatron-sc21", "dgxc-nemo", "llm-foundry-mpt", "megatron-bridge", "simumax-b200")
 """Sources whose errors the README shows: each of another kind, good ones and bad ones."""
 
 

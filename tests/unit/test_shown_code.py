@@ -43,8 +43,7 @@ PARSED_ONLY: Final[Mapping[str, str]] = MappingProxyType(
         "clustersim validate horovod-2017 tensorflow-ps-2017": "tests/published runs it",
         "clustersim calibrate --accelerator h100-sxm5-80g --node dgx-h100 --measured measured -o mine.yaml": "needs a GPU",
         "clustersim what-if traces/ --case fast:communication=0.5 --case hidden:overlap=full": "test_trace_records.py reads traces",
-        "clustersim ui": "serves until Ctrl-C; tests/unit/apps/ui drives the page",
-        "clustersim ui starter --port 8123": "serves until Ctrl-C; tests/unit/apps/ui drives the page",
+        **dict.fromkeys(("clustersim ui", "clustersim ui starter --port 8123"), "serves until Ctrl-C; tests/unit/apps/ui drives the page"),
         "clustersim sweep my-study.yaml --executor dask:tcp://scheduler:8786": "asks a machine that is not there",
         "clustersim plot validation megatron-sc21 korthikanti-2022 zero-bubble fms-fsdp": "seven seconds; make docs draws it",
     }
@@ -100,6 +99,7 @@ GIVEN: Final[Mapping[str, Mapping[str, str | None]]] = MappingProxyType(
             "config.json": "tests/unit/hf-config.json",
             "all_reduce.txt": "tests/unit/apps/calibrate/all_reduce-2x8-a100.txt",
             "products.csv": "tests/unit/apps/calibrate/products-a100.csv",
+            "job.sh": "tests/unit/apps/importing/files/megatron-llama3-8b.args.txt",
         },
         "docs/how-to/advise.md": {"my-scenario.yaml": None},
         "docs/how-to/calibrate.md": {"all_reduce-2x8-a100.txt": "tests/unit/apps/calibrate/all_reduce-2x8-a100.txt"},
