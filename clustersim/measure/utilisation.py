@@ -7,7 +7,7 @@ collectives inside a pass it is the pass that runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import fsum
 from typing import Final
 
@@ -58,6 +58,12 @@ def used_links(timeline: Timeline) -> dict[str, list[LinkUse]]:
     """Return the groups of links that carry anything, by tier, in the order of :data:`TIER_ORDER`."""
     found = {tier: [link for link in timeline.links if link.tier == tier and link.bytes > 0.0] for tier in TIER_ORDER}
     return {tier: links for tier, links in found.items() if links}
+
+
+def mean_utilisation(links: Sequence[LinkUse], step_s: float) -> float:
+    """Return the utilisation over the step, mean over some links."""
+    busy_s = fsum(link.n_links * link.bytes / link.bandwidth_bytes_per_s for link in links)
+    return busy_s / sum(link.n_links for link in links) / step_s
 
 
 def _carried(links: list[LinkUse]) -> Mapping[tuple[str, ...], float]:

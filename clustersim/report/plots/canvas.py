@@ -225,6 +225,17 @@ def share_colour(share: float) -> str:
     return f"#{round(red * 255):02X}{round(green * 255):02X}{round(blue * 255):02X}"
 
 
+def round_share(share: float) -> float:
+    """Return the round share at or above one, where a colour scale ends.
+
+    Examples
+    --------
+    >>> round_share(0.18), round_share(0.91)
+    (0.2, 1.0)
+    """
+    return next((each for each in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5) if share <= each), 1.0)
+
+
 def draw_scale(ax: Axes, highest: float, label: str, below_px: int) -> None:
     """Draw the colour scale from zero to a highest share, a number of pixels below the axes."""
     width_px, height_px = size_px(ax)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from clustersim.measure.utilisation import used_links, utilisation_over_time
+from clustersim.measure.utilisation import mean_utilisation, used_links, utilisation_over_time
 from clustersim.report.facts import TIER_LABELS, gpus_text, percent_text
-from clustersim.report.plots.canvas import FAINT_INK, SCALE, FloatArray, Margins, caption, draw_scale, draw_time_axis, new_axes
+from clustersim.report.plots.canvas import FAINT_INK, SCALE, Margins, caption, draw_scale, draw_time_axis, new_axes, round_share
 from clustersim.report.plots.time_scales import drawn_part, excerpt_of, whole_step
 from clustersim.units.quantity import format_quantity
 
@@ -36,22 +36,23 @@ def link_utilisation(subjects: Sequence[Subject], ax: Axes | None = None) -> Axe
     edges_s = np.linspace(0.0, end_s, N_STRETCHES + 1)
     rows = utilisation_over_time(subject.timeline, edges_s + (0.0 if excerpt is None else excerpt.start_s))
     ax = new_axes(_MARGINS.top + _MARGINS.bottom + ROW_PX * max(len(rows), 1), _MARGINS) if ax is None else ax
-    highest = max([0.0, *(float(row.max()) for row in rows.values())]) or 1.0
+    darkest = round_share(max([0.0, *(float(row.max()) for row in rows.values())]))
+    used = used_links(subject.timeline)
+    means = {tier: mean_utilisation(links, metrics.step_time_s) for tier, links in used.items()}
     ax.set_xlim(0, end_s)
     ax.set_ylim(max(len(rows), 1), 0)
     if rows:
-        ax.pcolormesh(edges_s, np.arange(len(rows) + 1), np.stack(list(rows.values())), cmap=SCALE, vmin=0.0, vmax=highest)
+        ax.pcolormesh(edges_s, np.arange(len(rows) + 1), np.stack(list(rows.values())), cmap=SCALE, vmin=0.0, vmax=darkest)
     else:
         ax.text(0.5, 0.5, "no link carries anything", transform=ax.transAxes, ha="center", va="center", fontsize=12, color=FAINT_INK)
-    means = {tier.tier: tier for tier in metrics.links}
     ax.set_yticks([place + 0.5 for place in range(len(rows))], [TIER_LABELS.get(tier, tier) for tier in rows])
     ax.tick_params(axis="y", length=0, labelsize=10)
     ax.spines["left"].set_visible(False)
-    for place, (tier, links) in enumerate(used_links(subject.timeline).items()):
-        peak = means[tier].peak_utilisation if tier in means else max(link.peak_utilisation for link in links)
+    for place, (tier, links) in enumerate(used.items()):
+        peak = max(link.peak_utilisation for link in links)
         carried = format_quantity(sum(link.bytes * link.n_links for link in links), "B")
         ax.annotate(
-            f"highest moment {percent_text(peak)}\n{carried} in a step",
+            f"{percent_text(means[tier])} mean, {percent_text(peak)} at most\n{carried} in a step",
             (1, place + 0.5),
             xycoords=("axes fraction", "data"),
             xytext=(8, 0),
@@ -63,19 +64,17 @@ def link_utilisation(subjects: Sequence[Subject], ax: Axes | None = None) -> Axe
         if place:
             ax.axhline(place, color="white", linewidth=2.5)
     draw_time_axis(ax, whole_step(timeline), "time in the step" if subject.timeline.steps is None else "time")
-    draw_scale(ax, highest, "utilisation of the links in use", below_px=62)
     stretch = format_quantity(end_s / N_STRETCHES, "s")
+    draw_scale(ax, darkest, f"utilisation of the links in use, mean over them and over each stretch of {stretch}", below_px=62)
     which = "" if excerpt is None else f"{excerpt.text}; "
-    subtitle = (
-        f"{which}mean over the links in use, in stretches of {stretch}; what an operation carries is spread evenly over the time it takes"
-    )
-    caption(ax, f"{metrics.scenario}, {gpus_text(metrics)}: {_finding(rows)}", subtitle)
+    whole = "the step" if excerpt is None else "all steps"
+    subtitle = f"{which}at the right, mean over {whole}, and the highest moment of a link; bytes of an operation are spread evenly over its time"
+    caption(ax, f"{metrics.scenario}, {gpus_text(metrics)}: {_finding(means)}", subtitle)
     return ax
 
 
-def _finding(rows: dict[str, FloatArray]) -> str:
-    if not rows:
+def _finding(means: dict[str, float]) -> str:
+    if not means:
         return "no link is used"
-    means = {tier: float(row.mean()) for tier, row in rows.items()}
     busiest = max(means, key=lambda tier: means[tier])
-    return f"{TIER_LABELS.get(busiest, busiest)} links are busiest, {percent_text(means[busiest])} in the mean"
+    return f"{TIER_LABELS[busiest]} is busiest, {percent_text(means[busiest])} mean"

@@ -15,10 +15,10 @@ import numpy as np
 from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path as MplPath
 
-from clustersim.measure.utilisation import used_links
+from clustersim.measure.utilisation import mean_utilisation, used_links
 from clustersim.report.facts import TIER_LABELS, gpus_text, percent_text
 from clustersim.report.palette import IDLE, STALL, text_colour
-from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, add_boxes, caption, draw_scale, new_axes, share_colour
+from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, add_boxes, caption, draw_scale, new_axes, round_share, share_colour
 from clustersim.trace.timeline import LinkUse
 from clustersim.units.quantity import format_quantity
 
@@ -44,6 +44,9 @@ _UNUSED: Final = "#CFCFCF"
 _ROWS: Final = ("nic", "pcie", "gpu")
 _ELSEWHERE: Final = ("socket", "memory", "storage")
 """Tiers with their load in words."""
+_SERVER: Final = "server"
+"""Beginning of the names of links of hosts without accelerators."""
+_SERVER_PX: Final = 88.0
 _NUMBER: Final = re.compile(r"\d+")
 
 
@@ -56,7 +59,7 @@ class _Use:
 
     @property
     def text(self) -> str:
-        return f"{percent_text(self.peak)} at most, {percent_text(self.mean)} mean"
+        return f"{percent_text(self.mean)} mean, {percent_text(self.peak)} at most"
 
 
 class _Load:
@@ -66,14 +69,20 @@ class _Load:
         self._step_s = subject.metrics.step_time_s
         self.used = used_links(subject.timeline)
         self._by_name: dict[str, list[LinkUse]] = {}
-        for links in self.used.values():
-            for link in links:
-                for key in _keys(link.name):
-                    self._by_name.setdefault(key, []).append(link)
+        for link in (link for links in self.used.values() for link in links if not link.name.startswith(_SERVER)):
+            for key in _keys(link.name):
+                self._by_name.setdefault(key, []).append(link)
+        # Mean utilisation at the end of the colour scale.
+        uses = [self.of_tier(tier, of) for tier in self.used for of in ("", _SERVER)]
+        self.darkest = round_share(max((use.mean for use in uses if use), default=1.0))
 
-    def of_tier(self, tier: str) -> _Use | None:
-        """Return the load of all links of a tier; None of one that carries nothing."""
-        return self._of(self.used.get(tier, ()))
+    def colour(self, use: _Use | None) -> str:
+        """Return the colour of a mean utilisation."""
+        return _UNUSED if use is None else share_colour(max(use.mean / self.darkest, 0.12))
+
+    def of_tier(self, tier: str, of: str = "") -> _Use | None:
+        """Return the load of the links of a tier, or of those whose name begins so; None of what carries nothing."""
+        return self._of([link for link in self.used.get(tier, ()) if link.name.startswith(of)])
 
     def of_wire(self, wire: NodeWire) -> _Use | None:
         """Return the load of a wire: its own, or that of its class of links."""
@@ -82,16 +91,14 @@ class _Load:
     def _of(self, links: Sequence[LinkUse]) -> _Use | None:
         if not links:
             return None
-        n_links = sum(link.n_links for link in links)
-        busy_s = fsum(link.n_links * link.bytes / link.bandwidth_bytes_per_s for link in links)
-        return _Use(max(link.peak_utilisation for link in links), busy_s / n_links / self._step_s)
+        return _Use(max(link.peak_utilisation for link in links), mean_utilisation(links, self._step_s))
 
 
 def topology_map(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
     """Draw the switches of the fabric as boxes with their number, and the wires of one node one by one.
 
     A band between two boxes is as wide as the capacity of all links between them, a wire of the node as its own bandwidth; both have the
-    colour of the highest utilisation of a link.
+    colour of their mean utilisation over the step. Below is a host without accelerators, where such hosts carry anything.
     """
     subject = subjects[0]
     machine = subject.machine
@@ -99,15 +106,19 @@ def topology_map(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
     load = _Load(subject)
     levels = machine.levels if any(level.tier for level in machine.levels) else ()
     fabric_px = (len(levels) * (_BOX + _BAND) - _BAND + (_BAND if levels[-1].sideways else 0.0) + 44.0) if levels else 8.0
-    height = fabric_px + 48.0 + len(_rows(machine)) * (_PLATE + _ROW) + _PLATE
+    node_px = 48.0 + len(_rows(machine)) * (_PLATE + _ROW) + _PLATE
+    served = {tier: use for tier in load.used if (use := load.of_tier(tier, _SERVER))}
+    height = fabric_px + node_px + (_SERVER_PX if served else 0.0)
     ax = new_axes(round(height) + _MARGINS.top + _MARGINS.bottom, _MARGINS) if ax is None else ax
     ax.set_xlim(0, _WIDTH)
     ax.set_ylim(height + 2.0, 0)
     ax.set_axis_off()
     if levels:
         _draw_fabric(ax, machine, levels, load)
-    _draw_node(ax, machine, load, fabric_px)
-    draw_scale(ax, 1.0, "highest utilisation of a link in the step; pale grey: unused", below_px=16)
+    _draw_node(ax, machine, load, (fabric_px, fabric_px + node_px))
+    if served:
+        _draw_server(ax, served, load, fabric_px + node_px + 12.0)
+    draw_scale(ax, load.darkest, "mean utilisation over the step of the links in use; pale grey: unused", below_px=16)
     width = "a wire is as wide as its bandwidth, one direction beside the other"
     width = f"a band is as wide as the bandwidth of all its links; in the node {width}" if levels else width
     caption(ax, f"{subject.metrics.scenario}, {gpus_text(subject.metrics)}: {_finding(load, levels)}", width)
@@ -126,7 +137,7 @@ def _draw_fabric(ax: Axes, machine: PicturedMachine, levels: Sequence[FabricLeve
             continue
         half = max(level.capacity_bytes_per_s / widest * _WIDEST_BAND, 2.0) / 2
         use = load.of_tier(level.tier)
-        add_boxes(ax, np.array([[middle - half, middle + half, upper, upper - _BAND]]), _colour(use))
+        add_boxes(ax, np.array([[middle - half, middle + half, upper, upper - _BAND]]), load.colour(use))
         each = format_quantity(level.capacity_bytes_per_s / level.n_links, "B/s")
         total = format_quantity(level.capacity_bytes_per_s, "B/s")
         lines = [f"{_tier_label(level)}: {level.n_links:,} x {each} = {total} each way", "unused" if use is None else use.text]
@@ -139,13 +150,28 @@ def _tier_label(level: FabricLevel) -> str:
     return "switch to switch" if level.sideways else TIER_LABELS[level.tier]
 
 
-def _draw_node(ax: Axes, machine: PicturedMachine, load: _Load, top: float) -> None:
+def _draw_frame(ax: Axes, down: tuple[float, float], name: str) -> None:
+    """Draw the dashed edge of a host, with its name."""
+    size = _WIDTH - _LABELS, down[1] - down[0]
+    ax.add_patch(Rectangle((0.0, down[0]), *size, facecolor="#FAFAFA", edgecolor=STALL, linestyle=(0, (4, 3)), linewidth=0.9))
+    ax.text(150.0, down[0] + 17.0, name, fontsize=9.5, fontweight="bold", va="center")
+
+
+def _draw_server(ax: Axes, uses: dict[str, _Use], load: _Load, top: float) -> None:
+    """Draw what a host without accelerators uses, a box for each tier."""
+    _draw_frame(ax, (top, top + _SERVER_PX - 12.0), "server0, one of the hosts without accelerators")
+    room = (_WIDTH - _LABELS - 170.0) / len(uses)
+    for place, (tier, use) in enumerate(uses.items()):
+        left = 150.0 + place * room
+        _box(ax, (left, left + 0.92 * room), (top + 34.0, top + 34.0 + _PLATE), TIER_LABELS[tier], bold=False, colour=load.colour(use))
+    _text(ax, top + (_SERVER_PX - 12.0) / 2, [f"{TIER_LABELS[tier]}: {use.text}" for tier, use in uses.items()])
+
+
+def _draw_node(ax: Axes, machine: PicturedMachine, load: _Load, down: tuple[float, float]) -> None:
     """Draw adapters, PCIe switches with processors, accelerators and what joins these, row by row."""
-    right = _WIDTH - _LABELS
-    height = ax.get_ylim()[0] - 2.0
-    ax.add_patch(Rectangle((0.0, top), right, height - top, facecolor="#FAFAFA", edgecolor=STALL, linestyle=(0, (4, 3)), linewidth=0.9))
+    top, right = down[0], _WIDTH - _LABELS
     others = f", one of {machine.n_nodes:,}" if machine.n_nodes > 1 else ""
-    ax.text(150.0, top + 17.0, f"node0{others}: {machine.node}", fontsize=9.5, fontweight="bold", va="center")
+    _draw_frame(ax, down, f"node0{others}: {machine.node}")
     begin, rows = top + 38.0, _rows(machine)
     spots = _spots(machine, begin)
     widest = max(wire.bandwidth_bytes_per_s for wire in machine.wires)
@@ -164,10 +190,10 @@ def _draw_node(ax: Axes, machine: PicturedMachine, load: _Load, top: float) -> N
             mean = fsum(use.mean for use in uses) / len(wires)
             found = _Use(max(use.peak for use in uses), mean).text if uses else "unused"
             _text(ax, begin + row * (_PLATE + _ROW) + _PLATE + _ROW / 2, [f"{label} in node0: {each} each way", found])
-    others_used = [(tier, load.of_tier(tier)) for tier in _ELSEWHERE]
+    others_used = [(tier, load.of_tier(tier, "node")) for tier in _ELSEWHERE]
     for place, (tier, use) in enumerate((tier, use) for tier, use in others_used if use is not None and tier != "socket"):
         lower = below - place * (_PLATE + 8.0)
-        _box(ax, (8.0, 128.0), (lower, lower + _PLATE), TIER_LABELS[tier], bold=False, colour=_colour(use))
+        _box(ax, (8.0, 128.0), (lower, lower + _PLATE), TIER_LABELS[tier], bold=False, colour=load.colour(use))
     _text(ax, below + _PLATE / 2, [f"{TIER_LABELS[tier]}: {use.text}" for tier, use in others_used if use is not None])
 
 
@@ -179,7 +205,7 @@ def _rows(machine: PicturedMachine) -> dict[str, tuple[str, list[NodeWire]]]:
         "pcie": ("PCIe", [wire for wire in wires if wire.tier == "pcie" and wire.name.split("/")[1].startswith("gpu")]),
         "gpu": ("NVLink", [wire for wire in wires if wire.tier == "nvlink"]),
     }
-    return {kind: row for kind, row in found.items() if kind != "nic" or row[1]}
+    return {kind: row for kind, row in found.items() if kind == "pcie" or row[1]}
 
 
 def _spots(machine: PicturedMachine, begin: float) -> dict[str, tuple[float, float, float]]:
@@ -215,7 +241,7 @@ def _draw_wire(ax: Axes, wire: NodeWire, spots: dict[str, tuple[float, float, fl
     """Draw one direction of a wire, with up and down side by side."""
     tail, head = (_end(end) for end in _ends(wire))
     width = max(_WIDEST_WIRE * wire.bandwidth_bytes_per_s / widest, _LEAST)
-    colour = _colour(load.of_wire(wire))
+    colour = load.colour(load.of_wire(wire))
     points = 0.72
     if {tail, head} <= spots.keys():
         (left, right, upper), (to_left, to_right, lower) = sorted((spots[tail], spots[head]), key=lambda spot: spot[2])
@@ -288,10 +314,6 @@ def _text(ax: Axes, at: float, lines: Iterable[str]) -> None:
     ax.text(_WIDTH - _LABELS + 16.0, at, "\n".join(lines), va="center", fontsize=9, linespacing=1.45, color=INK)
 
 
-def _colour(use: _Use | None) -> str:
-    return _UNUSED if use is None else share_colour(max(use.peak, 0.12))
-
-
 def _keys(name: str) -> tuple[str, ...]:
     """Return the names under which the load of a link is searched: its own, that of its class, that of both directions.
 
@@ -310,4 +332,4 @@ def _finding(load: _Load, levels: Sequence[FabricLevel]) -> str:
     labels = {**TIER_LABELS, **{level.tier: _tier_label(level) for level in levels if level.tier}}
     uses = {tier: load.of_tier(tier) for tier in load.used}
     tier, use = max(((tier, use) for tier, use in uses.items() if use is not None), key=lambda each: each[1].mean)
-    return f"{labels[tier]} is busiest, {percent_text(use.mean)} over the step, {percent_text(use.peak)} at most"
+    return f"{labels[tier]} is busiest, {use.text}"
