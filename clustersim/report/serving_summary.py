@@ -16,6 +16,7 @@ from clustersim.documents.files import replacing
 from clustersim.measure.serving_metrics import Interval, ServingCost, ServingMetrics, SloReport
 from clustersim.report.chrome import STEP_NS, to_ns
 from clustersim.report.summary import LARGEST_WIDTH, markdown_table
+from clustersim.report.text_tables import TextTable, html_answer
 from clustersim.serving.records import TICK_S, EngineStepLog, LatencyStatistics, StepRecord
 from clustersim.units.quantity import format_quantity
 
@@ -57,6 +58,16 @@ def markdown_serving(metrics: ServingMetrics) -> str:
         if sentences:
             blocks.append("\n".join(f"- {sentence}" for sentence in sentences))
     return "\n\n".join(blocks) + "\n"
+
+
+def html_serving(metrics: ServingMetrics) -> str:
+    """Return the same as HTML tables, which notebooks show."""
+    tables = [TextTable("", ("", ">"), tuple(headline(metrics)))]
+    tables += [
+        TextTable(heading, tuple(f">{name}" if name else "" for name in header), rows) for heading, header, rows, _ in _sections(metrics)
+    ]
+    said = [f"{heading}: {sentence}" for heading, _, _, sentences in _sections(metrics) for sentence in sentences]
+    return html_answer(metrics.scenario, (layout_line(metrics), *said), tables)
 
 
 def headline(metrics: ServingMetrics) -> list[tuple[str, str]]:

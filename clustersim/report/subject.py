@@ -57,6 +57,8 @@ class Subject:
     timeline: Timeline
     pipeline: PipelineShape | None = None
     """None where the order of passes is written by hand."""
+    sends_block: bool = False
+    """Whether a pass waits for the sends before it."""
     global_batch_size: int = 0
     cost: CostReport | None = None
     goodput: GoodputReport | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from html import escape
 from types import MappingProxyType
@@ -76,6 +76,18 @@ class TextTable:
         rows = [[escaped(cell) for cell in row] for row in (self.names, *self.rows)]
         return "\n".join(f"| {' | '.join(row)} |" for row in (rows[0], rule, *rows[1:]))
 
+    def html(self) -> str:
+        """Return the rows as an HTML table, which notebooks show; empty without rows."""
+        if not self.rows:
+            return ""
+        sides = ["right" if name.startswith(">") else "left" for name in self.columns]
+        rows = [
+            "".join(f'<{tag} style="text-align: {side}">{escape(cell)}</{tag}>' for cell, side in zip(row, sides, strict=True))
+            for tag, row in (("th", self.names), *(("td", row) for row in self.rows))
+        ]
+        caption = f'<caption style="text-align: left">{escape(self.heading)}</caption>' if self.heading else ""
+        return f"<table>{caption}<thead><tr>{rows[0]}</tr></thead><tbody>{''.join(f'<tr>{row}</tr>' for row in rows[1:])}</tbody></table>"
+
 
 def escaped(text: str) -> str:
     """Return text that Markdown shows as it is: no cell ends in it, no code begins, and no HTML is read from it."""
@@ -118,20 +130,18 @@ def html_tables(metrics: Metrics, timeline: Timeline) -> str:
     """Return the figures that people look for first, and where the step goes, as HTML tables."""
     parts = [(share.label, format_quantity(share.seconds, "s"), f"{share.percent:.1f} %") for share in step_shares(metrics)]
     parts += [(f"hidden {dimension.upper()}", format_quantity(seconds, "s"), "") for dimension, seconds in hidden_communication(metrics)]
-    return "".join(
+    return html_answer(
+        metrics.scenario,
+        (f"{layout_line(metrics, timeline)}; {memory_verdict(metrics)}",),
         (
-            f"<p><strong>{escape(metrics.scenario)}</strong>, {escape(layout_line(metrics, timeline))}; "
-            f"{escape(memory_verdict(metrics))}</p>",
-            _table(("", ""), headline(metrics)),
-            _table(("where the step goes", "time", "share"), parts),
-            _table(("what is not certain", ""), [(flag.code, flag.message) for flag in metrics.flags]),
-        )
+            TextTable("", ("", ">"), headline(metrics)),
+            TextTable("", ("where the step goes", ">time", ">share"), tuple(parts)),
+            TextTable("", ("what is not certain", ""), tuple((flag.code, flag.message) for flag in metrics.flags)),
+        ),
     )
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    if not rows:
-        return ""
-    head = "".join(f'<th style="text-align: left">{escape(name)}</th>' for name in columns)
-    body = "".join("<tr>" + "".join(f'<td style="text-align: left">{escape(cell)}</td>' for cell in row) + "</tr>" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+def html_answer(finding: str, lines: Iterable[str], tables: Iterable[TextTable]) -> str:
+    """Return a finding, sentences and tables as HTML, which notebooks show."""
+    said = "".join(f"<p>{escape(line)}</p>" for line in lines if line)
+    return f"<p><strong>{escape(finding)}</strong></p>{said}{''.join(table.html() for table in tables)}"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import fsum
 from typing import TYPE_CHECKING
 
 from clustersim.apps.serve.request_metrics import RequestLatencies
-from clustersim.documents.check import choices_hint
 from clustersim.measure.step_breakdown import PipelineShape
 from clustersim.parallel.pass_costs import kernels_of
 from clustersim.parallel.recomputation import recomputation_of
@@ -19,7 +17,6 @@ from clustersim.workloads.operators import FlashAttention, Kernel
 if TYPE_CHECKING:
     from clustersim.apps.run.result import Result
     from clustersim.apps.serve.serving_result import ServingResult
-    from clustersim.report.plots.canvas import Axes
 
 
 def subject_of(result: Result, label: str | None = None) -> Subject:
@@ -42,6 +39,7 @@ def subject_of(result: Result, label: str | None = None) -> Subject:
             n_micro_batches=plan.n_micro_batches,
             virtual_stages=strategy.virtual_stages,
         ),
+        sends_block=not strategy.overlap_p2p,
         global_batch_size=training.global_batch_size,
         cost=result.cost,
         goodput=result.goodput,
@@ -111,49 +109,3 @@ def _kernel_groups(result: Result) -> tuple[KernelGroup, ...]:
 def _flops(kernel: Kernel) -> float:
     """Return the computed FLOPs: without masked attention where the kernel is fused."""
     return kernel.flops * kernel.done_fraction if isinstance(kernel, FlashAttention) else kernel.flops
-
-
-class Plots:
-    """All pictures of one run: a method each, with optional axes to draw on.
-
-    Examples
-    --------
-    >>> import clustersim
-    >>> result = clustersim.run("llama3-8b-8xh100")
-    >>> result.plot.breakdown().get_xlabel()
-    'mean over ranks, s'
-    """
-
-    def __init__(self, result: Result) -> None:
-        """Take the result; nothing is drawn yet."""
-        self._result = result
-
-    def __dir__(self) -> list[str]:
-        """Return the names of the pictures."""
-        return _names()
-
-    def __getattr__(self, name: str) -> Callable[..., Axes]:
-        """Return what draws a picture.
-
-        Raises
-        ------
-        AttributeError
-            When there is no such picture of one run.
-        """
-        if name.startswith("_") or name not in _names():
-            raise AttributeError(f"there is no picture '{name}' of one run; {choices_hint(name, _names())}")
-
-        def draw(ax: Axes | None = None) -> Axes:
-            from clustersim.report.plots.canvas import style
-            from clustersim.report.plots.kinds import RUN_PLOTS
-
-            with style():
-                return RUN_PLOTS[name].draw([subject_of(self._result)], ax)
-
-        return draw
-
-
-def _names() -> list[str]:
-    from clustersim.report.plots.kinds import RUN_PLOTS
-
-    return [name for name, plot in RUN_PLOTS.items() if plot.n_least == 1]

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     import pandas
     from rich.console import Console
 
-    from clustersim.apps.run.pictured_run import Plots
+    from clustersim.report.plots.method import Plots
+    from clustersim.report.subject import Subject
 
 HOST_SHORTAGES: Final = ("host_memory", "server_memory")
 """Codes of flags that say that a host has too little memory."""
@@ -114,11 +115,13 @@ class Result:
         }
 
     @property
-    def plot(self) -> Plots:
+    def plot(self) -> Plots[list[Subject]]:
         """Pictures, by name: ``result.plot.breakdown(ax=None)`` returns the axes that it drew on."""
-        from clustersim.apps.run.pictured_run import Plots
+        from clustersim.apps.run.pictured_run import subject_of
+        from clustersim.report.plots.kinds import RUN_PLOTS, single
+        from clustersim.report.plots.method import Plots
 
-        return Plots(self)
+        return Plots(single(RUN_PLOTS), lambda: [subject_of(self)])
 
     def timeline(self) -> pandas.DataFrame:
         """Return the spans as a tidy frame, one row per span; see :meth:`clustersim.trace.timeline.Timeline.to_frame`."""

@@ -15,6 +15,9 @@ from clustersim.notices import Flag
 if TYPE_CHECKING:
     import pandas
 
+    from clustersim.report.plots.method import Plots
+    from clustersim.report.subject import ServedSubject
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingResult:
@@ -61,12 +64,27 @@ class ServingResult:
 
         return summary_text(self.metrics)
 
+    def _repr_html_(self) -> str:
+        """Return the result as tables, which notebooks show."""
+        from clustersim.report.serving_summary import html_serving
+
+        return html_serving(self.metrics)
+
     def to_dict(self) -> dict[str, Data]:
         """Return the document that ``run --json`` prints."""
         document = plain(self.metrics)
         if not isinstance(document, dict):
             raise TypeError("metrics are not a mapping")
         return {**document, "scenario_hash": self.scenario_hash}
+
+    @property
+    def plot(self) -> Plots[list[ServedSubject]]:
+        """Pictures, by name: ``result.plot.latency(ax=None)`` returns the axes that it drew on."""
+        from clustersim.apps.run.pictured_run import served_subject_of
+        from clustersim.report.plots.kinds import SERVED_PLOTS, single
+        from clustersim.report.plots.method import Plots
+
+        return Plots(single(SERVED_PLOTS), lambda: [served_subject_of(self)])
 
     def requests_table(self) -> pandas.DataFrame:
         """Return one row for each request: when it was sent, its first and last token, and its tokens; times in seconds, None where not."""

@@ -19,10 +19,12 @@ from clustersim.apps.study.sweep_question import SweepQuestion
 from clustersim.documents.spots import Data
 from clustersim.measure.deciding import undecided_text
 from clustersim.progress import advanced, phase
-from clustersim.report.text_tables import TextTable, shown
+from clustersim.report.text_tables import TextTable, html_answer, shown
 
 if TYPE_CHECKING:
     import pandas
+
+    from clustersim.report.plots.method import Plots
 
 FOLDER: Final = Path("runs/sweeps")
 """Folder of sweeps unless something else is said, with a folder of its own for each."""
@@ -73,9 +75,24 @@ class SweepResult:
 
     def __str__(self) -> str:
         """Return what ``sweep`` prints, with the main metrics alone."""
-        table = self.table(tuple(name for name in chosen_metrics(()) if name in self.question.columns.metrics))
+        table = self._main_table()
         parts = (f"{self.headline()}\n{self.count_line()}", table.aligned() if table.rows else "", "\n".join(self.reason_lines()))
         return "\n\n".join(part for part in parts if part)
+
+    def _repr_html_(self) -> str:
+        """Return the same as notebooks show it."""
+        return html_answer(self.headline(), (self.count_line(), *self.reason_lines()), (self._main_table(),))
+
+    def _main_table(self) -> TextTable:
+        return self.table(tuple(name for name in chosen_metrics(()) if name in self.question.columns.metrics))
+
+    @property
+    def plot(self) -> Plots[pandas.DataFrame]:
+        """Pictures, by name: ``found.plot.lines(figure="mfu")``, ``heatmap`` and ``pareto`` return the axes that they drew on."""
+        from clustersim.report.plots.kinds import TABLE_PLOTS
+        from clustersim.report.plots.method import Plots
+
+        return Plots({name: plot.draw for name, plot in TABLE_PLOTS.items() if not plot.of_sources}, self.to_frame)
 
     def records(self) -> list[dict[str, Data]]:
         """Return a mapping for each point: its number, values, status, reason, and metrics."""

@@ -57,7 +57,7 @@ class WhatIfDocument(_PicturePart):
 
 def tornado_of(document: Mapping[str, object]) -> Tornado:
     """Return the picture of what each figure does to the number of the best case, from the document of ``what-if --json``."""
-    return _tornado(WhatIfDocument.model_validate(document))
+    return _tornado(WhatIfDocument.model_validate(document), None)
 
 
 def asked_tornado(sources: Sequence[str], overrides: Sequence[str] = (), *, seed: int = 0, jobs: int | None = 1) -> Tornado:
@@ -99,15 +99,14 @@ def _written_tornado(source: str, overrides: Sequence[str]) -> Tornado:
     if overrides:
         raise ScenarioError("is an answer, in which nothing can be set", place=place, hint="name the scenario instead")
     document = validate_document(WhatIfDocument, read_document(Path(source)))
-    if document.sensitivity is None:
+    return _tornado(document, place)
+
+
+def _tornado(document: WhatIfDocument, place: Place | None) -> Tornado:
+    metric, found = figure_text(document.metric), document.sensitivity
+    if found is None:
         hint = "ask again with --sensitivity hardware, without --method"
         raise ScenarioError("no figure was varied one at a time", field="sensitivity", place=place, hint=hint)
-    return _tornado(document)
-
-
-def _tornado(document: WhatIfDocument) -> Tornado:
-    metric, found = figure_text(document.metric), document.sensitivity
-    assert found is not None  # who asks has looked
     bars = [(each, _swing(each, found.case)) for each in found.inputs]
     largest = next(((each, swing) for each, swing in bars if swing is not None), None)
     of = f" of {found.case}" if len(found.inputs[0].values_at_low if found.inputs else ()) > 1 else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from clustersim.apps.study.axis import KeyRange, canonical, parse_span
 from clustersim.apps.study.break_even import BreakEven, Crossing, break_even
@@ -15,7 +15,11 @@ from clustersim.apps.study.what_if_cases import BASE, WhatIfQuestion, check_span
 from clustersim.documents.spots import Data
 from clustersim.errors import Place, ScenarioError
 from clustersim.measure.deciding import UNDECIDED, Decision, undecided_text
-from clustersim.report.text_tables import CLOSE, TextTable, shown, signed
+from clustersim.report.text_tables import CLOSE, TextTable, html_answer, shown, signed
+
+if TYPE_CHECKING:
+    from clustersim.report.plots.method import Plots
+    from clustersim.report.plots.tornado import Tornado
 
 ONE_AT_A_TIME: Final = "one"
 """Name of the method that varies one figure at a time."""
@@ -82,6 +86,19 @@ class WhatIfAnswer:
     def __str__(self) -> str:
         """Return the answer with what follows from it, and the cases."""
         return "\n".join((self.headline(), *self.lines(), "", self.case_table().aligned()))
+
+    def _repr_html_(self) -> str:
+        """Return the same as notebooks show it."""
+        return html_answer(self.headline(), self.lines(), (self.case_table(),))
+
+    @property
+    def plot(self) -> Plots[Tornado]:
+        """Pictures, by name: ``answer.plot.tornado(ax=None)`` returns the axes that it drew on; it needs a sensitivity."""
+        from clustersim.apps.study.tornado_picture import tornado_of
+        from clustersim.report.plots.kinds import ANSWER_PLOTS
+        from clustersim.report.plots.method import Plots
+
+        return Plots({name: plot.draw for name, plot in ANSWER_PLOTS.items()}, lambda: tornado_of(self.to_dict()))
 
     def to_dict(self) -> dict[str, Data]:
         """Return the document that ``what-if --json`` prints."""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 import warnings
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -43,8 +44,11 @@ FAINT_INK: Final = "#5A5A5A"
 _COLOURS: Final = 96
 """Colours of a small PNG: some for letters, whose edges are grey, and some for what they stand on."""
 _TITLE_POINTS: Final = 14.0
-_TITLE_LETTERS: Final = 122
-"""Letters of a title that fit at full size."""
+_SUBTITLE_POINTS: Final = 10.0
+_LETTERS: Final = (116, 205)
+"""Letters of a line of the title and of the subtitle, where it is as wide as the picture."""
+_LINE: Final = 1.3
+"""Height of a line over that of its letters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +78,16 @@ def style() -> Generator[None]:
         yield
 
 
+class PictureAxes(Axes):
+    """Axes that a notebook shows as their picture, without pyplot."""
+
+    def _repr_png_(self) -> bytes:
+        figure = self.get_figure(root=True)
+        assert figure is not None
+        with style():
+            return small_png(figure)
+
+
 def new_axes(height_px: int, margins: Margins) -> Axes:
     """Return axes on their own figure, ``WIDTH_PX`` wide."""
     figure = Figure(figsize=(WIDTH_PX / DPI, height_px / DPI), dpi=DPI, facecolor="white")
@@ -84,7 +98,8 @@ def new_axes(height_px: int, margins: Margins) -> Axes:
             margins.bottom / height_px,
             1 - (margins.left + margins.right) / WIDTH_PX,
             1 - (margins.top + margins.bottom) / height_px,
-        )
+        ),
+        axes_class=PictureAxes,
     )
 
 
@@ -130,17 +145,44 @@ def small_png(figure: Figure) -> bytes:
 
 def title_of(ax: Axes) -> str:
     """Return the finding that stands above the axes."""
-    return ax.get_title(loc="left")
+    return ax.get_title(loc="left").replace("\n", " ")
 
 
 def caption(ax: Axes, title: str, subtitle: str, *, lift_points: float = 0.0) -> None:
-    """Write the finding above the axes, and the description below it; ``lift_points`` leaves room for labels under both."""
+    """Write the finding above the axes, and the description below it; ``lift_points`` leaves room for labels under both.
+
+    What is too long for a line is folded, and a picture of its own grows by the further lines.
+    """
     figure = ax.get_figure(root=True)
     room = 1.0 if figure is None else (1.0 - ax.get_position().x0) * figure.get_figwidth() * DPI / WIDTH_PX
-    size = _TITLE_POINTS * min(1.0, _TITLE_LETTERS * room / max(len(title), 1))
-    ax.set_title(title, loc="left", fontsize=size, fontweight="bold", pad=30 + lift_points)
-    place = (0, 11 + lift_points)
-    ax.annotate(subtitle, (0, 1), xytext=place, xycoords="axes fraction", textcoords="offset points", color=FAINT_INK, fontsize=10)
+    titles, subtitles = (textwrap.wrap(text, max(round(n * room), 20)) for text, n in zip((title, subtitle), _LETTERS, strict=True))
+    lower_points, upper_points = (
+        _LINE * size * max(len(lines) - 1, 0) for lines, size in ((subtitles, _SUBTITLE_POINTS), (titles, _TITLE_POINTS))
+    )
+    pad = 30 + lift_points + lower_points
+    ax.set_title("\n".join(titles), loc="left", fontsize=_TITLE_POINTS, fontweight="bold", pad=pad, linespacing=_LINE)
+    ax.annotate(
+        "\n".join(subtitles),
+        (0, 1),
+        xytext=(0, 9 + lift_points),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        va="bottom",
+        color=FAINT_INK,
+        fontsize=_SUBTITLE_POINTS,
+        linespacing=_LINE,
+    )
+    if figure is not None and isinstance(ax, PictureAxes):
+        _grow(figure, (lower_points + upper_points) / 72)
+
+
+def _grow(figure: Figure, inches: float) -> None:
+    """Make a picture higher at the top, and leave its axes as large as they are."""
+    share = figure.get_figheight() / (figure.get_figheight() + inches)
+    for each in figure.axes:
+        box = each.get_position()
+        each.set_position((box.x0, share * box.y0, box.width, share * box.height))
+    figure.set_figheight(figure.get_figheight() + inches)
 
 
 def note(ax: Axes, text: str, below_px: int) -> None:
@@ -175,7 +217,7 @@ def key(ax: Axes, entries: Sequence[tuple[str, str]], below_px: int) -> None:
         borderaxespad=0,
         handlelength=1.2,
         handleheight=1.0,
-        columnspacing=1.6,
+        columnspacing=1.3,
         fontsize=9.5,
     )
 

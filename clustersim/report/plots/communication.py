@@ -69,7 +69,7 @@ def _draw_row(ax: Axes, place: int, row: Exposure, step_s: float) -> None:
         text = format_quantity(end_s - start_s, "s")
         if (len(text) + 1) * _LETTER_PX <= (end_s - start_s) * px_per_s:
             ax.text((start_s + end_s) / 2, place + 0.5, text, color=palette.text_colour(colour), ha="center", va="center", fontsize=9.5)
-    waits = f"{percent_text(row.exposed_s / step_s)} of the step" if row.exposed_s > 0.0 else "all hidden"
+    waits = f"exposed {percent_text(row.exposed_s / step_s)} of the step" if row.exposed_s > 0.0 else "all hidden"
     ax.annotate(
         f"{format_quantity(row.exposed_s + row.hidden_s, 's')}, {waits}",
         (ends[-1], place + 0.5),

@@ -85,7 +85,7 @@ def goodput_curve(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
     _draw_replayed(ax, best)
     top = max(100 * best.goodput_fraction, *(100 * point.confidence_interval_fraction[1] for point in best.replayed), *curve)
     bottom = min([*curve, *(100 * point.confidence_interval_fraction[0] for point in best.replayed)])
-    room = max(top - bottom, 0.5)
+    room = max(top - bottom, 0.1)
     ax.set_ylim(max(0.0, bottom - 0.05 * room), top + 0.28 * room)
     _mark(ax, best.closed_form_s, f"best {format_quantity(best.closed_form_s, 's')}", 0.97, strong=True)
     _mark(ax, best.young_s, f"Young {format_quantity(best.young_s, 's')}", 0.91)

@@ -125,4 +125,10 @@ TABLE_PLOTS: Final[Mapping[str, TablePlot]] = MappingProxyType(
 ANSWER_PLOTS: Final[Mapping[str, AnswerPlot]] = MappingProxyType({"tornado": AnswerPlot(draw=tornado.tornado)})
 """Pictures of a what-if."""
 
+
+def single(plots: Mapping[str, RunPlot[S]]) -> dict[str, Callable[[Sequence[S], Axes | None], Axes]]:
+    """Return what draws the pictures of one run."""
+    return {name: plot.draw for name, plot in plots.items() if plot.n_least == 1}
+
+
 KINDS: Final = tuple(dict.fromkeys((*RUN_PLOTS, *SERVED_PLOTS, *TABLE_PLOTS, *ANSWER_PLOTS)))

@@ -68,7 +68,9 @@ def link_utilisation(subjects: Sequence[Subject], ax: Axes | None = None) -> Axe
     draw_scale(ax, darkest, f"utilisation of the links in use, mean over them and over each stretch of {stretch}", below_px=62)
     which = "" if excerpt is None else f"{excerpt.text}; "
     whole = "the step" if excerpt is None else "all steps"
-    subtitle = f"{which}at the right, mean over {whole}, and the highest moment of a link; bytes of an operation are spread evenly over its time"
+    subtitle = (
+        f"{which}at the right, mean over {whole}, and the highest moment of a link; bytes of an operation are spread evenly over its time"
+    )
     caption(ax, f"{metrics.scenario}, {gpus_text(metrics)}: {_finding(means)}", subtitle)
     return ax
 

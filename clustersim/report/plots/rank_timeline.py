@@ -14,10 +14,12 @@ import numpy as np
 
 from clustersim.measure.exposure import busy_intervals, split_by
 from clustersim.measure.metrics import by_dimension
+from clustersim.measure.step_breakdown import times_by_class
 from clustersim.report import palette
 from clustersim.report.facts import gpus_text, percent_text
-from clustersim.report.plots.canvas import FloatArray, Margins, add_boxes, caption, draw_time_axis, key, new_axes, size_px
+from clustersim.report.plots.canvas import FAINT_INK, FloatArray, Margins, add_boxes, caption, draw_time_axis, key, new_axes, size_px
 from clustersim.report.plots.time_scales import Excerpt, TimeScale, drawn_part, excerpt_of, joined, passes_of, time_scale
+from clustersim.trace.columns import columns_of
 from clustersim.trace.timeline import DIMENSIONS, Span, Timeline
 from clustersim.units.quantity import format_quantity
 
@@ -31,7 +33,7 @@ LANE_PX: Final = 28
 MOST_RANKS: Final = 4
 """Rank classes that are shown; of more, some from the first to the last, and the one with the longest pass."""
 
-_MARGINS: Final = Margins(left=190, right=40, top=74, bottom=84)
+_MARGINS: Final = Margins(left=190, right=140, top=74, bottom=84)
 _LEAST_PX: Final = 1.0
 _STRIP: Final = 0.82
 """Upper edge, in a lane, of the strip that marks exposed communication."""
@@ -88,6 +90,7 @@ def rank_timeline(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
         drawn |= dict.fromkeys(_draw_rank(lanes, index, spans[index], timeline.step_time_s))
     draw_time_axis(ax, scale, "time in the step" if excerpt is None else "time")
     _name_lanes(ax, timeline, tops)
+    _write_shares(ax, subject, tops)
     caption(ax, _title(subject.metrics), _subtitle((excerpt, scale), (len(classes), len(timeline.rank_classes)), subject.metrics))
     key(ax, _entries(drawn), below_px=48)
     return ax
@@ -181,8 +184,20 @@ def _name_lanes(ax: Axes, timeline: Timeline, tops: dict[tuple[int, str], float]
             )
 
 
+def _write_shares(ax: Axes, subject: Subject, tops: dict[tuple[int, str], float]) -> None:
+    """Write beside each lane of communication the share of the whole time in which it is exposed, whatever part of it is drawn."""
+    timeline = subject.timeline
+    n_classes, duration_s = len(timeline.rank_classes), timeline.duration_s
+    times = times_by_class(columns_of(timeline.spans), n_classes, duration_s, sends_block=subject.sends_block)
+    for (index, name), top in tops.items():
+        if name != "compute" and duration_s > 0.0:
+            text = f"exposed {percent_text(times[index].exposed.get(name, 0.0) / duration_s)}"
+            place = {"xycoords": ("axes fraction", "data"), "xytext": (6, 0), "textcoords": "offset points", "va": "center"}
+            ax.annotate(text, (1, top + 0.5), fontsize=9, color=FAINT_INK, **place)
+
+
 def _entries(drawn: dict[str, None]) -> list[tuple[str, str]]:
-    names = {"idle": "idle", "exposed": "communication that is waited for"}
+    names = {"idle": "idle", "exposed": "exposed: waited for"}
     entries = [(name, palette.KIND_COLOURS[name]) for name in _KINDS if name in drawn]
     entries += [(name.upper(), palette.DIMENSION_COLOURS[name]) for name in DIMENSIONS if name in drawn]
     return entries + [(names[name], palette.KIND_COLOURS[name]) for name in ("exposed", "idle") if name in drawn]
@@ -207,5 +222,5 @@ def _subtitle(drawn: tuple[Excerpt | None, TimeScale], classes: tuple[int, int],
         parts.append(f"{n_shown} of {n_classes} classes")
     if scale.is_broken:
         parts.append("its middle is left out")
-    parts.append("inside a pass, communication is as high as its share of it")
+    parts.append("communication inside a pass is as high as its share of it; at the right, shares of the whole time")
     return "; ".join(parts)

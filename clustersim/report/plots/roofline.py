@@ -16,7 +16,6 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from clustersim.measure.utilisation import used_links
 from clustersim.report import palette
 from clustersim.report.facts import gpus_text, percent_text
-from clustersim.report.plots.breakdown import spread
 from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, caption, key, new_axes, size_px
 from clustersim.report.subject import DataSheetPeaks, KernelGroup, Subject
 from clustersim.units.quantity import format_quantity
@@ -28,7 +27,7 @@ HEIGHT_PX: Final = 660
 MOST_POINTS: Final = 16
 """Groups of kernels, those that take longest."""
 
-_MARGINS: Final = Margins(left=140, right=330, top=84, bottom=86)
+_MARGINS: Final = Margins(left=140, right=350, top=84, bottom=86)
 _LINE_PX: Final = 17.0
 _LONG: Final = 200.0
 """Ratio of the ends of an axis from which on only powers of ten have ticks."""
@@ -89,7 +88,11 @@ def roofline(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
     ax.set_ylabel("rate of one accelerator, FLOP/s", loc="top")
     title = f"{metrics.scenario}, {gpus_text(metrics)}: {_finding(points, time_s)}"
     plain = "; without products: at 1 FLOP for each byte, as high as its bytes/s" if any(point.plain for point in points) else ""
-    caption(ax, title, f"a point for each kind of kernel, as large as its share of the computing time{plain}")
+    caption(
+        ax,
+        title,
+        f"a point for each kind of kernel, as large as its share of the computing time, with the share of its roof that it reaches{plain}",
+    )
     key(ax, [(name, colour) for name, colour in _BOUND.items() if any(point.colour == colour for point in points)], below_px=58)
     return ax
 
@@ -186,35 +189,49 @@ def _draw_roofs(ax: Axes, ceilings: DataSheetPeaks, wires: Sequence[tuple[str, f
 
 def _label(ax: Axes, points: Sequence[_KernelPoint], time_s: float) -> None:
     """Write names: of kernels without products below and beside their points, of others in a column at the right."""
-    width_px = size_px(ax)[0]
-    corner = ax.get_window_extent()
-    placed: list[tuple[_KernelPoint, float, float]] = []
-    for point in points:
-        x_px, y_px = ax.transData.transform((point.intensity, point.flops_per_s))
-        placed.append((point, float(x_px) - corner.x0, float(y_px) - corner.y0))
-    plain = [each for each in placed if each[0].plain]
-    others = [each for each in placed if not each[0].plain]
-    _write(ax, _without_crossings(others), width_px + 20.0, time_s)
-    few, rest_s = plain[:MOST_PLAIN], fsum(point.seconds for point, _, _ in plain[MOST_PLAIN:])
-    few.sort(key=lambda each: each[2])
-    lift_px = _LINE_PX * len(few)
-    _write(ax, [(point, x_px, y_px - lift_px) for point, x_px, y_px in few], few[0][1] + 34.0 if few else 0.0, time_s)
-    if rest_s:
-        place = ((few[0][1] + 34.0) / width_px, 0.02)
-        text = f"and {len(plain) - len(few)} more, {percent_text(rest_s / time_s)}"
-        ax.annotate(text, place, xycoords="axes fraction", fontsize=9, color=FAINT_INK, zorder=6, bbox=_PAPER)
-
-
-def _write(ax: Axes, placed: Sequence[tuple[_KernelPoint, float, float]], column_px: float, time_s: float) -> None:
-    """Write names in a column, the lowest first, each as near to its wanted height as there is room."""
     width_px, height_px = size_px(ax)
-    heights_px = spread([y_px for _, _, y_px in placed], [_LINE_PX] * len(placed), height_px, between_px=0.0)
-    for (point, _, _), height in zip(placed, heights_px, strict=True):
+    corner = ax.get_window_extent()
+    at_px = [ax.transData.transform((point.intensity, point.flops_per_s)) - (corner.x0, corner.y0) for point in points]
+    placed = [_Placed(point, float(x_px), float(y_px)) for point, (x_px, y_px) in zip(points, at_px, strict=True)]
+    others = [each for each in placed if not each.point.plain]
+    middle_px = fsum(each.y_px for each in others) / max(len(others), 1)
+    _write(ax, others, (width_px + 20.0, min(middle_px + _LINE_PX * len(others) / 2, height_px)), time_s)
+    plain = [each for each in placed if each.point.plain]
+    few, rest_s = plain[:MOST_PLAIN], fsum(each.point.seconds for each in plain[MOST_PLAIN:])
+    if not few:
+        return
+    column_px, lines = few[0].x_px + 34.0, len(few) + (1 if rest_s else 0)
+    top_px = max(min(each.y_px for each in few) - 0.5 * _LINE_PX, _LINE_PX * lines)
+    _write(ax, few, (column_px, top_px), time_s)
+    if rest_s:
+        text = f"and {len(plain) - len(few)} more, {percent_text(rest_s / time_s)}"
+        place = column_px / width_px, (top_px - _LINE_PX * (len(few) + 0.5)) / height_px
+        ax.annotate(text, place, xycoords="axes fraction", va="center", fontsize=9, color=FAINT_INK, zorder=6, bbox=_PAPER)
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A point, in pixels from the lower left corner of the axes."""
+
+    point: _KernelPoint
+    x_px: float
+    y_px: float
+
+
+def _write(ax: Axes, placed: Sequence[_Placed], corner_px: tuple[float, float], time_s: float) -> None:
+    """Write names in a column, from its upper left corner on, so that no two lines to points cross."""
+    width_px, height_px = size_px(ax)
+    left, at_px = list(placed), corner_px[1] - _LINE_PX / 2
+    while left:
+        # Seen from the highest free place, all other points are below the line to the next one.
+        each = max(left, key=lambda each: (each.y_px - at_px) / (corner_px[0] - each.x_px))
+        left.remove(each)
+        point = each.point
         roof = "memory bandwidth" if point.colour == _BOUND["bound by memory"] else "peak"
         ax.annotate(
-            f"{point.name} {percent_text(point.seconds / time_s)}, at {100 * point.roof_fraction:.0f} % of {roof}",
+            f"{point.name} {percent_text(point.seconds / time_s)}, {100 * point.roof_fraction:.0f} % of {roof}",
             (point.intensity, point.flops_per_s),
-            xytext=(column_px / width_px, height / height_px),
+            xytext=(corner_px[0] / width_px, at_px / height_px),
             textcoords="axes fraction",
             va="center",
             fontsize=9,
@@ -223,17 +240,7 @@ def _write(ax: Axes, placed: Sequence[tuple[_KernelPoint, float, float]], column
             color=INK,
             zorder=6,
         )
-
-
-def _without_crossings(placed: Sequence[tuple[_KernelPoint, float, float]]) -> list[tuple[_KernelPoint, float, float]]:
-    """Return points from below; of those of about one height the rightmost, whose line to its name is the flattest, is the lowest."""
-    rows: list[list[tuple[_KernelPoint, float, float]]] = []
-    for each in sorted(placed, key=lambda each: each[2]):
-        if rows and each[2] - rows[-1][-1][2] < _LINE_PX:
-            rows[-1].append(each)
-        else:
-            rows.append([each])
-    return [each for row in rows for each in sorted(row, key=lambda each: -each[1])]
+        at_px -= _LINE_PX
 
 
 def _finding(points: Sequence[_KernelPoint], time_s: float) -> str:

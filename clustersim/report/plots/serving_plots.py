@@ -51,10 +51,7 @@ def latency_distribution(runs: Sequence[ServedSubject], ax: Axes | None = None) 
         picked = above[np.unique(np.linspace(0, len(above) - 1, min(len(above), 2000)).astype(int))]
         shares = 100.0 * (np.searchsorted(above, picked, side="right") / len(above))
         ax.step(picked, shares, where="post", color=_COLOURS[name], linewidth=2.0, label=_NAMES[name])
-    if metrics.slo is not None:
-        for check in metrics.slo.checks:
-            latency = check.name.partition("_")[0]
-            ax.axvline(check.limit_s, color=_COLOURS.get(latency, INK), linewidth=1.0, linestyle=_DASHED)
+    _draw_promises(ax, run, across=False)
     ax.set_ylim(0, 101)
     ax.xaxis.set_major_formatter(FuncFormatter(_as_time))
     ax.xaxis.set_minor_formatter(NullFormatter())
@@ -67,8 +64,32 @@ def latency_distribution(runs: Sequence[ServedSubject], ax: Axes | None = None) 
     if first is not None:
         half, most = format_quantity(first.p50, "s"), format_quantity(first.p99, "s")
         finding = f": half of the requests have their first token within {half}, 99 % within {most}"
-    caption(ax, f"{run.label}{finding}", "share of the requests that stay below a latency; dashed: promised")
+        ax.plot(
+            [first.p50, first.p99], [50.0, 99.0], marker="o", markersize=7, color=palette.FORWARD, markeredgecolor="white", linestyle="none"
+        )
+    caption(ax, f"{run.label}{finding}", "share of the requests that stay below a latency; dotted: promised")
     return ax
+
+
+def _draw_promises(ax: Axes, run: ServedSubject, *, across: bool) -> None:
+    """Draw a dotted line at each promised latency, across the picture or from bottom to top."""
+    for check in run.metrics.slo.checks if run.metrics.slo else ():
+        latency, _, statistic = check.name.partition("_")
+        colour = _COLOURS.get(latency, INK)
+        (ax.axhline if across else ax.axvline)(check.limit_s, color=colour, linewidth=1.0, linestyle=":")
+        text = f"{latency.upper()} {statistic}: {format_quantity(check.limit_s, 's')}"
+        place, turned = ((0.005, check.limit_s), 0) if across else ((check.limit_s, 0.98), 90)
+        frame = ax.get_yaxis_transform() if across else ax.get_xaxis_transform()
+        ax.text(
+            *place,
+            text,
+            transform=frame,
+            rotation=turned,
+            ha="left" if across else "right",
+            va="bottom" if across else "top",
+            fontsize=9,
+            color=colour,
+        )
 
 
 def _as_time(value: float, _: int) -> str:
@@ -141,6 +162,8 @@ def throughput_latency(runs: Sequence[ServedSubject], ax: Axes | None = None) ->
     ax.set_xlabel("output tokens/s per GPU", loc="right")
     ax.set_ylabel("latency", loc="top")
     ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    if same:
+        _draw_promises(ax, ordered[0], across=True)
     _name_points(ax, [(rate, run.load if same else run.label) for rate, run in zip(rates, ordered, strict=True)])
     most = max(ordered, key=lambda run: run.metrics.output_tokens_per_s_per_gpu)
     title = f"{most.label}: at most {rates[-1]:,.0f} output tokens/s per GPU, with {_of_load(most)}"
@@ -150,7 +173,8 @@ def throughput_latency(runs: Sequence[ServedSubject], ax: Axes | None = None) ->
     caption(
         ax,
         title,
-        f"each point is a run; its {'load' if same else 'name'} stands above it; TTFT, time per output token and whole answer",
+        f"each point is a run; its {'load' if same else 'name'} stands above it; TTFT, time per output token and whole answer"
+        f"{'; dotted: promised' if same and ordered[0].metrics.slo else ''}",
         lift_points=16,
     )
     return ax

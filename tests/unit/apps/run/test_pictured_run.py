@@ -49,7 +49,7 @@ def test_all_pictures_of_one_run_are_methods() -> None:
 
 
 def test_a_picture_that_is_not_there_is_named_with_one_that_is() -> None:
-    with pytest.raises(AttributeError, match="no picture 'pipelin' of one run; did you mean 'pipeline'"):
+    with pytest.raises(AttributeError, match="no picture 'pipelin'; did you mean 'pipeline'"):
         _ = result_of("sharded").plot.pipelin
 
 
