@@ -45,7 +45,7 @@ _COLOURS: Final = 96
 """Colours of a small PNG: some for letters, whose edges are grey, and some for what they stand on."""
 _TITLE_POINTS: Final = 14.0
 _SUBTITLE_POINTS: Final = 10.0
-_LETTERS: Final = (116, 205)
+_LETTERS: Final = (122, 205)
 """Letters of a line of the title and of the subtitle, where it is as wide as the picture."""
 _LINE: Final = 1.3
 """Height of a line over that of its letters."""
