@@ -139,7 +139,7 @@ def small_png(figure: Figure) -> bytes:
     canvas.draw()
     pixels = Image.fromarray(np.asarray(canvas.buffer_rgba())[:, :, :3])
     file = io.BytesIO()
-    pixels.quantize(_COLOURS, dither=Image.Dither.NONE).save(file, format="png")
+    pixels.quantize(_COLOURS, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(file, format="png")
     return file.getvalue()
 
 

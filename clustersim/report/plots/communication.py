@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ROW_PX: Final = 58
 MOST_ROWS: Final = 10
 
-_MARGINS: Final = Margins(left=330, right=230, top=80, bottom=88)
+_MARGINS: Final = Margins(left=330, right=290, top=80, bottom=88)
 _TALLEST: Final = 0.8
 _LETTER_PX: Final = 7.0
 

@@ -1,4 +1,4 @@
-"""Pictures of three very different runs: eight GPUs, a thousand in three dimensions, and servers at their own pace."""
+"""Pictures of unlike runs: eight GPUs, a thousand in three dimensions, experts, and servers in step and at their own pace."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ PAID: Final = (
 RUNS: Final = {
     "sharded": ("llama3-8b-8xh100", ("strategy.zero_stage=3",)),
     "three dimensions": ("llama3-70b-h100-512", ("cluster.nodes=128",)),
+    "experts": ("mixtral-8x7b-ep", ()),
+    "servers": ("gpt2-servers-25g", ()),
     "asynchronous": ("resnet50-async-servers", ()),
 }
 KINDS: Final = (
@@ -34,7 +36,9 @@ def result_of(name: str) -> Result:
     return run(source, set=[*overrides, *PAID])
 
 
-@pytest.mark.parametrize("name", ["sharded", "three dimensions", pytest.param("asynchronous", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["sharded", "three dimensions", "experts", "servers", pytest.param("asynchronous", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_label_lies_on_another_and_no_axes_are_empty(name: str, kind: str) -> None:
     ax = getattr(result_of(name).plot, kind)()
@@ -46,6 +50,27 @@ def test_no_label_lies_on_another_and_no_axes_are_empty(name: str, kind: str) ->
 
 def test_all_pictures_of_one_run_are_methods() -> None:
     assert dir(result_of("sharded").plot) == sorted(KINDS)
+
+
+def test_a_notebook_shows_the_picture_of_a_run() -> None:
+    assert result_of("sharded").plot.breakdown()._repr_png_().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_links_and_topology_name_the_same_mean(name: str) -> None:
+    plot = result_of(name).plot
+
+    links, topology = (title_of(picture()).split(" is busiest, ")[1] for picture in (plot.links, plot.topology))
+
+    assert topology.startswith(f"{links}, ")
+
+
+def test_memory_of_servers_is_not_drawn_in_a_worker() -> None:
+    texts = [text.get_text() for text in result_of("servers").plot.topology().texts]
+
+    place = texts.index("server0, one of the hosts without accelerators")
+    assert texts.count("host memory") == 1
+    assert texts.index("host memory") > place
 
 
 def test_a_picture_that_is_not_there_is_named_with_one_that_is() -> None:

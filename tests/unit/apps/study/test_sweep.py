@@ -131,3 +131,14 @@ def test_a_mistake_is_told_before_a_folder_is_made(tmp_path: Path) -> None:
 
 def test_a_point_knows_its_values() -> None:
     assert Point(number=1, values={"b": 1, "a": "x"}).key == '{"a": "x", "b": 1}'
+
+
+def test_a_notebook_shows_the_answer_the_table_and_pictures() -> None:
+    found = clustersim.sweep(SMALL, ["strategy.tp=1,2"])
+
+    page = found._repr_html_()  # pyright: ignore[reportPrivateUsage] - what notebooks ask for
+
+    assert page.startswith(f"<p><strong>{found.headline()}</strong></p><p>2 ok</p><table>")
+    assert page.count("<tr>") == 3
+    assert dir(found.plot) == ["heatmap", "lines", "pareto"]
+    assert found.plot.lines(figure="mfu").get_xlabel() == "strategy.tp"

@@ -260,3 +260,12 @@ def test_the_speed_of_accelerators_and_their_links_are_varied_for_a_service() ->
         assert bar.low["wide"] is not None
         assert bar.high["wide"] is not None
         assert bar.low["wide"] < bar.high["wide"]
+
+
+def test_a_notebook_shows_the_answer_and_its_tornado_if_figures_were_varied() -> None:
+    answer = clustersim.what_if(SMALL, ["wide:strategy.tp=2"])
+
+    assert answer._repr_html_().startswith(f"<p><strong>{answer.headline()}</strong></p>")  # pyright: ignore[reportPrivateUsage]
+    assert dir(answer.plot) == ["tornado"]
+    with pytest.raises(ScenarioError, match="no figure was varied one at a time"):
+        answer.plot.tornado()

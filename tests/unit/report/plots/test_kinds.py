@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pandas
 import pytest
 from matplotlib.colors import to_hex
+from PIL import Image
 
 from clustersim.errors import ScenarioError
 from clustersim.measure.step_breakdown import PipelineShape
 from clustersim.report.palette import FORWARD, HIDDEN
 from clustersim.report.pictured_machine import FabricLevel, NodeWire, PicturedMachine
-from clustersim.report.plots.canvas import WIDTH_PX, save, style, title_of
+from clustersim.report.plots.canvas import WIDTH_PX, save, small_png, style, title_of
 from clustersim.report.plots.kinds import ANSWER_PLOTS, KINDS, RUN_PLOTS, SERVED_PLOTS, TABLE_PLOTS
 from clustersim.report.plots.validation import COLUMNS
 from clustersim.report.subject import DataSheetPeaks, KernelGroup, Subject
@@ -174,3 +176,24 @@ def test_a_strip_of_validation_has_a_point_for_each_run_at_its_error() -> None:
     points = {float(x): round(float(y)) for line in ax.lines if line.get_marker() == "o" for x, y in np.asarray(line.get_xydata())}
     assert {round(error): row for error, row in points.items()} == {0: 0, 5: 1, -20: 1}
     assert [label.get_text() for label in ax.get_yticklabels()] == ["b (1)", "a (2)"]
+
+
+def test_a_long_caption_is_folded_and_the_picture_grows_by_its_lines() -> None:
+    short = figure_of(RUN_PLOTS["breakdown"].draw([SUBJECT], None))
+    named = replace(SUBJECT, metrics=replace(SUBJECT.metrics, scenario="many words " * 20))
+    ax = RUN_PLOTS["breakdown"].draw([named], None)
+
+    lines = ax.get_title(loc="left").count("\n")
+
+    assert lines == 2
+    assert (figure_of(ax).get_figheight() - short.get_figheight()) * 72 == pytest.approx(lines * 14.0 * 1.3)
+    assert outside(ax) == []
+
+
+def test_a_small_picture_keeps_the_colours_of_the_palette() -> None:
+    pixels = np.asarray(Image.open(BytesIO(small_png(figure_of(RUN_PLOTS["roofline"].draw([SUBJECT], None))))).convert("RGB")).astype(int)
+
+    for colour in (HIDDEN, FORWARD):
+        nearest = np.abs(pixels - [int(colour[at : at + 2], 16) for at in (1, 3, 5)]).sum(axis=2).min()
+        # A point is drawn over white at 85 %; the box of the legend has the colour itself.
+        assert nearest <= 9
