@@ -185,6 +185,20 @@ def _grow(figure: Figure, inches: float) -> None:
     figure.set_figheight(figure.get_figheight() + inches)
 
 
+def beside(ax: Axes, y: float, text: str, *, points: float = 9.0, away_points: float = 7.0) -> None:
+    """Write a remark on a row at the right of the axes."""
+    ax.annotate(
+        text,
+        (1, y),
+        xytext=(away_points, 0),
+        xycoords=("axes fraction", "data"),
+        textcoords="offset points",
+        va="center",
+        fontsize=points,
+        color=FAINT_INK,
+    )
+
+
 def note(ax: Axes, text: str, below_px: int) -> None:
     """Write a remark on the finding, a number of pixels below the axes; nothing without one."""
     if text:

@@ -15,7 +15,7 @@ import numpy as np
 from clustersim.measure.exposure import busy_intervals, split_by
 from clustersim.report import palette
 from clustersim.report.facts import gpus_text, percent_text
-from clustersim.report.plots.canvas import FAINT_INK, FloatArray, Margins, add_boxes, caption, draw_time_axis, key, new_axes, size_px
+from clustersim.report.plots.canvas import FloatArray, Margins, add_boxes, beside, caption, draw_time_axis, key, new_axes, size_px
 from clustersim.report.plots.time_scales import (
     Excerpt,
     IntArray,
@@ -292,18 +292,9 @@ def _draw_row_labels(chart: _Chart, timeline: Timeline) -> None:
         return
     for row in range(len(names)):
         for place, dimension in enumerate(chart.lanes):
-            at = (1.0, row + _LANES_TOP + height * (place + 0.4))
-            chart.ax.annotate(
-                # As wide as the margin: OFF for offload.
-                dimension.upper()[:3],
-                at,
-                xycoords=("axes fraction", "data"),
-                xytext=(4, 0),
-                textcoords="offset points",
-                fontsize=_SMALL_LETTER_POINTS,
-                va="center",
-                color=FAINT_INK,
-            )
+            # As wide as the margin: OFF for offload.
+            name, y = dimension.upper()[:3], row + _LANES_TOP + height * (place + 0.4)
+            beside(chart.ax, y, name, points=_SMALL_LETTER_POINTS, away_points=4)
 
 
 def _title(metrics: Metrics, closed_form: float | None) -> str:

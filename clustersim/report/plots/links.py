@@ -12,7 +12,7 @@ import numpy as np
 
 from clustersim.measure.utilisation import mean_utilisation, used_links, utilisation_over_time
 from clustersim.report.facts import TIER_LABELS, gpus_text, percent_text
-from clustersim.report.plots.canvas import FAINT_INK, SCALE, Margins, caption, draw_scale, draw_time_axis, new_axes, round_share
+from clustersim.report.plots.canvas import FAINT_INK, SCALE, Margins, beside, caption, draw_scale, draw_time_axis, new_axes, round_share
 from clustersim.report.plots.time_scales import drawn_part, excerpt_of, whole_step
 from clustersim.units.quantity import format_quantity
 
@@ -51,16 +51,7 @@ def link_utilisation(subjects: Sequence[Subject], ax: Axes | None = None) -> Axe
     for place, (tier, links) in enumerate(used.items()):
         peak = max(link.peak_utilisation for link in links)
         carried = format_quantity(sum(link.bytes * link.n_links for link in links), "B")
-        ax.annotate(
-            f"{percent_text(means[tier])} mean, {percent_text(peak)} at most\n{carried} in a step",
-            (1, place + 0.5),
-            xycoords=("axes fraction", "data"),
-            xytext=(8, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=9,
-            color=FAINT_INK,
-        )
+        beside(ax, place + 0.5, f"{percent_text(means[tier])} mean, {percent_text(peak)} at most\n{carried} in a step")
         if place:
             ax.axhline(place, color="white", linewidth=2.5)
     draw_time_axis(ax, whole_step(timeline), "time in the step" if subject.timeline.steps is None else "time")

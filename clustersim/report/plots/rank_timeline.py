@@ -17,7 +17,7 @@ from clustersim.measure.metrics import by_dimension
 from clustersim.measure.step_breakdown import times_by_class
 from clustersim.report import palette
 from clustersim.report.facts import gpus_text, percent_text
-from clustersim.report.plots.canvas import FAINT_INK, FloatArray, Margins, add_boxes, caption, draw_time_axis, key, new_axes, size_px
+from clustersim.report.plots.canvas import FloatArray, Margins, add_boxes, beside, caption, draw_time_axis, key, new_axes, size_px
 from clustersim.report.plots.time_scales import Excerpt, TimeScale, drawn_part, excerpt_of, joined, passes_of, time_scale
 from clustersim.trace.columns import columns_of
 from clustersim.trace.timeline import DIMENSIONS, Span, Timeline
@@ -191,9 +191,7 @@ def _write_shares(ax: Axes, subject: Subject, tops: dict[tuple[int, str], float]
     times = times_by_class(columns_of(timeline.spans), n_classes, duration_s, sends_block=subject.sends_block)
     for (index, name), top in tops.items():
         if name != "compute" and duration_s > 0.0:
-            text = f"exposed {percent_text(times[index].exposed.get(name, 0.0) / duration_s)}"
-            place = {"xycoords": ("axes fraction", "data"), "xytext": (6, 0), "textcoords": "offset points", "va": "center"}
-            ax.annotate(text, (1, top + 0.5), fontsize=9, color=FAINT_INK, **place)
+            beside(ax, top + 0.5, f"exposed {percent_text(times[index].exposed.get(name, 0.0) / duration_s)}")
 
 
 def _entries(drawn: dict[str, None]) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ import pytest
 
 from clustersim.apps.run.result import Result
 from clustersim.apps.run.running import run
-from clustersim.report.plots.canvas import title_of
+from clustersim.report.plots.canvas import PictureAxes, title_of
 from tests.unit.report.plots.pictures import is_empty, outside, overlapping
 
 PAID: Final = (
@@ -53,7 +53,10 @@ def test_all_pictures_of_one_run_are_methods() -> None:
 
 
 def test_a_notebook_shows_the_picture_of_a_run() -> None:
-    assert result_of("sharded").plot.breakdown()._repr_png_().startswith(b"\x89PNG")
+    ax = result_of("sharded").plot.breakdown()
+
+    assert isinstance(ax, PictureAxes)
+    assert ax._repr_png_().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -136,7 +136,7 @@ def test_a_point_knows_its_values() -> None:
 def test_a_notebook_shows_the_answer_the_table_and_pictures() -> None:
     found = clustersim.sweep(SMALL, ["strategy.tp=1,2"])
 
-    page = found._repr_html_()  # pyright: ignore[reportPrivateUsage] - what notebooks ask for
+    page = found._repr_html_()
 
     assert page.startswith(f"<p><strong>{found.headline()}</strong></p><p>2 ok</p><table>")
     assert page.count("<tr>") == 3

@@ -265,7 +265,7 @@ def test_the_speed_of_accelerators_and_their_links_are_varied_for_a_service() ->
 def test_a_notebook_shows_the_answer_and_its_tornado_if_figures_were_varied() -> None:
     answer = clustersim.what_if(SMALL, ["wide:strategy.tp=2"])
 
-    assert answer._repr_html_().startswith(f"<p><strong>{answer.headline()}</strong></p>")  # pyright: ignore[reportPrivateUsage]
+    assert answer._repr_html_().startswith(f"<p><strong>{answer.headline()}</strong></p>")
     assert dir(answer.plot) == ["tornado"]
     with pytest.raises(ScenarioError, match="no figure was varied one at a time"):
         answer.plot.tornado()
