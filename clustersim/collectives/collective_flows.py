@@ -42,6 +42,20 @@ def crossings(routes: Routes, ranks: IntArray, counts: FloatArray) -> Crossings:
     )
 
 
+def beside_each(ranks: IntArray, link_ids: IntArray, amount: float = 1.0) -> Crossings:
+    """Return one flow of each rank on one link, such as that of the memory or the drives of its host.
+
+    What a byte that an accelerator or a drive moves costs the memory is one byte: it is read or written once, without the processors.
+    """
+    return Crossings(
+        ranks=ranks,
+        starts=np.arange(len(ranks) + 1, dtype=np.int64),
+        link_ids=link_ids,
+        amounts=np.full(len(ranks), amount),
+        latency_s=np.zeros(len(ranks)),
+    )
+
+
 def gathered(parts: Sequence[Crossings]) -> Footprint:
     """Return what all flows together put on each link."""
     some = [part for part in parts if len(part.link_ids)]
@@ -143,6 +157,8 @@ class Batch:
     """For each flow a link that is on no route and carries something for it all the same, such as a host's memory."""
     beside_weight: float = 0.0
     """Bytes on the ``beside`` link for each byte of the flow."""
+    ranks: IntArray | None = None
+    """Rank of each flow, where its source is a host; the source when left out."""
 
 
 def separate_waves(cluster: Cluster, batches: Iterable[Batch], share: float, *, itemised: bool = False) -> tuple[Wave, ...]:
@@ -166,7 +182,10 @@ def separate_waves(cluster: Cluster, batches: Iterable[Batch], share: float, *, 
             latencies_s[between] = max(latencies_s[between], float(routes.latency_s.max(initial=0.0)))
             if itemised:
                 counts = np.ones(len(routes.latency_s)) if batch.counts is None else batch.counts[chosen]
-                items[between].append(crossings(routes, batch.sources[chosen], counts))
+                ranks = (batch.sources if batch.ranks is None else batch.ranks)[chosen]
+                items[between].append(crossings(routes, ranks, counts))
+                if batch.beside is not None:
+                    items[between].append(beside_each(ranks, batch.beside[chosen], batch.beside_weight))
             if batch.beside is not None:
                 loads[between].add(on_links(batch.beside[chosen], batch.beside_weight))
     waves: list[Wave] = []

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.collective_flows import crossings, gathered
+from clustersim.collectives.collective_flows import beside_each, crossings, gathered
 from clustersim.collectives.timing import Operation, SizedFlow
 from clustersim.hardware.library_costs import Place
 from clustersim.topology.cluster import Cluster, FloatArray, IntArray, LinkFloats
@@ -39,13 +39,13 @@ def lay_copy(cluster: Cluster, ranks: IntArray, source: Place, destination: Plac
     if "accelerator" in (source, destination):
         ends = (ranks, memories) if source == "accelerator" else (memories, ranks)
         routes = cluster.routes(*ends)
-        parts += [crossings(routes, ranks, np.ones(len(ranks))), _on_links(ranks, cluster.memory_link(hosts))]
+        parts += [crossings(routes, ranks, np.ones(len(ranks))), beside_each(ranks, cluster.memory_link(hosts))]
         latency_s = COPY_START_S + float(routes.latency_s.max(initial=0.0))
         n_links = np.diff(routes.starts)
         uniform = uniform and bool((n_links == n_links[0]).all())
     if "nvme" in (source, destination):
         reads, writes = cluster.storage_links(hosts).T
-        parts += [_on_links(ranks, reads if source == "nvme" else writes), _on_links(ranks, cluster.memory_link(hosts))]
+        parts += [beside_each(ranks, reads if source == "nvme" else writes), beside_each(ranks, cluster.memory_link(hosts))]
     flow = SizedFlow(footprint=gathered(parts), bytes_per_flow=size_bytes, latency_s=latency_s, crossings=tuple(parts))
     return Operation(algorithm="copy", protocol="dma", phases=((flow,),), uniform=uniform)
 
@@ -65,23 +65,9 @@ def lay_update(cluster: Cluster, ranks: IntArray, usable_bytes_per_s: FloatArray
     links = cluster.memory_link(hosts)
     n_sockets = np.array([node.host.n_sockets for node, _ in cluster.kinds])[cluster.kind_of(hosts)]
     cap = float((usable_bytes_per_s[links] / n_sockets).min())
-    work = _on_links(ranks, links)
+    work = beside_each(ranks, links)
     flow = SizedFlow(footprint=gathered([work]), bytes_per_flow=size_bytes, latency_s=0.0, cap_bytes_per_s=cap, crossings=(work,))
     return Operation(algorithm="update", protocol="processors", phases=((flow,),), uniform=_evenly_spread(hosts))
-
-
-def _on_links(ranks: IntArray, link_ids: IntArray) -> Crossings:
-    """Return one flow of each rank on one link: that of the memory or the drives of its host.
-
-    What a byte that an accelerator or a drive moves costs the memory is one byte: it is read or written once, without the processors.
-    """
-    return Crossings(
-        ranks=ranks,
-        starts=np.arange(len(ranks) + 1, dtype=np.int64),
-        link_ids=link_ids,
-        amounts=np.ones(len(ranks)),
-        latency_s=np.zeros(len(ranks)),
-    )
 
 
 def _evenly_spread(hosts: IntArray) -> bool:

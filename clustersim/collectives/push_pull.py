@@ -136,7 +136,8 @@ def _flights(cluster: Cluster, group: Grouping, servers: Servers, *, up: bool) -
         workers = group.members[parts == part]
         for share in np.unique(shares[shares > 0.0]):
             hosts = all_hosts[shares == share]
-            for each in separate_waves(cluster, _batches(cluster, workers, hosts, up=up, weight=weight), share=float(part * share)):
+            batches = _batches(cluster, workers, hosts, up=up, weight=weight)
+            for each in separate_waves(cluster, batches, share=float(part * share), itemised=len(group.members) > 1):
                 # The first part that the servers get has gone round its node before.
                 latency_s = max(each.intra_latency_s, ring_latency_s)
                 waves.append(replace(each, intra_steps=each.intra_steps + ring_steps, intra_latency_s=latency_s))
@@ -182,6 +183,7 @@ def _batches(cluster: Cluster, workers: IntArray, hosts: IntArray, *, up: bool, 
         yield Batch(
             sources=ranks if up else memories,
             destinations=memories if up else ranks,
+            ranks=ranks,
             leaves=cluster.domain_of_host(there) != np.tile(domains, len(some)),
             beside=cluster.memory_link(there),
             beside_weight=weight,

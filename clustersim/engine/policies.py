@@ -19,6 +19,11 @@ class PolicyRun(Protocol):
         ...
 
     @property
+    def n_ranks(self) -> Sequence[int]:
+        """Ranks of each rank class, by its index."""
+        ...
+
+    @property
     def n_steps(self) -> int:
         """Number of requested steps."""
         ...
@@ -46,8 +51,12 @@ class PolicyRun(Protocol):
         """Begin the next step of a class, which reads the parameters now, and wait for its end."""
         ...
 
-    def apply(self, rank_class: int) -> None:
-        """Count the gradient of the step that a class has ended as one that goes into the model."""
+    def apply(self, rank_class: int, worker: int = 0) -> None:
+        """Count the gradient of the step that a class, or one of its workers, has ended as one that goes into the model."""
+        ...
+
+    def read(self, rank_class: int, worker: int, lead: int) -> None:
+        """Let one of the workers of a class read the parameters now for the next step, which the class begins at this time."""
         ...
 
     def drop(self, rank_class: int) -> None:
@@ -117,8 +126,11 @@ class Synchronous:
 class Asynchronous:
     """Each class makes steps at its own pace, and each gradient is applied alone at the end of its step.
 
-    Ends when as many steps have been made as were asked for of every class on average, or a few more that end at the same time.
+    Ends when as many steps have been made as were asked for of every worker on average, or a few more that end at the same time.
     """
+
+    ranks_per_worker: int | None = None
+    """Ranks of a worker, where a class may stand for several that behave alike; None where each class is one."""
 
     @property
     def operations(self) -> Sequence[Collective]:
@@ -127,7 +139,7 @@ class Asynchronous:
 
     def governor(self, run: PolicyRun) -> Governor:
         """Return the policy at work in a run."""
-        return _Bounded(run, staleness=None)
+        return _Bounded(run, staleness=None, ranks_per_worker=self.ranks_per_worker)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +154,8 @@ class StaleSynchronous:
     """
 
     staleness: int
+    ranks_per_worker: int | None = None
+    """As of ``Asynchronous``."""
 
     @property
     def operations(self) -> Sequence[Collective]:
@@ -151,7 +165,7 @@ class StaleSynchronous:
     def governor(self, run: PolicyRun) -> Governor:
         """Return the policy at work in a run."""
         assert self.staleness >= 0
-        return _Bounded(run, staleness=self.staleness)
+        return _Bounded(run, staleness=self.staleness, ranks_per_worker=self.ranks_per_worker)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,34 +212,48 @@ class _Together:
 class _Bounded:
     run: PolicyRun
     staleness: int | None = field(kw_only=True)
+    ranks_per_worker: int | None = field(kw_only=True)
     _n_applied: int = 0
     _gated: dict[int, tuple[float, Signal]] = field(default_factory=dict[int, tuple[float, Signal]])
     """Classes that have ended a step, since when, and what lets them go on."""
+    _workers: dict[int, int] = field(init=False)
+    """Workers of each class: their gradients arrive at the same time, and are applied one after the other."""
+    _n_workers: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        each = self.ranks_per_worker
+        self._workers = {rank_class: self.run.n_ranks[rank_class] // each if each else 1 for rank_class in self.run.classes}
+        self._n_workers = sum(self._workers.values())
 
     def worker(self, rank_class: int) -> Process:
-        run, n_classes = self.run, len(self.run.classes)
+        run, n_workers = self.run, self._n_workers
         while True:
             yield from run.step(rank_class)
-            run.apply(rank_class)
-            run.update()
-            self._n_applied += 1
-            if self._n_applied % n_classes == 0 and self._n_applied <= run.n_steps * n_classes:
-                run.close_step()
+            # Before the last of them has ended, the others are as far ahead of it as they would be of any that is behind.
+            lead = run.completed[rank_class] - min(run.fewest, run.completed[rank_class] - 1)
+            for worker in range(self._workers[rank_class]):
+                run.apply(rank_class, worker)
+                run.update()
+                self._n_applied += 1
+                if self._n_applied % n_workers == 0 and self._n_applied <= run.n_steps * n_workers:
+                    run.close_step()
+                if self._n_applied == run.n_steps * n_workers:
+                    run.end()
+                if worker + 1 < self._workers[rank_class] and (self.staleness is None or lead <= self.staleness):
+                    run.read(rank_class, worker, lead)
             gate = run.signal()
             self._gated[rank_class] = run.now_s, gate
             self._let_on(rank_class)
-            if self._n_applied == run.n_steps * n_classes:
-                run.end()
             yield gate
 
     def _let_on(self, opener: int) -> None:
         """Let all go on that are not too far ahead, after a class has ended a step."""
-        run, n_classes = self.run, len(self.run.classes)
-        step = (self._n_applied - 1) // n_classes
+        run, n_workers = self.run, self._n_workers
+        step = (self._n_applied - 1) // n_workers
         free = [each for each in self._gated if self.staleness is None or run.completed[each] - run.fewest <= self.staleness]
         for each in sorted(free):
             since_s, gate = self._gated.pop(each)
-            run.waited(opener, step, (run.now_s - since_s) / n_classes)
+            run.waited(opener, step, self._workers[each] * (run.now_s - since_s) / n_workers)
             gate.fire()
 
 

@@ -31,6 +31,7 @@ from clustersim.program.program import Background, Program
 from clustersim.program.tasks import Collective
 from clustersim.progress import phase
 from clustersim.topology.cluster import Cluster, IntArray
+from clustersim.trace.columns import Spans
 from clustersim.trace.step_log import StepLog
 from clustersim.trace.timeline import EngineStats, Timeline
 
@@ -114,13 +115,17 @@ class PreparedJobs:
     def _step(self) -> Process:
         yield self.first.start()
 
-    def timeline(self, duration_s: float, steps: StepLog | None = None, *, added: Carried | None = None) -> Timeline:
+    def timeline(
+        self, duration_s: float, steps: StepLog | None = None, *, added: Carried | None = None, spans: Spans | None = None
+    ) -> Timeline:
         """Return what happened; what links carried is that of a step on average.
 
         Parameters
         ----------
         added
             Traffic besides that which was replayed.
+        spans
+            Those of the first program, where they are known.
         """
         program, clock = self.first.program, self.first.clock
         n_ranks = sum(rank_class.n_ranks for rank_class in program.rank_classes)
@@ -141,7 +146,7 @@ class PreparedJobs:
         )
         return Timeline(
             rank_classes=program.rank_classes,
-            spans=self.first.spans(),
+            spans=self.first.spans() if spans is None else spans,
             step_time_s=duration_s / n_steps,
             links=links,
             collectives=self.first.traffic.choices(),

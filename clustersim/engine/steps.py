@@ -21,7 +21,7 @@ from clustersim.engine.waiting import Waiting
 from clustersim.engine.world import SETTLED, Process, Signal, World
 from clustersim.program.program import Background, Program
 from clustersim.program.tasks import Collective
-from clustersim.trace.columns import SpanColumns
+from clustersim.trace.columns import SpanColumns, Spans
 from clustersim.trace.step_log import ClassSteps, StepLog
 from clustersim.trace.timeline import Timeline
 
@@ -84,14 +84,16 @@ def replay_steps(  # noqa: PLR0913 - what is replayed, how often and how, and wh
             return _repeated(jobs, run, cycle), run.replay.traffic.uneven()
     jobs, run = run_of(n_steps)
     run.go(policy, jobs)
-    log = run.log()
-    return jobs.timeline(log.duration_s, log), run.replay.traffic.uneven()
+    spans = run.replay.spans()
+    log = run.log(spans)
+    return jobs.timeline(log.duration_s, log, spans=spans), run.replay.traffic.uneven()
 
 
 def _repeated(jobs: PreparedJobs, run: _Run, cycle: Cycle) -> Timeline:
     """Return the timeline of a run with a repeated period."""
-    log = run.log(cycle)
-    timeline = jobs.timeline(log.duration_s, log, added=carried_again(run.replay, cycle))
+    spans = run.replay.spans()
+    log = run.log(spans, cycle)
+    timeline = jobs.timeline(log.duration_s, log, added=carried_again(run.replay, cycle), spans=spans)
     return repeating(timeline, cycle.repetition)
 
 
@@ -114,6 +116,8 @@ class _Run:
     _last_end_s: list[float] = field(init=False)
     _read: list[int] = field(init=False)
     """Version of the parameters that each class has read for its present step."""
+    _read_before: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
+    """The same of the workers of a class that read before others of it had ended their steps."""
     _dropped: list[int] = field(init=False)
     _waited_s: list[float] = field(init=False)
     _waited_in: dict[int, dict[int, float]] = field(default_factory=dict[int, dict[int, float]])
@@ -136,6 +140,11 @@ class _Run:
         self._last_end_s, self._waited_s = [0.0] * n_classes, [0.0] * n_classes
 
     @property
+    def n_ranks(self) -> Sequence[int]:
+        """Ranks of each rank class."""
+        return [rank_class.n_ranks for rank_class in self.replay.program.rank_classes]
+
+    @property
     def now_s(self) -> float:
         """Simulated time."""
         return self.replay.clock.now_s
@@ -155,12 +164,12 @@ class _Run:
         """Let each rank class make its steps."""
         yield self._world.all_of([self._world.process(governor.worker(each)) for each in self.classes])
 
-    def log(self, cycle: Cycle | None = None) -> StepLog:
-        """Return the timeline, with all repetitions; all classes made their steps together then."""
+    def log(self, spans: Spans, cycle: Cycle | None = None) -> StepLog:
+        """Return the record of all steps, given their spans; with all repetitions of a cycle, in which classes kept together."""
         ends_s = [0.0, *self._ends_s] if self._ends_s else [0.0] * (1 + self.n_steps)
         assert len(ends_s) == 1 + self.n_steps
         step_times_s = [end_s - before_s for before_s, end_s in pairwise(ends_s)]
-        columns = self.replay.spans().columns
+        columns = spans.columns
         idle_s = _idle(columns, len(self.completed), ends_s[-1])
         waited_s, waited_steps = list(self._waited_s), [0] * len(self.completed)
         for step, waited in self._waited_in.items():
@@ -241,11 +250,16 @@ class _Run:
         self._count(rank_class, step)
         self._last_end_s[rank_class] = self.now_s
 
-    def apply(self, rank_class: int) -> None:
-        """Count the gradient of the step that a class has ended as one that goes into the model."""
-        age = self._version - self._read[rank_class]
+    def apply(self, rank_class: int, worker: int = 0) -> None:
+        """Count the gradient of the step that a class, or one of its workers, has ended as one that goes into the model."""
+        age = self._version - self._read_before.pop((rank_class, worker), self._read[rank_class])
         self._staleness[age] = self._staleness.get(age, 0) + 1
         self._applied += 1
+
+    def read(self, rank_class: int, worker: int, lead: int) -> None:
+        """Let one of the workers of a class read the parameters now for the next step, which the class begins at this time."""
+        self._read_before[rank_class, worker] = self._version
+        self._max_lead = max(self._max_lead, lead)
 
     def drop(self, rank_class: int) -> None:
         """Count the gradient of the step that a class has ended as one that came too late."""

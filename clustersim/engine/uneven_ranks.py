@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,19 +44,24 @@ class UnevenRanks:
         return not self.slowdowns and self.jitter is None and len({_kind(node) for node in self.nodes}) == 1
 
 
-def division_of(strategy: Strategy, uneven: UnevenRanks, *, has_experts: bool) -> Division:
+def division_of(strategy: Strategy, uneven: UnevenRanks, *, has_experts: bool, folds: bool = True) -> Division:
     """Return the classes of the ranks of a strategy.
 
     Replicas whose ranks are alike, stage by stage, are one part. Each is a part of its own where computation varies from
     step to step. With parameter servers what pushes and pulls by itself is never divided: the replicas of a node, where
-    these add up their gradients first. Workers that go at their own pace are a part each.
+    these add up their gradients first.
+
+    Parameters
+    ----------
+    folds
+        False where each worker that goes at its own pace is to be a part.
     """
     mesh = place(strategy)
     gradients = strategy.data_parallel
     if gradients.single_process:
         return divided(mesh, root_and_others(strategy.dp))
     units = replicas_apart(strategy, mesh, has_experts=has_experts)
-    if gradients.own_pace or uneven.jitter is not None:
+    if uneven.jitter is not None or (gradients.own_pace and not (folds and _worker_ranks(strategy, units))):
         return divided(mesh, units)
     if uneven.is_even:
         return divided(mesh)
@@ -65,6 +70,26 @@ def division_of(strategy: Strategy, uneven: UnevenRanks, *, has_experts: bool) -
         signature = tuple(_signature(uneven, mesh.ranks[stage, list(unit)].reshape(-1)) for stage in range(strategy.pp))
         alike.setdefault(signature, []).extend(unit)
     return divided(mesh, [tuple(sorted(part)) for part in alike.values()])
+
+
+def _worker_ranks(strategy: Strategy, units: Sequence[Part]) -> int | None:
+    """Return the ranks of each worker that goes at its own pace; None where those that behave alike cannot be one class.
+
+    A round takes some of the gradients that arrive at the same time, which would tell the workers apart; and the ranks of a worker must
+    not fall into several classes.
+    """
+    sizes = {len(unit) for unit in units}
+    if strategy.data_parallel.backup_workers or strategy.tp * strategy.cp * strategy.ep > 1 or len(sizes) > 1:
+        return None
+    return max(sizes)
+
+
+def worker_ranks(strategy: Strategy, division: Division, *, has_experts: bool) -> int | None:
+    """Return the ranks of each worker that goes at its own pace, where a class has several of them; None where none has."""
+    if not strategy.data_parallel.own_pace:
+        return None
+    units = replicas_apart(strategy, division.mesh, has_experts=has_experts)
+    return _worker_ranks(strategy, units) if division.n_parts < len(units) else None
 
 
 def own_parts(strategy: Strategy, *, has_experts: bool, folds: bool) -> tuple[Part, ...] | None:
@@ -128,13 +153,14 @@ def policy_of(stage: Stage, division: Division) -> PacePolicy:
     gradients = stage.strategy.data_parallel
     if gradients.backup_workers:
         return BackupWorkers(n_needed=division.n_parts - gradients.backup_workers, update=served_updates(stage, division))
+    each = worker_ranks(stage.strategy, division, has_experts=stage.local.model.experts is not None)
     match gradients.mode:
         case "sync":
             return Synchronous()
         case "async":
-            return Asynchronous()
+            return Asynchronous(ranks_per_worker=each)
         case "ssp":
-            return StaleSynchronous(staleness=gradients.staleness or 0)
+            return StaleSynchronous(staleness=gradients.staleness or 0, ranks_per_worker=each)
 
 
 def _factors(uneven: UnevenRanks, ranks: IntArray) -> FloatArray:

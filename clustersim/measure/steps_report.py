@@ -76,15 +76,15 @@ def in_whole_steps(timeline: Timeline) -> Timeline:
     """Return a run of workers at their own pace with the step time that their whole steps give.
 
     When the last step is through the others are cut off, half of one each on average. The rate of a worker is that of the steps that it has
-    ended until the end of the last of them, and the step time that in which all of them together make as many steps as there are
-    workers. What links carry in a step shrinks with it.
+    ended until the end of the last of them, and the step time that in which all of them together take as many samples as there are
+    in a batch. What links carry in a step shrinks with it.
     """
     log = timeline.steps
     if log is None or not timeline.step_time_s:
         return timeline
-    rate_per_s = fsum(done.steps / done.last_end_s for done in log.classes if done.last_end_s > 0.0)
-    n_workers = sum(done.last_end_s > 0.0 for done in log.classes)
-    share = n_workers / (rate_per_s * timeline.step_time_s) if rate_per_s > 0.0 else 1.0
+    workers = [(done, each.n_ranks) for done, each in zip(log.classes, timeline.rank_classes, strict=True) if done.last_end_s > 0.0]
+    rate_per_s = fsum(n_ranks * (done.steps / done.last_end_s) for done, n_ranks in workers)
+    share = sum(n_ranks for _, n_ranks in workers) / (rate_per_s * timeline.step_time_s) if rate_per_s > 0.0 else 1.0
     links = tuple(
         replace(
             link,

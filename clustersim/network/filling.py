@@ -1,8 +1,11 @@
-"""Progressive filling on compressed rows: the max-min fair rates of all flows in flight, solved from scratch."""
+"""Progressive filling: the max-min fair rates of all flows in flight, solved from scratch."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from math import inf
 from typing import Final
 
 import numpy as np
@@ -108,6 +111,74 @@ def progressive_filling(problem: Filling) -> Filled:
             # What is left of such a sum is mostly round-off.
             demand[stale] = np.bincount(link_classes, weights=np.where(growing[class_of], loads, 0.0), minlength=n_link_classes)[stale]
     return Filled(levels=levels, owners=owners, class_levels=class_levels)
+
+
+Row = tuple[Sequence[tuple[int, float]], float]
+"""Link classes of a flow class, each with its demand at level 1, and the highest level."""
+
+
+def filled_in_turn(rows: Sequence[Row], capacity_bytes_per_s: Sequence[float]) -> list[float]:
+    """Return the levels of ``progressive_filling``, to the bit; for few flow classes it is some ten times faster.
+
+    Parameters
+    ----------
+    capacity_bytes_per_s
+        Of every link class.
+
+    Examples
+    --------
+    >>> filled_in_turn([([(0, 1.0), (1, 1.0)], inf), ([(0, 1.0)], inf), ([(1, 1.0)], inf)], [10.0, 4.0])
+    [2.0, 8.0, 2.0]
+    """
+    levels = [limit for _, limit in rows]
+    growing = {place for place, (entries, _) in enumerate(rows) if entries}
+    limited = sorted((levels[place], place) for place in growing if levels[place] < inf)
+    crossing: dict[int, list[tuple[int, float]]] = {}
+    for place, (entries, _) in enumerate(rows):
+        for link_class, load in entries:
+            crossing.setdefault(link_class, []).append((place, load))
+    demand = {link_class: _added_up(users, growing) for link_class, users in crossing.items()}
+    whole, left = dict(demand), {link_class: capacity_bytes_per_s[link_class] for link_class in crossing}
+    fill = {link_class: left[link_class] / demand[link_class] for link_class in crossing}
+    while growing:
+        level = min(fill.values())
+        stopped = [place for limit, place in limited if limit <= level and place in growing]
+        if not stopped:
+            full = [link_class for link_class, reached in fill.items() if reached <= level * (1.0 + TIE)]
+            stopped = sorted({place for link_class in full for place, _ in crossing[link_class] if place in growing})
+            for place in stopped:
+                levels[place] = level
+        growing.difference_update(stopped)
+        for each, at_it in groupby(stopped, levels.__getitem__):
+            for link_class, load in _taken([rows[place] for place in at_it], demand).items():
+                left[link_class] -= each * load
+        for link_class in {link_class for place in stopped for link_class, _ in rows[place][0]}:
+            if growing.isdisjoint(place for place, _ in crossing[link_class]):
+                del fill[link_class]
+                continue
+            if demand[link_class] < STALE * whole[link_class]:
+                demand[link_class] = _added_up(crossing[link_class], growing)
+            fill[link_class] = max(left[link_class], 0.0) / demand[link_class]
+    return levels
+
+
+def _taken(stopped: Sequence[Row], demand: dict[int, float]) -> dict[int, float]:
+    """Take flow classes out of the demand on link classes, and return what they demand together."""
+    taken: dict[int, float] = {}
+    for entries, _ in stopped:
+        for link_class, load in entries:
+            taken[link_class] = taken.get(link_class, 0.0) + load
+            demand[link_class] -= load
+    return taken
+
+
+def _added_up(users: Sequence[tuple[int, float]], growing: set[int]) -> float:
+    # Not with ``sum``, which compensates for round-off from Python 3.12 on.
+    demand = 0.0
+    for place, load in users:
+        if place in growing:
+            demand += load
+    return demand
 
 
 def spans(starts: IntArray, rows: IntArray) -> IntArray:

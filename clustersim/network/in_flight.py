@@ -37,7 +37,7 @@ def whole_ticks_s(seconds: float) -> float:
 
 REBASE: Final = 1e3
 """Ratio of bytes moved by a flow class to those of a starting flow beyond which bytes are counted anew."""
-FEW: Final = 8
+FEW: Final = 16
 """Number of flow classes up to which they are handled one by one; vector operations are faster for more."""
 BOUNDLESS: Final = 1e300
 """Rate of flows that cross no link, in bytes per second: they end at once, and background flows remain finite."""
@@ -118,7 +118,12 @@ class FlowsInFlight:
     def landed(self, now_s: float) -> list[tuple[int, int]]:
         """Take out and return the flows that have landed, each with its flow class, in the order in which they started."""
         done: list[tuple[int, int, int]] = []
-        for flow_class in (self._end.all <= now_s).nonzero()[0].tolist():
+        if len(self.counts) <= FEW:
+            end = self._end.each
+            over = [each for each in self.counts if end[each] <= now_s]
+        else:
+            over = (self._end.all <= now_s).nonzero()[0].tolist()
+        for flow_class in over:
             # A flow lands with the tick that is next to its end: with half a tick's bytes left, at most.
             reached = self._moved_bytes(flow_class, now_s) + 0.5 * TICK_S * self._rate.each[flow_class]
             landings = self._landings[flow_class]
@@ -151,6 +156,8 @@ class FlowsInFlight:
 
     def next_end_s(self) -> float:
         """Return when the next flow lands at the present rates; infinite when none ever does."""
+        if len(self.counts) <= FEW:
+            return min(map(self._end.each.__getitem__, self.counts), default=INF)
         return float(self._end.all.min())
 
     def moved_bytes(self, now_s: float) -> Mapping[int, float]:

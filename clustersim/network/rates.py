@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from clustersim.network.filling import progressive_filling
+from clustersim.network.filling import filled_in_turn, progressive_filling
 from clustersim.network.following import Following
 from clustersim.network.wiring import Wiring
 from clustersim.topology.cluster import FloatArray, IntArray
@@ -19,6 +19,8 @@ FEW: Final = 32
 """Number of classes in flight up to which a component is solved from scratch and its solution cached."""
 N_KEPT: Final = 1 << 20
 """Number of cached rates, in solutions and in transitions between them; above it the cache is cleared."""
+FEW_ENTRIES: Final = 128
+"""Links of all classes together up to which a state is solved class by class; vector operations are faster for more."""
 PATIENCE: Final = 4
 """Looks for each link after which following a change has cost more than filling from nothing would have."""
 BULK: Final = 0.25
@@ -33,7 +35,7 @@ class FlowGroup:
     levels: FloatArray | None
     """Rate per weight of each class; None where rates are followed."""
     links: int = 0
-    """Link classes of all classes, as bits of a number."""
+    """Link classes of all classes, as bits of a number; a class without any has a bit of its own."""
     rates: Mapping[int, float] = field(default_factory=dict[int, float])
     """The levels by class."""
 
@@ -62,8 +64,6 @@ class Component:
     """True while the rates are followed."""
     in_flight: dict[FlowGroup, None] = field(default_factory=dict[FlowGroup, None])
     """Groups in flight while the classes are few, the oldest first."""
-    group_of: dict[int, FlowGroup] = field(default_factory=dict[int, FlowGroup])
-    """Group of each class in flight, while they are few."""
     _all: FlowGroup | None = None
     """All classes in flight, where they are many; None until needed."""
 
@@ -80,12 +80,8 @@ class Component:
         """Put the groups that begin in the place of those that end."""
         for group in change.ended:
             del self.in_flight[group]
-            for flow, _ in group.state:
-                del self.group_of[flow]
         for group in change.begun:
             self.in_flight[group] = None
-            for flow, _ in group.state:
-                self.group_of[flow] = group
 
     def groups(self) -> Sequence[FlowGroup]:
         """Return the groups in flight; a component with many classes has one group."""
@@ -111,24 +107,29 @@ class RateCache:
     """Number of classes in flight up to which a component is solved from scratch."""
     components: Sequence[int] = field(init=False)
     """Component of each class."""
+    _capacity_bytes_per_s: Sequence[float] = field(init=False)
     _components: dict[int, Component] = field(default_factory=dict[int, Component])
     _kept: dict[tuple[tuple[FlowGroup, ...], State], Change] = field(default_factory=dict[tuple[tuple[FlowGroup, ...], State], Change])
     """By the groups that change and the changed classes with their new flow counts."""
     _groups: dict[State, FlowGroup] = field(default_factory=dict[State, FlowGroup])
     _masks: dict[int, int] = field(default_factory=dict[int, int])
     """Link classes of each class that was in flight, as bits of a number."""
+    _entries: dict[int, list[tuple[int, float]]] = field(default_factory=dict[int, list[tuple[int, float]]])
+    """The same with the demand of one flow, for classes of few links."""
     _n_kept: int = 0
     """Rates in groups and in changes from one to another."""
     _following: Following | None = None
 
     def __post_init__(self) -> None:
-        """Look up components one by one."""
+        """Look up components and capacities one by one."""
         self.components = self.wiring.components.tolist()
+        self._capacity_bytes_per_s = self.wiring.capacity_bytes_per_s.tolist()
 
     def emptied(self) -> RateCache:
         """Return the rates of the same flow classes with nothing in flight, and all solutions that are known."""
         cache = RateCache(wiring=self.wiring, compiled=self.compiled, few=self.few)
         cache._kept, cache._groups, cache._masks, cache._n_kept = self._kept, self._groups, self._masks, self._n_kept
+        cache._entries = self._entries
         return cache
 
     def component(self, number: int) -> Component:
@@ -173,16 +174,10 @@ class RateCache:
 
     def _touched(self, component: Component, changes: State) -> tuple[FlowGroup, ...]:
         """Return the groups in flight that changed classes are in, or share links with."""
-        group_of, entering = component.group_of, 0
-        own = dict[FlowGroup, None]()
+        links = 0
         for flow, _ in changes:
-            if flow in group_of:
-                own[group_of[flow]] = None
-            else:
-                entering |= self._links_of(flow)
-        if not entering and len(own) == 1:
-            return tuple(own)
-        return tuple(group for group in component.in_flight if group in own or group.links & entering)
+            links |= self._links_of(flow)
+        return tuple([group for group in component.in_flight if group.links & links])
 
     def _regrouped(self, touched: tuple[FlowGroup, ...], changes: State) -> Change:
         """Return the effect of changes on some groups; it is cached."""
@@ -233,14 +228,28 @@ class RateCache:
             first, last = self.wiring.starts[flow : flow + 2].tolist()
             crossed = np.zeros(len(self.wiring.first_link), dtype=np.bool_)
             crossed[self.wiring.link_classes[first:last]] = True
-            mask = self._masks[flow] = int.from_bytes(np.packbits(crossed).tobytes())
+            mask = int.from_bytes(np.packbits(crossed).tobytes()) or 1 << (8 * len(crossed) + flow)
+            self._masks[flow] = mask
         return mask
 
     def _filled(self, state: State, links: int = 0) -> FlowGroup:
         """Return a group with the rates that filling from nothing gives."""
-        flows, counts = _columns(state)
-        levels = progressive_filling(self.wiring.problem(flows, counts)[0]).levels
-        return FlowGroup(state, levels, links, dict(zip(flows.tolist(), levels.tolist(), strict=True)))
+        flows, wiring = [flow for flow, _ in state], self.wiring
+        if len(state) <= FEW_ENTRIES and sum(len(self._entries_of(flow)) for flow in flows) <= FEW_ENTRIES:
+            rows = [([(link, load * count) for link, load in self._entries_of(flow)], wiring.limits.item(flow)) for flow, count in state]
+            levels = np.array(filled_in_turn(rows, self._capacity_bytes_per_s))
+        else:
+            levels = progressive_filling(wiring.problem(*_columns(state))[0]).levels
+        return FlowGroup(state, levels, links, dict(zip(flows, levels.tolist(), strict=True)))
+
+    def _entries_of(self, flow: int) -> list[tuple[int, float]]:
+        """Return the link classes of a class, each with the demand of one flow."""
+        entries = self._entries.get(flow)
+        if entries is None:
+            row = slice(*self.wiring.starts[flow : flow + 2].tolist())
+            entries = list(zip(self.wiring.link_classes[row].tolist(), self.wiring.loads[row].tolist(), strict=True))
+            self._entries[flow] = entries
+        return entries
 
     def _keep(self, n_rates: int) -> None:
         """Clear the cache when it holds too many rates, which bounds its memory."""
@@ -255,7 +264,6 @@ class RateCache:
         """Follow the rates of a component while flows are in flight."""
         component.many = len(component.counts) > 0
         component.in_flight.clear()
-        component.group_of.clear()
 
     def _fill(self, component: Component, before: Sequence[FlowGroup]) -> Change:
         self._go_on(component)

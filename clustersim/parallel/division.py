@@ -13,6 +13,9 @@ from clustersim.program.tasks import COMPUTE_STREAM, Lane, RankGroups
 from clustersim.topology.cluster import IntArray
 from clustersim.trace.timeline import RankClass, ranks_text
 
+Part = tuple[int, ...]
+"""Replicas, by their data-parallel index, all of whose ranks do the same work at the same time on every stage."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Mesh:
@@ -21,10 +24,11 @@ class Mesh:
     ranks: IntArray
     """Shape (pp, dp, cp, tp)."""
 
-    def groups(self, dimension: Literal["dp", "cp", "tp"], stage: int) -> IntArray:
-        """Return the groups of one dimension among the ranks of a stage, shape (n_groups, size)."""
-        axis = ("dp", "cp", "tp").index(dimension)
-        return np.moveaxis(self.ranks[stage], axis, -1).reshape(-1, self.ranks.shape[1 + axis])
+    def groups(self, dimension: Literal["dp", "cp", "tp"], stage: int, replicas: Part | None = None) -> IntArray:
+        """Return the groups of one dimension among the ranks of a stage, or of some of its replicas, shape (n_groups, size)."""
+        ranks = self.ranks[stage] if replicas is None else self.ranks[stage][list(replicas)]
+        lines = np.moveaxis(ranks, ("dp", "cp", "tp").index(dimension), -1)
+        return lines.reshape(-1, lines.shape[-1])
 
     def replicas(self, stage: int) -> IntArray:
         """Return, for each place in the model, the ranks of a stage that hold it: data and context parallelism together, in rank order."""
@@ -59,10 +63,6 @@ def _replicas_together(strategy: Strategy) -> int:
         return 1
     filled = max(1, strategy.ep * strategy.expert_tp // (strategy.cp * strategy.tp))
     return filled if strategy.dp % filled == 0 else 1
-
-
-Part = tuple[int, ...]
-"""Replicas, by their data-parallel index, all of whose ranks do the same work at the same time on every stage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -114,9 +114,7 @@ class Division:
 
     def group(self, dimension: Literal["dp", "cp", "tp"], stage: int, part: int) -> RankGroups:
         """Return the groups of a dimension among the ranks of a class; for dp, the ranks of the class."""
-        axis = ("dp", "cp", "tp").index(dimension)
-        lines = np.moveaxis(self.mesh.ranks[stage][list(self.parts[part])], axis, -1)
-        return self.named(f"{dimension} of stage {stage}", dimension, lines.reshape(-1, lines.shape[-1]), part)
+        return self.named(f"{dimension} of stage {stage}", dimension, self.mesh.groups(dimension, stage, self.parts[part]), part)
 
     def named(self, name: str, dimension: str, members: IntArray, part: int) -> RankGroups:
         """Return groups of the ranks of one part, under their own name: different groups have different names."""

@@ -95,6 +95,40 @@ def test_a_thousand_steps_of_eight_uneven_workers_are_simulated_in_time(benchmar
     assert held(benchmark, best_s(benchmark), STEPS_BUDGET_S)
 
 
+def many_workers() -> dict[str, object]:
+    """Return 64 workers at their own pace, of whom one is slow, with a server on each of eight nodes."""
+    return {
+        "version": 1,
+        "name": "many-workers",
+        "model": {"num_hidden_layers": 24, "hidden_size": 2048, "num_attention_heads": 16, "intermediate_size": 8192, "vocab_size": 50304},
+        "cluster": {"node": "dgx-a100-80g", "nodes": 8, "stragglers": [{"ranks": 3, "slowdown": 1.3}]},
+        "training": {"global_batch_size": 64, "micro_batch_size": 1, "seq_length": 1024, "precision": "bf16"},
+        "strategy": {"data_parallel": {"mode": "async", "algorithm": "parameter_server", "servers": 8}},
+    }
+
+
+def both_ways() -> dict[str, object]:
+    """Return 50 steps of 64 accelerators with jitter, in eight stages through which micro-batches go both ways."""
+    return {
+        "version": 1,
+        "name": "both-ways",
+        "model": "gpt2-xl",
+        "cluster": {"node": "dgx-a100-80g", "nodes": 8, "jitter": "3 %"},
+        "training": {"global_batch_size": 256, "micro_batch_size": 1, "seq_length": 1024, "precision": "bf16"},
+        "strategy": {"pp": 8, "schedule": "dualpipe"},
+        "steps": 50,
+    }
+
+
+@pytest.mark.parametrize(("scenario", "budget_s"), [(many_workers(), 5.0), (both_ways(), 30.0)], ids=["asynchronous workers", "dualpipe"])
+def test_many_steps_of_64_accelerators_are_simulated_in_time(
+    benchmark: BenchmarkFixture, scenario: dict[str, object], budget_s: float
+) -> None:
+    benchmark.pedantic(clustersim.run, (scenario,), rounds=2)
+
+    assert held(benchmark, best_s(benchmark), budget_s)
+
+
 def test_the_page_answers_a_change_of_512_accelerators_in_a_second(benchmark: BenchmarkFixture) -> None:
     showing = pytest.importorskip("clustersim.apps.ui.showing", reason="dash is not installed")
     base = dict(load_scenario("llama3-70b-h100-512").document.data)

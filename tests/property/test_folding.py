@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -147,8 +148,56 @@ def test_every_figure_of_a_folded_run_is_that_of_a_replay_of_every_rank(scenario
     assert apart == pytest.approx(folded, rel=1e-9, abs=1e-9 * folded[".step_time_s"])
 
 
+@st.composite
+def own_paces(draw: st.DrawFn) -> dict[str, object]:
+    """Draw workers with parameter servers that go at their own pace."""
+    n_nodes = draw(st.integers(1, 4))
+    staleness: dict[str, object] = {"mode": "ssp", "staleness": draw(st.integers(0, 3))}
+    return {
+        "version": 1,
+        "name": "drawn",
+        "model": {"num_hidden_layers": 3, "hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 4096, "vocab_size": 8192},
+        "cluster": {
+            "node": draw(st.sampled_from(["dgx-a100-80g", "dgx-h100", "uber-p100-25g"])),
+            "nodes": n_nodes,
+            "accelerators_per_node": 4,
+            "stragglers": draw(stragglers(4 * n_nodes)),
+            "links": draw(links(n_nodes)),
+        },
+        "training": {"global_batch_size": 4 * n_nodes, "micro_batch_size": 1, "seq_length": 512, "precision": "fp16"},
+        "strategy": {
+            "data_parallel": {
+                **draw(st.sampled_from([{"mode": "async"}, staleness])),
+                "algorithm": "parameter_server",
+                "servers": draw(st.integers(1, n_nodes)),
+                "placement": draw(st.sampled_from(["dedicated", "colocated"])),
+                "assignment": draw(st.sampled_from(["key_ranges", "round_robin", "greedy"])),
+                "priority": draw(st.sampled_from(["layers", "none"])),
+                "reduce_in_node": draw(st.booleans()),
+                "overlap": draw(st.booleans()),
+            }
+        },
+        "steps": draw(st.integers(1, 5)),
+    }
+
+
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@given(scenario=own_paces())
+def test_workers_that_behave_alike_at_their_own_pace_are_folded(scenario: dict[str, object]) -> None:
+    try:
+        folded = figures(scenario, fold=True)
+    except ScenarioError:
+        assume(False)
+        return
+
+    assert figures(scenario, fold=False) == pytest.approx(folded, rel=1e-12, abs=1e-12 * folded[".step_time_s"])  # round-off
+
+
 @pytest.mark.slow
 def test_folding_changes_no_bit_under_heavy_contention() -> None:
     folded, apart = (clustersim.run(CONTENDED, fold=fold).step_time_s for fold in (True, False))
+    theory = Path(__file__).parents[2] / "docs/theory/folding.md"
 
     assert folded == apart
+    assert f"takes {1e3 * folded:.1f} ms" in theory.read_text(encoding="utf-8")

@@ -20,7 +20,7 @@ from clustersim.engine.passes import ALL_PASSES, Passes
 from clustersim.engine.policies import PacePolicy, Synchronous
 from clustersim.engine.simulate import Machine, replay
 from clustersim.engine.steps import replay_steps
-from clustersim.engine.uneven_ranks import UnevenRanks, class_of_ranks, division_of, jitter_of, own_parts, paces_of, policy_of
+from clustersim.engine.uneven_ranks import UnevenRanks, class_of_ranks, division_of, jitter_of, own_parts, paces_of, policy_of, worker_ranks
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.models import Node
@@ -143,7 +143,7 @@ def _prepared(plan: Plan, cluster: Cluster, calibration: Calibration, conditions
         _check_tasks(program, conditions.n_steps)
         machine = replace(machine, folding=folding)
         return _Prepared(program=program, machine=machine, jitter=None, policy=Synchronous(), n_steps=conditions.n_steps, strategy=strategy)
-    division = division_of(strategy, uneven, has_experts=has_experts)
+    division = division_of(strategy, uneven, has_experts=has_experts, folds=conditions.passes.fold)
     known: dict[tuple[str, str], KernelModel] = {}
 
     def kernels(node: Node) -> KernelModel:
@@ -155,7 +155,7 @@ def _prepared(plan: Plan, cluster: Cluster, calibration: Calibration, conditions
     machine = replace(machine, paces=paces_of(division, uneven, kernels))
     with phase("lower"):
         program = lower(plan, division.parts if plan.strategy.data_parallel.divides else None)
-    if plan.strategy.data_parallel.divides:
+    if plan.strategy.data_parallel.divides and worker_ranks(strategy, division, has_experts=has_experts) is None:
         machine = replace(machine, folding="classes")
     else:
         machine = replace(machine, pace_of=class_of_ranks(division, plan.n_ranks), folding="cells" if conditions.passes.fold else "ranks")

@@ -9,11 +9,13 @@ from math import fsum
 from types import MappingProxyType
 from typing import Final, Literal
 
+import numpy as np
+
 from clustersim.collectives.push_pull import greedy_holders
 from clustersim.errors import DomainError
 from clustersim.hardware.library_costs import Servers
 from clustersim.parallel.contributors.contributor import Contributor, StageContributor, Step
-from clustersim.parallel.division import Division, place
+from clustersim.parallel.division import Division, Part, place
 from clustersim.parallel.gradients import gathered_bytes, layer_slices, n_buckets, reduced_bytes
 from clustersim.parallel.local_model import LocalModel
 from clustersim.parallel.optimizer import optimizer_bytes_per_parameter, update_bytes
@@ -150,6 +152,8 @@ class ParameterServers(Contributor):
         whole = ((0, chunk.n_layers),)
         # Without priority there is one slice: nothing can start before all have come.
         self.pulled = self.pushed if self._service.priority == "layers" else served_slices(local, self._service, whole)
+        units = replicas_apart(stage.strategy, step.division.mesh, has_experts=local.model.experts is not None)
+        self._groups = [self._group(part, units) for part in range(step.division.n_parts)]
 
     @classmethod
     def applies(cls, strategy: Strategy) -> bool:
@@ -222,21 +226,22 @@ class ParameterServers(Contributor):
         for key, holding in zip(self.keys(op, part, moved), moved.holdings, strict=True):
             size_bytes = holding.parameters * number_bytes
             pieces = 1 if once else n_buckets(stage.strategy, size_bytes)
-            action = _served(op, self._workers(part), holding, size_bytes, pieces=pieces)
+            action = _served(op, self._groups[part], holding, size_bytes, pieces=pieces)
             self.step.builder.add(key, action, [self._lane(op, part, holding)], after=after)
 
     def _update(self, workers: tuple[int, ...], pushed: LayerSlice) -> None:
-        group = self._workers(workers[0]) if len(workers) == 1 else _all_workers(self.step.division)
+        group = self._groups[workers[0]] if len(workers) == 1 else _all_workers(self.step.division)
         pushes = zip(*(self.keys("push", worker, pushed) for worker in workers), strict=True)
         for after, holding in zip(pushes, pushed.holdings, strict=True):
             size_bytes = holding.parameters * update_bytes(self.step.stages[0].training)
             lanes = [self._lane("update", worker, holding) for worker in workers]
             self.step.builder.add(("update", *after[0]), _served("update", group, holding, size_bytes), lanes, after=after)
 
-    def _workers(self, part: int) -> RankGroups:
-        """Return the replicas of a part, which push and pull together."""
-        division = self.step.division
-        return division.named("workers", "ps", division.group("dp", 0, part).members, part)
+    def _group(self, part: int, units: Sequence[Part]) -> RankGroups:
+        """Return the replicas of a part, which push and pull together; where workers go at their own pace, each of them by itself."""
+        division, replicas = self.step.division, self.step.division.parts[part]
+        together = [tuple(each for each in unit if each in replicas) for unit in units] if self._gradients.own_pace else [replicas]
+        return division.named("workers", "ps", np.concatenate([division.mesh.groups("dp", 0, each) for each in together if each]), part)
 
     def _lane(self, op: ServedOp, part: int, holding: Holding) -> Lane:
         of_all, of_one = STREAMS[op]

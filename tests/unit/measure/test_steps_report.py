@@ -91,8 +91,8 @@ def test_a_step_that_was_cut_off_is_not_lost() -> None:
 
     whole = in_whole_steps(timeline)
 
-    # Together they make two steps, one for each of them, at the rate of the steps that they ended.
-    share = 2 / (1.0 + 1 / 1.3)
+    # The four ranks together take a batch at the rate of the steps that they ended: three at one pace, one at the other.
+    share = 4 / (3 * 1.0 + 1 / 1.3)
     assert whole.step_time_s == pytest.approx(share, rel=1e-12)
     assert (whole.links[0].bytes, whole.links[0].busy_s) == (pytest.approx(100.0 * share), pytest.approx(0.5 * share))
     assert steps_report(log, whole, [48.0, 16.0]).mean_s == whole.step_time_s
