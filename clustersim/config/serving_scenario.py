@@ -63,6 +63,9 @@ class DisaggregatedSpec(ScenarioPart):
 
     prefill: ReplicaPoolSpec
     decode: ReplicaPoolSpec
+    transfer: Literal["layers", "prompt"] = Field(
+        default="layers", description="A KV cache leaves layer by layer while its prompt is computed, or when the whole prompt is."
+    )
 
 
 def _known_router(value: object) -> object:

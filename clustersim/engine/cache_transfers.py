@@ -31,6 +31,8 @@ class CacheLinks:
     receivers: tuple[tuple[int, ...], ...]
     """Ranks of each replica that decodes."""
     bytes_per_token: float
+    n_layers: int = 1
+    """Parts in which a cache leaves while its prompt is computed, one behind the other; 1 where it leaves when the prompt is."""
     background: tuple[Background, ...] = ()
     """Loads of others on the same links."""
 
@@ -69,7 +71,7 @@ class CacheTransfers:
         for load in prepare_loads(links.background, network, capacity):
             self.world.process(play(load, self._clock))
 
-    def send(self, source: int, target: int, n_tokens: int, landed: Callable[[], None]) -> None:
+    def send(self, source: int, target: int, n_tokens: float, landed: Callable[[], None]) -> None:
         """Send the cache of a number of tokens, and call ``landed`` when the last byte has arrived."""
         phases, n_pairs = self._routes[source, target]
         scale = n_tokens * self.links.bytes_per_token / n_pairs / _NOMINAL_BYTES

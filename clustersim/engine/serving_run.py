@@ -18,7 +18,7 @@ from clustersim.serving.batch import StepModel
 from clustersim.serving.records import TICK_S, EngineStepLog, IntArray, RequestLog, tick_array
 from clustersim.serving.requests import Requests
 from clustersim.serving.router import ROUTERS, Router
-from clustersim.serving.scheduler import Scheduler
+from clustersim.serving.scheduler import EngineStep, Scheduler
 from clustersim.serving.sequence import Sequence
 
 
@@ -54,6 +54,28 @@ class Deployment:
 
 
 @dataclass(slots=True)
+class _KvTransfer:
+    """A KV cache on its way to the replica that decodes."""
+
+    moved: Sequence
+    decoder: Replica
+    target: int
+    """Number of the decode replica in its pool."""
+    n_sent: float = 0.0
+    """Tokens, a share of them for some layers."""
+    n_missing: int = 1
+    """Parts that have not landed; the last one is sent when the prompt is computed."""
+    all_landed: Callable[[], None] | None = None
+
+    def landed(self) -> None:
+        """Count a part."""
+        self.n_missing -= 1
+        if self.n_missing == 0:
+            assert self.all_landed is not None
+            self.all_landed()
+
+
+@dataclass(slots=True)
 class ServingRun:
     """State and records of one run."""
 
@@ -76,6 +98,8 @@ class ServingRun:
     _route_decode: Router | None = None
     _answered: Callable[[], None] | None = None
     transfers: CacheTransfers | None = None
+    _under_way: dict[int, _KvTransfer] = field(default_factory=dict[int, _KvTransfer])
+    """KV caches that leave while their prompt is computed, by request."""
     _n_open: int = 0
     """Requests that are neither answered nor refused."""
     _next_arrival: int = 0
@@ -120,6 +144,8 @@ class ServingRun:
 
     def _start(self, pool: ReplicaPool, log: EngineStepLog, finish: Callable[[Replica, Sequence], None]) -> None:
         settles = len(pool.schedulers) > 1 or self.deployment.decode is not None
+        links = self.deployment.links
+        layered = links is not None and links.n_layers > 1 and pool is self.deployment.serving
         for scheduler, slowdown in zip(pool.schedulers, pool.slowdowns or repeat(1.0), strict=False):
             replica = Replica(
                 world=self.world,
@@ -128,6 +154,7 @@ class ServingRun:
                 log=log,
                 on_first_token=self._first_token,
                 on_done=finish,
+                on_chunks=self._send_layers if layered else None,
                 number=len(self.replicas),
                 every_step=self.deployment.every_step,
                 slowdown=slowdown,
@@ -213,30 +240,58 @@ class ServingRun:
         if not self._n_open:
             self.world.halt()  # loads of others go on for ever
 
-    def _hand_over(self, replica: Replica, sequence: Sequence) -> None:
-        """Let the KV cache of a prompt go to where its output is produced."""
-        n_output = int(self.requests.output_tokens[sequence.index])
-        if n_output == 1:
-            self._finish(replica, sequence)
-            return
-        transfers, route = self.transfers, self._route_decode
-        assert transfers is not None
+    def _route_transfer(self, index: int) -> _KvTransfer:
+        """Choose the replica that decodes a request."""
+        route = self._route_decode
         assert route is not None
-        begun = int(self.world.now)
-        moved = Sequence(sequence.index, sequence.n_input, n_output)
-        moved.n_cached, moved.n_left, moved.last_tick = sequence.n_input, n_output - 1, begun
+        moved = Sequence(index, self.requests.input_tokens.item(index), self.requests.output_tokens.item(index))
         target = route(moved)
         decoder = self.replicas[len(self.deployment.serving.schedulers) + target]
         decoder.n_coming += 1
+        return _KvTransfer(moved, decoder, target)
+
+    def _send_layers(self, replica: Replica, step: EngineStep, ticks: int) -> None:
+        """Let the layers of the chunks of a step leave one behind the other, all but the last."""
+        links, transfers = self.deployment.links, self.transfers
+        assert links is not None
+        assert transfers is not None
+        for sequence, n_tokens in step.chunks:
+            index = sequence.index
+            if self.requests.output_tokens[index] == 1:
+                continue
+            transfer, n_found = self._under_way.get(index), 0
+            if transfer is None:
+                transfer = self._under_way[index] = self._route_transfer(index)
+                n_found = sequence.n_cached  # in the prefix cache
+            sent = (n_tokens + n_found) * (1.0 - 1.0 / links.n_layers)
+            transfer.n_sent += sent
+            transfer.n_missing += 1
+            begin = partial(transfers.send, replica.number, transfer.target, sent, transfer.landed)
+            self.world.when(self.world.after(ticks // links.n_layers), begin)
+
+    def _hand_over(self, replica: Replica, sequence: Sequence) -> None:
+        """Let what is left of the KV cache of a prompt go to where its output is produced."""
+        index = sequence.index
+        if self.requests.output_tokens[index] == 1:
+            self._finish(replica, sequence)
+            return
+        transfers, begun = self.transfers, int(self.world.now)
+        assert transfers is not None
+        transfer = self._under_way.pop(index, None) or self._route_transfer(index)
+        moved, decoder = transfer.moved, transfer.decoder
+        moved.n_cached, moved.n_left, moved.last_tick = moved.n_input, moved.n_output - 1, begun
         pool = replica.scheduler.pool
         n_blocks = pool.blocks(moved.n_input)
         pool.take(n_blocks)  # until the last byte has left
 
-        def landed() -> None:
+        def all_landed() -> None:
             pool.n_used -= n_blocks
             replica.wake()
             self.transfer_s.append((int(self.world.now) - begun) * TICK_S)
             decoder.n_coming -= 1
             decoder.accept(moved)
 
-        transfers.send(replica.number, target, moved.n_input, landed)
+        transfer.all_landed = all_landed
+        # At least one layer: a prompt that was preempted was sent before.
+        left = max(moved.n_input - transfer.n_sent, moved.n_input / transfers.links.n_layers)
+        transfers.send(replica.number, transfer.target, left, transfer.landed)

@@ -166,6 +166,22 @@ def test_a_neighbour_that_takes_half_an_adapter_doubles_a_kv_transfer_exactly() 
     assert ALONE_S < in_bursts < always
 
 
+@pytest.mark.parametrize("share", [0.25, 2.0])
+def test_a_kv_cache_that_leaves_layer_by_layer_waits_for_its_last_layer_or_for_the_link(share: float) -> None:
+    """Four layers; the whole cache takes a share of the prompt's time on the link."""
+    steps, n_layers = LinearSteps(), 4
+    prompt_s = steps.base_s + 1000 * steps.token_s
+    whole_s = share * prompt_s
+    links = replace(cache_links(((0,),), ((8,),), bytes_per_token=NIC_BYTES_PER_S * whole_s / 1000), n_layers=n_layers)
+    pools = [[make_scheduler(make_rules("vllm"), 1000)] for _ in range(2)]
+
+    run = served(fixed_requests(1, 1000, 5, np.zeros(1)), pools[0], decode=pools[1], links=links)
+
+    expected_s = whole_s / n_layers if share < 1.0 else prompt_s / n_layers + whole_s - prompt_s
+    assert run.transfer_s == pytest.approx([expected_s], rel=1e-6)
+    assert all(replica.scheduler.pool.n_used == 0 for replica in run.replicas)
+
+
 TRACES = os.environ.get("CLUSTERSIM_TRACES", "")
 
 

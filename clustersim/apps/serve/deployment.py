@@ -45,8 +45,7 @@ _STAND_IN: Final = "vllm"
 """Engine whose kernels and host a static server has."""
 
 _ASSUMED_TRANSFER: Final = (
-    "a KV cache leaves a prefill replica when its whole prompt is computed, and does not wait for room in the decode pool; collectives"
-    " inside a replica and KV caches do not delay each other"
+    "a KV cache does not wait for room in the decode pool; collectives inside a replica and KV caches do not delay each other"
 )
 
 
@@ -356,7 +355,7 @@ def _links(
                 raise ScenarioError(f"{key} does nothing: one pool of replicas has no traffic between replicas", field=key, hint=hint)
         return None
     cluster = cluster_of(hardware.kinds, hardware.fabric, changes=link_changes(spec.cluster))
-    cache = inference_work(loaded.model, tp=1, expert_tp=1, ep=1)
+    cache, apart = inference_work(loaded.model, tp=1, expert_tp=1, ep=1), spec.serving.disaggregated
     senders, receivers = (
         tuple(replica for replica in placed for _ in range(pool.layout.pp)) for placed, pool in zip(ranks, pools, strict=True)
     )
@@ -365,6 +364,7 @@ def _links(
         senders=senders,
         receivers=receivers,
         bytes_per_token=cache.cache_elements() * KV_BYTES[spec.serving.kv_precision],
+        n_layers=cache.n_layers if apart is not None and apart.transfer == "layers" else 1,
         background=tuple(load for loads in background_of(spec.background, cluster) for load in loads),
     )
 

@@ -123,7 +123,7 @@ def test_overload_is_an_answer_and_not_an_error() -> None:
 
 def apart(**more: Any) -> ServingResult:
     """Run prompts on two accelerators of one node, and answers on two of another; ``more`` are sections."""
-    pools = {"prefill": {"tp": 8}, "decode": {"tp": 8}}
+    pools = {"prefill": {"tp": 8}, "decode": {"tp": 8}, "transfer": "prompt"}
     serving = {"disaggregated": pools, "engine": "vllm"}
     cluster = {"node": "dgx-h100", "nodes": 2, **more.pop("cluster", {})}
     return clustersim.run({**chat(), "serving": serving, "cluster": cluster, **more})  # pyright: ignore[reportReturnType]
