@@ -36,6 +36,8 @@ class Replica:
     log: EngineStepLog
     on_first_token: Callable[[Sequence], None]
     on_done: Callable[[Replica, Sequence], None]
+    on_chunks: Callable[[Replica, EngineStep, int], None] | None = None
+    """Called as a step with chunks of prompts begins, with its ticks."""
     number: int = 0
     slowdown: float = 1.0
     """Factor on the duration of its steps: that of its slowest accelerator."""
@@ -118,6 +120,8 @@ class Replica:
             self._begun, self._busy = self.now, True
             if n_most == 1:
                 durations = [self._single(step, batch)]
+                if self.on_chunks is not None and step.chunks:
+                    self.on_chunks(self, step, durations[0])
                 yield world.after(durations[0], _STEP_END)
             else:
                 durations = yield from self._stretch(batch, n_most)
@@ -135,11 +139,10 @@ class Replica:
 
     def _single(self, step: EngineStep, batch: StepBatch) -> int:
         """Return the duration of one step."""
-        found = self.model.step(batch)
         terms = self.log.mixed if step.chunks else self.log.decode
         for _, weight in terms.wanted(1):
-            terms.add(found.terms, weight)
-        return ticks(found.total_s * self.slowdown)
+            terms.add(self.model.step(batch).terms, weight)
+        return ticks(self.model.step_s(batch) * self.slowdown)
 
     def _stretch(self, batch: StepBatch, n_most: int) -> Generator[simpy.Event, object, list[int]]:
         """Wait for decode-only steps, until they are done or a request arrives, and return their durations."""
@@ -175,12 +178,11 @@ class Replica:
             self._count_gaps(batch, durations)
             self._last_decode = now
         n_prefill = batch.n_prefill_tokens if step.chunks else 0
-        n_sequences = batch.n_decode + len(step.chunks)
         scheduler.complete(step, n_steps)
         record = StepRecord(
             self.number, self._begun, now, n_steps, n_prefill, batch.n_decode, len(scheduler.waiting), scheduler.pool.n_used
         )
-        self.log.record(record, n_sequences, n_prefill + batch.n_decode * batch.tokens_per_decode)
+        self.log.record(record, batch.n_decode + len(step.chunks), n_prefill + batch.n_decode * batch.tokens_per_decode)
         for sequence in scheduler.produced:
             if sequence.last_tick < 0:
                 self.on_first_token(sequence)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,20 @@ if TYPE_CHECKING:
     from clustersim.serving.expert_exchange import ExpertExchange
 
 FloatArray = NDArray[np.float64]
+
+TERMS: Final = (
+    "projections",
+    "elementwise",
+    "attention_prefill",
+    "attention_decode",
+    "experts",
+    "collectives",
+    "pipeline",
+    "head",
+    "sampling",
+    "host",
+)
+"""Terms of a step, in the order in which they are added."""
 
 
 class Chunk(NamedTuple):
@@ -53,8 +67,7 @@ class StepTime(NamedTuple):
 
     total_s: float
     terms: Mapping[str, float]
-    """By term: host, projections, attention_prefill, attention_decode, experts, collectives, pipeline, head, sampling; what overlaps is
-    not counted twice, so that they sum to the total."""
+    """By term, of :data:`TERMS`; what overlaps is not counted twice, so that they sum to the total."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +96,11 @@ class StepModel(Protocol):
     """Durations of the engine steps of one replica."""
 
     def step(self, batch: StepBatch) -> StepTime:
-        """Return the duration of a step."""
+        """Return the duration of a step, and its terms."""
+        ...
+
+    def step_s(self, batch: StepBatch) -> float:
+        """Return the duration of a step: that of ``step``."""
         ...
 
     def decode_stretch_s(self, batch: StepBatch, n_steps: int) -> FloatArray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import ceil, log, sqrt
 from typing import Final, NamedTuple
 
@@ -22,20 +22,6 @@ from clustersim.serving.formats import KV_BYTES, ServedFormats
 from clustersim.workloads.inference import ELEMENT_BYTES, ExpertWork, InferenceLayer, InferenceWork, Projection, inference_work
 from clustersim.workloads.model import Model
 
-TERMS: Final = (
-    "projections",
-    "elementwise",
-    "attention_prefill",
-    "attention_decode",
-    "experts",
-    "collectives",
-    "pipeline",
-    "head",
-    "sampling",
-    "host",
-)
-"""Terms of a step, in the order in which they are added."""
-
 STREAM_FRACTION: Final = 0.8
 """Share of the memory bandwidth that kernels between products reach, as ``memory_fraction`` of the calibrations of Ampere and Hopper."""
 
@@ -44,6 +30,11 @@ POPULARITY_SHAPE: Final = 0.6
 
 Fitted, among 0.2, 0.3, 0.4, 0.6, 1, 3 and 100, to 80 rows of InferenceX with gpt-oss-120b and DeepSeek-R1 on B200 and H200: the median
 error of the time per token is 9.5 % with it, 12.7 % with experts alike."""
+
+EXPERT_LAUNCHES: Final = 8
+"""Kernels of routed experts outside a graph: top-k, two that sort tokens, cast, product, activation, product, and sum; a count."""
+FUSED_EXPERTS: Final = ("mxfp4_mxfp8",)
+"""Formats whose experts are one launch (trtllm-gen kernels of Blackwell), which takes the place of the second product of an MLP."""
 
 LOGIT_PASSES: Final = 4.0
 """Passes over the logits in fp32 by temperature, softmax and choice."""
@@ -62,6 +53,12 @@ class BatchTerms(NamedTuple):
     """Sum of those that decode attention adds to."""
     least_s: float
     """Least time of the step: communication that runs beside the other half of a batch, and what is beside neither."""
+    launched_s: float
+    """Time in which the host launches the kernels, one by one; 0 inside a graph."""
+    host_s: float
+    """Time in which the host schedules."""
+    laws: tuple[DecodeLaw, ...]
+    """Decode attention of layers of each window."""
 
 
 @dataclass(slots=True)
@@ -82,18 +79,18 @@ class TermStepModel:
     under_load: Mapping[str, float] = field(default_factory=lambda: {"default": 1.0})
     """Share of the rate of products under sustained load, at the power limit, by precision."""
     popularity_shape: float = POPULARITY_SHAPE
-    notes: tuple[tuple[str, str], ...] = ()
+    notes: tuple[tuple[str, str], ...] = field(init=False, default=())
     """(code, message) of each constant that was borrowed."""
-    _constants: dict[tuple[str, str], KernelConstants] = field(default_factory=dict[tuple[str, str], KernelConstants])
-    _attention: tuple[AttentionCost, ...] = ()
-    _laws: dict[tuple[int, int], tuple[DecodeLaw, ...]] = field(default_factory=dict[tuple[int, int], tuple[DecodeLaw, ...]])
+    _constants: dict[tuple[str, str], KernelConstants] = field(init=False, default_factory=dict[tuple[str, str], KernelConstants])
+    _attention: tuple[AttentionCost, ...] = field(init=False, default=())
+    _laws: dict[tuple[int, int], tuple[DecodeLaw, ...]] = field(init=False, default_factory=dict[tuple[int, int], tuple[DecodeLaw, ...]])
     """Decode attention of each kind of layer, by the tokens that a sequence computes in a step and the tile of a prompt kernel."""
-    _by_tokens: dict[tuple[int, int], Mapping[str, float]] = field(default_factory=dict[tuple[int, int], Mapping[str, float]])
-    _by_decodes: dict[tuple[int, int], BatchTerms] = field(default_factory=dict[tuple[int, int], BatchTerms])
-    _n_kernels: int = 0
-    _tile_rows: int = 0
+    _by_tokens: dict[tuple[int, int], Mapping[str, float]] = field(init=False, default_factory=dict[tuple[int, int], Mapping[str, float]])
+    _by_decodes: dict[tuple[int, int], BatchTerms] = field(init=False, default_factory=dict[tuple[int, int], BatchTerms])
+    _n_kernels: int = field(init=False, default=0)
+    _tile_rows: int = field(init=False, default=0)
     """Query rows that are computed for each decoding sequence in a step with prompts; 0 where its attention has a kernel of its own."""
-    _by_sampled: dict[int, Mapping[str, float]] = field(default_factory=dict[int, Mapping[str, float]])
+    _by_sampled: dict[int, Mapping[str, float]] = field(init=False, default_factory=dict[int, Mapping[str, float]])
 
     def __post_init__(self) -> None:
         """Look up the constants of every kernel that the model has."""
@@ -106,7 +103,11 @@ class TermStepModel:
         plain = self._look_up("product", "bf16", borrowed)
         if self.engine.fused_casts:
             self._constants = {key: without_casts(each, plain) for key, each in self._constants.items()}
-        self._n_kernels = sum(layer.n_layers * (len(layer.projections) + layer.n_streams + 4) for layer in self.work.layers)
+        launches = 0 if self.formats.experts in FUSED_EXPERTS else EXPERT_LAUNCHES
+        self._n_kernels = sum(
+            layer.n_layers * (len(layer.projections) + layer.n_streams + 4 + (launches if layer.experts is not None else 0))
+            for layer in self.work.layers
+        )
         self._attention = tuple(self._attention_cost(layer, borrowed) for layer in self.work.layers)
         self._tile_rows = prompt_tile_rows(self.accelerator, self.engine.framework)
         messages = [f"{each.wanted} takes the constants of {each.lent}; it was not measured" for each in borrowed]
@@ -131,19 +132,9 @@ class TermStepModel:
             peak_flops_per_s=self._peak("bf16"),
         )
 
-    def with_constants(self, engine: EngineConstants, popularity_shape: float) -> TermStepModel:
-        """Return the model with other constants of its engine and of the popularity of experts."""
-        return TermStepModel(
-            accelerator=self.accelerator,
-            work=self.work,
-            layout=self.layout,
-            formats=self.formats,
-            engine=engine,
-            collectives=self.collectives,
-            without=self.without,
-            under_load=self.under_load,
-            popularity_shape=popularity_shape,
-        )
+    def step_s(self, batch: StepBatch) -> float:
+        """Return the duration of a step."""
+        return self._total(batch, self._summed(batch), float(batch.context_tokens), float(batch.longest_context), OF_NUMBERS)[0]
 
     def step(self, batch: StepBatch) -> StepTime:
         """Return the duration of a step, and its terms."""
@@ -165,20 +156,32 @@ class TermStepModel:
     def _summed(self, batch: StepBatch) -> BatchTerms:
         """Return the terms that do not depend on the context of decoding sequences; remembered where nothing but decodes."""
         if batch.chunks:
-            return self._added(self._fixed(batch))
+            return self._added(batch)
         key = batch.n_decode, batch.tokens_per_decode
         found = self._by_decodes.get(key)
         if found is None:
-            found = self._by_decodes[key] = self._added(self._fixed(batch))
+            found = self._by_decodes[key] = self._added(batch)
         return found
 
-    def _added(self, terms: Mapping[str, float]) -> BatchTerms:
-        whole_s = sum(terms.values())
-        if not self.layout.overlaps_batches:
-            return BatchTerms(terms, whole_s, 0.0)
-        exchanged_s = terms.get("collectives", 0.0)
+    def _added(self, batch: StepBatch) -> BatchTerms:
+        captured = not batch.chunks and ceil(batch.n_tokens / self.layout.dp) <= self.engine.largest_graph
+        terms = self._fixed(batch, captured=captured)
+        # Each rank of attention data parallelism has a process of its own.
+        n_sequences = ceil((batch.n_decode + len(batch.chunks)) / self.layout.dp)
+        hosted = "host" not in self.without
+        key = batch.tokens_per_decode, self._tile_rows if batch.chunks else 0
+        added_s, least_s = sum(terms.values()), 0.0
+        if self.layout.overlaps_batches:
+            exchanged_s = terms.get("collectives", 0.0)
+            added_s -= exchanged_s
+            least_s = exchanged_s + sum(terms.get(name, 0.0) for name in ("pipeline", "head", "sampling"))
         return BatchTerms(
-            terms, whole_s - exchanged_s, exchanged_s + sum(terms.get(name, 0.0) for name in ("pipeline", "head", "sampling"))
+            terms,
+            added_s,
+            least_s,
+            launched_s=self.engine.launch_s * self._n_kernels if hosted and not captured else 0.0,
+            host_s=self.engine.host_base_s + self.engine.host_per_sequence_s * n_sequences if hosted else 0.0,
+            laws=self._laws.get(key) or self.decode_laws(*key),
         )
 
     def _total(self, batch: StepBatch, fixed: BatchTerms, context: N, longest: N, maths: Maths[N]) -> tuple[N, N]:
@@ -190,46 +193,42 @@ class TermStepModel:
             here = ceil(n_decode / self.layout.dp)
             # In whole tokens: the same in every step of a stretch, to the last bit.
             excess = max(batch.longest_context * n_decode - batch.context_tokens, 0) / n_decode
-            key = batch.tokens_per_decode, self._tile_rows if batch.chunks else 0
-            laws = self._laws.get(key) or self.decode_laws(*key)
-            context = context * (here / n_decode)
-            decode = laws[0].seconds(here, context, excess, longest, maths)
-            for law in laws[1:]:
+            if here != n_decode:
+                context = context * (here / n_decode)
+            decode = fixed.laws[0].seconds(here, context, excess, longest, maths)
+            for law in fixed.laws[1:]:
                 decode = decode + law.seconds(here, context, excess, longest, maths)
         device = fixed.added_s + decode
-        if fixed.least_s:
-            device = maths.larger(device, fixed.least_s)
-        return self._with_host(batch, device, maths), decode
+        least_s = max(fixed.least_s, fixed.launched_s)
+        if least_s:
+            device = maths.larger(device, least_s)
+        return (maths.larger(device, fixed.host_s) if self.engine.asynchronous else device + fixed.host_s), decode
 
     def decode_laws(self, tokens_each: int, tile_rows: int = 0) -> tuple[DecodeLaw, ...]:
-        """Return the time law of decode attention of each kind of layer, for sequences with a number of tokens per step."""
-        laws = [cost.decode_law(tokens_each, tile_rows) for cost in self._attention]
-        if self.layout.overlaps_batches:  # one kernel for each half of the batch
-            laws = [replace(law, floor_s=2.0 * law.floor_s) for law in laws]
-        found = self._laws[tokens_each, tile_rows] = tuple(laws)
+        """Return the time law of decode attention of layers of each window, for sequences with a number of tokens per step."""
+        by_window: dict[int | None, list[DecodeLaw]] = {}
+        for cost in self._attention:
+            by_window.setdefault(cost.work.window, []).append(cost.decode_law(tokens_each, tile_rows))
+        kernels = 2.0 if self.layout.overlaps_batches else 1.0  # one kernel for each half of the batch
+        found = self._laws[tokens_each, tile_rows] = tuple(
+            DecodeLaw(
+                window=window,
+                floor_s=kernels * sum(law.floor_s for law in laws),
+                per_token_s=sum(law.per_token_s for law in laws),
+                per_root_token_s=sum(law.per_root_token_s for law in laws),
+            )
+            for window, laws in by_window.items()
+        )
         return found
 
-    def _with_host(self, batch: StepBatch, device: N, maths: Maths[N]) -> N:
-        if "host" in self.without:
-            return device
-        # Each rank of attention data parallelism has a process of its own.
-        n_sequences = ceil((batch.n_decode + len(batch.chunks)) / self.layout.dp)
-        host_s = self.engine.host_base_s + self.engine.host_per_sequence_s * n_sequences
-        if not self._captured(batch):
-            device = maths.larger(device, self.engine.launch_s * self._n_kernels)
-        return maths.larger(device, host_s) if self.engine.asynchronous else device + host_s
-
-    def _captured(self, batch: StepBatch) -> bool:
-        return not batch.chunks and ceil(batch.n_tokens / self.layout.dp) <= self.engine.largest_graph
-
-    def _fixed(self, batch: StepBatch) -> dict[str, float]:
+    def _fixed(self, batch: StepBatch, *, captured: bool) -> dict[str, float]:
         """Return the terms that do not depend on the context of decoding sequences."""
         prompt_here = (
             max((max(chunk.n_tokens for chunk in batch.chunks), ceil(batch.n_prefill_tokens / self.layout.dp))) if batch.chunks else 0
         )
         decode_here = ceil(batch.n_decode / self.layout.dp) * batch.tokens_per_decode
         here, everywhere = prompt_here + decode_here, batch.n_tokens
-        if self._captured(batch):
+        if captured:
             here = self.engine.padded(here)
             everywhere = max(everywhere, here * self.layout.dp)
         sampled = decode_here + ceil(len(batch.chunks) / self.layout.dp)
@@ -379,7 +378,7 @@ def step_model(
     formats
         Number format of each part, of :func:`~clustersim.serving.formats.served_formats`.
     without
-        Terms that are left out, of :data:`TERMS`.
+        Terms that are left out, of :data:`~clustersim.serving.batch.TERMS`.
 
     Raises
     ------

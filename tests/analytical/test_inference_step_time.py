@@ -11,11 +11,11 @@ from clustersim.errors import DomainError
 from clustersim.hardware.catalog import load_accelerator
 from clustersim.hardware.serving_constants import KernelConstants
 from clustersim.kernels.kernel_model import kernel_s
-from clustersim.serving.batch import Chunk, ServingLayout, StepBatch
+from clustersim.serving.batch import TERMS, Chunk, ServingLayout, StepBatch
 from clustersim.serving.capacity import BatchLimits, kv_capacity, rank_weight_bytes
 from clustersim.serving.engines import engine_constants
 from clustersim.serving.formats import served_formats
-from clustersim.serving.step_model import TERMS, TermStepModel, step_model
+from clustersim.serving.step_model import TermStepModel, step_model
 from clustersim.workloads.model import Model
 from clustersim.workloads.reading.model_spec import load_model
 

@@ -70,7 +70,7 @@ FITTED: Final[Mapping[str, Fitted]] = MappingProxyType(
 )
 """Shape of expert popularity; host time of vLLM, gap between the steps of SGLang and time of the front end over the shipped ones."""
 
-ROWS_OF_A_GROUP: Final = 2
+ROWS_OF_A_GROUP: Final = 6
 """Rows of one model, machine, engine and number format that are predicted, so that no group outweighs the others by its size."""
 
 Constants = tuple[tuple[str, float], ...]
@@ -92,7 +92,9 @@ def adapted(constants: Constants, built: BuiltServing) -> BuiltServing:
         frontend_per_token_s=engine.frontend_per_token_s * frontend,
     )
     shape = value.get("popularity_shape", FITTED["popularity_shape"].shipped)
-    return replace(built, pools=tuple(replace(pool, model=pool.model.with_constants(engine, shape)) for pool in built.pools))
+    return replace(
+        built, pools=tuple(replace(pool, model=replace(pool.model, engine=engine, popularity_shape=shape)) for pool in built.pools)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,9 @@ class LinearSteps:
     token_s: float = 2e-5
     context_s: float = 3e-8
 
+    def step_s(self, batch: StepBatch) -> float:
+        return self.step(batch).total_s
+
     def step(self, batch: StepBatch) -> StepTime:
         fixed_s = self.base_s + self.token_s * batch.n_tokens
         context_s = self.context_s * batch.context_tokens
