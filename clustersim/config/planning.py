@@ -184,13 +184,17 @@ def circumstances_of(spec: ScenarioSpec, model: Model, nodes: Sequence[Node]) ->
     """Return the software that trains a transformer of a scenario."""
     training, strategy = spec.training, spec.strategy
     return Circumstances(
+        preset=strategy.preset is not None,
         precision=precision_of(training, [node.accelerator for node in nodes])[0],
         zero_stage=strategy.zero_stage,
+        model_parallel=max(strategy.tp, strategy.pp, strategy.cp, strategy.ep) > 1,
         recompute=strategy.recompute,
         cp=strategy.cp,
         eager=training.gives("kernels") and training.kernels == "eager",
         causal=model.causal,
+        experts=model.experts is not None,
         seq_length=training.seq_length or model.max_positions,
+        generation=nodes[0].accelerator.generation,
         attention=calibration_for(nodes[0].accelerator).attention.keys(),
     )
 

@@ -15,7 +15,10 @@ from clustersim.parallel.training_plan import SHARDS_PARAMETERS, StrategySetting
 
 M = TypeVar("M", bound=BaseModel)
 
-Value = bool | int | str
+Value = bool | int | float | str | tuple[str, ...]
+
+LAUNCH_OVERHEAD: Final = "training.launch_overhead"
+"""Taken without a word: nothing but a step that waits for its host depends on it."""
 
 SCORED_FRACTION: Final = 0.15
 """Tokens of a sequence that an encoder predicts [1]_.
@@ -30,14 +33,21 @@ References
 class Circumstances:
     """Facts of a run that tell which software it comes with."""
 
+    preset: bool
+    """Whether a scenario names a framework by its preset."""
     precision: str
     zero_stage: int
+    model_parallel: bool
+    """Whether ranks divide the model: layers, stages, sequences or experts."""
     recompute: str
     cp: int
     eager: bool
     """Whether a scenario sets unfused kernels, as in PyTorch without a compiler."""
     causal: bool
+    experts: bool
     seq_length: int
+    generation: str
+    """Generation of the accelerator."""
     attention: Collection[str]
     """Generations of fused attention with measured constants on the accelerator."""
 
@@ -55,6 +65,12 @@ class Usual:
 
 def _shards_parameters(run: Circumstances) -> bool:
     return run.zero_stage == SHARDS_PARAMETERS
+
+
+def _of_today(run: Circumstances) -> bool:
+    divided = run.model_parallel or run.zero_stage > 0
+    today = run.precision in ("bf16", "fp8") and run.causal
+    return divided and today and not (run.preset or run.eager or _shards_parameters(run))
 
 
 def _old_attention(run: Circumstances) -> Value:
@@ -115,10 +131,31 @@ USUAL: Final = (
         sources=("https://docs.pytorch.org/docs/2.5/checkpoint.html",),
     ),
     Usual(
+        software="sharded optimizer and whole layers, as PyTorch's libraries without a compiler",
+        holds=lambda run: _of_today(run) and not run.model_parallel and run.precision == "bf16",
+        values={"training.kernels": "eager", "training.fused_gradient_accumulation": False},
+        sources=("https://github.com/InternLM/InternEvo/blob/develop/configs/7B_sft.py", "https://www.deepspeed.ai/tutorials/zero/"),
+    ),
+    Usual(
         software="fp8, as recipes with Transformer Engine",
         holds=lambda run: run.precision == "fp8",
         values={"strategy.overlap_tp": "gemm_chunks"},
         sources=("https://github.com/NVIDIA/dgxc-benchmarking",),
+    ),
+    Usual(
+        software="experts on Blackwell, as recipes of Megatron-Bridge",
+        holds=lambda run: _of_today(run) and run.experts and run.generation == "blackwell",
+        values={"training.cuda_graphs": ("attention", "router")},
+        sources=("https://github.com/NVIDIA-NeMo/Megatron-Bridge/tree/067f987df03b8355b03192d88d70f1709fedf51a/scripts/performance/configs",),
+    ),
+    Usual(
+        software="Megatron Core",
+        holds=_of_today,
+        values={LAUNCH_OVERHEAD: 1.7},
+        sources=(
+            "https://github.com/NVIDIA/Megatron-LM/tree/d98e8a64/tests/functional_tests/test_cases",
+            "https://github.com/NVIDIA-NeMo/Megatron-Bridge/blob/067f987df03b8355b03192d88d70f1709fedf51a/docs/performance-summary.md",
+        ),
     ),
 )
 """For transformers; the first rule with a key applies, otherwise the default of the key. docs/reference/defaults.md has the reasons."""
@@ -139,20 +176,23 @@ def usual_settings(run: Circumstances) -> dict[str, tuple[Value, str]]:
 
 
 def usual_without_sharding(run: Circumstances) -> dict[str, Value]:
-    """Return values for settings whose usual value depends on sharding, as for unsharded parameters.
+    """Return values for settings whose usual value depends on the layout, as for a divided model with unsharded parameters.
 
     A search compares layouts of one software.
     """
-    plain = usual_settings(replace(run, zero_stage=0))
-    sharded = usual_settings(replace(run, zero_stage=SHARDS_PARAMETERS, recompute="full"))
-    keys = [key for key in {**plain, **sharded} if plain.get(key) != sharded.get(key)]
+    plain = usual_settings(replace(run, zero_stage=0, model_parallel=True))
+    others = [
+        usual_settings(replace(run, zero_stage=0, model_parallel=False)),
+        usual_settings(replace(run, zero_stage=SHARDS_PARAMETERS, recompute="full")),
+    ]
+    keys = [key for other in others for key in {**plain, **other} if plain.get(key) != other.get(key)]
     return {key: plain[key][0] if key in plain else _default(key) for key in keys}
 
 
 def _default(key: str) -> Value:
     section, _, name = key.partition(".")
     value = (Training if section == "training" else StrategySettings).model_fields[name].default
-    assert isinstance(value, bool | int | str)
+    assert isinstance(value, bool | int | float | str)
     return value
 
 
@@ -168,7 +208,7 @@ def completed_as_usual(settings: M, usual: Mapping[str, Value]) -> tuple[M, tupl
         assert isinstance(section, Settings)
         if section.gives(name):
             continue
-        if value != type(section).model_fields[name].default:
+        if value != type(section).model_fields[name].default and key != LAUNCH_OVERHEAD:
             brought.append(key)
         changed: BaseModel = section.changed(**{name: value})
         for part, below in zip(reversed(parts[:-1]), reversed(sections), strict=True):

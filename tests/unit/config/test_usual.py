@@ -54,6 +54,35 @@ def test_bf16_alone_brings_nothing_and_says_nothing() -> None:
     assert usual_flag(built()) == ""
 
 
+@pytest.mark.parametrize(
+    ("said", "overhead"),
+    [
+        (("strategy.tp=2", "strategy.pp=1"), 1.7),
+        (("strategy.tp=1", "strategy.pp=1"), 1.0),
+        (("strategy.tp=1", "strategy.pp=1", "strategy.zero_stage=1"), 1.7),
+        (("strategy.tp=2", "strategy.pp=1", "training.precision=fp16"), 1.0),
+        (("strategy.tp=2", "strategy.pp=1", "strategy.preset=deepspeed_3d"), 1.0),
+        (("strategy.tp=2", "strategy.pp=1", "training.launch_overhead=1.2"), 1.2),
+    ],
+)
+def test_divided_models_of_today_are_issued_as_megatron_core_issues_them(said: tuple[str, ...], overhead: float) -> None:
+    assert built(*said).plan.training.launch_overhead == overhead
+
+
+def test_a_sharded_optimizer_with_whole_layers_has_a_kernel_an_operation() -> None:
+    sharded = built("strategy.tp=1", "strategy.pp=1", "strategy.zero_stage=2")
+
+    assert (sharded.plan.training.kernels, sharded.plan.training.fused_gradient_accumulation) == ("eager", False)
+    assert built("strategy.tp=2", "strategy.pp=1", "strategy.zero_stage=1").plan.training.kernels == "fused"
+
+
+@pytest.mark.parametrize(("node", "graphs"), [("dgx-b200", ("attention", "router")), ("dgx-h100", False)])
+def test_experts_on_blackwell_are_captured_up_to_their_router(node: str, graphs: object) -> None:
+    run = built(f"cluster.node={node}", model="mixtral-8x7b", strategy={"ep": 8}, training={"global_batch_size": 64, "seq_length": 256})
+
+    assert run.plan.training.cuda_graphs == graphs
+
+
 def test_a_search_compares_layouts_of_one_software() -> None:
     training = asked_of(small(training={"global_batch_size": 32, "precision": "bf16", "seq_length": 256})).base["training"]
 
