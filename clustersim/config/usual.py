@@ -146,7 +146,9 @@ USUAL: Final = (
         software="experts on Blackwell, as recipes of Megatron-Bridge",
         holds=lambda run: _of_today(run) and run.experts and run.generation == "blackwell",
         values={"training.cuda_graphs": ("attention", "router")},
-        sources=("https://github.com/NVIDIA-NeMo/Megatron-Bridge/tree/067f987df03b8355b03192d88d70f1709fedf51a/scripts/performance/configs",),
+        sources=(
+            "https://github.com/NVIDIA-NeMo/Megatron-Bridge/tree/067f987df03b8355b03192d88d70f1709fedf51a/scripts/performance/configs",
+        ),
     ),
     Usual(
         software="Megatron Core",
