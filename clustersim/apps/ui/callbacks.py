@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final, ParamSpec, Protocol, TypedDict, TypeVar
 
@@ -18,8 +19,8 @@ from clustersim.apps.ui.controls import changed, controls, values_of
 from clustersim.apps.ui.desk import Desk, Visit
 from clustersim.apps.ui.layouts import COLUMNS, LayoutRow, with_layout
 from clustersim.apps.ui.link import PREFIX, document_of, link_of
-from clustersim.apps.ui.page_contents import error_name, graph
-from clustersim.apps.ui.page_pictures import breakdown_figure, memory_figure
+from clustersim.apps.ui.page_contents import error_name
+from clustersim.apps.ui.page_pictures import breakdown_bars, memory_bars
 from clustersim.apps.ui.showing import Seen, Shown
 from clustersim.apps.ui.workers import WorkerError
 from clustersim.config.yaml_text import yaml_text
@@ -68,8 +69,8 @@ class Held(TypedDict):
     """The last that could run."""
 
 
-def register(app: DashPage, runs: Path, first: str) -> None:
-    """Connect inputs and results.
+def register(app: DashPage, runs: Path, first: str) -> Callable[[], None]:
+    """Connect inputs and results, and return what answers the first question before a page asks it.
 
     Parameters
     ----------
@@ -90,6 +91,8 @@ def register(app: DashPage, runs: Path, first: str) -> None:
         ("mark", Output("skip", "title"), [Input(error_name(control), "children") for control in controls()]),
     ):
         app.clientside_callback(ClientsideFunction("clustersim", function), output, *given, prevent_initial_call=function == "copy")
+    begun = start(first, runs)
+    return partial(desk.prepare, begun, _shown_values(begun))
 
 
 def _register_loading(app: DashPage, inputs: Sequence[str], runs: Path, first: str) -> None:
@@ -169,10 +172,10 @@ def _register_answer(app: DashPage, inputs: Sequence[str], desk: Desk) -> None:
             "stale": Output("answer", "className"),
             "verdict": Output("verdict", "children"),
             "figures": Output("figures", "children"),
-            "breakdown": Output("breakdown-picture", "figure"),
-            "memory": Output("memory-picture", "figure"),
+            "breakdown": Output("breakdown-picture", "children"),
+            "memory": Output("memory-picture", "children"),
             "memory_said": Output("memory-said", "children"),
-            "timeline": Output("timeline-picture", "figure"),
+            "timeline": Output("timeline-picture", "children"),
             "timeline_said": Output("timeline-said", "children"),
             "link": Output("link", "href"),
             "yaml": Output("yaml", "children"),
@@ -234,7 +237,7 @@ def _compared(kept: Seen, current: Seen) -> list[Component]:
     runs = [(_KEPT, kept.metrics), (_NOW, current.metrics)]
     compared = side_by_side([replace(seen.run, source=name, name=name) for seen, name in ((kept, _KEPT), (current, _NOW))])
     parts: list[Component] = [html.P(f"{line}.", className="finding") for line in verdicts(compared)]
-    parts += [graph("kept-breakdown", breakdown_figure(runs)), graph("kept-memory", memory_figure(runs))]
+    parts += [breakdown_bars(runs), memory_bars(runs)]
     told = [_table(table.heading, table.columns, table.rows) for table in tables(compared)]
     return [*parts, html.Div(told, className="tables")]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import select
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from secrets import token_hex
 from socket import MSG_PEEK, socket
@@ -15,10 +16,10 @@ from dash.exceptions import PreventUpdate
 from flask import request
 
 from clustersim.apps.ui.answering import Mistake, result_of
-from clustersim.apps.ui.contained import check_contained, check_limits
+from clustersim.apps.ui.contained import LimitError, check_contained, check_limits
 from clustersim.apps.ui.layouts import LayoutRow, layout_rows
 from clustersim.apps.ui.showing import Seen, look, look_again
-from clustersim.apps.ui.workers import AbandonedError, Asker, T, Workers
+from clustersim.apps.ui.workers import AbandonedError, Asker, T, WorkerError, Workers
 from clustersim.config.load import load_scenario
 from clustersim.documents.spots import Data
 from clustersim.report.facts import gpus_text
@@ -60,6 +61,13 @@ class Desk:
             # As it is asked for by comparisons.
             self._keep(_key(found.shown["current"]), found)
         return found
+
+    def prepare(self, base: Mapping[str, Data], values: Sequence[str | None]) -> None:
+        """Keep the answer to a question that pages will ask; nothing where there is none."""
+        with suppress(LimitError, WorkerError, AbandonedError):
+            found = self.workers.call(Asker(name="first", is_gone=lambda: False), look, base, values)
+            if isinstance(found, Seen):
+                self._keep(_key([base, values]), found)
 
     def compared(self, visit: Visit | None, documents: Sequence[Mapping[str, Data]]) -> list[Seen]:
         """Return results of scenarios that the page holds.

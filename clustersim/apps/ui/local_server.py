@@ -6,6 +6,7 @@ import logging
 import socket
 from contextlib import closing
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Final
 
 from clustersim.errors import ScenarioError
@@ -131,6 +132,8 @@ _NOT_OURS: Final = 400
 _UNKNOWN: Final = 404
 _NOT_THERE: Final = "there is no such file"
 _HEADERS: Final = {"X-Frame-Options": "DENY", "X-Content-Type-Options": "nosniff"}
+_EXTENSION: Final = "clustersim"
+"""Name of what answers the first question before a page asks it."""
 _MOST_BYTES: Final = 2_000_000
 """Most bytes of one request."""
 
@@ -155,14 +158,13 @@ def make_app(*, runs: Path, first: str) -> Flask:
     except ImportError as error:
         raise ScenarioError("the page needs Dash", hint="install it with: pip install 'clustersim[ui]'") from error
     from clustersim.apps.ui.callbacks import register
-    from clustersim.apps.ui.contained import start, starts
+    from clustersim.apps.ui.contained import starts
     from clustersim.apps.ui.page_contents import TITLE, page
 
-    start(first, runs)
     app = Dash(__name__, title=TITLE, update_title="", serve_locally=True, suppress_callback_exceptions=True, add_log_handler=False)
     # Made anew for each visitor, who may have written further runs.
     app.layout = lambda: page(starts(runs))
-    register(app, runs, first)
+    app.server.extensions[_EXTENSION] = register(app, runs, first)
     _shut(app)
     return app.server
 
@@ -197,6 +199,7 @@ def serve(server: Flask, port: int, told: Callable[[str], None]) -> None:
             ) from error
         listening.listen()
         make_ready()
+        Thread(target=server.extensions[_EXTENSION], daemon=True).start()
         own = listening.getsockname()[1]
         answering = make_server(HOST, own, server, threaded=True, fd=listening.fileno())
         told(f"http://{HOST}:{own}/")

@@ -136,8 +136,8 @@ def _result() -> Component:
 
 
 def _picture(name: str, heading: str) -> Component:
-    said = html.P(id=f"{name}-said", className="said")
-    drawn = graph(f"{name}-picture", {"data": [], "layout": {"height": 120}})
+    # Drawn with the first answer: until then a browser need not load what draws the timeline.
+    said, drawn = html.P(id=f"{name}-said", className="said"), html.Div(id=f"{name}-picture", className="picture")
     return html.Section([html.H2(heading, id=f"{name}-heading"), said, drawn], **_aria("labelledby", f"{name}-heading"))
 
 

@@ -1,25 +1,27 @@
-"""The pictures of the page, as plotly figures in plain data."""
+"""The pictures of the page: bars that a browser draws at once, and the timeline as a plotly figure in plain data."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from math import fsum
 from typing import Final
+
+from dash import html
+from dash.development.base_component import Component
 
 from clustersim.measure.metrics import Metrics
 from clustersim.report import palette
-from clustersim.report.facts import memory_parts
+from clustersim.report.facts import memory_parts, memory_text, percent_text
 from clustersim.report.page.interactive_charts import timeline_chart
-from clustersim.report.shares import PART_COLOURS, PART_LABELS, step_seconds
-from clustersim.trace.timeline import DIMENSIONS, Timeline
+from clustersim.report.shares import IDLE_PARTS, PART_COLOURS, PART_LABELS, step_seconds
+from clustersim.trace.timeline import Timeline
+from clustersim.units.quantity import format_quantity
 
 Figure = Mapping[str, object]
 
-_FONT: Final = {"family": "system-ui, DejaVu Sans, sans-serif", "size": 12, "color": "#1A1A1A"}
-_SPACE: Final = {"ticks": "outside", "ticklen": 6, "tickcolor": "white"}
-_ROW_PX: Final = 34
-_AROUND_PX: Final = 124
-"""Room for three lines of the key above, and for the axis below."""
-_GIB: Final = 2.0**30
+_NAMED: Final = 0.06
+"""Least share of a bar whose name stands in it."""
+_IDLE: Final = [PART_LABELS[key] for key in IDLE_PARTS]
 
 
 def timeline_figure(timeline: Timeline) -> tuple[Figure, str]:
@@ -28,84 +30,63 @@ def timeline_figure(timeline: Timeline) -> tuple[Figure, str]:
     return {"data": chart.data, "layout": {**chart.layout, "uirevision": "timeline"}}, chart.title
 
 
-def breakdown_figure(runs: Sequence[tuple[str, Metrics]]) -> Figure:
+def breakdown_bars(runs: Sequence[tuple[str, Metrics]]) -> Component:
     """Return where the steps of runs go: a bar for each of them, the first on top."""
-    seconds = [step_seconds(metrics) for _, metrics in runs]
-    names = [name for name, _ in runs]
-    data = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": label,
-            "y": names,
-            "x": [each[key] for each in seconds],
-            # Colours are those of the other pictures; which communication it is stands in the bar.
-            "marker": {"color": PART_COLOURS[key], "line": {"color": "white", "width": 1}}
-            | ({"pattern": _HATCH} if key == "bubble" else {}),
-            "text": [label.removeprefix("exposed ") if key in DIMENSIONS else ""] * len(runs),
-            "textposition": "inside",
-            "insidetextanchor": "middle",
-            "textangle": 0,
-            "hovertemplate": f"{label}: %{{x:.4s}}s<extra>%{{y}}</extra>",
-        }
-        for key, label in PART_LABELS.items()
-        if any(each[key] > 1e-7 * sum(each.values()) for each in seconds)
-    ]
-    return {"data": data, "layout": _bars(len(runs), "seconds, mean over ranks")}
+    rows = [(name, {PART_LABELS[key]: seconds for key, seconds in step_seconds(metrics).items()}) for name, metrics in runs]
+    colours = {label: PART_COLOURS[key] for key, label in PART_LABELS.items()}
+    return _bars(rows, colours, lambda value, whole: f"{format_quantity(value, 's')}, {percent_text(value / whole)}")
 
 
-def memory_figure(runs: Sequence[tuple[str, Metrics]]) -> Figure:
+def memory_bars(runs: Sequence[tuple[str, Metrics]]) -> Component:
     """Return what fills the memory of the fullest stage, and its capacity: a bar for each run, the first on top."""
-    fullest = [memory_parts(max(metrics.memory.by_stage, key=lambda stage: stage.peak_bytes)) for _, metrics in runs]
-    names = [name for name, _ in runs]
-    data = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": part,
-            "y": names,
-            "x": [each[part] / _GIB for each in fullest],
-            "marker": {"color": colour},
-            "hovertemplate": f"{part}: %{{x:.1f}} GiB<extra>%{{y}}</extra>",
-        }
-        for part, colour in palette.MEMORY_COLOURS.items()
+    rows = [(name, memory_parts(max(metrics.memory.by_stage, key=lambda stage: stage.peak_bytes))) for name, metrics in runs]
+    capacities = [metrics.memory.capacity_bytes for _, metrics in runs]
+    return _bars(rows, palette.MEMORY_COLOURS, lambda value, _: memory_text(value), capacities)
+
+
+def _bars(
+    rows: Sequence[tuple[str, Mapping[str, float]]],
+    colours: Mapping[str, str],
+    told: Callable[[float, float], str],
+    marks: Sequence[float] = (),
+) -> Component:
+    """Return a stacked bar for each row, all on one scale, and a key with the figures.
+
+    Parameters
+    ----------
+    told
+        Text of a part, given it and the sum of its row.
+    marks
+        A limit for each row.
+    """
+    wholes = [fsum(parts.values()) for _, parts in rows]
+    longest = max(*wholes, *marks, 1e-300)
+    shown = [label for label in colours if any(parts[label] > 1e-7 * whole for (_, parts), whole in zip(rows, wholes, strict=True))]
+    texts = {label: " / ".join(told(parts[label], whole) for (_, parts), whole in zip(rows, wholes, strict=True)) for label in shown}
+    drawn: list[Component] = []
+    for place, (name, parts) in enumerate(rows):
+        cells: list[Component] = [
+            html.Div(
+                label.removeprefix("exposed ") if parts[label] > _NAMED * longest else "",
+                title=f"{label}: {told(parts[label], wholes[place])}",
+                className="idle" if label in _IDLE else "",
+                style={
+                    "width": f"{100 * parts[label] / longest:.4f}%",
+                    "background": colours[label],
+                    "color": palette.text_colour(colours[label]),
+                },
+            )
+            for label in shown
+        ]
+        if marks:
+            limit = told(marks[place], wholes[place])
+            cells.append(html.Div(title=f"capacity: {limit}", className="limit", style={"left": f"{100 * marks[place] / longest:.4f}%"}))
+            texts["capacity"] = limit
+        drawn += [html.Span(name)] * (len(rows) > 1) + [html.Div(cells, className="bar")]
+    key = [
+        html.Li(
+            [html.I(style={"background": colours.get(label, "#1a1a1a")}, className="idle" if label in _IDLE else ""), f"{label} {text}"]
+        )
+        for label, text in texts.items()
     ]
-    lines = [
-        {
-            "type": "line",
-            "x0": metrics.memory.capacity_bytes / _GIB,
-            "x1": metrics.memory.capacity_bytes / _GIB,
-            "y0": row - 0.48,
-            "y1": row + 0.48,
-            "line": {"color": "#1A1A1A", "width": 3},
-        }
-        for row, (_, metrics) in enumerate(runs)
-    ]
-    largest = max(max(metrics.memory.capacity_bytes, metrics.memory.peak_bytes) for _, metrics in runs) / _GIB
-    title = "GiB of one GPU at its peak; black: capacity"
-    return {"data": data, "layout": {**_bars(len(runs), title, until=1.05 * largest), "shapes": lines}}
-
-
-_HATCH: Final = {"shape": "/", "fgcolor": palette.IDLE_HATCH_COLOUR, "bgcolor": palette.IDLE, "size": 7, "solidity": 0.35}
-
-
-def _bars(n_rows: int, title: str, *, until: float | None = None) -> dict[str, object]:
-    return {
-        "barmode": "stack",
-        "height": _ROW_PX * n_rows + _AROUND_PX,
-        "margin": {"l": 10, "r": 10, "t": 64, "b": 44},
-        "font": _FONT,
-        "paper_bgcolor": "white",
-        "plot_bgcolor": "white",
-        "bargap": 0.25,
-        "xaxis": {"title": {"text": title}, "gridcolor": "#ECECEC", "zeroline": False, "fixedrange": True, "range": [0.0, until]},
-        "yaxis": {
-            "autorange": "reversed",
-            "automargin": True,
-            "fixedrange": True,
-            "type": "category",
-            "showticklabels": n_rows > 1,
-            **_SPACE,
-        },
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "traceorder": "normal"},
-    }
+    return html.Div([*drawn, html.Ul(key)], className="bars")

@@ -14,7 +14,8 @@ from clustersim.apps.run.result import Result, verdict_sections
 from clustersim.apps.ui.answering import Mistake, answer, result_of, run_of
 from clustersim.apps.ui.controls import controls
 from clustersim.apps.ui.link import link_of
-from clustersim.apps.ui.page_pictures import breakdown_figure, memory_figure, timeline_figure
+from clustersim.apps.ui.page_contents import graph
+from clustersim.apps.ui.page_pictures import breakdown_bars, memory_bars, timeline_figure
 from clustersim.config.yaml_text import yaml_text
 from clustersim.documents.spots import Data
 from clustersim.measure.metrics import Metrics
@@ -89,10 +90,10 @@ def shown(document: Mapping[str, Data], result: Result) -> Shown:
         stale="" if result.ok else "failing",
         verdict=_verdict(result),
         figures=[html.Div([html.Span(name), html.Strong(value)]) for name, value in (*headline(metrics), _peak(metrics))],
-        breakdown=breakdown_figure([(metrics.scenario, metrics)]),
-        memory=memory_figure([(metrics.scenario, metrics)]),
+        breakdown=breakdown_bars([(metrics.scenario, metrics)]),
+        memory=memory_bars([(metrics.scenario, metrics)]),
         memory_said=f"The plan {memory_verdict(metrics)}.",
-        timeline=timeline,
+        timeline=graph("timeline", timeline),
         timeline_said=timeline_said,
         link=link_of(document),
         yaml=yaml_text(document),

@@ -20,6 +20,8 @@ MOST_SPANS: Final = 6000
 """Bars of one chart: a browser stays quick with them."""
 MOST_RANKS: Final = 8
 N_STRETCHES: Final = 400
+_SEEN: Final = 1e-3
+"""Least share of the time axis that can be seen."""
 _ROW_PX: Final = 24
 _BAR_PX: Final = 15
 _AROUND_PX: Final = 150
@@ -68,7 +70,13 @@ def timeline_chart(timeline: Timeline) -> InteractiveChart:
         "hovermode": "closest",
         "legend": {"orientation": "h", "y": -0.18 if len(lanes) > 8 else -0.4},
     }
-    return InteractiveChart(name="timeline", title=f"{_over(excerpt)}.{left_out}{until}", data=data, layout=layout)
+    longest_s: dict[tuple[int, str], float] = {}
+    for span in beside:
+        lane = (span.rank_class, span.dimension or "")
+        longest_s[lane] = max(longest_s.get(lane, 0.0), span.end_s - span.start_s)
+    thin = any(seconds < _SEEN * shown.step_time_s for seconds in longest_s.values())
+    short = " Lanes that look empty hold transfers too short to see: zoom in." if thin else ""
+    return InteractiveChart(name="timeline", title=f"{_over(excerpt)}.{left_out}{until}{short}", data=data, layout=layout)
 
 
 def links_chart(timeline: Timeline) -> InteractiveChart | None:

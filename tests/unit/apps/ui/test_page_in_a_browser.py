@@ -109,8 +109,8 @@ def test_the_page_opens_with_the_result_of_what_it_starts_from(show: Open) -> No
 
     opened.page.wait_for_selector("#timeline-picture .scatterlayer path.js-line", state="attached")
     assert opened.page.input_value("#control-model") == "llama3-8b"
-    assert opened.page.locator("#breakdown-picture .bars path").count() >= 2
-    assert opened.page.locator("#memory-picture .shapelayer path").count() == 1
+    assert opened.page.locator("#breakdown-picture .bar > div").count() >= 2
+    assert opened.page.locator("#memory-picture .limit").count() == 1
     assert "fits" in opened.page.inner_text("#memory-said")
     opened.page.wait_for_selector("#busy", state="hidden")
 
@@ -236,7 +236,7 @@ def test_two_scenarios_stand_side_by_side_and_the_first_comes_back(show: Open) -
     opened.page.fill(TP, "8")
 
     opened.becomes("#comparison", "now against kept: .*instead of .*What differs.*strategy.tp")
-    opened.page.wait_for_selector("#kept-memory .shapelayer path >> nth=1", state="attached")
+    opened.page.wait_for_selector("#comparison .limit >> nth=1", state="attached")
     opened.page.get_by_role("button", name="Go back to it").click()
     opened.becomes("#comparison", "now against kept: as fast")
     opened.page.get_by_role("button", name="Forget it").click()
@@ -305,9 +305,9 @@ def test_what_is_too_large_is_told_with_the_limit_and_the_command(show: Open) ->
 
 def test_a_picture_can_be_saved(show: Open) -> None:
     opened = show()
-    opened.page.hover("#breakdown-picture .main-svg >> nth=0")
+    opened.page.hover("#timeline .main-svg >> nth=0")
 
     with opened.page.expect_download() as saved:
-        opened.page.click("#breakdown-picture .modebar-btn >> nth=0")
+        opened.page.click("#timeline .modebar-btn >> nth=0")
 
     assert saved.value.suggested_filename.endswith(".png")

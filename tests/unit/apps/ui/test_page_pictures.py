@@ -8,7 +8,7 @@ import pytest
 
 from clustersim.apps.run.result import Result
 from clustersim.apps.run.running import run
-from clustersim.apps.ui.page_pictures import breakdown_figure, memory_figure, timeline_figure
+from clustersim.apps.ui.page_pictures import breakdown_bars, memory_bars, timeline_figure
 from clustersim.report import palette
 
 plotly = pytest.importorskip("plotly.graph_objects", reason="plotly is not installed: figures are not checked against it")
@@ -23,30 +23,38 @@ def runs(results: tuple[Result, Result]) -> list[tuple[str, Any]]:
     return [("kept", results[0].metrics), ("now", results[1].metrics)]
 
 
-def test_the_bars_of_a_breakdown_sum_to_the_step(results) -> None:
-    figure: Any = breakdown_figure(runs(results))
-
-    sums = [sum(bar["x"][row] for bar in figure["data"]) for row in range(2)]
-
-    assert sums == pytest.approx([each.step_time_s for each in results], rel=1e-9)
-    assert {bar["name"]: bar["marker"]["color"] for bar in figure["data"]}["exposed TP"] == palette.EXPOSED
-    assert next(bar["text"] for bar in figure["data"] if bar["name"] == "exposed TP") == ["TP", "TP"]
+def cells_of(picture: Any) -> list[list[Any]]:
+    """Return the parts of each bar, without limits."""
+    bars = [each.children for each in picture.children if getattr(each, "className", "") == "bar"]
+    return [[cell for cell in bar if cell.className != "limit"] for bar in bars]
 
 
-def test_the_bars_of_memory_sum_to_the_peak_beside_the_capacity(results) -> None:
-    figure: Any = memory_figure(runs(results))
-
-    sums = [sum(bar["x"][row] for bar in figure["data"]) for row in range(2)]
-    lines = [line["x0"] for line in figure["layout"]["shapes"]]
-
-    assert sums == pytest.approx([each.metrics.memory.peak_bytes / 2**30 for each in results], rel=1e-9)
-    assert lines == [each.metrics.memory.capacity_bytes / 2**30 for each in results]
-    assert figure["layout"]["xaxis"]["range"][1] > max(*sums, *lines)
+def width_of(cell: Any) -> float:
+    return float(cell.style["width"].removesuffix("%"))
 
 
-def test_plotly_takes_all_of_them(results) -> None:
+def test_the_bars_of_a_breakdown_are_as_long_as_their_steps(results) -> None:
+    bars = cells_of(breakdown_bars(runs(results)))
+
+    sums = [sum(map(width_of, bar)) for bar in bars]
+    assert max(sums) == pytest.approx(100.0, abs=1e-2)
+    assert sums[0] / sums[1] == pytest.approx(results[0].step_time_s / results[1].step_time_s, rel=1e-4)
+    tp = next(cell for cell in bars[1] if cell.title.startswith("exposed TP: "))
+    assert tp.style["background"] == palette.EXPOSED
+    assert width_of(tp) == pytest.approx(
+        100.0 * results[1].metrics.breakdown_s.exposed_communication.tp / max(each.step_time_s for each in results), rel=1e-3
+    )
+
+
+def test_the_bars_of_memory_end_at_the_peak_beside_the_capacity(results) -> None:
+    (bar,) = cells_of(memory_bars(runs(results)[:1]))
+
+    memory = results[0].metrics.memory
+    assert sum(map(width_of, bar)) == pytest.approx(100.0 * memory.peak_bytes / memory.capacity_bytes, rel=1e-4)
+
+
+def test_plotly_takes_the_timeline(results) -> None:
     timeline, said = timeline_figure(results[1].spans)
 
     assert said.startswith("What ranks do over the step.")
-    for figure in (timeline, breakdown_figure(runs(results)), memory_figure(runs(results)[:1])):
-        assert plotly.Figure(figure).layout.height > 100
+    assert plotly.Figure(timeline).layout.height > 100
