@@ -90,13 +90,15 @@ def _no(found: ServingPlan) -> str:
         return f"no: none of {found.n_candidates} deployments can keep the promises: {reasons}"
     near = found.nearest
     broken = ", ".join(near.broken) or "the queue grows without end"
-    return f"no: nobody keeps the promises; nearest are {near.replicas} replicas of {_name(near)} on {near.gpus} GPUs, which break {broken}"
+    return (
+        f"no: nobody keeps the promises; nearest is {_name(near)} with replicas={near.replicas} on {near.gpus} GPUs, which breaks {broken}"
+    )
 
 
 def _print(found: ServingPlan) -> None:
     best = found.best
     if best is not None:
-        write_out(f"{best.replicas} replicas of {_name(best)}: {best.gpus} GPUs\n\n")
+        write_out(f"{_name(best)} replicas={best.replicas}: {best.gpus} GPUs\n\n")
         print_table(_COLUMNS, [_cells(each) for each in found.frontier])
         terms = best.metrics.step_s.by_term
         write_out(f"\n  bound: {max(terms, key=lambda term: terms[term]).replace('_', ' ')} takes most of a step\n")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import inf
 from typing import Final
+
+import numpy as np
 
 from clustersim.apps.plan.serving_bounds import least_replicas, replica_bounds
 from clustersim.apps.serve.deployment import BuiltServing, build_serving
@@ -40,6 +42,8 @@ _MAY_CONTRADICT: Final = tuple(f"serving.{name}" for name in ("tp", "ep", "dp", 
 MOST_REPLAYS: Final = 200
 _FIRST: Final = 8
 """Candidates that are tried with growing numbers of replicas until one meets the SLO."""
+_APART_S: Final = 3600.0
+"""Time between requests that do not meet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +143,7 @@ class _ServingSearch:
     asked: DrawnRequests | None = None
     rejected: dict[str, int] = field(default_factory=dict[str, int])
     done: dict[tuple[Candidate, int], Replayed] = field(default_factory=dict[tuple[Candidate, int], Replayed])
+    apart: dict[Candidate, Replayed] = field(default_factory=dict[Candidate, Replayed])
 
     def built(self, values: Sequence[tuple[str, str]], replicas: int, nodes: int) -> BuiltServing:
         texts = [f"{KEYS[name]}={value}" for name, value in values]
@@ -179,6 +184,18 @@ class _ServingSearch:
             advanced(len(self.done), self.most_replays)
         return self.done[key]
 
+    def is_hopeless(self, candidate: Candidate) -> bool:
+        """Return whether a promise is broken even if every request has a replica to itself, so that no number of replicas keeps it."""
+        if candidate not in self.apart:
+            built = self.built(candidate.values, 1, self.most_gpus)
+            requests = built.asked.requests
+            lone = replace(requests, arrival_s=_APART_S * np.arange(len(requests), dtype=np.float64), concurrency=None)
+            metrics = run_serving(replace(built, asked=replace(built.asked, requests=lone))).metrics
+            self.apart[candidate] = found = Replayed(candidate=candidate, replicas=1, metrics=metrics)
+            if found.broken:
+                self._reject(f"{', '.join(found.broken)}: a request by itself takes longer")
+        return bool(self.apart[candidate].broken)
+
     def first(self, candidates: Sequence[Candidate]) -> Replayed | None:
         """Return the first deployment that meets the SLO, doubling the replicas."""
         for candidate in candidates[:_FIRST]:
@@ -187,6 +204,8 @@ class _ServingSearch:
                 found = self.replay(candidate, replicas)
                 if found.keeps:
                     return found
+                if self.is_hopeless(candidate):
+                    break
                 replicas *= 2
         return None
 
@@ -206,7 +225,7 @@ class _ServingSearch:
                 best = found
                 continue
             more = replicas + 1
-            if more * candidate.gpus_each <= self.most_gpus:
+            if more * candidate.gpus_each <= self.most_gpus and not self.is_hopeless(candidate):
                 heapq.heappush(heap, (more * candidate.gpus_each, number, more))
         return best, inf if best is None else best.gpus
 
@@ -222,7 +241,8 @@ def plan_serving(
     """Return the fewest GPUs with which requests are answered as promised.
 
     Deployments are bounded first; what has the least bound is replayed, and where it breaks a promise, again with one replica more. The
-    search ends when the least bound that is left is not below the best deployment. That more replicas never do worse is not assumed.
+    search ends when the least bound that is left is not below the best deployment. That more replicas never do worse is not assumed; but
+    where requests that never meet break a promise, more replicas are not tried.
 
     Parameters
     ----------

@@ -90,6 +90,14 @@ def test_where_nobody_keeps_the_promises_the_nearest_is_named() -> None:
     assert found.nearest.broken == ("ttft_p99",)
 
 
+def test_a_promise_that_a_request_by_itself_breaks_is_not_tried_with_more_replicas() -> None:
+    found = planned(service(ttft_p99="8 ms"))
+    assert found.best is None
+    assert found.least_gpus == inf
+    assert len({each.candidate for each in found.replayed}) == len(found.replayed)
+    assert found.rejected == {"ttft_p99: a request by itself takes longer": len(found.replayed)}
+
+
 def test_a_scenario_without_promises_is_refused() -> None:
     with pytest.raises(ScenarioError, match="'slo' is missing"):
         planned({name: value for name, value in service().items() if name != "slo"})

@@ -1,0 +1,35 @@
+"""Whether a queue grows without end is told from what arrives and what is answered."""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+import pytest
+
+from clustersim.serving.requests import is_overloaded
+
+
+def share_overloaded(load: float, n_servers: int) -> float:
+    """Return in how many of some runs with 2,000 requests an M/D/c queue looks overloaded, as a share; a service takes 1,000 ticks."""
+    generator = np.random.default_rng(5)
+    found: list[bool] = []
+    for _ in range(20):
+        sent = np.cumsum(generator.exponential(1000.0 / (load * n_servers), size=2000)).astype(np.int64)
+        free = [0] * n_servers
+        done: list[int] = []
+        for at in sent.tolist():
+            done.append(max(at, heapq.heappop(free)) + 1000)
+            heapq.heappush(free, done[-1])
+        found.append(is_overloaded(sent, np.array(done, dtype=np.int64)))
+    return sum(found) / len(found)
+
+
+@pytest.mark.parametrize("n_servers", [1, 32, 256])
+def test_a_queue_that_gets_a_quarter_more_than_it_serves_is_overloaded(n_servers: int) -> None:
+    assert share_overloaded(1.25, n_servers) >= 0.9
+
+
+@pytest.mark.parametrize("n_servers", [1, 32, 256])
+def test_a_queue_that_serves_all_that_arrives_is_not_overloaded(n_servers: int) -> None:
+    assert share_overloaded(0.95, n_servers) == 0.0
