@@ -69,6 +69,10 @@ class Wave:
     """Greatest wire latency of one step inside a domain, in seconds; 0 without any."""
     inter_latency_s: float
     """The same between domains."""
+    relays: int = 0
+    """Steps between domains that pass a chunk of a channel on when they have all of it."""
+    channels: int = 1
+    """Channels that share the rate of such a chain."""
     crossings: tuple[Crossings, ...] = ()
     """The single flows of the footprint; none where a single group makes them all, and for parameter servers."""
     flows: tuple[Flows, ...] = ()

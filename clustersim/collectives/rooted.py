@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Final, Literal
@@ -28,6 +28,8 @@ class _Spread:
     share: float
     intra_steps: int
     inter_steps: int
+    relays: int = 0
+    channels: int = 1
 
 
 def lay_rooted(spread: Callable[[Cluster, Grouping], _Spread], op: RootedOp, cluster: Cluster, group: Grouping) -> Pattern:
@@ -41,13 +43,18 @@ def lay_rooted(spread: Callable[[Cluster, Grouping], _Spread], op: RootedOp, clu
         share=found.share,
         steps=(found.intra_steps, found.inter_steps),
     )
-    return Pattern(phases=((rooted,),), uniform=group.per_domain > 0)
+    return Pattern(phases=((replace(rooted, relays=found.relays, channels=found.channels),),), uniform=group.per_domain > 0)
 
 
 def _along_rings(cluster: Cluster, group: Grouping) -> _Spread:
     """Return each ring without what enters the root: every other rank receives the tensor once, ``S / n_rings`` on each ring.
 
-    A ring that starts at another member than the root comes back into the root's domain, one step between domains more.
+    A ring that starts at another member than the root comes back into the root's domain, one step between domains more. The library finds
+    a channel for each ring with an adapter of its own, and duplicates it [1]_.
+
+    References
+    ----------
+    .. [1] NVIDIA, *NCCL*, ``src/graph/connect.cc``.
     """
     flows = ring_flows(cluster, group)
     roots = group.members[:, 0]
@@ -60,6 +67,8 @@ def _along_rings(cluster: Cluster, group: Grouping) -> _Spread:
         share=1.0 / flows.n_rings,
         intra_steps=group.size - 1 - between,
         inter_steps=between,
+        relays=between,
+        channels=2 * min(flows.n_rings, *(node.n_nics * node.scale_up.nodes_per_domain for node, _ in cluster.kinds)),
     )
 
 

@@ -185,7 +185,14 @@ class Rotated:
                 inter_latency_s=longest_s[1],
                 crossings=crossings,
             )
-        return replace(self._waves[key], share=wave.share, intra_steps=wave.intra_steps, inter_steps=wave.inter_steps)
+        return replace(
+            self._waves[key],
+            share=wave.share,
+            intra_steps=wave.intra_steps,
+            inter_steps=wave.inter_steps,
+            relays=wave.relays,
+            channels=wave.channels,
+        )
 
     def _of_all_groups(self, flows: Flows, crossings: Crossings, groups: IntArray, first: IntArray) -> tuple[Footprint, Crossings]:
         """Return the flows of the lowest ranks of all groups, given all flows of one group of equal layout."""

@@ -61,6 +61,15 @@ MOST_IN_FLIGHT_BYTES: Final = 33.6e6
 """Largest chunk, over all channels: the buffers of 4 MiB of eight of them. The measurements allow anything from 25 to 50 MB."""
 
 
+STEP_BYTES: Final[Mapping[Protocol, float]] = MappingProxyType({"simple": 524_288.0, "ll128": 576_000.0, "ll": 0.0})
+"""Bytes of a tensor that a channel sends at once in a chain: an eighth of its buffer, one ``BROADCAST_CHUNKSTEPS``, without flags [1]_.
+
+References
+----------
+.. [1] NVIDIA, *NCCL*, ``src/include/collectives.h``, ``src/include/device.h`` and ``src/init.cc``.
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SizedFlow:
     """One coupled flow of an operation: bytes per member flow, latency, and cap of the rate."""
@@ -175,7 +184,8 @@ def call_overhead_s(candidate: AlgorithmCandidate, way: Way, calibration: Networ
 
     A tensor that moves in k chunks over a way of several steps takes ``S / B + (chunk overhead of all steps) * k + (time of one
     chunk on the way)``; the best k leaves ``2 sqrt(S / B * sum of overheads)`` above ``S / B``, up to the largest chunk. A chunk
-    between domains waits for its credit, once along the wires.
+    between domains waits for its credit, once along the wires. A chain has chunks of one size between domains, and each of its relays
+    waits for a whole one.
     """
     constants = calibration.families[way.family]
     start_s = constants.start_s + calibration.latencies[way.family].base_s[way.protocol]
@@ -184,11 +194,17 @@ def call_overhead_s(candidate: AlgorithmCandidate, way: Way, calibration: Networ
         # LL sends as it computes, so that there are no chunks to wait for.
         return start_s
     overheads_s = fsum(max(_chunk_s(wave, constants.chunk_s) for wave in phase) for phase in candidate.pattern.phases)
-    return start_s + min(2.0 * sqrt(size_bytes / rate * overheads_s), 2.0 * MOST_IN_FLIGHT_BYTES / rate)
+    relayed_s = fsum(max(_relayed_bytes(wave, way, size_bytes=size_bytes) for wave in phase) for phase in candidate.pattern.phases) / rate
+    return start_s + relayed_s + min(2.0 * sqrt(size_bytes / rate * overheads_s), 2.0 * MOST_IN_FLIGHT_BYTES / rate)
 
 
 def _chunk_s(wave: Wave, intra_s: float) -> float:
-    return wave.intra_steps * intra_s + wave.inter_steps * wave.inter_latency_s
+    return wave.intra_steps * intra_s + (wave.inter_steps - wave.relays) * wave.inter_latency_s
+
+
+def _relayed_bytes(wave: Wave, way: Way, *, size_bytes: float) -> float:
+    """Return the bytes of the tensor that move while a chunk of one channel passes all relays: the wait of the last rank for its first."""
+    return wave.relays * min(wave.channels * STEP_BYTES[way.protocol], size_bytes)
 
 
 def idle_rate_bytes_per_s(pattern: Pattern, bandwidth_bytes_per_s: LinkFloats) -> float:

@@ -61,6 +61,13 @@ def test_a_chain_that_starts_in_the_middle_of_a_node_comes_back_to_it() -> None:
     assert (wave.intra_steps, wave.inter_steps) == (8, 3)
 
 
+def test_a_chain_relays_between_nodes_over_twice_as_many_channels_as_it_has_rings() -> None:
+    wave = only_wave("broadcast", "ring", nodes_of(4, 3))
+
+    assert (wave.relays, wave.channels) == (3, 2 * round(1.0 / wave.share))
+    assert only_wave("broadcast", "tree", nodes_of(4, 3)).relays == 0
+
+
 @pytest.mark.parametrize(("n_nodes", "levels"), [(2, 1), (3, 2), (4, 2), (5, 3), (8, 3), (9, 4)])
 def test_trees_reach_the_nodes_level_by_level(n_nodes: int, levels: int) -> None:
     wave = only_wave("broadcast", "tree", nodes_of(4, n_nodes))

@@ -12,6 +12,7 @@ from clustersim.collectives.pattern import Pattern, Wave
 from clustersim.collectives.timing import (
     DATA_SHARE,
     MOST_IN_FLIGHT_BYTES,
+    STEP_BYTES,
     AlgorithmCandidate,
     Operation,
     Way,
@@ -190,6 +191,13 @@ def test_ramp_up_is_that_of_the_best_chunks(family: Family) -> None:
     chunks = np.geomspace(1.0, 1e5, 20_000)
     assert found_s == pytest.approx(2 * sqrt(SIZE / RATE * overhead_s), rel=1e-9)
     assert found_s == pytest.approx(float((SIZE / RATE / chunks + chunks * overhead_s).min()), rel=1e-6)
+
+
+def test_a_chain_waits_for_a_whole_chunk_of_a_channel_at_each_relay() -> None:
+    chain = replace(wave(steps=(0, 63), wire_s=(0.0, 3e-6)), relays=63, channels=8)
+
+    assert ramp_s((chain,), size_bytes=1e9) == pytest.approx(63 * 8 * STEP_BYTES[RING.protocol] / RATE, rel=1e-9)
+    assert ramp_s((chain,), size_bytes=1e3) == pytest.approx(63 * 1e3 / RATE, rel=1e-9)
 
 
 def test_overheads_of_phases_add_up_and_of_waves_beside_each_other_the_longest_counts() -> None:
