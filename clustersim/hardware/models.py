@@ -41,6 +41,11 @@ class Accelerator:
     clock_spread: float | None = None
     """Standard deviation of the clock between accelerators of this kind, relative to its mean; None for that of the calibration."""
 
+    @property
+    def peak_16_flops_per_s(self) -> float:
+        """Dense matrix peak in 16 bits, of whichever format there is; in fp32 without any."""
+        return next(self.peak_flops_per_s[name] for name in ("bf16", "fp16", "fp32") if name in self.peak_flops_per_s)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:

@@ -244,7 +244,7 @@ def _at_power(peak_fraction: float, accelerator: Accelerator, lender: Accelerato
 
     Kernels that compute are held at the power limit, and the rate follows the power that there is for each FLOP/s of peak.
     """
-    budgets = [each.power_w / each.peak_flops_per_s["bf16"] for each in (accelerator, lender) if each.power_w is not None]
+    budgets = [each.power_w / each.peak_16_flops_per_s for each in (accelerator, lender) if each.power_w is not None]
     if len(budgets) < 2:
         return peak_fraction
     return min(peak_fraction * (budgets[0] / budgets[1]) ** BORROWED_POWER_EXPONENT, max(peak_fraction, MOST_PEAK_FRACTION))

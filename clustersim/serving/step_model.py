@@ -292,7 +292,7 @@ class TermStepModel:
         rate, kept = FORMATS[number_format].rate, self.under_load["default"]
         if rate > 1.0:
             kept = self.under_load.get("fp8", kept)
-        return self.accelerator.peak_flops_per_s["bf16"] * rate * kept
+        return self.accelerator.peak_16_flops_per_s * rate * kept
 
     def _elementwise_s(self, layer: InferenceLayer, rows: int) -> float:
         moved = rows * layer.stream_elements * ELEMENT_BYTES

@@ -22,6 +22,7 @@ _VARIABLE: Final = re.compile(r"\$\{?\w+\}?")
 _OPTIONS: Final = re.compile(r"(?i)\$\{?\w*(?:options?|opts?|arg(?:ument)?s?|flags?|extras?|params)\}?")
 """Variables that hold further options, by their names."""
 _DIRECTIVE: Final = re.compile(r"^#SBATCH\s+(--?[\w-]+)(?:[=\s]+(\S+))?", re.MULTILINE)
+_COUNT: Final = re.compile(r"(\d{1,9})$")
 _CONTAINERS: Final = ("docker", "podman", "nerdctl")
 _IMAGE: Final = re.compile(r"[a-z0-9][\w.-]*(?::\d+)?(?:/[\w.-]+)+(?:[:@][\w.:-]+)?")
 _MODULE: Final = "-m"
@@ -41,7 +42,8 @@ def read_commands(text: str, file: str) -> Contents:
 
     Of several commands for one job, the one with the most options counts.
     """
-    script = read_script(text)
+    directives = list(_directives(text, file))
+    script = read_script(text, _variables(directives))
     commands: list[tuple[Word, ...]] = []
     for words in script.commands:
         # A line that begins with an option goes on with the line before, as where a command was broken for reading.
@@ -49,13 +51,25 @@ def read_commands(text: str, file: str) -> Contents:
             commands[-1] += words
         else:
             commands.append(words)
-    found: list[Entry] = []
-    for match in _DIRECTIVE.finditer(text):
-        line = text.count("\n", 0, match.start()) + 1
-        found.append(Entry(key=f"sbatch.{match[1]}", value=_value([match[2]] if match[2] else []), file=file, line=line))
-    found += exported(script.exported, file)
+    found = [*directives, *exported(script.exported, file)]
     read = together([Command(words=words, entries=options(words, file)) for words in commands], script.documents, file, counted=False)
     return Contents(file=file, format="arguments", entries=(*found, *read.entries))
+
+
+def _directives(text: str, file: str) -> Iterator[Entry]:
+    for match in _DIRECTIVE.finditer(text):
+        line = text.count("\n", 0, match.start()) + 1
+        yield Entry(key=f"sbatch.{match[1]}", value=_value([match[2]] if match[2] else []), file=file, line=line)
+
+
+def _variables(directives: Sequence[Entry]) -> dict[str, str]:
+    """Return the variables that Slurm sets for a job with these directives."""
+    known = command_file().slurm
+    counts = {entry.name.rpartition(".")[2]: last[1] for entry in directives if (last := _COUNT.search(str(entry.value))) is not None}
+    found = {name: count for option, count in counts.items() for name in known.get(option, [])}
+    if {"nodes", "ntasks_per_node"} <= counts.keys():
+        found = dict.fromkeys(known["ntasks"], str(int(counts["nodes"]) * int(counts["ntasks_per_node"]))) | found
+    return found
 
 
 def options(words: Sequence[Word], file: str) -> tuple[Entry, ...]:

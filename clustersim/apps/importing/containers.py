@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -15,13 +17,15 @@ from clustersim.documents.composing import read_yaml
 from clustersim.documents.spots import Data, Spot
 from clustersim.errors import ScenarioError
 
-_CONTAINER: Final = re.compile(r"^\s*(?:- )?(?:args|command):", re.MULTILINE)
+_CONTAINER: Final = re.compile(r"^\s*(?:- )?(?:args|command|modelURL):|^kind:\s*LLMInferenceService", re.MULTILINE)
 _BETWEEN: Final = re.compile(r"^---\s*(?:#.*)?$", re.MULTILINE)
 _SHELLS: Final = ("sh", "bash", "/bin/sh", "/bin/bash", "/usr/bin/env")
-_COUNTS: Final = ("replicas", "numReplicas")
-_MODELS: Final = ("name", "uri")
+_COUNTS: Final = ("replicas", "numReplicas", "replicaCount")
+_HUB: Final = "hf://"
 _PARALLELISM: Final = {"tensor": "--tensor-parallel-size", "data": "--data-parallel-size", "pipeline": "--pipeline-parallel-size"}
-"""Keys of the Helm chart of llm-d that its templates turn into options of vLLM."""
+"""Keys of the Helm chart of llm-d and of KServe that become options of vLLM."""
+_ADDITIONAL: Final = "VLLM_ADDITIONAL_ARGS"
+"""Variable with further options, in the image of KServe."""
 _PODS: Final = {"DaemonSet", "ReplicaSet", "Deployment", "StatefulSet", "LeaderWorkerSet"}
 _MOST_REPLICAS: Final = 1_000_000
 _LONGEST_SERVICE: Final = 500
@@ -32,6 +36,8 @@ class _Found:
     commands: list[Command] = field(default_factory=list[Command])
     documents: list[EmbeddedFile] = field(default_factory=list[EmbeddedFile])
     exported: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
+    labels: list[Entry] = field(default_factory=list[Entry])
+    """Labels of nodes that a pod asks for."""
 
 
 def read_containers(text: str, file: str) -> Contents | None:
@@ -49,10 +55,22 @@ def read_containers(text: str, file: str) -> Contents | None:
             continue
         if read is not None:
             _walk(*read, _Around(file=file, first_line=line), found)
+            found.labels += [Entry(key=key, value=value, file=file, line=None) for key, value in _labels(read[0])]
     if not any(part_of(each) in ("client", "prefill", "decode", "serve") or each.words[0].text in LAUNCHERS for each in found.commands):
         return None
     contents = together(found.commands, found.documents, file, counted=True)
-    return Contents(file=file, format="yaml", entries=(*exported(found.exported, file), *contents.entries))
+    return Contents(file=file, format="yaml", entries=(*exported(found.exported, file), *contents.entries), labels=tuple(found.labels))
+
+
+def _labels(data: Data) -> Iterator[tuple[str, str]]:
+    """Yield the labels of nodes that selectors and affinities of pods ask for."""
+    if isinstance(data, dict):
+        key, values = data.get("key"), data.get("values")
+        if isinstance(key, str) and isinstance(values, list) and values:
+            yield key, str(values[0])
+        yield from ((key, value) for key, value in data.items() if "/" in key and isinstance(value, str))
+    for value in data.values() if isinstance(data, dict) else data if isinstance(data, list) else ():
+        yield from _labels(value)
 
 
 def _documents(text: str) -> Iterator[tuple[str, int]]:
@@ -92,21 +110,78 @@ def _walk(data: Data, spot: Spot, around: _Around, found: _Found) -> None:
         found.documents += [EmbeddedFile(name=name, text=text, line=line) for name, text in held.items() if isinstance(text, str)]
     if isinstance(data.get("args"), list | str) or isinstance(data.get("command"), list | str):
         _container(data, spot, around, found)
+    if isinstance(data.get("modelURL"), str):
+        _production_stack(data, spot, around, found)
+    if data.get("kind") == "LLMInferenceService" and isinstance(held := data.get("spec"), dict):
+        _inference_service(held, around, found)
+        return
     for key, value in data.items():
         if isinstance(value, dict | list) and key in spot.children:
             service = around.service if key in ("spec", "template", "metadata", "containers") else f"{around.service} {key}"
             _walk(value, spot.children[key], replace(around, service=service[-_LONGEST_SERVICE:]), found)
 
 
+def _production_stack(data: Mapping[str, Data], spot: Spot, around: _Around, found: _Found) -> None:
+    """Add the server of a model of vLLM's production stack, whose chart turns keys in camel case into options."""
+    settings, cache, name = data.get("vllmConfig"), data.get("lmcacheConfig"), data.get("name")
+    settings = settings if isinstance(settings, dict) else {}
+    texts = ["vllm", "serve", str(data["modelURL"])]
+    for key, value in settings.items():
+        option = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", key).lower()
+        if isinstance(value, bool):
+            texts.append(f"--{option}" if value else f"--no-{option}")
+        elif isinstance(value, str | int | float):
+            texts += [f"--{option}", str(value)]
+    extra = settings.get("extraArgs")
+    texts += [str(each) for each in (extra if isinstance(extra, list) else [])]
+    if isinstance(cache, dict) and isinstance(role := cache.get("kvRole"), str):
+        texts += ["--kv-transfer-config", json.dumps({"kv_role": role})]
+    found.commands.append(
+        _described(texts, {**data, "image": f"{data.get('repository')}:{data.get('tag')}"}, spot.line, replace(around, service=str(name)))
+    )
+
+
+def _inference_service(spec: Mapping[str, Data], around: _Around, found: _Found) -> None:
+    """Add the servers of KServe, which starts vLLM with the model and the parallelism of each pool."""
+    prefill = spec.get("prefill")
+    around = _inner(spec, around)
+    for service, pool in (("decode" if isinstance(prefill, dict) else "", spec), ("prefill", prefill)):
+        if not isinstance(pool, dict):
+            continue
+        template = pool.get("template")
+        containers = template.get("containers") if isinstance(template, dict) else None
+        main = next((each for each in containers if isinstance(each, dict)), {}) if isinstance(containers, list) else {}
+        here = replace(_inner(pool, around), service=service)
+        arguments = main.get("args")
+        texts = ["vllm", "serve", here.model, *here.options, *_split(_environment(main).get(_ADDITIONAL, ""))]
+        texts += [str(each) for each in (arguments if isinstance(arguments, list) else [])]
+        found.commands.append(_described(texts, main, 1, here))
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()
+
+
+def _described(texts: list[str], data: Mapping[str, Data], line: int, around: _Around) -> Command:
+    """Return the command that follows from settings, as if it stood in their line."""
+    return _command(tuple(Word(text=text, line=around.first_line + line - 1) for text in texts if text), data, around)
+
+
 def _inner(data: Mapping[str, Data], around: _Around) -> _Around:
     """Return what an object says about the containers in it."""
     count = next((number for key in _COUNTS if (number := _count(data.get(key))) is not None), None)
-    artifacts, parallelism, metadata = data.get("modelArtifacts"), data.get("parallelism"), data.get("metadata")
+    artifacts, parallelism, metadata = data.get("modelArtifacts", data.get("model")), data.get("parallelism"), data.get("metadata")
     model, given, service = around.model, around.options, around.service
     if isinstance(artifacts, dict):
-        model = next((name for key in _MODELS if isinstance(name := artifacts.get(key), str)), model)
+        uri, name = artifacts.get("uri"), artifacts.get("name")
+        named = uri if isinstance(uri, str) and (uri.startswith(_HUB) or not isinstance(name, str)) else name
+        model = named.removeprefix(_HUB) if isinstance(named, str) else model
     if isinstance(parallelism, dict):
         given = tuple(word for key, option in _PARALLELISM.items() if key in parallelism for word in (option, str(parallelism[key])))
+        given += ("--enable-expert-parallel",) if parallelism.get("expert") is True else ()
     kinds = [name for key in ("componentType", "subComponentType") if isinstance(name := data.get(key), str)]
     if isinstance(metadata, dict) and isinstance(name := metadata.get("name"), str) and data.get("kind") in _PODS:
         kinds.append(name)
@@ -117,10 +192,12 @@ def _inner(data: Mapping[str, Data], around: _Around) -> _Around:
 
 
 def _group(data: Mapping[str, Data]) -> int | None:
-    """Return the pods of a server: those of a LeaderWorkerSet, or of the data-parallel ranks of llm-d's chart."""
-    template, parallelism = data.get("leaderWorkerTemplate"), data.get("parallelism")
+    """Return the pods of a server: those of a LeaderWorkerSet or of Dynamo, or of the data-parallel ranks of llm-d's chart."""
+    template, parallelism, several = data.get("leaderWorkerTemplate"), data.get("parallelism"), data.get("multinode")
     if isinstance(template, dict):
         return _count(template.get("size"))
+    if isinstance(several, dict):
+        return _count(several.get("nodeCount"))
     if not isinstance(parallelism, dict):
         return None
     ranks, local = _count(parallelism.get("data")), _count(parallelism.get("dataLocal"))
@@ -151,14 +228,19 @@ def _command(words: tuple[Word, ...], data: Mapping[str, Data], around: _Around)
     line, image = words[0].line, data.get("image")
     if data.get("modelCommand") == "vllmServe":
         # The chart of llm-d puts the model and these options before those of the file.
-        before = ("vllm", "serve", *((around.model.removeprefix("hf://"),) if around.model else ()), *around.options)
+        before = ("vllm", "serve", *((around.model,) if around.model else ()), *around.options)
         words = (*(Word(text=text, line=line) for text in before), *words)
     elif isinstance(image, str) and words[0].text.startswith("-"):
         words = (Word(text=image, line=line), *words)
+    elif "modelFormat" in data and words[0].text.startswith("-"):
+        words = (Word(text="vllm", line=line), Word(text="serve", line=line), *words)
     entries = options(words, around.file)
+    pods = next((each.value for each in entries if each.name == "nnodes" and isinstance(each.value, int)), 1)
+    # Without an object that groups pods, each is a node of a server of several nodes.
+    servers = around.replicas // pods if around.group is None and pods > 0 and around.replicas % pods == 0 else around.replicas
     if isinstance(image, str):
         entries = (Entry(key="image", value=image, file=around.file, line=line), *entries)
-    return Command(words=words, entries=entries, service=around.service, replicas=around.replicas)
+    return Command(words=words, entries=entries, service=around.service, replicas=servers)
 
 
 def _words(value: Data, spot: Spot | None, around: _Around) -> Iterator[Word]:

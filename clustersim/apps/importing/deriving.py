@@ -171,9 +171,9 @@ def _batch(draft: Draft, dp: int, together: int) -> None:
         )
     if local is not None:
         staged = (draft.whole("strategy.pp") or 1) > 1
-        draft.derive(
-            key, (draft.whole("job.pipeline_micro_batch") or 1) if staged else local, "the local batch, or a micro-batch of the pipeline"
-        )
+        if draft.whole(key) is None:
+            micro = (draft.whole("job.pipeline_micro_batch") or 1) if staged else local
+            draft.derive(key, micro, "the local batch, or a micro-batch of the pipeline")
         if draft.whole(total) is None:
             draft.derive(total, local * dp, f"the local batch on {dp} replicas")
     micro, batch = draft.whole(key), draft.whole(total)

@@ -65,6 +65,8 @@ class Contents:
     measured: LoggedSteps | None = None
     fabric: ListedFabric | None = None
     """Switches that it lists."""
+    labels: tuple[Entry, ...] = ()
+    """Labels of the nodes that its pods ask for."""
 
 
 def flattened(data: Data, spot: Spot | None, file: str, key: str = "") -> Iterator[Entry]:

@@ -28,14 +28,16 @@ _END: Final = re.compile(r"([\w-]+)\.(\d{1,6})\.(.+?)\.(\d{1,6})")
 _SWITCHES: Final = re.compile(r"sw(itch)?\d*$|switch|leaf|spine|tor|core", re.IGNORECASE)
 _LEVELS: Final = (
     ("network.topology.nvidia.com/leaf", "network.topology.nvidia.com/spine", "network.topology.nvidia.com/core"),
+    ("network.topology.nvidia.com/block", "network.topology.nvidia.com/spine", "network.topology.nvidia.com/datacenter"),
+    ("fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1", "fabric.topograph.run/tier-2"),
     ("cloud.provider.com/topology-rack", "cloud.provider.com/topology-block"),
     ("cloud.google.com/gce-topology-subblock", "cloud.google.com/gce-topology-block"),
     ("topology.k8s.aws/network-node-layer-3", "topology.k8s.aws/network-node-layer-2", "topology.k8s.aws/network-node-layer-1"),
 )
 """Labels of nodes that name their switches, from the lowest level."""
 _DOMAIN_LABEL: Final = re.compile(r"^accelerat(?:or|ed)\.topology|topology\.nvidia\.com/accelerator$")
-_DOMAINS: Final = ("network.topology.nvidia.com/accelerator", "nvidia.com/gpu.clique")
-_LABELS: Final = {
+_DOMAINS: Final = ("network.topology.nvidia.com/accelerator", "accelerator.topograph.run/domain", "nvidia.com/gpu.clique")
+LABELS: Final = {
     "nvidia.com/gpu.product": "accelerators.product",
     "nvidia.com/gpu.count": "accelerators.count",
     "amd.com/gpu.product-name": "accelerators.product",
@@ -44,6 +46,7 @@ _LABELS: Final = {
     "cloud.google.com/gke-accelerator": "accelerators.product",
     "gpu.nvidia.com/model": "accelerators.product",
 }
+"""Labels of nodes that name their accelerators, by the keys of the table of machines."""
 
 
 def read_ibnetdiscover(text: str, _file: str) -> Described:
@@ -242,8 +245,8 @@ def read_kubernetes_nodes(text: str, file: str) -> Described:
     labels = list(listed if listed is not None else _node_labels(_mapping(text, file)))
     # Nodes without accelerators run the scheduler, or storage.
     labels = [each for each in labels if any("gpu" in key or "accelerator" in key for key in each)] or labels
-    known = {key: counted(each[key] for each in labels if each.get(key)) for key in _LABELS}
-    facts: list[Fact] = [(_LABELS[key], next(iter(values)), None) for key, values in known.items() if values]
+    known = {key: counted(each[key] for each in labels if each.get(key)) for key in LABELS}
+    facts: list[Fact] = [(LABELS[key], next(iter(values)), None) for key, values in known.items() if values]
     if not facts:
         raise ScenarioError(
             "is an object of Kubernetes without labels of accelerators",

@@ -81,8 +81,14 @@ class Draft:
             self.settings.pop(key, None)
 
 
-def read_settings(table: Vocabulary, contents: Sequence[Contents]) -> Draft:
-    """Return what files say in the words of scenarios; the last file, and the last line, of several for one key counts."""
+def read_settings(table: Vocabulary, contents: Sequence[Contents], *, model: str | None = None) -> Draft:
+    """Return what files say in the words of scenarios; the last file, and the last line, of several for one key counts.
+
+    Parameters
+    ----------
+    model
+        Model in place of that of the files; defaults of the framework hold for its name.
+    """
     draft = Draft()
     of_row: dict[int, dict[str, list[Entry]]] = {}
     for entry in (entry for each in contents for entry in each.entries):
@@ -104,7 +110,7 @@ def read_settings(table: Vocabulary, contents: Sequence[Contents]) -> Draft:
     known = next((name for pattern, name in table.models.items() if fnmatchcase(named.lower(), pattern)), None)
     names = {name for each in contents for entry in each.entries if entry.value is not None for name in table.names(entry.name)}
     for default in table.defaults:
-        if default.to not in draft.settings and _holds(default, names, draft):
+        if default.to not in draft.settings and _holds(default, names, draft, model):
             draft.settings[default.to] = Setting(value=_data(default.value), how="default", note=default.reason)
     if known is not None or flavour is not None:
         draft.derive("model", known or f"{family}-{flavour}", f"{named} of {table.file.title}")
@@ -124,13 +130,13 @@ def _read_row(draft: Draft, row: KeyRow, entries: Sequence[Entry], *, again: boo
         draft.keys.append(_apply(draft, row, last, again=again or number > 0))
 
 
-def _holds(default: Default, names: set[str], draft: Draft) -> bool:
+def _holds(default: Default, names: set[str], draft: Draft, model: str | None) -> bool:
     def has(key: str) -> bool:
         return key in names or ("*" in key and any(fnmatchcase(name, key) for name in names))
 
     if any(has(canonical(key)) for key in default.absent) or not all(has(canonical(key)) for key in default.present):
         return False
-    return all(_is_one_of(draft.get(key), values) for key, values in default.where.items())
+    return all(_is_one_of((key == "model" and model) or draft.get(key), values) for key, values in default.where.items())
 
 
 def _is_one_of(value: Data, values: Sequence[Scalar]) -> bool:

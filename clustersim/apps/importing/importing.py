@@ -11,14 +11,23 @@ from typing import Final
 from clustersim.apps.importing.deriving import derive_strategy, derive_tokens, drop_open, machine_of, text_of
 from clustersim.apps.importing.entries import Contents, ImportOptions, LoggedSteps
 from clustersim.apps.importing.imported_models import complete_model, model_of
-from clustersim.apps.importing.imported_serving import NEEDED as SERVING_NEEDED
 from clustersim.apps.importing.imported_serving import derive_serving, n_nodes
 from clustersim.apps.importing.imported_settings import Draft, Key, Setting, in_scenario, read_settings
-from clustersim.apps.importing.machines import cluster_of, cluster_with, clusters_apart, join_machines, machine_contents, shipped_machine
+from clustersim.apps.importing.machines import (
+    cluster_of,
+    cluster_with,
+    clusters_apart,
+    join_machines,
+    labelled_machines,
+    machine_contents,
+    shipped_machine,
+)
+from clustersim.apps.importing.needed import missing_settings
 from clustersim.apps.importing.reading import name_of, read_contents, read_raw
 from clustersim.apps.importing.recognise import candidates, framework_of, is_own, refuse_foreign
 from clustersim.apps.importing.table import JobKind, load_table, machine_table
 from clustersim.apps.importing.tracked_runs import read_tracked, tracked_folder
+from clustersim.apps.importing.variants import chosen_variant
 from clustersim.apps.serve.deployment import build_serving
 from clustersim.config.build import build
 from clustersim.config.load import Scenario, ScenarioText, checked_scenario, example_names
@@ -37,13 +46,6 @@ from clustersim.workloads.reading.model_spec import load_model, model_names
 
 _SECTIONS: Final = {"training": ("training", "strategy"), "serving": ("serving", "requests", "slo")}
 """Sections of a scenario that an import fills in, by the kind of job."""
-_DEGREES: Final = ("strategy.tp", "strategy.pp", "strategy.cp", "strategy.ep", "serving.")
-"""Settings without a default where a file gives them by a variable."""
-_NEEDED: Final = (
-    ("training.seq_length", "the length of sequences: -s training.seq_length=..."),
-    ("training.micro_batch_size", "the micro-batch: -s training.micro_batch_size=..."),
-    ("training.global_batch_size", "the batch of a step: -s training.global_batch_size=..."),
-)
 _BY_SET: Final = {"--cluster NAME": "-s cluster.node=NAME", "--nodes N": "-s cluster.nodes=N", "--model ": "-s model="}
 
 
@@ -72,18 +74,26 @@ def import_files(sources: Sequence[str], asked: ImportOptions) -> Imported:
         simulated; with ``strict``, when a key is unknown.
     """
     sources, asked = clusters_apart(sources, asked)
-    contents = [each for source in sources for each in _contents(source, asked)]
+    changes = _changes(asked)
+    set_ = _set(changes)
+    node = _text(asked.cluster, set_.get("cluster.node"))
+    precision = _text(set_.get("training.precision")) or "bf16"
+    contents = [
+        chosen_variant(each, node and shipped_machine(node), asked.nodes, precision)
+        for source in sources
+        for each in _contents(source, asked)
+    ]
     machines = [each for each in contents if each.format == "machine"]
     if len(machines) == len(contents):
         return _imported_cluster(machines, asked)
     jobs = [each for each in contents if each.format != "machine"]
+    machines = [*labelled_machines(jobs), *machines]
     name = asked.framework or framework_of(jobs)
     table = load_table(name)
-    draft = read_settings(table, jobs)
+    draft = read_settings(table, jobs, model=_text(asked.model, set_.get("model")))
     join_machines(draft, machines)
     if asked.strict:
         _refuse_unknown(draft, table.file.title)
-    changes = _changes(asked)
     data = _scenario(draft, asked, changes, [*jobs, *machines], job=table.file.job)
     files = tuple(dict.fromkeys(each.file for each in contents))
     # What is set of the model is in it by now, unless it is described in a file of its own.
@@ -230,10 +240,10 @@ def _scenario(
         Naming all that no file says, each with the option that gives it.
     """
     set_ = _set(changes)
-    cluster = asked.cluster or next((value for key in ("cluster.node", "cluster.name") if isinstance(value := set_.get(key), str)), None)
+    cluster = _text(asked.cluster, set_.get("cluster.node"), set_.get("cluster.name"))
     cluster = None if cluster is None else shipped_machine(cluster)
     nodes = asked.nodes or next((value for value in [set_.get("cluster.nodes")] if isinstance(value, int)), None)
-    model_given = asked.model or next((value for value in [set_.get("model")] if isinstance(value, str)), None)
+    model_given = _text(asked.model, set_.get("model"))
     for key, value in set_.items():
         if key.startswith(("model.", *(f"{section}." for section in _SECTIONS[job]))):
             draft.settings[key] = Setting(value=value, how="given")
@@ -256,7 +266,7 @@ def _scenario(
     if job == "training":
         derive_tokens(draft)
     of_files = " and ".join(dict.fromkeys(each.file for each in contents))
-    missing = _missing(draft, missing, job)
+    missing = missing_settings(draft, missing, job)
     if missing:
         listed = "; nor ".join(missing)
         for option, key in () if asked.by_option else _BY_SET.items():
@@ -271,22 +281,9 @@ def _scenario(
     return data
 
 
-def _missing(draft: Draft, missing: Sequence[str], job: JobKind) -> list[str]:
-    """Return all that no file says, each with the option that gives it, behind what is missing of model and machine."""
-    # Batches follow from the number of ranks, and are asked for when that is known.
-    later = [] if job == "serving" else [key for key, _ in _NEEDED if missing and key != "training.seq_length"]
-    needed = SERVING_NEEDED if job == "serving" and draft.get("requests.trace") is None else _NEEDED if job == "training" else ()
-    found = [*missing, *(option for key, option in needed if draft.get(key) is None and key not in later)]
-    if draft.get("job.open_precision") is True and draft.get("training.precision") is None:
-        found.append("the precision, which it leaves to the trainer: -s training.precision=...")
-    asked_for = " ".join(found)
-    return found + [
-        f"{name}, which depends on a variable: -s {key}=..."
-        for key, name in draft.open.items()
-        if key.startswith(_DEGREES)
-        and f"-s {key}=" not in asked_for
-        and (key not in draft.settings or draft.settings[key].how in ("default", "derived"))
-    ]
+def _text(*values: Data) -> str | None:
+    """Return the first value that is text."""
+    return next((value for value in values if isinstance(value, str)), None)
 
 
 def _nodes(cluster: dict[str, Data]) -> int:

@@ -12,7 +12,14 @@ from typing import Final
 
 from clustersim.apps.importing.entries import Contents, Entry, ImportOptions
 from clustersim.apps.importing.fabric import laid_fabric
-from clustersim.apps.importing.fabric_files import read_ibnetdiscover, read_infragraph, read_kubernetes_nodes, read_slurm, read_topograph
+from clustersim.apps.importing.fabric_files import (
+    LABELS,
+    read_ibnetdiscover,
+    read_infragraph,
+    read_kubernetes_nodes,
+    read_slurm,
+    read_topograph,
+)
 from clustersim.apps.importing.imported_settings import Draft, Setting, read_settings
 from clustersim.apps.importing.machine_files import Described, ListedFabric
 from clustersim.apps.importing.node_files import read_hwloc, read_nccl_topology, read_nvidia_smi
@@ -82,6 +89,12 @@ def machine_contents(text: str, file: str) -> Contents | None:
     if not entries and not (described.fabric is not None and described.fabric.nodes):
         raise ScenarioError("names no node and no accelerator", place=Place(file=file), hint=f"name the whole output of {described.title}")
     return Contents(file=file, format="machine", entries=entries, fabric=described.fabric)
+
+
+def labelled_machines(jobs: Sequence[Contents]) -> list[Contents]:
+    """Return what the labels of the nodes that pods ask for say of the machine."""
+    found = [(each, tuple(replace(label, key=LABELS[label.key]) for label in each.labels if label.key in LABELS)) for each in jobs]
+    return [Contents(file=each.file, format="machine", entries=entries) for each, entries in found if entries]
 
 
 def join_machines(draft: Draft, machines: Sequence[Contents]) -> None:

@@ -41,6 +41,8 @@ class CommandFile(Checked):
     subcommands: list[str]
     pools: dict[str, list[str]]
     """Words in the names of services, for each pool."""
+    slurm: dict[str, list[str]]
+    """Variables that Slurm sets from each option of sbatch."""
 
 
 @lru_cache

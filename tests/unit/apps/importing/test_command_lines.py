@@ -249,6 +249,21 @@ LINES: Final = (
         {"model": "llama3-8b", "cluster.nodes": 2, "strategy.tp": 2, "training.precision": "bf16", "training.global_batch_size": 256},
     ),
     Line(
+        "flagscale",
+        "system: {tensor_model_parallel_size: 2, precision: {bf16: true}}\nmodel: {num_layers: 4, hidden_size: 512, num_attention_heads: 8,"
+        " seq_length: 512, micro_batch_size: 1, global_batch_size: 8, swiglu: true, optimizer: {clip_grad: 1.0}}\n"
+        "data: {tokenizer: {vocab_size: 32000}}\nexperiment: {runner: {nnodes: 1, nproc_per_node: 8}}\n",
+        {"strategy.tp": 2, "training.precision": "bf16", "cluster.nodes": 1, "model.vocab_size": 32000},
+    ),
+    Line(
+        "megatron_lm",
+        "#SBATCH --nodes=4\n#SBATCH --gpus-per-node=8\ntorchrun --nnodes $SLURM_NNODES --nproc-per-node $SLURM_GPUS_PER_NODE"
+        " pretrain_gpt.py --tensor-model-parallel-size $SLURM_GPUS_PER_NODE --num-layers 4 --hidden-size 512 --num-attention-heads 8"
+        " --seq-length 512"
+        " --micro-batch-size 1 --global-batch-size $((SLURM_JOB_NUM_NODES * 16)) --vocab-size 32000 --bf16",
+        {"strategy.tp": 8, "cluster.nodes": 4, "training.global_batch_size": 64},
+    ),
+    Line(
         "megatron_bridge",
         "python scripts/performance/setup_experiment.py -m llama31 -s 405b --num_gpus 512 --compute_dtype fp8_cs --gpu h100"
         " --tensor_model_parallel_size 8 --pipeline_model_parallel_size 8 --global_batch_size 128 --micro_batch_size 1 --seq_length 8192",

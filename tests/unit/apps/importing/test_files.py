@@ -268,6 +268,7 @@ def test_the_vocabulary_of_a_table_covers_its_samples(case: Case) -> None:
 def test_every_framework_has_a_sample_or_extends_one() -> None:
     """Those of serving have theirs in a module of their own, and others are in short texts."""
     assert set(framework_names()) - {case.framework for case in CASES} == {
+        "flagscale",
         "megatron_bridge",
         "primus_maxtext",
         "primus_torchtitan",

@@ -143,9 +143,64 @@ COMPOSE: Final = """services:
 """
 
 
+KSERVE: Final = """apiVersion: serving.kserve.io/v1alpha1
+kind: LLMInferenceService
+spec:
+  replicas: 1
+  model: {uri: "pvc://models", name: deepseek-ai/DeepSeek-R1}
+  parallelism: {data: 16, dataLocal: 8, expert: true, tensor: 1}
+  template:
+    containers:
+      - name: main
+        env: [{name: VLLM_ADDITIONAL_ARGS, value: "--gpu-memory-utilization 0.95"}]
+  prefill:
+    replicas: 2
+    parallelism: {tensor: 8}
+    template: {nodeSelector: {nvidia.com/gpu.product: NVIDIA-H200}}
+"""
+STACK: Final = """servingEngineSpec:
+  modelSpec:
+    - name: qwen
+      repository: vllm/vllm-openai
+      tag: v0.8.5
+      modelURL: Qwen/Qwen2.5-7B-Instruct
+      replicaCount: 3
+      vllmConfig: {tensorParallelSize: 2, enablePrefixCaching: false, extraArgs: [--max-num-seqs, "64"]}
+"""
+STATEFUL: Final = """kind: StatefulSet
+spec:
+  replicas: 4
+  template:
+    spec:
+      containers:
+        - command: [/bin/bash, -c]
+          args: ["sglang serve --model-path moonshotai/Kimi-K2-Instruct --tp-size 16 --nnodes 2 --node-rank $POD_INDEX"]
+"""
+CLASSIC: Final = """kind: InferenceService
+spec:
+  predictor:
+    model:
+      modelFormat: {name: huggingface}
+      args: [--model_name=llama3, --model_id=meta-llama/Meta-Llama-3-8B-Instruct, --tensor-parallel-size=2]
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        (
+            KSERVE,
+            {
+                "model": "deepseek-v3",
+                "cluster.nodes": 4,
+                "serving.memory_fraction": 0.95,
+                "serving.disaggregated.decode": {"replicas": 1, "tp": 1, "dp": 16, "ep": 16},
+                "serving.disaggregated.prefill": {"replicas": 2, "tp": 8},
+            },
+        ),
+        (STACK, {"serving.replicas": 3, "serving.tp": 2, "serving.prefix_cache": False, "serving.max_num_seqs": 64}),
+        (STATEFUL, {"serving.replicas": 2, "serving.tp": 16}),
+        (CLASSIC, {"model": "llama3-8b", "serving.tp": 2}),
         (
             "trtllm-bench --model meta-llama/Llama-3.1-8B throughput --tp 2 --max_batch_size 64 --concurrency 32 --num_requests 96",
             {"requests.concurrency": 8, "serving.tp": 2, "serving.max_num_seqs": 64},
@@ -170,6 +225,15 @@ def test_a_server_is_read_as_its_engine_reads_it(tmp_path: Path, text: str, expe
     found = written(tmp_path, text).data
 
     assert {key: at(found, key) for key in expected} == expected
+
+
+def test_the_nodes_that_pods_ask_for_name_the_accelerators(tmp_path: Path) -> None:
+    path = tmp_path / "service.yaml"
+    path.write_text(KSERVE, encoding="utf-8")
+
+    found = import_files([str(path)], ImportOptions(overrides=REQUESTS)).data
+
+    assert at(found, "cluster.node") == "hgx-h200"
 
 
 def test_speculation_is_told_of_with_its_direction(tmp_path: Path) -> None:

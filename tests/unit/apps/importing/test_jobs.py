@@ -76,7 +76,11 @@ ON_H100: Final = ImportOptions(cluster="dgx-h100", nodes=1)
             "--use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16",
             {"training.moment_precision": "bf16"},
         ),
-        ("--fp8-format hybrid --fp8-recipe mxfp8 --first-last-layers-bf16", {"training.fp8_scaling": "mx", "training.bf16_layers": [1, 1]}),
+        (
+            "--fp8-format hybrid --fp8-recipe blockwise --first-last-layers-bf16",
+            {"training.fp8_scaling": "block", "training.bf16_layers": [1, 1]},
+        ),
+        ("--cpu-offloading-num-layers 4", {"strategy.offload": ["activations"]}),
         ("--optimizer dist_muon", {"training.optimizer": "muon", "strategy.zero_stage": 1, "strategy.gather": "tensor"}),
         ("--cuda-graph-impl none --cuda-graph-scope attn", {"training.cuda_graphs": False}),
         ("--transformer-impl local", {"training.attention": "unfused"}),
@@ -276,3 +280,49 @@ def test_a_precision_that_is_left_to_the_trainer_is_asked_for(tmp_path: Path) ->
 
     with pytest.raises(ScenarioError, match="the precision, which it leaves to the trainer: -s training"):
         import_files([path], ImportOptions(cluster="dgx-h100", nodes=1, model="llama3-8b"))
+
+
+def test_variables_of_a_submission_to_mlperf_are_read(tmp_path: Path) -> None:
+    degrees = "export TENSOR_MODEL_PARALLEL=4\nexport PIPELINE_MODEL_PARALLEL=8\nexport INTERLEAVED_PIPELINE=5\n"
+    text = f"export MINIBS=32\nexport MICRO_BATCH_SIZE=2\nexport DGXNNODES=16\nexport DGXNGPU=8\n{degrees}"
+
+    found = import_files(
+        [written(tmp_path, text)], ImportOptions(cluster="dgx-h100", model="llama3-70b", overrides=("training.seq_length=8192",))
+    ).data
+
+    expected = {"training.global_batch_size": 128, "training.micro_batch_size": 2, "strategy.virtual_stages": 5, "cluster.nodes": 16}
+    assert {key: at(found, key) for key in expected} == expected
+
+
+MATRIX = """ConfigContainer: {model: {cross_entropy_fusion_impl: te}, train: {train_iters: 50}}
+perf_matrix:
+  h100:
+    num_gpus_64:
+      common: {num_gpus_per_node: 8, seq_length: 4096, mbs: 1, gbs: 256, cuda_graphs: false, tp: 4, pp: 4, cp: 1, vp: 5, ep: 1, fsdp: false}
+      bf16:
+      fp8_cs: {tp: 2}
+  b200:
+    num_gpus_64:
+      common: {num_gpus_per_node: 8, seq_length: 4096, mbs: 1, gbs: 256, tp: 1, pp: 8, cp: 1, ep: 1, fsdp: false}
+"""
+
+
+@pytest.mark.parametrize(("precision", "tp"), [("bf16", 4), ("fp8", 2)])
+def test_the_machine_and_the_precision_choose_a_layout(tmp_path: Path, precision: str, tp: int) -> None:
+    overrides = (f"training.precision={precision}",)
+
+    found = import_files([written(tmp_path, MATRIX, "m.yaml")], ImportOptions(cluster="dgx-h100", model="llama3-70b", overrides=overrides))
+
+    assert [at(found.data, key) for key in ("strategy.tp", "strategy.virtual_stages", "cluster.nodes")] == [tp, 5, 8]
+
+
+def test_a_file_with_layouts_of_several_machines_asks_for_one(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="layouts of several machines: 64 h100, 64 b200; choose one with --cluster"):
+        import_files([written(tmp_path, MATRIX, "m.yaml")], ImportOptions(model="llama3-70b"))
+
+
+def test_a_recipe_by_name_asks_for_the_degrees_that_it_sets(tmp_path: Path) -> None:
+    text = "nemo llm pretrain --factory llama3_8b trainer.num_nodes=2 trainer.devices=8"
+
+    with pytest.raises(ScenarioError, match="the degrees that the recipe sets in its code"):
+        import_files([written(tmp_path, text)], ON_H100)

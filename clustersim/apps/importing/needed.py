@@ -1,0 +1,39 @@
+"""Settings that no file gives, and the options that do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from clustersim.apps.importing.imported_serving import NEEDED as SERVING_NEEDED
+from clustersim.apps.importing.imported_settings import Draft
+from clustersim.apps.importing.table import JobKind
+
+_DEGREES: Final = ("strategy.tp", "strategy.pp", "strategy.cp", "strategy.ep", "serving.")
+"""Settings without a default where a file gives them by a variable."""
+_NEEDED: Final = (
+    ("training.seq_length", "the length of sequences: -s training.seq_length=..."),
+    ("training.micro_batch_size", "the micro-batch: -s training.micro_batch_size=..."),
+    ("training.global_batch_size", "the batch of a step: -s training.global_batch_size=..."),
+)
+_OF_A_RECIPE: Final = "the degrees that the recipe sets in its code: -s strategy.tp=..., and pp, cp and ep where they are not 1"
+
+
+def missing_settings(draft: Draft, missing: Sequence[str], job: JobKind) -> list[str]:
+    """Return all that no file says, each with the option that gives it, behind what is missing of model and machine."""
+    # Batches follow from the number of ranks, and are asked for when that is known.
+    later = [] if job == "serving" else [key for key, _ in _NEEDED if missing and key != "training.seq_length"]
+    needed = SERVING_NEEDED if job == "serving" and draft.get("requests.trace") is None else _NEEDED if job == "training" else ()
+    found = [*missing, *(option for key, option in needed if draft.get(key) is None and key not in later)]
+    if draft.get("job.recipe") is True and all(draft.get(f"strategy.{degree}") is None for degree in ("tp", "pp", "cp", "ep")):
+        found.append(_OF_A_RECIPE)
+    if draft.get("job.open_precision") is True and draft.get("training.precision") is None:
+        found.append("the precision, which it leaves to the trainer: -s training.precision=...")
+    asked_for = " ".join(found)
+    return found + [
+        f"{name}, which depends on a variable: -s {key}=..."
+        for key, name in draft.open.items()
+        if key.startswith(_DEGREES)
+        and f"-s {key}=" not in asked_for
+        and (key not in draft.settings or draft.settings[key].how in ("default", "derived"))
+    ]
