@@ -150,7 +150,8 @@ def _inference_service(spec: Mapping[str, Data], around: _Around, found: _Found)
             continue
         template = pool.get("template")
         containers = template.get("containers") if isinstance(template, dict) else None
-        main = next((each for each in containers if isinstance(each, dict)), {}) if isinstance(containers, list) else {}
+        mappings = [each for each in (containers if isinstance(containers, list) else []) if isinstance(each, dict)]
+        main = mappings[0] if mappings else dict[str, Data]()
         here = replace(_inner(pool, around), service=service)
         arguments = main.get("args")
         texts = ["vllm", "serve", here.model, *here.options, *_split(_environment(main).get(_ADDITIONAL, ""))]

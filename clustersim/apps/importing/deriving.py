@@ -124,7 +124,7 @@ def model_parallel(draft: Draft) -> int:
     return prod(draft.whole(f"strategy.{key}") or 1 for key in ("tp", "pp", "cp"))
 
 
-def derive_strategy(draft: Draft, *, n_ranks: int, n_layers: int | None) -> None:
+def derive_strategy(draft: Draft, *, n_ranks: int, n_layers: int | None, has_experts: bool = False) -> None:
     """Fill in batch, stages and shards.
 
     Raises
@@ -149,6 +149,9 @@ def derive_strategy(draft: Draft, *, n_ranks: int, n_layers: int | None) -> None
     _recomputation(draft, n_layers)
     if (draft.whole("strategy.tp") or 1) == 1:
         draft.drop("strategy.sequence_parallel")
+    elif has_experts and draft.get("strategy.sequence_parallel") is not True:
+        note = "experts beside tensor parallelism are simulated with sequence parallelism: as many bytes are sent, memory too small"
+        draft.derive("strategy.sequence_parallel", True, note)
     if (draft.whole("strategy.ep") or 1) == 1:
         draft.drop("strategy.etp", "strategy.dispatch")
     if draft.get("training.precision") != "fp8":

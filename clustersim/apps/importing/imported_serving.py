@@ -43,7 +43,7 @@ class _Pool:
 
 def derive_serving(draft: Draft, model: Data) -> None:
     """Fill in layout, engine and requests."""
-    experts = _n_experts(model)
+    experts = n_experts(model)
     if any(pool.name for pool in _pools(draft)):
         draft.drop(*(f"serving.{key}" for key in OF_A_POOL))
     for pool in _pools(draft):
@@ -110,7 +110,8 @@ def _divide(draft: Draft, key: str, pool: _Pool) -> None:
         draft.derive(key, max(1, limit // dp), f"{limit} on {dp} ranks of attention data parallelism")
 
 
-def _n_experts(model: Data) -> int:
+def n_experts(model: Data) -> int:
+    """Return the experts of a layer of a model; 0 without any."""
     try:
         found = load_model(model).model
     except DomainError:

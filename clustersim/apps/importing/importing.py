@@ -11,7 +11,7 @@ from typing import Final
 from clustersim.apps.importing.deriving import derive_strategy, derive_tokens, drop_open, machine_of, text_of
 from clustersim.apps.importing.entries import Contents, ImportOptions, LoggedSteps
 from clustersim.apps.importing.imported_models import complete_model, model_of
-from clustersim.apps.importing.imported_serving import derive_serving, n_nodes
+from clustersim.apps.importing.imported_serving import derive_serving, n_experts, n_nodes
 from clustersim.apps.importing.imported_settings import Draft, Key, Setting, in_scenario, read_settings
 from clustersim.apps.importing.machines import (
     cluster_of,
@@ -262,7 +262,7 @@ def _scenario(
     missing = [*missing, *(option for option in machine.missing if job == "training" or "--nodes" not in option)]
     if machine.n_ranks is not None and model is not None and job == "training":
         draft.derive("job.node_size", machine.n_ranks // (nodes or _nodes(machine.cluster)), "")
-        derive_strategy(draft, n_ranks=machine.n_ranks, n_layers=_n_layers(model))
+        derive_strategy(draft, n_ranks=machine.n_ranks, n_layers=_n_layers(model), has_experts=n_experts(model) > 1)
     if job == "training":
         derive_tokens(draft)
     of_files = " and ".join(dict.fromkeys(each.file for each in contents))

@@ -326,3 +326,14 @@ def test_a_recipe_by_name_asks_for_the_degrees_that_it_sets(tmp_path: Path) -> N
 
     with pytest.raises(ScenarioError, match="the degrees that the recipe sets in its code"):
         import_files([written(tmp_path, text)], ON_H100)
+
+
+def test_experts_beside_tensor_parallelism_bring_sequence_parallelism(tmp_path: Path) -> None:
+    text = (FILES / "nanotron-moe.yaml").read_text(encoding="utf-8")
+    text = text.replace("tp: 1", "tp: 2").replace("tp_mode: REDUCE_SCATTER", "tp_mode: ALL_REDUCE")
+
+    found = import_files([written(tmp_path, text, "moe.yaml")], ON_H100)
+
+    told = {key.key: key.note for key in found.keys if key.how == "derived"}
+    assert at(found.data, "strategy.sequence_parallel") is True
+    assert "memory too small" in str(told["strategy.sequence_parallel"])
