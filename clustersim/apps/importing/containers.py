@@ -17,7 +17,7 @@ from clustersim.documents.composing import read_yaml
 from clustersim.documents.spots import Data, Spot
 from clustersim.errors import ScenarioError
 
-_CONTAINER: Final = re.compile(r"^\s*(?:- )?(?:args|command|modelURL):|^kind:\s*LLMInferenceService", re.MULTILINE)
+_CONTAINER: Final = re.compile(r"^\s*(?:- )?(?:args|command|modelURL):|^run:|^kind:\s*LLMInferenceService", re.MULTILINE)
 _BETWEEN: Final = re.compile(r"^---\s*(?:#.*)?$", re.MULTILINE)
 _SHELLS: Final = ("sh", "bash", "/bin/sh", "/bin/bash", "/usr/bin/env")
 _COUNTS: Final = ("replicas", "numReplicas", "replicaCount")
@@ -112,6 +112,8 @@ def _walk(data: Data, spot: Spot, around: _Around, found: _Found) -> None:
         _container(data, spot, around, found)
     if isinstance(data.get("modelURL"), str):
         _production_stack(data, spot, around, found)
+    if isinstance(data.get("run"), str) and isinstance(resources := data.get("resources"), dict):
+        _task(data, resources, spot, around, found)
     if data.get("kind") == "LLMInferenceService" and isinstance(held := data.get("spec"), dict):
         _inference_service(held, around, found)
         return
@@ -119,6 +121,20 @@ def _walk(data: Data, spot: Spot, around: _Around, found: _Found) -> None:
         if isinstance(value, dict | list) and key in spot.children:
             service = around.service if key in ("spec", "template", "metadata", "containers") else f"{around.service} {key}"
             _walk(value, spot.children[key], replace(around, service=service[-_LONGEST_SERVICE:]), found)
+
+
+def _task(data: Mapping[str, Data], resources: Mapping[str, Data], spot: Spot, around: _Around, found: _Found) -> None:
+    """Add the commands of a task of SkyPilot, whose first choice of accelerators counts."""
+    asked, service = resources.get("accelerators"), data.get("service")
+    first = next(iter(asked), "") if isinstance(asked, dict | list) else asked or ""
+    name, _, count = str(first).partition(":")
+    if name:
+        found.labels.append(Entry(key="nvidia.com/gpu.product", value=name, file=around.file, line=around.first_line + spot.line - 1))
+    variables = {**_environment({"env": data.get("envs")}), "SKYPILOT_NUM_NODES": str(data.get("num_nodes", 1)), "SKYPILOT_NODE_RANK": "0"}
+    variables |= {"SKYPILOT_NUM_GPUS_PER_NODE": count} if count.isdecimal() else {}
+    script: dict[str, Data] = {"command": ["bash", "-c"], "args": [data["run"]], "env": {**variables}}
+    place = Spot(line=spot.line, column=spot.column, keys={}, children={"args": spot.children["run"]} if "run" in spot.children else {})
+    _container(script, place, _inner(service, around) if isinstance(service, dict) else around, found)
 
 
 def _production_stack(data: Mapping[str, Data], spot: Spot, around: _Around, found: _Found) -> None:
@@ -193,12 +209,14 @@ def _inner(data: Mapping[str, Data], around: _Around) -> _Around:
 
 
 def _group(data: Mapping[str, Data]) -> int | None:
-    """Return the pods of a server: those of a LeaderWorkerSet or of Dynamo, or of the data-parallel ranks of llm-d's chart."""
+    """Return the pods of a server: those of a LeaderWorkerSet, of Dynamo or of AIBrix, or of the data-parallel ranks of llm-d's chart."""
     template, parallelism, several = data.get("leaderWorkerTemplate"), data.get("parallelism"), data.get("multinode")
     if isinstance(template, dict):
         return _count(template.get("size"))
     if isinstance(several, dict):
         return _count(several.get("nodeCount"))
+    if "podGroupSize" in data:
+        return _count(data["podGroupSize"])
     if not isinstance(parallelism, dict):
         return None
     ranks, local = _count(parallelism.get("data")), _count(parallelism.get("dataLocal"))
