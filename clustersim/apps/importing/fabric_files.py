@@ -30,13 +30,21 @@ _LEVELS: Final = (
     ("network.topology.nvidia.com/leaf", "network.topology.nvidia.com/spine", "network.topology.nvidia.com/core"),
     ("network.topology.nvidia.com/block", "network.topology.nvidia.com/spine", "network.topology.nvidia.com/datacenter"),
     ("fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1", "fabric.topograph.run/tier-2"),
+    ("oci.oraclecloud.com/rdma.local_block_id", "oci.oraclecloud.com/rdma.network_block_id", "oci.oraclecloud.com/rdma.hpc_island_id"),
+    ("backend.coreweave.cloud/leafgroup", "backend.coreweave.cloud/superpod", "backend.coreweave.cloud/fabric"),
+    ("ib.coreweave.cloud/leafgroup", "ib.coreweave.cloud/superpod", "ib.coreweave.cloud/fabric"),
     ("cloud.provider.com/topology-rack", "cloud.provider.com/topology-block"),
     ("cloud.google.com/gce-topology-subblock", "cloud.google.com/gce-topology-block"),
     ("topology.k8s.aws/network-node-layer-3", "topology.k8s.aws/network-node-layer-2", "topology.k8s.aws/network-node-layer-1"),
 )
 """Labels of nodes that name their switches, from the lowest level."""
 _DOMAIN_LABEL: Final = re.compile(r"^accelerat(?:or|ed)\.topology|topology\.nvidia\.com/accelerator$")
-_DOMAINS: Final = ("network.topology.nvidia.com/accelerator", "accelerator.topograph.run/domain", "nvidia.com/gpu.clique")
+_DOMAINS: Final = (
+    "ds.coreweave.com/nvlink.domain",
+    "network.topology.nvidia.com/accelerator",
+    "accelerator.topograph.run/domain",
+    "nvidia.com/gpu.clique",
+)
 LABELS: Final = {
     "nvidia.com/gpu.product": "accelerators.product",
     "nvidia.com/gpu.count": "accelerators.count",

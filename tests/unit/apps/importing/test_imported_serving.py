@@ -176,6 +176,24 @@ spec:
         - command: [/bin/bash, -c]
           args: ["sglang serve --model-path moonshotai/Kimi-K2-Instruct --tp-size 16 --nnodes 2 --node-rank $POD_INDEX"]
 """
+TASK: Final = """envs: {MODEL: Qwen/Qwen3-8B}
+resources: {accelerators: "H200:8"}
+num_nodes: 2
+run: |
+  TP=$((SKYPILOT_NUM_GPUS_PER_NODE * SKYPILOT_NUM_NODES))
+  python -m sglang.launch_server --model-path $MODEL --tp $TP --nnodes $SKYPILOT_NUM_NODES --node-rank $SKYPILOT_NODE_RANK
+"""
+STORM: Final = """kind: StormService
+spec:
+  roles:
+    - name: serve
+      replicas: 3
+      podGroupSize: 2
+      template:
+        containers:
+          - command: [sh, -c]
+            args: [sglang serve --model-path Qwen/Qwen3-8B --tp-size 2 --nnodes 2]
+"""
 CLASSIC: Final = """kind: InferenceService
 spec:
   predictor:
@@ -200,6 +218,8 @@ spec:
         ),
         (STACK, {"serving.replicas": 3, "serving.tp": 2, "serving.prefix_cache": False, "serving.max_num_seqs": 64}),
         (STATEFUL, {"serving.replicas": 2, "serving.tp": 16}),
+        (TASK, {"model": "qwen3-8b", "serving.tp": 16, "cluster.nodes": 2}),
+        (STORM, {"serving.replicas": 3, "serving.tp": 2}),
         (CLASSIC, {"model": "llama3-8b", "serving.tp": 2}),
         (
             "trtllm-bench --model meta-llama/Llama-3.1-8B throughput --tp 2 --max_batch_size 64 --concurrency 32 --num_requests 96",

@@ -337,3 +337,10 @@ def test_experts_beside_tensor_parallelism_bring_sequence_parallelism(tmp_path: 
     told = {key.key: key.note for key in found.keys if key.how == "derived"}
     assert at(found.data, "strategy.sequence_parallel") is True
     assert "memory too small" in str(told["strategy.sequence_parallel"])
+
+
+def test_a_loop_of_reinforcement_learning_is_refused_as_such(tmp_path: Path) -> None:
+    text = "ray job submit -- python3 train.py --rollout-batch-size 32 --tensor-model-parallel-size 2"
+
+    with pytest.raises(ScenarioError, match="is a loop of reinforcement learning"):
+        import_files([written(tmp_path, text)], ON_H100)
