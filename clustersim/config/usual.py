@@ -18,7 +18,7 @@ M = TypeVar("M", bound=BaseModel)
 Value = bool | int | float | str | tuple[str, ...]
 
 LAUNCH_OVERHEAD: Final = "training.launch_overhead"
-"""Taken without a word: nothing but a step that waits for its host depends on it."""
+"""Said with a flag of its own: nothing but a step that waits for its host depends on it."""
 
 SCORED_FRACTION: Final = 0.15
 """Tokens of a sequence that an encoder predicts [1]_.
@@ -164,6 +164,7 @@ USUAL: Final = (
 
 
 USUAL_SETTINGS: Final = "usual_settings"
+ASSUMED_LAUNCH: Final = "assumed_launch_overhead"
 """Code of the flag on settings left at usual values."""
 
 
@@ -210,7 +211,7 @@ def completed_as_usual(settings: M, usual: Mapping[str, Value]) -> tuple[M, tupl
         assert isinstance(section, Settings)
         if section.gives(name):
             continue
-        if value != type(section).model_fields[name].default and key != LAUNCH_OVERHEAD:
+        if value != type(section).model_fields[name].default:
             brought.append(key)
         changed: BaseModel = section.changed(**{name: value})
         for part, below in zip(reversed(parts[:-1]), reversed(sections), strict=True):
@@ -223,8 +224,17 @@ def completed_as_usual(settings: M, usual: Mapping[str, Value]) -> tuple[M, tupl
 def usual_flags(usual: Mapping[str, tuple[Value, str]], keys: Iterable[str]) -> tuple[Flag, ...]:
     """Return the notices on settings left out and taken at their usual values."""
     by_software: dict[str, list[str]] = {}
+    flags: list[Flag] = []
     for key in keys:
         value, software = usual[key]
+        if key == LAUNCH_OVERHEAD:
+            message = (
+                f"no {key.partition('.')[2]} is given: {value}, that of {software}, is assumed; it moves steps that wait for their host"
+            )
+            flags.append(Flag(code=ASSUMED_LAUNCH, message=message))
+            continue
         by_software.setdefault(software, []).append(f"{key.partition('.')[2]} {str(value).lower()}")
     said = [f"{software}: {', '.join(values)}" for software, values in by_software.items()]
-    return (Flag(code=USUAL_SETTINGS, message=f"not said, and taken as usual: {'; '.join(said)}"),) if said else ()
+    if said:
+        flags.insert(0, Flag(code=USUAL_SETTINGS, message=f"not said, and taken as usual: {'; '.join(said)}"))
+    return tuple(flags)

@@ -25,6 +25,16 @@ N_MEETINGS_SHOWN: Final = 3
 
 LIGHT: Final = ("assumed_reserve", "unseen_figures", "assumed_constants", "no_interference", "chosen_placement", "no_network_power")
 """Codes of flags that stand in one line of a short report: they move memory or power and not the step, or move the step by little."""
+OF_THE_HOST: Final = "assumed_launch_overhead"
+"""Code of a flag that moves the step only where it waits for its host."""
+LEAST_HOST: Final = 0.01
+"""Share of a step that waits for its host, from which on its flag is told."""
+
+
+def is_light(code: str, metrics: Metrics) -> bool:
+    """Return whether a flag stands in the one line of a short report."""
+    return code in LIGHT or (code == OF_THE_HOST and metrics.breakdown_s.host < LEAST_HOST * metrics.step_time_s)
+
 
 MEMORY_PARTS: Final = ("parameters", "gradients", "optimizer", "activations", "buffers")
 

@@ -102,7 +102,7 @@ def print_section(console: Console, heading: str, lines: Sequence[str]) -> None:
 def print_flags(console: Console, metrics: Metrics, *, verbose: bool = False) -> None:
     """Print assumptions, extrapolations and uncalibrated constants: light ones in one line, or in full if requested."""
     page = _page(console)
-    told = [flag for flag in metrics.flags if verbose or flag.code not in facts.LIGHT]
+    told = [flag for flag in metrics.flags if verbose or not facts.is_light(flag.code, metrics)]
     light = list(dict.fromkeys(flag.code for flag in metrics.flags if flag not in told))
     if not metrics.flags:
         return

@@ -66,7 +66,10 @@ def test_bf16_alone_brings_nothing_and_says_nothing() -> None:
     ],
 )
 def test_divided_models_of_today_are_issued_as_megatron_core_issues_them(said: tuple[str, ...], overhead: float) -> None:
-    assert built(*said).plan.training.launch_overhead == overhead
+    found = built(*said)
+
+    assert found.plan.training.launch_overhead == overhead
+    assert any(flag.code == "assumed_launch_overhead" for flag in found.flags) == (overhead == 1.7)
 
 
 def test_a_sharded_optimizer_with_whole_layers_has_a_kernel_an_operation() -> None:

@@ -119,6 +119,15 @@ def test_light_assumptions_stand_in_one_line_and_others_in_full() -> None:
     assert text.endswith("borrowed_calibration: of borrowed_calibration\n  light: assumed_reserve, no_interference (--verbose)\n")
 
 
+@pytest.mark.parametrize(("share", "told"), [(0.005, False), (0.02, True)])
+def test_the_assumed_time_of_the_host_is_told_where_a_step_waits_for_it(share: float, *, told: bool) -> None:
+    breakdown = replace(METRICS.breakdown_s, host=share * METRICS.step_time_s)
+
+    text = printed(replace(METRICS, breakdown_s=breakdown, flags=(Flag(code="assumed_launch_overhead", message="1.7"),)), verbose=False)
+
+    assert ("assumed_launch_overhead: 1.7" in text) == told
+
+
 def test_collectives_and_meetings_are_told_in_both_reports() -> None:
     for text in (printed(), markdown_summary(METRICS, TIMELINE)):
         assert re.search(r"DP\W+all-reduce of 16\W+100 MB\W+nvls_tree \(simple\)", text)
