@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from clustersim.apps.compare.side_by_side import compare as compare
+    from clustersim.apps.plan.answer import plan as plan
     from clustersim.apps.run.result import Result as Result
     from clustersim.apps.run.running import run as run
     from clustersim.apps.study.calling import sweep as sweep
@@ -12,9 +14,11 @@ if TYPE_CHECKING:
 
 __version__: Final = "0.1.0"
 
-__all__ = ("Result", "__version__", "run", "sweep", "what_if")
+__all__ = ("Result", "__version__", "compare", "plan", "run", "sweep", "what_if")
 
 _HOMES: Final = {
+    "compare": "clustersim.apps.compare.side_by_side",
+    "plan": "clustersim.apps.plan.answer",
     "Result": "clustersim.apps.run.result",
     "run": "clustersim.apps.run.running",
     "sweep": "clustersim.apps.study.calling",

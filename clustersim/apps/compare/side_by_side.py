@@ -10,11 +10,13 @@ from typing import Final
 from clustersim.apps.compare.run_directories import RESOLVED, RESULTS, named_directory
 from clustersim.apps.importing.entries import LoggedSteps
 from clustersim.apps.importing.opening import open_job, open_measured
+from clustersim.apps.run.result import Result
 from clustersim.apps.run.rundir import results_document
 from clustersim.apps.run.running import run_built
 from clustersim.apps.run.simulation import SCHEMA_VERSION
 from clustersim.apps.serve.deployment import build_serving
 from clustersim.apps.serve.deployment_run import run_serving
+from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.config.build import build
 from clustersim.config.load import Scenario
 from clustersim.config.serving_scenario import ServingScenario
@@ -23,6 +25,7 @@ from clustersim.documents.spots import Data, Scalar
 from clustersim.documents.text import read_document
 from clustersim.errors import InfeasibleError, Place, ScenarioError
 from clustersim.measure.deciding import Decision, Judged, bar_of, figures_at, is_better
+from clustersim.report.text_tables import html_answer
 
 _MEASURED: Final = (
     *("ranks", "gpus", "step_time_s", "samples_per_s", "tokens_per_s", "tokens_per_s_per_gpu", "model_flops_per_step"),
@@ -88,6 +91,19 @@ class SideBySide:
         judged = [_judged(each.results) for each in (run, first)]
         return None if judged[0] is None or judged[1] is None else is_better(judged[0], judged[1])
 
+    def __str__(self) -> str:
+        """Return what ``compare`` prints."""
+        from clustersim.apps.compare.side_by_side_text import tables, verdicts
+
+        return "\n\n".join(("\n".join(verdicts(self)), *(f"{table.heading}\n{table.aligned()}" for table in tables(self) if table.rows)))
+
+    def _repr_html_(self) -> str:
+        """Return the same as notebooks show it."""
+        from clustersim.apps.compare.side_by_side_text import tables, verdicts
+
+        first, *others = (*verdicts(self), " beside ".join(self.labels))
+        return html_answer(first, others, tables(self))
+
     def figure(self, key: str) -> ComparedFigure | None:
         """Return a figure by its key, if any run has it."""
         return next((figure for figure in self.figures if figure.key == key), None)
@@ -129,6 +145,11 @@ def load_run(source: str, overrides: Sequence[str] = (), *, seed: int = 0) -> Co
                 error.message, hint=f"{error.hint}; or name a run directory" if error.hint else "name a scenario or a run directory"
             ) from error
         raise
+    return run_of(result, source)
+
+
+def run_of(result: Result | ServingResult, source: str) -> ComparedRun:
+    """Return a result as a run that others can be held against."""
     return ComparedRun(
         source=source,
         name=result.metrics.scenario,
@@ -140,14 +161,7 @@ def load_run(source: str, overrides: Sequence[str] = (), *, seed: int = 0) -> Co
 
 def predicted_run(source: str, scenario: Scenario, *, seed: int = 0) -> ComparedRun:
     """Return the prediction of the scenario that a log describes."""
-    result = run_built(build(scenario), seed=seed)
-    return ComparedRun(
-        source=source,
-        name=result.metrics.scenario,
-        scenario_hash=result.scenario_hash,
-        resolved=result.resolved,
-        results=results_document(result),
-    )
+    return run_of(run_built(build(scenario), seed=seed), source)
 
 
 def measured_run(source: str, scenario: Scenario, measured: LoggedSteps) -> ComparedRun:
@@ -168,6 +182,22 @@ def measured_run(source: str, scenario: Scenario, measured: LoggedSteps) -> Comp
         results["timers_s"] = timers
     name = f"{predicted.name} (measured)"
     return ComparedRun(source=source, name=name, scenario_hash=predicted.scenario_hash, resolved=predicted.resolved, results=results)
+
+
+def compare(*runs: Result | ServingResult | str) -> SideBySide:
+    """Hold runs against the first.
+
+    Parameters
+    ----------
+    runs
+        Results of :func:`clustersim.run`; or run directories, scenario files or shipped names.
+
+    Examples
+    --------
+    >>> [difference.key for difference in compare("1f1b", "zb-h1").differences][0]
+    'strategy.schedule'
+    """
+    return side_by_side([load_run(each) if isinstance(each, str) else run_of(each, each.metrics.scenario) for each in runs])
 
 
 def side_by_side(runs: Sequence[ComparedRun]) -> SideBySide:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from clustersim.apps.plan.asking import PlanRequest
+from clustersim.apps.plan.asking import PlanRequest, asked_of
 from clustersim.apps.plan.drafts import Drafts
 from clustersim.apps.plan.findings import ABOVE, REASONS, REFUSED, Search, Tried, best_of_degrees
 from clustersim.apps.plan.margins import Margin, Turn, margins, turns
@@ -15,6 +15,7 @@ from clustersim.apps.plan.search import Terms, fastest
 from clustersim.apps.run.bound import NAMES
 from clustersim.apps.run.intervals import shipped_support
 from clustersim.apps.validate.published_mfu import PublishedMfu, above_published, beside_published, published_beside
+from clustersim.config.checks import parse_check
 from clustersim.config.yaml_text import plain
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
@@ -23,6 +24,7 @@ from clustersim.measure.error_bars import ALL_RUNS, TIGHT
 from clustersim.notices import Flag
 from clustersim.parallel.training_plan import Plan
 from clustersim.report.facts import memory_verdict, percent_text
+from clustersim.report.text_tables import TextTable, html_answer
 from clustersim.units.quantity import format_quantity
 
 RUNNERS_UP: Final = 5
@@ -46,6 +48,26 @@ class PlanAnswer:
     memory_margin_fraction: float
     published: PublishedMfu | None = None
     """The published run with the highest MFU of the winner's class; None without one."""
+
+    def __str__(self) -> str:
+        """Return the fastest layouts, and why no other one is faster."""
+        found = [self.headline, TextTable("", COLUMNS, tuple(rows(self.families))).aligned() if self.families else ""]
+        return "\n\n".join(part for part in (*found, "\n".join(self.lines)) if part)
+
+    def _repr_html_(self) -> str:
+        """Return the same as notebooks show it."""
+        return html_answer(self.headline, self.lines, (TextTable("", COLUMNS, tuple(rows(self.families))),))
+
+    @property
+    def headline(self) -> str:
+        """Layout of the winner, in words."""
+        winner = self.search.winner
+        return f"{winner.layout.words()}; {bound_line(winner)}" if winner else f"No layout can run: {self.search.commonest}."
+
+    @property
+    def lines(self) -> list[str]:
+        """Figures on which the choice turns, gains from a tenth more of each resource, and the certificate, in sentences."""
+        return [*turn_lines(self), *margin_lines(self.margins), *certificate_lines(self.search, self.memory_margin_fraction)]
 
     @property
     def families(self) -> tuple[Tried, ...]:
@@ -222,6 +244,43 @@ def turn_lines(answer: PlanAnswer) -> list[str]:
 
 class NoLayoutError(ScenarioError):
     """Every layout of a space is refused."""
+
+
+def plan(
+    model: str | Mapping[str, object],
+    cluster: str | None = None,
+    *,
+    nodes: int | None = None,
+    set: str | Sequence[str] = (),  # noqa: A002 - named like --set
+    only: str | Sequence[str] = (),
+    where: str | Sequence[str] = (),
+) -> PlanAnswer:
+    """Find the fastest layout of a model on a cluster.
+
+    Parameters
+    ----------
+    model
+        A model; without a cluster, a scenario whose layout is open.
+    cluster
+        A shipped node or cluster.
+    nodes
+        Their number.
+    set
+        Changes such as ``"training.global_batch_size=256"``.
+    only
+        Values that are searched, such as ``"tp=4,8"``.
+    where
+        Conditions such as ``"memory_fraction <= 0.9"``.
+
+    Returns
+    -------
+    PlanAnswer
+        With ``headline``, ``families`` and ``scenario``, that of the winner, which :func:`clustersim.run` takes.
+    """
+    texts = [(each,) if isinstance(each, str) else tuple(each) for each in (set, only, where)]
+    asked = asked_of(model, cluster, nodes=nodes, overrides=texts[0], limits=texts[1])
+    with asked.told():
+        return plan_for(asked, Terms(constraints=tuple(map(parse_check, texts[2]))))
 
 
 def plan_for(asked: PlanRequest, terms: Terms | None = None) -> PlanAnswer:

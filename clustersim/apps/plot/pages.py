@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from clustersim.apps.compare.run_directories import load_result
-from clustersim.apps.compare.side_by_side import ComparedRun, side_by_side
+from clustersim.apps.compare.side_by_side import run_of, side_by_side
 from clustersim.apps.compare.side_by_side_text import tables, verdicts
 from clustersim.apps.plot.plots import are_tables, read_points, subjects_of
 from clustersim.apps.run.page import draw_images, draw_served, image_of, page_of, served_page_of
 from clustersim.apps.run.pictured_run import served_subject_of
 from clustersim.apps.run.result import Result
-from clustersim.apps.run.rundir import results_document
 from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.errors import Place, ScenarioError
 from clustersim.report.page.content import Cell, Image, Page, PageSection, PageTable, has_plotly, render
@@ -61,17 +60,7 @@ def report_page(sources: Sequence[str], overrides: Sequence[str] = (), *, seed: 
 
 
 def _comparison_page(sources: Sequence[str], results: Sequence[Result | ServingResult]) -> Page:
-    runs = [
-        ComparedRun(
-            source=source,
-            name=result.metrics.scenario,
-            scenario_hash=result.scenario_hash,
-            resolved=result.resolved,
-            results=results_document(result),
-        )
-        for source, result in zip(sources, results, strict=True)
-    ]
-    compared = side_by_side(runs)
+    compared = side_by_side([run_of(result, source) for source, result in zip(sources, results, strict=True)])
     subjects = subjects_of([result for result in results if isinstance(result, Result)])
     served = [served_subject_of(result) for result in results if isinstance(result, ServingResult)]
     found = verdicts(compared)
@@ -88,7 +77,7 @@ def _comparison_page(sources: Sequence[str], results: Sequence[Result | ServingR
     for place, each in enumerate(served):
         pictures = draw_served([each], ("latency", "timeline"))
         sections.append(PageSection(name=f"served-{place}", heading=each.label, images=tuple(pictures.values())))
-    return Page(title=f"{len(runs)} runs side by side", finding=found[0] if found else "", sections=tuple(sections))
+    return Page(title=f"{len(results)} runs side by side", finding=found[0] if found else "", sections=tuple(sections))
 
 
 def _points_page(source: str, frame: pandas.DataFrame) -> Page:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from clustersim.apps.compare.side_by_side import ComparedRun
 from clustersim.apps.run.result import Result
-from clustersim.apps.run.rundir import results_document
 from clustersim.apps.run.running import run_built
 from clustersim.apps.ui.contained import LimitError, check_contained, check_limits
 from clustersim.apps.ui.controls import changed, control_of
@@ -72,10 +70,3 @@ def result_of(document: Mapping[str, Data]) -> Result:
     scenario = load_scenario(document)
     check_limits(scenario)
     return run_built(build(scenario))
-
-
-def run_of(result: Result, name: str) -> ComparedRun:
-    """Return a result as a run that can be held against another."""
-    return ComparedRun(
-        source=name, name=name, scenario_hash=result.scenario_hash, resolved=result.resolved, results=results_document(result)
-    )

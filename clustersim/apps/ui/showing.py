@@ -9,9 +9,9 @@ from typing import TypedDict
 from dash import html
 from dash.development.base_component import Component
 
-from clustersim.apps.compare.side_by_side import ComparedRun
+from clustersim.apps.compare.side_by_side import ComparedRun, run_of
 from clustersim.apps.run.result import Result, verdict_sections
-from clustersim.apps.ui.answering import Mistake, answer, result_of, run_of
+from clustersim.apps.ui.answering import Mistake, answer, result_of
 from clustersim.apps.ui.controls import controls
 from clustersim.apps.ui.link import link_of
 from clustersim.apps.ui.page_contents import graph

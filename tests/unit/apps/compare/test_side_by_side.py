@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import clustersim
 from clustersim.apps.compare.side_by_side import ComparedFigure, ComparedRun, Difference, load_run, side_by_side
 from clustersim.apps.run.rundir import write_run_directory
 from clustersim.apps.run.running import run
@@ -157,3 +158,11 @@ def test_a_scenario_that_cannot_run_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(InfeasibleError, match=r"never\.yaml: reliability: the job would train"):
         load_run(str(path))
+
+
+def test_results_are_compared_in_python_and_shown_in_a_notebook() -> None:
+    compared = clustersim.compare(clustersim.run("1f1b"), "zb-h1")
+
+    assert compared.labels == ("1f1b", "zb-h1")
+    assert "strategy.schedule" in str(compared)
+    assert compared._repr_html_().startswith("<p><strong>zb-h1 against 1f1b: ")

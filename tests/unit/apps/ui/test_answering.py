@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from clustersim.apps.compare.side_by_side import side_by_side
+from clustersim.apps.compare.side_by_side import run_of, side_by_side
 from clustersim.apps.run.running import run
-from clustersim.apps.ui.answering import Answered, Mistake, answer, mistake, result_of, run_of
+from clustersim.apps.ui.answering import Answered, Mistake, answer, mistake, result_of
 from clustersim.apps.ui.contained import LimitError, check_limits
 from clustersim.apps.ui.controls import controls, values_of
 from clustersim.config.load import example_names, example_path, load_scenario
@@ -80,7 +81,7 @@ def test_an_empty_page_is_a_mistake_and_no_bug() -> None:
 def test_two_scenarios_stand_side_by_side() -> None:
     other = {**BASE, "training": {**BASE["training"], "global_batch_size": 32}}
 
-    compared = side_by_side([run_of(result_of(BASE), "kept"), run_of(result_of(other), "now")])
+    compared = side_by_side([replace(run_of(result_of(each), name), name=name) for name, each in (("kept", BASE), ("now", other))])
 
     assert compared.labels == ("kept", "now")
     assert [row.key for row in compared.differences] == ["training.global_batch_size"]
