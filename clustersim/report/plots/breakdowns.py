@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 HEIGHT_PX: Final = 560
 
-_MARGINS: Final = Margins(left=230, right=150, top=80, bottom=92)
+_MARGINS: Final = Margins(left=230, right=150, top=80, bottom=98)
 _BAR: Final = (0.14, 0.68)
 _HIDDEN_BAR: Final = (0.74, 0.86)
 _LETTER_PX: Final = 7.2
@@ -59,8 +59,8 @@ def step_breakdowns(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
     caption(ax, _title(subjects), "one step of each run; the thin bar is communication that computation hides")
-    key(ax, [(label, colour) for label, colour in drawn.items()], below_px=52)
-    note(ax, _undecided(subjects), below_px=26)
+    key(ax, [(label, colour) for label, colour in drawn.items()], below_px=60)
+    note(ax, _undecided(subjects), below_px=34)
     return ax
 
 
@@ -92,7 +92,8 @@ def _draw_row(ax: Axes, row: int, subject: Subject) -> dict[str, str]:
 
 
 def _meaning(segment: Segment) -> str:
-    return "communication, exposed" if segment.colour == palette.EXPOSED else segment.label
+    label = "communication, exposed" if segment.colour == palette.EXPOSED else segment.label
+    return f"{label} gradient" if label in {"input", "weight"} else label
 
 
 def _write(ax: Axes, row: int, segment: Segment, px_per_s: float) -> None:

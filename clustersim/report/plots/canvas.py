@@ -262,6 +262,18 @@ def add_boxes(ax: Axes, boxes: FloatArray, colour: str, *, edge_px: float = 0.0,
     )
 
 
+def spaced(n: int, most: int, wanted: int) -> list[int]:
+    """Return the places of some of ``n`` rows, from the first to the last, one that is wanted among them.
+
+    Examples
+    --------
+    >>> spaced(16, 4, 6)
+    [0, 6, 10, 15]
+    """
+    places = {round(place) for place in np.linspace(0, n - 1, min(n, most)).tolist()}
+    return sorted(places if wanted in places else {*places, wanted} - {min(places, key=lambda place: abs(place - wanted))})
+
+
 def size_px(ax: Axes) -> tuple[float, float]:
     """Return width and height of the axes in pixels."""
     box = ax.get_window_extent()

@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from clustersim.report import palette
 from clustersim.report.facts import gpus_text, memory_text
-from clustersim.report.plots.canvas import DPI, FAINT_INK, INK, FloatArray, Margins, caption, key, new_axes, size_px
+from clustersim.report.plots.canvas import DPI, FAINT_INK, INK, FloatArray, Margins, caption, key, new_axes, size_px, spaced
 from clustersim.units.quantity import format_quantity
 
 if TYPE_CHECKING:
@@ -76,14 +76,16 @@ def memory_over_time(metrics: Metrics, timeline: Timeline, ax: Axes | None = Non
 
 
 def _shown(timeline: Timeline) -> list[MemoryCurve]:
-    """Return the curves that are drawn: of the first rank class in each stage, or some of these from the first to the last."""
+    """Return the curves that are drawn: the fullest of each stage, or some of these with the fullest of all."""
     by_stage: dict[int, MemoryCurve] = {}
     for curve in timeline.memory:
-        by_stage.setdefault(timeline.rank_classes[curve.rank_class].stage, curve)
+        stage = timeline.rank_classes[curve.rank_class].stage
+        by_stage[stage] = max(by_stage.get(stage, curve), curve, key=lambda each: each.peak_bytes)
     curves = list(by_stage.values())
-    if len(curves) <= MOST_ROWS:
-        return curves
-    return [curves[round(place)] for place in np.linspace(0, len(curves) - 1, MOST_ROWS).tolist()]
+    if not curves:
+        return []
+    fullest = max(range(len(curves)), key=lambda place: curves[place].peak_bytes)
+    return [curves[place] for place in spaced(len(curves), MOST_ROWS, fullest)]
 
 
 def _row_axes(whole: Axes, row: int, row_px: float) -> Axes:

@@ -17,7 +17,7 @@ from clustersim.measure.metrics import by_dimension
 from clustersim.measure.step_breakdown import times_by_class
 from clustersim.report import palette
 from clustersim.report.facts import gpus_text, percent_text
-from clustersim.report.plots.canvas import FloatArray, Margins, add_boxes, beside, caption, draw_time_axis, key, new_axes, size_px
+from clustersim.report.plots.canvas import FloatArray, Margins, add_boxes, beside, caption, draw_time_axis, key, new_axes, size_px, spaced
 from clustersim.report.plots.time_scales import Excerpt, TimeScale, drawn_part, excerpt_of, joined, passes_of, time_scale
 from clustersim.trace.columns import columns_of
 from clustersim.trace.timeline import DIMENSIONS, Span, Timeline
@@ -100,15 +100,14 @@ def _shown(timeline: Timeline) -> list[int]:
     n_classes = len(timeline.rank_classes)
     if n_classes <= MOST_RANKS:
         return list(range(n_classes))
-    even: list[int] = [round(place) for place in np.linspace(0, n_classes - 1, MOST_RANKS).tolist()]
+    even = spaced(n_classes, MOST_RANKS, 0)
     longest_s = [0.0] * n_classes
     for span in passes_of(timeline):
         longest_s[span.rank_class] = max(longest_s[span.rank_class], span.end_s - span.start_s)
     slowest = max(range(n_classes), key=lambda index: longest_s[index])
     if longest_s[slowest] <= _ALIKE * max(longest_s[index] for index in even):
         return even
-    nearest = min(even, key=lambda index: abs(index - slowest))
-    return sorted({*even, slowest} - {nearest})
+    return spaced(n_classes, MOST_RANKS, slowest)
 
 
 def _dimensions(spans: Sequence[Span]) -> tuple[str, ...]:

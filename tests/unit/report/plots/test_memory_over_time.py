@@ -12,7 +12,7 @@ from matplotlib.colors import to_hex
 
 from clustersim.measure.metrics import Metrics
 from clustersim.report.palette import MEMORY_COLOURS
-from clustersim.report.plots.canvas import save, size_px, style
+from clustersim.report.plots.canvas import save, size_px, style, title_of
 from clustersim.report.plots.memory_over_time import MOST_ROWS, STACK, memory_over_time
 from clustersim.trace.timeline import Timeline
 from tests.golden.reference import reference_metrics, reference_timeline
@@ -189,3 +189,15 @@ def test_a_timeline_without_memory_is_drawn_empty(tmp_path: Path) -> None:
         save(memory_over_time(METRICS, replace(TIMELINE, memory=())), tmp_path / "empty.png")
 
     assert (tmp_path / "empty.png").stat().st_size > 0
+
+
+def test_the_stage_that_the_title_names_is_among_those_that_are_drawn() -> None:
+    timeline = reference_timeline(16, 32)
+    fullest = replace(timeline.memory[5], peak_bytes=79e9)
+    curves = (*timeline.memory[:5], fullest, *timeline.memory[6:])
+
+    whole = picture(reference_metrics(timeline), replace(timeline, memory=curves))
+
+    stage = timeline.rank_classes[fullest.rank_class].stage
+    assert f"stage {stage} holds at most" in title_of(whole)
+    assert f"stage {stage}" in [text for row in rows(whole) for text in texts(row)]
