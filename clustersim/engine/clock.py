@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import simpy
@@ -73,7 +74,7 @@ class Clock:
         action()
         self._firing = False
         if self._dirty and not waits:
-            if self.world.peek() > self.world.now:
+            if self.world.is_instant_over:
                 self._solve()
             else:
                 self.after(0.0, self._solve)
@@ -139,7 +140,7 @@ class Clock:
         self._version += 1
         version, end_s = self._version, self.network.next_end_s()
         if end_s < float("inf"):
-            self.after(max(0.0, end_s - self.now_s), lambda: self._wake(version))
+            self.after(max(0.0, end_s - self.now_s), partial(self._wake, version))
 
     def _wake(self, version: int) -> None:
         if version != self._version:

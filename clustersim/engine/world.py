@@ -35,6 +35,11 @@ class World(simpy.Environment):
         super().__init__(start)
         self._is_halted = False
 
+    @property
+    def is_instant_over(self) -> bool:
+        """Whether nothing is left to happen at this time."""
+        return not self._queue or self._queue[0][0] > self._now
+
     def halt(self) -> None:
         """Let nothing more happen."""
         self._is_halted = True

@@ -152,7 +152,8 @@ class FlowsInFlight:
             elif rate <= 0.0 or left_bytes == INF:
                 end[flow_class] = INF
             else:
-                end[flow_class] = now_s + whole_ticks_s(left_bytes / rate)
+                # As ``whole_ticks_s``, without a call for each flow class.
+                end[flow_class] = now_s + round(left_bytes / rate * _PER_SECOND) * TICK_S
 
     def next_end_s(self) -> float:
         """Return when the next flow lands at the present rates; infinite when none ever does."""

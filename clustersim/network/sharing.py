@@ -146,9 +146,10 @@ class SharedNetwork:
     def share(self) -> None:
         """Set the max-min fair rate of each flow in flight."""
         cache, counts = self._rate_cache(), self._in_flight.counts
+        components = cache.components
         touched: dict[int, list[tuple[int, int]]] = {}
         for flow_class in self._touched:
-            touched.setdefault(cache.components[flow_class], []).append((flow_class, counts.get(flow_class, 0)))
+            touched.setdefault(components[flow_class], []).append((flow_class, counts.get(flow_class, 0)))
         self._touched.clear()
         for component, changes in touched.items():
             part = cache.component(component)
