@@ -127,7 +127,10 @@ def validate_command(
         check_complete(named, least)
     _check_defaults(options)
     with watched():
-        validation = validate_defaults(named, jobs=options.jobs) if options.defaults else validate(named, quality=least, jobs=options.jobs)
+        if options.defaults:
+            validation = validate_defaults(named, jobs=options.jobs, bounds=options.as_json)
+        else:
+            validation = validate(named, quality=least, jobs=options.jobs, bounds=options.as_json)
     if options.as_json:
         write_json(_document(validation))
     else:
@@ -152,7 +155,7 @@ def _check_defaults(options: ValidateOptions) -> None:
 def _write_residuals(validation: Validation, file: Path, jobs: int | None) -> None:
     """Write the error bars of step times into a file, and those of memory beside it."""
     with watched():
-        defaults = validate_defaults(jobs=jobs)
+        defaults = validate_defaults(jobs=jobs, bounds=False)
     for bars, path, what in (
         (step_time_error_bars(validation, defaults), file, STEP_TIMES),
         (memory_error_bars(validation), file.with_name(MEMORY), PEAKS),

@@ -23,9 +23,9 @@ def test_the_layout_that_is_predicted_to_be_the_fastest_was_nearly_so(source_id:
 
 
 def test_no_prediction_is_shorter_than_its_bound() -> None:
-    beaten = [row.id for source in everything().sources for row in source.rows if row.predicted_s < row.bound_s * (1 - 1e-9)]
+    bounds = {row.id: (row.bound_s, row.predicted_s) for source in everything().sources for row in source.rows}
 
-    assert beaten == []
+    assert [row_id for row_id, (bound_s, predicted_s) in bounds.items() if bound_s is None or predicted_s < bound_s * (1 - 1e-9)] == []
 
 
 def test_no_measurement_is_shorter_than_the_peak_of_the_data_sheet_allows() -> None:

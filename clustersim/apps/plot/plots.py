@@ -235,6 +235,6 @@ def _validation(sources: Sequence[str], jobs: int | None) -> pandas.DataFrame:
     from clustersim.apps.validate.published import validate
     from clustersim.report.plots.validation import COLUMNS
 
-    validation = validate(sources, jobs=jobs)
+    validation = validate(sources, jobs=jobs, bounds=False)
     rows = [(source.source_id, row.id, row.measured_s, row.predicted_s) for source in validation.sources for row in source.rows]
     return pandas.DataFrame(rows, columns=list(COLUMNS))

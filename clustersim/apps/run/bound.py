@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Final
 
-from clustersim.apps.run.replaying import Conditions, Neighbours
-from clustersim.apps.run.simulation import simulate
+from clustersim.apps.run.replaying import Conditions, Neighbours, in_own_time_of, replay_plan
+from clustersim.apps.run.simulation import breakdown_of, in_whole_steps_of
+from clustersim.collection import collection_paused
 from clustersim.config.build import Built
 from clustersim.config.planning import rank_layout
 from clustersim.hardware.mixed import calibration_of
 from clustersim.measure.bounds.bound_evaluator import BoundEvaluator
 from clustersim.measure.bounds.layer_bounds import Fastest, UnitCosts
-from clustersim.measure.metrics import BoundPart, BoundsReport, Metrics
+from clustersim.measure.metrics import BoundPart, BoundsReport, Breakdown, Metrics
 from clustersim.parallel.flops import step_flops
 from clustersim.parallel.pass_costs import kernels_of
 from clustersim.parallel.training_plan import Strategy
 from clustersim.topology.cluster import Cluster
-from clustersim.trace.timeline import Timeline
+from clustersim.trace.timeline import LinkUse, Timeline
 from clustersim.units.quantity import format_quantity
 
 
@@ -65,16 +66,28 @@ def run_bound(built: Built, seed: int = 0) -> StepBound:
     """
     neighbours = Neighbours(nodes=built.nodes, jobs=built.jobs, background=built.background)
     conditions = Conditions(uneven=built.uneven, n_steps=built.n_steps, seed=seed, contends=False)
-    metrics, timeline = simulate(built.plan, built.cluster, name=built.name, flags=(), neighbours=neighbours, conditions=conditions)
-    return bound_of(metrics, timeline)
+    calibration = calibration_of([node for node, _ in built.cluster.kinds])
+    with collection_paused():
+        replayed = replay_plan(built.plan, built.cluster, calibration, neighbours, conditions)
+        own = in_own_time_of(built.plan.strategy, in_whole_steps_of(built.plan.strategy, replayed.timeline))
+        parts, _ = breakdown_of(built.plan.strategy, own)
+    return bound_of(own.step_time_s, parts, own.links)
 
 
-def bound_of(metrics: Metrics, timeline: Timeline) -> StepBound:
+def bound_of(step_time_s: float, parts: Breakdown, links: Sequence[LinkUse]) -> StepBound:
     """Return the bound that a step without contention is."""
-    whole = asdict(metrics.breakdown_s)
+    whole = asdict(parts)
     parts_s: dict[str, float] = {**whole.pop("exposed_communication"), **whole}
-    link_s = max((link.bytes / link.bandwidth_bytes_per_s for link in timeline.links), default=0.0)
-    return StepBound(path_s=metrics.step_time_s, link_s=link_s, parts_s=parts_s)
+    link_s = max((link.bytes / link.bandwidth_bytes_per_s for link in links), default=0.0)
+    return StepBound(path_s=step_time_s, link_s=link_s, parts_s=parts_s)
+
+
+def peak_s(built: Built) -> float:
+    """Return the time of the FLOPs of a step at the peak of the data sheet, in seconds."""
+    plan = built.plan
+    flops = step_flops(plan.model, plan.training, plan.strategy)
+    fastest = max(node.accelerator.peak_flops_per_s[plan.training.precision] for node, _ in built.cluster.kinds)
+    return (flops.model - flops.masked) / (plan.n_ranks * fastest)
 
 
 NAMES: Final[Mapping[str, str]] = MappingProxyType(
@@ -100,7 +113,8 @@ NAMES: Final[Mapping[str, str]] = MappingProxyType(
 def run_bounds(built: Built, seed: int, metrics: Metrics, timeline: Timeline) -> BoundsReport:
     """Return the bound of a run with the sentence that names what binds."""
     # A step in which nothing was contended is its own bound.
-    bound = run_bound(built, seed) if metrics.engine.events else bound_of(metrics, timeline)
+    alone = not metrics.engine.events
+    bound = bound_of(metrics.step_time_s, metrics.breakdown_s, timeline.links) if alone else run_bound(built, seed)
     plan, cluster, step_time_s = built.plan, built.cluster, metrics.step_time_s
     parts = [BoundPart(name=name, seconds=seconds) for name, seconds in bound.parts_s.items() if seconds > 0.0]
     largest = max(parts, key=lambda part: part.seconds)
@@ -109,13 +123,11 @@ def run_bounds(built: Built, seed: int, metrics: Metrics, timeline: Timeline) ->
     what = f"{NAMES[largest.name]}{_where(largest.name, plan.strategy, cluster)}"
     seconds, step, least = (format_quantity(value, "s") for value in (largest.seconds, step_time_s, bound.bound_s))
     share = 100 * bound.bound_s / step_time_s
-    flops = step_flops(plan.model, plan.training, plan.strategy)
-    fastest = max(node.accelerator.peak_flops_per_s[plan.training.precision] for node, _ in cluster.kinds)
     return BoundsReport(
         bound_s=bound.bound_s,
         path_s=bound.path_s,
         link_s=bound.link_s,
-        peak_s=(flops.model - flops.masked) / (plan.n_ranks * fastest),
+        peak_s=peak_s(built),
         bound_fraction=bound.bound_s / step_time_s,
         binding=largest.name,
         binding_s=largest.seconds,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Final
 
 import numpy as np
@@ -79,6 +80,8 @@ def replay_in_part(plan: Plan, machine: Machine) -> tuple[Timeline, tuple[str, .
         n_few = plan.n_micro_batches - repetitions * each * n_ways
         if worth * n_few > plan.n_micro_batches:
             return None
+        if not all(_has_two_periods(order, each * n_ways, n_few) for order in orders_of(strategy, n_few)):
+            continue
         found = _replayed(plan, machine, n_few, MicroBatchPaths(first=_firsts(strategy, n_few), n_micro_batches=each), repetitions)
         if found is not None:
             return found
@@ -105,6 +108,16 @@ def _is_regular(order: StageOrder, n_together: int, n_micro_batches: int) -> boo
         (one.kind, one.chunk) == (other.kind, other.chunk) and other.micro_batch > one.micro_batch
         for one, other in zip(earlier, later, strict=False)
     )
+
+
+def _has_two_periods(order: StageOrder, n_together: int, n_micro_batches: int) -> bool:
+    """Return whether an order has a stretch of a number of micro-batches that is like the one before it, as a repetition must."""
+    n_passes = len(order) * n_together // n_micro_batches
+    alike = [
+        (one.kind, one.chunk) == (other.kind, other.chunk) and other.micro_batch > one.micro_batch
+        for one, other in zip(order, order[n_passes:], strict=False)
+    ]
+    return any(same and len(list(run)) >= n_passes for same, run in groupby(alike))
 
 
 def _firsts(strategy: Strategy, n_micro_batches: int) -> tuple[int, ...]:

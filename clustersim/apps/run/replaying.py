@@ -70,6 +70,11 @@ def in_turn(strategy: Strategy, timeline: Timeline) -> bool:
     return strategy.optimizer_post_validation and strategy.pp > 1 and timeline.steps is None
 
 
+def in_own_time_of(strategy: Strategy, timeline: Timeline) -> Timeline:
+    """Return the timeline of a plan with the time of each stage by itself, where its stages begin and end steps in turn."""
+    return in_own_time(timeline) if in_turn(strategy, timeline) else timeline
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
     """Conditions of a replay: number of steps, and differences between the plan's ranks."""
@@ -104,7 +109,7 @@ class _Prepared:
 
     def step_s(self, timeline: Timeline) -> float:
         """Return the step time of a timeline."""
-        return (in_own_time(timeline) if in_turn(self.strategy, timeline) else timeline).step_time_s
+        return in_own_time_of(self.strategy, timeline).step_time_s
 
     def on_nodes(self, nodes: Sequence[int], cluster: Cluster) -> _Prepared:
         """Return the same on some nodes of a cluster."""

@@ -10,7 +10,7 @@ from statistics import fmean
 
 import numpy as np
 
-from clustersim.apps.run.replaying import Conditions, Neighbours, in_turn, replay_plan
+from clustersim.apps.run.replaying import Conditions, Neighbours, in_own_time_of, in_turn, replay_plan
 from clustersim.collection import collection_paused
 from clustersim.collectives.timing import MEASURED
 from clustersim.engine.spread import CHAOTIC, VARIATION
@@ -19,9 +19,18 @@ from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.mixed import calibration_of
 from clustersim.hardware.provenance import UNSEEN
 from clustersim.measure.memory_use import memory_curves
-from clustersim.measure.metrics import ExpertsReport, Memory, Metrics, Parallelism, StageMemory, waited_for_experts_s
+from clustersim.measure.metrics import (
+    Breakdown,
+    ByDimension,
+    ExpertsReport,
+    Memory,
+    Metrics,
+    Parallelism,
+    StageMemory,
+    waited_for_experts_s,
+)
 from clustersim.measure.step_breakdown import breakdown, busiest_links, shared_links, tier_use
-from clustersim.measure.steps_report import StepsReport, in_own_time, in_whole_steps, steps_report
+from clustersim.measure.steps_report import StepsReport, in_whole_steps, steps_report
 from clustersim.notices import Flag
 from clustersim.parallel.contributors import ALLOCATOR_FRACTION, stage_holds, stage_peak
 from clustersim.parallel.contributors.model_state import FRAMEWORK_BYTES
@@ -115,12 +124,11 @@ def simulate(
     calibration = calibration_of([node for node, _ in cluster.kinds])
     with collection_paused():
         replayed = replay_plan(plan, cluster, calibration, neighbours, conditions)
-        each_alone = plan.strategy.data_parallel.mode == "async"
         stages = stages_of(plan)
         with phase("measure"):
-            timeline = _with_memory(in_whole_steps(replayed.timeline) if each_alone else replayed.timeline, stages)
-            own = in_own_time(timeline) if in_turn(plan.strategy, timeline) else timeline
-            parts, hidden = breakdown(own, sends_block=not plan.strategy.overlap_p2p, pipelined=plan.strategy.pp > 1)
+            timeline = _with_memory(in_whole_steps_of(plan.strategy, replayed.timeline), stages)
+            own = in_own_time_of(plan.strategy, timeline)
+            parts, hidden = breakdown_of(plan.strategy, own)
     memory = memory_report(stages, cluster, timeline)
     all_flags = [
         *flags,
@@ -172,6 +180,16 @@ def simulate(
         flags=(*all_flags, *_turn_flags(strategy, timeline), *_mask_flags(flops.masked / model, mfu=model / step_s / peak_flops_per_s)),
     )
     return metrics, timeline
+
+
+def in_whole_steps_of(strategy: Strategy, timeline: Timeline) -> Timeline:
+    """Return the timeline of a plan with the step time that the whole steps of its workers give, where these go at their own pace."""
+    return in_whole_steps(timeline) if strategy.data_parallel.mode == "async" else timeline
+
+
+def breakdown_of(strategy: Strategy, timeline: Timeline) -> tuple[Breakdown, ByDimension]:
+    """Return the parts of the step time of a plan, and the overlapped communication."""
+    return breakdown(timeline, sends_block=not strategy.overlap_p2p, pipelined=strategy.pp > 1)
 
 
 def _mask_flags(share: float, *, mfu: float) -> tuple[Flag, ...]:

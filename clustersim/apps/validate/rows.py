@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from clustersim.apps.run.bound import peak_s
 from clustersim.apps.run.intervals import machine_of, run_kind
 from clustersim.apps.run.result import Result
 from clustersim.apps.run.running import run_built
@@ -63,8 +64,9 @@ class RowResult:
     """Predicted step time, in seconds; nearest to the measured one where a deciding key is hidden."""
     predicted_range_s: tuple[float, float] | None
     """The least and the most over all values of what is hidden; None where nothing is."""
-    bound_s: float
-    """Lower bound of the replay, in seconds: no prediction of the layout is shorter; the least over all values of what is hidden."""
+    bound_s: float | None
+    """Lower bound of the replay, in seconds: no prediction of the layout is shorter; the least over all values of what is hidden. None
+    where nobody asked."""
     peak_s: float
     """Lower bound of a step at the peak of the data sheet, in seconds. A measurement below it exposes a wrong input."""
     error_fraction: float
@@ -119,8 +121,13 @@ class MisfitResult:
     assumed: tuple[str, ...]
 
 
-def run_row(source: PublishedSource, index: int) -> tuple[RowResult, tuple[str, ...]]:
+def run_row(source: PublishedSource, index: int, *, bounds: bool = True) -> tuple[RowResult, tuple[str, ...]]:
     """Simulate one row; return it with the calibration constants that were fitted to its source.
+
+    Parameters
+    ----------
+    bounds
+        Whether to find its lower bound, for which a step is replayed once more.
 
     Raises
     ------
@@ -132,7 +139,8 @@ def run_row(source: PublishedSource, index: int) -> tuple[RowResult, tuple[str, 
     except ScenarioError as error:
         raise source.located(error, index) from error
     row = source.spec.rows[index]
-    return _row_result(source, row, results), _fitted(source, row, results[0])
+    bound_s = min(result.bounds.bound_s for result in possible(results)) if bounds else None
+    return replace(_row_result(source, row, results), bound_s=bound_s), _fitted(source, row, results[0])
 
 
 def run_misfit(source: PublishedSource, index: int) -> MisfitResult:
@@ -191,8 +199,8 @@ def _row_result(source: PublishedSource, row: RowSpec, results: list[Result]) ->
         derived_from=row.derived_from or method,
         predicted_s=predicted_s,
         predicted_range_s=(min(times_s), max(times_s)) if row.hidden else None,
-        bound_s=min(each.bounds.bound_s for each in able),
-        peak_s=min(each.bounds.peak_s for each in able),
+        bound_s=None,
+        peak_s=min(peak_s(each.built) for each in able),
         error_fraction=predicted_s / measured_s - 1.0,
         interval_s=None,
         kind=run_kind(plan.model, metrics.step_time_s, metrics.flags),
@@ -252,18 +260,18 @@ ROWS_AT_ONCE: Final = 8
 """That a process is given: few enough that none is left alone with the last ones."""
 
 
-def run_rows(wanted: Sequence[Wanted], *, jobs: int | None = 1) -> list[Ran]:
+def run_rows(wanted: Sequence[Wanted], *, jobs: int | None = 1, bounds: bool = True) -> list[Ran]:
     """Return the results of some rows, in their order, however many processes simulate them; None for one for each processor."""
-    return list(in_order(_run, _handed(wanted), jobs=jobs, chunk=ROWS_AT_ONCE))
+    return list(in_order(_run, _handed(wanted, bounds=bounds), jobs=jobs, chunk=ROWS_AT_ONCE))
 
 
-def run_typed_rows(wanted: Sequence[Wanted], *, jobs: int | None = 1) -> list[Ran | str]:
+def run_typed_rows(wanted: Sequence[Wanted], *, jobs: int | None = 1, bounds: bool = True) -> list[Ran | str]:
     """Return the results of some rows by what people type of them alone; why it is refused, for a row that is."""
-    return list(in_order(_run_typed, _handed(wanted), jobs=jobs, chunk=ROWS_AT_ONCE))
+    return list(in_order(_run_typed, _handed(wanted, bounds=bounds), jobs=jobs, chunk=ROWS_AT_ONCE))
 
 
-def _handed(wanted: Sequence[Wanted]) -> list[_Row]:
-    return [_Row(source.document.name, _version(source.document.name), index) for source, index in wanted]
+def _handed(wanted: Sequence[Wanted], *, bounds: bool) -> list[_Row]:
+    return [_Row(source.document.name, _version(source.document.name), index, bounds) for source, index in wanted]
 
 
 class _Row(NamedTuple):
@@ -273,6 +281,8 @@ class _Row(NamedTuple):
     version: int
     """Modification time of the file, in ns, which may have been edited since it was read."""
     number: int
+    bounds: bool
+    """Whether its lower bound is asked for."""
 
 
 def _version(path: str) -> int:
@@ -280,12 +290,12 @@ def _version(path: str) -> int:
 
 
 def _run(row: _Row) -> Ran:
-    return run_row(_read_once(row.path, row.version), row.number)
+    return run_row(_read_once(row.path, row.version), row.number, bounds=row.bounds)
 
 
 def _run_typed(row: _Row) -> Ran | str:
     try:
-        return run_row(as_typed(_read_once(row.path, row.version)), row.number)
+        return run_row(as_typed(_read_once(row.path, row.version)), row.number, bounds=row.bounds)
     except ScenarioError as error:
         return str(error)
 
