@@ -90,7 +90,7 @@ def draw_plot(
         served = SERVED_PLOTS.get(name)
         if served is not None and (name not in RUN_PLOTS or (sources and is_served(sources[0]))):
             _check_number(name, served, sources)
-            if served.grows and len(asked) == 1:
+            if served.grows and len(asked) == 1 and is_served(sources[0]):
                 return served.draw([_kind(name, each[0], ServedSubject) for each in map(_found, _runs(_loaded(asked[0]), jobs))], None)
             return served.draw([_kind(name, each, ServedSubject) for each in _told_apart(asked, jobs)], None)
         plot = RUN_PLOTS[name]

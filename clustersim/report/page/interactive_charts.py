@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from math import ceil
 from typing import Final
 
 import numpy as np
@@ -22,6 +23,8 @@ MOST_RANKS: Final = 8
 N_STRETCHES: Final = 400
 _SEEN: Final = 1e-3
 """Least share of the time axis that can be seen."""
+_POINTS: Final = 60
+"""Points to hover over on a bar that fills the time axis."""
 _ROW_PX: Final = 24
 _BAR_PX: Final = 15
 _AROUND_PX: Final = 150
@@ -49,7 +52,10 @@ def timeline_chart(timeline: Timeline) -> InteractiveChart:
     groups: dict[str, list[Span]] = {}
     for span in (*cells, *beside):
         groups.setdefault(span.dimension or span.kind, []).append(span)
-    data = [_trace(kind, own, lanes) for kind, own in groups.items()]
+    data = [
+        *(_trace(kind, own, lanes) for kind, own in groups.items()),
+        _hover(spans=(*cells, *beside), lanes=lanes, until_s=shown.step_time_s),
+    ]
     names = [f"{shown.rank_classes[index].name} {lane if lane == 'compute' else lane.upper()}" for index, lane in shown_lanes]
     left_out = f" {len(classes)} of {n_classes} classes of ranks." if len(classes) < n_classes else ""
     layout = _layout(_ROW_PX * len(lanes) + _AROUND_PX) | {
@@ -68,6 +74,7 @@ def timeline_chart(timeline: Timeline) -> InteractiveChart:
             "zeroline": False,
         },
         "hovermode": "closest",
+        "hoverdistance": 30,
         "legend": {"orientation": "h", "y": -0.18 if len(lanes) > 8 else -0.4},
     }
     longest_s: dict[tuple[int, str], float] = {}
@@ -129,14 +136,10 @@ def _trace(name: str, spans: Sequence[Span], lanes: Mapping[tuple[int, str], int
     """Return bars of one colour as one broken line, which a browser draws fast."""
     xs: list[float | None] = []
     ys: list[int | None] = []
-    texts: list[str] = []
     for span in spans:
         lane = lanes[span.rank_class, span.dimension or "compute"]
-        start_ms, end_ms = round(1e3 * span.start_s, 4), round(1e3 * span.end_s, 4)
-        # The point in the middle is there to be hovered over.
-        xs += [start_ms, round((start_ms + end_ms) / 2, 4), end_ms, None]
-        ys += [lane, lane, lane, None]
-        texts += ["", _told(span), "", ""]
+        xs += [round(1e3 * span.start_s, 4), round(1e3 * span.end_s, 4), None]
+        ys += [lane, lane, None]
     dimension = name in palette.DIMENSION_COLOURS
     return {
         "type": "scatter",
@@ -144,14 +147,32 @@ def _trace(name: str, spans: Sequence[Span], lanes: Mapping[tuple[int, str], int
         "name": name.upper() if dimension else name,
         "x": xs,
         "y": ys,
-        "text": texts,
         "line": {
             "color": palette.DIMENSION_COLOURS[name] if dimension else palette.KIND_COLOURS[name],
             "width": _BAR_PX,
             "simplify": False,
         },
-        "hovertemplate": "%{text}<extra></extra>",
+        "hoverinfo": "skip",
         "connectgaps": False,
+    }
+
+
+def _hover(spans: Sequence[Span], lanes: Mapping[tuple[int, str], int], until_s: float) -> Mapping[str, object]:
+    """Return points along each bar that tell of it and are not drawn; ends of bars would stand beside two of them."""
+    points = [
+        (round(1e3 * (span.start_s + (place + 0.5) / count * (span.end_s - span.start_s)), 4), span)
+        for span in spans
+        for count in [max(1, ceil(_POINTS * (span.end_s - span.start_s) / until_s))]
+        for place in range(count)
+    ]
+    return {
+        "type": "scatter",
+        "mode": "none",
+        "showlegend": False,
+        "x": [x for x, _ in points],
+        "y": [lanes[span.rank_class, span.dimension or "compute"] for _, span in points],
+        "text": [_told(span) for _, span in points],
+        "hovertemplate": "%{text}<extra></extra>",
     }
 
 
@@ -161,9 +182,11 @@ _written: Final = lru_cache(maxsize=4096)(format_quantity)
 
 def _told(span: Span) -> str:
     """Return name, micro-batch, start, duration and bytes of a span."""
+    # Passes are named by a letter.
+    name = span.kind if not span.dimension else f"{span.dimension.upper()} {span.name}"
     number = f", micro-batch {span.micro_batch}" if span.micro_batch >= 0 else ""
     size = f", {_written(span.bytes, 'B')}" if span.bytes else ""
-    return f"{span.name}{number}: {_written(span.end_s - span.start_s, 's')} at {1e3 * span.start_s:.6g} ms{size}"
+    return f"{name}{number}: {_written(span.end_s - span.start_s, 's')} at {1e3 * span.start_s:.6g} ms{size}"
 
 
 def _layout(height_px: int) -> dict[str, object]:

@@ -24,10 +24,17 @@ def test_every_rank_has_a_lane_for_each_dimension() -> None:
 def test_bars_last_as_long_as_spans() -> None:
     forward = next(each for each in json.loads(json.dumps(timeline_chart(TIMELINE).data)) if each["name"] == "forward")
 
-    lengths = [end - start for start, end in zip(forward["x"][::4], forward["x"][2::4], strict=True)]
+    lengths = [end - start for start, end in zip(forward["x"][::3], forward["x"][1::3], strict=True)]
     assert lengths == pytest.approx([10.0] * 32, abs=1e-3)
-    assert forward["x"][3::4] == [None] * 32
-    assert forward["text"][:3] == ["", "F, micro-batch 0: 10 ms at 0 ms", ""]
+    assert forward["x"][2::3] == [None] * 32
+
+
+def test_a_bar_tells_of_itself_all_along() -> None:
+    hover = json.loads(json.dumps(timeline_chart(TIMELINE).data))[-1]
+
+    places = [x for x, text in zip(hover["x"], hover["text"], strict=True) if text == "forward, micro-batch 0: 10 ms at 0 ms"]
+    assert len(places) >= 2
+    assert 0.0 < min(places) < max(places) < 10.0
 
 
 def test_of_too_many_spans_the_first_are_shown_and_the_title_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,7 +42,7 @@ def test_of_too_many_spans_the_first_are_shown_and_the_title_says_so(monkeypatch
 
     chart = timeline_chart(TIMELINE)
 
-    assert sum(len(each["x"]) for each in json.loads(json.dumps(chart.data))) == 4 * 20
+    assert sum(len(each["x"]) for each in json.loads(json.dumps(chart.data))[:-1]) == 3 * 20
     assert f"ms of {1e3 * TIMELINE.step_time_s:,.0f} ms are here." in chart.title
 
 
