@@ -25,6 +25,11 @@ class Jitter:
     exponential factor has a coefficient of variation of 1, and no other."""
     distribution: JitterDistribution = "lognormal"
 
+    def drawn(self, n_coupled: Sequence[int], seed: int) -> Drawn:
+        """Return factors of classes, each the largest of those of so many ranks."""
+        distribution = Exponential() if self.distribution == "exponential" else Lognormal(sigma=self.sigma)
+        return Drawn(distribution, n_coupled, seed=seed)
+
 
 BLOCK_DRAWS = 4096
 """Random numbers drawn in one batch for one class."""

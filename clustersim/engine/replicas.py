@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final
 
+import numpy as np
 import simpy
 from simpy.events import EventPriority
 
+from clustersim.engine.pace import StepVariation
 from clustersim.engine.world import SETTLED, Process, World
-from clustersim.serving.batch import StepBatch, StepModel
+from clustersim.serving.batch import FloatArray, StepBatch, StepModel
 from clustersim.serving.records import EngineStepLog, StepRecord, tick_array, ticks
 from clustersim.serving.scheduler import EngineStep, Scheduler
 from clustersim.serving.sequence import Sequence
@@ -41,6 +43,8 @@ class Replica:
     number: int = 0
     slowdown: float = 1.0
     """Factor on the duration of its steps: that of its slowest accelerator."""
+    jitter: StepVariation | None = None
+    """Further factor of each step, by replica and number of the step."""
     every_step: bool = False
     """Whether each step of a decode-only stretch is a separate event."""
     settles: bool = False
@@ -142,11 +146,16 @@ class Replica:
         terms = self.log.mixed if step.chunks else self.log.decode
         for _, weight in terms.wanted(1):
             terms.add(self.model.step(batch).terms, weight)
-        return ticks(self.model.step_s(batch) * self.slowdown)
+        factor = self.slowdown if self.jitter is None else self.slowdown * self.jitter.factor(self.number, self.scheduler.n_steps)
+        return ticks(self.model.step_s(batch) * factor)
 
     def _stretch(self, batch: StepBatch, n_most: int) -> Generator[simpy.Event, object, list[int]]:
         """Wait for decode-only steps, until they are done or a request arrives, and return their durations."""
-        durations: list[int] = tick_array(self.model.decode_stretch_s(batch, n_most) * self.slowdown).tolist()
+        factor: float | FloatArray = self.slowdown
+        if self.jitter is not None:
+            first = self.scheduler.n_steps
+            factor = self.slowdown * np.array([self.jitter.factor(self.number, first + step) for step in range(n_most)])
+        durations: list[int] = tick_array(self.model.decode_stretch_s(batch, n_most) * factor).tolist()
         self._pace = durations[0]
         ends = self._ends = list(accumulate(durations))
         # What is scheduled ahead runs too before a request that has come is looked at.

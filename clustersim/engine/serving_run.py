@@ -12,6 +12,7 @@ import numpy as np
 import simpy
 
 from clustersim.engine.cache_transfers import CacheLinks, CacheTransfers
+from clustersim.engine.pace import StepVariation
 from clustersim.engine.replicas import ARRIVAL, Replica
 from clustersim.engine.world import Process, World
 from clustersim.serving.batch import StepModel
@@ -49,6 +50,8 @@ class Deployment:
     """The same for each token of the prompt."""
     most_tokens: int | None = None
     """Tokens of prompt and answer that the model has positions for; None for any number."""
+    jitter: StepVariation | None = None
+    """Variation of each step of each replica, those that requests are sent to first."""
     every_step: bool = False
     """Whether each step is a separate event, also in decode-only stretches: the same result, but slower."""
 
@@ -158,6 +161,7 @@ class ServingRun:
                 number=len(self.replicas),
                 every_step=self.deployment.every_step,
                 slowdown=slowdown,
+                jitter=self.deployment.jitter,
                 settles=settles,
                 next_arrival=None if settles or self.requests.arrival_s is None else self._known_arrival,
             )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clustersim.engine.pace import Drawn, Exponential, Jitter, Lognormal, Pace, Slowest, Timing
+from clustersim.engine.pace import Drawn, Jitter, Pace, Slowest, Timing
 from clustersim.engine.policies import Asynchronous, BackupWorkers, PacePolicy, StaleSynchronous, Synchronous
 from clustersim.hardware.calibrations import calibration_at
 from clustersim.hardware.models import Node
@@ -144,8 +144,7 @@ def jitter_of(division: Division, uneven: UnevenRanks, seed: int) -> Drawn | Non
     if uneven.jitter is None:
         return None
     n_coupled = [int(division.ranks(stage, part).size) for stage in division.stages for part in range(division.n_parts)]
-    distribution = Exponential() if uneven.jitter.distribution == "exponential" else Lognormal(sigma=uneven.jitter.sigma)
-    return Drawn(distribution, n_coupled, seed=seed)
+    return uneven.jitter.drawn(n_coupled, seed)
 
 
 def policy_of(stage: Stage, division: Division) -> PacePolicy:

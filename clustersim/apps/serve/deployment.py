@@ -15,7 +15,7 @@ from clustersim.config.cost_section import Priced, priced_nodes
 from clustersim.config.machine import hardware_of, link_changes
 from clustersim.config.node_groups import Hardware
 from clustersim.config.serving_scenario import ServingScenario, ServingSpec
-from clustersim.config.stragglers import slowdowns_of
+from clustersim.config.stragglers import jitter_of, slowdowns_of
 from clustersim.engine.cache_transfers import CacheLinks
 from clustersim.engine.serving_run import Deployment, ReplicaPool
 from clustersim.errors import DomainError, InfeasibleError, ScenarioError
@@ -39,8 +39,6 @@ from clustersim.workloads.reading.model_spec import LoadedModel, load_model
 from clustersim.workloads.transformer import Transformer
 
 _KEYS: Final = ("max_num_seqs", "max_batched_tokens", "memory_fraction", "prefix_cache", "chunked_prefill", "asynchronous")
-_TRAINING_ONLY: Final = ("clock_spread", "jitter")
-"""Keys of a cluster that step times of serving do not follow."""
 _STAND_IN: Final = "vllm"
 """Engine whose kernels and host a static server has."""
 
@@ -96,11 +94,14 @@ class BuiltServing:
     def deployment(self, *, every_step: bool = False) -> Deployment:
         """Return fresh replicas."""
         started = [self._started(pool, number) for number, pool in enumerate(self.pools)]
+        jitter = jitter_of(self.scenario.spec.cluster.jitter)
+        coupled = [pool.layout.n_accelerators for pool, each in zip(self.pools, started, strict=True) for _ in each.schedulers]
         return Deployment(
             serving=started[0],
             decode=started[1] if len(started) > 1 else None,
             links=self.links,
             router=self.scenario.spec.serving.router,
+            jitter=jitter.drawn(coupled, self.seed) if jitter is not None else None,
             seed=self.seed,
             frontend_base_s=self.pools[0].model.engine.frontend_base_s,
             frontend_per_token_s=self.pools[0].model.engine.frontend_per_token_s,
@@ -154,9 +155,6 @@ def build_serving(scenario: ServingScenario, *, seed: int = 0, asked: DrawnReque
 
 def _build(scenario: ServingScenario, seed: int, asked: DrawnRequests | None) -> BuiltServing:
     spec, serving = scenario.spec, scenario.spec.serving
-    for key in _TRAINING_ONLY:
-        if getattr(spec.cluster, key):
-            raise ScenarioError(f"{key} does nothing with serving", field=f"cluster.{key}", hint="delete it")
     hardware = hardware_of(spec.cluster, scenario.document)
     node, n_nodes = hardware.node, hardware.n_nodes
     loaded = load_model(scenario.document.data.get("model"), document=scenario.document)

@@ -155,6 +155,18 @@ def test_a_straggler_slows_its_replica_and_no_other() -> None:
     assert slow.run.log.first_token[0] == plain.run.log.first_token[0]
 
 
+def test_clocks_that_differ_slow_prompts_and_steps_that_vary_slow_answers() -> None:
+    changed: list[dict[str, Any]] = [{}, {"clock_spread": 0.05}, {"jitter": "10 %"}]
+    plain, spread, varied = (run(cluster=more, serving={"tp": 8}, requests={"input_tokens": 8000}) for more in changed)
+
+    assert plain.metrics.step_s.prefill_mean is not None
+    assert spread.metrics.step_s.prefill_mean is not None
+    assert plain.metrics.step_s.prefill_mean < spread.metrics.step_s.prefill_mean < 1.1 * plain.metrics.step_s.prefill_mean
+    assert plain.metrics.tpot_s is not None
+    assert varied.metrics.tpot_s is not None
+    assert plain.metrics.tpot_s.p50 < varied.metrics.tpot_s.p50 < 1.2 * plain.metrics.tpot_s.p50
+
+
 def test_the_resolved_scenario_of_two_pools_is_the_same_run() -> None:
     first = apart(background=[{"links": ["node0/nic*/tx"], "load": "50 %"}], cluster={"stragglers": [{"ranks": 12, "slowdown": 1.5}]})
 
@@ -203,7 +215,6 @@ def test_a_cache_smaller_than_every_request_is_answered_with_no() -> None:
             "serving.disaggregated: 1 prefill of 8 and 1 decode of 2: that is 10 accelerators",
         ),
         ({"training": {"seq_length": 1}}, "training: training stands beside serving"),
-        ({"cluster": {"jitter": "3 %"}}, "cluster.jitter: jitter does nothing with serving"),
         ({"cluster": {"stragglers": [{"ranks": 8, "slowdown": 2}]}}, "cluster.stragglers.0.ranks: there is no rank 8"),
         ({"cluster": {"links": [{"between": ["node0/nic0", "leaf0"], "state": "down"}]}}, "cluster.links does nothing: one pool"),
         ({"serving": {"routr": "x"}}, "did you mean 'router'"),

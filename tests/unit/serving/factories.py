@@ -8,6 +8,7 @@ import numpy as np
 
 from clustersim.collectives.library import Library
 from clustersim.engine.cache_transfers import CacheLinks
+from clustersim.engine.pace import StepVariation
 from clustersim.engine.serving_run import Deployment, ReplicaPool, ServingRun
 from clustersim.program.program import Background
 from clustersim.serving.batch import FloatArray, StepBatch, StepTime
@@ -79,6 +80,7 @@ def served(
     decode: list[Scheduler] | None = None,
     links: CacheLinks | None = None,
     slowdowns: tuple[float, ...] = (),
+    jitter: StepVariation | None = None,
 ) -> ServingRun:
     model = steps or LinearSteps()
     run = ServingRun(
@@ -87,6 +89,7 @@ def served(
             decode=ReplicaPool(schedulers=tuple(decode), model=model) if decode else None,
             links=links,
             router=router,
+            jitter=jitter,
             every_step=every_step,
         ),
         requests,

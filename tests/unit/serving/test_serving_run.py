@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from clustersim.engine.pace import Jitter
 from clustersim.engine.serving_run import ServingRun
 from clustersim.serving.policies import ENGINES
 from clustersim.serving.requests import Requests
@@ -166,6 +167,18 @@ def test_a_slow_accelerator_stretches_every_step_of_its_replica() -> None:
     requests = fixed_requests(1, 1000, 101, np.zeros(1))
     plain, slow = (served(requests, [make_scheduler(make_rules("vllm"), 200)], slowdowns=slowdowns) for slowdowns in ((), (1.25,)))
     assert slow.log.done[0] == pytest.approx(1.25 * plain.log.done[0], rel=1e-9)
+
+
+def test_steps_that_vary_are_the_same_one_by_one_and_in_stretches() -> None:
+    requests = make_requests(40)
+    together, single = (
+        served(requests, [make_scheduler(make_rules("vllm"), 2000)], jitter=Jitter(sigma=0.1).drawn([4], seed=3), every_step=every_step)
+        for every_step in (False, True)
+    )
+    even = served(requests, [make_scheduler(make_rules("vllm"), 2000)])
+
+    assert together.log.done.tolist() == single.log.done.tolist()
+    assert together.log.done.sum() > even.log.done.sum()
 
 
 def test_speculation_shortens_answers_by_the_tokens_that_a_step_yields() -> None:
