@@ -12,7 +12,7 @@ from clustersim.errors import ScenarioError
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.units.divisors import divisors, listed
 from clustersim.units.fields import MOST_GPUS
-from clustersim.workloads.operand_formats import MX_GENERATIONS
+from clustersim.workloads.operand_formats import GENERATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -123,15 +123,18 @@ def scaling_of(training: Training, accelerators: Iterable[Accelerator]) -> Scali
 
     References
     ----------
-    .. [1] NVIDIA, *Transformer Engine*, ``pytorch/fp8.py``: ``check_mxfp8_support`` and ``get_default_fp8_recipe``; of AMD's, the former.
+    .. [1] NVIDIA, *Transformer Engine*, ``pytorch/fp8.py``: ``check_mxfp8_support``, ``check_nvfp4_support`` and
+       ``get_default_fp8_recipe``; of AMD's, the first.
     """
-    lacking = next((each.name for each in accelerators if each.generation not in MX_GENERATIONS), None)
+    wanted: Scaling = training.fp8_scaling if training.gives("fp8_scaling") else "mx"
+    able = GENERATIONS.get(wanted, ())
+    lacking = next((each.name for each in accelerators if able and each.generation not in able), None)
+    if lacking is None:
+        return wanted
     if not training.gives("fp8_scaling"):
-        return "delayed" if lacking else "mx"
-    if training.fp8_scaling == "mx" and lacking:
-        hint = "use tensor, delayed or block, or an accelerator of Blackwell or CDNA 4"
-        raise ScenarioError(f"matrix units of {lacking} do not take MXFP8", field="training.fp8_scaling", hint=hint)
-    return training.fp8_scaling
+        return "delayed"
+    hint = f"use tensor, delayed or block, or an accelerator of {' or '.join(able)}"
+    raise ScenarioError(f"matrix units of {lacking} do not take {wanted}", field="training.fp8_scaling", hint=hint)
 
 
 def check_attention(attention: AttentionKind, accelerators: Iterable[Accelerator]) -> None:

@@ -194,12 +194,16 @@ class KernelModel:
     def _gemm_s(self, kernel: Gemm | GroupedGemm, precision: str | None = None) -> float:
         gemm, precision = self.calibration.gemm, precision or self.precision
         bursts, kept = (share.get(precision, share["default"]) for share in (gemm.sustained_fraction, gemm.under_load))
+        peak_flops_per_s = self.accelerator.peak_flops_per_s[precision]
         if precision == "fp8":
-            gemm = replace(gemm, depth_overhead=gemm.depth_overhead * self._steps_in_one())
+            # Matrix units take two numbers of 4 bits as one of 8.
+            narrower = max(1.0, FP8_BYTES / kernel.element_bytes)
+            peak_flops_per_s *= narrower
+            gemm = replace(gemm, depth_overhead=gemm.depth_overhead * self._steps_in_one() * narrower)
         return gemm_compute_s(
             kernel,
             gemm,
-            peak_flops_per_s=self.accelerator.peak_flops_per_s[precision],
+            peak_flops_per_s=peak_flops_per_s,
             fraction=bursts * kept / self.slowest,
             n_multiprocessors=self.accelerator.n_multiprocessors,
         )

@@ -13,6 +13,7 @@ from clustersim.parallel.local_model import LocalModel
 from clustersim.parallel.step_settings import Precision, Training
 from clustersim.parallel.training_plan import Strategy
 from clustersim.workloads.model import Model
+from clustersim.workloads.operand_formats import SCALINGS
 from clustersim.workloads.operators import VECTOR_BYTES, vector_bytes
 from clustersim.workloads.shapes import FP32_BYTES, ContextShare, LocalShape, Numerics
 
@@ -26,8 +27,6 @@ UNSCALING_PASSES: Final = 3
 WHOLE_VOCABULARY: Final = 64
 """Words to a multiple of which a vocabulary is usually padded: rows of logits are then whole lines of 128 bytes."""
 
-GEMM_BYTES: Final[Mapping[str, float]] = MappingProxyType({**ELEMENT_BYTES, "fp8": 1.0})
-
 
 @lru_cache(maxsize=64)
 def numerics(training: Training) -> Numerics:
@@ -36,7 +35,7 @@ def numerics(training: Training) -> Numerics:
     return Numerics(
         element_bytes=element_bytes,
         elementwise_bytes=FP32_BYTES if training.elementwise_precision == "fp32" else element_bytes,
-        gemm_element_bytes=GEMM_BYTES[training.precision],
+        gemm_element_bytes=SCALINGS[training.fp8_scaling].element_bytes if training.precision == "fp8" else element_bytes,
         scaling=training.fp8_scaling,
         gradient_bytes=FP32_BYTES if training.gradient_precision == "fp32" else element_bytes,
         fused_gradient_accumulation=training.fused_gradient_accumulation,

@@ -138,8 +138,8 @@ class Training(Settings, frozen=True):
     loss_metrics: Losses = setting(0, "Further cross entropies of the same logits, for metrics and without gradient.")
     fp8_scaling: Scaling = auto(
         "With `precision: fp8`, scales of operands: of a tensor, from past maxima (`delayed`) or its own (`tensor`); of a `row`; of a "
-        "`block` of 128 numbers; or of 32 (`mx`, MXFP8), which Blackwell and CDNA 4 take; default: `mx` where the accelerator takes it, "
-        "else `delayed`, as Transformer Engine.",
+        "`block` of 128 numbers; of 32 (`mx`, MXFP8), which Blackwell and CDNA 4 take; or of 16 in 4 bits (`nvfp4`), which Blackwell "
+        "takes; default: `mx` where the accelerator takes it, else `delayed`, as Transformer Engine.",
         "fp8",
     )
     bf16_layers: Annotated[tuple[int, int], Written(WrittenEnds, tuple, list)] = setting(

@@ -1,4 +1,4 @@
-"""Formats of operands in 8 bits: which numbers share a scale, and the cost of finding and applying it."""
+"""Formats of operands in 8 and 4 bits: which numbers share a scale, and the cost of finding and applying it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal
 
-Scaling = Literal["delayed", "tensor", "row", "block", "mx"]
+Scaling = Literal["delayed", "tensor", "row", "block", "mx", "nvfp4"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scales:
     """Scales of an operand that is cast for a matrix product."""
 
+    element_bytes: float = 1.0
+    """One number."""
     shared_by: float = float("inf")
     """Numbers that share a scale; infinite where they are so many that scales take no room."""
     scale_bytes: float = 4.0
@@ -44,6 +46,7 @@ SCALINGS: Final[Mapping[Scaling, Scales]] = MappingProxyType(
         "row": Scales(reads=2, launches=2),
         "block": Scales(shared_by=128.0),
         "mx": Scales(shared_by=32.0, scale_bytes=1.0, orders=3),
+        "nvfp4": Scales(element_bytes=0.5, shared_by=16.0, scale_bytes=1.0, reads=3, launches=4, orders=3),
     }
 )
 """Recipes of NVIDIA Transformer Engine 2 [1]_, and of rows of torchao [2]_.
@@ -51,14 +54,16 @@ SCALINGS: Final[Mapping[Scaling, Scales]] = MappingProxyType(
 Delayed: the scale follows from past maxima, so that one kernel casts and transposes, the rows of all experts too. Tensor (current scaling):
 kernels zero a maximum, find it, and make a scale of it. Row: the operand and its transpose have scales of their own rows, each found and
 applied in one kernel. Block: 128 numbers of a row, or 128 times 128 of a weight. MX: 32 numbers share a power of two; before each of the
-three products a kernel puts the scales of either operand in the order of the matrix units, six for two casts.
+three products a kernel puts the scales of either operand in the order of the matrix units, six for two casts. NVFP4: 16 numbers of 4 bits
+share a scale of 8, and all of them another; the transpose goes through a random Hadamard transform. Kernels zero two maxima, find them,
+cast the operand, and transform, transpose and cast it.
 
 References
 ----------
 .. [1] NVIDIA, *Transformer Engine*, ``pytorch/csrc/extensions``: ``cast.cpp`` (``multi_tensor_quantize_impl``), ``gemm.cpp``
-   (``swizzle_scales_for_gemm``); ``common/recipe/current_scaling.cu``.
+   (``swizzle_scales_for_gemm``); ``quantizer.cpp`` (``NVFP4Quantizer``); ``common/recipe/current_scaling.cu``.
 .. [2] PyTorch, *torchao*, ``float8``. Launches of rows are not counted over its source.
 """
 
-MX_GENERATIONS: Final = ("blackwell", "cdna4")
-"""Generations of accelerators whose matrix units take blocks of 32 with a scale each."""
+GENERATIONS: Final[Mapping[Scaling, tuple[str, ...]]] = MappingProxyType({"mx": ("blackwell", "cdna4"), "nvfp4": ("blackwell",)})
+"""Generations of accelerators whose matrix units take blocks with a scale each, by scaling; others need nothing of them."""

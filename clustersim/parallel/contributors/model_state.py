@@ -63,7 +63,8 @@ def _fp8_bytes(stage: Stage) -> float:
         (operator, count) for operators, count in runs for operator in operators if isinstance(operator.weight_product, Gemm | GroupedGemm)
     ]
     # Kept in fp8 alone, a weight and its transpose take what the one in 16 bits would have.
-    copy_bytes = 0.0 if stage.strategy.gathers_weights or stage.training.fp8_parameters else FP8_COPY_BYTES
+    kept_once = stage.strategy.gathers_weights or stage.training.fp8_parameters
+    copy_bytes = 0.0 if kept_once else FP8_COPY_BYTES * stage.local.numerics.gemm_element_bytes
     return fsum(count * (operator.parameters * copy_bytes + FP8_SCALING_BYTES) for operator, count in products)
 
 

@@ -145,7 +145,7 @@ class ParameterSharding(Contributor):
             most, around = fsum(size for chunk in layers for size in chunk), fsum(ends)
         else:
             most, around = max(heaviest_run(chunk, ahead + 1) for chunk in layers), fsum(ends) if ahead or strategy.keep_ends else max(ends)
-        copies_bytes = FP8_COPY_BYTES if number.casts_weights else 0.0
+        copies_bytes = FP8_COPY_BYTES * number.gemm_element_bytes if number.casts_weights else 0.0
         size_bytes = (most + around) * number.element_bytes + most * copies_bytes
         return (Hold(category="buffers", owner="state_sharding", bytes=size_bytes, interval=GATHER_TO_LAST_PASS),)
 

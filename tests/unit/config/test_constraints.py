@@ -304,10 +304,11 @@ def test_scales_in_8_bits_are_those_of_the_accelerator(node: str, scaling: str) 
     assert built(f"cluster.node={node}", "training.precision=fp8").plan.training.fp8_scaling == scaling
 
 
-def test_blocks_of_32_need_matrix_units_that_take_them() -> None:
-    message = full("cluster.node=dgx-h100", "training.precision=fp8", "training.fp8_scaling=mx")
+@pytest.mark.parametrize("scaling", ["mx", "nvfp4"])
+def test_blocks_with_a_scale_each_need_matrix_units_that_take_them(scaling: str) -> None:
+    message = full("cluster.node=dgx-h100", "training.precision=fp8", f"training.fp8_scaling={scaling}")
 
-    assert message.startswith("training.fp8_scaling: matrix units of h100-sxm5-80g do not take MXFP8")
+    assert message.startswith(f"training.fp8_scaling: matrix units of h100-sxm5-80g do not take {scaling}")
 
 
 def test_weights_are_kept_in_fp8_only_for_products_in_fp8() -> None:

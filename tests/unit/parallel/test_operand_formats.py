@@ -27,8 +27,15 @@ def cast_of(scaling: str) -> tuple[Stream, int]:
 
 @pytest.mark.parametrize(
     ("scaling", "bytes_each", "launches"),
-    # Read in 16 bits, written twice in 8; a further read for the maximum; 4 bytes for 128 numbers, 1 byte for 32.
-    [("delayed", 4.0, 1), ("tensor", 6.0, 4), ("row", 6.0, 2), ("block", 4.0 + 8 / 128, 1), ("mx", 4.0 + 2 / 32, 4)],
+    # Read in 16 bits, written twice in 8; a further read for the maximum; 4 bytes for 128 numbers, 1 byte for 32 or for 16 of half a byte.
+    [
+        ("delayed", 4.0, 1),
+        ("tensor", 6.0, 4),
+        ("row", 6.0, 2),
+        ("block", 4.0 + 8 / 128, 1),
+        ("mx", 4.0 + 2 / 32, 4),
+        ("nvfp4", 7.0 + 2 / 16, 7),
+    ],
 )
 def test_a_cast_reads_what_its_scales_need_and_writes_them(scaling: str, bytes_each: float, launches: int) -> None:
     cast, elements = cast_of(scaling)
@@ -37,7 +44,7 @@ def test_a_cast_reads_what_its_scales_need_and_writes_them(scaling: str, bytes_e
     assert cast.launches == launches
 
 
-@pytest.mark.parametrize(("scaling", "launches"), [("delayed", 1), ("tensor", 16), ("row", 8), ("block", 4), ("mx", 7)])
+@pytest.mark.parametrize(("scaling", "launches"), [("delayed", 1), ("tensor", 16), ("row", 8), ("block", 4), ("mx", 7), ("nvfp4", 19)])
 def test_rows_of_experts_are_cast_for_each_but_with_delayed_scales(scaling: Scaling, launches: int) -> None:
     numerics = replace(factories.NUMERICS, gemm_element_bytes=1.0, scaling=scaling, grouped_experts=True)
     shape = GroupShape(rows=(64,) * 4, inputs=128, outputs=256, bias=False)

@@ -96,6 +96,15 @@ def test_a_flag_of_megatron_lm_is_read(tmp_path: Path, flags: str, expected: dic
     assert {key: at(found.data, key) for key in expected} == expected
 
 
+@pytest.mark.parametrize(
+    ("flags", "scaling"), [("--fp8-format e4m3 --fp8-recipe mxfp8", "mx"), ("--fp4-format e2m1 --fp4-recipe nvfp4", "nvfp4")]
+)
+def test_formats_of_blackwell_are_read(tmp_path: Path, flags: str, scaling: str) -> None:
+    found = import_files([written(tmp_path, MEGATRON + flags)], ImportOptions(cluster="dgx-b200", nodes=8))
+
+    assert (at(found.data, "training.precision"), at(found.data, "training.fp8_scaling")) == ("fp8", scaling)
+
+
 def test_a_shipped_model_with_other_dimensions_is_written_out(tmp_path: Path) -> None:
     text = (FILES / "primus-llama3.1-70b.yaml").read_text(encoding="utf-8").replace("overrides:", "overrides:\n      num_layers: 4")
 
