@@ -25,6 +25,8 @@ class Failures:
     """Mean time between failures of one node; infinite where none fails."""
     job_mtbf_s: float = FOREVER
     """Mean time between interruptions that break no node: software, a link that flaps."""
+    sources: tuple[tuple[str, float], ...] = ()
+    """Name and rate of each cause in the whole job, in interruptions a second."""
 
     @property
     def mtti_s(self) -> float:

@@ -18,6 +18,7 @@ from clustersim.apps.plan.answer import (
     certificate_lines,
     document,
     margin_lines,
+    near_lines,
     plan_for,
     rows,
     turn_lines,
@@ -26,6 +27,7 @@ from clustersim.apps.plan.asking import asked_of
 from clustersim.apps.plan.exports import check_written, written
 from clustersim.apps.plan.findings import MARGIN
 from clustersim.apps.plan.goal import Asking, Goal, GoalAnswer, figure_of, goal_document, goal_lines, goal_of, reach
+from clustersim.apps.plan.nearest import nearest_lines
 from clustersim.apps.plan.search import Terms
 from clustersim.cli.options import JsonOption, SetOption, refuse_given
 from clustersim.cli.plan_serving import plan_serving_command
@@ -38,6 +40,7 @@ from clustersim.documents.files import check_folder, write_text
 from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
     from typing import TextIO
 
@@ -150,11 +153,12 @@ def plan_command(
     with watched(profiles=False, shows=not options.as_json):
         asked = asked_of(model, cluster, nodes=options.nodes, overrides=options.overrides, limits=options.only)
         answer = plan_for(asked, terms)
+        nearest = [] if answer.search.winner else nearest_lines(asked, options.only, terms.memory_margin_fraction)
     if options.as_json:
         write_json(document(answer))
     else:
         with options.report():
-            _print(answer)
+            _print(answer, nearest)
     _write(answer, options)
     return EXIT_OK if answer.search.winner else EXIT_NO
 
@@ -197,11 +201,11 @@ def _goal(model: str, goal: Goal, options: PlanOptions, terms: Terms) -> int:
     return EXIT_OK if found.reached else EXIT_NO
 
 
-def _print(answer: PlanAnswer) -> None:
+def _print(answer: PlanAnswer, nearest: Sequence[str]) -> None:
     search = answer.search
     winner = search.winner
     if winner is None:
-        write_out(f"{_why_none(answer)}\n")
+        write_out("".join(f"{line}\n" for line in (_why_none(answer), *nearest)))
     else:
         write_out(f"{winner.layout.words()}\n  {bound_line(winner)}\n\n")
         print_table(COLUMNS, rows(answer.families))
@@ -209,6 +213,7 @@ def _print(answer: PlanAnswer) -> None:
         write_out("\nNone better in time, cost and energy at once\n")
         print_table(COLUMNS, rows(answer.pareto))
     sections = (
+        ("Within the error bars of the first layout, of the same kinds: not decided", near_lines(answer)),
         ("What the choice turns on", turn_lines(answer)),
         ("What 10 % more would buy", margin_lines(answer.margins)),
         ("Certificate", certificate_lines(search, answer.memory_margin_fraction)),

@@ -20,6 +20,7 @@ from clustersim.measure.goodput_report import (
     CheckpointReport,
     ClosedForm,
     GoodputReport,
+    InterruptionSource,
     IntervalPoint,
     SparesReport,
     TrainingTime,
@@ -167,6 +168,7 @@ def goodput_report(maintained: Maintained, *, work_s: float | None, replays: int
         confidence_interval_fraction=_interval(fractions),
         parts_fraction=_mean_shares(runs),
         mean_time_to_interruption_s=mtti_s if math.isfinite(mtti_s) else None,
+        interruption_sources=tuple(InterruptionSource(name=name, per_day=rate * _DAY_S) for name, rate in upkeep.failures.sources),
         interruptions_per_day=_DAY_S / mtti_s,
         checkpoint=maintained.checkpoint,
         closed_form=ClosedForm(goodput_fraction=shares.useful, parts_fraction=shares, first_order_fraction=first_order_fraction(upkeep)),
@@ -223,27 +225,28 @@ def checkpoint_bytes(training: Training, local: LocalModel) -> float:
 
 def _failures(spec: ReliabilitySpec, nodes: Sequence[Node]) -> tuple[Failures, tuple[Flag, ...]]:
     """Return failures of the nodes of a plan, all taken as their mean where they are of several kinds."""
-    components = spec.component_mtbf
-    parts: list[tuple[float, float]] = []
-    per_node = fsum(node.n_accelerators for node in nodes) / len(nodes)
-    nics = fsum(node.n_nics for node in nodes) / len(nodes)
-    if spec.node_mtbf is not None:
-        parts.append((spec.node_mtbf, 1.0))
-    whole: list[tuple[float, float]] = []
-    if components is not None:
-        for mtbf_s, count in ((components.accelerator, per_node), (components.host, 1.0), (components.nic, nics)):
-            if mtbf_s is not None:
-                parts.append((mtbf_s, count))
-        for mtbf_s, count in ((components.cable, nics * len(nodes)), (components.software, 1.0)):
-            if mtbf_s is not None:
-                whole.append((mtbf_s, count))
+    components, n_nodes = spec.component_mtbf or ComponentsSpec(), float(len(nodes))
+    per_node = fsum(node.n_accelerators for node in nodes) / n_nodes
+    nics = fsum(node.n_nics for node in nodes) / n_nodes
+    of_nodes = {
+        "nodes": (spec.node_mtbf, 1.0),
+        "accelerators": (components.accelerator, per_node),
+        "hosts": (components.host, 1.0),
+        "adapters": (components.nic, nics),
+    }
+    of_job = {"cables": (components.cable, nics * n_nodes), "software": (components.software, 1.0)}
+    parts = {name: (mtbf_s, count) for name, (mtbf_s, count) in of_nodes.items() if mtbf_s is not None}
+    whole = {name: (mtbf_s, count) for name, (mtbf_s, count) in of_job.items() if mtbf_s is not None}
     flags: tuple[Flag, ...] = ()
     if not parts and not whole:
-        parts = [(ASSUMED_GPU_HOURS * _HOUR_S, per_node)]
+        parts = {"accelerators": (ASSUMED_GPU_HOURS * _HOUR_S, per_node)}
         days = ASSUMED_GPU_HOURS * _HOUR_S / per_node / _DAY_S
         message = f"no failure rate is given: one interruption in {days:,.0f} days of a node is assumed, as in the training of Llama 3 405B"
         flags = (Flag(code="assumed_failure_rate", message=message),)
-    return Failures(n_nodes=len(nodes), node_mtbf_s=combined_mtbf_s(parts), job_mtbf_s=combined_mtbf_s(whole)), flags
+    mtbfs_s = combined_mtbf_s([*parts.values()]), combined_mtbf_s([*whole.values()])
+    rates = {name: n_nodes * count / mtbf_s for name, (mtbf_s, count) in parts.items()}
+    rates |= {name: count / mtbf_s for name, (mtbf_s, count) in whole.items()}
+    return Failures(n_nodes=len(nodes), node_mtbf_s=mtbfs_s[0], job_mtbf_s=mtbfs_s[1], sources=tuple(rates.items())), flags
 
 
 def _checkpoint(spec: ReliabilitySpec, whole_bytes: float, nodes: Sequence[Node]) -> CheckpointReport:

@@ -52,6 +52,8 @@ class Machine:
     """Passes that the replay may use."""
     contends: bool = True
     """False for a lower bound: every flow has the rate that it has alone, so a step is its longest path."""
+    varies: bool = True
+    """Whether to look for the spread of a step, which is replayed again for it."""
 
 
 def replay(
@@ -93,6 +95,7 @@ class PreparedJobs:
     began_s: float
     """By the wall clock."""
     regard: Regard = "all"
+    varies: bool = True
 
     def replayed(self) -> PreparedJobs:
         """Return the same after one step of the program."""
@@ -142,7 +145,7 @@ class PreparedJobs:
             passes=self._passes(),
             wall_s=perf_counter() - self.began_s,
             told_apart=self.regard,
-            spread=0.0 if self.loads or self.others else spread_of(self.first),
+            spread=spread_of(self.first) if self.varies and not (self.loads or self.others) else 0.0,
         )
         return Timeline(
             rank_classes=program.rank_classes,
@@ -230,6 +233,7 @@ def prepare(
         link_classes=link_classes_of(network, wired.rotation),
         began_s=began_s,
         regard=wired.regard,
+        varies=machine.varies,
     )
 
 

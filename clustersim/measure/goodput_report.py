@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from clustersim.reliability import Shares
-from clustersim.units.quantity import format_quantity
+from clustersim.units.quantity import format_quantity, format_range
 
 PART_WORDS: Final = (
     ("checkpoint", "checkpoints"),
@@ -96,6 +96,14 @@ class TrainingTime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InterruptionSource:
+    """One cause of interruptions, over all of the job's parts of that kind."""
+
+    name: str
+    per_day: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GoodputReport:
     """Goodput of a job, replayed with failures, and by formulas."""
 
@@ -106,6 +114,8 @@ class GoodputReport:
     mean_time_to_interruption_s: float | None
     """None where nothing fails."""
     interruptions_per_day: float
+    """Sum of the rates of all sources."""
+    interruption_sources: tuple[InterruptionSource, ...]
     checkpoint: CheckpointReport
     closed_form: ClosedForm
     best_interval: BestInterval | None
@@ -128,12 +138,20 @@ def goodput_lines(report: GoodputReport | None) -> tuple[str, ...]:
         f"goodput {_percent(report.goodput_fraction)} of the time (replayed, 95 % confidence {_percent(low)} to"
         f" {_percent(high)}; closed form {_percent(report.closed_form.goodput_fraction)})",
     ]
-    parts = [(getattr(report.parts_fraction, name), words) for name, words in PART_WORDS]
-    lost = [f"{words} {_percent(share)}" for share, words in sorted(parts, key=lambda part: -part[0]) if share >= 5e-5]
+    shares = [(getattr(report.parts_fraction, name), words) for name, words in PART_WORDS]
+    lost = [f"{words} {_percent(share)}" for share, words in sorted(shares, key=lambda part: -part[0]) if share >= 5e-5]
     lines += [f"lost to {', '.join(lost)}"] if lost else []
     if report.mean_time_to_interruption_s is not None:
         every = format_quantity(report.mean_time_to_interruption_s, "s")
-        lines.append(f"an interruption every {every}, {report.interruptions_per_day:.3g} a day")
+        parts = [f"{source.name} {source.per_day:.3g}" for source in report.interruption_sources]
+        added = (
+            f", the sum of the rates of {', '.join(parts)}"
+            if len(parts) > 1
+            else f", all from {report.interruption_sources[0].name}"
+            if parts
+            else ""
+        )
+        lines.append(f"an interruption every {every}: {report.interruptions_per_day:.3g} a day{added}")
     lines.append(_checkpoint_line(report))
     if report.best_interval is not None:
         best = report.best_interval
@@ -162,10 +180,10 @@ def _checkpoint_line(report: GoodputReport) -> str:
 def _time_lines(time: TrainingTime | None) -> tuple[str, ...]:
     if time is None:
         return ()
-    mean, low, high, p5, p95 = (
-        format_quantity(value, "s", 4) for value in (time.mean_s, *time.confidence_interval_s, time.p5_s, time.p95_s)
+    mean, interval = format_quantity(time.mean_s, "s", 4), format_range(*time.confidence_interval_s, "s", 4)
+    return (
+        f"the whole training takes {mean} (95 % confidence {interval}; one in ten outside {format_range(time.p5_s, time.p95_s, 's', 4)})",
     )
-    return (f"the whole training takes {mean} (95 % confidence {low} to {high}; one in ten outside {p5} to {p95})",)
 
 
 def _percent(fraction: float) -> str:

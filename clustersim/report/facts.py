@@ -10,13 +10,15 @@ from clustersim.measure.error_bars import ALL_RUNS, TIGHT
 from clustersim.measure.metrics import JobReport, Metrics, SharedLink, StageMemory, TierUse, nine_digits
 from clustersim.measure.steps_report import StepsReport, WaitedFor
 from clustersim.trace.timeline import Timeline
-from clustersim.units.quantity import format_quantity
+from clustersim.units.quantity import format_alike, format_quantity, format_range
 
 STEP_TIME: Final = "step time"
 """Name of the first figure."""
 N_STAGES_SHOWN: Final = 12
 """Stages listed one by one; of more, those that need most."""
 
+LEAST_PERCENT: Final = 0.05
+"""Below it one decimal shows nothing."""
 LEAST_GIB: Final = 0.1
 """Below it memory is shown in MiB."""
 N_LINKS_SHOWN: Final = 5
@@ -95,9 +97,7 @@ def interval_text(metrics: Metrics) -> str:
     """Return the interval of the step time, such as ``7.9 to 9.6 s``; empty where there is none."""
     if metrics.step_time_interval_s is None:
         return ""
-    least, most = (format_quantity(end_s, "s", 3) for end_s in metrics.step_time_interval_s)
-    number, _, unit = least.partition(" ")
-    return f"{number if most.endswith(f' {unit}') else least} to {most}"
+    return format_range(*metrics.step_time_interval_s, "s")
 
 
 def interval_note(metrics: Metrics) -> str:
@@ -137,6 +137,11 @@ def memory_text(size_bytes: float) -> str:
     """
     gib = size_bytes / 2**30
     return f"{gib:,.1f} GiB" if gib >= LEAST_GIB else f"{size_bytes / 2**20:,.1f} MiB"
+
+
+def holds_memory(key: str) -> bool:
+    """Return whether a figure of bytes is one of memory, and not of traffic or files."""
+    return "memory" in key or "peak_bytes" in key or key.removesuffix("_bytes") in (*MEMORY_PARTS, "states")
 
 
 def shown_stages(metrics: Metrics) -> tuple[tuple[StageMemory, ...], str]:
@@ -225,9 +230,9 @@ def steps_lines(metrics: Metrics) -> tuple[str, ...]:
 def _times_line(report: StepsReport) -> str:
     if report.confidence_interval_s is None:
         return ""
-    low, high = (format_quantity(end, "s", 4) for end in report.confidence_interval_s)
-    mean, middle, tail = (format_quantity(value, "s", 4) for value in (report.mean_s, report.median_s, report.p95_s))
-    return f"{report.steps:,} steps: mean {mean} (95 % confidence {low} to {high}), median {middle}, 95th percentile {tail}"
+    interval = format_range(*report.confidence_interval_s, "s", 4)
+    mean, middle, tail = format_alike((report.mean_s, report.median_s, report.p95_s), "s", 4)
+    return f"{report.steps:,} steps: mean {mean} (95 % confidence {interval}), median {middle}, 95th percentile {tail}"
 
 
 def _waited_line(report: StepsReport) -> str:
@@ -274,14 +279,15 @@ def _together(names: tuple[str, ...]) -> str:
 
 
 def percent_text(fraction: float) -> str:
-    """Return a share as people write it.
+    """Return a share as people write it; a small one with one significant digit, for nothing that happens is 0.0 %.
 
     Examples
     --------
-    >>> percent_text(0.4213)
-    '42.1 %'
+    >>> percent_text(0.4213), percent_text(0.0003), percent_text(0.0)
+    ('42.1 %', '0.03 %', '0.0 %')
     """
-    return f"{100 * fraction:.1f} %"
+    percent = 100 * fraction
+    return f"{percent:.1f} %" if abs(percent) >= LEAST_PERCENT or not percent else f"{float(f'{percent:.1g}'):f}".rstrip("0") + " %"
 
 
 def figure_text(name: str, value: str = "") -> str:

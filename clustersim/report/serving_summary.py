@@ -15,10 +15,11 @@ from clustersim.documents.csv_text import CsvCell, csv_text
 from clustersim.documents.files import replacing
 from clustersim.measure.serving_metrics import Interval, ServingCost, ServingMetrics, SloReport
 from clustersim.report.chrome import STEP_NS, to_ns
+from clustersim.report.facts import memory_text
 from clustersim.report.summary import LARGEST_WIDTH, markdown_table
 from clustersim.report.text_tables import TextTable, html_answer
 from clustersim.serving.records import TICK_S, EngineStepLog, LatencyStatistics, StepRecord
-from clustersim.units.quantity import format_quantity
+from clustersim.units.quantity import format_alike, format_quantity
 
 if TYPE_CHECKING:
     import pandas
@@ -132,7 +133,7 @@ def _latency_rows(metrics: ServingMetrics) -> tuple[Row, ...]:
 
 
 def _statistics(found: LatencyStatistics) -> Row:
-    return tuple(format_quantity(value, "s") for value in (found.mean, found.p50, found.p90, found.p99))
+    return tuple(format_alike((found.mean, found.p50, found.p90, found.p99), "s"))
 
 
 def _interval_lines(metrics: ServingMetrics) -> tuple[str, ...]:
@@ -140,17 +141,15 @@ def _interval_lines(metrics: ServingMetrics) -> tuple[str, ...]:
         ("time to first token", metrics.ttft_interval_s),
         ("time per output token", metrics.tpot_interval_s),
     )
-    return tuple(
-        f"mean {name} expected between {format_quantity(found[0], 's')} and {format_quantity(found[1], 's')}"
-        for name, found in intervals
-        if found is not None
-    )
+    return tuple(f"mean {name} expected between {' and '.join(format_alike(found, 's'))}" for name, found in intervals if found is not None)
 
 
 def _term_rows(metrics: ServingMetrics) -> tuple[Row, ...]:
     whole = metrics.step_s.mean
     terms = sorted(metrics.step_s.by_term.items(), key=lambda each: -each[1])
-    rows = [_bar_row(term.replace("_", " "), seconds / whole, format_quantity(seconds, "s")) for term, seconds in terms if seconds > 0.0]
+    some = [(term, seconds) for term, seconds in terms if seconds > 0.0]
+    times = format_alike([seconds for _, seconds in some], "s")
+    rows = [_bar_row(term.replace("_", " "), seconds / whole, time) for (term, seconds), time in zip(some, times, strict=True)]
     return (*rows, ("step", "", format_quantity(whole, "s"), f"{metrics.batch.mean_tokens:.4g} tokens"))
 
 
@@ -161,9 +160,7 @@ def _bar_row(name: str, share: float, text: str) -> Row:
 def _memory_rows(metrics: ServingMetrics) -> tuple[Row, ...]:
     memory = metrics.memory
     parts = sorted(memory.by_category.items(), key=lambda each: -each[1])
-    return tuple(
-        _bar_row(name.replace("_", " "), size / memory.capacity_bytes, format_quantity(size, "B")) for name, size in parts if size > 0.0
-    )
+    return tuple(_bar_row(name.replace("_", " "), size / memory.capacity_bytes, memory_text(size)) for name, size in parts if size > 0.0)
 
 
 def _kv_lines(metrics: ServingMetrics) -> tuple[str, ...]:

@@ -56,6 +56,11 @@ class Share:
     """Rounded to one decimal such that all shares sum to 100.0."""
 
     @property
+    def percent_text(self) -> str:
+        """The rounded share, or that it is below what one decimal shows."""
+        return f"{self.percent:.1f} %" if self.percent or not self.seconds else "<0.1 %"
+
+    @property
     def colour(self) -> str:
         """Colour of the part in bars and plots."""
         return PART_COLOURS[self.key]

@@ -12,7 +12,7 @@ from clustersim.report import facts
 from clustersim.report.bottleneck import find_bottleneck
 from clustersim.report.palette import EXPOSED, FORWARD, HIDDEN
 from clustersim.report.shares import PART_LABELS, hidden_communication, step_shares
-from clustersim.units.quantity import format_quantity
+from clustersim.units.quantity import format_alike, format_quantity
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -83,6 +83,9 @@ def terminal_report(metrics: Metrics, timeline: Timeline, console: Console, *, v
     page = _page(console)
     page.line((metrics.scenario, "bold"))
     page.line("  ", facts.layout_line(metrics, timeline))
+    if not metrics.memory.fits:
+        page.line("  ", (facts.memory_verdict(metrics), f"bold {EXPOSED}"))
+        page.paragraph("a step would take so long if there were enough memory:")
     _print_headline(page, metrics)
     _print_breakdown(page, metrics)
     _print_memory(page, metrics)
@@ -133,7 +136,9 @@ def _print_headline(page: _Page, metrics: Metrics) -> None:
 
 def _print_breakdown(page: _Page, metrics: Metrics) -> None:
     page.heading("Where the step goes (mean over ranks)")
-    rows = [(share, f"{share.percent:5.1f} %  {format_quantity(share.seconds, 's'):>8}") for share in step_shares(metrics)]
+    shares = step_shares(metrics)
+    times = format_alike([share.seconds for share in shares], "s")
+    rows = [(share, f"{share.percent_text:>7}  {time:>9}") for share, time in zip(shares, times, strict=True)]
     width = _bar_width(page, _LABEL_WIDTH, [figures for _, figures in rows])
     largest = max((share.fraction for share, _ in rows), default=1.0)
     for share, figures in rows:
@@ -214,8 +219,9 @@ def _bar_width(page: _Page, label_width: int, figures: Sequence[str]) -> int:
 
 def markdown_summary(metrics: Metrics, timeline: Timeline) -> str:
     """Return the same content as :func:`terminal_report` as Markdown tables; equal runs give equal text."""
-    shares = [(share.label, f"{share.percent:.1f} %", format_quantity(share.seconds, "s")) for share in step_shares(metrics)]
-    hidden = [(f"{name.upper()}, hidden", "beside", format_quantity(seconds, "s")) for name, seconds in hidden_communication(metrics)]
+    parts = [(share.label, share.percent_text, share.seconds) for share in step_shares(metrics)]
+    parts += [(f"{name.upper()}, hidden", "beside", seconds) for name, seconds in hidden_communication(metrics)]
+    times = format_alike([seconds for _, _, seconds in parts], "s")
     stages = [
         (f"{stage.stage}", *(facts.memory_text(size) for size in (*facts.memory_parts(stage).values(), stage.peak_bytes)))
         for stage in metrics.memory.by_stage
@@ -230,7 +236,7 @@ def markdown_summary(metrics: Metrics, timeline: Timeline) -> str:
         find_bottleneck(metrics).sentence,
         "## Where the step goes",
         "Mean over ranks. Communication that is overlapped with computation stands beside the sum.",
-        markdown_table(("part", "share", "time"), [*shares, *hidden]),
+        markdown_table(("part", "share", "time"), [(label, share, time) for (label, share, _), time in zip(parts, times, strict=True)]),
         "## Memory of one GPU",
         f"The plan {facts.memory_verdict(metrics)}.",
         markdown_table(("stage", *facts.MEMORY_PARTS, "peak"), stages),

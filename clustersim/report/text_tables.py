@@ -10,9 +10,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from clustersim.expressions.measures import measure_of_key
-from clustersim.report.facts import headline, layout_line, memory_verdict
+from clustersim.report.facts import headline, holds_memory, layout_line, memory_text, memory_verdict
 from clustersim.report.shares import hidden_communication, step_shares
-from clustersim.units.quantity import format_quantity
+from clustersim.units.quantity import format_alike, format_quantity
 
 if TYPE_CHECKING:
     from clustersim.measure.metrics import Metrics
@@ -109,6 +109,8 @@ def shown(key: str, value: float | None) -> str:
     unit = _UNITS.get((measure.powers, measure.scale))
     if unit == "kg" and value >= _TONNE_KG:
         return f"{value / _TONNE_KG:,.0f} t" if value >= _TONNE_KG * 1e3 else f"{value / _TONNE_KG:.4g} t"
+    if unit == "B" and holds_memory(key):
+        return memory_text(value)
     if unit is not None:
         return format_quantity(value, unit, 4)
     if key in _PERCENT or key.endswith("_fraction"):
@@ -128,8 +130,10 @@ def signed(fraction: float) -> str:
 
 def html_tables(metrics: Metrics, timeline: Timeline) -> str:
     """Return the figures that people look for first, and where the step goes, as HTML tables."""
-    parts = [(share.label, format_quantity(share.seconds, "s"), f"{share.percent:.1f} %") for share in step_shares(metrics)]
-    parts += [(f"hidden {dimension.upper()}", format_quantity(seconds, "s"), "") for dimension, seconds in hidden_communication(metrics)]
+    shares, hidden = step_shares(metrics), hidden_communication(metrics)
+    times = format_alike([*(share.seconds for share in shares), *(seconds for _, seconds in hidden)], "s")
+    parts = [(share.label, time, share.percent_text) for share, time in zip(shares, times, strict=False)]
+    parts += [(f"hidden {dimension.upper()}", time, "") for (dimension, _), time in zip(hidden, times[len(shares) :], strict=True)]
     return html_answer(
         metrics.scenario,
         (f"{layout_line(metrics, timeline)}; {memory_verdict(metrics)}",),

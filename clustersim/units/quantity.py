@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
@@ -229,6 +229,38 @@ def format_quantity(value: float, unit: str, digits: int = 3) -> str:
     if unit == "s":
         return _format_time(value, digits)
     return _render(value / form.label_factor, form.label, form.prefixes, digits)
+
+
+def format_alike(values: Sequence[float], unit: str, digits: int = 3) -> list[str]:
+    """Return values as text in one unit, that of the largest of them.
+
+    Examples
+    --------
+    >>> format_alike([34.8, 0.315, 0.0], "s"), format_alike([104.0, 123.6], "s")
+    (['34.8 s', '0.315 s', '0 s'], ['1.73 min', '2.06 min'])
+    """
+    label = format_quantity(max(values, key=abs, default=0.0), unit, digits).partition(" ")[2]
+    factor = parse_quantity(f"1 {label}", unit) if label else 1.0
+    return [f"{_fixed(value / factor, digits)} {label}".rstrip() for value in values]
+
+
+def format_range(least: float, most: float, unit: str, digits: int = 3) -> str:
+    """Return a range as text with its unit once.
+
+    Examples
+    --------
+    >>> format_range(104.0, 123.6, "s"), format_range(7.94, 9.6, "s")
+    ('1.73 to 2.06 min', '7.94 to 9.6 s')
+    """
+    low, high = format_alike((least, most), unit, digits)
+    return f"{low.partition(' ')[0]} to {high}"
+
+
+def _fixed(value: float, digits: int) -> str:
+    """Return a number with some significant digits and without an exponent."""
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
+    text = f"{value:.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if decimals else text
 
 
 def exact_quantity(value: float, unit: str) -> str:

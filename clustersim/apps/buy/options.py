@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Final
 
+from clustersim.apps.plan.asking import nodes_with
 from clustersim.apps.plan.goal import figure_of
 from clustersim.documents.check import choices_hint
 from clustersim.errors import ScenarioError
@@ -50,7 +51,9 @@ def read_option(text: str) -> Option:
         raise ScenarioError(f"'{text}' is no option", field="--option", hint=_EXAMPLE)
     node = found["node"]
     if node not in node_names() and not node.endswith(".yaml"):
-        raise ScenarioError(f"there is no node '{node}'", field="--option", hint=choices_hint(node, node_names()))
+        raise ScenarioError(
+            f"there is no node '{node}'", field="--option", hint=nodes_with(node, node_names()) or choices_hint(node, node_names())
+        )
     price = None if found["price"] is None else figure_of("--option", found["price"], "USD/h")
     return Option(node=node, n_nodes=int(found["count"]), usd_per_gpu_hour=price)
 

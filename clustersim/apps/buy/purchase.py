@@ -11,6 +11,7 @@ from clustersim.apps.plan.answer import NoLayoutError, searched
 from clustersim.apps.plan.asking import PlanRequest, asked_of
 from clustersim.apps.plan.drafts import Drafts
 from clustersim.apps.plan.findings import Tried
+from clustersim.apps.plan.nearest import nearest_lines
 from clustersim.apps.plan.replays import ReplayOutcome, Replays
 from clustersim.apps.plan.search import Terms
 from clustersim.apps.plan.space import usual_limits
@@ -129,7 +130,8 @@ def _offer(request: Request, option: Option, nic: str | None) -> Offer | UnfitOp
         return UnfitOption(name=name, why=error.message)
     winner = search.winner
     if winner is None:
-        return UnfitOption(name=name, why=search.commonest)
+        lines = nearest_lines(asked, usual_limits(request.limits), request.terms.memory_margin_fraction)
+        return UnfitOption(name=name, why=" ".join([f"{search.commonest}.", *lines]))
     scenario, built = {"reliability": {}, **drafts.document(winner.layout)}, drafts.built(winner.layout)
     with asked.told(), Replays() as replays:
         known, why = _outcomes(scenario, _halves(drafts, winner, batches[1]), replays)
@@ -202,7 +204,7 @@ def _outcomes(
         begun.append((name, replays.begin({**bare, section: {**part, key: changed}})))
     ended = [(name, replays.end(future)) for name, future in begun]
     why = next((outcome for name, outcome in ended if not name and isinstance(outcome, str)), "")
-    return {name: outcome for name, outcome in ended if not isinstance(outcome, str)}, why
+    return {name: outcome for name, outcome in ended if isinstance(outcome, ReplayOutcome)}, why
 
 
 def _figures(outcome: ReplayOutcome, tokens: float) -> Figures:

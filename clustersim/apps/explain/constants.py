@@ -18,6 +18,7 @@ from clustersim.parallel.schedules import SCHEDULES
 from clustersim.parallel.shard import head_vector_bytes
 from clustersim.parallel.stage import Stage, stage_of
 from clustersim.parallel.step_settings import Precision
+from clustersim.report.facts import memory_text
 from clustersim.units.quantity import format_quantity
 
 
@@ -83,7 +84,7 @@ def _of_accelerator(node: Node, precision: Precision) -> Iterator[_Figure]:
     yield _Figure(
         f"peak_flops.{precision}", f"dense matrix peak in {precision}", format_quantity(card.peak_flops_per_s[precision], "FLOP/s")
     )
-    yield _Figure("memory", "memory of one accelerator", format_quantity(card.memory_bytes, "B"))
+    yield _Figure("memory", "memory of one accelerator", memory_text(card.memory_bytes))
     yield _Figure("memory_bandwidth", "bandwidth of that memory", format_quantity(card.memory_bandwidth_bytes_per_s, "B/s"))
     if card.scale_up_bandwidth_bytes_per_s > 0:
         yield _Figure("scale_up.bandwidth", "all scale-up links of one accelerator, one way", _rate(card.scale_up_bandwidth_bytes_per_s))
@@ -233,5 +234,5 @@ def _memory(metrics: Metrics) -> Iterator[Explained]:
         value=metrics.memory.peak_bytes,
         formula=" + ".join(names),
         inputs=tuple((name, float(getattr(fullest, name))) for name in names),
-        remark=f"of stage {fullest.stage}, the fullest; capacity {metrics.memory.capacity_bytes / 1e9:.1f} GB; docs/theory/memory.md",
+        remark=f"of stage {fullest.stage}, the fullest; capacity {memory_text(metrics.memory.capacity_bytes)}; docs/theory/memory.md",
     )

@@ -9,11 +9,12 @@ from typing import Final
 from clustersim.apps.compare.run_directories import named_directory, replayed
 from clustersim.apps.explain.candidates import Gain, Gains, candidates, gains
 from clustersim.apps.explain.constants import ROUND_OFF, Constant, Explained, constants_of, explained
+from clustersim.apps.explain.savings import fitting_changes
 from clustersim.apps.explain.served_explanation import ServedExplanation, explain_served
 from clustersim.apps.explain.unsaid import Unsaid, unsaid
 from clustersim.apps.importing.importing import foreign_source
 from clustersim.apps.run.replaying import Conditions, critical_path_of
-from clustersim.apps.run.result import Result
+from clustersim.apps.run.result import UNSAID, Result
 from clustersim.apps.run.running import run_scenario
 from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.collection import collection_paused
@@ -26,10 +27,10 @@ from clustersim.engine.critical_path import CriticalPath
 from clustersim.errors import ScenarioError
 from clustersim.hardware.mixed import calibration_of
 from clustersim.measure.deciding import UNDECIDED
-from clustersim.report.facts import percent_text
+from clustersim.report.facts import holds_memory, memory_text, percent_text
 from clustersim.report.text_tables import TextTable
 from clustersim.trace.timeline import Span
-from clustersim.units.quantity import format_quantity
+from clustersim.units.quantity import format_alike, format_quantity
 
 
 def critical_path(built: Built, *, seed: int = 0) -> CriticalPath:
@@ -112,15 +113,18 @@ def explain(source: str, overrides: Sequence[str] = (), *, seed: int = 0, change
 
 
 def measured_changes(source: str, overrides: Sequence[str], result: Result) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the changes that shorten a step most, and settings left to defaults that decide, each replayed, as sentences.
+    """Return the changes that shorten a step most, and settings left to defaults that change it, each replayed, as sentences.
 
-    None for a run that takes many events to replay, does not fit in memory, or is not from a scenario that can be read again.
+    Of a run that does not fit in memory the changes with which it fits. None for a run that takes many events to replay, or is not from a
+    scenario that can be read again.
     """
-    if source == "-" or foreign_source(source) or not result.metrics.memory.fits or result.metrics.engine.events > MOST_EVENTS:
+    if source == "-" or foreign_source(source) or result.metrics.engine.events > MOST_EVENTS:
         return (), ()
     if result.built.plan.strategy.data_parallel.mode != "sync":
         return (), ()
     written, changed = read_source(source), tuple(parse_override(text) for text in overrides)
+    if not result.metrics.memory.fits:
+        return fitting_changes(written, changed, result), ()
     best = gains(written, changed, result, candidates(result.built)).best
     found = unsaid(written, changed, result)
     return tuple(_change_text(gain, result.step_time_s) for gain in best[:N_TOLD]), tuple(each.sentence for each in found[:N_TOLD])
@@ -163,7 +167,7 @@ def lines(explanation: Explanation) -> tuple[str, ...]:
             )
         where = ", ".join(f"{name} {percent_text(seconds / path.step_time_s)}" for name, seconds in list(path.classes().items())[:3])
         said.append(f"It runs through {where}; {path.n_tasks - path.n_critical:,} of {path.n_tasks:,} tasks have slack.")
-    said += [f"Not given, and decides most: {each.sentence}." for each in explanation.unsaid[:1]]
+    said += [f"Left to its default, and changes the step most: {each.sentence}." for each in explanation.unsaid[:1]]
     if gains is not None and gains.best:
         plain_ones = [gain for gain in gains.best if not gain.change.remark]
         first = _gain_text(gains.best[0], metrics.step_time_s)
@@ -195,15 +199,16 @@ def tables(explanation: Explanation) -> tuple[TextTable, ...]:
 def _changes(explanation: Explanation) -> TextTable:
     assert explanation.gains is not None
     step_s, gains = explanation.result.step_time_s, explanation.gains
+    times = format_alike([gain.step_time_s for gain in gains.best[:N_CHANGES]], "s")
     rows = tuple(
         (
             f"-{percent_text(gain.saved_s / step_s)}" + (", not decided" if gain.better_than_base == "not decided" else ""),
-            format_quantity(gain.step_time_s, "s"),
-            format_quantity(gain.peak_bytes, "B"),
+            time,
+            memory_text(gain.peak_bytes),
             gain.change.what + (f" ({gain.change.remark})" if gain.change.remark else ""),
             " ".join(f"-s {override}" for override in gain.change.overrides),
         )
-        for gain in gains.best[:N_CHANGES]
+        for gain, time in zip(gains.best, times, strict=False)
     )
     left = f"{gains.n_impossible} contradict the scenario, {gains.n_misfits} could be faster and do not fit"
     shown = f"the first {len(rows)} of {len(gains.best)}" if len(rows) < len(gains.best) else "the best of each kind"
@@ -218,19 +223,23 @@ def _unsaid(settings: Sequence[Unsaid]) -> TextTable:
             each.value,
             each.other,
             f"{100 * each.change_fraction:+.1f} %{'' if each.decided else ', not decided'}",
-            format_quantity(each.step_time_s, "s"),
+            time,
         )
-        for each in settings
+        for each, time in zip(settings, format_alike([each.step_time_s for each in settings], "s"), strict=True)
     )
     return TextTable(
-        "Settings not given that decide, each with the other value that changes the step most",
+        UNSAID + ", each with the other value that changes the step most; 'not decided' where the error bars do not tell which is faster",
         ("setting", "taken", "other", ">step", ">takes"),
         rows,
     )
 
 
 def _chain(path: CriticalPath) -> TextTable:
-    rows = tuple((what, format_quantity(seconds, "s"), percent_text(seconds / path.step_time_s)) for what, seconds in path.shares().items())
+    shares = path.shares()
+    times = format_alike(list(shares.values()), "s")
+    rows = tuple(
+        (what, time, percent_text(seconds / path.step_time_s)) for (what, seconds), time in zip(shares.items(), times, strict=True)
+    )
     return TextTable("The chain that sets the step time", ("spent on", ">time", ">share"), rows)
 
 
@@ -265,6 +274,8 @@ def shown(name: str, value: float) -> str:
     """Return a figure with the unit that its name ends in, or that all parts of the breakdown have."""
     if name.startswith("breakdown_s"):
         return format_quantity(value, "s")
+    if name.endswith("_bytes") and holds_memory(name):
+        return memory_text(value)
     unit = next((unit for suffix, unit in _UNITS if name.endswith(suffix)), "")
     return format_quantity(value, unit) if unit else f"{value:,.6g}"
 

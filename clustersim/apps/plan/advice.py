@@ -19,6 +19,7 @@ from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from clustersim.measure.deciding import UNDECIDED, Judged, judged_by, undecided, undecided_text
 from clustersim.measure.metrics import Breakdown
+from clustersim.report.facts import memory_text
 from clustersim.units.quantity import format_quantity
 
 ASYNCHRONOUS: Final = "asynchronous data parallelism"
@@ -119,7 +120,7 @@ def _opinion(name: str, results: Mapping[str, ReplayOutcome], layout: str, *, be
     result, metrics = results[name], results[name].metrics
     share = metrics.memory.peak_bytes / metrics.memory.capacity_bytes
     step = format_quantity(metrics.step_time_s, "s")
-    evidence = f"{step} a step, {100 * share:.0f} % of memory, {layout}"
+    evidence = f"{step} a step, {memory_text(metrics.memory.peak_bytes)} of {memory_text(metrics.memory.capacity_bytes)}, {layout}"
     if name == best:
         sentence = f"{_capital(name)} is fastest: {evidence}."
     else:
@@ -147,7 +148,7 @@ def _cannot(name: str, search: Search) -> Opinion:
     margin = f"no layout of it leaves {100 * MEMORY_MARGIN:g} % of memory free"
     reasons = {REFUSED: "no layout of it is legal", MEMORY: "no layout of it fits in memory", MARGIN: margin}
     reason = max((each for each in reasons if search.counts.get(each)), key=lambda each: search.counts[each], default=REFUSED)
-    least = f": the smallest needs {format_quantity(search.least_bytes, 'B')}" if reason != REFUSED and search.least_bytes else ""
+    least = f": the smallest needs {memory_text(search.least_bytes)}" if reason != REFUSED and search.least_bytes else ""
     sentence = f"{_capital(name)} cannot run: {reasons[reason]}{least}."
     return Opinion(family=name, layout=None, step_time_s=None, mfu=None, memory_fraction=None, sentence=sentence)
 

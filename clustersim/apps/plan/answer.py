@@ -8,7 +8,7 @@ from typing import Final
 
 from clustersim.apps.plan.asking import PlanRequest, asked_of
 from clustersim.apps.plan.drafts import Drafts
-from clustersim.apps.plan.findings import ABOVE, REASONS, REFUSED, Search, Tried, best_of_degrees
+from clustersim.apps.plan.findings import ABOVE, REASONS, REFUSED, Search, Tried
 from clustersim.apps.plan.margins import Margin, Turn, margins, turns
 from clustersim.apps.plan.replays import Replays
 from clustersim.apps.plan.search import Terms, fastest
@@ -19,16 +19,19 @@ from clustersim.config.checks import parse_check
 from clustersim.config.yaml_text import plain
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
-from clustersim.measure.deciding import UNDECIDED, is_shorter
+from clustersim.measure.deciding import is_shorter
 from clustersim.measure.error_bars import ALL_RUNS, TIGHT
+from clustersim.measure.metrics import Memory
 from clustersim.notices import Flag
 from clustersim.parallel.training_plan import Plan
 from clustersim.report.facts import memory_verdict, percent_text
 from clustersim.report.text_tables import TextTable, html_answer
-from clustersim.units.quantity import format_quantity
+from clustersim.units.quantity import format_alike, format_quantity, format_range
 
 RUNNERS_UP: Final = 5
-COLUMNS: Final = ("layout", ">step", ">MFU", ">memory", ">bound", ">cost/step", ">energy/step")
+COLUMNS: Final = ("layout", ">step", "slower than the first", ">MFU", "memory", ">bound", ">cost/step", ">energy/step")
+MOST_NEAR: Final = 5
+"""Layouts within the error bars that are named besides those of the table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +74,8 @@ class PlanAnswer:
 
     @property
     def families(self) -> tuple[Tried, ...]:
-        """The fastest layout of each combination of degrees, the fastest of all first."""
-        return tuple(best_of_degrees(self.search.tried)[: RUNNERS_UP + 1])
+        """The fastest layout of each kind, the fastest of all first."""
+        return tuple(self.search.kinds[: RUNNERS_UP + 1])
 
     @property
     def pareto(self) -> tuple[Tried, ...]:
@@ -126,6 +129,7 @@ def document(answer: PlanAnswer) -> dict[str, Data]:
         "found": winner is not None,
         "winner": _entry(winner) if winner else None,
         "undecided": [tried.layout.words() for tried in within_error_bars(search.tried)],
+        "families": [_entry(tried) for tried in answer.families],
         "runners_up": [_entry(tried) for tried in search.tried[1 : RUNNERS_UP + 1]],
         "pareto": [_entry(tried) for tried in answer.pareto],
         "margins": plain(answer.margins),
@@ -169,21 +173,43 @@ def _entry(tried: Tried) -> dict[str, Data]:
 
 def within_error_bars(tried: Sequence[Tried]) -> list[Tried]:
     """Return the layouts within the error bars of the fastest, in order."""
-    return [each for each in tried[1:] if is_shorter(tried[0].result.metrics, each.result.metrics) == "not decided"]
+    return [each for each in tried[1:] if _undecided(tried[0], each)]
+
+
+def _undecided(best: Tried, other: Tried) -> bool:
+    return is_shorter(best.result.metrics, other.result.metrics) == "not decided"
 
 
 def rows(found: Sequence[Tried]) -> list[tuple[str, ...]]:
-    """Return layouts as rows of a table."""
+    """Return layouts as rows of a table, each column in one unit."""
+    costs = [tried.result.cost for tried in found]
+    steps, bounds = (format_alike(times, "s") for times in ([each.step_time_s for each in found], [each.least_s for each in found]))
+    usd = _alike([cost.step.usd if cost else None for cost in costs], "USD")
+    energy = _alike([cost.step.energy_kwh if cost else None for cost in costs], "kWh")
     table: list[tuple[str, ...]] = []
-    for tried in found:
-        metrics, cost = tried.result.metrics, tried.result.cost
-        usd = format_quantity(cost.step.usd, "USD") if cost and cost.step.usd is not None else "-"
-        energy = format_quantity(cost.step.energy_kwh, "kWh") if cost else "-"
-        share = metrics.memory.peak_bytes / metrics.memory.capacity_bytes
-        times = format_quantity(tried.step_time_s, "s"), format_quantity(tried.least_s, "s")
-        memory = f"{100 * share:.0f} %, {metrics.memory.verdict}"
-        table.append((tried.layout.words(), times[0], f"{100 * metrics.mfu:.1f} %", memory, times[1], usd, energy))
+    for place, tried in enumerate(found):
+        metrics, slower = tried.result.metrics, ""
+        if place:
+            slower = (
+                f"{percent_text(tried.step_time_s / found[0].step_time_s - 1.0)}{', not decided' if _undecided(found[0], tried) else ''}"
+            )
+        layout, mfu = tried.layout.words(), percent_text(metrics.mfu)
+        table.append((layout, steps[place], slower, mfu, _memory(metrics.memory), bounds[place], usd[place], energy[place]))
     return table
+
+
+def _memory(memory: Memory) -> str:
+    """Return the peak of the capacity, and the rest, such as ``68.5 of 79.6 GiB, 11.1 to spare``."""
+    peak, capacity, spare = (
+        f"{size / 2**30:.1f}" for size in (memory.peak_bytes, memory.capacity_bytes, memory.capacity_bytes - memory.peak_bytes)
+    )
+    return f"{peak} of {capacity} GiB, {spare} to spare{' (tight)' if memory.verdict == TIGHT else ''}"
+
+
+def _alike(values: Sequence[float | None], unit: str) -> list[str]:
+    """Return values in one unit; a dash where there is none."""
+    texts = iter(format_alike([value for value in values if value is not None], unit))
+    return ["-" if value is None else next(texts) for value in values]
 
 
 def bound_line(tried: Tried) -> str:
@@ -195,10 +221,8 @@ def bound_line(tried: Tried) -> str:
 def certificate_lines(search: Search, memory_margin_fraction: float) -> list[str]:
     """Return why nothing that was left out could have won."""
     replayed = len(search.tried) + len(search.failing)
-    near = len(within_error_bars(search.tried))
-    lines = [f"{UNDECIDED[0].upper()}{UNDECIDED[1:]} between the first {near + 1} layouts that were replayed"] if near else []
     margin = f"{100 * memory_margin_fraction:g} % of the memory stays free"
-    lines += [f"{search.n_layouts:,} layouts, {search.n_bounds:,} bounds, {replayed} replays; {margin}"]
+    lines = [f"{search.n_layouts:,} layouts, {search.n_bounds:,} bounds, {replayed} replays; {margin}"]
     for reason in REASONS:
         count = search.counts.get(reason, 0)
         if count:
@@ -214,6 +238,17 @@ def certificate_lines(search: Search, memory_margin_fraction: float) -> list[str
         gap = "an unknown amount" if search.gap_fraction is None or not search.winner else f"{100 * search.gap_fraction:.1f} %"
         lines.append(f"  The search ended early: a layout that was not looked at may be faster, by {gap} at most (--most-replays).")
     return lines
+
+
+def near_lines(answer: PlanAnswer) -> list[str]:
+    """Return the layouts that were replayed and are within the error bars of the winner, but for those of the table."""
+    near = [tried for tried in within_error_bars(answer.search.tried) if tried not in answer.families]
+    if not near:
+        return []
+    shown = near[:MOST_NEAR]
+    times = format_alike([tried.step_time_s for tried in shown], "s")
+    lines = [f"  {step}  {tried.layout.words()}" for step, tried in zip(times, shown, strict=True)]
+    return [*lines, *([f"  and {len(near) - MOST_NEAR} more (--json)"] if len(near) > MOST_NEAR else [])]
 
 
 def margin_lines(found: Sequence[Margin]) -> list[str]:
@@ -235,7 +270,7 @@ def turn_lines(answer: PlanAnswer) -> list[str]:
     kind, interval_s = winner.result.metrics.step_time_interval_kind, winner.result.metrics.step_time_interval_s
     if kind is not None and interval_s is not None:
         n_rows, n_sources = shipped_support(kind)
-        shown = " to ".join(format_quantity(end, "s") for end in interval_s)
+        shown = format_range(*interval_s, "s")
         of = "" if kind == ALL_RUNS else f" ({kind})"
         lines.append(f"  step of the winner: {shown} expected, from {n_rows:,} published runs of {n_sources} sources{of}")
     mfu = winner.result.metrics.mfu
@@ -324,7 +359,7 @@ def searched(
     """
     drafts = Drafts(asked.base)
     with asked.told(), Replays() as replays:
-        search = fastest(drafts, asked.space, terms, replays=replays)
+        search = fastest(drafts, asked.space, terms, replays=replays, others=with_margins)
         bought = margins(drafts, search, replays) if with_margins else ()
         turned = turns(drafts, search, replays, terms.memory_margin_fraction) if with_margins else ()
     if search.refusal is not None and search.counts[REFUSED] == search.n_layouts:

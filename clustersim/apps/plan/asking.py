@@ -35,6 +35,8 @@ SEQUENCE: Final = 8192
 
 PRICES: Final = "on-demand-2026-10"
 """Default price list."""
+NO_LENGTH: Final = "no sequence length is given"
+"""Start of the note on it."""
 NO_PRICES: Final = "no prices are given"
 """Start of the note on it."""
 
@@ -104,9 +106,12 @@ def asked_of(
         try:
             given = load_scenario(_document(model, cluster, nodes, overrides, assumed), overrides)
         except ScenarioError as error:
-            if nodes is None or error.field != "cluster.nodes":
+            if nodes is not None and error.field == "cluster.nodes":
+                raise ScenarioError(error.message, field="--nodes", hint=error.hint) from error
+            if error.place is None or error.place.line is not None:
                 raise
-            raise ScenarioError(error.message, field="--nodes", hint=error.hint) from error
+            # Nobody wrote the scenario in which the mistake stands.
+            raise ScenarioError(error.message, field=error.field, hint=error.hint) from error
     base: Mapping[str, Data] = given.document.data
     scenario = load_scenario(dict(base))
     hardware = hardware_of(scenario.spec.cluster, scenario.document)
@@ -119,7 +124,7 @@ def asked_of(
         base, unknown = _priced(base, [node.accelerator for node, _ in hardware.kinds])
         if not unknown:
             assumed.append(f"{NO_PRICES}: those of {PRICES} (-s cost.gpu_hour='2.50 USD')")
-    loaded = load_model(scenario.document.data.get("model"), document=scenario.document).model
+    loaded = load_model(scenario.document.data.get("model"), document=given.document if cluster is None else None).model
     training = base.get("training")
     if (
         cluster is not None
@@ -129,7 +134,9 @@ def asked_of(
         and not 0 < loaded.max_positions <= SEQUENCE
     ):
         base = {**base, "training": {**training, "seq_length": SEQUENCE}}
-        assumed.append(f"no length is given: sequences of {SEQUENCE} tokens (-s training.seq_length=...)")
+        # In place of the longest that the model takes.
+        assumed = [each for each in assumed if not each.startswith(NO_LENGTH)]
+        assumed.append(f"{NO_LENGTH}: {SEQUENCE:,} tokens (-s training.seq_length=...)")
     if loaded.divisible:
         base = _of_one_software(base, scenario, usual_without_sharding(circumstances_of(scenario.spec, loaded, hardware.nodes)))
     node = hardware.node
@@ -156,7 +163,7 @@ def _of_one_software(base: Mapping[str, Data], scenario: Scenario, usual: Mappin
         for part in path:
             section = section.get(part) if isinstance(section, dict) else None
         if section is None:
-            document = document.with_value(path, value)
+            document = document.with_value(path, [*value] if isinstance(value, tuple) else value)
     return document.data
 
 
@@ -199,7 +206,7 @@ def _document(
     if "training.seq_length" not in given:
         positions = load_model(model).model.max_positions if isinstance(model, str) else 0
         length = f"{positions:,} tokens, which the model has positions for" if positions > 0 else "the positions of the model"
-        assumed.append(f"no sequence length is given: {length} (-s training.seq_length=...)")
+        assumed.append(f"{NO_LENGTH}: {length} (-s training.seq_length=...)")
     if cluster in cluster_names():
         machine: dict[str, object] = {"name": cluster}
     elif (written := cluster_of(cluster)) is not None:
@@ -212,17 +219,17 @@ def _document(
             raise ScenarioError(f"how many nodes of {cluster}?", field="--nodes", hint="write --nodes 64")
     else:
         known = (*cluster_names(), *node_names())
-        # Of an accelerator the nodes that have it are meant.
-        having = [name for name in known if cluster and cluster in name.split("-")]
-        hint = (
-            f"use {', '.join(having)}"
-            if having
-            else did_you_mean(cluster, known) or "see `clustersim show nodes` and `clustersim show clusters`"
-        )
+        hint = nodes_with(cluster, known) or did_you_mean(cluster, known) or "see `clustersim show nodes` and `clustersim show clusters`"
         raise ScenarioError(f"there is no cluster or node '{cluster}'", hint=hint)
     if nodes is not None:
         machine["nodes"] = nodes
     return {"version": 1, "name": _name(model, cluster, nodes), "model": model, "cluster": machine, "training": training}
+
+
+def nodes_with(accelerator: str, known: Sequence[str]) -> str:
+    """Return a hint at the nodes, of some, that have an accelerator in their names; empty where none has."""
+    having = [name for name in known if accelerator and accelerator in name.split("-")]
+    return f"use {', '.join(having)}" if having else ""
 
 
 def _name(model: str | Mapping[str, object], cluster: str, nodes: int | None) -> str:

@@ -32,8 +32,8 @@ class Drafts:
 
     base: Mapping[str, Data]
     """A scenario, whose layout is replaced."""
-    _templates: dict[Key, Built | str] = field(default_factory=dict[Key, "Built | str"])
-    """By kind of layout; in place of one that cannot be built, why."""
+    _templates: dict[Key, Built] = field(default_factory=dict[Key, Built])
+    """By kind of layout."""
     _checked: dict[Key, str | None] = field(default_factory=dict[Key, "str | None"])
     """By kind of layout and degrees, why the model does not go with them."""
     _balanced: dict[Key, tuple[int, ...]] = field(default_factory=dict[Key, tuple[int, ...]])
@@ -81,21 +81,21 @@ class Drafts:
             (family.schedule, family.pp > 1, family.tp > 1, family.cp > 1, family.ep > 1, family.recompute),
             (layout.zero_stage, layout.offload, family.balanced, family.dp * family.cp > 1),
         )
-        template = self._templates.get(key)
+        checked = (key, family.tp, family.pp, family.cp, family.ep, family.dp)
+        refusal, template = self._checked.get(checked), self._templates.get(key)
+        if refusal is not None:
+            return refusal
         if template is None:
             try:
-                template = self.built(layout)
+                template = self._templates[key] = self.built(layout)
                 self._first = self._first or template
             except ScenarioError as error:
                 if (error.field or "").partition(".")[0] in SURROUNDINGS:
                     raise
                 # Another layout of this kind may do.
+                self._checked[checked] = error.message
                 return error.message
-            self._templates[key] = template
-        if isinstance(template, str):
-            return template
         plan = self._moved(template.plan, layout)
-        checked = (key, family.tp, family.pp, family.cp, family.ep, family.dp)
         if checked not in self._checked:
             self._checked[checked] = _refused(plan, template.scenario.spec.strategy)
         return self._checked[checked] or plan

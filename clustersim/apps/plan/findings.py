@@ -78,11 +78,18 @@ class Search:
     failing: list[Tried] = field(default_factory=list[Tried])
     """Those that do not."""
     too_large: list[TooLarge] = field(default_factory=list[TooLarge])
+    others: list[Tried] = field(default_factory=list[Tried])
+    """Layouts of other kinds, replayed after the search."""
 
     @property
     def winner(self) -> Tried | None:
         """The fastest that holds all constraints."""
         return self.tried[0] if self.tried else None
+
+    @property
+    def kinds(self) -> list[Tried]:
+        """The fastest layout that was replayed of each kind, the fastest of all first."""
+        return best_of_kinds(ranked([*self.tried, *self.others]))
 
     @property
     def below_bound(self) -> tuple[Tried, ...]:
@@ -111,7 +118,8 @@ class Search:
     @property
     def commonest(self) -> str:
         """Why most layouts are not the winner."""
-        return max(self.counts, key=lambda reason: self.counts[reason], default=INDIVISIBLE)
+        reason = max(self.counts, key=lambda reason: self.counts[reason], default=INDIVISIBLE)
+        return f"{reason}: {self.refusal}" if reason == REFUSED else reason
 
     def refuse(self, why: str, n_layouts: int = 1) -> None:
         """Note why some layouts are not legal."""
@@ -144,10 +152,11 @@ def _alike(found: Sequence[Tried], figure: Callable[[Tried], float]) -> list[lis
     return groups
 
 
-def best_of_degrees(tried: Sequence[Tried]) -> list[Tried]:
-    """Return the fastest layout of each combination of degrees, out of some that are in order."""
-    unlike: dict[tuple[int, ...], Tried] = {}
+def best_of_kinds(tried: Sequence[Tried]) -> list[Tried]:
+    """Return the fastest layout of each kind, out of some that are in order; one that offloads only where that makes it faster."""
+    unlike: dict[tuple[bool, ...], Tried] = {}
     for each in tried:
-        family = each.layout.family
-        unlike.setdefault((family.tp, family.cp, family.pp, family.ep), each)
+        *techniques, _ = each.layout.kind
+        if (*techniques, False) not in unlike:
+            unlike.setdefault(each.layout.kind, each)
     return list(unlike.values())

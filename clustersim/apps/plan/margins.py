@@ -7,13 +7,12 @@ from math import inf
 from typing import Final
 
 from clustersim.apps.plan.drafts import Drafts
-from clustersim.apps.plan.findings import Search, Tried, best_of_degrees
-from clustersim.apps.plan.replays import HALF_NETWORK, NETWORK, Replays, resources
-from clustersim.apps.run.running import run_built
+from clustersim.apps.plan.findings import Search, Tried
+from clustersim.apps.plan.replays import HALF_NETWORK, NETWORK, ReplayOutcome, Replays, resources
 from clustersim.units.quantity import format_quantity
 
-MOST_RIVALS: Final = 4
-"""Layouts that are replayed on half the network: the fastest of as many combinations of degrees."""
+MOST_RIVALS: Final = 6
+"""Layouts that are replayed on half the network: the fastest of as many kinds."""
 MOST_LARGER: Final = 2
 """Layouts that are replayed because they would fit into a tenth more memory: those that could be fastest."""
 
@@ -62,17 +61,17 @@ def turns(drafts: Drafts, search: Search, replays: Replays, memory_margin_fracti
     found: list[Turn] = []
     built = drafts.built(winner.layout)
     if NETWORK in resources(built):
-        rivals = best_of_degrees(search.tried)[:MOST_RIVALS]
+        rivals = search.kinds[:MOST_RIVALS]
         begun = [(each, replays.begin(drafts.document(each.layout), HALF_NETWORK)) for each in rivals]
         ended = [(each, replays.end(future)) for each, future in begun]
-        steps = [(outcome.step_time_s, each.layout) for each, outcome in ended if not isinstance(outcome, str)]
+        steps = [(outcome.step_time_s, each.layout) for each, outcome in ended if isinstance(outcome, ReplayOutcome)]
         if len(steps) > 1 and steps[0][1] == winner.layout:
             best_s, layout = min(steps, key=lambda step: step[0])
             condition = f"network at half its bandwidth, of {len(steps)} layouts"
             found.append(_turn(condition, winner, steps[0][0], best_s, None if layout == winner.layout else layout.words()))
     if memory_margin_fraction > 0.0:
         capacity_bytes = min(node.accelerator.memory_bytes for node, _ in built.cluster.kinds)
-        best_s, layout = _fastest_larger(drafts, search, winner, capacity_bytes)
+        best_s, layout = _fastest_larger(drafts, search, replays, capacity_bytes)
         condition = f"no margin of memory in place of {100 * memory_margin_fraction:g} %"
         found.append(_turn(condition, winner, winner.step_time_s, best_s, layout))
     return tuple(found)
@@ -98,27 +97,23 @@ def margins(drafts: Drafts, search: Search, replays: Replays) -> tuple[Margin, .
     found: list[Margin] = []
     for name, future in begun:
         outcome = replays.end(future)
-        assert not isinstance(outcome, str), outcome  # with less of it the layout won
+        assert isinstance(outcome, ReplayOutcome), outcome  # with less of it the layout won
         gain_fraction = 1.0 - outcome.step_time_s / winner.step_time_s
         found.append(Margin(resource=name, step_time_s=outcome.step_time_s, gain_fraction=gain_fraction))
-    found.append(_larger(drafts, search, winner))
+    best_s, layout = _fastest_larger(drafts, search, replays, inf)
+    found.append(Margin(resource="memory", step_time_s=best_s, gain_fraction=1.0 - best_s / winner.step_time_s, layout=layout))
     return tuple(sorted(found, key=lambda margin: (-margin.gain_fraction, margin.resource)))
 
 
-def _larger(drafts: Drafts, search: Search, winner: Tried) -> Margin:
-    best_s, layout = _fastest_larger(drafts, search, winner, inf)
-    return Margin(resource="memory", step_time_s=best_s, gain_fraction=1.0 - best_s / winner.step_time_s, layout=layout)
-
-
-def _fastest_larger(drafts: Drafts, search: Search, winner: Tried, capacity_bytes: float) -> tuple[float, str | None]:
+def _fastest_larger(drafts: Drafts, search: Search, replays: Replays, capacity_bytes: float) -> tuple[float, str | None]:
     """Return step time and words of the fastest layout that was too large, with a peak up to some bytes; None in place of the winner."""
-    best_s, layout = winner.step_time_s, None
+    best_s, layout = search.tried[0].step_time_s, None
     too_large = [large for large in search.too_large if large.bound_s < best_s and large.peak_bytes <= capacity_bytes]
     could = [(large.bound_s, large.layout) for large in too_large]
     for least_s, each in sorted(could)[:MOST_LARGER]:
         if least_s >= best_s:
             break
-        step_time_s = run_built(drafts.built(each)).step_time_s
-        if step_time_s < best_s:
-            best_s, layout = step_time_s, each.words()
+        outcome = replays.end(replays.begin(drafts.document(each), limit_s=best_s))
+        if isinstance(outcome, ReplayOutcome) and outcome.step_time_s < best_s:
+            best_s, layout = outcome.step_time_s, each.words()
     return best_s, layout

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import Counter, deque
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import inf
 from time import perf_counter
 from typing import Final
 
 from clustersim.apps.plan.drafts import Drafts
 from clustersim.apps.plan.findings import ABOVE, CONSTRAINT, HOST, MARGIN, MEMORY, SLOWER, UNSEEN, Search, TooLarge, Tried, ranked
-from clustersim.apps.plan.replays import AT_ONCE, ReplayOutcome, Replays
+from clustersim.apps.plan.replays import AT_ONCE, Replayed, ReplayOutcome, Replays
 from clustersim.apps.plan.space import LayoutFamily, ParallelLayout, Space, families, layouts
+from clustersim.apps.run.bound import StepBound
 from clustersim.config.checks import metric_values, without_value
 from clustersim.expressions.parse import Condition
 from clustersim.parallel.contributors import stage_holds, stage_peak
@@ -32,9 +34,18 @@ NEARLY: Final = 1.1
 
 MOST_REPLAYS: Final = 32
 """Default limit of a search."""
+BOUNDED_FOR_REPLAY: Final = 4
+"""Layouts that are bounded by their programs for each that may be replayed: a bound takes a tenth of the time."""
 MANY_RANKS: Final = 8192
 FEWER_REPLAYS: Final = 12
 """Number of ranks from which on the lower limit applies, since one replay takes seconds."""
+
+MOST_KINDS: Final = 4
+"""Kinds of layout that are looked at besides those of the fastest ones,"""
+OF_A_KIND: Final = 2
+"""replays of each, those with the least bounds,"""
+SLOWEST: Final = 3.0
+"""and multiple of the winner's step from which on their bounds are of no interest."""
 
 FILLS_UP: Final = ("1f1b", "interleaved_1f1b", "gpipe")
 """Schedules whose first stage begins as many micro-batches as there are stages before it ends one."""
@@ -56,7 +67,7 @@ class Terms:
     """Longest step that is of any use: what cannot be shorter by its bound is left out."""
 
 
-def fastest(drafts: Drafts, space: Space, terms: Terms | None = None, *, replays: Replays | None = None) -> Search:
+def fastest(drafts: Drafts, space: Space, terms: Terms | None = None, *, replays: Replays | None = None, others: bool = False) -> Search:
     """Return the fastest layout of a space and why nothing else in it is faster.
 
     Families of layouts, whose passes are the same, are bounded first; then the layouts of the family with the least bound, and so on. What
@@ -69,13 +80,19 @@ def fastest(drafts: Drafts, space: Space, terms: Terms | None = None, *, replays
         Conditions of the search.
     replays
         Who does them; its processes, where it has any, stay for what comes behind the search.
+    others
+        Whether to look for layouts of other kinds too.
     """
     terms = terms or Terms()
     default = FEWER_REPLAYS if space.n_ranks >= MANY_RANKS else MOST_REPLAYS
     most_replays = default if terms.most_replays is None else terms.most_replays
     searching = _Searching(drafts=drafts, space=space, terms=terms, most_replays=most_replays, _limit_s=terms.within_s)
     if replays is not None:
-        return searching.run(replays)
+        found = searching.run(replays)
+        if others:
+            with phase("kinds"):
+                found.others = searching.others(replays)
+        return found
     with Replays() as own:
         return searching.run(own)
 
@@ -95,8 +112,8 @@ class _Searching:
     _began_s: float = field(default_factory=perf_counter)
     _limit_s: float = float("inf")
     """The step time of the fastest so far that holds all constraints."""
-    _open: deque[tuple[float, ParallelLayout, Future[ReplayOutcome | str]]] = field(
-        default_factory=deque[tuple[float, ParallelLayout, "Future[ReplayOutcome | str]"]]
+    _open: deque[tuple[float, ParallelLayout, Future[Replayed]]] = field(
+        default_factory=deque[tuple[float, ParallelLayout, "Future[Replayed]"]]
     )
     """Replays in progress, in the order of their start."""
     _cut: dict[LayoutFamily, None] = field(default_factory=dict[LayoutFamily, None])
@@ -117,9 +134,9 @@ class _Searching:
         return self.search
 
     def _go(self, replays: Replays) -> None:
-        n_replays, heap, open_ = 0, self._heap, self._open
-        while (goes_on := bool(heap) and heap[0][0] < self._limit_s and n_replays < self.most_replays and not self._late()) or open_:
-            advanced(n_replays - len(open_), self.most_replays)
+        n_begun, heap, open_ = 0, self._heap, self._open
+        while (goes_on := bool(heap) and heap[0][0] < self._limit_s and self._may_begin(n_begun) and not self._late()) or open_:
+            advanced(n_begun - len(open_), BOUNDED_FOR_REPLAY * self.most_replays)
             item = heap[0][2] if goes_on else None
             if item is None or (len(open_) == AT_ONCE and item in self._weighed):
                 self._collect(replays)
@@ -128,11 +145,49 @@ class _Searching:
             if isinstance(item, LayoutFamily):
                 self._refine(bound_s, item)
             elif item in self._weighed:
-                n_replays += 1
-                open_.append((bound_s, item, replays.begin(self.drafts.document(item))))
+                n_begun += 1
+                open_.append((bound_s, item, replays.begin(self.drafts.document(item), limit_s=self._limit_s)))
             elif self._fits(bound_s, item):
                 self._weighed[item] = None
                 self._push(bound_s, item)
+
+    def _may_begin(self, n_begun: int) -> bool:
+        """Return whether one more layout may be bounded by its program, and replayed where the bound allows it."""
+        n_replays = len(self.search.tried) + len(self.search.failing) + len(self._open)
+        return n_replays < self.most_replays and n_begun < BOUNDED_FOR_REPLAY * self.most_replays
+
+    def others(self, replays: Replays) -> list[Tried]:
+        """Return layouts of further kinds: those with the least bounds, without offloading where the space has such."""
+        winner, found = self.search.winner, dict[tuple[bool, ...], list[Tried]]()
+        if winner is None:
+            return []
+        if () in self.space.offload:
+            self.space = replace(self.space, offload=((),))
+        known, n_replays, self.search = {tried.layout.kind for tried in self.search.tried}, Counter[tuple[bool, ...]](), Search()
+
+        def is_new(layout: ParallelLayout) -> bool:
+            kind = layout.kind
+            is_open = kind in found or len(found) < MOST_KINDS
+            return kind not in known and n_replays[kind] < OF_A_KIND and is_open and layout.offload in self.space.offload
+
+        while self._heap and self._heap[0][0] < SLOWEST * winner.step_time_s and not self._late():
+            bound_s, _, item = heapq.heappop(self._heap)
+            if isinstance(item, LayoutFamily):
+                if any(map(is_new, layouts(self.space, item))):
+                    self._refine(bound_s, item)
+            elif not is_new(item):
+                continue
+            elif item not in self._weighed:
+                if self._fits(bound_s, item):
+                    self._weighed[item] = None
+                    self._push(bound_s, item)
+            else:
+                n_replays[item.kind] += 1
+                limit_s = min((tried.step_time_s for tried in found.get(item.kind, ())), default=inf)
+                outcome = replays.end(replays.begin(self.drafts.document(item), limit_s=limit_s))
+                if isinstance(outcome, ReplayOutcome) and not outcome.lacks_host_memory and self._holds(outcome):
+                    found.setdefault(item.kind, []).append(Tried(layout=item, bound_s=bound_s, result=outcome))
+        return [tried for of_kind in found.values() for tried in of_kind]
 
     def _late(self) -> bool:
         return bool(self.search.tried or self.search.failing) and perf_counter() - self._began_s > self.terms.time_limit_s
@@ -239,6 +294,10 @@ class _Searching:
         outcome = replays.end(future)
         if isinstance(outcome, str):
             search.refuse(outcome)
+            return
+        if isinstance(outcome, StepBound):
+            search.n_bounds += 1
+            search.count(ABOVE)
             return
         if outcome.lacks_host_memory:
             search.count(HOST)

@@ -74,6 +74,13 @@ class ParallelLayout:
         }
 
     @property
+    def kind(self) -> tuple[bool, ...]:
+        """Techniques in use: each degree, sharded weights, and offloading."""
+        family = self.family
+        degrees = (family.tp, family.cp, family.pp, family.ep)
+        return *(degree > 1 for degree in degrees), self.zero_stage == 3, bool(self.offload)
+
+    @property
     def effort(self) -> tuple[int, ...]:
         """Rank of simplicity: dimensions in use, chunks, sharding, offloading, and unusual placement."""
         family = self.family

@@ -110,11 +110,11 @@ NAMES: Final[Mapping[str, str]] = MappingProxyType(
 """Name of each part in a sentence."""
 
 
-def run_bounds(built: Built, seed: int, metrics: Metrics, timeline: Timeline) -> BoundsReport:
-    """Return the bound of a run with the sentence that names what binds."""
+def run_bounds(built: Built, seed: int, metrics: Metrics, timeline: Timeline, bound: StepBound | None = None) -> BoundsReport:
+    """Return the bound of a run, where it is not known yet, with the sentence that names what binds."""
     # A step in which nothing was contended is its own bound.
     alone = not metrics.engine.events
-    bound = bound_of(metrics.step_time_s, metrics.breakdown_s, timeline.links) if alone else run_bound(built, seed)
+    bound = bound or (bound_of(metrics.step_time_s, metrics.breakdown_s, timeline.links) if alone else run_bound(built, seed))
     plan, cluster, step_time_s = built.plan, built.cluster, metrics.step_time_s
     parts = [BoundPart(name=name, seconds=seconds) for name, seconds in bound.parts_s.items() if seconds > 0.0]
     largest = max(parts, key=lambda part: part.seconds)

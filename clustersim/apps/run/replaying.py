@@ -88,6 +88,8 @@ class Conditions:
     """Passes that the replay may use."""
     contends: bool = True
     """False for a lower bound: nothing shares links."""
+    varies: bool = True
+    """Whether to look for the spread of a contended step."""
 
 
 def machine_of(training: Training, strategy: Strategy, cluster: Cluster, calibration: Calibration) -> Machine:
@@ -135,11 +137,13 @@ class _Prepared:
         )
 
 
+def _under(conditions: Conditions, machine: Machine) -> Machine:
+    return replace(machine, passes=conditions.passes, contends=conditions.contends, varies=conditions.varies)
+
+
 def _prepared(plan: Plan, cluster: Cluster, calibration: Calibration, conditions: Conditions) -> _Prepared:
     uneven, strategy, has_experts = conditions.uneven, plan.strategy, plan.model.experts is not None
-    machine = replace(
-        machine_of(plan.training, plan.strategy, cluster, calibration), passes=conditions.passes, contends=conditions.contends
-    )
+    machine = _under(conditions, machine_of(plan.training, plan.strategy, cluster, calibration))
     if uneven is None:
         parts = own_parts(strategy, has_experts=has_experts, folds=conditions.passes.fold)
         folding: Folding = "classes" if plan.strategy.data_parallel.divides else "cells" if conditions.passes.fold else "ranks"
@@ -203,8 +207,8 @@ def replay_plan(
     is_alone = neighbours is None or not (neighbours.jobs or neighbours.background)
     if is_alone and conditions.uneven is None and conditions.n_steps == 1 and conditions.passes.repeat:
         folding: Folding = "cells" if conditions.passes.fold else "ranks"
-        machine = machine_of(plan.training, plan.strategy, cluster, calibration)
-        found = replay_in_part(plan, replace(machine, folding=folding, passes=conditions.passes, contends=conditions.contends))
+        machine = _under(conditions, machine_of(plan.training, plan.strategy, cluster, calibration))
+        found = replay_in_part(plan, replace(machine, folding=folding))
         if found is not None:
             return ReplayedPlan(timeline=found[0], uneven=found[1])
     prepared = _prepared(plan, cluster, calibration, conditions)

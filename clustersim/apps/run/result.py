@@ -135,6 +135,7 @@ class Result:
 
 
 LOWER_BOUND: Final = "Lower bound"
+UNSAID: Final = "Settings left to their defaults that change the step by 1 % or more"
 _WIDTH: Final = 100
 _NO_BREAK: Final = "\N{NO-BREAK SPACE}"
 
@@ -161,11 +162,11 @@ def print_result(
     changes
         Measured changes that shorten the step, as sentences. Without any the bottleneck stands in their place.
     unsaid
-        Settings that were left to defaults and that decide, as sentences.
+        Settings that were left to defaults and that change the step, as sentences.
     """
     terminal_report(result.metrics, result.spans, console, verbose=verbose)
-    print_section(console, "What would shorten the step", changes)
-    print_section(console, "Settings not given that decide", unsaid)
+    print_section(console, "What would shorten the step" if result.metrics.memory.fits else "What would make it fit", changes)
+    print_section(console, UNSAID, unsaid)
     if verbose or not changes:
         print_section(console, "Bottleneck", (find_bottleneck(result.metrics).sentence,))
     console.out(folded_verdict(result, console.width, verbose=verbose), end="", highlight=False)

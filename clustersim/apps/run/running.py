@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
-from clustersim.apps.run.bound import run_bounds
+from clustersim.apps.run.bound import StepBound, run_bounds
 from clustersim.apps.run.intervals import with_error_bar
 from clustersim.apps.run.replaying import Conditions, Neighbours
 from clustersim.apps.run.result import Result
@@ -91,11 +91,19 @@ def run_scenario(
     return run_built(build(checked_scenario(source, changes)), seed=seed, passes=passes)
 
 
-def run_built(built: Built, *, seed: int = 0, passes: Passes = ALL_PASSES) -> Result:
-    """Simulate one training step of a scenario that has been built; see ``run``."""
+def run_built(built: Built, *, seed: int = 0, passes: Passes = ALL_PASSES, varies: bool = True, bound: StepBound | None = None) -> Result:
+    """Simulate one training step of a scenario that has been built; see ``run``.
+
+    Parameters
+    ----------
+    varies
+        False where nobody asks for the spread of a contended step.
+    bound
+        Lower bound of the step, where it is known.
+    """
     built = seeded(built, seed)
     neighbours = Neighbours(nodes=built.nodes, jobs=built.jobs, background=built.background)
-    conditions = Conditions(uneven=built.uneven, n_steps=built.n_steps, seed=seed, passes=passes)
+    conditions = Conditions(uneven=built.uneven, n_steps=built.n_steps, seed=seed, passes=passes, varies=varies)
     try:
         metrics, spans = simulate(
             built.plan, built.cluster, name=built.name, flags=built.flags, neighbours=neighbours, conditions=conditions
@@ -106,7 +114,7 @@ def run_built(built: Built, *, seed: int = 0, passes: Passes = ALL_PASSES) -> Re
     time_to_train_s = _time_to_train_s(built, metrics)
     goodput = _goodput(built, time_to_train_s, seed)
     cost = _cost(built, metrics, goodput)
-    bounds = cache(partial(run_bounds, built, seed, metrics, spans))
+    bounds = cache(partial(run_bounds, built, seed, metrics, spans, bound))
     checks: tuple[CheckResult, ...] = ()
     if built.checks:
         sections = {"bounds": bounds(), "cost": cost, "goodput": goodput}

@@ -45,10 +45,10 @@ from clustersim.parallel.step_settings import Precision
 from clustersim.parallel.training_plan import Plan, Strategy
 from clustersim.program.holds import CATEGORIES, held_bytes
 from clustersim.progress import phase
+from clustersim.report.facts import memory_text
 from clustersim.topology.cluster import TIERS, Cluster
 from clustersim.trace.memory_curves import Curves, MemoryCurve
 from clustersim.trace.timeline import EngineStats, Timeline, ranks_text
-from clustersim.units.quantity import format_quantity
 from clustersim.workloads.model import Model
 from clustersim.workloads.operators import VECTOR_BYTES
 
@@ -324,7 +324,7 @@ def _room_flags(memory: Memory) -> tuple[Flag, ...]:
     reserved_bytes = memory.peak_bytes + ALLOCATOR_FRACTION * (memory.peak_bytes - FRAMEWORK_BYTES)
     if not memory.fits or reserved_bytes <= memory.capacity_bytes:
         return ()
-    share, room = f"{100 * ALLOCATOR_FRACTION:g} %", format_quantity(memory.capacity_bytes - memory.peak_bytes, "B")
+    share, room = f"{100 * ALLOCATOR_FRACTION:g} %", memory_text(memory.capacity_bytes - memory.peak_bytes)
     message = f"what is allocated fits and leaves {room}; an allocator that reserves {share} more, as was measured, would run out of memory"
     return (Flag(code="allocator_reserve", message=message),)
 

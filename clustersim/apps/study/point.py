@@ -24,8 +24,8 @@ from clustersim.measure.deciding import Judged, figures_at
 from clustersim.measure.error_bars import ErrorBar
 from clustersim.measure.metrics import Metrics
 from clustersim.notices import Flag
+from clustersim.report.facts import memory_text
 from clustersim.topology.cluster import TIERS
-from clustersim.units.quantity import format_quantity
 
 Status = Literal["ok", "unmet", "infeasible", "failed"]
 STATUSES: Final[tuple[Status, ...]] = ("ok", "unmet", "infeasible", "failed")
@@ -158,7 +158,7 @@ def outcome_of(result: Result) -> PointOutcome:
     if result.host_shortages:
         status, reason = "infeasible", f"does not fit in memory: {result.host_shortages[0].message}"
     if not memory.fits:
-        need, have = format_quantity(memory.peak_bytes, "B"), format_quantity(memory.capacity_bytes, "B")
+        need, have = memory_text(memory.peak_bytes), memory_text(memory.capacity_bytes)
         status, reason = "infeasible", f"does not fit in memory: {need} of {have}"
     return PointOutcome(
         status=status,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from clustersim.apps.run.intervals import shipped_memory_band
 from clustersim.apps.study.axis import canonical
 from clustersim.apps.study.point import STATUSES, PointOutcome, ResultRow
 from clustersim.apps.study.point_runs import run_points
@@ -18,7 +19,9 @@ from clustersim.apps.study.store import header_of, opened
 from clustersim.apps.study.sweep_question import SweepQuestion
 from clustersim.documents.spots import Data
 from clustersim.measure.deciding import undecided_text
+from clustersim.measure.error_bars import TIGHT, memory_verdict_of
 from clustersim.progress import advanced, phase
+from clustersim.report.facts import memory_text
 from clustersim.report.text_tables import TextTable, html_answer, shown
 
 if TYPE_CHECKING:
@@ -134,7 +137,7 @@ class SweepResult:
         figures = ", ".join(f"{name} {shown(name, float(found[name]))}" for name in objective.quantity.names if name in found)
         answer = f"Best of {points}: {point_text(best)}" + (f" ({figures})" if figures else "")
         near = [f"point {row.point.number}" for row in self.undecided]
-        return "; ".join(part for part in (answer, undecided_text(near)) if part)
+        return "; ".join(part for part in (answer, _tight_text(best), undecided_text(near)) if part)
 
     def count_line(self) -> str:
         """Return how many points ended how."""
@@ -170,6 +173,14 @@ class SweepResult:
             if more:
                 lines.append(f"{status}: {more:,} more, for {len(ordered) - N_REASONS} other reasons")
         return lines
+
+
+def _tight_text(row: ResultRow) -> str:
+    """Return that a point leaves less memory than the error of predicted peaks; empty where it does not, or has no memory."""
+    peak, capacity = (row.outcome.figures.get(f"memory.{name}_bytes") for name in ("peak", "capacity"))
+    if peak is None or capacity is None or memory_verdict_of(peak, capacity, shipped_memory_band()) != TIGHT:
+        return ""
+    return f"fits tightly with {memory_text(peak)} of {memory_text(capacity)}: less to spare than the error of predicted peaks"
 
 
 def default_folder(question: SweepQuestion) -> Path:

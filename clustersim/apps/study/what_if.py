@@ -105,7 +105,7 @@ class WhatIfAnswer:
         objective = self.question.objective
         return {
             "schema_version": 1,
-            "scenario": self.question.base.any_scenario({}).name,
+            "scenario": self._scenario,
             "answer": self.headline(),
             "metric": objective.quantity.text,
             "higher_is_better": objective.higher_is_better,
@@ -118,6 +118,10 @@ class WhatIfAnswer:
             "sampled": None if self.sampled is None else _sampled_data(self.sampled),
         }
 
+    @property
+    def _scenario(self) -> str:
+        return self.question.base.any_scenario({}).name
+
     def headline(self) -> str:
         """Return the answer in one sentence."""
         numbers, ranked = self.numbers, self.ranked
@@ -126,7 +130,7 @@ class WhatIfAnswer:
         metric = self.question.objective.quantity.text
         figure = f"{metric} {shown(metric, numbers[self.best])}"
         if len(self.rows) == 1:
-            return f"The base has {figure}"
+            return f"The base, {self._scenario}, has {figure}"
         if len(ranked) == 1:
             return f"{self.best} is the only case that can be chosen, with {figure}"
         against = ranked[1] if self.best == BASE else BASE if BASE in ranked else ranked[1]
@@ -150,7 +154,9 @@ class WhatIfAnswer:
         metric, rows = self.question.objective.quantity.text, list[tuple[str, ...]]()
         for row in self.rows:
             name, relative = row.point.name, self._fraction(row)
-            changes = " ".join(f"{key}={value if isinstance(value, str) else canonical(value)}" for key, value in row.point.values.items())
+            values = row.point.values.items()
+            changes = " ".join(f"{key}={value if isinstance(value, str) else canonical(value)}" for key, value in values)
+            changes = f"none: {self._scenario}" if name == BASE else changes
             against = "" if relative is None or name == BASE else signed(relative)
             if name != BASE and self.better(name, BASE) == "not decided":
                 against += ", not decided"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from clustersim.measure.bounds.layer_bounds import (
     COMPUTE,
-    EXPOSED,
     WIDTH,
     Key,
     LayerPrices,
@@ -18,6 +17,7 @@ from clustersim.measure.bounds.layer_bounds import (
     PassName,
     UnitCosts,
     cut_key,
+    own_key,
     part_passes,
 )
 from clustersim.parallel.schedules import SCHEDULES
@@ -88,9 +88,6 @@ def lanes(ways: ChunkPlacement, passes: tuple[FloatArray, FloatArray], times: Fl
     return Lanes(fill_s=fill_s, busy_s=busy_s, drain_s=drain_s)
 
 
-WHOLE_PASSES: Final = tuple(name for name, schedule in SCHEDULES.items() if not schedule.splits)
-"""Schedules in which nothing of a pass is put off."""
-
 ROUND_OFF: Final = 1e-9
 """Relative error of a sum of durations, far above that of a million of them in any order."""
 
@@ -102,20 +99,25 @@ class BoundEvaluator:
     prices: UnitCosts
     chained: bool = True
     """False where steps overlap: only the time that each stage is busy counts."""
+    _computed: UnitCosts = field(init=False)
+    """The same without any traffic."""
     _layers: dict[Key, LayerPrices] = field(default_factory=dict[Key, LayerPrices])
     _passes: dict[Key, PartPasses] = field(default_factory=dict[Key, PartPasses])
+
+    def __post_init__(self) -> None:
+        """Prepare prices of computation alone, which need no groups of ranks."""
+        self._computed = replace(self.prices, counts_traffic=False)
 
     def mean_s(self, plan: Plan) -> float:
         """Return the mean computation of the stages, a lower bound for the busiest for any division of layers."""
         strategy = plan.strategy
-        _, layers = self._layer_prices(plan)
+        key = ("computed", *own_key(plan))
+        layers = self._layers.get(key) or self._layers.setdefault(key, LayerPrices(prices=self._computed, plan=plan, name="computed"))
         back: tuple[PassName, ...] = ("F", "again" if strategy.recompute == "full" else "B")
         rows = sum((layers.sums(kind)[-1] + layers.ends(kind)[0] + layers.ends(kind)[1] for kind in back), np.zeros(WIDTH))
         if strategy.recompute == "full" and strategy.recompute_layers is not None:
             rows = rows - layers.sums("again")[-1] + layers.sums("B")[-1]
-        exposed_s = float(rows[EXPOSED]) if strategy.schedule in WHOLE_PASSES else 0.0
-        device_s = float(rows[COMPUTE]) + exposed_s
-        return (self.prices.step_host_s + plan.n_micro_batches * device_s / strategy.pp) * (1.0 - ROUND_OFF)
+        return (self.prices.step_host_s + plan.n_micro_batches * float(rows[COMPUTE]) / strategy.pp) * (1.0 - ROUND_OFF)
 
     def _layer_prices(self, plan: Plan) -> tuple[Key, LayerPrices]:
         """Return the prices of layers, and what they depend on: without a symmetric scale-up wiring, on the place of every stage too."""

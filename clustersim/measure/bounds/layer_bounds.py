@@ -287,16 +287,21 @@ def _renamed(groups: ParallelGroups, changed: Callable[[RankGroups], RankGroups]
 Key = tuple[object, ...]
 
 
-def cut_key(plan: Plan) -> Key:
-    """Return what passes of a plan depend on: how the model is cut, and where those are that work together on a layer."""
-    strategy, experts = plan.strategy, plan.model.experts
-    own = (
+def own_key(plan: Plan) -> Key:
+    """Return what the computation of passes depends on: how the model is cut."""
+    strategy = plan.strategy
+    return (
         id(plan.model),
         plan.training.changed(global_batch_size=0),
         (strategy.tp, strategy.cp, strategy.ep, strategy.etp, strategy.sequence_parallel),
         (strategy.recompute, strategy.recompute_modules, strategy.recompute_stops_early),
         (strategy.overlap_tp, strategy.overlap_ep, strategy.dispatch, strategy.dispatch_precision, strategy.context_parallel),
     )
+
+
+def cut_key(plan: Plan) -> Key:
+    """Return what passes of a plan depend on: how the model is cut, and where those are that work together on a layer."""
+    strategy, experts, own = plan.strategy, plan.model.experts, own_key(plan)
     together = strategy.tp * strategy.cp
     if experts is None and strategy.placement[:2] == ("tp", "cp") and strategy.domain_size % together == 0:
         return own

@@ -119,7 +119,7 @@ def _summary(subject: Subject, background: PageContext) -> PageSection:
 def _breakdown(subject: Subject) -> PageTable:
     metrics = subject.metrics
     rows: list[tuple[Cell, ...]] = [
-        (share.label, (format_quantity(share.seconds, "s"), share.seconds), (f"{share.percent:.1f} %", share.percent))
+        (share.label, (format_quantity(share.seconds, "s"), share.seconds), (share.percent_text, share.percent))
         for share in step_shares(metrics)
     ]
     rows += [

@@ -247,7 +247,7 @@ def test_the_report_says_what_failures_cost_and_what_to_do() -> None:
 
     assert lines[0].startswith("goodput ")
     assert lines[1].startswith("lost to ")
-    assert lines[2] == "an interruption every 24 h, 1 a day"
+    assert lines[2] == "an interruption every 24 h: 1 a day, all from nodes"
     assert lines[3].startswith("a checkpoint of ")
     assert lines[4].startswith("best interval ")
     assert lines[5].startswith("1 spare node suffices ")

@@ -82,7 +82,7 @@ def test_the_first_sentences_answer(slow: Explanation) -> None:
     assert first.startswith("A step takes ")
     assert chain.startswith("What sets it: a chain of ")
     assert where.startswith("It runs through stage ")
-    assert unsaid.startswith("Not given, and decides most: ")
+    assert unsaid.startswith("Left to its default, and changes the step most: ")
     assert most.startswith("What would shorten it most: ")
 
 
@@ -111,7 +111,7 @@ def test_the_document_holds_the_ends_of_a_long_chain(slow: Explanation) -> None:
         ("gpus", 512.0, "512"),
         ("step_time_s", 2.5, "2.5 s"),
         ("peak_flops_per_s", 989e12, "989 TFLOP/s"),
-        ("parameters_bytes", 8e9, "8 GB"),
+        ("parameters_bytes", 8e9, "7.5 GiB"),
         ("tokens_per_s", 456921.4, "456,921"),
         ("breakdown_s.exposed_communication.tp", 0.002, "2 ms"),
     ],

@@ -67,9 +67,9 @@ def test_what_a_preset_says_is_given(file: str) -> None:
 def test_they_are_told_with_the_option_that_says_them(typed: Explanation) -> None:
     first = typed.unsaid[0]
 
-    assert lines(typed)[-2] == f"Not given, and decides most: {first.sentence}."
+    assert lines(typed)[-2] == f"Left to its default, and changes the step most: {first.sentence}."
     assert first.sentence.endswith(f": -s {first.key}={first.other}")
-    (table,) = [each for each in tables(typed) if each.heading.startswith("Settings not given that decide")]
+    (table,) = [each for each in tables(typed) if each.heading.startswith("Settings left to their defaults")]
     assert table.rows[0][:3] == (first.key, first.value, first.other)
     shown = document(typed)["unsaid"]
     assert isinstance(shown, list)

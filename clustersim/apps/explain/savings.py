@@ -1,0 +1,64 @@
+"""Changes with which a run that needs too much memory fits, each built and replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import Final
+
+from clustersim.apps.explain.candidates import RECOMPUTATION, CandidateChange, candidates
+from clustersim.apps.run.result import Result
+from clustersim.apps.run.running import run_built, seeded
+from clustersim.apps.run.simulation import memory_report
+from clustersim.config.build import Built, build
+from clustersim.config.load import ScenarioText, checked_scenario
+from clustersim.config.overriding import Override, parse_override
+from clustersim.errors import InfeasibleError, ScenarioError
+from clustersim.parallel.stage import stages_of
+from clustersim.report.facts import memory_verdict
+from clustersim.units.quantity import format_quantity
+
+AT_ONCE: Final = 2
+"""Changes that are made together where no single one is enough."""
+MOST_REPLAYED: Final = 4
+SAVING: Final = ("layout", "micro-batch", "sharding")
+"""Families of changes that may save memory."""
+
+
+def fitting_changes(source: ScenarioText, changes: Sequence[Override], base: Result) -> tuple[str, ...]:
+    """Return the fewest changes with which a run fits, the fastest first, as sentences; one that none is enough where that is so."""
+    singles = list(_savings(base.built))
+    for count in range(1, AT_ONCE + 1):
+        fitting: list[tuple[tuple[CandidateChange, ...], Built]] = []
+        for together in combinations(singles, count):
+            if len({change.family for change in together}) < count:
+                continue
+            try:
+                overrides = [parse_override(override) for change in together for override in change.overrides]
+                built = seeded(build(checked_scenario(source, (*changes, *overrides))), base.seed)
+            except (ScenarioError, InfeasibleError):
+                continue
+            if memory_report(stages_of(built.plan), built.cluster).fits:
+                fitting.append((together, built))
+        replayed = [(together, run_built(built, seed=base.seed, varies=False).metrics) for together, built in fitting[:MOST_REPLAYED]]
+        ordered = sorted((each for each in replayed if each[1].memory.fits), key=lambda each: each[1].step_time_s)
+        if ordered:
+            return tuple(
+                f"{' and '.join(change.what for change in together)}: {format_quantity(metrics.step_time_s, 's')} a step,"
+                f" {memory_verdict(metrics)}; {' '.join(f'-s {override}' for change in together for override in change.overrides)}"
+                for together, metrics in ordered
+            )
+    return (
+        f"none of {len(singles)} changes, nor two of them together; clustersim plan says which layout needs least, and on how many nodes",
+    )
+
+
+def _savings(built: Built) -> Iterator[CandidateChange]:
+    strategy = built.plan.strategy
+    yield from (change for change in candidates(built) if change.family in SAVING)
+    now = strategy.recompute if strategy.recompute in RECOMPUTATION else "full"
+    for other in RECOMPUTATION[RECOMPUTATION.index(now) + 1 :]:
+        what = f"recomputation {other} instead of {now}"
+        yield CandidateChange(family="recomputation", what=what, overrides=(f"strategy.recompute={other}",))
+    if not strategy.offload.parts:
+        yield CandidateChange(family="offload", what="optimizer states on the hosts", overrides=("strategy.offload=[optimizer]",))
