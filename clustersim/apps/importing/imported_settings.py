@@ -136,7 +136,7 @@ def _holds(default: Default, names: set[str], draft: Draft, model: str | None) -
 
     if any(has(canonical(key)) for key in default.absent) or not all(has(canonical(key)) for key in default.present):
         return False
-    return all(_is_one_of((key == "model" and model) or draft.get(key), values) for key, values in default.where.items())
+    return all(_is_one_of(draft.get(key) or (model if key == "model" else draft.get(key)), values) for key, values in default.where.items())
 
 
 def _is_one_of(value: Data, values: Sequence[Scalar]) -> bool:

@@ -166,8 +166,8 @@ class Vocabulary:
 
     def pool_of(self, name: str) -> str:
         """Return the pool that a key is of; nothing without one."""
-        top = name.partition(".")[0]
-        return next((pool for pool, prefixes in self.file.pools.items() if top in prefixes), "")
+        pools = self.file.pools.items()
+        return next((pool for pool, prefixes in pools if any(name.startswith(f"{prefix}.") for prefix in prefixes)), "")
 
     def row_of(self, name: str) -> int | None:
         """Return the number of the row of a key."""

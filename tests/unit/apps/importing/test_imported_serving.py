@@ -256,6 +256,25 @@ def test_the_nodes_that_pods_ask_for_name_the_accelerators(tmp_path: Path) -> No
     assert at(found, "cluster.node") == "hgx-h200"
 
 
+def test_workers_of_a_slurm_configuration_are_pools(tmp_path: Path) -> None:
+    text = """
+benchmark: {mode: e2e, concurrency_list: "16", input_length: 1024, output_length: 256}
+hardware: {gpus_per_node: 8, num_ctx_servers: 2, num_gen_servers: 1}
+environment: {model_path: Qwen/Qwen3-30B-A3B}
+worker_config:
+  ctx: {tensor_parallel_size: 4, moe_expert_parallel_size: 4, enable_attention_dp: false}
+  gen: {tensor_parallel_size: 8, moe_expert_parallel_size: 8, enable_attention_dp: true}
+"""
+    path = tmp_path / "config.yaml"
+    path.write_text(text, encoding="utf-8")
+
+    found = import_files([str(path)], ImportOptions(cluster="hgx-h200", overrides=("requests.count=64",))).data
+
+    assert at(found, f"{POOLS}.prefill") == {"tp": 4, "ep": 4, "replicas": 2}
+    assert at(found, f"{POOLS}.decode") == {"tp": 1, "ep": 8, "dp": 8, "replicas": 1}
+    assert at(found, "requests.output_tokens") == 256
+
+
 def test_speculation_is_told_of_with_its_direction(tmp_path: Path) -> None:
     text = 'vllm serve meta-llama/Llama-3.1-8B-Instruct --speculative-config \'{"method": "eagle3", "num_speculative_tokens": 3}\''
 
