@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
-from clustersim.apps.importing.machine_files import Described, Fact, ListedFabric, counted, expanded
+from clustersim.apps.importing.machine_files import Described, Fact, ListedFabric, ListedSwitch, counted, expanded
 from clustersim.documents.composing import read_yaml
 from clustersim.documents.spots import Data
 from clustersim.errors import Place, ScenarioError
 
 _SWITCH: Final = re.compile(r'Switch\s+\d+\s+"(S-\w+)"\s*#\s*"([^"]*)"')
 _PORT: Final = re.compile(r'\[(\d+)\]\s+"([SH]-\w+)"\[\d+\](?:\(\w+\))?\s*#\s*"([^"]*)".*?\b(\d{1,2})x([A-Z]+)\b')
+_LISTED_PORT: Final = re.compile(
+    r"SW\s+\d+\s+\d+\s+0x(\w+)\s+(\d{1,2})x\s+([A-Z]+)\s+-\s+(SW|CA)\s+\d+\s+\d+\s+0x(\w+)\s+\(\s*'([^']*)'\s+-\s+'([^']*)'\s*\)"
+)
 _LANES: Final = {"SDR": 2.5, "DDR": 5.0, "QDR": 10.0, "FDR": 14.0, "EDR": 25.0, "HDR": 50.0, "NDR": 100.0, "XDR": 200.0}
 """Gigabits per second of one lane of InfiniBand, as its generations are named."""
 _AGGREGATION: Final = "Aggregation Node"
@@ -57,37 +60,55 @@ LABELS: Final = {
 """Labels of nodes that name their accelerators, by the keys of the table of machines."""
 
 
+class _Port(NamedTuple):
+    """What a line says of a switch; without a peer, that it is there."""
+
+    line: int
+    switch: str
+    label: str
+    peer: str = ""
+    described: str = ""
+    gigabits: float = 0.0
+
+
 def read_ibnetdiscover(text: str, _file: str) -> Described:
-    """Return the switches and cables in the output of ``ibnetdiscover``; adapter names identify nodes."""
-    fabric, widths, names = ListedFabric(), list[str](), dict[str, str]()
-    for match in _SWITCH.finditer(text):
-        names[match[1]] = _free(match[2].partition(";")[2].partition(":")[0] or match[2], match[1], names)
-    here = ""
-    for number, line in enumerate(text.splitlines(), start=1):
-        if (switch := _SWITCH.match(line)) is not None:
-            here = names[switch[1]]
-            fabric.at(here, number)
-        elif not line.startswith("["):
-            here = here if not line.startswith("Ca") else ""
-        elif here and (port := _PORT.match(line)) is not None:
-            _cable(fabric.at(here).links, fabric.at(here).hosts, port, names, here)
-            if port[2].startswith("S-"):
-                widths.append(f"{int(port[4]) * _LANES.get(port[5], 0.0):g}")
-    fabric.bandwidth = next((f"{width} Gbit/s" for width in counted(widths) if float(width) > 0.0), None)
+    """Return the switches and cables in the output of ``ibnetdiscover``, with ``-p`` too; adapter names identify nodes."""
+    fabric, names, ports = ListedFabric(), dict[str, str](), [*_ports(text)]
+    for port in ports:
+        if port.switch not in names:
+            names[port.switch] = _free(port.label.partition(";")[2].partition(":")[0] or port.label, port.switch, names)
+    for port in ports:
+        _cable(fabric.at(names[port.switch], port.line), port, names)
+    widths = [f"{port.gigabits:g}" for port in ports if port.peer.startswith("S-") and port.gigabits > 0.0]
+    fabric.bandwidth = next((f"{width} Gbit/s" for width in counted(widths)), None)
     return Described(title="ibnetdiscover", fabric=fabric)
 
 
-def _cable(links: dict[str, int], hosts: dict[str, int], port: re.Match[str], names: Mapping[str, str], here: str) -> None:
-    peer, described = port[2], port[3]
-    if peer.startswith("S-"):
-        other = names.get(peer, peer)
+def _ports(text: str) -> Iterator[_Port]:
+    here: tuple[str, str] | None = None
+    for number, line in enumerate(text.splitlines(), start=1):
+        if (listed := _LISTED_PORT.match(line)) is not None:
+            guid, lanes, speed, kind, peer, label, described = listed.groups()
+            yield _Port(number, f"S-{guid}", label, f"{kind[0]}-{peer}", described, int(lanes) * _LANES.get(speed, 0.0))
+        elif (switch := _SWITCH.match(line)) is not None:
+            here = (switch[1], switch[2])
+            yield _Port(number, *here)
+        elif not line.startswith("["):
+            here = None if line.startswith("Ca") else here
+        elif here is not None and (port := _PORT.match(line)) is not None:
+            yield _Port(number, *here, port[2], port[3], int(port[4]) * _LANES.get(port[5], 0.0))
+
+
+def _cable(switch: ListedSwitch, port: _Port, names: Mapping[str, str]) -> None:
+    if port.peer.startswith("S-"):
+        other = names.get(port.peer, port.peer)
         # Both ends list a cable; the one that comes first by name counts it, or the only one that is in the file.
-        if peer not in names or here < other:
-            links[other] = links.get(other, 0) + 1
-    elif _AGGREGATION not in described:
+        if port.peer not in names or names[port.switch] < other:
+            switch.links[other] = switch.links.get(other, 0) + 1
+    elif port.peer and _AGGREGATION not in port.described:
         # An adapter without a name is taken as a node of its own.
-        name = peer if _UNNAMED.search(described) else described.split(" ")[0]
-        hosts[name] = hosts.get(name, 0) + 1
+        name = port.peer if _UNNAMED.search(port.described) else port.described.split(" ")[0]
+        switch.hosts[name] = switch.hosts.get(name, 0) + 1
 
 
 def _free(name: str, guid: str, taken: Mapping[str, str]) -> str:
@@ -185,7 +206,7 @@ def read_infragraph(text: str, file: str) -> Described:
     if len(adapters) == 1:
         facts += [("adapters.count", adapters.pop(), None)]
         facts += [("adapters.bandwidth", width, None) for link in counted(to_hosts) if (width := widths.get(link))][:1]
-    for device in _mappings(infrastructure.get("devices")):
+    for device in _mappings(infrastructure.get("devices") or infrastructure.get("device")):
         facts += _device(device)
     if not fabric.switches and not facts:
         raise ScenarioError(
@@ -210,6 +231,7 @@ def _width(link: Mapping[str, Data]) -> str | None:
     given = link.get("bandwidth")
     if not isinstance(given, dict):
         return None
+    given = {key.replace("_bytes", "bytes").replace("_bits", "bits"): value for key, value in given.items()}
     for key, unit in (("gigabytes_per_second", "GB/s"), ("gigabits_per_second", "Gbit/s"), ("megabytes_per_second", "MB/s")):
         value = given.get(key)
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e9:
@@ -220,7 +242,7 @@ def _width(link: Mapping[str, Data]) -> str | None:
 def _device(device: Mapping[str, Data]) -> Iterator[Fact]:
     """Yield the accelerators and adapters of a device that has them."""
     kinds = {str(each.get("name")): each for each in _mappings(device.get("components"))}
-    accelerator = next((each for each in kinds.values() if each.get("type") in ("xpu", "gpu")), None)
+    accelerator = next((each for each in kinds.values() if each.get("type") in ("xpu", "gpu", "npu")), None)
     if accelerator is None:
         return
     name = str(accelerator.get("name"))

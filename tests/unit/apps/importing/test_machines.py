@@ -67,6 +67,24 @@ def test_a_plane_stands_for_those_that_the_file_leaves_out() -> None:
     assert graph[1] == {"switch": "LEAF-02.plane0", "nodes": [2, 3], "adapters": [0], "to": {"SPINE-01.plane0": 2, "SPINE-02.plane0": 1}}
 
 
+def test_ports_that_ibnetdiscover_lists_are_cables(tmp_path: Path) -> None:
+    path = tmp_path / "ports.out"
+    path.write_text(
+        "CA   134  1 0x7cfe9003003b4bde 4x EDR - SW  1719 10 0x7cfe9003009ce5b0 ( 'o0001 HCA-1' - 'leaf1' )\n"
+        "SW  1719 10 0x7cfe9003009ce5b0 4x EDR - CA   134  1 0x7cfe9003003b4bde ( 'leaf1' - 'o0001 HCA-1' )\n"
+        "SW  1719  1 0x7cfe9003009ce5b0 4x EDR - SW  1516  1 0x7cfe900300b07320 ( 'leaf1' - 'spine' )\n"
+        "SW  2052 35 0x506b4b03005c2740 4x EDR - CA  1432  1 0x506b4b0300cc02a6 ( 'leaf2' - 'p0001 HCA-1' )\n"
+        "SW  2052  1 0x506b4b03005c2740 4x EDR - SW  1516  2 0x7cfe900300b07320 ( 'leaf2' - 'spine' )\n"
+        "SW  2052 37 0x506b4b03005c2740 4x ???                                    'leaf2'\n"
+        "SW  1516  2 0x7cfe900300b07320 4x EDR - SW  2052  1 0x506b4b03005c2740 ( 'spine' - 'leaf2' )\n",
+        encoding="utf-8",
+    )
+
+    fabric = at(import_files([str(path)], ImportOptions(cluster="dgx-h100")).data, "cluster.fabric")
+
+    assert fabric == {"topology": "rail_optimized", "nodes_per_leaf": 1, "leaves_per_pod": 0, "oversubscription": 4.0}
+
+
 def test_a_job_and_a_fabric_are_one_scenario(tmp_path: Path) -> None:
     path = tmp_path / "job.txt"
     path.write_text(MEGATRON, encoding="utf-8")
