@@ -61,7 +61,7 @@ LABELS: Final = {
 
 
 class _Port(NamedTuple):
-    """What a line says of a switch; without a peer, that it is there."""
+    """A line about a switch: one of its ports, or, without a peer, that it is there."""
 
     line: int
     switch: str
