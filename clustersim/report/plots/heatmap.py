@@ -65,6 +65,7 @@ def sweep_heatmap(frame: pandas.DataFrame, ax: Axes | None = None, *, figure: st
     known = cells[np.isfinite(cells)]
     low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
     width_px, height_px = size_px(ax)
+    best = _best(cells, name)
     for row in range(len(rows)):
         for column in range(len(columns)):
             value, box = float(cells[row, column]), np.array([[column, column + 1.0, row + 1.0, float(row)]])
@@ -77,7 +78,8 @@ def sweep_heatmap(frame: pandas.DataFrame, ax: Axes | None = None, *, figure: st
                 text, ink = f"{_NEAR if near[row, column] else ''}{short(value)}", palette.text_colour(colour)
             if (len(text) + 1) * _LETTER_PX <= width_px / len(columns) and height_px / len(rows) >= 16:
                 behind = {"facecolor": palette.IDLE, "edgecolor": "none", "pad": 1.0} if not fits[row, column] else None
-                ax.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=9.5, color=ink, bbox=behind)
+                weight = "bold" if (row, column) == best else "normal"
+                ax.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=9.5, fontweight=weight, color=ink, bbox=behind)
     ax.set_xticks([place + 0.5 for place in range(len(columns))], [label_of(value) for value in columns])
     ax.set_yticks([place + 0.5 for place in range(len(rows))], [label_of(value) for value in rows])
     ax.tick_params(length=0)
@@ -198,14 +200,21 @@ def _finding(
     keys: Sequence[str],
     name: str,
 ) -> str:
-    if not np.isfinite(cells).any():
+    best = _best(cells, name)
+    if best is None:
         return f"no pair of {keys[0]} and {keys[1]} has a result"
-    pick = np.nanargmin if less_is_better(name) else np.nanargmax
-    row, column = np.unravel_index(int(pick(cells)), cells.shape)
-    best = short(float(cells[row, column]))
-    return f"{keys[0]} {label_of(axes[1][int(column)])} with {keys[1]} {label_of(axes[0][int(row)])} is best: {figure_text(name, best)}"
+    pair = f"{keys[0]} {label_of(axes[1][best[1]])} with {keys[1]} {label_of(axes[0][best[0]])}"
+    return f"{pair} is best: {figure_text(name, short(float(cells[best])))}"
+
+
+def _best(cells: FloatArray, name: str) -> tuple[int, int] | None:
+    """Return row and column of the best cell; None without any."""
+    if not np.isfinite(cells).any():
+        return None
+    row, column = np.unravel_index(int((np.nanargmin if less_is_better(name) else np.nanargmax)(cells)), cells.shape)
+    return int(row), int(column)
 
 
 def _subtitle(name: str, keys: Sequence[str], fits: BoolArray) -> str:
     more = f"; of {', '.join(keys[2:])} the best" if len(keys) > 2 else ""
-    return f"{name} for each pair{more}; {int((~fits).sum())} of {fits.size} do not fit"
+    return f"{name} for each pair{more}, the best in bold; {int((~fits).sum())} of {fits.size} do not fit"

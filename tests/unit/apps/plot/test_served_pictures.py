@@ -13,6 +13,7 @@ from clustersim.apps.compare.run_directories import load_result
 from clustersim.apps.plot.pages import report_page
 from clustersim.apps.plot.plots import draw_plot
 from clustersim.apps.run.rundir import write_run_directory
+from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.cli.export import export
 from clustersim.errors import ScenarioError
 from clustersim.report.plots.canvas import title_of
@@ -31,6 +32,15 @@ def test_a_picture_shows_its_finding_without_labels_on_each_other(kind: str) -> 
     assert not is_empty(ax)
     assert overlapping(ax) == []
     assert outside(ax) == []
+
+
+def test_a_notebook_shows_tables_and_pictures_of_a_served_run() -> None:
+    result = load_result(CHAT, FEW)
+
+    assert isinstance(result, ServingResult)
+    assert result._repr_html_().startswith(f"<p><strong>{CHAT}</strong></p>")
+    assert dir(result.plot) == ["kv", "latency", "timeline"]
+    assert title_of(result.plot.latency()).startswith(f"{CHAT}: half of the requests")
 
 
 def test_more_load_is_more_throughput_at_more_latency() -> None:
@@ -53,6 +63,7 @@ def test_requests_at_once_have_no_load_to_vary() -> None:
     [
         ("pipeline", CHAT, "'pipeline' shows training, and serve-llama3-70b-chat serves requests"),
         ("latency", "llama3-8b-8xh100", "'latency' shows serving, and llama3-8b-8xh100 trains"),
+        ("throughput_latency", "llama3-8b-8xh100", "'throughput_latency' shows serving, and llama3-8b-8xh100 trains"),
     ],
 )
 def test_a_picture_of_the_other_kind_of_run_is_refused(kind: str, source: str, message: str) -> None:
