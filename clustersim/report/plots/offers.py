@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from clustersim.report import palette
 from clustersim.report.plots.canvas import INK, Margins, caption, new_axes, save, style
@@ -60,11 +60,16 @@ def draw_offers(picture: OffersPicture, ax: Axes | None = None) -> Axes:
     days = [(bar.days, f"{bar.days:,.0f} days") for bar in picture.bars]
     usd = [(bar.usd, "no price" if bar.usd is None else format_quantity(bar.usd, "USD")) for bar in picture.bars]
     _draw(left, "Days, failures included", picture.bars, days, palette.FORWARD)
-    _draw(right, "Cost of the whole training, MUSD", picture.bars, [(v if v is None else v / 1e6, t) for v, t in usd], palette.EXPOSED)
+    _draw(right, "Cost of the whole training", picture.bars, usd, palette.EXPOSED)
+    right.xaxis.set_major_formatter(FuncFormatter(_as_money))
     left.set_yticks(range(len(picture.bars)), [bar.name for bar in picture.bars])
     right.set_yticks([])
     caption(ax, picture.finding, f"{picture.subtitle}; lines: 80 % intervals", lift_points=18.0)
     return ax
+
+
+def _as_money(value: float, _: int) -> str:
+    return format_quantity(value, "USD")
 
 
 def write_offers_picture(picture: OffersPicture, path: Path) -> None:
