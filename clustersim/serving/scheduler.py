@@ -239,7 +239,8 @@ class Scheduler:
             else:  # its KV cache has come from elsewhere
                 self.decoding.add(sequence)
                 self.joined.append(sequence)
-                self.pool.take(self.decoding.n_wanted(sequence))
+                if rules.mixes:  # otherwise room is made for all that decode, behind this
+                    self.pool.take(self.decoding.n_wanted(sequence))
 
     def _place(self, sequence: Sequence, budget: int, *, alone: bool) -> int | None:
         """Hold blocks for the first chunk of a request and return its tokens; None where there is no room."""

@@ -163,6 +163,15 @@ def test_disaggregated_pools_answer_everything_and_share_the_link() -> None:
     assert max(run.transfer_s) > max(alone)
 
 
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt_llm"])
+def test_a_decode_pool_holds_nothing_when_all_is_answered(engine: str) -> None:
+    rules = make_rules(engine, prefix_cache=False)
+    links = cache_links(((0,),), ((8,),), bytes_per_token=1e5)
+    pools = [[make_scheduler(rules, 20_000 // rules.block_tokens)] for _ in range(2)]
+    run = served(make_requests(40), pools[0], decode=pools[1], links=links)
+    assert [replica.scheduler.pool.n_used for replica in run.replicas] == [0, 0]
+
+
 def test_a_slow_accelerator_stretches_every_step_of_its_replica() -> None:
     requests = fixed_requests(1, 1000, 101, np.zeros(1))
     plain, slow = (served(requests, [make_scheduler(make_rules("vllm"), 200)], slowdowns=slowdowns) for slowdowns in ((), (1.25,)))
