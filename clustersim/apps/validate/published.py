@@ -113,7 +113,7 @@ def validate(
     jobs
         Processes among which rows are divided, None for one for each processor; the result is the same.
     bounds
-        Whether to find the lower bound of each row, which takes about a fifth of the time.
+        Whether to find the lower bound of each row, and whether it is chaotic, which takes about a quarter of the time.
 
     Raises
     ------

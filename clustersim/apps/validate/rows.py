@@ -127,7 +127,7 @@ def run_row(source: PublishedSource, index: int, *, bounds: bool = True) -> tupl
     Parameters
     ----------
     bounds
-        Whether to find its lower bound, for which a step is replayed once more.
+        Whether to find its lower bound, and whether contention makes it chaotic: for each of them a step is replayed once more.
 
     Raises
     ------
@@ -135,7 +135,7 @@ def run_row(source: PublishedSource, index: int, *, bounds: bool = True) -> tupl
         When its scenario cannot be used, with the place in the file of the source.
     """
     try:
-        results = [run_built(build(load_scenario(scenario))) for scenario in source.alternatives(index)]
+        results = [run_built(build(load_scenario(scenario)), varies=bounds) for scenario in source.alternatives(index)]
     except ScenarioError as error:
         raise source.located(error, index) from error
     row = source.spec.rows[index]
