@@ -19,6 +19,7 @@ from clustersim.measure.metrics import BoundPart, BoundsReport, Breakdown, Metri
 from clustersim.parallel.flops import step_flops
 from clustersim.parallel.pass_costs import kernels_of
 from clustersim.parallel.training_plan import Strategy
+from clustersim.progress import phase
 from clustersim.topology.cluster import Cluster
 from clustersim.trace.timeline import LinkUse, Timeline
 from clustersim.units.quantity import format_quantity
@@ -69,8 +70,9 @@ def run_bound(built: Built, seed: int = 0) -> StepBound:
     calibration = calibration_of([node for node, _ in built.cluster.kinds])
     with collection_paused():
         replayed = replay_plan(built.plan, built.cluster, calibration, neighbours, conditions)
-        own = in_own_time_of(built.plan.strategy, in_whole_steps_of(built.plan.strategy, replayed.timeline))
-        parts, _ = breakdown_of(built.plan.strategy, own)
+        with phase("measure"):
+            own = in_own_time_of(built.plan.strategy, in_whole_steps_of(built.plan.strategy, replayed.timeline))
+            parts, _ = breakdown_of(built.plan.strategy, own)
     return bound_of(own.step_time_s, parts, own.links)
 
 

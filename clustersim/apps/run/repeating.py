@@ -51,8 +51,9 @@ def replay_repeated(
 
 LEAST_PASSES: Final = 800
 """Passes of all stages up to which a replay of all is as quick as one that looks for what repeats, and then may not find it."""
-_TRIED: Final = ((1, 8, 2), (3, 12, 3), (5, 20, 3), (9, 36, 4))
-"""Numbers of micro-batches to try: multiples of the stages and offsets for each way, if the plan has so many times as many."""
+_TRIED: Final = (((1, 8, 2), (2, 8, 2), (3, 8, 3)), ((3, 12, 3),), ((5, 20, 3),), ((9, 36, 4),))
+"""Numbers of micro-batches to try: multiples of the stages and offsets for each way, if the plan has so many times as many. Of several
+the first whose order has two periods is tried."""
 
 
 def replay_in_part(plan: Plan, machine: Machine) -> tuple[Timeline, tuple[str, ...]] | None:
@@ -73,18 +74,19 @@ def replay_in_part(plan: Plan, machine: Machine) -> tuple[Timeline, tuple[str, .
         return None
     if not all(_is_regular(order, each * n_ways, plan.n_micro_batches) for order in orders):
         return None
-    for times, more, worth in _TRIED:
-        n_least = max(times, schedule.least_rounds) * strategy.pp + more * n_ways
-        n_left = plan.n_micro_batches - n_least
-        repetitions = n_left // (each * n_ways)
-        n_few = plan.n_micro_batches - repetitions * each * n_ways
-        if worth * n_few > plan.n_micro_batches:
-            return None
-        if not all(_has_two_periods(order, each * n_ways, n_few) for order in orders_of(strategy, n_few)):
-            continue
-        found = _replayed(plan, machine, n_few, MicroBatchPaths(first=_firsts(strategy, n_few), n_micro_batches=each), repetitions)
-        if found is not None:
-            return found
+    for some in _TRIED:
+        for times, more, worth in some:
+            n_least = max(times, schedule.least_rounds) * strategy.pp + more * n_ways
+            repetitions = (plan.n_micro_batches - n_least) // (each * n_ways)
+            n_few = plan.n_micro_batches - repetitions * each * n_ways
+            if worth * n_few > plan.n_micro_batches:
+                return None
+            if all(_has_two_periods(order, each * n_ways, n_few) for order in orders_of(strategy, n_few)):
+                ways = MicroBatchPaths(first=_firsts(strategy, n_few), n_micro_batches=each)
+                found = _replayed(plan, machine, n_few, ways, repetitions)
+                if found is not None:
+                    return found
+                break
     return None
 
 
