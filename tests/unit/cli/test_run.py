@@ -204,7 +204,7 @@ def test_without_folding_every_rank_is_replayed_and_the_result_is_the_same(cli: 
 
 
 def test_a_profile_says_on_stderr_where_the_time_went(cli: Cli, scenario: Path) -> None:
-    outcome = cli("run", scenario, "--quiet", "--no-plots", "--profile")
+    outcome = cli("run", scenario, "--no-collapse", "--quiet", "--no-plots", "--profile")
 
     assert outcome.out == ""
     assert [line.split()[0] for line in outcome.err.splitlines()] == [
