@@ -276,6 +276,39 @@ LINES: Final = (
         {"model.num_hidden_layers": 42, "model.model_type": "gemma2", "training.global_batch_size": 16},
         nodes=1,
     ),
+    Line(
+        "megatron_lm",
+        "NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen3-30B-A3B --expert_model_parallel_size 4 --micro_batch_size 1"
+        " --global_batch_size 16 --max_length 8192 --optimizer_cpu_offload true",
+        {
+            "model": "qwen3-30b-a3b",
+            "cluster.nodes": 1,
+            "strategy.zero_stage": 1,
+            "strategy.offload": ["optimizer"],
+            "training.precision": "bf16",
+            "training.seq_length": 8192,
+        },
+    ),
+    Line(
+        "megatron_lm",
+        "msrun --worker_num 16 --local_worker_num 8 pretrain_gpt.py --num-layers 4 --hidden-size 512 --num-attention-heads 8 --bf16"
+        " --seq-length 512 --micro-batch-size 1 --global-batch-size 32 --tensor-model-parallel-size 2 --vocab-size 32000 --num-experts 16"
+        " --moe-intermediate-size 128 --n-shared-experts 2 --first-k-dense-replace 1 --moe-router-topk 2"
+        " --context-parallel-size 2 --context-parallel-algo ulysses_cp_algo",
+        {
+            "cluster.nodes": 2,
+            "strategy.context_parallel": "ulysses",
+            "model.moe_intermediate_size": 128,
+            "model.num_shared_experts": 2,
+            "model.first_k_dense_replace": 1,
+        },
+    ),
+    Line(
+        "transformers",
+        "torchrun --nproc_per_node 4 train.py --model_name_or_path Qwen/Qwen3-14B --per_device_train_batch_size 2 --bf16"
+        " --gradient_accumulation_steps 2 --block_size 4096 --deepspeed zero3.json",
+        {"cluster.nodes": 1, "cluster.accelerators_per_node": 4, "training.global_batch_size": 16},
+    ),
 )
 
 
