@@ -17,6 +17,9 @@ M = TypeVar("M", bound=BaseModel)
 
 Value = bool | int | float | str | tuple[str, ...]
 
+BEFORE_2022: Final = ("pascal", "volta", "ampere", "cdna2")
+"""Generations of accelerators on which Megatron-LM ran before FlashAttention; what runs on later ones is in fp16 by choice."""
+
 LAUNCH_OVERHEAD: Final = "training.launch_overhead"
 """Said with a flag of its own: nothing but a step that waits for its host depends on it."""
 
@@ -69,8 +72,13 @@ def _shards_parameters(run: Circumstances) -> bool:
 
 def _of_today(run: Circumstances) -> bool:
     divided = run.model_parallel or run.zero_stage > 0
-    today = run.precision in ("bf16", "fp8") and run.causal
-    return divided and today and not (run.preset or run.eager or _shards_parameters(run))
+    today = run.precision in ("bf16", "fp8") or (run.precision == "fp16" and run.generation not in BEFORE_2022)
+    return divided and today and run.causal and not (run.preset or run.eager or _shards_parameters(run))
+
+
+def _of_2021(run: Circumstances) -> bool:
+    old = run.precision == "fp16" and run.generation in BEFORE_2022
+    return old and run.causal and not run.eager and not _shards_parameters(run)
 
 
 def _old_attention(run: Circumstances) -> Value:
@@ -102,7 +110,7 @@ USUAL: Final = (
     ),
     Usual(
         software="fp16, as Megatron-LM of 2021",
-        holds=lambda run: run.precision == "fp16" and run.causal and not run.eager and not _shards_parameters(run),
+        holds=_of_2021,
         values={
             "training.attention": _old_attention,
             "training.gradient_precision": "same",

@@ -27,6 +27,12 @@ def test_fp16_is_taken_as_it_was_trained_with_before_fused_attention() -> None:
     assert (plan.strategy.sequence_parallel, plan.strategy.overlap_tp, plan.strategy.data_parallel.overlap) == (False, "none", False)
 
 
+def test_fp16_on_a_later_accelerator_is_of_today() -> None:
+    plan = built("cluster.node=dgx-h100", "training.precision=fp16", "strategy.tp=2", "strategy.pp=1").plan
+
+    assert (plan.training.attention, plan.training.launch_overhead) == ("flash", 1.7)
+
+
 def test_what_is_said_is_kept() -> None:
     said = built("training.precision=fp16", "training.attention=flash", "strategy.data_parallel.overlap=true")
 
