@@ -40,7 +40,7 @@ LAUNCHERS: Final = ("torchrun", "deepspeed", "srun", "mpirun", "mpiexec", "accel
 def read_commands(text: str, file: str) -> Contents:
     """Return the options of a command line or a shell script; nothing of it is executed.
 
-    Of several commands for one job, the one with the most options counts.
+    Of several commands for one job, the one with the most options counts; without any, the options that variables hold.
     """
     directives = list(_directives(text, file))
     script = read_script(text, _variables(directives))
@@ -51,6 +51,8 @@ def read_commands(text: str, file: str) -> Contents:
             commands[-1] += words
         else:
             commands.append(words)
+    if not any(_OPTION.fullmatch(word.text) or _ASSIGNED.fullmatch(word.text) for words in commands for word in words) and script.options:
+        commands = [script.options]
     found = [*directives, *exported(script.exported, file)]
     read = together([Command(words=words, entries=options(words, file)) for words in commands], script.documents, file, counted=False)
     return Contents(file=file, format="arguments", entries=(*found, *read.entries))

@@ -49,6 +49,8 @@ class Script:
     """Value and line."""
     documents: tuple[EmbeddedFile, ...] = ()
     """Files that it writes from its own text."""
+    options: tuple[Word, ...] = ()
+    """Options that its variables hold, for a command of another text."""
 
 
 def read_script(text: str, variables: Mapping[str, str] = MappingProxyType({})) -> Script:
@@ -65,7 +67,9 @@ def read_script(text: str, variables: Mapping[str, str] = MappingProxyType({})) 
     reader = _Reader()
     reader.known.values |= {name: [value] for name, value in variables.items()}
     reader.block(parse_shell(text))
-    return Script(commands=tuple(reader.commands), exported=reader.known.exported, documents=tuple(reader.documents))
+    return Script(
+        commands=tuple(reader.commands), exported=reader.known.exported, documents=tuple(reader.documents), options=reader.known.options()
+    )
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from clustersim.apps.importing.arithmetic import arithmetic
-from clustersim.apps.importing.shell_syntax import Simple, array_words, parse_shell, word_end
+from clustersim.apps.importing.shell_syntax import Simple, Word, array_words, parse_shell, word_end
 
 NAME: Final = r"[A-Za-z_]\w*"
 ASSIGNMENT: Final = re.compile(rf"({NAME})(\[[^\]=]*\])?(\+?)=(.*)", re.DOTALL)
@@ -75,6 +75,13 @@ class Variables:
             return found
 
         return _VARIABLE.sub(value, text).replace("\\$", "$")
+
+    def options(self) -> tuple[Word, ...]:
+        """Return the options that variables hold, without those of a variable that another one takes in."""
+        held = [self.words(f"${{{name}[@]}}") for name, values in self.values.items() if any("--" in value for value in values)]
+        held = [words for words in held if words and words[0].startswith("--")]
+        kept = [words for words in held if not any(set(words) < set(other) for other in held)]
+        return tuple(Word(text=text, line=self.lines.get(text, 1)) for words in kept for text in words)
 
     def text(self, written: str, depth: int = 0) -> str:
         """Return the text that a word becomes, without splitting it."""

@@ -304,6 +304,21 @@ LINES: Final = (
         },
     ),
     Line(
+        "megatron_lm",
+        "BASE=(--num-layers 4 --hidden-size 512)\n"
+        'OPTIONS="--num-attention-heads 8 --ffn-hidden-size 1024 --swiglu --seq-length 512 ${BASE[@]}"\n'
+        'OPTIONS="$OPTIONS --micro-batch-size 1 --global-batch-size 8 --vocab-size 32000 --bf16 "\n',
+        {"model.num_hidden_layers": 4, "model.intermediate_size": 1024, "training.precision": "bf16"},
+        nodes=1,
+    ),
+    Line(
+        "nemo",
+        "trainer: {num_nodes: 2, devices: 8}\ndistributed_strategy: {tensor_model_parallel_size: 8, zero1: true}\n"
+        "data: {micro_batch_size: 1, global_batch_size: 64}\nmodel: {encoder_seq_length: 512, num_layers: 4, hidden_size: 512,"
+        " num_attention_heads: 8, vocab_size: 32000}\n",
+        {"strategy.tp": 8, "strategy.zero_stage": 1, "cluster.nodes": 2},
+    ),
+    Line(
         "transformers",
         "torchrun --nproc_per_node 4 train.py --model_name_or_path Qwen/Qwen3-14B --per_device_train_batch_size 2 --bf16"
         " --gradient_accumulation_steps 2 --block_size 4096 --deepspeed zero3.json",
