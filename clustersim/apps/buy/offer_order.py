@@ -9,6 +9,7 @@ from typing import Final
 
 from clustersim.apps.buy.options import Option
 from clustersim.apps.buy.purchase import CONDITIONS, HALF_NETWORK, Figures, Offer, Request, UnfitOption, offers
+from clustersim.apps.plan.answer import memory_cell
 from clustersim.apps.plan.asking import NO_PRICES
 from clustersim.apps.run.page import image_of
 from clustersim.apps.validate.published_mfu import ABOVE_PUBLISHED
@@ -185,7 +186,7 @@ class Answer:
 
     def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         """Return columns and a row for each offer, the best first."""
-        columns = ("option", ">days", ">interval", ">cost", ">interval", ">USD/GPU h", ">MFU", ">memory", "layout")
+        columns = ("option", ">days", ">interval", ">cost", ">interval", ">USD/GPU h", ">MFU", "memory", "layout")
         rows: list[tuple[str, ...]] = []
         for each in self.ranked:
             metrics, price = each.winner.result.metrics, each.figures.usd_per_gpu_hour
@@ -201,7 +202,7 @@ class Answer:
                     "" if usd is None else usd_range(least * usd, most * usd),
                     "-" if price is None else f"{price:.2f}",
                     f"{100 * metrics.mfu:.1f} %",
-                    f"{100 * memory.peak_bytes / memory.capacity_bytes:.0f} %, {memory.verdict}",
+                    memory_cell(memory),
                     each.winner.layout.words(),
                 )
             )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from clustersim.apps.buy.options import Option, adapted_batch
@@ -12,10 +13,13 @@ from clustersim.apps.plan.asking import PlanRequest, asked_of
 from clustersim.apps.plan.drafts import Drafts
 from clustersim.apps.plan.findings import Tried
 from clustersim.apps.plan.nearest import nearest_lines
-from clustersim.apps.plan.replays import ReplayOutcome, Replays
+from clustersim.apps.plan.replays import Replayed, ReplayOutcome, Replays
 from clustersim.apps.plan.search import Terms
 from clustersim.apps.plan.space import usual_limits
+from clustersim.apps.run.running import whole_training
 from clustersim.apps.validate.published_mfu import above_published, published_beside
+from clustersim.config.build import build
+from clustersim.config.load import load_scenario
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from clustersim.notices import Flag
@@ -134,9 +138,9 @@ def _offer(request: Request, option: Option, nic: str | None) -> Offer | UnfitOp
         return UnfitOption(name=name, why=" ".join([f"{search.commonest}.", *lines]))
     scenario, built = {"reliability": {}, **drafts.document(winner.layout)}, drafts.built(winner.layout)
     with asked.told(), Replays() as replays:
-        known, why = _outcomes(scenario, _halves(drafts, winner, batches[1]), replays)
+        known = _outcomes(drafts.document(winner.layout), _halves(drafts, winner, batches[1]), replays)
+        failing, why = _with_failures(winner.result, scenario)
     plain = _figures(winner.result, request.tokens)
-    failing = known.pop("", None)
     figures = plain if failing is None else _figures(failing, request.tokens)
     # Failures take the same share of the time, whatever a step takes.
     longer = figures.time_s / plain.time_s
@@ -189,12 +193,21 @@ def _halves(drafts: Drafts, winner: Tried, batch: int) -> dict[str, tuple[str, s
     return found
 
 
-def _outcomes(
-    scenario: Mapping[str, Data], changes: Mapping[str, tuple[str, str, Data]], replays: Replays
-) -> tuple[dict[str, ReplayOutcome], str]:
-    """Return the outcomes under other conditions by name, and that with failures under an empty one, or why there is none."""
+def _with_failures(outcome: ReplayOutcome, scenario: Mapping[str, Data]) -> tuple[ReplayOutcome | None, str]:
+    """Return a replay with the failures of a scenario, which leave its step as it is, or why they cannot be counted."""
+    try:
+        built = build(load_scenario(scenario))
+        time_to_train_s, goodput, cost = whole_training(built, outcome.metrics)
+    except ScenarioError as error:
+        return None, error.message
+    metrics = replace(outcome.metrics, flags=tuple(dict.fromkeys((*outcome.metrics.flags, *built.flags))))
+    return replace(outcome, metrics=metrics, time_to_train_s=time_to_train_s, goodput=goodput, cost=cost), ""
+
+
+def _outcomes(scenario: Mapping[str, Data], changes: Mapping[str, tuple[str, str, Data]], replays: Replays) -> dict[str, ReplayOutcome]:
+    """Return the outcomes under other conditions, by name."""
     bare = {key: value for key, value in scenario.items() if key != "reliability"}
-    begun = [("", replays.begin(scenario))]
+    begun = list[tuple[str, Future[Replayed]]]()
     for name, (section, key, value) in changes.items():
         part = bare[section]
         assert isinstance(part, dict)
@@ -203,8 +216,7 @@ def _outcomes(
         changed = {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
         begun.append((name, replays.begin({**bare, section: {**part, key: changed}})))
     ended = [(name, replays.end(future)) for name, future in begun]
-    why = next((outcome for name, outcome in ended if not name and isinstance(outcome, str)), "")
-    return {name: outcome for name, outcome in ended if isinstance(outcome, ReplayOutcome)}, why
+    return {name: outcome for name, outcome in ended if isinstance(outcome, ReplayOutcome)}
 
 
 def _figures(outcome: ReplayOutcome, tokens: float) -> Figures:

@@ -24,6 +24,7 @@ from clustersim.measure.error_bars import ALL_RUNS, TIGHT
 from clustersim.measure.metrics import Memory
 from clustersim.notices import Flag
 from clustersim.parallel.training_plan import Plan
+from clustersim.progress import phase
 from clustersim.report.facts import memory_verdict, percent_text
 from clustersim.report.text_tables import TextTable, html_answer
 from clustersim.units.quantity import format_alike, format_quantity, format_range
@@ -194,11 +195,11 @@ def rows(found: Sequence[Tried]) -> list[tuple[str, ...]]:
                 f"{percent_text(tried.step_time_s / found[0].step_time_s - 1.0)}{', not decided' if _undecided(found[0], tried) else ''}"
             )
         layout, mfu = tried.layout.words(), percent_text(metrics.mfu)
-        table.append((layout, steps[place], slower, mfu, _memory(metrics.memory), bounds[place], usd[place], energy[place]))
+        table.append((layout, steps[place], slower, mfu, memory_cell(metrics.memory), bounds[place], usd[place], energy[place]))
     return table
 
 
-def _memory(memory: Memory) -> str:
+def memory_cell(memory: Memory) -> str:
     """Return the peak of the capacity, and the rest, such as ``68.5 of 79.6 GiB, 11.1 to spare``."""
     peak, capacity, spare = (
         f"{size / 2**30:.1f}" for size in (memory.peak_bytes, memory.capacity_bytes, memory.capacity_bytes - memory.peak_bytes)
@@ -360,8 +361,12 @@ def searched(
     drafts = Drafts(asked.base)
     with asked.told(), Replays() as replays:
         search = fastest(drafts, asked.space, terms, replays=replays, others=with_margins)
-        bought = margins(drafts, search, replays) if with_margins else ()
-        turned = turns(drafts, search, replays, terms.memory_margin_fraction) if with_margins else ()
+        bought: tuple[Margin, ...] = ()
+        turned: tuple[Turn, ...] = ()
+        if with_margins:
+            with phase("margins"):
+                bought = margins(drafts, search, replays)
+                turned = turns(drafts, search, replays, terms.memory_margin_fraction)
     if search.refusal is not None and search.counts[REFUSED] == search.n_layouts:
         raise NoLayoutError(
             f"no layout is legal: {search.refusal}", hint="change what the message names with --set, or the space with --only"

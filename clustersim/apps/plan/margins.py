@@ -9,6 +9,7 @@ from typing import Final
 from clustersim.apps.plan.drafts import Drafts
 from clustersim.apps.plan.findings import Search, Tried
 from clustersim.apps.plan.replays import HALF_NETWORK, NETWORK, ReplayOutcome, Replays, resources
+from clustersim.progress import advanced
 from clustersim.units.quantity import format_quantity
 
 MOST_RIVALS: Final = 6
@@ -59,6 +60,7 @@ def turns(drafts: Drafts, search: Search, replays: Replays, memory_margin_fracti
     if winner is None:
         return ()
     found: list[Turn] = []
+    advanced(1, 2)
     built = drafts.built(winner.layout)
     if NETWORK in resources(built):
         rivals = search.kinds[:MOST_RIVALS]

@@ -47,6 +47,11 @@ OF_A_KIND: Final = 2
 SLOWEST: Final = 3.0
 """and multiple of the winner's step from which on their bounds are of no interest."""
 
+BOUNDED_PERCENT: Final = (0, 40)
+SEARCHED_PERCENT: Final = (40, 80)
+KINDS_PERCENT: Final = (80, 100)
+"""Parts of a search on its progress bar, in percent."""
+
 FILLS_UP: Final = ("1f1b", "interleaved_1f1b", "gpipe")
 """Schedules whose first stage begins as many micro-batches as there are stages before it ends one."""
 
@@ -88,12 +93,13 @@ def fastest(drafts: Drafts, space: Space, terms: Terms | None = None, *, replays
     most_replays = default if terms.most_replays is None else terms.most_replays
     searching = _Searching(drafts=drafts, space=space, terms=terms, most_replays=most_replays, _limit_s=terms.within_s)
     if replays is not None:
-        found = searching.run(replays)
-        if others:
-            with phase("kinds"):
+        # One phase, so that a bar does not begin again.
+        with phase("plan"):
+            found = searching.run(replays)
+            if others:
                 found.others = searching.others(replays)
         return found
-    with Replays() as own:
+    with Replays() as own, phase("plan"):
         return searching.run(own)
 
 
@@ -126,17 +132,15 @@ class _Searching:
     """The least peak memory of layouts, which does not depend on where ranks are."""
 
     def run(self, replays: Replays) -> Search:
-        with phase("bound"):
-            self._begin()
-        with phase("search"):
-            self._go(replays)
+        self._begin()
+        self._go(replays)
         self._end()
         return self.search
 
     def _go(self, replays: Replays) -> None:
         n_begun, heap, open_ = 0, self._heap, self._open
         while (goes_on := bool(heap) and heap[0][0] < self._limit_s and self._may_begin(n_begun) and not self._late()) or open_:
-            advanced(n_begun - len(open_), BOUNDED_FOR_REPLAY * self.most_replays)
+            _advanced(SEARCHED_PERCENT, (n_begun - len(open_)) / (BOUNDED_FOR_REPLAY * self.most_replays))
             item = heap[0][2] if goes_on else None
             if item is None or (len(open_) == AT_ONCE and item in self._weighed):
                 self._collect(replays)
@@ -183,6 +187,7 @@ class _Searching:
                     self._push(bound_s, item)
             else:
                 n_replays[item.kind] += 1
+                _advanced(KINDS_PERCENT, sum(n_replays.values()) / (MOST_KINDS * OF_A_KIND))
                 limit_s = min((tried.step_time_s for tried in found.get(item.kind, ())), default=inf)
                 outcome = replays.end(replays.begin(self.drafts.document(item), limit_s=limit_s))
                 if isinstance(outcome, ReplayOutcome) and not outcome.lacks_host_memory and self._holds(outcome):
@@ -203,7 +208,7 @@ class _Searching:
         drafts, search = self.drafts, self.search
         found = list(families(self.space))
         for number, family in enumerate(found):
-            advanced(number, len(found))
+            _advanced(BOUNDED_PERCENT, number / len(found))
             every = list(layouts(self.space, family))
             search.n_layouts += len(every)
             plan: Plan | str = "no layout"
@@ -331,6 +336,12 @@ class _Searching:
             search.count(ABOVE if bound_s >= self._limit_s else UNSEEN, n_layouts)
         if self._heap:
             search.next_bound_s = self._heap[0][0]
+
+
+def _advanced(part: tuple[int, int], share: float) -> None:
+    """Report how far a part of the search is, in percent of the whole."""
+    begin, end = part
+    advanced(round(begin + (end - begin) * share), 100)
 
 
 def _least_bytes(first: Stage) -> float:

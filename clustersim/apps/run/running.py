@@ -111,9 +111,7 @@ def run_built(built: Built, *, seed: int = 0, passes: Passes = ALL_PASSES, varie
     except DomainError as error:
         raise built.scenario.located(error) from error
     metrics = with_error_bar(metrics, built)
-    time_to_train_s = _time_to_train_s(built, metrics)
-    goodput = _goodput(built, time_to_train_s, seed)
-    cost = _cost(built, metrics, goodput)
+    time_to_train_s, goodput, cost = whole_training(built, metrics, seed)
     bounds = cache(partial(run_bounds, built, seed, metrics, spans, bound))
     checks: tuple[CheckResult, ...] = ()
     if built.checks:
@@ -136,6 +134,13 @@ def run_built(built: Built, *, seed: int = 0, passes: Passes = ALL_PASSES, varie
         built=built,
         seed=seed,
     )
+
+
+def whole_training(built: Built, metrics: Metrics, seed: int = 0) -> tuple[float | None, GoodputReport | None, CostReport | None]:
+    """Return time to train, goodput and cost of a scenario, given the metrics of its step; None for sections that it lacks."""
+    time_to_train_s = _time_to_train_s(built, metrics)
+    goodput = _goodput(built, time_to_train_s, seed)
+    return time_to_train_s, goodput, _cost(built, metrics, goodput)
 
 
 def seeded(built: Built, seed: int) -> Built:
