@@ -23,6 +23,7 @@ from clustersim.errors import EXIT_OK, ScenarioError
 from clustersim.hardware.catalog import accelerator_names, cluster_names, load_accelerator, load_cluster, load_node, node_names
 from clustersim.hardware.models import Accelerator, ClusterProfile, Fabric, Node
 from clustersim.hardware.prices import PriceList, load_price_list, price_list_names
+from clustersim.report.facts import memory_text
 from clustersim.units.quantity import format_quantity
 from clustersim.workloads.reading.model_spec import LoadedModel, load_model, model_names
 
@@ -77,7 +78,7 @@ def _accelerator_row(name: str) -> Row:
     scale_up = accelerator.scale_up_bandwidth_bytes_per_s
     return (
         accelerator.generation,
-        format_quantity(accelerator.memory_bytes, "B"),
+        memory_text(accelerator.memory_bytes),
         format_quantity(accelerator.memory_bandwidth_bytes_per_s, "B/s"),
         *("-" if peak is None else f"{peak / 1e12:,.4g}" for peak in peaks),
         format_quantity(scale_up, "B/s") if scale_up else "-",
