@@ -9,7 +9,7 @@ import clustersim
 BASE = {
     "model": "llama3-8b",
     "cluster": {"node": "dgx-h100", "nodes": 1},
-    "training": {"global_batch_size": 16, "seq_length": 2048},
+    "training": {"global_batch_size": 16, "seq_length": 2048, "launch_overhead": 1.0},
     "strategy": {"tp": 8},
 }
 
