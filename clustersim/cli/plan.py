@@ -213,7 +213,7 @@ def _print(answer: PlanAnswer, nearest: Sequence[str]) -> None:
         write_out("\nNone better in time, cost and energy at once\n")
         print_table(COLUMNS, rows(answer.pareto))
     sections = (
-        ("Within the error bars of the first layout, of the same kinds: not decided", near_lines(answer)),
+        ("Within the error bars of the first layout too: not decided", near_lines(answer)),
         ("What the choice turns on", turn_lines(answer)),
         ("What 10 % more would buy", margin_lines(answer.margins)),
         ("Certificate", certificate_lines(search, answer.memory_margin_fraction)),
