@@ -145,7 +145,7 @@ def _latency_s(candidate: AlgorithmCandidate, protocol: Protocol, facts: Facts, 
     family = family_of(facts.op, candidate.algorithm)
     way = Way(algorithm=candidate.algorithm, protocol=protocol, family=family, medium=facts.medium)
     latencies = LATENCIES[family]
-    hops = fsum(max(own_hops_s(wave, way, latencies) for wave in phase) for phase in candidate.pattern.phases)
+    hops = fsum(max(own_hops_s(flow_set, way, latencies) for flow_set in phase) for phase in candidate.pattern.phases)
     latency_s = latencies.base_s[protocol] + hops
     long = size_bytes / (facts.n_channels * facts.n_ranks) >= 64
     if candidate.algorithm == "ring" and protocol == "simple" and facts.op == "all_reduce" and facts.n_domains > 1 and long:

@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersim.collectives.pattern import Flows, Grouping, Wave, amounts, footprint
+from clustersim.collectives.pattern import Flows, FlowSet, Grouping, amounts, route_set
 from clustersim.topology.cluster import Cluster, FloatArray, IntArray, Routes
-from clustersim.topology.link_demand import Crossings, Footprint, Sum, chained, summed
+from clustersim.topology.link_demand import Crossings, RouteSet, Sum, chained, summed
 
 BATCH: Final = 1 << 15
 """Pairs routed in one batch. Larger tables leave the processor's cache, and a table of all pairs may not fit in memory."""
@@ -56,7 +56,7 @@ def beside_each(ranks: IntArray, link_ids: IntArray, amount: float = 1.0) -> Cro
     )
 
 
-def gathered(parts: Sequence[Crossings]) -> Footprint:
+def gathered(parts: Sequence[Crossings]) -> RouteSet:
     """Return what all flows together put on each link."""
     some = [part for part in parts if len(part.link_ids)]
     if len(some) == 1:
@@ -65,15 +65,15 @@ def gathered(parts: Sequence[Crossings]) -> Footprint:
     return summed(np.concatenate([part.link_ids for part in parts]), np.concatenate([part.amounts for part in parts]))
 
 
-def on_links(link_ids: IntArray, flows: float) -> Footprint:
+def on_links(link_ids: IntArray, flows: float) -> RouteSet:
     """Return a number of flows on each of the links; a link listed twice carries twice as many."""
     found, times = np.unique(link_ids, return_counts=True)
-    return Footprint(link_ids=found, flows=times.astype(np.float64) * flows)
+    return RouteSet(link_ids=found, flows=times.astype(np.float64) * flows)
 
 
-def wave(
+def flow_set(
     cluster: Cluster, *, inside: Flows, between: Flows, share: float, steps: tuple[int, int], beside: Sequence[Crossings] = ()
-) -> Wave:
+) -> FlowSet:
     """Return one coupled flow of flows inside domains and between them.
 
     Parameters
@@ -87,8 +87,8 @@ def wave(
     """
     parts = [routed(cluster, flows) for flows in (inside, between)]
     latencies_s = [float(part.latency_s.max(initial=0.0)) for part in parts]
-    return Wave(
-        footprint=gathered([*beside, *parts]),
+    return FlowSet(
+        route_set=gathered([*beside, *parts]),
         share=share,
         intra_steps=steps[0],
         inter_steps=steps[1],
@@ -118,7 +118,7 @@ class GroupExchange:
     n_parts: float
 
 
-def exchanged(cluster: Cluster, group: Grouping, exchanges: Sequence[GroupExchange], share: float) -> Wave:
+def exchanged(cluster: Cluster, group: Grouping, exchanges: Sequence[GroupExchange], share: float) -> FlowSet:
     """Return the coupled flow of one or more exchanges, a step each; an exchange that leaves a domain anywhere is a step between domains.
 
     Parameters
@@ -140,7 +140,7 @@ def exchanged(cluster: Cluster, group: Grouping, exchanges: Sequence[GroupExchan
         inside.append(flows.where(np.flatnonzero(~leaves)))
         between.append(flows.where(np.flatnonzero(leaves)))
         steps[int(leaves.any())] += 1
-    return wave(cluster, inside=joined(inside), between=joined(between), share=share, steps=(steps[0], steps[1]))
+    return flow_set(cluster, inside=joined(inside), between=joined(between), share=share, steps=(steps[0], steps[1]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -161,7 +161,7 @@ class Batch:
     """Rank of each flow, where its source is a host; the source when left out."""
 
 
-def separate_waves(cluster: Cluster, batches: Iterable[Batch], share: float, *, itemised: bool = False) -> tuple[Wave, ...]:
+def separate_flow_sets(cluster: Cluster, batches: Iterable[Batch], share: float, *, itemised: bool = False) -> tuple[FlowSet, ...]:
     """Return the coupled flow inside domains and the one between them, one step each; one without flows is left out.
 
     Parameters
@@ -178,7 +178,7 @@ def separate_waves(cluster: Cluster, batches: Iterable[Batch], share: float, *, 
         for between in (0, 1):
             chosen = batch.leaves == bool(between)
             routes = cluster.routes(batch.sources[chosen], batch.destinations[chosen])
-            loads[between].add(footprint(routes, None if batch.counts is None else batch.counts[chosen]))
+            loads[between].add(route_set(routes, None if batch.counts is None else batch.counts[chosen]))
             latencies_s[between] = max(latencies_s[between], float(routes.latency_s.max(initial=0.0)))
             if itemised:
                 counts = np.ones(len(routes.latency_s)) if batch.counts is None else batch.counts[chosen]
@@ -188,13 +188,13 @@ def separate_waves(cluster: Cluster, batches: Iterable[Batch], share: float, *, 
                     items[between].append(beside_each(ranks, batch.beside[chosen], batch.beside_weight))
             if batch.beside is not None:
                 loads[between].add(on_links(batch.beside[chosen], batch.beside_weight))
-    waves: list[Wave] = []
+    flow_sets: list[FlowSet] = []
     for between in (0, 1):
-        load = loads[between].footprint()
+        load = loads[between].route_set()
         if len(load.link_ids):
-            waves.append(
-                Wave(
-                    footprint=load,
+            flow_sets.append(
+                FlowSet(
+                    route_set=load,
                     share=share,
                     intra_steps=1 - between,
                     inter_steps=between,
@@ -203,7 +203,7 @@ def separate_waves(cluster: Cluster, batches: Iterable[Batch], share: float, *, 
                     crossings=(chained(items[between]),) if items[between] else (),
                 )
             )
-    return tuple(waves)
+    return tuple(flow_sets)
 
 
 def between_members(group: Grouping, sources: IntArray, destinations: IntArray) -> Iterator[Batch]:

@@ -9,10 +9,10 @@ from typing import Final, Literal
 
 import numpy as np
 
-from clustersim.collectives.collective_flows import BATCH, Batch, between_members, crossings, gathered, separate_waves
-from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, Wave
+from clustersim.collectives.collective_flows import BATCH, Batch, between_members, crossings, gathered, separate_flow_sets
+from clustersim.collectives.pattern import Algorithm, FlowSet, Grouping, Pattern
 from clustersim.topology.cluster import Cluster, IntArray
-from clustersim.topology.link_demand import Crossings, Footprint
+from clustersim.topology.link_demand import Crossings, RouteSet
 
 DirectOp = Literal["all_to_all", "gather", "scatter", "send_recv"]
 Places = tuple[IntArray, IntArray]
@@ -51,11 +51,11 @@ _MESSAGES: Final[Mapping[DirectOp, Callable[[int], Iterator[Places]]]] = Mapping
 def lay_direct(op: DirectOp, cluster: Cluster, group: Grouping) -> Pattern:
     """Return all messages concurrently, in one step: ``S / n`` each, or ``S`` where each rank sends to the next.
 
-    Messages inside domains and between them are waves of their own: they share links, but do not wait for each other.
+    Messages inside domains and between them are flow sets of their own: they share links, but do not wait for each other.
     """
     share = 1.0 if op == "send_recv" else 1.0 / group.size
-    waves = separate_waves(cluster, _batches(op, group), share, itemised=len(group.members) > 1)
-    return Pattern(phases=(waves,), uniform=group.per_domain > 0)
+    flow_sets = separate_flow_sets(cluster, _batches(op, group), share, itemised=len(group.members) > 1)
+    return Pattern(phases=(flow_sets,), uniform=group.per_domain > 0)
 
 
 def _batches(op: DirectOp, group: Grouping) -> Iterator[Batch]:
@@ -79,7 +79,7 @@ def lay_transfers(cluster: Cluster, sources: IntArray, destinations: IntArray) -
     return sends(flows, gathered([flows]), leaves=leaves)
 
 
-def sends(flows: Crossings, footprint: Footprint, *, leaves: bool) -> Pattern:
+def sends(flows: Crossings, route_set: RouteSet, *, leaves: bool) -> Pattern:
     """Return sends that put these flows on the links.
 
     Parameters
@@ -88,8 +88,8 @@ def sends(flows: Crossings, footprint: Footprint, *, leaves: bool) -> Pattern:
         Whether any of them leaves its domain.
     """
     n_links, latency_s = np.diff(flows.starts), float(flows.latency_s.max())
-    wave = Wave(
-        footprint=footprint,
+    flow_set = FlowSet(
+        route_set=route_set,
         share=1.0 if len(flows.link_ids) else 0.0,
         intra_steps=0 if leaves else 1,
         inter_steps=1 if leaves else 0,
@@ -97,4 +97,4 @@ def sends(flows: Crossings, footprint: Footprint, *, leaves: bool) -> Pattern:
         inter_latency_s=latency_s if leaves else 0.0,
         crossings=(flows,),
     )
-    return Pattern(phases=((wave,),), uniform=bool((n_links == n_links[0]).all()))
+    return Pattern(phases=((flow_set,),), uniform=bool((n_links == n_links[0]).all()))

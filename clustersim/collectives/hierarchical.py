@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from clustersim.collectives.collective_flows import NO_FLOWS, joined, wave
+from clustersim.collectives.collective_flows import NO_FLOWS, flow_set, joined
 from clustersim.collectives.group_layout import chains, largest_block, layouts, most_rails, rings_over_domains
-from clustersim.collectives.pattern import Algorithm, Flows, Grouping, Pattern, Wave
+from clustersim.collectives.pattern import Algorithm, Flows, FlowSet, Grouping, Pattern
 from clustersim.topology.cluster import Cluster
 
 
@@ -26,16 +26,16 @@ def lay_hierarchical(cluster: Cluster, group: Grouping) -> Pattern:
         if layout.n_domains > 1:
             trips = 2 * (layout.n_domains - 1) / layout.n_domains
             between.append(rings_over_domains(layout).times(trips * factor))
-    phases: list[tuple[Wave]] = []
+    phases: list[tuple[FlowSet]] = []
     steps = largest_block(found) - 1
     outward = joined(inside)
     if steps:
-        phases.append((wave(cluster, inside=outward.back(), between=NO_FLOWS, share=1 / n_rails, steps=(steps, 0)),))
+        phases.append((flow_set(cluster, inside=outward.back(), between=NO_FLOWS, share=1 / n_rails, steps=(steps, 0)),))
     if between:
         over = (0, 2 * (group.n_domains - 1))
-        phases.append((wave(cluster, inside=NO_FLOWS, between=joined(between), share=1 / n_rails, steps=over),))
+        phases.append((flow_set(cluster, inside=NO_FLOWS, between=joined(between), share=1 / n_rails, steps=over),))
     if steps:
-        phases.append((wave(cluster, inside=outward, between=NO_FLOWS, share=1 / n_rails, steps=(steps, 0)),))
+        phases.append((flow_set(cluster, inside=outward, between=NO_FLOWS, share=1 / n_rails, steps=(steps, 0)),))
     return Pattern(phases=tuple(phases), uniform=group.per_domain > 0)
 
 

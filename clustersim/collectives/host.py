@@ -46,7 +46,7 @@ def lay_copy(cluster: Cluster, ranks: IntArray, source: Place, destination: Plac
     if "nvme" in (source, destination):
         reads, writes = cluster.storage_links(hosts).T
         parts += [beside_each(ranks, reads if source == "nvme" else writes), beside_each(ranks, cluster.memory_link(hosts))]
-    flow = SizedFlow(footprint=gathered(parts), bytes_per_flow=size_bytes, latency_s=latency_s, crossings=tuple(parts))
+    flow = SizedFlow(route_set=gathered(parts), bytes_per_flow=size_bytes, latency_s=latency_s, crossings=tuple(parts))
     return Operation(algorithm="copy", protocol="dma", phases=((flow,),), uniform=uniform)
 
 
@@ -66,7 +66,7 @@ def lay_update(cluster: Cluster, ranks: IntArray, usable_bytes_per_s: FloatArray
     n_sockets = np.array([node.host.n_sockets for node, _ in cluster.kinds])[cluster.kind_of(hosts)]
     cap = float((usable_bytes_per_s[links] / n_sockets).min())
     work = beside_each(ranks, links)
-    flow = SizedFlow(footprint=gathered([work]), bytes_per_flow=size_bytes, latency_s=0.0, cap_bytes_per_s=cap, crossings=(work,))
+    flow = SizedFlow(route_set=gathered([work]), bytes_per_flow=size_bytes, latency_s=0.0, cap_bytes_per_s=cap, crossings=(work,))
     return Operation(algorithm="update", protocol="processors", phases=((flow,),), uniform=_evenly_spread(hosts))
 
 

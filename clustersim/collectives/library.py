@@ -135,7 +135,7 @@ class Library:
     cluster: Cluster
     calibration: NetworkCalibration
     rotated: Rotated | None = None
-    """Node symmetry, or None. With it, footprints are those on the lowest of equivalent links, and flows those of the lowest ranks."""
+    """Node symmetry, or None. With it, route sets are those on the lowest of equivalent links, and flows those of the lowest ranks."""
     bandwidth_bytes_per_s: LinkFloats = field(init=False)
     """Usable, of each link."""
     _known_bytes_per_s: LinkFloats = field(init=False)
@@ -355,7 +355,7 @@ class Library:
         return "nvlink"
 
     def _crosses_pcie(self, pattern: Pattern) -> bool:
-        return any(self._has_pcie(wave.footprint.link_ids) for phase in pattern.phases for wave in phase)
+        return any(self._has_pcie(flow_set.route_set.link_ids) for phase in pattern.phases for flow_set in phase)
 
     def _has_pcie(self, link_ids: IntArray) -> bool:
         return bool((self.cluster.tier_index[link_ids] == TIERS.index("pcie")).any())

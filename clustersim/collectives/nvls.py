@@ -11,7 +11,7 @@ import numpy as np
 
 from clustersim.collectives.collective_flows import gathered
 from clustersim.collectives.group_layout import GroupLayout
-from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, Wave
+from clustersim.collectives.pattern import Algorithm, FlowSet, Grouping, Pattern
 from clustersim.collectives.ring import RingOp
 from clustersim.errors import DomainError
 from clustersim.topology.cluster import Cluster, IntArray
@@ -48,8 +48,8 @@ def lay_nvls(op: RingOp, cluster: Cluster, group: Grouping) -> Pattern:
         "all_gather": (on_ports(cluster, members, up=part, down=whole), 1),
         "reduce_scatter": (on_ports(cluster, members, up=whole, down=part), 1),
     }[op]
-    switched = Wave(
-        footprint=gathered([ports]),
+    switched = FlowSet(
+        route_set=gathered([ports]),
         share=1.0,
         intra_steps=steps,
         inter_steps=0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from clustersim.collectives.collective_flows import NO_FLOWS, joined, wave
+from clustersim.collectives.collective_flows import NO_FLOWS, flow_set, joined
 from clustersim.collectives.group_layout import largest_block, layouts, most_rails
 from clustersim.collectives.nvls import check_adding_switch, in_switches, way_through_switch_s
 from clustersim.collectives.pattern import Algorithm, Flows, Grouping, Pattern
@@ -37,7 +37,7 @@ def lay_nvls_tree(cluster: Cluster, group: Grouping) -> Pattern:
         factor = n_rails / layout.n_rails
         between.append(trees_over_domains(layout).times(factor))
         switched += in_switches(cluster, layout, whole=2.0 * n_rails)
-    pipeline = wave(
+    pipeline = flow_set(
         cluster,
         inside=NO_FLOWS,
         between=joined(between),

@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 
 from clustersim.collectives.collective_flows import BATCH
-from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, Wave
+from clustersim.collectives.pattern import Algorithm, FlowSet, Grouping, Pattern
 from clustersim.topology.cluster import TIERS, Cluster, FloatArray, IntArray
-from clustersim.topology.link_demand import Footprint, Sum
+from clustersim.topology.link_demand import RouteSet, Sum
 
 ROUND_OFF: Final = 1e-9
 """Links whose times differ by less, relative to the longest, are taken to be busy equally long."""
@@ -45,7 +45,7 @@ def lay_pairwise(cluster: Cluster, group: Grouping) -> Pattern:
     Notes
     -----
     A round lasts as long as its most loaded link. Where the same link is the most loaded in several rounds, their sum lasts as long
-    as the sum of their loads, so that such rounds are one phase: a wave of their mean load and as many steps. To stay right
+    as the sum of their loads, so that such rounds are one phase: a flow set of their mean load and as many steps. To stay right
     when tiers reach different shares of their bandwidth, the most loaded link of every tier has to be the same.
     """
     n = group.size
@@ -53,7 +53,7 @@ def lay_pairwise(cluster: Cluster, group: Grouping) -> Pattern:
     per_batch = max(1, BATCH // group.members.size)
     for first in range(1, n, per_batch):
         _add_rounds(merged, cluster, group, partners(n, np.arange(first, min(first + per_batch, n), dtype=np.int64)))
-    return Pattern(phases=tuple((_wave(rounds, n),) for rounds in merged.values()), uniform=group.per_domain > 0)
+    return Pattern(phases=tuple((_flow_set(rounds, n),) for rounds in merged.values()), uniform=group.per_domain > 0)
 
 
 def _add_rounds(merged: dict[tuple[int, ...], _Rounds], cluster: Cluster, group: Grouping, there: IntArray) -> None:
@@ -71,7 +71,7 @@ def _add_rounds(merged: dict[tuple[int, ...], _Rounds], cluster: Cluster, group:
         crosses = bool(leaves.any())
         rounds = merged.setdefault((int(crosses), *key), _Rounds(leaves=crosses))
         used = np.flatnonzero(load)
-        rounds.load.add(Footprint(link_ids=link_ids[used], flows=load[used]))
+        rounds.load.add(RouteSet(link_ids=link_ids[used], flows=load[used]))
         rounds.n_rounds += 1
         rounds.latency_s += float(ways_s[leaves].max() if crosses else ways_s.max())
 
@@ -92,11 +92,11 @@ def _keys(cluster: Cluster, link_ids: IntArray, loads: FloatArray) -> list[tuple
     return [(int(tier), *(int(link) for link in row)) for tier, row in zip(narrowest, links, strict=True)]
 
 
-def _wave(rounds: _Rounds, n_ranks: int) -> Wave:
-    load = rounds.load.footprint()
+def _flow_set(rounds: _Rounds, n_ranks: int) -> FlowSet:
+    load = rounds.load.route_set()
     latency_s = rounds.latency_s / rounds.n_rounds
-    return Wave(
-        footprint=Footprint(link_ids=load.link_ids, flows=load.flows / rounds.n_rounds),
+    return FlowSet(
+        route_set=RouteSet(link_ids=load.link_ids, flows=load.flows / rounds.n_rounds),
         share=rounds.n_rounds / n_ranks,
         intra_steps=0 if rounds.leaves else rounds.n_rounds,
         inter_steps=rounds.n_rounds if rounds.leaves else 0,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from clustersim.topology.cluster import Cluster, FloatArray, IntArray, Routes
-from clustersim.topology.link_demand import Crossings, Footprint, are_ones, summed
+from clustersim.topology.link_demand import Crossings, RouteSet, are_ones, summed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,13 +52,13 @@ class Flows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Wave:
+class FlowSet:
     """Flows of all groups that advance in lock-step: one variable for the network.
 
-    While a flow with coefficient 1 moves x bytes, a link with ``footprint.flows[i]`` carries that times x.
+    While a flow with coefficient 1 moves x bytes, a link with ``route_set.flows[i]`` carries that times x.
     """
 
-    footprint: Footprint
+    route_set: RouteSet
     share: float
     """Bytes moved by a flow with coefficient 1, for each byte of the tensor."""
     intra_steps: int
@@ -74,7 +74,7 @@ class Wave:
     channels: int = 1
     """Channels that share the rate of such a chain."""
     crossings: tuple[Crossings, ...] = ()
-    """The single flows of the footprint; none where a single group makes them all, and for parameter servers."""
+    """The single flows of the route set; none where a single group makes them all, and for parameter servers."""
     flows: tuple[Flows, ...] = ()
     """Between which ranks the flows of the crossings run, in their order; none where a crossing is anything else."""
 
@@ -83,7 +83,7 @@ class Wave:
 class Pattern:
     """A collective: sequential phases of concurrent coupled flows."""
 
-    phases: tuple[tuple[Wave, ...], ...]
+    phases: tuple[tuple[FlowSet, ...], ...]
     uniform: bool
     """False where members are placed unequally, so that the slowest sets the rate of all."""
 
@@ -123,7 +123,7 @@ def grouping(cluster: Cluster, members: IntArray) -> Grouping:
     return Grouping(members=ordered, domains=domains, n_domains=n_domains, per_domain=per_domain)
 
 
-def footprint(routes: Routes, flows: FloatArray | None = None) -> Footprint:
+def route_set(routes: Routes, flows: FloatArray | None = None) -> RouteSet:
     """Return how many flows cross each link.
 
     Parameters

@@ -16,9 +16,9 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.collective_flows import BATCH, NO_FLOWS, Batch, on_links, separate_waves, wave
+from clustersim.collectives.collective_flows import BATCH, NO_FLOWS, Batch, flow_set, on_links, separate_flow_sets
 from clustersim.collectives.group_layout import layouts, ring_flows
-from clustersim.collectives.pattern import Grouping, Pattern, Wave, grouping
+from clustersim.collectives.pattern import FlowSet, Grouping, Pattern, grouping
 from clustersim.hardware.library_costs import Servers
 from clustersim.topology.cluster import Cluster, IntArray
 
@@ -75,7 +75,7 @@ def lay_push(cluster: Cluster, group: Grouping, servers: Servers) -> Pattern:
     """Return the push of gradients: each worker sends each server its share of ``S``, and the server sums them.
 
     Flows to servers with different shares do not wait for each other, nor do those that stay in a node for those that leave
-    it; each kind is a wave.
+    it; each kind is a flow set.
     """
     return Pattern(phases=_phases(_flights(cluster, group, servers, up=True)), uniform=group.per_domain > 0)
 
@@ -88,9 +88,9 @@ def lay_pull(cluster: Cluster, group: Grouping, servers: Servers) -> Pattern:
 def lay_update(cluster: Cluster, group: Grouping, servers: Servers) -> Pattern:
     """Return what servers do with what has been added up: for each group every server reads and writes its share of ``S`` in its memory."""
     all_hosts, shares = np.array(servers.hosts, dtype=np.int64), np.array(servers.shares, dtype=np.float64)
-    waves = tuple(
-        Wave(
-            footprint=on_links(cluster.memory_link(all_hosts[shares == share]), float(len(group.members))),
+    flow_sets = tuple(
+        FlowSet(
+            route_set=on_links(cluster.memory_link(all_hosts[shares == share]), float(len(group.members))),
             share=float(share),
             intra_steps=0,
             inter_steps=0,
@@ -99,7 +99,7 @@ def lay_update(cluster: Cluster, group: Grouping, servers: Servers) -> Pattern:
         )
         for share in np.unique(shares[shares > 0.0])
     )
-    return Pattern(phases=_phases(waves), uniform=True)
+    return Pattern(phases=_phases(flow_sets), uniform=True)
 
 
 def lay_push_pull(cluster: Cluster, group: Grouping, servers: Servers, *, overlapped: bool = False) -> Pattern:
@@ -115,19 +115,19 @@ def lay_push_pull(cluster: Cluster, group: Grouping, servers: Servers, *, overla
     return Pattern(phases=phases, uniform=group.per_domain > 0)
 
 
-def _phases(waves: tuple[Wave, ...]) -> tuple[tuple[Wave, ...], ...]:
-    return (waves,) if waves else ()
+def _phases(flow_sets: tuple[FlowSet, ...]) -> tuple[tuple[FlowSet, ...], ...]:
+    return (flow_sets,) if flow_sets else ()
 
 
-def _flights(cluster: Cluster, group: Grouping, servers: Servers, *, up: bool) -> tuple[Wave, ...]:
+def _flights(cluster: Cluster, group: Grouping, servers: Servers, *, up: bool) -> tuple[FlowSet, ...]:
     """Return the coupled flows of one direction."""
     parts = np.ones(group.members.shape)
     all_hosts, shares = np.array(servers.hosts, dtype=np.int64), np.array(servers.shares, dtype=np.float64)
-    waves: list[Wave] = []
+    flow_sets: list[FlowSet] = []
     ring_steps, ring_latency_s = 0, 0.0
     if servers.per_node:
         rings = _rings_inside(cluster, group)
-        waves += rings
+        flow_sets += rings
         ring_steps = max((ring.intra_steps for ring in rings), default=0)
         ring_latency_s = max((ring.intra_latency_s for ring in rings), default=0.0)
         parts = 1.0 / _members_beside(group)
@@ -137,11 +137,11 @@ def _flights(cluster: Cluster, group: Grouping, servers: Servers, *, up: bool) -
         for share in np.unique(shares[shares > 0.0]):
             hosts = all_hosts[shares == share]
             batches = _batches(cluster, workers, hosts, up=up, weight=weight)
-            for each in separate_waves(cluster, batches, share=float(part * share), itemised=len(group.members) > 1):
+            for each in separate_flow_sets(cluster, batches, share=float(part * share), itemised=len(group.members) > 1):
                 # The first part that the servers get has gone round its node before.
                 latency_s = max(each.intra_latency_s, ring_latency_s)
-                waves.append(replace(each, intra_steps=each.intra_steps + ring_steps, intra_latency_s=latency_s))
-    return tuple(waves)
+                flow_sets.append(replace(each, intra_steps=each.intra_steps + ring_steps, intra_latency_s=latency_s))
+    return tuple(flow_sets)
 
 
 def _is_alone(group: Grouping, servers: Servers) -> bool:
@@ -159,17 +159,17 @@ def _members_beside(group: Grouping) -> IntArray:
     return counts[places].reshape(keys.shape)
 
 
-def _rings_inside(cluster: Cluster, group: Grouping) -> list[Wave]:
+def _rings_inside(cluster: Cluster, group: Grouping) -> list[FlowSet]:
     """Return a reduce-scatter or an all-gather in each domain, ``(g - 1) / g * S`` per member; one coupled flow for each size of domain."""
-    waves: list[Wave] = []
+    flow_sets: list[FlowSet] = []
     for layout in layouts(group):
         for block in layout.blocks():
             size = block.shape[1]
             if size > 1:
                 flows = ring_flows(cluster, grouping(cluster, block))
                 share = (size - 1) / size / flows.n_rings
-                waves.append(wave(cluster, inside=flows.inside, between=NO_FLOWS, share=share, steps=(size - 1, 0)))
-    return waves
+                flow_sets.append(flow_set(cluster, inside=flows.inside, between=NO_FLOWS, share=share, steps=(size - 1, 0)))
+    return flow_sets
 
 
 def _batches(cluster: Cluster, workers: IntArray, hosts: IntArray, *, up: bool, weight: float) -> Iterator[Batch]:

@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.collective_flows import in_batches, joined, separate_waves
-from clustersim.collectives.pattern import Algorithm, Flows, Grouping, Pattern, Wave
+from clustersim.collectives.collective_flows import in_batches, joined, separate_flow_sets
+from clustersim.collectives.pattern import Algorithm, Flows, FlowSet, Grouping, Pattern
 from clustersim.topology.cluster import Cluster, IntArray
 
 
@@ -39,16 +39,16 @@ def lay_relay(cluster: Cluster, group: Grouping) -> Pattern:
     """
     at = _places(group)
     rails, relayed = _on_rails(group, at)
-    waves: list[Wave] = []
+    flow_sets: list[FlowSet] = []
     for flows, leave in ((_to_relays(group, at, relayed), False), (rails, True)):
         most = float(flows.counts.max(initial=1.0))
-        waves += separate_waves(
+        flow_sets += separate_flow_sets(
             cluster, in_batches(flows.times(1.0 / most), leave=leave), share=most / group.size, itemised=len(group.members) > 1
         )
-    if len(waves) == 2:
+    if len(flow_sets) == 2:
         # The first part that a rail carries has come over NVLink.
-        waves[1] = replace(waves[1], intra_steps=1, intra_latency_s=waves[0].intra_latency_s)
-    return Pattern(phases=(tuple(waves),), uniform=group.per_domain > 0)
+        flow_sets[1] = replace(flow_sets[1], intra_steps=1, intra_latency_s=flow_sets[0].intra_latency_s)
+    return Pattern(phases=(tuple(flow_sets),), uniform=group.per_domain > 0)
 
 
 def _places(group: Grouping) -> _Places:

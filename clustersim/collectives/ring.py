@@ -7,7 +7,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final, Literal
 
-from clustersim.collectives.collective_flows import wave
+from clustersim.collectives.collective_flows import flow_set
 from clustersim.collectives.group_layout import ring_flows
 from clustersim.collectives.pattern import Algorithm, Grouping, Pattern
 from clustersim.topology.cluster import Cluster
@@ -31,7 +31,7 @@ def lay_ring(op: RingOp, cluster: Cluster, group: Grouping) -> Pattern:
     rounds, n = ROUNDS[op], group.size
     flows = ring_flows(cluster, group)
     steps = (rounds * (n - group.n_domains), rounds * (group.n_domains - 1))
-    ring = wave(cluster, inside=flows.inside, between=flows.between, share=rounds * (n - 1) / n / flows.n_rings, steps=steps)
+    ring = flow_set(cluster, inside=flows.inside, between=flows.between, share=rounds * (n - 1) / n / flows.n_rings, steps=steps)
     return Pattern(phases=((ring,),), uniform=group.per_domain > 0)
 
 

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from clustersim.collectives.collective_flows import joined, wave
+from clustersim.collectives.collective_flows import flow_set, joined
 from clustersim.collectives.group_layout import GroupLayout, chains, closed_rings, largest_block, layouts, most_rails, ring_flows
 from clustersim.collectives.pattern import Algorithm, Flows, Grouping, Pattern
 from clustersim.collectives.tree import depth, two_trees
@@ -36,7 +36,7 @@ def lay_rooted(spread: Callable[[Cluster, Grouping], _Spread], op: RootedOp, clu
     """Return a broadcast or a reduction along chains or trees, with pipelined chunks."""
     found = spread(cluster, group)
     forward = op == "broadcast"
-    rooted = wave(
+    rooted = flow_set(
         cluster,
         inside=found.inside if forward else found.inside.back(),
         between=found.between if forward else found.between.back(),

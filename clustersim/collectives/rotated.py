@@ -9,9 +9,9 @@ import numpy as np
 
 from clustersim.collectives.collective_flows import routed
 from clustersim.collectives.direct import sends
-from clustersim.collectives.pattern import Flows, Grouping, Pattern, Wave
+from clustersim.collectives.pattern import Flows, FlowSet, Grouping, Pattern
 from clustersim.topology.cluster import FABRIC, Cluster, FloatArray, IntArray, RankTable, Rotation
-from clustersim.topology.link_demand import Crossings, Footprint, summed, taken
+from clustersim.topology.link_demand import Crossings, RouteSet, summed, taken
 
 
 class NotAlikeError(Exception):
@@ -60,13 +60,11 @@ class Rotated:
     rotation: Rotation
     _rows: dict[int, tuple[IntArray, RepresentativeGroups]] = field(default_factory=dict[int, tuple[IntArray, RepresentativeGroups]])
     """By identity of the groups or pairs, which therefore must live."""
-    _laid: dict[tuple[int, bytes], tuple[Footprint, Crossings]] = field(
-        default_factory=dict[tuple[int, bytes], tuple[Footprint, Crossings]]
-    )
+    _laid: dict[tuple[int, bytes], tuple[RouteSet, Crossings]] = field(default_factory=dict[tuple[int, bytes], tuple[RouteSet, Crossings]])
     """By identity of the groups, or pairs, and by the flows of one group: what several algorithms let flow, or several operations."""
     _parts: dict[int, tuple[IntArray, IntArray]] = field(default_factory=dict[int, tuple[IntArray, IntArray]])
     """By identity of some groups or pairs, their source, and the rows of the representatives."""
-    _waves: dict[tuple[int, ...], Wave] = field(default_factory=dict[tuple[int, ...], Wave])
+    _flow_sets: dict[tuple[int, ...], FlowSet] = field(default_factory=dict[tuple[int, ...], FlowSet])
     """By identities of cached patterns."""
     _alike: set[int] = field(default_factory=set[int])
     """Identities of groups with equal layout."""
@@ -135,7 +133,7 @@ class Rotated:
             The groups do not lie alike, the flows of a group change with a turn, or it is not known between which ranks each of them runs.
         """
         self._check_layout(members, first)
-        phases = tuple(tuple(self._wave(wave, members, first.members[0]) for wave in phase) for phase in alone.phases)
+        phases = tuple(tuple(self._flow_set(flow_set, members, first.members[0]) for flow_set in phase) for phase in alone.phases)
         return Pattern(phases=phases, uniform=alone.uniform)
 
     def lowest(self, pairs: IntArray) -> IntArray:
@@ -168,38 +166,38 @@ class Rotated:
             raise NotAlikeError
         self._alike.add(id(groups))
 
-    def _wave(self, wave: Wave, groups: IntArray, first: IntArray) -> Wave:
-        if not wave.flows:
+    def _flow_set(self, flow_set: FlowSet, groups: IntArray, first: IntArray) -> FlowSet:
+        if not flow_set.flows:
             raise NotAlikeError
-        laid = [self._of_all_groups(flows, each, groups, first) for flows, each in zip(wave.flows, wave.crossings, strict=True)]
+        laid = [self._of_all_groups(flows, each, groups, first) for flows, each in zip(flow_set.flows, flow_set.crossings, strict=True)]
         key = tuple(id(load) for load, _ in laid)
-        if key not in self._waves:
+        if key not in self._flow_sets:
             loads, crossings = [load for load, _ in laid if len(load.link_ids)], tuple(each for _, each in laid)
             longest_s = [float(each.latency_s.max(initial=0.0)) for each in crossings]
-            self._waves[key] = Wave(
-                footprint=self._of_all_ranks(loads[0] if len(loads) == 1 else summed(*_columns(loads))),
-                share=wave.share,
-                intra_steps=wave.intra_steps,
-                inter_steps=wave.inter_steps,
+            self._flow_sets[key] = FlowSet(
+                route_set=self._of_all_ranks(loads[0] if len(loads) == 1 else summed(*_columns(loads))),
+                share=flow_set.share,
+                intra_steps=flow_set.intra_steps,
+                inter_steps=flow_set.inter_steps,
                 intra_latency_s=longest_s[0],
                 inter_latency_s=longest_s[1],
                 crossings=crossings,
             )
         return replace(
-            self._waves[key],
-            share=wave.share,
-            intra_steps=wave.intra_steps,
-            inter_steps=wave.inter_steps,
-            relays=wave.relays,
-            channels=wave.channels,
+            self._flow_sets[key],
+            share=flow_set.share,
+            intra_steps=flow_set.intra_steps,
+            inter_steps=flow_set.inter_steps,
+            relays=flow_set.relays,
+            channels=flow_set.channels,
         )
 
-    def _of_all_groups(self, flows: Flows, crossings: Crossings, groups: IntArray, first: IntArray) -> tuple[Footprint, Crossings]:
+    def _of_all_groups(self, flows: Flows, crossings: Crossings, groups: IntArray, first: IntArray) -> tuple[RouteSet, Crossings]:
         """Return the flows of the lowest ranks of all groups, given all flows of one group of equal layout."""
         sources, destinations = (np.searchsorted(first, ends) for ends in (flows.sources, flows.destinations))
         rows, counts = self._known(groups), flows.counts
 
-        def lay() -> tuple[Footprint, Crossings]:
+        def lay() -> tuple[RouteSet, Crossings]:
             _check_moved(sources, destinations, counts, rows.moved)
             if (counts != np.rint(counts)).any():
                 # Sums of whole numbers are the same in any order; and over bundles of cables flows are not divided.
@@ -212,7 +210,7 @@ class Rotated:
 
         return self._laid_once(groups, b"".join(each.tobytes() for each in (sources, destinations, counts)), lay)
 
-    def _laid_once(self, members: IntArray, flows: bytes, lay: Callable[[], tuple[Footprint, Crossings]]) -> tuple[Footprint, Crossings]:
+    def _laid_once(self, members: IntArray, flows: bytes, lay: Callable[[], tuple[RouteSet, Crossings]]) -> tuple[RouteSet, Crossings]:
         """Return a pattern from the cache, or taken from the pattern of the whole."""
         key = id(members), flows
         if key not in self._laid:
@@ -226,10 +224,10 @@ class Rotated:
                 self._laid[key] = summed(crossings.link_ids, crossings.amounts), crossings
         return self._laid[key]
 
-    def _routed(self, sources: IntArray, destinations: IntArray, counts: FloatArray) -> tuple[Footprint, Crossings]:
+    def _routed(self, sources: IntArray, destinations: IntArray, counts: FloatArray) -> tuple[RouteSet, Crossings]:
         return self._lowered(routed(self.cluster, Flows(sources=sources, destinations=destinations, counts=counts)))
 
-    def _lowered(self, crossings: Crossings) -> tuple[Footprint, Crossings]:
+    def _lowered(self, crossings: Crossings) -> tuple[RouteSet, Crossings]:
         """Return the loads of flows on the lowest of equivalent links, and the flows with these links.
 
         On the fabric all links of the lowest ranks' flows must be lowest ones themselves, or stay where they are, so that links that are
@@ -243,16 +241,16 @@ class Rotated:
             raise NotAlikeError
         return summed(lowest, load.flows), replace(crossings, link_ids=self.rotation.lowest_link[crossings.link_ids].astype(np.int64))
 
-    def _of_all_ranks(self, load: Footprint) -> Footprint:
+    def _of_all_ranks(self, load: RouteSet) -> RouteSet:
         """Return the loads of all ranks on the lowest of equivalent links, given the loads of the lowest ranks.
 
         A flow on a link that turns is one of as many on as many links; on one that stays it is one of as many on the same.
         """
         times = np.where(self.rotation.n_alike[load.link_ids] == 1, float(self.rotation.n_turns), 1.0)
-        return Footprint(link_ids=load.link_ids, flows=load.flows * times)
+        return RouteSet(link_ids=load.link_ids, flows=load.flows * times)
 
 
-def _columns(loads: Sequence[Footprint]) -> tuple[IntArray, FloatArray]:
+def _columns(loads: Sequence[RouteSet]) -> tuple[IntArray, FloatArray]:
     links, flows = [load.link_ids for load in loads], [load.flows for load in loads]
     return np.concatenate([np.zeros(0, dtype=np.int64), *links]), np.concatenate([np.zeros(0), *flows])
 

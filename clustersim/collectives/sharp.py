@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.collective_flows import NO_FLOWS, crossings, joined, wave
+from clustersim.collectives.collective_flows import NO_FLOWS, crossings, flow_set, joined
 from clustersim.collectives.group_layout import GroupLayout, chains, largest_block, layouts, most_rails
 from clustersim.collectives.nvls import in_switches, way_through_switch_s, without_adding_switch
 from clustersim.collectives.pattern import Algorithm, Flows, Grouping, Pattern
@@ -52,7 +52,7 @@ def lay_sharp(cluster: Cluster, group: Grouping) -> Pattern:
             inside += [chain, chain.back()]
     trip = largest_block(found) - 1
     steps = (2 * min(1, trip) if adds else 2 * trip, 1)
-    collected = wave(cluster, inside=joined(inside), between=NO_FLOWS, share=1 / n_rails, steps=steps, beside=beside)
+    collected = flow_set(cluster, inside=joined(inside), between=NO_FLOWS, share=1 / n_rails, steps=steps, beside=beside)
     collected = replace(collected, inter_latency_s=longest_s)
     if adds:
         collected = replace(collected, intra_latency_s=way_through_switch_s(cluster, group.members.reshape(-1)))

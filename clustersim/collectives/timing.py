@@ -17,13 +17,13 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.pattern import Pattern, Wave
+from clustersim.collectives.pattern import FlowSet, Pattern
 from clustersim.hardware.calibration import NetworkCalibration
 from clustersim.hardware.library_costs import AlgorithmLatencies, CollectiveOp, Family, Medium, Protocol
 from clustersim.hardware.models import Accelerator
 from clustersim.hardware.serving_constants import CollectiveConstants, collective_constants
 from clustersim.topology.cluster import TIERS, Cluster, LinkFloats
-from clustersim.topology.link_demand import Crossings, Footprint, summed
+from clustersim.topology.link_demand import Crossings, RouteSet, summed
 
 DATA_SHARE: Final[Mapping[Protocol, float]] = MappingProxyType({"ll": 0.5, "ll128": 0.9375, "simple": 1.0})
 """Share of the bytes on the wire that is data: 4 of 8, 120 of 128, all [1]_."""
@@ -74,13 +74,13 @@ References
 class SizedFlow:
     """One coupled flow of an operation: bytes per member flow, latency, and cap of the rate."""
 
-    footprint: Footprint
+    route_set: RouteSet
     bytes_per_flow: float
     """On the wire, flags of the protocol included."""
     latency_s: float
     cap_bytes_per_s: float = inf
     crossings: tuple[Crossings, ...] = ()
-    """The single flows of the footprint, where they belong to several groups."""
+    """The single flows of the route set, where they belong to several groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -145,38 +145,38 @@ def timed(
     pattern = candidate.pattern
     phases: list[tuple[SizedFlow, ...]] = []
     overhead_s = call_overhead_s(candidate, way, calibration, size_bytes=size_bytes / pieces)
-    # A group that is laid by itself has the same waves, unless the groups of the orbit lie differently.
+    # A group that is laid by itself has the same flow sets, unless the groups of the orbit lie differently.
     same = [len(phase) for phase in candidate.lone.phases] == [len(phase) for phase in pattern.phases]
     for phase, alone in zip(pattern.phases, candidate.lone.phases if same else pattern.phases, strict=True):
         flows = [
             SizedFlow(
-                footprint=wave.footprint,
-                bytes_per_flow=wave.share * size_bytes / DATA_SHARE[way.protocol],
-                latency_s=pieces * (overhead_s + hops_s(wave, way, calibration.latencies[way.family])),
+                route_set=flow_set.route_set,
+                bytes_per_flow=flow_set.share * size_bytes / DATA_SHARE[way.protocol],
+                latency_s=pieces * (overhead_s + hops_s(flow_set, way, calibration.latencies[way.family])),
                 cap_bytes_per_s=_cap(one, way, cluster, calibration),
-                crossings=wave.crossings,
+                crossings=flow_set.crossings,
             )
-            for wave, one in zip(phase, alone, strict=True)
+            for flow_set, one in zip(phase, alone, strict=True)
         ]
         phases.append(tuple(flows))
         overhead_s = 0.0
     return Operation(algorithm=way.algorithm, protocol=way.protocol, phases=tuple(phases), uniform=pattern.uniform)
 
 
-def hops_s(wave: Wave, way: Way, latencies: AlgorithmLatencies) -> float:
+def hops_s(flow_set: FlowSet, way: Way, latencies: AlgorithmLatencies) -> float:
     """Return the latency of all steps of a coupled flow, in seconds.
 
     A hop inside a domain takes what the library counts for it, which includes the wire, or the wire alone where that is
     longer. Between domains the way along the wires is added: the library counts what it does at both ends only.
     """
-    return own_hops_s(wave, way, latencies) + wave.inter_steps * wave.inter_latency_s
+    return own_hops_s(flow_set, way, latencies) + flow_set.inter_steps * flow_set.inter_latency_s
 
 
-def own_hops_s(wave: Wave, way: Way, latencies: AlgorithmLatencies) -> float:
+def own_hops_s(flow_set: FlowSet, way: Way, latencies: AlgorithmLatencies) -> float:
     """Return the part of ``hops_s`` that the library counts, in seconds: without the wires between domains."""
     hop_s = latencies.hop_s
-    intra_s = max(hop_s[way.medium][way.protocol], wave.intra_latency_s)
-    return wave.intra_steps * intra_s + wave.inter_steps * hop_s["net"][way.protocol]
+    intra_s = max(hop_s[way.medium][way.protocol], flow_set.intra_latency_s)
+    return flow_set.intra_steps * intra_s + flow_set.inter_steps * hop_s["net"][way.protocol]
 
 
 def call_overhead_s(candidate: AlgorithmCandidate, way: Way, calibration: NetworkCalibration, *, size_bytes: float) -> float:
@@ -193,43 +193,44 @@ def call_overhead_s(candidate: AlgorithmCandidate, way: Way, calibration: Networ
     if way.protocol == "ll" or rate == inf:
         # LL sends as it computes, so that there are no chunks to wait for.
         return start_s
-    overheads_s = fsum(max(_chunk_s(wave, constants.chunk_s) for wave in phase) for phase in candidate.pattern.phases)
-    relayed_s = fsum(max(_relayed_bytes(wave, way, size_bytes=size_bytes) for wave in phase) for phase in candidate.pattern.phases) / rate
+    phases = candidate.pattern.phases
+    overheads_s = fsum(max(_chunk_s(flow_set, constants.chunk_s) for flow_set in phase) for phase in phases)
+    relayed_s = fsum(max(_relayed_bytes(flow_set, way, size_bytes=size_bytes) for flow_set in phase) for phase in phases) / rate
     return start_s + relayed_s + min(2.0 * sqrt(size_bytes / rate * overheads_s), 2.0 * MOST_IN_FLIGHT_BYTES / rate)
 
 
-def _chunk_s(wave: Wave, intra_s: float) -> float:
-    return wave.intra_steps * intra_s + (wave.inter_steps - wave.relays) * wave.inter_latency_s
+def _chunk_s(flow_set: FlowSet, intra_s: float) -> float:
+    return flow_set.intra_steps * intra_s + (flow_set.inter_steps - flow_set.relays) * flow_set.inter_latency_s
 
 
-def _relayed_bytes(wave: Wave, way: Way, *, size_bytes: float) -> float:
+def _relayed_bytes(flow_set: FlowSet, way: Way, *, size_bytes: float) -> float:
     """Return the bytes of the tensor that move while a chunk of one channel passes all relays: the wait of the last rank for its first."""
-    return wave.relays * min(wave.channels * STEP_BYTES[way.protocol], size_bytes)
+    return flow_set.relays * min(flow_set.channels * STEP_BYTES[way.protocol], size_bytes)
 
 
 def idle_rate_bytes_per_s(pattern: Pattern, bandwidth_bytes_per_s: LinkFloats) -> float:
     """Return how many bytes of the tensor a pattern moves in a second on idle links; infinite where it crosses none.
 
-    Waves beside each other are taken to fill the link that carries most of them.
+    Flow sets beside each other are taken to fill the link that carries most of them.
     """
     time_s = 0.0
     for phase in pattern.phases:
-        link_ids, loads = phase[0].footprint.link_ids, phase[0].share * phase[0].footprint.flows
+        link_ids, loads = phase[0].route_set.link_ids, phase[0].share * phase[0].route_set.flows
         if len(phase) > 1:
             beside = summed(
-                np.concatenate([wave.footprint.link_ids for wave in phase]),
-                np.concatenate([wave.share * wave.footprint.flows for wave in phase]),
+                np.concatenate([flow_set.route_set.link_ids for flow_set in phase]),
+                np.concatenate([flow_set.share * flow_set.route_set.flows for flow_set in phase]),
             )
             link_ids, loads = beside.link_ids, beside.flows
         time_s += float((loads / bandwidth_bytes_per_s[link_ids]).max(initial=0.0))
     return 1.0 / time_s if time_s > 0.0 else inf
 
 
-def _cap(wave: Wave, way: Way, cluster: Cluster, calibration: NetworkCalibration) -> float:
+def _cap(flow_set: FlowSet, way: Way, cluster: Cluster, calibration: NetworkCalibration) -> float:
     """Return the most that a flow with coefficient 1 moves in a second, whatever the links could carry."""
-    links, flows = wave.footprint.link_ids, wave.footprint.flows
+    links, flows = flow_set.route_set.link_ids, flow_set.route_set.flows
     tiers = cluster.tier_index[links]
-    cap = wave.share * way.ceiling_bytes_per_s / DATA_SHARE[way.protocol] if way.ceiling_bytes_per_s < inf else inf
+    cap = flow_set.share * way.ceiling_bytes_per_s / DATA_SHARE[way.protocol] if way.ceiling_bytes_per_s < inf else inf
     limits: list[tuple[str, float]] = []
     if way.spreads:
         limits.append(("nvlink", calibration.ceilings.exchange))
@@ -237,7 +238,7 @@ def _cap(wave: Wave, way: Way, cluster: Cluster, calibration: NetworkCalibration
         limits.append(("nvlink", calibration.ceilings.pair))
     if way.algorithm in ("nvls", "sharp"):
         limits.append(("nvlink", calibration.ceilings.nvls))
-    if way.medium == "pcie" and not wave.inter_steps:
+    if way.medium == "pcie" and not flow_set.inter_steps:
         limits.append(("pcie", calibration.ceilings.peer))
     for tier, share in limits:
         on_tier = tiers == TIERS.index(tier)

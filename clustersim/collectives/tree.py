@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.collectives.collective_flows import joined, wave
+from clustersim.collectives.collective_flows import flow_set, joined
 from clustersim.collectives.group_layout import GroupLayout, chains, largest_block, layouts, most_rails
 from clustersim.collectives.pattern import Algorithm, Flows, Grouping, Pattern
 from clustersim.topology.cluster import Cluster, IntArray
@@ -36,7 +36,7 @@ def lay_tree(cluster: Cluster, group: Grouping) -> Pattern:
         inside += [chain, chain.back()]
         between.append(trees_over_domains(layout).times(factor))
     steps = (2 * (largest_block(found) - 1), 2 * depth(group.n_domains))
-    tree = wave(cluster, inside=joined(inside), between=joined(between), share=1 / (2 * n_rails), steps=steps)
+    tree = flow_set(cluster, inside=joined(inside), between=joined(between), share=1 / (2 * n_rails), steps=steps)
     return Pattern(phases=((tree,),), uniform=group.per_domain > 0)
 
 

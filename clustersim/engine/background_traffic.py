@@ -13,7 +13,7 @@ from clustersim.engine.world import Process
 from clustersim.network.sharing import SharedNetwork
 from clustersim.program.program import Background
 from clustersim.topology.cluster import Cluster, FloatArray, LinkFloats, LinkInts, link_values
-from clustersim.topology.link_demand import Footprint
+from clustersim.topology.link_demand import RouteSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +60,8 @@ def prepare_loads(
     for load, crossed in zip(background, times, strict=True):
         for link_class in np.unique(link_classes[crossed > 0]).tolist():
             here = link_classes == link_class
-            footprint = Footprint(link_ids=links[here], flows=crossed[here].astype(np.float64))
-            flow_class = network.add_class(footprint, weight=float(load.n_flows), cap_bytes_per_s=load.rate_bytes_per_s)
+            route_set = RouteSet(link_ids=links[here], flows=crossed[here].astype(np.float64))
+            flow_class = network.add_class(route_set, weight=float(load.n_flows), cap_bytes_per_s=load.rate_bytes_per_s)
             loads.append(Load(background=load, flow_class=flow_class))
     return tuple(loads)
 

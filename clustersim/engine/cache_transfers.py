@@ -81,8 +81,8 @@ class CacheTransfers:
         )
         classes = self._clock.network.flow_classes
         for each in (flow for phase in scaled for flow in phase):
-            footprint = classes[each.flow_class].footprint
-            self.link_bytes[footprint.link_ids] += footprint.flows * each.size_bytes
+            route_set = classes[each.flow_class].route_set
+            self.link_bytes[route_set.link_ids] += route_set.flows * each.size_bytes
         self._clock.perform(scaled, landed)
 
     def tiers(self, whole_s: float) -> Mapping[str, tuple[float, float, float]]:

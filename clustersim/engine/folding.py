@@ -299,7 +299,7 @@ class _Side:
     def opaque(self, traffic: Traffic) -> IntArray:
         """Return the links of actions without single flows."""
         flows = (flow for *_, flow in self._looks(traffic, least=1))
-        return np.concatenate([np.zeros(0, dtype=np.int64), *(flow.footprint.link_ids for flow in flows if not flow.crossings)])
+        return np.concatenate([np.zeros(0, dtype=np.int64), *(flow.route_set.link_ids for flow in flows if not flow.crossings)])
 
     def tells_apart(self, traffic: Traffic, links: LinkHashes) -> bool:
         """Return whether instances of one class use different links."""

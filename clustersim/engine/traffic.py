@@ -131,7 +131,7 @@ class Traffic:
         return (*groups, *transfers, *inside)
 
     def _coupled_flow(self, flow: SizedFlow) -> CoupledFlow:
-        flow_class = self.network.add_class(flow.footprint, cap_bytes_per_s=flow.cap_bytes_per_s)
+        flow_class = self.network.add_class(flow.route_set, cap_bytes_per_s=flow.cap_bytes_per_s)
         return CoupledFlow(flow_class=flow_class, size_bytes=flow.bytes_per_flow, latency_s=whole_ticks_s(flow.latency_s))
 
     def _laid(self, moved: Moved) -> Operation:

@@ -11,7 +11,7 @@ import numpy as np
 
 from clustersim.network.in_flight import LONGEST_S, whole_ticks_s
 from clustersim.network.sharing import SharedNetwork
-from clustersim.topology.link_demand import Footprint
+from clustersim.topology.link_demand import RouteSet
 
 INF: Final = inf
 
@@ -106,7 +106,7 @@ def _flow_classes(network: SharedNetwork, flows: Sequence[Flow], scale: float) -
     for flow in flows:
         key = flow.route, flow.weight, flow.cap_bytes_per_s
         if key not in known:
-            links = Footprint(link_ids=np.array(sorted(flow.route), dtype=np.int64), flows=np.ones(len(flow.route)))
+            links = RouteSet(link_ids=np.array(sorted(flow.route), dtype=np.int64), flows=np.ones(len(flow.route)))
             known[key] = network.add_class(links, weight=flow.weight, cap_bytes_per_s=flow.cap_bytes_per_s / scale)
         flow_classes.append(known[key])
     return flow_classes

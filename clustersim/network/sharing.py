@@ -11,7 +11,7 @@ from clustersim.network.in_flight import INF, FlowsInFlight
 from clustersim.network.rates import FEW, Change, FlowGroup, RateCache, State
 from clustersim.network.wiring import FlowClass, Wiring, wiring_of
 from clustersim.topology.cluster import FloatArray, IntArray, LinkFloats, LinkInts
-from clustersim.topology.link_demand import Footprint
+from clustersim.topology.link_demand import RouteSet
 
 
 class SharedNetwork:
@@ -38,8 +38,8 @@ class SharedNetwork:
     Examples
     --------
     >>> network = SharedNetwork(np.array([10.0, 4.0]))
-    >>> both = network.add_class(Footprint(link_ids=np.array([0, 1]), flows=np.ones(2)))
-    >>> first = network.add_class(Footprint(link_ids=np.array([0]), flows=np.ones(1)))
+    >>> both = network.add_class(RouteSet(link_ids=np.array([0, 1]), flows=np.ones(2)))
+    >>> first = network.add_class(RouteSet(link_ids=np.array([0]), flows=np.ones(1)))
     >>> network.start(0, both, 4.0); network.start(1, first, 12.0); network.share()
     >>> network.next_end_s()
     1.0
@@ -71,7 +71,7 @@ class SharedNetwork:
         self._touched: dict[int, None] = {}
         self._cache: RateCache | None = None
 
-    def add_class(self, footprint: Footprint, *, weight: float = 1.0, cap_bytes_per_s: float = INF) -> int:
+    def add_class(self, route_set: RouteSet, *, weight: float = 1.0, cap_bytes_per_s: float = INF) -> int:
         """Return the number of a flow class; equal flow classes share one.
 
         Parameters
@@ -83,10 +83,10 @@ class SharedNetwork:
         """
         assert weight > 0.0
         assert cap_bytes_per_s > 0.0
-        if not (footprint.flows > 0.0).all():
-            crossed = footprint.flows > 0.0
-            footprint = Footprint(link_ids=footprint.link_ids[crossed], flows=footprint.flows[crossed])
-        flow_class = FlowClass(footprint=footprint, weight=weight, cap_bytes_per_s=cap_bytes_per_s)
+        if not (route_set.flows > 0.0).all():
+            crossed = route_set.flows > 0.0
+            route_set = RouteSet(link_ids=route_set.link_ids[crossed], flows=route_set.flows[crossed])
+        flow_class = FlowClass(route_set=route_set, weight=weight, cap_bytes_per_s=cap_bytes_per_s)
         known = self._numbers.setdefault(flow_class.key, [])
         for number in known:
             if self._flow_classes[number].is_like(flow_class):
@@ -165,8 +165,8 @@ class SharedNetwork:
 
     def idle_rate(self, flow_class: int) -> float:
         """Return the rate of one flow of a flow class alone on the network, in bytes per second."""
-        footprint = self._flow_classes[flow_class].footprint
-        room = self._capacity_bytes_per_s[footprint.link_ids] / footprint.flows
+        route_set = self._flow_classes[flow_class].route_set
+        room = self._capacity_bytes_per_s[route_set.link_ids] / route_set.flows
         return min(float(room.min(initial=INF)), self._flow_classes[flow_class].cap_bytes_per_s)
 
     def rates(self, state: State) -> Mapping[int, float]:

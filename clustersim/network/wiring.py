@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from clustersim.network.filling import Filling, spans
 from clustersim.topology.cluster import FloatArray, IntArray, LinkFloats, LinkInts
 from clustersim.topology.hashing import KeyArray, pair_keys
-from clustersim.topology.link_demand import Footprint
+from clustersim.topology.link_demand import RouteSet
 
 BoolArray = NDArray[np.bool_]
 
@@ -22,7 +22,7 @@ BoolArray = NDArray[np.bool_]
 class FlowClass:
     """Coupled flows that differ in nothing but their bytes and their start."""
 
-    footprint: Footprint
+    route_set: RouteSet
     weight: float
     """Under progressive filling the rate grows as this times the level."""
     cap_bytes_per_s: float
@@ -36,7 +36,7 @@ class FlowClass:
     @property
     def key(self) -> tuple[float, ...]:
         """Key that two flow classes share when they are one, and mostly not otherwise."""
-        links, flows = self.footprint.link_ids, self.footprint.flows
+        links, flows = self.route_set.link_ids, self.route_set.flows
         ends = (int(links[0]), int(links[-1])) if len(links) else ()
         return (self.weight, self.cap_bytes_per_s, len(links), *ends, int(links.sum()), float(flows.sum()))
 
@@ -44,7 +44,7 @@ class FlowClass:
         """Return whether two flow classes are one."""
         if self.weight != other.weight or self.cap_bytes_per_s != other.cap_bytes_per_s:
             return False
-        mine, its = self.footprint, other.footprint
+        mine, its = self.route_set, other.route_set
         return mine is its or (np.array_equal(mine.link_ids, its.link_ids) and np.array_equal(mine.flows, its.flows))
 
 
@@ -127,7 +127,7 @@ def wiring_of(flow_classes: Sequence[FlowClass], capacity_bytes_per_s: FloatArra
     labels
         One number for each link of the cluster; links with different labels are kept apart.
     """
-    alike = links_alike([flow_class.footprint for flow_class in flow_classes], capacity_bytes_per_s, labels)
+    alike = links_alike([flow_class.route_set for flow_class in flow_classes], capacity_bytes_per_s, labels)
     link_classes, class_of, flows = alike.entries.places, alike.entries.flow_classes, alike.entries.flows
     return Wiring(
         starts=np.searchsorted(class_of, np.arange(len(flow_classes) + 1)),
@@ -158,9 +158,9 @@ def _components(link_classes: IntArray, class_of: IntArray, n_flow_classes: int,
 
 
 ENTRIES: Final = 1 << 17
-"""Entries of footprints in one batch, which fits the processor's cache; a single footprint may have more."""
+"""Entries of route sets in one batch, which fits the processor's cache; a single route set may have more."""
 TABLE: Final = 1 << 20
-"""Product of footprints and link classes in one batch; a single footprint may have more link classes."""
+"""Product of route sets and link classes in one batch; a single route set may have more link classes."""
 
 _CAPACITY: Final = -1
 _LABEL: Final = -2
@@ -209,10 +209,10 @@ class _Links:
     capacity_bytes_per_s: FloatArray
     labels: IntArray
 
-    def hashes(self, footprints: Sequence[Footprint], seed: int) -> KeyArray:
+    def hashes(self, route_sets: Sequence[RouteSet], seed: int) -> KeyArray:
         """Return for each link the sum of the hashes of its entries; a sum does not depend on their order."""
         found = np.zeros(len(self.ids), dtype=np.uint64)
-        for some in _batches(footprints, len(footprints)):
+        for some in _batches(route_sets, len(route_sets)):
             np.add.at(found, self.place_of[some.places], pair_keys(seed, some.flow_classes, some.flows.view(np.int64)))
         for flow_class, value in ((_CAPACITY, self.capacity_bytes_per_s.view(np.int64)), (_LABEL, self.labels)):
             found += pair_keys(seed, np.full(len(value), flow_class, dtype=np.int64), value)
@@ -223,12 +223,12 @@ class _Links:
         return any(bool((values != values[others]).any()) for values in (self.n_entries, self.capacity_bytes_per_s, self.labels))
 
 
-def links_alike(footprints: Sequence[Footprint], capacity_bytes_per_s: FloatArray | LinkFloats, labels: IntArray | LinkInts) -> Alike:
+def links_alike(route_sets: Sequence[RouteSet], capacity_bytes_per_s: FloatArray | LinkFloats, labels: IntArray | LinkInts) -> Alike:
     """Return link classes: links crossed by the same flows, with equal capacity and label.
 
     Parameters
     ----------
-    footprints
+    route_sets
         Of each flow class.
     capacity_bytes_per_s, labels
         Of every link of the cluster.
@@ -239,27 +239,27 @@ def links_alike(footprints: Sequence[Footprint], capacity_bytes_per_s: FloatArra
     and number of entries, and in each entry. Where a hash stood for links that differ, another seed is tried.
     """
     n_links = len(capacity_bytes_per_s)
-    links = _crossed(footprints, capacity_bytes_per_s, labels)
+    links = _crossed(route_sets, capacity_bytes_per_s, labels)
     ids = links.ids
     seed, entries = -1, None
     first, class_of_link = np.zeros(0, dtype=np.int64), np.full(n_links, -1, dtype=np.int32)
     while entries is None:
         seed += 1
-        first, link_classes = _numbered(links.hashes(footprints, seed))
+        first, link_classes = _numbered(links.hashes(route_sets, seed))
         if not links.differ_from(first[link_classes]):
             class_of_link[ids] = link_classes
-            entries = _of_first_links(footprints, ids[first], class_of_link)
+            entries = _of_first_links(route_sets, ids[first], class_of_link)
     return Alike(first_link=ids[first], class_of_link=class_of_link, entries=entries)
 
 
-def _crossed(footprints: Sequence[Footprint], capacity_bytes_per_s: FloatArray | LinkFloats, labels: IntArray | LinkInts) -> _Links:
+def _crossed(route_sets: Sequence[RouteSet], capacity_bytes_per_s: FloatArray | LinkFloats, labels: IntArray | LinkInts) -> _Links:
     is_crossed = np.zeros(len(labels), dtype=np.bool_)
-    for each in footprints:
+    for each in route_sets:
         is_crossed[each.link_ids] = True
     ids, place_of = np.flatnonzero(is_crossed), np.empty(len(labels), dtype=np.int32)
     place_of[ids] = np.arange(len(ids), dtype=np.int32)
     n_entries = np.zeros(len(ids), dtype=np.int64)
-    for some in _batches(footprints, len(footprints)):
+    for some in _batches(route_sets, len(route_sets)):
         n_entries += np.bincount(place_of[some.places], minlength=len(ids))
     capacity_bytes_per_s = capacity_bytes_per_s[ids].astype(np.float64)
     return _Links(ids=ids, place_of=place_of, n_entries=n_entries, capacity_bytes_per_s=capacity_bytes_per_s, labels=labels[ids])
@@ -278,11 +278,11 @@ def _numbered(hashes: KeyArray) -> tuple[IntArray, IntArray]:
     return first[order], numbers[link_classes]
 
 
-def _of_first_links(footprints: Sequence[Footprint], first_link: IntArray, class_of_link: NDArray[np.int32]) -> Entries | None:
+def _of_first_links(route_sets: Sequence[RouteSet], first_link: IntArray, class_of_link: NDArray[np.int32]) -> Entries | None:
     """Return the entries on the first link of each link class; None where those of another link of a link class differ from them."""
     n_link_classes = len(first_link)
     found: list[Entries] = []
-    for some in _batches(footprints, max(1, TABLE // max(1, n_link_classes))):
+    for some in _batches(route_sets, max(1, TABLE // max(1, n_link_classes))):
         link_classes = class_of_link[some.places].astype(np.int64)
         firsts = first_link[link_classes] == some.places
         kept = Entries(flow_classes=some.flow_classes[firsts], places=link_classes[firsts], flows=some.flows[firsts])
@@ -296,15 +296,15 @@ def _of_first_links(footprints: Sequence[Footprint], first_link: IntArray, class
     return Entries.joined(found)
 
 
-def _batches(footprints: Sequence[Footprint], most_classes: int) -> Iterator[Entries]:
-    """Give the entries of all footprints, those of several together as long as they are few."""
+def _batches(route_sets: Sequence[RouteSet], most_classes: int) -> Iterator[Entries]:
+    """Give the entries of all route sets, those of several together as long as they are few."""
     begin = 0
-    while begin < len(footprints):
-        end, n_entries = begin + 1, len(footprints[begin].link_ids)
-        while end < min(len(footprints), begin + most_classes) and n_entries + len(footprints[end].link_ids) <= ENTRIES:
-            n_entries += len(footprints[end].link_ids)
+    while begin < len(route_sets):
+        end, n_entries = begin + 1, len(route_sets[begin].link_ids)
+        while end < min(len(route_sets), begin + most_classes) and n_entries + len(route_sets[end].link_ids) <= ENTRIES:
+            n_entries += len(route_sets[end].link_ids)
             end += 1
-        some = footprints[begin:end]
+        some = route_sets[begin:end]
         if n_entries:
             yield Entries(
                 flow_classes=np.repeat(np.arange(begin, end, dtype=np.int64), [len(each.link_ids) for each in some]),

@@ -15,7 +15,7 @@ DENSE: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Footprint:
+class RouteSet:
     """Flows that advance in lock-step, by the links they cross.
 
     A ring all-reduce is many flows of equal rate; so are all groups of an orbit together. The network sees them as one
@@ -38,7 +38,7 @@ def are_ones(values: FloatArray) -> bool:
     return bool((values[:1] if values.strides == (0,) else values == 1.0).all())
 
 
-def summed(link_ids: IntArray, flows: FloatArray) -> Footprint:
+def summed(link_ids: IntArray, flows: FloatArray) -> RouteSet:
     """Return the total load of each link; a link may occur several times, and links without load are left out.
 
     The time and the memory that it takes depend on the length of the list, not on how many links there are.
@@ -46,58 +46,58 @@ def summed(link_ids: IntArray, flows: FloatArray) -> Footprint:
     Examples
     --------
     >>> summed(np.array([7, 3, 7]), np.array([1.0, 2.0, 0.5]))
-    Footprint(link_ids=array([3, 7]), flows=array([2. , 1.5]))
+    RouteSet(link_ids=array([3, 7]), flows=array([2. , 1.5]))
     """
     if not len(link_ids):
-        return Footprint(link_ids=link_ids, flows=np.zeros(0))
+        return RouteSet(link_ids=link_ids, flows=np.zeros(0))
     first = int(link_ids.min())
     n_between = int(link_ids.max()) + 1 - first
     if n_between <= DENSE * len(link_ids):
         weights = None if are_ones(flows) else flows
         total = np.bincount(link_ids - first, weights=weights, minlength=n_between).astype(np.float64, copy=False)
         used = np.flatnonzero(total)
-        return Footprint(link_ids=used + first, flows=total[used])
+        return RouteSet(link_ids=used + first, flows=total[used])
     if are_ones(flows):
         ordered = np.sort(link_ids)
         begins = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
-        return Footprint(link_ids=ordered[begins], flows=np.diff(begins, append=len(ordered)).astype(np.float64))
+        return RouteSet(link_ids=ordered[begins], flows=np.diff(begins, append=len(ordered)).astype(np.float64))
     found, places = np.unique(link_ids, return_inverse=True)
     return _loaded(found, np.bincount(places, weights=flows, minlength=len(found)).astype(np.float64, copy=False))
 
 
-def _loaded(link_ids: IntArray, flows: FloatArray) -> Footprint:
+def _loaded(link_ids: IntArray, flows: FloatArray) -> RouteSet:
     used = flows > 0.0
     if used.all():
-        return Footprint(link_ids=link_ids, flows=flows)
-    return Footprint(link_ids=link_ids[used], flows=flows[used])
+        return RouteSet(link_ids=link_ids, flows=flows)
+    return RouteSet(link_ids=link_ids[used], flows=flows[used])
 
 
 @dataclass(slots=True, eq=False)
 class Sum:
-    """Sum of the loads of many footprints on each link."""
+    """Sum of the loads of many route sets on each link."""
 
     _link_ids: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     _flows: FloatArray = field(default_factory=lambda: np.zeros(0))
 
-    def add(self, footprint: Footprint) -> None:
+    def add(self, route_set: RouteSet) -> None:
         """Add what one more puts on its links."""
-        places = np.searchsorted(self._link_ids, footprint.link_ids)
+        places = np.searchsorted(self._link_ids, route_set.link_ids)
         inside = len(places) == 0 or int(places[-1]) < len(self._link_ids)
-        if inside and bool((self._link_ids[places] == footprint.link_ids).all()):
-            self._flows[places] += footprint.flows
+        if inside and bool((self._link_ids[places] == route_set.link_ids).all()):
+            self._flows[places] += route_set.flows
             return
-        both = (np.concatenate((self._link_ids, footprint.link_ids)), np.concatenate((self._flows, footprint.flows)))
+        both = (np.concatenate((self._link_ids, route_set.link_ids)), np.concatenate((self._flows, route_set.flows)))
         total = summed(*both)
         self._link_ids, self._flows = total.link_ids, total.flows
 
-    def footprint(self) -> Footprint:
+    def route_set(self) -> RouteSet:
         """Return the sum so far."""
-        return Footprint(link_ids=self._link_ids, flows=self._flows)
+        return RouteSet(link_ids=self._link_ids, flows=self._flows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Crossings:
-    """Single flows of a footprint: rank ``ranks[i]`` sends flow i over ``link_ids[starts[i]:starts[i + 1]]``."""
+    """Single flows of a route set: rank ``ranks[i]`` sends flow i over ``link_ids[starts[i]:starts[i + 1]]``."""
 
     ranks: IntArray
     starts: IntArray

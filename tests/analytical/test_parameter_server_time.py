@@ -128,9 +128,9 @@ def test_a_light_server_is_done_before_the_heavy_one() -> None:
     cluster = workers_and_servers(4, 2)
     servers = place_servers(list(dedicated(cluster)), [0.25, 0.75])
 
-    (waves,) = lay_push(cluster, everybody(cluster), servers).phases
+    (flow_sets,) = lay_push(cluster, everybody(cluster), servers).phases
 
-    assert [wave.share for wave in waves] == [0.25, 0.75]
+    assert [flow_set.share for flow_set in flow_sets] == [0.25, 0.75]
     assert flown_s(cluster, lay_push(cluster, everybody(cluster), servers)) == pytest.approx(0.75 * 4 / B, rel=ROUND_OFF)
 
 
@@ -220,7 +220,7 @@ def test_servers_win_below_the_size_at_which_their_bytes_cost_what_the_steps_of_
     served = lay_push_pull(cluster, everybody(cluster), place_servers(list(dedicated(cluster))))
     ring = laid(ALGORITHMS["all_reduce"]["ring"], cluster)
 
-    steps = [sum(max(wave.inter_steps for wave in phase) for phase in pattern.phases) for pattern in (served, ring)]
+    steps = [sum(max(flow_set.inter_steps for flow_set in phase) for phase in pattern.phases) for pattern in (served, ring)]
     step_s = 20e-6
     equal_bytes = (steps[1] - steps[0]) * step_s / (flown_s(cluster, served) - flown_s(cluster, ring))
 

@@ -17,7 +17,7 @@ from clustersim.network.in_flight import TICK_S, whole_ticks_s
 from clustersim.network.rates import State
 from clustersim.network.sharing import SharedNetwork
 from clustersim.topology.cluster import FloatArray
-from clustersim.topology.link_demand import Footprint
+from clustersim.topology.link_demand import RouteSet
 
 ROUND_OFF = 1e-9
 """Every start and end rounds the bytes left and the time once; there are at most a few dozen."""
@@ -43,7 +43,7 @@ class Story:
         """Return a network with one flow class for each column, so that flow classes keep their numbers: caps too high to matter differ."""
         network = SharedNetwork(self.capacity)
         for number, column in enumerate(self.flows.T):
-            network.add_class(Footprint(link_ids=np.flatnonzero(column), flows=column[column > 0.0]), cap_bytes_per_s=1e9 + number)
+            network.add_class(RouteSet(link_ids=np.flatnonzero(column), flows=column[column > 0.0]), cap_bytes_per_s=1e9 + number)
         return network
 
 

@@ -76,7 +76,7 @@ def test_no_algorithm_beats_the_bound_of_the_adapters(way: tuple[CollectiveOp, A
 @settings(max_examples=60, deadline=None)
 def test_data_need_a_step_for_every_doubling_of_who_has_them(way: tuple[CollectiveOp, Algorithm], n_ranks: int) -> None:
     for cluster in (one_domain(n_ranks), one_each(n_ranks)):
-        steps = sum(wave.intra_steps + wave.inter_steps for phase in laid(way[1], cluster).phases for wave in phase)
+        steps = sum(flow_set.intra_steps + flow_set.inter_steps for phase in laid(way[1], cluster).phases for flow_set in phase)
 
         assert steps >= (n_ranks - 1).bit_length()
 
@@ -112,11 +112,11 @@ def test_whatever_runs_lists_each_link_once_with_something_on_it(
         return
 
     for phase in way[1].lay(cluster, group).phases:
-        for wave in phase:
-            assert (np.diff(wave.footprint.link_ids) > 0).all()
-            assert (wave.footprint.flows > 0.0).all()
-            assert wave.share > 0.0
-            assert (wave.inter_latency_s > 0.0) == (wave.inter_steps > 0)
+        for flow_set in phase:
+            assert (np.diff(flow_set.route_set.link_ids) > 0).all()
+            assert (flow_set.route_set.flows > 0.0).all()
+            assert flow_set.share > 0.0
+            assert (flow_set.inter_latency_s > 0.0) == (flow_set.inter_steps > 0)
 
 
 @given(way=st.sampled_from(MOVING[len(WAYS) :]), n_domains=st.integers(1, 9), per_domain=st.integers(1, 6))

@@ -125,7 +125,7 @@ def test_ranks_and_nodes_count_through_the_kinds(cluster: WiredCluster) -> None:
 def test_links_of_one_cell_have_the_same_capacity(cluster: WiredCluster, algorithm: str) -> None:
     group = grouping(cluster, np.arange(cluster.n_ranks, dtype=np.int64)[None])
     pattern = ALGORITHMS["all_reduce"][algorithm].lay(cluster, group)
-    flows = [FlowClass(footprint=wave.footprint, weight=1.0, cap_bytes_per_s=inf) for phase in pattern.phases for wave in phase]
+    flows = [FlowClass(route_set=flow_set.route_set, weight=1.0, cap_bytes_per_s=inf) for phase in pattern.phases for flow_set in phase]
 
     wiring = wiring_of(flows, cluster.bandwidth_bytes_per_s, cluster.tier_index)
 

@@ -16,7 +16,7 @@ from clustersim.network.flow_times import Flow, Pipe, finish_times
 from clustersim.network.in_flight import TICK_S, whole_ticks_s
 from clustersim.network.rates import FEW, State
 from clustersim.network.sharing import SharedNetwork
-from clustersim.topology.link_demand import Footprint
+from clustersim.topology.link_demand import RouteSet
 
 INF = float("inf")
 ROUND_OFF = 1e-9
@@ -33,9 +33,9 @@ class Coupled:
     cap: float = INF
 
     @property
-    def footprint(self) -> Footprint:
+    def route_set(self) -> RouteSet:
         links = sorted(self.flows)
-        return Footprint(link_ids=np.array(links, dtype=np.int64), flows=np.array([self.flows[link] for link in links]))
+        return RouteSet(link_ids=np.array(links, dtype=np.int64), flows=np.array([self.flows[link] for link in links]))
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def problems(draw: st.DrawFn) -> Problem:
 def network(problem: Problem, few: int = FEW) -> tuple[SharedNetwork, list[int]]:
     made = SharedNetwork(np.array(problem.capacity), few=few)
     return made, [
-        made.add_class(flow_class.footprint, weight=flow_class.weight, cap_bytes_per_s=flow_class.cap)
+        made.add_class(flow_class.route_set, weight=flow_class.weight, cap_bytes_per_s=flow_class.cap)
         for flow_class in problem.flow_classes
     ]
 
@@ -303,7 +303,7 @@ def test_every_byte_arrives_and_no_other(case: tuple[list[Pipe], list[Flow]]) ->
     links, flows = case
     made = SharedNetwork(np.array([link.bandwidth_bytes_per_s for link in links]))
     flow_classes = [
-        made.add_class(Coupled(dict.fromkeys(flow.route, 1.0)).footprint, weight=flow.weight, cap_bytes_per_s=flow.cap_bytes_per_s)
+        made.add_class(Coupled(dict.fromkeys(flow.route, 1.0)).route_set, weight=flow.weight, cap_bytes_per_s=flow.cap_bytes_per_s)
         for flow in flows
     ]
     waiting = sorted((whole_ticks_s(flow.start_s), index) for index, flow in enumerate(flows))
@@ -317,7 +317,7 @@ def test_every_byte_arrives_and_no_other(case: tuple[list[Pipe], list[Flow]]) ->
 
     carried = [0.0] * len(links)
     for flow_class, moved_bytes in made.moved_bytes().items():
-        for link in made.flow_classes[flow_class].footprint.link_ids.tolist():
+        for link in made.flow_classes[flow_class].route_set.link_ids.tolist():
             carried[link] += moved_bytes
     sent = [sum(flow.size_bytes for flow in flows if link in flow.route) for link in range(len(links))]
     assert carried == pytest.approx(sent, rel=1e-12)

@@ -1,8 +1,8 @@
-"""The time of a pattern whose waves share idle links max-min fairly."""
+"""The time of a pattern whose flow sets share idle links max-min fairly."""
 
 from __future__ import annotations
 
-from clustersim.collectives.pattern import Pattern, Wave
+from clustersim.collectives.pattern import FlowSet, Pattern
 from clustersim.network.sharing import SharedNetwork
 from clustersim.topology.cluster import Cluster
 from tests.unit.collectives.execution import load_of
@@ -21,11 +21,11 @@ def busiest_link_s(cluster: Cluster, pattern: Pattern) -> float:
     return float((load_of(cluster, pattern) / cluster.bandwidth_bytes_per_s).max())
 
 
-def _phase_s(cluster: Cluster, phase: tuple[Wave, ...]) -> float:
+def _phase_s(cluster: Cluster, phase: tuple[FlowSet, ...]) -> float:
     network = SharedNetwork(cluster.bandwidth_bytes_per_s)
-    flow_classes = [network.add_class(wave.footprint) for wave in phase]
-    for flow, (wave, flow_class) in enumerate(zip(phase, flow_classes, strict=True)):
-        network.start(flow, flow_class, SIZE_BYTES * wave.share)
+    flow_classes = [network.add_class(flow_set.route_set) for flow_set in phase]
+    for flow, (flow_set, flow_class) in enumerate(zip(phase, flow_classes, strict=True)):
+        network.start(flow, flow_class, SIZE_BYTES * flow_set.share)
     n_left = len(phase)
     while n_left:
         network.share()

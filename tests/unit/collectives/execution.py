@@ -45,8 +45,8 @@ def load_of(cluster: Cluster, pattern: Pattern) -> FloatArray:
     """Return what each link carries, for each byte of the tensor."""
     load = np.zeros(len(cluster.bandwidth_bytes_per_s))
     for phase in pattern.phases:
-        for wave in phase:
-            load[wave.footprint.link_ids] += wave.share * wave.footprint.flows
+        for flow_set in phase:
+            load[flow_set.route_set.link_ids] += flow_set.share * flow_set.route_set.flows
     return load
 
 
@@ -57,12 +57,12 @@ def load_by_name(cluster: Cluster, pattern: Pattern) -> dict[str, float]:
 
 
 def idle_s(cluster: Cluster, pattern: Pattern) -> float:
-    """Return the time for each byte of the tensor on idle links without latency, where each phase is one wave."""
+    """Return the time for each byte of the tensor on idle links without latency, where each phase is one flow set."""
     time_s = 0.0
     for phase in pattern.phases:
         assert len(phase) == 1
-        footprint = phase[0].footprint
-        time_s += phase[0].share * float((footprint.flows / cluster.bandwidth_bytes_per_s[footprint.link_ids]).max())
+        route_set = phase[0].route_set
+        time_s += phase[0].share * float((route_set.flows / cluster.bandwidth_bytes_per_s[route_set.link_ids]).max())
     return time_s
 
 

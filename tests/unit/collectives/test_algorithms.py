@@ -38,9 +38,9 @@ def test_laying_twice_gives_the_same(op: CollectiveOp) -> None:
         one, other = (ALGORITHMS[op][name].lay(cluster, group) for _ in range(2))
 
         for phase, again in zip(one.phases, other.phases, strict=True):
-            for wave, same in zip(phase, again, strict=True):
-                np.testing.assert_array_equal(wave.footprint.link_ids, same.footprint.link_ids)
-                np.testing.assert_array_equal(wave.footprint.flows, same.footprint.flows)
+            for flow_set, same in zip(phase, again, strict=True):
+                np.testing.assert_array_equal(flow_set.route_set.link_ids, same.route_set.link_ids)
+                np.testing.assert_array_equal(flow_set.route_set.flows, same.route_set.flows)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from clustersim.collectives.choosing import (
     tree_correction,
 )
 from clustersim.collectives.library import CollectiveCall, Library
-from clustersim.collectives.pattern import Pattern, Wave
+from clustersim.collectives.pattern import FlowSet, Pattern
 from clustersim.collectives.timing import AlgorithmCandidate
 from clustersim.hardware.calibrations import calibration_for, calibration_of_generation
 from clustersim.hardware.catalog import load_node
@@ -220,8 +220,8 @@ def test_trees_are_corrected_by_powers_of_two(protocol: Protocol) -> None:
 
 
 def test_of_equal_estimates_the_first_is_taken() -> None:
-    wave = Wave(footprint=on("nvlink", 1.0), share=1.0, intra_steps=1, inter_steps=0, intra_latency_s=0.0, inter_latency_s=0.0)
-    pattern = Pattern(phases=((wave,),), uniform=True)
+    flow_set = FlowSet(route_set=on("nvlink", 1.0), share=1.0, intra_steps=1, inter_steps=0, intra_latency_s=0.0, inter_latency_s=0.0)
+    pattern = Pattern(phases=((flow_set,),), uniform=True)
     alike = [
         AlgorithmCandidate(algorithm=name, pattern=pattern, lone=pattern, idle_rate_bytes_per_s=1e9, known_rate_bytes_per_s=1e9)
         for name in ("gather", "scatter")
@@ -234,8 +234,9 @@ def test_of_equal_estimates_the_first_is_taken() -> None:
 
 def test_small_tensors_go_by_latency_and_large_ones_by_bandwidth() -> None:
     def way(name: str, steps: int, rate: float) -> AlgorithmCandidate:
-        wave = Wave(footprint=on("nvlink", 1.0), share=1.0, intra_steps=steps, inter_steps=0, intra_latency_s=0.0, inter_latency_s=0.0)
-        pattern = Pattern(phases=((wave,),), uniform=True)
+        links = on("nvlink", 1.0)
+        flow_set = FlowSet(route_set=links, share=1.0, intra_steps=steps, inter_steps=0, intra_latency_s=0.0, inter_latency_s=0.0)
+        pattern = Pattern(phases=((flow_set,),), uniform=True)
         return AlgorithmCandidate(algorithm=name, pattern=pattern, lone=pattern, idle_rate_bytes_per_s=rate, known_rate_bytes_per_s=rate)
 
     both = [way("short", 1, 1e9), way("wide", 10, 1e11)]

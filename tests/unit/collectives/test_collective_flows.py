@@ -11,16 +11,16 @@ from clustersim.collectives.collective_flows import (
     between_members,
     crossings,
     exchanged,
+    flow_set,
     gathered,
     in_batches,
     on_links,
-    separate_waves,
-    wave,
+    separate_flow_sets,
 )
-from clustersim.collectives.pattern import Flows, Wave, grouping
+from clustersim.collectives.pattern import Flows, FlowSet, grouping
 from clustersim.topology.cluster import Cluster
 from clustersim.topology.cluster_wiring import build_cluster
-from clustersim.topology.link_demand import Crossings, Footprint, chained
+from clustersim.topology.link_demand import Crossings, RouteSet, chained
 from tests.unit.topology.factories import CABLE_S, LEAF_S, NIC_S, SCALE_UP_S, make_node, ranks
 
 
@@ -32,8 +32,8 @@ def flows(*edges: tuple[int, int, float]) -> Flows:
     )
 
 
-def loads(footprint: Footprint) -> dict[int, float]:
-    return dict(zip(footprint.link_ids.tolist(), footprint.flows.tolist(), strict=True))
+def loads(route_set: RouteSet) -> dict[int, float]:
+    return dict(zip(route_set.link_ids.tolist(), route_set.flows.tolist(), strict=True))
 
 
 def test_flows_can_be_turned_scaled_and_picked() -> None:
@@ -63,27 +63,27 @@ def test_a_link_that_is_listed_twice_carries_twice_as_many() -> None:
     assert loads(on_links(ranks(7, 3, 7), 1.5)) == {3: 1.5, 7: 3.0}
 
 
-def test_a_wave_knows_its_longest_ways_inside_and_between() -> None:
+def test_a_flow_set_knows_its_longest_ways_inside_and_between() -> None:
     cluster = build_cluster(make_node(), 2)
 
-    laid = wave(cluster, inside=flows((0, 1, 1.0)), between=flows((0, 8, 1.0)), share=0.5, steps=(3, 4))
+    laid = flow_set(cluster, inside=flows((0, 1, 1.0)), between=flows((0, 8, 1.0)), share=0.5, steps=(3, 4))
 
     assert (laid.intra_latency_s, laid.intra_steps, laid.inter_steps, laid.share) == (SCALE_UP_S, 3, 4, 0.5)
     assert laid.inter_latency_s == pytest.approx(2 * NIC_S + 2 * CABLE_S + LEAF_S, rel=1e-12)
 
 
-def test_a_wave_adds_what_goes_beside_its_flows() -> None:
+def test_a_flow_set_adds_what_goes_beside_its_flows() -> None:
     cluster = build_cluster(make_node(), 1)
     routes = cluster.routes(ranks(0), ranks(1))
     beside = [crossings(routes, ranks(0), np.array([10.0]))]
 
-    laid = wave(cluster, inside=flows((0, 1, 1.0)), between=NO_FLOWS, share=1.0, steps=(1, 0), beside=beside)
+    laid = flow_set(cluster, inside=flows((0, 1, 1.0)), between=NO_FLOWS, share=1.0, steps=(1, 0), beside=beside)
 
     assert cluster.links[0].name == "node0/gpu0/nvlink/up"
-    assert loads(laid.footprint)[0] == 11.0
+    assert loads(laid.route_set)[0] == 11.0
 
 
-def one_exchange(*pairs: tuple[int, int]) -> Wave:
+def one_exchange(*pairs: tuple[int, int]) -> FlowSet:
     cluster = build_cluster(make_node(), 2)
     sources, destinations = (ranks(*(pair[end] for pair in pairs)) for end in (0, 1))
     groups = grouping(cluster, np.array([[0, 1, 8, 9], [2, 3, 4, 10]], dtype=np.int64))
@@ -94,7 +94,7 @@ def test_an_exchange_inside_every_domain_is_a_step_inside() -> None:
     laid = one_exchange((0, 1))
 
     assert (laid.intra_steps, laid.inter_steps, laid.inter_latency_s) == (1, 0, 0.0)
-    assert set(laid.footprint.flows.tolist()) == {3.0}
+    assert set(laid.route_set.flows.tolist()) == {3.0}
 
 
 def test_an_exchange_that_leaves_a_domain_in_any_group_is_a_step_between() -> None:
@@ -104,8 +104,8 @@ def test_an_exchange_that_leaves_a_domain_in_any_group_is_a_step_between() -> No
     assert laid.intra_latency_s == SCALE_UP_S
 
 
-def flows_on(cluster: Cluster, footprint: Footprint) -> dict[str, float]:
-    used = zip(footprint.link_ids.tolist(), footprint.flows.tolist(), strict=True)
+def flows_on(cluster: Cluster, route_set: RouteSet) -> dict[str, float]:
+    used = zip(route_set.link_ids.tolist(), route_set.flows.tolist(), strict=True)
     return {cluster.links[link].name: flows for link, flows in used}
 
 
@@ -113,18 +113,18 @@ def batch(*pairs: tuple[int, int], leaves: list[bool]) -> Batch:
     return Batch(sources=ranks(*(a for a, _ in pairs)), destinations=ranks(*(b for _, b in pairs)), leaves=np.array(leaves))
 
 
-def test_flows_inside_a_domain_and_between_domains_are_waves_of_their_own() -> None:
+def test_flows_inside_a_domain_and_between_domains_are_flow_sets_of_their_own() -> None:
     cluster = build_cluster(make_node(), 2)
 
-    inside, between = separate_waves(cluster, [batch((0, 1), (0, 8), leaves=[False, True])], share=0.5)
+    inside, between = separate_flow_sets(cluster, [batch((0, 1), (0, 8), leaves=[False, True])], share=0.5)
 
-    assert flows_on(cluster, inside.footprint) == {"node0/gpu0/nvlink/up": 1.0, "node0/gpu1/nvlink/down": 1.0}
-    assert {name for name in flows_on(cluster, between.footprint) if "nic" in name} == {"node0/nic0/tx", "node1/nic0/rx"}
+    assert flows_on(cluster, inside.route_set) == {"node0/gpu0/nvlink/up": 1.0, "node0/gpu1/nvlink/down": 1.0}
+    assert {name for name in flows_on(cluster, between.route_set) if "nic" in name} == {"node0/nic0/tx", "node1/nic0/rx"}
     assert (inside.share, between.share) == (0.5, 0.5)
 
 
 def test_each_kind_takes_one_step_over_its_longest_way() -> None:
-    inside, between = separate_waves(build_cluster(make_node(), 2), [batch((0, 1), (0, 8), leaves=[False, True])], share=1.0)
+    inside, between = separate_flow_sets(build_cluster(make_node(), 2), [batch((0, 1), (0, 8), leaves=[False, True])], share=1.0)
 
     assert (inside.intra_steps, inside.inter_steps) == (1, 0)
     assert (between.intra_steps, between.inter_steps) == (0, 1)
@@ -137,9 +137,9 @@ def test_batches_add_up() -> None:
     cluster = build_cluster(make_node(), 1)
     parts = [batch((0, 1), leaves=[False]), batch((0, 2), leaves=[False])]
 
-    (wave,) = separate_waves(cluster, parts, share=1.0)
+    (flow_set,) = separate_flow_sets(cluster, parts, share=1.0)
 
-    assert flows_on(cluster, wave.footprint)["node0/gpu0/nvlink/up"] == 2.0
+    assert flows_on(cluster, flow_set.route_set)["node0/gpu0/nvlink/up"] == 2.0
 
 
 def test_a_link_beside_the_routes_carries_its_weight_for_each_flow() -> None:
@@ -149,9 +149,9 @@ def test_a_link_beside_the_routes_carries_its_weight_for_each_flow() -> None:
         sources=ranks(0, 1), destinations=ranks(2, 2), leaves=np.zeros(2, dtype=bool), beside=np.repeat(memory, 2), beside_weight=4.0
     )
 
-    (wave,) = separate_waves(cluster, [flow], share=1.0)
+    (flow_set,) = separate_flow_sets(cluster, [flow], share=1.0)
 
-    assert flows_on(cluster, wave.footprint)["node0/memory"] == 8.0
+    assert flows_on(cluster, flow_set.route_set)["node0/memory"] == 8.0
 
 
 def test_members_of_all_groups_are_paired_by_their_places() -> None:

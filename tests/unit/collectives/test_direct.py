@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from clustersim.collectives.direct import DIRECT, lay_transfers
-from clustersim.collectives.pattern import Grouping, Wave, grouping
+from clustersim.collectives.pattern import FlowSet, Grouping, grouping
 from clustersim.topology.cluster import Cluster
 from clustersim.topology.cluster_wiring import build_cluster
 from tests.unit.collectives.execution import laid, load_by_name, nodes_of
@@ -22,9 +22,9 @@ def test_every_pair_of_an_all_to_all_is_one_flow() -> None:
 
     # To one other inside, to four outside; 1 / 6 of what a rank sends goes to each.
     assert inside.share == between.share == 1 / 6
-    assert set(inside.footprint.flows.tolist()) == {1.0}
+    assert set(inside.route_set.flows.tolist()) == {1.0}
     assert {
-        cluster.links[int(link)].tier: flows for link, flows in zip(between.footprint.link_ids, between.footprint.flows, strict=True)
+        cluster.links[int(link)].tier: flows for link, flows in zip(between.route_set.link_ids, between.route_set.flows, strict=True)
     } == {
         "pcie": 4.0,
         "nic": 4.0,
@@ -87,18 +87,18 @@ def test_uneven_groups_exchange_everything_all_the_same() -> None:
     assert load["node0/nic2/tx"] == 1 / 4
 
 
-def lay_pairs(cluster: Cluster, sources: tuple[int, ...], destinations: tuple[int, ...]) -> Wave:
+def lay_pairs(cluster: Cluster, sources: tuple[int, ...], destinations: tuple[int, ...]) -> FlowSet:
     (phase,) = lay_transfers(cluster, ranks(*sources), ranks(*destinations)).phases
-    (wave,) = phase
-    return wave
+    (flow_set,) = phase
+    return flow_set
 
 
 def test_transfers_cross_the_links_of_their_routes() -> None:
     cluster = build_cluster(make_node(), 2)
 
-    wave = lay_pairs(cluster, (0, 0, 1), (1, 2, 2))
+    flow_set = lay_pairs(cluster, (0, 0, 1), (1, 2, 2))
 
-    used = dict(zip(wave.footprint.link_ids.tolist(), wave.footprint.flows.tolist(), strict=True))
+    used = dict(zip(flow_set.route_set.link_ids.tolist(), flow_set.route_set.flows.tolist(), strict=True))
     assert {cluster.links[link].name: flows for link, flows in used.items()} == {
         "node0/gpu0/nvlink/up": 2.0,
         "node0/gpu1/nvlink/up": 1.0,
@@ -131,7 +131,7 @@ def test_transfers_of_different_length_are_uneven() -> None:
 
 
 def test_what_stays_on_its_rank_moves_nothing() -> None:
-    wave = lay_pairs(build_cluster(make_node(), 1), (3,), (3,))
+    flow_set = lay_pairs(build_cluster(make_node(), 1), (3,), (3,))
 
-    assert wave.share == 0.0
-    assert len(wave.footprint.link_ids) == 0
+    assert flow_set.share == 0.0
+    assert len(flow_set.route_set.link_ids) == 0

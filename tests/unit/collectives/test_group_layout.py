@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from clustersim.collectives.collective_flows import wave
+from clustersim.collectives.collective_flows import flow_set
 from clustersim.collectives.group_layout import chains, closed_rings, largest_block, layouts, most_rails, ring_flows
 from clustersim.collectives.pattern import grouping
 from clustersim.topology.cluster import Cluster, IntArray
 from clustersim.topology.cluster_wiring import build_cluster
-from clustersim.topology.link_demand import Footprint
+from clustersim.topology.link_demand import RouteSet
 from tests.unit.topology.factories import CABLE_S, LEAF_S, NIC_S, SCALE_UP_S, SPINE_S, make_fabric, make_node
 
 CLUSTER = build_cluster(make_node(), 3)
@@ -81,7 +81,7 @@ def test_chains_from_all_members_use_each_edge_once_less_than_there_are_members(
 
 @dataclass(frozen=True)
 class Rings:
-    footprint: Footprint
+    route_set: RouteSet
     n_rings: int
     intra_latency_s: float
     inter_latency_s: float
@@ -89,8 +89,8 @@ class Rings:
 
 def lay_rings(cluster: Cluster, members: IntArray) -> Rings:
     flows = ring_flows(cluster, grouping(cluster, members))
-    laid = wave(cluster, inside=flows.inside, between=flows.between, share=1.0, steps=(0, 0))
-    return Rings(laid.footprint, flows.n_rings, laid.intra_latency_s, laid.inter_latency_s)
+    laid = flow_set(cluster, inside=flows.inside, between=flows.between, share=1.0, steps=(0, 0))
+    return Rings(laid.route_set, flows.n_rings, laid.intra_latency_s, laid.inter_latency_s)
 
 
 def members(*groups: tuple[int, ...]) -> IntArray:
@@ -99,12 +99,12 @@ def members(*groups: tuple[int, ...]) -> IntArray:
 
 def flows_by_tier(cluster: Cluster, rings: Rings, tier: str) -> Counter[float]:
     """Return how many links of a tier carry how many flows."""
-    used = zip(rings.footprint.link_ids.tolist(), rings.footprint.flows.tolist(), strict=True)
+    used = zip(rings.route_set.link_ids.tolist(), rings.route_set.flows.tolist(), strict=True)
     return Counter(flows for link, flows in used if cluster.links[link].tier == tier)
 
 
 def flows_on(cluster: Cluster, rings: Rings) -> dict[str, float]:
-    used = zip(rings.footprint.link_ids.tolist(), rings.footprint.flows.tolist(), strict=True)
+    used = zip(rings.route_set.link_ids.tolist(), rings.route_set.flows.tolist(), strict=True)
     return {cluster.links[link].name: flows for link, flows in used}
 
 
@@ -120,7 +120,7 @@ def test_inside_a_domain_every_way_up_and_down_carries_each_ring_once() -> None:
     rings = lay_rings(cluster, members((0, 1, 2, 3, 4, 5, 6, 7)))
 
     assert flows_by_tier(cluster, rings, "nvlink") == {8.0: 16}
-    assert len(rings.footprint.link_ids) == 16
+    assert len(rings.route_set.link_ids) == 16
 
 
 def test_the_order_of_the_members_does_not_matter() -> None:
@@ -128,8 +128,8 @@ def test_the_order_of_the_members_does_not_matter() -> None:
 
     straight, turned = (lay_rings(cluster, members(group)) for group in ((0, 3, 8, 11), (11, 0, 8, 3)))
 
-    np.testing.assert_array_equal(straight.footprint.link_ids, turned.footprint.link_ids)
-    np.testing.assert_array_equal(straight.footprint.flows, turned.footprint.flows)
+    np.testing.assert_array_equal(straight.route_set.link_ids, turned.route_set.link_ids)
+    np.testing.assert_array_equal(straight.route_set.flows, turned.route_set.flows)
 
 
 @pytest.mark.parametrize("share", [1, 2, 8])
@@ -160,7 +160,7 @@ def test_rings_stay_on_their_rails() -> None:
 
     rings = lay_rings(cluster, members(tuple(range(32))))
 
-    assert set(cluster.tier_index[rings.footprint.link_ids]) == {0, 1, 3}
+    assert set(cluster.tier_index[rings.route_set.link_ids]) == {0, 1, 3}
 
 
 def test_groups_of_an_orbit_add_up_on_shared_links() -> None:

@@ -26,8 +26,8 @@ def cluster_of(n_nodes: int = 1) -> WiredCluster:
 def load(cluster: WiredCluster, operation: Operation) -> dict[str, float]:
     """Return what each link carries for each byte of one rank."""
     ((leg,),) = operation.phases
-    names = [cluster.link_name(int(link)) for link in leg.footprint.link_ids]
-    return dict(zip(names, leg.footprint.flows.tolist(), strict=True))
+    names = [cluster.link_name(int(link)) for link in leg.route_set.link_ids]
+    return dict(zip(names, leg.route_set.flows.tolist(), strict=True))
 
 
 def copied(source: Place, destination: Place, *ranks: int, cluster: WiredCluster | None = None) -> dict[str, float]:

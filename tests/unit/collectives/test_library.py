@@ -42,7 +42,7 @@ def call(op: CollectiveOp = "all_reduce", algorithm: str = "auto", *, size_bytes
 
 
 def link_names(of: Library, operation: Operation) -> set[str]:
-    found = {int(link) for phase in operation.phases for leg in phase for link in leg.footprint.link_ids}
+    found = {int(link) for phase in operation.phases for leg in phase for link in leg.route_set.link_ids}
     return {of.cluster.links[link].name for link in found}
 
 
@@ -87,7 +87,7 @@ def test_groups_beside_it_change_neither_what_a_group_chooses_nor_how_it_starts(
         ((one,),), ((all_of_them,),) = alone.phases, beside.phases
         assert (one.latency_s, one.bytes_per_flow) == (all_of_them.latency_s, all_of_them.bytes_per_flow)
         # Four of them share each adapter.
-        assert all_of_them.footprint.flows.max() == 4 * one.footprint.flows.max()
+        assert all_of_them.route_set.flows.max() == 4 * one.route_set.flows.max()
 
 
 @pytest.mark.parametrize("slow", [("node0/nic0", "*"), ("node2/nic1", "*"), ("leaf0", "*")])
@@ -131,7 +131,7 @@ def test_what_auto_chooses_takes_what_the_same_algorithm_takes_when_asked_for() 
                 other.latency_s,
                 other.cap_bytes_per_s,
             )
-            assert leg.footprint.flows.tolist() == other.footprint.flows.tolist()
+            assert leg.route_set.flows.tolist() == other.route_set.flows.tolist()
 
 
 def test_auto_offers_only_what_there_is() -> None:
@@ -205,7 +205,7 @@ def test_a_pattern_is_laid_once_for_all_sizes() -> None:
 
     (((small,),), ((large,),)) = (machine.operation(call(size_bytes=size), EIGHT).phases for size in (1.0, 1e9))
 
-    assert small.footprint is large.footprint
+    assert small.route_set is large.route_set
     assert large.bytes_per_flow == pytest.approx(1e9 * small.bytes_per_flow, rel=ROUND_OFF)
 
 
@@ -214,13 +214,13 @@ def test_a_ring_of_eight_in_a_node_takes_what_its_formula_says() -> None:
 
     # Two rounds of seven steps; every way up and down carries 7/4 of the tensor.
     assert leg.latency_s == pytest.approx(14e-6 + 14 * 1.3e-6, rel=ROUND_OFF)
-    assert leg.bytes_per_flow * leg.footprint.flows == pytest.approx(np.full(16, 7 / 4 * SIZE), rel=ROUND_OFF)
+    assert leg.bytes_per_flow * leg.route_set.flows == pytest.approx(np.full(16, 7 / 4 * SIZE), rel=ROUND_OFF)
 
 
 def test_members_may_come_in_any_order() -> None:
     there, back = (library().operation(call(), (members,)) for members in ((0, 1, 2, 3), (3, 1, 0, 2)))
 
-    assert [leg.footprint.link_ids.tolist() for (leg,) in there.phases] == [leg.footprint.link_ids.tolist() for (leg,) in back.phases]
+    assert [leg.route_set.link_ids.tolist() for (leg,) in there.phases] == [leg.route_set.link_ids.tolist() for (leg,) in back.phases]
 
 
 def test_uneven_groups_say_so() -> None:
@@ -293,7 +293,7 @@ def test_sends_of_one_name_are_laid_once() -> None:
 
     first, again = (machine.transfer("twice", ((0, 1),), size_bytes=size) for size in (1.0, 2.0))
 
-    assert first.phases[0][0].footprint is again.phases[0][0].footprint
+    assert first.phases[0][0].route_set is again.phases[0][0].route_set
 
 
 # Parameter servers
@@ -322,7 +322,7 @@ def test_every_server_gets_the_bytes_of_its_share() -> None:
 
     arrived = np.zeros(len(machine.bandwidth_bytes_per_s))
     for leg in phase:
-        arrived[leg.footprint.link_ids] += leg.footprint.flows * leg.bytes_per_flow
+        arrived[leg.route_set.link_ids] += leg.route_set.flows * leg.bytes_per_flow
     by_name = {machine.cluster.links[link].name: arrived[link] for link in np.flatnonzero(arrived).tolist()}
     assert by_name["server0/nic0/rx"] == pytest.approx(16 * 0.75 * SIZE, rel=ROUND_OFF)
     assert by_name["server1/nic0/rx"] == pytest.approx(16 * 0.25 * SIZE, rel=ROUND_OFF)

@@ -132,13 +132,13 @@ def test_in_the_switches_of_the_fabric_kinds_without_one_that_adds_send_their_sh
     adding = replace(adding, scale_up=replace(adding.scale_up, in_network_reduction=True))
     fabric = replace(SPINES, in_network_reduction=True)
 
-    def footprint(first: Node, second: Node) -> tuple[IntArray, int]:
+    def route_set(first: Node, second: Node) -> tuple[IntArray, int]:
         cluster = build_mixed_cluster(((first, 1), (second, 1)), fabric)
-        wave = lay_sharp(cluster, grouping(cluster, np.array(ON_BOTH))).phases[0][0]
-        return wave.footprint.link_ids, wave.intra_steps
+        flow_set = lay_sharp(cluster, grouping(cluster, np.array(ON_BOTH))).phases[0][0]
+        return flow_set.route_set.link_ids, flow_set.intra_steps
 
-    assert footprint(adding, adding)[1] == 2
-    assert footprint(adding, make_node())[1] == 14
+    assert route_set(adding, adding)[1] == 2
+    assert route_set(adding, make_node())[1] == 14
 
 
 def test_in_a_mesh_rings_follow_its_links_and_behind_a_switch_the_order_of_the_ranks() -> None:
@@ -159,8 +159,8 @@ def test_parameters_are_pulled_over_the_adapters_of_any_kind() -> None:
     call = CollectiveCall(op="pull", group="all", size_bytes=1e9, servers=place_servers([0, 2]))
     operation = machine.operation(call, [list(range(12))])
 
-    waves = [leg for phase in operation.phases for leg in phase]
-    crossed = {cluster.link_name(int(link)) for leg in waves for link in leg.footprint.link_ids}
+    flow_sets = [leg for phase in operation.phases for leg in phase]
+    crossed = {cluster.link_name(int(link)) for leg in flow_sets for link in leg.route_set.link_ids}
     assert {"node1/nic0/rx", "node1/nic1/rx", "server0/nic0/tx", "node0/nic0/tx"} <= crossed
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from clustersim.collectives.pairwise import PAIRWISE, partners
-from clustersim.collectives.pattern import Grouping, Pattern, footprint, grouping
+from clustersim.collectives.pattern import Grouping, Pattern, grouping, route_set
 from clustersim.topology.cluster import Cluster
 from clustersim.topology.cluster_wiring import build_cluster
 from tests.unit.collectives.beside import flown_s
@@ -17,13 +17,13 @@ def round_by_round_s(cluster: Cluster, group: Grouping) -> float:
     total_s = 0.0
     for there in partners(group.size, np.arange(1, group.size, dtype=np.int64)):
         routes = cluster.routes(group.members.reshape(-1), group.members[:, there].reshape(-1))
-        used = footprint(routes)
+        used = route_set(routes)
         total_s += float((used.flows / cluster.bandwidth_bytes_per_s[used.link_ids]).max()) / group.size
     return total_s
 
 
 def steps_of(pattern: Pattern) -> list[tuple[int, int]]:
-    return [(wave.intra_steps, wave.inter_steps) for phase in pattern.phases for wave in phase]
+    return [(flow_set.intra_steps, flow_set.inter_steps) for phase in pattern.phases for flow_set in phase]
 
 
 def test_powers_of_two_swap_with_one_partner() -> None:
@@ -43,7 +43,7 @@ def test_rounds_that_are_alike_are_one_phase(n: int) -> None:
 
     assert steps_of(pattern) == [(n - 1, 0)]
     assert pattern.phases[0][0].share == pytest.approx((n - 1) / n, rel=1e-12)
-    assert set(pattern.phases[0][0].footprint.flows.tolist()) == {1.0}
+    assert set(pattern.phases[0][0].route_set.flows.tolist()) == {1.0}
 
 
 def test_rounds_inside_nodes_and_between_them_are_counted_apart() -> None:
@@ -76,7 +76,7 @@ def test_latencies_of_merged_rounds_add_up() -> None:
 
     below_s = 2 * NIC_S + 2 * CABLE_S + LEAF_S
     above_s = 2 * NIC_S + 4 * CABLE_S + 2 * LEAF_S + SPINE_S
-    total_s = sum(wave.inter_steps * wave.inter_latency_s for phase in pattern.phases for wave in phase)
+    total_s = sum(flow_set.inter_steps * flow_set.inter_latency_s for phase in pattern.phases for flow_set in phase)
     assert total_s == pytest.approx(below_s + 6 * above_s, rel=1e-12)
 
 
@@ -87,4 +87,4 @@ def test_a_thousand_ranks_are_few_phases(n_nodes: int) -> None:
     pattern = PAIRWISE.lay(cluster, everybody(cluster))
 
     assert len(pattern.phases) < 20
-    assert sum(wave.share for (wave,) in pattern.phases) == pytest.approx((8 * n_nodes - 1) / (8 * n_nodes), rel=1e-12)
+    assert sum(flow_set.share for (flow_set,) in pattern.phases) == pytest.approx((8 * n_nodes - 1) / (8 * n_nodes), rel=1e-12)

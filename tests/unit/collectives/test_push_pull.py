@@ -29,7 +29,7 @@ def groups(cluster: Cluster, *members: tuple[int, ...]) -> Grouping:
 
 
 def shares_of(pattern: Pattern) -> list[list[float]]:
-    return [[wave.share for wave in phase] for phase in pattern.phases]
+    return [[flow_set.share for flow_set in phase] for phase in pattern.phases]
 
 
 def tier_load(cluster: Cluster, pattern: Pattern, word: str) -> dict[str, float]:
@@ -44,13 +44,13 @@ def test_memory_carries_four_bytes_for_each_that_is_added_and_one_for_each_that_
     assert tier_load(cluster, lay_pull(cluster, everybody(cluster), servers), "memory") == {"server0/memory": 16.0}
 
 
-def test_servers_with_equal_shares_are_one_wave() -> None:
+def test_servers_with_equal_shares_are_one_flow_set() -> None:
     cluster = cluster_of(2, 4)
 
     assert shares_of(lay_push(cluster, everybody(cluster), place_servers([2, 3, 4, 5]))) == [[0.25]]
 
 
-def test_servers_with_other_shares_are_waves_beside_each_other() -> None:
+def test_servers_with_other_shares_are_flow_sets_beside_each_other() -> None:
     cluster = cluster_of(2, 4)
     servers = place_servers([2, 3, 4, 5], [0.4, 0.1, 0.4, 0.1])
 
@@ -72,7 +72,7 @@ def test_the_share_of_the_own_node_does_not_cross_the_network() -> None:
 
     assert tier_load(cluster, pattern, "nic") == {f"node{node}/nic0/{way}": 0.5 for node in (0, 1) for way in ("tx", "rx")}
     assert tier_load(cluster, pattern, "memory") == {"node0/memory": 4.0, "node1/memory": 4.0}
-    assert [(wave.intra_steps, wave.inter_steps) for wave in pattern.phases[0]] == [(1, 0), (0, 1)]
+    assert [(flow_set.intra_steps, flow_set.inter_steps) for flow_set in pattern.phases[0]] == [(1, 0), (0, 1)]
 
 
 def test_in_a_rack_hosts_of_the_own_domain_are_inside() -> None:
@@ -138,10 +138,10 @@ def test_an_update_fills_the_memory_of_each_server_with_its_share_for_every_grou
     pattern = lay_update(cluster, groups(cluster, (0, 2), (1, 3)), servers)
 
     assert load_by_name(cluster, pattern) == {"server0/memory": 2 * 0.75, "server1/memory": 2 * 0.25}
-    assert [wave.intra_steps + wave.inter_steps for phase in pattern.phases for wave in phase] == [0, 0]
+    assert [flow_set.intra_steps + flow_set.inter_steps for phase in pattern.phases for flow_set in phase] == [0, 0]
 
 
-def test_equal_shares_are_updated_in_one_wave() -> None:
+def test_equal_shares_are_updated_in_one_flow_set() -> None:
     cluster = cluster_of(4, 0)
 
     (phase,) = lay_update(cluster, everybody(cluster), place_servers([0, 2])).phases

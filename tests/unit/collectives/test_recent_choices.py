@@ -40,8 +40,8 @@ def test_what_is_kept_is_what_the_algorithm_lays() -> None:
 
     ((kept,),), ((made,),) = ring(cluster, groups).phases, RINGS["all_reduce"].lay(cluster, groups).phases
 
-    assert kept.footprint.link_ids.tolist() == made.footprint.link_ids.tolist()
-    assert kept.footprint.flows.tolist() == made.footprint.flows.tolist()
+    assert kept.route_set.link_ids.tolist() == made.route_set.link_ids.tolist()
+    assert kept.route_set.flows.tolist() == made.route_set.flows.tolist()
 
 
 def test_sends_over_the_same_pairs_are_laid_once() -> None:

@@ -15,7 +15,7 @@ def laid(op: GatherOp, per_node: int, n_nodes: int) -> Pattern:
 
 
 def parts(pattern: Pattern, n_ranks: int) -> list[float]:
-    return [phase[0].share * float(phase[0].footprint.flows.max()) * n_ranks for phase in pattern.phases]
+    return [phase[0].share * float(phase[0].route_set.flows.max()) * n_ranks for phase in pattern.phases]
 
 
 def test_an_all_gather_doubles_what_it_sends() -> None:

@@ -38,7 +38,7 @@ def test_relays_take_what_is_for_their_rail_over_nvlink() -> None:
 def test_each_relay_sends_one_flow_to_each_node() -> None:
     _, rails = laid(RELAY, nodes_of(4, 3)).phases[0]
 
-    assert set(rails.footprint.flows.tolist()) == {2.0}
+    assert set(rails.route_set.flows.tolist()) == {2.0}
     assert rails.share == 4 / 12
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.collectives.pattern import Pattern, Wave, grouping
+from clustersim.collectives.pattern import FlowSet, Pattern, grouping
 from clustersim.collectives.ring import ROUNDS, RingOp, lay_ring
 from tests.unit.collectives.execution import load_by_name, nodes_of
 from tests.unit.topology.factories import CABLE_S, LEAF_S, NIC_S, SCALE_UP_S
@@ -15,7 +15,7 @@ def pattern_of(op: RingOp, per_node: int, n_nodes: int, *members: int) -> Patter
     return lay_ring(op, cluster, grouping(cluster, np.array([chosen], dtype=np.int64)))
 
 
-def ring(op: RingOp, per_node: int, n_nodes: int) -> Wave:
+def ring(op: RingOp, per_node: int, n_nodes: int) -> FlowSet:
     ((found,),) = pattern_of(op, per_node, n_nodes).phases
     return found
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.collectives.pattern import Grouping, Wave, grouping
+from clustersim.collectives.pattern import FlowSet, Grouping, grouping
 from clustersim.collectives.rooted import ROOTED, RootedOp
 from clustersim.topology.cluster import Cluster
 from clustersim.topology.cluster_wiring import build_cluster
@@ -18,9 +18,9 @@ def groups(cluster: Cluster, *members: tuple[int, ...]) -> Grouping:
     return grouping(cluster, np.array(members, dtype=np.int64))
 
 
-def only_wave(op: RootedOp, name: str, cluster: Cluster) -> Wave:
-    ((wave,),) = laid(ROOTED[op][name], cluster).phases
-    return wave
+def only_flow_set(op: RootedOp, name: str, cluster: Cluster) -> FlowSet:
+    ((flow_set,),) = laid(ROOTED[op][name], cluster).phases
+    return flow_set
 
 
 @pytest.mark.parametrize("name", ["ring", "tree"])
@@ -44,35 +44,35 @@ def test_groups_of_an_orbit_have_a_root_each(op: RootedOp, name: str) -> None:
 
 
 def test_a_chain_in_a_domain_passes_every_other_member() -> None:
-    wave = only_wave("broadcast", "ring", one_domain(6))
+    flow_set = only_flow_set("broadcast", "ring", one_domain(6))
 
-    assert (wave.intra_steps, wave.inter_steps) == (5, 0)
+    assert (flow_set.intra_steps, flow_set.inter_steps) == (5, 0)
 
 
 def test_a_chain_over_nodes_of_one_leaves_each_but_the_last() -> None:
-    wave = only_wave("broadcast", "ring", one_each(6))
+    flow_set = only_flow_set("broadcast", "ring", one_each(6))
 
-    assert (wave.intra_steps, wave.inter_steps) == (0, 5)
+    assert (flow_set.intra_steps, flow_set.inter_steps) == (0, 5)
 
 
 def test_a_chain_that_starts_in_the_middle_of_a_node_comes_back_to_it() -> None:
-    wave = only_wave("reduce", "ring", nodes_of(4, 3))
+    flow_set = only_flow_set("reduce", "ring", nodes_of(4, 3))
 
-    assert (wave.intra_steps, wave.inter_steps) == (8, 3)
+    assert (flow_set.intra_steps, flow_set.inter_steps) == (8, 3)
 
 
 def test_a_chain_relays_between_nodes_over_twice_as_many_channels_as_it_has_rings() -> None:
-    wave = only_wave("broadcast", "ring", nodes_of(4, 3))
+    flow_set = only_flow_set("broadcast", "ring", nodes_of(4, 3))
 
-    assert (wave.relays, wave.channels) == (3, 2 * round(1.0 / wave.share))
-    assert only_wave("broadcast", "tree", nodes_of(4, 3)).relays == 0
+    assert (flow_set.relays, flow_set.channels) == (3, 2 * round(1.0 / flow_set.share))
+    assert only_flow_set("broadcast", "tree", nodes_of(4, 3)).relays == 0
 
 
 @pytest.mark.parametrize(("n_nodes", "levels"), [(2, 1), (3, 2), (4, 2), (5, 3), (8, 3), (9, 4)])
 def test_trees_reach_the_nodes_level_by_level(n_nodes: int, levels: int) -> None:
-    wave = only_wave("broadcast", "tree", nodes_of(4, n_nodes))
+    flow_set = only_flow_set("broadcast", "tree", nodes_of(4, n_nodes))
 
-    assert (wave.intra_steps, wave.inter_steps) == (3, levels)
+    assert (flow_set.intra_steps, flow_set.inter_steps) == (3, levels)
 
 
 def test_a_tree_inside_a_domain_is_a_chain() -> None:
@@ -96,7 +96,7 @@ def test_no_node_sends_more_than_it_was_sent(n_nodes: int) -> None:
 def test_chains_avoid_pairs_without_a_link_in_a_mesh() -> None:
     cluster = build_cluster(make_node("cube_mesh"), 1)
 
-    ((wave,),) = laid(ROOTED["broadcast"]["ring"], cluster).phases
+    ((flow_set,),) = laid(ROOTED["broadcast"]["ring"], cluster).phases
 
     # Six rings over six lanes: no relayed pair, so no link carries more than a ring for each of its lanes.
-    assert (wave.footprint.flows * wave.share).max() <= 2 / 6 + 1e-12
+    assert (flow_set.route_set.flows * flow_set.share).max() <= 2 / 6 + 1e-12

@@ -66,14 +66,14 @@ def same(turned: Pattern, whole: Pattern, cluster: WiredCluster, step: int) -> N
     rotation = cluster.rotation(step)
     assert rotation is not None
     assert turned.uniform == whole.uniform
-    waves, whole_waves = ([wave for phase in pattern.phases for wave in phase] for pattern in (turned, whole))
-    for wave, of_all in zip(waves, whole_waves, strict=True):
-        kept = rotation.lowest_link[of_all.footprint.link_ids] == of_all.footprint.link_ids
-        np.testing.assert_array_equal(wave.footprint.link_ids, of_all.footprint.link_ids[kept])
-        np.testing.assert_array_equal(wave.footprint.flows, of_all.footprint.flows[kept])
+    flow_sets, whole_flow_sets = ([flow_set for phase in pattern.phases for flow_set in phase] for pattern in (turned, whole))
+    for flow_set, of_all in zip(flow_sets, whole_flow_sets, strict=True):
+        kept = rotation.lowest_link[of_all.route_set.link_ids] == of_all.route_set.link_ids
+        np.testing.assert_array_equal(flow_set.route_set.link_ids, of_all.route_set.link_ids[kept])
+        np.testing.assert_array_equal(flow_set.route_set.flows, of_all.route_set.flows[kept])
         for name in ("share", "intra_steps", "inter_steps", "intra_latency_s", "inter_latency_s"):
-            assert getattr(wave, name) == getattr(of_all, name)
-        for flows, all_flows in zip(wave.crossings, of_all.crossings, strict=True):
+            assert getattr(flow_set, name) == getattr(of_all, name)
+        for flows, all_flows in zip(flow_set.crossings, of_all.crossings, strict=True):
             of_lowest = [
                 flow for flow in by_sender(all_flows, rotation.lowest_link.astype(np.int64)) if rotation.lowest_rank[flow[0]] == flow[0]
             ]

@@ -9,7 +9,7 @@ import numpy as np
 from clustersim.engine.clock import Clock
 from clustersim.engine.traffic import CoupledFlow
 from clustersim.network.sharing import SharedNetwork
-from clustersim.topology.link_demand import Footprint
+from clustersim.topology.link_demand import RouteSet
 
 
 class CountingNetwork(SharedNetwork):
@@ -26,7 +26,7 @@ def one_link(n_flow_classes: int = 1, capacity: float = 8.0) -> CountingNetwork:
     """Return a network of one link; flow classes with different caps, which hold nobody back, are told apart."""
     network = CountingNetwork(np.array([capacity]))
     for flow_class in range(n_flow_classes):
-        network.add_class(Footprint(link_ids=np.array([0]), flows=np.array([1.0])), cap_bytes_per_s=1e6 + flow_class)
+        network.add_class(RouteSet(link_ids=np.array([0]), flows=np.array([1.0])), cap_bytes_per_s=1e6 + flow_class)
     return network
 
 

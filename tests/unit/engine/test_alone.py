@@ -9,7 +9,7 @@ from clustersim.engine.alone import Alone, Carried, alone, state_of
 from clustersim.engine.traffic import CoupledFlow
 from clustersim.network.in_flight import TICK_S
 from clustersim.network.sharing import SharedNetwork
-from clustersim.topology.link_demand import Footprint
+from clustersim.topology.link_demand import RouteSet
 
 ROUND_OFF = 1e-12
 CAPPED, WIDE, NARROW, BOTH = range(4)
@@ -19,7 +19,7 @@ def network() -> SharedNetwork:
     """Return two links of 8 and of 2 bytes per second, and flow classes: on the wide one under a cap of 4, on either, and on both."""
     found = SharedNetwork(np.array([8.0, 2.0]))
     for links, cap in (([0], 4.0), ([0], float("inf")), ([1], float("inf")), ([0, 1], float("inf"))):
-        found.add_class(Footprint(link_ids=np.array(links), flows=np.ones(len(links))), cap_bytes_per_s=cap)
+        found.add_class(RouteSet(link_ids=np.array(links), flows=np.ones(len(links))), cap_bytes_per_s=cap)
     return found
 
 

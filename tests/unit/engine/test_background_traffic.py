@@ -14,7 +14,7 @@ from clustersim.network.in_flight import TICK_S
 from clustersim.network.sharing import SharedNetwork
 from clustersim.program.program import Background
 from clustersim.program.tasks import Action, Task
-from clustersim.topology.link_demand import Footprint
+from clustersim.topology.link_demand import RouteSet
 from clustersim.trace.timeline import LinkUse, Timeline
 from tests.unit.engine.factories import (
     collective,
@@ -228,17 +228,17 @@ def test_two_replays_with_a_load_agree_to_the_last_bit() -> None:
     assert without_wall_time(one) == without_wall_time(other)
 
 
-def network_of(*footprints: tuple[int, ...], n_links: int = 6) -> SharedNetwork:
+def network_of(*route_sets: tuple[int, ...], n_links: int = 6) -> SharedNetwork:
     network = SharedNetwork(np.full(n_links, 8.0))
-    for links in footprints:
-        network.add_class(Footprint(link_ids=np.array(links), flows=np.ones(len(links))))
+    for links in route_sets:
+        network.add_class(RouteSet(link_ids=np.array(links), flows=np.ones(len(links))))
     return network
 
 
 def laid_on(network: SharedNetwork, *loads: tuple[int, ...]) -> list[tuple[str, list[int]]]:
     background = [Background(name=str(place), link_ids=links, rate_bytes_per_s=1.0) for place, links in enumerate(loads)]
     found = prepare_loads(background, network, np.full(6, 8.0))
-    return [(load.background.name, network.flow_classes[load.flow_class].footprint.link_ids.tolist()) for load in found]
+    return [(load.background.name, network.flow_classes[load.flow_class].route_set.link_ids.tolist()) for load in found]
 
 
 def test_links_that_nothing_tells_apart_are_one_flow_class() -> None:

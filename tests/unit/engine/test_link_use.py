@@ -16,7 +16,7 @@ from clustersim.network.rates import State
 from clustersim.network.sharing import SharedNetwork
 from clustersim.program.tasks import Communicate
 from clustersim.topology.cluster_wiring import build_cluster
-from clustersim.topology.link_demand import Footprint
+from clustersim.topology.link_demand import RouteSet
 from clustersim.trace.timeline import LinkUse, Meeting
 from tests.unit.engine.factories import (
     LATENT_NETWORK,
@@ -43,12 +43,12 @@ UP = [LINKS[f"node0/gpu{rank}/nvlink/up"] for rank in range(4)]
 ALL_NAMES = {0: ("a",), 1: ("b",), 2: ("c",)}
 
 
-def network(*footprints: dict[int, float], usable: float = 1.0) -> SharedNetwork:
+def network(*route_sets: dict[int, float], usable: float = 1.0) -> SharedNetwork:
     """Return flow classes on links of the cluster, given the flows on each link."""
     found = SharedNetwork(usable * np.asarray(CLUSTER.bandwidth_bytes_per_s), labels=CLUSTER.tier_index)
-    for flows in footprints:
+    for flows in route_sets:
         links = sorted(flows)
-        found.add_class(Footprint(link_ids=np.array(links), flows=np.array([flows[link] for link in links])))
+        found.add_class(RouteSet(link_ids=np.array(links), flows=np.array([flows[link] for link in links])))
     return found
 
 
@@ -85,14 +85,14 @@ def test_a_link_that_stands_for_others_counts_as_many() -> None:
 def test_links_of_different_tiers_are_never_one_link_class() -> None:
     nic, pcie = LINKS["node0/nic0/tx"], LINKS["node0/gpu0/pcie/up"]
     found = SharedNetwork(np.full(len(CLUSTER.links), 1.0), labels=CLUSTER.tier_index)
-    found.add_class(Footprint(link_ids=np.array(sorted([nic, pcie])), flows=np.ones(2)))
+    found.add_class(RouteSet(link_ids=np.array(sorted([nic, pcie])), flows=np.ones(2)))
 
     assert link_classes_of(found).n_links.tolist() == [1, 1]
 
 
 def test_link_classes_count_flows_and_not_their_weight() -> None:
     found = network()
-    found.add_class(Footprint(link_ids=np.array([UP[0]]), flows=np.array([3.0])), weight=4.0)
+    found.add_class(RouteSet(link_ids=np.array([UP[0]]), flows=np.array([3.0])), weight=4.0)
 
     assert link_classes_of(found).flows.tolist() == [[3.0]]
 
@@ -222,8 +222,8 @@ def test_links_carry_the_bytes_of_every_flow_and_no_more(op: CollectiveOp, name:
     expected = np.zeros(len(machine.cluster.links))
     for phases in traffic.phases(moved):
         for coupled_flow in phases:
-            footprint = traffic.network.flow_classes[coupled_flow.flow_class].footprint
-            expected[footprint.link_ids] += coupled_flow.size_bytes * footprint.flows * (3 if inside else 1)
+            route_set = traffic.network.flow_classes[coupled_flow.flow_class].route_set
+            expected[route_set.link_ids] += coupled_flow.size_bytes * route_set.flows * (3 if inside else 1)
     numbers = {link.name: number for number, link in enumerate(machine.cluster.links)}
     assert sum(link.n_links for link in timeline.links) == np.count_nonzero(expected)
     for link in timeline.links:

@@ -12,7 +12,7 @@ from clustersim.engine.traffic import Traffic, label, moved_by
 from clustersim.network.in_flight import TICK_S
 from clustersim.program.program import Program
 from clustersim.program.tasks import Collective, Task, Transfer
-from clustersim.topology.link_demand import Footprint
+from clustersim.topology.link_demand import RouteSet
 from clustersim.trace.timeline import CollectiveChoice
 from tests.unit.engine.factories import (
     LATENT_NETWORK,
@@ -270,7 +270,7 @@ def test_an_even_program_names_none() -> None:
 
 def test_a_pass_meets_what_others_put_on_its_links_at_any_time() -> None:
     traffic, of = registered(task(PASS), task(compute(work(1.0)), 0), task(PASS, 1))
-    nvlink, elsewhere = (traffic.network.add_class(Footprint(link_ids=np.array([link]), flows=np.ones(1))) for link in (0, 30))
+    nvlink, elsewhere = (traffic.network.add_class(RouteSet(link_ids=np.array([link]), flows=np.ones(1))) for link in (0, 30))
     common = traffic.network.wiring.meets()
 
     assert traffic.contention(of, common, [nvlink]).passes() == {0, 2}

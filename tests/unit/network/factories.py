@@ -8,20 +8,20 @@ import numpy as np
 
 from clustersim.network.sharing import SharedNetwork
 from clustersim.network.wiring import FlowClass, Wiring, wiring_of
-from clustersim.topology.link_demand import Footprint
+from clustersim.topology.link_demand import RouteSet
 
 INF = float("inf")
 
 
-def footprint(flows: Mapping[int, float] | Sequence[int]) -> Footprint:
-    """Return a footprint from coefficients by link, or from links with one flow each."""
+def route_set(flows: Mapping[int, float] | Sequence[int]) -> RouteSet:
+    """Return a route set from coefficients by link, or from links with one flow each."""
     by_link = flows if isinstance(flows, Mapping) else dict.fromkeys(flows, 1.0)
     links = sorted(by_link)
-    return Footprint(link_ids=np.array(links, dtype=np.int64), flows=np.array([by_link[link] for link in links], dtype=np.float64))
+    return RouteSet(link_ids=np.array(links, dtype=np.int64), flows=np.array([by_link[link] for link in links], dtype=np.float64))
 
 
 def flow_class(flows: Mapping[int, float] | Sequence[int], weight: float = 1.0, cap: float = INF) -> FlowClass:
-    return FlowClass(footprint=footprint(flows), weight=weight, cap_bytes_per_s=cap)
+    return FlowClass(route_set=route_set(flows), weight=weight, cap_bytes_per_s=cap)
 
 
 def wiring(flow_classes: Sequence[FlowClass], capacity: Sequence[float], labels: Sequence[int] | None = None) -> Wiring:
@@ -40,7 +40,7 @@ def leaf_spine(n_hosts: int, capacity: float = 1.0) -> tuple[SharedNetwork, list
             if a != b:
                 spine = (a + b) % n_spines
                 way = [first + a // 4 * n_spines + spine, first + (n_leaves + b // 4) * n_spines + spine]
-                flow_classes.append(network.add_class(footprint([up[a], down[b], *(way if a // 4 != b // 4 else [])])))
+                flow_classes.append(network.add_class(route_set([up[a], down[b], *(way if a // 4 != b // 4 else [])])))
     return network, flow_classes
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from clustersim.network.in_flight import TICK_S, whole_ticks_s
 from clustersim.network.sharing import SharedNetwork
-from tests.unit.network.factories import INF, finish, footprint, leaf_spine
+from tests.unit.network.factories import INF, finish, leaf_spine, route_set
 
 
 def network(*capacity: float) -> SharedNetwork:
@@ -15,17 +15,17 @@ def network(*capacity: float) -> SharedNetwork:
 def test_equal_flow_classes_have_one_number() -> None:
     shared = network(8.0, 4.0)
 
-    first = shared.add_class(footprint([0, 1]))
-    assert shared.add_class(footprint({0: 1.0, 1: 1.0})) == first
-    assert shared.add_class(footprint([0, 1]), weight=2.0) != first
-    assert shared.add_class(footprint([0, 1]), cap_bytes_per_s=2.0) != first
-    assert shared.add_class(footprint({0: 2.0, 1: 1.0})) != first
+    first = shared.add_class(route_set([0, 1]))
+    assert shared.add_class(route_set({0: 1.0, 1: 1.0})) == first
+    assert shared.add_class(route_set([0, 1]), weight=2.0) != first
+    assert shared.add_class(route_set([0, 1]), cap_bytes_per_s=2.0) != first
+    assert shared.add_class(route_set({0: 2.0, 1: 1.0})) != first
     assert len(shared.flow_classes) == 4
 
 
 def test_an_emptied_network_has_the_same_flow_classes_and_begins_anew() -> None:
     shared = SharedNetwork(np.array([8.0, 4.0]), labels=np.array([3, 5]), few=7)
-    first, second = shared.add_class(footprint([0]), cap_bytes_per_s=3.0), shared.add_class(footprint([0, 1]), weight=2.0)
+    first, second = shared.add_class(route_set([0]), cap_bytes_per_s=3.0), shared.add_class(route_set([0, 1]), weight=2.0)
     shared.start(0, first, 8.0)
     shared.share()
     shared.advance(1.0)
@@ -41,7 +41,7 @@ def test_an_emptied_network_has_the_same_flow_classes_and_begins_anew() -> None:
 
 def test_flows_take_whole_ticks() -> None:
     shared = SharedNetwork(np.array([3.0]))
-    flow_classes = [shared.add_class(footprint([0]), weight=1.0 + each) for each in range(20)]
+    flow_classes = [shared.add_class(route_set([0]), weight=1.0 + each) for each in range(20)]
 
     for each, flow_class in enumerate(flow_classes):
         shared.start(each, flow_class, 0.1 * (1.0 + each))
@@ -55,23 +55,23 @@ def test_flows_take_whole_ticks() -> None:
 def test_flow_classes_with_equal_sums_are_told_apart() -> None:
     shared = network(*[8.0] * 6)
 
-    first = shared.add_class(footprint({0: 1.0, 1: 2.0, 4: 1.0, 5: 1.0}))
-    other_links = shared.add_class(footprint({0: 1.0, 2: 2.0, 3: 1.0, 5: 1.0}))
-    other_flows = shared.add_class(footprint({0: 1.0, 1: 1.0, 4: 2.0, 5: 1.0}))
+    first = shared.add_class(route_set({0: 1.0, 1: 2.0, 4: 1.0, 5: 1.0}))
+    other_links = shared.add_class(route_set({0: 1.0, 2: 2.0, 3: 1.0, 5: 1.0}))
+    other_flows = shared.add_class(route_set({0: 1.0, 1: 1.0, 4: 2.0, 5: 1.0}))
 
     assert [first, other_links, other_flows] == [0, 1, 2]
-    assert shared.add_class(footprint({0: 1.0, 1: 1.0, 4: 2.0, 5: 1.0})) == other_flows
+    assert shared.add_class(route_set({0: 1.0, 1: 1.0, 4: 2.0, 5: 1.0})) == other_flows
 
 
 def test_links_that_no_flow_crosses_do_not_count() -> None:
     shared = network(8.0, 4.0)
 
-    assert shared.add_class(footprint({0: 1.0, 1: 0.0})) == shared.add_class(footprint([0]))
+    assert shared.add_class(route_set({0: 1.0, 1: 0.0})) == shared.add_class(route_set([0]))
 
 
 def test_two_flows_share_a_link_and_the_second_then_has_it_alone() -> None:
     shared = network(4.0)
-    flow_class = shared.add_class(footprint([0]))
+    flow_class = shared.add_class(route_set([0]))
     shared.start(0, flow_class, 4.0)
     shared.start(1, flow_class, 8.0)
     shared.share()
@@ -81,14 +81,14 @@ def test_two_flows_share_a_link_and_the_second_then_has_it_alone() -> None:
 
 def test_rates_grow_by_weight() -> None:
     shared = network(9.0)
-    light, heavy = shared.add_class(footprint([0])), shared.add_class(footprint([0]), weight=2.0)
+    light, heavy = shared.add_class(route_set([0])), shared.add_class(route_set([0]), weight=2.0)
 
     assert shared.rates(((light, 1), (heavy, 1))) == {light: 3.0, heavy: 6.0}
 
 
 def test_a_cap_holds_whatever_the_weight() -> None:
     shared = network(9.0)
-    light, heavy = shared.add_class(footprint([0])), shared.add_class(footprint([0]), weight=2.0, cap_bytes_per_s=4.0)
+    light, heavy = shared.add_class(route_set([0])), shared.add_class(route_set([0]), weight=2.0, cap_bytes_per_s=4.0)
 
     assert shared.rates(((light, 1), (heavy, 1))) == {light: 5.0, heavy: 4.0}
 
@@ -96,16 +96,16 @@ def test_a_cap_holds_whatever_the_weight() -> None:
 def test_an_idle_rate_is_that_of_one_flow_alone() -> None:
     shared = network(9.0, 4.0)
 
-    assert shared.idle_rate(shared.add_class(footprint([0, 1]))) == 4.0
-    assert shared.idle_rate(shared.add_class(footprint({0: 3.0, 1: 1.0}), weight=5.0)) == 3.0
-    assert shared.idle_rate(shared.add_class(footprint([0]), cap_bytes_per_s=2.0)) == 2.0
-    assert shared.idle_rate(shared.add_class(footprint([]))) == INF
+    assert shared.idle_rate(shared.add_class(route_set([0, 1]))) == 4.0
+    assert shared.idle_rate(shared.add_class(route_set({0: 3.0, 1: 1.0}), weight=5.0)) == 3.0
+    assert shared.idle_rate(shared.add_class(route_set([0]), cap_bytes_per_s=2.0)) == 2.0
+    assert shared.idle_rate(shared.add_class(route_set([]))) == INF
 
 
 def test_flows_of_a_lower_bound_have_the_rates_that_they_have_alone() -> None:
     shared = network(8.0, 4.0)
     shared.shares = False
-    wide, narrow = shared.add_class(footprint([0])), shared.add_class(footprint([0, 1]))
+    wide, narrow = shared.add_class(route_set([0])), shared.add_class(route_set([0, 1]))
 
     for flow, flow_class in enumerate((wide, narrow, narrow)):
         shared.start(flow, flow_class, 8.0)
@@ -116,11 +116,11 @@ def test_flows_of_a_lower_bound_have_the_rates_that_they_have_alone() -> None:
 
 def test_a_flow_class_may_be_added_while_others_are_in_flight() -> None:
     shared = network(4.0)
-    shared.start(0, shared.add_class(footprint([0])), 8.0)
+    shared.start(0, shared.add_class(route_set([0])), 8.0)
     shared.share()
     shared.advance(1.0)
 
-    shared.start(1, shared.add_class(footprint([0]), weight=3.0), 3.0)
+    shared.start(1, shared.add_class(route_set([0]), weight=3.0), 3.0)
     shared.share()
 
     # 4 B left at 1 B/s for 1 s, then 3 B at 4 B/s.
@@ -129,7 +129,7 @@ def test_a_flow_class_may_be_added_while_others_are_in_flight() -> None:
 
 def test_background_traffic_stays_until_it_is_stopped() -> None:
     shared = network(4.0)
-    flow_class = shared.add_class(footprint([0]))
+    flow_class = shared.add_class(route_set([0]))
     shared.start(0, flow_class, INF)
     shared.start(1, flow_class, 4.0)
     shared.start(2, flow_class, 8.0)
@@ -146,7 +146,7 @@ def test_background_traffic_stays_until_it_is_stopped() -> None:
 
 def test_a_flow_that_crosses_nothing_lands_at_once() -> None:
     shared = network(4.0)
-    shared.start(0, shared.add_class(footprint([])), 1e12)
+    shared.start(0, shared.add_class(route_set([])), 1e12)
     shared.share()
 
     assert finish(shared) == {0: 0.0}
@@ -154,7 +154,7 @@ def test_a_flow_that_crosses_nothing_lands_at_once() -> None:
 
 def test_a_link_without_capacity_holds_its_flows_for_ever() -> None:
     shared = network(0.0)
-    shared.start(0, shared.add_class(footprint([0])), 1.0)
+    shared.start(0, shared.add_class(route_set([0])), 1.0)
     shared.share()
 
     assert shared.next_end_s() == INF
@@ -172,7 +172,7 @@ def test_nothing_happens_without_flow_classes() -> None:
 
 def test_what_lands_is_named_in_the_order_of_its_start() -> None:
     shared = network(4.0, 4.0)
-    flow_classes = [shared.add_class(footprint([link])) for link in (0, 1)]
+    flow_classes = [shared.add_class(route_set([link])) for link in (0, 1)]
     for flow, link in ((9, 1), (4, 0), (7, 1), (2, 0)):
         shared.start(flow, flow_classes[link], 4.0)
     shared.share()
@@ -183,7 +183,7 @@ def test_what_lands_is_named_in_the_order_of_its_start() -> None:
 
 def test_the_seconds_of_each_state_are_counted() -> None:
     shared = network(4.0)
-    flow_class = shared.add_class(footprint([0]))
+    flow_class = shared.add_class(route_set([0]))
     shared.start(0, flow_class, 4.0)
     shared.start(1, flow_class, 8.0)
     shared.share()
@@ -194,7 +194,7 @@ def test_the_seconds_of_each_state_are_counted() -> None:
 
 def test_the_present_state_counts_up_to_now() -> None:
     shared = network(4.0)
-    flow_class = shared.add_class(footprint([0]))
+    flow_class = shared.add_class(route_set([0]))
     shared.start(0, flow_class, INF)
     shared.share()
 
@@ -206,7 +206,7 @@ def test_the_present_state_counts_up_to_now() -> None:
 
 def test_flow_classes_that_never_meet_have_states_of_their_own() -> None:
     shared = network(4.0, 2.0)
-    first, second = (shared.add_class(footprint([link])) for link in (0, 1))
+    first, second = (shared.add_class(route_set([link])) for link in (0, 1))
     shared.start(0, first, 4.0)
     shared.start(1, second, 4.0)
     shared.share()
@@ -217,13 +217,13 @@ def test_flow_classes_that_never_meet_have_states_of_their_own() -> None:
 
 def test_seconds_are_kept_when_a_new_flow_class_connects_what_was_apart() -> None:
     shared = network(4.0, 4.0)
-    first, second = (shared.add_class(footprint([link])) for link in (0, 1))
+    first, second = (shared.add_class(route_set([link])) for link in (0, 1))
     shared.start(0, first, INF)
     shared.start(1, second, INF)
     shared.share()
     shared.advance(1.0)
 
-    both = shared.add_class(footprint([0, 1]))
+    both = shared.add_class(route_set([0, 1]))
     shared.start(2, both, 4.0)
     shared.share()
     finish(shared)
@@ -233,7 +233,7 @@ def test_seconds_are_kept_when_a_new_flow_class_connects_what_was_apart() -> Non
 
 def test_there_is_no_account_for_those_who_want_none() -> None:
     shared = SharedNetwork(np.array([4.0]), account=False)
-    shared.start(0, shared.add_class(footprint([0])), 4.0)
+    shared.start(0, shared.add_class(route_set([0])), 4.0)
     shared.share()
     finish(shared)
 
@@ -242,7 +242,7 @@ def test_there_is_no_account_for_those_who_want_none() -> None:
 
 def test_labels_keep_links_apart() -> None:
     shared = SharedNetwork(np.array([4.0, 4.0]), labels=np.array([0, 1]))
-    shared.add_class(footprint([0, 1]))
+    shared.add_class(route_set([0, 1]))
 
     assert len(shared.wiring.first_link) == 2
 

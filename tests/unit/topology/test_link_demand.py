@@ -1,18 +1,18 @@
-"""Sums of what footprints put on links."""
+"""Sums of what route sets put on links."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from clustersim.topology.link_demand import Crossings, Footprint, Sum, summed, taken
+from clustersim.topology.link_demand import Crossings, RouteSet, Sum, summed, taken
 
 
-def footprint(flows: dict[int, float]) -> Footprint:
-    return Footprint(link_ids=np.array(list(flows), dtype=np.int64), flows=np.array(list(flows.values())))
+def route_set(flows: dict[int, float]) -> RouteSet:
+    return RouteSet(link_ids=np.array(list(flows), dtype=np.int64), flows=np.array(list(flows.values())))
 
 
-def by_link(of: Footprint) -> dict[int, float]:
+def by_link(of: RouteSet) -> dict[int, float]:
     return dict(zip(of.link_ids.tolist(), of.flows.tolist(), strict=True))
 
 
@@ -37,16 +37,16 @@ def test_numbers_of_links_may_be_larger_than_any_table() -> None:
 def test_a_sum_holds_what_all_put_on_each_link(parts: list[dict[int, float]]) -> None:
     total = Sum()
     for part in parts:
-        total.add(footprint(part))
+        total.add(route_set(part))
 
     links = sorted({link for part in parts for link in part})
-    assert by_link(total.footprint()) == {link: sum(part.get(link, 0.0) for part in parts) for link in links}
+    assert by_link(total.route_set()) == {link: sum(part.get(link, 0.0) for part in parts) for link in links}
 
 
 def test_adding_leaves_what_is_added_as_it_was() -> None:
-    first, total = footprint({1: 1.0}), Sum()
+    first, total = route_set({1: 1.0}), Sum()
     total.add(first)
-    total.add(footprint({1: 2.0}))
+    total.add(route_set({1: 2.0}))
 
     assert by_link(first) == {1: 1.0}
 
