@@ -139,12 +139,6 @@ USUAL: Final = (
         sources=("https://docs.pytorch.org/docs/2.5/checkpoint.html",),
     ),
     Usual(
-        software="sharded optimizer and whole layers, as PyTorch's libraries without a compiler",
-        holds=lambda run: _of_today(run) and not run.model_parallel and run.precision == "bf16",
-        values={"training.kernels": "eager", "training.fused_gradient_accumulation": False},
-        sources=("https://github.com/InternLM/InternEvo/blob/develop/configs/7B_sft.py", "https://www.deepspeed.ai/tutorials/zero/"),
-    ),
-    Usual(
         software="fp8, as recipes with Transformer Engine",
         holds=lambda run: run.precision == "fp8",
         values={"strategy.overlap_tp": "gemm_chunks"},

@@ -78,13 +78,6 @@ def test_divided_models_of_today_are_issued_as_megatron_core_issues_them(said: t
     assert any(flag.code == "assumed_launch_overhead" for flag in found.flags) == (overhead == 1.7)
 
 
-def test_a_sharded_optimizer_with_whole_layers_has_a_kernel_an_operation() -> None:
-    sharded = built("strategy.tp=1", "strategy.pp=1", "strategy.zero_stage=2")
-
-    assert (sharded.plan.training.kernels, sharded.plan.training.fused_gradient_accumulation) == ("eager", False)
-    assert built("strategy.tp=2", "strategy.pp=1", "strategy.zero_stage=1").plan.training.kernels == "fused"
-
-
 @pytest.mark.parametrize(("node", "graphs"), [("dgx-b200", ("attention", "router")), ("dgx-h100", False)])
 def test_experts_on_blackwell_are_captured_up_to_their_router(node: str, graphs: object) -> None:
     run = built(f"cluster.node={node}", model="mixtral-8x7b", strategy={"ep": 8}, training={"global_batch_size": 64, "seq_length": 256})
