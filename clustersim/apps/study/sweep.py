@@ -180,7 +180,7 @@ def _tight_text(row: ResultRow) -> str:
     peak, capacity = (row.outcome.figures.get(f"memory.{name}_bytes") for name in ("peak", "capacity"))
     if peak is None or capacity is None or memory_verdict_of(peak, capacity, shipped_memory_band()) != TIGHT:
         return ""
-    return f"fits tightly with {memory_text(peak)} of {memory_text(capacity)}: less to spare than the error of predicted peaks"
+    return f"tight: {memory_text(peak)} of {memory_text(capacity)}"
 
 
 def default_folder(question: SweepQuestion) -> Path:
