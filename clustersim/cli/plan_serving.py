@@ -23,7 +23,7 @@ from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
 from clustersim.units.quantity import format_quantity
 
 SCHEMA_VERSION: Final = 1
-_COLUMNS: Final = ("deployment", ">replicas", ">GPUs", ">tokens/s per GPU", ">TTFT p99", ">TPOT mean", ">of limits")
+_COLUMNS: Final = ("deployment", ">replicas", ">GPUs", ">tokens/s per GPU")
 _MOST_GPUS: Final = 64
 
 
@@ -89,20 +89,26 @@ def _no(found: ServingPlan) -> str:
         reasons = "; ".join(f"{reason} ({count})" for reason, count in found.rejected.items())
         return f"no: none of {found.n_candidates} deployments can keep the promises: {reasons}"
     near = found.nearest
-    broken = ", ".join(near.broken) or "the queue grows without end"
-    return (
-        f"no: nobody keeps the promises; nearest is {_name(near)} with replicas={near.replicas} on {near.gpus} GPUs, which breaks {broken}"
-    )
+    refused = near.metrics.requests.refused
+    broken = [f"{name}" for name in near.broken]
+    broken += ["the rate: the queue grows without end"] if near.metrics.overloaded else []
+    broken += [f"the room of the model and its KV cache: {refused:,} requests are longer, and refused"] if refused else []
+    where = f"{_name(near)} with replicas={near.replicas} on {near.gpus} GPUs"
+    return f"no: nobody keeps the promises; nearest is {where}, which breaks {', '.join(broken)}"
 
 
 def _print(found: ServingPlan) -> None:
     best = found.best
     if best is not None:
         write_out(f"{_name(best)} replicas={best.replicas}: {best.gpus} GPUs\n\n")
-        print_table(_COLUMNS, [_cells(each) for each in found.frontier])
+        promised = [check.name for check in best.metrics.slo.checks] if best.metrics.slo is not None else []
+        titles = [f">{latency.upper()} {statistic}" for latency, _, statistic in (name.partition("_") for name in promised)]
+        print_table((*_COLUMNS, *titles), [_cells(each) for each in found.frontier])
         terms = best.metrics.step_s.by_term
-        write_out(f"\n  bound: {max(terms, key=lambda term: terms[term]).replace('_', ' ')} takes most of a step\n")
-    proof = "nothing else can do with fewer" if found.proven else f"not proven: something may do with {found.least_gpus:.0f}"
+        largest = max(terms, key=lambda term: terms[term]).replace("_", " ")
+        write_out(f"\n  latencies stand with their share of the limit; most of a step is {largest}\n")
+    proven = "nothing else can do with fewer" if best is not None else "none of them can"
+    proof = proven if found.proven else f"not proven: something may do with {found.least_gpus:.0f}"
     write_out(f"  {len(found.replayed)} replays; {found.n_pruned} of {found.n_candidates} deployments needed none; {proof}\n")
     for reason, count in found.rejected.items():
         write_out(f"  {count} cannot: {reason}\n")
@@ -114,10 +120,12 @@ def _name(each: Replayed) -> str:
 
 def _cells(each: Replayed) -> tuple[str, ...]:
     metrics = each.metrics
-    ttft = format_quantity(metrics.ttft_s.p99, "s") if metrics.ttft_s is not None else ""
-    tpot = format_quantity(metrics.tpot_s.mean, "s") if metrics.tpot_s is not None else ""
+    checks = metrics.slo.checks if metrics.slo is not None else ()
+    found = [
+        "" if check.found_s is None else f"{format_quantity(check.found_s, 's')}, {check.found_s / check.limit_s:.0%}" for check in checks
+    ]
     per_gpu = f"{metrics.output_tokens_per_s_per_gpu:,.0f}"
-    return _name(each), f"{each.replicas}", f"{each.gpus}", per_gpu, ttft, tpot, f"{each.excess:.0%}"
+    return _name(each), f"{each.replicas}", f"{each.gpus}", per_gpu, *found
 
 
 def plan_document(found: ServingPlan) -> dict[str, Data]:

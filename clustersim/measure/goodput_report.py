@@ -182,7 +182,8 @@ def _time_lines(time: TrainingTime | None) -> tuple[str, ...]:
         return ()
     mean, interval = format_quantity(time.mean_s, "s", 4), format_range(*time.confidence_interval_s, "s", 4)
     return (
-        f"the whole training takes {mean} (95 % confidence {interval}; one in ten outside {format_range(time.p5_s, time.p95_s, 's', 4)})",
+        f"the whole training takes {mean} at this step time (95 % confidence {interval}; one in ten outside"
+        f" {format_range(time.p5_s, time.p95_s, 's', 4)}); the interval of the step time scales all of them",
     )
 
 

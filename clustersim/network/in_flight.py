@@ -147,13 +147,12 @@ class FlowsInFlight:
             moved_bytes = moved[flow_class] + running[flow_class] * (now_s - since[flow_class])
             moved[flow_class], since[flow_class], running[flow_class] = moved_bytes, now_s, min(rate, BOUNDLESS)
             left_bytes = target[flow_class] - moved_bytes
+            # As ``whole_ticks_s``, without a call for each flow class.
+            ticks = left_bytes / rate * _PER_SECOND if rate > 0.0 else INF
             if left_bytes <= 0.0:
                 end[flow_class] = now_s
-            elif rate <= 0.0 or left_bytes == INF:
-                end[flow_class] = INF
             else:
-                # As ``whole_ticks_s``, without a call for each flow class.
-                end[flow_class] = now_s + round(left_bytes / rate * _PER_SECOND) * TICK_S
+                end[flow_class] = now_s + round(ticks) * TICK_S if ticks < INF else INF
 
     def next_end_s(self) -> float:
         """Return when the next flow lands at the present rates; infinite when none ever does."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
@@ -12,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 from multiprocessing.connection import wait
 from time import perf_counter
+from types import ModuleType
 from typing import Final, ParamSpec, Protocol, TypeVar
 
 from clustersim.documents.check import choices_hint
@@ -110,12 +112,23 @@ class LocalPool:
         context = multiprocessing.get_context("spawn")
         executor = ProcessPoolExecutor(self.n_workers, mp_context=context, initializer=begin_worker)
         threads = set(threading.enumerate())
-        with interrupts_kept_from_children():
+        with interrupts_kept_from_children(), _script_kept_from_children():
             # One call for each, or later ones would be started outside.
             for _ in range(self.n_workers):
                 executor.submit(os.getpid)
         self._managers = [each for each in threading.enumerate() if each not in threads and not each.daemon]
         return executor
+
+
+@contextmanager
+def _script_kept_from_children() -> Generator[None]:
+    """Start processes without the user's script, which ``spawn`` would run again for functions of its own; all of ours are in modules."""
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
 
 
 def begin_worker() -> None:

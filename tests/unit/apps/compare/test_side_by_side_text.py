@@ -77,7 +77,7 @@ def test_figures_have_relative_columns_against_the_first() -> None:
 
     assert rows["step time"] == ("2 s", "1.6 s", "-20.0 %", "4 s", "+100.0 %")
     assert rows["MFU"] == ("40.0 %", "50.0 %", "+25.0 %", "20.0 %", "-50.0 %")
-    assert rows["peak memory"] == ("70 GB", "70 GB", "=", "70 GB", "=")
+    assert rows["peak memory"] == ("65.2 GiB", "65.2 GiB", "=", "65.2 GiB", "=")
     assert rows["fits in memory"] == ("no", "yes", "", "yes", "")
     assert rows["checks that hold"] == ("-", "1 of 2", "", "-", "")
 
@@ -152,7 +152,7 @@ def test_the_document_is_json_with_every_figure() -> None:
     [
         ("step_time_s", None, "-"),
         ("time_to_train_s", 86400.0 * 30, "30 days"),
-        ("memory.peak_bytes", 7e10, "70 GB"),
+        ("memory.peak_bytes", 7e10, "65.2 GiB"),
         ("bubble_fraction", 0.1234, "12.3 %"),
         ("gpus", 16384.0, "16,384"),
         ("tflops_per_gpu", 370.46, "370.5"),

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 import operator
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -61,3 +64,19 @@ def test_an_error_of_the_work_is_raised_as_it_is(monkeypatch: pytest.MonkeyPatch
 
     with pytest.raises(ZeroDivisionError):
         list(in_order(operator.methodcaller("__rfloordiv__", 1), [0, 0], jobs=2))
+
+
+def test_a_script_without_a_guard_is_not_run_again_by_its_processes(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    lines = (
+        "from os import getpid",
+        "from clustersim.apps.study.pools import LocalPool",
+        "pool = LocalPool(2)",
+        "print(pool.executor.submit(getpid).result() != getpid())",
+        "pool.stop()",
+    )
+    script.write_text("\n".join(lines), encoding="utf-8")
+
+    ended = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+
+    assert (ended.stdout, ended.stderr, ended.returncode) == ("True\n", "", 0)
