@@ -104,7 +104,8 @@ def plan_command(
     Say why no other one is faster; or, with --tokens, find what reaches a goal; or, with --serving, what serves requests as promised.
     """
     if serving:
-        given = {"CLUSTER": cluster, "--nodes": nodes, "--constraint": constraint, "--time-limit": time_limit, "--tokens": tokens}
+        refuse_given({"CLUSTER": cluster}, beside="--serving", hint="name a serving scenario, and its machine with -s cluster.node=NAME")
+        given = {"--nodes": nodes, "--constraint": constraint, "--time-limit": time_limit, "--tokens": tokens}
         given |= {"--within": within, "--budget": budget, "--power": power, "--accelerators": accelerators}
         given |= {"--memory-margin": memory_margin != "8 %", "--max-nodes": max_nodes != 2048}
         refuse_given(given, beside="--serving")

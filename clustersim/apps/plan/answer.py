@@ -214,9 +214,9 @@ def _alike(values: Sequence[float | None], unit: str) -> list[str]:
 
 
 def bound_line(tried: Tried) -> str:
-    """Return what binds a layout; how short its step can be at least stands in :func:`rows`."""
-    bounds = tried.result.bounds
-    return f"bound by {NAMES[bounds.binding]}: {format_quantity(bounds.binding_s, 's')} of {format_quantity(tried.step_time_s, 's')}"
+    """Return whether a layout fits and what binds it; how short its step can be at least stands in :func:`rows`."""
+    bounds, fit = tried.result.bounds, memory_verdict(tried.result.metrics)
+    return f"{fit}; bound by {NAMES[bounds.binding]}: {format_quantity(bounds.binding_s, 's')} of {format_quantity(tried.step_time_s, 's')}"
 
 
 def certificate_lines(search: Search, memory_margin_fraction: float) -> list[str]:
