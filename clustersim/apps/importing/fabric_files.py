@@ -27,7 +27,6 @@ _LISTED: Final = re.compile(r"^NAME\s+STATUS\s.*\bLABELS\s*$", re.MULTILINE)
 """Head of what ``kubectl get nodes --show-labels`` prints."""
 _TOLD: Final = re.compile(r"^Name: +(?=\S+$)", re.MULTILINE)
 """Head of a node as ``kubectl describe node`` prints it."""
-_END: Final = re.compile(r"([\w-]+)\.(\d{1,6})\.(.+?)\.(\d{1,6})")
 _SWITCHES: Final = re.compile(r"sw(itch)?\d*$|switch|leaf|spine|tor|core", re.IGNORECASE)
 _LEVELS: Final = (
     ("network.topology.nvidia.com/leaf", "network.topology.nvidia.com/spine", "network.topology.nvidia.com/core"),

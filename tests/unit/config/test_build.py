@@ -17,8 +17,9 @@ from tests.unit.config.samples import MODEL, TEXT, built, refusal
 
 
 def codes(*overrides: str, **sections: Data) -> list[str]:
-    """Return the flags but for that of unseen figures, which depends on the profiles."""
-    return [flag.code for flag in built(*overrides, **sections).flags if flag.code != "unseen_figures"]
+    """Return the flags but for that of unseen figures, which depends on the profiles, and that of the host, which most plans have."""
+    usual = ("unseen_figures", "assumed_launch_overhead")
+    return [flag.code for flag in built(*overrides, **sections).flags if flag.code not in usual]
 
 
 def unseen(cluster: Data) -> str:
