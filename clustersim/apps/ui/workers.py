@@ -65,7 +65,7 @@ class Workers:
     _progress: dict[str, str] = field(default_factory=dict[str, str])
     """Progress of the request of each name, in words."""
     _newest: dict[str, int] = field(default_factory=dict[str, int])
-    """Number of the newest request of each name."""
+    """Number of the newest request of each name, also after its end: an older one looks for it now and then."""
 
     def call(self, asker: Asker, function: Callable[..., T], *arguments: object) -> T:
         """Return what a function gives in a process of its own.
@@ -81,17 +81,12 @@ class Workers:
         """
         self._newest[asker.name] = max(asker.number, self._newest.get(asker.name, 0))
         self._check_wanted(asker)
+        while not self._places.acquire(timeout=_LOOK_S):
+            self._check_wanted(asker)
         try:
-            while not self._places.acquire(timeout=_LOOK_S):
-                self._check_wanted(asker)
-            try:
-                return self._result(asker, function, arguments)
-            finally:
-                self._places.release()
+            return self._result(asker, function, arguments)
         finally:
-            # A newer request of the page still counts.
-            if self._newest.get(asker.name) == asker.number:
-                del self._newest[asker.name]
+            self._places.release()
 
     def progress(self, name: str) -> str:
         """Return the progress of the request of a name, in words; empty where it is not known."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from clustersim.apps.plan import replays
-from clustersim.apps.plan.replays import RESOURCES, UPLINKS, Replays, replayed, resources, with_more
+from clustersim.apps.plan.replays import RESOURCES, UPLINKS, ReplayOutcome, Replays, replayed, resources, with_more
 from clustersim.apps.run.running import run_built
 from clustersim.config.build import Built, build
 from clustersim.config.load import load_scenario
@@ -67,7 +67,7 @@ def test_other_processes_replay_a_larger_cluster_alike(monkeypatch: pytest.Monke
         outcome = pool.end(pool.begin(SCENARIO, "scale-up bandwidth"))
 
     here, plain = replayed(SCENARIO, "scale-up bandwidth"), replayed(SCENARIO)
-    assert not isinstance(outcome, str)
-    assert not isinstance(here, str)
-    assert not isinstance(plain, str)
+    assert isinstance(outcome, ReplayOutcome)
+    assert isinstance(here, ReplayOutcome)
+    assert isinstance(plain, ReplayOutcome)
     assert outcome.step_time_s == here.step_time_s < plain.step_time_s
