@@ -14,8 +14,8 @@ from typing import Final, TypedDict
 
 TEXT: Final = """# Benchmarks
 
-Written by `make bench`; figures are of the machine below, the best of several rounds each. Ratios compare two things that were
-timed in turn in one run, and `make ratios` fails when one of them gets worse by more than a third.
+Written by `make bench`; figures are of the machine below, the best of several rounds each. Ratios compare two things
+that were timed in turn in one run, and `make ratios` fails when one of them gets worse by more than a third.
 
 | machine | |
 |---|---|
