@@ -90,7 +90,7 @@ def _no(found: ServingPlan) -> str:
         return f"no: none of {found.n_candidates} deployments can keep the promises: {reasons}"
     near = found.nearest
     refused = near.metrics.requests.refused
-    broken = [f"{name}" for name in near.broken]
+    broken = [*near.broken]
     broken += ["the rate: the queue grows without end"] if near.metrics.overloaded else []
     broken += [f"the room of the model and its KV cache: {refused:,} requests are longer, and refused"] if refused else []
     where = f"{_name(near)} with replicas={near.replicas} on {near.gpus} GPUs"

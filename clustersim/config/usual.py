@@ -166,8 +166,9 @@ USUAL: Final = (
 
 
 USUAL_SETTINGS: Final = "usual_settings"
-ASSUMED_LAUNCH: Final = "assumed_launch_overhead"
 """Code of the flag on settings left at usual values."""
+ASSUMED_LAUNCH: Final = "assumed_launch_overhead"
+"""Code of the flag on the time of the host."""
 
 
 def usual_settings(run: Circumstances) -> dict[str, tuple[Value, str]]:
@@ -230,9 +231,7 @@ def usual_flags(usual: Mapping[str, tuple[Value, str]], keys: Iterable[str]) -> 
     for key in keys:
         value, software = usual[key]
         if key == LAUNCH_OVERHEAD:
-            message = (
-                f"no {key.partition('.')[2]} is given: {value}, that of {software}, is assumed; it moves steps that wait for their host"
-            )
+            message = f"no launch_overhead is given: {value}, that of {software}, is assumed; it moves steps that wait for their host"
             flags.append(Flag(code=ASSUMED_LAUNCH, message=message))
             continue
         by_software.setdefault(software, []).append(f"{key.partition('.')[2]} {str(value).lower()}")

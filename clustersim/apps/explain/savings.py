@@ -21,12 +21,13 @@ from clustersim.units.quantity import format_quantity
 AT_ONCE: Final = 2
 """Changes that are made together where no single one is enough."""
 MOST_REPLAYED: Final = 4
+"""Changes that fit and are replayed, those that come first."""
 SAVING: Final = ("layout", "micro-batch", "sharding")
 """Families of changes that may save memory."""
 
 
 def fitting_changes(source: ScenarioText, changes: Sequence[Override], base: Result) -> tuple[str, ...]:
-    """Return the fewest changes with which a run fits, the fastest first, as sentences; one that none is enough where that is so."""
+    """Return changes with which a run fits, as few at once as can be, in the order of their step; or that none is enough; as sentences."""
     singles = list(_savings(base.built))
     for count in range(1, AT_ONCE + 1):
         fitting: list[tuple[tuple[CandidateChange, ...], Built]] = []

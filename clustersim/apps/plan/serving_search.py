@@ -143,7 +143,8 @@ class _ServingSearch:
     asked: DrawnRequests | None = None
     rejected: dict[str, int] = field(default_factory=dict[str, int])
     done: dict[tuple[Candidate, int], Replayed] = field(default_factory=dict[tuple[Candidate, int], Replayed])
-    apart: dict[Candidate, Replayed] = field(default_factory=dict[Candidate, Replayed])
+    apart: dict[Candidate, tuple[str, ...]] = field(default_factory=dict[Candidate, tuple[str, ...]])
+    """Promises that requests break which never meet."""
 
     def built(self, values: Sequence[tuple[str, str]], replicas: int, nodes: int) -> BuiltServing:
         texts = [f"{KEYS[name]}={value}" for name, value in values]
@@ -191,10 +192,10 @@ class _ServingSearch:
             requests = built.asked.requests
             lone = replace(requests, arrival_s=_APART_S * np.arange(len(requests), dtype=np.float64), concurrency=None)
             metrics = run_serving(replace(built, asked=replace(built.asked, requests=lone))).metrics
-            self.apart[candidate] = found = Replayed(candidate=candidate, replicas=1, metrics=metrics)
-            if found.broken:
-                self._reject(f"{', '.join(found.broken)}: a request by itself takes longer")
-        return bool(self.apart[candidate].broken)
+            self.apart[candidate] = broken = Replayed(candidate=candidate, replicas=1, metrics=metrics).broken
+            if broken:
+                self._reject(f"{', '.join(broken)}: a request by itself takes longer")
+        return bool(self.apart[candidate])
 
     def first(self, candidates: Sequence[Candidate]) -> Replayed | None:
         """Return the first deployment that meets the SLO, doubling the replicas."""
