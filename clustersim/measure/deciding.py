@@ -15,8 +15,8 @@ from clustersim.units.divisors import listed
 Decision = Literal["yes", "no", "not decided"]
 
 UNDECIDED: Final = "within the error bars: not decided"
-MOST_NAMED: Final = 5
 """Verdict on cases within the error bars of the best."""
+MOST_NAMED: Final = 5
 
 _TIMES: Final = re.compile(
     r"step_time(_alone)?_s|time_to_train_s|(breakdown|overlapped_communication)_s\..+|steps\.(mean|median|p95)_s"
@@ -25,6 +25,11 @@ _TIMES: Final = re.compile(
 """Figures that grow with the step time, in proportion or nearly so."""
 _RATES: Final = re.compile(r"(samples|tokens)_per_s(_per_gpu)?|tflops_per_gpu|[mh]fu")
 """Figures in inverse proportion to it."""
+_MORE_IS_BETTER: Final = re.compile(
+    rf"{_RATES.pattern}|(requests|(output|total)_tokens)_per_s(_per_gpu)?|goodput\..*goodput_fraction"
+    r"|slo\.(attained_fraction|goodput_requests_per_s)|kv\.(capacity_tokens|prefix_hit_fraction)"
+)
+"""Figures of which more is better; of all others less is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,14 +39,16 @@ class Judged:
     at: Callable[[float], float]
     """The figure if the step takes a given multiple of the predicted time."""
     bar: ErrorBar
+    run: str = ""
+    """Hash of the scenario; empty where that is not known."""
 
 
-def is_better(one: Judged, other: Judged) -> Decision:
-    """Return whether one run is better than another, or that the error bars do not tell.
+def is_better(one: Judged | None, other: Judged | None) -> Decision | None:
+    """Return whether one run is better than another, or that the error bars do not tell; None of equal runs, and without error bars.
 
-    Runs on one machine share most of their error: only the ratio of their times can be off, by what was measured of such pairs. Of others
-    each can be anywhere in its interval, and where these overlap nothing is decided. A figure that does not depend on the step time has
-    no error bar.
+    All verdicts of comparisons, sweeps, plans, offers and pictures are this one. Runs on one machine share most of their error: only the
+    ratio of their times can be off, by what was measured of such pairs. Of others each can be anywhere in its interval, and where these
+    overlap nothing is decided. A figure that does not depend on the step time has no error bar.
 
     Examples
     --------
@@ -51,14 +58,34 @@ def is_better(one: Judged, other: Judged) -> Decision:
     >>> is_better(run(1.0, "a"), run(1.2, "a")), is_better(run(1.0, "a"), run(1.2, "b")), is_better(run(2.0, "a"), run(1.0, "b"))
     ('yes', 'not decided', 'no')
     """
-    if one.bar.machine == other.bar.machine:
-        most = max(one.bar.ratio_most_fraction, other.bar.ratio_most_fraction)
-        ones, others = [one.at(1.0 / most), one.at(most)], [other.at(1.0)]
-    else:
-        ones, others = ([each.at(each.bar.least_fraction), each.at(each.bar.most_fraction)] for each in (one, other))
+    if one is None or other is None or (one.run and one.run == other.run):
+        return None
+    (least, most), (others_least, others_most) = _spans(one.bar, other.bar)
+    ones, others = [one.at(least), one.at(most)], [other.at(others_least), other.at(others_most)]
     if max(ones) < min(others):
         return "yes"
     return "no" if min(ones) >= max(others) else "not decided"
+
+
+def _spans(one: ErrorBar, other: ErrorBar) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return the multiples of the predicted step times that two runs can take beside each other."""
+    if one.machine == other.machine:
+        most = max(one.ratio_most_fraction, other.ratio_most_fraction)
+        return (1.0 / most, most), (1.0, 1.0)
+    return (one.least_fraction, one.most_fraction), (other.least_fraction, other.most_fraction)
+
+
+def undecided_ratios(one: ErrorBar, other: ErrorBar) -> tuple[float, float]:
+    """Return the least and the most ratio of the step time of one run to that of another at which the error bars do not tell.
+
+    Examples
+    --------
+    >>> bar = ErrorBar(least_fraction=0.8, most_fraction=1.25, ratio_most_fraction=1.25, machine="a")
+    >>> undecided_ratios(bar, bar)
+    (0.8, 1.25)
+    """
+    (least, most), (others_least, others_most) = _spans(one, other)
+    return others_least / most, others_most / least
 
 
 def bar_of(data: Data) -> ErrorBar | None:
@@ -76,7 +103,7 @@ def bar_of(data: Data) -> ErrorBar | None:
     )
 
 
-def undecided(ranked: Sequence[Judged]) -> list[int]:
+def undecided(ranked: Sequence[Judged | None]) -> list[int]:
     """Return the indices of the runs within the error bars of the first, the best."""
     return [place for place, other in enumerate(ranked) if place and is_better(ranked[0], other) == "not decided"]
 
@@ -97,16 +124,26 @@ def undecided_text(names: Sequence[str]) -> str:
     return f"{UNDECIDED} against {listed(shown, 'and')}"
 
 
-def judged_by(name: str, value: float, bar: ErrorBar, *, higher_is_better: bool = False) -> Judged:
-    """Return a run for a comparison by one figure, given its dependence on the step time."""
-    sign = -1.0 if higher_is_better else 1.0
-    return Judged(at=lambda fraction: sign * figures_at({name: value}, fraction)[name], bar=bar)
+def more_is_better(name: str) -> bool:
+    """Return whether more of a figure is better, as of rates.
+
+    Examples
+    --------
+    >>> more_is_better("tokens_per_s"), more_is_better("step_time_s"), more_is_better("slo.goodput_requests_per_s")
+    (True, False, True)
+    """
+    return _MORE_IS_BETTER.fullmatch(name.strip()) is not None
+
+
+def judged_by(name: str, value: float, bar: ErrorBar | None, *, run: str = "") -> Judged | None:
+    """Return a run for a comparison by one figure, given its dependence on the step time; None without an error bar."""
+    sign = -1.0 if more_is_better(name) else 1.0
+    return None if bar is None else Judged(at=lambda fraction: sign * figures_at({name: value}, fraction)[name], bar=bar, run=run)
 
 
 def is_shorter(one: Metrics, other: Metrics) -> Decision | None:
     """Return whether the step of one run is shorter than that of another, as far as the error bars tell; None without any."""
-    judged = [None if each.error_bar is None else judged_by("step_time_s", each.step_time_s, each.error_bar) for each in (one, other)]
-    return None if judged[0] is None or judged[1] is None else is_better(judged[0], judged[1])
+    return is_better(*(judged_by("step_time_s", each.step_time_s, each.error_bar) for each in (one, other)))
 
 
 def figures_at(figures: Mapping[str, float | bool], fraction: float) -> dict[str, float | bool]:

@@ -15,7 +15,7 @@ from clustersim.apps.run.page import image_of
 from clustersim.apps.validate.published_mfu import ABOVE_PUBLISHED
 from clustersim.config.yaml_text import plain, yaml_text
 from clustersim.documents.spots import Data
-from clustersim.measure.deciding import Judged, is_better, undecided_text
+from clustersim.measure.deciding import Judged, undecided, undecided_ratios, undecided_text
 from clustersim.report.page.content import Image, Page, PageSection, PageTable, render
 from clustersim.report.plots.offers import OfferBar, OffersPicture, draw_offers, write_offers_picture
 from clustersim.units.quantity import format_quantity
@@ -34,6 +34,18 @@ class BreakEvenRent:
     usd_per_gpu_hour: float
     now_usd_per_gpu_hour: float | None
     """None without a price."""
+    undecided_usd_per_gpu_hour: tuple[float, float] | None
+    """Between these the error bars do not tell which one costs less; None without error bars."""
+
+    @property
+    def text(self) -> str:
+        """Sentence on the rent, with the present one."""
+        now, span = self.now_usd_per_gpu_hour, self.undecided_usd_per_gpu_hour
+        shown = "no price" if now is None else f"{now:.2f} now"
+        if self.usd_per_gpu_hour <= 0.0:
+            return f"{self.name} is dearer even without a rent"
+        between = "" if span is None else f", not decided from {max(span[0], 0.0):.2f} to {span[1]:.2f}"
+        return f"{self.name} costs as much as {self.against} at {self.usd_per_gpu_hour:.2f} USD a GPU hour ({shown}{between})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +82,8 @@ class Answer:
     @property
     def undecided(self) -> list[str]:
         """Options within the error bars of the best."""
-        best, *others = self.of_options
-        judged = self._judged(best)
-        return [
-            each.option.name for each in others if judged and (other := self._judged(each)) and is_better(judged, other) == "not decided"
-        ]
+        offers = self.of_options
+        return [offers[place].option.name for place in undecided(list(map(self._judged, offers)))]
 
     def number(self, figures: Figures) -> float:
         """Return what offers are ordered by."""
@@ -98,10 +107,18 @@ class Answer:
         for each in self.of_options:
             hours = each.figures.gpu_hours
             if each is not best and hours is not None:
-                price = (lowest_usd - (each.figures.other_usd or 0.0)) / hours
-                now = each.figures.usd_per_gpu_hour
-                names = {"name": each.option.name, "against": best.option.name}
-                found.append(BreakEvenRent(**names, usd_per_gpu_hour=price, now_usd_per_gpu_hour=now))
+                bars, other_usd = [offer.winner.result.metrics.error_bar for offer in (each, best)], each.figures.other_usd or 0.0
+                ratios = () if bars[0] is None or bars[1] is None else undecided_ratios(bars[0], bars[1])
+                price, *ends = ((ratio * lowest_usd - other_usd) / hours for ratio in (1.0, *ratios))
+                found.append(
+                    BreakEvenRent(
+                        name=each.option.name,
+                        against=best.option.name,
+                        usd_per_gpu_hour=price,
+                        now_usd_per_gpu_hour=each.figures.usd_per_gpu_hour,
+                        undecided_usd_per_gpu_hour=(ends[0], ends[1]) if ends else None,
+                    )
+                )
         return tuple(found)
 
     def best_under(self, condition: str) -> str | None:
@@ -151,7 +168,7 @@ class Answer:
     def turns(self) -> list[str]:
         """Return what another option is best at: its rent, the adapters, the batch, failures."""
         best = self.of_options[0].option.name
-        found = [_even_text(each) for each in self.break_evens()]
+        found = [each.text for each in self.break_evens()]
         bests = {f"adapters of {nic}": name for nic, name in self.best_of_nics().items()}
         # Adapters that were asked for have layouts of their own; half of the best is then no news.
         bests |= {name: under for name in CONDITIONS if (under := self.best_under(name)) and not (bests and name == HALF_NETWORK)}
@@ -275,13 +292,6 @@ def usd_range(least: float, most: float) -> str:
     factor, unit = next(((f, u) for f, u in ((1e6, "MUSD"), (1e3, "kUSD")) if most >= f), (1.0, "USD"))
     digits = 3 - len(f"{most / factor:.0f}")
     return f"{least / factor:.{digits}f} to {most / factor:.{digits}f} {unit}"
-
-
-def _even_text(even: BreakEvenRent) -> str:
-    now = "no price" if even.now_usd_per_gpu_hour is None else f"{even.now_usd_per_gpu_hour:.2f} now"
-    if even.usd_per_gpu_hour <= 0.0:
-        return f"{even.name} is dearer even without a rent"
-    return f"{even.name} costs as much as {even.against} at {even.usd_per_gpu_hour:.2f} USD a GPU hour ({now})"
 
 
 def _listed(names: list[str]) -> str:

@@ -24,7 +24,7 @@ from clustersim.documents.json_text import read_json
 from clustersim.documents.spots import Data, Scalar
 from clustersim.documents.text import read_document
 from clustersim.errors import InfeasibleError, Place, ScenarioError
-from clustersim.measure.deciding import Decision, Judged, bar_of, figures_at, is_better
+from clustersim.measure.deciding import Decision, Judged, bar_of, figures_at, is_better, judged_by
 from clustersim.report.text_tables import html_answer
 
 _MEASURED: Final = (
@@ -85,11 +85,7 @@ class SideBySide:
 
     def faster(self, place: int) -> Decision | None:
         """Return whether a run trains faster than the first, as far as the error bars tell; None where they are one run or one has none."""
-        first, run = self.runs[0], self.runs[place]
-        if run.scenario_hash == first.scenario_hash:
-            return None
-        judged = [_judged(each.results) for each in (run, first)]
-        return None if judged[0] is None or judged[1] is None else is_better(judged[0], judged[1])
+        return is_better(_judged(self.runs[place]), _judged(self.runs[0]))
 
     def __str__(self) -> str:
         """Return what ``compare`` prints."""
@@ -210,12 +206,10 @@ def side_by_side(runs: Sequence[ComparedRun]) -> SideBySide:
     )
 
 
-def _judged(results: Mapping[str, Data]) -> Judged | None:
-    """Return a run by the time that a token takes."""
-    rate, bar = results.get("tokens_per_s"), bar_of(results.get("error_bar"))
-    if bar is None or not isinstance(rate, int | float) or rate <= 0.0:
-        return None
-    return Judged(at=lambda fraction: fraction / rate, bar=bar)
+def _judged(run: ComparedRun) -> Judged | None:
+    """Return a run by the tokens that it trains on in a second."""
+    rate, bar = run.results.get("tokens_per_s"), bar_of(run.results.get("error_bar"))
+    return judged_by("tokens_per_s", rate, bar, run=run.scenario_hash) if isinstance(rate, int | float) and rate > 0.0 else None
 
 
 def _read(source: str, folder: Path) -> ComparedRun:

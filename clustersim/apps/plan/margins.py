@@ -9,6 +9,7 @@ from typing import Final
 from clustersim.apps.plan.drafts import Drafts
 from clustersim.apps.plan.findings import Search, Tried
 from clustersim.apps.plan.replays import HALF_NETWORK, NETWORK, ReplayOutcome, Replays, resources
+from clustersim.measure.deciding import undecided_ratios
 from clustersim.progress import advanced
 from clustersim.units.quantity import format_quantity
 
@@ -81,8 +82,7 @@ def turns(drafts: Drafts, search: Search, replays: Replays, memory_margin_fracti
 
 def _turn(condition: str, winner: Tried, winner_s: float, best_s: float, layout: str | None) -> Turn:
     bar = winner.result.metrics.error_bar
-    # On one machine only the ratio of two times can be off.
-    decided = bar is not None and winner_s / best_s > bar.ratio_most_fraction
+    decided = bar is not None and best_s / winner_s < undecided_ratios(bar, bar)[0]
     return Turn(condition=condition, step_time_s=best_s, gain_fraction=1.0 - best_s / winner_s, layout=layout, decided=decided)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise, takewhile
 from math import sqrt
 from typing import Final
 
@@ -31,6 +31,8 @@ class Crossing:
     best_below: str | None
     """None where none can be chosen."""
     best_above: str | None
+    undecided: tuple[float, float] | None = None
+    """Ends of the values about it at which the best case is within the error bars of another, of those looked at; None without any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +43,15 @@ class BreakEven:
     best_at_low: str | None
     crossings: tuple[Crossing, ...]
     """By value; none where one is best throughout."""
+    undecided: tuple[float, float] | None
+    """Least and most value at which the best case is within the error bars of another, of those looked at; None without any."""
 
 
 def break_even(question: WhatIfQuestion, span: KeyRange) -> BreakEven:
     """Return where the best case changes while a key, which no case sets, goes from one value to another."""
     whole = _whole(question, span)
     known: dict[float, str | None] = {}
+    near: dict[float, bool] = {}
 
     def best(number: float) -> str | None:
         if number not in known:
@@ -54,13 +59,27 @@ def break_even(question: WhatIfQuestion, span: KeyRange) -> BreakEven:
             numbers, found = question.numbers(rows), question.best(rows)
             equal = found is not None and list(numbers.values()).count(numbers[found]) > 1
             known[number] = _EQUAL if equal else found
+            near[number] = equal or bool(question.objective.undecided(question.objective.ranked(rows)))
         return known[number]
 
     everywhere = _scanned(span, whole=whole)
     # Where two are equal nothing changes yet: it does between the values on either side.
     scanned = [number for number in everywhere if best(number) != _EQUAL] or everywhere
     crossings = [each for low, high in pairwise(scanned) for each in _between(best, low, high, span, whole=whole)]
-    return BreakEven(span=span, best_at_low=best(scanned[0]) or None, crossings=tuple(crossings))
+    crossings = [replace(each, undecided=_undecided(each, near)) for each in crossings]
+    best_at_low = best(scanned[0]) or None
+    return BreakEven(span=span, best_at_low=best_at_low, crossings=tuple(crossings), undecided=_ends([each for each in near if near[each]]))
+
+
+def _undecided(crossing: Crossing, near: Mapping[float, bool]) -> tuple[float, float] | None:
+    """Return the ends of the undecided values about a crossing, of all that were looked at."""
+    below = takewhile(near.__getitem__, sorted((each for each in near if each <= crossing.below), reverse=True))
+    above = takewhile(near.__getitem__, sorted(each for each in near if each >= crossing.above))
+    return _ends([*below, *above])
+
+
+def _ends(found: Sequence[float]) -> tuple[float, float] | None:
+    return (min(found), max(found)) if found else None
 
 
 def _whole(question: WhatIfQuestion, span: KeyRange) -> bool:

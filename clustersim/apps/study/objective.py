@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from clustersim.apps.study.point import ResultRow
 from clustersim.config.checks import lacking
@@ -13,12 +11,6 @@ from clustersim.errors import Place, ScenarioError
 from clustersim.expressions.lexer import ExpressionError
 from clustersim.expressions.parse import Condition, Quantity, parse_condition, parse_quantity_of
 from clustersim.measure.deciding import Decision, is_better
-
-_RATES: Final = re.compile(
-    r"(samples|tokens|requests|(output|total)_tokens)_per_s(_per_gpu)?|tflops_per_gpu|[mh]fu|goodput\..*goodput_fraction"
-    r"|slo\.(attained_fraction|goodput_requests_per_s)|kv\.(capacity_tokens|prefix_hit_fraction)"
-)
-"""Figures of which more is better; of all others less is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,13 +101,14 @@ class Objective:
 
     def better(self, one: ResultRow, other: ResultRow) -> Decision | None:
         """Return whether a run is better than another, as far as the error bars tell; None of equal runs, or where one has no number."""
-        if one.outcome.scenario_hash == other.outcome.scenario_hash or any(self.number(row) is None for row in (one, other)):
+        if any(self.number(row) is None for row in (one, other)):
             return None
-        judged = [
-            row.outcome.judged(lambda figures, row=row: self._score(self.quantity.value({**figures, **self._given(row)})))
-            for row in (one, other)
-        ]
-        return None if judged[0] is None or judged[1] is None else is_better(judged[0], judged[1])
+        return is_better(
+            *(
+                row.outcome.judged(lambda figures, row=row: self._score(self.quantity.value({**figures, **self._given(row)})))
+                for row in (one, other)
+            )
+        )
 
     def undecided(self, ranked: Sequence[ResultRow]) -> list[ResultRow]:
         """Return the runs within the error bars of the first one, the best."""
@@ -130,8 +123,3 @@ class Objective:
 
     def _given(self, row: ResultRow) -> dict[str, float | bool]:
         return {key: value for key, value in row.point.values.items() if key in self.keys and isinstance(value, int | float)}
-
-
-def is_rate(text: str) -> bool:
-    """Return whether more of a quantity is better."""
-    return _RATES.fullmatch(text.strip()) is not None

@@ -112,7 +112,9 @@ class PointOutcome:
 
     def judged(self, score: Callable[[Mapping[str, float | bool]], float]) -> Judged | None:
         """Return the point by a score, the less the better; None without an error bar."""
-        return None if self.bar is None else Judged(at=lambda fraction: score(figures_at(self.figures, fraction)), bar=self.bar)
+        if self.bar is None:
+            return None
+        return Judged(at=lambda fraction: score(figures_at(self.figures, fraction)), bar=self.bar, run=self.scenario_hash)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -272,18 +272,25 @@ def _break_even_lines(found: BreakEven) -> list[str]:
     span = found.span
     low, high = span.value(span.low), span.value(span.high)
     if not found.crossings:
-        return [f"Break-even: none; {_who(found.best_at_low)} from {span.key} {low} to {high}"]
+        return [f"Break-even: none; {_who(found.best_at_low)} from {span.key} {low} to {high}{_doubt(span, found.undecided)}"]
     return [_crossing_line(span, each) for each in found.crossings]
 
 
 def _crossing_line(span: KeyRange, crossing: Crossing) -> str:
-    below, above = _end(span, crossing, crossing.below), _end(span, crossing, crossing.above)
-    return f"Break-even: {_who(crossing.best_below)} up to {span.key} {below}, {_who(crossing.best_above)} from {above}"
-
-
-def _end(span: KeyRange, crossing: Crossing, number: float) -> Data:
     # As many digits as are known.
-    return span.value(number if crossing.above - crossing.below >= 1 else float(f"{number:.4g}"))
+    digits = 4 if crossing.undecided is None else 2
+    close = crossing.above - crossing.below < 1
+    below, above = (span.value(float(f"{number:.{digits}g}") if close else number) for number in (crossing.below, crossing.above))
+    best, then = _who(crossing.best_below), _who(crossing.best_above)
+    answer = f"Break-even: {best} up to {span.key} {below}, {then} from {'there' if below == above else above}"
+    return f"{answer} on{_doubt(span, crossing.undecided)}"
+
+
+def _doubt(span: KeyRange, undecided: tuple[float, float] | None) -> str:
+    if undecided is None:
+        return ""
+    least, most = (span.value(float(f"{number:.2g}")) for number in undecided)
+    return f"; {UNDECIDED} {f'at {least}' if least == most else f'from {least} to {most}'}"
 
 
 def _who(name: str | None) -> str:
@@ -311,11 +318,22 @@ def _break_even_data(found: BreakEven) -> dict[str, Data]:
             "above": span.value(each.above),
             "best_below": each.best_below,
             "best_above": each.best_above,
+            "undecided": _undecided_data(span, each.undecided),
         }
         for each in found.crossings
     ]
     ends: dict[str, Data] = {"low": span.value(span.low), "high": span.value(span.high)}
-    return {"key": span.key, **ends, "best_at_low": found.best_at_low, "crossings": crossings}
+    return {
+        "key": span.key,
+        **ends,
+        "best_at_low": found.best_at_low,
+        "undecided": _undecided_data(span, found.undecided),
+        "crossings": crossings,
+    }
+
+
+def _undecided_data(span: KeyRange, undecided: tuple[float, float] | None) -> Data:
+    return None if undecided is None else [span.value(number) for number in undecided]
 
 
 def _sensitivity_data(found: Sensitivity) -> dict[str, Data]:

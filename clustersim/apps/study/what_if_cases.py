@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from clustersim.apps.study.axis import KeyRange, split_values
-from clustersim.apps.study.objective import AskedExpression, Objective, is_rate
+from clustersim.apps.study.objective import AskedExpression, Objective
 from clustersim.apps.study.point import Base, Point, ResultRow, figure_names, override_of
 from clustersim.apps.study.point_runs import evaluated
 from clustersim.apps.study.study_file import Study
@@ -17,6 +17,7 @@ from clustersim.config.machine import hardware_of
 from clustersim.config.overriding import apply_overrides, parse_override
 from clustersim.documents.spots import Data
 from clustersim.errors import Place, ScenarioError
+from clustersim.measure.deciding import more_is_better
 from clustersim.workloads.reading.model_spec import load_model
 
 BASE: Final = "base"
@@ -119,7 +120,7 @@ def what_if_of(study: Study) -> WhatIfQuestion:
     metric = AskedExpression(text=asked, field="--metric") if asked else study.written("metric") if spec.metric else default
     objective = Objective(
         quantity=metric.quantity(metrics, given),
-        higher_is_better=is_rate(metric.text),
+        higher_is_better=more_is_better(metric.text),
         where=tuple(each.condition(metrics, given) for each in study.conditions()),
     )
     return WhatIfQuestion(base=base, cases=tuple(replace(case, number=number) for number, case in enumerate(cases)), objective=objective)

@@ -118,9 +118,8 @@ def _short(label: str) -> str:
 def _undecided(subjects: Sequence[Subject]) -> str:
     """Return the runs within the error bars of the fastest."""
     ordered = sorted(subjects, key=lambda subject: subject.metrics.step_time_s)
-    bars = [(each, each.metrics.error_bar) for each in ordered]
-    runs = [(each.label, judged_by("step_time_s", each.metrics.step_time_s, bar)) for each, bar in bars if bar is not None]
-    near = undecided_text([runs[place][0] for place in undecided([run for _, run in runs])])
+    runs = [judged_by("step_time_s", each.metrics.step_time_s, each.metrics.error_bar) for each in ordered]
+    near = undecided_text([ordered[place].label for place in undecided(runs)])
     return f"{ordered[0].label}: {near}" if near else ""
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from clustersim.errors import ScenarioError
-from clustersim.measure.deciding import UNDECIDED, Judged, judged_by, undecided
+from clustersim.measure.deciding import UNDECIDED, Judged, judged_by, more_is_better, undecided
 from clustersim.report import palette
 from clustersim.report.facts import figure_text
 from clustersim.report.plots.canvas import INK, FloatArray, Margins, add_boxes, caption, key, new_axes, note, share_colour, size_px
@@ -33,7 +33,6 @@ _MARGINS: Final = Margins(left=150, right=60, top=84, bottom=104)
 _FITS: Final = ("memory.fits", "memory_fits", "fits")
 _LETTER_PX: Final = 8.0
 _NEAR: Final = "≈ "
-_LESS_IS_BETTER: Final = ("_s", "_usd", ".usd", "_bytes", "_kwh", "_kg_co2e", "bubble_fraction", "memory_fraction")
 
 
 def sweep_heatmap(frame: pandas.DataFrame, ax: Axes | None = None, *, figure: str | None = None) -> Axes:
@@ -129,11 +128,6 @@ def values_of(frame: pandas.DataFrame, name: str) -> list[object]:
     return sorted(found, key=float) if numbers else found  # type: ignore[arg-type]
 
 
-def less_is_better(name: str) -> bool:
-    """Return whether the least of a figure is the best: a time, a size or a cost, and no rate."""
-    return name.endswith(_LESS_IS_BETTER) and not name.endswith("_per_s")
-
-
 def best_cells(
     frame: pandas.DataFrame, keys: Sequence[str], name: str, axes: tuple[list[object], list[object]]
 ) -> tuple[FloatArray, BoolArray, IntArray]:
@@ -143,7 +137,7 @@ def best_cells(
     fits = np.ones(cells.shape, dtype=np.bool_)
     places = np.full(cells.shape, -1, dtype=np.int64)
     fitting_rows = _fits(frame)
-    better = np.fmin if less_is_better(name) else np.fmax
+    better = np.fmax if more_is_better(name) else np.fmin
     for place, row in enumerate(frame[keys[1]].tolist()):
         column = frame[keys[0]].iloc[place]
         if row not in rows or column not in columns:
@@ -163,14 +157,12 @@ def best_cells(
 def near_best(cells: FloatArray, places: IntArray, name: str, bars: Sequence[ErrorBar | None]) -> BoolArray:
     """Return the cells within the error bars of the best."""
     near = np.zeros(cells.shape, dtype=np.bool_)
-    higher = not less_is_better(name)
     runs: list[tuple[float, int, int, Judged]] = []
     for row in range(cells.shape[0]):
         for column in range(cells.shape[1]):
             place, value = int(places[row, column]), float(cells[row, column])
-            bar = bars[place] if place >= 0 else None
-            if bar is not None:
-                judged = judged_by(name, value, bar, higher_is_better=higher)
+            judged = judged_by(name, value, bars[place]) if place >= 0 else None
+            if judged is not None:
                 runs.append((judged.at(1.0), row, column, judged))
     runs.sort(key=lambda run: run[:3])
     for place in undecided([run[3] for run in runs]):
@@ -211,7 +203,7 @@ def _best(cells: FloatArray, name: str) -> tuple[int, int] | None:
     """Return row and column of the best cell; None without any."""
     if not np.isfinite(cells).any():
         return None
-    row, column = np.unravel_index(int((np.nanargmin if less_is_better(name) else np.nanargmax)(cells)), cells.shape)
+    row, column = np.unravel_index(int((np.nanargmax if more_is_better(name) else np.nanargmin)(cells)), cells.shape)
     return int(row), int(column)
 
 

@@ -12,10 +12,11 @@ import numpy as np
 from matplotlib.ticker import NullLocator
 
 from clustersim.errors import ScenarioError
+from clustersim.measure.deciding import figures_at, more_is_better
 from clustersim.report import palette
 from clustersim.report.facts import figure_text
 from clustersim.report.plots.canvas import FloatArray, Margins, caption, new_axes
-from clustersim.report.plots.heatmap import best_cells, figure_of, keys_of, label_of, less_is_better, near_best, short, values_of
+from clustersim.report.plots.heatmap import best_cells, figure_of, keys_of, label_of, near_best, short, values_of
 from clustersim.report.plots.table_bars import table_bars
 
 if TYPE_CHECKING:
@@ -102,11 +103,8 @@ def _interval(name: str, bar: ErrorBar | None) -> tuple[float, float]:
     """Return the ends of the interval over a figure that follows the step time; both 1 for any other."""
     if bar is None:
         return 1.0, 1.0
-    if name == "step_time_s":
-        return bar.least_fraction, bar.most_fraction
-    if name in {"mfu", "hfu"} or "_per_s" in name:
-        return 1.0 / bar.most_fraction, 1.0 / bar.least_fraction
-    return 1.0, 1.0
+    ends = [figures_at({name: 1.0}, fraction)[name] for fraction in (bar.least_fraction, bar.most_fraction)]
+    return min(ends), max(ends)
 
 
 def _draw_line(ax: Axes, points: tuple[FloatArray, FloatArray], intervals: Sequence[tuple[float, float]], number: int, label: str) -> None:
@@ -121,7 +119,7 @@ def _draw_line(ax: Axes, points: tuple[FloatArray, FloatArray], intervals: Seque
 
 
 def _finding(shown: FloatArray, axes: tuple[Sequence[object], Sequence[object]], keys: tuple[str, str], name: str, unit: str) -> str:
-    pick = np.nanargmin if less_is_better(name) else np.nanargmax
+    pick = np.nanargmax if more_is_better(name) else np.nanargmin
     row, column = np.unravel_index(int(pick(shown)), shown.shape)
     with_second = f" with {keys[1]} {label_of(axes[0][int(row)])}" if len(axes[0]) > 1 else ""
     best = f"{short(float(shown[row, column]))}{' %' if unit else ''}"

@@ -143,8 +143,6 @@ class _Point:
         return self.faster(other) in {"yes", None} and cheaper in {"yes", None}
 
     def _less(self, name: str, mine: float, others: float, bar: ErrorBar | None) -> Decision | None:
-        if self.bar is None or bar is None:
-            return None
         return is_better(judged_by(name, mine, self.bar), judged_by(name, others, bar))
 
 

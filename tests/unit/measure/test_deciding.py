@@ -13,7 +13,7 @@ BAR = ErrorBar(least_fraction=0.9, most_fraction=1.2, ratio_most_fraction=1.1, m
 ELSEWHERE = replace(BAR, machine="b")
 
 
-def timed(time_s: float, bar: ErrorBar = BAR) -> Judged:
+def timed(time_s: float, bar: ErrorBar = BAR) -> Judged | None:
     return judged_by("step_time_s", time_s, bar)
 
 
@@ -41,10 +41,10 @@ def test_the_wider_of_two_ratios_counts() -> None:
 
 
 def test_a_rate_is_as_uncertain_as_the_time_behind_it() -> None:
-    one, other = (judged_by("tokens_per_s", rate, BAR, higher_is_better=True) for rate in (1000.0, 1.0 / 1.05e-3))
+    one, other = (judged_by("tokens_per_s", rate, BAR) for rate in (1000.0, 1.0 / 1.05e-3))
 
     assert is_better(one, other) == "not decided"
-    assert is_better(one, judged_by("tokens_per_s", 900.0, BAR, higher_is_better=True)) == "yes"
+    assert is_better(one, judged_by("tokens_per_s", 900.0, BAR)) == "yes"
 
 
 @pytest.mark.parametrize("bar", [BAR, ELSEWHERE])

@@ -39,6 +39,8 @@ def test_the_cheapest_stands_first(answer: Answer) -> None:
 
 def test_an_option_at_its_break_even_price_costs_as_much_as_the_cheapest(answer: Answer) -> None:
     even = answer.break_evens()[0]
+    assert even.undecided_usd_per_gpu_hour is not None
+    assert even.undecided_usd_per_gpu_hour[0] < even.usd_per_gpu_hour < even.undecided_usd_per_gpu_hour[1]
 
     again = asked(even.against, f"{even.name} at {even.usd_per_gpu_hour!r} USD/h")
 

@@ -13,6 +13,7 @@ from clustersim.apps.study.point import PointOutcome
 from clustersim.apps.study.what_if_cases import check_span
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
+from clustersim.measure.error_bars import ErrorBar
 from tests.unit.apps.study.factories import make_what_if
 
 LEFT = "left:strategy.zero_stage=1"
@@ -20,7 +21,12 @@ RIGHT = "right:strategy.zero_stage=2"
 
 
 def found(
-    monkeypatch: pytest.MonkeyPatch, span: KeyRange, step_s: Callable[[str, float], float | None], *, with_base: bool = False
+    monkeypatch: pytest.MonkeyPatch,
+    span: KeyRange,
+    step_s: Callable[[str, float], float | None],
+    *,
+    with_base: bool = False,
+    bar: ErrorBar | None = None,
 ) -> BreakEven:
     """Return the break-even of two cases whose step takes as long as a formula says; None: it cannot run."""
 
@@ -32,7 +38,7 @@ def found(
         seconds = step_s(name, number)
         if seconds is None:
             return PointOutcome(status="infeasible", reason="cannot run")
-        return PointOutcome(status="ok", figures={"step_time_s": seconds})
+        return PointOutcome(status="ok", scenario_hash=name, figures={"step_time_s": seconds}, bar=bar)
 
     monkeypatch.setattr(module, "evaluate", evaluate)
     return break_even(make_what_if(LEFT, RIGHT, metric="step_time_s"), span)
@@ -51,6 +57,17 @@ def test_it_is_where_the_curves_meet(monkeypatch: pytest.MonkeyPatch, at: float)
     assert at * (1 - 1e-5) <= crossing.above
     assert crossing.above - crossing.below <= CLOSE * crossing.above
     assert (even.best_at_low, crossing.best_below, crossing.best_above) == ("left", "left", "right")
+
+
+def test_it_says_between_which_values_the_error_bars_do_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    bar = ErrorBar(least_fraction=0.9, most_fraction=1.1, ratio_most_fraction=1.2, machine="a")
+
+    even = found(monkeypatch, OVERSUBSCRIPTION, lambda name, x: x if name == "left" else 4.1, bar=bar)
+
+    assert even.undecided is not None
+    assert even.crossings[0].undecided == even.undecided
+    least, most = even.undecided
+    assert 4.1 / 1.2 <= least < 4.1 < most <= 4.1 * 1.2
 
 
 def test_a_key_of_whole_numbers_is_narrowed_to_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -144,6 +144,7 @@ def test_the_document_holds_everything() -> None:
         "low": "20 GB/s",
         "high": "25 GB/s",
         "best_at_low": "base",
+        "undecided": None,
         "crossings": [],
     }
     assert isinstance(document["cases"], list)
