@@ -313,7 +313,12 @@ def calibration_for(accelerator: Accelerator) -> Calibration:
         message = f"{calibration.name} is a calibration of {calibration.generation}, and {accelerator.name} is {accelerator.generation}"
         note = ("foreign_calibration", message)
     else:
-        message = f"{accelerator.name} ({accelerator.generation}) has no calibration; the constants of {calibration.name} are borrowed"
+        others = ", ".join(name for name in calibration_names() if name != calibration.generation)
+        message = (
+            f"{accelerator.name} (generation {accelerator.generation}) has no calibration; constants of {calibration.name} are borrowed: "
+            "shares of peak rates that products, attention and memory reach, times of launches, collectives; "
+            f"'generation' of the accelerator takes others ({others}), and cluster.calibration measured ones"
+        )
         note = ("borrowed_calibration", message)
     return replace(calibration, notes=(*calibration.notes, note))
 

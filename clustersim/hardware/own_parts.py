@@ -55,6 +55,8 @@ class Kind(Generic[F, P]):
     build: Callable[[F, str, tuple[Source, ...]], P]
     uses: Mapping[str, str]
     """Use of each figure that must be given."""
+    optional: Mapping[str, str]
+    """Use of figures that are often wanted beside them."""
     defaults: Mapping[str, Data]
     """Values of the other figures that shipped profiles must give."""
     keys: Mapping[str, str]
@@ -75,6 +77,11 @@ ACCELERATOR: Final = Kind(
         "memory_bandwidth": "kernels bound by memory",
         "pcie": "offload, and the way to adapters, {bandwidth: ...}",
         "multiprocessors": "waves of tiles, and what collectives take from computation",
+    },
+    optional={
+        "scale_up": "links between accelerators of a node, {bandwidth: ...}",
+        "generation": "constants of a calibrated one, such as blackwell; borrowed without it",
+        "power": "energy and cost",
     },
     defaults={"vendor": "other", "generation": "own"},
     keys={
@@ -104,6 +111,7 @@ HOST: Final = Kind(
         "memory_bandwidth": "the optimizer on the host, parameter servers",
         "socket_bandwidth": "paths between sockets",
     },
+    optional={"storage_bandwidth": "offload to NVMe, with storage_write_bandwidth"},
     defaults={},
     keys={"name": "name", **HOST_KEYS},
     refined={},
@@ -115,6 +123,7 @@ NIC: Final = Kind(
     figures=NicFigures,
     build=build_nic,
     uses={"bandwidth": "collectives and sends between nodes", "latency": "each of their rounds"},
+    optional={},
     defaults={},
     keys={"name": "name", **NIC_KEYS},
     refined={},
@@ -126,6 +135,7 @@ SWITCH: Final = Kind(
     figures=SwitchFigures,
     build=build_switch,
     uses={"ports": "how many leaves and spines there are", "port_bandwidth": "links of the fabric", "latency": "each hop"},
+    optional={},
     defaults={},
     keys={"name": "name", **SWITCH_KEYS},
     refined={},
@@ -185,10 +195,12 @@ def _own(kind: Kind[F, P], given: Mapping[str, Data], document: Document, path: 
     own = {key: value for key, value in given.items() if key not in (BASE, "name")}
     figures: dict[str, Data] = {**kind.defaults, **(_figures(kind, base) if base else {})}
     figures = {key: value for key, value in figures.items() if not any(kind.refined.get(new) == key for new in own)} | own
-    missing = [f"{key} ({use})" for key, use in kind.uses.items() if key not in figures]
-    if missing:
+    missing, optional = ([f"{key} ({use})" for key, use in uses.items() if key not in own] for uses in (kind.uses, kind.optional))
+    if missing and base is None:
+        unknown = [key for key in own if key not in kind.figures.model_fields]
+        message = f"{name} lacks {', '.join(missing)}" + (f"; it has unknown fields: {', '.join(unknown)}" if unknown else "")
         hint = f"add them, or start from a shipped one with 'base: {shipped[0]}'"
-        raise _mistake(f"{name} lacks {', '.join(missing)}", path, document, hint)
+        raise _mistake(message, path, document, hint + (f"; optional: {', '.join(optional)}" if optional else ""))
     checked = validate_part(kind.figures, figures, document, path)
     source = Source(title="Given in the scenario", url=SCENARIO, accessed="", covers=tuple(sorted(own)))
     built = kind.build(checked, name, (source,))

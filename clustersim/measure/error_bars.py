@@ -115,6 +115,8 @@ class Reach:
     """In tokens."""
     widening: float
     """Factor of the logarithm of the width of an interval."""
+    borrowed_widening: float
+    """The same for accelerators with constants of another generation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

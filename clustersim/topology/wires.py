@@ -54,7 +54,7 @@ def scale_up_bandwidth_bytes_per_s(node: Node) -> float:
         raise DomainError(
             f"{accelerator.name} has no scale-up links, but {node.name} wires them as {node.scale_up.kind}",
             path=("accelerator",),
-            hint="choose an accelerator that has them, or scale-up kind pcie",
+            hint="give it 'scale_up: {bandwidth: ...}', choose one that has them, or scale-up kind pcie",
         )
     return accelerator.scale_up_bandwidth_bytes_per_s
 

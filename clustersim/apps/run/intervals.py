@@ -49,6 +49,9 @@ MEMORY: Final = "memory.yaml"
 SHORT_S: Final = 0.5
 """Duration of a step below which errors are larger, in seconds; 0.2, 1 and 2 s tell sources that were left out apart less well."""
 
+BORROWED_RATIOS: Final = 1.46
+"""Growth of the error of ratios of two times with constants of another generation; of pairs of the rows in cross-validation.md."""
+
 MACHINE_DIGITS: Final = 8
 
 Level = Annotated[PositiveRatio, Field(lt=1.0)]
@@ -116,6 +119,7 @@ class ReachSpec(Checked):
     n_accelerators: PositiveInt
     seq_length: PositiveInt
     widening: Annotated[PositiveRatio, Field(ge=1.0)]
+    borrowed_widening: Annotated[PositiveRatio, Field(ge=1.0)]
 
     def reach(self) -> Reach:
         """Return the same as a record."""
@@ -124,6 +128,7 @@ class ReachSpec(Checked):
             n_accelerators=self.n_accelerators,
             seq_length=self.seq_length,
             widening=self.widening,
+            borrowed_widening=self.borrowed_widening,
         )
 
 
@@ -211,8 +216,9 @@ def with_error_bar(metrics: Metrics, built: Built) -> Metrics:
     bands = shipped_bands()
     kind = run_kind(built.plan.model, metrics.step_time_s, metrics.flags)
     band, ratio_most, beyond = bands.spread.band(kind), bands.ratio(kind), tuple(beyond_reach(built, metrics.gpus, bands.reach))
-    if beyond and bands.reach is not None:
-        band, ratio_most = band.wider(bands.reach.widening), ratio_most**bands.reach.widening
+    widening, ratio_widening = _widenings(metrics, bands.reach, beyond)
+    if beyond:
+        band, ratio_most = band.wider(widening), ratio_most**ratio_widening
     return replace(
         metrics,
         step_time_interval_s=band.interval_s(metrics.step_time_s),
@@ -225,8 +231,16 @@ def with_error_bar(metrics: Metrics, built: Built) -> Metrics:
             ratio_most_fraction=ratio_most,
             machine=machine_of(built),
         ),
-        flags=(*metrics.flags, *_flags(built, bands.reach, beyond)),
+        flags=(*metrics.flags, *_flags(built, beyond, widening)),
     )
+
+
+def _widenings(metrics: Metrics, reach: Reach | None, beyond: Sequence[str]) -> tuple[float, float]:
+    """Return the growth of the errors of times and of ratios of two of them, as factors of logarithms."""
+    if reach is None or not beyond:
+        return 1.0, 1.0
+    borrowed = any(flag.code == "borrowed_calibration" for flag in metrics.flags)
+    return (reach.borrowed_widening, BORROWED_RATIOS) if borrowed else (reach.widening, reach.widening)
 
 
 def beyond_reach(built: Built, n_accelerators: int, reach: Reach | None) -> Iterator[str]:
@@ -265,9 +279,9 @@ def _judged(memory: Memory) -> Memory:
     )
 
 
-def _flags(built: Built, reach: Reach | None, beyond: Sequence[str]) -> Iterator[Flag]:
-    if beyond and reach is not None:
-        message = f"too few measured runs had {' or '.join(beyond)}; the interval of the step time is {reach.widening:.3g} times as wide"
+def _flags(built: Built, beyond: Sequence[str], widening: float) -> Iterator[Flag]:
+    if beyond:
+        message = f"too few measured runs had {' or '.join(beyond)}; the interval of the step time is {widening:.3g} times as wide"
         yield Flag(code="interval_not_measured", message=message)
     if built.jobs or built.background or built.uneven is not None:
         message = "the interval of the step time comes from runs that had the cluster to themselves and even ranks"

@@ -26,10 +26,12 @@ NEUTRAL: Final[Mapping[str, float]] = MappingProxyType(
 )
 """Constants that shipped calibrations fit to steps, and what they would be taken to be if no step had been measured: a tenth lost under
 load, four fifths of the memory's bandwidth, what a launch from Python takes, and 10 ms for data, logging and the scale of the loss."""
+BORROWED: Final = "borrowed"
+"""Kind of the folds in which a generation has all constants of the one that lends."""
 SHARED: Final = ("launch.dispatch", "launch.step")
+"""Constants of the host, the same for all accelerators."""
 ROWS: Final = 30
 """Rows of a source that take part, evenly taken: each is replayed seven times."""
-"""Constants of the host, the same for all accelerators."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,13 +39,13 @@ class Fold:
     """Left-out source or generation, and how it was predicted without it."""
 
     kind: str
-    """``source`` or ``generation``."""
+    """``source``, ``generation``, or ``borrowed`` for a generation with all constants of the one that lends."""
     left_out: str
     n_rows: int
     shipped_fraction: float
     """Mean absolute error with the shipped constants, to some of which it may have given its share."""
     refitted_fraction: float
-    """The same with constants fitted to the others."""
+    """The same with constants fitted to the others, or borrowed."""
     quality_a: tuple[int, float]
     """Number of rows of quality A, and their mean absolute error with refitted constants; (0, 0.0) without any."""
     constants: tuple[tuple[str, float], ...]
@@ -70,7 +72,8 @@ def cross_validate(names: Sequence[str] = ()) -> list[Fold]:
     Constants that the shipped calibrations fit to steps start from what would be assumed without any, and are fitted to the steps of all
     other sources, with times linear in the logarithms of constants around the shipped ones; the steps that were left out are simulated
     with what came of it. Of a generation that is left out nothing is known: its constants are those assumed, moved by the factor that all
-    other generations share. Everything else stays: what was measured on kernels and collectives is not of the sources.
+    other generations share. Everything else stays: what was measured on kernels and collectives is not of the sources. At last each
+    generation is predicted with all constants of the one that lends.
 
     Parameters
     ----------
@@ -90,16 +93,22 @@ def cross_validate(names: Sequence[str] = ()) -> list[Fold]:
     errors = {step.id: time_s / step.measured_s - 1.0 for step, time_s in zip(steps, slopes.times_s, strict=True)}
     best = quality_a_rows(names)
     sources = dict.fromkeys(step.source for step in steps)
+    lent = calibration_of_generation("")
     lots = [*(("source", name) for name in sources), *(("generation", name) for name in generations)]
+    lots += [(BORROWED, name) for name in generations if name != lent.generation]
     folds: list[Fold] = []
     for number, (kind, left_out) in enumerate(lots, 1):
         with phase(f"predict {left_out} without it"):
             advanced(number, len(lots))
-            others = slopes.where(lambda step, of=left_out, by=kind: getattr(step, by) != of)
-            held = [step for step in steps if getattr(step, kind) == left_out]
+            by = "source" if kind == "source" else "generation"
+            others = slopes.where(lambda step, of=left_out, by=by: getattr(step, by) != of)
+            held = [step for step in steps if getattr(step, by) == left_out]
             if not others.steps:
                 continue
-            constants = _refitted(others, neutral, share_all=kind == "generation", wanted=[step.generation for step in held])
+            if kind == BORROWED:
+                constants = {left_out: replace(lent, generation=left_out)}
+            else:
+                constants = _refitted(others, neutral, share_all=kind == "generation", wanted=[step.generation for step in held])
             again = {step.id: predicted_s(step, constants) / step.measured_s - 1.0 for step in held}
             good = [abs(again[step.id]) for step in held if step.id in best]
             folds.append(
@@ -176,16 +185,17 @@ def read_folds(path: Path) -> list[Fold]:
         ]
 
 
-def unmeasured_widening(folds: Sequence[Fold]) -> float:
-    """Return how many times larger the error of a generation is where it is left out, a mean over generations; at least 1."""
-    chosen = [fold for fold in folds if fold.kind == "generation"]
+def unmeasured_widening(folds: Sequence[Fold], kind: str = "generation") -> float:
+    """Return how many times larger the error of a generation is in folds of one kind, a mean over generations; at least 1."""
+    chosen = [fold for fold in folds if fold.kind == kind]
     return max(1.0, fmean(fold.refitted_fraction for fold in chosen) / fmean(fold.shipped_fraction for fold in chosen))
 
 
 def folds_table(folds: Sequence[Fold], kind: str) -> str:
     """Return the folds of one kind as Markdown, with the mean over them and over their rows."""
     chosen = [fold for fold in folds if fold.kind == kind]
-    lines = [f"| left out: {kind} | rows | mean absolute error, shipped constants | fitted to the others |", "|---|---:|---:|---:|"]
+    of, other = ("generation", "all constants borrowed") if kind == BORROWED else (f"left out: {kind}", "fitted to the others")
+    lines = [f"| {of} | rows | mean absolute error, shipped constants | {other} |", "|---|---:|---:|---:|"]
     lines += [
         f"| `{fold.left_out}` | {fold.n_rows} | {100 * fold.shipped_fraction:.1f} % | {100 * fold.refitted_fraction:.1f} % |"
         for fold in chosen

@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from clustersim.apps.run.intervals import shipped_bands
-from clustersim.apps.validate.cross import read_folds, shipped_folds_path, unmeasured_widening
+from clustersim.apps.validate.cross import BORROWED, read_folds, shipped_folds_path, unmeasured_widening
 from clustersim.apps.validate.error_summary import (
     CapabilitySummary,
     Correlate,
@@ -202,7 +202,9 @@ def check_complete(sources: Sequence[str], quality: Quality) -> None:
 def step_time_error_bars(said: Validation, defaults: Validation) -> ErrorBars:
     """Return error bars of step times from all rows, and from those of defaults alone for which usual settings were taken."""
     taken = [row for row in _residuals(defaults) if USUAL_SETTINGS in row.kind]
-    return error_bars([*_residuals(said), *taken], unmeasured_widening=unmeasured_widening(read_folds(shipped_folds_path())))
+    folds = read_folds(shipped_folds_path())
+    wider = {"unmeasured_widening": unmeasured_widening(folds), "borrowed_widening": unmeasured_widening(folds, BORROWED)}
+    return error_bars([*_residuals(said), *taken], **wider)
 
 
 def _residuals(validation: Validation) -> list[Residual]:

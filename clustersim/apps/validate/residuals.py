@@ -101,7 +101,7 @@ class _Fit:
         return Spread(middle_fraction=exp(self.middle), most_fraction=exp(min(widening * self.size, MOST_WIDTH)), factors=self.factors)
 
 
-def error_bars(residuals: Sequence[Residual], *, unmeasured_widening: float = 1.0) -> ErrorBars:
+def error_bars(residuals: Sequence[Residual], *, unmeasured_widening: float = 1.0, borrowed_widening: float = 1.0) -> ErrorBars:
     """Return error bars from the residuals of at least three sources.
 
     The middle is the weighted median of the logarithm r of measured over predicted step time, where a row of a source of n rows weighs one
@@ -113,6 +113,8 @@ def error_bars(residuals: Sequence[Residual], *, unmeasured_widening: float = 1.
     ----------
     unmeasured_widening
         By how much wider are the intervals of what none of the residuals has reached.
+    borrowed_widening
+        By how much wider are those of accelerators with constants of another generation.
 
     Raises
     ------
@@ -135,7 +137,7 @@ def error_bars(residuals: Sequence[Residual], *, unmeasured_widening: float = 1.
         spread=spread,
         held_out=held_out,
         ratio_most_fraction=inf if ratios is None else ratios.most_fraction,
-        reach=_reach(by_source, unmeasured_widening),
+        reach=_reach(by_source, unmeasured_widening, borrowed_widening),
     )
     inside = {source_id: [covers(held_out[source_id], row) for row in rows] for source_id, rows in by_source.items()}
     return ErrorBars(
@@ -224,7 +226,7 @@ def _widening(by_source: BySource) -> float:
     return weighted_quantile(needed, _weights(by_source), LEVEL_FRACTION)
 
 
-def _reach(by_source: BySource, widening: float) -> Reach:
+def _reach(by_source: BySource, widening: float, borrowed_widening: float) -> Reach:
     def farthest(of: Mapping[str, int]) -> int:
         """Return what at least three sources have gone to."""
         return sorted(of.values(), reverse=True)[FEWEST_SOURCES - 1]
@@ -234,6 +236,7 @@ def _reach(by_source: BySource, widening: float) -> Reach:
         n_accelerators=farthest({name: max(row.n_accelerators for row in rows) for name, rows in by_source.items()}),
         seq_length=farthest({name: max(row.seq_length for row in rows) for name, rows in by_source.items()}),
         widening=widening,
+        borrowed_widening=borrowed_widening,
     )
 
 
@@ -302,6 +305,7 @@ def _of_step_times(bars: ErrorBars) -> dict[str, Data]:
             "n_accelerators": reach.n_accelerators,
             "seq_length": reach.seq_length,
             "widening": round(reach.widening, DIGITS),
+            "borrowed_widening": round(reach.borrowed_widening, DIGITS),
         },
     }
     if ratios is not None:

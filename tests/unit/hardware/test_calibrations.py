@@ -229,7 +229,8 @@ def test_some_accelerators_are_measured_some_related_and_some_borrow() -> None:
 def test_a_borrowed_calibration_says_whose_it_is() -> None:
     (message,) = [text for code, text in calibration_for(load_accelerator("k80")).notes if code == "borrowed_calibration"]
 
-    assert message == "k80 (kepler) has no calibration; the constants of ampere are borrowed"
+    assert message.startswith("k80 (generation kepler) has no calibration; constants of ampere are borrowed: shares of peak rates")
+    assert "'generation' of the accelerator takes others (blackwell, cdna3, hopper, volta)" in message
 
 
 def test_a_related_calibration_names_those_that_were_measured() -> None:

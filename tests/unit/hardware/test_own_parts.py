@@ -105,9 +105,11 @@ def test_a_part_that_is_wrong_has_its_place(tmp_path: Path, part: str, field: st
 
 def test_all_that_is_missing_is_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError) as caught:
-        built_with(tmp_path, "accelerator: {memory: 96 GB}")
+        built_with(tmp_path, "accelerator: {memory: 96 GB, peak: 1 PFLOP/s}")
 
     assert all(f"{name} (" in caught.value.message for name in ("peak_flops", "memory_bandwidth", "pcie", "multiprocessors"))
+    assert caught.value.message.endswith("unknown fields: peak")
+    assert all(f"{name} (" in (caught.value.hint or "") for name in ("scale_up", "generation", "power"))
 
 
 def test_two_accelerators_do_not_share_a_name(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ def test_all_links_together_are_the_bandwidth_of_an_accelerator() -> None:
 
 
 def test_a_card_without_links_is_told_to_use_pcie() -> None:
-    with pytest.raises(DomainError, match="choose an accelerator that has them, or scale-up kind pcie"):
+    with pytest.raises(DomainError, match="has no scale-up links"):
         scale_up_bandwidth_bytes_per_s(make_node(scale_up_links=0))
 
 

@@ -29,7 +29,7 @@ factors:
 held_out:
   - {without: one, middle: 1.0, most: 1.2, factors: {experts: 1.5}}
 ratios: {most: 1.05, pairs: 1, sources: 1, coverage: 0.8}
-reach: {accelerators: [a100-sxm4-80g], n_accelerators: 512, seq_length: 8192, widening: 1.5}
+reach: {accelerators: [a100-sxm4-80g], n_accelerators: 512, seq_length: 8192, widening: 1.5, borrowed_widening: 2.5}
 """
 
 
@@ -99,7 +99,7 @@ def test_bands_are_read_with_their_factors(tmp_path: Path) -> None:
     assert bands.spread.band(("experts",)).most_fraction == pytest.approx(1.21)
     assert bands.held_out["one"].band(("experts",)).most_fraction == pytest.approx(1.2**1.5)
     assert (bands.ratio(()), bands.ratio(("experts",))) == pytest.approx((1.05, 1.05**2))
-    assert bands.reach == Reach(accelerators=("a100-sxm4-80g",), n_accelerators=512, seq_length=8192, widening=1.5)
+    assert bands.reach == Reach(accelerators=("a100-sxm4-80g",), n_accelerators=512, seq_length=8192, widening=1.5, borrowed_widening=2.5)
 
 
 @pytest.mark.parametrize(
@@ -125,6 +125,20 @@ def test_beyond_what_was_measured_the_interval_is_wider_and_says_so(change: str,
     messages = {flag.code: flag.message for flag in result.flags}
     assert messages["interval_not_measured"].startswith("too few measured runs had ")
     assert beyond in messages["interval_not_measured"]
+
+
+def test_borrowed_constants_make_the_interval_wider_than_those_of_its_generation() -> None:
+    own = "cluster.accelerator={base: h100-sxm5-80g, name: next, generation: %s}"
+    widths: list[float] = []
+    for generation in ("hopper", "own"):
+        bar = run("llama3-8b-8xh100", set=[own % generation]).metrics.error_bar
+        assert bar is not None
+        widths.append(log(bar.most_fraction / bar.least_fraction))
+
+    reach = shipped_bands().reach
+
+    assert reach is not None
+    assert widths[1] / widths[0] == pytest.approx(reach.borrowed_widening / reach.widening, rel=1e-9)
 
 
 def test_a_run_like_measured_ones_has_the_interval_of_its_kind() -> None:

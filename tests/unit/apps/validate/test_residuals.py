@@ -134,10 +134,10 @@ def test_error_bars_say_what_they_come_from() -> None:
 def test_runs_reach_as_far_as_three_sources_have_gone() -> None:
     rows = [replace(row, n_accelerators=8 * ("abcd".index(row.source_id) + 1), seq_length=4096) for row in FOUR]
 
-    reach = error_bars(rows, unmeasured_widening=1.3).bands.reach
+    reach = error_bars(rows, unmeasured_widening=1.3, borrowed_widening=2.0).bands.reach
 
     assert reach is not None
-    assert (reach.n_accelerators, reach.seq_length, reach.widening) == (16, 4096, 1.3)
+    assert (reach.n_accelerators, reach.seq_length, reach.widening, reach.borrowed_widening) == (16, 4096, 1.3, 2.0)
 
 
 def test_the_digest_knows_a_changed_prediction_and_no_order() -> None:
