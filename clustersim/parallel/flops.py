@@ -23,6 +23,10 @@ def _forward(operators: Iterable[Operator]) -> float:
     return fsum(operator.forward_flops for operator in operators)
 
 
+def _frozen(operators: Iterable[Operator]) -> float:
+    return fsum(operator.frozen_flops for operator in operators)
+
+
 def _undivided(model: Model, training: Training, strategy: Strategy) -> LocalModel:
     """Return the whole model on one rank, for one sequence."""
     whole = strategy.changed(
@@ -56,7 +60,7 @@ def step_flops(model: Model, training: Training, strategy: Strategy) -> StepFlop
     """Return the matrix FLOPs of one step.
 
     Of those of the model every matrix product of layers, logits and attention counts, attention in full (not halved for a causal mask); the
-    backward pass is twice the forward pass. Per sequence and for a GPT this is
+    backward pass is twice the forward pass, but once for products with frozen weights. Per sequence and for a GPT this is
     ``72 L s h^2 (1 + s / 6h + V / 12 h L)``. A convolution counts like a product, taps on padding included, and the first layer
     too with two gradients, though the replay leaves out that of the model's input.
 
@@ -67,8 +71,9 @@ def step_flops(model: Model, training: Training, strategy: Strategy) -> StepFlop
     whole, n_sequences = _undivided(model, training, strategy), training.global_batch_size
     runs = whole.runs(range(whole.model.n_layers))
     forward = sum(count * _forward(operators) for operators, count in runs) + _forward(whole.back)
+    frozen = sum(count * _frozen(operators) for operators, count in runs) + _frozen(whole.back)
     spared = fsum(count * fsum(operator.masked_flops for operator in operators) for operators, count in runs)
-    counted = n_sequences * (1.0 + BACKWARD_FACTOR) * forward
+    counted = n_sequences * ((1.0 + BACKWARD_FACTOR) * forward - frozen)
     return StepFlops(
         model=counted,
         masked=n_sequences * (1.0 + BACKWARD_FACTOR) * spared,

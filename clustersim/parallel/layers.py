@@ -42,8 +42,13 @@ def backward_kernels(operator: Operator, gradients: Gradients) -> tuple[Kernel, 
 
 def weights_of(operators: Operators) -> Weights:
     """Return the parameters of some operators on one rank, those of experts apart."""
-    dense = fsum(operator.parameters for operator in operators if not operator.expert)
-    return Weights(dense=dense, expert=fsum(operator.parameters for operator in operators if operator.expert))
+    dense, expert = ([each for each in operators if each.expert is kind] for kind in (False, True))
+    return Weights(
+        dense=fsum(each.parameters for each in dense),
+        expert=fsum(each.parameters for each in expert),
+        frozen=fsum(each.frozen for each in dense),
+        frozen_expert=fsum(each.frozen for each in expert),
+    )
 
 
 def heaviest_run(parameters: Sequence[float], length: int) -> float:

@@ -11,9 +11,10 @@ from clustersim.parallel.expert_shares import ExpertSpread
 from clustersim.parallel.layers import Operators, weights_of
 from clustersim.parallel.stages import ModelChunk
 from clustersim.parallel.weights import Weights, total_weights
+from clustersim.workloads.adapters import Adapters
 from clustersim.workloads.ends import Prediction
 from clustersim.workloads.model import Model, Sublayer
-from clustersim.workloads.operators import GraphPart, captured
+from clustersim.workloads.operators import GraphPart, Operator, captured
 from clustersim.workloads.shapes import LocalShape, Numerics
 
 
@@ -33,6 +34,8 @@ class LocalModel:
     """Parts of a layer that were captured in graphs."""
     wide_layers: tuple[int, int] = (0, 0)
     """Layers at the start and at the end whose products stay in 16 bits under fp8."""
+    adapters: Adapters | None = None
+    """Low-rank adapters that are trained in the place of the model."""
 
     @property
     def expert_spread(self) -> ExpertSpread:
@@ -55,12 +58,12 @@ class LocalModel:
     @property
     def front(self) -> Operators:
         """Operators of the first stage before the first layer."""
-        return self.model.front(self.shape(), self.numerics)
+        return self._frozen(self.model.front(self.shape(), self.numerics))
 
     @property
     def head(self) -> Operators:
         """Operators of the last stage after the last layer, without multi-token prediction."""
-        return self.model.head(self.shape(), self.numerics)
+        return self._frozen(self.model.head(self.shape(), self.numerics))
 
     @property
     def back(self) -> Operators:
@@ -70,7 +73,13 @@ class LocalModel:
     @property
     def predictions(self) -> tuple[Prediction, ...]:
         """Modules that predict a further token; their layers are like the last one, experts and their rows included."""
-        return self.model.predictions(self.shape(self.model.n_layers - 1), self.numerics)
+        modules = self.model.predictions(self.shape(self.model.n_layers - 1), self.numerics)
+        return tuple(
+            Prediction(joining=self._frozen(each.joining), layer=self._frozen(each.layer), head=self._frozen(each.head)) for each in modules
+        )
+
+    def _frozen(self, operators: Operators) -> Operators:
+        return operators if self.adapters is None else tuple(self.adapters.frozen(each, self.numerics) for each in operators)
 
     def ends(self, chunk: ModelChunk) -> Operators:
         """Return the operators of embedding and head, as far as a chunk holds them."""
@@ -85,7 +94,7 @@ class LocalModel:
             Of expert parallelism, where some experts get more tokens than others; the mean of all when left out.
         """
         first = self.first_alike(layer)
-        parts = _sublayers(self.model, self.shape(first, place), self._numerics(first), first)
+        parts = _sublayers(self.model, self.shape(first, place), self._numerics(first), first, self.adapters)
         return _in_graphs(parts, self.captured) if self.captured else parts
 
     def _numerics(self, layer: int) -> Numerics:
@@ -124,12 +133,13 @@ class LocalModel:
 
     def end_weights(self, chunk: ModelChunk) -> Weights:
         """Return the parameters of embedding and head, as far as a chunk holds them; a shared table counts once."""
-        return weights_of(self.ends(chunk)).without(self.tied_parameters if chunk.last and chunk.beside_first else 0.0)
+        tied = self.model.tied_parameters(self.shape()) if chunk.last and chunk.beside_first else 0.0
+        return weights_of(self.ends(chunk)).without(tied)
 
     @property
     def tied_parameters(self) -> float:
-        """Parameters of the logits that are the embedding's, so that a rank with both holds them once."""
-        return self.model.tied_parameters(self.shape())
+        """Trained parameters of the logits that are the embedding's, so that a rank with both holds them once."""
+        return 0.0 if self.adapters else self.model.tied_parameters(self.shape())
 
     def layer_input_bytes(self, layer: int) -> float:
         """Return the input of one layer for a micro-batch, in bytes, as full recomputation stores it."""
@@ -142,8 +152,19 @@ class LocalModel:
 
 
 @lru_cache(maxsize=256)
-def _sublayers(model: Model, local: LocalShape, number: Numerics, layer: int) -> tuple[Sublayer, ...]:
-    return model.sublayers(layer, local, number)
+def _sublayers(model: Model, local: LocalShape, number: Numerics, layer: int, adapters: Adapters | None) -> tuple[Sublayer, ...]:
+    parts = model.sublayers(layer, local, number)
+    if adapters is None:
+        return parts
+
+    def adapted(operator: Operator) -> Operator:
+        return adapters.adapted(operator, local, number, gated=model.gated_mlp)
+
+    halves = [part.experts and part.experts.mapped(adapted) for part in parts]
+    return tuple(
+        replace(part, operators=half.operators if half else tuple(map(adapted, part.operators)), experts=half)
+        for part, half in zip(parts, halves, strict=True)
+    )
 
 
 @lru_cache(maxsize=256)

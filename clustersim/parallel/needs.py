@@ -139,6 +139,7 @@ CONDITIONS: Final[Mapping[str, tuple[Callable[[LocalModel, Strategy], bool], str
     "images": (lambda local, _: local.model.unit == "sample", "with a transformer"),
     "unfused loss": (lambda local, _: not local.numerics.fused_loss, "with fused_loss"),
     "fp8": (lambda local, _: local.numerics.casts_weights, "without precision: fp8"),
+    "adapters": (lambda local, _: local.adapters is not None, "without lora_rank"),
     "experts": (lambda local, _: _has_experts(local.model), "without experts"),
     "work beside experts": (
         lambda local, strategy: _shares_experts(local.model) or strategy.overlap_ep == "micro_batches",

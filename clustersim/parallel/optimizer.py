@@ -282,7 +282,7 @@ def _fp8_casts(stage: Stage) -> tuple[Stream, ...]:
     training = stage.training
     if training.precision != "fp8" or stage.strategy.gathers_weights:
         return ()
-    return (Stream(stage.weights.total * (FP8_TRANSPOSE_BYTES if training.fp8_parameters else FP8_CAST_BYTES)),)
+    return (Stream(stage.weights.held.total * (FP8_TRANSPOSE_BYTES if training.fp8_parameters else FP8_CAST_BYTES)),)
 
 
 def _casts_back(stage: Stage) -> tuple[Stream, ...]:

@@ -12,6 +12,7 @@ from clustersim.parallel.expert_shares import ExpertSpread
 from clustersim.parallel.local_model import LocalModel
 from clustersim.parallel.step_settings import Precision, Training
 from clustersim.parallel.training_plan import Strategy
+from clustersim.workloads.adapters import Adapters
 from clustersim.workloads.model import Model
 from clustersim.workloads.operand_formats import SCALINGS
 from clustersim.workloads.operators import VECTOR_BYTES, vector_bytes
@@ -112,6 +113,11 @@ def local_model(model: Model, training: Training, strategy: Strategy) -> LocalMo
         counts_first=strategy.dispatch == "all_to_all" and strategy.ep > 1,
     )
     graphs = () if isinstance(training.cuda_graphs, bool) else training.cuda_graphs
+    adapters = (
+        Adapters(rank=training.lora_rank, layers=training.lora_layers, precision=training.frozen_precision)
+        if training.lora_rank and model.unit == "sequence"
+        else None
+    )
     return LocalModel(
         model=model,
         numerics=numerics(training),
@@ -120,4 +126,5 @@ def local_model(model: Model, training: Training, strategy: Strategy) -> LocalMo
         seq_length=training.seq_length,
         captured=graphs,
         wide_layers=training.bf16_layers,
+        adapters=adapters,
     )

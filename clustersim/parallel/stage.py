@@ -17,7 +17,7 @@ from clustersim.parallel.schedules.order import StageOrder
 from clustersim.parallel.shard import local_model
 from clustersim.parallel.stages import ModelChunk, model_chunks, orders_of
 from clustersim.parallel.step_settings import Training
-from clustersim.parallel.training_plan import SHARDS_GRADIENTS, Plan, Strategy, micro_batches
+from clustersim.parallel.training_plan import SHARDS_GRADIENTS, SHARDS_PARAMETERS, Plan, Strategy, micro_batches
 from clustersim.parallel.weights import Weights, total_weights
 from clustersim.workloads.attention import exchanged_bytes, kept_keys_bytes
 from clustersim.workloads.shapes import FP32_BYTES, ContextShare, ExpertShare
@@ -171,6 +171,12 @@ class Stage:
     def kept_parameters(self, shards_from: int) -> float:
         """Return the parameters of one rank, or its shard of them from some stage of ZeRO on."""
         return self.shard if self.strategy.zero_stage >= shards_from else self.weights.total
+
+    @property
+    def held_parameters(self) -> float:
+        """Parameters in the memory of one rank, frozen ones included, or its shard of them."""
+        held = self.weights.held
+        return held.shard(self.strategy.sharding) if self.strategy.zero_stage == SHARDS_PARAMETERS else held.total
 
     @property
     def shard(self) -> float:

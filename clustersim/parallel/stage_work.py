@@ -174,8 +174,8 @@ class StageWork:
     def _gathered(self, chunk: ModelChunk, span: tuple[int, int], cut: Cut, *, first: bool) -> tuple[Weights, Weights]:
         """Return the parameters of layers that are gathered for a piece, and with them those of embedding and head."""
         local = self.passes.local
-        layers = total_weights((each, 1) for each in local.layer_weights(chunk.layers)[slice(*span)]) if cut.layers else NOTHING
-        return layers, layers + local.end_weights(chunk) if cut.ends and first else layers
+        layers = total_weights((each.held, 1) for each in local.layer_weights(chunk.layers)[slice(*span)]) if cut.layers else NOTHING
+        return layers, layers + local.end_weights(chunk).held if cut.ends and first else layers
 
     def _slice(self, step: Pass, chunk: ModelChunk, span: tuple[int, int]) -> tuple[Block, ...]:
         passes = self.passes.of(GRADIENTS[step.kind])

@@ -7,7 +7,8 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, StrictBool
 
 from clustersim.parallel.settings import Settings, Written, auto, setting
-from clustersim.units.fields import MOST_GPUS, Bytes, Count, PositiveInt, PositiveRatio, SamplesPerSecond
+from clustersim.units.fields import MOST_GPUS, Bytes, Count, PositiveInt, PositiveRatio, SamplesPerSecond, mistake
+from clustersim.workloads.adapters import JOINT, AdaptedLayer, FrozenPrecision
 from clustersim.workloads.operand_formats import Scaling
 from clustersim.workloads.operators import GraphPart
 from clustersim.workloads.shapes import AttentionKind
@@ -52,6 +53,17 @@ def _write_graphs(graphs: Graphs) -> WrittenGraphs:
 
 
 WrittenEnds = Annotated[list[Layers], Field(min_length=2, max_length=2)]
+
+
+WrittenAdapted = Annotated[list[AdaptedLayer], Field(min_length=1)]
+
+
+def _read_adapted(written: list[AdaptedLayer]) -> tuple[AdaptedLayer, ...]:
+    for whole, parts in JOINT.items():
+        twice = next((part for part in parts if part in written and whole in written), None)
+        if twice is not None:
+            raise mistake(f"{whole} is one adapter for {', '.join(parts)} together", f"leave out {whole} or {twice}")
+    return tuple(dict.fromkeys(written))
 
 
 class DataLoader(Settings, frozen=True):
@@ -170,6 +182,27 @@ class Training(Settings, frozen=True):
         "Images are stored pixel by pixel (NHWC), as matrix units take them; otherwise they are transposed around every convolution; "
         "default: true below 32 bits.",
         "images",
+    )
+    lora_rank: PositiveInt | None = setting(
+        None,
+        "Rank of low-rank adapters (LoRA) beside linear layers: they alone are trained, and all weights of the model are frozen; default: "
+        "none, all weights are trained.",
+        "transformer",
+    )
+    lora_layers: Annotated[tuple[AdaptedLayer, ...], Written(WrittenAdapted, _read_adapted, list)] = setting(
+        ("q", "k", "v", "output", "gate", "up", "down"),
+        "Linear layers with an adapter, of experts too: `q`, `k`, `v`, `output`, `gate`, `up`, `down`, or one for several, `qkv` and "
+        "`gate_up`, as Megatron has them.",
+        "transformer",
+        "adapters",
+        shown=["q", "k", "v", "output", "gate", "up", "down"],
+    )
+    frozen_precision: FrozenPrecision = setting(
+        "same",
+        "Format in which frozen weights of linear layers are kept: `same` as trained ones, or `nf4`, 4 bits with scales (QLoRA), which are "
+        "written in full before each product.",
+        "transformer",
+        "adapters",
     )
     data_loader: DataLoader | None = setting(None, "Data loader of each node.")
 

@@ -185,7 +185,7 @@ class StrategySettings(Settings, frozen=True):
         "later checks of norms",
     )
     zero_stage: Annotated[Literal[0, 1, 2, 3], BeforeValidator(refuse_boolean)] = setting(
-        0, "What is divided among the replicas: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too."
+        0, "Divided among the `dp * cp` ranks of a copy: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too."
     )
     recompute: Recompute = setting(
         "none",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from math import fsum
 from typing import Final
 
@@ -16,19 +16,27 @@ class Weights:
 
     dense: float = 0.0
     expert: float = 0.0
+    frozen: float = 0.0
+    """Parameters that all replicas share and that are not trained, counted by their bytes."""
+    frozen_expert: float = 0.0
 
     @property
     def total(self) -> float:
-        """Both together."""
+        """All that are trained."""
         return self.dense + self.expert
+
+    @property
+    def held(self) -> Weights:
+        """All that take part in passes, frozen or not."""
+        return Weights(dense=self.dense + self.frozen, expert=self.expert + self.frozen_expert)
 
     def __add__(self, other: Weights) -> Weights:
         """Return both sums."""
-        return Weights(dense=self.dense + other.dense, expert=self.expert + other.expert)
+        return total_weights(((self, 1), (other, 1)))
 
     def without(self, dense: float) -> Weights:
-        """Return the rest without parameters that all replicas share."""
-        return Weights(dense=self.dense - dense, expert=self.expert)
+        """Return the rest without parameters that all replicas share, which are trained or not."""
+        return replace(self, frozen=self.frozen - dense) if self.frozen else replace(self, dense=self.dense - dense)
 
     def shard(self, sharding: Sharding) -> float:
         """Return the number of parameters that one rank stores where ZeRO shards them."""
@@ -42,6 +50,4 @@ NOTHING: Final = Weights()
 def total_weights(parts: Iterable[tuple[Weights, int]]) -> Weights:
     """Return the sum of weights, each times a number."""
     counted = tuple(parts)
-    return Weights(
-        dense=fsum(count * weights.dense for weights, count in counted), expert=fsum(count * weights.expert for weights, count in counted)
-    )
+    return Weights(**{part.name: fsum(count * getattr(weights, part.name) for weights, count in counted) for part in fields(Weights)})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 
 from clustersim.workloads.elementwise import N_NORMS, activation, residual, second_norm
 from clustersim.workloads.linear import LinearShape, cast_operand, linear
@@ -141,6 +142,10 @@ class MoeHalf:
         """All parts in sequence."""
         routed = self.router + self.permute + self.sort + self.experts + self.unsort + self.unpermute
         return self.norm + routed + self.shared + self.residual
+
+    def mapped(self, change: Callable[[Operator], Operator]) -> MoeHalf:
+        """Return the same with each operator changed."""
+        return MoeHalf(**{part.name: tuple(change(each) for each in getattr(self, part.name)) for part in fields(self)})
 
     def captured(self, *, whole: bool) -> MoeHalf:
         """Return the same with all operators captured in graphs, or those before the rows are sent alone."""

@@ -304,6 +304,9 @@ class Operator:
     phases: Mapping[KernelPhase, tuple[Kernel, ...]] = field(default_factory=dict[KernelPhase, tuple[Kernel, ...]], hash=False)
     """Kernels of each phase; a phase without any may be left out, and recomputation then repeats the forward pass."""
     parameters: float = 0.0
+    """Parameters that are trained."""
+    frozen: float = 0.0
+    """Parameters that are not, those in a narrower format counted by their bytes."""
     expert: bool = False
     """True where the parameters are those of routed experts, which expert parallelism spreads over ranks."""
     saved_bytes: float = 0.0
@@ -314,6 +317,8 @@ class Operator:
     """Part of ``saved_bytes`` that is not stored where recomputation repeats this operator."""
     forward_flops: float = 0.0
     """Matrix FLOPs of the forward pass as MFU counts them."""
+    frozen_flops: float = 0.0
+    """Part of ``forward_flops`` with frozen weights, which has one gradient and not two."""
     masked_flops: float = 0.0
     """Part of ``forward_flops`` that a causal mask spares: half of attention over whole sequences."""
     column: bool = False

@@ -64,6 +64,9 @@ VALUES: Final[Mapping[str, list[Data]]] = {
     "training.loss_metrics": [0, 2],
     "training.grouped_experts": [False, True, "fused"],
     "training.loss_gradient": ["copy", "in_place"],
+    "training.lora_rank": [8, 64],
+    "training.lora_layers": [["q", "v"], ["qkv", "down"]],
+    "training.frozen_precision": ["same", "nf4"],
     "training.data_loader.rate": ["1 samples/s", "2 samples/s"],
     "strategy.dp": [2, 4, 8],
     "strategy.tp": [1, 2],
@@ -155,6 +158,7 @@ CONTEXTS: Final[list[dict[str, Data]]] = [
     {"strategy.data_parallel.single_process": True},
     {"training.fused_gradient_accumulation": False},
     {"training.precision": "fp8"},
+    {"training.lora_rank": 16},
 ]
 """Surroundings in which some of the settings matter."""
 ROUTED: Final[list[dict[str, Data]]] = [

@@ -312,6 +312,9 @@ def _model_flags(stage: Stage) -> tuple[Flag, ...]:
         if training.grouped_experts == "fused":
             message = "what is joined to the products of experts, casts among it, is counted by its bytes; no such kernel was measured"
             flags.append(Flag(code="joined_experts", message=message))
+    if stage.local.adapters and strategy.tp > 1:
+        message = "adapters are divided as their layers are, and partial results are summed with those of the layers"
+        flags.append(Flag(code="adapters_divided", message=message))
     served = strategy.data_parallel.service is not None and strategy.data_parallel.overlap
     if served or (strategy.overlap_tp != "none" and strategy.tp > 1) or (strategy.overlap_p2p and strategy.pp > 1):
         message = "computation is not slowed by tensor-parallel collectives, sends, pushes and pulls that run beside it"

@@ -6,12 +6,15 @@ from collections.abc import Iterator, Mapping
 from math import fsum
 from typing import Final
 
+from clustersim.errors import DomainError
 from clustersim.parallel.contributors.contributor import Contributor
 from clustersim.parallel.optimizer import FP8_COPY_BYTES
 from clustersim.parallel.stage import Stage
-from clustersim.parallel.training_plan import SHARDS_PARAMETERS
+from clustersim.parallel.step_settings import Training
+from clustersim.parallel.training_plan import Strategy, StrategySettings
 from clustersim.program.holds import BACKWARD_PASS, FORWARD_TO_BACKWARD, INPUT_TO_WEIGHT, Hold
 from clustersim.program.tasks import Compute
+from clustersim.workloads.model import Model
 from clustersim.workloads.operators import Gemm, GroupedGemm
 from clustersim.workloads.shapes import FP32_BYTES
 
@@ -28,10 +31,26 @@ class ModelState(Contributor):
     """Parameters, gradients and activations of the passes of each rank."""
 
     @classmethod
+    def refuse(cls, strategy: Strategy, asked: StrategySettings, *, model: Model, training: Training) -> None:
+        """Refuse low-rank adapters where all parameters are updated, or none has an adapter, and weights in 4 bits under fp8."""
+        if training.lora_rank is None or model.unit != "sequence":
+            return
+        if strategy.data_parallel.central or training.optimizer == "muon":
+            who = "Muon updates" if training.optimizer == "muon" else "parameter servers and a single process keep and update"
+            message, hint = f"{who} all parameters of a model", "leave it out, or use another optimizer and strategy.data_parallel as it is"
+            raise DomainError(message, path=("training", "lora_rank"), hint=hint)
+        if not model.gated_mlp and set(training.lora_layers) == {"gate"}:
+            message = f"no layer of {model.name} has an adapter: its MLP has no gate"
+            raise DomainError(message, path=("training", "lora_layers"), hint="name such as up and down")
+        if training.frozen_precision == "nf4" and training.precision == "fp8":
+            message = "products in fp8 keep their weights in fp8, and not in 4 bits"
+            raise DomainError(message, path=("training", "frozen_precision"), hint="use precision: bf16, or leave it out")
+
+    @classmethod
     def holds(cls, stage: Stage) -> tuple[Hold, ...]:
         """Return parameters and gradients that stay on a rank, its activations, and the reserve of framework and NCCL."""
         stays = stage.strategy.offload.parameters == "accelerator"
-        parameters = stage.kept_parameters(SHARDS_PARAMETERS) if stays else 0.0
+        parameters = stage.held_parameters if stays else 0.0
         return (
             Hold(category="parameters", owner="weights", bytes=parameters * stage.local.numerics.element_bytes),
             Hold(category="parameters", owner="fp8", bytes=_fp8_bytes(stage)),
@@ -60,12 +79,15 @@ def _fp8_bytes(stage: Stage) -> float:
         return 0.0
     runs = [run for chunk in stage.chunks for run in stage.local.runs(chunk.layers)]
     products = [
-        (operator, count) for operators, count in runs for operator in operators if isinstance(operator.weight_product, Gemm | GroupedGemm)
+        (operator, count)
+        for operators, count in runs
+        for operator in operators
+        if operator.frozen_flops or isinstance(operator.weight_product, Gemm | GroupedGemm)
     ]
     # Kept in fp8 alone, a weight and its transpose take what the one in 16 bits would have.
     kept_once = stage.strategy.gathers_weights or stage.training.fp8_parameters
     copy_bytes = 0.0 if kept_once else FP8_COPY_BYTES * stage.local.numerics.gemm_element_bytes
-    return fsum(count * (operator.parameters * copy_bytes + FP8_SCALING_BYTES) for operator, count in products)
+    return fsum(count * ((operator.frozen or operator.parameters) * copy_bytes + FP8_SCALING_BYTES) for operator, count in products)
 
 
 def _activations(stage: Stage) -> Iterator[Hold]:

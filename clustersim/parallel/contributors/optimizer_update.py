@@ -127,7 +127,8 @@ class OffloadedUpdate(OptimizerUpdate):
         passing = min(NVME_TILES * tile, shard)
         # Sums of several micro-batches wait in memory, and go to the drives when they are final.
         gradients = shard if offload.gradients != "nvme" or sums_on_host(stage.strategy, stage.n_micro_batches) else passing
-        parameters = shard if offload.parameters == "host" else min(BUFFERED_TILES * tile, shard)
+        held = stage.weights.held.shard(stage.strategy.sharding)
+        parameters = held if offload.parameters == "host" else min(BUFFERED_TILES * tile, shard)
         state = passing if offload.optimizer == "nvme" else shard
         return (
             Hold(category="buffers", owner="offload", bytes=_buffers_bytes(stage)),
@@ -162,6 +163,6 @@ def _buffers_bytes(stage: Stage) -> float:
         buffers_bytes += BUCKETS_IN_USE * min(strategy.data_parallel.bucket_bytes, whole_bytes) / sharding.degree
     if offload.parameters != "accelerator":
         ahead = strategy.prefetch if strategy.data_parallel.overlap else 0
-        shards = [[layers[layer].shard(sharding) for layer in chunk.layers] for chunk in chunks]
+        shards = [[layers[layer].held.shard(sharding) for layer in chunk.layers] for chunk in chunks]
         buffers_bytes += max(heaviest_run(chunk, 1 + ahead) for chunk in shards) * number.element_bytes
     return buffers_bytes

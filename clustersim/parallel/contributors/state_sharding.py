@@ -97,7 +97,8 @@ class _ChunkUnits:
     @classmethod
     def of(cls, local: LocalModel, chunk: ModelChunk, gather: GatherUnit) -> _ChunkUnits:
         calls, end_calls = gather_calls(local, chunk, gather)
-        return cls(layers=local.layer_weights(chunk.layers), ends=local.end_weights(chunk), calls=calls, end_calls=end_calls)
+        layers = tuple(each.held for each in local.layer_weights(chunk.layers))
+        return cls(layers=layers, ends=local.end_weights(chunk).held, calls=calls, end_calls=end_calls)
 
     def gathering(self, step: Pass, missing: tuple[bool, bool], *, ahead: bool, in_pair: bool) -> Gathering:
         """Return the all-gather of a pass where layers or ends are missing; one call for overlapped passes, which are not divided."""
@@ -138,8 +139,8 @@ class ParameterSharding(Contributor):
         ahead the ends of two chunks may be whole, those in use and those of the next pass.
         """
         strategy, local, number = stage.strategy, stage.local, stage.local.numerics
-        layers = [[each.total for each in local.layer_weights(chunk.layers)] for chunk in stage.chunks]
-        ends = [local.end_weights(chunk).total for chunk in stage.chunks]
+        layers = [[each.held.total for each in local.layer_weights(chunk.layers)] for chunk in stage.chunks]
+        ends = [local.end_weights(chunk).held.total for chunk in stage.chunks]
         ahead = strategy.prefetch if strategy.data_parallel.overlap else 0
         if not strategy.reshard_after_forward or any(step.beside_next for step in stage.order):
             most, around = fsum(size for chunk in layers for size in chunk), fsum(ends)

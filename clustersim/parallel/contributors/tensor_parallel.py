@@ -184,14 +184,14 @@ class SplitLayers(LayerTechnique):
         input_gradient = Work(name=f"{name} input gradient", phase=phase, kernels=inputs)
         weight_gradient = Work(name=f"{name} weight gradient", phase=phase, kernels=weights)
         # Under sequence parallelism the saved input is a slice, gathered again while the input gradient is computed.
-        regather = () if self.keeps_sums and part.name != HEAD else self._gathering(part.entering_width)
+        regather = () if not weights or (self.keeps_sums and part.name != HEAD) else self._gathering(part.entering_width)
         close = self._closing(part.entering_width)
         if gradients == "input":
             return (input_gradient, *close)
         if gradients == "weight":
             return (*regather, weight_gradient)
-        if self.overlap in ("none", "async_tp"):
-            return (*regather, input_gradient, *close, weight_gradient)
+        if self.overlap in ("none", "async_tp") or not weights:
+            return (*regather, input_gradient, *close, *((weight_gradient,) if weights else ()))
         first: tuple[Item, ...] = tuple(Overlapped(collective=each, work=input_gradient) for each in regather) or (input_gradient,)
         return (*first, *(Overlapped(collective=each, work=weight_gradient) for each in close))
 
