@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Final
 
 from clustersim.apps.importing.imported_settings import Draft
 from clustersim.apps.importing.transforms import number
@@ -124,6 +125,10 @@ def model_parallel(draft: Draft) -> int:
     return prod(draft.whole(f"strategy.{key}") or 1 for key in ("tp", "pp", "cp"))
 
 
+USUAL_RANK: Final = 8
+"""Rank of adapters where a job gives none (Hugging Face PEFT, ``LoraConfig.r``)."""
+
+
 def derive_strategy(draft: Draft, *, n_ranks: int, n_layers: int | None, has_experts: bool = False) -> None:
     """Fill in batch, stages and shards.
 
@@ -147,6 +152,7 @@ def derive_strategy(draft: Draft, *, n_ranks: int, n_layers: int | None, has_exp
     _shards(draft, dp * (draft.whole("strategy.cp") or 1))
     _offload(draft)
     _recomputation(draft, n_layers)
+    _adapters(draft)
     if (draft.whole("strategy.tp") or 1) == 1:
         draft.drop("strategy.sequence_parallel")
     elif has_experts and draft.get("strategy.sequence_parallel") is not True:
@@ -263,6 +269,22 @@ def _shards(draft: Draft, replicas: int) -> None:
             draft.drop("strategy.zero_stage", "strategy.reshard_after_forward")
         else:
             draft.derive("strategy.shard_degree", replicas // replicate, f"{replicas} replicas, {replicate} copies of the state")
+
+
+def _adapters(draft: Draft) -> None:
+    """Freeze the model where a job trains adapters: it says so, or gives a rank for them and does not say no."""
+    rank, asked = draft.whole("job.lora_rank"), draft.get("job.adapters")
+    if asked is False or (asked is None and rank is None):
+        draft.drop("training.lora_layers")
+        return
+    draft.derive(
+        "training.lora_rank", rank or USUAL_RANK, "the rank of the adapters" if rank else f"no rank is given: {USUAL_RANK}, as PEFT"
+    )
+    layers = draft.get("training.lora_layers")
+    if isinstance(layers, list) and draft.get("job.lora_mlp") is True:
+        draft.derive("training.lora_layers", [*layers, "gate", "up", "down"], "layers of attention, and those of the MLP")
+    if draft.get("job.four_bits") is True:
+        draft.derive("training.frozen_precision", "nf4", "weights of the frozen model are quantised to 4 bits")
 
 
 def _recomputation(draft: Draft, n_layers: int | None) -> None:

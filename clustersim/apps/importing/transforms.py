@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from clustersim.documents.spots import Data
+from clustersim.workloads.adapters import AdaptedLayer
 from clustersim.workloads.operators import GraphPart
 
 _NUMBER: Final = re.compile(r"[+-]?(?:\d[\d_,]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
@@ -126,6 +127,40 @@ def _graphs(value: Data) -> Data:
     if unknown is not None:
         raise UnreadableError(f"scopes from full_iteration, {', '.join(_GRAPHS)}")
     return list(dict.fromkeys(part for each in scopes or ["full"] for part in _GRAPHS[each]))
+
+
+_ADAPTED: Final[Mapping[str, tuple[AdaptedLayer, ...]]] = MappingProxyType(
+    {
+        **dict.fromkeys(("all", "all-linear"), ("q", "k", "v", "output", "gate", "up", "down")),
+        **dict.fromkeys(("q_proj", "q_a_proj", "q_b_proj", "linear_q"), ("q",)),
+        **dict.fromkeys(("k_proj", "linear_k"), ("k",)),
+        **dict.fromkeys(("v_proj", "kv_a_proj_with_mqa", "kv_b_proj", "linear_v"), ("v",)),
+        **dict.fromkeys(("qkv_proj", "query_key_value", "Wqkv", "c_attn", "linear_qkv", "attention_qkv"), ("qkv",)),
+        **dict.fromkeys(("o_proj", "out_proj", "output_proj", "linear_proj", "attention_dense"), ("output",)),
+        **dict.fromkeys(("gate_proj", "w1"), ("gate",)),
+        **dict.fromkeys(("up_proj", "w3"), ("up",)),
+        **dict.fromkeys(("gate_up_proj", "linear_fc1", "mlp_fc1"), ("gate_up",)),
+        **dict.fromkeys(("down_proj", "w2", "linear_fc2", "mlp_fc2"), ("down",)),
+        "attention": ("qkv", "output"),
+        "mlp": ("gate_up", "down"),
+    }
+)
+"""Linear layers with an adapter by the names of modules: of the Hugging Face Hub, torchtune and Megatron."""
+
+
+def _adapted(value: Data) -> Data:
+    """Return the layers with an adapter; names of other modules, such as a head, are passed over.
+
+    Examples
+    --------
+    >>> _adapted("q_proj,v_proj,lm_head"), _adapted(["*.layers.0.*.linear_qkv", "linear_proj"])
+    (['q', 'v'], ['qkv', 'output'])
+    """
+    names = [str(each) for each in value] if isinstance(value, list) else re.split(r"[\s,|]+", str(value).strip(" .*^$()"))
+    layers: list[Data] = [*dict.fromkeys(layer for name in names for layer in _ADAPTED.get(name.rpartition(".")[2], ()))]
+    if not layers:
+        raise UnreadableError(f"names of linear layers, such as {', '.join(list(_ADAPTED)[:5])}")
+    return layers
 
 
 def _stem(value: Data) -> Data:
@@ -259,5 +294,6 @@ TRANSFORMS: Final[Mapping[str, Callable[[Data], Data]]] = MappingProxyType(
         "hub_name": _hub_name,
         "rate": _rate,
         "graphs": _graphs,
+        "adapted": _adapted,
     }
 )
