@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, redirect_stdout
 from math import isinf
 from pathlib import Path
@@ -16,14 +16,16 @@ from clustersim.cli.watching import watched
 from clustersim.config.load import read_source
 from clustersim.config.overriding import parse_override
 from clustersim.config.serving_scenario import ServingScenario, checked_serving
-from clustersim.config.yaml_text import yaml_text
+from clustersim.config.yaml_text import plain, yaml_text
 from clustersim.documents.files import write_text
 from clustersim.documents.spots import Data
 from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
-from clustersim.units.quantity import format_quantity
+from clustersim.measure.deciding import UNDECIDED
+from clustersim.report.facts import percent_text
+from clustersim.units.quantity import format_quantity, format_range
 
 SCHEMA_VERSION: Final = 1
-_COLUMNS: Final = ("deployment", ">replicas", ">GPUs", ">tokens/s per GPU")
+_COLUMNS: Final = ("deployment", ">replicas", ">GPUs", ">tokens/s/GPU", ">USD/M tokens")
 _MOST_GPUS: Final = 64
 
 
@@ -100,18 +102,82 @@ def _no(found: ServingPlan) -> str:
 def _print(found: ServingPlan) -> None:
     best = found.best
     if best is not None:
-        write_out(f"{_name(best)} replicas={best.replicas}: {best.gpus} GPUs\n\n")
-        promised = [check.name for check in best.metrics.slo.checks] if best.metrics.slo is not None else []
-        titles = [f">{latency.upper()} {statistic}" for latency, _, statistic in (name.partition("_") for name in promised)]
-        print_table((*_COLUMNS, *titles), [_cells(each) for each in found.frontier])
-        terms = best.metrics.step_s.by_term
-        largest = max(terms, key=lambda term: terms[term]).replace("_", " ")
-        write_out(f"\n  latencies stand with their share of the limit; most of a step is {largest}\n")
+        write_out(f"{_name(best)} replicas={best.replicas}: {best.gpus} GPUs of {best.n_nodes} {best.candidate.machine}\n")
+        write_out("".join(f"  {line}\n" for line in (*_figures(best), _verdict(best))) + "\n")
+        _print_deployments([*found.kinds, *(each for each in found.frontier if each not in found.kinds)])
+        write_out("\n".join(["", "What the choice turns on", *(f"  {line}" for line in _turns(found, best)), "", "Certificate", ""]))
     proven = "nothing else can do with fewer" if best is not None else "none of them can"
     proof = proven if found.proven else f"not proven: something may do with {found.least_gpus:.0f}"
     write_out(f"  {len(found.replayed)} replays; {found.n_pruned} of {found.n_candidates} deployments needed none; {proof}\n")
     for reason, count in found.rejected.items():
         write_out(f"  {count} cannot: {reason}\n")
+    for line in found.assumed:
+        notice(f"assumed: {line}")
+
+
+def _figures(best: Replayed) -> list[str]:
+    """Return precision, throughput, cost and latencies, with their intervals."""
+    metrics, rate_interval = best.metrics, best.metrics.output_tokens_per_s_interval
+    rate = f"{metrics.output_tokens_per_s:,.0f}"
+    rate += f" ({rate_interval[0]:,.0f} to {rate_interval[1]:,.0f})" if rate_interval else ""
+    usd = _usd(best)
+    money = "no price" if usd is None else f"{usd:.2f} USD for a million of them"
+    if usd is not None and rate_interval:
+        least, most = (usd * metrics.output_tokens_per_s / rate for rate in reversed(rate_interval))
+        money += f" ({least:.2f} to {most:.2f} USD)"
+    latencies = [
+        f"{_title(check.name)} {format_quantity(check.found_s, 's')}"
+        + (f" ({format_range(*check.interval_s, 's')})" if check.interval_s is not None else "")
+        for check in best.checks
+        if check.found_s is not None
+    ]
+    whole = "" if usd is None else ", whole nodes counted"
+    return [best.candidate.precision, f"{rate} output tokens/s; {money}{whole}", ", ".join(latencies)]
+
+
+def _verdict(best: Replayed) -> str:
+    """Return whether the promises hold within the error bars."""
+    doubts = [
+        f"{_title(check.name)} can be {format_quantity(check.interval_s[1], 's')} of {format_quantity(check.limit_s, 's')}"
+        for check in best.checks
+        if check.interval_s is not None and not check.decided
+    ]
+    return f"{UNDECIDED}: {', '.join(doubts)}" if doubts else "decided: the promises hold at the upper ends of their intervals too"
+
+
+def _turns(found: ServingPlan, best: Replayed) -> list[str]:
+    """Return the next best of another kind, the GPUs that are enough at the upper ends of the intervals, and the largest term of a step."""
+    other = next((each for each in found.kinds if each.candidate.kind != best.candidate.kind), None)
+    lines = ["no other kind that was replayed keeps the promises"]
+    if other is not None:
+        more = "as many GPUs" if other.gpus == best.gpus else f"{other.gpus} GPUs"
+        lines = [f"next best of another kind: {_name(other)} replicas={other.replicas}, {more}, {_verdict(other)}"]
+    if not best.decided:
+        enough = "nothing that was replayed keeps the promises"
+        if found.surely is not None:
+            enough = f"{_name(found.surely)} replicas={found.surely.replicas} on {found.surely.gpus} GPUs keeps the promises"
+        lines.append(f"at the upper ends of the intervals: {enough}")
+    terms = best.metrics.step_s.by_term
+    largest = max(terms, key=lambda term: terms[term])
+    share = percent_text(terms[largest] / best.metrics.step_s.mean)
+    return [*lines, f"largest part of a step: {largest.replace('_', ' ')}, {share}"]
+
+
+def _print_deployments(shown: Sequence[Replayed]) -> None:
+    """Print deployments as a table, in which latencies stand with their share of the limit."""
+    checks = shown[0].checks
+    titles = [f">{_title(check.name)} of {format_quantity(check.limit_s, 's')}" for check in checks]
+    print_table((*_COLUMNS, *titles), list(map(_cells, shown)))
+
+
+def _title(name: str) -> str:
+    latency, _, statistic = name.partition("_")
+    return f"{latency.upper()} {statistic}"
+
+
+def _usd(each: Replayed) -> float | None:
+    """Return the cost of a million output tokens."""
+    return None if each.metrics.cost is None else each.metrics.cost.per_million_output_tokens.usd
 
 
 def _name(each: Replayed) -> str:
@@ -119,13 +185,13 @@ def _name(each: Replayed) -> str:
 
 
 def _cells(each: Replayed) -> tuple[str, ...]:
-    metrics = each.metrics
-    checks = metrics.slo.checks if metrics.slo is not None else ()
     found = [
-        "" if check.found_s is None else f"{format_quantity(check.found_s, 's')}, {check.found_s / check.limit_s:.0%}" for check in checks
+        "" if check.found_s is None else f"{format_quantity(check.found_s, 's')}, {percent_text(check.found_s / check.limit_s)}"
+        for check in each.checks
     ]
-    per_gpu = f"{metrics.output_tokens_per_s_per_gpu:,.0f}"
-    return _name(each), f"{each.replicas}", f"{each.gpus}", per_gpu, *found
+    usd = _usd(each)
+    per_gpu = f"{each.metrics.output_tokens_per_s_per_gpu:,.0f}"
+    return _name(each), f"{each.replicas}", f"{each.gpus}", per_gpu, "-" if usd is None else f"{usd:.2f}", *found
 
 
 def plan_document(found: ServingPlan) -> dict[str, Data]:
@@ -134,6 +200,8 @@ def plan_document(found: ServingPlan) -> dict[str, Data]:
         "schema_version": SCHEMA_VERSION,
         "best": None if found.best is None else _deployment(found.best),
         "nearest": None if found.nearest is None else _deployment(found.nearest),
+        "kinds": [_deployment(each) for each in found.kinds],
+        "surely": None if found.surely is None else _deployment(found.surely),
         "frontier": [_deployment(each) for each in found.frontier],
         "proven": found.proven,
         "least_gpus": None if isinf(found.least_gpus) else int(found.least_gpus),
@@ -141,6 +209,7 @@ def plan_document(found: ServingPlan) -> dict[str, Data]:
         "pruned": found.n_pruned,
         "replays": len(found.replayed),
         "rejected": dict(found.rejected),
+        "assumed": list[Data](found.assumed),
     }
 
 
@@ -152,7 +221,13 @@ def _deployment(each: Replayed) -> dict[str, Data]:
         "gpus": each.gpus,
         "least_replicas": each.candidate.least_replicas,
         "binds": each.candidate.binds,
+        "precision": each.candidate.precision,
+        "output_tokens_per_s": metrics.output_tokens_per_s,
+        "output_tokens_per_s_interval": plain(metrics.output_tokens_per_s_interval),
         "output_tokens_per_s_per_gpu": metrics.output_tokens_per_s_per_gpu,
+        "usd_per_million_output_tokens": _usd(each),
+        "decided": each.decided,
+        "checks": plain(each.checks),
         "tpot_mean_s": None if metrics.tpot_s is None else metrics.tpot_s.mean,
         "of_limits_fraction": None if isinf(each.excess) else each.excess,
         "broken": list(each.broken),

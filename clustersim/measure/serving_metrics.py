@@ -33,7 +33,14 @@ class SloCheck:
     limit_s: float
     found_s: float | None
     """None where no request has such a latency."""
+    interval_s: Interval | None
+    """Least and most that is expected of it."""
     holds: bool
+
+    @property
+    def decided(self) -> bool:
+        """Whether it holds, or is broken, at both ends of its interval."""
+        return self.interval_s is None or not self.interval_s[0] <= self.limit_s < self.interval_s[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from clustersim.report.facts import memory_text
 from clustersim.report.summary import LARGEST_WIDTH, markdown_table
 from clustersim.report.text_tables import TextTable, html_answer
 from clustersim.serving.records import TICK_S, EngineStepLog, LatencyStatistics, StepRecord
-from clustersim.units.quantity import format_alike, format_quantity
+from clustersim.units.quantity import format_alike, format_quantity, format_range
 
 if TYPE_CHECKING:
     import pandas
@@ -113,7 +113,7 @@ def measured_sections(metrics: ServingMetrics) -> list[Section]:
         ("Memory of one GPU", ("", "share", "size", ""), _memory_rows(metrics), ()),
     ]
     if metrics.slo is not None:
-        found.insert(1, ("Promised latencies", ("", "limit", "found", ""), _slo_rows(metrics.slo), _slo_lines(metrics.slo)))
+        found.insert(1, ("Promised latencies", ("", "limit", "found", "expected", ""), _slo_rows(metrics.slo), _slo_lines(metrics.slo)))
     if metrics.transfers is not None:
         moved, each = format_quantity(metrics.transfers.bytes, "B"), format_quantity(metrics.transfers.mean_s, "s")
         found.append(("Between the pools", (), (), (f"{metrics.transfers.count:,} KV caches, {moved}, each in {each}",)))
@@ -181,7 +181,8 @@ def _slo_rows(slo: SloReport) -> tuple[Row, ...]:
             check.name.replace("_", " "),
             format_quantity(check.limit_s, "s"),
             "-" if check.found_s is None else format_quantity(check.found_s, "s"),
-            "holds" if check.holds else "BROKEN",
+            "" if check.interval_s is None else format_range(*check.interval_s, "s"),
+            f"{'holds' if check.holds else 'BROKEN'}{'' if check.decided else ', not decided'}",
         )
         for check in slo.checks
     )
@@ -211,7 +212,7 @@ def _columns(header: Row, rows: Sequence[Row]) -> list[str]:
     lines: list[str] = []
     for row in cells:
         parts = [
-            f"{cell:<{width}}" if column == 0 or (column == last and last == 3) else f"{cell:>{width}}"
+            f"{cell:<{width}}" if column == 0 or (column == last and not header[last]) else f"{cell:>{width}}"
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         lines.append("  " + "  ".join(parts))

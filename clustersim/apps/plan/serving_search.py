@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from math import inf
@@ -11,15 +11,18 @@ from typing import Final
 
 import numpy as np
 
+from clustersim.apps.plan.asking import NO_PRICES, PRICES
 from clustersim.apps.plan.serving_bounds import least_replicas, replica_bounds
 from clustersim.apps.serve.deployment import BuiltServing, build_serving
 from clustersim.apps.serve.deployment_run import run_serving
 from clustersim.apps.serve.scenario_requests import DrawnRequests, asked_requests
 from clustersim.config.load import ScenarioText
+from clustersim.config.machine import hardware_of
 from clustersim.config.overriding import Override, parse_override
 from clustersim.config.serving_scenario import ServingScenarioSpec, checked_serving
 from clustersim.errors import DomainError, InfeasibleError, ScenarioError
-from clustersim.measure.serving_metrics import ServingMetrics
+from clustersim.hardware.prices import load_price_list
+from clustersim.measure.serving_metrics import ServingMetrics, SloCheck
 from clustersim.progress import advanced, phase
 
 KEYS: Final[Mapping[str, str]] = {
@@ -42,6 +45,10 @@ _MAY_CONTRADICT: Final = tuple(f"serving.{name}" for name in ("tp", "ep", "dp", 
 MOST_REPLAYS: Final = 200
 _FIRST: Final = 8
 """Candidates that are tried with growing numbers of replicas until one meets the SLO."""
+_MORE: Final = 4
+"""Replicas more that the best deployment is tried with until it meets the SLO at the upper ends of all intervals."""
+_OF_BATCH: Final = ("max_num_seqs", "max_batched_tokens", "router")
+"""Dimensions in which deployments of one kind differ."""
 _APART_S: Final = 3600.0
 """Time between requests that do not meet."""
 
@@ -53,8 +60,16 @@ class Candidate:
     values: tuple[tuple[str, str], ...]
     gpus_each: int
     gpus_per_node: int
+    machine: str
+    precision: str
+    """Precisions of weights and KV cache, in words."""
     least_replicas: float
     binds: str
+
+    @property
+    def kind(self) -> tuple[tuple[str, str], ...]:
+        """Values but for those of the batch."""
+        return tuple(each for each in self.values if each[0] not in _OF_BATCH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +86,11 @@ class Replayed:
         return self.replicas * self.candidate.gpus_each
 
     @property
+    def n_nodes(self) -> int:
+        """Nodes that have them."""
+        return -(-self.gpus // self.candidate.gpus_per_node)
+
+    @property
     def overrides(self) -> tuple[Override, ...]:
         """Changes of the scenario that make it this deployment."""
         texts = (f"{KEYS[name]}={value}" for name, value in self.candidate.values)
@@ -83,15 +103,29 @@ class Replayed:
         return slo is not None and slo.met and not self.metrics.overloaded and not self.metrics.requests.refused
 
     @property
+    def checks(self) -> tuple[SloCheck, ...]:
+        """Promised latencies, and what came of them."""
+        return self.metrics.slo.checks if self.metrics.slo is not None else ()
+
+    @property
+    def decided(self) -> bool:
+        """Whether the error bars change nothing about any promise."""
+        return all(check.decided for check in self.checks)
+
+    @property
     def excess(self) -> float:
         """Largest found latency over its limit."""
-        checks = self.metrics.slo.checks if self.metrics.slo is not None else ()
-        return max((check.found_s / check.limit_s for check in checks if check.found_s is not None), default=inf)
+        return max((check.found_s / check.limit_s for check in self.checks if check.found_s is not None), default=inf)
+
+    @property
+    def order(self) -> tuple[int, float]:
+        """GPUs, and room below the limits: less is better."""
+        return self.gpus, self.excess
 
     @property
     def broken(self) -> tuple[str, ...]:
         """Promises that do not hold."""
-        return tuple(check.name for check in self.metrics.slo.checks if not check.holds) if self.metrics.slo is not None else ()
+        return tuple(check.name for check in self.checks if not check.holds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +143,22 @@ class ServingPlan:
     """Candidates that no replay was needed for."""
     rejected: Mapping[str, int]
     """Candidates that cannot run, or cannot meet the SLO with any number of replicas, by reason."""
+    most_gpus: int
+    assumed: tuple[str, ...]
+    """Values that were assumed."""
+
+    @property
+    def kinds(self) -> tuple[Replayed, ...]:
+        """The deployment of each kind that keeps the promises with the fewest GPUs, the best first."""
+        firsts: dict[tuple[tuple[str, str], ...], Replayed] = {}
+        for each in sorted((each for each in self.replayed if each.keeps), key=lambda each: each.order):
+            firsts.setdefault(each.candidate.kind, each)
+        return tuple(firsts.values())
+
+    @property
+    def surely(self) -> Replayed | None:
+        """The fewest GPUs that keep the promises at the upper ends of all intervals too; None where none that was replayed does."""
+        return min((each for each in self.replayed if each.keeps and each.decided), key=lambda each: each.order, default=None)
 
     @property
     def proven(self) -> bool:
@@ -141,15 +191,23 @@ class _ServingSearch:
     most_gpus: int
     most_replays: int
     asked: DrawnRequests | None = None
+    assumed: dict[str, None] = field(default_factory=dict[str, None])
     rejected: dict[str, int] = field(default_factory=dict[str, int])
     done: dict[tuple[Candidate, int], Replayed] = field(default_factory=dict[tuple[Candidate, int], Replayed])
-    apart: dict[Candidate, tuple[str, ...]] = field(default_factory=dict[Candidate, tuple[str, ...]])
-    """Promises that requests break which never meet."""
+    apart: dict[Candidate, Replayed] = field(default_factory=dict[Candidate, Replayed])
+    """Requests that never meet."""
 
     def built(self, values: Sequence[tuple[str, str]], replicas: int, nodes: int) -> BuiltServing:
         texts = [f"{KEYS[name]}={value}" for name, value in values]
         changes = [*self.overrides, *map(parse_override, (*texts, f"serving.replicas={replicas}", f"cluster.nodes={nodes}"))]
         scenario = checked_serving(self.source, changes)
+        if scenario.spec.cost is None:
+            (card,) = {node.accelerator.name for node, _ in hardware_of(scenario.spec.cluster, scenario.document).kinds}
+            if card in load_price_list(PRICES).usd_per_gpu_hour:
+                scenario = checked_serving(self.source, [*changes, parse_override(f"cost.prices={PRICES}")])
+                self.assumed[f"{NO_PRICES}: those of {PRICES} (-s cost.gpu_hour='2.50 USD')"] = None
+            else:
+                self.assumed[f"no price of {card} is known, and none is counted; give -s cost.gpu_hour='2.50 USD'"] = None
         if self.asked is None:
             self.asked = asked_requests(scenario.spec.requests, scenario.folder, 0)
         return build_serving(scenario, asked=self.asked)
@@ -171,7 +229,16 @@ class _ServingSearch:
         each = built.pools[0].layout.n_accelerators
         if least * each > self.most_gpus:
             return self._reject(binds)
-        return Candidate(values=tuple(values), gpus_each=each, gpus_per_node=built.node.n_accelerators, least_replicas=least, binds=binds)
+        serving = built.scenario.spec.serving
+        return Candidate(
+            values=tuple(values),
+            gpus_each=each,
+            gpus_per_node=built.node.n_accelerators,
+            machine=built.node.name,
+            precision=f"weights in {serving.precision}, KV cache in {serving.kv_precision}",
+            least_replicas=least,
+            binds=binds,
+        )
 
     def _reject(self, reason: str) -> None:
         self.rejected[reason] = self.rejected.get(reason, 0) + 1
@@ -187,15 +254,40 @@ class _ServingSearch:
 
     def is_hopeless(self, candidate: Candidate) -> bool:
         """Return whether a promise is broken even if every request has a replica to itself, so that no number of replicas keeps it."""
+        new = candidate not in self.apart
+        broken = self.alone(candidate).broken
+        if new and broken:
+            self._reject(f"{', '.join(broken)}: a request by itself takes longer")
+        return bool(broken)
+
+    def alone(self, candidate: Candidate) -> Replayed:
+        """Return the replay in which every request has a replica to itself."""
         if candidate not in self.apart:
             built = self.built(candidate.values, 1, self.most_gpus)
             requests = built.asked.requests
             lone = replace(requests, arrival_s=_APART_S * np.arange(len(requests), dtype=np.float64), concurrency=None)
             metrics = run_serving(replace(built, asked=replace(built.asked, requests=lone))).metrics
-            self.apart[candidate] = broken = Replayed(candidate=candidate, replicas=1, metrics=metrics).broken
-            if broken:
-                self._reject(f"{', '.join(broken)}: a request by itself takes longer")
-        return bool(self.apart[candidate])
+            self.apart[candidate] = Replayed(candidate=candidate, replicas=1, metrics=metrics)
+        return self.apart[candidate]
+
+    def others(self, candidates: Sequence[Candidate], best: Replayed) -> None:
+        """Replay the first candidate of each other kind, and the best one with more replicas where the error bars ask for them."""
+        firsts: dict[tuple[tuple[str, str], ...], Candidate] = {}
+        for candidate in candidates:
+            firsts.setdefault(candidate.kind, candidate)
+        for candidate in firsts.values():
+            replicas = max(int(candidate.least_replicas), best.gpus // candidate.gpus_each)
+            if candidate.kind != best.candidate.kind:
+                self._until(candidate, range(replicas, replicas + _MORE), lambda found: found.keeps)
+        if not best.decided and self.alone(best.candidate).decided:
+            self._until(best.candidate, range(best.replicas + 1, best.replicas + 1 + _MORE), lambda found: found.keeps and found.decided)
+
+    def _until(self, candidate: Candidate, replicas: Sequence[int], enough: Callable[[Replayed], bool]) -> None:
+        for count in replicas:
+            if count * candidate.gpus_each > self.most_gpus or len(self.done) >= self.most_replays:
+                return
+            if enough(self.replay(candidate, count)) or self.is_hopeless(candidate):
+                return
 
     def first(self, candidates: Sequence[Candidate]) -> Replayed | None:
         """Return the first deployment that meets the SLO, doubling the replicas."""
@@ -265,6 +357,9 @@ def plan_serving(
     candidates = sorted(bounded, key=lambda each: (each.least_replicas * each.gpus_each, each.gpus_each))
     with phase("replay deployments"):
         best, least_gpus = search.run(candidates)
+        if best is not None:
+            search.others(candidates, best)
+            best = min((each for each in search.done.values() if each.keeps), key=lambda each: each.order)
     replayed = tuple(search.done.values())
     nearest = min(replayed, key=lambda each: (each.excess, each.gpus)) if best is None and replayed else None
     return ServingPlan(
@@ -275,6 +370,8 @@ def plan_serving(
         n_candidates=len(combinations),
         n_pruned=len(combinations) - len({each.candidate for each in replayed}),
         rejected=dict(sorted(search.rejected.items())),
+        most_gpus=most_gpus,
+        assumed=tuple(search.assumed),
     )
 
 

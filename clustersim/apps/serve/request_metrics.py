@@ -72,6 +72,13 @@ class ServedIntervals:
     e2e_s: Interval | None
     output_tokens_per_s: Interval
 
+    def of(self, name: str, found_s: float, mean_s: float) -> Interval | None:
+        """Return the interval of a statistic such as ``ttft_p99``, from its own band or else in proportion to that of the mean."""
+        own, of_mean = _bands().get(f"{name}_s"), getattr(self, f"{name.partition('_')[0]}_s")
+        if own is not None:
+            return own.interval_s(found_s)
+        return None if of_mean is None else (of_mean[0] * found_s / mean_s, of_mean[1] * found_s / mean_s)
+
 
 def served_intervals(found: Mapping[str, LatencyStatistics | None], output_tokens_per_s: float, *, asked_rate: bool) -> ServedIntervals:
     """Return the intervals of a run.
@@ -160,7 +167,7 @@ def serving_metrics(built: BuiltServing, run: ServingRun, wall_s: float) -> Serv
     overloaded = run.requests.arrival_s is not None and not log.refused and is_overloaded(log.sent, log.done)
     intervals = served_intervals(found, n_output * rate, asked_rate=_is_asked_rate(run, overloaded=overloaded))
     utilisation = _utilisation(run)
-    slo = _slo(built.scenario.spec.slo, latencies, found, len(run.requests) - run.requests.n_warmup)
+    slo = _slo(built.scenario.spec.slo, latencies, found, intervals, len(run.requests) - run.requests.n_warmup)
     return ServingMetrics(
         schema_version=SCHEMA_VERSION,
         scenario=built.scenario.name,
@@ -237,7 +244,13 @@ def _utilisation(run: ServingRun) -> float:
     return min(1.0, busy / (whole * len(run.replicas))) if whole > 0 else 0.0
 
 
-def _slo(spec: SloSpec | None, latencies: RequestLatencies, found: dict[str, LatencyStatistics | None], n_arrived: int) -> SloReport | None:
+def _slo(
+    spec: SloSpec | None,
+    latencies: RequestLatencies,
+    found: Mapping[str, LatencyStatistics | None],
+    intervals: ServedIntervals,
+    n_arrived: int,
+) -> SloReport | None:
     if spec is None:
         return None
     limits = {name: limit for name in SloSpec.model_fields if (limit := getattr(spec, name)) is not None}
@@ -247,7 +260,9 @@ def _slo(spec: SloSpec | None, latencies: RequestLatencies, found: dict[str, Lat
         latency, _, statistic = name.partition("_")
         statistics = found[latency]
         value: float | None = None if statistics is None else getattr(statistics, statistic)
-        checks.append(SloCheck(name=name, limit_s=limit_s, found_s=value, holds=value is None or value <= limit_s))
+        expected_s = None if statistics is None or value is None else intervals.of(name, value, statistics.mean)
+        holds = value is None or value <= limit_s
+        checks.append(SloCheck(name=name, limit_s=limit_s, found_s=value, interval_s=expected_s, holds=holds))
         # A request's own gaps between tokens are known by their mean, which is its time per output token.
         own = {"ttft": latencies.ttft_s, "tpot": latencies.tpot_s, "itl": latencies.tpot_s, "e2e": latencies.e2e_s}[latency]
         keeps &= own <= limit_s

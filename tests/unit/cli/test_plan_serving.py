@@ -19,6 +19,16 @@ def test_the_document_has_the_fewest_gpus_and_their_proof(cli: Cli) -> None:
     assert document["best"]["gpus"] == document["least_gpus"]
 
 
+def test_the_answer_has_precision_intervals_cost_and_the_next_best(cli: Cli) -> None:
+    outcome = cli(*SERVICE, "--only", "tp=2,4", "--gpus", "8")
+
+    assert "weights in fp8, KV cache in bf16" in outcome.out
+    assert "USD for a million of them (" in outcome.out
+    assert "TPOT p99 of 50 ms" in outcome.out
+    assert "next best of another kind: tp=" in outcome.out
+    assert "assumed: no prices are given: those of on-demand-2026-10" in outcome.err
+
+
 def test_where_nobody_keeps_the_promises_the_nearest_is_named(cli: Cli) -> None:
     outcome = cli(*SERVICE, "--only", "tp=4", "--gpus", "4", "--set", "slo.ttft_p99=20 ms")
     assert outcome.code == EXIT_NO

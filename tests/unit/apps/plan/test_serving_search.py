@@ -66,6 +66,24 @@ def test_every_replay_that_keeps_the_promises_has_the_replicas_of_its_bound() ->
     assert all(each.replicas >= each.candidate.least_replicas for each in found.replayed if each.keeps)
 
 
+def test_a_promise_inside_an_interval_is_not_decided_and_more_gpus_are_named() -> None:
+    found = planned(service())
+    assert found.best is not None
+    assert found.surely is not None
+    limits = [(check.interval_s, check.limit_s) for check in found.best.checks if check.interval_s]
+    assert found.best.decided == all(interval_s[1] <= limit_s for interval_s, limit_s in limits)
+    assert all(check.interval_s is None or check.interval_s[1] <= check.limit_s for check in found.surely.checks)
+    assert found.surely.gpus >= found.best.gpus
+
+
+def test_the_next_best_is_of_another_kind() -> None:
+    found = planned(service())
+    best, *others = found.kinds
+    assert best == found.best
+    assert others
+    assert len({each.candidate.kind for each in found.kinds}) == len(found.kinds)
+
+
 def test_a_rate_beyond_the_roofline_asks_for_more_replicas() -> None:
     scenario = load_serving(service(rate="4000 /s", ttft_p99="100 ms"))
     assert scenario.spec.slo is not None
