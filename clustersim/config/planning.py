@@ -190,7 +190,6 @@ def circumstances_of(spec: ScenarioSpec, model: Model, nodes: Sequence[Node]) ->
         model_parallel=max(strategy.tp, strategy.pp, strategy.cp, strategy.ep) > 1,
         recompute=strategy.recompute,
         cp=strategy.cp,
-        eager=training.gives("kernels") and training.kernels == "eager",
         causal=model.causal,
         experts=model.experts is not None,
         seq_length=training.seq_length or model.max_positions,

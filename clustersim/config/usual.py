@@ -44,8 +44,6 @@ class Circumstances:
     """Whether ranks divide the model: layers, stages, sequences or experts."""
     recompute: str
     cp: int
-    eager: bool
-    """Whether a scenario sets unfused kernels, as in PyTorch without a compiler."""
     causal: bool
     experts: bool
     seq_length: int
@@ -73,12 +71,12 @@ def _shards_parameters(run: Circumstances) -> bool:
 def _of_today(run: Circumstances) -> bool:
     divided = run.model_parallel or run.zero_stage > 0
     today = run.precision in ("bf16", "fp8") or (run.precision == "fp16" and run.generation not in BEFORE_2022)
-    return divided and today and run.causal and not (run.preset or run.eager or _shards_parameters(run))
+    return divided and today and run.causal and not (run.preset or _shards_parameters(run))
 
 
 def _of_2021(run: Circumstances) -> bool:
     old = run.precision == "fp16" and run.generation in BEFORE_2022
-    return old and run.causal and not run.eager and not _shards_parameters(run)
+    return old and run.causal and not _shards_parameters(run)
 
 
 def _old_attention(run: Circumstances) -> Value:

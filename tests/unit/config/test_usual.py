@@ -52,6 +52,15 @@ def test_sharded_parameters_come_with_the_kernels_of_pytorch() -> None:
     assert "as PyTorch's FSDP: kernels eager" in usual_flag(sharded)
 
 
+@pytest.mark.parametrize("software", [("training.precision=fp16",), ("strategy.tp=2", "strategy.pp=1")])
+def test_a_choice_of_kernels_leaves_the_rest_of_the_software(software: tuple[str, ...]) -> None:
+    fused, eager = (built(*software, f"training.kernels={kernels}").plan for kernels in ("fused", "eager"))
+
+    for name in ("attention", "gradient_precision", "fused_gradient_accumulation", "launch_overhead", "vocabulary_multiple"):
+        assert getattr(eager.training, name) == getattr(fused.training, name)
+    assert eager.strategy == fused.strategy
+
+
 def test_an_encoder_scores_fifteen_hundredths_of_its_tokens() -> None:
     assert built(model="bert-large", strategy={}, training={"global_batch_size": 32, "seq_length": 128}).plan.training.scored_tokens == 19
 
