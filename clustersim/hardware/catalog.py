@@ -57,6 +57,7 @@ SCALE_UP_KEYS: Final[Mapping[str, str]] = MappingProxyType(
         "nodes_per_domain": "nodes_per_domain",
         "latency": "latency_s",
         "in_network_reduction": "in_network_reduction",
+        "links_per_peer": "links_per_peer",
     }
 )
 FABRIC_KEYS: Final[Mapping[str, str]] = MappingProxyType(

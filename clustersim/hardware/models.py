@@ -103,6 +103,8 @@ class ScaleUp:
     """One traversal of the domain."""
     in_network_reduction: bool = False
     """True where the switch can add (NVLS)."""
+    links_per_peer: int = 1
+    """Links between each two accelerators of a full mesh."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -227,6 +227,7 @@ class ScaleUpSpec(Checked):
     nodes_per_domain: Degree = 1
     latency: Seconds = 0.0
     in_network_reduction: bool = False
+    links_per_peer: Degree = 1
 
 
 class NicsSpec(Checked):

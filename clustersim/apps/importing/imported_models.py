@@ -14,14 +14,17 @@ from clustersim.apps.importing.transforms import number
 from clustersim.documents.files import data_path
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
+from clustersim.workloads.reading.model_families import REFUSED
 from clustersim.workloads.reading.model_fields import ModelSpec
 from clustersim.workloads.reading.model_spec import load_model, model_names
 from clustersim.workloads.transformer import Transformer
 
 _AFFIXES: Final = re.compile(
-    r"^(meta-|base-)|(-hf|-instruct|-chat|-base|-it|-v0\.\d|-pretrain(ing)?|-config|-finetune|-sft|-peft|-recipe|-bf16|-fp8(-dynamic|-block)?|-nvfp4|-fp4|-awq|-gptq(-int\d)?"
-    r"|-bnb-(4bit|nf4)|-\d{1,3}k|-(0324|0528)|-linearized|-int\d|-w\da\d{1,2}|-quantized\.w\da\d{1,2}|-2507|-thinking|bpetokenizer|-\d{1,2}e)+$"
+    r"^(meta-|base-)|-(hf|instruct|chat|base|it|pt|v[01]\.?\d|pretrain(ing)?|config|finetune|sft|peft|recipe|bf16|fp8(-dynamic|-block)?|(nv)?fp4(-v\d)?"
+    r"|awq|gptq(-int\d)?|bnb-(4bit|nf4)|\d{1,3}k|1m|\d{4}|linearized|int\d|w\d?-?a(4|8|16)|w-mxfp4(-a-fp8)?|quantized\.w\da\d{1,2}|thinking|reasoning"
+    r"|terminus|uncased|deduped|\d{1,2}e)$|bpetokenizer$"
 )
+_NAMES: Final = re.compile(r"^names: \[(.*)\]$", re.MULTILINE)
 _LATENT: Final = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 _EXPERTS: Final = (
     *("num_experts_per_tok", "moe_intermediate_size", "num_shared_experts", "shared_expert_intermediate_size", "scoring_func"),
@@ -29,7 +32,15 @@ _EXPERTS: Final = (
 )
 _LENGTHS: Final = ("max_position_embeddings", "dropout", "vocab_size")
 """Fields that a job may have otherwise without being of another model: its tokenizer pads, and it is trained on shorter sequences."""
-_NOT_DIMENSIONS: Final = ("name", "description", "sources", "published_parameters", "published_parameters_rounded", "published_scope")
+_NOT_DIMENSIONS: Final = (
+    "name",
+    "names",
+    "description",
+    "sources",
+    "published_parameters",
+    "published_parameters_rounded",
+    "published_scope",
+)
 _NEEDED: Final = ("num_hidden_layers", "hidden_size", "num_attention_heads")
 
 
@@ -42,18 +53,27 @@ def shipped_name(text: str) -> str | None:
     ('llama3.1-8b', None)
     """
     base = text.rstrip("/").rpartition("/")[2].lower().replace("_", "-")
-    while (shorter := _AFFIXES.sub("", base)) != base:
+    while (known := _by_letters().get(_letters(base))) is None and (shorter := _AFFIXES.sub("", base)) != base:
         base = shorter
-    return _by_letters().get(_letters(base))
+    return known
 
 
 @lru_cache
 def _by_letters() -> Mapping[str, str]:
-    return {_letters(name): name for name in model_names()}
+    folder = data_path("scenarios") / "models"
+    others = {name: _NAMES.search((folder / f"{name}.yaml").read_text("utf-8")) for name in model_names()}
+    listed = {_letters(other): name for name, found in others.items() if found for other in found[1].split(",")}
+    return listed | {_letters(name): name for name in model_names()}
 
 
 def _letters(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def _unsayable(text: str) -> str | None:
+    """Return the reason why no transformer says a model, by the type of the Hub that its name begins with."""
+    name = _letters(text.rpartition("/")[2])
+    return next((reason for kind, reason in REFUSED.items() if name.startswith(_letters(kind))), None)
 
 
 def complete_model(draft: Draft) -> None:
@@ -141,7 +161,7 @@ def model_of(draft: Draft, given: str | None) -> tuple[Data, list[str]]:
     if name is not None:
         return _changed(name, draft), []
     if any(fields.get(key) is None for key in _NEEDED):
-        what = f"the dimensions of '{named}', which is not shipped" if isinstance(named, str) else "the model"
+        what = f"the dimensions of '{named}', which is {_unsayable(named) or 'not shipped'}" if isinstance(named, str) else "the model"
         return None, [f"{what}: --model NAME, or --model hf:path/to/config.json"]
     if fields.get("vocab_size") is None:
         alike = next(iter(_alike({**fields, "vocab_size": 1}, vocabulary=False)), None)

@@ -165,6 +165,13 @@ def _flags(model_type: str, config: Mapping[str, Data]) -> Flags:
     width, hidden = config.get("word_embed_proj_dim"), config.get("hidden_size")
     if width is not None and width != hidden:
         flags.append(("embedding_width", f"the embedding of width {width} is taken as wide as the hidden state, {hidden}"))
+    if config.get("index_topk"):
+        flags.append(
+            (
+                "left_out",
+                f"the indexer that chooses {config['index_topk']} tokens: attention is to all, so that longer sequences are too slow",
+            )
+        )
     return tuple(flags)
 
 

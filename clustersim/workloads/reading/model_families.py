@@ -1,7 +1,8 @@
 """Facts about a model that follow from a Hugging Face ``model_type``, beyond the numbers in its configuration.
 
 Each row was compared with the model that the Hugging Face code builds from such a configuration, parameter for parameter; the
-types whose code lies with the weights (``baichuan``, ``chatglm``, ``internlm2``, ``qwen``) with their published counts.
+types whose code lies with the weights (``baichuan``, ``chatglm``, ``internlm2``, ``qwen``) and those newer than Transformers 4.57
+(``deepseek_v32``, ``glm4_moe_lite``, ``glm_moe_dsa``, ``minimax_m2``) with their published counts.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ FAMILIES: Final[Mapping[str, ModelFamily]] = MappingProxyType(
         ),
         "dbrx": ModelFamily(defaults={"normalization": "layernorm", "normalization_vectors": 1}, adapt=dbrx),
         "deepseek_v2": _deepseek(),
-        "deepseek_v3": _deepseek(scoring_func="sigmoid"),
+        **dict.fromkeys(("deepseek_v3", "deepseek_v32", "glm4_moe_lite", "glm_moe_dsa", "kimi_k2"), _deepseek(scoring_func="sigmoid")),
         "distilbert": _bert(distilbert, type_vocab_size=0, pooler=False),
         "ernie4_5": _llama(_USE_BIAS, head_dim=128, tie_word_embeddings=True),
         "exaone4": ModelFamily(defaults={"qk_normalization": True, "sliding_window_pattern": 4}, adapt=exaone),
@@ -196,12 +197,14 @@ FAMILIES: Final[Mapping[str, ModelFamily]] = MappingProxyType(
         "grok-1": _llama({}, norms_per_layer=4, tie_word_embeddings=True),
         "hunyuan_v1_dense": _llama({"attention_bias": ATTENTION}, qk_normalization=True),
         "internlm2": _llama({"bias": ATTENTION}),
-        "kimi_k2": _deepseek(scoring_func="sigmoid"),
         "llama": _llama(),
         "llama4_text": ModelFamily(
             defaults={"sliding_window_pattern": 4, "num_shared_experts": 1, "scoring_func": "sigmoid"},
             keys={"attention_bias": ATTENTION},
             adapt=llama4,
+        ),
+        "minimax_m2": _llama(
+            {"use_qk_norm": ("qk_normalization",)}, qk_normalization=True, qk_normalization_shared=False, scoring_func="sigmoid"
         ),
         "mistral": _llama({}),
         "mixtral": _llama({}),
@@ -231,10 +234,16 @@ FAMILIES: Final[Mapping[str, ModelFamily]] = MappingProxyType(
         "phi3": _llama({}),
         "phimoe": _llama({"attention_bias": ATTENTION, "lm_head_bias": ("head_bias",)}, normalization="layernorm"),
         "qwen": ModelFamily(defaults={"qkv_bias": True}, adapt=qwen),
-        "qwen2": ModelFamily(defaults={"qkv_bias": True}, adapt=qwen_windows),
+        **dict.fromkeys(("qwen2", "qwen2_5_vl_text"), ModelFamily(defaults={"qkv_bias": True}, adapt=qwen_windows)),
         "qwen2_moe": ModelFamily(defaults={"qkv_bias": True, "shared_expert_gate": True}, adapt=qwen_windows),
-        "qwen3": ModelFamily(defaults={"head_dim": 128, "qk_normalization": True}, keys={"attention_bias": ATTENTION}, adapt=qwen_windows),
-        "qwen3_moe": ModelFamily(defaults={"qk_normalization": True}, keys={"attention_bias": ATTENTION}, adapt=qwen_windows),
+        **dict.fromkeys(
+            ("qwen3", "qwen3_vl_text"),
+            ModelFamily(defaults={"head_dim": 128, "qk_normalization": True}, keys={"attention_bias": ATTENTION}, adapt=qwen_windows),
+        ),
+        **dict.fromkeys(
+            ("qwen3_moe", "qwen3_vl_moe_text"),
+            ModelFamily(defaults={"qk_normalization": True}, keys={"attention_bias": ATTENTION}, adapt=qwen_windows),
+        ),
         "roberta": _bert(roberta),
         "seed_oss": _llama(
             {"attention_bias": ("qkv_bias",), "attention_out_bias": ("attention_output_bias",), "mlp_bias": ("mlp_bias",)},
@@ -259,17 +268,20 @@ _SHARED: Final = "a model whose layers share their weights"
 REFUSED: Final[Mapping[str, str]] = MappingProxyType(
     {
         **dict.fromkeys(("ernie4_5_moe", "hunyuan_v1_moe", "jetmoe", "longcat_flash"), _EXPERTS),
-        **dict.fromkeys(("qwen3_next", "bamba", "falcon_h1", "falcon_mamba", "jamba", "lfm2", "mamba", "mamba2", "nemotron_h"), _RECURRENT),
+        **dict.fromkeys(
+            ("qwen3_next", "qwen3_5", "kimi_linear", "granitemoehybrid", "minimax_text", "minimax_m1", "nvidia_nemotron"), _RECURRENT
+        ),
+        **dict.fromkeys(("bamba", "falcon_h1", "falcon_mamba", "jamba", "lfm2", "mamba", "mamba2", "nemotron_h"), _RECURRENT),
         **dict.fromkeys(("recurrent_gemma", "rwkv", "xlstm", "zamba", "zamba2"), _RECURRENT),
         **dict.fromkeys(
             ("switch_transformers", "bart", "blenderbot", "led", "longt5", "m2m_100", "marian", "mbart", "mt5", "pegasus", "t5"),
             _TWO_TOWERS,
         ),
-        **dict.fromkeys(("clip", "gemma3", "gemma3n", "llava", "mllama", "qwen2_vl", "qwen2_5_vl", "vit", "whisper"), _PICTURES),
+        **dict.fromkeys(("clip", "gemma3n", "llava", "mllama", "qwen2_vl", "vit", "whisper"), _PICTURES),
         "albert": _SHARED,
     }
 )
 """Known types that cannot be described as a transformer here, and the reason."""
 
-WITH_TEXT_PART: Final = ("llama4",)
+WITH_TEXT_PART: Final = ("llama4", "gemma3", "kimi_k25", "mistral3", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")
 """Multimodal types whose ``text_config`` describes the whole language model."""

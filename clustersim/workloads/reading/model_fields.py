@@ -52,6 +52,8 @@ class ModelSpec(SparseSpec):
 
     name: str | None = None
     description: str = ""
+    names: tuple[str, ...] = Field(default=(), description="Other published models of this shape, which imports know by name.")
+    left_out: str = Field(default="", description="Part of the model that is not simulated; results flag it.")
     model_type: str | None = Field(default=None, description="A model_type of the Hugging Face Hub, whose traits are taken.")
     num_hidden_layers: Layers
     hidden_size: Width

@@ -193,7 +193,7 @@ def _finish(reading: ModelReading, origin: ModelDocument, default_name: str) -> 
 
 
 def _approximations(spec: ModelSpec, model: Transformer) -> Flags:
-    flags: list[tuple[str, str]] = []
+    flags = [("left_out", spec.left_out)] if spec.left_out else []
     if spec.parallel_residual:
         flags.append(("parallel_residual", "attention and MLP, parallel in this model, are simulated one after the other"))
     if not agrees_with_published(spec, model):

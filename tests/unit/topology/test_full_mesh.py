@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from clustersim.errors import DomainError
+from clustersim.hardware.catalog import load_node
 from clustersim.topology.cluster import route
 from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.full_mesh import full_mesh
@@ -31,3 +32,9 @@ def test_a_smaller_mesh_leaves_links_unused() -> None:
 def test_more_peers_than_links_are_refused() -> None:
     with pytest.raises(DomainError, match="a full mesh of 9 needs 8 links on each accelerator; card has 7; use 8 or fewer"):
         full_mesh(make_node("full_mesh", n_accelerators=9))
+
+
+def test_the_bridge_of_four_h200_nvl_gives_each_pair_a_third_of_the_links() -> None:
+    node = load_node("pcie-h200-nvl")
+
+    assert {wire.bandwidth_bytes_per_s for wire in full_mesh(node).wires} == {node.accelerator.scale_up_bandwidth_bytes_per_s / 3}

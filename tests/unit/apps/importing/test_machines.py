@@ -113,7 +113,7 @@ def smi(cell: str, count: int) -> str:
         ("NV18", 8, "dgx-h100"),
         ("NV12", 8, "dgx-a100-80g"),
         ("NV6", 16, "dgx2-v100-32g"),
-        ("NV6", 4, "dgx-h100"),
+        ("NV6", 4, "jupiter-gh200"),
         ("NV18", 4, "gb200-nvl72"),
     ],
 )

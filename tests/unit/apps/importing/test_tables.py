@@ -16,7 +16,7 @@ from clustersim.parallel.settings import key_of
 from clustersim.parallel.step_settings import DataParallelSettings, Training
 from clustersim.parallel.training_plan import StrategySettings
 from clustersim.workloads.reading.model_fields import ModelSpec
-from clustersim.workloads.reading.model_spec import model_names
+from clustersim.workloads.reading.model_spec import load_model, model_names
 
 NAMES: Final = framework_names()
 SECTIONS: Final = (
@@ -79,6 +79,12 @@ def test_no_two_rows_of_a_table_have_one_key(name: str) -> None:
     assert sorted(keys) == sorted(set(keys))
 
 
+def test_no_name_of_a_model_belongs_to_two() -> None:
+    names = [other for name in model_names() if isinstance(spec := load_model(name).spec, ModelSpec) for other in spec.names]
+
+    assert sorted(names) == sorted(set(names) - set(model_names()))
+
+
 @pytest.mark.parametrize(
     ("written", "model"),
     [
@@ -88,6 +94,12 @@ def test_no_two_rows_of_a_table_have_one_key(name: str) -> None:
         ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b"),
         ("llama3.1_70B", "llama3.1-70b"),
         ("/models/deepseek-v3/", "deepseek-v3"),
+        ("zai-org/GLM-4.5-Air-FP8", "glm-4.5-air"),
+        ("nvidia/DeepSeek-R1-0528-FP4-v2", "deepseek-r1"),
+        ("deepseek-ai/DeepSeek-R1-Distill-Llama-70B", "llama3.3-70b"),
+        ("mistralai/Mistral-7B-Instruct-v0.1", "mistral-7b"),
+        ("mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b-v0.3"),
+        ("mistralai/Devstral-Small-2507", "mistral-small-3.1-24b"),
         ("a/model-of-mine", None),
     ],
 )

@@ -74,6 +74,20 @@ REMOTE = {
             "first_k_dense_replace": 1,
         },
     ),
+    "minimax_m2": (
+        228_689_748_992,  # the card prints 229B
+        {
+            "num_hidden_layers": 62,
+            "hidden_size": 3072,
+            "num_attention_heads": 48,
+            "num_key_value_heads": 8,
+            "head_dim": 128,
+            "vocab_size": 200064,
+            "intermediate_size": 1536,
+            "num_local_experts": 256,
+            "num_experts_per_tok": 8,
+        },
+    ),
     "grok-1": (
         315_684_820_992,
         {
@@ -138,8 +152,9 @@ def test_a_type_with_code_of_its_own_has_its_published_parameters(tmp_path: Path
 
 def test_every_known_type_is_counted_here() -> None:
     counted = {case["config"]["model_type"] for case in CASES} | set(REMOTE)
+    alike = {kind for kind in set(FAMILIES) - counted if any(FAMILIES[kind] is FAMILIES[str(other)] for other in counted)}
 
-    assert counted == set(FAMILIES)
+    assert counted | alike == set(FAMILIES)
 
 
 def test_a_directory_means_the_config_in_it(tmp_path: Path) -> None:
@@ -277,6 +292,12 @@ def test_keys_of_experts_and_ranks_mean_nothing_without_them(tmp_path: Path) -> 
     assert transformer_of(dense) == transformer_of(imported(tmp_path, LLAMA))
 
 
+def test_sparse_attention_is_a_flag(tmp_path: Path) -> None:
+    loaded = imported(tmp_path, {**LLAMA, "model_type": "deepseek_v32", "index_topk": 2048})
+
+    assert codes(loaded) == ["left_out"]
+
+
 def test_the_text_part_of_llama_4_is_read_and_the_rest_left_out(tmp_path: Path) -> None:
     text = {**LLAMA, "model_type": "llama4_text", "num_local_experts": 4, "num_experts_per_tok": 1}
     both: dict[str, Data] = {"model_type": "llama4", "text_config": text, "vision_config": {"hidden_size": 8}}
@@ -355,7 +376,7 @@ def test_what_is_no_plain_transformer_is_refused(tmp_path: Path, config: dict[st
 
 
 def test_a_model_of_pictures_points_to_its_text_part(tmp_path: Path) -> None:
-    error = refused(tmp_path, {"model_type": "gemma3", "text_config": {**LLAMA}})
+    error = refused(tmp_path, {"model_type": "gemma3n", "text_config": {**LLAMA}})
 
     assert error.field == "text_config"
     assert "text_config to a file of its own" in str(error)
