@@ -72,6 +72,30 @@ def launches(kernel: Kernel) -> int:
             return int(kernel.issued)
 
 
+def new_bytes(kernel: Kernel) -> float:
+    """Return the bytes of the tensor that a kernel makes; none where it adds to memory, or of convolutions.
+
+    Of fused attention as with as many heads of keys as of queries, and half of what other kernels move.
+
+    Examples
+    --------
+    >>> new_bytes(Gemm(2048, 512, 512)), new_bytes(Gemm(2048, 512, 512, accumulates=True)), new_bytes(Stream(8.0))
+    (2097152.0, 0.0, 4.0)
+    """
+    match kernel:
+        case Gemm():
+            return 0.0 if kernel.accumulates else kernel.batch * kernel.m * kernel.n * kernel.output_bytes
+        case GroupedGemm():
+            return sum(map(new_bytes, kernel.products))
+        case FlashAttention():
+            # The output of four tensors; the gradients of three of ten.
+            return kernel.traffic_bytes * (0.3 if kernel.backward else 0.25)
+        case Stream():
+            return kernel.traffic_bytes / 2.0
+        case _:
+            return 0.0
+
+
 @dataclass(slots=True)
 class KernelModel:
     """Times of kernels on one accelerator at one precision; remembers shapes it has seen.
@@ -88,6 +112,8 @@ class KernelModel:
         Whether the kernels of whole passes were captured in a graph, which the host issues as a whole.
     launch_overhead
         Host time to issue a kernel, relative to that of the calibration.
+    fills
+        Whether a kernel of the same call fills each new tensor before its result is written there.
     slowest
         How many times as long products and fused attention take on the slowest accelerator of a job as under the calibration.
     """
@@ -99,6 +125,7 @@ class KernelModel:
     blocks: bool = False
     captured: bool = False
     launch_overhead: float = 1.0
+    fills: bool = False
     slowest: float = 1.0
     _times_s: dict[Kernel, float] = field(default_factory=dict[Kernel, float])
 
@@ -109,7 +136,7 @@ class KernelModel:
         """
         time_s = self._times_s.get(kernel)
         if time_s is None:
-            time_s = self._times_s[kernel] = self._kernel_s(kernel)
+            time_s = self._times_s[kernel] = self._kernel_s(kernel) + self._filling_s(kernel)
         return time_s
 
     def work_s(self, kernels: Iterable[Kernel]) -> float:
@@ -129,7 +156,14 @@ class KernelModel:
             joined = isinstance(kernel, GroupedGemm) or (isinstance(kernel, Stream) and kernel.one_call)
             together = n - 1 if n and joined else 0
             calls, further = calls + n - together, further + together
+            if self.fills and new_bytes(kernel):
+                further += n - together
         return calls * launch.dispatch_s * self.launch_overhead + further * launch.further_s
+
+    def _filling_s(self, kernel: Kernel) -> float:
+        """Return the time to fill the new tensor of a kernel, in seconds."""
+        filled_bytes = new_bytes(kernel) if self.fills else 0.0
+        return self._memory_s(filled_bytes) + self.calibration.launch.kernel_s if filled_bytes else 0.0
 
     def _memory_s(self, traffic_bytes: float) -> float:
         return traffic_bytes / (self.accelerator.memory_bandwidth_bytes_per_s * self.calibration.memory_fraction)

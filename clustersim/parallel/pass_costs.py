@@ -45,6 +45,7 @@ def kernels_of(training: Training, strategy: Strategy, node: Node, calibration: 
         blocks=training.blocking_launches,
         captured=training.cuda_graphs is True,
         launch_overhead=training.launch_overhead,
+        fills=training.fill_uninitialized_memory,
         slowest=slowest_of(strategy.n_ranks // workers, accelerator, calibration),
     )
 

@@ -132,6 +132,12 @@ class Training(Settings, frozen=True):
         "The host waits for each kernel and collective before it issues the next one, as with `CUDA_LAUNCH_BLOCKING=1`; what the plan "
         "overlaps stays so, unless its keys say otherwise.",
     )
+    fill_uninitialized_memory: StrictBool = setting(
+        False,
+        "A new tensor is filled before a kernel writes its result there, as what Transformer Engine allocates is under deterministic "
+        "algorithms of PyTorch (`--deterministic-mode` of Megatron-LM until September 2026).",
+        "transformer",
+    )
     cuda_graphs: Annotated[Graphs, Written(WrittenGraphs, _read_graphs, _write_graphs)] = setting(
         False,
         "Kernels that were captured, so that nothing waits for the host to issue them one by one: `true` for those of whole passes, or "

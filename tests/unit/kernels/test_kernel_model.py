@@ -355,6 +355,18 @@ def test_products_of_one_call_are_issued_together() -> None:
     assert model(LAUNCH).issue_s((Stream(0.0, launches=8, one_call=True),)) == pytest.approx(LAUNCH.dispatch_s + 7 * LAUNCH.further_s)
 
 
+def test_a_new_tensor_is_filled_by_one_more_kernel_of_the_call_that_writes_it() -> None:
+    plain = model(LAUNCH)
+    fills = replace(plain, fills=True, _times_s={})
+    new, added = Gemm(4096, 4096, 512), Gemm(4096, 4096, 512, accumulates=True)
+
+    assert fills.issue_s((new, Stream(2e6), added)) == pytest.approx(plain.issue_s((new, Stream(2e6), added)) + 2 * LAUNCH.further_s)
+    assert fills.kernel_s(added) == plain.kernel_s(added)
+    # The result is written once more: half of what a kernel moves that reads one tensor and writes another.
+    assert fills.kernel_s(Stream(2e9)) == pytest.approx(1.5 * plain.kernel_s(Stream(2e9)), rel=0.01)
+    assert fills.kernel_s(new) == pytest.approx(plain.kernel_s(new) + plain.kernel_s(Stream(4096 * 4096 * 2.0)))
+
+
 def test_a_framework_that_does_more_around_its_kernels_issues_them_more_slowly() -> None:
     light = model(LAUNCH)
     heavy = replace(light, launch_overhead=1.7)
