@@ -8,6 +8,7 @@ from math import ceil
 from types import MappingProxyType
 from typing import Final
 
+from clustersim.kernels.kernel_model import expected_largest
 from clustersim.parallel.expert_shares import ExpertSpread
 from clustersim.parallel.local_model import LocalModel
 from clustersim.parallel.step_settings import Precision, Training
@@ -16,7 +17,7 @@ from clustersim.workloads.adapters import Adapters
 from clustersim.workloads.model import Model
 from clustersim.workloads.operand_formats import SCALINGS
 from clustersim.workloads.operators import VECTOR_BYTES, vector_bytes
-from clustersim.workloads.shapes import FP32_BYTES, ContextShare, LocalShape, Numerics
+from clustersim.workloads.shapes import FP32_BYTES, ContextShare, LocalShape, Numerics, Packed
 
 ELEMENT_BYTES: Final[Mapping[str, float]] = MappingProxyType({"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 2.0})
 """Bytes of one activation; under fp8 the activations between products stay in 16 bits."""
@@ -82,6 +83,20 @@ def head_vector_bytes(local: LocalModel, precision: Precision) -> int:
     return vector_bytes(local.numerics.element_bytes, local.whole.vocab_size)
 
 
+def _packed(model: Model, training: Training, strategy: Strategy) -> Packed | None:
+    """Return the documents of packed sequences.
+
+    All replicas wait for the one with most work: once in a step, or in each micro-batch where they gather weights or exchange tokens.
+    """
+    if training.document_tokens is None or model.unit != "sequence":
+        return None
+    documents, longest = training.document_tokens, training.seq_length
+    each = strategy.gathers_weights or strategy.ep > 1
+    n_sequences = training.micro_batch_size if each else training.global_batch_size / strategy.dp
+    mean, most = documents.seen(longest), expected_largest(strategy.dp)
+    return Packed(mean=mean, busiest=mean * (1.0 + most * documents.spread(longest, n_sequences * longest)))
+
+
 @lru_cache(maxsize=64)
 def local_model(model: Model, training: Training, strategy: Strategy) -> LocalModel:
     """Return the model on one rank.
@@ -101,6 +116,7 @@ def local_model(model: Model, training: Training, strategy: Strategy) -> LocalMo
         intermediate_size=model.intermediate_size // tp,
         vocab_size=padded_vocabulary(model.vocab_size, tp, training.vocabulary_multiple) // tp,
         scored_tokens=None if training.scored_tokens is None else training.scored_tokens // cp,
+        packed=_packed(model, training, strategy),
         context=ContextShare(degree=cp, kind=strategy.context_parallel) if cp > 1 else None,
         shared_size=model.experts.shared_size // tp if model.experts else 0,
     )

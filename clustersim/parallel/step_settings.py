@@ -11,6 +11,7 @@ from clustersim.units.fields import MOST_GPUS, Bytes, Count, PositiveInt, Positi
 from clustersim.workloads.adapters import JOINT, AdaptedLayer, FrozenPrecision
 from clustersim.workloads.operand_formats import Scaling
 from clustersim.workloads.operators import GraphPart
+from clustersim.workloads.packing import Documents, largest_p90
 from clustersim.workloads.shapes import AttentionKind
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
@@ -66,6 +67,26 @@ def _read_adapted(written: list[AdaptedLayer]) -> tuple[AdaptedLayer, ...]:
     return tuple(dict.fromkeys(written))
 
 
+WrittenDocuments = Tokens | dict[Literal["lognormal"], dict[Literal["mean", "p90"], Annotated[float, Field(gt=0, le=1e8)]]]
+
+
+def _read_documents(written: WrittenDocuments) -> Documents:
+    if isinstance(written, int):
+        return Documents(written)
+    given = written.get("lognormal", {})
+    if len(given) < len(("mean", "p90")):
+        raise mistake("lognormal lengths need a mean and a p90", "write {lognormal: {mean: 180, p90: 260}}")
+    mean, p90 = given["mean"], given["p90"]
+    most = largest_p90(mean)
+    if not mean <= p90 <= most:
+        raise mistake(f"no lognormal length has a mean of {mean:g} and a p90 of {p90:g}", f"give a p90 from {mean:g} to {most:.4g}")
+    return Documents(mean, p90)
+
+
+def _write_documents(documents: Documents) -> WrittenDocuments:
+    return int(documents.mean) if documents.p90 is None else {"lognormal": {"mean": documents.mean, "p90": documents.p90}}
+
+
 class DataLoader(Settings, frozen=True):
     """Data loader, which reads, decodes and augments samples on the processors of a node."""
 
@@ -83,6 +104,12 @@ class Training(Settings, frozen=True):
     micro_batch_size: Batch = setting(1, "Sequences in one pass of a replica.")
     seq_length: Tokens = auto(
         "Tokens in a sequence; not for a list of layers, which says it itself; default: the positions of the model.", "transformer"
+    )
+    document_tokens: Annotated[Documents | None, Written(WrittenDocuments, _read_documents, _write_documents)] = setting(
+        None,
+        "Tokens of the documents that sequences are packed from, which attend to themselves alone: a number, or `{lognormal: {mean: 180, "
+        "p90: 260}}`; longer ones are cut; default: one fills a sequence.",
+        "transformer",
     )
     precision: Precision = auto(
         "Precision of matrix products and activations; default: `bf16` where the accelerator has it, else `fp16`, else `fp32`."

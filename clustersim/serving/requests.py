@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import exp, log, sqrt
+from math import log
 
 import numpy as np
 
 from clustersim.errors import DomainError
 from clustersim.serving.batch import FloatArray
 from clustersim.serving.records import IntArray
-
-_NORMAL_P90 = 1.2815515655446004
-"""Standard normal deviate that nine of ten do not exceed."""
+from clustersim.workloads.packing import largest_p90, lognormal_sigma
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,17 +82,13 @@ class LognormalTokens:
 
     @property
     def sigma(self) -> float:
-        """Standard deviation of the logarithm, from ``ln(p90 / mean) = z sigma - sigma^2 / 2`` with z = 1.2816.
-
-        The right side is at most ``z^2 / 2``: with that the p90 comes as near as it can (see :attr:`largest_p90`).
-        """
-        root = _NORMAL_P90**2 - 2.0 * log(self.p90 / self.mean)
-        return _NORMAL_P90 - sqrt(max(root, 0.0))
+        """Standard deviation of the logarithm."""
+        return lognormal_sigma(self.mean, self.p90)
 
     @property
     def largest_p90(self) -> float:
         """The largest p90 that goes with the mean: 2.27 times it."""
-        return self.mean * exp(_NORMAL_P90**2 / 2.0)
+        return largest_p90(self.mean)
 
     def draw(self, count: int, generator: np.random.Generator) -> IntArray:
         """Return a number of lengths."""

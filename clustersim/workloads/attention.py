@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from clustersim.workloads.operators import FlashAttention, Gemm, Operator, Stream
-from clustersim.workloads.shapes import FP32_BYTES, ContextShare, HeadWidths, LocalShape, Numerics
+from clustersim.workloads.shapes import FP32_BYTES, ContextShare, HeadWidths, LocalShape, Numerics, Packed
 from clustersim.workloads.transformer_shape import TransformerShape, Window
 
 MASK_BYTES = 1.0
@@ -36,7 +36,7 @@ def core_attention(model: TransformerShape, local: LocalShape, numerics: Numeric
     .. [1] V. Korthikanti et al., "Reducing Activation Recomputation in Large TransformerShape Models", MLSys 2023.
     .. [2] T. Dao, "FlashAttention-2", 2023.
     """
-    window = window_of(model, local.seq_length, windowed=windowed)
+    window = window_of(model, local.all_keys, windowed=windowed)
     if numerics.attention == "unfused":
         return _unfused(model, local, numerics, window)
     return _flash(model, local, numerics, window)
@@ -62,14 +62,18 @@ def sinks(model: TransformerShape, local: LocalShape) -> float:
     return float(local.n_heads) if model.attention_sinks else 0.0
 
 
-def counted_pairs(seq_length: int, window: Window | None) -> int:
+def counted_pairs(seq_length: int, window: Window | None, packed: Packed | None = None) -> float:
     """Return the pairs of query and key of one sequence that count as model work: no mask is taken off, but what no query reaches is.
+
+    Of a packed sequence no query reaches beyond its document.
 
     Examples
     --------
     >>> counted_pairs(10, None), counted_pairs(10, Window(tokens=4)), counted_pairs(10, Window(tokens=4, chunked=True))
     (100, 40, 36)
     """
+    if packed is not None:
+        return seq_length * min(packed.mean, seq_length if window is None else window.tokens)
     if window is None:
         return seq_length * seq_length
     tokens = min(window.tokens, seq_length)
@@ -86,6 +90,7 @@ def _saved_projections(model: TransformerShape, local: LocalShape, numerics: Num
 
 def _flash(model: TransformerShape, local: LocalShape, numerics: Numerics, window: Window | None) -> Operator:
     kernels = {backward: _kernels(model, local, numerics, window, backward=backward) for backward in (False, True)}
+    counted = 2.0 * local.batch * local.n_heads * counted_pairs(local.seq_length, window, local.packed) * (model.head_dim + model.value_dim)
     return Operator(
         name="attention",
         role="core_attention",
@@ -93,25 +98,26 @@ def _flash(model: TransformerShape, local: LocalShape, numerics: Numerics, windo
         parameters=sinks(model, local),
         saved_bytes=_saved_projections(model, local, numerics) + statistics_bytes(local),
         selective_bytes=statistics_bytes(local),
-        forward_flops=sum(kernel.flops for kernel in kernels[False]),
-        masked_flops=masked(model, window, sum(kernel.flops for kernel in kernels[False])),
+        forward_flops=counted,
+        masked_flops=masked(model, window, counted),
     )
 
 
 def own_attention(model: TransformerShape, local: LocalShape, numerics: Numerics, *, backward: bool) -> FlashAttention:
-    """Return fused attention of the tokens of a rank over themselves."""
+    """Return fused attention of the tokens of a rank over themselves, or over their documents."""
     return FlashAttention(
         local.batch,
         local.n_heads,
         local.n_kv_heads,
         local.seq_length,
-        local.seq_length,
+        local.own_keys,
         model.head_dim,
         model.causal,
         backward,
         numerics.element_bytes,
         numerics.attention,
         None if model.latent is None else model.value_dim,
+        spread=local.packed is not None,
     )
 
 
@@ -142,7 +148,7 @@ def _unfused(model: TransformerShape, local: LocalShape, numerics: Numerics, win
     softmax_gradient = Stream(scores * (passes + 1) * each, launches=int(passes / 2))
     dropout = (Stream(scores * (2 * each + MASK_BYTES)),) if model.dropout else ()
     kept = scores * (each + (e + MASK_BYTES if model.dropout else 0.0))
-    counted = 2.0 * products * counted_pairs(s, window) * (model.head_dim + model.value_dim)
+    counted = 2.0 * products * counted_pairs(s, window, local.packed) * (model.head_dim + model.value_dim)
     return Operator(
         name="attention",
         role="core_attention",
@@ -179,9 +185,9 @@ def context_attention(model: TransformerShape, local: LocalShape, numerics: Nume
     .. [2] A. Grattafiori et al., "The Llama 3 Herd of Models", 2024, arXiv 2407.21783, section 3.3.2 (all-gather of keys and values).
     .. [3] S. A. Jacobs et al., "DeepSpeed Ulysses", 2023, arXiv 2309.14509.
     """
-    window = window_of(model, local.seq_length * context.degree, windowed=windowed)
+    window = window_of(model, local.all_keys, windowed=windowed)
     forward, backward = (_divided_kernels(model, local, numerics, context, window, backward=backward) for backward in (False, True))
-    pairs = counted_pairs(local.seq_length * context.degree, window) / context.degree
+    pairs = counted_pairs(local.seq_length * context.degree, window, local.packed) / context.degree
     flops = 2.0 * local.batch * local.n_heads * pairs * (model.head_dim + model.value_dim)
     queries_bytes = local.rows * local.n_heads * model.head_dim * numerics.element_bytes
     return Operator(
@@ -218,15 +224,15 @@ def _divided_kernels(
     whole = local.seq_length * context.degree
     match context.kind:
         case "ring":
-            keys = local.seq_length // 2 if model.causal else local.seq_length
+            keys = max(1, own.key_length // 2) if model.causal else own.key_length
             other = replace(own, key_length=keys, causal=False)
             return (own, *(other,) * (context.degree - 1), _merge(model, local, numerics, context.degree, backward=backward))
         case "all_gather":
-            return (_seen(replace(own, key_length=whole, spread=True), window),)
+            return (_seen(replace(own, key_length=local.all_keys, spread=True), window),)
         case "ulysses":
             heads = local.n_heads // context.degree
             kv_heads = max(1, local.n_kv_heads // context.degree)
-            every = replace(own, n_heads=heads, n_kv_heads=kv_heads, query_length=whole, key_length=whole)
+            every = replace(own, n_heads=heads, n_kv_heads=kv_heads, query_length=whole, key_length=local.all_keys)
             return (_seen(every, window),)
 
 

@@ -78,6 +78,15 @@ class HeadWidths(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Packed:
+    """Lengths of the documents of packed sequences, in tokens: of the document that a token is in."""
+
+    mean: float
+    busiest: float
+    """Length on the replica with most work, for which the others wait."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LocalShape:
     """Shape of one rank's part of a micro-batch and of a layer, after every kind of splitting."""
 
@@ -99,11 +108,26 @@ class LocalShape:
     """Width of the shared experts on this rank."""
     context: ContextShare | None = None
     """Context-parallel group, or None without context parallelism."""
+    packed: Packed | None = None
+    """Documents that the sequences consist of; None where one fills a sequence."""
 
     @property
     def rows(self) -> int:
         """Rows of the matrix products: tokens of the micro-batch."""
         return self.batch * self.seq_length
+
+    @property
+    def own_keys(self) -> int:
+        """Keys of this rank that a token attends to at most: those of its part of a sequence, or of a document."""
+        return self._keys(self.seq_length, self.context.degree if self.context else 1)
+
+    @property
+    def all_keys(self) -> int:
+        """The same of all ranks that have a part of the sequence."""
+        return self._keys(self.seq_length * (self.context.degree if self.context else 1), 1)
+
+    def _keys(self, seq_length: int, n_ranks: int) -> int:
+        return seq_length if self.packed is None else max(1, min(seq_length, round(self.packed.busiest / n_ranks)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

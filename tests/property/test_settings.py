@@ -64,6 +64,7 @@ VALUES: Final[Mapping[str, list[Data]]] = {
     "training.loss_metrics": [0, 2],
     "training.grouped_experts": [False, True, "fused"],
     "training.loss_gradient": ["copy", "in_place"],
+    "training.document_tokens": [64, {"lognormal": {"mean": 64, "p90": 120}}],
     "training.lora_rank": [8, 64],
     "training.lora_layers": [["q", "v"], ["qkv", "down"]],
     "training.frozen_precision": ["same", "nf4"],

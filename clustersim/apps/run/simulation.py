@@ -315,6 +315,13 @@ def _model_flags(stage: Stage) -> tuple[Flag, ...]:
     if stage.local.adapters and strategy.tp > 1:
         message = "adapters are divided as their layers are, and partial results are summed with those of the layers"
         flags.append(Flag(code="adapters_divided", message=message))
+    packed = stage.local.whole.packed
+    if packed and packed.busiest > packed.mean and strategy.dp > 1:
+        more = f"{100 * (packed.busiest / packed.mean - 1):.2g} %"
+        message = (
+            f"documents vary, and all replicas wait for the one with most of them: attention is taken to be {more} longer than the mean"
+        )
+        flags.append(Flag(code="uneven_documents", message=message))
     served = strategy.data_parallel.service is not None and strategy.data_parallel.overlap
     if served or (strategy.overlap_tp != "none" and strategy.tp > 1) or (strategy.overlap_p2p and strategy.pp > 1):
         message = "computation is not slowed by tensor-parallel collectives, sends, pushes and pulls that run beside it"
