@@ -140,3 +140,18 @@ def test_lengths_of_one_spread_are_read_back(least: int, spread: int, engine: st
 
     assert isinstance(found.scenario, ServingScenario)
     assert found.scenario.spec.requests == scenario.spec.requests
+
+
+@pytest.mark.parametrize(("precision", "untold"), [("fp8_block", []), ("bf16", ["no option says serving.precision: bf16"])])
+def test_the_precision_of_a_checkpoint_and_defaults_of_the_engine_need_no_option(precision: str, untold: list[str]) -> None:
+    document: dict[str, object] = {
+        "name": "checkpoint",
+        "model": "deepseek-v3",
+        "cluster": {"node": "hgx-h200", "nodes": 2},
+        "serving": {"engine": "sglang", "tp": 16, "precision": precision, "prefix_cache": True, "asynchronous": True},
+        "requests": {"arrival": "at_once", "count": 10, "input_tokens": 100, "output_tokens": 100},
+    }
+
+    notes = written(load_serving(document), "sglang").notes
+
+    assert [note for note in notes if note.startswith("no option says")] == untold

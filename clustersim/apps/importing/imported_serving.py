@@ -84,8 +84,10 @@ def _layout(draft: Draft, pool: _Pool, *, has_experts: bool) -> None:
     """Fill in the degrees of a replica, and how many there are."""
     tp, replicas = draft.whole(pool.serving("tp")) or 1, draft.whole(pool.serving("replicas")) or 1
     shared, copies = draft.whole(pool.job("dp")), draft.whole(pool.serving("dp"))
-    if draft.get(pool.job("attention_dp")) is True:
-        dp = shared or tp
+    attention = draft.whole(pool.job("attention_dp"))
+    if draft.get(pool.job("attention_dp")) is True or (attention or 1) > 1:
+        dp = attention or shared or tp
+        replicas *= (shared or 1) if attention else 1
         draft.derive(pool.serving("dp"), dp, "attention is data parallel on the ranks of tensor parallelism")
         draft.derive(pool.serving("tp"), max(1, tp // dp), f"{tp} ranks, of which {dp} share no attention")
     elif shared is not None and shared > 1:
@@ -106,7 +108,8 @@ def _layout(draft: Draft, pool: _Pool, *, has_experts: bool) -> None:
 
 def _divide(draft: Draft, key: str, pool: _Pool) -> None:
     limit, dp = draft.whole(key), draft.whole(pool.serving("dp")) or 1
-    if limit is not None and draft.get(pool.job("attention_dp")) is True:
+    asked = draft.get(pool.job("attention_dp"))
+    if limit is not None and (asked is True or draft.whole(pool.job("attention_dp")) is not None):
         draft.derive(key, max(1, limit // dp), f"{limit} on {dp} ranks of attention data parallelism")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Final
 
@@ -15,6 +16,8 @@ from clustersim.apps.serve.deployment import BuiltServing
 from clustersim.config.serving_scenario import RequestsSpec, ServingSpec, UniformSpec
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
+from clustersim.serving.policies import rules_of
+from clustersim.serving.rules import EngineDevice
 from clustersim.workloads.model import Model
 from clustersim.workloads.reading.model_spec import LoadedModel
 from clustersim.workloads.transformer import Transformer
@@ -28,8 +31,6 @@ _LIMITS: Final = ("max_num_seqs", "max_batched_tokens")
 """Settings of one rank of attention data parallelism."""
 _LEFT_TO_THE_ENGINE: Final = (None, "auto")
 _HUB: Final = "https://huggingface.co/"
-_OF_THE_CHECKPOINT: Final = "bf16"
-"""Precision that engines take from a checkpoint without an option."""
 _WAIT: Final = "until curl -sf http://localhost:{port}/health; do sleep 5; done"
 
 
@@ -86,7 +87,7 @@ def _refused(title: str, what: str, field: str) -> ScenarioError:
 
 def _files(built: BuiltServing, table: Vocabulary, layout: list[str], *, serve: list[str], bench: list[str], port: int) -> FrameworkFiles:
     notes = [f"commands of {table.file.title} {table.file.versions.partition(';')[0]}"]
-    options = [*layout, *_options(built.scenario.spec.serving, table, notes)]
+    options = [*layout, *_options(built, table, notes)]
     client = _client(built.scenario.spec.requests, table, notes)
     notes += _unsaid(built, table)
     # What the engine cannot be told stands in the file too: it may be all that is kept.
@@ -104,17 +105,28 @@ def _degrees(table: Vocabulary, layout: Mapping[str, Data]) -> list[str]:
     return [option for key, value in layout.items() if key == "serving.tp" or value != 1 for option in _option(table, key, value)]
 
 
-def _options(spec: ServingSpec, table: Vocabulary, notes: list[str]) -> Iterator[str]:
+def _options(built: BuiltServing, table: Vocabulary, notes: list[str]) -> Iterator[str]:
+    spec, accelerator = built.scenario.spec.serving, built.node.accelerator
+    own = {"precision": _of_the_checkpoint(table, _name(built.loaded)), "kv_precision": "bf16"}
+    defaults = rules_of(spec.engine, EngineDevice(name=accelerator.name, memory_bytes=accelerator.memory_bytes))
     for name in _OPTIONS:
         value: Data = getattr(spec, name)
-        if value in _LEFT_TO_THE_ENGINE or (name.endswith("precision") and value == _OF_THE_CHECKPOINT):
+        if value in (*_LEFT_TO_THE_ENGINE, own.get(name)):
             continue
         if name in _LIMITS and isinstance(value, int) and any(each.to == "job.limits_of_all_ranks" for each in table.defaults):
             value *= spec.dp
-        found = _option(table, f"serving.{name}", value) or (_option(table, "job.dtype", value) if name == "precision" else [])
+        found = _option(table, f"serving.{name}", value)
+        if not found and name == "precision" and own[name] == "bf16":
+            found = _option(table, "job.dtype", value)
         yield from found
-        if not found:
+        if not found and value != getattr(defaults, name, None):
             notes.append(f"no option says serving.{name}: {str(value).lower()}")
+
+
+def _of_the_checkpoint(table: Vocabulary, model: str) -> str:
+    """Return the precision that engines take from a checkpoint of this name without an option."""
+    rows = (each for each in table.defaults if each.to == "serving.precision" and "model" in each.where)
+    return next((str(each.value) for each in rows if any(fnmatchcase(model.lower(), str(name)) for name in each.where["model"])), "bf16")
 
 
 def _option(table: Vocabulary, setting: str, value: Data) -> list[str]:

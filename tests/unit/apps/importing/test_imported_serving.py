@@ -236,6 +236,10 @@ spec:
             " --chunked-prefill-size 65536 --max-running-requests 1024",
             {"serving.dp": 8, "serving.max_batched_tokens": 8192, "serving.max_num_seqs": 128},
         ),
+        (
+            "sglang serve deepseek-ai/DeepSeek-V3 --tp 8 --attn-dp-size 8 --max-running-requests 1024",
+            {"serving.dp": 8, "serving.tp": 1, "serving.replicas": 1, "serving.max_num_seqs": 128},
+        ),
         (LWS, {"serving.dp": 16, "serving.ep": 16, "cluster.nodes": 2}),
         (COMPOSE, {"serving.replicas": 2, "serving.engine": "vllm@0.10.1"}),
         ("vllm serve meta-llama/Llama-3.1-405B-Instruct", {"model": "llama3.1-405b", "serving.tp": 1}),
