@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
 import simpy
@@ -12,7 +11,7 @@ from simpy.events import NORMAL
 
 from clustersim.engine.traffic import CoupledFlow, FlowPhases
 from clustersim.engine.world import World
-from clustersim.network.in_flight import whole_ticks_s
+from clustersim.network.in_flight import INF, whole_ticks_s
 from clustersim.network.sharing import SharedNetwork
 
 PICOSECONDS: Final = 1e12
@@ -51,7 +50,8 @@ class Clock:
     _dirty: bool = False
     """Whether flows have come or gone since rates were shared."""
     _firing: bool = False
-    _version: int = 0
+    _timer_s: float = INF
+    """When the timer fires; infinite while it is not set."""
 
     @property
     def now_s(self) -> float:
@@ -91,13 +91,14 @@ class Clock:
 
     def load(self, flow_class: int) -> Callable[[], None]:
         """Put traffic on the network that has no end, and return what takes it off."""
-        flow = self._start(flow_class, float("inf"), lambda: None)
+        flow = self._start(flow_class, INF, lambda: None)
 
         def stop() -> None:
             self.network.advance(self.now_s)
             self.network.stop(flow)
             del self._landed[flow]
-            self._note(flow_class, -1)
+            if self.log is not None:
+                self.log.append((self.now_s, flow_class, -1))
             self._touch()
 
         return stop
@@ -119,13 +120,10 @@ class Clock:
         self._n_flows += 1
         self._landed[flow] = flow_class, landed
         self.network.start(flow, flow_class, size_bytes)
-        self._note(flow_class, 1)
+        if self.log is not None:
+            self.log.append((self.now_s, flow_class, 1))
         self._touch()
         return flow
-
-    def _note(self, flow_class: int, change: int) -> None:
-        if self.log is not None:
-            self.log.append((self.now_s, flow_class, change))
 
     def _touch(self) -> None:
         # All changes of one instant are solved once, behind the events of that instant.
@@ -137,18 +135,29 @@ class Clock:
     def _solve(self) -> None:
         self._dirty = False
         self.network.share()
-        self._version += 1
-        version, end_s = self._version, self.network.next_end_s()
-        if end_s < float("inf"):
-            self.after(max(0.0, end_s - self.now_s), partial(self._wake, version))
+        self._set_timer()
 
-    def _wake(self, version: int) -> None:
-        if version != self._version:
+    def _set_timer(self) -> None:
+        """Have the timer fire no later than the next flow lands. It may fire before, and is set again then."""
+        end_s = self.network.next_end_s()
+        if end_s < self._timer_s:
+            self._timer_s = max(end_s, self.now_s)
+            self.after(self._timer_s - self.now_s, self._wake)
+
+    def _wake(self) -> None:
+        now_s = self.now_s
+        if now_s != self._timer_s:
+            # It has been set to an earlier time since.
             return
-        self.network.advance(self.now_s)
+        self._timer_s = INF
+        if self.network.next_end_s() > now_s:
+            self._set_timer()
+            return
+        self.network.advance(now_s)
         for flow in self.network.finished():
             flow_class, landed = self._landed.pop(flow)
-            self._note(flow_class, -1)
+            if self.log is not None:
+                self.log.append((now_s, flow_class, -1))
             landed()
         self._touch()
 

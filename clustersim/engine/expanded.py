@@ -25,8 +25,8 @@ class PassClock(Protocol):
         """Call ``action`` after a number of seconds."""
         ...
 
-    def perform(self, phases: FlowPhases, landed: Callable[[], None]) -> None:
-        """Start an operation on the network now and call ``landed`` at its end."""
+    def perform(self, phases: FlowPhases, landed: Callable[[], None], *, delay_s: float = 0.0) -> None:
+        """Start an operation on the network after a delay and call ``landed`` at its end."""
         ...
 
 
@@ -84,39 +84,39 @@ class Stepper:
                 yield from block.body
 
     def _step(self) -> None:
-        """Start the next item."""
-        item = next(self._items, None)
-        if item is not None:
-            self._one(item)
-            return
+        """Start the next item with communication; the work before it has a known duration, and no event of its own."""
+        work_s = 0.0
+        for item in self._items:
+            quote, collectives = self.pricing.quote(item), collectives_in(item)
+            self._compute_s = whole_ticks_s(self.factor * (quote.compute_s + quote.waiting_s))
+            if quote.waiting_s > 0.0:
+                for dimension, waiting_s in self._waiting(item):
+                    self.exposed_s[dimension] = self.exposed_s.get(dimension, 0.0) + waiting_s
+            if collectives:
+                self._communicate(item, collectives, work_s)
+                return
+            work_s += self._compute_s
         ended, self._ended = self._ended, None
         assert ended is not None
-        self.host_s = whole_ticks_s(self.price.held_up_s(self.clock.now_s - self._start_s, self.price.issue_s))
-        if self.host_s > 0.0:
-            self.clock.after(self.host_s, ended)
+        self.host_s = whole_ticks_s(self.price.held_up_s(self.clock.now_s + work_s - self._start_s, self.price.issue_s))
+        if work_s + self.host_s > 0.0:
+            self.clock.after(work_s + self.host_s, ended)
         else:
             ended()
 
-    def _one(self, item: Item) -> None:
-        quote, collectives = self.pricing.quote(item), collectives_in(item)
-        self._compute_s = whole_ticks_s(self.factor * (quote.compute_s + quote.waiting_s))
-        if quote.waiting_s > 0.0:
-            for dimension, waiting_s in self._waiting(item):
-                self.exposed_s[dimension] = self.exposed_s.get(dimension, 0.0) + waiting_s
-        if not collectives:
-            self.clock.after(self._compute_s, self._step)
-            return
+    def _communicate(self, item: Item, collectives: tuple[Collective, ...], delay_s: float) -> None:
+        """Start an item with collectives after a delay."""
         has_work = not isinstance(item, Collective)
         self._n_missing, self._took_s = 1 + has_work, []
         self._flying = collectives
-        self._fly()
+        self._fly(delay_s)
         if has_work:
-            self.clock.after(self._compute_s, self._part)
+            self.clock.after(delay_s + self._compute_s, self._part)
 
-    def _fly(self) -> None:
-        """Put the next collective of an item on the network."""
-        self._flying_since_s = self.clock.now_s
-        self.clock.perform(self.traffic.phases(self._flying[0]), self._landed)
+    def _fly(self, delay_s: float = 0.0) -> None:
+        """Put the next collective of an item on the network after a delay."""
+        self._flying_since_s = self.clock.now_s + delay_s
+        self.clock.perform(self.traffic.phases(self._flying[0]), self._landed, delay_s=delay_s)
 
     def _landed(self) -> None:
         """Record the time of a collective, and continue with the next one."""

@@ -135,7 +135,9 @@ class FlowsInFlight:
                     done.append((turn, flow, flow_class))
                     self._take_out(flow, self._flows[flow][2])
             self._aim(flow_class)
-        return [(flow, flow_class) for _, flow, flow_class in sorted(done)]
+        if len(done) > 1:
+            done.sort()
+        return [(flow, flow_class) for _, flow, flow_class in done]
 
     def set_rates(self, flow_classes: Sequence[int] | IntArray, rates: Sequence[float] | FloatArray, now_s: float) -> None:
         """Give flow classes new rates, or the old ones after something started or landed, and foresee when their next flows land."""

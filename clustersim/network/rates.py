@@ -69,11 +69,12 @@ class Component:
 
     def count(self, changes: State) -> None:
         """Set the number of flows in flight of some classes."""
+        counts = self.counts
         for flow, count in changes:
             if count:
-                self.counts[flow] = count
-            else:
-                self.counts.pop(flow, None)
+                counts[flow] = count
+            elif flow in counts:
+                del counts[flow]
         self._all = None
 
     def regroup(self, change: Change) -> None:
@@ -174,9 +175,9 @@ class RateCache:
 
     def _touched(self, component: Component, changes: State) -> tuple[FlowGroup, ...]:
         """Return the groups in flight that changed classes are in, or share links with."""
-        links = 0
+        links, masks = 0, self._masks
         for flow, _ in changes:
-            links |= self._links_of(flow)
+            links |= masks.get(flow) or self._links_of(flow)
         return tuple([group for group in component.in_flight if group.links & links])
 
     def _regrouped(self, touched: tuple[FlowGroup, ...], changes: State) -> Change:

@@ -147,13 +147,13 @@ class SharedNetwork:
         """Set the max-min fair rate of each flow in flight."""
         cache, counts = self._rate_cache(), self._in_flight.counts
         components = cache.components
-        touched: dict[int, list[tuple[int, int]]] = {}
+        touched: dict[int, State] = {}
         for flow_class in self._touched:
-            touched.setdefault(components[flow_class], []).append((flow_class, counts.get(flow_class, 0)))
+            component = components[flow_class]
+            touched[component] = (*touched.get(component, ()), (flow_class, counts.get(flow_class, 0)))
         self._touched.clear()
         for component, changes in touched.items():
-            part = cache.component(component)
-            change = cache.change(part, tuple(changes))
+            change = cache.change(cache.component(component), changes)
             if self._occupancy is not None:
                 self._occupancy.note(change, self.now_s)
             rates = self._rates(change.flows, change.rates) if self.shares else [self.idle_rate(each) for each in change.flows]
