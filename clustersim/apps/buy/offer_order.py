@@ -11,8 +11,8 @@ from clustersim.apps.buy.options import Option
 from clustersim.apps.buy.purchase import CONDITIONS, HALF_NETWORK, Figures, Offer, Request, UnfitOption, offers
 from clustersim.apps.plan.answer import memory_cell
 from clustersim.apps.plan.asking import NO_PRICES
+from clustersim.apps.run.highest_mfu import ABOVE_PUBLISHED
 from clustersim.apps.run.page import image_of
-from clustersim.apps.validate.published_mfu import ABOVE_PUBLISHED
 from clustersim.config.yaml_text import plain, yaml_text
 from clustersim.documents.spots import Data
 from clustersim.measure.deciding import Judged, undecided, undecided_ratios, undecided_text

@@ -17,7 +17,6 @@ from clustersim.apps.plan.replays import Replayed, ReplayOutcome, Replays
 from clustersim.apps.plan.search import Terms
 from clustersim.apps.plan.space import usual_limits
 from clustersim.apps.run.running import whole_training
-from clustersim.apps.validate.published_mfu import above_published, published_beside
 from clustersim.config.build import build
 from clustersim.config.load import load_scenario
 from clustersim.documents.spots import Data
@@ -136,7 +135,7 @@ def _offer(request: Request, option: Option, nic: str | None) -> Offer | UnfitOp
     if winner is None:
         lines = nearest_lines(asked, usual_limits(request.limits), request.terms.memory_margin_fraction)
         return UnfitOption(name=name, why=" ".join([f"{search.commonest}.", *lines]))
-    scenario, built = {"reliability": {}, **drafts.document(winner.layout)}, drafts.built(winner.layout)
+    scenario = {"reliability": {}, **drafts.document(winner.layout)}
     with asked.told(), Replays() as replays:
         known = _outcomes(drafts.document(winner.layout), _halves(drafts, winner, batches[1]), replays)
         failing, why = _with_failures(winner.result, scenario)
@@ -157,7 +156,7 @@ def _offer(request: Request, option: Option, nic: str | None) -> Offer | UnfitOp
         goodput_fraction=None if failing is None or failing.goodput is None else failing.goodput.goodput_fraction,
         no_failures=why,
         others={**others, NO_FAILURES: plain},
-        flags=(*(failing or winner.result).metrics.flags, *above_published(winner.result.metrics.mfu, published_beside(built))),
+        flags=(failing or winner.result).metrics.flags,
         price_lists=cost.price_lists if cost else (),
         assumed=assumed,
         scenario=scenario,

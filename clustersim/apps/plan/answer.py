@@ -13,8 +13,8 @@ from clustersim.apps.plan.margins import Margin, Turn, margins, turns
 from clustersim.apps.plan.replays import Replays
 from clustersim.apps.plan.search import Terms, fastest
 from clustersim.apps.run.bound import NAMES
+from clustersim.apps.run.highest_mfu import ABOVE_PUBLISHED, PublishedMfu, beside_published, published_beside
 from clustersim.apps.run.intervals import shipped_support
-from clustersim.apps.validate.published_mfu import PublishedMfu, above_published, beside_published, published_beside
 from clustersim.config.checks import parse_check
 from clustersim.config.yaml_text import plain
 from clustersim.documents.spots import Data
@@ -103,7 +103,7 @@ class PlanAnswer:
         if winner is not None and winner.result.metrics.memory.verdict == TIGHT:
             flags.append(Flag(code="memory_tight", message=f"the winner {memory_verdict(winner.result.metrics)}"))
         if winner is not None:
-            flags += above_published(winner.result.metrics.mfu, self.published)
+            flags += [flag for flag in winner.result.metrics.flags if flag.code == ABOVE_PUBLISHED]
         return tuple(flags)
 
 

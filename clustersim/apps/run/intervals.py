@@ -12,6 +12,7 @@ from typing import Annotated, Final
 
 from pydantic import Field, model_validator
 
+from clustersim.apps.run.highest_mfu import above_published, published_beside
 from clustersim.config import usual
 from clustersim.config.build import Built
 from clustersim.config.resolve import resolved_cluster
@@ -231,7 +232,7 @@ def with_error_bar(metrics: Metrics, built: Built) -> Metrics:
             ratio_most_fraction=ratio_most,
             machine=machine_of(built),
         ),
-        flags=(*metrics.flags, *_flags(built, beyond, widening)),
+        flags=(*metrics.flags, *_flags(built, beyond, widening), *above_published(metrics.mfu, published_beside(built))),
     )
 
 
