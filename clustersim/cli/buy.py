@@ -15,7 +15,7 @@ from clustersim.apps.plan.goal import figure_of
 from clustersim.apps.plan.search import Terms
 from clustersim.cli.options import JsonOption, SetOption
 from clustersim.cli.plan import margin_of
-from clustersim.cli.terminal import notice, print_table, write_json, write_out
+from clustersim.cli.terminal import notice, print_table, write_json, write_lines, write_out
 from clustersim.cli.watching import watched
 from clustersim.config.checks import parse_check
 from clustersim.documents.files import check_folder, write_text
@@ -123,7 +123,7 @@ def _check_file(option: str, name: str | None, suffixes: tuple[str, ...]) -> Non
 
 
 def _print(answer: Answer) -> None:
-    write_out("".join(f"{line}\n" for line in answer.lines()))
+    write_lines(*answer.lines())
     if answer.found:
         write_out("\n")
         print_table(*answer.table())

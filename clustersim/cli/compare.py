@@ -16,7 +16,7 @@ from clustersim.apps.compare.side_by_side import ComparedRun, SideBySide, load_r
 from clustersim.apps.compare.trace_comparison import TraceComparison, TraceRequest, compare_traces
 from clustersim.apps.importing.opening import open_measured
 from clustersim.cli.options import JsonOption, SeedOption, SetOption
-from clustersim.cli.terminal import notice, print_table, write_out
+from clustersim.cli.terminal import notice, print_table, write_lines, write_out
 from clustersim.documents.check import did_you_mean
 from clustersim.documents.files import check_folder, write_text
 from clustersim.errors import EXIT_OK, ScenarioError
@@ -140,8 +140,7 @@ def _tell(report: _Report, chosen: str | None, out: str | None) -> None:
 
 def print_runs(compared: SideBySide) -> None:
     """Print verdicts, keys that differ, and figures side by side."""
-    for line in side_by_side_text.verdicts(compared):
-        write_out(f"{line}\n")
+    write_lines(*side_by_side_text.verdicts(compared))
     if not compared.differences:
         write_out("\nThe scenarios do not differ.\n")
     for table in side_by_side_text.tables(compared):

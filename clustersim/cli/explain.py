@@ -9,7 +9,7 @@ import typer
 from clustersim.apps.explain.explanation import document, explain, lines, tables
 from clustersim.apps.explain.served_explanation import ServedExplanation, served_document, served_lines, served_tables
 from clustersim.cli.options import JsonOption, SeedOption, SetOption
-from clustersim.cli.terminal import notice, print_table, write_json, write_out
+from clustersim.cli.terminal import notice, print_table, write_json, write_lines, write_out
 from clustersim.cli.watching import watched
 from clustersim.errors import EXIT_OK
 
@@ -32,8 +32,7 @@ def explain_command(
     if json:
         write_json(served_document(explanation) if served else document(explanation))
         return EXIT_OK
-    for line in served_lines(explanation) if served else lines(explanation):
-        write_out(f"{line}\n")
+    write_lines(*(served_lines(explanation) if served else lines(explanation)))
     for table in served_tables(explanation) if served else tables(explanation):
         write_out(f"\n{table.heading}\n")
         print_table(table.columns, table.rows)

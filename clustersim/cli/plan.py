@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clustersim.apps.plan.answer import (
-    COLUMNS,
+    MARK,
+    MARKED,
     PlanAnswer,
     bound_line,
     certificate_lines,
     document,
+    layout_table,
     margin_lines,
     near_lines,
     plan_for,
-    rows,
     turn_lines,
 )
 from clustersim.apps.plan.asking import asked_of
@@ -31,7 +32,7 @@ from clustersim.apps.plan.nearest import nearest_lines
 from clustersim.apps.plan.search import Terms
 from clustersim.cli.options import JsonOption, SetOption, refuse_given
 from clustersim.cli.plan_serving import plan_serving_command
-from clustersim.cli.terminal import notice, print_table, write_files, write_json, write_out
+from clustersim.cli.terminal import notice, print_table, write_files, write_json, write_lines
 from clustersim.cli.watching import watched
 from clustersim.config.checks import parse_check
 from clustersim.config.load import load_scenario
@@ -196,7 +197,7 @@ def _goal(model: str, goal: Goal, options: PlanOptions, terms: Terms) -> int:
         write_json(goal_document(found))
     else:
         with options.report():
-            write_out("".join(f"{line}\n" for line in goal_lines(found)))
+            write_lines(*goal_lines(found))
     if found.best is not None:
         _write(found.best.answer, options)
     return EXIT_OK if found.reached else EXIT_NO
@@ -206,13 +207,17 @@ def _print(answer: PlanAnswer, nearest: Sequence[str]) -> None:
     search = answer.search
     winner = search.winner
     if winner is None:
-        write_out("".join(f"{line}\n" for line in (_why_none(answer), *nearest)))
+        write_lines(_why_none(answer), *nearest)
     else:
-        write_out(f"{winner.layout.words()}\n  {bound_line(winner)}\n\n")
-        print_table(COLUMNS, rows(answer.families))
+        write_lines(winner.layout.words(), f"  {bound_line(winner)}", "")
+        table = layout_table(answer.families)
+        print_table(table.columns, table.rows)
+        if any(MARK in row[1] for row in table.rows):
+            write_lines(f"  {MARKED}")
     if len(answer.pareto) > 1 and not set(answer.pareto) <= set(answer.families):
-        write_out("\nNone better in time, cost and energy at once\n")
-        print_table(COLUMNS, rows(answer.pareto))
+        write_lines("", "None better in time, cost and energy at once")
+        table = layout_table(answer.pareto, with_energy=True)
+        print_table(table.columns, table.rows)
     sections = (
         ("Within the error bars of the first layout too: not decided", near_lines(answer)),
         ("What the choice turns on", turn_lines(answer)),
@@ -221,7 +226,7 @@ def _print(answer: PlanAnswer, nearest: Sequence[str]) -> None:
     )
     for heading, lines in sections:
         if lines:
-            write_out("\n".join(["", heading, *lines, ""]))
+            write_lines("", heading, *lines)
     for flag in answer.flags:
         notice(f"{flag.code}: {flag.message}")
     for line in answer.assumed:

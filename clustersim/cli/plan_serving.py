@@ -11,7 +11,7 @@ from typing import Final
 
 from clustersim.apps.plan.exports import check_written, written
 from clustersim.apps.plan.serving_search import MOST_REPLAYS, Replayed, ServingPlan, plan_serving
-from clustersim.cli.terminal import notice, print_table, write_files, write_json, write_out
+from clustersim.cli.terminal import notice, print_table, write_files, write_json, write_lines
 from clustersim.cli.watching import watched
 from clustersim.config.load import read_source
 from clustersim.config.overriding import parse_override
@@ -102,15 +102,14 @@ def _no(found: ServingPlan) -> str:
 def _print(found: ServingPlan) -> None:
     best = found.best
     if best is not None:
-        write_out(f"{_name(best)} replicas={best.replicas}: {best.gpus} GPUs of {best.n_nodes} {best.candidate.machine}\n")
-        write_out("".join(f"  {line}\n" for line in (*_figures(best), _verdict(best))) + "\n")
+        write_lines(f"{_name(best)} replicas={best.replicas}: {best.gpus} GPUs of {best.n_nodes} {best.candidate.machine}")
+        write_lines(*(f"  {line}" for line in (*_figures(best), _verdict(best))), "")
         _print_deployments([*found.kinds, *(each for each in found.frontier if each not in found.kinds)])
-        write_out("\n".join(["", "What the choice turns on", *(f"  {line}" for line in _turns(found, best)), "", "Certificate", ""]))
+        write_lines("", "What the choice turns on", *(f"  {line}" for line in _turns(found, best)), "", "Certificate")
     proven = "nothing else can do with fewer" if best is not None else "none of them can"
     proof = proven if found.proven else f"not proven: something may do with {found.least_gpus:.0f}"
-    write_out(f"  {len(found.replayed)} replays; {found.n_pruned} of {found.n_candidates} deployments needed none; {proof}\n")
-    for reason, count in found.rejected.items():
-        write_out(f"  {count} cannot: {reason}\n")
+    write_lines(f"  {len(found.replayed)} replays; {found.n_pruned} of {found.n_candidates} deployments needed none; {proof}")
+    write_lines(*(f"  {count} cannot: {reason}" for reason, count in found.rejected.items()))
     for line in found.assumed:
         notice(f"assumed: {line}")
 

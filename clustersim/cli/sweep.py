@@ -14,7 +14,7 @@ from clustersim.apps.study.study_file import StudyRequest
 from clustersim.apps.study.sweep import N_SHOWN, SweepResult, default_folder, run_sweep, value_text
 from clustersim.apps.study.sweep_question import SweepQuestion, asked_sweep
 from clustersim.cli.options import JobsOption, JsonOption, SeedOption, SetOption
-from clustersim.cli.terminal import notice, print_table, write_json, write_out
+from clustersim.cli.terminal import notice, print_table, write_json, write_lines, write_out
 from clustersim.cli.watching import watched
 from clustersim.errors import EXIT_NO, EXIT_OK, EXIT_PARTIAL
 
@@ -95,13 +95,13 @@ def _print_points(question: SweepQuestion) -> None:
 
 
 def _print(result: SweepResult) -> None:
-    write_out(f"{result.headline()}\n{result.count_line()}\n")
+    write_lines(result.headline(), result.count_line())
     table, reasons = result.table(), result.reason_lines()
     if table.rows:
         write_out("\n")
         print_table(table.columns, table.rows)
     if reasons:
-        write_out("\n" + "".join(f"{line}\n" for line in reasons))
+        write_lines("", *reasons)
 
 
 def _code(result: SweepResult) -> int:

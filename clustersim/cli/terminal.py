@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+import textwrap
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
@@ -43,6 +44,22 @@ def write_out(text: str) -> None:
         raise ScenarioError(f"cannot write to stdout: {error.strerror or error}", hint=_ELSEWHERE) from error
 
 
+def write_lines(*lines: str) -> None:
+    """Write lines to stdout, folded at words where that is a terminal."""
+    write_out("".join(f"{_folded(line, sys.stdout)}\n" for line in lines))
+
+
+def _folded(line: str, out: TextIO | None) -> str:
+    """Return a line folded to the width of a terminal, what follows further in; elsewhere as it is."""
+    if out is None or out.closed or not out.isatty():
+        return line
+    begin = line[: len(line) - len(line.lstrip())]
+    width = make_console().width - 1
+    return textwrap.fill(
+        line.strip(), width, initial_indent=begin, subsequent_indent=f"{begin}  ", break_long_words=False, break_on_hyphens=False
+    )
+
+
 def write_json(document: object) -> None:
     """Write one JSON document to stdout."""
     write_out(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
@@ -51,7 +68,7 @@ def write_json(document: object) -> None:
 def notice(text: str) -> None:
     """Write a line to stderr; if that is closed or full, drop it."""
     try:
-        _write(sys.stderr, text + "\n")
+        _write(sys.stderr, _folded(text, sys.stderr) + "\n")
     except OSError:
         _silence(sys.stderr)
 

@@ -13,7 +13,7 @@ from clustersim.apps.study.study_file import StudyRequest
 from clustersim.apps.study.tornado_picture import tornado_of
 from clustersim.apps.study.what_if import WhatIfAnswer, answered, asked_what_if
 from clustersim.cli.options import JobsOption, JsonOption, SeedOption, SetOption
-from clustersim.cli.terminal import notice, print_table, write_json, write_out
+from clustersim.cli.terminal import notice, print_table, write_json, write_lines, write_out
 from clustersim.cli.watching import watched
 from clustersim.documents.files import check_folder
 from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
@@ -109,10 +109,10 @@ def _of_records(sources: Sequence[str], asked: StudyRequest, *, plot: str | None
     if as_json:
         write_json(answer.to_dict())
     else:
-        write_out(f"{answer.headline()}\n\n")
+        write_lines(answer.headline(), "")
         print_table(COLUMNS, answer.rows())
         for note in answer.notes:
-            write_out(f"{note}\n")
+            write_lines(note)
     return EXIT_OK
 
 
@@ -123,7 +123,7 @@ def _check_plot(path: Path) -> None:
 
 
 def _print(answer: WhatIfAnswer) -> None:
-    write_out("\n".join((answer.headline(), *answer.lines(), "")))
+    write_lines(answer.headline(), *answer.lines())
     for table in answer.tables():
         write_out(f"\n{table.heading}\n" if table.heading else "\n")
         print_table(table.columns, table.rows)

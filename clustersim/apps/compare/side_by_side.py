@@ -87,6 +87,10 @@ class SideBySide:
         """Return whether a run trains faster than the first, as far as the error bars tell; None where they are one run or one has none."""
         return is_better(_judged(self.runs[place]), _judged(self.runs[0]))
 
+    def __repr__(self) -> str:
+        """Return the labels in one line; all of it is in ``print(compared)``."""
+        return f"<SideBySide: {', '.join(self.labels)}>"
+
     def __str__(self) -> str:
         """Return what ``compare`` prints."""
         from clustersim.apps.compare.side_by_side_text import tables, verdicts

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Final
 
 from clustersim.apps.plan.asking import PlanRequest, asked_of
 from clustersim.apps.plan.drafts import Drafts
-from clustersim.apps.plan.findings import ABOVE, REASONS, REFUSED, Search, Tried
-from clustersim.apps.plan.margins import Margin, Turn, margins, turns
+from clustersim.apps.plan.findings import ABOVE, REASONS, REFUSED, TIE_FRACTION, Search, Tried
+from clustersim.apps.plan.margins import LEAST_GAIN, Margin, Turn, margins, turns
 from clustersim.apps.plan.replays import Replays
 from clustersim.apps.plan.search import Terms, fastest
 from clustersim.apps.run.bound import NAMES
@@ -19,18 +20,20 @@ from clustersim.config.checks import parse_check
 from clustersim.config.yaml_text import plain
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
-from clustersim.measure.deciding import is_shorter
+from clustersim.measure.deciding import UNDECIDED, is_shorter
 from clustersim.measure.error_bars import ALL_RUNS, TIGHT
 from clustersim.measure.metrics import Memory
 from clustersim.notices import Flag
 from clustersim.parallel.training_plan import Plan
 from clustersim.progress import phase
-from clustersim.report.facts import memory_verdict, percent_text
+from clustersim.report.facts import memory_text, memory_verdict, percent_text
 from clustersim.report.text_tables import TextTable, html_answer
 from clustersim.units.quantity import format_alike, format_quantity, format_range
 
 RUNNERS_UP: Final = 5
-COLUMNS: Final = ("layout", ">step", "slower than the first", ">MFU", "memory", ">bound", ">cost/step", ">energy/step")
+MARK: Final = "*"
+MARKED: Final = f"{MARK} {UNDECIDED} against the first"
+"""Legend of the mark."""
 MOST_NEAR: Final = 5
 """Layouts within the error bars that are named besides those of the table."""
 
@@ -53,14 +56,20 @@ class PlanAnswer:
     published: PublishedMfu | None = None
     """The published run with the highest MFU of the winner's class; None without one."""
 
+    def __repr__(self) -> str:
+        """Return the winner in one line; all of it is in ``print(answer)``."""
+        winner = self.search.winner
+        found = f"{winner.layout.words()}; {format_quantity(winner.step_time_s, 's')} a step" if winner else self.headline
+        return f"<PlanAnswer: {found}>"
+
     def __str__(self) -> str:
         """Return the fastest layouts, and why no other one is faster."""
-        found = [self.headline, TextTable("", COLUMNS, tuple(rows(self.families))).aligned() if self.families else ""]
+        found = [self.headline, layout_table(self.families).aligned() if self.families else ""]
         return "\n\n".join(part for part in (*found, "\n".join(self.lines)) if part)
 
     def _repr_html_(self) -> str:
         """Return the same as notebooks show it."""
-        return html_answer(self.headline, self.lines, (TextTable("", COLUMNS, tuple(rows(self.families))),))
+        return html_answer(self.headline, self.lines, (layout_table(self.families),))
 
     @property
     def headline(self) -> str:
@@ -71,7 +80,8 @@ class PlanAnswer:
     @property
     def lines(self) -> list[str]:
         """Figures on which the choice turns, gains from a tenth more of each resource, and the certificate, in sentences."""
-        return [*turn_lines(self), *margin_lines(self.margins), *certificate_lines(self.search, self.memory_margin_fraction)]
+        marked = [f"  {MARKED}"] if any(_undecided(self.families[0], each) for each in self.families[1:]) else []
+        return [*marked, *turn_lines(self), *margin_lines(self.margins), *certificate_lines(self.search, self.memory_margin_fraction)]
 
     @property
     def families(self) -> tuple[Tried, ...]:
@@ -181,22 +191,23 @@ def _undecided(best: Tried, other: Tried) -> bool:
     return is_shorter(best.result.metrics, other.result.metrics) == "not decided"
 
 
-def rows(found: Sequence[Tried]) -> list[tuple[str, ...]]:
-    """Return layouts as rows of a table, each column in one unit."""
+def layout_table(found: Sequence[Tried], *, with_energy: bool = False) -> TextTable:
+    """Return layouts as a table, each column in one unit; those within the error bars of the first have a mark."""
     costs = [tried.result.cost for tried in found]
-    steps, bounds = (format_alike(times, "s") for times in ([each.step_time_s for each in found], [each.least_s for each in found]))
+    steps = format_alike([tried.step_time_s for tried in found], "s")
     usd = _alike([cost.step.usd if cost else None for cost in costs], "USD")
     energy = _alike([cost.step.energy_kwh if cost else None for cost in costs], "kWh")
     table: list[tuple[str, ...]] = []
     for place, tried in enumerate(found):
         metrics, slower = tried.result.metrics, ""
         if place:
-            slower = (
-                f"{percent_text(tried.step_time_s / found[0].step_time_s - 1.0)}{', not decided' if _undecided(found[0], tried) else ''}"
-            )
-        layout, mfu = tried.layout.words(), percent_text(metrics.mfu)
-        table.append((layout, steps[place], slower, mfu, memory_cell(metrics.memory), bounds[place], usd[place], energy[place]))
-    return table
+            mark = f" {MARK}" if _undecided(found[0], tried) else "  "
+            slower = f"{percent_text(tried.step_time_s / found[0].step_time_s - 1.0)}{mark}"
+        memory = f"{memory_text(metrics.memory.peak_bytes)}{', tight' if metrics.memory.verdict == TIGHT else ''}"
+        more = (energy[place],) if with_energy else ()
+        table.append((steps[place], slower, percent_text(metrics.mfu), memory, usd[place], *more, tried.layout.words()))
+    columns = (">step", ">slower  ", ">MFU", "memory", ">cost/step", *((">energy/step",) if with_energy else ()), "layout")
+    return TextTable("", columns, tuple(table))
 
 
 def memory_cell(memory: Memory) -> str:
@@ -242,8 +253,18 @@ def certificate_lines(search: Search, memory_margin_fraction: float) -> list[str
 
 
 def near_lines(answer: PlanAnswer) -> list[str]:
-    """Return the layouts that were replayed and are within the error bars of the winner, but for those of the table."""
-    near = [tried for tried in within_error_bars(answer.search.tried) if tried not in answer.families]
+    """Return the layouts that were replayed and are within the error bars of the winner, but for those of the table.
+
+    One that offloads is left out where the same layout is as fast without.
+    """
+    tried = [*answer.search.tried, *answer.search.others]
+    plainly = {each.layout: each.step_time_s for each in tried if not each.layout.offload}
+
+    def needless(each: Tried) -> bool:
+        without = plainly.get(replace(each.layout, offload=()), inf)
+        return bool(each.layout.offload) and without <= each.step_time_s * (1.0 + TIE_FRACTION)
+
+    near = [each for each in within_error_bars(answer.search.tried) if each not in answer.families and not needless(each)]
     if not near:
         return []
     shown = near[:MOST_NEAR]
@@ -257,8 +278,8 @@ def margin_lines(found: Sequence[Margin]) -> list[str]:
     lines: list[str] = []
     for margin in found:
         other = f", with {margin.layout}" if margin.layout else ""
-        gain = f"{100 * margin.gain_fraction:.1f} % shorter" if margin.gain_fraction > 0.0005 else "nothing"
-        lines.append(f"  10 % more {margin.resource}: {gain}{other}")
+        gains = margin.gain_fraction >= LEAST_GAIN
+        lines.append(f"  10 % more {margin.resource}: {f'{percent_text(margin.gain_fraction)} shorter{other}' if gains else 'nothing'}")
     return lines
 
 

@@ -132,13 +132,18 @@ class Search:
 
 
 def ranked(found: Sequence[Tried]) -> list[Tried]:
-    """Return layouts, fastest first; of those that are equally fast the one that takes less memory, and then the simpler one."""
+    """Return layouts, fastest first; of those that are equally fast those that do not offload, less memory, and the simpler one."""
     return [
         tried
         for as_fast in _alike(found, lambda tried: tried.step_time_s)
-        for as_large in _alike(as_fast, lambda tried: tried.result.metrics.memory.peak_bytes)
+        for offloads in (False, True)
+        for as_large in _alike([tried for tried in as_fast if bool(tried.layout.offload) is offloads], _peak_bytes)
         for tried in sorted(as_large, key=lambda tried: (tried.layout.effort, tried.layout))
     ]
+
+
+def _peak_bytes(tried: Tried) -> float:
+    return tried.result.metrics.memory.peak_bytes
 
 
 def _alike(found: Sequence[Tried], figure: Callable[[Tried], float]) -> list[list[Tried]]:

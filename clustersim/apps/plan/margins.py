@@ -9,14 +9,18 @@ from typing import Final
 from clustersim.apps.plan.drafts import Drafts
 from clustersim.apps.plan.findings import Search, Tried
 from clustersim.apps.plan.replays import HALF_NETWORK, NETWORK, ReplayOutcome, Replays, resources
-from clustersim.measure.deciding import undecided_ratios
+from clustersim.measure.deciding import UNDECIDED, undecided_ratios
 from clustersim.progress import advanced
+from clustersim.report.facts import percent_text
 from clustersim.units.quantity import format_quantity
 
 MOST_RIVALS: Final = 6
 """Layouts that are replayed on half the network: the fastest of as many kinds."""
 MOST_LARGER: Final = 2
 """Layouts that are replayed because they would fit into a tenth more memory: those that could be fastest."""
+
+LEAST_GAIN: Final = 0.0005
+"""Share of the step time from which on a gain is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +53,10 @@ class Turn:
     def text(self) -> str:
         """Outcome in words."""
         step = format_quantity(self.step_time_s, "s")
-        if self.layout is None:
+        if self.layout is None or self.gain_fraction < LEAST_GAIN:
             return f"the same layout wins, with a step of {step}"
-        doubt = "" if self.decided else ", not decided"
-        return f"{self.layout} wins, {100 * self.gain_fraction:.1f} % faster{doubt}, with a step of {step}"
+        doubt = "" if self.decided else f"; {UNDECIDED}"
+        return f"{self.layout} wins, {percent_text(self.gain_fraction)} faster, with a step of {step}{doubt}"
 
 
 def turns(drafts: Drafts, search: Search, replays: Replays, memory_margin_fraction: float) -> tuple[Turn, ...]:

@@ -26,6 +26,7 @@ from clustersim.measure.metrics import Metrics
 from clustersim.notices import Flag
 from clustersim.report.facts import memory_text
 from clustersim.topology.cluster import TIERS
+from clustersim.units.quantity import format_quantity
 
 Status = Literal["ok", "unmet", "infeasible", "failed"]
 STATUSES: Final[tuple[Status, ...]] = ("ok", "unmet", "infeasible", "failed")
@@ -123,6 +124,12 @@ class ResultRow:
 
     point: Point
     outcome: PointOutcome
+
+    def __repr__(self) -> str:
+        """Return the point in one line; all of it is in ``outcome.figures``."""
+        step_s = self.outcome.figures.get("step_time_s")
+        figure = self.outcome.status if step_s is None else f"{self.outcome.status}, {format_quantity(step_s, 's')} a step"
+        return f"<ResultRow {self.point.name or self.point.key}: {figure}>"
 
 
 def figure_names(*, serves: bool = False) -> Mapping[str, bool]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from clustersim.apps.plan import replays
-from clustersim.apps.plan.answer import certificate_lines, document, near_lines, plan_for, rows, within_error_bars
+from clustersim.apps.plan.answer import MARK, certificate_lines, document, layout_table, near_lines, plan_for, within_error_bars
 from clustersim.apps.plan.asking import PlanRequest, asked_of, limits_of
 from clustersim.apps.plan.drafts import Drafts
 from clustersim.apps.plan.findings import MARGIN, REASONS, Search, Tried, ranked
@@ -63,7 +63,7 @@ def test_layouts_that_the_winner_cannot_be_told_apart_from_are_said() -> None:
     assert answer.search.winner is not None
     assert near
     assert all(each.step_time_s <= bar.ratio_most_fraction * answer.search.winner.step_time_s for each in near)
-    shown = [row[0] for row in rows(answer.families) if "not decided" in row[2]]
+    shown = [row[-1] for row in layout_table(answer.families).rows if MARK in row[1]]
     assert all(each.layout.words() in shown or any(each.layout.words() in line for line in near_lines(answer)) for each in near)
     assert document(answer)["undecided"] == [each.layout.words() for each in near]
 
