@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from clustersim.measure.deciding import judged_by, undecided, undecided_text
 from clustersim.report import palette
 from clustersim.report.plots.breakdown import Segment, segments_of, step_breakdown
-from clustersim.report.plots.canvas import FAINT_INK, Margins, add_boxes, caption, key, new_axes, note, size_px
+from clustersim.report.plots.canvas import FAINT_INK, Margins, add_boxes, caption, key, new_axes, size_px
 from clustersim.report.shares import hidden_communication, step_shares
 from clustersim.report.subject import check_alike
 from clustersim.units.quantity import format_quantity
@@ -60,7 +60,6 @@ def step_breakdowns(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes
     ax.spines["left"].set_visible(False)
     caption(ax, _title(subjects), "one step of each run; the thin bar is communication that computation hides")
     key(ax, [(label, colour) for label, colour in drawn.items()], below_px=60)
-    note(ax, _undecided(subjects), below_px=34)
     return ax
 
 
@@ -84,7 +83,7 @@ def _draw_row(ax: Axes, row: int, subject: Subject) -> dict[str, str]:
             xytext=(4, 0),
             textcoords="offset points",
             va="center",
-            fontsize=8,
+            fontsize=9.5,
             color=FAINT_INK,
         )
     named = {_meaning(segment): segment.colour for segment in segments if segment.percent > 0.0}
@@ -108,23 +107,19 @@ def _write(ax: Axes, row: int, segment: Segment, px_per_s: float) -> None:
     )
     box = {"facecolor": segment.colour, "edgecolor": "none", "pad": 1.5} if segment.idle else None
     colour = palette.text_colour(segment.colour)
-    ax.text(segment.middle_s, row + sum(_BAR) / 2, text, color=colour, ha="center", va="center", fontsize=9, bbox=box)
+    ax.text(segment.middle_s, row + sum(_BAR) / 2, text, color=colour, ha="center", va="center", fontsize=9.5, bbox=box)
 
 
 def _short(label: str) -> str:
     return label if len(label) <= _LONGEST_NAME else f"{label[: _LONGEST_NAME - 1]}…"
 
 
-def _undecided(subjects: Sequence[Subject]) -> str:
-    """Return the runs within the error bars of the fastest."""
-    ordered = sorted(subjects, key=lambda subject: subject.metrics.step_time_s)
-    runs = [judged_by("step_time_s", each.metrics.step_time_s, each.metrics.error_bar) for each in ordered]
-    near = undecided_text([ordered[place].label for place in undecided(runs)])
-    return f"{ordered[0].label}: {near}" if near else ""
-
-
 def _title(subjects: Sequence[Subject]) -> str:
+    """Return the shortest step, the runs within its error bars, and the longest."""
     ordered = sorted(subjects, key=lambda subject: subject.metrics.step_time_s)
     first, last = ordered[0], ordered[-1]
     ratio = last.metrics.step_time_s / first.metrics.step_time_s
-    return f"A step of {first.label} is the shortest of {len(subjects)}; one of {last.label} takes {ratio:.3g} times as long"
+    runs = [judged_by("step_time_s", each.metrics.step_time_s, each.metrics.error_bar) for each in ordered]
+    doubt = undecided_text([ordered[place].label for place in undecided(runs)])
+    finding = f"A step of {first.label} is the shortest of {len(subjects)}; one of {last.label} takes {ratio:.3g} times as long"
+    return f"{finding}; {doubt}" if doubt else finding

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 FloatArray = NDArray[np.float64]
 
-WIDTH_PX: Final = 1500
+WIDTH_PX: Final = 1200
 DPI: Final = 100
 HASH_SALT: Final = "clustersim"
 INK: Final = "#1A1A1A"
@@ -45,8 +45,13 @@ _COLOURS: Final = 96
 """Colours of a small PNG: some for letters, whose edges are grey, and some for what they stand on."""
 _TITLE_POINTS: Final = 14.0
 _SUBTITLE_POINTS: Final = 10.0
-_LETTERS: Final = (122, 205)
+_LETTERS: Final = (94, 160)
 """Letters of a line of the title and of the subtitle, where it is as wide as the picture."""
+_KEY_PX: Final = 50
+_KEY_LETTER_PX: Final = 7.6
+_KEY_LINE_PX: Final = 22
+"""Room of an entry of a legend beside its letters, of a letter, and of a line."""
+_TIED: Final = "\N{NO-BREAK SPACE}"
 _LINE: Final = 1.3
 """Height of a line over that of its letters."""
 
@@ -145,7 +150,7 @@ def small_png(figure: Figure) -> bytes:
 
 def title_of(ax: Axes) -> str:
     """Return the finding that stands above the axes."""
-    return ax.get_title(loc="left").replace("\n", " ")
+    return ax.get_title(loc="left").replace("\n", " ").replace(_TIED, " ")
 
 
 def caption(ax: Axes, title: str, subtitle: str, *, lift_points: float = 0.0) -> None:
@@ -155,7 +160,10 @@ def caption(ax: Axes, title: str, subtitle: str, *, lift_points: float = 0.0) ->
     """
     figure = ax.get_figure(root=True)
     room = 1.0 if figure is None else (1.0 - ax.get_position().x0) * figure.get_figwidth() * DPI / WIDTH_PX
-    titles, subtitles = (textwrap.wrap(text, max(round(n * room), 20)) for text, n in zip((title, subtitle), _LETTERS, strict=True))
+    texts = (text.replace(" %", f"{_TIED}%") for text in (title, subtitle))
+    titles, subtitles = (
+        textwrap.wrap(text, max(round(n * room), 20), break_on_hyphens=False) for text, n in zip(texts, _LETTERS, strict=True)
+    )
     lower_points, upper_points = (
         _LINE * size * max(len(lines) - 1, 0) for lines, size in ((subtitles, _SUBTITLE_POINTS), (titles, _TITLE_POINTS))
     )
@@ -176,16 +184,16 @@ def caption(ax: Axes, title: str, subtitle: str, *, lift_points: float = 0.0) ->
         _grow(figure, (lower_points + upper_points) / 72)
 
 
-def _grow(figure: Figure, inches: float) -> None:
-    """Make a picture higher at the top, and leave its axes as large as they are."""
+def _grow(figure: Figure, inches: float, below_inches: float = 0.0) -> None:
+    """Make a picture higher, at its top or below, and leave its axes as large as they are."""
     share = figure.get_figheight() / (figure.get_figheight() + inches)
     for each in figure.axes:
         box = each.get_position()
-        each.set_position((box.x0, share * box.y0, box.width, share * box.height))
+        each.set_position((box.x0, share * box.y0 + below_inches / (figure.get_figheight() + inches), box.width, share * box.height))
     figure.set_figheight(figure.get_figheight() + inches)
 
 
-def beside(ax: Axes, y: float, text: str, *, points: float = 9.0, away_points: float = 7.0) -> None:
+def beside(ax: Axes, y: float, text: str, *, points: float = 9.5, away_points: float = 7.0) -> None:
     """Write a remark on a row at the right of the axes."""
     ax.annotate(
         text,
@@ -207,7 +215,7 @@ def note(ax: Axes, text: str, below_px: int) -> None:
 
 
 def key(ax: Axes, entries: Sequence[tuple[str, str]], below_px: int) -> None:
-    """Write the legend in one line, a number of pixels below the axes; the idle grey is hatched as in the picture."""
+    """Write the legend a number of pixels below the axes, in as few lines as hold it; the idle grey is hatched as in the picture."""
     figure = ax.get_figure(root=True)
     if figure is None:
         return
@@ -220,12 +228,17 @@ def key(ax: Axes, entries: Sequence[tuple[str, str]], below_px: int) -> None:
         )
         for label, colour in entries
     ]
+    room_px = figure.get_figwidth() * DPI - ax.get_window_extent().x0
+    widths_px = [_KEY_PX + _KEY_LETTER_PX * len(label) for label, _ in entries]
+    n_lines = 1
+    while sum(widths_px) > n_lines * room_px and n_lines < len(entries):
+        n_lines += 1
     ax.legend(
         handles=handles,
         loc="upper left",
         bbox_to_anchor=(0, 0),
         bbox_transform=ax.transAxes + ScaledTranslation(0, -below_px / DPI, figure.dpi_scale_trans),
-        ncols=len(handles),
+        ncols=-(-len(handles) // n_lines),
         frameon=False,
         borderpad=0,
         borderaxespad=0,
@@ -234,6 +247,9 @@ def key(ax: Axes, entries: Sequence[tuple[str, str]], below_px: int) -> None:
         columnspacing=1.3,
         fontsize=9.5,
     )
+    if isinstance(ax, PictureAxes) and n_lines > 1:
+        inches = (n_lines - 1) * _KEY_LINE_PX / DPI
+        _grow(figure, inches, inches)
 
 
 def add_boxes(ax: Axes, boxes: FloatArray, colour: str, *, edge_px: float = 0.0, hatched: bool = False) -> None:
@@ -311,9 +327,9 @@ def draw_scale(ax: Axes, highest: float, label: str, below_px: int) -> None:
     inset.pcolormesh(np.linspace(0.0, 1.0, 65), [0.0, 1.0], np.linspace(0.0, 1.0, 64)[None, :], cmap=SCALE)
     inset.set_xticks([0.0, 0.5, 1.0], [f"{100 * highest * share:.3g} %" for share in (0.0, 0.5, 1.0)])
     inset.set_yticks([])
-    inset.tick_params(labelsize=8.5, length=2, pad=2)
+    inset.tick_params(labelsize=9.5, length=2, pad=2)
     inset.annotate(
-        label, (1, 0.5), xytext=(20 * 72 / DPI, 0), xycoords="axes fraction", textcoords="offset points", va="center", fontsize=9
+        label, (1, 0.5), xytext=(20 * 72 / DPI, 0), xycoords="axes fraction", textcoords="offset points", va="center", fontsize=9.5
     )
 
 
@@ -335,4 +351,4 @@ def draw_time_axis(ax: Axes, scale: TimeScale, label: str) -> None:
     if scale.is_broken:
         middle = scale.first_end_s + scale.gap_s / 2
         omitted = format_quantity(scale.last_start_s - scale.first_end_s, "s")
-        ax.text(middle, sum(ax.get_ylim()) / 2, f"{omitted} left out", rotation=90, ha="center", va="center", fontsize=9, color=FAINT_INK)
+        ax.text(middle, sum(ax.get_ylim()) / 2, f"{omitted} left out", rotation=90, ha="center", va="center", fontsize=9.5, color=FAINT_INK)

@@ -28,9 +28,9 @@ _BOTTOM_PX: Final = 62
 _LINE_PX: Final = 16.0
 _TITLE_POINTS: Final = 14.0
 _TITLE_PX: Final = 24
-_TITLE_LETTERS: Final = 118
+_TITLE_LETTERS: Final = 94
 """Letters of one title line."""
-_LABEL_POINTS: Final = 9.0
+_LABEL_POINTS: Final = 9.5
 _LABEL_PX: Final = 150
 """Room to the right of a panel of lines."""
 _LINES_PX: Final = 330

@@ -55,7 +55,7 @@ _CELL_BOTTOM: Final = 0.66
 _LANES_TOP: Final = 0.70
 _LANES_BOTTOM: Final = 0.97
 _LETTER_PX_PER_POINT: Final = 0.88
-_SMALL_LETTER_POINTS: Final = 7.5
+_SMALL_LETTER_POINTS: Final = 9.5
 _LARGE_LETTER_POINTS: Final = 10.0
 _ROOMY_CELL_PX: Final = 40.0
 _LEAST_LETTER_ROW_PX: Final = 11.0
@@ -82,6 +82,8 @@ _LEAST_TICK_PX = 1.0
 Stretch = tuple[int, float, float, float, float]
 """Row, start and end in seconds, upper and lower edge within a row of height 1."""
 
+_UNNUMBERED: Final = "unnumbered"
+"""Beside the kinds that are drawn: most passes have no number."""
 Letter = tuple[float, float, str, str]
 """Position, text and colour of a cell's label."""
 
@@ -147,7 +149,8 @@ def pipeline_gantt(metrics: Metrics, timeline: Timeline, ax: Axes | None = None,
     draw_time_axis(ax, chart.scale, "time" if metrics.steps and metrics.steps.steps > 1 else "time in the step")
     _draw_row_labels(chart, timeline)
     inside = any(span.exposed_s for span in cells)
-    caption(ax, _title(metrics, closed_form), _subtitle(chart, metrics, excerpt, exposed_inside=inside))
+    subtitle = _subtitle(chart, metrics, excerpt, exposed_inside=inside, unnumbered=_UNNUMBERED in shown)
+    caption(ax, _title(metrics, closed_form), subtitle)
     key(ax, [(label, palette.KIND_COLOURS[kind]) for kind, label in _KIND_LABELS.items() if kind in shown], below_px=48)
     return ax
 
@@ -197,6 +200,7 @@ def _draw_cells(chart: _Chart, cells: Sequence[Span]) -> Iterable[str]:
     for span in cells:
         groups.setdefault(span.kind, {}).setdefault(max(span.chunk, 0), []).append(span)
     letters: list[Letter] = []
+    n_passes = 0
     for kind, chunks in groups.items():
         drawn: list[tuple[Span, FloatArray, str]] = []
         for chunk, spans in chunks.items():
@@ -206,6 +210,7 @@ def _draw_cells(chart: _Chart, cells: Sequence[Span]) -> Iterable[str]:
             free, which = chart.boxes([_free(chart, span) for span in spans])
             drawn += [(spans[index], box, palette.text_colour(colour)) for index, box in zip(which.tolist(), free, strict=True)]
         letters += _letters(chart, drawn)
+        n_passes += sum(span.micro_batch >= 0 for span, _, _ in drawn)
         yield kind
     recomputed = [span for span in cells if span.recompute_s > 0 and span.kind != "recompute"]
     boxes, _ = chart.boxes([chart.cell(span, span.start_s + span.recompute_s) for span in recomputed])
@@ -215,6 +220,10 @@ def _draw_cells(chart: _Chart, cells: Sequence[Span]) -> Iterable[str]:
     if chart.row_px * (chart.cell_bottom - _CELL_TOP) >= _LEAST_LETTER_ROW_PX and len(letters) <= LARGEST_LETTERS:
         for x, y, text, colour in letters:
             chart.ax.text(x, y, text, color=colour, fontsize=chart.letter_points, ha="center", va="center_baseline", clip_on=True)
+    else:
+        letters = []
+    if 2 * sum(text[-1].isdigit() for _, _, text, _ in letters) < n_passes:
+        yield _UNNUMBERED
     yield from (kind for kind, spans in (("recompute", recomputed), ("exposed", stopped)) if spans)
 
 
@@ -244,13 +253,13 @@ def _strip(chart: _Chart, span: Span) -> Stretch:
 
 
 def _letters(chart: _Chart, drawn: Sequence[tuple[Span, FloatArray, str]]) -> list[Letter]:
-    """Return the letters of boxes of one kind, all in one form: ``F12``, ``12`` or ``F``, whichever fits most of them."""
+    """Return the letters of boxes of one kind, all in one form: ``F12`` or ``12``, whichever fits most; ``O`` without micro-batches."""
     if not drawn:
         return []
     rooms = [(float(box[1] - box[0]) * chart.px_per_s - 3) / (_LETTER_PX_PER_POINT * chart.letter_points) for _, box, _ in drawn]
     letter = palette.KIND_LETTERS.get(drawn[0][0].kind, "")
     numbers = [str(span.micro_batch) if span.micro_batch >= 0 else "" for span, _, _ in drawn]
-    forms = ([letter + number for number in numbers], numbers, [letter] * len(drawn))
+    forms = ([letter + number for number in numbers], numbers)
     typical = float(np.median(rooms))
     texts = next((form for form in forms if 0 < max(map(len, form)) <= typical), [""] * len(drawn))
     return [
@@ -307,7 +316,7 @@ def _title(metrics: Metrics, closed_form: float | None) -> str:
     return f"{whole}: {percent_text(computing)} of the step computes"
 
 
-def _subtitle(chart: _Chart, metrics: Metrics, excerpt: Excerpt | None, *, exposed_inside: bool) -> str:
+def _subtitle(chart: _Chart, metrics: Metrics, excerpt: Excerpt | None, *, exposed_inside: bool, unnumbered: bool) -> str:
     each = format_quantity(metrics.step_time_s, "s")
     shown = None if excerpt is None or excerpt.n_steps == 1 else excerpt.text
     parts = [f"one step of {each}" if shown is None else f"{shown}, {each} each on average"]
@@ -316,8 +325,8 @@ def _subtitle(chart: _Chart, metrics: Metrics, excerpt: Excerpt | None, *, expos
     if chart.scale.is_broken:
         first, last = (format_quantity(end - start, "s") for start, end in chart.scale.windows)
         parts.append(f"only its first {first} and last {last} are drawn")
-    if not chart.ax.texts:
-        parts.append("passes are too small for letters")
+    if unnumbered:
+        parts.append("passes without a number are too narrow for one")
     if chart.n_chunks > 1:
         parts.append("lighter cells are later model chunks")
     if exposed_inside:

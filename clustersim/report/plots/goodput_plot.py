@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 from clustersim.errors import ScenarioError
 from clustersim.reliability import steady_shares, with_interval
 from clustersim.report import palette
-from clustersim.report.facts import gpus_text
+from clustersim.report.facts import gpus_text, percent_text
 from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, caption, new_axes
 from clustersim.units.quantity import format_quantity
 
@@ -138,9 +138,8 @@ def _mark(ax: Axes, at_s: float, text: str, height: float, *, strong: bool = Fal
 def _finding(subject: Subject, best: BestInterval, set_s: float) -> str:
     assert subject.upkeep is not None
     lost = best.goodput_fraction - _useful(subject.upkeep, set_s)
-    saved = (
-        f"a checkpoint every {format_quantity(best.closed_form_s, 's')} keeps most: {100 * best.goodput_fraction:.2f} % of the time trains"
-    )
+    every = format_quantity(best.closed_form_s, "s")
+    saved = f"a checkpoint every {every} keeps most: {percent_text(best.goodput_fraction)} of the time trains"
     less = f"; {format_quantity(set_s, 's')} as set loses {100 * lost:.2f} points" if lost >= 5e-5 else ""
     return f"{subject.metrics.scenario}, {gpus_text(subject.metrics)}: {saved}{less}"
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from clustersim.errors import ScenarioError
-from clustersim.measure.deciding import UNDECIDED, Judged, judged_by, more_is_better, undecided
+from clustersim.measure.deciding import UNDECIDED, Judged, judged_by, more_is_better, undecided, undecided_text
 from clustersim.report import palette
 from clustersim.report.facts import figure_text
 from clustersim.report.plots.canvas import INK, FloatArray, Margins, add_boxes, caption, key, new_axes, note, share_colour, size_px
@@ -58,13 +58,14 @@ def sweep_heatmap(frame: pandas.DataFrame, ax: Axes | None = None, *, figure: st
     rows, columns = (values_of(frame, each) for each in keys[1::-1])
     cells, fits, places = best_cells(frame, keys, name, (rows, columns))
     near = near_best(cells, places, name, table_bars(frame))
+    shown = shown_values(cells, name)
     ax = new_axes(_MARGINS.top + _MARGINS.bottom + min(ROW_PX * max(len(rows), 3), TALLEST_PX), _MARGINS) if ax is None else ax
     ax.set_xlim(0, len(columns))
     ax.set_ylim(len(rows), 0)
     known = cells[np.isfinite(cells)]
     low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
     width_px, height_px = size_px(ax)
-    best = _best(cells, name)
+    best = best_of(cells, name)
     for row in range(len(rows)):
         for column in range(len(columns)):
             value, box = float(cells[row, column]), np.array([[column, column + 1.0, row + 1.0, float(row)]])
@@ -74,7 +75,7 @@ def sweep_heatmap(frame: pandas.DataFrame, ax: Axes | None = None, *, figure: st
             else:
                 colour = share_colour((value - low) / (high - low) if high > low else 0.5)
                 add_boxes(ax, box, colour, edge_px=2.0)
-                text, ink = f"{_NEAR if near[row, column] else ''}{short(value)}", palette.text_colour(colour)
+                text, ink = f"{_NEAR if near[row, column] else ''}{short(float(shown[row, column]))}", palette.text_colour(colour)
             if (len(text) + 1) * _LETTER_PX <= width_px / len(columns) and height_px / len(rows) >= 16:
                 behind = {"facecolor": palette.IDLE, "edgecolor": "none", "pad": 1.0} if not fits[row, column] else None
                 weight = "bold" if (row, column) == best else "normal"
@@ -86,7 +87,7 @@ def sweep_heatmap(frame: pandas.DataFrame, ax: Axes | None = None, *, figure: st
         ax.spines[side].set_visible(False)
     ax.set_xlabel(keys[0], loc="right")
     ax.set_ylabel(keys[1], loc="top")
-    caption(ax, _finding(cells, (rows, columns), keys, name), _subtitle(figure_text(name), keys, fits))
+    caption(ax, finding(cells, (rows, columns), keys, name, near), _subtitle(axis_text(name), keys, fits))
     key(ax, [("does not fit in memory, or has no result", palette.IDLE)], below_px=66)
     note(ax, f"{_NEAR.strip()} beside the best: {UNDECIDED}" if near.any() else "", below_px=44)
     return ax
@@ -186,20 +187,38 @@ def label_of(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _finding(
-    cells: FloatArray,
-    axes: tuple[list[object], list[object]],
-    keys: Sequence[str],
-    name: str,
-) -> str:
-    best = _best(cells, name)
+def finding(cells: FloatArray, axes: tuple[Sequence[object], Sequence[object]], keys: Sequence[str], name: str, near: BoolArray) -> str:
+    """Return the best cell, its value, and the cells within its error bars."""
+    best = best_of(cells, name)
     if best is None:
         return f"no pair of {keys[0]} and {keys[1]} has a result"
-    pair = f"{keys[0]} {label_of(axes[1][best[1]])} with {keys[1]} {label_of(axes[0][best[0]])}"
-    return f"{pair} is best: {figure_text(name, short(float(cells[best])))}"
+
+    def named(row: int, column: int, names: Sequence[str]) -> str:
+        second = f" with {names[1]} {label_of(axes[0][row])}" if len(axes[0]) > 1 else ""
+        return f"{names[0]} {label_of(axes[1][column])}{second}"
+
+    brief = [key.rpartition(".")[2] for key in keys]
+    others = sorted(np.argwhere(near).tolist(), key=lambda at: abs(float(cells[*at]) - float(cells[best])))
+    value = f"{short(float(shown_values(cells, name)[best]))}{' %' if _is_share(name) else ''}"
+    doubt = undecided_text([named(row, column, brief) for row, column in others])
+    return f"{named(*best, keys)} is best: {figure_text(name, value)}" + (f"; {doubt}" if doubt else "")
 
 
-def _best(cells: FloatArray, name: str) -> tuple[int, int] | None:
+def _is_share(name: str) -> bool:
+    return name in {"mfu", "hfu"} or name.endswith("_fraction")
+
+
+def shown_values(cells: FloatArray, name: str) -> FloatArray:
+    """Return values as they are shown: shares in percent."""
+    return 100.0 * cells if _is_share(name) else cells
+
+
+def axis_text(name: str) -> str:
+    """Return the words for a figure with the unit in which it is shown."""
+    return f"{figure_text(name)}{', %' if _is_share(name) else ''}"
+
+
+def best_of(cells: FloatArray, name: str) -> tuple[int, int] | None:
     """Return row and column of the best cell; None without any."""
     if not np.isfinite(cells).any():
         return None

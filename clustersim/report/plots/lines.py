@@ -12,11 +12,20 @@ import numpy as np
 from matplotlib.ticker import NullLocator
 
 from clustersim.errors import ScenarioError
-from clustersim.measure.deciding import figures_at, more_is_better
+from clustersim.measure.deciding import figures_at
 from clustersim.report import palette
-from clustersim.report.facts import figure_text
 from clustersim.report.plots.canvas import FloatArray, Margins, caption, new_axes
-from clustersim.report.plots.heatmap import best_cells, figure_of, keys_of, label_of, near_best, short, values_of
+from clustersim.report.plots.heatmap import (
+    axis_text,
+    best_cells,
+    figure_of,
+    finding,
+    keys_of,
+    label_of,
+    near_best,
+    shown_values,
+    values_of,
+)
 from clustersim.report.plots.table_bars import table_bars
 
 if TYPE_CHECKING:
@@ -62,8 +71,7 @@ def sweep_lines(frame: pandas.DataFrame, ax: Axes | None = None, *, figure: str 
     cells, _, places = best_cells(table, (keys[0], second), name, (rows, columns))
     if not np.isfinite(cells).any():
         raise ScenarioError(f"no point has a result in {name}", hint="see the column reason")
-    share = name in {"mfu", "hfu"} or name.endswith("_fraction")
-    shown, unit = (100.0 * cells, ", %") if share else (cells, "")
+    shown = shown_values(cells, name)
     ax = new_axes(HEIGHT_PX, _MARGINS) if ax is None else ax
     at = _places(ax, columns)
     bars = table_bars(table)
@@ -77,12 +85,9 @@ def sweep_lines(frame: pandas.DataFrame, ax: Axes | None = None, *, figure: str 
     ax.grid(axis="y", color=palette.IDLE, linewidth=0.8)
     ax.set_axisbelow(True)
     ax.set_xlabel(keys[0], loc="right")
-    ax.set_ylabel(f"{figure_text(name)}{unit}", loc="top")
-    caption(
-        ax,
-        _finding(shown, (rows, columns), (keys[0], second), name, unit),
-        _subtitle(keys, cells, bars, int(near_best(cells, places, name, bars).sum())),
-    )
+    ax.set_ylabel(axis_text(name), loc="top")
+    near = near_best(cells, places, name, bars)
+    caption(ax, finding(cells, (rows, columns), (keys[0], second), name, near), _subtitle(keys, cells, bars))
     return ax
 
 
@@ -118,17 +123,8 @@ def _draw_line(ax: Axes, points: tuple[FloatArray, FloatArray], intervals: Seque
     ax.vlines(at[known], (values * least)[known], (values * most)[known], color=colour, linewidth=1.0, alpha=0.6, zorder=2)
 
 
-def _finding(shown: FloatArray, axes: tuple[Sequence[object], Sequence[object]], keys: tuple[str, str], name: str, unit: str) -> str:
-    pick = np.nanargmax if more_is_better(name) else np.nanargmin
-    row, column = np.unravel_index(int(pick(shown)), shown.shape)
-    with_second = f" with {keys[1]} {label_of(axes[0][int(row)])}" if len(axes[0]) > 1 else ""
-    best = f"{short(float(shown[row, column]))}{' %' if unit else ''}"
-    return f"{keys[0]} {label_of(axes[1][int(column)])}{with_second} is best: {figure_text(name, best)}"
-
-
-def _subtitle(keys: Sequence[str], cells: FloatArray, bars: Sequence[ErrorBar | None], n_near: int) -> str:
+def _subtitle(keys: Sequence[str], cells: FloatArray, bars: Sequence[ErrorBar | None]) -> str:
     parts = ["80 % interval of each point as a thin line"] if any(bar is not None for bar in bars) else []
-    parts += [f"within them {n_near} more {'is' if n_near == 1 else 'are'} as good as the best: not decided"] if n_near else []
     missing = int((~np.isfinite(cells)).sum())
     parts += [f"{missing} of {cells.size} do not fit or have no result"] if missing else []
     parts += [f"of {', '.join(keys[2:])} the best"] if len(keys) > 2 else []

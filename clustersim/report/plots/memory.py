@@ -82,7 +82,7 @@ def _draw_bars(ax: Axes, metrics: Metrics, *, px_per_gib: float, row_px: float) 
             text = next((text for text in (f"{name} {number}", number) if len(text) + 1 <= room), "") if lettered else ""
             if text:
                 ink, behind = palette.text_colour(colour), _behind(colour)
-                ax.text((left + right) / 2, row + 0.5, text, color=ink, fontsize=9, ha="center", va="center", bbox=behind)
+                ax.text((left + right) / 2, row + 0.5, text, color=ink, fontsize=9.5, ha="center", va="center", bbox=behind)
         lefts = rights
     if row_px < 12:
         return
@@ -94,7 +94,7 @@ def _draw_bars(ax: Axes, metrics: Metrics, *, px_per_gib: float, row_px: float) 
             xytext=(5, 0),
             textcoords="offset points",
             va="center",
-            fontsize=9 if lettered else 7.5,
+            fontsize=9.5,
             fontweight="bold" if over else "normal",
             color=INK if over else FAINT_INK,
             bbox=_behind("white"),

@@ -38,7 +38,7 @@ _ABOVE_PX: Final = 26
 """Free above the highest line, for the words at a peak."""
 _LETTER_PX: Final = 7.0
 _LABEL_PX: Final = 15.0
-_LABEL_POINTS: Final = 9.0
+_LABEL_POINTS: Final = 9.5
 _GIB: Final = 2.0**30
 
 
@@ -211,12 +211,12 @@ def _draw_scales(ax: Axes, *, first: bool, last: bool) -> None:
     shown = [value for value in values if value <= end_s * factor]
     ax.set_xticks([value / factor for value in shown], [f"{value:g}" for value in shown] if last else [""] * len(shown))
     ax.yaxis.set_major_locator(MaxNLocator(nbins=4 if size_px(ax)[1] < LONE_ROW_PX else 8, steps=[1, 2, 5, 10]))
-    ax.tick_params(labelsize=9)
+    ax.tick_params(labelsize=9.5)
     if last:
         ax.set_xlabel(f"time in the step, {unit}", loc="right")
     if first:
         ax.annotate(
-            "GiB", (0, 1), xytext=(-6, 2), xycoords="axes fraction", textcoords="offset points", ha="right", color=FAINT_INK, fontsize=9
+            "GiB", (0, 1), xytext=(-6, 2), xycoords="axes fraction", textcoords="offset points", ha="right", color=FAINT_INK, fontsize=9.5
         )
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +23,9 @@ HEIGHT_PX: Final = 560
 _BETWEEN_PX: Final = 40
 """Room to the right of each panel."""
 _MARGINS: Final = Margins(left=100, right=16, top=118, bottom=62)
-_REMARK_POINTS: Final = 9.0
+_FINDING_LETTERS: Final = 90
+"""Letters of a line of the finding."""
+_REMARK_POINTS: Final = 9.5
 _ROOM: Final = 0.07
 """Left free at each end of an axis, as a share of it."""
 
@@ -115,7 +118,8 @@ def _draw_words(ax: Axes, panel: Panel) -> None:
 
 
 def _caption(figure: Figure, picture: Picture) -> None:
-    left = _MARGINS.left / WIDTH_PX
-    size = 14.0 * min(1.0, 118 / max(len(picture.finding), 1))
-    figure.text(left, 1 - 34 / HEIGHT_PX, picture.finding, fontsize=size, fontweight="bold", va="baseline")
-    figure.text(left, 1 - 58 / HEIGHT_PX, picture.subtitle, fontsize=10, color=FAINT_INK, va="baseline")
+    left, at_px = _MARGINS.left / WIDTH_PX, 30
+    for line in textwrap.wrap(picture.finding, _FINDING_LETTERS):
+        figure.text(left, 1 - at_px / HEIGHT_PX, line, fontsize=14, fontweight="bold", va="baseline")
+        at_px += 24
+    figure.text(left, 1 - at_px / HEIGHT_PX, picture.subtitle, fontsize=10, color=FAINT_INK, va="baseline")

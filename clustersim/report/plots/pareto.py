@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from clustersim.errors import ScenarioError
-from clustersim.measure.deciding import UNDECIDED, Decision, is_better, judged_by
+from clustersim.measure.deciding import UNDECIDED, Decision, is_better, judged_by, undecided_text
 from clustersim.measure.error_bars import BAR, BAR_COLUMNS
 from clustersim.report import palette
 from clustersim.report.plots.breakdown import spread
@@ -122,8 +122,9 @@ def pareto(frame: pandas.DataFrame, ax: Axes | None = None) -> Axes:
     left_out = f"; {len(frame) - len(known)} without a result are left out" if len(known) < len(frame) else ""
     energy = f"{least:.3g} to {most:.3g} kWh for a million tokens"
     subtitle = f"to the lower left is better; the area of a point grows with its energy, {energy}{left_out}"
-    caption(ax, _finding(labels, times, costs, front), f"{subtitle}; beside points: {', '.join(keys)}" if keys else subtitle)
-    note(ax, _undecided(labels, points, front, n_near=len(near)), below_px=30)
+    title = _finding(labels, points, front, [labels[place] for place in near])
+    caption(ax, title, f"{subtitle}; beside points: {', '.join(keys)}" if keys else subtitle)
+    note(ax, f"ringed, beaten by a joined one: {UNDECIDED}" if near else "", below_px=30)
     return ax
 
 
@@ -144,16 +145,6 @@ class _Point:
 
     def _less(self, name: str, mine: float, others: float, bar: ErrorBar | None) -> Decision | None:
         return is_better(judged_by(name, mine, self.bar), judged_by(name, others, bar))
-
-
-def _undecided(labels: Sequence[str], points: Sequence[_Point], front: Sequence[int], *, n_near: int) -> str:
-    """Return what of the picture is within the error bars."""
-    found: list[str] = []
-    if len(front) > 1 and points[front[0]].faster(points[front[-1]]) == "not decided":
-        found.append(f"{labels[front[0]]} faster than {labels[front[-1]]}: {UNDECIDED}")
-    if n_near:
-        found.append(f"ringed ({n_near}), beaten by a joined one: {UNDECIDED}")
-    return "\n".join(found)
 
 
 def _named(frame: pandas.DataFrame) -> pandas.DataFrame:
@@ -248,21 +239,19 @@ def _label(ax: Axes, points: Sequence[tuple[float, float, str, bool]]) -> None:
             xytext=(1.0 + 18 / size_px(ax)[0], place_px / height_px),
             textcoords="axes fraction",
             va="center",
-            fontsize=9,
+            fontsize=9.5,
             color=INK if best else FAINT_INK,
             fontweight="bold" if best else "normal",
             arrowprops={"arrowstyle": "-", "color": palette.STALL, "linewidth": 0.6, "shrinkA": 1.0, "shrinkB": 4.0, "relpos": (0.0, 0.5)},
         )
 
 
-def _finding(
-    labels: Sequence[str],
-    times: FloatArray,
-    costs: FloatArray,
-    front: Sequence[int],
-) -> str:
-    if len(front) == 1:
-        return f"{labels[front[0]]} is both the fastest and the cheapest of {len(labels)}"
+def _finding(labels: Sequence[str], points: Sequence[_Point], front: Sequence[int], near: Sequence[str]) -> str:
     first, last = front[0], front[-1]
-    faster, dearer = times[last] / times[first], costs[first] / costs[last]
-    return f"{labels[first]} is {faster:.3g} times as fast as {labels[last]}, which is the cheapest, for {dearer:.3g} times its cost"
+    if first == last:
+        text, doubt = f"{labels[first]} is both the fastest and the cheapest of {len(labels)}", undecided_text(near)
+    else:
+        faster, dearer = points[last].time_s / points[first].time_s, points[first].cost_usd / points[last].cost_usd
+        text = f"{labels[first]} is {faster:.3g} times as fast as {labels[last]}, which is the cheapest, for {dearer:.3g} times its cost"
+        doubt = UNDECIDED if points[first].faster(points[last]) == "not decided" else ""
+    return f"{text}; {doubt}" if doubt else text

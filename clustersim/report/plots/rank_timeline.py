@@ -166,7 +166,7 @@ def _draw_dimension(lanes: _Lanes, lane: tuple[int, str], spans: Sequence[Span],
 
 def _name_lanes(ax: Axes, timeline: Timeline, tops: dict[tuple[int, str], float]) -> None:
     ax.set_yticks([top + 0.5 for top in tops.values()], [name if name == "compute" else name.upper() for _, name in tops])
-    ax.tick_params(axis="y", length=0, labelsize=8.5)
+    ax.tick_params(axis="y", length=0, labelsize=9.5)
     ax.spines["left"].set_visible(False)
     for (index, name), top in tops.items():
         if name == "compute":

@@ -27,8 +27,8 @@ HEIGHT_PX: Final = 660
 MOST_POINTS: Final = 16
 """Groups of kernels, those that take longest."""
 
-_MARGINS: Final = Margins(left=140, right=350, top=84, bottom=86)
-_LINE_PX: Final = 17.0
+_MARGINS: Final = Margins(left=130, right=300, top=84, bottom=86)
+_LINE_PX: Final = 18.0
 _LONG: Final = 200.0
 """Ratio of the ends of an axis from which on only powers of ten have ticks."""
 MOST_PLAIN: Final = 6
@@ -60,8 +60,7 @@ def roofline(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
     ys = [*(point.flops_per_s for point in points), rate]
     peak = ceilings.peak_flops_per_s
     ax.set_xlim(min([*xs, 1.0]) / 2, max([*xs, 4 * peak / ceilings.memory_bytes_per_s]) * 3)
-    # Below the lowest point is room for the names of kernels without products.
-    ax.set_ylim(min([*ys, 0.1 * peak]) / (12 if any(point.plain for point in points) else 3), peak * 2.2)
+    ax.set_ylim(min([*ys, 0.1 * peak]) / 3, peak * 2.2)
     _draw_roofs(ax, ceilings, wires)
     for point in points:
         size = 40 + 700 * point.seconds / time_s
@@ -77,10 +76,10 @@ def roofline(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
             textcoords="offset points",
             ha="center",
             va="top",
-            fontsize=9,
+            fontsize=9.5,
             color=colour,
             bbox=_PAPER,
-            zorder=7,
+            zorder=4,
         )
     _label(ax, points, time_s)
     _draw_ticks(ax)
@@ -181,66 +180,52 @@ def _draw_roofs(ax: Axes, ceilings: DataSheetPeaks, wires: Sequence[tuple[str, f
             textcoords="offset points",
             rotation=angle,
             rotation_mode="anchor",
-            fontsize=9,
+            fontsize=9.5,
             color=colour,
             va="bottom",
         )
 
 
 def _label(ax: Axes, points: Sequence[_KernelPoint], time_s: float) -> None:
-    """Write names: of kernels without products below and beside their points, of others in a column at the right."""
+    """Write names beside the picture, in the order of the points, so that no line crosses it."""
+    products = sorted((point for point in points if not point.plain), key=lambda point: point.intensity)
+    plain = [point for point in points if point.plain]
+    shown = sorted(plain[:MOST_PLAIN], key=lambda point: -point.flops_per_s)
+    rest_s = fsum(point.seconds for point in plain[MOST_PLAIN:])
+    rest = f"and {len(plain) - len(shown)} more, {percent_text(rest_s / time_s)}" if rest_s else ""
+    line = 0
+    for heading, some, more in (
+        ("from left to right", products, ""),
+        ("at 1 FLOP for each byte, from the top", shown, rest),
+    ):
+        if some:
+            rows = [(heading, FAINT_INK), *((_words(point, time_s), point.colour) for point in some), (more, FAINT_INK)]
+            for text, colour in rows:
+                _write(ax, line, text, colour)
+                line += 1
+
+
+def _words(point: _KernelPoint, time_s: float) -> str:
+    roof = "memory" if point.colour == _BOUND["bound by memory"] else "peak"
+    return f"{point.name} {percent_text(point.seconds / time_s)}, {100 * point.roof_fraction:.0f} % of {roof}"
+
+
+def _write(ax: Axes, line: int, text: str, colour: str) -> None:
     width_px, height_px = size_px(ax)
-    corner = ax.get_window_extent()
-    at_px = [ax.transData.transform((point.intensity, point.flops_per_s)) - (corner.x0, corner.y0) for point in points]
-    placed = [_Placed(point, float(x_px), float(y_px)) for point, (x_px, y_px) in zip(points, at_px, strict=True)]
-    others = [each for each in placed if not each.point.plain]
-    middle_px = fsum(each.y_px for each in others) / max(len(others), 1)
-    _write(ax, others, (width_px + 20.0, min(middle_px + _LINE_PX * len(others) / 2, height_px)), time_s)
-    plain = [each for each in placed if each.point.plain]
-    few, rest_s = plain[:MOST_PLAIN], fsum(each.point.seconds for each in plain[MOST_PLAIN:])
-    if not few:
-        return
-    column_px, lines = few[0].x_px + 34.0, len(few) + (1 if rest_s else 0)
-    top_px = max(min(each.y_px for each in few) - 0.5 * _LINE_PX, _LINE_PX * lines)
-    _write(ax, few, (column_px, top_px), time_s)
-    if rest_s:
-        text = f"and {len(plain) - len(few)} more, {percent_text(rest_s / time_s)}"
-        place = column_px / width_px, (top_px - _LINE_PX * (len(few) + 0.5)) / height_px
-        ax.annotate(text, place, xycoords="axes fraction", va="center", fontsize=9, color=FAINT_INK, zorder=6, bbox=_PAPER)
-
-
-@dataclass(frozen=True, slots=True)
-class _Placed:
-    """A point, in pixels from the lower left corner of the axes."""
-
-    point: _KernelPoint
-    x_px: float
-    y_px: float
-
-
-def _write(ax: Axes, placed: Sequence[_Placed], corner_px: tuple[float, float], time_s: float) -> None:
-    """Write names in a column, from its upper left corner on, so that no two lines to points cross."""
-    width_px, height_px = size_px(ax)
-    left, at_px = list(placed), corner_px[1] - _LINE_PX / 2
-    while left:
-        # Seen from the highest free place, all other points are below the line to the next one.
-        each = max(left, key=lambda each: (each.y_px - at_px) / (corner_px[0] - each.x_px))
-        left.remove(each)
-        point = each.point
-        roof = "memory bandwidth" if point.colour == _BOUND["bound by memory"] else "peak"
-        ax.annotate(
-            f"{point.name} {percent_text(point.seconds / time_s)}, {100 * point.roof_fraction:.0f} % of {roof}",
-            (point.intensity, point.flops_per_s),
-            xytext=(corner_px[0] / width_px, at_px / height_px),
-            textcoords="axes fraction",
-            va="center",
-            fontsize=9,
-            arrowprops={"arrowstyle": "-", "color": palette.STALL, "linewidth": 0.6, "shrinkA": 1.0, "shrinkB": 3.0, "relpos": (0.0, 0.5)},
-            bbox=_PAPER,
-            color=INK,
-            zorder=6,
-        )
-        at_px -= _LINE_PX
+    place = 1.0 + 20.0 / width_px, 1.0 - (line + 0.5) * _LINE_PX / height_px
+    is_point = colour != FAINT_INK
+    if is_point:
+        ax.plot(*place, marker="o", markersize=6, color=colour, transform=ax.transAxes, clip_on=False)
+    ax.annotate(
+        text,
+        place,
+        xytext=(8 if is_point else 0, 0),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        va="center",
+        fontsize=9.5,
+        color=INK if is_point else FAINT_INK,
+    )
 
 
 def _finding(points: Sequence[_KernelPoint], time_s: float) -> str:

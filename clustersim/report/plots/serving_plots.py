@@ -87,7 +87,7 @@ def _draw_promises(ax: Axes, run: ServedSubject, *, across: bool) -> None:
             rotation=turned,
             ha="left" if across else "right",
             va="bottom" if across else "top",
-            fontsize=9,
+            fontsize=9.5,
             color=colour,
         )
 
@@ -128,7 +128,7 @@ def kv_over_time(runs: Sequence[ServedSubject], ax: Axes | None = None) -> Axes:
     more = f"; the first {len(shown)} of {len(run.n_blocks)} replicas" if len(run.n_blocks) > len(shown) else ""
     whose = "decode replica" if runs[0].metrics.transfers is not None else "replica"
     title = f"{run.label}: at most {100 * kv.peak_fraction:.1f} % of a KV cache is used, {kv.preemptions:,} preemptions"
-    caption(ax, title, f"{kv.capacity_tokens:,} tokens in each {whose}{more}")
+    caption(ax, title, f"{kv.capacity_tokens:,} tokens in each {whose}; lines: after engine steps, dashed: highest within one{more}")
     return ax
 
 
@@ -193,7 +193,7 @@ def _name_points(ax: Axes, points: Sequence[tuple[float, str]]) -> None:
         if place_px - half_px < free_px:
             continue
         free_px = place_px + half_px
-        ax.text(value, 1.02, name, transform=ax.get_xaxis_transform(), ha="center", fontsize=9, color=FAINT_INK)
+        ax.text(value, 1.02, name, transform=ax.get_xaxis_transform(), ha="center", fontsize=9.5, color=FAINT_INK)
 
 
 def _summed(samples: Sequence[StepRecord], index: int) -> tuple[list[float], list[int]]:

@@ -22,7 +22,7 @@ NARROW_CELL_PX: Final = 12.0
 SMALLEST_CELL_PX: Final = 6.0
 """Narrower passes are indistinguishable, also beside a break."""
 
-READABLE_CELL_PX: Final = 17.0
+READABLE_CELL_PX: Final = 20.0
 """Width of a pass beside a break, if filling and draining the pipeline leave room for it."""
 
 BREAK_PX: Final = 26.0

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from clustersim.report.subject import Subject
 
 _MARGINS: Final = Margins(left=40, right=40, top=84, bottom=70)
-_WIDTH: Final = 1420.0
+_WIDTH: Final = 1120.0
 """Width of the axes: their units are pixels of the picture."""
 _LABELS: Final = 330.0
 """Room at the right, in which text stands."""
@@ -37,8 +37,8 @@ _BOX: Final = 34.0
 _BAND: Final = 62.0
 _ROW: Final = 74.0
 _PLATE: Final = 30.0
-_WIDEST_BAND: Final = 620.0
-_WIDEST_WIRE: Final = 26.0
+_WIDEST_BAND: Final = 450.0
+_WIDEST_WIRE: Final = 20.0
 _LEAST: Final = 1.2
 _UNUSED: Final = "#CFCFCF"
 _ROWS: Final = ("nic", "pcie", "gpu")
@@ -306,12 +306,12 @@ def _box(ax: Axes, across: tuple[float, float], down: tuple[float, float], text:
     )
     weight = "bold" if bold else "normal"
     place = sum(across) / 2, sum(down) / 2
-    size = 10 if bold else 9
+    size = 10 if bold else 9.5
     ax.text(*place, text, color=text_colour(colour), ha="center", va="center", fontsize=size, fontweight=weight, zorder=4)
 
 
 def _text(ax: Axes, at: float, lines: Iterable[str]) -> None:
-    ax.text(_WIDTH - _LABELS + 16.0, at, "\n".join(lines), va="center", fontsize=9, linespacing=1.45, color=INK)
+    ax.text(_WIDTH - _LABELS + 16.0, at, "\n".join(lines), va="center", fontsize=9.5, linespacing=1.45, color=INK)
 
 
 def _keys(name: str) -> tuple[str, ...]:

@@ -91,7 +91,7 @@ def _draw_bar(ax: Axes, bar: TornadoBar, place: int, base: float) -> None:
     ends.sort(key=lambda end: -abs(end[0] - base))
     if ends and all(end == base for end, _, _ in ends):
         text = f"{bar.low_text} to {bar.high_text}: no effect"
-        ax.annotate(text, (base, place), xytext=(5, 0), textcoords="offset points", va="center", fontsize=9, color=FAINT_INK)
+        ax.annotate(text, (base, place), xytext=(5, 0), textcoords="offset points", va="center", fontsize=9.5, color=FAINT_INK)
         return
     right = bool(ends) and ends[0][0] >= base
     for end, text, colour in ends:
@@ -105,7 +105,7 @@ def _draw_bar(ax: Axes, bar: TornadoBar, place: int, base: float) -> None:
             textcoords="offset points",
             ha="left" if right else "right",
             va="center",
-            fontsize=9,
+            fontsize=9.5,
             color=FAINT_INK if at == base else INK,
         )
         right = not right

@@ -54,7 +54,7 @@ def validation_errors(frame: pandas.DataFrame, ax: Axes | None = None) -> Axes:
         worst = int(np.argmax(np.abs(percent[own])))
         text = f"{means[source]:.1f} % off; furthest {percent[own].item(worst):+.1f} %, {_cut(str(frame['row'][own].iloc[worst]))}"
         ax.annotate(
-            text, (1, place), xycoords=("axes fraction", "data"), xytext=(8, 0), textcoords="offset points", va="center", fontsize=8.5
+            text, (1, place), xycoords=("axes fraction", "data"), xytext=(8, 0), textcoords="offset points", va="center", fontsize=9.5
         )
     ax.set_yticks(range(len(sources)), [f"{source} ({int((names == source).sum())})" for source in sources])
     ax.tick_params(axis="y", length=0, labelcolor=INK)

@@ -16,7 +16,7 @@ from matplotlib.text import Text
 from clustersim.measure.metrics import ByDimension, Metrics
 from clustersim.report.palette import IDLE
 from clustersim.report.plots.breakdown import segments_of, spread, step_breakdown
-from clustersim.report.plots.canvas import style
+from clustersim.report.plots.canvas import style, title_of
 from clustersim.report.shares import step_shares
 from clustersim.trace.timeline import Timeline
 from tests.golden.reference import reference_metrics, reference_timeline
@@ -109,9 +109,7 @@ def test_hidden_communication_longer_than_the_step_stays_inside() -> None:
 
 
 def test_the_title_states_the_finding() -> None:
-    assert drawn().get_title(loc="left") == (
-        "reference, 512 GPUs: 57.3 % of the step computes; the largest loss is the pipeline bubble (26.9 %)"
-    )
+    assert title_of(drawn()) == ("reference, 512 GPUs: 57.3 % of the step computes; the largest loss is the pipeline bubble (26.9 %)")
 
 
 def test_it_draws_into_given_axes() -> None:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from clustersim.measure.metrics import Memory
 from clustersim.report.palette import MEMORY_COLOURS
-from clustersim.report.plots.canvas import size_px, style
+from clustersim.report.plots.canvas import size_px, style, title_of
 from clustersim.report.plots.memory import memory_by_stage
 from tests.golden.reference import reference_metrics, reference_timeline
 
@@ -68,7 +68,7 @@ def test_parts_and_peaks_are_labelled() -> None:
     ],
 )
 def test_the_title_states_the_finding(capacity_bytes: float, title: str) -> None:
-    assert drawn(capacity_bytes=capacity_bytes).get_title(loc="left") == title
+    assert title_of(drawn(capacity_bytes=capacity_bytes)) == title
 
 
 def test_a_single_stage_needs_no_comparison() -> None:

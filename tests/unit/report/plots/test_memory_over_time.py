@@ -125,7 +125,7 @@ def test_words_of_a_late_peak_stand_to_its_left() -> None:
     ],
 )
 def test_the_title_states_the_finding(capacity_bytes: float, finding: str) -> None:
-    assert drawn(capacity_bytes=capacity_bytes).get_title(loc="left") == f"reference, 512 GPUs: {finding}"
+    assert title_of(drawn(capacity_bytes=capacity_bytes)) == f"reference, 512 GPUs: {finding}"
 
 
 def test_a_peak_above_the_capacity_is_bold() -> None:

@@ -54,10 +54,12 @@ def test_the_finding_stands_above_and_below_it_what_is_drawn() -> None:
     assert subtitle.get_text() == "what is drawn"
 
 
-def test_a_long_finding_is_written_smaller_and_stays_inside() -> None:
-    finding = drawn(replace(PICTURE, finding="word " * 40)).texts[0]
+def test_a_long_finding_is_folded_and_stays_inside() -> None:
+    *lines, subtitle = drawn(replace(PICTURE, finding="word " * 30)).texts
 
-    assert finding.get_window_extent().x1 <= WIDTH_PX
+    assert len(lines) == 2
+    assert all(line.get_window_extent().x1 <= WIDTH_PX for line in lines)
+    assert subtitle.get_window_extent().y1 < lines[-1].get_window_extent().y0
 
 
 def test_panels_have_titles_and_the_same_logarithmic_axes() -> None:
