@@ -10,7 +10,7 @@ import numpy as np
 from clustersim.collectives.collective_flows import BATCH
 from clustersim.collectives.pattern import Algorithm, FlowSet, Grouping, Pattern
 from clustersim.topology.cluster import TIERS, Cluster, FloatArray, IntArray
-from clustersim.topology.link_demand import RouteSet, Sum
+from clustersim.topology.link_demand import RouteSet, Sum, distinct
 
 ROUND_OFF: Final = 1e-9
 """Links whose times differ by less, relative to the longest, are taken to be busy equally long."""
@@ -62,7 +62,7 @@ def _add_rounds(merged: dict[tuple[int, ...], _Rounds], cluster: Cluster, group:
     destinations = group.members[:, there].transpose(1, 0, 2).reshape(-1)
     routes = cluster.routes(np.tile(group.members.reshape(-1), n_rounds), destinations)
     rows = np.repeat(np.arange(len(destinations), dtype=np.int64) // group.members.size, np.diff(routes.starts))
-    link_ids, places = np.unique(routes.link_ids, return_inverse=True)
+    link_ids, places = distinct(routes.link_ids)
     counted = np.bincount(rows * len(link_ids) + places, weights=routes.weights, minlength=n_rounds * len(link_ids))
     loads = counted.reshape(n_rounds, len(link_ids)).astype(np.float64, copy=False)
     leave = (group.domains[:, there].transpose(1, 0, 2) != group.domains).reshape(n_rounds, -1)

@@ -118,7 +118,7 @@ Row = tuple[Sequence[tuple[int, float]], float]
 
 
 def filled_in_turn(rows: Sequence[Row], capacity_bytes_per_s: Sequence[float]) -> list[float]:
-    """Return the levels of ``progressive_filling``, to the bit; for few flow classes it is some ten times faster.
+    """Return the levels of ``progressive_filling``, to the bit: in a quarter of the time for 16 loads, in the same for some 300.
 
     Parameters
     ----------

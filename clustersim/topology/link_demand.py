@@ -61,8 +61,30 @@ def summed(link_ids: IntArray, flows: FloatArray) -> RouteSet:
         ordered = np.sort(link_ids)
         begins = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
         return RouteSet(link_ids=ordered[begins], flows=np.diff(begins, append=len(ordered)).astype(np.float64))
-    found, places = np.unique(link_ids, return_inverse=True)
+    found, places = distinct(link_ids)
     return _loaded(found, np.bincount(places, weights=flows, minlength=len(found)).astype(np.float64, copy=False))
+
+
+def distinct(link_ids: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the distinct links of a list, ascending, and the place among them of each link of the list.
+
+    Examples
+    --------
+    >>> distinct(np.array([7, 3, 7]))
+    (array([3, 7]), array([1, 0, 1]))
+    """
+    if not len(link_ids):
+        return link_ids, link_ids
+    first = int(link_ids.min())
+    n_between = int(link_ids.max()) + 1 - first
+    if n_between > DENSE * len(link_ids):
+        found, places = np.unique(link_ids, return_inverse=True)
+        return found, places
+    place_of = np.zeros(n_between, dtype=np.int64)
+    place_of[link_ids - first] = 1
+    found = np.flatnonzero(place_of)
+    place_of[found] = np.arange(len(found), dtype=np.int64)
+    return found + first, place_of[link_ids - first]
 
 
 def _loaded(link_ids: IntArray, flows: FloatArray) -> RouteSet:

@@ -80,13 +80,16 @@ def test_a_page_of_sixteen_thousand_accelerators_is_written_in_five_seconds(benc
     assert held(benchmark, best_s(benchmark), PAGE_BUDGET_S)
 
 
+@pytest.mark.parametrize("bucket", ["25 MB", "1 GB"], ids=["in four slices", "in one"])
 @pytest.mark.parametrize("mode", ["sync", "async"])
-def test_a_thousand_steps_of_eight_uneven_workers_are_simulated_in_time(benchmark: BenchmarkFixture, mode: str) -> None:
+def test_a_thousand_steps_of_eight_uneven_workers_are_simulated_in_time(benchmark: BenchmarkFixture, mode: str, bucket: str) -> None:
+    # The model is pushed in four slices by default: 140 tasks in a synchronous step. In one slice there are 41.
     changes = [
         "cluster.nodes=2",
         "training.global_batch_size=512",
         "strategy.data_parallel.servers=2",
         f"strategy.data_parallel.mode={mode}",
+        f"strategy.data_parallel.bucket={bucket}",
         "steps=1000",
     ]
 
