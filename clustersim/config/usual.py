@@ -20,6 +20,11 @@ Value = bool | int | float | str | tuple[str, ...]
 BEFORE_2022: Final = ("pascal", "volta", "ampere", "cdna2")
 """Generations of accelerators on which Megatron-LM ran before FlashAttention; what runs on later ones is in fp16 by choice."""
 
+MEGATRON_BRIDGE: Final = (
+    "https://github.com/NVIDIA-NeMo/Megatron-Bridge/tree/067f987df03b8355b03192d88d70f1709fedf51a/scripts/performance/configs"
+)
+"""Recipes of NVIDIA's performance tables."""
+
 LAUNCH_OVERHEAD: Final = "training.launch_overhead"
 """Said with a flag of its own: nothing but a step that waits for its host depends on it."""
 
@@ -101,6 +106,12 @@ USUAL: Final = (
         ),
     ),
     Usual(
+        software="an encoder in mixed precision, as PyTorch casts it",
+        holds=lambda run: not run.causal and run.precision in ("fp16", "bf16"),
+        values={"training.elementwise_precision": "fp32"},
+        sources=("https://docs.pytorch.org/docs/2.5/amp.html",),
+    ),
+    Usual(
         software="fused attention takes 16 bits and less",
         holds=lambda run: run.precision in ("fp32", "tf32"),
         values={"training.attention": _old_attention},
@@ -127,8 +138,13 @@ USUAL: Final = (
             "training.kernels": "eager",
             "training.fused_gradient_accumulation": False,
             "training.attention": lambda run: "flash_2" if "flash_2" in run.attention else "flash",
+            "strategy.overlap_tp": "none",
         },
-        sources=("https://docs.pytorch.org/docs/2.5/fsdp.html", "https://pytorch.org/blog/pytorch2-2/"),
+        sources=(
+            "https://docs.pytorch.org/docs/2.5/fsdp.html",
+            "https://pytorch.org/blog/pytorch2-2/",
+            "https://github.com/pytorch/torchtitan/blob/main/torchtitan/config/job_config.py",
+        ),
     ),
     Usual(
         software="sharded parameters, as PyTorch's FSDP",
@@ -138,17 +154,21 @@ USUAL: Final = (
     ),
     Usual(
         software="fp8, as recipes with Transformer Engine",
-        holds=lambda run: run.precision == "fp8",
+        holds=lambda run: run.precision == "fp8" and not _shards_parameters(run),
         values={"strategy.overlap_tp": "gemm_chunks"},
         sources=("https://github.com/NVIDIA/dgxc-benchmarking",),
+    ),
+    Usual(
+        software="experts, as recipes of Megatron-Bridge",
+        holds=lambda run: _of_today(run) and run.experts and run.generation not in BEFORE_2022,
+        values={"strategy.dispatch": "per_node"},
+        sources=(MEGATRON_BRIDGE,),
     ),
     Usual(
         software="experts on Blackwell, as recipes of Megatron-Bridge",
         holds=lambda run: _of_today(run) and run.experts and run.generation == "blackwell",
         values={"training.cuda_graphs": ("attention", "router")},
-        sources=(
-            "https://github.com/NVIDIA-NeMo/Megatron-Bridge/tree/067f987df03b8355b03192d88d70f1709fedf51a/scripts/performance/configs",
-        ),
+        sources=(MEGATRON_BRIDGE,),
     ),
     Usual(
         software="Megatron Core",

@@ -200,6 +200,8 @@ TYPED: Final = MappingProxyType(
 )
 """Keys of training and strategy that people type: batch, sequence, precision, degrees, schedule, recomputation. Beside them model and
 cluster; nothing of the fine print of a framework, and no preset."""
+FORMATS: Final = ("mx", "nvfp4")
+"""Values of ``training.fp8_scaling`` that people name as a precision: MXFP8 and NVFP4."""
 
 
 def as_typed(source: PublishedSource) -> PublishedSource:
@@ -214,7 +216,9 @@ def as_typed(source: PublishedSource) -> PublishedSource:
 def _typed(scenario: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     sections = {name: value for name, value in scenario.items() if name in ("version", "name", "model", "cluster", *TYPED)}
     return {
-        name: {key: each for key, each in value.items() if key in TYPED[name]} if name in TYPED and isinstance(value, dict) else value
+        name: {key: each for key, each in value.items() if key in TYPED[name] or (key == "fp8_scaling" and each in FORMATS)}
+        if name in TYPED and isinstance(value, dict)
+        else value
         for name, value in sections.items()
     }
 

@@ -65,6 +65,27 @@ def test_an_encoder_scores_fifteen_hundredths_of_its_tokens() -> None:
     assert built(model="bert-large", strategy={}, training={"global_batch_size": 32, "seq_length": 128}).plan.training.scored_tokens == 19
 
 
+@pytest.mark.parametrize(("precision", "between"), [("fp16", "fp32"), ("bf16", "fp32"), ("tf32", "same")])
+def test_an_encoder_computes_in_fp32_between_products_of_16_bits(precision: str, between: str) -> None:
+    run = built(model="bert-large", strategy={}, training={"global_batch_size": 32, "seq_length": 128, "precision": precision})
+
+    assert run.plan.training.elementwise_precision == between
+
+
+@pytest.mark.parametrize(("zero_stage", "overlap"), [(1, "gemm_chunks"), (3, "none")])
+def test_fp8_comes_with_transformer_engine_unless_parameters_are_sharded(zero_stage: int, overlap: str) -> None:
+    plan = built("cluster.node=dgx-h100", "training.precision=fp8", "strategy.pp=1", f"strategy.zero_stage={zero_stage}").plan
+
+    assert plan.strategy.overlap_tp == overlap
+
+
+@pytest.mark.parametrize(("node", "dispatch"), [("dgx-h100", "per_node"), ("dgx-a100-80g", "all_to_all")])
+def test_experts_on_later_accelerators_are_sent_by_node(node: str, dispatch: str) -> None:
+    run = built(f"cluster.node={node}", "strategy.pp=1", "strategy.ep=4", "training.precision=bf16", model="mixtral-8x7b")
+
+    assert run.plan.strategy.dispatch == dispatch
+
+
 def test_bf16_alone_brings_nothing_and_says_nothing() -> None:
     assert usual_flag(built()) == ""
 

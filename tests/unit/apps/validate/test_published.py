@@ -264,6 +264,13 @@ def test_typed_rows_keep_model_machine_batch_and_degrees_and_leave_the_fine_prin
     assert set(typed["strategy"]) == {"tp", "schedule", "virtual_stages", "zero_stage", "recompute", "dp", "pp"}
 
 
+def test_formats_that_are_named_as_a_precision_are_typed() -> None:
+    source = as_typed(read_source("megatron-bridge"))
+    sections = [source.scenario(index)["training"] for index in range(len(source.spec.rows))]
+
+    assert {str(each.get("fp8_scaling")) for each in sections if isinstance(each, dict)} == {"mx", "nvfp4", "None"}
+
+
 def test_rows_that_defaults_refuse_are_named_with_the_reason_and_the_others_are_compared(tmp_path: Path) -> None:
     path = write(tmp_path, TEXT.replace("global_batch_size: 64", "global_batch_size: 63"))
 
