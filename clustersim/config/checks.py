@@ -18,6 +18,7 @@ from clustersim.measure.cost_report import CostReport
 from clustersim.measure.goodput_report import GoodputReport
 from clustersim.measure.metrics import BoundsReport, Metrics
 from clustersim.measure.serving_metrics import ServingMetrics
+from clustersim.report.text_tables import shown
 
 MEMORY_FRACTION: Final = "memory_fraction"
 """Peak memory over capacity: for conditions only, since the result has both."""
@@ -126,12 +127,12 @@ class CheckResult:
     def shown(self) -> str:
         """Return what to set beside the condition: the number that it is about, or all that it names."""
         lone = self.value is not None and list(self.values.values()) == [self.value]
-        return f"{self.value:.6g}" if lone else self.found()
+        return shown(next(iter(self.values)), self.value) if lone else self.found()
 
     def found(self) -> str:
-        """Return the values as text, such as ``mfu is 0.31, hfu is 0.4``."""
+        """Return the values as text, such as ``mfu is 31.0 %, hfu is 40.0 %``."""
         return ", ".join(
-            f"{name} is {str(value).lower() if isinstance(value, bool) else f'{value:.6g}'}" for name, value in self.values.items()
+            f"{name} is {str(value).lower() if isinstance(value, bool) else shown(name, value)}" for name, value in self.values.items()
         )
 
 

@@ -296,6 +296,7 @@ def _training(priced: Priced, busy_w: float, metrics: Metrics, tokens: float, we
         usd=total.usd,
         tokens=tokens,
         time_s=time_s,
+        spare_nodes=wear.spares,
     )
 
 

@@ -33,6 +33,8 @@ class Override:
     path: tuple[str, ...]
     value: Data
     text: str
+    leaves_out: bool = False
+    """Whether the key is left out, whatever the scenario says."""
 
     @property
     def place(self) -> Place:
@@ -94,7 +96,7 @@ def apply_overrides(document: Document, overrides: Sequence[Override]) -> Docume
     document = _with_cluster_mapping(document)
     for override in overrides:
         _check_way(document.data, override)
-        changed = document.with_value(override.path, override.value)
+        changed = document.without(override.path) if override.leaves_out else document.with_value(override.path, override.value)
         try:
             document = _with_cluster_mapping(changed)
         except ScenarioError as error:

@@ -64,6 +64,17 @@ class Document:
 
         return replace(self, data=put(self.data, 0))
 
+    def without(self, path: Sequence[str]) -> Document:
+        """Return a copy without the value at a path, if there is one."""
+        *above, last = path
+        here: Data = self.data
+        for part in above:
+            here = here.get(part) if isinstance(here, dict) else None
+        if not isinstance(here, dict) or last not in here:
+            return self
+        kept = {key: value for key, value in here.items() if key != last}
+        return self.with_value(above, kept) if above else replace(self, data=kept)
+
 
 def read_document(path: Path) -> Document:
     """Return a YAML file as a document.

@@ -29,6 +29,8 @@ class TrainingCost(UsageCost):
     tokens: float
     time_s: float
     """With failures, where the scenario has ``reliability``."""
+    spare_nodes: int
+    """Counted in GPU hours, cost and energy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +91,9 @@ def _training_lines(training: TrainingCost | None, unit: str) -> tuple[str, ...]
     if training is None:
         return ()
     tokens, time = format_quantity(training.tokens, "count"), format_quantity(training.time_s, "s")
-    return (f"the whole training, {tokens} {unit} in {time}: {_amount(training)}",)
+    spares = training.spare_nodes
+    counted = f", {spares:,} spare node{'s' if spares > 1 else ''} included" if spares else ""
+    return (f"the whole training, {tokens} {unit} in {time}: {_amount(training)}{counted}",)
 
 
 def _amount(amount: UsageCost) -> str:

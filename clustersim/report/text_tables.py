@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from types import MappingProxyType
@@ -116,6 +116,21 @@ def shown(key: str, value: float | None) -> str:
     if key in _PERCENT or key.endswith("_fraction"):
         return f"{100 * value:.1f} %"
     return f"{value:,.0f}" if abs(value) >= 1e3 else f"{value:.4g}"
+
+
+def shown_alike(key: str, values: Sequence[float | None]) -> list[str]:
+    """Return figures of one column as people read them, times in the unit of the largest.
+
+    Examples
+    --------
+    >>> shown_alike("step_time_s", [0.9, 1.25, None])
+    ['0.9 s', '1.25 s', '-']
+    """
+    measure = measure_of_key(key)
+    if _UNITS.get((measure.powers, measure.scale)) != "s":
+        return [shown(key, value) for value in values]
+    texts = iter(format_alike([value for value in values if value is not None], "s", 4))
+    return [NOTHING if value is None else next(texts) for value in values]
 
 
 def short(key: str, value: float | None) -> str:

@@ -206,7 +206,8 @@ def _parsed(text: object, unit: str) -> float:
     if not _SHAPE.fullmatch(written) or (unit == "count" and _TWO_SCALES.search(written)):
         raise ScenarioError(f"{_show(text)} is not {form.what}", hint=f"write it such as '{form.example}'")
     if unit != "count" and _BARE.fullmatch(written):
-        raise ScenarioError(f"{written} has no unit", hint=f"write it with a unit, such as '{form.example}'")
+        such = f"'{written} us', '{written} s', '{written} h' or '{written} years'" if unit == "s" else f"'{form.example}'"
+        raise ScenarioError(f"{written} has no unit", hint=f"write it with a unit, such as {such}")
     if unit == "/s":  # quantiphy knows no unit that begins with a stroke
         written = _PER.sub(" requests/", written)
     try:

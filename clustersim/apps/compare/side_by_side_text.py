@@ -14,7 +14,7 @@ from clustersim.documents.spots import Data
 from clustersim.measure.deciding import UNDECIDED
 from clustersim.measure.metrics import COMMUNICATION
 from clustersim.report.shares import PART_LABELS
-from clustersim.report.text_tables import CLOSE, NOTHING, TextTable, escaped, shown, signed
+from clustersim.report.text_tables import CLOSE, NOTHING, TextTable, escaped, shown, shown_alike, signed
 
 SCHEMA_VERSION: Final = 1
 _LONGEST: Final = 40
@@ -159,9 +159,10 @@ def _verdict(names: str, rates: ComparedFigure, steps: ComparedFigure, index: in
 
 
 def _row(name: str, figure: ComparedFigure) -> tuple[str, ...]:
-    cells = [name, shown(figure.key, figure.values[0])]
-    for value, relative in zip(figure.values[1:], figure.relative[1:], strict=True):
-        cells += [shown(figure.key, value), NOTHING if relative is None else signed(relative)]
+    first, *others = shown_alike(figure.key, figure.values)
+    cells = [name, first]
+    for text, relative in zip(others, figure.relative[1:], strict=True):
+        cells += [text, NOTHING if relative is None else signed(relative)]
     return tuple(cells)
 
 

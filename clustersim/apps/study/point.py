@@ -139,9 +139,9 @@ def figure_names(*, serves: bool = False) -> Mapping[str, bool]:
 
 
 def override_of(key: str, value: Data) -> Override:
-    """Return a value of a point as ``--set`` has it."""
+    """Return a value of a point as ``--set`` has it; with none the key is left out."""
     text = value if isinstance(value, str) else canonical(value)
-    return Override(path=tuple(key.split(".")), value=value, text=f"{key}={text}")
+    return Override(path=tuple(key.split(".")), value=value, text=f"{key}={text}", leaves_out=value is None)
 
 
 def evaluate(base: Base, values: Mapping[str, Data]) -> PointOutcome:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from clustersim.measure.deciding import undecided_text
 from clustersim.measure.error_bars import TIGHT, memory_verdict_of
 from clustersim.progress import advanced, phase
 from clustersim.report.facts import memory_text
-from clustersim.report.text_tables import TextTable, html_answer, shown
+from clustersim.report.text_tables import TextTable, html_answer, shown, shown_alike
 
 if TYPE_CHECKING:
     import pandas
@@ -152,13 +152,10 @@ class SweepResult:
         columns, rows = self.question.columns, self.answers[:most]
         asked = columns.metrics if metrics is None else metrics
         told = [name for name in asked if any(name in row.outcome.figures for row in rows)]
+        figures = zip(*(_figures(rows, name) for name in told), strict=True) if told else [()] * len(rows)
         cells = [
-            (
-                f"{row.point.number}",
-                *(value_text(row.point.values.get(key, "")) for key in columns.keys),
-                *(_figure(row, name) for name in told),
-            )
-            for row in rows
+            (f"{row.point.number}", *(value_text(row.point.values.get(key, "")) for key in columns.keys), *shown_figures)
+            for row, shown_figures in zip(rows, figures, strict=True)
         ]
         return TextTable("", ("point", *columns.keys, *(f">{name}" for name in told)), tuple(cells))
 
@@ -257,11 +254,11 @@ def value_text(value: object) -> str:
     return value if isinstance(value, str) else canonical(value)
 
 
-def _figure(row: ResultRow, name: str) -> str:
-    value = row.outcome.figures.get(name)
-    if isinstance(value, bool):
-        return str(value).lower()
-    return shown(name, value)
+def _figures(rows: Sequence[ResultRow], name: str) -> list[str]:
+    values = [row.outcome.figures.get(name) for row in rows]
+    if any(isinstance(value, bool) for value in values):
+        return ["" if value is None else str(value).lower() for value in values]
+    return shown_alike(name, values)
 
 
 def _kind(reason: str) -> str:

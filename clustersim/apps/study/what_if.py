@@ -15,7 +15,7 @@ from clustersim.apps.study.what_if_cases import BASE, WhatIfQuestion, check_span
 from clustersim.documents.spots import Data
 from clustersim.errors import Place, ScenarioError
 from clustersim.measure.deciding import UNDECIDED, Decision, undecided_text
-from clustersim.report.text_tables import CLOSE, TextTable, html_answer, shown, signed
+from clustersim.report.text_tables import CLOSE, TextTable, html_answer, shown, shown_alike, signed
 
 if TYPE_CHECKING:
     from clustersim.report.plots.method import Plots
@@ -152,7 +152,8 @@ class WhatIfAnswer:
     def case_table(self) -> TextTable:
         """Return name, changes, number and difference from the base of each case, and why it may not be chosen if that is so of any."""
         metric, rows = self.question.objective.quantity.text, list[tuple[str, ...]]()
-        for row in self.rows:
+        numbers = shown_alike(metric, [self.question.objective.number(row) for row in self.rows])
+        for row, number in zip(self.rows, numbers, strict=True):
             name, relative = row.point.name, self._fraction(row)
             values = row.point.values.items()
             changes = " ".join(f"{key}={value if isinstance(value, str) else canonical(value)}" for key, value in values)
@@ -160,7 +161,7 @@ class WhatIfAnswer:
             against = "" if relative is None or name == BASE else signed(relative)
             if name != BASE and self.better(name, BASE) == "not decided":
                 against += ", not decided"
-            rows.append((name, changes, shown(metric, self.question.objective.number(row)), against, self._why(row)))
+            rows.append((name, changes, number, against, self._why(row)))
         columns = ("case", "changes", f">{metric}", ">against base", "cannot be chosen")
         width = len(columns) if any(row[-1] for row in rows) else len(columns) - 1
         return TextTable("", columns[:width], tuple(row[:width] for row in rows))

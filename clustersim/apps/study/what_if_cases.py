@@ -23,6 +23,8 @@ from clustersim.workloads.reading.model_spec import load_model
 BASE: Final = "base"
 """Name of the scenario as it is."""
 METRIC: Final = "tokens_per_s"
+SAMPLES: Final = "samples_per_s"
+"""Metric of models that are not trained on sequences."""
 SERVED_METRIC: Final = "output_tokens_per_s_per_gpu"
 """Default metric of serving scenarios."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]{0,40}")
@@ -101,13 +103,13 @@ def what_if_of(study: Study) -> WhatIfQuestion:
     if twice is not None:
         raise ScenarioError(f"two cases are named '{twice}'", field="--case", hint="name each differently")
     givens: list[dict[str, bool]] = []
+    units: list[str] = []
     for case in cases:
         try:
             scenario = base.any_scenario(case.values)
             # A name that does not exist is a slip; a plan that cannot run is an answer.
-            if case.values:
-                hardware_of(scenario.spec.cluster, scenario.document)
-                load_model(scenario.document.data.get("model"), document=scenario.document)
+            hardware_of(scenario.spec.cluster, scenario.document)
+            units.append(load_model(scenario.document.data.get("model"), document=scenario.document).model.unit)
             givens.append(given_by(scenario.spec))
         except ScenarioError as error:
             if not case.values:
@@ -115,7 +117,7 @@ def what_if_of(study: Study) -> WhatIfQuestion:
             raise ScenarioError(error.message, field=error.field, hint=error.hint, place=Place(file=f"case {case.name}")) from error
     given = {key: any(each[key] for each in givens) for key in givens[0]}
     metrics = figure_names(serves=base.serves)
-    default = AskedExpression(text=SERVED_METRIC if base.serves else METRIC, field="--metric")
+    default = AskedExpression(text=SERVED_METRIC if base.serves else METRIC if units[0] == "sequence" else SAMPLES, field="--metric")
     asked = study.request.metric
     metric = AskedExpression(text=asked, field="--metric") if asked else study.written("metric") if spec.metric else default
     objective = Objective(

@@ -23,8 +23,8 @@ def test_a_result_says_what_was_asked_what_was_found_and_whether_it_holds() -> N
         CheckResult(check="mfu >= 0.4", value=0.3, values={"mfu": 0.3}, holds=False),
         CheckResult(check="step_time_s < 1 s or memory.fits", value=None, values={"step_time_s": 2.0, "memory.fits": True}, holds=True),
     )
-    assert [result.found() for result in results] == ["mfu is 0.3", "step_time_s is 2, memory.fits is true"]
-    assert [result.shown() for result in results] == ["0.3", "step_time_s is 2, memory.fits is true"]
+    assert [result.found() for result in results] == ["mfu is 30.0 %", "step_time_s is 2 s, memory.fits is true"]
+    assert [result.shown() for result in results] == ["30.0 %", "step_time_s is 2 s, memory.fits is true"]
 
 
 def test_a_value_that_json_does_not_know_is_left_out() -> None:

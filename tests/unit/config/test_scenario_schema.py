@@ -57,7 +57,7 @@ from tests.unit.config.samples import refusal, small
         ),
         ("checks=memory_fraction <= 1", "'memory_fraction <= 1' is not a list", None),
         ("cost.pue=0.5", "0.5 is out of range", "write a number that is at least 1.0"),
-        ("reliability.node_mtbf=5", "5 has no unit", "write it with a unit, such as '1.5 us'"),
+        ("reliability.node_mtbf=5", "5 has no unit", "write it with a unit, such as '5 us', '5 s', '5 h' or '5 years'"),
     ],
 )
 def test_a_wrong_value_is_told_what_would_be_right(override: str, message: str, hint: str | None) -> None:

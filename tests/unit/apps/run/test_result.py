@@ -124,7 +124,7 @@ def test_a_printed_result_is_the_page_that_run_prints() -> None:
     assert text.splitlines()[0] == "reference"
     assert "\nWhere the step goes (mean over ranks)\n" in text
     assert "\nBottleneck\n  Step time is bound by" in text
-    assert "\nChecks\n  holds  mfu >= 0.1  (0.2)\n" in text
+    assert "\nChecks\n  holds  mfu >= 0.1  (20.0 %)\n" in text
     # Links and the lower bound are for those who ask.
     assert "Busiest links" not in text
     assert "Lower bound" not in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import clustersim
 from clustersim.apps.study.point import Point, PointOutcome, ResultRow
 from clustersim.apps.study.what_if_cases import parse_case
 from clustersim.errors import ScenarioError
@@ -86,3 +87,16 @@ def test_a_mistake_is_told_before_anything_is_run(cases: list[str], metric: str,
         make_what_if(*cases, metric=metric, where=where)
 
     assert caught.value.message == message
+
+
+def test_a_key_without_a_value_is_left_out_of_a_case() -> None:
+    question = make_what_if("without:training.precision=null")
+    written = [question.base.any_scenario(case.values).document.data["training"] for case in question.cases]
+
+    assert written == [{"global_batch_size": 64, "precision": "bf16"}, {"global_batch_size": 64}]
+
+
+def test_models_without_sequences_are_ranked_by_samples() -> None:
+    answer = clustersim.what_if("resnet50-ddp-dgx1", ["twice:training.global_batch_size=4096"])
+
+    assert answer.question.objective.quantity.text == "samples_per_s"
