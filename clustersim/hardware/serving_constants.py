@@ -89,7 +89,7 @@ class KernelConstants:
     activation_passes: float
     """Number of passes of the activations through memory."""
     cast_s: float
-    """Time of one element that is cast before a product; of one token before experts."""
+    """Time of one element that is cast before a product."""
     spread: float
     """Loss of bandwidth at middling sizes: this many roots of a second times the root of the time at full bandwidth."""
 

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
-
-import numpy as np
 
 from clustersim.hardware.models import Node
 from clustersim.hardware.serving_constants import ExchangeConstants, exchange_constants
@@ -20,8 +16,6 @@ which is 42 to 50 us and 47 to 94 us beyond the bytes that leave a node of H800,
 node, 12 us (``expert_exchange.csv``), these are 30 to 38 us and 35 to 82 us; 35 us lies in both."""
 MOST_LOW_LATENCY_TOKENS: Final = 256
 """Tokens of a rank for which engines set memory of the low-latency kernels aside (deepseek-ai/DeepEP, README.md @ b8d90fb7)."""
-_DRAWS: Final = 32
-"""The standard error of their mean is 0.3 % or less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,29 +93,3 @@ def expert_exchange(node: Node, n_ranks: int, groups: tuple[int, int]) -> Expert
         n_multiprocessors=node.accelerator.n_multiprocessors,
         most_nodes=taken * max(1.0, n_nodes / n_groups) if n_groups > 1 else n_nodes,
     )
-
-
-@lru_cache
-def busiest_with_copies(n_experts: int, n_ranks: int, n_copies: int, shape: float) -> float:
-    """Return the load of the busiest rank over the mean one, where the most popular experts have copies.
-
-    Popularity follows a gamma distribution of this shape. The expert with the highest load for each copy gets the next copy; copies are
-    then placed, the heaviest first, on the least loaded rank with room (DeepSeek's EPLB). Mean over draws.
-    """
-    generator = np.random.default_rng(0)
-    return float(np.mean([_busiest(generator.gamma(shape, size=n_experts).tolist(), n_ranks, n_copies) for _ in range(_DRAWS)]))
-
-
-def _busiest(popularity: Sequence[float], n_ranks: int, n_copies: int) -> float:
-    copies = [1] * len(popularity)
-    for _ in range(n_copies):
-        heaviest = max(range(len(popularity)), key=lambda each: popularity[each] / copies[each])
-        copies[heaviest] += 1
-    slots = sorted((load / count for load, count in zip(popularity, copies, strict=True) for _ in range(count)), reverse=True)
-    room = len(slots) // n_ranks
-    loads, taken = [0.0] * n_ranks, [0] * n_ranks
-    for load in slots:
-        rank = min((each for each in range(n_ranks) if taken[each] < room), key=lambda each: loads[each])
-        loads[rank] += load
-        taken[rank] += 1
-    return max(loads) * n_ranks / sum(loads)

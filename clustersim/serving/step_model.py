@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import ceil, log, sqrt
+from math import ceil
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -13,22 +13,17 @@ from clustersim.collectives.timing import SmallCollectives
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.models import Accelerator
 from clustersim.hardware.serving_constants import FORMATS, Borrowed, KernelConstants, KernelFamily, kernel_constants, without_casts
-from clustersim.kernels.kernel_model import expected_largest, kernel_s, tiled_rows
+from clustersim.kernels.kernel_model import TILE_ROWS, expected_largest, kernel_s, tiled_rows
 from clustersim.serving.attention_terms import OF_ARRAYS, OF_NUMBERS, AttentionCost, DecodeLaw, Maths, N, prompt_tile_rows
 from clustersim.serving.batch import Chunk, FloatArray, ServingLayout, StepBatch, StepTime
+from clustersim.serving.busiest_rank import POPULARITY_SHAPE, busiest_rank
 from clustersim.serving.engines import EngineConstants
-from clustersim.serving.expert_exchange import busiest_with_copies
 from clustersim.serving.formats import KV_BYTES, ServedFormats
 from clustersim.workloads.inference import ELEMENT_BYTES, ExpertWork, InferenceLayer, InferenceWork, Projection, inference_work
 from clustersim.workloads.model import Model
 
 STREAM_FRACTION: Final = 0.8
 """Share of the memory bandwidth that kernels between products reach, as ``memory_fraction`` of the calibrations of Ampere and Hopper."""
-
-POPULARITY_SHAPE: Final = 0.6
-"""Shape of the distribution of expert popularity; 1 is exponential, and infinity is uniform.
-
-Fitted (0.2 to 100) to 80 rows of InferenceX with mixtures: the median error of the time per token is 9.5 %, 12.7 % with experts alike."""
 
 EXPERT_LAUNCHES: Final = 8
 """Kernels of routed experts outside a graph: top-k, two that sort tokens, cast, product, activation, product, and sum; a count."""
@@ -264,9 +259,7 @@ class TermStepModel:
         return {
             "projections": sum(layer.n_layers * self._projections_s(layer, here) for layer in layers),
             "elementwise": sum(layer.n_layers * self._elementwise_s(layer, here) for layer in layers),
-            "experts": sum(
-                layer.n_layers * self._experts_s(layer.experts, here, everywhere) for layer in layers if layer.experts is not None
-            ),
+            "experts": sum(layer.n_layers * self._experts_s(layer.experts, everywhere) for layer in layers if layer.experts is not None),
             "collectives": sum(layer.n_layers * self._collectives_s(layer, here, everywhere) for layer in layers),
             "pipeline": self._pipeline_s(here),
         }
@@ -288,43 +281,33 @@ class TermStepModel:
 
     def _peak(self, number_format: str) -> float:
         """Return the dense peak, held at the power limit: kernels were timed in bursts."""
-        rate, kept = FORMATS[number_format].rate, self.under_load["default"]
-        if rate > 1.0:
+        kept = self.under_load["default"]
+        if FORMATS[number_format].rate > 1.0:
             kept = self.under_load.get("fp8", kept)
-        return self.accelerator.peak_16_flops_per_s * rate * kept
+        return self._burst_peak(number_format) * kept
+
+    def _burst_peak(self, number_format: str) -> float:
+        return self.accelerator.peak_16_flops_per_s * FORMATS[number_format].rate
 
     def _elementwise_s(self, layer: InferenceLayer, rows: int) -> float:
         moved = rows * layer.stream_elements * ELEMENT_BYTES
         moved_s = moved / (self.accelerator.memory_bandwidth_bytes_per_s * STREAM_FRACTION)
         return moved_s + layer.n_streams * self.engine.stream_floor_s
 
-    def _experts_s(self, work: ExpertWork, here: int, everywhere: int) -> float:
+    def _experts_s(self, work: ExpertWork, everywhere: int) -> float:
         """Return the time of the routed experts of one layer on the rank with the most work.
 
-        Popularity of experts follows a gamma distribution of shape a, so that T tokens that choose k of E hit a share
-        ``1 - (1 + k T / (E a))^-a`` of them; a rank reads the weights of those of its own. Ranks of n experts differ in load by
-        ``1 / sqrt(a n)``, and the busiest of p ranks has ``sqrt(2 ln p)`` of that more than the mean. With copies of popular experts it has
-        what is left after they are placed.
+        The last tile of each expert is half empty. Nothing is switched in empty rows, so that they do not count at the power limit.
         """
-        copies, shape = self.layout.redundant_experts, self.popularity_shape
-        choices = everywhere * work.top_k / (work.n_experts + copies)
-        hit_fraction = 1.0 - (1.0 + choices / shape) ** -shape
-        ranks = (work.n_experts + copies) // work.n_local
-        if copies:
-            busiest = busiest_with_copies(work.n_experts, ranks, copies, shape)
-        else:
-            busiest = 1.0 + sqrt(2.0 * log(ranks) / (shape * work.n_local))
-        rows = choices * work.n_local * busiest
-        hit = max(1.0, work.n_local * hit_fraction)
+        rows, hit = busiest_rank(work, everywhere, self.layout.redundant_experts, self.popularity_shape)
         bandwidth = self.accelerator.memory_bandwidth_bytes_per_s
         number_format = self.formats.experts
+        full_s, empty_s = rows / self._peak(number_format), hit * TILE_ROWS / 2.0 / self._burst_peak(number_format)
         return kernel_s(
             self._constants["experts", number_format],
             read_s=hit * work.parameters_each * FORMATS[number_format].weight_bytes / bandwidth,
-            compute_s=2.0 * rows * work.parameters_each / self._peak(number_format),
+            compute_s=2.0 * work.parameters_each * (full_s + empty_s),
             activation_s=rows * 4.0 * (work.hidden + work.width) * ELEMENT_BYTES / bandwidth,
-            # Tokens are cast before they are sent, or where they have been gathered.
-            cast_elements=float(everywhere if self.layout.exchange is None else here),
         )
 
     def _collectives_s(self, layer: InferenceLayer, here: int, everywhere: int) -> float:

@@ -9,9 +9,10 @@ from clustersim.engine.serving_run import Deployment, ReplicaPool, ServingRun
 from clustersim.hardware.catalog import load_accelerator, load_node
 from clustersim.hardware.serving_constants import kernel_constants
 from clustersim.serving.batch import Chunk, ServingLayout, StepBatch
+from clustersim.serving.busiest_rank import busiest_with_copies
 from clustersim.serving.decoding import DecodingSet
 from clustersim.serving.engines import engine_constants
-from clustersim.serving.expert_exchange import ExpertExchange, busiest_with_copies, expert_exchange
+from clustersim.serving.expert_exchange import ExpertExchange, expert_exchange
 from clustersim.serving.formats import served_formats
 from clustersim.serving.records import TICK_S
 from clustersim.serving.requests import poisson_arrivals_s
@@ -88,7 +89,6 @@ def test_an_exchange_sends_less_than_a_gather_of_all_tokens() -> None:
     exchanged, gathered = (_steps(exchange=each).step(PROMPTS).terms for each in (_exchange(32), None))
 
     assert exchanged["collectives"] < gathered["collectives"] / 4
-    assert exchanged["experts"] < gathered["experts"]  # tokens of other ranks are not cast
 
 
 def test_a_sequence_that_comes_back_before_a_step_is_done_once() -> None:

@@ -183,6 +183,16 @@ def test_experts_that_no_token_chooses_are_not_read() -> None:
     assert 4.0 < many / one < model.experts.n_experts / model.experts.top_k
 
 
+def test_the_last_tile_of_each_expert_is_half_empty() -> None:
+    # One layer of gpt-oss-120b on one H200 with vLLM, measured by aiconfigurator at its full clock.
+    steps = _steps("gpt-oss-120b", "h200-sxm", precision="mxfp4")
+    steps.under_load = {"default": 1.0}
+
+    predicted = [steps.step(StepBatch((Chunk(n, 0),), 0, 0, 0)).terms["experts"] / 36 for n in (512, 1024, 4096)]
+
+    assert predicted == pytest.approx([1067e-6, 1378e-6, 2595e-6], rel=0.2)
+
+
 def test_a_format_that_was_not_measured_is_flagged_and_borrows_by_generation() -> None:
     (code, message), *_ = _steps("llama3.1-8b", "gh200").notes
 

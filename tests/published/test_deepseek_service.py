@@ -48,7 +48,7 @@ def test_decode_nodes_give_as_many_tokens_as_published() -> None:
 
     step_s = model.step(StepBatch((), n, n * 4989, 4989)).total_s
 
-    assert n / step_s / 18 == pytest.approx(DECODE_TOKENS_PER_S, rel=0.17)
+    assert n / step_s / 18 == pytest.approx(DECODE_TOKENS_PER_S, rel=0.18)
 
 
 def test_an_exchange_without_ranks_of_their_own_is_refused() -> None:
