@@ -10,9 +10,10 @@ import numpy as np
 
 from clustersim.collectives.library import Library
 from clustersim.engine.background_traffic import play, prepare_loads
-from clustersim.engine.clock import PicosecondClock
+from clustersim.engine.clock import Clock
 from clustersim.engine.traffic import CoupledFlow, FlowPhases, Traffic
 from clustersim.engine.world import World
+from clustersim.network.in_flight import TICK_S
 from clustersim.network.sharing import SharedNetwork
 from clustersim.program.program import Background
 from clustersim.topology.cluster import TIERS, FloatArray, IntArray
@@ -49,10 +50,10 @@ class CacheTransfers:
 
     links: CacheLinks
     world: World
-    """In which time is counted in whole picoseconds."""
+    """In which time is counted in whole ticks."""
     link_bytes: FloatArray = field(init=False)
     """Bytes that have been sent over each link."""
-    _clock: PicosecondClock = field(init=False)
+    _clock: Clock = field(init=False)
     _routes: dict[tuple[int, int], tuple[FlowPhases, int]] = field(default_factory=dict[tuple[int, int], tuple[FlowPhases, int]])
     """Flows of ``_NOMINAL_BYTES`` over each pair of ranks, and the number of pairs, by sending and receiving replica."""
 
@@ -63,7 +64,7 @@ class CacheTransfers:
         network = SharedNetwork(capacity, account=False)
         traffic = Traffic(links.library, network)
         self.link_bytes = np.zeros(len(capacity))
-        self._clock = PicosecondClock(network, self.world)
+        self._clock = Clock(network, self.world, unit_s=TICK_S)
         for source, target in product(range(len(links.senders)), range(len(links.receivers))):
             pairs = links.pairs(source, target)
             operation = links.library.transfer(f"{source} to {target}", pairs, size_bytes=_NOMINAL_BYTES)

@@ -14,9 +14,6 @@ from clustersim.engine.world import World
 from clustersim.network.in_flight import INF, whole_ticks_s
 from clustersim.network.sharing import SharedNetwork
 
-PICOSECONDS: Final = 1e12
-"""In a second."""
-
 
 class _Alarm(simpy.Event):
     """An event that calls one function, and has nothing else that SimPy's events have."""
@@ -41,6 +38,8 @@ class Clock:
 
     network: SharedNetwork
     world: World = field(default_factory=World)
+    unit_s: float = 1.0
+    """Unit in which the world counts time: a second, or one tick where it counts whole numbers of them."""
     n_events: int = 0
     """Fired so far."""
     log: list[tuple[float, int, int]] | None = None
@@ -56,16 +55,16 @@ class Clock:
     @property
     def now_s(self) -> float:
         """Simulated time."""
-        return self.world.now
+        return self.world.now * self.unit_s
 
     def after(self, delay_s: float, action: Callable[[], None]) -> None:
         """Call ``action`` in ``delay_s`` seconds."""
         assert delay_s >= 0.0
-        self.world.schedule(_Alarm(self, action), NORMAL, delay_s)
+        self.world.schedule(_Alarm(self, action), NORMAL, delay_s / self.unit_s)
 
     def wait(self, delay_s: float) -> simpy.Event:
         """Return an event after a delay."""
-        return self.world.after(whole_ticks_s(delay_s))
+        return self.world.after(whole_ticks_s(delay_s) / self.unit_s)
 
     def fire(self, action: Callable[[], None]) -> None:
         """Call ``action`` now, and count it as an event; rates are shared anew where it is the last of its instant."""
@@ -146,7 +145,7 @@ class Clock:
 
     def _wake(self) -> None:
         now_s = self.now_s
-        if now_s != self._timer_s:
+        if now_s < self._timer_s:
             # It has been set to an earlier time since.
             return
         self._timer_s = INF
@@ -160,23 +159,6 @@ class Clock:
                 self.log.append((now_s, flow_class, -1))
             landed()
         self._touch()
-
-
-class PicosecondClock(Clock):
-    """The network of a world that counts whole picoseconds; flows start and land at the nearest tick of the network."""
-
-    @property
-    def now_s(self) -> float:
-        """Simulated time, in whole ticks of the network."""
-        return whole_ticks_s(self.world.now / PICOSECONDS)
-
-    def after(self, delay_s: float, action: Callable[[], None]) -> None:
-        """Call ``action`` in ``delay_s`` seconds."""
-        self.world.schedule(_Alarm(self, action), delay=round(delay_s * PICOSECONDS))
-
-    def wait(self, delay_s: float) -> simpy.Event:
-        """Return an event after a delay."""
-        return self.world.after(round(delay_s * PICOSECONDS))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -15,8 +15,9 @@ from clustersim.engine.cache_transfers import CacheLinks, CacheTransfers
 from clustersim.engine.pace import StepVariation
 from clustersim.engine.replicas import ARRIVAL, Replica
 from clustersim.engine.world import Process, World
+from clustersim.network.in_flight import TICK_S
 from clustersim.serving.batch import StepModel
-from clustersim.serving.records import TICK_S, EngineStepLog, IntArray, RequestLog, tick_array
+from clustersim.serving.records import EngineStepLog, IntArray, RequestLog, tick_array
 from clustersim.serving.requests import Requests
 from clustersim.serving.router import ROUTERS, Router
 from clustersim.serving.scheduler import EngineStep, Scheduler

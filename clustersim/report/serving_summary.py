@@ -14,11 +14,12 @@ import numpy as np
 from clustersim.documents.csv_text import CsvCell, csv_text
 from clustersim.documents.files import replacing
 from clustersim.measure.serving_metrics import Interval, ServingCost, ServingMetrics, SloReport
+from clustersim.network.in_flight import TICK_S
 from clustersim.report.chrome import STEP_NS, to_ns
 from clustersim.report.facts import memory_text
 from clustersim.report.summary import LARGEST_WIDTH, markdown_table
 from clustersim.report.text_tables import TextTable, html_answer
-from clustersim.serving.records import TICK_S, EngineStepLog, LatencyStatistics, StepRecord
+from clustersim.serving.records import EngineStepLog, LatencyStatistics, StepRecord
 from clustersim.units.quantity import format_alike, format_quantity, format_range
 
 if TYPE_CHECKING:

@@ -9,13 +9,11 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from clustersim.network.in_flight import TICK_S
 from clustersim.serving.batch import FloatArray
 
 IntArray = NDArray[np.int64]
 
-TICK_S: Final = 1e-12
-"""Simulated time is counted in whole picoseconds, so that sums of step times do not depend on their order."""
-_TICKS_PER_S: Final = 1e12
 _BUFFERED: Final = 1 << 15
 _BINS_PER_OCTAVE: Final = 1024
 """Bins of the inter-token histogram in a factor of two: a percentile is off by at most 0.05 %."""
@@ -28,15 +26,15 @@ def ticks(seconds: float) -> int:
 
     Examples
     --------
-    >>> ticks(0.02)
-    20000000000
+    >>> ticks(0.25)
+    17179869184
     """
-    return round(seconds * _TICKS_PER_S)
+    return round(seconds / TICK_S)
 
 
 def tick_array(seconds: FloatArray) -> IntArray:
     """Return times in whole ticks."""
-    return np.rint(seconds * _TICKS_PER_S).astype(np.int64)
+    return np.rint(seconds / TICK_S).astype(np.int64)
 
 
 @dataclass(slots=True)

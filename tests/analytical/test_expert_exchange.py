@@ -8,13 +8,13 @@ import pytest
 from clustersim.engine.serving_run import Deployment, ReplicaPool, ServingRun
 from clustersim.hardware.catalog import load_accelerator, load_node
 from clustersim.hardware.serving_constants import kernel_constants
+from clustersim.network.in_flight import TICK_S
 from clustersim.serving.batch import Chunk, ServingLayout, StepBatch
 from clustersim.serving.busiest_rank import busiest_with_copies
 from clustersim.serving.decoding import DecodingSet
 from clustersim.serving.engines import engine_constants
 from clustersim.serving.expert_exchange import ExpertExchange, expert_exchange
 from clustersim.serving.formats import served_formats
-from clustersim.serving.records import TICK_S
 from clustersim.serving.requests import poisson_arrivals_s
 from clustersim.serving.sequence import Sequence
 from clustersim.serving.step_model import TermStepModel, step_model

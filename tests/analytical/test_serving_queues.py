@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from clustersim.apps.serve.scenario_requests import read_trace
+from clustersim.network.in_flight import TICK_S
 from clustersim.program.program import Background
-from clustersim.serving.records import TICK_S, ticks
+from clustersim.serving.records import ticks
 from clustersim.serving.requests import Requests, poisson_arrivals_s
 from clustersim.topology.wired import WiredCluster
 from tests.unit.serving.factories import LinearSteps, cache_links, fixed_requests, make_requests, make_rules, make_scheduler, served

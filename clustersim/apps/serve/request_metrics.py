@@ -37,9 +37,10 @@ from clustersim.measure.serving_metrics import (
     StepReport,
     TransferReport,
 )
+from clustersim.network.in_flight import TICK_S
 from clustersim.notices import Flag
 from clustersim.serving.batch import FloatArray
-from clustersim.serving.records import TICK_S, IntArray, LatencyStatistics, StepTerms, latency_statistics
+from clustersim.serving.records import IntArray, LatencyStatistics, StepTerms, latency_statistics
 from clustersim.serving.requests import is_overloaded
 from clustersim.units.fields import PositiveInt, PositiveRatio
 

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
+from clustersim.network.in_flight import TICK_S
 from clustersim.report import palette
 from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, caption, new_axes, save, size_px, style
 from clustersim.report.subject import ServedSubject
-from clustersim.serving.records import TICK_S, StepRecord
+from clustersim.serving.records import StepRecord
 from clustersim.units.quantity import format_quantity
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ import pytest
 
 from clustersim.engine.pace import Jitter
 from clustersim.engine.serving_run import ServingRun
+from clustersim.network.in_flight import TICK_S
 from clustersim.serving.policies import ENGINES
 from clustersim.serving.requests import Requests
 from clustersim.serving.router import ROUTERS
@@ -63,7 +64,7 @@ def test_a_token_is_never_sooner_than_the_prompt_can_be_computed() -> None:
     run = run_of("vllm", kv_tokens=100_000)
     steps = LinearSteps()
     least = np.array([steps.base_s + steps.token_s * tokens for tokens in run.requests.input_tokens.tolist()])
-    assert ((run.log.first_token - run.log.sent) * 1e-12 >= least - 1e-9).all()
+    assert ((run.log.first_token - run.log.sent) * TICK_S >= least - 1e-9).all()
 
 
 def test_prefix_blocks_that_others_computed_are_not_computed_again() -> None:
@@ -143,8 +144,8 @@ def test_a_disaggregated_answer_takes_prefill_transfer_and_decode() -> None:
     moved_s = 1000 * 1e5 / NIC_BYTES_PER_S
     decode_s = sum(steps.base_s + steps.token_s + steps.context_s * (1000 + step) for step in range(10))
     assert run.transfer_s == pytest.approx([moved_s], rel=1e-9)
-    assert run.log.first_token[0] * 1e-12 == pytest.approx(prefill_s, rel=1e-9)
-    assert run.log.done[0] * 1e-12 == pytest.approx(prefill_s + moved_s + decode_s, rel=1e-9)
+    assert run.log.first_token[0] * TICK_S == pytest.approx(prefill_s, rel=1e-9)
+    assert run.log.done[0] * TICK_S == pytest.approx(prefill_s + moved_s + decode_s, rel=1e-9)
     assert all(replica.scheduler.pool.n_used == 0 for replica in run.replicas)
 
 
@@ -232,7 +233,7 @@ def test_an_asynchronous_engine_admits_one_step_later() -> None:
         served(requests, [make_scheduler(make_rules("vllm", asynchronous=asynchronous), 100)]).log.first_token[1]
         for asynchronous in (False, True)
     ]
-    assert 5.0e-3 < (first[1] - first[0]) * 1e-12 < 5.1e-3
+    assert 5.0e-3 < (first[1] - first[0]) * TICK_S < 5.1e-3
 
 
 def test_sglang_computes_prompts_before_it_decodes() -> None:
