@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from clustersim.apps.ui.local_server import make_app, serve
+from clustersim.apps.ui.workers import make_ready
 from clustersim.cli.terminal import notice
 from clustersim.errors import EXIT_OK
 
@@ -24,6 +25,8 @@ def ui_command(
 
     The result is seen at once. The page is for a browser on this machine only.
     """
+    # Processes load their modules while this one loads its own.
+    make_ready()
     server = make_app(runs=Path(runs), first=scenario)
     serve(server, port, lambda address: notice(f"open {address}  (Ctrl-C ends)"))
     return EXIT_OK

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from clustersim.apps.run.result import Result
 from clustersim.apps.run.running import run_built
-from clustersim.apps.ui.contained import LimitError, check_contained, check_limits
+from clustersim.apps.ui.contained import check_contained, check_limits
 from clustersim.apps.ui.controls import changed, control_of
+from clustersim.apps.ui.workers import LimitError
 from clustersim.config.build import build
 from clustersim.config.load import load_scenario
 from clustersim.documents.spots import Data

@@ -14,7 +14,7 @@ from dash.development.base_component import Component
 from clustersim.apps.compare.side_by_side import side_by_side
 from clustersim.apps.compare.side_by_side_text import tables, verdicts
 from clustersim.apps.ui.answering import Mistake, mistake
-from clustersim.apps.ui.contained import LimitError, check_contained, start
+from clustersim.apps.ui.contained import check_contained, start
 from clustersim.apps.ui.controls import changed, controls, values_of
 from clustersim.apps.ui.desk import Desk, Visit
 from clustersim.apps.ui.layouts import COLUMNS, LayoutRow, with_layout
@@ -22,7 +22,7 @@ from clustersim.apps.ui.link import PREFIX, document_of, link_of
 from clustersim.apps.ui.page_contents import error_name
 from clustersim.apps.ui.page_pictures import breakdown_bars, memory_bars
 from clustersim.apps.ui.showing import Seen, Shown
-from clustersim.apps.ui.workers import WorkerError
+from clustersim.apps.ui.workers import LimitError, WorkerError
 from clustersim.config.yaml_text import yaml_text
 from clustersim.documents.spots import Data
 from clustersim.errors import DeadlockError, InfeasibleError, ScenarioError

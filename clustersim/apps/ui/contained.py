@@ -9,6 +9,7 @@ from typing import Final
 
 from clustersim.apps.compare.run_directories import written_scenario
 from clustersim.apps.compare.side_by_side import RESULTS
+from clustersim.apps.ui.workers import LimitError
 from clustersim.config.load import Scenario, example_names, example_path, load_scenario
 from clustersim.config.machine import hardware_of
 from clustersim.documents.check import choices_hint
@@ -60,16 +61,6 @@ def _texts(value: Data, at: str) -> Iterator[tuple[str, str]]:
 
 MOST_GPUS: Final = 131_072
 MOST_STEPS: Final = 200
-MOST_AT_ONCE: Final = 2
-"""Replays of all pages together; the next one waits."""
-MOST_S: Final = 60.0
-"""Duration of one replay, or of one search for layouts."""
-MOST_BYTES: Final = 1.5e9
-"""Resident memory of one replay, where the system tells it (``/proc``)."""
-
-
-class LimitError(ScenarioError):
-    """A replay that is too large for the page."""
 
 
 def check_limits(scenario: Scenario) -> None:

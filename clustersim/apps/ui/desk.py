@@ -16,10 +16,10 @@ from dash.exceptions import PreventUpdate
 from flask import request
 
 from clustersim.apps.ui.answering import Mistake, result_of
-from clustersim.apps.ui.contained import LimitError, check_contained, check_limits
+from clustersim.apps.ui.contained import check_contained, check_limits
 from clustersim.apps.ui.layouts import LayoutRow, layout_rows
 from clustersim.apps.ui.showing import Seen, look, look_again
-from clustersim.apps.ui.workers import AbandonedError, Asker, T, WorkerError, Workers
+from clustersim.apps.ui.workers import AbandonedError, Asker, LimitError, T, WorkerError, Workers
 from clustersim.config.load import load_scenario
 from clustersim.documents.spots import Data
 from clustersim.report.facts import gpus_text

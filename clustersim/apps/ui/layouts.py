@@ -24,6 +24,8 @@ from clustersim.units.quantity import format_quantity
 COLUMNS: Final = ("layout", "step", "MFU", "memory")
 _MOST_REPLAYS: Final = 6
 """Most replays of each part of the search."""
+_MOST_SLOWER: Final = 3
+"""The same where nothing is faster than the present layout: to show what comes next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +51,7 @@ def layout_rows(document: Mapping[str, Data]) -> Looked:
     """Return the present layout of a scenario and others beside it.
 
     It is the search of ``clustersim plan`` in a part of its space, and ends after some replays: somebody waits. What cannot be faster than
-    the present layout by its bound is not replayed.
+    the present layout by its bound is not replayed, but for a few where nothing is faster.
 
     Raises
     ------
@@ -67,18 +69,26 @@ def layout_rows(document: Mapping[str, Data]) -> Looked:
     for part in _parts(space):
         searches.append(fastest(drafts, part, Terms(most_replays=_MOST_REPLAYS, within_s=best_s)))
         best_s = min([best_s, *(tried.step_time_s for tried in searches[-1].tried)])
-    every = ranked([tried for search in searches for tried in search.tried])
-    found = [tried for tried in every if tried.layout.words() != present.layout.words()]
+    found = _others(present, searches)
+    slower = [] if found or not fits else [fastest(drafts, part, Terms(most_replays=_MOST_SLOWER)) for part in _parts(space)]
+    found = found or _others(present, slower)
     rows = [LayoutRow(cells=_cells(tried), changes=tried.layout.changes()) for tried in found]
     place = sum(tried.step_time_s < present.step_time_s for tried in found) if fits else len(found)
     if found or fits:
         rows.insert(place, LayoutRow(cells=_cells(present, note="as it is: "), changes={}))
-    return Looked(rows=tuple(rows), told=_told(searches, space, best_s))
+    first = "The present layout is the fastest of these. " if rows and not rows[0].changes else ""
+    return Looked(rows=tuple(rows), told=f"{first}{_told(searches, space, best_s, n_more=sum(len(search.tried) for search in slower))}")
 
 
-def _told(searches: Sequence[Search], space: Space, best_s: float) -> str:
+def _others(present: Tried, searches: Sequence[Search]) -> list[Tried]:
+    """Return what was replayed beside the present layout, fastest first."""
+    every = ranked([tried for search in searches for tried in search.tried])
+    return [tried for tried in every if tried.layout.words() != present.layout.words()]
+
+
+def _told(searches: Sequence[Search], space: Space, best_s: float, *, n_more: int) -> str:
     """Return what was tried, and by how much what was not may be faster."""
-    replayed = sum(len(search.tried) for search in searches)
+    replayed = n_more + sum(len(search.tried) for search in searches)
     sizes = ", ".join(map(str, space.micro_batch_size))
     what = f"{sum(search.n_layouts for search in searches):,} layouts: {' or '.join(space.schedule)} with ZeRO 1, and ZeRO 3 without stages"
     rest = f"micro-batches of {sizes}, cp up to {max(space.cp)}, nothing offloaded, {100 * MEMORY_MARGIN:g} % of memory left free"

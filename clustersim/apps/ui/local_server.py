@@ -186,7 +186,7 @@ def serve(server: Flask, port: int, told: Callable[[str], None]) -> None:
     """
     from werkzeug.serving import make_server
 
-    from clustersim.apps.ui.workers import make_ready, stop
+    from clustersim.apps.ui.workers import stop
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     with closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as listening:
@@ -198,7 +198,6 @@ def serve(server: Flask, port: int, told: Callable[[str], None]) -> None:
                 f"port {port} cannot be had: {error}", field="--port", hint="choose another, or 0 for a free one"
             ) from error
         listening.listen()
-        make_ready()
         Thread(target=server.extensions[_EXTENSION], daemon=True).start()
         own = listening.getsockname()[1]
         answering = make_server(HOST, own, server, threaded=True, fd=listening.fileno())

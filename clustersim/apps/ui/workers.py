@@ -17,8 +17,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from clustersim.apps.study.pools import begin_worker, interrupts_kept_from_children
-from clustersim.apps.ui.contained import MOST_AT_ONCE, MOST_BYTES, MOST_S, LimitError
-from clustersim.errors import ClustersimError
+from clustersim.errors import ClustersimError, ScenarioError
 from clustersim.progress import watched_by
 from clustersim.units.quantity import format_quantity
 
@@ -27,12 +26,22 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+MOST_AT_ONCE: Final = 2
+"""Replays of all pages together; the next one waits."""
+MOST_S: Final = 60.0
+"""Duration of one replay, or of one search for layouts."""
+MOST_BYTES: Final = 1.5e9
+"""Resident memory of one replay, where the system tells it (``/proc``)."""
 _LOOK_S: Final = 0.1
 """Interval of checks that somebody still waits, in seconds."""
 _SPAWN: Final = multiprocessing.get_context("spawn")
 _NUMBERS: Final = count(1)
 _PRELOADED: Final = ("__main__", "clustersim.apps.ui.callbacks")
 """Modules that all processes share, so that each of them starts at once."""
+
+
+class LimitError(ScenarioError):
+    """A replay that is too large for the page."""
 
 
 class AbandonedError(ClustersimError):
@@ -137,7 +146,7 @@ class Workers:
 
 
 def make_ready() -> None:
-    """Load what processes share, so that the first of them starts as fast as the others."""
+    """Begin to load what processes share, so that the first of them starts as fast as the others."""
     if _context() is not _SPAWN:
         with interrupts_kept_from_children():
             forkserver.ensure_running()

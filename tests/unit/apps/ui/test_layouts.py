@@ -64,6 +64,17 @@ def test_the_present_layout_is_always_there_and_what_is_faster_is_above_it() -> 
 
 
 @pytest.mark.slow
+def test_others_are_shown_where_none_is_faster() -> None:
+    best = with_layout(BASE, layout_rows(BASE).rows[0].changes)
+
+    looked = layout_rows(best)
+
+    assert looked.rows[0].cells[0].startswith("as it is: ")
+    assert len(looked.rows) > 1
+    assert looked.told.startswith("The present layout is the fastest of these. Tried: ")
+
+
+@pytest.mark.slow
 def test_what_was_tried_and_what_is_proven_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layouts, "_MOST_REPLAYS", 64)
 

@@ -13,9 +13,8 @@ from itertools import count
 import pytest
 
 from clustersim.apps.study.pools import usable_cores
-from clustersim.apps.ui.contained import MOST_AT_ONCE, LimitError
 from clustersim.apps.ui.layouts import layout_rows
-from clustersim.apps.ui.workers import AbandonedError, Asker, WorkerError, Workers, make_ready, stop
+from clustersim.apps.ui.workers import MOST_AT_ONCE, AbandonedError, Asker, LimitError, WorkerError, Workers, make_ready, stop
 from clustersim.errors import InfeasibleError, ScenarioError
 from clustersim.progress import advanced, phase
 
