@@ -10,7 +10,7 @@ import numpy as np
 from clustersim.collectives.collective_flows import routed
 from clustersim.collectives.direct import sends
 from clustersim.collectives.pattern import Flows, FlowSet, Grouping, Pattern
-from clustersim.topology.cluster import FABRIC, Cluster, FloatArray, IntArray, RankTable, Rotation
+from clustersim.topology.cluster import FABRIC, Cluster, FloatArray, IntArray, RankTable, Rotation, ascending
 from clustersim.topology.link_demand import Crossings, RouteSet, summed, taken
 
 
@@ -256,7 +256,7 @@ def _columns(loads: Sequence[RouteSet]) -> tuple[IntArray, FloatArray]:
 
 
 def _groups(rotation: Rotation, members: IntArray) -> Standing:
-    ordered = np.sort(members, axis=1)
+    ordered = ascending(members)
     numbers = np.arange(len(ordered), dtype=np.int64)
     if not _distinct(ordered):
         raise NotAlikeError

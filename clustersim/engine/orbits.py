@@ -12,7 +12,7 @@ from clustersim.collectives.rotated import NotAlikeError, Rotated, Standing
 from clustersim.engine.refinement import Hashes, Incidence, scrambled, summed
 from clustersim.program.program import Program
 from clustersim.program.tasks import Action, Communicate, Compute, HostCopy, HostUpdate, RankGroups, Task, Transfer, collectives_in
-from clustersim.topology.cluster import Cluster, IntArray, RankTable
+from clustersim.topology.cluster import Cluster, IntArray, RankTable, ascending
 
 NOBODY: Final = -1
 
@@ -136,7 +136,7 @@ class Orbits:
                 # Units that several groups join may be of unlike sizes; and units count in the order of their ranks.
                 if (
                     len(groups) > 1
-                    or not np.array_equal(np.sort(orbit.incidence.ranks), lowest)
+                    or not np.array_equal(ascending(orbit.incidence.ranks), lowest)
                     or (np.diff(orbit.incidence.ranks) < 0).any()
                 ):
                     raise NotAlikeError
@@ -176,7 +176,7 @@ class Orbits:
 
     def _rows(self, members: IntArray) -> Hashes:
         """Return for each group at which places it leaves a domain, and the kinds of nodes that its members are on."""
-        members = np.sort(members, axis=1)
+        members = ascending(members)
         domains = self.cluster.domain_of(members.reshape(-1)).reshape(members.shape)
         leaves = (domains[:, 1:] != domains[:, :-1]).astype(np.uint64)
         places = scrambled(np.arange(leaves.shape[1], dtype=np.int64))

@@ -10,7 +10,7 @@ import numpy as np
 
 from clustersim.parallel.training_plan import Strategy
 from clustersim.program.tasks import COMPUTE_STREAM, Lane, RankGroups
-from clustersim.topology.cluster import IntArray
+from clustersim.topology.cluster import IntArray, ascending
 from clustersim.trace.timeline import RankClass, ranks_text
 
 Part = tuple[int, ...]
@@ -32,7 +32,7 @@ class Mesh:
 
     def replicas(self, stage: int) -> IntArray:
         """Return, for each place in the model, the ranks of a stage that hold it: data and context parallelism together, in rank order."""
-        return np.sort(self.ranks[stage].reshape(-1, self.ranks.shape[3]).T, axis=1)
+        return ascending(np.ascontiguousarray(self.ranks[stage].reshape(-1, self.ranks.shape[3]).T))
 
     def stage_ranks(self, stage: int) -> IntArray:
         """Return the ranks of a stage, in the same order for every stage: pipeline neighbours have equal positions."""
@@ -133,7 +133,7 @@ class Division:
         where = [f"stage {stage}"] if self.n_stages > 1 else []
         where += [ranks_text(ranks)] if self.n_parts > 1 else []
         name = ", ".join(where) or "all ranks"
-        return RankClass(name=name, stage=stage, representative_rank=int(ranks[0]), ranks=np.sort(ranks))
+        return RankClass(name=name, stage=stage, representative_rank=int(ranks[0]), ranks=ascending(ranks))
 
 
 def divided(mesh: Mesh, parts: Sequence[Iterable[int]] | None = None) -> Division:

@@ -12,6 +12,8 @@ from clustersim.topology.cluster import FloatArray, IntArray
 
 DENSE: Final = 16
 """Largest ratio of id range to list length at which links are summed in a dense table."""
+MOST_SHORT: Final = 1 << 31
+"""Range of ids that 32 bits hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -54,13 +56,14 @@ def summed(link_ids: IntArray, flows: FloatArray) -> RouteSet:
     n_between = int(link_ids.max()) + 1 - first
     if n_between <= DENSE * len(link_ids):
         weights = None if are_ones(flows) else flows
-        total = np.bincount(link_ids - first, weights=weights, minlength=n_between).astype(np.float64, copy=False)
+        total = np.bincount(link_ids - first, weights=weights, minlength=n_between)
         used = np.flatnonzero(total)
-        return RouteSet(link_ids=used + first, flows=total[used])
+        return RouteSet(link_ids=used + first, flows=total[used].astype(np.float64, copy=False))
     if are_ones(flows):
-        ordered = np.sort(link_ids)
+        # Short numbers are sorted in half the time.
+        ordered = np.sort((link_ids - first).astype(np.int32) if n_between < MOST_SHORT else link_ids - first)
         begins = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
-        return RouteSet(link_ids=ordered[begins], flows=np.diff(begins, append=len(ordered)).astype(np.float64))
+        return RouteSet(link_ids=ordered[begins].astype(np.int64) + first, flows=np.diff(begins, append=len(ordered)).astype(np.float64))
     found, places = distinct(link_ids)
     return _loaded(found, np.bincount(places, weights=flows, minlength=len(found)).astype(np.float64, copy=False))
 
