@@ -9,6 +9,11 @@ document.addEventListener("DOMContentLoaded", () => {
   large.addEventListener("click", () => large.close());
   document.body.append(large);
   article.querySelectorAll("img").forEach((picture) => {
+    const shown = picture.closest("a") ?? picture;
+    const frame = document.createElement("div");
+    frame.className = "picture";
+    shown.replaceWith(frame);
+    frame.append(shown);
     picture.tabIndex = 0;
     picture.title = "click to enlarge";
     const enlarge = () => {
