@@ -17,6 +17,9 @@ from clustersim.workloads.inference import ELEMENT_BYTES, InferenceWork
 FP32_BYTES: Final = 4.0
 
 
+_GIB: Final = 2.0**30
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvCapacity:
     """Memory of one accelerator by category, and the tokens that its replica can hold."""
@@ -103,9 +106,8 @@ def kv_capacity(
     block = engine.block_tokens * per_token
     n_blocks = int(budget // block) if budget > 0 else 0
     if n_blocks < 1:
-        needed = sum(fixed.values()) / 1e9
         raise DomainError(
-            f"{needed:.1f} GB of weights and buffers leave no room for a cache in {memory * fraction / 1e9:.1f} GB",
+            f"{loaded / _GIB:.1f} GiB of weights and buffers leave no room for a cache in {memory * fraction / _GIB:.1f} GiB",
             path=("layout", "tp"),
             hint="use more accelerators in a replica, fewer bits for each weight, or a larger memory fraction",
         )

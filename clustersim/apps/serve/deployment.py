@@ -290,21 +290,17 @@ def _capacity_of(loaded: LoadedModel, node: Node, sized: Sized) -> KvCapacity:
 def _nearest(loaded: LoadedModel, node: Node, sized: Sized) -> str:
     """Return the nearest change with which the weights fit."""
     layout, rules, engine, formats = sized
-    tp = layout.tp
-    while tp < node.n_accelerators * node.scale_up.nodes_per_domain:
-        tp *= 2
-        try:
-            _capacity_of(loaded, node, (replace(layout, tp=tp), rules, engine, formats))
-        except DomainError:
-            continue
-        return f"it fits with tp: {tp}"
-    for precision in ("fp8", "int4"):
-        fewer = served_formats(loaded.model, node.accelerator, precision, formats.kv)
-        try:
-            _capacity_of(loaded, node, (layout, rules, engine, fewer))
-        except DomainError:
-            continue
-        return f"it fits with precision: {precision}"
+    wider = [layout.tp << n for n in range(8) if layout.tp << n <= node.n_accelerators * node.scale_up.nodes_per_domain]
+    # More accelerators first, and then fewer bits, on as many as before where that is enough.
+    for precision in (None, "fp8", "int4"):
+        fewer = served_formats(loaded.model, node.accelerator, precision, formats.kv) if precision else formats
+        for tp in wider:
+            try:
+                _capacity_of(loaded, node, (replace(layout, tp=tp), rules, engine, fewer))
+            except DomainError:
+                continue
+            changes = {"tp": tp if tp != layout.tp else None, "precision": precision}
+            return "it fits with " + ", ".join(f"{key}: {value}" for key, value in changes.items() if value)
     return "it fits with no tp inside a node; use pp, fewer bits for each weight, or accelerators with more memory"
 
 
@@ -326,10 +322,12 @@ def _check_lengths(asked: DrawnRequests, pools: tuple[BuiltPool, ...], positions
     for pool in pools:
         room = pool.kv_tokens // pool.layout.pp - pool.rules.n_null_blocks * pool.rules.block_tokens
         if shortest > room:
-            what = "given" if pool.kv_tokens != pool.capacity.tokens else "predicted"
+            given = pool.kv_tokens != pool.capacity.tokens
+            enough = (-(-shortest // pool.rules.block_tokens) + pool.rules.n_null_blocks) * pool.rules.block_tokens * pool.layout.pp
+            larger = f"kv_tokens: {enough}" if given else "more accelerators in a replica, fewer bits for each weight"
             raise InfeasibleError(
-                f"a KV cache of {room} tokens ({what}) is smaller than every request: the shortest has {shortest} tokens;"
-                f" use more accelerators in a replica, fewer bits for each weight, or requests of at most {room} tokens"
+                f"a KV cache of {room} tokens ({'given' if given else 'predicted'}) is smaller than every request: the shortest has"
+                f" {shortest} tokens; use {larger}, or requests of at most {room} tokens"
             )
         longest = int(requests.input_tokens.max())
         rules = pool.rules
