@@ -87,6 +87,26 @@ def check_tokens(tokens: float | None, batch: int, seq_length: int) -> None:
         raise ScenarioError(message, field="training.tokens", hint="write all that the model is trained on, such as 15T")
 
 
+def check_ramp(training: Training) -> None:
+    """Refuse a batch that does not grow to the full one, or not within the whole training.
+
+    Raises
+    ------
+    ScenarioError
+        With what would do.
+    """
+    ramp, full = training.batch_ramp, training.global_batch_size
+    if ramp is None:
+        return
+    if training.tokens is None or training.tokens < ramp.tokens:
+        message = "a batch that grows matters to a whole training, of at least as many tokens"
+        raise ScenarioError(message, field="training.batch_ramp", hint="give training.tokens, such as 15T, or leave it out")
+    if ramp.start >= full or (full - ramp.start) % ramp.increment:
+        message = f"{ramp.start} does not grow to {full} by steps of {ramp.increment}"
+        hint = f"use an increment that divides {full - ramp.start}" if ramp.start < full else f"start below {full}"
+        raise ScenarioError(message, field="training.batch_ramp", hint=hint)
+
+
 def check_clipping(*, clip_micro_batches: bool, fused_accumulation: bool) -> None:
     """Refuse gradients that are clipped before a product has added them to those of other micro-batches.
 

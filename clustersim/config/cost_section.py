@@ -225,7 +225,9 @@ def priced_nodes(spec: CostSpec, nodes: Sequence[Node], folder: Path) -> Priced:
     )
 
 
-def cost_report(priced: Priced, metrics: Metrics, *, tokens: float | None, goodput: GoodputReport | None, spares: int) -> CostReport:
+def cost_report(
+    priced: Priced, metrics: Metrics, *, tokens: float | None, train_s: float | None, goodput: GoodputReport | None, spares: int
+) -> CostReport:
     """Return the cost of a step, of a number of tokens and of the whole training.
 
     Energy of a step is the power of the nodes, by how much of it they compute, times its duration. Over a training with failures nodes draw
@@ -239,6 +241,8 @@ def cost_report(priced: Priced, metrics: Metrics, *, tokens: float | None, goodp
         Of the step.
     tokens
         Budget of the whole training; None without one.
+    train_s
+        Time of the whole training without failures.
     goodput
         With failures; None without them.
     spares
@@ -263,7 +267,7 @@ def cost_report(priced: Priced, metrics: Metrics, *, tokens: float | None, goodp
         step=amount(priced.prices, gpu_s=priced.n_accelerators * step_s, machine_j=busy_w * step_s),
         per_million_tokens=million,
         per_billion_tokens=amount(priced.prices, gpu_s=1e9 * rate, machine_j=1e9 * busy_w / metrics.tokens_per_s),
-        training=None if tokens is None else _training(priced, busy_w, metrics, tokens, _Wear(goodput, spares)),
+        training=None if tokens is None or train_s is None else _training(priced, busy_w, tokens, train_s, _Wear(goodput, spares)),
     )
 
 
@@ -275,8 +279,7 @@ class _Wear:
     spares: int
 
 
-def _training(priced: Priced, busy_w: float, metrics: Metrics, tokens: float, wear: _Wear) -> TrainingCost:
-    ideal_s = tokens / metrics.tokens_per_s
+def _training(priced: Priced, busy_w: float, tokens: float, ideal_s: float, wear: _Wear) -> TrainingCost:
     time_s, training_s = ideal_s, ideal_s
     if wear.goodput is not None and wear.goodput.time_to_train is not None:
         parts = wear.goodput.parts_fraction

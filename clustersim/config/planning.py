@@ -17,6 +17,7 @@ from clustersim.config.constraints import (
     check_batch,
     check_clipping,
     check_fp8_parameters,
+    check_ramp,
     check_scored_tokens,
     check_tokens,
     resolve_dp,
@@ -30,7 +31,7 @@ from clustersim.config.machine import server_flags
 from clustersim.config.pipelining import Pipelining, pipelining_of
 from clustersim.config.scenario_schema import ScenarioSpec
 from clustersim.config.usual import Circumstances, completed_as_usual, usual_flags, usual_settings
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError, ScenarioError
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.models import Accelerator, Fabric, Node, ServerHosts
 from clustersim.notices import Flag
@@ -63,6 +64,7 @@ def training_of(spec: ScenarioSpec, loaded: LoadedModel, nodes: Sequence[Node]) 
     seq_length, length_flags = _seq_length(asked, loaded.model)
     check_scored_tokens(asked.scored_tokens, seq_length)
     check_tokens(asked.tokens, asked.global_batch_size, seq_length)
+    check_ramp(asked)
     if asked.cuda_graphs and asked.blocking_launches:
         message = "kernels of a graph are issued together, and the host cannot wait for each"
         raise ScenarioError(message, field="training.cuda_graphs", hint="leave out cuda_graphs or blocking_launches")
@@ -164,9 +166,7 @@ def _planned(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Plann
     load, load_flags = expert_load_of(spec.strategy, model, scenario=scenario.document.name)
     strategy, more_flags = strategy.changed(expert_load=load, expert_skew=load.skew), (*more_flags, *load_flags)
     training, training_flags = training_of(spec, loaded, kinds)
-    check_batch(training, strategy)
-    for contributor in CONTRIBUTORS:
-        contributor.refuse(strategy, spec.strategy, model=model, training=training)
+    _check_batches(training, strategy, spec, model)
     plan = Plan(model=model, training=training, strategy=arranged(model, training, strategy, node))
     flags = (
         *(Flag(code=code, message=message) for code, message in loaded.flags),
@@ -178,6 +178,21 @@ def _planned(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Plann
         *more_flags,
     )
     return Planned(loaded=loaded, plan=plan, flags=flags)
+
+
+def _check_batches(training: Training, strategy: Strategy, spec: ScenarioSpec, model: Model) -> None:
+    """Refuse a batch that the layout cannot take: the full one, and the first two of those that grow to it; the others follow."""
+    growing = training.batch_ramp.batches(training.global_batch_size)[:2] if training.batch_ramp else ()
+    for batch in (training.global_batch_size, *growing):
+        asked = training.changed(global_batch_size=batch)
+        try:
+            check_batch(asked, strategy)
+            for contributor in CONTRIBUTORS:
+                contributor.refuse(strategy, spec.strategy, model=model, training=asked)
+        except (ScenarioError, DomainError) as error:
+            if batch == training.global_batch_size:
+                raise
+            raise ScenarioError(f"while the batch grows, {error.message}", field="training.batch_ramp", hint=error.hint) from error
 
 
 def circumstances_of(spec: ScenarioSpec, model: Model, nodes: Sequence[Node]) -> Circumstances:

@@ -25,7 +25,7 @@ def orders_of(strategy: Strategy, n_micro_batches: int) -> tuple[StageOrder, ...
     if strategy.written is not None:
         return strategy.written.orders
     found = _orders(strategy.schedule, strategy.pp, n_micro_batches, strategy.virtual_stages, strategy.costs)
-    return in_pairs(found) if strategy.overlap_ep == "micro_batches" else found
+    return in_pairs(found) if strategy.overlap_ep == "micro_batches" and strategy.ep > 1 else found
 
 
 @lru_cache(maxsize=8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import fsum
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, StrictBool
@@ -97,6 +98,24 @@ class DataLoader(Settings, frozen=True):
     )
 
 
+class BatchRamp(Settings, frozen=True):
+    """Growth of the batch in the first part of a training, by equal increments that each last as many tokens."""
+
+    start: Batch = Field(description="Sequences in the first steps of a training, whose batch grows to `global_batch_size`.")
+    increment: Batch = Field(description="Sequences by which the batch grows; each batch lasts as many tokens.")
+    tokens: Annotated[Count, Field(gt=0)] = Field(description="Tokens after which the batch is whole, such as `469B`.")
+
+    def batches(self, full: int) -> range:
+        """Return the batches before the full one."""
+        return range(self.start, full, self.increment)
+
+    def time_s(self, full: int, seq_length: int, first_s: float, full_s: float) -> float:
+        """Return the time until the batch is full, in seconds; a step grows linearly from that of the first batch to that of the full."""
+        batches, longer_s = self.batches(full), (full_s - first_s) / (full - self.start)
+        tokens = self.tokens / len(batches)
+        return fsum(tokens / (batch * seq_length) * (first_s + longer_s * (batch - self.start)) for batch in batches)
+
+
 class Training(Settings, frozen=True):
     """One optimizer step: batch, precision, kernels."""
 
@@ -136,6 +155,7 @@ class Training(Settings, frozen=True):
         "transformer",
     )
     tokens: Count | None = setting(None, "Total budget, for the time to train; default: none.")
+    batch_ramp: BatchRamp | None = setting(None, "Growth of the batch at the start of the training of `tokens`.")
     gradient_precision: Literal["fp32", "same"] = auto(
         "In which gradients are accumulated and reduced; default: `fp32` below 32 bits, else `same`."
     )

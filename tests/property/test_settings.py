@@ -65,6 +65,7 @@ VALUES: Final[Mapping[str, list[Data]]] = {
     "training.grouped_experts": [False, True, "fused"],
     "training.loss_gradient": ["copy", "in_place"],
     "training.document_tokens": [64, {"lognormal": {"mean": 64, "p90": 120}}],
+    "training.batch_ramp": [{"start": 8, "increment": 8, "tokens": "1M"}, {"start": 16, "increment": 16, "tokens": "2M"}],
     "training.lora_rank": [8, 64],
     "training.lora_layers": [["q", "v"], ["qkv", "down"]],
     "training.frozen_precision": ["same", "nf4"],
@@ -160,6 +161,7 @@ CONTEXTS: Final[list[dict[str, Data]]] = [
     {"training.fused_gradient_accumulation": False},
     {"training.precision": "fp8"},
     {"training.lora_rank": 16},
+    {"training.tokens": "1B"},
 ]
 """Surroundings in which some of the settings matter."""
 ROUTED: Final[list[dict[str, Data]]] = [

@@ -125,6 +125,9 @@ def model_parallel(draft: Draft) -> int:
     return prod(draft.whole(f"strategy.{key}") or 1 for key in ("tp", "pp", "cp"))
 
 
+RAMP: Final = ("start", "increment", "samples")
+"""Numbers of ``--rampup-batch-size``."""
+
 USUAL_RANK: Final = 8
 """Rank of adapters where a job gives none (Hugging Face PEFT, ``LoraConfig.r``)."""
 
@@ -271,6 +274,18 @@ def _shards(draft: Draft, replicas: int) -> None:
             draft.derive("strategy.shard_degree", replicas // replicate, f"{replicas} replicas, {replicate} copies of the state")
 
 
+def _ramp(draft: Draft) -> None:
+    """Let the batch grow as in Megatron: from one by increments to the full one, over a number of samples."""
+    ramp, full, length = draft.get("job.ramp"), draft.whole("training.global_batch_size"), draft.whole("training.seq_length")
+    total = str(draft.get("training.tokens") or "")
+    if not (isinstance(ramp, list) and len(ramp) == len(RAMP) and total and full and length):
+        return
+    start, increment, samples = (number(each) for each in ramp)
+    if start < full and not (total.isdecimal() and int(total) < samples * length):
+        grown: dict[str, Data] = {"start": start, "increment": increment, "tokens": str(samples * length)}
+        draft.derive("training.batch_ramp", grown, f"from {start} by {increment} over {samples} samples")
+
+
 def _adapters(draft: Draft) -> None:
     """Freeze the model where a job trains adapters: it says so, or gives a rank for them and does not say no."""
     rank, asked = draft.whole("job.lora_rank"), draft.get("job.adapters")
@@ -323,12 +338,12 @@ def derive_tokens(draft: Draft) -> None:
         steps = int(number(duration[1]))
     elif duration is not None:
         draft.derive("training.tokens", str(int(number(duration[1]))), "the duration")
-    if draft.get("training.tokens") is not None or seq is None:
-        return
-    if samples is not None:
-        draft.derive("training.tokens", str(samples * seq), f"{samples} samples of {seq} tokens")
-    elif steps is not None and batch is not None:
-        draft.derive("training.tokens", str(steps * batch * seq), f"{steps} steps of {batch} x {seq} tokens")
+    if draft.get("training.tokens") is None and seq is not None:
+        if samples is not None:
+            draft.derive("training.tokens", str(samples * seq), f"{samples} samples of {seq} tokens")
+        elif steps is not None and batch is not None:
+            draft.derive("training.tokens", str(steps * batch * seq), f"{steps} steps of {batch} x {seq} tokens")
+    _ramp(draft)
 
 
 def text_of(value: Data) -> str | None:

@@ -259,6 +259,12 @@ def _layout(value: Data) -> Data:
     return counts
 
 
+def _numbers(value: Data) -> Data:
+    """Return a list of numbers, also from a text such as ``32 32 1000``."""
+    parts = value if isinstance(value, list) else re.split(r"[\s,]+", str(value).strip(" []()"))
+    return [number(part) for part in parts]
+
+
 def _boolean(value: Data) -> Data:
     said = truth(value)
     if said is None:
@@ -295,5 +301,6 @@ TRANSFORMS: Final[Mapping[str, Callable[[Data], Data]]] = MappingProxyType(
         "rate": _rate,
         "graphs": _graphs,
         "adapted": _adapted,
+        "numbers": _numbers,
     }
 )

@@ -29,6 +29,7 @@ from clustersim.measure.cost_report import CostReport
 from clustersim.measure.goodput_report import GoodputReport
 from clustersim.measure.metrics import Metrics
 from clustersim.parallel.training_plan import Plan
+from clustersim.trace.timeline import Timeline
 
 
 def run(
@@ -102,12 +103,8 @@ def run_built(built: Built, *, seed: int = 0, passes: Passes = ALL_PASSES, varie
         Lower bound of the step, where it is known.
     """
     built = seeded(built, seed)
-    neighbours = Neighbours(nodes=built.nodes, jobs=built.jobs, background=built.background)
-    conditions = Conditions(uneven=built.uneven, n_steps=built.n_steps, seed=seed, passes=passes, varies=varies)
     try:
-        metrics, spans = simulate(
-            built.plan, built.cluster, name=built.name, flags=built.flags, neighbours=neighbours, conditions=conditions
-        )
+        metrics, spans = _simulated(built, Conditions(uneven=built.uneven, n_steps=built.n_steps, seed=seed, passes=passes, varies=varies))
     except DomainError as error:
         raise built.scenario.located(error) from error
     metrics = with_error_bar(metrics, built)
@@ -138,9 +135,9 @@ def run_built(built: Built, *, seed: int = 0, passes: Passes = ALL_PASSES, varie
 
 def whole_training(built: Built, metrics: Metrics, seed: int = 0) -> tuple[float | None, GoodputReport | None, CostReport | None]:
     """Return time to train, goodput and cost of a scenario, given the metrics of its step; None for sections that it lacks."""
-    time_to_train_s = _time_to_train_s(built, metrics)
+    time_to_train_s = _time_to_train_s(built, metrics, seed)
     goodput = _goodput(built, time_to_train_s, seed)
-    return time_to_train_s, goodput, _cost(built, metrics, goodput)
+    return time_to_train_s, goodput, _cost(built, metrics, time_to_train_s, goodput)
 
 
 def seeded(built: Built, seed: int) -> Built:
@@ -154,8 +151,22 @@ def _seeded(plan: Plan, seed: int) -> Plan:
     return replace(plan, strategy=plan.strategy.changed(expert_load=load))
 
 
-def _time_to_train_s(built: Built, metrics: Metrics) -> float | None:
-    return None if built.tokens is None else built.tokens / metrics.tokens_per_s
+def _time_to_train_s(built: Built, metrics: Metrics, seed: int) -> float | None:
+    if built.tokens is None:
+        return None
+    training, tokens = built.plan.training, built.tokens
+    ramp, full = training.batch_ramp, training.global_batch_size
+    if ramp is None:
+        return tokens / metrics.tokens_per_s
+    smaller = replace(built, plan=replace(built.plan, training=training.changed(global_batch_size=ramp.start)))
+    first_s = _simulated(smaller, Conditions(uneven=built.uneven, n_steps=built.n_steps, seed=seed))[0].step_time_s
+    grown_s = ramp.time_s(full, training.seq_length, first_s, metrics.step_time_s)
+    return grown_s + (tokens - ramp.tokens) / metrics.tokens_per_s
+
+
+def _simulated(built: Built, conditions: Conditions) -> tuple[Metrics, Timeline]:
+    neighbours = Neighbours(nodes=built.nodes, jobs=built.jobs, background=built.background)
+    return simulate(built.plan, built.cluster, name=built.name, flags=built.flags, neighbours=neighbours, conditions=conditions)
 
 
 def _goodput(built: Built, time_to_train_s: float | None, seed: int) -> GoodputReport | None:
@@ -165,8 +176,8 @@ def _goodput(built: Built, time_to_train_s: float | None, seed: int) -> GoodputR
     return goodput_report(built.maintained, work_s=time_to_train_s, replays=replays, seed=seed)
 
 
-def _cost(built: Built, metrics: Metrics, goodput: GoodputReport | None) -> CostReport | None:
+def _cost(built: Built, metrics: Metrics, train_s: float | None, goodput: GoodputReport | None) -> CostReport | None:
     if built.priced is None:
         return None
     spares = (built.maintained.upkeep.recovery.spares or 0) if built.maintained else 0
-    return cost_report(built.priced, metrics, tokens=built.tokens, goodput=goodput, spares=spares)
+    return cost_report(built.priced, metrics, tokens=built.tokens, train_s=train_s, goodput=goodput, spares=spares)

@@ -120,7 +120,7 @@ def test_a_step_costs_its_time_on_all_accelerators_and_its_power() -> None:
     metrics = reference_metrics(reference_timeline())
     found = priced(gpu_hour="3.60 USD", power_price="0.1 USD/kWh", pue=1.5, carbon_intensity="0.4 kg/kWh")
 
-    report = cost_report(found, metrics, tokens=None, goodput=None, spares=0)
+    report = cost_report(found, metrics, tokens=None, train_s=None, goodput=None, spares=0)
 
     busy = (metrics.breakdown_s.compute + metrics.breakdown_s.optimizer) / metrics.step_time_s
     assert report.utilisation_fraction == pytest.approx(busy)
@@ -134,7 +134,7 @@ def test_a_step_costs_its_time_on_all_accelerators_and_its_power() -> None:
 
 def test_tokens_cost_their_share_of_a_step() -> None:
     metrics = reference_metrics(reference_timeline())
-    report = cost_report(priced(gpu_hour="2 USD"), metrics, tokens=None, goodput=None, spares=0)
+    report = cost_report(priced(gpu_hour="2 USD"), metrics, tokens=None, train_s=None, goodput=None, spares=0)
     tokens = metrics.tokens_per_s * metrics.step_time_s
 
     assert report.per_million_tokens.usd == pytest.approx((report.step.usd or 0) / tokens * 1e6)
@@ -143,7 +143,7 @@ def test_tokens_cost_their_share_of_a_step() -> None:
 
 def test_a_training_without_failures_costs_its_tokens() -> None:
     metrics = reference_metrics(reference_timeline())
-    report = cost_report(priced(gpu_hour="2 USD"), metrics, tokens=3e9, goodput=None, spares=0)
+    report = cost_report(priced(gpu_hour="2 USD"), metrics, tokens=3e9, train_s=3e9 / metrics.tokens_per_s, goodput=None, spares=0)
 
     assert report.training is not None
     assert report.training.usd == pytest.approx(3 * (report.per_billion_tokens.usd or 0))
@@ -176,7 +176,9 @@ def test_failures_and_spares_are_paid_and_idle_time_draws_less() -> None:
 
 def test_the_report_says_what_is_drawn_paid_and_emitted() -> None:
     metrics = reference_metrics(reference_timeline())
-    report = cost_report(priced(prices="rented-2026", pue=1.2), metrics, tokens=1e12, goodput=None, spares=0)
+    report = cost_report(
+        priced(prices="rented-2026", pue=1.2), metrics, tokens=1e12, train_s=1e12 / metrics.tokens_per_s, goodput=None, spares=0
+    )
 
     lines = cost_lines(report)
 
@@ -192,7 +194,7 @@ def test_the_report_says_what_is_drawn_paid_and_emitted() -> None:
 def test_machines_without_a_price_have_no_cost_but_energy() -> None:
     metrics = reference_metrics(reference_timeline())
 
-    lines = cost_lines(cost_report(priced(pue=1.2), metrics, tokens=None, goodput=None, spares=0))
+    lines = cost_lines(cost_report(priced(pue=1.2), metrics, tokens=None, train_s=None, goodput=None, spares=0))
 
     assert lines[1].startswith("machines have no price, energy has no price, ")
     assert "USD" not in lines[2]
