@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from clustersim.apps.importing.entries import Contents, Entry
@@ -22,6 +23,7 @@ _VARIABLE: Final = re.compile(r"\$\{?\w+\}?")
 _OPTIONS: Final = re.compile(r"(?i)\$\{?\w*(?:options?|opts?|arg(?:ument)?s?|flags?|extras?|params)\}?")
 """Variables that hold further options, by their names."""
 _DIRECTIVE: Final = re.compile(r"^#SBATCH\s+(--?[\w-]+)(?:[=\s]+(\S+))?", re.MULTILINE)
+_CALL: Final = re.compile(r"([A-Za-z]\w*)\((\w+\s*=[^()]*)\)")
 _COUNT: Final = re.compile(r"(\d{1,9})$")
 _CONTAINERS: Final = ("docker", "podman", "nerdctl")
 _IMAGE: Final = re.compile(r"[a-z0-9][\w.-]*(?::\d+)?(?:/[\w.-]+)+(?:[:@][\w.:-]+)?")
@@ -55,7 +57,15 @@ def read_commands(text: str, file: str) -> Contents:
         commands = [script.options]
     found = [*directives, *exported(script.exported, file)]
     read = together([Command(words=words, entries=options(words, file)) for words in commands], script.documents, file, counted=False)
-    return Contents(file=file, format="arguments", entries=(*found, *read.entries))
+    return Contents(file=file, format="arguments", entries=(*found, *(each for entry in read.entries for each in _called(entry))))
+
+
+def _called(entry: Entry) -> Iterator[Entry]:
+    """Yield an option, and below it the arguments of a recipe that it calls, as NeMo-Run writes them."""
+    call = _CALL.fullmatch(entry.value) if isinstance(entry.value, str) else None
+    yield entry if call is None else replace(entry, value=call[1])
+    for name, value in re.findall(r"(\w+)\s*=\s*([^,\s]+)", call[2] if call else ""):
+        yield replace(entry, key=f"{entry.key}.{name}", value=scalar(value))
 
 
 def _directives(text: str, file: str) -> Iterator[Entry]:

@@ -118,7 +118,9 @@ def _walk(data: Data, spot: Spot, around: _Around, found: _Found) -> None:
         _inference_service(held, around, found)
         return
     for key, value in data.items():
-        if isinstance(value, dict | list) and key in spot.children:
+        # Workers beside a leader are ranks of its server.
+        beside = key == "workerTemplate" and "leaderTemplate" in data
+        if isinstance(value, dict | list) and key in spot.children and not beside:
             service = around.service if key in ("spec", "template", "metadata", "containers") else f"{around.service} {key}"
             _walk(value, spot.children[key], replace(around, service=service[-_LONGEST_SERVICE:]), found)
 

@@ -55,8 +55,10 @@ LABELS: Final = {
     "beta.kubernetes.io/instance-type": "instance",
     "cloud.google.com/gke-accelerator": "accelerators.product",
     "gpu.nvidia.com/model": "accelerators.product",
+    "accelerator_type": "accelerators.product",
+    "device_type": "instance",
 }
-"""Labels of nodes that name their accelerators, by the keys of the table of machines."""
+"""Labels of nodes, and keys of Ray and of XPK, that name their accelerators, by the keys of the table of machines."""
 
 
 class _Port(NamedTuple):

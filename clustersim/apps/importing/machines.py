@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -46,6 +47,9 @@ _READERS: Final[Mapping[str, Callable[[str, str], Described]]] = MappingProxyTyp
 )
 _OF_THE_JOB: Final = ("job.nodes", "job.ranks_per_node", "job.accelerator")
 """Facts of machines that a job may say itself."""
+_OF_SLURM: Final = (".gres", ".gpus_per_node", ".gpus_per_task", ".gpus", ".G")
+_GENERIC_RESOURCE: Final = re.compile(r"(?:gpu:)?([A-Za-z][\w.-]*):(\d{1,9})")
+"""Accelerators by type and number, as in gpu:h100:8."""
 
 
 def clusters_apart(sources: Sequence[str], asked: ImportOptions) -> tuple[Sequence[str], ImportOptions]:
@@ -91,9 +95,20 @@ def machine_contents(text: str, file: str) -> Contents | None:
     return Contents(file=file, format="machine", entries=entries, fabric=described.fabric)
 
 
+def _named_machine(entries: Iterable[Entry]) -> Iterator[Entry]:
+    for entry in entries:
+        key = next((key for key in (entry.key, entry.name.rpartition(".")[2]) if key in LABELS), None)
+        generic = _GENERIC_RESOURCE.fullmatch(str(entry.value)) if entry.name.endswith(_OF_SLURM) else None
+        if key is not None and isinstance(entry.value, str):
+            yield replace(entry, key=LABELS[key])
+        elif generic is not None:
+            yield replace(entry, key="accelerators.product", value=generic[1])
+            yield replace(entry, key="accelerators.count", value=int(generic[2]))
+
+
 def labelled_machines(jobs: Sequence[Contents]) -> list[Contents]:
-    """Return what the labels of the nodes that pods ask for say of the machine."""
-    found = [(each, tuple(replace(label, key=LABELS[label.key]) for label in each.labels if label.key in LABELS)) for each in jobs]
+    """Return what the labels of nodes that pods ask for, and the accelerators that Slurm is asked for, say of the machine."""
+    found = [(each, tuple(_named_machine((*each.labels, *each.entries)))) for each in jobs]
     return [Contents(file=each.file, format="machine", entries=entries) for each, entries in found if entries]
 
 

@@ -17,6 +17,8 @@ __all__ = ["EmbeddedFile", "Script", "Word", "read_script"]
 _DECLARING: Final = ("export", "declare", "local", "readonly", "typeset")
 _TESTS: Final = ("[", "[[", "test")
 _BEFORE: Final = ("exec", "time", "nohup", "sudo", "command", "builtin", "then", "do")
+_WRAPS: Final = ("--wrap", "--command")
+"""Options of sbatch, XPK and gcloud, whose value is the text of a script."""
 _SHELLS: Final = ("sh", "bash", "zsh", "dash")
 _TEXT_FOLLOWS: Final = re.compile(r"-[a-z]*c")
 _REMOTE: Final = ("ssh", "sbatch", "salloc")
@@ -222,13 +224,13 @@ class _Reader:
         if shell is not None and (flag := next((at for at in range(shell + 1, len(texts)) if _TEXT_FOLLOWS.fullmatch(texts[at])), None)):
             at = next((at for at in range(flag + 1, len(texts)) if not texts[at].startswith("-")), None)
             return None if at is None else (words[:shell], texts[at], words[at].line)
-        if texts[0] in _REMOTE:
-            wrapped = next((at for at, text in enumerate(texts) if text.startswith("--wrap")), None)
-            if wrapped is not None:
-                text = texts[wrapped].partition("=")[2] or " ".join(texts[wrapped + 1 : wrapped + 2])
-                return words[:wrapped], text, words[wrapped].line
-            if texts[0] == "ssh" and " " in texts[-1].strip():
-                return (), texts[-1], words[-1].line
+        for at, text in enumerate(texts):
+            option, _, assigned = text.partition("=")
+            inner = assigned or "".join(texts[at + 1 : at + 2])
+            if option in _WRAPS and " " in inner:
+                return words[:at], inner, words[at].line
+        if texts[0] == "ssh" and " " in texts[-1].strip():
+            return (), texts[-1], words[-1].line
         if heredoc is not None and (shell is not None or texts[0] in _REMOTE):
             text = self.known.known(heredoc.text) if heredoc.expands else heredoc.text
             return (words[:shell] if shell is not None else ()), text, heredoc.line

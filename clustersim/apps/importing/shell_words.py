@@ -16,6 +16,8 @@ ASSIGNMENT: Final = re.compile(rf"({NAME})(\[[^\]=]*\])?(\+?)=(.*)", re.DOTALL)
 _PARAMETER: Final = re.compile(rf"\$({NAME}|[0-9@*#?$!-])|\$\{{([#!]?)({NAME}|[0-9]+|[@*#?])(?:\[([^\]]*)\])?")
 _OPERATOR: Final = re.compile(r":?[-=+?]|##?|%%?|//?|\^\^?|,,?|:")
 _WHOLE_ARRAY: Final = re.compile(rf'"\$(?:@|\{{{NAME}\[@\]\}})"')
+_JOINED_ARRAY: Final = re.compile(rf"\$(?:\*|\{{{NAME}\[\*\]\}})")
+"""An array that is one word in quotes."""
 _OPTION: Final = re.compile(r"(?<![\w-])--[A-Za-z][\w.-]*")
 _ELEMENT: Final = re.compile(r"\[([^\]]*)\]=(.*)", re.DOTALL)
 _VARIABLE: Final = re.compile(rf"(?<!\\)\$(?:({NAME})|\{{({NAME})\}})")
@@ -110,7 +112,9 @@ class Variables:
                 found.add(text[at : at + 2] if stays else text[at + 1 : at + 2].strip("\n"), whole=True)
                 at += 2
             elif character in "$`" and depth < _DEEPEST:
+                joined = quoted and _JOINED_ARRAY.match(text, at) is not None
                 values, at = self._parameter(text, at, depth)
+                values = [" ".join(values)] if joined else values
                 self.n_characters += sum(len(value) + 1 for value in values)
                 for number, value in enumerate(values):
                     if number:

@@ -324,6 +324,36 @@ LINES: Final = (
         " --gradient_accumulation_steps 2 --block_size 4096 --deepspeed zero3.json",
         {"cluster.nodes": 1, "cluster.accelerators_per_node": 4, "training.global_batch_size": 16},
     ),
+    Line(
+        "transformers",
+        "deepspeed --num_nodes 2 --num_gpus 8 main.py --model_name_or_path facebook/opt-66b --per_device_train_batch_size 4"
+        " --max_seq_len 512 --zero_stage 3 --dtype bf16 --offload --deepspeed",
+        {
+            "model": "opt-66b",
+            "training.precision": "bf16",
+            "strategy.preset": "deepspeed_zero3",
+            "strategy.offload": ["optimizer", "gradients", "parameters"],
+        },
+    ),
+    Line(
+        "transformers",
+        "accelerate launch --config_file accelerate_configs/fsdp2.yaml --num_processes 8 sft.py --model_name_or_path Qwen/Qwen3-8B"
+        " --per_device_train_batch_size 1 --max_length 4096 --bf16",
+        {"strategy.preset": "pytorch_fsdp", "cluster.nodes": 1},
+    ),
+    Line(
+        "nemo",
+        'srun -N 8 --container-image=nvcr.io/nemo:25 nemo llm pretrain --factory "llama3_70b(num_nodes=8, num_gpus_per_node=8)"'
+        " trainer.strategy.tensor_model_parallel_size=4 data.global_batch_size=128 data.micro_batch_size=1 data.seq_length=8192 -y",
+        {"model": "llama3-70b", "cluster.nodes": 8, "strategy.tp": 4},
+    ),
+    Line(
+        "megatron_lm",
+        "ARGS=(--num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 512 --vocab-size 32000)\n"
+        'srun bash -c "python pretrain_gpt.py ${ARGS[*]} --micro-batch-size 1 --global-batch-size 8"',
+        {"model.num_hidden_layers": 4, "training.global_batch_size": 8},
+        nodes=1,
+    ),
 )
 
 

@@ -47,7 +47,7 @@ def written(tmp_path: Path, text: str, name: str = "job.sh") -> Imported:
         (
             "sglang-dp-attention.sh",
             "sglang",
-            {"model": "deepseek-v3", "cluster.nodes": 2, "serving.tp": 1, "serving.dp": 16, "serving.ep": 16},
+            {"model": "deepseek-r1", "cluster.nodes": 2, "serving.tp": 1, "serving.dp": 16, "serving.ep": 16},
         ),
         ("sglang-dp-attention.sh", "sglang", {"serving.replicas": 1, "serving.precision": "fp8_block", "serving.memory_fraction": 0.85}),
         (
@@ -66,7 +66,7 @@ def written(tmp_path: Path, text: str, name: str = "job.sh") -> Imported:
             {f"{POOLS}.prefill": {"replicas": 2, "tp": 1}, f"{POOLS}.decode": {"replicas": 1, "tp": 4}},
         ),
         ("dynamo-pools.yaml", "vllm", {f"{POOLS}.prefill": {"replicas": 2, "tp": 2}, f"{POOLS}.decode": {"replicas": 1, "tp": 4}}),
-        ("dynamo-pools.yaml", "vllm", {"model": "llama3.1-70b", "serving.precision": "fp8", "serving.prefix_cache": False}),
+        ("dynamo-pools.yaml", "vllm", {"model": "llama3.3-70b", "serving.precision": "fp8", "serving.prefix_cache": False}),
         ("llm-d-values.yaml", "vllm", {f"{POOLS}.prefill": {"replicas": 2, "tp": 1}, f"{POOLS}.decode": {"replicas": 1, "tp": 4}}),
         ("llm-d-values.yaml", "vllm", {"model": "gpt-oss-120b", "serving.precision": "mxfp4", "serving.memory_fraction": 0.95}),
         ("kubernetes-vllm.yaml", "vllm", {"serving.replicas": 16, "cluster.nodes": 2, "serving.max_batched_tokens": 4096}),
@@ -134,6 +134,31 @@ spec:
             args:
               - exec vllm serve deepseek-ai/DeepSeek-R1 --enable-expert-parallel --data-parallel-size $((LWS_GROUP_SIZE * LOCAL))
             env: [{name: LOCAL, value: "8"}]
+"""
+LEADER: Final = """apiVersion: leaderworkerset.x-k8s.io/v1
+kind: LeaderWorkerSet
+spec:
+  replicas: 1
+  leaderWorkerTemplate:
+    size: 2
+    leaderTemplate:
+      spec:
+        nodeSelector: {node.kubernetes.io/instance-type: p5en.48xlarge}
+        containers:
+          - command: [sglang, serve, deepseek-ai/DeepSeek-V3, --tp, "16", --node-rank, $(LWS_WORKER_INDEX)]
+    workerTemplate:
+      spec:
+        containers:
+          - command: [sglang, serve, deepseek-ai/DeepSeek-V3, --tp, "16", --node-rank, $(LWS_WORKER_INDEX)]
+"""
+RAY_SERVE: Final = """applications:
+- args:
+    llm_configs:
+    - model_loading_config: {model_id: mine, model_source: Qwen/Qwen2.5-32B-Instruct}
+      accelerator_type: H100
+      deployment_config: {autoscaling_config: {min_replicas: 2, max_replicas: 2}}
+      engine_kwargs: {tensor_parallel_size: 4, max_model_len: 16384, enable_prefix_caching: true}
+  import_path: ray.serve.llm:build_openai_app
 """
 COMPOSE: Final = """services:
   vllm:
@@ -209,7 +234,7 @@ spec:
         (
             KSERVE,
             {
-                "model": "deepseek-v3",
+                "model": "deepseek-r1",
                 "cluster.nodes": 4,
                 "serving.memory_fraction": 0.95,
                 "serving.disaggregated.decode": {"replicas": 1, "tp": 1, "dp": 16, "ep": 16},
@@ -241,6 +266,13 @@ spec:
             {"serving.dp": 8, "serving.tp": 1, "serving.replicas": 1, "serving.max_num_seqs": 128},
         ),
         (LWS, {"serving.dp": 16, "serving.ep": 16, "cluster.nodes": 2}),
+        (LEADER, {"serving.replicas": 1, "serving.tp": 16, "cluster.nodes": 2}),
+        (RAY_SERVE, {"model": "qwen2.5-32b", "serving.replicas": 2, "serving.tp": 4, "serving.prefix_cache": True}),
+        (
+            "sglang serve Qwen/Qwen3-8B --tp 2\npython -m sglang.benchmark.serving --dataset-name random --random-input 1024"
+            " --random-output 1024 --random-range-ratio 1.0 --max-concurrency 8",
+            {"serving.tp": 2, "serving.replicas": 1},
+        ),
         (COMPOSE, {"serving.replicas": 2, "serving.engine": "vllm@0.10.1"}),
         ("vllm serve meta-llama/Llama-3.1-405B-Instruct", {"model": "llama3.1-405b", "serving.tp": 1}),
     ],

@@ -232,8 +232,26 @@ def test_an_instance_of_a_cloud_is_a_shipped_node(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("before", "after", "node"),
+    [
+        ("#SBATCH --nodes=5\n#SBATCH --gpus-per-node=gh200:4\nsrun ", "", "jupiter-gh200"),
+        ("#SBATCH --nodes=5\n#SBATCH --gres=gpu:h100:8\nsrun ", "", "dgx-h100"),
+        ('xpk workload create --device-type=h200-141gb-8 --num-nodes=5 --command "python ', '"', "hgx-h200"),
+    ],
+)
+def test_a_scheduler_is_asked_for_accelerators_by_name(tmp_path: Path, before: str, after: str, node: str) -> None:
+    path = tmp_path / "job.sh"
+    path.write_text(f"#!/bin/bash\n{before}{MEGATRON}{after}\n", encoding="utf-8")
+
+    found = import_files([str(path)], ImportOptions()).data
+
+    assert (at(found, "cluster.node"), at(found, "cluster.nodes")) == (node, 5)
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("Machine (1008GB total)\n  Package L#0\n", "lstopo --of xml"),
         ("<graphs version='1'><graph id='0'/></graphs>", "is a graph of NCCL"),
         ("<system version='1'><cpu>", "is not XML"),
         ("<system version='1'></system>", "has no accelerators"),
