@@ -14,6 +14,7 @@ from clustersim.documents.check import choices_hint
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import cluster_names, load_cluster, load_node, node_names
+from clustersim.hardware.models import Node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,11 +93,14 @@ def _per_node(draft: Draft, name: str | None) -> int | None:
     return asked if asked is not None and asked < shipped else shipped
 
 
+def shipped_node(name: str) -> Node:
+    """Return a shipped node, or the node of a shipped cluster."""
+    return load_node(name) if name in node_names() else load_cluster(name).node
+
+
 def shipped_per_node(name: str) -> int:
     """Return the accelerators in a node of a shipped node or cluster."""
-    if name in node_names():
-        return load_node(name).n_accelerators
-    return load_cluster(name).node.n_accelerators
+    return shipped_node(name).n_accelerators
 
 
 def _ranks(draft: Draft, per_node: int | None) -> int | None:
@@ -346,6 +350,6 @@ def derive_tokens(draft: Draft) -> None:
     _ramp(draft)
 
 
-def text_of(value: Data) -> str | None:
-    """Return a value that is text; None for any other."""
-    return value if isinstance(value, str) else None
+def text_of(*values: Data) -> str | None:
+    """Return the first value that is text; None without one."""
+    return next((value for value in values if isinstance(value, str)), None)

@@ -66,7 +66,7 @@ class Contents:
     fabric: ListedFabric | None = None
     """Switches that it lists."""
     labels: tuple[Entry, ...] = ()
-    """Labels of the nodes that its pods ask for."""
+    """Labels of the nodes that its pods ask for, or that a log shows."""
 
 
 def flattened(data: Data, spot: Spot | None, file: str, key: str = "") -> Iterator[Entry]:

@@ -76,8 +76,8 @@ def import_files(sources: Sequence[str], asked: ImportOptions) -> Imported:
     sources, asked = clusters_apart(sources, asked)
     changes = _changes(asked)
     set_ = _set(changes)
-    node = _text(asked.cluster, set_.get("cluster.node"))
-    precision = _text(set_.get("training.precision")) or "bf16"
+    node = text_of(asked.cluster, set_.get("cluster.node"))
+    precision = text_of(set_.get("training.precision")) or "bf16"
     contents = [
         chosen_variant(each, node and shipped_machine(node), asked.nodes, precision)
         for source in sources
@@ -90,7 +90,7 @@ def import_files(sources: Sequence[str], asked: ImportOptions) -> Imported:
     machines = [*labelled_machines(jobs), *machines]
     name = asked.framework or framework_of(jobs)
     table = load_table(name)
-    draft = read_settings(table, jobs, model=_text(asked.model, set_.get("model")))
+    draft = read_settings(table, jobs, model=text_of(asked.model, set_.get("model")))
     join_machines(draft, machines)
     if asked.strict:
         _refuse_unknown(draft, table.file.title)
@@ -240,10 +240,10 @@ def _scenario(
         Naming all that no file says, each with the option that gives it.
     """
     set_ = _set(changes)
-    cluster = _text(asked.cluster, set_.get("cluster.node"), set_.get("cluster.name"))
+    cluster = text_of(asked.cluster, set_.get("cluster.node"), set_.get("cluster.name"))
     cluster = None if cluster is None else shipped_machine(cluster)
     nodes = asked.nodes or next((value for value in [set_.get("cluster.nodes")] if isinstance(value, int)), None)
-    model_given = _text(asked.model, set_.get("model"))
+    model_given = text_of(asked.model, set_.get("model"))
     for key, value in set_.items():
         if key.startswith(("model.", *(f"{section}." for section in _SECTIONS[job]))):
             draft.settings[key] = Setting(value=value, how="given")
@@ -279,11 +279,6 @@ def _scenario(
         if found or section != "slo":
             data[section] = _nested({key.removeprefix(f"{section}."): value for key, value in found.items()})
     return data
-
-
-def _text(*values: Data) -> str | None:
-    """Return the first value that is text."""
-    return next((value for value in values if isinstance(value, str)), None)
 
 
 def _nodes(cluster: dict[str, Data]) -> int:

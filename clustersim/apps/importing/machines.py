@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from clustersim.apps.importing.deriving import shipped_node
 from clustersim.apps.importing.entries import Contents, Entry, ImportOptions
 from clustersim.apps.importing.fabric import laid_fabric
 from clustersim.apps.importing.fabric_files import (
@@ -30,7 +31,7 @@ from clustersim.config.overriding import CLUSTER_FILES
 from clustersim.documents.spots import Data
 from clustersim.documents.text import read_document
 from clustersim.errors import Place, ScenarioError
-from clustersim.hardware.catalog import accelerator_names, load_cluster, load_node, node_names
+from clustersim.hardware.catalog import accelerator_names
 from clustersim.hardware.models import Node
 
 _READERS: Final[Mapping[str, Callable[[str, str], Described]]] = MappingProxyType(
@@ -99,7 +100,7 @@ def _named_machine(entries: Iterable[Entry]) -> Iterator[Entry]:
     for entry in entries:
         key = next((key for key in (entry.key, entry.name.rpartition(".")[2]) if key in LABELS), None)
         generic = _GENERIC_RESOURCE.fullmatch(str(entry.value)) if entry.name.endswith(_OF_SLURM) else None
-        if key is not None and isinstance(entry.value, str):
+        if key is not None and isinstance(entry.value, str | int):
             yield replace(entry, key=LABELS[key])
         elif generic is not None:
             yield replace(entry, key="accelerators.product", value=generic[1])
@@ -199,9 +200,7 @@ def _domain(fabric: ListedFabric, node: Node, draft: Draft) -> dict[str, Data]:
 
 def _shipped(cluster: Mapping[str, Data]) -> Node | None:
     name = cluster.get("node", cluster.get("name"))
-    if not isinstance(name, str):
-        return None
-    return load_node(name) if name in node_names() else load_cluster(name).node
+    return shipped_node(name) if isinstance(name, str) else None
 
 
 def shipped_machine(name: str) -> str:

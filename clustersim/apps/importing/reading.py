@@ -49,7 +49,7 @@ def read_log(text: str, file: str) -> Contents:
     steps: list[tuple[int, float]] = []
     inside: bool | None = None
     devices: dict[str, tuple[str, int]] = {}
-    memory_mib: tuple[int, int] | None = None
+    memory_mib: int | None = None
     timers: dict[str, list[float]] = {}
     for number, line in enumerate(text.splitlines()[:_MOST_LINES], start=1):
         if inside is None and _BEGINS.search(line):
@@ -70,9 +70,9 @@ def read_log(text: str, file: str) -> Contents:
         elif device := _DEVICE.search(line):
             devices.setdefault(device[1], (device[2].rstrip(" ."), number))
         elif devices and memory_mib is None and (memory := _DEVICE_MEMORY.search(line)):
-            memory_mib = int(memory[1]), number
-    entries += _machine(devices, memory_mib, file)
-    return Contents(file=file, format="log", entries=tuple(entries), measured=_measured(steps, timers))
+            memory_mib = int(memory[1])
+    labels = _machine(devices, memory_mib, file)
+    return Contents(file=file, format="log", entries=tuple(entries), measured=_measured(steps, timers), labels=labels)
 
 
 def _timers(line: str) -> list[tuple[str, float]]:
@@ -84,15 +84,15 @@ def _timers(line: str) -> list[tuple[str, float]]:
     return [(name, value) for name, value in found if not any(part in name for part in _SETUP)]
 
 
-def _machine(devices: dict[str, tuple[str, int]], memory_mib: tuple[int, int] | None, file: str) -> list[Entry]:
+def _machine(devices: dict[str, tuple[str, int]], memory_mib: int | None, file: str) -> tuple[Entry, ...]:
+    """Return the devices that nvidia-smi lists, as the labels of a node."""
     if not devices:
-        return []
+        return ()
     name, line = next(iter(devices.values()))
-    found: list[tuple[str, Data, int]] = [("nvidia_smi.devices", len(devices), line)]
     # nvidia-smi cuts long names off; with the memory they tell one accelerator from another.
-    size = f" {memory_mib[0] / 1024:.0f}GiB" if memory_mib else ""
-    found.insert(0, ("nvidia_smi.name", f"{name}{size}", line))
-    return [Entry(key=key, value=value, file=file, line=at) for key, value, at in found]
+    size = f" {memory_mib / 1024:.0f}GB" if memory_mib else ""
+    found: dict[str, Data] = {"nvidia.com/gpu.product": f"{name}{size}", "nvidia.com/gpu.count": len(devices)}
+    return tuple(Entry(key=key, value=value, file=file, line=line) for key, value in found.items())
 
 
 def _measured(steps: list[tuple[int, float]], timers: Mapping[str, list[float]]) -> LoggedSteps | None:

@@ -61,13 +61,6 @@ def _positive(value: Data) -> Data:
     return number(value) > 0
 
 
-def _negated(value: Data) -> Data:
-    said = truth(value)
-    if said is None:
-        raise UnreadableError("true or false")
-    return not said
-
-
 def _sized(unit: str, factor: float = 1) -> Callable[[Data], Data]:
     """Return a transform of a number to a size in a unit, of which each is so many."""
     return lambda value: f"{factor * number(value):.12g} {unit}"
@@ -280,7 +273,7 @@ TRANSFORMS: Final[Mapping[str, Callable[[Data], Data]]] = MappingProxyType(
     {
         "same": _same,
         "boolean": _boolean,
-        "negated": _negated,
+        "negated": lambda value: not _boolean(value),
         "positive": _positive,
         "megabytes": _sized("MB"),
         "mebibytes": _sized("MiB"),

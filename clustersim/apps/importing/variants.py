@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from clustersim.apps.importing.deriving import shipped_per_node
+from clustersim.apps.importing.deriving import shipped_node
 from clustersim.apps.importing.entries import Contents, Entry
 from clustersim.errors import Place, ScenarioError
-from clustersim.hardware.catalog import cluster_names, load_cluster, load_node, node_names
+from clustersim.hardware.catalog import cluster_names, node_names
 
 _MATRIX: Final = "perf_matrix"
 """Table of Megatron-Bridge: accelerator, number of them, precision."""
@@ -56,6 +56,6 @@ def _below(entries: Sequence[tuple[Entry, list[str]]]) -> list[Entry]:
 def _fits(name: str, count: str, cluster: str | None, nodes: int | None) -> bool:
     if cluster not in (*cluster_names(), *node_names()):
         return cluster is None
-    node = load_node(cluster) if cluster in node_names() else load_cluster(cluster).node
-    asked = None if nodes is None else f"{_COUNT}{nodes * shipped_per_node(cluster)}"
+    node = shipped_node(cluster)
+    asked = None if nodes is None else f"{_COUNT}{nodes * node.n_accelerators}"
     return node.accelerator.name.startswith(name) and asked in (None, count)

@@ -11,6 +11,7 @@ import pytest
 
 from clustersim.apps.importing.entries import ImportOptions
 from clustersim.apps.importing.importing import Imported, import_files
+from clustersim.apps.importing.machines import labelled_machines
 from clustersim.apps.importing.reading import read_contents, read_raw
 from clustersim.apps.importing.table import framework_names, load_table
 from clustersim.apps.run.running import run_built
@@ -253,7 +254,9 @@ def test_a_file_yields_the_scenario_that_it_describes(case: Case) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.files)
 def test_every_key_of_a_file_is_in_the_report_once(case: Case) -> None:
-    written = sorted((path, entry.key, entry.line or 0) for path in paths_of(case) for entry in read_contents(read_raw(path), path).entries)
+    contents = [read_contents(read_raw(path), path) for path in paths_of(case)]
+    entries = [*(entry for each in [*contents, *labelled_machines(contents)] for entry in each.entries)]
+    written = sorted((entry.file, entry.key, entry.line or 0) for entry in entries)
 
     found = sorted((key.file, key.key, key.line or 0) for key in imported(case).keys if key.file is not None)
 
