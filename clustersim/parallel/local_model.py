@@ -112,7 +112,9 @@ class LocalModel:
 
     def equal_layers(self, layers: range) -> tuple[tuple[int, int], ...]:
         """Return consecutive layers as (first of a row of equal ones, how many they are)."""
-        together = (tuple(run) for _, run in groupby(layers, key=self.first_alike))
+        apart = self.spread is not None and self.spread.load.by_layer
+        alike = _first_alike(self.model, self.seq_length, self.wide_layers)
+        together = (tuple(run) for _, run in groupby(layers, key=self.first_alike if apart else alike.__getitem__))
         return tuple((run[0], len(run)) for run in together)
 
     def first_alike(self, layer: int) -> int:

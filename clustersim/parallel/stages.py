@@ -51,7 +51,7 @@ def _in_pairs(order: StageOrder) -> StageOrder:
     return tuple(found)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=32)
 def _orders(schedule: str, n_stages: int, n_micro_batches: int, n_chunks: int, costs: PassCosts) -> tuple[StageOrder, ...]:
     return SCHEDULES[schedule].orders(n_stages, n_micro_batches, n_chunks, costs)
 

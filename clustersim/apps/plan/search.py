@@ -254,17 +254,17 @@ class _Searching:
             if isinstance(plan, str):
                 self.search.refuse(plan)
                 continue
-            peak_bytes = self._least_bytes(layout, stage_of(plan, 0))
+            peak_bytes = self._least_bytes(layout, plan)
             if peak_bytes > NEARLY * self._usable_bytes():
                 self._drop(peak_bytes)
                 continue
             self._push(bound_s, layout)
 
-    def _least_bytes(self, layout: ParallelLayout, first: Stage) -> float:
+    def _least_bytes(self, layout: ParallelLayout, plan: Plan) -> float:
         key = (layout.family, layout.zero_stage, layout.offload)
         found = self._peaks.get(key)
         if found is None:
-            found = self._peaks[key] = _least_bytes(first)
+            found = self._peaks[key] = _least_bytes(stage_of(plan, 0))
         return found
 
     def _drop(self, peak_bytes: float) -> None:
@@ -275,7 +275,7 @@ class _Searching:
         """Return whether a layout fits in the memory that may be used; note it where it does not."""
         plan = self._whole(layout)
         usable_bytes = self._usable_bytes()
-        peak_bytes = self._least_bytes(layout, stage_of(plan, 0))
+        peak_bytes = self._least_bytes(layout, plan)
         # Stages in turn, the ends of the model first: one that does not fit is enough.
         for stage in sorted(range(plan.strategy.pp), key=lambda each: min(each, plan.strategy.pp - 1 - each)):
             if peak_bytes > NEARLY * usable_bytes:
