@@ -16,7 +16,7 @@ from clustersim.errors import ScenarioError
 from clustersim.measure.step_breakdown import PipelineShape
 from clustersim.report.palette import FORWARD, HIDDEN
 from clustersim.report.pictured_machine import FabricLevel, NodeWire, PicturedMachine
-from clustersim.report.plots.canvas import WIDTH_PX, save, small_png, style, title_of
+from clustersim.report.plots.canvas import WIDTH_PX, Margins, key, new_axes, save, small_png, style, title_of
 from clustersim.report.plots.kinds import ANSWER_PLOTS, KINDS, RUN_PLOTS, SERVED_PLOTS, TABLE_PLOTS
 from clustersim.report.plots.validation import COLUMNS
 from clustersim.report.subject import DataSheetPeaks, KernelGroup, Subject
@@ -197,3 +197,16 @@ def test_a_small_picture_keeps_the_colours_of_the_palette() -> None:
         nearest = np.abs(pixels - [int(colour[at : at + 2], 16) for at in (1, 3, 5)]).sum(axis=2).min()
         # A point is drawn over white at 85 %; the box of the legend has the colour itself.
         assert nearest <= 9
+
+
+def test_a_legend_that_is_wider_than_the_picture_has_more_lines_and_room_for_them() -> None:
+    with style():
+        ax = new_axes(400, Margins(left=200, right=40, top=80, bottom=60))
+        key(ax, [(f"a long word of entry {number}", FORWARD) for number in range(9)], below_px=30)
+        legend = ax.get_legend()
+        assert legend is not None
+        box = legend.get_window_extent()
+
+    assert box.x1 <= WIDTH_PX
+    assert box.y0 >= 0
+    assert ax.get_window_extent().height == pytest.approx(260)

@@ -119,3 +119,13 @@ def test_a_table_of_an_earlier_version_has_no_error_bars() -> None:
     assert table_bars(frame)[0] == BAR
     assert table_bars(frame.drop(columns="error_bar.machine")) == [None]
     assert table_bars(frame.assign(**{"error_bar.least_fraction": float("nan")})) == [None]
+
+
+def test_a_heat_map_shows_shares_in_percent() -> None:
+    frame = table(("a", "1", 1.0, 1.0), ("a", "2", 2.0, 1.0), ("b", "1", 2.0, 1.0), ("b", "2", 2.0, 1.0)).assign(mfu=[0.4, 0.2, 0.2, 0.2])
+
+    with style():
+        ax = sweep_heatmap(frame, figure="mfu")
+
+    assert title_of(ax).startswith("node a with tp 1 is best: MFU 40 %")
+    assert texts(ax)[0] == "40"
