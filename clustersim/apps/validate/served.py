@@ -41,6 +41,8 @@ class ServedSourceSpec(Checked):
     retrieved: str
     assumed: list[str] = Field(default=[])
     fitted: list[str] = Field(default=[])
+    prefix_cache: bool | None = None
+    """Whether its servers kept prefixes, and with them the caches of preempted requests; None for the default of the engine."""
 
 
 class _Sources(Checked):
@@ -164,7 +166,7 @@ def validate_served(names: Sequence[str] = (), *, jobs: int | None = None) -> tu
 
 def served_rows(name: str) -> Iterator[ServedRow]:
     """Yield the rows of a source."""
-    text = (_folder() / f"{name}.csv").read_text("utf-8")
+    text, spec = (_folder() / f"{name}.csv").read_text("utf-8"), _specs()[name]
     for cells in csv.DictReader(text.splitlines()):
         measured = {
             metric: float(cells[column]) * factor
@@ -179,15 +181,14 @@ def served_rows(name: str) -> Iterator[ServedRow]:
         lengths = cells["trace"] or f"{cells['input_tokens']}/{cells['output_tokens']}"
         load = lengths + (f" x{cells['concurrency']}" if cells["concurrency"] else "")
         group = tuple(cells[column] for column in ("model", "node", "engine", "precision"))
-        yield ServedRow(id=cells["id"], source_id=name, load=load, group=group, scenario=_scenario(cells), measured=measured)
+        yield ServedRow(id=cells["id"], source_id=name, load=load, group=group, scenario=_scenario(cells, spec), measured=measured)
 
 
-def _scenario(cells: Mapping[str, str]) -> dict[str, JsonValue]:
+def _scenario(cells: Mapping[str, str], spec: ServedSourceSpec) -> dict[str, JsonValue]:
     serving: dict[str, JsonValue] = {
         "engine": f"{cells['engine']}@{cells['version']}",
         "precision": cells["precision"],
         "kv_precision": cells["kv_precision"],
-        "prefix_cache": False,
     }
     pools = _pools(cells)
     if "replica" in pools:
@@ -195,6 +196,8 @@ def _scenario(cells: Mapping[str, str]) -> dict[str, JsonValue]:
     else:
         serving["disaggregated"] = {role: dict(pool) for role, pool in pools.items()}
     serving |= {limit: int(cells[limit]) for limit in ("max_batched_tokens", "max_num_seqs") if cells[limit]}
+    if spec.prefix_cache is not None:
+        serving["prefix_cache"] = spec.prefix_cache
     if cells["asynchronous"]:
         serving["asynchronous"] = cells["asynchronous"] == "true"
     n_accelerators = sum(pool["replicas"] * pool["tp"] * pool["pp"] * pool["dp"] for pool in pools.values())

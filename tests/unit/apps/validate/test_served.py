@@ -64,3 +64,13 @@ def test_a_source_that_is_not_there_is_refused_with_those_that_are() -> None:
         validate_served(["vllm"])
 
     assert "inferencex" in str(caught.value)
+
+
+def test_requests_of_a_full_cache_take_as_long_as_measured() -> None:
+    row = next(served_rows("llmservingsim"))
+
+    found = served_result(row)
+
+    assert row.id == "ls-00"
+    assert found.errors["tpot_s"] == pytest.approx(0.0, abs=0.03)  # the goal; 0.038 where preempted prompts are computed anew
+    assert found.errors["ttft_s"] == pytest.approx(0.0, abs=0.05)
