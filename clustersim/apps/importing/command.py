@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from clustersim.apps.importing.entries import Contents, Entry
 from clustersim.apps.importing.parts import Command, command_file, exported, together
-from clustersim.apps.importing.shell import Word, read_script
+from clustersim.apps.importing.shell import NO_TEXTS, Word, read_script
 from clustersim.documents.composing import read_yaml
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
@@ -39,13 +39,13 @@ _STARTERS: Final = (
 LAUNCHERS: Final = ("torchrun", "deepspeed", "srun", "mpirun", "mpiexec", "accelerate", "launch", *_STARTERS)
 
 
-def read_commands(text: str, file: str) -> Contents:
+def read_commands(text: str, file: str, sourced: Mapping[str, str] = NO_TEXTS) -> Contents:
     """Return the options of a command line or a shell script; nothing of it is executed.
 
     Of several commands for one job, the one with the most options counts; without any, the options that variables hold.
     """
     directives = list(_directives(text, file))
-    script = read_script(text, _variables(directives))
+    script = read_script(text, _variables(directives), sourced)
     commands: list[tuple[Word, ...]] = []
     for words in script.commands:
         # A line that begins with an option goes on with the line before, as where a command was broken for reading.

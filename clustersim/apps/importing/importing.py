@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -46,6 +46,8 @@ from clustersim.workloads.reading.model_spec import load_model, model_names
 
 _SECTIONS: Final = {"training": ("training", "strategy"), "serving": ("serving", "requests", "slo")}
 """Sections of a scenario that an import fills in, by the kind of job."""
+_SCRIPTS: Final = (".sh", ".bash", ".env", ".conf")
+"""Endings of files that others may source."""
 _BY_SET: Final = {"--cluster NAME": "-s cluster.node=NAME", "--nodes N": "-s cluster.nodes=N", "--model ": "-s model="}
 
 
@@ -78,10 +80,11 @@ def import_files(sources: Sequence[str], asked: ImportOptions) -> Imported:
     set_ = _set(changes)
     node = text_of(asked.cluster, set_.get("cluster.node"))
     precision = text_of(set_.get("training.precision")) or "bf16"
+    scripts = {Path(source).name: read_raw(source) for source in sources if source.endswith(_SCRIPTS)}
     contents = [
         chosen_variant(each, node and shipped_machine(node), asked.nodes, precision)
         for source in sources
-        for each in _contents(source, asked)
+        for each in _contents(source, asked, scripts)
     ]
     machines = [each for each in contents if each.format == "machine"]
     if len(machines) == len(contents):
@@ -195,12 +198,12 @@ def foreign_source(source: str) -> bool:
     return job and not own
 
 
-def _contents(source: str, asked: ImportOptions) -> list[Contents]:
+def _contents(source: str, asked: ImportOptions, sourced: Mapping[str, str]) -> list[Contents]:
     if (folder := tracked_folder(source)) is not None:
         return read_tracked(folder)
     text, name = read_raw(source), name_of(source)
     try:
-        contents = read_contents(text, name)
+        contents = read_contents(text, name, sourced)
     except ScenarioError:
         machine = machine_contents(text, name)
         if machine is not None:

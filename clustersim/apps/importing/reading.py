@@ -16,6 +16,7 @@ from clustersim.apps.importing.containers import read_containers
 from clustersim.apps.importing.entries import Contents, Entry, LoggedSteps, flattened
 from clustersim.apps.importing.interpolation import resolved
 from clustersim.apps.importing.parts import part_in
+from clustersim.apps.importing.shell import NO_TEXTS
 from clustersim.documents.composing import read_yaml
 from clustersim.documents.files import STDIN, STDIN_NAME, read_bytes, read_stdin
 from clustersim.documents.json_text import place_in
@@ -144,8 +145,8 @@ def name_of(source: str) -> str:
     return STDIN_NAME if source == STDIN else source
 
 
-def read_contents(text: str, file: str) -> Contents:
-    """Return a text as keys and values.
+def read_contents(text: str, file: str, sourced: Mapping[str, str] = NO_TEXTS) -> Contents:
+    """Return a text as keys and values; a script may source other files that are named.
 
     Raises
     ------
@@ -170,7 +171,7 @@ def read_contents(text: str, file: str) -> Contents:
     if not text.startswith("#!") and _looks_like_mapping(text):
         return read_containers(text, file) or _yaml(text, file)
     if _OPTIONS.search(text) or "=" in text or part_in(text) == "serve":
-        return read_commands(text, file)
+        return read_commands(text, file, sourced)
     raise ScenarioError("holds no keys and values", place=Place(file=file), hint=_HINT)
 
 

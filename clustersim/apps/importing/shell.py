@@ -27,6 +27,7 @@ _ASKS: Final = ("getopts", "read", "IFS=")
 """Tests of loops over arguments and input, of which there are none."""
 _UNSET: Final = re.compile(r"\$(?:\w+|[@*]|\{\w+(?:[+-][^{}]*)?\})")
 _MOST_STEPS: Final = 50_000
+NO_TEXTS: Final[Mapping[str, str]] = MappingProxyType({})
 _DEEPEST: Final = 12
 """Functions and texts that call each other."""
 
@@ -55,7 +56,7 @@ class Script:
     """Options that its variables hold, for a command of another text."""
 
 
-def read_script(text: str, variables: Mapping[str, str] = MappingProxyType({})) -> Script:
+def read_script(text: str, variables: Mapping[str, str] = NO_TEXTS, sourced: Mapping[str, str] = NO_TEXTS) -> Script:
     """Return the commands of a text in the order in which a shell would come to them.
 
     A loop counts once, with the first value of its variable. A test of variables decides an ``if``, and a variable that the text
@@ -65,8 +66,10 @@ def read_script(text: str, variables: Mapping[str, str] = MappingProxyType({})) 
     ----------
     variables
         Environment that the text starts with.
+    sourced
+        Texts of other files by their names without folders, for the ones that the text sources.
     """
-    reader = _Reader()
+    reader = _Reader(sourced=sourced)
     reader.known.values |= {name: [value] for name, value in variables.items()}
     reader.block(parse_shell(text))
     return Script(
@@ -78,6 +81,7 @@ def read_script(text: str, variables: Mapping[str, str] = MappingProxyType({})) 
 class _Reader:
     """Interpret a text as a shell would, without starting anything."""
 
+    sourced: Mapping[str, str]
     known: Variables = field(default_factory=Variables)
     functions: dict[str, Block] = field(default_factory=dict[str, Block])
     commands: list[tuple[Word, ...]] = field(default_factory=list[tuple[Word, ...]])
@@ -220,6 +224,8 @@ class _Reader:
         texts = [word.text for word in words]
         if texts[0] == "eval":
             return (), " ".join(texts[1:]), words[0].line
+        if texts[0] in ("source", ".") and (text := self.sourced.get("".join(texts[1:2]).rpartition("/")[2])) is not None:
+            return (), text, words[0].line
         shell = next((at for at, text in enumerate(texts) if text.rpartition("/")[2] in _SHELLS), None)
         if shell is not None and (flag := next((at for at in range(shell + 1, len(texts)) if _TEXT_FOLLOWS.fullmatch(texts[at])), None)):
             at = next((at for at in range(flag + 1, len(texts)) if not texts[at].startswith("-")), None)

@@ -110,6 +110,15 @@ def test_formats_of_blackwell_are_read(tmp_path: Path, flags: str, scaling: str)
     assert (at(found.data, "training.precision"), at(found.data, "training.fp8_scaling")) == ("fp8", scaling)
 
 
+def test_a_script_sources_the_files_that_are_named_and_no_others(tmp_path: Path) -> None:
+    files = [written(tmp_path, 'source "$DIR/conf.sh"\npython ' + MEGATRON + "--pipeline-model-parallel-size $PP", "train.sh")]
+    conf = written(tmp_path, "PP=2\n", "conf.sh")
+
+    assert at(import_files([*files, conf], ON_H100).data, "strategy.pp") == 2
+    with pytest.raises(ScenarioError, match="which depends on a variable"):
+        import_files(files, ON_H100)
+
+
 def test_a_shipped_model_with_other_dimensions_is_written_out(tmp_path: Path) -> None:
     text = (FILES / "primus-llama3.1-70b.yaml").read_text(encoding="utf-8").replace("overrides:", "overrides:\n      num_layers: 4")
 
