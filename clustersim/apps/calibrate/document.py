@@ -168,6 +168,8 @@ def covers_of(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(TILES.removesuffix(".") if name.startswith(TILES) else name for name in names))
 
 
+LARGEST_SHARE: Final = 1.0
+"""Bound of fitted shares of a peak."""
 FAR: Final = 3.0
 """Factor up or down. Constants read from a trace differ by at most 1.2 times between the shipped calibrations."""
 FEW: Final = 100
@@ -223,4 +225,7 @@ def doubts_of(after: Errors, moves: Mapping[str, tuple[float, float]]) -> list[s
     far = [move(name, *values) for name, values in moves.items() if is_far(*values)]
     if far:
         found.append(f"moved more than {FAR:.0f} times: {', '.join(far)}")
+    bound = [name for name, (before, after) in moves.items() if before != after == LARGEST_SHARE]
+    if bound:
+        found.append(f"at the bound of the fit, a share of {LARGEST_SHARE:g}: {', '.join(bound)}; the measurements ask for more")
     return found

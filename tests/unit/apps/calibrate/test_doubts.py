@@ -23,6 +23,11 @@ def test_a_fit_that_meets_enough_measurements_with_small_moves_is_not_doubted() 
     [
         ([0.4, 0.2, -0.3, 0.3], {"gemm.depth_overhead": (100.0, 120.0)}, "predictions stay 30 % off the measured times (on average +15 %)"),
         (GOOD[:1], {"gemm.a": (1.0, 1.1), "gemm.b": (1.0, 1.1)}, "fewer measurements (1) than constants that they move (2)"),
+        (
+            GOOD,
+            {"network.efficiency.nic": (0.96, 1.0)},
+            "at the bound of the fit, a share of 1: network.efficiency.nic; the measurements ask for more",
+        ),
         (GOOD, {"launch.step": (5e-3, 20e-3)}, "moved more than 3 times: launch.step from 5 ms to 20 ms (4.0 times)"),
     ],
 )
