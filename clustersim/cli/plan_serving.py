@@ -25,7 +25,7 @@ from clustersim.report.facts import percent_text
 from clustersim.units.quantity import format_quantity, format_range
 
 SCHEMA_VERSION: Final = 1
-_COLUMNS: Final = ("deployment", ">replicas", ">GPUs", ">tokens/s/GPU", ">USD/M tokens")
+_COLUMNS: Final = (">GPUs", ">tok/s/GPU", ">USD/M")
 _MOST_GPUS: Final = 64
 
 
@@ -102,7 +102,7 @@ def _no(found: ServingPlan) -> str:
 def _print(found: ServingPlan) -> None:
     best = found.best
     if best is not None:
-        write_lines(f"{_name(best)} replicas={best.replicas}: {best.gpus} GPUs of {best.n_nodes} {best.candidate.machine}")
+        write_lines(f"{_whole_name(best)}: {best.gpus} GPUs of {best.n_nodes} {best.candidate.machine}")
         write_lines(*(f"  {line}" for line in (*_figures(best), _verdict(best))), "")
         _print_deployments([*found.kinds, *(each for each in found.frontier if each not in found.kinds)])
         write_lines("", "What the choice turns on", *(f"  {line}" for line in _turns(found, best)), "", "Certificate")
@@ -150,11 +150,11 @@ def _turns(found: ServingPlan, best: Replayed) -> list[str]:
     lines = ["no other kind that was replayed keeps the promises"]
     if other is not None:
         more = "as many GPUs" if other.gpus == best.gpus else f"{other.gpus} GPUs"
-        lines = [f"next best of another kind: {_name(other)} replicas={other.replicas}, {more}, {_verdict(other)}"]
+        lines = [f"next best of another kind: {_whole_name(other)}, {more}, {_verdict(other)}"]
     if not best.decided:
         enough = "nothing that was replayed keeps the promises"
         if found.surely is not None:
-            enough = f"{_name(found.surely)} replicas={found.surely.replicas} on {found.surely.gpus} GPUs keeps the promises"
+            enough = f"{_whole_name(found.surely)} on {found.surely.gpus} GPUs keeps the promises"
         lines.append(f"at the upper ends of the intervals: {enough}")
     terms = best.metrics.step_s.by_term
     largest = max(terms, key=lambda term: terms[term])
@@ -163,10 +163,10 @@ def _turns(found: ServingPlan, best: Replayed) -> list[str]:
 
 
 def _print_deployments(shown: Sequence[Replayed]) -> None:
-    """Print deployments as a table, in which latencies stand with their share of the limit."""
-    checks = shown[0].checks
-    titles = [f">{_title(check.name)} of {format_quantity(check.limit_s, 's')}" for check in checks]
-    print_table((*_COLUMNS, *titles), list(map(_cells, shown)))
+    """Print deployments as a table."""
+    titles = [f">{_title(check.name)}" for check in shown[0].checks]
+    print_table((*_COLUMNS, *titles, "deployment"), list(map(_cells, shown)))
+    write_lines("  output tokens, USD for a million of them; latencies with their share of the limit")
 
 
 def _title(name: str) -> str:
@@ -179,18 +179,22 @@ def _usd(each: Replayed) -> float | None:
     return None if each.metrics.cost is None else each.metrics.cost.per_million_output_tokens.usd
 
 
+def _whole_name(each: Replayed) -> str:
+    return f"{_name(each)} replicas={each.replicas}"
+
+
 def _name(each: Replayed) -> str:
     return " ".join(f"{name}={value}" for name, value in each.candidate.values)
 
 
 def _cells(each: Replayed) -> tuple[str, ...]:
     found = [
-        "" if check.found_s is None else f"{format_quantity(check.found_s, 's')}, {percent_text(check.found_s / check.limit_s)}"
+        "" if check.found_s is None else f"{format_quantity(check.found_s, 's')}, {100 * check.found_s / check.limit_s:.0f} %"
         for check in each.checks
     ]
     usd = _usd(each)
     per_gpu = f"{each.metrics.output_tokens_per_s_per_gpu:,.0f}"
-    return _name(each), f"{each.replicas}", f"{each.gpus}", per_gpu, "-" if usd is None else f"{usd:.2f}", *found
+    return f"{each.gpus}", per_gpu, "-" if usd is None else f"{usd:.2f}", *found, _whole_name(each)
 
 
 def plan_document(found: ServingPlan) -> dict[str, Data]:
