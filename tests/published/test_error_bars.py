@@ -52,12 +52,11 @@ def test_the_file_is_read_back_as_it_was_made(tmp_path: Path) -> None:
 
 
 def test_intervals_that_other_sources_give_cover_what_they_say_of_every_kind() -> None:
-    # Promised: 75 to 85 %, in whichever way rows are counted. Those of short steps are a little wide: shared machines of megatron-ci
-    # differ by half, and other sources do not.
+    # Promised: 75 to 85 %, in whichever way rows are counted.
     coverage, words = bars().coverage, [each.covered_fraction for each in bars().words]
 
     for fraction in (coverage.weighted_fraction, coverage.rows_fraction, coverage.sources_fraction, *words):
-        assert 0.75 <= fraction <= 0.87
+        assert 0.75 <= fraction <= 0.85
 
 
 def test_a_row_is_judged_by_an_interval_that_its_own_source_has_no_part_in() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from clustersim.apps.run.intervals import SHORT_S
 from clustersim.apps.run.result import Result
 from clustersim.notices import Flag
 from clustersim.parallel.shard import local_model
@@ -17,6 +18,9 @@ LONG_TOKENS: Final = 16384
 """A sequence is long from here on."""
 HOST_BOUND_FRACTION: Final = 0.1
 """Share of the step from which on it counts as waiting for the host."""
+MANY_ACCELERATORS: Final = (64, 512)
+SHORT: Final = "steps below 0.5 s"
+GENERATIONS: Final = ("volta", "ampere", "hopper", "blackwell")
 
 EXPERTS: Final = "experts"
 ONE_NODE: Final = "one node"
@@ -45,7 +49,10 @@ CAPABILITIES: Final = (
     "fp16 or bf16",
     "fp32 or tf32",
     "long sequences",
+    SHORT,
     "waits for the host",
+    *(f"more than {n} accelerators" for n in MANY_ACCELERATORS),
+    *(generation.title() for generation in GENERATIONS),
     "measured accelerator",
     "accelerator not measured",
 )
@@ -59,10 +66,14 @@ def capabilities_of(result: Result) -> tuple[str, ...]:
         _family(built.plan.model, built.plan.training, built.plan.strategy),
         ONE_NODE if len(built.nodes) == 1 else MANY_NODES,
         _calibrated(result.flags),
+        built.cluster.node.accelerator.generation.title(),
+        *(f"more than {n} accelerators" for n in MANY_ACCELERATORS if result.metrics.gpus > n),
     }
     used.update(_of_settings(built.plan.strategy, built.plan.training))
     if result.metrics.breakdown_s.host >= HOST_BOUND_FRACTION * result.step_time_s:
         used.add("waits for the host")
+    if result.step_time_s < SHORT_S:
+        used.add(SHORT)
     return tuple(name for name in CAPABILITIES if name in used)
 
 

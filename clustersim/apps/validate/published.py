@@ -28,7 +28,7 @@ from clustersim.apps.validate.residuals import Coverage, ErrorBars, coverage_of,
 from clustersim.apps.validate.rows import MisfitResult, RowResult, run_misfit, run_rows, run_typed_rows
 from clustersim.apps.validate.sources import QUALITIES, PublishedSource, Quality, as_typed, read_source, source_names, value_at
 from clustersim.errors import ScenarioError
-from clustersim.measure.error_bars import USUAL_SETTINGS, Bands
+from clustersim.measure.error_bars import Bands
 from clustersim.progress import phase
 
 
@@ -200,11 +200,10 @@ def check_complete(sources: Sequence[str], quality: Quality) -> None:
 
 
 def step_time_error_bars(said: Validation, defaults: Validation) -> ErrorBars:
-    """Return error bars of step times from all rows, and from those of defaults alone for which usual settings were taken."""
-    taken = [row for row in _residuals(defaults) if USUAL_SETTINGS in row.kind]
+    """Return error bars of step times from all rows, as they are and by defaults alone."""
     folds = read_folds(shipped_folds_path())
     wider = {"unmeasured_widening": unmeasured_widening(folds), "borrowed_widening": unmeasured_widening(folds, BORROWED)}
-    return error_bars([*_residuals(said), *taken], **wider)
+    return error_bars([*_residuals(said), *_residuals(defaults)], **wider)
 
 
 def _residuals(validation: Validation) -> list[Residual]:

@@ -153,10 +153,11 @@ def summary_table(validation: Validation) -> str:
 
 
 def defaults_table(validation: Validation) -> str:
-    """Return one line for each source and one for all of what defaults alone predict, as a table in Markdown."""
+    """Return one line for each source, one for all, and one for each thing that runs make use of, by defaults alone, in Markdown."""
     rows = [(f"`{source.source_id}`", *summary_cells(source.summary)) for source in validation.sources]
     rows.append(("all", *summary_cells(validation.summary)))
-    return _table(("source", *SUMMARY_HEADER), SUMMARY_HEADER[:-1], rows) + f"\nRefused: {len(validation.refused)} rows.\n"
+    table = _table(("source", *SUMMARY_HEADER), SUMMARY_HEADER[:-1], rows)
+    return f"{table}\nRefused: {len(validation.refused)} rows.\n\n{capability_table(validation)}"
 
 
 def capability_table(validation: Validation) -> str:

@@ -15,6 +15,7 @@ from clustersim.config.load import load_scenario
 from clustersim.errors import ScenarioError
 from clustersim.measure.error_bars import Band, Reach, kind_text, memory_verdict_of
 from clustersim.notices import Flag
+from tests.unit.config.samples import built
 
 TEXT = """\
 level: 0.8
@@ -40,7 +41,7 @@ def write(folder: Path, text: str = TEXT) -> Path:
 
 
 def kind_of(result: Result) -> tuple[str, ...]:
-    return run_kind(result.built.plan.model, result.step_time_s, result.flags)
+    return run_kind(result.built, result.step_time_s, result.flags)
 
 
 @pytest.mark.parametrize(
@@ -55,11 +56,17 @@ def test_a_kind_says_what_makes_the_error_of_a_run_larger(example: str, kind: tu
     assert tuple(word for word in kind_of(run(example)) if word != "usual settings") == kind
 
 
-def test_settings_that_nobody_gave_are_part_of_the_kind() -> None:
-    result = run("llama3-8b-8xh100")
-
-    assert ("usual settings" in kind_of(result)) is ("usual_settings" in [flag.code for flag in result.flags])
-    assert run_kind(result.built.plan.model, 1.0, [Flag(code="usual_settings", message="not said")]) == ("usual settings",)
+@pytest.mark.parametrize(
+    ("said", "flags", "kind"),
+    [
+        ("training.micro_batch_size=1", (), ("usual settings",)),
+        ("training.kernels=fused", (), ()),
+        ("strategy.preset=megatron_lm", (), ()),
+        ("training.kernels=fused", ("usual_settings",), ("usual settings",)),
+    ],
+)
+def test_settings_that_nobody_gave_are_part_of_the_kind(said: str, flags: tuple[str, ...], kind: tuple[str, ...]) -> None:
+    assert run_kind(built(said), 1.0, [Flag(code=code, message="not said") for code in flags]) == kind
 
 
 def test_the_interval_is_the_band_of_the_kind_times_the_step_time() -> None:
