@@ -230,8 +230,11 @@ class KernelModel:
         bursts, kept = (share.get(precision, share["default"]) for share in (gemm.sustained_fraction, gemm.under_load))
         peak_flops_per_s = self.accelerator.peak_flops_per_s[precision]
         if precision == "fp8":
-            # Matrix units take two numbers of 4 bits as one of 8.
-            narrower = max(1.0, FP8_BYTES / kernel.element_bytes)
+            # Matrix units take two numbers of 4 bits as one of 8, unless they have a rate of their own.
+            narrower = 1.0
+            if kernel.element_bytes < FP8_BYTES:
+                peaks = self.accelerator.peak_flops_per_s
+                narrower = peaks.get("fp4", 2.0 * peak_flops_per_s) / peak_flops_per_s
             peak_flops_per_s *= narrower
             gemm = replace(gemm, depth_overhead=gemm.depth_overhead * self._steps_in_one() * narrower)
         return gemm_compute_s(

@@ -301,7 +301,7 @@ def _model_flags(stage: Stage) -> tuple[Flag, ...]:
     if training.precision == "fp8":
         flags.append(Flag(code="fp8_products_only", message="fp8 applies to matrix products, and every cast is a kernel of its own"))
         if training.fp8_scaling == "nvfp4":
-            message = "products of 4 bits are taken to run at twice the rate of those of 8; none was measured, and B300 is faster still"
+            message = "products of 4 bits are taken to reach as much of their peak as those of 8; none was measured"
             flags.append(Flag(code="assumed_fp4_rate", message=message))
     if head_vector_bytes(stage.local, training.precision) < VECTOR_BYTES:
         message = "rows of logits are no multiples of 16 bytes, and the head's products are taken to lose by it what they do on an A100;"

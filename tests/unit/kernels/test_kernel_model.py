@@ -355,6 +355,17 @@ def test_products_of_one_call_are_issued_together() -> None:
     assert model(LAUNCH).issue_s((Stream(0.0, launches=8, one_call=True),)) == pytest.approx(LAUNCH.dispatch_s + 7 * LAUNCH.further_s)
 
 
+@pytest.mark.parametrize(("peaks", "times"), [({}, 2.0), ({"fp4": 6 * PEAK}, 3.0)])
+def test_products_of_4_bits_run_at_their_own_rate_or_twice_that_of_8(peaks: dict[str, float], times: float) -> None:
+    of = model(precision="fp8")
+    card = replace(of.accelerator, peak_flops_per_s={**of.accelerator.peak_flops_per_s, **peaks})
+    wide, narrow = (Gemm(65536, 65536, 65536, element_bytes=size) for size in (1.0, 0.5))
+
+    assert replace(of, accelerator=card).kernel_s(wide) == pytest.approx(
+        times * replace(of, accelerator=card, _times_s={}).kernel_s(narrow), rel=0.01
+    )
+
+
 def test_a_new_tensor_is_filled_by_one_more_kernel_of_the_call_that_writes_it() -> None:
     plain = model(LAUNCH)
     fills = replace(plain, fills=True, _times_s={})
