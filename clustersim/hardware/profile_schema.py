@@ -122,7 +122,7 @@ class AcceleratorFigures(Checked):
 
     vendor: Vendor
     generation: str = Field(pattern="^[a-z0-9]+$")
-    peak_flops: dict[PeakPrecision | Literal["fp4"], PositiveFlops] = Field(min_length=1)
+    peak_flops: dict[Literal[PeakPrecision, "fp4"], PositiveFlops] = Field(min_length=1)
     """Dense, without structured sparsity."""
     memory: PositiveBytes
     """As the data sheet rounds it."""

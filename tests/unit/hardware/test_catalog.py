@@ -109,7 +109,7 @@ def test_the_ridge_point_of_every_accelerator_is_sane(name: str) -> None:
 
     # FLOP for each byte of memory traffic at which compute and memory take equally long.
     assert min(ridges) > 5
-    assert max(ridges) < 1000
+    assert max(ridges) < 2000
 
 
 @pytest.mark.parametrize("name", accelerator_names())
@@ -260,7 +260,7 @@ def test_a_name_that_resembles_none_lists_all(name: str) -> None:
         ("multiprocessors: 10", "multiprocessors: ten", "'ten' is not a whole number", 9, 18),
         ("multiprocessors: 10", "multiprocessors: 0", "0 is out of range", 9, 18),
         ("lanes: 16", "lanes: 1.5", "1.5 is not a whole number", 8, 30),
-        ("bf16: 2", "bf17: 2", "'bf17' is not one of fp32, tf32, fp16, bf16, fp8", 5, 31),
+        ("bf16: 2", "bf17: 2", "'bf17' is not one of fp32, tf32, fp16, bf16, fp8, fp4", 5, 31),
         ("{fp32: 1 TFLOP/s, bf16: 2 TFLOP/s}", "{}", "a mapping: dictionary should have at least 1 item", 5, 13),
         ("vendor: nvidia", "vendor: N V", "'N V' does not have the form", 3, 9),
         ("name: toy", "name: tox", "'tox' is not the name of the file", 1, 7),
