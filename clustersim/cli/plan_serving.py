@@ -19,6 +19,7 @@ from clustersim.config.serving_scenario import ServingScenario, checked_serving
 from clustersim.config.yaml_text import plain, yaml_text
 from clustersim.documents.files import write_text
 from clustersim.documents.spots import Data
+from clustersim.economics import HOUR_S
 from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
 from clustersim.measure.deciding import UNDECIDED
 from clustersim.report.facts import percent_text
@@ -103,12 +104,14 @@ def _print(found: ServingPlan) -> None:
     best = found.best
     if best is not None:
         write_lines(f"{_whole_name(best)}: {best.gpus} GPUs of {best.n_nodes} {best.candidate.machine}")
-        write_lines(*(f"  {line}" for line in (*_figures(best), _verdict(best))), "")
+        write_lines(*(f"  {line}" for line in (*_figures(best), _verdict(best), *_same_bill(found, best))), "")
         _print_deployments([*found.kinds, *(each for each in found.frontier if each not in found.kinds)])
         write_lines("", "What the choice turns on", *(f"  {line}" for line in _turns(found, best)), "", "Certificate")
-    proven = "nothing else can do with fewer" if best is not None else "none of them can"
-    proof = proven if found.proven else f"not proven: something may do with {found.least_gpus:.0f}"
-    write_lines(f"  {len(found.replayed)} replays; {found.n_pruned} of {found.n_candidates} deployments needed none; {proof}")
+    proven = "nothing else keeps the promises with fewer GPUs" if best is not None else "none of them keeps the promises"
+    proof = f"{proven}, by the predicted values, not by the ends of their intervals"
+    proof = proof if found.proven else f"not proven: another may do with {found.least_gpus:.0f} GPUs"
+    n_simulated = found.n_candidates - found.n_pruned
+    write_lines(f"  {n_simulated} of {found.n_candidates} deployments were simulated, in {len(found.replayed)} runs; {proof}")
     write_lines(*(f"  {count} cannot: {reason}" for reason, count in found.rejected.items()))
     for line in found.assumed:
         notice(f"assumed: {line}")
@@ -130,7 +133,8 @@ def _figures(best: Replayed) -> list[str]:
         for check in best.checks
         if check.found_s is not None
     ]
-    whole = "" if usd is None else ", whole nodes counted"
+    per_hour = _usd_per_hour(best)
+    whole = "" if per_hour is None else f"; {per_hour:.2f} USD per hour, whole nodes counted"
     return [best.candidate.precision, f"{rate} output tokens/s; {money}{whole}", ", ".join(latencies)]
 
 
@@ -142,6 +146,14 @@ def _verdict(best: Replayed) -> str:
         if check.interval_s is not None and not check.decided
     ]
     return f"{UNDECIDED}: {', '.join(doubts)}" if doubts else "decided: the promises hold at the upper ends of their intervals too"
+
+
+def _same_bill(found: ServingPlan, best: Replayed) -> list[str]:
+    """Return the deployment on the same rented nodes that surely keeps the promises, where the best one may not."""
+    other = found.surely
+    if other is None or best.decided or (other.candidate.machine, other.n_nodes) != (best.candidate.machine, best.n_nodes):
+        return []
+    return [f"the same bill: {_whole_name(other)} on {other.gpus} GPUs, {_verdict(other)}"]
 
 
 def _turns(found: ServingPlan, best: Replayed) -> list[str]:
@@ -177,6 +189,12 @@ def _title(name: str) -> str:
 def _usd(each: Replayed) -> float | None:
     """Return the cost of a million output tokens."""
     return None if each.metrics.cost is None else each.metrics.cost.per_million_output_tokens.usd
+
+
+def _usd_per_hour(each: Replayed) -> float | None:
+    """Return the rent of the nodes."""
+    usd = _usd(each)
+    return None if usd is None else each.metrics.output_tokens_per_s * HOUR_S * usd / 1e6
 
 
 def _whole_name(each: Replayed) -> str:
@@ -229,6 +247,7 @@ def _deployment(each: Replayed) -> dict[str, Data]:
         "output_tokens_per_s_interval": plain(metrics.output_tokens_per_s_interval),
         "output_tokens_per_s_per_gpu": metrics.output_tokens_per_s_per_gpu,
         "usd_per_million_output_tokens": _usd(each),
+        "usd_per_hour": _usd_per_hour(each),
         "decided": each.decided,
         "checks": plain(each.checks),
         "tpot_mean_s": None if metrics.tpot_s is None else metrics.tpot_s.mean,

@@ -239,13 +239,17 @@ def _name(model: str | Mapping[str, object], cluster: str, nodes: int | None) ->
     --------
     >>> _name("hf:models/llama/config.json", "dgx-h100", 4), _name("config.json", "dgx-h100", 4), _name({}, "selene", None)
     ('llama-dgx-h100-4', 'config-dgx-h100-4', 'plan-selene')
+    >>> _name("hf:../llama/x/../config.json", "dgx-h100", 4), _name("hf:_cache/_x.yaml", "dgx-h100", 4)
+    ('llama-dgx-h100-4', 'x-dgx-h100-4')
     """
     named = model if isinstance(model, str) else str(model.get("name") or "plan")
     # A shipped name may have a dot in it, which begins no suffix.
     path = Path(named.removeprefix(HUB_PREFIX))
+    path = path.resolve() if ".." in path.parts else path
     stem = path.stem if path.suffix in (".json", ".yaml", ".yml") else path.name
     words = [path.parent.name if stem == "config" and path.parent.name else stem, Path(cluster).name.removesuffix(".yaml")]
-    return re.sub("[^A-Za-z0-9._-]", "-", "-".join([*words, *([str(nodes)] if nodes is not None else [])]))[:MOST_LETTERS]
+    name = "-".join([*words, *([str(nodes)] if nodes is not None else [])])
+    return re.sub("[^A-Za-z0-9._-]", "-", name).lstrip("._-")[:MOST_LETTERS]
 
 
 def limits_of(texts: Sequence[str]) -> dict[str, tuple[object, ...]]:

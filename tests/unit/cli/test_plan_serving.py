@@ -30,6 +30,15 @@ def test_the_answer_has_precision_intervals_cost_and_the_next_best(cli: Cli) -> 
     assert "assumed: no prices are given: those of on-demand-2026-10" in outcome.err
 
 
+def test_what_surely_keeps_the_promises_for_the_same_bill_is_named(cli: Cli) -> None:
+    kept = ("--only", "tp=2,8", "--only", "max_batched_tokens=2048", "--set", "slo={ttft_p99: 450 ms}", "--gpus", "8")
+    out = cli(*SERVICE, *kept).out
+
+    assert "USD per hour, whole nodes counted" in out
+    assert "  the same bill: tp=8 max_batched_tokens=2048 replicas=1 on 8 GPUs, decided" in out
+    assert "nothing else keeps the promises with fewer GPUs, by the predicted values" in out
+
+
 def test_where_nobody_keeps_the_promises_the_nearest_is_named(cli: Cli) -> None:
     outcome = cli(*SERVICE, "--only", "tp=4", "--gpus", "4", "--set", "slo.ttft_p99=20 ms")
     assert outcome.code == EXIT_NO
