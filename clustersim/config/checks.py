@@ -15,6 +15,8 @@ from clustersim.errors import Place, ScenarioError
 from clustersim.expressions.lexer import ExpressionError
 from clustersim.expressions.parse import Condition, parse_condition
 from clustersim.measure.cost_report import CostReport
+from clustersim.measure.deciding import UNDECIDED, figures_at
+from clustersim.measure.error_bars import ErrorBar
 from clustersim.measure.goodput_report import GoodputReport
 from clustersim.measure.metrics import BoundsReport, Metrics
 from clustersim.measure.serving_metrics import ServingMetrics
@@ -123,6 +125,12 @@ class CheckResult:
     values: Mapping[str, float | bool]
     """Values of the metrics that it names, each in the unit of its name."""
     holds: bool
+    decided: bool = True
+    """Whether the same comes out at both ends of the interval of the step time; true without an interval."""
+
+    def verdict(self) -> str:
+        """Return :meth:`shown`, and a doubt where the interval of the step time leaves one."""
+        return self.shown() if self.decided else f"{self.shown()}; {UNDECIDED}"
 
     def shown(self) -> str:
         """Return what to set beside the condition: the number that it is about, or all that it names."""
@@ -188,8 +196,15 @@ def parse_checks(texts: Sequence[str], given: Mapping[str, bool], places: Sequen
     return tuple(_checked(index, text, given, place) for index, (text, place) in enumerate(zip(texts, places, strict=True)))
 
 
-def evaluate_checks(checks: Sequence[Condition], values: Mapping[str, float | bool]) -> tuple[CheckResult, ...]:
+def evaluate_checks(
+    checks: Sequence[Condition], values: Mapping[str, float | bool], bar: ErrorBar | None = None
+) -> tuple[CheckResult, ...]:
     """Return what came of each check, given the value of each metric.
+
+    Parameters
+    ----------
+    bar
+        Interval of the step time; a check that it leaves open says so.
 
     Raises
     ------
@@ -206,7 +221,10 @@ def evaluate_checks(checks: Sequence[Condition], values: Mapping[str, float | bo
         left = check.value(values)
         # JSON knows neither infinity nor NaN, which a division by zero gives.
         finite = left if left is not None and math.isfinite(left) else None
-        results.append(CheckResult(check=check.text, value=finite, values=asked, holds=check.holds(values)))
+        holds = check.holds(values)
+        ends = () if bar is None else (bar.least_fraction, bar.most_fraction)
+        decided = all(check.holds(figures_at(values, end)) == holds for end in ends)
+        results.append(CheckResult(check=check.text, value=finite, values=asked, holds=holds, decided=decided))
     return tuple(results)
 
 

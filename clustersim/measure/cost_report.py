@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from clustersim.economics import Prices, UsageCost
+from clustersim.measure.error_bars import ErrorBar, with_ends
 from clustersim.units.quantity import format_quantity
 
 _TONNE_KG = 1000.0
@@ -51,7 +52,7 @@ class CostReport:
     """None without a budget of tokens."""
 
 
-def cost_lines(report: CostReport | None, *, unit: str = "tokens") -> tuple[str, ...]:
+def cost_lines(report: CostReport | None, *, unit: str = "tokens", bar: ErrorBar | None = None) -> tuple[str, ...]:
     """Return power and cost as sentences; none where the scenario has no cost section.
 
     Parameters
@@ -60,6 +61,8 @@ def cost_lines(report: CostReport | None, *, unit: str = "tokens") -> tuple[str,
         What to tell.
     unit
         What the model is trained on: tokens, or samples where a sample is one.
+    bar
+        Interval of the step time, with which the whole training scales.
     """
     if report is None:
         return ()
@@ -71,7 +74,7 @@ def cost_lines(report: CostReport | None, *, unit: str = "tokens") -> tuple[str,
         _prices_line(report),
         f"a step: {_amount(report.step)}",
         f"a million {unit}: {_amount(report.per_million_tokens)}",
-        *_training_lines(report.training, unit),
+        *_training_lines(report.training, unit, bar),
     )
 
 
@@ -87,26 +90,22 @@ def _prices_line(report: CostReport) -> str:
     return f"{hour}, {energy}, {prices.carbon_kg_co2e_per_kwh:.3g} kg CO2e/kWh{lists}"
 
 
-def _training_lines(training: TrainingCost | None, unit: str) -> tuple[str, ...]:
+def _training_lines(training: TrainingCost | None, unit: str, bar: ErrorBar | None) -> tuple[str, ...]:
     if training is None:
         return ()
-    tokens, time = format_quantity(training.tokens, "count"), format_quantity(training.time_s, "s")
+    tokens, time = format_quantity(training.tokens, "count"), with_ends(training.time_s, "s", bar)
     spares = training.spare_nodes
     counted = f", {spares:,} spare node{'s' if spares > 1 else ''} included" if spares else ""
-    return (f"the whole training, {tokens} {unit} in {time}: {_amount(training)}{counted}",)
+    return (f"the whole training, {tokens} {unit} in {time}: {_amount(training, bar)}{counted}",)
 
 
-def _amount(amount: UsageCost) -> str:
-    money = "" if amount.usd is None else f"{_usd(amount.usd)}, "
+def _amount(amount: UsageCost, bar: ErrorBar | None = None) -> str:
+    money = "" if amount.usd is None else f"{with_ends(amount.usd, 'USD', bar)}, "
     mass = amount.emissions_kg_co2e
     carbon = f"{_figure(mass / _TONNE_KG)} t" if mass >= _TONNE_KG else f"{mass:.3g} kg"
-    return f"{money}{_figure(amount.gpu_hours)} GPU hours, {format_quantity(amount.energy_kwh, 'kWh')}, {carbon} CO2e"
+    return f"{money}{with_ends(amount.gpu_hours, 'count', bar)} GPU hours, {format_quantity(amount.energy_kwh, 'kWh')}, {carbon} CO2e"
 
 
 def _figure(value: float) -> str:
-    """Return a number with four digits, and all of them before the point."""
-    return f"{value:,.0f}" if value >= 1e3 else f"{value:.4g}"
-
-
-def _usd(value: float) -> str:
-    return format_quantity(value, "USD", 4) if value >= 1e5 else f"{value:,.4g} USD"
+    """Return a number with three digits, without an exponent."""
+    return f"{float(f'{value:.3g}'):,.10g}"

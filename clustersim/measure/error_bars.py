@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, fields, replace
 from math import inf, prod, sqrt
 from typing import Final
 
+from clustersim.units.quantity import format_quantity
+
 RunKind = tuple[str, ...]
 """Words that make the error of a run larger, in the order of ``WORDS``; none for most runs."""
 
@@ -49,6 +51,23 @@ class ErrorBar:
     most_fraction: float
     ratio_most_fraction: float
     """Largest expected error of the ratio of two times on the same machine, as a factor."""
+
+
+def with_ends(value: float, unit: str, bar: ErrorBar | None) -> str:
+    """Return a figure that grows with the step time as text, and its ends over the interval of the step time where there is one.
+
+    Examples
+    --------
+    >>> bar = ErrorBar(machine="", least_fraction=0.8, most_fraction=1.2, ratio_most_fraction=1.1)
+    >>> with_ends(81.4 * 86400, "s", bar), with_ends(32.27e6, "count", bar), with_ends(4.0, "USD", None)
+    ('81.4 days (65.1 to 97.7 days)', '32.3M (25.8M to 38.7M)', '4 USD')
+    """
+    shares = (1.0,) if bar is None else (1.0, bar.least_fraction, bar.most_fraction)
+    middle, *ends = (format_quantity(share * value, unit).strip() for share in shares)
+    if not ends:
+        return middle
+    (low, _, low_unit), (_, _, high_unit) = (end.partition(" ") for end in ends)
+    return f"{middle} ({low if low_unit == high_unit else ends[0]} to {ends[1]})"
 
 
 BAR: Final = "error_bar."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from clustersim.measure.error_bars import ErrorBar, with_ends
 from clustersim.reliability import Shares
 from clustersim.units.quantity import format_quantity, format_range
 
@@ -16,6 +17,10 @@ PART_WORDS: Final = (
     ("waiting", "waiting for repair"),
     ("shrunk", "missing replicas"),
 )
+
+
+MOST_SHOWN: Final = 0.999
+"""Share of time above which its digits say nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +134,14 @@ class GoodputReport:
     """Training without failures in each replay."""
 
 
-def goodput_lines(report: GoodputReport | None) -> tuple[str, ...]:
-    """Return goodput, losses, remedies and confidence as lines of text; nothing without a reliability section."""
+def goodput_lines(report: GoodputReport | None, bar: ErrorBar | None = None) -> tuple[str, ...]:
+    """Return goodput, losses, remedies and confidence as lines of text; nothing without a reliability section.
+
+    Parameters
+    ----------
+    bar
+        Interval of the step time, with which the whole training scales.
+    """
     if report is None:
         return ()
     low, high = report.confidence_interval_fraction
@@ -164,10 +175,10 @@ def goodput_lines(report: GoodputReport | None) -> tuple[str, ...]:
         count = report.spares.spares
         nodes = "1 spare node suffices" if count == 1 else f"{count} spare nodes suffice"
         lines.append(
-            f"{nodes} {_percent(1 - report.spares.short_fraction)} of the time while nodes go on failing; {report.spares.enough} would"
+            f"{nodes} {_most(1 - report.spares.short_fraction)} of the time while nodes go on failing; {report.spares.enough} would"
             " suffice 99 % of it"
         )
-    return (*lines, *_time_lines(report.time_to_train))
+    return (*lines, *_time_lines(report.time_to_train, bar))
 
 
 def _checkpoint_line(report: GoodputReport) -> str:
@@ -177,14 +188,15 @@ def _checkpoint_line(report: GoodputReport) -> str:
     return f"a checkpoint of {size} every {format_quantity(point.interval_s, 's')} takes {write} to write{stall}"
 
 
-def _time_lines(time: TrainingTime | None) -> tuple[str, ...]:
+def _time_lines(time: TrainingTime | None, bar: ErrorBar | None) -> tuple[str, ...]:
     if time is None:
         return ()
-    mean, interval = format_quantity(time.mean_s, "s", 4), format_range(*time.confidence_interval_s, "s", 4)
-    return (
-        f"the whole training takes {mean} at this step time (95 % confidence {interval}; one in ten outside"
-        f" {format_range(time.p5_s, time.p95_s, 's', 4)}); the interval of the step time scales all of them",
-    )
+    drawn = format_range(time.p5_s, time.p95_s, "s")
+    return (f"the whole training takes {with_ends(time.mean_s, 's', bar)}; at one step time, one in ten is outside {drawn}",)
+
+
+def _most(fraction: float) -> str:
+    return "more than 99.9 %" if fraction > MOST_SHOWN else _percent(fraction)
 
 
 def _percent(fraction: float) -> str:

@@ -13,6 +13,7 @@ from clustersim.config.checks import CheckResult
 from clustersim.config.yaml_text import plain
 from clustersim.documents.spots import Data
 from clustersim.measure.cost_report import CostReport, cost_lines
+from clustersim.measure.error_bars import with_ends
 from clustersim.measure.goodput_report import GoodputReport, goodput_lines
 from clustersim.measure.metrics import BoundsReport, Metrics
 from clustersim.notices import Flag
@@ -189,29 +190,23 @@ def _folded(line: str, width: int) -> str:
 def verdict_lines(result: Result, *, verbose: bool = True) -> list[str]:
     """Return time to train, cost and checks as lines of text, for the sections of the scenario, and the lower bound of the step."""
     lines: list[str] = []
-    if result.time_to_train_s is not None:
-        tokens = format_quantity(result.built.tokens or 0.0, "count")
-        lines += ["", "Whole training", f"  {tokens} tokens take {format_quantity(result.time_to_train_s, 's')} without failures"]
     for heading, sentences in _sections(result):
         if heading == LOWER_BOUND and not verbose:
             continue
         lines += ["", heading, *(f"  {sentence}" for sentence in sentences)]
     if result.checks:
         lines += ["", "Checks"]
-    lines += [f"  {'holds' if check.holds else 'FALSE'}  {check.check}  ({check.shown()})" for check in result.checks]
+    lines += [f"  {'holds' if check.holds else 'FALSE'}  {check.check}  ({check.verdict()})" for check in result.checks]
     return lines
 
 
 def markdown_verdict(result: Result) -> str:
     """Return the same for ``summary.md``; empty where there is nothing to say."""
     sections: list[str] = []
-    if result.time_to_train_s is not None:
-        tokens = format_quantity(result.built.tokens or 0.0, "count")
-        sections.append(f"\n## Whole training\n\n{tokens} tokens take {format_quantity(result.time_to_train_s, 's')} without failures.\n")
     for heading, sentences in _sections(result):
         sections.append("\n".join([f"\n## {heading}\n", *(f"- {sentence}" for sentence in sentences)]) + "\n")
     if result.checks:
-        rows = [f"| `{check.check}` | {check.shown()} | {'holds' if check.holds else 'false'} |" for check in result.checks]
+        rows = [f"| `{check.check}` | {check.verdict()} | {'holds' if check.holds else 'false'} |" for check in result.checks]
         sections.append("\n".join(["\n## Checks\n", "| check | found | |", "|---|---|---|", *rows]) + "\n")
     return "".join(sections)
 
@@ -219,22 +214,22 @@ def markdown_verdict(result: Result) -> str:
 def verdict_sections(result: Result) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Return the whole training, failures, cost and checks, each a heading with its sentences, for the sections of the scenario."""
     found = [*_sections(result)]
-    if result.time_to_train_s is not None:
-        tokens = format_quantity(result.built.tokens or 0.0, "count")
-        found.insert(0, ("Whole training", (f"{tokens} tokens take {format_quantity(result.time_to_train_s, 's')} without failures",)))
     if result.checks:
         found.append(
-            ("Checks", tuple(f"{check.check} {'holds' if check.holds else 'is false'} ({check.shown()})" for check in result.checks))
+            ("Checks", tuple(f"{check.check} {'holds' if check.holds else 'is false'} ({check.verdict()})" for check in result.checks))
         )
     return tuple(found)
 
 
 def _sections(result: Result) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return failures and cost, each with its sentences, for the sections of the scenario."""
+    """Return the whole training, failures and cost, each with its sentences, for the sections of the scenario."""
+    bar, train_s = result.metrics.error_bar, result.time_to_train_s
+    tokens = format_quantity(result.built.tokens or 0.0, "count")
     unit = "samples" if result.metrics.tokens_per_s == result.metrics.samples_per_s else "tokens"
     found = (
+        ("Whole training", () if train_s is None else (f"{tokens} tokens take {with_ends(train_s, 's', bar)} without failures",)),
         (LOWER_BOUND, (result.bounds.sentence,)),
-        ("With failures", goodput_lines(result.goodput)),
-        ("Power and cost", cost_lines(result.cost, unit=unit)),
+        ("With failures", goodput_lines(result.goodput, bar)),
+        ("Power and cost", cost_lines(result.cost, unit=unit, bar=bar)),
     )
     return tuple((heading, sentences) for heading, sentences in found if sentences)

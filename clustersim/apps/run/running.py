@@ -114,7 +114,7 @@ def run_built(built: Built, *, seed: int = 0, passes: Passes = ALL_PASSES, varie
     if built.checks:
         sections = {"bounds": bounds(), "cost": cost, "goodput": goodput}
         try:
-            checks = evaluate_checks(built.checks, metric_values(metrics, time_to_train_s, sections))
+            checks = evaluate_checks(built.checks, metric_values(metrics, time_to_train_s, sections), metrics.error_bar)
         except ScenarioError as error:
             raise built.scenario.located(error) from error
     resolved = resolved_scenario(built)

@@ -9,6 +9,7 @@ import pytest
 
 from clustersim.config.checks import CheckResult, evaluate_checks, metric_names, metric_values, parse_check, parse_checks, wanted_by
 from clustersim.errors import Place, ScenarioError
+from clustersim.measure.error_bars import ErrorBar
 from tests.golden.reference import reference_metrics, reference_timeline
 
 LINE = Place(file="x.yaml", line=7, column=5, text="  - 'mfu > 0 and mfuu > 1'")
@@ -115,3 +116,13 @@ def test_memory_fraction_is_the_peak_over_the_capacity() -> None:
 
 def test_the_time_to_train_has_no_value_without_a_budget() -> None:
     assert "time_to_train_s" not in metric_values(reference_metrics(reference_timeline()), None, {})
+
+
+def test_a_check_that_the_interval_of_the_step_leaves_open_says_so() -> None:
+    bar = ErrorBar(machine="", least_fraction=0.9, most_fraction=1.3, ratio_most_fraction=1.1)
+    checks = tuple(map(parse_check, ("cost.training.gpu_hours < 40M", "cost.training.gpu_hours < 50M", "gpus < 9")))
+
+    found = evaluate_checks(checks, {"cost.training.gpu_hours": 32e6, "gpus": 8}, bar)
+
+    assert [(each.holds, each.decided) for each in found] == [(True, False), (True, True), (True, True)]
+    assert found[0].verdict().endswith("not decided")

@@ -87,7 +87,7 @@ def test_the_document_is_that_of_the_metrics_and_what_was_asked() -> None:
 
     assert list(document) == [*made.metrics.to_dict(), "time_to_train_s", "bounds", "cost", "goodput", "checks", "scenario_hash"]
     assert document["schema_version"] == 1
-    assert document["checks"] == [{"check": "mfu >= 0.1", "value": 0.2, "values": {"mfu": 0.2}, "holds": True}]
+    assert document["checks"] == [{"check": "mfu >= 0.1", "value": 0.2, "values": {"mfu": 0.2}, "holds": True, "decided": True}]
     assert document["memory"]["by_stage"][0]["stage"] == 0
 
 
