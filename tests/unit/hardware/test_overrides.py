@@ -188,7 +188,12 @@ def test_a_node_from_nothing_that_lacks_a_field_says_which(line: str, field: str
         ("accelerators_per_node: 0", "cluster.accelerators_per_node", "0 is out of range", "write a number that is more than 0"),
         ("nics: {cont: 4}", "cluster.nics.cont", "unknown field 'cont'", "did you mean 'count'?"),
         ("nics: {bandwidth: 200}", "cluster.nics.bandwidth", "200 has no unit", "write it with a unit, such as '3.35 TB/s'"),
-        ("nics: {model: cx7}", "cluster.nics.model", "unknown nic 'cx7'", "did you mean one of cx7-ndr, cx7-ndr200, cx7-roce-200g?"),
+        (
+            "nics: {model: cx7}",
+            "cluster.nics.model",
+            "unknown nic 'cx7'",
+            "did you mean one of cx7-ndr, cx7-ndr200, cx7-roce-200g, cx7-roce-400g?",
+        ),
         ("host: dgx-h200", "cluster.host", "unknown host 'dgx-h200'", "did you mean 'dgx-h100'?"),
         ("fabric: {topolgy: fat_tree}", "cluster.fabric.topolgy", "unknown field 'topolgy'", "did you mean 'topology'?"),
         ("fabric: {oversubscription: 0}", "cluster.fabric.oversubscription", "0 is out of range", "write a number that is at least 0.1"),
