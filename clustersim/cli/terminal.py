@@ -66,9 +66,10 @@ def write_json(document: object) -> None:
 
 
 def notice(text: str) -> None:
-    """Write a line to stderr; if that is closed or full, drop it."""
+    """Write a line to stderr, and the part of a file below it as it is; if stderr is closed or full, drop them."""
+    line, *shown = text.split("\n")
     try:
-        _write(sys.stderr, _folded(text, sys.stderr) + "\n")
+        _write(sys.stderr, "\n".join((_folded(line, sys.stderr), *shown)) + "\n")
     except OSError:
         _silence(sys.stderr)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -178,7 +179,8 @@ def test_the_progress_is_gone_before_an_error(cli: Cli, tmp_path: Path, monkeypa
     err = cli("validate", write(tmp_path, TEXT.replace("strategy: {tp: 4}", "strategy: {tp: 3}"))).err
 
     assert "simulate published rows" in err
-    assert "\x1b[2Kerror: " in err
+    assert "\x1b[2Kerror:" in err
+    assert re.search(r"^ *strategy: {tp: 3}\n *\^$", err, re.MULTILINE)
 
 
 def test_defaults_alone_may_be_asked_for(cli: Cli, source: Path) -> None:
