@@ -24,6 +24,10 @@ class Watcher(Protocol):
         """Take notice of how much of the innermost phase is done."""
         ...
 
+    def noted(self, text: str) -> None:
+        """Take notice of what the innermost phase has found so far."""
+        ...
+
 
 _WATCHERS: Final[ContextVar[tuple[Watcher, ...]]] = ContextVar("watchers", default=())
 
@@ -66,3 +70,9 @@ def advanced(n_done: int, n_total: int) -> None:
     """Report the progress of the innermost phase to observers."""
     for watcher in _WATCHERS.get():
         watcher.advanced(n_done, n_total)
+
+
+def noted(text: str) -> None:
+    """Report what the innermost phase has found so far to observers, for people who stop it."""
+    for watcher in _WATCHERS.get():
+        watcher.noted(text)

@@ -77,7 +77,7 @@ def buy_command(
     _check_file("--plot", options.plot, (".png", ".svg"))
     _check_file("--page", options.page, (".html", ".htm"))
     request = _request(model, options)
-    with watched(shows=not options.as_json):
+    with watched(shows=not options.as_json, hint="--most-replays 4 ends each search sooner, --only tp=4,8 narrows it"):
         answer = answered(request)
     if options.as_json:
         write_json(answer.to_dict())

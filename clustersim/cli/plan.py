@@ -7,7 +7,7 @@ from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
     from typing import TextIO
+
+_SOONER: Final = "--time-limit '30 s' ends the search with the best so far, --only tp=4,8 narrows it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +154,7 @@ def plan_command(
     )
     if options.goal is not None:
         return _goal(model, options.goal, options, terms)
-    with watched(profiles=False, shows=not options.as_json):
+    with watched(shows=not options.as_json, hint=_SOONER):
         asked = asked_of(model, cluster, nodes=options.nodes, overrides=options.overrides, limits=options.only)
         answer = plan_for(asked, terms)
         nearest = [] if answer.search.winner else nearest_lines(asked, options.only, terms.memory_margin_fraction)
@@ -191,7 +193,7 @@ def margin_of(text: str) -> float:
 
 def _goal(model: str, goal: Goal, options: PlanOptions, terms: Terms) -> int:
     asking = Asking(overrides=options.overrides, limits=options.only, terms=terms)
-    with watched(profiles=False, shows=not options.as_json):
+    with watched(shows=not options.as_json, hint=_SOONER):
         found: GoalAnswer = reach(model, goal, asking)
     if options.as_json:
         write_json(goal_document(found))

@@ -48,7 +48,7 @@ def plan_serving_command(
     if alone and as_json:
         raise ScenarioError("--json and --as both write to stdout", field="--as", hint="add -o with a file for the engine")
     source, changes = read_source(scenario), tuple(map(parse_override, overrides))
-    with watched(profiles=False, shows=not as_json):
+    with watched(shows=not as_json, hint="--most-replays 8 ends the search sooner, --only tp=4,8 narrows it"):
         found = plan_serving(
             source,
             changes,

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 PATIENCE_S: Final = 1.0
 """Minimum time before a run is shown, in seconds."""
+EVERY_S: Final = 10.0
+"""Time between lines of progress where stderr is no terminal, in seconds."""
 
 
 @dataclass(slots=True)
@@ -42,6 +44,9 @@ class Profile:
     def advanced(self, n_done: int, n_total: int) -> None:
         """Pay no heed to how far a phase is."""
 
+    def noted(self, text: str) -> None:
+        """Pay no heed to what was found so far."""
+
     def lines(self) -> list[str]:
         """Return a table of all phases, in order of their first start, and of the time outside them."""
         total_s = perf_counter() - self._began_s
@@ -57,18 +62,24 @@ class Profile:
 
 @dataclass(slots=True)
 class ProgressLine:
-    """A line on a terminal with the current phase, shown after a delay and removed at the end."""
+    """The current phase: on a terminal a line, shown after a delay and removed at the end; elsewhere a new line now and then."""
 
+    on_terminal: bool = True
     _open: list[tuple[str, int, int | None]] = field(default_factory=list[tuple[str, int, "int | None"]])
     """Active phases, the outermost first, with their progress and total where known."""
     _began_s: float = field(default_factory=perf_counter)
     _progress: Progress | None = None
     _task: TaskID | None = None
     _phase: str | None = None
+    _told_s: float = field(default_factory=perf_counter)
+    _place: str = ""
+    _notes: dict[str, str] = field(default_factory=dict[str, str])
+    """Findings so far, by phase."""
 
     def begun(self, phase: str) -> None:
         """Take notice that a phase has begun."""
         self._open.append((phase, 0, None))
+        self._notes.pop(phase, None)
         self._show()
 
     def ended(self, phase: str, seconds: float) -> None:  # noqa: ARG002 - a bar shows what goes on, not how long it took
@@ -82,6 +93,18 @@ class ProgressLine:
             self._open[-1] = (self._open[-1][0], n_done, n_total)
             self._show()
 
+    def noted(self, text: str) -> None:
+        """Take notice of what the innermost phase has found so far."""
+        open_ = [phase for phase, *_ in self._open]
+        if open_:
+            self._notes = {phase: note for phase, note in self._notes.items() if phase in open_} | {open_[-1]: text}
+
+    def stopped(self, hint: str) -> None:
+        """Say how far it was, and what was found so far."""
+        notice(f"stopped after {self._place}")
+        for line in (*"\n".join(self._notes.values()).splitlines(), hint):
+            notice(line)
+
     def close(self) -> None:
         """Take the line away."""
         if self._progress is not None:
@@ -92,9 +115,19 @@ class ProgressLine:
         return next((each for each in self._open if each[2] is not None), self._open[-1])
 
     def _show(self) -> None:
-        if not self._open or perf_counter() - self._began_s < PATIENCE_S:
+        if not self._open:
             return
         phase, n_done, n_total = self.shown()
+        now_s = perf_counter()
+        share = "" if n_total is None else f", {100 * n_done / max(n_total, 1):.0f} %"
+        self._place = f"{now_s - self._began_s:.0f} s: {phase}{share}"
+        if not self.on_terminal:
+            if now_s - self._told_s >= EVERY_S:
+                self._told_s = now_s
+                notice(self._place)
+            return
+        if now_s - self._began_s < PATIENCE_S:
+            return
         if self._progress is None:
             self._progress = _make_progress()
             self._task = self._progress.add_task(phase, total=None)
@@ -125,13 +158,24 @@ def _make_progress() -> Progress:
 
 
 @contextmanager
-def watched(*, profiles: bool = False, shows: bool = True) -> Generator[None]:
-    """Show progress on stderr, on a terminal only, and a profile at the end if requested."""
-    bar = ProgressLine() if shows and tells_a_person() else None
+def watched(*, profiles: bool = False, shows: bool = True, hint: str | None = None) -> Generator[None]:
+    """Show progress on stderr, and a profile at the end if requested.
+
+    Parameters
+    ----------
+    hint
+        Ways to a faster end; with one, a person who stops the run is told how far it was and what was found so far.
+    """
+    bar = ProgressLine(on_terminal=tells_a_person()) if shows else None
     profile = Profile() if profiles else None
     try:
         with watched_by(*(watcher for watcher in (bar, profile) if watcher is not None)):
             yield
+    except KeyboardInterrupt:
+        if bar is not None and hint is not None:
+            bar.close()
+            bar.stopped(hint)
+        raise
     finally:
         if bar is not None:
             bar.close()

@@ -22,7 +22,8 @@ from clustersim.config.load import load_scenario
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from clustersim.notices import Flag
-from clustersim.progress import advanced, phase
+from clustersim.progress import advanced, noted, phase
+from clustersim.units.quantity import format_quantity
 
 _BATCH: Final = "training.global_batch_size"
 HALF_NETWORK: Final = "adapters at half of their bandwidth"
@@ -121,7 +122,13 @@ def offers(request: Request) -> tuple[list[Offer], list[UnfitOption]]:
                 missed.append(one)
             else:
                 found.append(one)
+                noted("\n".join(f"so far: {_so_far(each)}" for each in found))
     return found, missed
+
+
+def _so_far(one: Offer) -> str:
+    usd = "no price" if one.figures.usd is None else format_quantity(one.figures.usd, "USD")
+    return f"{one.name}: {format_quantity(one.figures.time_s, 's')}, {usd}; {one.winner.layout.words()}"
 
 
 def _offer(request: Request, option: Option, nic: str | None) -> Offer | UnfitOption:

@@ -16,7 +16,7 @@ from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import load_node
 from clustersim.parallel.flops import step_flops
-from clustersim.progress import advanced, phase
+from clustersim.progress import advanced, noted, phase
 from clustersim.units.quantity import format_quantity, parse_quantity
 
 MOST_NODES: Final = 2048
@@ -184,6 +184,7 @@ def _of_kind(model: str, node: str, goal: Goal, asking: Asking, into: tuple[list
                 missed.append(one)
                 continue
             found.append(one)
+            noted("\n".join(f"so far: {_words(each)}" for each in found))
             if goal.within_s is None or one.time_s <= goal.within_s:
                 return
 

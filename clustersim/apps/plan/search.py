@@ -23,7 +23,8 @@ from clustersim.parallel.schedules.order import backward, forward
 from clustersim.parallel.stage import Stage, stage_of
 from clustersim.parallel.training_plan import Plan
 from clustersim.program.holds import FORWARD_TO_BACKWARD, held_bytes
-from clustersim.progress import advanced, phase
+from clustersim.progress import advanced, noted, phase
+from clustersim.units.quantity import format_quantity
 
 MEMORY_MARGIN: Final = 0.08
 """Share of the memory that a plan leaves free where nobody says, as the checks of shipped examples ask for. Of the published runs,
@@ -310,6 +311,8 @@ class _Searching:
         tried = Tried(layout=layout, bound_s=bound_s, result=outcome)
         if self._holds(outcome):
             search.tried.append(tried)
+            if tried.step_time_s < self._limit_s:
+                noted(f"best so far: {layout.words()}, {format_quantity(tried.step_time_s, 's')} a step, not proven")
             self._limit_s = min(self._limit_s, tried.step_time_s)
         else:
             search.count(CONSTRAINT)

@@ -23,7 +23,7 @@ from clustersim.config.serving_scenario import ServingScenarioSpec, checked_serv
 from clustersim.errors import DomainError, InfeasibleError, ScenarioError
 from clustersim.hardware.prices import load_price_list
 from clustersim.measure.serving_metrics import ServingMetrics, SloCheck
-from clustersim.progress import advanced, phase
+from clustersim.progress import advanced, noted, phase
 
 KEYS: Final[Mapping[str, str]] = {
     "node": "cluster.node",
@@ -250,6 +250,10 @@ class _ServingSearch:
             metrics = run_serving(self.built(candidate.values, replicas, nodes)).metrics
             self.done[key] = Replayed(candidate=candidate, replicas=replicas, metrics=metrics)
             advanced(len(self.done), self.most_replays)
+            best = min((each for each in self.done.values() if each.keeps), key=lambda each: each.order, default=None)
+            if best is not None:
+                name = " ".join(f"{key}={value}" for key, value in best.candidate.values)
+                noted(f"best so far: {name} replicas={best.replicas}, {best.gpus} GPUs, not proven")
         return self.done[key]
 
     def is_hopeless(self, candidate: Candidate) -> bool:

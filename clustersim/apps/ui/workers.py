@@ -183,6 +183,9 @@ class _ProgressWatcher:
         """Take notice that the innermost phase has ended."""
         self._phases.pop()
 
+    def noted(self, text: str) -> None:
+        """Pay no heed to what was found so far."""
+
     def advanced(self, n_done: int, n_total: int) -> None:
         """Send the innermost phase and its progress."""
         if self._phases and monotonic() >= self._next_s:

@@ -7,7 +7,7 @@ import pytest
 
 from clustersim.cli import watching
 from clustersim.cli.watching import Profile, ProgressLine, watched
-from clustersim.progress import advanced, phase, watched_by
+from clustersim.progress import advanced, noted, phase, watched_by
 
 
 class Terminal(io.StringIO):
@@ -47,6 +47,27 @@ def test_a_phase_that_counts_is_shown_while_its_parts_count_for_themselves(monke
 
 def test_nothing_is_shown_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown(monkeypatch, patience_s=0.0, stream=io.StringIO()) == ""
+
+
+def test_where_stderr_is_no_terminal_a_line_says_now_and_then_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "EVERY_S", 0.0)
+    assert shown(monkeypatch, patience_s=60.0, stream=io.StringIO()).splitlines() == ["0 s: replay", "0 s: replay, 25 %"]
+
+
+def test_who_stops_a_search_is_told_how_far_it_was_and_the_best_so_far(capsys: pytest.CaptureFixture[str]) -> None:
+    def search() -> None:
+        with watched(hint="--time-limit ends it"), phase("options"):
+            with phase("plan"):
+                noted("best so far: tp=4")
+            advanced(1, 4)
+            noted("so far: one\nso far: two")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        search()
+
+    said = ["stopped after 0 s: options, 25 %", "so far: one", "so far: two", "--time-limit ends it"]
+    assert capsys.readouterr().err.splitlines() == said
 
 
 def test_nothing_is_shown_of_what_is_short(monkeypatch: pytest.MonkeyPatch) -> None:

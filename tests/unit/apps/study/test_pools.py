@@ -25,6 +25,8 @@ class Told:
 
     def ended(self, phase: str, seconds: float) -> None: ...
 
+    def noted(self, text: str) -> None: ...
+
     def advanced(self, n_done: int, n_total: int) -> None:
         self.progress.append((n_done, n_total))
 

@@ -121,6 +121,8 @@ class Told:
     def ended(self, phase: str, seconds: float) -> None:
         assert seconds >= 0.0
 
+    def noted(self, text: str) -> None: ...
+
     def advanced(self, n_done: int, n_total: int) -> None:
         self.progress.append((n_done, n_total))
 
