@@ -8,7 +8,8 @@ from types import MappingProxyType
 from typing import Final
 
 from clustersim.measure.metrics import Metrics
-from clustersim.report.shares import Share, step_shares
+from clustersim.report.shares import Share, compute_shares, step_shares
+from clustersim.trace.timeline import Timeline
 
 SMALLEST_LOSS_FRACTION: Final = 0.05
 """A loss below this share of the step is not worth the first effort; better kernels are."""
@@ -40,7 +41,12 @@ class Bottleneck:
     """Share of the step time."""
     loss: str
     """Key of the largest share that is not computation; empty where none reaches :data:`SMALLEST_LOSS_FRACTION`."""
+    loss_percent: float
+    """Share of that, as reports print it."""
+    opening: str
+    """Bottleneck and largest loss."""
     sentence: str
+    """The same with what would help first, by rule of thumb."""
 
 
 LOSS_RULES: Final[Mapping[str, LossRule]] = MappingProxyType(
@@ -52,19 +58,16 @@ LOSS_RULES: Final[Mapping[str, LossRule]] = MappingProxyType(
         "dp": LossRule(name="data-parallel communication", remedy="Overlap with the backward pass, or more micro-batches per step,"),
         "ps": LossRule(name="parameter-server communication", remedy="More parameter servers"),
         "offload": LossRule(name="the way to the host and the optimizer there", remedy="More samples per step, or ranks on more nodes,"),
+        "recompute": LossRule(name="recomputation", remedy="Less recomputation, where memory allows,"),
         "bubble": LossRule(name="the pipeline bubble", remedy="More micro-batches per step, or virtual stages,"),
         "stall": LossRule(name="waiting for slower ranks, links or data", remedy="A faster data loader, or whatever else is late,"),
         "optimizer": LossRule(name="the optimizer", remedy="More samples per step, or sharding its state over dp (zero_stage: 1),"),
         "host": LossRule(name="the host", remedy="Larger micro-batches, so that it launches fewer kernels,"),
     }
 )
-"""Name and remedy of each share of the step that is not computation."""
+"""Name and remedy of each share of the step that is not computation for the first time."""
 
 COMPUTE_RULES: Final = (
-    ComputeRule(
-        holds=lambda metrics: metrics.hfu > 1.05 * metrics.mfu,
-        remedy=lambda metrics: f"Less recomputation ({100 * (1 - metrics.mfu / metrics.hfu):.0f} % of all FLOPs), where memory allows,",
-    ),
     ComputeRule(
         holds=lambda metrics: _kernel_efficiency(metrics) < 0.5,
         remedy=lambda metrics: f"A larger micro-batch (kernels reach {100 * _kernel_efficiency(metrics):.0f} % of the peak)",
@@ -74,13 +77,15 @@ COMPUTE_RULES: Final = (
 """Remedies where computation itself remains; the first that applies is taken."""
 
 
-def find_bottleneck(metrics: Metrics) -> Bottleneck:
-    """Return what bounds the step time, and in a sentence what would help first."""
+def find_bottleneck(metrics: Metrics, timeline: Timeline) -> Bottleneck:
+    """Return what bounds the step time, and in a sentence what would help first; recomputation counts as a loss."""
     shares = step_shares(metrics)
     if not shares:
-        return Bottleneck(part="", fraction=0.0, loss="", sentence="The step takes no time.")
+        still = "The step takes no time."
+        return Bottleneck(part="", fraction=0.0, loss="", loss_percent=0.0, opening=still, sentence=still)
     largest = max(shares, key=_size)
-    losses = [share for share in shares if share.key in LOSS_RULES and share.fraction >= SMALLEST_LOSS_FRACTION]
+    pieces = [piece for share in shares if share.key == "compute" for piece in compute_shares(share, timeline)]
+    losses = [share for share in (*shares, *pieces) if share.key in LOSS_RULES and share.fraction >= SMALLEST_LOSS_FRACTION]
     loss = max(losses, key=_size, default=None)
     opening = f"Step time is bound by {_name(largest)}: {largest.percent:.1f} % of it."
     if loss is not None and loss is not largest:
@@ -89,6 +94,8 @@ def find_bottleneck(metrics: Metrics) -> Bottleneck:
         part=largest.key,
         fraction=largest.fraction,
         loss="" if loss is None else loss.key,
+        loss_percent=0.0 if loss is None else loss.percent,
+        opening=opening,
         sentence=f"{opening} {_remedy(metrics, loss)} would help first.",
     )
 

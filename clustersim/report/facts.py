@@ -93,6 +93,14 @@ def headline(metrics: Metrics) -> tuple[tuple[str, str], ...]:
     )
 
 
+def hfu_line(metrics: Metrics) -> str:
+    """Return the difference of HFU and MFU in words; empty where they are equal."""
+    again = percent_text(1.0 - metrics.mfu / metrics.hfu) if metrics.hfu else "0.0 %"
+    if again == "0.0 %":
+        return ""
+    return f"MFU counts the FLOPs of the model once; HFU counts those recomputed too, {again} of all that are performed"
+
+
 def interval_text(metrics: Metrics) -> str:
     """Return the interval of the step time, such as ``7.9 to 9.6 s``; empty where there is none."""
     if metrics.step_time_interval_s is None:

@@ -10,6 +10,7 @@ from typing import Final
 
 from clustersim.measure.metrics import COMMUNICATION, Metrics, by_dimension
 from clustersim.report import palette
+from clustersim.trace.timeline import Timeline
 
 PART_LABELS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -103,6 +104,30 @@ def step_shares(metrics: Metrics) -> tuple[Share, ...]:
     return tuple(
         Share(key=key, label=PART_LABELS[key], seconds=value, fraction=value / total_s, percent=percent)
         for (key, value), percent in zip(kept, percents, strict=True)
+    )
+
+
+def compute_shares(share: Share, timeline: Timeline) -> tuple[Share, ...]:
+    """Return the shares of forward, backward and recomputation in that of computation, as far as there are any."""
+    pieces = {"forward": 0.0, "backward": 0.0, "input": 0.0, "weight": 0.0, "recompute": 0.0}
+    for span in timeline.spans:
+        if span.kind not in pieces:
+            continue
+        n_ranks = timeline.rank_classes[span.rank_class].n_ranks
+        repeated_s = min(span.recompute_s, span.compute_s)
+        pieces[span.kind] += n_ranks * (span.compute_s - repeated_s)
+        pieces["recompute"] += n_ranks * repeated_s
+    sizes = {key: size for key, size in pieces.items() if size > 0.0}
+    whole, percents = math.fsum(sizes.values()), percentages(list(sizes.values()), share.percent)
+    return tuple(
+        Share(
+            key=key,
+            label="recomputation" if key == "recompute" else key,
+            seconds=share.seconds * size / whole,
+            fraction=share.fraction * size / whole,
+            percent=percent,
+        )
+        for (key, size), percent in zip(sizes.items(), percents, strict=True)
     )
 
 

@@ -233,7 +233,7 @@ def markdown_summary(metrics: Metrics, timeline: Timeline) -> str:
         f"{facts.layout_line(metrics, timeline)}.",
         markdown_table(("figure", "value"), facts.headline(metrics)),
         *([f"{interval}."] if interval else []),
-        find_bottleneck(metrics).sentence,
+        find_bottleneck(metrics, timeline).sentence,
         "## Where the step goes",
         "Mean over ranks. Communication that is overlapped with computation stands beside the sum.",
         markdown_table(("part", "share", "time"), [(label, share, time) for (label, share, _), time in zip(parts, times, strict=True)]),

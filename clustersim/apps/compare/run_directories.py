@@ -113,6 +113,13 @@ def written_scenario(folder: Path) -> Scenario:
     return checked_scenario(read_source(folder / "scenario.yaml"), [parse_override(text) for text in overrides])
 
 
+def named_scenario(source: str, overrides: Sequence[str] = ()) -> tuple[ScenarioText, tuple[Override, ...]]:
+    """Return a scenario that a user names, or that of a run directory, as it was written, and its changes."""
+    folder = named_directory(source, overrides)
+    path, texts = (source, overrides) if folder is None else (folder / "scenario.yaml", _manifest(folder / "manifest.json")[1])
+    return read_source(path), tuple(parse_override(text) for text in texts)
+
+
 def _run(path: Path, overrides: Sequence[str], seed: int) -> ReplayedRun:
     written, changes = read_source(path), tuple(parse_override(text) for text in overrides)
     return ReplayedRun(written=written, changes=changes, result=run_scenario(written, changes, seed=seed))

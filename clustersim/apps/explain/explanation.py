@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from clustersim.apps.compare.run_directories import named_directory, replayed
+from clustersim.apps.compare.run_directories import named_directory, named_scenario, replayed
 from clustersim.apps.explain.candidates import Gain, Gains, candidates, gains
 from clustersim.apps.explain.constants import ROUND_OFF, Constant, Explained, constants_of, explained
 from clustersim.apps.explain.savings import fitting_changes
@@ -116,13 +116,13 @@ def measured_changes(source: str, overrides: Sequence[str], result: Result) -> t
     """Return the changes that shorten a step most, and settings left to defaults that change it, each replayed, as sentences.
 
     Of a run that does not fit in memory the changes with which it fits. None for a run that takes many events to replay, or is not from a
-    scenario that can be read again.
+    scenario that can be read again. A run directory is read as ``run`` wrote it.
     """
     if source == "-" or foreign_source(source) or result.metrics.engine.events > MOST_EVENTS:
         return (), ()
     if result.built.plan.strategy.data_parallel.mode != "sync":
         return (), ()
-    written, changed = read_source(source), tuple(parse_override(text) for text in overrides)
+    written, changed = named_scenario(source, overrides)
     if not result.metrics.memory.fits:
         return fitting_changes(written, changed, result), ()
     best = gains(written, changed, result, candidates(result.built)).best

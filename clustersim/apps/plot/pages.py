@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from clustersim.apps.compare.run_directories import load_result
 from clustersim.apps.compare.side_by_side import run_of, side_by_side
 from clustersim.apps.compare.side_by_side_text import tables, verdicts
+from clustersim.apps.explain.explanation import measured_changes
 from clustersim.apps.plot.plots import are_tables, read_points, subjects_of
 from clustersim.apps.run.page import draw_images, draw_served, image_of, page_of, served_page_of
 from clustersim.apps.run.pictured_run import served_subject_of
@@ -55,7 +56,8 @@ def report_page(sources: Sequence[str], overrides: Sequence[str] = (), *, seed: 
     if len(results) == 1:
         if isinstance(results[0], ServingResult):
             return served_page_of(results[0])
-        return page_of(results[0], zooms=has_plotly() if zooms is None else zooms)
+        changes, _ = measured_changes(sources[0], overrides, results[0])
+        return page_of(results[0], zooms=has_plotly() if zooms is None else zooms, changes=changes)
     return render(_comparison_page(sources, results))
 
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from clustersim.apps.run.pictured_run import served_subject_of, subject_of
-from clustersim.apps.run.result import verdict_sections
+from clustersim.apps.run.result import changes_heading, verdict_sections
 from clustersim.config.yaml_text import yaml_text
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibrations import calibration_for
@@ -55,11 +55,13 @@ LARGEST_SVG: Final = 250_000
 """Bytes of an SVG; a picture of more parts is smaller, and drawn sooner, as PNG."""
 
 
-def page_of(result: Result, *, zooms: bool) -> str:
+def page_of(result: Result, *, zooms: bool, changes: Sequence[str] = ()) -> str:
     """Return the page of a result, with all pictures.
 
     Parameters
     ----------
+    changes
+        Measured changes that shorten the step, as sentences.
     zooms
         Whether a reader can zoom into timeline and links, which takes the extra ``html``.
 
@@ -70,7 +72,7 @@ def page_of(result: Result, *, zooms: bool) -> str:
     """
     subject = subject_of(result)
     kinds = [kind for kind in KINDS if not (zooms and kind in ZOOMED)]
-    return render(run_page(subject, background_of(result), draw_images([subject], kinds, svg=not zooms), zooms=zooms))
+    return render(run_page(subject, background_of(result, changes), draw_images([subject], kinds, svg=not zooms), zooms=zooms))
 
 
 def folder_page(result: Result, plots: Path) -> str:
@@ -143,10 +145,11 @@ def image_of(ax: Axes, *, svg: bool) -> Image:
     return Image(title=title_of(ax), data=small_png(figure), kind="png")
 
 
-def background_of(result: Result) -> PageContext:
+def background_of(result: Result, changes: Sequence[str] = ()) -> PageContext:
     """Return the additional content of a page."""
+    measured = ((changes_heading(result), tuple(changes)),) if changes else ()
     return PageContext(
-        verdicts=verdict_sections(result),
+        verdicts=(*measured, *verdict_sections(result)),
         origins=tuple(_origins(result)),
         resolved_text=yaml_text(result.resolved),
         scenario_text=result.built.scenario.text,

@@ -136,6 +136,8 @@ class Result:
 
 
 LOWER_BOUND: Final = "Lower bound"
+MOST_BOUND: Final = 0.9995
+"""Share of the step time from which on the bound is printed as the same time."""
 UNSAID: Final = "Settings left to their defaults that change the step by 1 % or more"
 _WIDTH: Final = 100
 _NO_BREAK: Final = "\N{NO-BREAK SPACE}"
@@ -166,12 +168,18 @@ def print_result(
         Settings that were left to defaults and that change the step, as sentences.
     """
     terminal_report(result.metrics, result.spans, console, verbose=verbose)
-    print_section(console, "What would shorten the step" if result.metrics.memory.fits else "What would make it fit", changes)
+    print_section(console, changes_heading(result), changes)
     print_section(console, UNSAID, unsaid)
+    found = find_bottleneck(result.metrics, result.spans)
     if verbose or not changes:
-        print_section(console, "Bottleneck", (find_bottleneck(result.metrics).sentence,))
+        print_section(console, "Bottleneck", (found.opening if changes else found.sentence,))
     console.out(folded_verdict(result, console.width, verbose=verbose), end="", highlight=False)
     print_flags(console, result.metrics, verbose=verbose)
+
+
+def changes_heading(result: Result) -> str:
+    """Return the heading of measured changes."""
+    return "What would shorten the step" if result.metrics.memory.fits else "What would make it fit"
 
 
 def folded_verdict(result: Result, width: int, *, verbose: bool = True) -> str:
@@ -228,7 +236,7 @@ def _sections(result: Result) -> tuple[tuple[str, tuple[str, ...]], ...]:
     unit = "samples" if result.metrics.tokens_per_s == result.metrics.samples_per_s else "tokens"
     found = (
         ("Whole training", () if train_s is None else (f"{tokens} tokens take {with_ends(train_s, 's', bar)} without failures",)),
-        (LOWER_BOUND, (result.bounds.sentence,)),
+        (LOWER_BOUND, (result.bounds.sentence,) if result.bounds.bound_fraction < MOST_BOUND else ()),
         ("With failures", goodput_lines(result.goodput, bar)),
         ("Power and cost", cost_lines(result.cost, unit=unit, bar=bar)),
     )

@@ -106,7 +106,7 @@ def _peak(metrics: Metrics) -> tuple[str, str]:
 
 def _verdict(result: Result) -> list[Component]:
     metrics = result.metrics
-    lines = [html.P(f"{layout_line(metrics, result.spans)}."), html.P(find_bottleneck(metrics).sentence)]
+    lines = [html.P(f"{layout_line(metrics, result.spans)}."), html.P(find_bottleneck(metrics, result.spans).sentence)]
     if metrics.step_time_interval_s is not None:
         lines.append(html.P(interval_line(metrics)))
     if not metrics.memory.fits:

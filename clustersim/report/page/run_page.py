@@ -16,6 +16,7 @@ from clustersim.report.facts import (
     TIER_LABELS,
     choice_rows,
     headline,
+    hfu_line,
     interval_line,
     interval_note,
     layout_line,
@@ -66,7 +67,7 @@ def run_page(subject: Subject, background: PageContext, images: dict[str, Image]
     zooms
         Whether the timeline and the links are drawn so that a reader can zoom into them.
     """
-    metrics = subject.metrics
+    metrics, found = subject.metrics, find_bottleneck(subject.metrics, subject.timeline)
     sections = [
         _summary(subject, background),
         PageSection(
@@ -85,9 +86,8 @@ def run_page(subject: Subject, background: PageContext, images: dict[str, Image]
         *_money(images),
         *closing_sections(metrics.flags, background),
     ]
-    found = find_bottleneck(metrics)
     return Page(
-        title=f"{subject.label}: {format_quantity(metrics.step_time_s, 's')} a step", finding=found.sentence, sections=tuple(sections)
+        title=f"{subject.label}: {format_quantity(metrics.step_time_s, 's')} a step", finding=found.opening, sections=tuple(sections)
     )
 
 
@@ -109,7 +109,7 @@ def _summary(subject: Subject, background: PageContext) -> PageSection:
         HeadlineFigure(name="bubble", value=percent_text(metrics.bubble_fraction)),
     )
     interval = interval_line(metrics)
-    lines = [*([interval] if interval else []), *steps_lines(metrics), *neighbour_lines(metrics)]
+    lines = [line for line in (interval, hfu_line(metrics)) if line] + [*steps_lines(metrics), *neighbour_lines(metrics)]
     lines += [f"{heading}: {sentence}" for heading, sentences in background.verdicts for sentence in sentences]
     return PageSection(
         name="summary", heading="Summary", figures=figures, paragraphs=(f"{layout_line(metrics, subject.timeline)}.",), lines=tuple(lines)

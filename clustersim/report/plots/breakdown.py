@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import fsum
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -17,7 +16,7 @@ from clustersim.report import palette
 from clustersim.report.bottleneck import LOSS_RULES, find_bottleneck
 from clustersim.report.facts import gpus_text, interval_text, percent_text
 from clustersim.report.plots.canvas import FAINT_INK, Margins, add_boxes, caption, new_axes, size_px
-from clustersim.report.shares import PART_LABELS, Share, hidden_communication, percentages, step_shares
+from clustersim.report.shares import Share, compute_shares, hidden_communication, step_shares
 from clustersim.units.quantity import format_quantity
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ def step_breakdown(metrics: Metrics, timeline: Timeline, ax: Axes | None = None)
     ax.set_yticks([])
     ax.spines["left"].set_visible(False)
     ax.set_xlabel(f"mean over ranks, {unit}", loc="right")
-    caption(ax, _title(metrics), f"one step of {_duration_text(metrics)}; what runs beside computation stands below the bar")
+    caption(ax, _title(metrics, timeline), f"one step of {_duration_text(metrics)}; what runs beside computation stands below the bar")
     return ax
 
 
@@ -92,28 +91,12 @@ def segments_of(shares: Sequence[Share], timeline: Timeline) -> list[Segment]:
     segments: list[Segment] = []
     at_s = 0.0
     for share in shares:
-        pieces = _compute_pieces(timeline) if share.key == "compute" else {}
-        whole = fsum(pieces.values()) or 1.0
-        parts = [(name, share.seconds * size / whole) for name, size in pieces.items()] or [(share.key, share.seconds)]
-        for (name, seconds), percent in zip(parts, percentages([size for _, size in parts], share.percent), strict=True):
-            colour = palette.KIND_COLOURS.get(name, share.colour)
-            label = PART_LABELS.get(name, "recomputation" if name == "recompute" else name)
-            segments.append(Segment(label, colour, share.is_idle, at_s, at_s + seconds, percent))
-            at_s += seconds
+        pieces = compute_shares(share, timeline) if share.key == "compute" else ()
+        for piece in pieces or (share,):
+            colour = palette.KIND_COLOURS.get(piece.key, share.colour)
+            segments.append(Segment(piece.label, colour, share.is_idle, at_s, at_s + piece.seconds, piece.percent))
+            at_s += piece.seconds
     return segments
-
-
-def _compute_pieces(timeline: Timeline) -> dict[str, float]:
-    """Return rank-seconds of computation by kind of pass, as far as there are any."""
-    pieces = {"forward": 0.0, "backward": 0.0, "input": 0.0, "weight": 0.0, "recompute": 0.0}
-    for span in timeline.spans:
-        if span.kind not in pieces:
-            continue
-        n_ranks = timeline.rank_classes[span.rank_class].n_ranks
-        repeated_s = min(span.recompute_s, span.compute_s)
-        pieces[span.kind] += n_ranks * (span.compute_s - repeated_s)
-        pieces["recompute"] += n_ranks * repeated_s
-    return {name: size for name, size in pieces.items() if size > 0.0}
 
 
 def _draw_bar(ax: Axes, segments: Sequence[Segment]) -> None:
@@ -183,11 +166,11 @@ def _draw_hidden(ax: Axes, metrics: Metrics, step_s: float) -> None:
         ax.annotate(text, (0, _HIDDEN_BAR[1]), xytext=(0, 2), textcoords="offset points", va="bottom", fontsize=9.5)
 
 
-def _title(metrics: Metrics) -> str:
-    found = find_bottleneck(metrics)
+def _title(metrics: Metrics, timeline: Timeline) -> str:
+    found = find_bottleneck(metrics, timeline)
     fractions = {share.key: share for share in step_shares(metrics)}
     computing = fractions["compute"].fraction if "compute" in fractions else 0.0
     opening = f"{metrics.scenario}, {gpus_text(metrics)}: {percent_text(computing)} of the step computes"
     if not found.loss:
         return opening
-    return f"{opening}; the largest loss is {LOSS_RULES[found.loss].name} ({fractions[found.loss].percent:.1f} %)"
+    return f"{opening}; the largest loss is {LOSS_RULES[found.loss].name} ({found.loss_percent:.1f} %)"

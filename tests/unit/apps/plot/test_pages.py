@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from clustersim.apps.explain.explanation import measured_changes
 from clustersim.apps.plot.pages import report_page
 from clustersim.apps.run.running import run
 from clustersim.errors import ScenarioError
@@ -28,6 +29,16 @@ def test_a_page_of_a_run_tells_everything() -> None:
         "Sources of every constant", "Scenario", "Scenario with all defaults",
     ]  # fmt: skip
     assert "Step time is bound by computation" in text
+
+
+def test_a_page_has_the_changes_that_a_run_has_measured() -> None:
+    changed = ("strategy.recompute=full",)
+    changes, _ = measured_changes("llama3-70b-h100-512", changed, run("llama3-70b-h100-512", set=list(changed)))
+    text = report_page(["llama3-70b-h100-512"], changed, zooms=False)
+
+    assert "recomputation none" in changes[0]
+    assert all(f"What would shorten the step: {change}" in text for change in changes)
+    assert "would help first" not in text
 
 
 def test_the_interval_stands_below_the_step_time_and_is_explained() -> None:

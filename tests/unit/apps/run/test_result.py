@@ -138,11 +138,12 @@ def test_a_result_in_a_list_is_one_line() -> None:
 SMALL = ["training.global_batch_size=64"]
 
 
-def test_a_step_without_budget_and_checks_has_its_lower_bound_alone() -> None:
-    result = run("llama3-8b-8xh100", set=[*SMALL, "checks=[]"])
+def test_a_step_without_budget_and_checks_has_its_lower_bound_alone_and_none_that_equals_it() -> None:
+    above, equal = replace(result(), checks=()), run("llama3-8b-8xh100", set=[*SMALL, "checks=[]"])
 
-    assert verdict_lines(result) == ["", "Lower bound", f"  {result.bounds.sentence}"]
-    assert markdown_verdict(result) == f"\n## Lower bound\n\n- {result.bounds.sentence}\n"
+    assert verdict_lines(above) == ["", "Lower bound", f"  {BOUNDS.sentence}"]
+    assert markdown_verdict(above) == f"\n## Lower bound\n\n- {BOUNDS.sentence}\n"
+    assert (verdict_lines(equal), markdown_verdict(equal)) == ([], "")
 
 
 def test_a_token_budget_gives_the_time_of_the_whole_training() -> None:
@@ -158,7 +159,7 @@ def test_failures_and_cost_have_sections_of_their_own() -> None:
 
     lines = verdict_lines(result)
 
-    assert [line for line in lines if line and not line.startswith(" ")] == ["Lower bound", "With failures", "Power and cost"]
+    assert [line for line in lines if line and not line.startswith(" ")] == ["With failures", "Power and cost"]
     assert "\n## With failures\n\n- goodput 99." in markdown_verdict(result)
     assert "\n## Power and cost\n\n- an accelerator draws " in markdown_verdict(result)
 
@@ -168,7 +169,7 @@ def test_a_check_says_whether_it_holds_and_its_value() -> None:
 
     lines = verdict_lines(result)
 
-    assert lines[4] == "Checks"
-    assert lines[5].startswith("  FALSE  mfu <= 0.0001")
-    assert lines[6].startswith("  holds  mfu >= 0.0001")
+    assert lines[1] == "Checks"
+    assert lines[2].startswith("  FALSE  mfu <= 0.0001")
+    assert lines[3].startswith("  holds  mfu >= 0.0001")
     assert "| false |" in markdown_verdict(result)
