@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from clustersim.apps.explain.explanation import document, explain, lines, tables
+from clustersim.apps.explain.explanation import document, explain, lines, source_lines, tables
 from clustersim.apps.explain.served_explanation import ServedExplanation, served_document, served_lines, served_tables
 from clustersim.cli.options import JsonOption, SeedOption, SetOption
-from clustersim.cli.terminal import notice, print_table, write_json, write_lines, write_out
+from clustersim.cli.terminal import notice, print_table, write_json, write_lines
 from clustersim.cli.watching import watched
 from clustersim.errors import EXIT_OK
 
@@ -32,10 +32,12 @@ def explain_command(
     if json:
         write_json(served_document(explanation) if served else document(explanation))
         return EXIT_OK
-    write_lines(*(served_lines(explanation) if served else lines(explanation)))
+    write_lines(*(served_lines(explanation) if served else lines(explanation)), piped=True)
     for table in served_tables(explanation) if served else tables(explanation):
-        write_out(f"\n{table.heading}\n")
-        print_table(table.columns, table.rows)
+        write_lines("", table.heading, piped=True)
+        print_table(table.columns, table.rows, piped=True)
+    if not served:
+        write_lines("", "Sources of constants", *source_lines(explanation), piped=True)
     if not explanation.result.metrics.memory.fits:
         notice("This run does not fit in memory; changes are compared with it all the same.")
     return EXIT_OK

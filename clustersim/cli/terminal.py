@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from clustersim.apps.plan.flags import FrameworkFiles
 
 _WIDE: Final = 400
+_NO_BREAK: Final = "\N{NO-BREAK SPACE}"
+_PIPED: Final = 100
+"""Columns of what is folded in a pipe."""
 _ELSEWHERE: Final = "write it into a file with >, or to /dev/null"
 _PADDING: Final = re.compile(r"(\x1b\[1m)? +(\x1b\[0m)?\n")
 """End of the last cell of a row, where a narrow terminal would fold it into empty lines."""
@@ -44,20 +47,27 @@ def write_out(text: str) -> None:
         raise ScenarioError(f"cannot write to stdout: {error.strerror or error}", hint=_ELSEWHERE) from error
 
 
-def write_lines(*lines: str) -> None:
-    """Write lines to stdout, folded at words where that is a terminal."""
-    write_out("".join(f"{_folded(line, sys.stdout)}\n" for line in lines))
+def write_lines(*lines: str, piped: bool = False) -> None:
+    """Write lines to stdout, folded at words where that is a terminal, or always."""
+    write_out("".join(f"{_folded(line, sys.stdout, piped=piped)}\n" for line in lines))
 
 
-def _folded(line: str, out: TextIO | None) -> str:
-    """Return a line folded to the width of a terminal, what follows further in; elsewhere as it is."""
-    if out is None or out.closed or not out.isatty():
+def _folded(line: str, out: TextIO | None, *, piped: bool = False) -> str:
+    """Return a line folded to the width of a terminal, what follows further in; elsewhere as it is, unless a pipe folds too."""
+    if out is None or out.closed or not (piped or out.isatty()):
         return line
     begin = line[: len(line) - len(line.lstrip())]
-    width = make_console().width - 1
-    return textwrap.fill(
-        line.strip(), width, initial_indent=begin, subsequent_indent=f"{begin}  ", break_long_words=False, break_on_hyphens=False
+    width = _width(out) - 1
+    # A percent sign stays with its number.
+    kept = line.strip().replace(" %", f"{_NO_BREAK}%")
+    folded = textwrap.fill(
+        kept, width, initial_indent=begin, subsequent_indent=f"{begin}  ", break_long_words=False, break_on_hyphens=False
     )
+    return folded.replace(_NO_BREAK, " ")
+
+
+def _width(out: TextIO) -> int:
+    return make_console().width if out.isatty() else _PIPED
 
 
 def write_json(document: object) -> None:
@@ -118,17 +128,22 @@ def make_console(width: int | None = None) -> Console:
     return Console(file=_Out(), highlight=False, width=width)
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, piped: bool = False) -> None:
     """Print a table on stdout; a column whose name begins with ``>`` is set to the right.
 
     On a terminal, columns of text are folded at words to its width, the widest first. Figures are never cut: a table that cannot be
     folded enough keeps its width, as it does in a pipe or a file.
+
+    Parameters
+    ----------
+    piped
+        Fold in a pipe or a file too, what is for people alone.
     """
     from rich.table import Table
     from rich.text import Text
 
     names = [name.removeprefix(">") for name in columns]
-    widths = _widths(columns, [list(column) for column in zip(names, *rows, strict=True)])
+    widths = _widths(columns, [list(column) for column in zip(names, *rows, strict=True)], piped=piped)
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for name, column, width in zip(names, columns, widths, strict=True):
         table.add_column(name, justify="right" if column.startswith(">") else "left", width=width)
@@ -141,14 +156,14 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     write_out(_PADDING.sub("\n", printed.get()))
 
 
-def _widths(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> list[int]:
+def _widths(columns: Sequence[str], cells: Sequence[Sequence[str]], *, piped: bool) -> list[int]:
     """Return the width of each column."""
     whole = [max(map(len, column)) for column in cells]
-    if sys.stdout is None or not sys.stdout.isatty():
+    if sys.stdout is None or not (piped or sys.stdout.isatty()):
         return whole
     words = [max(len(word) for cell in column for word in (cell.split() or [""])) for column in cells]
     widths = [full if name.startswith(">") else word for name, full, word in zip(columns, whole, words, strict=True)]
-    spare = make_console().width - sum(widths) - 2 * (len(widths) - 1)
+    spare = _width(sys.stdout) - sum(widths) - 2 * (len(widths) - 1)
     if spare < 0:
         return whole
     for place in sorted(range(len(whole)), key=lambda place: whole[place] - widths[place]):

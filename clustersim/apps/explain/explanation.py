@@ -26,6 +26,7 @@ from clustersim.documents.spots import Data
 from clustersim.engine.critical_path import CriticalPath
 from clustersim.errors import ScenarioError
 from clustersim.hardware.mixed import calibration_of
+from clustersim.hardware.models import Source
 from clustersim.measure.deciding import UNDECIDED
 from clustersim.report.facts import holds_memory, memory_text, percent_text
 from clustersim.report.text_tables import TextTable
@@ -187,13 +188,14 @@ def _gain_text(gain: Gain, step_s: float) -> str:
 
 
 def tables(explanation: Explanation) -> tuple[TextTable, ...]:
-    """Return changes, chain, slack, figures and constants as tables."""
+    """Return changes, chain, figures, constants and slack as tables."""
     found = [_changes(explanation)] if explanation.gains is not None and explanation.gains.best else []
     if explanation.unsaid:
         found.append(_unsaid(explanation.unsaid))
     if explanation.path is not None:
-        found += [_chain(explanation.path), _slack(explanation.path)]
-    return (*found, _figures(explanation.figures), _constants(explanation))
+        found.append(_chain(explanation.path))
+    slack = () if explanation.path is None else (_slack(explanation.path),)
+    return (*found, _figures(explanation.figures), _constants(explanation), *slack)
 
 
 def _changes(explanation: Explanation) -> TextTable:
@@ -281,15 +283,25 @@ def shown(name: str, value: float) -> str:
 
 
 def _constants(explanation: Explanation) -> TextTable:
-    rows: list[tuple[str, str, str]] = []
-    for constant in explanation.constants:
-        rows.append((constant.name, constant.value, constant.meaning))
-        rows += [("", "", f"  {_cited(title=source.title, url=source.url)}") for source in constant.sources]
-    return TextTable("Constants and where they are from", ("constant", ">value", "meaning and source"), tuple(rows))
+    numbers = {source: number for number, source in enumerate(_sources(explanation.constants), 1)}
+    rows = tuple(
+        (constant.name, constant.value, constant.meaning, ", ".join(str(numbers[_cited(source)]) for source in constant.sources))
+        for constant in explanation.constants
+    )
+    return TextTable("Constants and where they are from", ("constant", ">value", "meaning", "sources"), rows)
 
 
-def _cited(*, title: str, url: str) -> str:
-    return f"{title}, {url}" if "://" in url else title
+def source_lines(explanation: Explanation) -> tuple[str, ...]:
+    """Return the sources of constants, each once, by the numbers in their table."""
+    return tuple(f"{number}. {source}" for number, source in enumerate(_sources(explanation.constants), 1))
+
+
+def _sources(constants: Sequence[Constant]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_cited(source) for constant in constants for source in constant.sources))
+
+
+def _cited(source: Source) -> str:
+    return f"{source.title}, {source.url}" if "://" in source.url else source.title
 
 
 def document(explanation: Explanation) -> dict[str, Data]:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from clustersim.cli.terminal import make_console, notice, print_table, write_json, write_out
+from clustersim.cli.terminal import make_console, notice, print_table, write_lines, write_json, write_out
 
 
 def test_data_goes_to_stdout_and_notices_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,3 +101,10 @@ def test_a_table_too_wide_for_a_terminal_keeps_its_figures_whole(
     print_table(("name", ">step", ">cost"), [("one", "18.62 s", "14.7 MUSD")])
 
     assert "18.62 s  14.7 MUSD" in capsys.readouterr().out
+
+
+def test_what_people_alone_read_is_folded_in_a_pipe_too(capsys: pytest.CaptureFixture[str]) -> None:
+    write_lines("many words " * 20 + "17.0 %", piped=True)
+    print_table(("name", "note"), [("a", "many words " * 20)], piped=True)
+
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 100
