@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from clustersim.cli.terminal import make_console, notice, print_table, write_lines, write_json, write_out
+from clustersim.cli.terminal import make_console, notice, print_table, write_json, write_lines, write_out
 
 
 def test_data_goes_to_stdout_and_notices_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
