@@ -50,6 +50,8 @@ class Kind(Generic[F, P]):
     folder: str
     """Folder of the shipped profiles."""
     singular: str
+    example: str
+    """A recent shipped one to start from."""
     load: Callable[[str], P]
     figures: type[F]
     build: Callable[[F, str, tuple[Source, ...]], P]
@@ -68,6 +70,7 @@ class Kind(Generic[F, P]):
 ACCELERATOR: Final = Kind(
     folder="accelerators",
     singular="accelerator",
+    example="b200-sxm",
     load=load_accelerator,
     figures=AcceleratorFigures,
     build=build_accelerator,
@@ -102,6 +105,7 @@ ACCELERATOR: Final = Kind(
 HOST: Final = Kind(
     folder="hosts",
     singular="host",
+    example="dgx-b200",
     load=load_host,
     figures=HostFigures,
     build=build_host,
@@ -119,6 +123,7 @@ HOST: Final = Kind(
 NIC: Final = Kind(
     folder="nics",
     singular="nic",
+    example="cx7-ndr",
     load=load_nic,
     figures=NicFigures,
     build=build_nic,
@@ -131,6 +136,7 @@ NIC: Final = Kind(
 SWITCH: Final = Kind(
     folder="switches",
     singular="switch",
+    example="qm9700-ndr",
     load=load_switch,
     figures=SwitchFigures,
     build=build_switch,
@@ -199,7 +205,7 @@ def _own(kind: Kind[F, P], given: Mapping[str, Data], document: Document, path: 
     if missing and base is None:
         unknown = [key for key in own if key not in kind.figures.model_fields]
         message = f"{name} lacks {', '.join(missing)}" + (f"; it has unknown fields: {', '.join(unknown)}" if unknown else "")
-        hint = f"add them, or start from a shipped one with 'base: {shipped[0]}'"
+        hint = f"add them, or start from a shipped one with 'base: {kind.example}'"
         raise _mistake(message, path, document, hint + (f"; optional: {', '.join(optional)}" if optional else ""))
     checked = validate_part(kind.figures, figures, document, path)
     source = Source(title="Given in the scenario", url=SCENARIO, accessed="", covers=tuple(sorted(own)))

@@ -168,6 +168,8 @@ class Metrics:
     ranks: int
     gpus: int
     parallelism: Parallelism
+    trained: str = ""
+    """Adapters and packed documents in words; empty where all weights are trained on whole sequences."""
     step_time_s: float
     step_time_interval_s: tuple[float, float] | None = None
     """Interval of the step time from published runs of its kind; None without an error bar."""

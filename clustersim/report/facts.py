@@ -72,7 +72,7 @@ def layout_line(metrics: Metrics, timeline: Timeline) -> str:
     division = ", ".join(f"{name} {degree}" for name, degree in degrees.items() if degree > 1 or name in {"dp", "tp", "pp"})
     classes = len(timeline.rank_classes)
     replayed = f"; {classes} rank class{'' if classes == 1 else 'es'} replayed" if timeline.engine.folded else ""
-    return f"{gpus_text(metrics)}: {division}{replayed}"
+    return "; ".join(filter(None, (f"{gpus_text(metrics)}: {division}", metrics.trained))) + replayed
 
 
 def gpus_text(metrics: Metrics) -> str:

@@ -82,7 +82,7 @@ def terminal_report(metrics: Metrics, timeline: Timeline, console: Console, *, v
     """
     page = _page(console)
     page.line((metrics.scenario, "bold"))
-    page.line("  ", facts.layout_line(metrics, timeline))
+    page.paragraph(facts.layout_line(metrics, timeline), indent="    ")
     if not metrics.memory.fits:
         page.line("  ", (facts.memory_verdict(metrics), f"bold {EXPOSED}"))
         page.paragraph("a step would take so long if there were enough memory:")

@@ -20,6 +20,7 @@ from clustersim.documents.check import choices_hint, validate_document
 from clustersim.documents.files import data_path
 from clustersim.documents.text import read_document
 from clustersim.errors import ScenarioError
+from clustersim.hardware.catalog import accelerator_names
 from clustersim.hardware.models import Accelerator
 from clustersim.hardware.profile_schema import Checked
 from clustersim.measure.error_bars import (
@@ -283,7 +284,11 @@ def _judged(memory: Memory) -> Memory:
 
 def _flags(built: Built, beyond: Sequence[str], widening: float) -> Iterator[Flag]:
     if beyond:
-        message = f"too few measured runs had {' or '.join(beyond)}; the interval of the step time is {widening:.3g} times as wide"
+        own = [each for each in beyond if each in {node.accelerator.name for node, _ in built.cluster.kinds} - set(accelerator_names())]
+        rest = [each for each in beyond if each not in own]
+        said = [f"no run of {each}, an accelerator of your own, was measured" for each in own]
+        said += [f"too few measured runs had {' or '.join(rest)}"] if rest else []
+        message = f"{'; '.join(said)}; the interval of the step time is {widening:.3g} times as wide"
         yield Flag(code="interval_not_measured", message=message)
     if built.jobs or built.background or built.uneven is not None:
         message = "the interval of the step time comes from runs that had the cluster to themselves and even ranks"

@@ -41,7 +41,7 @@ from clustersim.parallel.local_model import LocalModel
 from clustersim.parallel.shard import WHOLE_VOCABULARY, head_vector_bytes
 from clustersim.parallel.sharding_groups import expert_grid
 from clustersim.parallel.stage import Stage, stages_of
-from clustersim.parallel.step_settings import Precision
+from clustersim.parallel.step_settings import Precision, Training
 from clustersim.parallel.training_plan import Plan, Strategy
 from clustersim.program.holds import CATEGORIES, held_bytes
 from clustersim.progress import phase
@@ -155,6 +155,7 @@ def simulate(
         ranks=n_ranks,
         gpus=n_ranks,
         parallelism=Parallelism(dp=strategy.dp, tp=strategy.tp, pp=strategy.pp, cp=strategy.cp, ep=strategy.ep),
+        trained=_trained(plan.training),
         step_time_s=step_s,
         samples_per_s=samples_per_s,
         tokens_per_s=tokens_per_s,
@@ -373,3 +374,10 @@ def _uneven_flags(names: Sequence[str]) -> tuple[Flag, ...]:
     more = f" and {len(names) - N_NAMED} more" if len(names) > N_NAMED else ""
     message = f"the members of {shown}{more} are not all placed alike; those of each go at the pace of their slowest"
     return (Flag(code="uneven_placement", message=message),)
+
+
+def _trained(training: Training) -> str:
+    adapters = f"LoRA rank {training.lora_rank}" if training.lora_rank else ""
+    documents = training.document_tokens
+    packed = f"packed documents of {'' if documents.p90 is None else 'on average '}{documents.mean:,.4g} tokens" if documents else ""
+    return ", ".join(filter(None, (adapters, packed)))

@@ -173,3 +173,17 @@ def test_a_check_says_whether_it_holds_and_its_value() -> None:
     assert lines[2].startswith("  FALSE  mfu <= 0.0001")
     assert lines[3].startswith("  holds  mfu >= 0.0001")
     assert "| false |" in markdown_verdict(result)
+
+
+def test_the_head_of_a_report_names_adapters_and_packed_documents() -> None:
+    tuned = run("llama3-8b-8xh100", set=[*SMALL, "checks=[]", "training.lora_rank=16", "training.document_tokens=512"])
+
+    assert "LoRA rank 16, packed documents of 512 tokens" in " ".join(str(tuned).split())
+    assert tuned.trained == "LoRA rank 16, packed documents of 512 tokens"
+
+
+def test_the_interval_says_that_an_accelerator_is_the_users_own() -> None:
+    own = run("llama3-8b-8xh100", set=[*SMALL, "checks=[]", "cluster.accelerator={base: b200-sxm, name: x9}"])
+
+    (said,) = [flag.message for flag in own.flags if flag.code == "interval_not_measured"]
+    assert said.startswith("no run of x9, an accelerator of your own, was measured; the interval")
