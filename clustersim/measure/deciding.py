@@ -116,12 +116,25 @@ def undecided_text(names: Sequence[str]) -> str:
     >>> undecided_text(["wide", "deep"]), undecided_text([])
     ('within the error bars: not decided against wide and deep', '')
     """
-    if not names:
-        return ""
+    return f"{UNDECIDED} against {_some(names)}" if names else ""
+
+
+def standing_text(best: str, near: Sequence[str]) -> str:
+    """Return the place of the best case: ahead only, where the error bars do not tell it apart from some others.
+
+    Examples
+    --------
+    >>> standing_text("wide", []), standing_text("wide", ["deep", "base"])
+    ('wide is best', 'wide is ahead of deep and base, not decided')
+    """
+    return f"{best} is ahead of {_some(near)}, not decided" if near else f"{best} is best"
+
+
+def _some(names: Sequence[str]) -> str:
     shown = list(names[:MOST_NAMED])
     if len(names) > MOST_NAMED:
         shown.append(f"{len(names) - MOST_NAMED:,} more")
-    return f"{UNDECIDED} against {listed(shown, 'and')}"
+    return listed(shown, "and")
 
 
 def more_is_better(name: str) -> bool:

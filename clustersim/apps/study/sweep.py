@@ -135,8 +135,8 @@ class SweepResult:
             return f"None of {points} {f'meets {asked}' if asked and self.count('ok') else 'can run'}"
         found = best.outcome.figures
         figures = ", ".join(f"{name} {shown(name, float(found[name]))}" for name in objective.quantity.names if name in found)
-        answer = f"Best of {points}: {point_text(best)}" + (f" ({figures})" if figures else "")
         near = [f"point {row.point.number}" for row in self.undecided]
+        answer = f"{'First' if near else 'Best'} of {points}: {point_text(best)}" + (f" ({figures})" if figures else "")
         return "; ".join(part for part in (answer, _tight_text(best), undecided_text(near)) if part)
 
     def count_line(self) -> str:

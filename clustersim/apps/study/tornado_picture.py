@@ -14,7 +14,7 @@ from clustersim.apps.study.what_if import WhatIfOptions, answered, asked_what_if
 from clustersim.documents.check import validate_document
 from clustersim.documents.text import read_document
 from clustersim.errors import InfeasibleError, Place, ScenarioError
-from clustersim.measure.deciding import undecided_text
+from clustersim.measure.deciding import standing_text
 from clustersim.report.facts import figure_text
 from clustersim.report.plots.tornado import Tornado, TornadoBar
 
@@ -122,7 +122,7 @@ def _tornado(document: WhatIfDocument, place: Place | None) -> Tornado:
         axis=metric,
         base=found.value,
         bars=[_bar(each, found.case) for each in found.inputs],
-        note=f"{document.best} is best: {undecided_text(document.undecided)}" if document.undecided else "",
+        note=standing_text(document.best, document.undecided) if document.best and document.undecided else "",
     )
 
 

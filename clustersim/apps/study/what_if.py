@@ -14,7 +14,7 @@ from clustersim.apps.study.study_file import Source, Study, StudyRequest, open_s
 from clustersim.apps.study.what_if_cases import BASE, WhatIfQuestion, check_span, what_if_of
 from clustersim.documents.spots import Data
 from clustersim.errors import Place, ScenarioError
-from clustersim.measure.deciding import UNDECIDED, Decision, undecided_text
+from clustersim.measure.deciding import UNDECIDED, Decision, standing_text
 from clustersim.report.text_tables import CLOSE, TextTable, html_answer, shown, shown_alike, signed
 
 if TYPE_CHECKING:
@@ -134,9 +134,7 @@ class WhatIfAnswer:
         if len(ranked) == 1:
             return f"{self.best} is the only case that can be chosen, with {figure}"
         against = ranked[1] if self.best == BASE else BASE if BASE in ranked else ranked[1]
-        answer = f"{self.best} is best: {figure}, {self._relative(self.best, against)} {against}"
-        doubt = UNDECIDED if self.undecided == [against] else undecided_text(self.undecided)
-        return f"{answer}; {doubt}" if doubt else answer
+        return f"{standing_text(self.best, self.undecided)}: {figure}, {self._relative(self.best, against)} {against}"
 
     def lines(self) -> list[str]:
         """Return what follows from the break-even and the sensitivity, in sentences."""

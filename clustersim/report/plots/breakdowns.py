@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from clustersim.measure.deciding import judged_by, undecided, undecided_text
+from clustersim.measure.deciding import judged_by, standing_text, undecided
 from clustersim.report import palette
 from clustersim.report.plots.breakdown import Segment, segments_of, step_breakdown
 from clustersim.report.plots.canvas import FAINT_INK, Margins, add_boxes, caption, key, new_axes, size_px
@@ -120,6 +120,6 @@ def _title(subjects: Sequence[Subject]) -> str:
     first, last = ordered[0], ordered[-1]
     ratio = last.metrics.step_time_s / first.metrics.step_time_s
     runs = [judged_by("step_time_s", each.metrics.step_time_s, each.metrics.error_bar) for each in ordered]
-    doubt = undecided_text([ordered[place].label for place in undecided(runs)])
-    finding = f"A step of {first.label} is the shortest of {len(subjects)}; one of {last.label} takes {ratio:.3g} times as long"
-    return f"{finding}; {doubt}" if doubt else finding
+    near = [ordered[place].label for place in undecided(runs)]
+    finding = standing_text(first.label, near) if near else f"A step of {first.label} is the shortest of {len(subjects)}"
+    return f"{finding}; {last.label} takes {ratio:.3g} times as long"

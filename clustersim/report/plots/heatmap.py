@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from clustersim.errors import ScenarioError
-from clustersim.measure.deciding import UNDECIDED, Judged, judged_by, more_is_better, undecided, undecided_text
+from clustersim.measure.deciding import UNDECIDED, Judged, judged_by, more_is_better, standing_text, undecided
 from clustersim.report import palette
 from clustersim.report.facts import figure_text
 from clustersim.report.plots.canvas import INK, FloatArray, Margins, add_boxes, caption, key, new_axes, note, share_colour, size_px
@@ -200,8 +200,8 @@ def finding(cells: FloatArray, axes: tuple[Sequence[object], Sequence[object]], 
     brief = [key.rpartition(".")[2] for key in keys]
     others = sorted(np.argwhere(near).tolist(), key=lambda at: abs(float(cells[*at]) - float(cells[best])))
     value = f"{short(float(shown_values(cells, name)[best]))}{' %' if _is_share(name) else ''}"
-    doubt = undecided_text([named(row, column, brief) for row, column in others])
-    return f"{named(*best, keys)} is best: {figure_text(name, value)}" + (f"; {doubt}" if doubt else "")
+    near_names = [named(row, column, brief) for row, column in others]
+    return f"{standing_text(named(*best, keys), near_names)}: {figure_text(name, value)}"
 
 
 def _is_share(name: str) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from clustersim.errors import ScenarioError
-from clustersim.measure.deciding import UNDECIDED, Decision, is_better, judged_by, undecided_text
+from clustersim.measure.deciding import UNDECIDED, Decision, is_better, judged_by, standing_text
 from clustersim.measure.error_bars import BAR, BAR_COLUMNS
 from clustersim.report import palette
 from clustersim.report.plots.breakdown import spread
@@ -249,7 +249,9 @@ def _label(ax: Axes, points: Sequence[tuple[float, float, str, bool]]) -> None:
 def _finding(labels: Sequence[str], points: Sequence[_Point], front: Sequence[int], near: Sequence[str]) -> str:
     first, last = front[0], front[-1]
     if first == last:
-        text, doubt = f"{labels[first]} is both the fastest and the cheapest of {len(labels)}", undecided_text(near)
+        if near:
+            return f"{standing_text(labels[first], near)}, both in time and in cost"
+        text, doubt = f"{labels[first]} is both the fastest and the cheapest of {len(labels)}", ""
     else:
         faster, dearer = points[last].time_s / points[first].time_s, points[first].cost_usd / points[last].cost_usd
         text = f"{labels[first]} is {faster:.3g} times as fast as {labels[last]}, which is the cheapest, for {dearer:.3g} times its cost"

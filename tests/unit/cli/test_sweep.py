@@ -83,7 +83,7 @@ def test_it_answers_and_keeps_a_row_for_each_point(cli: Cli, tmp_path: Path) -> 
 
     lines = outcome.out.splitlines()
     assert (outcome.code, outcome.err) == (0, "wrote out/results.csv\n")
-    assert lines[0].startswith("Best of 12 points: training.micro_batch_size=8 strategy.zero_stage=2 (tokens_per_s ")
+    assert lines[0].startswith("First of 12 points: training.micro_batch_size=8 strategy.zero_stage=2 (tokens_per_s ")
     assert lines[1] == "12 ok"
     rows = rows_of(tmp_path / "out")
     assert [row["point"] for row in rows] == [f"{number}" for number in range(1, 13)]

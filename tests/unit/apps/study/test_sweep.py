@@ -70,6 +70,7 @@ def at(rate: float, machine: str) -> PointOutcome:
 def test_points_that_the_best_cannot_be_told_apart_from_are_named() -> None:
     result = make_result(at(100.0, "a"), at(95.0, "a"), at(85.0, "a"), at(85.0, "b"))
 
+    assert result.headline().startswith("First of 4 points: ")
     assert result.headline().endswith("; within the error bars: not decided against point 2 and point 4")
     assert result.to_dict()["undecided"] == [2, 4]
     assert "error bars" not in make_result(at(100.0, "a"), at(85.0, "a"), at(100.0, "a")).headline()
