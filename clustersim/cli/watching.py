@@ -83,8 +83,9 @@ class ProgressLine:
         self._show()
 
     def ended(self, phase: str, seconds: float) -> None:  # noqa: ARG002 - a bar shows what goes on, not how long it took
-        """Take notice that the innermost phase has ended."""
-        assert self._open.pop()[0] == phase
+        """Take notice that a phase has ended; that of a generator which an error left open ends late, after those around it."""
+        places = [place for place, each in enumerate(self._open) if each[0] == phase]
+        del self._open[places[-1] if places else len(self._open) :]
         self._show()
 
     def advanced(self, n_done: int, n_total: int) -> None:

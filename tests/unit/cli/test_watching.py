@@ -70,6 +70,17 @@ def test_who_stops_a_search_is_told_how_far_it_was_and_the_best_so_far(capsys: p
     assert capsys.readouterr().err.splitlines() == said
 
 
+def test_a_phase_may_end_after_those_around_it() -> None:
+    bar = ProgressLine(on_terminal=False)
+    bar.begun("outer")
+    bar.begun("inner")
+    bar.ended("outer", 0.0)
+    bar.ended("inner", 0.0)
+    bar.begun("next")
+
+    assert bar.shown() == ("next", 0, None)
+
+
 def test_nothing_is_shown_of_what_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown(monkeypatch, patience_s=60.0, stream=Terminal()) == ""
 
