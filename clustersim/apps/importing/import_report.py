@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -19,6 +20,8 @@ SECTIONS: Final[tuple[tuple[How, str], ...]] = (
     ("unknown", "Unknown"),
 )
 _LONGEST: Final = 60
+MOST_SILENT: Final = 20
+"""Keys without an effect that are named."""
 
 
 def document(imported: Imported) -> dict[str, Data]:
@@ -44,10 +47,14 @@ def lines(imported: Imported) -> Iterator[str]:
             # A machine has no framework.
             yield "Assumed:" if how == "default" and imported.scenario is None else f"{title}:"
             yield from _rows(keys, many=len(imported.files) > 1)
-    silent = sum(key.how == "no_effect" for key in imported.keys)
+    silent = [key.key for key in imported.keys if key.how == "no_effect"]
     if silent:
         yield ""
-        yield f"{silent} {'key has' if silent == 1 else 'keys have'} no effect on the prediction."
+        more = f" and {len(silent) - MOST_SILENT} more (--json)" if len(silent) > MOST_SILENT else ""
+        yield f"{len(silent)} {'key has' if len(silent) == 1 else 'keys have'} no effect on the prediction:"
+        yield from textwrap.wrap(
+            f"{', '.join(silent[:MOST_SILENT])}{more}", 98, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+        )
     yield from measured_lines(imported)
 
 
