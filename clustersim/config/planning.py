@@ -30,7 +30,7 @@ from clustersim.config.load import Scenario
 from clustersim.config.machine import server_flags
 from clustersim.config.pipelining import Pipelining, pipelining_of
 from clustersim.config.scenario_schema import ScenarioSpec
-from clustersim.config.usual import Circumstances, completed_as_usual, usual_flags, usual_settings
+from clustersim.config.usual import ASSUMED_KERNELS, Circumstances, completed_as_usual, usual_flags, usual_settings
 from clustersim.errors import DomainError, ScenarioError
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.models import Accelerator, Fabric, Node, ServerHosts
@@ -173,6 +173,7 @@ def _planned(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Plann
         *training_flags,
         *found.flags,
         *usual_flags(usual, _in_use(idle(model, training, plan.strategy), brought)),
+        *(() if spec.training.gives("kernels") or spec.strategy.preset else (ASSUMED_KERNELS,)),
         *_reach_flags(strategy, min(kinds, key=lambda each: each.scale_up.nodes_per_domain)),
         *server_flags(stage_of(plan, 0), node),
         *more_flags,

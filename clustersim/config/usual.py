@@ -25,6 +25,7 @@ MEGATRON_BRIDGE: Final = (
 )
 """Recipes of NVIDIA's performance tables."""
 
+KERNELS: Final = "training.kernels"
 LAUNCH_OVERHEAD: Final = "training.launch_overhead"
 """Said with a flag of its own: nothing but a step that waits for its host depends on it."""
 
@@ -95,7 +96,7 @@ USUAL: Final = (
         holds=lambda run: not run.causal,
         values={
             "training.scored_tokens": lambda run: max(1, round(SCORED_FRACTION * run.seq_length)),
-            "training.kernels": "eager",
+            KERNELS: "eager",
             "training.fused_gradient_accumulation": False,
             "training.attention": _old_attention,
             "training.vocabulary_multiple": 8,
@@ -135,7 +136,7 @@ USUAL: Final = (
         software="sharded parameters, as PyTorch's FSDP",
         holds=_shards_parameters,
         values={
-            "training.kernels": "eager",
+            KERNELS: "eager",
             "training.fused_gradient_accumulation": False,
             "training.attention": lambda run: "flash_2" if "flash_2" in run.attention else "flash",
             "strategy.overlap_tp": "none",
@@ -187,6 +188,8 @@ USUAL_SETTINGS: Final = "usual_settings"
 """Code of the flag on settings left at usual values."""
 ASSUMED_LAUNCH: Final = "assumed_launch_overhead"
 """Code of the flag on the time of the host."""
+ASSUMED_KERNELS: Final = Flag(code="assumed_kernels", message="no kernels are given: fused ones are assumed")
+"""Flag of a run of which neither its preset nor its scenario says the kernels."""
 
 
 def usual_settings(run: Circumstances) -> dict[str, tuple[Value, str]]:

@@ -25,7 +25,10 @@ N_LINKS_SHOWN: Final = 5
 N_CHOICES_SHOWN: Final = 8
 N_MEETINGS_SHOWN: Final = 3
 
-LIGHT: Final = ("assumed_reserve", "unseen_figures", "assumed_constants", "no_interference", "chosen_placement", "no_network_power")
+LIGHT: Final = (
+    *("assumed_reserve", "unseen_figures", "assumed_constants", "assumed_kernels"),
+    *("no_interference", "chosen_placement", "no_network_power"),
+)
 """Codes of flags that stand in one line of a short report: they move memory or power and not the step, or move the step by little."""
 OF_THE_HOST: Final = "assumed_launch_overhead"
 """Code of a flag that moves the step only where it waits for its host."""

@@ -16,7 +16,7 @@ from clustersim.config.constraints import check_size
 from clustersim.config.load import Scenario, example_names, load_scenario
 from clustersim.config.machine import hardware_of
 from clustersim.config.planning import circumstances_of
-from clustersim.config.usual import Value, usual_without_sharding
+from clustersim.config.usual import ASSUMED_KERNELS, KERNELS, Value, usual_without_sharding
 from clustersim.documents.check import did_you_mean
 from clustersim.documents.spots import Data
 from clustersim.documents.text import Document
@@ -155,7 +155,7 @@ def asked_of(
 
 
 def _of_one_software(base: Mapping[str, Data], scenario: Scenario, usual: Mapping[str, Value]) -> dict[str, Data]:
-    """Return a scenario that leaves no setting open whose usual value depends on the layout."""
+    """Return a scenario that leaves no setting open whose usual value depends on the layout, and that says so of its kernels."""
     document = Document(name=scenario.document.name, data=dict(base))
     for key, value in usual.items():
         path = key.split(".")
@@ -164,6 +164,11 @@ def _of_one_software(base: Mapping[str, Data], scenario: Scenario, usual: Mappin
             section = section.get(part) if isinstance(section, dict) else None
         if section is None:
             document = document.with_value(path, [*value] if isinstance(value, tuple) else value)
+            if key == KERNELS:
+                said = document.data.get("assumed")
+                assumed: list[Data] = [*said] if isinstance(said, list) else []
+                assumed.append({"code": ASSUMED_KERNELS.code, "message": ASSUMED_KERNELS.message})
+                document = document.with_value(["assumed"], assumed)
     return document.data
 
 

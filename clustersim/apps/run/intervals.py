@@ -41,6 +41,7 @@ from clustersim.measure.error_bars import (
 from clustersim.measure.metrics import Memory, Metrics
 from clustersim.notices import Flag
 from clustersim.units.fields import PositiveInt, PositiveRatio
+from clustersim.workloads.model import Model
 
 SHIPPED: Final = Path("residuals") / "step-time.yaml"
 """Below ``hardware_profiles``."""
@@ -194,7 +195,7 @@ def shipped_memory_band() -> Band:
     return read_bands(shipped_path().with_name(MEMORY)).spread.band(())
 
 
-def run_kind(built: Built, step_time_s: float, flags: Sequence[Flag]) -> RunKind:
+def run_kind(model: Model, step_time_s: float, flags: Sequence[Flag]) -> RunKind:
     """Return what makes the error of a run larger.
 
     Parameters
@@ -204,11 +205,10 @@ def run_kind(built: Built, step_time_s: float, flags: Sequence[Flag]) -> RunKind
     flags
         Of its result; they say whether usual settings were taken, as they are too where neither a preset nor a scenario says the kernels.
     """
-    spec = built.scenario.spec
-    unsaid = spec.strategy.preset is None and not spec.training.gives("kernels")
+    taken = (usual.USUAL_SETTINGS, usual.ASSUMED_KERNELS.code)
     true = {
-        EXPERTS: built.plan.model.experts is not None,
-        USUAL_SETTINGS: unsaid or any(flag.code == usual.USUAL_SETTINGS for flag in flags),
+        EXPERTS: model.experts is not None,
+        USUAL_SETTINGS: any(flag.code in taken for flag in flags),
         SHORT_STEP: step_time_s < SHORT_S,
     }
     return kind_of([word for word, holds in true.items() if holds])
@@ -217,7 +217,7 @@ def run_kind(built: Built, step_time_s: float, flags: Sequence[Flag]) -> RunKind
 def with_error_bar(metrics: Metrics, built: Built) -> Metrics:
     """Return metrics with the intervals that the step time and the peak of memory are expected in."""
     bands = shipped_bands()
-    kind = run_kind(built, metrics.step_time_s, metrics.flags)
+    kind = run_kind(built.plan.model, metrics.step_time_s, metrics.flags)
     band, ratio_most, beyond = bands.spread.band(kind), bands.ratio(kind), tuple(beyond_reach(built, metrics.gpus, bands.reach))
     widening, ratio_widening = _widenings(metrics, bands.reach, beyond)
     if beyond:

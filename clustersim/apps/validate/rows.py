@@ -203,7 +203,7 @@ def _row_result(source: PublishedSource, row: RowSpec, results: list[Result]) ->
         peak_s=min(peak_s(each.built) for each in able),
         error_fraction=predicted_s / measured_s - 1.0,
         interval_s=None,
-        kind=run_kind(result.built, metrics.step_time_s, metrics.flags),
+        kind=run_kind(plan.model, metrics.step_time_s, metrics.flags),
         capabilities=capabilities_of(result),
         features=features_of(result),
         fits=metrics.memory.fits,

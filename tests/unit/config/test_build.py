@@ -17,8 +17,8 @@ from tests.unit.config.samples import MODEL, TEXT, built, refusal
 
 
 def codes(*overrides: str, **sections: Data) -> list[str]:
-    """Return the flags but for that of unseen figures, which depends on the profiles, and that of the host, which most plans have."""
-    usual = ("unseen_figures", "assumed_launch_overhead")
+    """Return the flags but for unseen figures, which depend on the profiles, and the host and kernels, which most plans assume."""
+    usual = ("unseen_figures", "assumed_launch_overhead", "assumed_kernels")
     return [flag.code for flag in built(*overrides, **sections).flags if flag.code not in usual]
 
 

@@ -41,7 +41,7 @@ def write(folder: Path, text: str = TEXT) -> Path:
 
 
 def kind_of(result: Result) -> tuple[str, ...]:
-    return run_kind(result.built, result.step_time_s, result.flags)
+    return run_kind(result.built.plan.model, result.step_time_s, result.flags)
 
 
 @pytest.mark.parametrize(
@@ -57,16 +57,22 @@ def test_a_kind_says_what_makes_the_error_of_a_run_larger(example: str, kind: tu
 
 
 @pytest.mark.parametrize(
-    ("said", "flags", "kind"),
+    ("said", "kind"),
     [
-        ("training.micro_batch_size=1", (), ("usual settings",)),
-        ("training.kernels=fused", (), ()),
-        ("strategy.preset=megatron_lm", (), ()),
-        ("training.kernels=fused", ("usual_settings",), ("usual settings",)),
+        ("training.micro_batch_size=1", ("usual settings",)),
+        ("training.kernels=fused", ()),
+        ("strategy.preset=megatron_lm", ()),
     ],
 )
-def test_settings_that_nobody_gave_are_part_of_the_kind(said: str, flags: tuple[str, ...], kind: tuple[str, ...]) -> None:
-    assert run_kind(built(said), 1.0, [Flag(code=code, message="not said") for code in flags]) == kind
+def test_settings_that_nobody_gave_are_part_of_the_kind(said: str, kind: tuple[str, ...]) -> None:
+    found = built(said)
+
+    assert run_kind(found.plan.model, 1.0, found.flags) == kind
+
+
+@pytest.mark.parametrize("code", ["usual_settings", "assumed_kernels"])
+def test_what_was_taken_as_usual_is_part_of_the_kind(code: str) -> None:
+    assert run_kind(built().plan.model, 1.0, [Flag(code=code, message="not said")]) == ("usual settings",)
 
 
 def test_the_interval_is_the_band_of_the_kind_times_the_step_time() -> None:
