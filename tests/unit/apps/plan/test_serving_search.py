@@ -16,6 +16,7 @@ from clustersim.apps.serve.deployment_run import run_serving
 from clustersim.config.load import read_source
 from clustersim.config.serving_scenario import load_serving
 from clustersim.errors import ScenarioError
+from clustersim.network.in_flight import TICK_S
 
 ONLY: Mapping[str, Sequence[str]] = {"tp": ("1", "2", "4"), "engine": ("vllm", "sglang"), "max_num_seqs": ("16", "128")}
 
@@ -54,7 +55,7 @@ def test_no_replay_is_below_its_bounds(model: str, precision: str) -> None:
     built = build_serving(load_serving(service() | {"model": model, "serving": serving}))
     bounds = replica_bounds(built)
     result = run_serving(built)
-    busy_s = result.run.steps.busy_ticks * 1e-12
+    busy_s = result.run.steps.busy_ticks * TICK_S
     assert all(float(np.sum(work_s)) <= busy_s for work_s in whole_work_s(built, bounds))
     assert result.metrics.tpot_s is not None
     assert least_tpot_s(built, bounds) <= result.metrics.tpot_s.p50
