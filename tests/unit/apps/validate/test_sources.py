@@ -46,7 +46,13 @@ def test_a_value_is_found_by_its_dotted_key(key: str, value: object) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "field", "message", "hint"),
     [
-        ("step_time: 100 ms", "step_time: 0.1", "rows.0.measured.step_time", "0.1 has no unit", "write it with a unit, such as '1.5 us'"),
+        (
+            "step_time: 100 ms",
+            "step_time: 0.1",
+            "rows.0.measured.step_time",
+            "0.1 has no unit",
+            "write it with a unit, such as '0.1 us', '0.1 s', '0.1 h' or '0.1 years'",
+        ),
         ("step_time: 100 ms", "step_time: 0 s", "rows.0.measured.step_time", "is out of range", "more than 0"),
         ("step_time: 100 ms", "steptime: 1 s", "rows.0.measured.steptime", "unknown field 'steptime'", "did you mean 'step_time'?"),
         ("quality: A", "quality: C", "rows.0.quality", "'C' is not one of A, B", ""),
