@@ -47,9 +47,7 @@ class Documents:
 
     def _moment(self, power: int, longest: int) -> float:
         """Return the mean of a power of the length, at most ``longest``."""
-        if self.p90 is None:
-            return min(self.mean, float(longest)) ** power
-        sigma = lognormal_sigma(self.mean, self.p90)
+        sigma = 0.0 if self.p90 is None else lognormal_sigma(self.mean, self.p90)
         if sigma == 0.0:
             return min(self.mean, float(longest)) ** power
         middle = log(self.mean) - sigma * sigma / 2.0

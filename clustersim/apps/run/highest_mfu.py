@@ -19,7 +19,6 @@ from clustersim.documents.files import data_path
 from clustersim.documents.text import read_document
 from clustersim.hardware.profile_schema import Checked
 from clustersim.notices import Flag
-from clustersim.parallel.shard import local_model
 from clustersim.report.facts import percent_text
 from clustersim.units.fields import PositiveInt, PositiveRatio
 
@@ -63,11 +62,7 @@ def class_of(built: Built) -> MfuClass:
     """Return the class of a run."""
     precision = built.plan.training.precision
     kind = "bf16" if precision == "fp16" else precision
-    return MfuClass(
-        built.cluster.node.accelerator.generation,
-        kind,
-        local_model(built.plan.model, built.plan.training, built.plan.strategy).model.experts is not None,
-    )
+    return MfuClass(built.cluster.node.accelerator.generation, kind, built.plan.model.experts is not None)
 
 
 def beside_published(found: PublishedMfu | None) -> str:

@@ -36,9 +36,10 @@ class ModelState(Contributor):
         if training.lora_rank is None or model.unit != "sequence":
             return
         if strategy.data_parallel.central or training.optimizer == "muon":
-            who = "Muon updates" if training.optimizer == "muon" else "parameter servers and a single process keep and update"
-            message, hint = f"{who} all parameters of a model", "leave it out, or use another optimizer and strategy.data_parallel as it is"
-            raise DomainError(message, path=("training", "lora_rank"), hint=hint)
+            is_muon = training.optimizer == "muon"
+            who = "Muon updates" if is_muon else "parameter servers and a single process keep and update"
+            hint = f"leave lora_rank out, or {'use another optimizer, such as adam' if is_muon else 'reduce gradients by a ring'}"
+            raise DomainError(f"{who} all parameters of a model", path=("training", "lora_rank"), hint=hint)
         if not model.gated_mlp and set(training.lora_layers) == {"gate"}:
             message = f"no layer of {model.name} has an adapter: its MLP has no gate"
             raise DomainError(message, path=("training", "lora_layers"), hint="name such as up and down")
