@@ -73,13 +73,13 @@ class _Mistake:
     """Name of the expected kind, where the value is simply of another kind."""
 
 
-def did_you_mean(word: str, choices: Iterable[str]) -> str | None:
-    """Return ``did you mean 'tensor'?`` for the nearest choice, or None when nothing is near."""
+def did_you_mean(word: str, choices: Iterable[str], alike: float = 0.6) -> str | None:
+    """Return ``did you mean 'tensor'?`` for the nearest choice, or None when none is alike to a share of its letters."""
     known = list(choices)
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(word, known, n=1, cutoff=alike)
     if not close:
         folded = {choice.lower().replace("-", "_"): choice for choice in known}
-        close = [folded[match] for match in difflib.get_close_matches(word.lower().replace("-", "_"), list(folded), n=1, cutoff=0.6)]
+        close = [folded[match] for match in difflib.get_close_matches(word.lower().replace("-", "_"), list(folded), n=1, cutoff=alike)]
     return f"did you mean '{close[0]}'?" if close else None
 
 

@@ -167,12 +167,12 @@ def _of_pool(row: KeyRow, pool: str) -> KeyRow:
 
 def _without_row(table: Vocabulary, entry: Entry) -> Key:
     silent = entry.name.startswith(("env.", *_OTHERS)) or entry.name.rpartition(".")[2] in _ALWAYS_SILENT
-    if silent or table.has_no_effect(entry.name):
+    near = None if silent else table.misspelt(entry.name)
+    if near is None and (silent or table.has_no_effect(entry.name)):
         return _key(entry, "no_effect")
     if entry.value is None or entry.value in ("", {}, []):
         return _key(entry, "no_effect", note="is empty")
-    near = did_you_mean(entry.name.rpartition(".")[2], table.known)
-    return _key(entry, "unknown", note=near)
+    return _key(entry, "unknown", note=near or did_you_mean(entry.name.rpartition(".")[2], table.known))
 
 
 def _apply(draft: Draft, row: KeyRow, entry: Entry, *, again: bool = False) -> Key:

@@ -12,7 +12,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from clustersim.apps.importing.transforms import TRANSFORMS
-from clustersim.documents.check import choices_hint, validate_document
+from clustersim.documents.check import choices_hint, did_you_mean, validate_document
 from clustersim.documents.files import data_path
 from clustersim.documents.spots import Data, Scalar
 from clustersim.documents.text import read_document
@@ -152,6 +152,10 @@ class Vocabulary:
         return tuple((re.compile(translate(canonical(key))), number) for number, row in rows for key in row.keys if "*" in key)
 
     @cached_property
+    def _listed(self) -> frozenset[str]:
+        return frozenset(map(canonical, self.no_effect))
+
+    @cached_property
     def _silent(self) -> re.Pattern[str]:
         return re.compile("|".join(translate(canonical(key)) for key in self.no_effect) or r"(?!)")
 
@@ -180,6 +184,14 @@ class Vocabulary:
     def has_no_effect(self, name: str) -> bool:
         """Return whether a key never changes a prediction."""
         return any(self._silent.match(each) for each in self.names(name))
+
+    def misspelt(self, name: str) -> str | None:
+        """Return the correction of a key that is no name of the table, but has one letter other than the key of a setting."""
+        names = [each for each in self.names(name) if len(each.rpartition(".")[2]) > 5]
+        if any(each in self._listed for each in names):
+            return None
+        keys = [key for key, number in self._exact.items() if "*" not in key and (self.rows[number].to or self.rows[number].values)]
+        return next((near for each in names if (near := did_you_mean(each, keys, 1 - 1 / len(each)))), None)
 
     def said(self, setting: str, value: Data) -> tuple[str, Data] | None:
         """Return the key and value of a setting in the framework; None without a key.

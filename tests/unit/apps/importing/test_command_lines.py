@@ -51,6 +51,13 @@ LINES: Final = (
         nodes=4,
     ),
     Line(
+        "transformers",
+        "accelerate launch --use_fsdp --fsdp_reshard_after_forward false --fsdp_activation_checkpointing true --num_machines 4"
+        " --num_processes 32 --parallelism_config_tp_size 2 run_clm.py --model_name_or_path meta-llama/Llama-3.1-8B"
+        " --block_size 4096 --per_device_train_batch_size 2",
+        {"strategy.recompute": "full", "strategy.reshard_after_forward": False, "strategy.tp": 2, "training.global_batch_size": 32},
+    ),
+    Line(
         "megatron_bridge",
         "torchrun --nproc-per-node 8 --nnodes 8 run_script.py --recipe llama31_70b_pretrain_config train.global_batch_size=128"
         " train.micro_batch_size=1 model.tensor_model_parallel_size=4"

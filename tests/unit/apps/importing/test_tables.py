@@ -79,6 +79,29 @@ def test_no_two_rows_of_a_table_have_one_key(name: str) -> None:
     assert sorted(keys) == sorted(set(keys))
 
 
+@pytest.mark.parametrize(
+    ("framework", "key", "meant"),
+    [
+        ("sglang", "mem_fraction_statc", "mem_fraction_static"),
+        ("megatron_bridge", "model.moe_tokn_dispatcher_type", "moe_token_dispatcher_type"),
+        ("nemo", "trainer.num_node", "trainer.num_nodes"),
+        ("transformers", "launcher.fsdp_sharding_stratgy", "fsdp_sharding_strategy"),
+        ("megatron_bridge", "model.fp4_recipe", None),
+        ("vllm", "max_model_len", None),
+    ],
+)
+def test_a_pattern_hides_no_misspelt_key(framework: str, key: str, meant: str | None) -> None:
+    assert load_table(framework).misspelt(key) == (None if meant is None else f"did you mean '{meant}'?")
+
+
+@pytest.mark.parametrize("framework", ["sglang", "vllm"])
+def test_an_option_of_a_server_is_known_by_its_name(framework: str) -> None:
+    table = load_table(framework)
+
+    assert table.has_no_effect("ssl_keyfile")
+    assert not table.has_no_effect("ssl_keyfle")
+
+
 def test_no_name_of_a_model_belongs_to_two() -> None:
     names = [other for name in model_names() if isinstance(spec := load_model(name).spec, ModelSpec) for other in spec.names]
 
