@@ -38,6 +38,10 @@ class ExpertExchange:
     most_nodes: float
     """Nodes that have experts of one token at most, where the model limits the groups of experts."""
 
+    def sorts(self, tokens: int) -> bool:
+        """Return whether so many tokens on each rank arrive sorted by expert: where the kernels for few tokens exchange them."""
+        return tokens <= MOST_LOW_LATENCY_TOKENS
+
     def seconds(self, tokens: int, top_k: int, hidden: int, dispatched_bytes: float, combined_bytes: float) -> tuple[float, float]:
         """Return the time of dispatch and combine of so many tokens on each rank, and the share of the multiprocessors that they take.
 
@@ -46,7 +50,7 @@ class ExpertExchange:
         dispatched_bytes, combined_bytes
             Bytes of one number on the way to the experts, and back.
         """
-        mode = "low_latency" if tokens <= MOST_LOW_LATENCY_TOKENS else "normal"
+        mode = "low_latency" if self.sorts(tokens) else "normal"
         kind = next(each for each in self.constants if each.mode == mode)
         ways = (
             (dispatched_bytes, kind.dispatch_floor_s, kind.dispatch_bytes_per_s),

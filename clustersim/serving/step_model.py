@@ -94,6 +94,8 @@ class TermStepModel:
                 self._look_up("product", self.formats.of(projection), borrowed)
             if layer.experts is not None:
                 self._look_up("experts", self.formats.experts, borrowed)
+                if self.layout.exchange is not None:
+                    self._look_up("product", self.formats.experts, borrowed)
         plain = self._look_up("product", "bf16", borrowed)
         if self.engine.fused_casts:
             self._constants = {key: without_casts(each, plain) for key, each in self._constants.items()}
@@ -259,7 +261,9 @@ class TermStepModel:
         return {
             "projections": sum(layer.n_layers * self._projections_s(layer, here) for layer in layers),
             "elementwise": sum(layer.n_layers * self._elementwise_s(layer, here) for layer in layers),
-            "experts": sum(layer.n_layers * self._experts_s(layer.experts, everywhere) for layer in layers if layer.experts is not None),
+            "experts": sum(
+                layer.n_layers * self._experts_s(layer.experts, here, everywhere) for layer in layers if layer.experts is not None
+            ),
             "collectives": sum(layer.n_layers * self._collectives_s(layer, here, everywhere) for layer in layers),
             "pipeline": self._pipeline_s(here),
         }
@@ -294,7 +298,7 @@ class TermStepModel:
         moved_s = moved / (self.accelerator.memory_bandwidth_bytes_per_s * STREAM_FRACTION)
         return moved_s + layer.n_streams * self.engine.stream_floor_s
 
-    def _experts_s(self, work: ExpertWork, everywhere: int) -> float:
+    def _experts_s(self, work: ExpertWork, here: int, everywhere: int) -> float:
         """Return the time of the routed experts of one layer on the rank with the most work.
 
         The last tile of each expert is half empty. Nothing is switched in empty rows, so that they do not count at the power limit.
@@ -303,11 +307,22 @@ class TermStepModel:
         bandwidth = self.accelerator.memory_bandwidth_bytes_per_s
         number_format = self.formats.experts
         full_s, empty_s = rows / self._peak(number_format), hit * TILE_ROWS / 2.0 / self._burst_peak(number_format)
-        return kernel_s(
-            self._constants["experts", number_format],
-            read_s=hit * work.parameters_each * FORMATS[number_format].weight_bytes / bandwidth,
-            compute_s=2.0 * work.parameters_each * (full_s + empty_s),
-            activation_s=rows * 4.0 * (work.hidden + work.width) * ELEMENT_BYTES / bandwidth,
+        read_s = hit * work.parameters_each * FORMATS[number_format].weight_bytes / bandwidth
+        compute_s = 2.0 * work.parameters_each * (full_s + empty_s)
+        if self.layout.exchange is None or not self.layout.exchange.sorts(here):
+            moved_s = rows * 4.0 * (work.hidden + work.width) * ELEMENT_BYTES / bandwidth
+            return kernel_s(self._constants["experts", number_format], read_s=read_s, compute_s=compute_s, activation_s=moved_s)
+        # Tokens arrive by expert and in the format of the product: two products, and the cast between them.
+        up = (work.n_matrices - 1) * work.width
+        return sum(
+            kernel_s(
+                self._constants["product", number_format],
+                read_s=read_s * matrices / work.n_matrices,
+                compute_s=compute_s * matrices / work.n_matrices,
+                activation_s=rows * (inner + work.hidden) * ELEMENT_BYTES / bandwidth,
+                cast_elements=cast * rows,
+            )
+            for matrices, inner, cast in ((work.n_matrices - 1, up, 0.0), (1, work.width, float(work.width)))
         )
 
     def _collectives_s(self, layer: InferenceLayer, here: int, everywhere: int) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Final
 
@@ -178,7 +178,7 @@ def _local_shape(model: Transformer, *, tp: int, expert_tp: int, ep: int, copies
 def _layer(model: Transformer, layers: list[int], local: LocalShape) -> InferenceLayer:
     first = layers[0]
     operators = [operator for sublayer in model.sublayers(first, local, COUNTING) for operator in sublayer.operators]
-    projections = tuple(_projection(operator) for operator in _products(operators) if operator.name != "router")
+    projections = _joined(_projection(operator) for operator in _products(operators) if operator.name != "router")
     router = next((_projection(operator) for operator in operators if operator.name == "router"), None)
     kind, latent = model.layer_kind(first), model.latent
     between = [operator for operator in operators if operator.name in (*_BETWEEN, *_FUSED_WITH_NORMS)]
@@ -229,6 +229,20 @@ def _products(operators: Iterable[Operator]) -> list[Operator]:
 def _projection(operator: Operator) -> Projection:
     gemm = next(kernel for kernel in operator.kernels("forward") if isinstance(kernel, Gemm))
     return Projection(operator.name, gemm.n, gemm.k)
+
+
+def _joined(projections: Iterable[Projection]) -> tuple[Projection, ...]:
+    """Return projections with the two that read the same input into latent vectors as one product, as engines have them [1]_.
+
+    References
+    ----------
+    .. [1] deepseek-ai/DeepGEMM, README.md of February 2025: 2,112 = 1,536 + 576 columns among the shapes of DeepSeek-V3 in inference.
+    """
+    found: dict[str, Projection] = {}
+    for each in projections:
+        name = "q_down" if each.name == "kv_down" else each.name
+        found[name] = replace(found[name], outputs=found[name].outputs + each.outputs) if name in found else each
+    return tuple(found.values())
 
 
 def _check_divides(size: int, degree: int, of: str, key: str) -> None:

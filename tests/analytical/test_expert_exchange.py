@@ -91,6 +91,14 @@ def test_an_exchange_sends_less_than_a_gather_of_all_tokens() -> None:
     assert exchanged["collectives"] < gathered["collectives"] / 4
 
 
+def test_experts_of_tokens_that_arrive_sorted_are_two_products_and_others_a_layer_with_its_permutation() -> None:
+    few, many = (StepBatch((), 32 * each, 32 * each * 4989, 4989) for each in (256, 257))
+    exchanged, gathered = (_steps(exchange=each) for each in (_exchange(32), None))
+
+    assert exchanged.step(few).terms["experts"] < 0.6 * gathered.step(few).terms["experts"]
+    assert exchanged.step(many).terms["experts"] == gathered.step(many).terms["experts"]
+
+
 def test_a_sequence_that_comes_back_before_a_step_is_done_once() -> None:
     decoding, sequence = DecodingSet(16), Sequence(0, 10, 5)
     sequence.n_cached, sequence.n_left = 10, 4
