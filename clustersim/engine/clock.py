@@ -114,13 +114,14 @@ class Clock:
         self.after(delay_s + coupled_flow.latency_s, take_off)
 
     def _start(self, flow_class: int, size_bytes: float, landed: Callable[[], None]) -> int:
-        self.network.advance(self.now_s)
+        now_s = self.now_s
+        self.network.advance(now_s)
         flow = self._n_flows
         self._n_flows += 1
         self._landed[flow] = flow_class, landed
         self.network.start(flow, flow_class, size_bytes)
         if self.log is not None:
-            self.log.append((self.now_s, flow_class, 1))
+            self.log.append((now_s, flow_class, 1))
         self._touch()
         return flow
 
@@ -140,8 +141,9 @@ class Clock:
         """Have the timer fire no later than the next flow lands. It may fire before, and is set again then."""
         end_s = self.network.next_end_s()
         if end_s < self._timer_s:
-            self._timer_s = max(end_s, self.now_s)
-            self.after(self._timer_s - self.now_s, self._wake)
+            now_s = self.now_s
+            self._timer_s = max(end_s, now_s)
+            self.after(self._timer_s - now_s, self._wake)
 
     def _wake(self) -> None:
         now_s = self.now_s
@@ -149,11 +151,12 @@ class Clock:
             # It has been set to an earlier time since.
             return
         self._timer_s = INF
-        if self.network.next_end_s() > now_s:
+        self.network.advance(now_s)
+        finished = self.network.finished()
+        if not finished:
             self._set_timer()
             return
-        self.network.advance(now_s)
-        for flow in self.network.finished():
+        for flow in finished:
             flow_class, landed = self._landed.pop(flow)
             if self.log is not None:
                 self.log.append((now_s, flow_class, -1))

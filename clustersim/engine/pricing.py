@@ -9,7 +9,7 @@ from typing import Final
 
 from clustersim.engine.alone import Alone, Carried, alone
 from clustersim.engine.pace import Timing
-from clustersim.engine.traffic import Traffic
+from clustersim.engine.traffic import FlowPhases, Traffic
 from clustersim.network.in_flight import whole_ticks_s
 from clustersim.network.sharing import SharedNetwork
 from clustersim.program.tasks import Block, Collective, Compute, Item, Task, UnevenWork, Work, collectives_in, works_in
@@ -60,6 +60,8 @@ class Price:
     """Whether the host waits for each kernel before it issues the next one."""
     overlaps: tuple[Overlap, ...] = ()
     """Overlaps of communication with computation, whose exposed part depends on the pace."""
+    quotes: tuple[tuple[int, tuple[Quote, ...]], ...] = ()
+    """Number of repetitions of each block, and its items."""
 
     def at(self, factor: float) -> Price:
         """Return the price where computation and host take ``factor`` times as long; communication does not."""
@@ -90,6 +92,7 @@ class Price:
             host_s=host_s,
             waiting_s={dimension: factor * seconds for dimension, seconds in self.waiting_s.items()},
             blocks=self.blocks,
+            quotes=self.quotes,
         )
 
     def held_up_s(self, device_s: float, issue_s: float) -> float:
@@ -123,8 +126,13 @@ class Quote:
     """Host issue time in seconds."""
     carried: Sequence[Carried] = ()
     """Traffic of each collective."""
+    flows: tuple[tuple[str, FlowPhases], ...] = ()
+    """Dimension and flows of each collective."""
+    has_work: bool = True
+    waits: tuple[tuple[str, float], ...] = ()
+    """Dimension and duration of each wait for the rank that has most work, in the mean of those that have less."""
     waiting_s: float = 0.0
-    """For the rank that has most work, in the mean of those that have less."""
+    """Sum of the waits."""
 
     @property
     def duration_s(self) -> float:
@@ -204,14 +212,20 @@ class Pricing:
         moved = [self._alone(collective) for collective in collectives]
         issued = [kernel for work in works for kernel in _longest(work).kernels]
         means_s = [self._work_s(_mean(work)) for work in works]
+        waits = tuple(
+            (work.dimension, whole_ticks_s(max(0.0, self._work_s(work.longest) - mean_s)))
+            for work, mean_s in zip(works, means_s, strict=True)
+            if isinstance(work, UnevenWork)
+        )
         return Quote(
             compute_s=fsum(map(whole_ticks_s, means_s)),
             communication_s=fsum(alone.duration_s for alone in moved),
             issue_s=whole_ticks_s(self._issue_s(issued, sum(collective.pieces for collective in collectives))),
             carried=[alone.carried for alone in moved],
-            waiting_s=fsum(
-                whole_ticks_s(max(0.0, self._work_s(_longest(work)) - mean_s)) for work, mean_s in zip(works, means_s, strict=True)
-            ),
+            flows=tuple((collective.group.dimension, self.traffic.phases(collective)) for collective in collectives),
+            has_work=bool(works),
+            waits=waits,
+            waiting_s=fsum(seconds for _, seconds in waits),
         )
 
     def _work_s(self, work: Work) -> float:
@@ -236,6 +250,7 @@ class Pricing:
             price.duration_s = price.issue_s = price.host_s = whole_ticks_s(self.slowdown * self.step_host_s)
             return price
         price.detail = tuple(self._add_block(price, block) for block in action.blocks)
+        price.quotes = tuple((block.repeat, tuple(map(self.quote, block.body))) for block in action.blocks)
         price.blocks = self.kernels.blocks
         price.host_s = price.held_up_s(price.duration_s, price.issue_s)
         price.duration_s += price.host_s

@@ -312,8 +312,7 @@ class Replay:
         rank_class, price = self.program.tasks[index].lanes[0].rank_class, step.price[self.prepared.templates.of_task[index]]
         assert price is not None
         factor = pace_of(action, step.factors[rank_class]) if step.factors else 1.0
-        pricing = self.prepared.prices[rank_class]
-        stepper = Stepper(action=action, pricing=pricing, traffic=self.traffic, clock=self.clock, price=price, factor=factor)
+        stepper = Stepper(price=price, clock=self.clock, factor=factor)
 
         def stepped() -> None:
             step.met[index] = stepper.met()

@@ -105,8 +105,9 @@ class FlowsInFlight:
         self._turn += 1
         self._flows[flow] = flow_class, self._turn, size_bytes, moved_bytes
         self.counts[flow_class] = self.counts.get(flow_class, 0) + 1
-        heappush(self._landings[flow_class], (moved_bytes + size_bytes, self._turn, flow))
-        self._aim(flow_class)
+        landings = self._landings[flow_class]
+        heappush(landings, (moved_bytes + size_bytes, self._turn, flow))
+        self._target.each[flow_class], self._end.each[flow_class] = landings[0][0], INF
 
     def stop(self, flow: int, now_s: float) -> int:
         """Take a flow out and return its flow class."""
@@ -147,7 +148,7 @@ class FlowsInFlight:
         moved, since, running, target, end = (self._moved.each, self._since.each, self._rate.each, self._target.each, self._end.each)
         for flow_class, rate in zip(flow_classes, rates, strict=True):
             moved_bytes = moved[flow_class] + running[flow_class] * (now_s - since[flow_class])
-            moved[flow_class], since[flow_class], running[flow_class] = moved_bytes, now_s, min(rate, BOUNDLESS)
+            moved[flow_class], since[flow_class], running[flow_class] = moved_bytes, now_s, rate if rate < BOUNDLESS else BOUNDLESS
             left_bytes = target[flow_class] - moved_bytes
             # As ``whole_ticks_s``, without a call for each flow class.
             ticks = left_bytes / rate * _PER_SECOND if rate > 0.0 else INF

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from clustersim.network.in_flight import INF, FlowsInFlight
-from clustersim.network.rates import FEW, Change, FlowGroup, RateCache, State
+from clustersim.network.rates import FEW, FlowGroup, RateCache, State
 from clustersim.network.wiring import FlowClass, Wiring, wiring_of
 from clustersim.topology.cluster import FloatArray, IntArray, LinkFloats, LinkInts
 from clustersim.topology.link_demand import RouteSet
@@ -140,7 +140,8 @@ class SharedNetwork:
     def finished(self) -> list[int]:
         """Take out and return the flows that have landed, in the order in which they started."""
         landed = self._in_flight.landed(self.now_s)
-        self._touched.update((flow_class, None) for _, flow_class in landed)
+        for _, flow_class in landed:
+            self._touched[flow_class] = None
         return [flow for flow, _ in landed]
 
     def share(self) -> None:
@@ -152,12 +153,16 @@ class SharedNetwork:
             component = components[flow_class]
             touched[component] = (*touched.get(component, ()), (flow_class, counts.get(flow_class, 0)))
         self._touched.clear()
+        now_s, occupancy = self.now_s, self._occupancy
         for component, changes in touched.items():
-            change = cache.change(cache.component(component), changes)
-            if self._occupancy is not None:
-                self._occupancy.note(change, self.now_s)
-            rates = self._rates(change.flows, change.rates) if self.shares else [self.idle_rate(each) for each in change.flows]
-            self._in_flight.set_rates(change.flows, rates, self.now_s)
+            flows, rates, ended, begun = cache.change(cache.component(component), changes)
+            if occupancy is not None:
+                occupancy.note(ended, begun, now_s)
+            if not self.shares:
+                rates = [self.idle_rate(each) for each in flows]
+            elif self._weights is not None:
+                rates = self._rates(flows, rates)
+            self._in_flight.set_rates(flows, rates, now_s)
 
     def next_end_s(self) -> float:
         """Return when the next flow lands at the present rates, in seconds; infinite when none ever does."""
@@ -231,11 +236,11 @@ class Occupancy:
     _since_s: dict[FlowGroup, float] = field(default_factory=dict[FlowGroup, float])
     """Start of each group in flight, in seconds."""
 
-    def note(self, change: Change, now_s: float) -> None:
+    def note(self, ended: Iterable[FlowGroup], begun: Iterable[FlowGroup], now_s: float) -> None:
         """End the groups no longer in flight, and start new ones."""
-        for group in change.ended:
+        for group in ended:
             self._end(group, now_s)
-        for group in change.begun:
+        for group in begun:
             self._since_s[group] = now_s
 
     def close(self, now_s: float) -> None:

@@ -37,8 +37,8 @@ ROUND_OFF = 1e-12
 
 def stepped(action: Compute, machine: Machine) -> tuple[float, Stepper, Price]:
     """Return how long a pass takes item by item on idle links, the stepper, and the price of the same pass."""
-    traffic, _, pricing, clock = laid_out(machine, program(task(action)))
-    stepper, ends_s = Stepper(action=action, pricing=pricing, traffic=traffic, clock=clock, price=pricing.price(action)), list[float]()
+    _, _, pricing, clock = laid_out(machine, program(task(action)))
+    stepper, ends_s = Stepper(price=pricing.price(action), clock=clock), list[float]()
 
     stepper.run(lambda: ends_s.append(clock.now_s))
     clock.world.run()
@@ -133,7 +133,7 @@ def test_other_traffic_makes_a_collective_longer_and_the_rest_is_exposed() -> No
     machine, action = make_machine(), compute(overlapped(collective(TP, 420e9 * 4 / 6), 1.0))
     other = transfer((0, 4), size_bytes=420e9 / 2)
     traffic, _, pricing, clock = laid_out(machine, program(task(action), task(other, stream="send")))
-    stepper, ends_s = Stepper(action=action, pricing=pricing, traffic=traffic, clock=clock, price=pricing.price(action)), list[float]()
+    stepper, ends_s = Stepper(price=pricing.price(action), clock=clock), list[float]()
 
     stepper.run(lambda: ends_s.append(clock.now_s))
     clock.perform(traffic.phases(other), lambda: None)
@@ -147,10 +147,10 @@ def test_other_traffic_makes_a_collective_longer_and_the_rest_is_exposed() -> No
 
 def test_items_come_one_after_the_other() -> None:
     machine, action = make_machine(), compute(work(1.0), collective(TP, 420e9 * 4 / 6), work(0.5), repeat=2)
-    traffic, _, pricing, clock = laid_out(machine, program(task(action)))
+    _, _, pricing, clock = laid_out(machine, program(task(action)))
     asked = Asked(clock)
 
-    Stepper(action=action, pricing=pricing, traffic=traffic, clock=asked, price=pricing.price(action)).run(lambda: None)
+    Stepper(price=pricing.price(action), clock=asked).run(lambda: None)
     clock.world.run()
 
     # Work before a collective delays it, and needs no event.
