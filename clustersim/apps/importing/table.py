@@ -280,6 +280,7 @@ class Foreign(Checked):
         "a measurement",
         "a serving deployment",
         "a loop of reinforcement learning",
+        "an evaluation or a generation",
     ]
     patterns: list[str] = Field(min_length=1)
     """Regular expressions, all of which are found near the beginning."""

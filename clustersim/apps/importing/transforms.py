@@ -200,14 +200,16 @@ def _image_version(value: Data) -> Data:
 
 
 def _hub_name(value: Data) -> Data:
-    """Return the name of a model on the Hugging Face Hub, also from its folder in a cache.
+    """Return the name of a model on the Hugging Face Hub, also from its folder in a cache or with a revision; None for a switch.
 
     Examples
     --------
     >>> _hub_name("/opt/hub/models--RedHatAI--Llama-3.3-70B/snapshots/ddb4128"), _hub_name("hf://openai/gpt-oss-120b")
     ('RedHatAI/Llama-3.3-70B', 'openai/gpt-oss-120b')
     """
-    text = str(value).removeprefix("hf://")
+    if isinstance(value, bool):
+        return None
+    text = str(value).removeprefix("hf://").partition("@")[0]
     cached = re.search(r"models--([\w.-]+?)--([\w.-]+)", text)
     return f"{cached[1]}/{cached[2]}" if cached else text
 

@@ -366,6 +366,10 @@ LINES: Final = (
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line.framework)
 def test_a_command_line_or_short_file_is_read(line: Line, tmp_path: Path) -> None:
+    assert_read(line, tmp_path)
+
+
+def assert_read(line: Line, tmp_path: Path) -> None:
     path = tmp_path / "job"
     path.write_text(line.text, encoding="utf-8")
 

@@ -362,8 +362,23 @@ def test_experts_beside_tensor_parallelism_bring_sequence_parallelism(tmp_path: 
     assert "memory too small" in str(told["strategy.sequence_parallel"])
 
 
-def test_a_loop_of_reinforcement_learning_is_refused_as_such(tmp_path: Path) -> None:
-    text = "ray job submit -- python3 train.py --rollout-batch-size 32 --tensor-model-parallel-size 2"
-
-    with pytest.raises(ScenarioError, match="is a loop of reinforcement learning"):
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "ray job submit -- python3 train.py --rollout-batch-size 32 --tensor-model-parallel-size 2",
+            "is a loop of reinforcement learning",
+        ),
+        (
+            "model:\n  _component_: torchtune.models.llama2.llama2_7b\nbatch_size: 8\ntasks: [truthfulqa_mc2]\n",
+            "is an evaluation or a generation",
+        ),
+        (
+            "policy_model:\n  _component_: torchtune.models.mistral.mistral_7b\ncheckpointer:\n  _component_: torchtune.A\nbatch_size: 8\n",
+            "is a loop of reinforcement learning",
+        ),
+    ],
+)
+def test_another_loop_than_of_training_is_refused_as_such(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ScenarioError, match=message):
         import_files([written(tmp_path, text)], ON_H100)
