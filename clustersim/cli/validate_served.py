@@ -19,7 +19,7 @@ SCHEMA_VERSION: Final = 1
 _TITLES: Final[Mapping[str, str]] = {"ttft_s": "TTFT", "ttft_p99_s": "TTFT p99", "tpot_s": "TPOT", "output_tokens_per_s": "output tokens/s"}
 _ROWS: Final = ("row", "model", "node", "engine", "precision", ">GPUs", ">in/out", ">metric", ">measured", ">predicted", ">error")
 _FOLDS: Final = ("left out", "", "metric", ">rows", ">median error", ">90 % below", "constants fitted to the others")
-_BANDS: Final = ("metric", ">rows", ">least", ">most", ">coverage of a source by the others")
+_BANDS: Final = ("metric", ">rows", ">least", ">most", ">ratio of two", ">coverage of a source by the others")
 _HEADER: Final = (
     "# Where measured latencies and throughputs of served runs lie, as shares of predicted ones. Made by\n"
     '# "clustersim validate --serving --cross-validate FILE"; docs/theory/serving.md explains it. Not to be edited.\n'
@@ -73,7 +73,14 @@ def _fold_cells(fold: ServedFold) -> tuple[str, ...]:
 
 
 def _band_cells(band: ServedBand) -> tuple[str, ...]:
-    return _TITLES[band.metric], f"{band.n_rows}", f"{band.least:.2f}", f"{band.most:.2f}", f"{band.coverage_fraction:.0%}"
+    return (
+        _TITLES[band.metric],
+        f"{band.n_rows}",
+        f"{band.least:.2f}",
+        f"{band.most:.2f}",
+        f"{band.ratio:.2f}",
+        f"{band.coverage_fraction:.0%}",
+    )
 
 
 def _together(sources: tuple[ServedSource, ...]) -> tuple[ServedSummary, ...]:

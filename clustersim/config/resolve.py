@@ -83,7 +83,12 @@ def scenario_hash(resolved: dict[str, Data], seed: int, files: dict[str, str] | 
     """
     whole: dict[str, object] = {"clustersim": __version__, "scenario": _as_spelled_out(resolved), "seed": seed}
     whole |= {"files": files} if files else {}
-    canonical = json.dumps(whole, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return digits_of(whole)
+
+
+def digits_of(value: object) -> str:
+    """Return the first digits of the SHA-256 of the canonical JSON of a value."""
+    canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()[:HASH_DIGITS]
 
 

@@ -20,13 +20,14 @@ MOST_NAMED: Final = 5
 
 _TIMES: Final = re.compile(
     r"step_time(_alone)?_s|time_to_train_s|(breakdown|overlapped_communication)_s\..+|steps\.(mean|median|p95)_s"
-    r"|cost\.(step|per_million_tokens|per_billion_tokens|training)\.(?!tokens).+|goodput\.time_to_train\.(mean|p5|p95)_s"
+    r"|cost\.(step|per_(million|billion)_(output_)?tokens|training)\.(?!tokens).+|goodput\.time_to_train\.(mean|p5|p95)_s"
+    r"|(ttft|tpot|itl|e2e)_s\..+"
 )
 """Figures that grow with the step time, in proportion or nearly so."""
-_RATES: Final = re.compile(r"(samples|tokens)_per_s(_per_gpu)?|tflops_per_gpu|[mh]fu")
+_RATES: Final = re.compile(r"(samples|requests|(((full_load_)?output|total)_)?tokens)_per_s(_per_gpu)?|tflops_per_gpu|[mh]fu")
 """Figures in inverse proportion to it."""
 _MORE_IS_BETTER: Final = re.compile(
-    rf"{_RATES.pattern}|(requests|(output|total)_tokens)_per_s(_per_gpu)?|goodput\..*goodput_fraction"
+    rf"{_RATES.pattern}|goodput\..*goodput_fraction"
     r"|slo\.(attained_fraction|goodput_requests_per_s)|kv\.(capacity_tokens|prefix_hit_fraction)"
 )
 """Figures of which more is better; of all others less is."""

@@ -165,6 +165,10 @@ class ServingMetrics:
     requests_per_s_per_gpu: float
     output_tokens_per_s: float
     output_tokens_per_s_interval: Interval | None
+    full_load_output_tokens_per_s: float
+    """Output tokens a second of full batches of requests of the mean lengths, in closed form."""
+    rate_binds: bool
+    """Whether requests come at a rate of their own and are answered as fast: throughput is then what is asked for."""
     total_tokens_per_s: float
     """Input and output tokens a second."""
     output_tokens_per_s_per_gpu: float

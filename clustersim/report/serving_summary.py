@@ -79,6 +79,7 @@ def headline(metrics: ServingMetrics) -> list[tuple[str, str]]:
         ("duration", format_quantity(metrics.duration_s, "s")),
         ("requests", f"{metrics.requests_per_s:.4g} /s"),
         ("output tokens", _rate(metrics.output_tokens_per_s)),
+        *([("output tokens at full load", _rate(metrics.full_load_output_tokens_per_s))] if metrics.rate_binds else []),
         ("output tokens per GPU", _rate(metrics.output_tokens_per_s_per_gpu)),
         ("prompt and output tokens", _rate(metrics.total_tokens_per_s)),
     ]

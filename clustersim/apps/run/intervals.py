@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -15,7 +13,7 @@ from pydantic import Field, model_validator
 from clustersim.apps.run.highest_mfu import above_published, published_beside
 from clustersim.config import usual
 from clustersim.config.build import Built
-from clustersim.config.resolve import resolved_cluster
+from clustersim.config.resolve import digits_of, resolved_cluster
 from clustersim.documents.check import choices_hint, validate_document
 from clustersim.documents.files import data_path
 from clustersim.documents.text import read_document
@@ -54,7 +52,6 @@ SHORT_S: Final = 0.5
 BORROWED_RATIOS: Final = 1.46
 """Growth of the error of ratios of two times with constants of another generation; of pairs of the rows in cross-validation.md."""
 
-MACHINE_DIGITS: Final = 8
 
 Level = Annotated[PositiveRatio, Field(lt=1.0)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -269,8 +266,7 @@ def machine_of(built: Built) -> str:
     if len(built.cluster.kinds) == 1:
         machine.pop("nodes", None)
     constants = built.constants.text if built.constants is not None else ""
-    canonical = json.dumps([machine, constants], sort_keys=True, separators=(",", ":"))
-    return sha256(canonical.encode()).hexdigest()[:MACHINE_DIGITS]
+    return digits_of([machine, constants])
 
 
 def _judged(memory: Memory) -> Memory:

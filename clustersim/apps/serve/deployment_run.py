@@ -9,7 +9,7 @@ from clustersim.apps.serve.request_metrics import serving_metrics
 from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.collection import collection_paused
 from clustersim.config.cost_section import resolved_cost
-from clustersim.config.resolve import resolved_hardware, scenario_hash, unlike
+from clustersim.config.resolve import digits_of, resolved_hardware, scenario_hash, unlike
 from clustersim.documents.spots import Data
 from clustersim.engine.serving_run import ServingRun
 from clustersim.progress import phase
@@ -38,6 +38,13 @@ def run_serving(built: BuiltServing, *, every_step: bool = False) -> ServingResu
         built=built,
         seed=built.seed,
     )
+
+
+def machine_of_serving(built: BuiltServing) -> str:
+    """Return eight hexadecimal digits that runs on the same hardware by the same engine share."""
+    spec = built.scenario.spec
+    hardware = resolved_hardware(((built.node, 1),), built.fabric, spec.cluster.name) | unlike(spec.cluster)
+    return digits_of([hardware, _engine_text(built)])
 
 
 def files_of_serving(built: BuiltServing) -> dict[str, str]:

@@ -1,30 +1,22 @@
-"""Metrics of a finished serving run, with their error bars."""
+"""Metrics of a finished serving run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
 import numpy as np
-from pydantic import Field, JsonValue
 
 from clustersim.apps.serve.deployment import BuiltServing
+from clustersim.apps.serve.full_load import full_load_tokens_per_s
+from clustersim.apps.serve.served_intervals import ServedIntervals, served_intervals
 from clustersim.config.cost_section import MILLION, Priced
 from clustersim.config.serving_scenario import SloSpec
-from clustersim.documents.check import validate_document
-from clustersim.documents.files import data_path
-from clustersim.documents.text import read_document
 from clustersim.economics import amount
 from clustersim.engine.serving_run import ServingRun
-from clustersim.hardware.profile_schema import Checked
-from clustersim.measure.error_bars import Band
 from clustersim.measure.metrics import TierUse
 from clustersim.measure.serving_metrics import (
     BatchReport,
-    Interval,
     KvReport,
     RequestCounts,
     ServingCost,
@@ -42,84 +34,6 @@ from clustersim.notices import Flag
 from clustersim.serving.batch import FloatArray
 from clustersim.serving.records import IntArray, LatencyStatistics, StepTerms, latency_statistics
 from clustersim.serving.requests import is_overloaded
-from clustersim.units.fields import PositiveInt, PositiveRatio
-
-SHIPPED: Final = Path("residuals") / "serving.yaml"
-"""Below ``hardware_profiles``."""
-
-
-class _Band(Checked):
-    metric: str
-    least: PositiveRatio
-    most: PositiveRatio
-    rows: PositiveInt
-    coverage: Annotated[float, Field(ge=0.0, le=1.0)]
-
-
-class _Residuals(Checked):
-    sources: list[str]
-    level: Annotated[PositiveRatio, Field(lt=1.0)]
-    bands: list[_Band]
-    folds: list[JsonValue]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServedIntervals:
-    """Least and most that is expected of the mean of each headline; None where it has none."""
-
-    ttft_s: Interval | None
-    tpot_s: Interval | None
-    itl_s: Interval | None
-    e2e_s: Interval | None
-    output_tokens_per_s: Interval
-
-    def of(self, name: str, found_s: float, mean_s: float) -> Interval | None:
-        """Return the interval of a statistic such as ``ttft_p99``, from its own band or else in proportion to that of the mean."""
-        own, of_mean = _bands().get(f"{name}_s"), getattr(self, f"{name.partition('_')[0]}_s")
-        if own is not None:
-            return own.interval_s(found_s)
-        return None if of_mean is None else (of_mean[0] * found_s / mean_s, of_mean[1] * found_s / mean_s)
-
-
-def served_intervals(found: Mapping[str, LatencyStatistics | None], output_tokens_per_s: float, *, asked_rate: bool) -> ServedIntervals:
-    """Return the intervals of a run.
-
-    Gaps between tokens have the band of the time per token. The whole time is that to the first token and the gaps behind it, each with
-    its own band.
-
-    Parameters
-    ----------
-    found
-        Statistics of ``ttft``, ``tpot``, ``itl`` and ``e2e``.
-    asked_rate
-        Whether requests come at a rate of their own and are all answered: no more tokens are then produced than are asked for.
-    """
-    bands = _bands()
-    ttft, tpot, itl, e2e = (found[name] for name in ("ttft", "tpot", "itl", "e2e"))
-    first, later = bands["ttft_s"], bands["tpot_s"]
-    rate = bands["output_tokens_per_s"].interval_s(output_tokens_per_s)
-    whole: Interval | None = None
-    if e2e is not None and ttft is not None:
-        begin, rest = first.interval_s(ttft.mean), later.interval_s(e2e.mean - ttft.mean)
-        whole = begin[0] + rest[0], begin[1] + rest[1]
-    return ServedIntervals(
-        ttft_s=_interval(first, ttft),
-        tpot_s=_interval(later, tpot),
-        itl_s=_interval(later, itl),
-        e2e_s=whole,
-        output_tokens_per_s=(min(rate[0], output_tokens_per_s), output_tokens_per_s) if asked_rate else rate,
-    )
-
-
-def _interval(band: Band, statistics: LatencyStatistics | None) -> Interval | None:
-    return None if statistics is None else band.interval_s(statistics.mean)
-
-
-@lru_cache
-def _bands() -> Mapping[str, Band]:
-    read = validate_document(_Residuals, read_document(data_path("hardware_profiles") / SHIPPED))
-    return {each.metric: Band(least_fraction=each.least, most_fraction=each.most) for each in read.bands}
-
 
 SCHEMA_VERSION: Final = 1
 
@@ -166,7 +80,9 @@ def serving_metrics(built: BuiltServing, run: ServingRun, wall_s: float) -> Serv
     rate = 1.0 / duration_s if duration_s else 0.0
     n_output, n_input = int(latencies.output_tokens.sum()), int(latencies.input_tokens.sum())
     overloaded = run.requests.arrival_s is not None and not log.refused and is_overloaded(log.sent, log.done)
-    intervals = served_intervals(found, n_output * rate, asked_rate=_is_asked_rate(run, overloaded=overloaded))
+    kv, binds = _kv(built, run), _rate_binds(run, overloaded=overloaded)
+    full_load = full_load_tokens_per_s(built, kv.prefix_hit_fraction or 0.0)
+    intervals = served_intervals(found, n_output * rate, full_load if binds else None)
     utilisation = _utilisation(run)
     slo = _slo(built.scenario.spec.slo, latencies, found, intervals, len(run.requests) - run.requests.n_warmup)
     return ServingMetrics(
@@ -185,6 +101,8 @@ def serving_metrics(built: BuiltServing, run: ServingRun, wall_s: float) -> Serv
         requests_per_s_per_gpu=latencies.n_measured * rate / gpus,
         output_tokens_per_s=n_output * rate,
         output_tokens_per_s_interval=intervals.output_tokens_per_s,
+        full_load_output_tokens_per_s=full_load,
+        rate_binds=binds,
         total_tokens_per_s=(n_output + n_input) * rate,
         output_tokens_per_s_per_gpu=n_output * rate / gpus,
         total_tokens_per_s_per_gpu=(n_output + n_input) * rate / gpus,
@@ -197,7 +115,7 @@ def serving_metrics(built: BuiltServing, run: ServingRun, wall_s: float) -> Serv
         e2e_s=found["e2e"],
         e2e_interval_s=intervals.e2e_s,
         slo=slo,
-        kv=_kv(built, run),
+        kv=kv,
         batch=_batch(run),
         step_s=_steps(run),
         memory=_memory(built),
@@ -232,7 +150,7 @@ def _flags(run: ServingRun, *, overloaded: bool) -> list[Flag]:
     return flags
 
 
-def _is_asked_rate(run: ServingRun, *, overloaded: bool) -> bool:
+def _rate_binds(run: ServingRun, *, overloaded: bool) -> bool:
     """Return whether requests come at an open rate, and are answered as fast."""
     arrival_s = run.requests.arrival_s
     return arrival_s is not None and float(arrival_s[-1]) > 0.0 and not overloaded

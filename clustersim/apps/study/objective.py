@@ -105,7 +105,9 @@ class Objective:
             return None
         return is_better(
             *(
-                row.outcome.judged(lambda figures, row=row: self._score(self.quantity.value({**figures, **self._given(row)})))
+                row.outcome.judged(
+                    self.quantity.names, lambda figures, row=row: self._score(self.quantity.value({**figures, **self._given(row)}))
+                )
                 for row in (one, other)
             )
         )

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from clustersim.apps.run.result import Result
 from clustersim.apps.run.running import run_built
 from clustersim.apps.serve.deployment import build_serving
-from clustersim.apps.serve.deployment_run import run_serving
+from clustersim.apps.serve.deployment_run import machine_of_serving, run_serving
+from clustersim.apps.serve.served_intervals import served_bar
 from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.apps.study.axis import canonical
 from clustersim.config.build import build
@@ -107,15 +108,16 @@ class PointOutcome:
     figures: Mapping[str, float | bool] = field(default_factory=dict[str, float | bool])
     """Metrics by name, also of a plan that does not fit; none where there was no run."""
     bar: ErrorBar | None = None
-    """Error bar of its step time; None where there was no run."""
+    """Error bar of its step time, of a serving run that of the time per token; None where there was no run."""
     flags: tuple[Flag, ...] = field(default=(), compare=False)
     """Assumptions of the run; none for a stored run."""
 
-    def judged(self, score: Callable[[Mapping[str, float | bool]], float]) -> Judged | None:
-        """Return the point by a score, the less the better; None without an error bar."""
-        if self.bar is None:
+    def judged(self, names: Sequence[str], score: Callable[[Mapping[str, float | bool]], float]) -> Judged | None:
+        """Return the point by a score of some figures, the less the better; None without an error bar."""
+        bar = self.bar if self.bar is None or "rate_binds" not in self.figures else served_bar(names, self.figures, self.bar.machine)
+        if bar is None:
             return None
-        return Judged(at=lambda fraction: score(figures_at(self.figures, fraction)), bar=self.bar, run=self.scenario_hash)
+        return Judged(at=lambda fraction: score(figures_at(self.figures, fraction)), bar=bar, run=self.scenario_hash)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +191,7 @@ def served_outcome(result: ServingResult) -> PointOutcome:
         reason=reason,
         scenario_hash=result.scenario_hash,
         figures=_kept(serving_values(result.metrics)),
+        bar=served_bar(("tpot_s",), {}, machine_of_serving(result.built)),
     )
 
 

@@ -16,6 +16,7 @@ from clustersim.documents.spots import Data
 from clustersim.errors import Place, ScenarioError
 from clustersim.measure.deciding import UNDECIDED, Decision, standing_text
 from clustersim.report.text_tables import CLOSE, TextTable, html_answer, shown, shown_alike, signed
+from clustersim.units.divisors import listed
 
 if TYPE_CHECKING:
     from clustersim.report.plots.method import Plots
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 
 ONE_AT_A_TIME: Final = "one"
 """Name of the method that varies one figure at a time."""
+
+
+_RATE_BINDS: Final = "Throughput is the rate that requests come at"
+_CAPACITY: Final = "full_load_output_tokens_per_s is what full batches would give"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +143,8 @@ class WhatIfAnswer:
 
     def lines(self) -> list[str]:
         """Return what follows from the break-even and the sensitivity, in sentences."""
-        found: list[str] = []
+        bound = [row.point.name for row in self.rows if row.outcome.figures.get("rate_binds")]
+        found = [f"{_RATE_BINDS} in {listed(bound, 'and')}; {_CAPACITY}"] if bound else []
         if self.break_even is not None:
             found += _break_even_lines(self.break_even)
         if self.sensitivity is not None:

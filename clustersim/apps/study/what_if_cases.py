@@ -13,8 +13,10 @@ from clustersim.apps.study.point import Base, Point, ResultRow, figure_names, ov
 from clustersim.apps.study.point_runs import evaluated
 from clustersim.apps.study.study_file import Study
 from clustersim.config.checks import given_by
+from clustersim.config.load import Scenario
 from clustersim.config.machine import hardware_of
 from clustersim.config.overriding import apply_overrides, parse_override
+from clustersim.config.serving_scenario import ServingScenario
 from clustersim.documents.spots import Data
 from clustersim.errors import Place, ScenarioError
 from clustersim.measure.deciding import more_is_better
@@ -26,7 +28,9 @@ METRIC: Final = "tokens_per_s"
 SAMPLES: Final = "samples_per_s"
 """Metric of models that are not trained on sequences."""
 SERVED_METRIC: Final = "output_tokens_per_s_per_gpu"
-"""Default metric of serving scenarios."""
+"""Default metric of serving scenarios whose requests wait for answers, or come all at once."""
+RATED_METRIC: Final = "e2e_s.mean"
+"""The same where requests come at a rate of their own, which throughput does not exceed."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]{0,40}")
 _SIGN: Final = re.compile(r"\s*[A-Za-z_][\w.-]*\s*=")
 
@@ -103,13 +107,13 @@ def what_if_of(study: Study) -> WhatIfQuestion:
     if twice is not None:
         raise ScenarioError(f"two cases are named '{twice}'", field="--case", hint="name each differently")
     givens: list[dict[str, bool]] = []
-    units: list[str] = []
+    defaults: list[str] = []
     for case in cases:
         try:
             scenario = base.any_scenario(case.values)
             # A name that does not exist is a slip; a plan that cannot run is an answer.
             hardware_of(scenario.spec.cluster, scenario.document)
-            units.append(load_model(scenario.document.data.get("model"), document=scenario.document).model.unit)
+            defaults.append(_default_metric(scenario))
             givens.append(given_by(scenario.spec))
         except ScenarioError as error:
             if not case.values:
@@ -117,7 +121,7 @@ def what_if_of(study: Study) -> WhatIfQuestion:
             raise ScenarioError(error.message, field=error.field, hint=error.hint, place=Place(file=f"case {case.name}")) from error
     given = {key: any(each[key] for each in givens) for key in givens[0]}
     metrics = figure_names(serves=base.serves)
-    default = AskedExpression(text=SERVED_METRIC if base.serves else METRIC if units[0] == "sequence" else SAMPLES, field="--metric")
+    default = AskedExpression(text=defaults[0], field="--metric")
     asked = study.request.metric
     metric = AskedExpression(text=asked, field="--metric") if asked else study.written("metric") if spec.metric else default
     objective = Objective(
@@ -126,6 +130,13 @@ def what_if_of(study: Study) -> WhatIfQuestion:
         where=tuple(each.condition(metrics, given) for each in study.conditions()),
     )
     return WhatIfQuestion(base=base, cases=tuple(replace(case, number=number) for number, case in enumerate(cases)), objective=objective)
+
+
+def _default_metric(scenario: Scenario | ServingScenario) -> str:
+    unit = load_model(scenario.document.data.get("model"), document=scenario.document).model.unit
+    if isinstance(scenario, ServingScenario):
+        return SERVED_METRIC if scenario.spec.requests.arrival in {"at_once", "closed"} else RATED_METRIC
+    return METRIC if unit == "sequence" else SAMPLES
 
 
 def check_span(question: WhatIfQuestion, span: KeyRange, option: str) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
-from math import log
+from itertools import chain, combinations
+from math import exp, log
 from statistics import fmean, median
 from types import MappingProxyType
 from typing import Final
@@ -128,6 +128,8 @@ class ServedBand:
     metric: str
     least: float
     most: float
+    ratio: float
+    """Largest expected error of the ratio of two values, as a factor, of runs of one model, machine and engine."""
     n_rows: int
     coverage_fraction: float
     """Runs of a source that lie in the band of the other sources, a mean over sources."""
@@ -240,8 +242,20 @@ def _bands(results: Sequence[tuple[str, ServedResult]]) -> Iterator[ServedBand]:
             least, most = _quantiles([each for each in ratios if each[0] != source])
             covered.append(fmean(least <= ratio <= most for name, ratio in ratios if name == source))
         least, most = _quantiles(ratios)
-        coverage = fmean(covered) if covered else 0.0
-        yield ServedBand(metric=metric, least=least, most=most, n_rows=len(ratios), coverage_fraction=coverage)
+        coverage, ratio = fmean(covered) if covered else 0.0, _ratio(metric, [each for _, each in results if metric in each.measured])
+        yield ServedBand(metric=metric, least=least, most=most, ratio=ratio, n_rows=len(ratios), coverage_fraction=coverage)
+
+
+def _ratio(metric: str, results: Sequence[ServedResult]) -> float:
+    """Return the factor that meets the ratio of two runs alike as often as the level says; a group weighs as the root of its pairs."""
+    groups: dict[tuple[str, ...], list[float]] = {}
+    for each in results:
+        group = each.source_id, each.model, each.node, each.engine
+        groups.setdefault(group, []).append(log(each.measured[metric] / each.predicted[metric]))
+    pairs = [[abs(one - other) for one, other in combinations(errors, 2)] for errors in groups.values()]
+    sizes = [size for of in pairs for size in of]
+    weights = [len(of) ** -0.5 for of in pairs for _ in of]
+    return exp(weighted_quantile(sizes, weights, LEVEL_FRACTION)) if sizes else 1.0
 
 
 def _quantiles(ratios: Sequence[tuple[str, float]]) -> tuple[float, float]:
@@ -264,6 +278,7 @@ def cross_validation_document(found: ServedCrossValidation) -> dict[str, Data]:
                 "metric": band.metric,
                 "least": round(band.least, 3),
                 "most": round(band.most, 3),
+                "ratio": round(band.ratio, 3),
                 "rows": band.n_rows,
                 "coverage": round(band.coverage_fraction, 2),
             }

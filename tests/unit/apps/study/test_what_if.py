@@ -237,11 +237,32 @@ def test_a_service_is_judged_by_any_of_its_figures() -> None:
     asked = StudyRequest(cases=("wide:serving.tp=8",), changes=tuple(few), metric="tpot_s.p50", sensitivity=("hardware",))
     latency = answered(*asked_what_if(CHAT, asked))
 
-    assert rate.question.objective.quantity.text == "output_tokens_per_s_per_gpu"
-    assert rate.question.objective.higher_is_better
+    assert rate.question.objective.quantity.text == "e2e_s.mean"
+    assert rate.lines()[0].startswith("Throughput is the rate that requests come at in base and wide")
     assert latency.best == "wide"
     assert latency.sensitivity is not None
     assert latency.sensitivity.bars[0].input.name == "accelerator_speed"
+
+
+def test_throughput_at_a_rate_decides_nothing_and_that_of_full_batches_may() -> None:
+    few = ("requests.count=40", "requests.warmup=0")
+    cases = ("wide:serving.tp=8", "half:serving.replicas=1")
+    asked, most = (
+        answered(*asked_what_if(CHAT, StudyRequest(cases=cases, changes=few, metric=metric)))
+        for metric in ("output_tokens_per_s", "full_load_output_tokens_per_s")
+    )
+
+    assert asked.better("wide", "base") == asked.better("half", "base") == "not decided"
+    assert most.better("half", "base") == "no"
+
+
+def test_a_service_whose_clients_wait_is_judged_by_its_throughput() -> None:
+    waiting = ("requests.arrival=closed", "requests.concurrency=8", "requests.rate=null", "requests.count=16", "requests.warmup=0")
+    found = clustersim.what_if(CHAT, ["wide:serving.tp=8"], set=waiting)
+
+    assert found.question.objective.quantity.text == "output_tokens_per_s_per_gpu"
+    assert found.question.objective.higher_is_better
+    assert found.lines() == []
 
 
 def test_a_rate_is_varied_in_its_own_unit() -> None:
@@ -260,7 +281,7 @@ def test_the_speed_of_accelerators_and_their_links_are_varied_for_a_service() ->
     for bar in found.sensitivity.bars:
         assert bar.low["wide"] is not None
         assert bar.high["wide"] is not None
-        assert bar.low["wide"] < bar.high["wide"]
+        assert bar.low["wide"] > bar.high["wide"]
 
 
 def test_a_notebook_shows_the_answer_and_its_tornado_if_figures_were_varied() -> None:

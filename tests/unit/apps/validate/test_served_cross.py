@@ -54,6 +54,25 @@ def test_an_interval_holds_the_prediction_and_a_whole_is_its_parts(metrics: Serv
     assert metrics.e2e_interval_s[0] == pytest.approx(metrics.ttft_interval_s[0] + 39 * metrics.tpot_interval_s[0], rel=1e-9)
 
 
-def test_a_service_that_keeps_up_produces_no_more_than_is_asked_for(metrics: ServingMetrics) -> None:
-    assert metrics.output_tokens_per_s_interval is not None
-    assert metrics.output_tokens_per_s_interval[1] == metrics.output_tokens_per_s
+def test_a_service_far_below_its_capacity_produces_what_is_asked_for(metrics: ServingMetrics) -> None:
+    assert metrics.rate_binds
+    assert metrics.full_load_output_tokens_per_s > 30 * metrics.output_tokens_per_s
+    assert metrics.output_tokens_per_s_interval == (metrics.output_tokens_per_s, metrics.output_tokens_per_s)
+
+
+def _chat(**requests: object) -> ServingMetrics:
+    return run_serving(build_serving(load_serving({**CHAT, "requests": {"input_tokens": 500, "output_tokens": 40, **requests}}))).metrics
+
+
+def test_a_service_near_its_capacity_may_produce_less_than_is_asked_for() -> None:
+    busy = _chat(arrival="constant", rate="65 /s", count=400)
+
+    assert busy.rate_binds
+    assert busy.output_tokens_per_s_interval is not None
+    assert busy.output_tokens_per_s_interval[0] < busy.output_tokens_per_s == busy.output_tokens_per_s_interval[1]
+
+
+def test_full_batches_give_what_the_closed_form_says() -> None:
+    full = _chat(arrival="at_once", count=3000)
+
+    assert full.full_load_output_tokens_per_s == pytest.approx(full.output_tokens_per_s, rel=0.1)

@@ -1,0 +1,140 @@
+"""Error bars of a serving run, from measured runs beside predictions: of each metric, and of two runs beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import Field, JsonValue
+
+from clustersim.documents.check import validate_document
+from clustersim.documents.files import data_path
+from clustersim.documents.text import read_document
+from clustersim.hardware.profile_schema import Checked
+from clustersim.measure.error_bars import Band, ErrorBar
+from clustersim.measure.serving_metrics import Interval
+from clustersim.serving.records import LatencyStatistics
+from clustersim.units.fields import PositiveInt, PositiveRatio
+
+SHIPPED: Final = Path("residuals") / "serving.yaml"
+"""Below ``hardware_profiles``."""
+
+
+class _Band(Checked):
+    metric: str
+    least: PositiveRatio
+    most: PositiveRatio
+    ratio: Annotated[float, Field(ge=1.0)]
+    """Largest expected error of the ratio of two values on one machine, as a factor."""
+    rows: PositiveInt
+    coverage: Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class _Residuals(Checked):
+    sources: list[str]
+    level: Annotated[PositiveRatio, Field(lt=1.0)]
+    bands: list[_Band]
+    folds: list[JsonValue]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedIntervals:
+    """Least and most that is expected of the mean of each headline; None where it has none."""
+
+    ttft_s: Interval | None
+    tpot_s: Interval | None
+    itl_s: Interval | None
+    e2e_s: Interval | None
+    output_tokens_per_s: Interval
+
+    def of(self, name: str, found_s: float, mean_s: float) -> Interval | None:
+        """Return the interval of a statistic such as ``ttft_p99``, from its own band or else in proportion to that of the mean."""
+        own, of_mean = _bands().get(f"{name}_s"), getattr(self, f"{name.partition('_')[0]}_s")
+        if own is not None:
+            return own.least * found_s, own.most * found_s
+        return None if of_mean is None else (of_mean[0] * found_s / mean_s, of_mean[1] * found_s / mean_s)
+
+
+def served_intervals(
+    found: Mapping[str, LatencyStatistics | None], output_tokens_per_s: float, full_load_tokens_per_s: float | None
+) -> ServedIntervals:
+    """Return the intervals of a run.
+
+    Gaps between tokens have the band of the time per token. The whole time is that to the first token and the gaps behind it, each with
+    its own band.
+
+    Parameters
+    ----------
+    found
+        Statistics of ``ttft``, ``tpot``, ``itl`` and ``e2e``.
+    full_load_tokens_per_s
+        Output tokens a second of full batches, where requests come at a rate of their own and are answered as fast: no more tokens are
+        then produced than are asked for, and fewer only if the full load is less than that. None where the batches follow the requests.
+    """
+    bands = {name: Band(least_fraction=each.least, most_fraction=each.most) for name, each in _bands().items()}
+    ttft, tpot, itl, e2e = (found[name] for name in ("ttft", "tpot", "itl", "e2e"))
+    first, later = bands["ttft_s"], bands["tpot_s"]
+    rate = bands["output_tokens_per_s"].interval_s(full_load_tokens_per_s or output_tokens_per_s)
+    whole: Interval | None = None
+    if e2e is not None and ttft is not None:
+        begin, rest = first.interval_s(ttft.mean), later.interval_s(e2e.mean - ttft.mean)
+        whole = begin[0] + rest[0], begin[1] + rest[1]
+    return ServedIntervals(
+        ttft_s=_interval(first, ttft),
+        tpot_s=_interval(later, tpot),
+        itl_s=_interval(later, itl),
+        e2e_s=whole,
+        output_tokens_per_s=rate if full_load_tokens_per_s is None else (min(rate[0], output_tokens_per_s), output_tokens_per_s),
+    )
+
+
+def _interval(band: Band, statistics: LatencyStatistics | None) -> Interval | None:
+    return None if statistics is None else band.interval_s(statistics.mean)
+
+
+@lru_cache
+def _bands() -> Mapping[str, _Band]:
+    read = validate_document(_Residuals, read_document(data_path("hardware_profiles") / SHIPPED))
+    return {each.metric: each for each in read.bands}
+
+
+_BAND_OF: Final[Mapping[str, str]] = {
+    "ttft": "ttft_s",
+    "tpot": "tpot_s",
+    "itl": "tpot_s",
+    "requests": "output_tokens_per_s",
+    "output": "output_tokens_per_s",
+    "total": "output_tokens_per_s",
+    "full": "output_tokens_per_s",
+    "cost.per": "output_tokens_per_s",
+}
+"""Metric whose band figures have, by how their names begin."""
+
+
+def served_bar(names: Sequence[str], figures: Mapping[str, float | bool], machine: str) -> ErrorBar | None:
+    """Return the error bar of some figures of a run, in multiples of the time of its steps; None where no band is known of one of them.
+
+    Of several figures the one with the largest error counts. The whole time of a request has the errors of its two parts, each with its
+    share.
+    """
+    found = [_bar(name.partition("_")[0], figures, machine) for name in names]
+    bars = [each for each in found if each is not None]
+    return max(bars, key=lambda each: each.ratio_most_fraction) if bars and len(bars) == len(found) else None
+
+
+def _bar(begin: str, figures: Mapping[str, float | bool], machine: str) -> ErrorBar | None:
+    bands = _bands()
+    if begin == "e2e":
+        first = figures.get("ttft_s.mean", 0.0) / figures.get("e2e_s.mean", 1.0)
+        shares = {"ttft_s": first, "tpot_s": 1.0 - first}
+    elif begin in _BAND_OF:
+        shares = {_BAND_OF[begin]: 1.0}
+    else:
+        return None
+    least, most, ratio = (sum(share * getattr(bands[name], end) for name, share in shares.items()) for end in ("least", "most", "ratio"))
+    if "output_tokens_per_s" in shares:  # a longer step is a lower rate
+        least, most = 1.0 / most, 1.0 / least
+    return ErrorBar(machine=machine, least_fraction=least, most_fraction=most, ratio_most_fraction=ratio)
