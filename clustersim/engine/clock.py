@@ -57,6 +57,12 @@ class Clock:
         """Simulated time."""
         return self.world.now * self.unit_s
 
+    def close(self) -> None:
+        """End here, and drop what has not happened: it refers to this clock, and neither would be freed without a collection."""
+        self.network.advance(self.now_s)
+        self.world.clear()
+        self._landed.clear()
+
     def after(self, delay_s: float, action: Callable[[], None]) -> None:
         """Call ``action`` in ``delay_s`` seconds."""
         assert delay_s >= 0.0

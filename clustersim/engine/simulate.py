@@ -113,7 +113,7 @@ class PreparedJobs:
             clock.world.process(process)
         with phase("replay"):
             clock.world.run(until=job)
-        clock.network.advance(clock.now_s)
+        clock.close()
 
     def _step(self) -> Process:
         yield self.first.start()

@@ -158,11 +158,20 @@ class _Run:
         self.replay.watch = self
         last_step = self.n_steps - 1 if isinstance(policy, Synchronous) else None
         self._waiting = Waiting(program=self.replay.program, graph=self.replay.prepared.graph, last_step=last_step)
-        jobs.go(self._train(policy.governor(self)))
+        training = self._train(policy.governor(self))
+        jobs.go(training)
+        training.close()
+        self.replay.watch = None
 
     def _train(self, governor: Governor) -> Process:
         """Let each rank class make its steps."""
-        yield self._world.all_of([self._world.process(governor.worker(each)) for each in self.classes])
+        workers = [governor.worker(each) for each in self.classes]
+        try:
+            yield self._world.all_of([self._world.process(worker) for worker in workers])
+        finally:
+            # A suspended worker refers to the run, and the run to what it waits for: neither would be freed without a collection.
+            for worker in workers:
+                worker.close()
 
     def log(self, spans: Spans, cycle: Cycle | None = None) -> StepLog:
         """Return the record of all steps, given their spans; with all repetitions of a cycle, in which classes kept together."""

@@ -44,6 +44,10 @@ class World(simpy.Environment):
         """Let nothing more happen."""
         self._is_halted = True
 
+    def clear(self) -> None:
+        """Drop what has not happened."""
+        self._queue.clear()
+
     def after(self, delay: SimTime, priority: EventPriority = NORMAL) -> simpy.Event:
         """Return an event after a delay, with a priority among those of the same time."""
         return _Passed(self, delay, priority)

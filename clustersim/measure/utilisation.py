@@ -7,6 +7,7 @@ collectives inside a pass it is the pass that runs.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from math import fsum
 from typing import Final
@@ -86,9 +87,13 @@ class _Shares:
         ranks = np.array([rank_class.n_ranks for rank_class in timeline.rank_classes], dtype=np.float64)
         self._ranks: FloatArray = ranks[[each.rank_class for each in patterns]] if patterns else np.zeros(0)
         self._bytes: FloatArray = np.array([each.bytes for each in patterns], dtype=np.float64)
-        self._names = [each.name for each in patterns]
-        self._dimensions = [each.dimension if each.kind == "communication" else None for each in patterns]
-        self._inside: dict[str, FloatArray] = {}
+        self._names = np.array([each.name for each in patterns], dtype=np.object_)
+        self._dimensions = np.array([each.dimension if each.kind == "communication" else None for each in patterns], dtype=np.object_)
+        self._inside_s: defaultdict[str, FloatArray] = defaultdict(lambda: np.zeros(len(patterns)))
+        """For each dimension the seconds that each pattern spends along it inside a pass, waited for or hidden."""
+        for place, each in enumerate(patterns):
+            for dimension, seconds in (*each.exposed_s, *each.hidden_s):
+                self._inside_s[dimension][place] += seconds
         self._known: dict[tuple[str, ...], FloatArray] = {}
 
     def of(self, names: tuple[str, ...]) -> FloatArray:
@@ -101,27 +106,18 @@ class _Shares:
     def _weights(self, name: str) -> FloatArray:
         """Return for each pattern the seconds of an operation in it: those spans that bear its name, or all of its dimension."""
         dimension, _, operation = name.partition(" ")
-        moving = np.array([each == dimension for each in self._dimensions], dtype=np.bool_)
-        named = moving & np.array([each == operation for each in self._names], dtype=np.bool_)
+        moving = self._dimensions == dimension
+        named = moving & (self._names == operation)
         if not named.any():
             gathers = operation == "all-gather"
-            named = moving & np.array([each.startswith("gather") == gathers for each in self._names], dtype=np.bool_)
+            named[moving] = [each.startswith("gather") == gathers for each in self._names[moving]]
         chosen = named if named.any() else moving
-        inside_bytes = self._inside_s(dimension) * self._bytes_per_s(dimension)
+        inside_bytes = self._inside_s[dimension] * self._bytes_per_s(dimension)
         return self._ranks * np.where(chosen, self._bytes, inside_bytes)
-
-    def _inside_s(self, dimension: str) -> FloatArray:
-        """Return for each pattern the seconds that it spends inside a pass along a dimension, waited for or hidden."""
-        if dimension not in self._inside:
-            inside_s = self._inside[dimension] = np.zeros(len(self._names))
-            for place, each in enumerate(self._columns.patterns):
-                if each.exposed_s or each.hidden_s:
-                    inside_s[place] = dict(each.exposed_s).get(dimension, 0.0) + dict(each.hidden_s).get(dimension, 0.0)
-        return self._inside[dimension]
 
     def _bytes_per_s(self, dimension: str) -> float:
         """Return how much a second inside a pass weighs beside bytes; of no account where a dimension is only ever inside or beside."""
-        inside_s = self._inside_s(dimension)
+        inside_s = self._inside_s[dimension]
         seconds = fsum(inside_s[inside_s > 0.0].tolist())
         return fsum(self._bytes[inside_s > 0.0].tolist()) / seconds if seconds > 0.0 else 1.0
 

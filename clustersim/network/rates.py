@@ -183,7 +183,15 @@ class RateCache:
     def _regrouped(self, touched: tuple[FlowGroup, ...], changes: State) -> Change:
         """Return the effect of changes on some groups; it is cached."""
         counts = {flow: count for group in touched for flow, count in group.state} | dict(changes)
-        groups = self._grouped(tuple(sorted((flow, count) for flow, count in counts.items() if count)))
+        state = tuple(sorted((flow, count) for flow, count in counts.items() if count))
+        if len(changes) == 1 and changes[0][1]:
+            # All groups that share links with one class are one group with it.
+            links = self._links_of(changes[0][0])
+            for group in touched:
+                links |= group.links
+            groups = [self._group(state, links)]
+        else:
+            groups = self._grouped(state)
         before = {flow: rate for group in touched for flow, rate in group.rates.items()}
         changed = {flow for flow, _ in changes}
         found = [(flow, rate) for group in groups for flow, rate in group.rates.items() if rate != before.get(flow) or flow in changed]
@@ -214,13 +222,16 @@ class RateCache:
                 taken = set(near)
                 left = [flow for flow in left if flow not in taken]
                 near = [flow for flow in left if masks[flow] & mask]
-            found = tuple((flow, counts[flow]) for flow in sorted(members))
-            group = self._groups.get(found)
-            if group is None:
-                self._keep(1 + len(found))
-                group = self._groups[found] = self._filled(found, mask)
-            groups.append(group)
+            groups.append(self._group(tuple((flow, counts[flow]) for flow in sorted(members)), mask))
         return groups
+
+    def _group(self, state: State, links: int) -> FlowGroup:
+        """Return the group of a state in which all classes share links."""
+        group = self._groups.get(state)
+        if group is None:
+            self._keep(1 + len(state))
+            group = self._groups[state] = self._filled(state, links)
+        return group
 
     def _links_of(self, flow: int) -> int:
         """Return the link classes of a class as bits of a number."""

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -40,6 +41,7 @@ N_STRETCHES: Final = 240
 """Intervals of a step, in each of which utilisation is one figure."""
 MOST_STRETCHES: Final = 6000
 _BATCH: Final = 10_000
+_BY_START: Final = attrgetter("start_s", "end_s")
 _GZIP_LEVEL: Final = 4
 _TOGETHER_S: Final = 1e-9
 """By how much a receive may end before its send, for round-off."""
@@ -108,12 +110,13 @@ def _slices(lanes: Sequence[_Lane], chosen: frozenset[int] | None) -> Iterator[s
 
 def _spans_to_unfold(timeline: Timeline) -> tuple[str, frozenset[int] | None]:
     """Return a sentence on the unfolded micro-batches, and those micro-batches (None for all)."""
-    n_events = len(timeline.spans) + sum(n_slices(span) for span in timeline.spans)
+    unfoldable = [span for span in timeline.spans if span.detail]
+    n_events = len(timeline.spans) + sum(map(n_slices, unfoldable))
     if n_events <= LARGEST_TRACE:
         return "every pass is unfolded into its layers", None
     last = max((span.micro_batch for span in timeline.spans), default=0)
     chosen = frozenset({0, last})
-    n_kept = len(timeline.spans) + sum(n_slices(span) for span in timeline.spans if span.micro_batch in chosen)
+    n_kept = len(timeline.spans) + sum(n_slices(span) for span in unfoldable if span.micro_batch in chosen)
     if n_kept <= LARGEST_TRACE:
         return f"only passes of micro-batches 0 and {last} are unfolded into layers: all would be {n_events} events", chosen
     return f"no pass is unfolded into layers: even two micro-batches would be {n_kept} events", frozenset()
@@ -137,7 +140,7 @@ def _meta(name: str, pid: int, tid: int, args: dict[str, str | int]) -> str:
 
 def _span_event(span: Span, lane: _Lane) -> str:
     start_ns = to_ns(span.start_s)
-    args = _numbers(span.bytes, span.flops)
+    args = _numbers(span.bytes, span.flops) if span.bytes or span.flops else ""
     if span.exposed_s:
         args += "".join([f', "exposed_{dimension}_s": {float(seconds)!r}' for dimension, seconds in span.exposed_s])
     head, place = _head(span.name, span.kind, span.dimension, span.micro_batch, span.chunk)
@@ -274,19 +277,22 @@ def _apart(spans: Sequence[Span]) -> list[list[Span]]:
     """Return the spans in as few lists as needed so that none overlaps another in its list."""
     lists: list[list[Span]] = []
     ends_s: list[float] = []
-    for span in sorted(spans, key=lambda span: (span.start_s, span.end_s)):
-        free = next((index for index, end_s in enumerate(ends_s) if end_s <= span.start_s), None)
-        if free is None:
+    for span in sorted(spans, key=_BY_START):
+        start_s = span.start_s
+        for free, end_s in enumerate(ends_s):
+            if end_s <= start_s:
+                lists[free].append(span)
+                ends_s[free] = span.end_s
+                break
+        else:
             lists.append([span])
             ends_s.append(span.end_s)
-        else:
-            lists[free].append(span)
-            ends_s[free] = span.end_s
     return lists
 
 
 def _us(ns: int) -> str:
-    return f"{ns // 1000}{_EIGHTHS[ns % 1000 // STEP_NS]}"
+    steps = ns // STEP_NS
+    return f"{steps >> 3}{_EIGHTHS[steps & 7]}"
 
 
 @dataclass(frozen=True, slots=True)
