@@ -131,6 +131,8 @@ def _task(data: Mapping[str, Data], resources: Mapping[str, Data], spot: Spot, a
     first = next(iter(asked), "") if isinstance(asked, dict | list) else asked or ""
     name, _, count = str(first).partition(":")
     if name:
+        # SkyPilot calls those of 80 GB A100-80GB.
+        name = "A100-SXM4-40GB" if name == "A100" else name
         found.labels.append(Entry(key="nvidia.com/gpu.product", value=name, file=around.file, line=around.first_line + spot.line - 1))
     variables = {**_environment({"env": data.get("envs")}), "SKYPILOT_NUM_NODES": str(data.get("num_nodes", 1)), "SKYPILOT_NODE_RANK": "0"}
     variables |= {"SKYPILOT_NUM_GPUS_PER_NODE": count} if count.isdecimal() else {}

@@ -54,7 +54,10 @@ def machine_of(draft: Draft, name: str | None, nodes: int | None) -> TargetClust
     missing: list[str] = []
     known = name or text_of(draft.get("cluster.node"))
     if known is None:
-        missing.append("the accelerators: --cluster NAME (a shipped node or cluster)")
+        sizes = [node for node in node_names() if f"-{draft.get('job.accelerator')}-" in node and node.startswith("dgx")]
+        missing.append(
+            f"the {'memory of the ' if sizes else ''}accelerators: --cluster {' or '.join(sizes) or 'NAME (a shipped node or cluster)'}"
+        )
     elif known not in (*cluster_names(), *node_names()):
         raise ScenarioError(
             f"there is no cluster or node '{known}'", field="--cluster", hint=choices_hint(known, (*cluster_names(), *node_names()))
@@ -222,6 +225,8 @@ def _stages(draft: Draft, n_layers: int | None) -> None:
         if len(parts) > pp:
             draft.derive("strategy.virtual_stages", len(parts) // pp, f"{len(parts)} parts on {pp} stages")
         _stage_layers(draft, parts, n_layers, "the layout")
+    elif isinstance(layout, list):
+        draft.derive("strategy.stage_layers", "balanced", f"a layout of {len(layout)} parts does not fill {pp} stages: balanced instead")
     elif n_layers is not None:
         _uneven(draft, pp * chunks, n_layers)
 
@@ -308,6 +313,8 @@ def _adapters(draft: Draft) -> None:
 
 def _recomputation(draft: Draft, n_layers: int | None) -> None:
     layers = draft.whole("job.recompute_layers")
+    if draft.get("job.recompute_layers") == 0 and draft.get("job.recompute_method") == "block":
+        draft.derive("strategy.recompute", "none", "the block method repeats 0 layers")
     if draft.get("job.recompute_method") == "block" and draft.get("strategy.recompute") == "full" and layers is not None:
         chunks = (draft.whole("strategy.pp") or 1) * (draft.whole("strategy.virtual_stages") or 1)
         layers = layers if n_layers is None else min(layers, -(-n_layers // chunks))

@@ -160,8 +160,9 @@ def model_of(draft: Draft, given: str | None) -> tuple[Data, list[str]]:
         return given, []
     if name is not None:
         return _changed(name, draft), []
-    if any(fields.get(key) is None for key in _NEEDED):
-        what = f"the dimensions of '{named}', which is {_unsayable(named) or 'not shipped'}" if isinstance(named, str) else "the model"
+    reason = _unsayable(named) if isinstance(named, str) else None
+    if reason is not None or any(fields.get(key) is None for key in _NEEDED):
+        what = f"the dimensions of '{named}', which is {reason or 'not shipped'}" if isinstance(named, str) else "the model"
         return None, [f"{what}: --model NAME, or --model hf:path/to/config.json"]
     if fields.get("vocab_size") is None:
         alike = next(iter(_alike({**fields, "vocab_size": 1}, vocabulary=False)), None)

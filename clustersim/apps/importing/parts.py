@@ -17,7 +17,7 @@ from clustersim.documents.text import read_document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.profile_schema import Checked
 
-Part = Literal["client", "router", "other", "prefill", "decode", "serve", "job"]
+Part = Literal["client", "router", "other", "build", "prefill", "decode", "serve", "job"]
 
 POOLS: Final[tuple[Part, ...]] = ("prefill", "decode")
 OTHER: Final = "other_command."
@@ -93,7 +93,8 @@ def together(commands: Sequence[Command], documents: Sequence[EmbeddedFile], fil
     has_pools = all(pool in parts for pool in POOLS)
     if not has_pools:
         parts = ["serve" if part in POOLS else part for part in parts]
-    jobs = [at for at, part in enumerate(parts) if part == "serve"] or [at for at, part in enumerate(parts) if part == "job"]
+    first = next((part for part in ("serve", "build", "job") if part in parts), "job")
+    jobs = [at for at, part in enumerate(parts) if part == first]
     job = max(jobs, key=lambda at: len(commands[at].entries), default=None)
     found: list[Entry] = []
     for pool in POOLS if has_pools else ():
@@ -103,6 +104,7 @@ def together(commands: Sequence[Command], documents: Sequence[EmbeddedFile], fil
         if alike > 1 or counted:
             found.append(Entry(key="replicas", value=alike, file=file, line=_line(commands[job])))
         found += _with_documents(commands[job], documents, file)
+        found += [entry for at, part in enumerate(parts) if part == "build" and at != job for entry in commands[at].entries]
     clients = [command for command, part in zip(commands, parts, strict=True) if part == "client"]
     if clients:
         found += _below("client", max(clients, key=lambda each: len(each.entries)).entries)

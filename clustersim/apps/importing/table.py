@@ -281,6 +281,8 @@ class Foreign(Checked):
         "a serving deployment",
         "a loop of reinforcement learning",
         "an evaluation or a generation",
+        "a model of another kind",
+        "a script of Python",
     ]
     patterns: list[str] = Field(min_length=1)
     """Regular expressions, all of which are found near the beginning."""

@@ -272,6 +272,7 @@ def test_every_framework_has_a_sample_or_extends_one() -> None:
     """Those of serving have theirs in a module of their own, and others are in short texts."""
     assert set(framework_names()) - {case.framework for case in CASES} == {
         "flagscale",
+        "levanter",
         "megatron_bridge",
         "primus_maxtext",
         "primus_torchtitan",

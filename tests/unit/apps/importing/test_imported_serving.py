@@ -275,6 +275,16 @@ spec:
         ),
         (COMPOSE, {"serving.replicas": 2, "serving.engine": "vllm@0.10.1"}),
         ("vllm serve meta-llama/Llama-3.1-405B-Instruct", {"model": "llama3.1-405b", "serving.tp": 1}),
+        (
+            "python3 convert_checkpoint.py --model_dir /models/Llama-2-70b-chat-hf --output_dir ckpt --tp_size 4\n"
+            "trtllm-build --checkpoint_dir ckpt --output_dir engine --max_batch_size 64 --max_num_tokens 4096\n",
+            {"model": "llama2-70b", "serving.tp": 4, "serving.max_num_seqs": 64, "serving.max_batched_tokens": 4096},
+        ),
+        (
+            "python3 -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --nnodes 9 --tp-size 72 --dp-size 72"
+            " --enable-dp-attention --moe-a2a-backend deepep --ep-num-redundant-experts 32 --mem-fraction-static 0.83",
+            {"serving.ep": 72, "serving.dp": 72, "serving.redundant_experts": 32},
+        ),
     ],
 )
 def test_a_server_is_read_as_its_engine_reads_it(tmp_path: Path, text: str, expected: dict[str, Data]) -> None:

@@ -47,6 +47,7 @@ ON_H100: Final = ImportOptions(cluster="dgx-h100", nodes=1)
         ("--disable-bias-linear --add-qkv-bias", {"model.mlp_bias": False, "model.qkv_bias": True}),
         ("--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 2", {"strategy.virtual_stages": 2}),
         ("--recompute-granularity full --recompute-method block --recompute-num-layers 2", {"strategy.recompute_layers": 2}),
+        ("--recompute-granularity full --recompute-method block --recompute-num-layers 0", {"strategy.recompute": "none"}),
         ("--recompute-granularity full --recompute-method uniform --recompute-num-layers 2", {"strategy.recompute_layers": None}),
         (
             "--recompute-granularity selective --recompute-modules core_attn layernorm",
@@ -169,6 +170,13 @@ def test_a_later_file_and_a_later_option_count(tmp_path: Path) -> None:
 def test_another_file_is_refused_by_what_it_is(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ScenarioError, match=message):
         import_files([written(tmp_path, text)], ON_H100)
+
+
+def test_the_memory_of_accelerators_that_slurm_names_by_their_generation_is_asked_for(tmp_path: Path) -> None:
+    path = written(tmp_path, f"#!/bin/bash\n#SBATCH -N 4\n#SBATCH --gres=gpu:a100:8\nsrun python {MEGATRON}", "job.sh")
+
+    with pytest.raises(ScenarioError, match="--cluster dgx-a100-40g or dgx-a100-80g"):
+        import_files([path], ImportOptions())
 
 
 @pytest.mark.parametrize(
@@ -373,6 +381,10 @@ def test_experts_beside_tensor_parallelism_bring_sequence_parallelism(tmp_path: 
             "model:\n  _component_: torchtune.models.llama2.llama2_7b\nbatch_size: 8\ntasks: [truthfulqa_mc2]\n",
             "is an evaluation or a generation",
         ),
+        ("torchrun pretrain_t5.py --encoder-num-layers 12 --hidden-size 768 --micro-batch-size 64\n", "is a model of another kind"),
+        ("colossalai run --nproc_per_node 8 benchmark.py --tp 4\n", "is a script of Python"),
+        ("docker run ghcr.io/huggingface/text-generation-inference:3.0 --num-shard 4\n", "is a serving deployment"),
+        (f"{MEGATRON} --hybrid-override-pattern M-M*-", "state-space model"),
         (
             "policy_model:\n  _component_: torchtune.models.mistral.mistral_7b\ncheckpointer:\n  _component_: torchtune.A\nbatch_size: 8\n",
             "is a loop of reinforcement learning",
