@@ -206,7 +206,7 @@ def worded(name: str, value: float) -> str:
     return format_quantity(value, "s", 4) if name.startswith(SECONDS) else f"{value:.4g}"
 
 
-def doubts_of(after: Errors, moves: Mapping[str, tuple[float, float]]) -> list[str]:
+def doubts_of(after: Errors, moves: Mapping[str, tuple[float, float]], held: Sequence[str] = (), n_unlike: int = 0) -> list[str]:
     """Return the reasons to doubt a fit.
 
     Parameters
@@ -215,13 +215,17 @@ def doubts_of(after: Errors, moves: Mapping[str, tuple[float, float]]) -> list[s
         How well the fit meets what it was fitted to.
     moves
         Value before and after of each fitted constant.
+    held
+        Constants that keep their values, because there are fewer unlike measurements than constants with an effect on them.
     """
     found: list[str] = []
     if after.mean_absolute_error_fraction > POOR:
         bias = f"{100 * after.mean_error_fraction:+.0f} %"
         found.append(f"predictions stay {100 * after.mean_absolute_error_fraction:.0f} % off the measured times (on average {bias})")
-    if after.n_measurements < len(moves):
-        found.append(f"fewer measurements ({after.n_measurements}) than constants that they move ({len(moves)})")
+    if held:
+        stays = f"{', '.join(held)} {'keep their values' if held[1:] else 'keeps its value'}"
+        few = f"too few different measurements ({n_unlike}) for {n_unlike + len(held)} constants"
+        found.append(f"{few}: {stays}; {len(held)} more would fit {'them' if held[1:] else 'it'}")
     far = [move(name, *values) for name, values in moves.items() if is_far(*values)]
     if far:
         found.append(f"moved more than {FAR:.0f} times: {', '.join(far)}")

@@ -204,7 +204,7 @@ class _CalibrationState:
             )
         )
         moves = {name: (constant(self.target.base, name), value) for (_, name), value in found.values.items()}
-        self.doubts[part.name] = doubts_of(Errors.of(after), moves)
+        self.doubts[part.name] = doubts_of(Errors.of(after), moves, found.held, part.n_unlike)
         for file in part.files:
             own = [place for place, each in enumerate(part.measured) if each.file == file.name]
             self.fits.append(

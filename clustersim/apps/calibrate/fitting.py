@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from importlib import import_module
 from math import expm1, inf, log1p
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from clustersim.apps.calibrate.measurements import MeasuredFile
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.constant_names import changed, constant
+from clustersim.hardware.models import Accelerator
+from clustersim.kernels.kernel_model import KernelModel
 from clustersim.topology.cluster import FloatArray
 
 if TYPE_CHECKING:
     from types import ModuleType
-
-
-from dataclasses import replace
-
-from clustersim.apps.calibrate.measurements import MeasuredFile
-from clustersim.hardware.models import Accelerator
-from clustersim.kernels.kernel_model import KernelModel
 
 Constants = Mapping[str, Calibration]
 """By generation of accelerators."""
@@ -90,6 +87,8 @@ class Fit:
     """Predicted over measured time, less one, with the base."""
     errors: FloatArray
     """The same with the fitted constants."""
+    held: tuple[str, ...] = ()
+    """Names of constants that the measurements would move and are too few for: they keep their values."""
 
 
 def fit(
@@ -123,7 +122,7 @@ def fit(
     spreads = np.array([parameter.spread for parameter in parameters])
     problem = _Problem(predict=predict, measured=measured, parameters=tuple(parameters), base=base)
     at_base = problem.errors(np.zeros(len(parameters)))
-    optimize = _optimizer()
+    optimize = _scipy("optimize")
     lows, highs = zip(*(parameter.limits(base) for parameter in parameters), strict=True)
 
     def loss(squares: FloatArray) -> FloatArray:
@@ -159,6 +158,28 @@ def fit(
     ]
     found = min(ends, key=lambda end: float(end.cost))
     return problem.result(np.clip(found.x, lows, highs), found.jac, at_base)
+
+
+def carried(
+    predict: Predict, measured_s: Sequence[float], parameters: Sequence[Parameter], base: Constants, *, most: int
+) -> tuple[tuple[Parameter, ...], tuple[Parameter, ...]]:
+    """Return the parameters that measurements can determine, and those that they are too few for.
+
+    At most so many of those with an effect are determined: each time the one whose effect, in units of its spread, is the largest beside
+    the effects of those before it (a QR decomposition with pivoted columns).
+    """
+    problem = _Problem(predict=predict, measured=np.array(measured_s, dtype=np.float64), parameters=tuple(parameters), base=base)
+    highs = np.array([parameter.limits(base)[1] for parameter in parameters])
+    tried = np.array([parameter.tried_at_most for parameter in parameters])
+    starts = [np.zeros(len(parameters)), *([np.where(tried, highs, 0.0)] if tried.any() else [])]
+    effects = np.vstack([problem.sensitivities(start, highs) for start in starts]) * [parameter.spread for parameter in parameters]
+    moving = [int(place) for place in np.flatnonzero(np.abs(effects).max(axis=0) >= EFFECT)]
+    if len(moving) <= most:
+        return tuple(parameters), ()
+    order: list[int] = _scipy("linalg").qr(effects[:, moving], mode="r", pivoting=True)[1].tolist()
+    held = {moving[place] for place in order[most:]}
+    parts = [[each for place, each in enumerate(parameters) if (place in held) is kept] for kept in (False, True)]
+    return tuple(parts[0]), tuple(parts[1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,13 +243,12 @@ def rounded(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
-def _optimizer() -> ModuleType:
+def _scipy(module: str) -> ModuleType:
     try:
-        import scipy.optimize
+        return import_module(f"scipy.{module}")
     except ImportError as error:
         hint = "install it with: pip install 'clustersim[calibrate]'"
         raise ScenarioError("fitting needs scipy, which is not installed", hint=hint) from error
-    return scipy.optimize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,15 +289,17 @@ class CalibrationPart:
     notices: tuple[str, ...] = ()
     """Notes on what was left out, or taken for granted."""
 
+    @property
+    def n_unlike(self) -> int:
+        """Number of measurements that are no repetitions of others."""
+        return len({each.what for each in self.measured})
+
     def fitted(self, target: CalibrationTarget, base: Calibration) -> Fit:
-        """Return the constants of this part, fitted from some base."""
-        return fit(
-            self.predict,
-            [each.time_s for each in self.measured],
-            self.parameters,
-            {target.generation: base},
-            weights=[each.weight for each in self.measured],
-        )
+        """Return the constants of this part, fitted from some base: no more of them than there are unlike measurements."""
+        constants, times_s = {target.generation: base}, [each.time_s for each in self.measured]
+        free, held = carried(self.predict, times_s, self.parameters, constants, most=self.n_unlike)
+        found = fit(self.predict, times_s, free, constants, weights=[each.weight for each in self.measured])
+        return replace(found, held=tuple(name for each in held for _, name in each.constants))
 
 
 def parameter(target: CalibrationTarget, *names: str, spread: float, most: float = float("inf"), floor: float = 0.0) -> Parameter:

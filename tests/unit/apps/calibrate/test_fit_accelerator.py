@@ -148,7 +148,7 @@ def test_a_fit_that_is_in_doubt_says_so_in_the_file_until_it_is_fitted_anew(meas
     first, second, third = (dict(read_calibration(tmp_path / f"{name}.yaml").notes) for name in ("first", "second", "third"))
 
     assert "off the measured times" in first["doubtful_gemm"]
-    assert "fewer measurements (2) than constants" in first["doubtful_gemm"]
+    assert "too few different measurements (1) for" in first["doubtful_gemm"]
     assert all(doubt.removeprefix("gemm: ") in first["doubtful_gemm"] for doubt in doubtful.doubts)
     assert "off the measured times" not in second.get("doubtful_gemm", "")
     assert third["doubtful_gemm"] == first["doubtful_gemm"]
