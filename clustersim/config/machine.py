@@ -202,7 +202,10 @@ def host_shortfall(stages: Sequence[Stage], cluster: Cluster) -> str:
 
 def host_bytes(stages: Sequence[Stage], cluster: Cluster) -> FloatArray:
     """Return what each node must hold in its memory for all of its ranks."""
-    needed, mesh = np.zeros(cluster.n_nodes), place(stages[0].strategy)
+    needed, strategy = np.zeros(cluster.n_nodes), stages[0].strategy
+    if not strategy.offload.parts:
+        return needed
+    mesh = place(strategy)
     for stage in stages:
         counts = np.bincount(cluster.node_of(mesh.stage_ranks(stage.number)), minlength=cluster.n_nodes)
         needed += counts * held_bytes(stage_peak(stage, place="host"))

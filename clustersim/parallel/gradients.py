@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from math import ceil, fsum
 from types import MappingProxyType
@@ -53,6 +54,7 @@ class Bucket:
         return Weights(dense=self.parameters, expert=self.expert_parameters)
 
 
+@lru_cache(maxsize=256)
 def gradient_buckets(local: LocalModel, gradients: DataParallelSettings, chunk: ModelChunk) -> tuple[Bucket, ...]:
     """Return the buckets of a chunk in the order in which they become ready, one entry for each layer that completes some.
 
@@ -116,9 +118,12 @@ def chunk_tensors(local: LocalModel, chunk: ModelChunk) -> tuple[WeightAndBias, 
     Embedding and head belong to the first and the last layer. A tied head on the stage of the embedding has no weight of its own.
     """
     tensors = [WeightAndBias(layer=0, parameters=operator.parameters) for operator in (local.front if chunk.first else ())]
-    for number, layer in enumerate(chunk.layers):
-        operators = local.layer(layer)
-        tensors += [WeightAndBias(layer=number, parameters=operator.parameters, expert=operator.expert) for operator in operators]
+    first = 0
+    for operators, count in local.runs(chunk.layers):
+        sizes = [(operator.parameters, operator.expert) for operator in operators if operator.parameters]
+        for number in range(first, first + count):
+            tensors += [WeightAndBias(layer=number, parameters=parameters, expert=expert) for parameters, expert in sizes]
+        first += count
     if chunk.last:
         shared, last = local.tied_parameters if chunk.beside_first else 0.0, max(chunk.n_layers - 1, 0)
         behind = [(operator.parameters - _shared(operator, shared), operator.expert) for operator in local.back]

@@ -6,7 +6,7 @@ The same holds give the peak by the order of a schedule and the curve over repla
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import fsum, inf
 from typing import Final, Literal
@@ -81,6 +81,10 @@ def held_bytes(holds: Iterable[Hold], **of: object) -> float:
     return fsum(hold.bytes for hold in holds if all(getattr(hold, name) == value for name, value in of.items()))
 
 
+Slots = tuple[tuple[Interval, int], ...]
+"""Intervals, each with the model chunk of its passes."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tasks:
     """Tasks of one rank, or the pieces into which they fall, by start; one entry of each array for each piece."""
@@ -95,6 +99,15 @@ class Tasks:
     end_s: FloatArray
     stop_s: float
     """End of the memory curve, which begins at 0."""
+    _levels: dict[Slots, tuple[FloatArray, FloatArray]] = field(default_factory=dict[Slots, tuple[FloatArray, FloatArray]])
+    """By intervals, what :meth:`levels` returned: many stages have their passes in one order."""
+
+    def levels(self, slots: Slots) -> tuple[FloatArray, FloatArray]:
+        """Return moments at which intervals open or close, and how often each is open then; a jump is two entries of one moment."""
+        found = self._levels.get(slots)
+        if found is None:
+            found = self._levels[slots] = _levels(self, slots)
+        return found
 
     def are(self, kinds: tuple[str, ...]) -> Mask:
         """Return which of them are of some kinds."""
@@ -130,14 +143,18 @@ def held_over(holds: Iterable[Hold], tasks: Tasks) -> HeldOverTime:
     """Return the bytes of each hold over the time of some tasks."""
     holds = tuple(hold for hold in holds if hold.bytes)
     slots = {slot: place for place, slot in enumerate(dict.fromkeys((hold.interval, hold.chunk) for hold in holds))}
+    time_s, levels = tasks.levels(tuple(slots))
+    sizes = np.array([hold.bytes for hold in holds])[:, None] * levels[[slots[hold.interval, hold.chunk] for hold in holds]]
+    return HeldOverTime(holds=holds, time_s=time_s, bytes=sizes)
+
+
+def _levels(tasks: Tasks, slots: Slots) -> tuple[FloatArray, FloatArray]:
     lines = [_level(tasks, *slot) for slot in slots]
     moments_s = np.unique(np.concatenate([[0.0, tasks.stop_s], *(time_s for time_s, _ in lines)]))
     sides = np.array([_sides(*line, moments_s) for line in lines]).reshape(len(lines), 2, len(moments_s))
     jumps = (sides[:, 0] != sides[:, 1]).any(axis=0)
     drawn = np.stack([np.ones_like(jumps), jumps], axis=1).ravel()
-    levels = sides.transpose(0, 2, 1).reshape(len(lines), 2 * len(moments_s))[:, drawn]
-    sizes = np.array([hold.bytes for hold in holds])[:, None] * levels[[slots[hold.interval, hold.chunk] for hold in holds]]
-    return HeldOverTime(holds=holds, time_s=np.repeat(moments_s, 2)[drawn], bytes=sizes)
+    return np.repeat(moments_s, 2)[drawn], sides.transpose(0, 2, 1).reshape(len(lines), 2 * len(moments_s))[:, drawn]
 
 
 def _level(tasks: Tasks, interval: Interval, chunk: int) -> tuple[FloatArray, FloatArray]:

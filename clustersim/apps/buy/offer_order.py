@@ -15,7 +15,7 @@ from clustersim.apps.run.highest_mfu import ABOVE_PUBLISHED
 from clustersim.apps.run.page import image_of
 from clustersim.config.yaml_text import plain, yaml_text
 from clustersim.documents.spots import Data
-from clustersim.measure.deciding import Judged, undecided, undecided_ratios, undecided_text
+from clustersim.measure.deciding import Judged, undecided, undecided_ratios
 from clustersim.report.page.content import Image, Page, PageSection, PageTable, render
 from clustersim.report.plots.offers import OfferBar, OffersPicture, draw_offers, write_offers_picture
 from clustersim.units.quantity import format_quantity
@@ -139,25 +139,30 @@ class Answer:
         return found
 
     def lines(self) -> list[str]:
-        """Return the answer in four lines: days and cost, layout, confidence, and sensitivities."""
+        """Return the answer in four lines: whether it is decided, days and cost, layout, and sensitivities."""
         best = self.best
         if best is None:
             return ["none: the model runs on none of these clusters in any layout"]
-        what = "cheapest" if self.by_cost else "fastest"
-        winner = best.winner
-        mfu = f"{100 * winner.result.metrics.mfu:.1f} % MFU"
+        comes = "comes out" if self.undecided else "is"
+        layout = f"{best.winner.layout.words()}; {100 * best.winner.result.metrics.mfu:.1f} % MFU"
         return [
-            f"{best.name} is {what}: {days_text(best)}{_cost_text(best)}",
-            f"Layout: {winner.layout.words()}; {mfu}",
-            f"{self._decided()}{self._fastest()}",
+            self._decided(best.option.name),
+            f"{best.name} {comes} {self._what}: {days_text(best)}{_cost_text(best)}{self._fastest()}",
+            f"Layout: {layout}",
             f"The order turns on: {'; '.join(self.turns())}",
         ]
 
-    def _decided(self) -> str:
+    @property
+    def _what(self) -> str:
+        return "cheapest" if self.by_cost else "fastest"
+
+    def _decided(self, best: str) -> str:
         if len(self.of_options) == 1:
-            return "No other option runs"
-        doubt = undecided_text(self.undecided)
-        return f"{doubt[0].upper()}{doubt[1:]}" if doubt else "Decided: the error bars do not change the first place"
+            return f"Only {best} runs the model"
+        near = self.undecided
+        if not near:
+            return f"Decided: {best}, and the error bars do not change that"
+        return f"Not decided which is {self._what}: {_listed([best, *near])}, within the error bars"
 
     def _fastest(self) -> str:
         fastest = min(self.found, key=lambda each: each.figures.time_s)
@@ -370,5 +375,5 @@ def _picture(answer: Answer) -> OffersPicture:
                 most_fraction=most,
             )
         )
-    first, _, decided, *_ = answer.lines()
-    return OffersPicture(finding=first, subtitle=decided, bars=tuple(bars))
+    decided, first, *_ = answer.lines()
+    return OffersPicture(finding=decided, subtitle=first, bars=tuple(bars))

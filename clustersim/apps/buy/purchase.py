@@ -10,7 +10,7 @@ from typing import Final
 from clustersim.apps.buy.options import Option, adapted_batch
 from clustersim.apps.plan.answer import NoLayoutError, searched
 from clustersim.apps.plan.asking import PlanRequest, asked_of
-from clustersim.apps.plan.drafts import Drafts
+from clustersim.apps.plan.drafts import Drafts, Peaks
 from clustersim.apps.plan.findings import Tried
 from clustersim.apps.plan.nearest import nearest_lines
 from clustersim.apps.plan.replays import Replayed, ReplayOutcome, Replays
@@ -114,10 +114,11 @@ def offers(request: Request) -> tuple[list[Offer], list[UnfitOption]]:
     found: list[Offer] = []
     missed: list[UnfitOption] = []
     pairs = [(option, nic) for option in request.options for nic in request.nics or (None,)]
-    with phase("plan options"):
+    peaks: dict[Option, Peaks] = {option: {} for option in request.options}
+    with phase("plan options"), Replays() as replays:
         for place, (option, nic) in enumerate(pairs):
             advanced(place, len(pairs))
-            one = _offer(request, option, nic)
+            one = _offer(request, option, nic, replays, peaks[option])
             if isinstance(one, UnfitOption):
                 missed.append(one)
             else:
@@ -131,11 +132,12 @@ def _so_far(one: Offer) -> str:
     return f"{one.name}: {format_quantity(one.figures.time_s, 's')}, {usd}; {one.winner.layout.words()}"
 
 
-def _offer(request: Request, option: Option, nic: str | None) -> Offer | UnfitOption:
+def _offer(request: Request, option: Option, nic: str | None, replays: Replays, peaks: Peaks) -> Offer | UnfitOption:
     asked, batches, assumed = _asked(request, option, nic)
     name = option.name if nic is None else f"{option.name}, {nic}"
     try:
-        drafts, search, *_ = searched(asked, request.terms)
+        with asked.told():
+            drafts, search = searched(asked, request.terms, replays, peaks=peaks)
     except NoLayoutError as error:
         return UnfitOption(name=name, why=error.message)
     winner = search.winner
@@ -143,7 +145,7 @@ def _offer(request: Request, option: Option, nic: str | None) -> Offer | UnfitOp
         lines = nearest_lines(asked, usual_limits(request.limits), request.terms.memory_margin_fraction)
         return UnfitOption(name=name, why=" ".join([f"{search.commonest}.", *lines]))
     scenario = {"reliability": {}, **drafts.document(winner.layout)}
-    with asked.told(), Replays() as replays:
+    with asked.told():
         known = _outcomes(drafts.document(winner.layout), _halves(drafts, winner, batches[1]), replays)
         failing, why = _with_failures(winner.result, scenario)
     plain = _figures(winner.result, request.tokens)

@@ -9,7 +9,7 @@ from typing import Final
 from clustersim.apps.plan.asking import PlanRequest
 from clustersim.apps.plan.drafts import Drafts
 from clustersim.apps.plan.findings import MARGIN, MEMORY, REFUSED, Search
-from clustersim.apps.plan.replays import ReplayOutcome, outcome_of
+from clustersim.apps.plan.replays import ReplayOutcome, Replays, outcome_of
 from clustersim.apps.plan.search import MEMORY_MARGIN, fastest
 from clustersim.apps.plan.space import Space
 from clustersim.apps.run.running import run_built
@@ -82,8 +82,9 @@ def spaces(space: Space) -> dict[str, Space]:
 
 def advise(asked: PlanRequest) -> Advice:
     """Return which family suits, with the best run of each."""
-    with asked.told():
-        searches = {name: fastest(Drafts(asked.base), space) for name, space in spaces(asked.space).items()}
+    drafts = Drafts(asked.base)
+    with asked.told(), Replays() as replays:
+        searches = {name: fastest(drafts, space, replays=replays) for name, space in spaces(asked.space).items()}
     results = {name: search.winner.result for name, search in searches.items() if search.winner}
     layouts = {name: search.winner.layout.words() for name, search in searches.items() if search.winner}
     unevenly = _asynchronous(asked)

@@ -8,7 +8,7 @@ from math import inf
 from typing import Final
 
 from clustersim.apps.plan.asking import PlanRequest, asked_of
-from clustersim.apps.plan.drafts import Drafts
+from clustersim.apps.plan.drafts import Drafts, Peaks
 from clustersim.apps.plan.findings import ABOVE, REASONS, REFUSED, TIE_FRACTION, Search, Tried
 from clustersim.apps.plan.margins import LEAST_GAIN, Margin, Turn, margins, turns
 from clustersim.apps.plan.replays import Replays
@@ -351,7 +351,11 @@ def plan_for(asked: PlanRequest, terms: Terms | None = None) -> PlanAnswer:
         When every layout is refused.
     """
     terms = terms or Terms()
-    drafts, search, bought, turned = searched(asked, terms, with_margins=True)
+    with asked.told(), Replays() as replays:
+        drafts, search = searched(asked, terms, replays, others=True)
+        with phase("margins"):
+            bought = margins(drafts, search, replays)
+            turned = turns(drafts, search, replays, terms.memory_margin_fraction)
     winner = search.winner
     built = drafts.built(winner.layout) if winner else None
     return PlanAnswer(
@@ -368,9 +372,16 @@ def plan_for(asked: PlanRequest, terms: Terms | None = None) -> PlanAnswer:
 
 
 def searched(
-    asked: PlanRequest, terms: Terms, *, with_margins: bool = False
-) -> tuple[Drafts, Search, tuple[Margin, ...], tuple[Turn, ...]]:
-    """Return the search of a space and, if requested, the gains from a tenth more of each resource, and the sensitivities of the choice.
+    asked: PlanRequest, terms: Terms, replays: Replays, *, peaks: Peaks | None = None, others: bool = False
+) -> tuple[Drafts, Search]:
+    """Return the search of a space.
+
+    Parameters
+    ----------
+    peaks
+        Peaks of memory of an earlier search that differs by the network alone; new ones are added to them.
+    others
+        Whether to look for layouts of other kinds than those of the fastest ones.
 
     Raises
     ------
@@ -379,17 +390,10 @@ def searched(
     NoLayoutError
         When every layout is refused.
     """
-    drafts = Drafts(asked.base)
-    with asked.told(), Replays() as replays:
-        search = fastest(drafts, asked.space, terms, replays=replays, others=with_margins)
-        bought: tuple[Margin, ...] = ()
-        turned: tuple[Turn, ...] = ()
-        if with_margins:
-            with phase("margins"):
-                bought = margins(drafts, search, replays)
-                turned = turns(drafts, search, replays, terms.memory_margin_fraction)
+    drafts = Drafts(asked.base, {} if peaks is None else peaks)
+    search = fastest(drafts, asked.space, terms, replays=replays, others=others)
     if search.refusal is not None and search.counts[REFUSED] == search.n_layouts:
         raise NoLayoutError(
             f"no layout is legal: {search.refusal}", hint="change what the message names with --set, or the space with --only"
         )
-    return drafts, search, bought, turned
+    return drafts, search

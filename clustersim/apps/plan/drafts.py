@@ -27,11 +27,26 @@ Key = tuple[object, ...]
 
 
 @dataclass(slots=True)
+class PeakMemory:
+    """Peak memory of a layout, as far as its stages were looked at."""
+
+    at_least_bytes: float
+    n_stages: int = 0
+    """Number of stages that it is the largest of, the ends of the model first."""
+
+
+Peaks = dict[ParallelLayout, PeakMemory]
+"""Peaks by layout at one placement, since memory does not depend on where ranks are."""
+
+
+@dataclass(slots=True)
 class Drafts:
     """Makes plans of layouts, each kind from one that was built in full."""
 
     base: Mapping[str, Data]
     """A scenario, whose layout is replaced."""
+    peaks: Peaks = field(default_factory=dict[ParallelLayout, PeakMemory])
+    """Those that are known; searches on clusters with the same accelerators may share them."""
     _templates: dict[Key, Built] = field(default_factory=dict[Key, Built])
     """By kind of layout."""
     _checked: dict[Key, str | None] = field(default_factory=dict[Key, "str | None"])

@@ -10,7 +10,7 @@ from math import inf
 from time import perf_counter
 from typing import Final
 
-from clustersim.apps.plan.drafts import Drafts
+from clustersim.apps.plan.drafts import Drafts, PeakMemory
 from clustersim.apps.plan.findings import ABOVE, CONSTRAINT, HOST, MARGIN, MEMORY, SLOWER, UNSEEN, Search, TooLarge, Tried, ranked
 from clustersim.apps.plan.replays import AT_ONCE, Replayed, ReplayOutcome, Replays
 from clustersim.apps.plan.space import LayoutFamily, ParallelLayout, Space, families, layouts
@@ -127,10 +127,6 @@ class _Searching:
     """Families that are bounded by their stages."""
     _weighed: dict[ParallelLayout, None] = field(default_factory=dict[ParallelLayout, None])
     """Layouts that fit, and are bounded by the order of their passes."""
-    _peaks: dict[tuple[LayoutFamily, int, tuple[str, ...]], float] = field(
-        default_factory=dict[tuple[LayoutFamily, int, tuple[str, ...]], float]
-    )
-    """The least peak memory of layouts, which does not depend on where ranks are."""
 
     def run(self, replays: Replays) -> Search:
         self._begin()
@@ -255,17 +251,17 @@ class _Searching:
             if isinstance(plan, str):
                 self.search.refuse(plan)
                 continue
-            peak_bytes = self._least_bytes(layout, plan)
+            peak_bytes = self._peak(layout, plan).at_least_bytes
             if peak_bytes > NEARLY * self._usable_bytes():
                 self._drop(peak_bytes)
                 continue
             self._push(bound_s, layout)
 
-    def _least_bytes(self, layout: ParallelLayout, plan: Plan) -> float:
-        key = (layout.family, layout.zero_stage, layout.offload)
-        found = self._peaks.get(key)
+    def _peak(self, layout: ParallelLayout, plan: Plan) -> PeakMemory:
+        layout = replace(layout, placement=self.space.placement[0])
+        found = self.drafts.peaks.get(layout)
         if found is None:
-            found = self._peaks[key] = _least_bytes(stage_of(plan, 0))
+            found = self.drafts.peaks[layout] = PeakMemory(_least_bytes(stage_of(plan, 0)))
         return found
 
     def _drop(self, peak_bytes: float) -> None:
@@ -276,12 +272,14 @@ class _Searching:
         """Return whether a layout fits in the memory that may be used; note it where it does not."""
         plan = self._whole(layout)
         usable_bytes = self._usable_bytes()
-        peak_bytes = self._least_bytes(layout, plan)
+        peak = self._peak(layout, plan)
         # Stages in turn, the ends of the model first: one that does not fit is enough.
-        for stage in sorted(range(plan.strategy.pp), key=lambda each: min(each, plan.strategy.pp - 1 - each)):
-            if peak_bytes > NEARLY * usable_bytes:
-                break
-            peak_bytes = max(peak_bytes, held_bytes(stage_peak(stage_of(plan, stage))))
+        stages = sorted(range(plan.strategy.pp), key=lambda each: min(each, plan.strategy.pp - 1 - each))
+        while peak.n_stages < len(stages) and peak.at_least_bytes <= NEARLY * usable_bytes:
+            stage = stage_of(plan, stages[peak.n_stages])
+            peak.at_least_bytes = max(peak.at_least_bytes, held_bytes(stage_peak(stage)))
+            peak.n_stages += 1
+        peak_bytes = peak.at_least_bytes
         if peak_bytes <= usable_bytes:
             return True
         self._drop(peak_bytes)

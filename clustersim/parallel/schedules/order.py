@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -89,6 +90,7 @@ def side_by_side(one: Pass, other: Pass) -> StageOrder:
     return replace(one, beside_next=True), other
 
 
+@lru_cache(maxsize=64)
 def order_tasks(order: StageOrder) -> Tasks:
     """Return the passes of a stage one after the other, each of one unit of time, and the update behind them."""
     ends = np.arange(1.0, len(order) + 2.0)

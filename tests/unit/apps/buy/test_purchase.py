@@ -67,8 +67,9 @@ def test_without_a_price_of_all_the_order_is_that_of_time_and_no_cost_is_zero() 
     found = asked("1 dgx-h100", "1 dgx-b300")
 
     assert not found.by_cost
-    assert found.lines()[0].startswith("1 dgx-b300 is fastest")
-    assert "no price" in found.lines()[0]
+    assert found.lines()[0] == "Not decided which is fastest: 1 dgx-b300 or 1 dgx-h100, within the error bars"
+    assert found.lines()[1].startswith("1 dgx-b300 comes out fastest")
+    assert "no price" in found.lines()[1]
     assert {each.figures.usd for each in found.found if each.option.node == "dgx-b300"} == {None}
     assert [each.now_usd_per_gpu_hour for each in found.break_evens()] == [None]
 
