@@ -47,7 +47,7 @@ def candidates(built: Built) -> tuple[CandidateChange, ...]:
     """
     return tuple(
         candidate
-        for family in (_micro_batches, _layouts, _schedules, _overlaps, _sharding, _recomputation, _kernels, _machine)
+        for family in (_micro_batches, _sharded_alone, _layouts, _schedules, _overlaps, _sharding, _recomputation, _kernels, _machine)
         for candidate in family(built)
     )
 
@@ -62,6 +62,27 @@ def _micro_batches(built: Built) -> Iterator[CandidateChange]:
                 what=f"micro-batches of {other} {unit}{'s' if other > 1 else ''} instead of {size}",
                 overrides=(f"training.micro_batch_size={other}",),
             )
+
+
+def _sharded_alone(built: Built) -> Iterator[CandidateChange]:
+    """Shard all weights over all ranks in the place of every other dimension, with the present recomputation and with full."""
+    strategy = built.plan.strategy
+    now = {"tp": strategy.tp, "pp": strategy.pp, "cp": strategy.cp}
+    if max(now.values()) == 1 or strategy.data_parallel.central or strategy.data_parallel.mode != "sync":
+        return
+    stages = ("strategy.schedule=1f1b", "strategy.virtual_stages=1", *_parts(built, 1)) if strategy.pp > 1 else ()
+    for recompute in dict.fromkeys((strategy.recompute, RECOMPUTATION[-1])):
+        ones = ", ".join(f"{name} 1 instead of {degree}" for name, degree in now.items() if degree > 1)
+        more = "" if recompute == strategy.recompute else f", recomputation {recompute} instead of {strategy.recompute}"
+        kept = () if recompute == strategy.recompute else (f"strategy.recompute={recompute}",)
+        yield CandidateChange(
+            family="layout",
+            what=f"{ones}, dp {built.plan.n_ranks} with ZeRO stage 3 (FSDP){more}",
+            overrides=(
+                *(f"strategy.{name}=1" for name, degree in now.items() if degree > 1),
+                *("strategy.dp=auto", "strategy.zero_stage=3", *stages, *kept),
+            ),
+        )
 
 
 def _layouts(built: Built) -> Iterator[CandidateChange]:

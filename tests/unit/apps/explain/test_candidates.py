@@ -40,12 +40,23 @@ def test_images_come_in_samples() -> None:
 
 
 def test_a_layout_changes_one_dimension_or_trades_two() -> None:
-    assert texts(of("llama3-70b-h100-512"), "layout") == [
+    assert texts(of("llama3-70b-h100-512"), "layout")[2:] == [
         "tp 4 instead of 8, dp 32",
         "pp 2 instead of 4, dp 32",
         "pp 8 instead of 4, dp 8",
         "tp 4 instead of 8, pp 8 instead of 4, dp 16",
     ]
+
+
+def test_sharding_over_all_ranks_takes_the_place_of_other_dimensions_also_with_full_recomputation() -> None:
+    found = of("llama3-70b-h100-512", "strategy.cp=1")["layout"][:2]
+
+    assert [each.what for each in found] == [
+        "tp 1 instead of 8, pp 1 instead of 4, dp 512 with ZeRO stage 3 (FSDP)",
+        "tp 1 instead of 8, pp 1 instead of 4, dp 512 with ZeRO stage 3 (FSDP), recomputation full instead of selective",
+    ]
+    assert {"strategy.tp=1", "strategy.pp=1", "strategy.zero_stage=3", "strategy.recompute=full"} <= set(found[1].overrides)
+    assert not any("FSDP" in text for text in texts(of("llama3-8b-8xh100"), "layout"))
 
 
 def test_tensor_parallelism_does_not_leave_the_fast_links() -> None:
@@ -57,6 +68,7 @@ def test_layers_that_are_listed_by_stage_are_dealt_out_anew() -> None:
 
     assert {override for each in layouts for override in each.overrides if "stage_layers" in override} == {
         "strategy.stage_layers=balanced",
+        "strategy.stage_layers=even",
     }
 
 
