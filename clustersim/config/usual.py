@@ -184,6 +184,7 @@ USUAL: Final = (
 """For transformers; the first rule with a key applies, otherwise the default of the key. docs/reference/defaults.md has the reasons."""
 
 
+NOT_SAID: Final = "not said, and taken as usual: "
 USUAL_SETTINGS: Final = "usual_settings"
 """Code of the flag on settings left at usual values."""
 ASSUMED_LAUNCH: Final = "assumed_launch_overhead"
@@ -258,5 +259,5 @@ def usual_flags(usual: Mapping[str, tuple[Value, str]], keys: Iterable[str]) -> 
         by_software.setdefault(software, []).append(f"{key.partition('.')[2]} {str(value).lower()}")
     said = [f"{software}: {', '.join(values)}" for software, values in by_software.items()]
     if said:
-        flags.insert(0, Flag(code=USUAL_SETTINGS, message=f"not said, and taken as usual: {'; '.join(said)}"))
+        flags.insert(0, Flag(code=USUAL_SETTINGS, message=f"{NOT_SAID}{'; '.join(said)}"))
     return tuple(flags)

@@ -119,7 +119,7 @@ def shown(key: str, value: float | None) -> str:
 
 
 def shown_alike(key: str, values: Sequence[float | None]) -> list[str]:
-    """Return figures of one column as people read them, times in the unit of the largest.
+    """Return figures of one column as people read them, times and bytes that are moved in the unit of the largest.
 
     Examples
     --------
@@ -127,15 +127,27 @@ def shown_alike(key: str, values: Sequence[float | None]) -> list[str]:
     ['0.9 s', '1.25 s', '-']
     """
     measure = measure_of_key(key)
-    if _UNITS.get((measure.powers, measure.scale)) != "s":
+    unit = _UNITS.get((measure.powers, measure.scale))
+    if unit not in ("s", "B") or holds_memory(key):
         return [shown(key, value) for value in values]
-    texts = iter(format_alike([value for value in values if value is not None], "s", 4))
+    texts = iter(format_alike([value for value in values if value is not None], unit, 4))
     return [NOTHING if value is None else next(texts) for value in values]
 
 
 def short(key: str, value: float | None) -> str:
     """Return a figure with three digits, in the unit in which its key ends."""
-    return shown(key, None if value is None else float(f"{value:.3g}"))
+    return shown(key, three_digits(value))
+
+
+def three_digits(value: float | None) -> float | None:
+    """Return a figure rounded to three digits.
+
+    Examples
+    --------
+    >>> three_digits(1234.0)
+    1230.0
+    """
+    return None if value is None else float(f"{value:.3g}")
 
 
 def signed(fraction: float) -> str:

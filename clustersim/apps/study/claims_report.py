@@ -13,7 +13,7 @@ from clustersim.errors import ScenarioError
 from clustersim.report.pictures import Chart, ChartPanel, Series, Unit
 from clustersim.report.plots.write import write_charts
 from clustersim.report.tables import write_table
-from clustersim.report.text_tables import TextTable, short
+from clustersim.report.text_tables import TextTable, short, shown_alike, three_digits
 
 _UNITS: Final[Mapping[str, Unit]] = MappingProxyType({"_per_s": "", "_s": "s", "_bytes": "B", "_fraction": "%"})
 """By how the name of a column ends."""
@@ -41,11 +41,13 @@ def runs_table(answer: StudyAnswer) -> TextTable:
     cases, points, names = question.case_labels, question.point_labels, [name for name, _ in question.columns]
     several, odd = len(cases) > 1, any(row.status != "ok" for row in answer.rows)
     columns = (*(("case",) if several else ()), question.axis, *(f">{_heading(name)}" for name in names), *(("",) if odd else ()))
+    # A column has one unit.
+    figures = zip(*(shown_alike(name, [three_digits(row.columns.get(name)) for row in answer.rows]) for name in names), strict=True)
     cells: list[tuple[str, ...]] = []
-    for row in answer.rows:
+    for row, shown in zip(answer.rows, figures, strict=True):
         labels = (*((cases[row.case],) if several else ()), points[row.point])
         last = (("" if row.status == "ok" else row.status),) if odd else ()
-        cells.append((*labels, *(short(name, row.columns.get(name)) for name in names), *last))
+        cells.append((*labels, *shown, *last))
     return TextTable(answer.answer, columns, tuple(cells))
 
 

@@ -19,6 +19,7 @@ from clustersim.config.checks import metric_names, metric_values, serving_names,
 from clustersim.config.load import Scenario, ScenarioText, checked_scenario
 from clustersim.config.overriding import Override
 from clustersim.config.serving_scenario import ServingScenario, checked_serving, is_serving
+from clustersim.config.usual import NOT_SAID, USUAL_SETTINGS
 from clustersim.documents.spots import Data
 from clustersim.errors import InfeasibleError, ScenarioError
 from clustersim.measure.deciding import Judged, figures_at
@@ -109,6 +110,8 @@ class PointOutcome:
     """Metrics by name, also of a plan that does not fit; none where there was no run."""
     bar: ErrorBar | None = None
     """Error bar of its step time, of a serving run that of the time per token; None where there was no run."""
+    software: str = ""
+    """Settings that were left out and taken as some software has them, which may follow from the values of a point."""
     flags: tuple[Flag, ...] = field(default=(), compare=False)
     """Assumptions of the run; none for a stored run."""
 
@@ -132,6 +135,18 @@ class ResultRow:
         step_s = self.outcome.figures.get("step_time_s")
         figure = self.outcome.status if step_s is None else f"{self.outcome.status}, {format_quantity(step_s, 's')} a step"
         return f"<ResultRow {self.point.name or self.point.key}: {figure}>"
+
+
+def software_lines(rows: Sequence[ResultRow]) -> list[str]:
+    """Return which software each row is of, where they are not of the same: then more than the values of the points differs."""
+    names: dict[str, list[str]] = {}
+    for row in rows:
+        if row.outcome.figures:
+            names.setdefault(row.outcome.software, []).append(row.point.name or f"point {row.point.number}")
+    if len(names) < 2:
+        return []
+    told = "; ".join(f"{', '.join(some)}: {software or 'defaults'}" for software, some in names.items())
+    return [f"Not of one software, where settings are not said ({told})"]
 
 
 def figure_names(*, serves: bool = False) -> Mapping[str, bool]:
@@ -177,6 +192,7 @@ def outcome_of(result: Result) -> PointOutcome:
         scenario_hash=result.scenario_hash,
         figures=figures_of(result),
         bar=result.metrics.error_bar,
+        software="; ".join(flag.message.removeprefix(NOT_SAID) for flag in result.flags if flag.code == USUAL_SETTINGS),
         flags=result.flags,
     )
 

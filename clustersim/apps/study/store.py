@@ -194,7 +194,10 @@ def _outcome(record: Data, place: Place) -> tuple[str, PointOutcome]:
         if known and isinstance(figures, dict) and isinstance(reason, str) and isinstance(digits, str):
             numbers = {name: value for name, value in figures.items() if isinstance(value, int | float)}
             bar = bar_of(record.get("error_bar"))
-            return canonical(record.get("point")), PointOutcome(status=known, reason=reason, scenario_hash=digits, figures=numbers, bar=bar)
+            # Older lines have none.
+            software = str(record.get("software", ""))
+            kept = PointOutcome(status=known, reason=reason, scenario_hash=digits, figures=numbers, bar=bar, software=software)
+            return canonical(record.get("point")), kept
     raise ScenarioError("is not a line of a sweep", place=place, hint=_ELSEWHERE)
 
 
@@ -210,6 +213,7 @@ def _line(key: str, outcome: PointOutcome) -> bytes:
         "scenario_hash": outcome.scenario_hash,
         "figures": dict(outcome.figures),
         "error_bar": None if outcome.bar is None else asdict(outcome.bar),
+        "software": outcome.software,
     }
     return (json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n").encode()
 

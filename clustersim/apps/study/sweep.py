@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 from clustersim.apps.run.intervals import shipped_memory_band
 from clustersim.apps.study.axis import canonical
-from clustersim.apps.study.point import STATUSES, PointOutcome, ResultRow
+from clustersim.apps.study.point import STATUSES, PointOutcome, ResultRow, software_lines
 from clustersim.apps.study.point_runs import run_points
 from clustersim.apps.study.pools import WorkerPool
-from clustersim.apps.study.results import GrowingTable, chosen_metrics, results_path, write_results
+from clustersim.apps.study.results import ALL, GrowingTable, chosen_metrics, results_path, write_results
 from clustersim.apps.study.store import header_of, opened
 from clustersim.apps.study.sweep_question import SweepQuestion
 from clustersim.documents.spots import Data
@@ -87,7 +87,19 @@ class SweepResult:
         return html_answer(self.headline(), (self.count_line(), *self.reason_lines()), (self._main_table(),))
 
     def _main_table(self) -> TextTable:
-        return self.table(tuple(name for name in chosen_metrics(()) if name in self.question.columns.metrics))
+        return self.table(tuple(name for name in self._usual if name in self.question.columns.metrics))
+
+    @property
+    def _usual(self) -> tuple[str, ...]:
+        return chosen_metrics((), serves=self.question.base.serves)
+
+    def _telling(self, metrics: Sequence[str], rows: Sequence[ResultRow]) -> tuple[str, ...]:
+        """Return the metrics that some row has; where nobody named them, those that are not the same in all rows, or that are sorted by."""
+        of_all, kept = self.question.columns.metrics, self.question.objective.quantity.names
+        named = of_all not in (self._usual, chosen_metrics((ALL,), serves=self.question.base.serves))
+        values = {name: {row.outcome.figures[name] for row in rows if name in row.outcome.figures} for name in metrics}
+        least = 0 if named or len(rows) == 1 else 1
+        return tuple(name for name in metrics if len(values[name]) > (0 if name in kept else least))
 
     @property
     def plot(self) -> Plots[pandas.DataFrame]:
@@ -95,7 +107,7 @@ class SweepResult:
         from clustersim.report.plots.kinds import TABLE_PLOTS
         from clustersim.report.plots.method import Plots
 
-        return Plots({name: plot.draw for name, plot in TABLE_PLOTS.items() if not plot.of_sources}, self.to_frame)
+        return Plots({name: plot.draw for name, plot in TABLE_PLOTS.items() if not plot.of_sources}, lambda: self.to_frame(ALL))
 
     def records(self) -> list[dict[str, Data]]:
         """Return a mapping for each point: its number, values, status, reason, and metrics."""
@@ -119,11 +131,27 @@ class SweepResult:
             "points": points,
         }
 
-    def to_frame(self) -> pandas.DataFrame:
-        """Return a row for each point, with the columns of the table."""
+    def to_frame(self, *metrics: str) -> pandas.DataFrame:
+        """Return a row for each point: its number, its values, and the usual metrics that differ between points.
+
+        Parameters
+        ----------
+        metrics
+            Columns in the place of the usual metrics; ``"all"`` for everything that is known.
+
+        Raises
+        ------
+        ScenarioError
+            When there is no such metric.
+        """
         import pandas as pd
 
-        return pd.DataFrame.from_records(self.records(), columns=list(self.question.columns.names))
+        columns = self.question.columns
+        if metrics == (ALL,):
+            return pd.DataFrame.from_records(self.records(), columns=list(columns.names))
+        told = chosen_metrics(metrics, serves=self.question.base.serves) if metrics else self._telling(self._usual, self.rows)
+        status = ("status", "reason") if self.count("ok") < len(self.rows) else ()
+        return pd.DataFrame.from_records(self.records(), columns=list(columns.names))[["point", *columns.keys, *status, *told]]
 
     def headline(self) -> str:
         """Return the answer: the best point, or that there is none."""
@@ -148,10 +176,10 @@ class SweepResult:
         return f"{', '.join(counts)}{meets}{kept}"
 
     def table(self, metrics: tuple[str, ...] | None = None, most: int = N_SHOWN) -> TextTable:
-        """Return the best points; metrics that none of them has are left out."""
+        """Return the best points; metrics that none of them has, or that nobody named and that do not vary, are left out."""
         columns, rows = self.question.columns, self.answers[:most]
         asked = columns.metrics if metrics is None else metrics
-        told = [name for name in asked if any(name in row.outcome.figures for row in rows)]
+        told = self._telling(asked, rows)
         figures = zip(*(_figures(rows, name) for name in told), strict=True) if told else [()] * len(rows)
         cells = [
             (f"{row.point.number}", *(value_text(row.point.values.get(key, "")) for key in columns.keys), *shown_figures)
@@ -160,8 +188,8 @@ class SweepResult:
         return TextTable("", ("point", *columns.keys, *(f">{name}" for name in told)), tuple(cells))
 
     def reason_lines(self) -> list[str]:
-        """Return why points did not end well, the most frequent reasons of each kind first."""
-        lines: list[str] = []
+        """Return which software points are of, where they differ, and why some did not end well, the most frequent reasons first."""
+        lines = software_lines(self.rows)
         for status in STATUSES[1:]:
             reasons = Counter(_kind(row.outcome.reason) for row in self.rows if row.outcome.status == status)
             ordered = sorted(reasons.items(), key=lambda each: (-each[1], each[0]))

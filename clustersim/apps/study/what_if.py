@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from clustersim.apps.study.axis import KeyRange, canonical, parse_span
 from clustersim.apps.study.break_even import BreakEven, Crossing, break_even
-from clustersim.apps.study.point import ResultRow
+from clustersim.apps.study.point import ResultRow, software_lines
 from clustersim.apps.study.sampled import Method, Sampled, check_method, sampled
 from clustersim.apps.study.sensitivity import HARDWARE, Input, Sensitivity, SensitivityBar, inputs_of, sensitivity
 from clustersim.apps.study.study_file import Source, Study, StudyRequest, open_study
@@ -144,7 +144,8 @@ class WhatIfAnswer:
     def lines(self) -> list[str]:
         """Return what follows from the break-even and the sensitivity, in sentences."""
         bound = [row.point.name for row in self.rows if row.outcome.figures.get("rate_binds")]
-        found = [f"{_RATE_BINDS} in {listed(bound, 'and')}; {_CAPACITY}"] if bound else []
+        found = software_lines(self.rows)
+        found += [f"{_RATE_BINDS} in {listed(bound, 'and')}; {_CAPACITY}"] if bound else []
         if self.break_even is not None:
             found += _break_even_lines(self.break_even)
         if self.sensitivity is not None:

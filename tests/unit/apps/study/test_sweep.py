@@ -37,6 +37,26 @@ def test_a_sweep_from_python_gives_the_best_point_and_a_frame() -> None:
     assert frame["step_time_s"][1] == clustersim.run(SMALL, set=["strategy.zero_stage=1", "strategy.tp=2"]).step_time_s
 
 
+def test_a_frame_has_what_differs_and_all_or_other_columns_on_request() -> None:
+    found = clustersim.sweep(SMALL, ["strategy.tp=1,2"], set=["strategy.zero_stage=1"])
+
+    frame = found.to_frame()
+    assert list(frame.columns)[:3] == ["point", "strategy.tp", "step_time_s"]
+    assert "gpus" not in frame
+    assert frame.shape[1] < 15
+    assert found.to_frame("all").shape[1] > 100
+    assert list(found.to_frame("hfu").columns) == ["point", "strategy.tp", "hfu"]
+    with pytest.raises(ScenarioError, match="there is no metric 'mfuu'"):
+        found.to_frame("mfuu")
+
+
+def test_points_that_differ_in_software_too_say_so() -> None:
+    of_one, of_two = (clustersim.sweep(SMALL, [f"strategy.zero_stage={values}"]) for values in ("0,1", "1,3"))
+
+    assert "software" not in str(of_one)
+    assert "Not of one software, where settings are not said (point 1: defaults; point 2: sharded parameters" in str(of_two)
+
+
 def test_a_sweep_from_python_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     first = clustersim.sweep(SMALL, ["strategy.tp=1,2"], out=tmp_path / "out")
     more = clustersim.sweep(SMALL, ["strategy.tp=1,2,4"], out=tmp_path / "out")
