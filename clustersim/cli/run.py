@@ -95,13 +95,14 @@ def run_command(
             return EXIT_OK
         with phase("simulate"):
             result = run_built(built, seed=options.seed, passes=options.passes)
+        # Changes cost as much as the run, and are measured where somebody reads them.
+        reads = not options.quiet and not options.as_json
+        changes, unsaid = measured_changes(scenario, changed, result) if reads else (None, ())
         with phase("write"):
-            folder = write_run_directory(result, Path(options.out), plots=options.plots)
+            folder = write_run_directory(result, Path(options.out), plots=options.plots, changes=changes)
     if options.as_json:
         write_json(result.to_dict())
-    elif not options.quiet:
-        with watched():
-            changes, unsaid = measured_changes(scenario, changed, result)
+    elif changes is not None:
         print_result(result, make_console(), verbose=options.verbose, changes=changes, unsaid=unsaid)
     if not options.quiet:
         for line in _failures(result):

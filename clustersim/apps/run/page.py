@@ -75,14 +75,14 @@ def page_of(result: Result, *, zooms: bool, changes: Sequence[str] = ()) -> str:
     return render(run_page(subject, background_of(result, changes), draw_images([subject], kinds, svg=not zooms), zooms=zooms))
 
 
-def folder_page(result: Result, plots: Path) -> str:
+def folder_page(result: Result, plots: Path, changes: Sequence[str] | None = None) -> str:
     """Return the page of a result with the pictures that stand in a folder already; without any where there is none."""
     subject = subject_of(result)
     images: dict[str, Image] = {}
     for kind, name in IN_FOLDER.items():
         if (plots / name).is_file():
             images[kind] = Image(title=f"{kind.replace('_', ' ')} of {subject.label}", data=(plots / name).read_bytes(), kind="png")
-    return render(run_page(subject, background_of(result), images, zooms=False))
+    return render(run_page(subject, background_of(result, changes), images, zooms=False))
 
 
 def served_page_of(result: ServingResult, plots: Path | None = None) -> str:
@@ -145,9 +145,10 @@ def image_of(ax: Axes, *, svg: bool) -> Image:
     return Image(title=title_of(ax), data=small_png(figure), kind="png")
 
 
-def background_of(result: Result, changes: Sequence[str] = ()) -> PageContext:
-    """Return the additional content of a page."""
-    measured = ((changes_heading(result), tuple(changes)),) if changes else ()
+def background_of(result: Result, changes: Sequence[str] | None = ()) -> PageContext:
+    """Return the additional content of a page, with changes or, where they are None, the command that measures them."""
+    lines = ("clustersim report with this directory measures them",) if changes is None else tuple(changes)
+    measured = ((changes_heading(result), lines),) if lines else ()
     return PageContext(
         verdicts=(*measured, *verdict_sections(result)),
         origins=tuple(_origins(result)),

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import fsum
 from typing import TYPE_CHECKING, Final
@@ -71,8 +71,8 @@ _KIND_LABELS: Final = {
     "recompute": "recomputation",
     "optimizer": "O optimizer",
     "host": "H host",
-    "exposed": "communication, exposed",
-    "hidden": "communication, hidden",
+    "exposed": "exposed communication: waited for",
+    "hidden": "hidden communication: beside computation",
     "idle": "idle",
 }
 
@@ -148,7 +148,7 @@ def pipeline_gantt(metrics: Metrics, timeline: Timeline, ax: Axes | None = None,
     shown = {*_waits(timeline, cells), *_draw_cells(chart, cells), *_draw_lanes(chart, timeline, cells)}
     draw_time_axis(ax, chart.scale, "time" if metrics.steps and metrics.steps.steps > 1 else "time in the step")
     _draw_row_labels(chart, timeline)
-    inside = any(span.exposed_s for span in cells)
+    inside = {dimension for span in cells for dimension, _ in span.exposed_s}
     subtitle = _subtitle(chart, metrics, excerpt, exposed_inside=inside, unnumbered=_UNNUMBERED in shown)
     caption(ax, _title(metrics, closed_form), subtitle)
     key(ax, [(label, palette.KIND_COLOURS[kind]) for kind, label in _KIND_LABELS.items() if kind in shown], below_px=48)
@@ -316,7 +316,7 @@ def _title(metrics: Metrics, closed_form: float | None) -> str:
     return f"{whole}: {percent_text(computing)} of the step computes"
 
 
-def _subtitle(chart: _Chart, metrics: Metrics, excerpt: Excerpt | None, *, exposed_inside: bool, unnumbered: bool) -> str:
+def _subtitle(chart: _Chart, metrics: Metrics, excerpt: Excerpt | None, *, exposed_inside: Collection[str], unnumbered: bool) -> str:
     each = format_quantity(metrics.step_time_s, "s")
     shown = None if excerpt is None or excerpt.n_steps == 1 else excerpt.text
     parts = [f"one step of {each}" if shown is None else f"{shown}, {each} each on average"]
@@ -330,7 +330,8 @@ def _subtitle(chart: _Chart, metrics: Metrics, excerpt: Excerpt | None, *, expos
     if chart.n_chunks > 1:
         parts.append("lighter cells are later model chunks")
     if exposed_inside:
-        parts.append("a strip in a pass is communication that stops it")
+        names = " and ".join(dimension.upper() for dimension in DIMENSIONS if dimension in exposed_inside)
+        parts.append(f"orange at the foot of a pass: its share of {names} communication that it waits for")
     if chart.lanes:
         parts.append(f"below each row: {' and '.join(lane.upper() for lane in chart.lanes)} communication, short ones widened to a pixel")
     return "; ".join(parts)

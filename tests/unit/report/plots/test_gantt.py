@@ -121,8 +121,8 @@ def test_the_key_names_only_what_is_there() -> None:
         "recomputation",
         "O optimizer",
         "H host",
-        "communication, exposed",
-        "communication, hidden",
+        "exposed communication: waited for",
+        "hidden communication: beside computation",
         "idle",
     ]
     assert "idle" not in legend(drawn(reference_timeline(1, 8, data_parallel=False, ranks_per_stage=1)))
