@@ -21,7 +21,7 @@ from clustersim.collectives.pattern import FlowSet, Pattern
 from clustersim.hardware.calibration import NetworkCalibration
 from clustersim.hardware.library_costs import AlgorithmLatencies, CollectiveOp, Family, Medium, Protocol
 from clustersim.hardware.models import Accelerator
-from clustersim.hardware.serving_constants import CollectiveConstants, collective_constants
+from clustersim.hardware.serving_constants import Borrowed, CollectiveConstants, collective_constants
 from clustersim.topology.cluster import TIERS, Cluster, LinkFloats
 from clustersim.topology.link_demand import Crossings, RouteSet, summed
 
@@ -256,7 +256,7 @@ class SmallCollectives:
 
     accelerator: Accelerator
     framework: str
-    notes: list[str] = field(default_factory=list[str])
+    borrowed: list[Borrowed] = field(default_factory=list[Borrowed])
     _constants: dict[tuple[str, str, int], CollectiveConstants] = field(default_factory=dict[tuple[str, str, int], CollectiveConstants])
 
     def all_reduce_s(self, size_bytes: float, n_ranks: int) -> float:
@@ -284,6 +284,6 @@ class SmallCollectives:
             found, lent = collective_constants(self.accelerator, library, operation, n_ranks)
             self._constants[key] = found
             if lent is not None:
-                self.notes.append(f"{lent.wanted} takes the constants of {lent.lent}; it was not measured")
+                self.borrowed.append(lent)
         two_shot_s = found.two_shot_s + found.two_shot_s_per_byte * size_bytes
         return found.floor_s + min(found.one_shot_s_per_byte * size_bytes, two_shot_s)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import log
@@ -123,10 +123,27 @@ class CollectiveConstants:
 
 @dataclass(frozen=True, slots=True)
 class Borrowed:
-    """A constant that another accelerator, framework or format lends."""
+    """Constants that another accelerator, framework or format lends."""
 
-    wanted: str
+    what: str
+    """Kernel or collective, such as ``product in fp8``."""
+    accelerator: str
+    lender: str
+    """Accelerator that they were measured on."""
     lent: str
+    """Kernel or collective that they were measured of."""
+
+
+def borrowed_notes(borrowed: Iterable[Borrowed]) -> tuple[str, ...]:
+    """Return which constants were not measured, in a line for each accelerator that lends some."""
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for each in borrowed:
+        text = each.what if each.lent == each.what else f"{each.what} as {each.lent}"
+        found.setdefault((each.accelerator, each.lender), {})[text] = None
+    return tuple(
+        f"not measured on {accelerator}, and taken from {lender if lender != accelerator else 'what is alike'}: {', '.join(texts)}"
+        for (accelerator, lender), texts in found.items()
+    )
 
 
 @lru_cache
@@ -200,7 +217,8 @@ def kernel_constants(
             best = min(own, key=lambda each: (each.framework != framework, _order(each.framework)))
             if (best.accelerator, best.format) == (accelerator.name, wanted):
                 return best, None
-            lent = Borrowed(f"{family} in {wanted} on {accelerator.name}", f"{best.format} on {best.accelerator}")
+            whats = (f"{family.replace('_', ' ')} in {each}" for each in (wanted, best.format))
+            lent = Borrowed(next(whats), accelerator.name, best.accelerator, next(whats))
             return replace(best, peak_fraction=_at_power(best.peak_fraction, accelerator, load_accelerator(name))), lent
     raise DomainError(f"no constants of {family} in {wanted}", hint="add a row to hardware_profiles/serving/kernels.csv")
 
@@ -277,7 +295,7 @@ def collective_constants(
     lent = (
         None
         if name == accelerator.name and best.n_ranks == n_ranks
-        else Borrowed(f"{operation} of {n_ranks} on {accelerator.name}", f"{best.n_ranks} ranks on {name}")
+        else Borrowed(f"{operation} of {n_ranks} ranks", accelerator.name, name, f"{operation} of {best.n_ranks} ranks")
     )
     ratio = _link_bandwidth(load_accelerator(name)) / _link_bandwidth(accelerator)
     scaled = CollectiveConstants(

@@ -73,8 +73,8 @@ class TermStepModel:
     under_load: Mapping[str, float] = field(default_factory=lambda: {"default": 1.0})
     """Share of the rate of products under sustained load, at the power limit, by precision."""
     popularity_shape: float = POPULARITY_SHAPE
-    notes: tuple[tuple[str, str], ...] = field(init=False, default=())
-    """(code, message) of each constant that was borrowed."""
+    borrowed: tuple[Borrowed, ...] = field(init=False, default=())
+    """Constants that were not measured."""
     _constants: dict[tuple[str, str], KernelConstants] = field(init=False, default_factory=dict[tuple[str, str], KernelConstants])
     _attention: tuple[AttentionCost, ...] = field(init=False, default=())
     _laws: dict[tuple[int, int], tuple[DecodeLaw, ...]] = field(init=False, default_factory=dict[tuple[int, int], tuple[DecodeLaw, ...]])
@@ -106,8 +106,7 @@ class TermStepModel:
         )
         self._attention = tuple(self._attention_cost(layer, borrowed) for layer in self.work.layers)
         self._tile_rows = prompt_tile_rows(self.accelerator, self.engine.framework)
-        messages = [f"{each.wanted} takes the constants of {each.lent}; it was not measured" for each in borrowed]
-        self.notes = tuple(("uncalibrated_kernel", message) for message in (*messages, *self.collectives.notes))
+        self.borrowed = (*borrowed, *self.collectives.borrowed)
 
     def _look_up(self, family: KernelFamily, number_format: str, borrowed: dict[Borrowed, None]) -> KernelConstants:
         found, lent = kernel_constants(self.accelerator, self.engine.framework, family, number_format)

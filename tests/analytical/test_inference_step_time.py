@@ -9,7 +9,7 @@ import pytest
 
 from clustersim.errors import DomainError
 from clustersim.hardware.catalog import load_accelerator
-from clustersim.hardware.serving_constants import KernelConstants
+from clustersim.hardware.serving_constants import KernelConstants, borrowed_notes
 from clustersim.kernels.kernel_model import kernel_s
 from clustersim.serving.batch import TERMS, Chunk, ServingLayout, StepBatch
 from clustersim.serving.capacity import BatchLimits, kv_capacity, rank_weight_bytes
@@ -194,11 +194,11 @@ def test_the_last_tile_of_each_expert_is_half_empty() -> None:
 
 
 def test_a_format_that_was_not_measured_is_flagged_and_borrows_by_generation() -> None:
-    (code, message), *_ = _steps("llama3.1-8b", "gh200").notes
+    (note,) = borrowed_notes(_steps("llama3.1-8b", "gh200").borrowed)
 
-    assert code == "uncalibrated_kernel"
-    assert "h100-sxm5-80g" in message or "h200-sxm" in message
-    assert _steps("llama3.1-8b", "h100-sxm5-80g").notes == ()
+    assert note.startswith("not measured on gh200, and taken from h")
+    assert "product in bf16, decode attention in bf16, prefill attention in bf16" in note
+    assert _steps("llama3.1-8b", "h100-sxm5-80g").borrowed == ()
 
 
 def test_what_a_host_does_beside_the_accelerator_is_not_added() -> None:

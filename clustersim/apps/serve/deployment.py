@@ -21,6 +21,7 @@ from clustersim.engine.serving_run import Deployment, ReplicaPool
 from clustersim.errors import DomainError, InfeasibleError, ScenarioError
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.models import Fabric, Node
+from clustersim.hardware.serving_constants import borrowed_notes
 from clustersim.notices import Flag
 from clustersim.serving.batch import ServingLayout
 from clustersim.serving.capacity import BatchLimits, KvCapacity, kv_capacity
@@ -367,7 +368,7 @@ def _links(
 
 def _pool_flags(pool: BuiltPool, serving: ServingSpec, node: Node) -> list[Flag]:
     """Return the notices on replicas."""
-    found = [*pool.model.notes]
+    found = [("uncalibrated_kernel", text) for text in borrowed_notes(pool.model.borrowed)]
     domain = node.n_accelerators * node.scale_up.nodes_per_domain
     together, pp = pool.layout.tp * (pool.layout.dp if pool.layout.exchange is None else 1), pool.layout.pp
     if together > domain:
