@@ -138,6 +138,9 @@ def _change_text(gain: Gain, step_s: float) -> str:
     return f"-{percent_text(gain.saved_s / step_s)}{doubt}: {gain.change.what}{remark}; {options}"
 
 
+MARK: Final = "*"
+MARKED: Final = f"{MARK} {UNDECIDED}"
+"""Legend of the mark."""
 SCHEMA_VERSION = 1
 N_CHANGES = 5
 """Number of reported ones."""
@@ -204,18 +207,23 @@ def _changes(explanation: Explanation) -> TextTable:
     times = format_alike([gain.step_time_s for gain in gains.best[:N_CHANGES]], "s")
     rows = tuple(
         (
-            f"-{percent_text(gain.saved_s / step_s)}" + (", not decided" if gain.better_than_base == "not decided" else ""),
+            f"-{percent_text(gain.saved_s / step_s)} {MARK if gain.better_than_base == 'not decided' else ' '}",
             time,
             memory_text(gain.peak_bytes),
-            gain.change.what + (f" ({gain.change.remark})" if gain.change.remark else ""),
-            " ".join(f"-s {override}" for override in gain.change.overrides),
+            "".join(
+                (
+                    gain.change.what,
+                    f" ({gain.change.remark})" if gain.change.remark else "",
+                    *(f" -s {override}" for override in gain.change.overrides),
+                )
+            ),
         )
         for gain, time in zip(gains.best, times, strict=False)
     )
     left = f"{gains.n_impossible} contradict the scenario, {gains.n_misfits} could be faster and do not fit"
     shown = f"the first {len(rows)} of {len(gains.best)}" if len(rows) < len(gains.best) else "the best of each kind"
-    heading = f"Changes that shorten the step, each by itself, {shown} ({gains.n_tried} tried; {left})"
-    return TextTable(heading, (">step", ">takes", ">memory", "change", "as options"), rows)
+    heading = f"Changes that shorten the step, each by itself, {shown} ({gains.n_tried} tried; {left}; {MARKED})"
+    return TextTable(heading, (">step  ", ">takes", ">memory", "change, and its options"), rows)
 
 
 def _unsaid(settings: Sequence[Unsaid]) -> TextTable:
@@ -224,16 +232,12 @@ def _unsaid(settings: Sequence[Unsaid]) -> TextTable:
             each.key,
             each.value,
             each.other,
-            f"{100 * each.change_fraction:+.1f} %{'' if each.decided else ', not decided'}",
-            time,
+            f"{100 * each.change_fraction:+.1f} % {' ' if each.decided else MARK}",
         )
-        for each, time in zip(settings, format_alike([each.step_time_s for each in settings], "s"), strict=True)
+        for each in settings
     )
-    return TextTable(
-        UNSAID + ", each with the other value that changes the step most; 'not decided' where the error bars do not tell which is faster",
-        ("setting", "taken", "other", ">step", ">takes"),
-        rows,
-    )
+    heading = f"{UNSAID}, each with the other value that changes the step most ({MARKED})"
+    return TextTable(heading, ("setting", "taken", "other", ">step  "), rows)
 
 
 def _chain(path: CriticalPath) -> TextTable:
@@ -288,7 +292,7 @@ def _constants(explanation: Explanation) -> TextTable:
         (constant.name, constant.value, constant.meaning, ", ".join(str(numbers[_cited(source)]) for source in constant.sources))
         for constant in explanation.constants
     )
-    return TextTable("Constants and where they are from", ("constant", ">value", "meaning", "sources"), rows)
+    return TextTable("Constants and where they are from", ("constant", ">value", "meaning", "from"), rows)
 
 
 def source_lines(explanation: Explanation) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from clustersim.errors import InfeasibleError, ScenarioError
 from clustersim.measure.deciding import is_shorter
 from clustersim.parallel.needs import idle
 from clustersim.parallel.settings import Settings
+from clustersim.progress import advanced, phase
 from clustersim.report.facts import percent_text
 
 OF_SOFTWARE: Final = (
@@ -70,22 +71,25 @@ def unsaid(source: ScenarioText, changes: Sequence[Override], base: Result) -> t
         Of the run itself.
     """
     found: dict[str, Unsaid] = {}
-    for key, value, other in _alternatives(base.built):
-        try:
-            built = seeded(build(checked_scenario(source, (*changes, parse_override(f"{key}={other}")))), base.seed)
-            metrics = run_built(built, seed=base.seed).metrics
-        except (ScenarioError, InfeasibleError):
-            continue
-        each = Unsaid(
-            key=key,
-            value=value,
-            other=other,
-            step_time_s=metrics.step_time_s,
-            change_fraction=metrics.step_time_s / base.step_time_s - 1.0,
-            decided=is_shorter(metrics, base.metrics) != "not decided",
-        )
-        if abs(each.change_fraction) >= max(LEAST, abs(found[key].change_fraction) if key in found else 0.0):
-            found[key] = each
+    tried = list(_alternatives(base.built))
+    with phase("replay settings"):
+        for number, (key, value, other) in enumerate(tried):
+            advanced(number, len(tried))
+            try:
+                built = seeded(build(checked_scenario(source, (*changes, parse_override(f"{key}={other}")))), base.seed)
+                metrics = run_built(built, seed=base.seed).metrics
+            except (ScenarioError, InfeasibleError):
+                continue
+            each = Unsaid(
+                key=key,
+                value=value,
+                other=other,
+                step_time_s=metrics.step_time_s,
+                change_fraction=metrics.step_time_s / base.step_time_s - 1.0,
+                decided=is_shorter(metrics, base.metrics) != "not decided",
+            )
+            if abs(each.change_fraction) >= max(LEAST, abs(found[key].change_fraction) if key in found else 0.0):
+                found[key] = each
     return tuple(sorted(found.values(), key=lambda each: -abs(each.change_fraction)))
 
 

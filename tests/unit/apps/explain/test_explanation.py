@@ -170,4 +170,4 @@ def test_a_gain_within_the_error_bars_is_not_decided(slow: Explanation) -> None:
     shown = replace(slow, gains=replace(slow.gains, best=(near,)))
 
     assert lines(shown)[-1].endswith("less, within the error bars: not decided.")
-    assert tables(shown)[0].rows[0][0].endswith(" %, not decided")
+    assert tables(shown)[0].rows[0][0].endswith(" % *")
