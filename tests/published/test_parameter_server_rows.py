@@ -59,6 +59,7 @@ def test_more_accelerators_are_faster_and_never_more_than_in_proportion() -> Non
     assert all(speed_up(row, row.predicted_s) <= row.gpus for row in dgx1)
 
 
+@pytest.mark.slow
 def test_the_ring_in_device_order_loses_where_it_leaves_the_quads_of_the_cube_mesh() -> None:
     alexnet = {row.gpus: row for row in rows("tensorflow-ps-2017") if row.id.startswith("tfb-p100-alexnet")}
 

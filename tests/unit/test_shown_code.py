@@ -238,11 +238,8 @@ def lay_out_what_is_given(page: str) -> None:
             shutil.copyfile(ROOT / source, name)
 
 
-SHORT: Final = ("docs/tutorial/first-run.md",)
-"""Pages that each run of the tests tries; the others take long."""
-
-
-@pytest.mark.parametrize("page", [page if page in SHORT else pytest.param(page, marks=pytest.mark.slow) for page in CODE])
+@pytest.mark.slow
+@pytest.mark.parametrize("page", CODE)
 def test_code_and_commands_of_a_page_run_in_its_order(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -178,6 +178,7 @@ def test_ctrl_c_ends_a_process_with_one_word(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_what_a_scheduler_sends_ends_a_process_as_ctrl_c_does(tmp_path: Path, number: signal.Signals) -> None:
     root = str(Path(clustersim.__file__).parents[1])
@@ -197,6 +198,7 @@ def test_what_a_scheduler_sends_ends_a_process_as_ctrl_c_does(tmp_path: Path, nu
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("streams", "code", "message"),
     [

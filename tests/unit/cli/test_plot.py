@@ -182,12 +182,13 @@ def test_help_names_every_kind(cli: Cli) -> None:
     assert all(kind in words for kind in KINDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [
         ("weak_scaling", "starter"),
-        pytest.param(("breakdown", "1f1b", "gpipe"), marks=pytest.mark.slow),
-        pytest.param(("tornado", "starter"), marks=pytest.mark.slow),
+        ("breakdown", "1f1b", "gpipe"),
+        ("tornado", "starter"),
     ],
 )
 def test_several_processes_draw_what_one_draws(

@@ -40,6 +40,7 @@ def test_a_tornado_is_printed_and_drawn(cli: Cli, tmp_path: Path) -> None:
     assert (tmp_path / "tornado.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_samples_are_told_as_a_table(cli: Cli) -> None:
     pytest.importorskip("SALib")
     outcome = cli(*CASE, "--sensitivity", "accelerator_speed=0.9..1.1", "--method", "morris", "--samples", "2")

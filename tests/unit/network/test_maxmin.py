@@ -13,10 +13,11 @@ from clustersim.network.wiring import FlowClass, Wiring
 from tests.unit.network.factories import INF, flow_class, wiring
 
 PATIENCE = 1000
-WAYS = [
-    "interpreted",
-    pytest.param("compiled", marks=pytest.mark.skipif(not numba_is_installed(), reason="numba is not installed (extra 'fast')")),
+WITH_NUMBA = [
+    pytest.mark.skipif(not numba_is_installed(), reason="numba is not installed (extra 'fast')"),
+    pytest.mark.xdist_group("numba"),  # compiled once
 ]
+WAYS = ["interpreted", pytest.param("compiled", marks=WITH_NUMBA)]
 
 
 @pytest.fixture(params=WAYS)

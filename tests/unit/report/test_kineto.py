@@ -78,7 +78,7 @@ def host_of(result: Result, rank: int) -> list[Stretch]:
     return [(1e6 * span.start_s, 1e6 * span.end_s) for span in result.spans.spans if span.rank_class == place and span.kind == "host"]
 
 
-RUNS = [("llama3-8b-8xh100", ("strategy.zero_stage=3",)), ("llama3-70b-h100-512", ()), ("1f1b", ())]
+RUNS = [("llama3-8b-8xh100", ("strategy.zero_stage=3",)), pytest.param("llama3-70b-h100-512", (), marks=pytest.mark.slow), ("1f1b", ())]
 
 
 @pytest.mark.parametrize(("source", "overrides"), RUNS)

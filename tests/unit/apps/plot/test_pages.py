@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,14 @@ from clustersim.errors import ScenarioError
 from clustersim.report.facts import interval_line, interval_text
 from clustersim.report.page.content import LARGEST_BYTES
 
+pytestmark = pytest.mark.xdist_group("pages")  # some are drawn once
+
 SWEEP = "strategy.tp,strategy.pp,step_time_s,memory.fits,error\n1,1,,False,too large\n1,2,3.5,True,\n2,1,3.0,True,\n2,2,2.5,True,\n"
+
+
+@cache
+def page_of_512() -> str:
+    return report_page(["llama3-70b-h100-512"], zooms=False)
 
 
 def headings(text: str) -> list[str]:
@@ -22,7 +30,7 @@ def headings(text: str) -> list[str]:
 
 
 def test_a_page_of_a_run_tells_everything() -> None:
-    text = report_page(["llama3-70b-h100-512"], zooms=False)
+    text = page_of_512()
 
     assert headings(text) == [
         "Summary", "Where the step goes", "Timeline", "Communication", "Memory", "Links", "What is not certain",
@@ -31,6 +39,7 @@ def test_a_page_of_a_run_tells_everything() -> None:
     assert "Step time is bound by computation" in text
 
 
+@pytest.mark.slow
 def test_a_page_has_the_changes_that_a_run_has_measured() -> None:
     changed = ("strategy.recompute=full",)
     changes, _ = measured_changes("llama3-70b-h100-512", changed, run("llama3-70b-h100-512", set=list(changed)))
@@ -43,7 +52,7 @@ def test_a_page_has_the_changes_that_a_run_has_measured() -> None:
 
 def test_the_interval_stands_below_the_step_time_and_is_explained() -> None:
     metrics = run("llama3-70b-h100-512").metrics
-    text = report_page(["llama3-70b-h100-512"], zooms=False)
+    text = page_of_512()
 
     assert f'<dt>step time</dt><dd>18.63 s</dd><dd class="note">80 %: {interval_text(metrics)}</dd>' in text
     assert text.count('<dd class="note">') == 1
@@ -52,7 +61,7 @@ def test_the_interval_stands_below_the_step_time_and_is_explained() -> None:
 
 def test_every_source_of_the_hardware_is_on_it() -> None:
     built = run("llama3-70b-h100-512").built
-    text = report_page(["llama3-70b-h100-512"], zooms=False)
+    text = page_of_512()
 
     node = built.cluster.node
     for part in (node, node.accelerator, node.host, node.nic, built.cluster.fabric.leaf):

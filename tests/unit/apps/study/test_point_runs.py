@@ -141,6 +141,7 @@ def test_an_error_of_an_executor_is_the_reason_of_its_point() -> None:
     assert (outcome.status, outcome.reason) == ("failed", "RuntimeError: no way to get there")
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_costs_no_point() -> None:
     question = make_question("strategy.tp=1,2,4,8", "training.micro_batch_size=1,2,4")
     found: dict[int, PointOutcome] = {}

@@ -30,7 +30,7 @@ def png_chunks(raw: bytes) -> dict[bytes, bytes]:
     return chunks
 
 
-@pytest.mark.parametrize("n_stages", [1, 4, 64])
+@pytest.mark.parametrize("n_stages", [1, 4, pytest.param(64, marks=pytest.mark.slow)])
 def test_all_pictures_are_written_in_one_width(tmp_path: Path, n_stages: int) -> None:
     timeline = reference_timeline(n_stages, 2 * n_stages)
 
