@@ -96,13 +96,12 @@ class Traffic:
         return contention_of(program, self._of_actions(program), common, others, job=self.job)
 
     def _of_actions(self, program: Program) -> Mapping[int, tuple[int, ...]]:
-        """Return the flow classes of each action, by its identity."""
+        """Return the flow classes of each action that moves bytes, by its identity: latency alone is no load."""
         found: dict[int, tuple[int, ...]] = {}
         for task in program.tasks:
             if id(task.action) not in found:
-                found[id(task.action)] = tuple(
-                    dict.fromkeys(flow_class for moved in moved_by(task.action) for flow_class in self.flow_classes(moved))
-                )
+                loads = (moved for moved in moved_by(task.action) if isinstance(moved, HostCopy | HostUpdate) or moved.bytes)
+                found[id(task.action)] = tuple(dict.fromkeys(flow_class for moved in loads for flow_class in self.flow_classes(moved)))
         return found
 
     def labels(self) -> Mapping[int, tuple[str, ...]]:

@@ -57,6 +57,8 @@ class ParallelGroups:
 
     tp: RankGroups
     cp: RankGroups
+    stage: RankGroups
+    """All ranks of the class as one group."""
     experts: ExpertGroups | None = None
     """None for a model without experts."""
 
@@ -66,6 +68,7 @@ def parallel_groups(model: Model, strategy: Strategy, division: Division, *, sta
     return ParallelGroups(
         tp=division.group("tp", stage, part),
         cp=division.group("cp", stage, part),
+        stage=division.named(f"stage {stage}", "dp", division.ranks(stage, part)[None, :], part),
         experts=expert_groups(strategy, division, stage, part) if model.experts else None,
     )
 

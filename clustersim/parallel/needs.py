@@ -139,6 +139,7 @@ CONDITIONS: Final[Mapping[str, tuple[Callable[[LocalModel, Strategy], bool], str
     "images": (lambda local, _: local.model.unit == "sample", "with a transformer"),
     "unfused loss": (lambda local, _: not local.numerics.fused_loss, "with fused_loss"),
     "fp8": (lambda local, _: local.numerics.casts_weights, "without precision: fp8"),
+    "delayed scaling": (lambda local, _: local.numerics.scaling == "delayed", "without fp8_scaling: delayed"),
     "adapters": (lambda local, _: local.adapters is not None, "without lora_rank"),
     "experts": (lambda local, _: _has_experts(local.model), "without experts"),
     "work beside experts": (
@@ -151,6 +152,7 @@ CONDITIONS: Final[Mapping[str, tuple[Callable[[LocalModel, Strategy], bool], str
     "pp": (lambda _, strategy: strategy.pp > 1, "with pp 1"),
     "cp": (lambda _, strategy: strategy.cp > 1, "with cp 1"),
     "ep": (lambda _, strategy: strategy.ep > 1, "with ep 1"),
+    "stages of several ranks": (lambda _, strategy: strategy.n_ranks > strategy.pp, "with one rank for each stage"),
     "zero_stage 3": (lambda _, strategy: strategy.zero_stage == SHARDS_PARAMETERS, "without zero_stage 3"),
     "weights by tensors": (
         lambda _, strategy: strategy.gathers_weights or (strategy.deals_tensors and _weights_move(strategy)),

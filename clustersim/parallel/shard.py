@@ -39,6 +39,7 @@ def numerics(training: Training) -> Numerics:
         elementwise_bytes=FP32_BYTES if training.elementwise_precision == "fp32" else element_bytes,
         gemm_element_bytes=SCALINGS[training.fp8_scaling].element_bytes if training.precision == "fp8" else element_bytes,
         scaling=training.fp8_scaling,
+        amax_group=training.fp8_amax_group if training.precision == "fp8" and training.fp8_scaling == "delayed" else "none",
         gradient_bytes=FP32_BYTES if training.gradient_precision == "fp32" else element_bytes,
         fused_gradient_accumulation=training.fused_gradient_accumulation,
         gradient_passes=_gradient_passes(training),

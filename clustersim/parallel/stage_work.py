@@ -79,7 +79,7 @@ def _reduced_bytes(ops: Sequence[CollectiveOp], size_bytes: float, degree: int, 
 OVERLAPPED_DIMENSION = "ep"
 """Dimension whose collectives run beside the other pass."""
 
-BESIDE_LAYERS: Final = ("cast", "beside", "receive")
+BESIDE_LAYERS: Final = ("cast", "beside", "receive", "amax")
 """Blocks between layers, which do not overlap with the other pass."""
 
 GRADIENTS: Final[Mapping[PassKind, Gradients]] = MappingProxyType({"F": "all", "B": "all", "I": "input", "W": "weight"})
@@ -165,7 +165,9 @@ class StageWork:
             opening = self._received(step) if first else ()
             filled = cast_blocks(strategy, number, beside.total) if complete else ()
             cast = casts_gathered(strategy, number, gathered, layers)
-            blocks = opening + cast + self._slice(step, chunk, (start, stop)) + filled + lost
+            last = stop == chunk.n_layers if step.kind == "F" else start == 0
+            ending = tuple(block for each in self.passes.techniques for block in each.closing()) if last and step.kind != "W" else ()
+            blocks = opening + cast + self._slice(step, chunk, (start, stop)) + filled + lost + ending
             action = _compute(step.kind, blocks)
             action = self._same.setdefault(action, action)
             pieces.append(Piece(action=action, completes=complete, layers=range(start, stop)))

@@ -10,7 +10,7 @@ from pydantic import Field, StrictBool
 from clustersim.parallel.settings import Settings, Written, auto, setting
 from clustersim.units.fields import MOST_GPUS, Bytes, Count, PositiveInt, PositiveRatio, SamplesPerSecond, mistake
 from clustersim.workloads.adapters import JOINT, AdaptedLayer, FrozenPrecision
-from clustersim.workloads.operand_formats import Scaling
+from clustersim.workloads.operand_formats import AmaxGroup, Scaling
 from clustersim.workloads.operators import GraphPart
 from clustersim.workloads.packing import Documents, largest_p90
 from clustersim.workloads.shapes import AttentionKind
@@ -206,6 +206,15 @@ class Training(Settings, frozen=True):
         "`block` of 128 numbers; of 32 (`mx`, MXFP8), which Blackwell and CDNA 4 take; or of 16 in 4 bits (`nvfp4`), which Blackwell "
         "takes; default: `mx` where the accelerator takes it, else `delayed`, as Transformer Engine.",
         "fp8",
+    )
+    fp8_amax_group: AmaxGroup = setting(
+        "stage",
+        "With `fp8_scaling: delayed`, which ranks agree on maxima by an all-reduce behind every pass: all of a `stage`, as Megatron has it,"
+        " a `tensor`-parallel group (`tp_only_amax_red`), or `none` (`reduce_amax: false` of Transformer Engine).",
+        "fp8",
+        "delayed scaling",
+        "stages of several ranks",
+        "several processes",
     )
     bf16_layers: Annotated[tuple[int, int], Written(WrittenEnds, tuple, list)] = setting(
         (0, 0),

@@ -56,6 +56,10 @@ class LayerTechnique:
         """Return the work and collectives that complete the activations received from another stage."""
         return ()
 
+    def closing(self) -> tuple[Block, ...]:
+        """Return the work and collectives at the end of a pass of a chunk."""
+        return ()
+
 
 def forward_runs(operators: Iterable[Operator], phase: ForwardPhase) -> Entries:
     """Return operators forward."""

@@ -8,6 +8,8 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 Scaling = Literal["delayed", "tensor", "row", "block", "mx", "nvfp4"]
+AmaxGroup = Literal["stage", "tensor", "none"]
+"""Ranks that agree on the maxima from which scales follow: all with the same layers, a tensor-parallel group, or each by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

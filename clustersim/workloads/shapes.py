@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
-from clustersim.workloads.operand_formats import Scaling
+from clustersim.workloads.operand_formats import AmaxGroup, Scaling
 
 FP32_BYTES: Final = 4.0
 
@@ -142,6 +142,8 @@ class Numerics:
     """One operand of a matrix product; 1 for fp8."""
     scaling: Scaling = "delayed"
     """Scales of operands in fp8."""
+    amax_group: AmaxGroup = "none"
+    """Ranks that agree on past maxima."""
     gradient_bytes: float
     """One accumulated weight gradient."""
     fused_gradient_accumulation: bool

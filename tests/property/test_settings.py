@@ -48,6 +48,7 @@ VALUES: Final[Mapping[str, list[Data]]] = {
     "training.seq_length": [256, 512],
     "training.precision": ["fp32", "fp16", "fp8"],
     "training.fp8_scaling": ["tensor", "delayed"],
+    "training.fp8_amax_group": ["stage", "none"],
     "training.bf16_layers": [[0, 0], [1, 1]],
     "training.optimizer": ["adam", "sgd"],
     "training.moment_precision": ["fp8", "fp32"],

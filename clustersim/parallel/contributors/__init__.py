@@ -7,6 +7,7 @@ from typing import Final
 
 from clustersim.parallel.contributors.activation_offload import ActivationOffload
 from clustersim.parallel.contributors.activation_recomputation import ActivationRecomputation
+from clustersim.parallel.contributors.amax_reduction import AmaxReduction
 from clustersim.parallel.contributors.context_parallel import ContextParallelism
 from clustersim.parallel.contributors.contributor import Contributor
 from clustersim.parallel.contributors.data_loading import DataLoading
@@ -34,6 +35,7 @@ CONTRIBUTORS: Final[tuple[type[Contributor], ...]] = (
     ExpertParallelism,
     TensorParallelism,
     ContextParallelism,
+    AmaxReduction,
     DataLoading,
     ParameterServers,
     SingleProcess,

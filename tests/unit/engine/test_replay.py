@@ -148,9 +148,9 @@ def test_a_rival_that_never_flies_beside_a_pass_changes_nothing() -> None:
     """Both ways through the engine: item by item because a rival might come, and at its price because none can."""
     machine = make_machine(network=LATENT_NETWORK)
     action = CROWDED[0]
-    # A collective of no bytes on the shared links keeps nobody waiting, but the engine cannot know.
+    # A collective of next to no bytes on the shared links keeps nobody waiting, but the engine cannot know.
     fast = timeline_of(machine, task(action))
-    slow = timeline_of(machine, task(action), task(communicate(DP, 0.0, name="nothing")))
+    slow = timeline_of(machine, task(action), task(communicate(DP, 1e-9, name="nothing")))
 
     by_item = next(span for span in slow.spans if span.kind == "forward")
     assert by_item.detail == ()
@@ -158,6 +158,14 @@ def test_a_rival_that_never_flies_beside_a_pass_changes_nothing() -> None:
     assert by_item.exposed_s == (("tp", pytest.approx(fast.spans[0].exposed_s[0][1], rel=1e-12)),)
     carried = {link.name: link.bytes for link in slow.links}
     assert carried == pytest.approx({link.name: link.bytes for link in fast.links}, rel=1e-12)
+
+
+def test_a_collective_of_no_bytes_loads_no_link() -> None:
+    action = CROWDED[0]
+
+    beside = timeline_of(make_machine(network=LATENT_NETWORK), task(action), task(communicate(DP, 0.0, name="latency alone")))
+
+    assert next(span for span in beside.spans if span.kind == "forward").detail != ()
 
 
 def test_tasks_that_wait_for_each_other_are_named() -> None:

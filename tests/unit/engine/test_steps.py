@@ -174,7 +174,7 @@ def test_neither_jitter_nor_a_slow_accelerator_reaches_the_loader() -> None:
 
 
 def test_jitter_reaches_a_pass_that_is_replayed_item_by_item() -> None:
-    rival = task(communicate(TP, 0.0, name="nothing"))
+    rival = task(communicate(TP, 1e-9, name="nothing"))
     action = compute(work(1.0), collective(TP, ONE_SECOND), overlapped(collective(TP, ONE_SECOND), 0.5), repeat=2)
 
     alone, beside = (steps_of(program(task(action), *more), 1, jitter=Given([[3.0]])) for more in ((), (rival,)))
