@@ -117,6 +117,9 @@ def served_lines(explanation: ServedExplanation) -> tuple[str, ...]:
         said.append(f"The first token takes {whole} on average{expected}: {outside} in the front end, {inside} in queue and steps.")
     if metrics.tpot_s is not None:
         said.append(f"Between tokens pass {format_quantity(metrics.tpot_s.mean, 's')}{_expected(metrics.tpot_interval_s)}.")
+    if metrics.rate_binds:
+        share = percent_text(min(metrics.output_tokens_per_s / metrics.full_load_output_tokens_per_s, 1.0))
+        said.append(f"Throughput is the rate that requests come at, {share} of what full batches would give.")
     if metrics.overloaded:
         said.append("The queue grows without end: latencies are those of the overload.")
     if explanation.gains:

@@ -201,9 +201,10 @@ class SweepResult:
 
 
 def _tight_text(row: ResultRow) -> str:
-    """Return that a point leaves less memory than the error of predicted peaks; empty where it does not, or has no memory."""
+    """Return that a point leaves less memory than the error of predicted peaks; empty where it does not, or an engine takes its share."""
     peak, capacity = (row.outcome.figures.get(f"memory.{name}_bytes") for name in ("peak", "capacity"))
-    if peak is None or capacity is None or memory_verdict_of(peak, capacity, shipped_memory_band()) != TIGHT:
+    served = "rate_binds" in row.outcome.figures
+    if served or peak is None or capacity is None or memory_verdict_of(peak, capacity, shipped_memory_band()) != TIGHT:
         return ""
     return f"tight: {memory_text(peak)} of {memory_text(capacity)}"
 

@@ -53,6 +53,10 @@ def test_front_end_and_engine_are_the_time_to_the_first_token() -> None:
     tokens = float(found.result.run.requests.input_tokens.mean())
     assert found.frontend_s == pytest.approx(engine.frontend_base_s + engine.frontend_per_token_s * tokens, rel=1e-12)
     assert "in the front end" in served_lines(found)[1]
+    metrics = found.result.metrics
+    assert (
+        f"{100 * metrics.output_tokens_per_s / metrics.full_load_output_tokens_per_s:.1f} % of what full batches" in served_lines(found)[3]
+    )
 
 
 def test_every_constant_has_a_source_and_the_document_is_json() -> None:
