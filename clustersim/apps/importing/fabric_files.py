@@ -1,4 +1,4 @@
-"""Descriptions of fabrics and of schedulers' clusters: ibnetdiscover, Slurm, topograph, InfraGraph, labels of Kubernetes."""
+"""Descriptions of fabrics and of schedulers' clusters: ibnetdiscover, Slurm, topograph, labels of Kubernetes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from clustersim.apps.importing.machine_files import Described, Fact, ListedFabric, ListedSwitch, counted, expanded
+from clustersim.apps.importing.machine_files import (
+    Described,
+    Fact,
+    ListedFabric,
+    ListedSwitch,
+    counted,
+    expanded,
+    mapping_of,
+    mappings_in,
+    texts_in,
+)
 from clustersim.documents.composing import read_yaml
 from clustersim.documents.spots import Data
 from clustersim.errors import Place, ScenarioError
@@ -22,12 +32,12 @@ _LANES: Final = {"SDR": 2.5, "DDR": 5.0, "QDR": 10.0, "FDR": 14.0, "EDR": 25.0, 
 _AGGREGATION: Final = "Aggregation Node"
 _UNNAMED: Final = re.compile(r"ConnectX|Mellanox Technologies|^MT\d")
 _SLURM: Final = re.compile(r"(\w+)=(\S+)")
+_GPUS: Final = re.compile(r"gpu:([A-Za-z][\w.-]*):(\d{1,4})")
 _SLURM_YAML: Final = re.compile(r"^\s*-\s*topology:", re.MULTILINE)
 _LISTED: Final = re.compile(r"^NAME\s+STATUS\s.*\bLABELS\s*$", re.MULTILINE)
 """Head of what ``kubectl get nodes --show-labels`` prints."""
 _TOLD: Final = re.compile(r"^Name: +(?=\S+$)", re.MULTILINE)
 """Head of a node as ``kubectl describe node`` prints it."""
-_SWITCHES: Final = re.compile(r"sw(itch)?\d*$|switch|leaf|spine|tor|core", re.IGNORECASE)
 _LEVELS: Final = (
     ("network.topology.nvidia.com/leaf", "network.topology.nvidia.com/spine", "network.topology.nvidia.com/core"),
     ("network.topology.nvidia.com/block", "network.topology.nvidia.com/spine", "network.topology.nvidia.com/datacenter"),
@@ -117,9 +127,12 @@ def _free(name: str, guid: str, taken: Mapping[str, str]) -> str:
 
 
 def read_slurm(text: str, file: str) -> Described:
-    """Return the switches or blocks of a ``topology.conf``, a ``topology.yaml`` or of ``scontrol show topology``."""
-    fabric = ListedFabric()
+    """Return the switches, blocks and nodes of a ``topology.conf``, ``topology.yaml`` or ``slurm.conf``, or of ``scontrol show``."""
+    fabric, facts, named = ListedFabric(), list[Fact](), {True: list[str](), False: list[str]()}
     for number, fields in _slurm_records(text, file):
+        if (resources := _GPUS.match(fields.get("gres", ""))) is not None:
+            facts = [("accelerators.product", resources[1], number), ("accelerators.count", int(resources[2]), number)]
+        named["gres" in fields] += expanded(fields.get("nodename", ""), file)
         # Of a switch above others, scontrol lists all nodes below it too.
         nodes = () if "switches" in fields else expanded(fields.get("nodes", ""), file)
         if "switchname" in fields:
@@ -129,7 +142,9 @@ def read_slurm(text: str, file: str) -> Described:
                 fabric.at(below).links[fields["switchname"]] = 0
         elif "blockname" in fields:
             fabric.domains[fields["blockname"]] = [*nodes]
-    return Described(title="topology.conf of Slurm", fabric=fabric)
+    if (nodes := named[True] or named[False]) and not fabric.nodes:
+        facts.append(("nodes.count", len(nodes), None))
+    return Described(title="topology.conf of Slurm", facts=tuple(facts), fabric=fabric)
 
 
 def _slurm_records(text: str, file: str) -> Iterator[tuple[int | None, dict[str, str]]]:
@@ -139,25 +154,25 @@ def _slurm_records(text: str, file: str) -> Iterator[tuple[int | None, dict[str,
             yield number, {key.lower(): value for key, value in _SLURM.findall(line.partition("#")[0])}
         return
     read = read_yaml(text, file, text.splitlines(), lenient=True)
-    for topology in _mappings(read[0] if read is not None else None):
+    for topology in mappings_in(read[0] if read is not None else None):
         for kind, plural in (("tree", "switches"), ("block", "blocks")):
             held = topology.get(kind)
-            for each in _mappings(held.get(plural) if isinstance(held, dict) else None):
+            for each in mappings_in(held.get(plural) if isinstance(held, dict) else None):
                 names = {"switch": "switchname", "block": "blockname", "children": "switches"}
                 yield None, {names.get(key, key): value for key, value in each.items() if isinstance(value, str)}
 
 
 def read_topograph(text: str, file: str) -> Described:
     """Return the switches and blocks of a model of topograph."""
-    data = _mapping(text, file)
+    data = mapping_of(text, file)
     fabric, facts = ListedFabric(), list[Fact]()
     switch_of: dict[str, str] = {}
     for name, switch in _named(data.get("switches")):
         fabric.at(name)
-        for other in _texts(switch.get("switches")):
+        for other in texts_in(switch.get("switches")):
             fabric.at(other).links[name] = 0
-        fabric.at(name).hosts |= {node: 0 for item in _texts(switch.get("nodes")) for node in expanded(item, file)}
-        switch_of |= dict.fromkeys(_texts(switch.get("capacity_blocks")), name)
+        fabric.at(name).hosts |= {node: 0 for item in texts_in(switch.get("nodes")) for node in expanded(item, file)}
+        switch_of |= dict.fromkeys(texts_in(switch.get("capacity_blocks")), name)
     for key in ("blocks", "capacity_blocks"):
         for name, block in _named(data.get(key)):
             _block({"switch": switch_of.get(name), **block}, name, fabric, file)
@@ -175,7 +190,7 @@ def _named(data: Data) -> Iterator[tuple[str, dict[str, Data]]]:
 
 
 def _block(block: Mapping[str, Data], name: str, fabric: ListedFabric, file: str) -> None:
-    nodes = [node for item in _texts(block.get("nodes")) for node in expanded(item, file)]
+    nodes = [node for item in texts_in(block.get("nodes")) for node in expanded(item, file)]
     switch, domain = block.get("switch"), block.get("nvlink") or name
     if isinstance(switch, str):
         fabric.at(switch).hosts |= dict.fromkeys(nodes, 0)
@@ -183,85 +198,6 @@ def _block(block: Mapping[str, Data], name: str, fabric: ListedFabric, file: str
         for key, value in labels.items() if isinstance(labels, dict) else ():
             domain = value if _DOMAIN_LABEL.search(key) else domain
     fabric.domains.setdefault(str(domain), []).extend(nodes)
-
-
-def read_infragraph(text: str, file: str) -> Described:
-    """Return the nodes and switches of an InfraGraph, from its connections with written-out ends."""
-    data = _mapping(text, file)
-    inner = data.get("infrastructure")
-    infrastructure = inner if isinstance(inner, dict) else data
-    fabric, facts = ListedFabric(), list[Fact]()
-    widths = {str(link.get("name")): _width(link) for link in _mappings(infrastructure.get("links"))}
-    between, to_hosts = list[str](), list[str]()
-    for end, other, link in _connections(infrastructure):
-        (between if end[1] and other[1] else to_hosts).append(link)
-        for (name, is_switch), (peer, peer_is_switch) in ((end, other), (other, end)):
-            if is_switch and not peer_is_switch:
-                hosts = fabric.at(name).hosts
-                hosts[peer] = hosts.get(peer, 0) + 1
-        if end[1] and other[1]:
-            links = fabric.at(end[0]).links
-            links[other[0]] = links.get(other[0], 0) + 1
-    fabric.bandwidth = next((width for link in counted(between) if (width := widths.get(link))), None)
-    adapters = {sum(switch.hosts.get(node, 0) for switch in fabric.switches.values()) for node in fabric.nodes}
-    if len(adapters) == 1:
-        facts += [("adapters.count", adapters.pop(), None)]
-        facts += [("adapters.bandwidth", width, None) for link in counted(to_hosts) if (width := widths.get(link))][:1]
-    for device in _mappings(infrastructure.get("devices") or infrastructure.get("device")):
-        facts += _device(device)
-    if not fabric.switches and not facts:
-        raise ScenarioError(
-            "has no connections between nodes and switches with both ends written out, and no device with accelerators",
-            place=Place(file=file),
-            hint="write connections as server.0.nic.0.eth.leaf.0.port.0",
-        )
-    return Described(title="InfraGraph", facts=tuple(facts), fabric=fabric if fabric.switches else None)
-
-
-def _connections(infrastructure: Mapping[str, Data]) -> Iterator[tuple[tuple[str, bool], tuple[str, bool], str]]:
-    """Yield both ends of each connection, each with whether it is a switch, and the name of the link."""
-    known = {str(each.get("name")): f"{each.get('name')} {each.get('device')}" for each in _mappings(infrastructure.get("instances"))}
-    for text in _texts(infrastructure.get("connections")):
-        parts = text.split(".")
-        if len(parts) == 9 and parts[0] in known and parts[5] in known:
-            ends = [(f"{parts[at]}{parts[at + 1]}", _SWITCHES.search(known[parts[at]]) is not None) for at in (0, 5)]
-            yield ends[0], ends[1], parts[4]
-
-
-def _width(link: Mapping[str, Data]) -> str | None:
-    given = link.get("bandwidth")
-    if not isinstance(given, dict):
-        return None
-    given = {key.replace("_bytes", "bytes").replace("_bits", "bits"): value for key, value in given.items()}
-    for key, unit in (("gigabytes_per_second", "GB/s"), ("gigabits_per_second", "Gbit/s"), ("megabytes_per_second", "MB/s")):
-        value = given.get(key)
-        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e9:
-            return f"{value:g} {unit}"
-    return None
-
-
-def _device(device: Mapping[str, Data]) -> Iterator[Fact]:
-    """Yield the accelerators and adapters of a device that has them."""
-    kinds = {str(each.get("name")): each for each in _mappings(device.get("components"))}
-    accelerator = next((each for each in kinds.values() if each.get("type") in ("xpu", "gpu", "npu")), None)
-    if accelerator is None:
-        return
-    name = str(accelerator.get("name"))
-    ends = {match[0] for text in _texts(device.get("connections")) for match in re.finditer(rf"\b{re.escape(name)}\.\d{{1,4}}\b", text)}
-    count = accelerator.get("count")
-    yield "accelerators.count", count if isinstance(count, int) else len(ends), None
-    yield "accelerators.product", str(accelerator.get("description") or device.get("name")), None
-    nics = {str(each.get("name")) for each in _mappings(device.get("instances"))} | {
-        name for name, each in kinds.items() if each.get("type") == "nic"
-    }
-    found = {
-        match[0]
-        for nic in nics
-        for text in _texts(device.get("connections"))
-        for match in re.finditer(rf"\b{re.escape(nic)}\.\d{{1,4}}\b", text)
-    }
-    if found:
-        yield "adapters.count", len(found), None
 
 
 def read_kubernetes_nodes(text: str, file: str) -> Described:
@@ -273,7 +209,7 @@ def read_kubernetes_nodes(text: str, file: str) -> Described:
         When no node has labels of accelerators.
     """
     listed = _listed_labels(text) if _LISTED.search(text) else _described_labels(text) if _TOLD.search(text) else None
-    labels = list(listed if listed is not None else _node_labels(_mapping(text, file)))
+    labels = list(listed if listed is not None else _node_labels(mapping_of(text, file)))
     # Nodes without accelerators run the scheduler, or storage.
     labels = [each for each in labels if any("gpu" in key or "accelerator" in key for key in each)] or labels
     known = {key: counted(each[key] for each in labels if each.get(key)) for key in LABELS}
@@ -294,7 +230,7 @@ def read_kubernetes_nodes(text: str, file: str) -> Described:
 
 def _node_labels(data: Mapping[str, Data]) -> Iterator[dict[str, str]]:
     items = data.get("items")
-    for number, node in enumerate(_mappings(items) if isinstance(items, list) else [data]):
+    for number, node in enumerate(mappings_in(items) if isinstance(items, list) else [data]):
         metadata = node.get("metadata")
         found = metadata.get("labels") if isinstance(metadata, dict) else None
         if node.get("kind", "Node") == "Node" and isinstance(found, dict):
@@ -333,18 +269,3 @@ def _labelled(labels: list[dict[str, str]]) -> ListedFabric | None:
                 fabric.at(each[below]).links[each[above]] = 0
                 fabric.at(each[above])
     return fabric if fabric.switches or fabric.domains else None
-
-
-def _mapping(text: str, file: str) -> dict[str, Data]:
-    read = read_yaml(text.replace("\t", "  "), file, text.splitlines(), lenient=True)
-    if read is None or not isinstance(read[0], dict):
-        raise ScenarioError("is not a mapping of keys to values", place=Place(file=file))
-    return read[0]
-
-
-def _mappings(data: Data) -> Iterator[dict[str, Data]]:
-    return (item for item in (data if isinstance(data, list) else []) if isinstance(item, dict))
-
-
-def _texts(data: Data) -> Iterator[str]:
-    return (item for item in (data if isinstance(data, list) else []) if isinstance(item, str))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
+from clustersim.documents.composing import read_yaml
 from clustersim.documents.spots import Data
 from clustersim.errors import Place, ScenarioError
 
@@ -126,3 +127,27 @@ def counted(values: Iterable[str]) -> Mapping[str, int]:
     for value in values:
         found[value] = found.get(value, 0) + 1
     return MappingProxyType(dict(sorted(found.items(), key=lambda each: -each[1])))
+
+
+def mapping_of(text: str, file: str) -> dict[str, Data]:
+    """Return the mapping that a text of YAML or JSON holds.
+
+    Raises
+    ------
+    ScenarioError
+        When it holds anything else.
+    """
+    read = read_yaml(text.replace("\t", "  "), file, text.splitlines(), lenient=True)
+    if read is None or not isinstance(read[0], dict):
+        raise ScenarioError("is not a mapping of keys to values", place=Place(file=file))
+    return read[0]
+
+
+def mappings_in(data: Data) -> Iterator[dict[str, Data]]:
+    """Yield the mappings in a list; none of anything else."""
+    return (item for item in (data if isinstance(data, list) else []) if isinstance(item, dict))
+
+
+def texts_in(data: Data) -> Iterator[str]:
+    """Yield the texts in a list; none of anything else."""
+    return (item for item in (data if isinstance(data, list) else []) if isinstance(item, str))

@@ -17,12 +17,12 @@ from clustersim.apps.importing.fabric import laid_fabric
 from clustersim.apps.importing.fabric_files import (
     LABELS,
     read_ibnetdiscover,
-    read_infragraph,
     read_kubernetes_nodes,
     read_slurm,
     read_topograph,
 )
 from clustersim.apps.importing.imported_settings import Draft, Setting, read_settings
+from clustersim.apps.importing.infragraph_files import read_infragraph
 from clustersim.apps.importing.machine_files import Described, ListedFabric
 from clustersim.apps.importing.node_files import read_hwloc, read_nccl_topology, read_nvidia_smi
 from clustersim.apps.importing.recognise import foreign_kind

@@ -36,6 +36,13 @@ def written(tmp_path: Path, text: str, cluster: str | None = None, name: str = "
     return import_files([str(path)], ImportOptions(cluster=cluster))
 
 
+GRAPH: Final = [
+    {"switch": "leaf0", "nodes": [0, 1], "adapters": [*range(8)]},
+    {"switch": "leaf1", "nodes": [2, 3], "adapters": [*range(8)]},
+]
+"""Switches of an InfraGraph with two leaves."""
+
+
 @pytest.mark.parametrize(
     ("name", "cluster", "expected"),
     [
@@ -187,6 +194,23 @@ def test_bridges_between_pairs_of_boards_are_no_node_with_a_switch(tmp_path: Pat
             "switches:\n- {name: s1, switches: [l1, l2]}\n- {name: l1, capacity_blocks: [c1]}\n- {name: l2, capacity_blocks: [c2]}\n"
             "capacity_blocks:\n- {name: c1, type: H100, nodes: [n1, n2]}\n- {name: c2, type: H100, nodes: [n3, n4]}\n",
             {"node": "dgx-h100", "nodes": 4, "fabric.topology": "leaf_spine", "fabric.nodes_per_leaf": 2},
+        ),
+        (
+            "NodeName=login1 CPUs=8\nNodeName=n[001-032] Gres=gpu:h100:8 CPUs=192\nPartitionName=batch Nodes=ALL\n",
+            {"node": "dgx-h100", "nodes": 32, "accelerators_per_node": None},
+        ),
+        (
+            "devices:\n- {name: server, components: [{name: board, choice: device, count: 2}, {name: nic, choice: nic, count: 8}]}\n"
+            "- {name: board, components: [{name: xpu, description: NVIDIA H100 SXM5, choice: xpu, count: 4}]}\n"
+            "- {name: sw, components: [{name: port, choice: port, count: 16}]}\n"
+            "links: [{name: eth, physical: {bandwidth: {choice: gigabits_per_second, gigabits_per_second: 200}}}]\n"
+            "instances: [{name: host, device: server, count: 4}, {name: leaf, device: sw, count: 2}]\n"
+            "edges:\n"
+            "- {ep1: {instance: 'host[0:2]', component: nic}, ep2: {instance: 'leaf[0]', component: 'port[0:16]'},"
+            " scheme: one2one, link: eth}\n"
+            "- {ep1: {instance: 'host[2:]', component: nic}, ep2: {instance: 'leaf[-1]', component: port},"
+            " scheme: one2one, link: eth}\n",
+            {"node": "dgx-h100", "nodes": 4, "accelerators_per_node": None, "nics.bandwidth": "200 Gbit/s", "fabric.graph": GRAPH},
         ),
     ],
 )
