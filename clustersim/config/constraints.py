@@ -133,6 +133,10 @@ def check_fp8_parameters(*, fp8_parameters: bool, precision: str) -> None:
         raise ScenarioError(message, field="training.fp8_parameters", hint="set training.precision to fp8")
 
 
+WITHOUT_MX: Final = 12.0
+"""Compute capability from which Transformer Engine refuses MXFP8: its kernels lack some layouts of products."""
+
+
 def scaling_of(training: Training, accelerators: Iterable[Accelerator]) -> Scaling:
     """Return the scales of operands in 8 bits: as asked, or the recipe that Transformer Engine takes on the accelerators [1]_.
 
@@ -147,14 +151,18 @@ def scaling_of(training: Training, accelerators: Iterable[Accelerator]) -> Scali
        ``get_default_fp8_recipe``; of AMD's, the first.
     """
     wanted: Scaling = training.fp8_scaling if training.gives("fp8_scaling") else "mx"
-    able = GENERATIONS.get(wanted, ())
-    lacking = next((each.name for each in accelerators if able and each.generation not in able), None)
-    if lacking is None:
+    lacking = [each for each in accelerators if not _takes(each, wanted)]
+    if not lacking:
         return wanted
     if not training.gives("fp8_scaling"):
-        return "delayed"
-    hint = f"use tensor, delayed or block, or an accelerator of {' or '.join(able)}"
-    raise ScenarioError(f"matrix units of {lacking} do not take {wanted}", field="training.fp8_scaling", hint=hint)
+        return "tensor" if any(each.generation in GENERATIONS["mx"] for each in lacking) else "delayed"
+    hint = f"use tensor, delayed or block, or an accelerator of {' or '.join(GENERATIONS[wanted])}"
+    raise ScenarioError(f"Transformer Engine has no {wanted} on {lacking[0].name}", field="training.fp8_scaling", hint=hint)
+
+
+def _takes(accelerator: Accelerator, scaling: Scaling) -> bool:
+    refused = scaling == "mx" and (accelerator.compute_capability or 0.0) >= WITHOUT_MX
+    return accelerator.generation in GENERATIONS.get(scaling, (accelerator.generation,)) and not refused
 
 
 def check_attention(attention: AttentionKind, accelerators: Iterable[Accelerator]) -> None:

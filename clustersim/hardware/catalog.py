@@ -101,6 +101,7 @@ def build_accelerator(spec: AcceleratorFigures, name: str, sources: tuple[Source
         power_w=spec.power,
         sources=sources,
         idle_power_w=spec.idle_power,
+        compute_capability=spec.compute_capability,
     )
 
 

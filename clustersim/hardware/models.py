@@ -36,6 +36,8 @@ class Accelerator:
     sources: tuple[Source, ...]
     idle_power_w: float | None = None
     """Idle power; None where unknown."""
+    compute_capability: float | None = None
+    """Version of CUDA's instruction set, where it differs from that of the data-centre chips of its generation."""
     calibration: Calibration | None = None
     """Calibration of this accelerator; None for that of its generation."""
     clock_spread: float | None = None

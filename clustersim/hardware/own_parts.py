@@ -99,6 +99,7 @@ ACCELERATOR: Final = Kind(
         "multiprocessors": "n_multiprocessors",
         "power": "power_w",
         "idle_power": "idle_power_w",
+        "compute_capability": "compute_capability",
     },
     refined={"memory": "reported_memory"},
 )

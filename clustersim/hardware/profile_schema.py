@@ -135,6 +135,8 @@ class AcceleratorFigures(Checked):
     power: PositivePower | None = None
     idle_power: PositivePower | None = None
     """Drawn with nothing to do, clocks up, no process on it."""
+    compute_capability: PositiveRatio | None = None
+    """Version of CUDA's instruction set, where it differs from that of the data-centre chips of the generation."""
 
 
 class AcceleratorSpec(Spec, AcceleratorFigures):

@@ -204,7 +204,7 @@ class Training(Settings, frozen=True):
     fp8_scaling: Scaling = auto(
         "With `precision: fp8`, scales of operands: of a tensor, from past maxima (`delayed`) or its own (`tensor`); of a `row`; of a "
         "`block` of 128 numbers; of 32 (`mx`, MXFP8), which Blackwell and CDNA 4 take; or of 16 in 4 bits (`nvfp4`), which Blackwell "
-        "takes; default: `mx` where the accelerator takes it, else `delayed`, as Transformer Engine.",
+        "takes; default: `mx` where Transformer Engine has it, `tensor` on chips of compute capability 12, else `delayed`, its recipes.",
         "fp8",
     )
     fp8_amax_group: AmaxGroup = setting(

@@ -299,7 +299,7 @@ def test_no_more_tokens_are_scored_than_there_are() -> None:
     assert message == f"training.scored_tokens: {most + 1} tokens are scored of a sequence of {most}; use {most} or fewer"
 
 
-@pytest.mark.parametrize(("node", "scaling"), [("dgx-b200", "mx"), ("dgx-h100", "delayed")])
+@pytest.mark.parametrize(("node", "scaling"), [("dgx-b200", "mx"), ("dgx-h100", "delayed"), ("pcie-rtxpro6000", "tensor")])
 def test_scales_in_8_bits_are_those_of_the_accelerator(node: str, scaling: str) -> None:
     assert built(f"cluster.node={node}", "training.precision=fp8").plan.training.fp8_scaling == scaling
 
@@ -308,7 +308,13 @@ def test_scales_in_8_bits_are_those_of_the_accelerator(node: str, scaling: str) 
 def test_blocks_with_a_scale_each_need_matrix_units_that_take_them(scaling: str) -> None:
     message = full("cluster.node=dgx-h100", "training.precision=fp8", f"training.fp8_scaling={scaling}")
 
-    assert message.startswith(f"training.fp8_scaling: matrix units of h100-sxm5-80g do not take {scaling}")
+    assert message.startswith(f"training.fp8_scaling: Transformer Engine has no {scaling} on h100-sxm5-80g")
+
+
+def test_transformer_engine_refuses_mxfp8_on_compute_capability_12() -> None:
+    message = full("cluster.node=pcie-rtxpro6000", "training.precision=fp8", "training.fp8_scaling=mx")
+
+    assert message.startswith("training.fp8_scaling: Transformer Engine has no mx on rtxpro6000")
 
 
 def test_weights_are_kept_in_fp8_only_for_products_in_fp8() -> None:
