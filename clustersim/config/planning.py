@@ -43,7 +43,7 @@ from clustersim.parallel.stage import stage_of
 from clustersim.parallel.step_settings import PARAMETER_SERVER, DataParallel, DataParallelSettings, Precision, Training
 from clustersim.parallel.training_plan import SHARDS_GRADIENTS, Dimension, Plan, Strategy, StrategySettings
 from clustersim.workloads.model import Model
-from clustersim.workloads.reading.model_spec import LoadedModel, load_model
+from clustersim.workloads.reading.model_spec import MEASURED_SPEED, LoadedModel, load_model
 
 PRECISION_ORDER: Final[tuple[Precision, ...]] = ("bf16", "fp16", "fp32")
 """Which precision is assumed: the first that the accelerator has."""
@@ -158,7 +158,8 @@ def _planned(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Plann
     # What the model allows comes before what the cluster does: it is the narrower choice.
     for contributor in CONTRIBUTORS:
         contributor.refuse_model(model, scenario.spec.strategy)
-    usual = usual_settings(circumstances_of(scenario.spec, model, kinds)) if model.divisible else {}
+    measured = any(code == MEASURED_SPEED for code, _ in loaded.flags)
+    usual = {} if measured else usual_settings(circumstances_of(scenario.spec, model, kinds))
     spec, brought = completed_as_usual(scenario.spec, {key: value for key, (value, _) in usual.items()})
     found = pipelining_of(spec.strategy, model.n_layers, scenario.folder)
     placement, more_flags = placement_of(spec.strategy, nodes, fabric)
@@ -197,20 +198,25 @@ def _check_batches(training: Training, strategy: Strategy, spec: ScenarioSpec, m
 
 
 def circumstances_of(spec: ScenarioSpec, model: Model, nodes: Sequence[Node]) -> Circumstances:
-    """Return the software that trains a transformer of a scenario."""
-    training, strategy = spec.training, spec.strategy
+    """Return the software that trains the model of a scenario."""
+    training, strategy, accelerators = spec.training, spec.strategy, [node.accelerator for node in nodes]
+    precision = precision_of(training, accelerators)[0]
     return Circumstances(
+        transformer=model.divisible,
         preset=strategy.preset is not None,
-        precision=precision_of(training, [node.accelerator for node in nodes])[0],
+        precision=precision,
+        scaling=scaling_of(training, accelerators) if precision == "fp8" else "",
         zero_stage=strategy.zero_stage,
         model_parallel=max(strategy.tp, strategy.pp, strategy.cp, strategy.ep) > 1,
+        sequence_parallel=strategy.sequence_parallel or not strategy.gives("sequence_parallel"),
         recompute=strategy.recompute,
         cp=strategy.cp,
         causal=model.causal,
         experts=model.experts is not None,
         seq_length=training.seq_length or model.max_positions,
-        generation=nodes[0].accelerator.generation,
-        attention=calibration_for(nodes[0].accelerator).attention.keys(),
+        generation=accelerators[0].generation,
+        rack=nodes[0].scale_up.nodes_per_domain > 1,
+        attention=calibration_for(accelerators[0]).attention.keys(),
     )
 
 

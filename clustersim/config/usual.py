@@ -42,12 +42,18 @@ References
 class Circumstances:
     """Facts of a run that tell which software it comes with."""
 
+    transformer: bool
+    """Whether the model is one, and no list of layers."""
     preset: bool
     """Whether a scenario names a framework by its preset."""
     precision: str
+    scaling: str
+    """Scales of operands in fp8; empty in other precisions."""
     zero_stage: int
     model_parallel: bool
     """Whether ranks divide the model: layers, stages, sequences or experts."""
+    sequence_parallel: bool
+    """Whether it is on where tensor parallelism is."""
     recompute: str
     cp: int
     causal: bool
@@ -55,6 +61,8 @@ class Circumstances:
     seq_length: int
     generation: str
     """Generation of the accelerator."""
+    rack: bool
+    """Whether links between accelerators join nodes."""
     attention: Collection[str]
     """Generations of fused attention with measured constants on the accelerator."""
 
@@ -80,6 +88,14 @@ def _of_today(run: Circumstances) -> bool:
     return divided and today and run.causal and not (run.preset or _shards_parameters(run))
 
 
+def _recent(run: Circumstances) -> bool:
+    return _of_today(run) and run.generation not in BEFORE_2022
+
+
+def _experts(run: Circumstances) -> bool:
+    return _recent(run) and run.experts
+
+
 def _of_2021(run: Circumstances) -> bool:
     old = run.precision == "fp16" and run.generation in BEFORE_2022
     return old and run.causal and not _shards_parameters(run)
@@ -89,6 +105,14 @@ def _old_attention(run: Circumstances) -> Value:
     # Context parallelism divides fused attention alone.
     return "flash" if run.cp > 1 else "unfused"
 
+
+IMAGES: Final = Usual(
+    software="PyTorch, not compiled",
+    holds=lambda run: not run.preset,
+    values={KERNELS: "eager"},
+    sources=("https://docs.pytorch.org/docs/2.5/torch.compiler.html",),
+)
+"""For lists of layers."""
 
 USUAL: Final = (
     Usual(
@@ -154,20 +178,32 @@ USUAL: Final = (
         sources=("https://docs.pytorch.org/docs/2.5/checkpoint.html",),
     ),
     Usual(
-        software="fp8, as recipes with Transformer Engine",
-        holds=lambda run: run.precision == "fp8" and not _shards_parameters(run),
+        software="recipes with Transformer Engine",
+        holds=lambda run: run.sequence_parallel and (_recent(run) or (run.precision == "fp8" and not _shards_parameters(run))),
         values={"strategy.overlap_tp": "gemm_chunks"},
-        sources=("https://github.com/NVIDIA/dgxc-benchmarking",),
+        sources=("https://github.com/NVIDIA/dgxc-benchmarking", MEGATRON_BRIDGE),
     ),
     Usual(
         software="experts, as recipes of Megatron-Bridge",
-        holds=lambda run: _of_today(run) and run.experts and run.generation not in BEFORE_2022,
+        holds=_experts,
         values={"strategy.dispatch": "per_node"},
         sources=(MEGATRON_BRIDGE,),
     ),
     Usual(
+        software="experts in fp8 on Hopper, as recipes of Megatron-Bridge",
+        holds=lambda run: _experts(run) and run.precision == "fp8" and run.generation == "hopper",
+        values={"training.fp8_scaling": "tensor"},
+        sources=(MEGATRON_BRIDGE,),
+    ),
+    Usual(
+        software="experts in MXFP8 on a rack, as recipes of Megatron-Bridge since 26.06",
+        holds=lambda run: _experts(run) and run.scaling == "mx" and run.rack,
+        values={"training.cuda_graphs": True, "training.grouped_experts": "fused"},
+        sources=(MEGATRON_BRIDGE,),
+    ),
+    Usual(
         software="experts on Blackwell, as recipes of Megatron-Bridge",
-        holds=lambda run: _of_today(run) and run.experts and run.generation == "blackwell",
+        holds=lambda run: _experts(run) and run.generation == "blackwell",
         values={"training.cuda_graphs": ("attention", "router")},
         sources=(MEGATRON_BRIDGE,),
     ),
@@ -181,7 +217,7 @@ USUAL: Final = (
         ),
     ),
 )
-"""For transformers; the first rule with a key applies, otherwise the default of the key. docs/reference/defaults.md has the reasons."""
+"""For transformers. The first rule with a key applies, otherwise the default of the key. docs/reference/defaults.md has the reasons."""
 
 
 NOT_SAID: Final = "not said, and taken as usual: "
@@ -196,7 +232,7 @@ ASSUMED_KERNELS: Final = Flag(code="assumed_kernels", message="no kernels are gi
 def usual_settings(run: Circumstances) -> dict[str, tuple[Value, str]]:
     """Return the usual value of each dotted key that has one in a run, and the software that has it so."""
     found: dict[str, tuple[Value, str]] = {}
-    for each in USUAL:
+    for each in USUAL if run.transformer else (IMAGES,):
         if each.holds(run):
             for key, value in each.values.items():
                 found.setdefault(key, (value(run) if callable(value) else value, each.software))

@@ -79,6 +79,38 @@ def test_fp8_comes_with_transformer_engine_unless_parameters_are_sharded(zero_st
     assert plan.strategy.overlap_tp == overlap
 
 
+@pytest.mark.parametrize(
+    ("node", "said", "overlap"),
+    [
+        ("dgx-h100", (), "gemm_chunks"),
+        ("dgx-h100", ("strategy.sequence_parallel=false",), "weight_gradient"),
+        ("dgx-h100", ("strategy.sequence_parallel=false", "training.precision=fp8"), "weight_gradient"),
+        ("dgx-a100-80g", (), "weight_gradient"),
+    ],
+)
+def test_products_are_cut_as_recipes_for_later_accelerators_cut_them(node: str, said: tuple[str, ...], overlap: str) -> None:
+    plan = built(f"cluster.node={node}", "strategy.tp=2", "strategy.pp=1", "training.precision=bf16", *said).plan
+
+    assert plan.strategy.overlap_tp == overlap
+
+
+@pytest.mark.parametrize(
+    ("node", "scaling", "grouped", "graphs"),
+    [("dgx-h100", "tensor", True, False), ("dgx-b200", "mx", True, ("attention", "router")), ("gb200-nvl72", "mx", "fused", True)],
+)
+def test_experts_in_fp8_are_those_of_recipes(node: str, scaling: str, grouped: object, graphs: object) -> None:
+    training = built(f"cluster.node={node}", "strategy.pp=1", "strategy.ep=4", "training.precision=fp8", model="mixtral-8x7b").plan.training
+
+    assert (training.fp8_scaling, training.grouped_experts, training.cuda_graphs) == (scaling, grouped, graphs)
+
+
+@pytest.mark.parametrize(("preset", "kernels"), [("null", "eager"), ("gpipe", "fused")])
+def test_layers_of_a_list_are_run_as_pytorch_runs_them(preset: str, kernels: str) -> None:
+    run = built(f"strategy.preset={preset}", model="resnet-50", strategy={}, training={"global_batch_size": 32})
+
+    assert run.plan.training.kernels == kernels
+
+
 @pytest.mark.parametrize(("node", "dispatch"), [("dgx-h100", "per_node"), ("dgx-a100-80g", "all_to_all")])
 def test_experts_on_later_accelerators_are_sent_by_node(node: str, dispatch: str) -> None:
     run = built(f"cluster.node={node}", "strategy.pp=1", "strategy.ep=4", "training.precision=bf16", model="mixtral-8x7b")
