@@ -136,6 +136,8 @@ class Reach:
     """Factor of the logarithm of the width of an interval."""
     borrowed_widening: float
     """The same for accelerators with constants of another generation."""
+    borrowed_ratio_widening: float
+    """The same for the errors of ratios of two of their times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

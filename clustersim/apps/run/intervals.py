@@ -49,10 +49,6 @@ MEMORY: Final = "memory.yaml"
 SHORT_S: Final = 0.5
 """Duration of a step below which errors are larger, in seconds; 0.2, 1 and 2 s tell sources that were left out apart less well."""
 
-BORROWED_RATIOS: Final = 1.46
-"""Growth of the error of ratios of two times with constants of another generation; of pairs of the rows in cross-validation.md."""
-
-
 Level = Annotated[PositiveRatio, Field(lt=1.0)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
@@ -119,6 +115,7 @@ class ReachSpec(Checked):
     seq_length: PositiveInt
     widening: Annotated[PositiveRatio, Field(ge=1.0)]
     borrowed_widening: Annotated[PositiveRatio, Field(ge=1.0)]
+    borrowed_ratio_widening: Annotated[PositiveRatio, Field(ge=1.0)]
 
     def reach(self) -> Reach:
         """Return the same as a record."""
@@ -128,6 +125,7 @@ class ReachSpec(Checked):
             seq_length=self.seq_length,
             widening=self.widening,
             borrowed_widening=self.borrowed_widening,
+            borrowed_ratio_widening=self.borrowed_ratio_widening,
         )
 
 
@@ -240,7 +238,7 @@ def _widenings(metrics: Metrics, reach: Reach | None, beyond: Sequence[str]) -> 
     if reach is None or not beyond:
         return 1.0, 1.0
     borrowed = any(flag.code == "borrowed_calibration" for flag in metrics.flags)
-    return (reach.borrowed_widening, BORROWED_RATIOS) if borrowed else (reach.widening, reach.widening)
+    return (reach.borrowed_widening, reach.borrowed_ratio_widening) if borrowed else (reach.widening, reach.widening)
 
 
 def beyond_reach(built: Built, n_accelerators: int, reach: Reach | None) -> Iterator[str]:

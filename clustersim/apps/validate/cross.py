@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
+from itertools import combinations
+from math import log, sqrt
 from pathlib import Path
 from statistics import fmean
 from types import MappingProxyType
@@ -28,6 +29,8 @@ NEUTRAL: Final[Mapping[str, float]] = MappingProxyType(
 load, four fifths of the memory's bandwidth, what a launch from Python takes, and 10 ms for data, logging and the scale of the loss."""
 BORROWED: Final = "borrowed"
 """Kind of the folds in which a generation has all constants of the one that lends."""
+BORROWED_RATIOS: Final = "borrowed ratios"
+"""The same for ratios of two times of one source: their numbers, and means of absolute logarithms."""
 SHARED: Final = ("launch.dispatch", "launch.step")
 """Constants of the host, the same for all accelerators."""
 ROWS: Final = 30
@@ -39,7 +42,7 @@ class Fold:
     """Left-out source or generation, and how it was predicted without it."""
 
     kind: str
-    """``source``, ``generation``, or ``borrowed`` for a generation with all constants of the one that lends."""
+    """``source``, ``generation``, or ``borrowed`` or ``borrowed ratios`` for a generation with all constants of the one that lends."""
     left_out: str
     n_rows: int
     shipped_fraction: float
@@ -122,7 +125,24 @@ def cross_validate(names: Sequence[str] = ()) -> list[Fold]:
                     constants=_values(constants, list(dict.fromkeys(step.generation for step in held))),
                 )
             )
+            pairs = [(one.id, other.id) for one, other in combinations(held, 2) if one.source == other.source]
+            if kind == BORROWED and pairs:
+                folds.append(_of_ratios(folds[-1], pairs, errors, again))
     return folds
+
+
+def _of_ratios(fold: Fold, pairs: Sequence[tuple[str, str]], shipped: Mapping[str, float], borrowed: Mapping[str, float]) -> Fold:
+    """Return how ratios of two times are predicted, from the errors of steps by their id."""
+    sizes = [fmean(abs(log((1.0 + errors[one]) / (1.0 + errors[other]))) for one, other in pairs) for errors in (shipped, borrowed)]
+    return replace(
+        fold,
+        kind=BORROWED_RATIOS,
+        n_rows=len(pairs),
+        shipped_fraction=sizes[0],
+        refitted_fraction=sizes[1],
+        quality_a=(0, 0.0),
+        constants=(),
+    )
 
 
 def _refitted(others: Slopes, neutral: Mapping[str, Calibration], *, share_all: bool, wanted: Sequence[str]) -> dict[str, Calibration]:

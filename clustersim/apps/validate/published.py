@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from clustersim.apps.run.intervals import shipped_bands
-from clustersim.apps.validate.cross import BORROWED, read_folds, shipped_folds_path, unmeasured_widening
+from clustersim.apps.validate.cross import BORROWED, BORROWED_RATIOS, read_folds, shipped_folds_path, unmeasured_widening
 from clustersim.apps.validate.error_summary import (
     CapabilitySummary,
     Correlate,
@@ -24,7 +24,7 @@ from clustersim.apps.validate.error_summary import (
 )
 from clustersim.apps.validate.quantiles import Residual, thinned
 from clustersim.apps.validate.ranking import Ranking, rankings
-from clustersim.apps.validate.residuals import Coverage, ErrorBars, coverage_of, error_bars
+from clustersim.apps.validate.residuals import Coverage, ErrorBars, Widenings, coverage_of, error_bars
 from clustersim.apps.validate.rows import MisfitResult, RowResult, run_misfit, run_rows, run_typed_rows
 from clustersim.apps.validate.sources import QUALITIES, PublishedSource, Quality, as_typed, read_source, source_names, value_at
 from clustersim.errors import ScenarioError
@@ -202,8 +202,9 @@ def check_complete(sources: Sequence[str], quality: Quality) -> None:
 def step_time_error_bars(said: Validation, defaults: Validation) -> ErrorBars:
     """Return error bars of step times from all rows, as they are and by defaults alone."""
     folds = read_folds(shipped_folds_path())
-    wider = {"unmeasured_widening": unmeasured_widening(folds), "borrowed_widening": unmeasured_widening(folds, BORROWED)}
-    return error_bars([*_residuals(said), *_residuals(defaults)], **wider)
+    kinds = {"unmeasured": "generation", "borrowed": BORROWED, "borrowed_ratios": BORROWED_RATIOS}
+    widenings = Widenings(**{name: unmeasured_widening(folds, kind) for name, kind in kinds.items()})
+    return error_bars([*_residuals(said), *_residuals(defaults)], widenings)
 
 
 def _residuals(validation: Validation) -> list[Residual]:

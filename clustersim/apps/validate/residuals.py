@@ -81,6 +81,20 @@ class ErrorBars:
 BySource = Mapping[str, Sequence[Residual]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Widenings:
+    """Growth of errors beyond what residuals have reached, as factors of logarithms."""
+
+    unmeasured: float = 1.0
+    borrowed: float = 1.0
+    """With constants of another generation."""
+    borrowed_ratios: float = 1.0
+    """The same of ratios of two times."""
+
+
+NOT_WIDER: Final = Widenings()
+
+
 @dataclass(frozen=True, slots=True)
 class _Fit:
     """Middle of the logarithms, mean size of what is left, and the factors of the mean by word."""
@@ -101,7 +115,7 @@ class _Fit:
         return Spread(middle_fraction=exp(self.middle), most_fraction=exp(min(widening * self.size, MOST_WIDTH)), factors=self.factors)
 
 
-def error_bars(residuals: Sequence[Residual], *, unmeasured_widening: float = 1.0, borrowed_widening: float = 1.0) -> ErrorBars:
+def error_bars(residuals: Sequence[Residual], widenings: Widenings = NOT_WIDER) -> ErrorBars:
     """Return error bars from the residuals of at least three sources.
 
     The middle is the weighted median of the logarithm r of measured over predicted step time, where a row of a source of n rows weighs one
@@ -111,10 +125,8 @@ def error_bars(residuals: Sequence[Residual], *, unmeasured_widening: float = 1.
 
     Parameters
     ----------
-    unmeasured_widening
-        By how much wider are the intervals of what none of the residuals has reached.
-    borrowed_widening
-        By how much wider are those of accelerators with constants of another generation.
+    widenings
+        Growth of errors beyond what the residuals have reached.
 
     Raises
     ------
@@ -137,7 +149,7 @@ def error_bars(residuals: Sequence[Residual], *, unmeasured_widening: float = 1.
         spread=spread,
         held_out=held_out,
         ratio_most_fraction=inf if ratios is None else ratios.most_fraction,
-        reach=_reach(by_source, unmeasured_widening, borrowed_widening),
+        reach=_reach(by_source, widenings),
     )
     inside = {source_id: [covers(held_out[source_id], row) for row in rows] for source_id, rows in by_source.items()}
     return ErrorBars(
@@ -226,7 +238,7 @@ def _widening(by_source: BySource) -> float:
     return weighted_quantile(needed, _weights(by_source), LEVEL_FRACTION)
 
 
-def _reach(by_source: BySource, widening: float, borrowed_widening: float) -> Reach:
+def _reach(by_source: BySource, widenings: Widenings) -> Reach:
     def farthest(of: Mapping[str, int]) -> int:
         """Return what at least three sources have gone to."""
         return sorted(of.values(), reverse=True)[FEWEST_SOURCES - 1]
@@ -235,8 +247,9 @@ def _reach(by_source: BySource, widening: float, borrowed_widening: float) -> Re
         accelerators=tuple(sorted({row.accelerator for rows in by_source.values() for row in rows})),
         n_accelerators=farthest({name: max(row.n_accelerators for row in rows) for name, rows in by_source.items()}),
         seq_length=farthest({name: max(row.seq_length for row in rows) for name, rows in by_source.items()}),
-        widening=widening,
-        borrowed_widening=borrowed_widening,
+        widening=widenings.unmeasured,
+        borrowed_widening=widenings.borrowed,
+        borrowed_ratio_widening=widenings.borrowed_ratios,
     )
 
 
@@ -306,6 +319,7 @@ def _of_step_times(bars: ErrorBars) -> dict[str, Data]:
             "seq_length": reach.seq_length,
             "widening": round(reach.widening, DIGITS),
             "borrowed_widening": round(reach.borrowed_widening, DIGITS),
+            "borrowed_ratio_widening": round(reach.borrowed_ratio_widening, DIGITS),
         },
     }
     if ratios is not None:

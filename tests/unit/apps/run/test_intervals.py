@@ -30,7 +30,8 @@ factors:
 held_out:
   - {without: one, middle: 1.0, most: 1.2, factors: {experts: 1.5}}
 ratios: {most: 1.05, pairs: 1, sources: 1, coverage: 0.8}
-reach: {accelerators: [a100-sxm4-80g], n_accelerators: 512, seq_length: 8192, widening: 1.5, borrowed_widening: 2.5}
+reach: {accelerators: [a100-sxm4-80g], n_accelerators: 512, seq_length: 8192, widening: 1.5, borrowed_widening: 2.5,
+  borrowed_ratio_widening: 1.4}
 """
 
 
@@ -112,7 +113,14 @@ def test_bands_are_read_with_their_factors(tmp_path: Path) -> None:
     assert bands.spread.band(("experts",)).most_fraction == pytest.approx(1.21)
     assert bands.held_out["one"].band(("experts",)).most_fraction == pytest.approx(1.2**1.5)
     assert (bands.ratio(()), bands.ratio(("experts",))) == pytest.approx((1.05, 1.05**2))
-    assert bands.reach == Reach(accelerators=("a100-sxm4-80g",), n_accelerators=512, seq_length=8192, widening=1.5, borrowed_widening=2.5)
+    assert bands.reach == Reach(
+        accelerators=("a100-sxm4-80g",),
+        n_accelerators=512,
+        seq_length=8192,
+        widening=1.5,
+        borrowed_widening=2.5,
+        borrowed_ratio_widening=1.4,
+    )
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from clustersim.apps.run.intervals import read_bands
 from clustersim.apps.validate.quantiles import LEVEL_FRACTION, Residual, weighted_quantile
-from clustersim.apps.validate.residuals import digest, error_bars, residuals_text, write_residuals
+from clustersim.apps.validate.residuals import Widenings, digest, error_bars, residuals_text, write_residuals
 from clustersim.errors import ScenarioError
 from clustersim.measure.error_bars import RunKind
 
@@ -134,10 +134,11 @@ def test_error_bars_say_what_they_come_from() -> None:
 def test_runs_reach_as_far_as_three_sources_have_gone() -> None:
     rows = [replace(row, n_accelerators=8 * ("abcd".index(row.source_id) + 1), seq_length=4096) for row in FOUR]
 
-    reach = error_bars(rows, unmeasured_widening=1.3, borrowed_widening=2.0).bands.reach
+    reach = error_bars(rows, Widenings(unmeasured=1.3, borrowed=2.0, borrowed_ratios=1.4)).bands.reach
 
     assert reach is not None
-    assert (reach.n_accelerators, reach.seq_length, reach.widening, reach.borrowed_widening) == (16, 4096, 1.3, 2.0)
+    assert (reach.n_accelerators, reach.seq_length) == (16, 4096)
+    assert (reach.widening, reach.borrowed_widening, reach.borrowed_ratio_widening) == (1.3, 2.0, 1.4)
 
 
 def test_the_digest_knows_a_changed_prediction_and_no_order() -> None:
@@ -160,7 +161,7 @@ def test_a_heavy_value_pulls_a_quantile() -> None:
 
 
 def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
-    bars, file = error_bars(FOUR, unmeasured_widening=1.3), tmp_path / "step-time.yaml"
+    bars, file = error_bars(FOUR, Widenings(unmeasured=1.3)), tmp_path / "step-time.yaml"
 
     write_residuals(bars, file)
 
