@@ -148,7 +148,7 @@ class Library:
         default_factory=dict[tuple[CollectiveCall, bool], AlgorithmCandidate]
     )
     """By call without a size, and whether for one group alone."""
-    _orbits: dict[bytes, str] = field(default_factory=dict[bytes, str])
+    _layouts: dict[bytes, str] = field(default_factory=dict[bytes, str])
     """With ``rotated``, by the layout of the first group, the name of equivalent groups."""
     _facts: dict[tuple[str, CollectiveOp], Facts] = field(default_factory=dict[tuple[str, CollectiveOp], Facts])
     _transfers: dict[str, AlgorithmCandidate] = field(default_factory=dict[str, AlgorithmCandidate])
@@ -169,7 +169,7 @@ class Library:
         DomainError
             The groups or the cluster cannot run the algorithm.
         NotAlikeError
-            With ``rotated``, where what the groups do changes with a turn.
+            With ``rotated``, where what the groups do changes under the rotation.
         """
         found = self._operations.get(call)
         if found is None:
@@ -180,8 +180,8 @@ class Library:
         ranks, rotated = np.asarray(members, dtype=np.int64), self.rotated
         asked = call
         if rotated is not None:
-            # Groups that lie alike choose alike, so that the first is enough to choose by, whatever orbit it is in.
-            asked = replace(call, group=self._orbits.setdefault(rotated.lie(ranks[0]), call.group))
+            # Groups that lie alike choose alike, so that the first is enough to choose by, whatever instance set it is in.
+            asked = replace(call, group=self._layouts.setdefault(rotated.lie(ranks[0]), call.group))
         groups = self._groups.get(asked.group)
         if groups is None:
             groups = self._groups[asked.group] = grouping(self.cluster, ranks if rotated is None else ranks[:1])

@@ -52,8 +52,8 @@ class Standing:
 class Rotated:
     """Prepared patterns of a cluster with a node symmetry: flows of the lowest ranks, on the lowest of equivalent links.
 
-    A link carries what the flows of all ranks put on it: with a turn, flows go to other flows and links to other links, so that
-    those of the lowest ranks, turned, are all that there are.
+    A link carries what the flows of all ranks put on it: under the rotation, flows go to other flows and links to other links, so that
+    those of the lowest ranks, rotated, are all that there are.
     """
 
     cluster: Cluster
@@ -80,7 +80,7 @@ class Rotated:
         Raises
         ------
         NotAlikeError
-            A turn does not make groups of groups, or groups of one turn do not have their lowest ranks at the same places.
+            The rotation does not make groups of groups, or groups of one orbit do not have their lowest ranks at the same places.
         """
         found = _groups(self.rotation, members)
         self.know(members, found.rows)
@@ -92,7 +92,7 @@ class Rotated:
         Raises
         ------
         NotAlikeError
-            A turn does not make pairs of pairs, a rank sends to several, or one end of a pair is a lowest rank and the other is not.
+            The rotation does not make pairs of pairs, a rank sends to several, or one end of a pair is a lowest rank and the other is not.
         """
         found = _pairs(self.rotation, pairs)
         self.know(pairs, found.rows)
@@ -116,7 +116,7 @@ class Rotated:
     def lie(self, group: IntArray) -> bytes:
         """Return the cache key of groups with equal patterns: their members, or their places in a node if each lies in one.
 
-        In a cluster that can turn every node is like the others.
+        In a cluster with a rotation every node is like the others.
         """
         nodes = group // self.rotation.per_node
         inside = bool((nodes == nodes[0]).all())
@@ -130,7 +130,8 @@ class Rotated:
         Raises
         ------
         NotAlikeError
-            The groups do not lie alike, the flows of a group change with a turn, or it is not known between which ranks each of them runs.
+            The groups do not lie alike, the flows of a group change under the rotation, or it is not known between which ranks
+            each of them runs.
         """
         self._check_layout(members, first)
         phases = tuple(tuple(self._flow_set(flow_set, members, first.members[0]) for flow_set in phase) for phase in alone.phases)
@@ -244,9 +245,9 @@ class Rotated:
     def _of_all_ranks(self, load: RouteSet) -> RouteSet:
         """Return the loads of all ranks on the lowest of equivalent links, given the loads of the lowest ranks.
 
-        A flow on a link that turns is one of as many on as many links; on one that stays it is one of as many on the same.
+        A flow on a link that moves is one of as many on as many links; on one that stays it is one of as many on the same.
         """
-        times = np.where(self.rotation.n_alike[load.link_ids] == 1, float(self.rotation.n_turns), 1.0)
+        times = np.where(self.rotation.n_alike[load.link_ids] == 1, float(self.rotation.n_rotations), 1.0)
         return RouteSet(link_ids=load.link_ids, flows=load.flows * times)
 
 
@@ -271,7 +272,7 @@ def _groups(rotation: Rotation, members: IntArray) -> Standing:
     standing = row_of[lowest]
     if (standing != standing[:, :1]).any() or (standing[:, 0] < 0).any() or (kept[standing[:, 0]] > numbers).any():
         raise NotAlikeError
-    after = rotation.turned_rank[ordered]
+    after = rotation.rotated_rank[ordered]
     order = np.argsort(after[0])
     after = after[:, order]
     row_of[ordered[:, 0]] = numbers
@@ -290,8 +291,8 @@ def _pairs(rotation: Rotation, pairs: IntArray) -> Standing:
         raise NotAlikeError
     row_of = RankTable.among(sources, rotation.per_node)
     row_of[sources] = numbers
-    after = row_of[rotation.turned_rank[sources]]
-    if (after < 0).any() or (destinations[after] != rotation.turned_rank[destinations]).any():
+    after = row_of[rotation.rotated_rank[sources]]
+    if (after < 0).any() or (destinations[after] != rotation.rotated_rank[destinations]).any():
         raise NotAlikeError
     kept = np.flatnonzero(is_lowest)
     row_of[sources[kept]] = np.arange(len(kept), dtype=np.int64)

@@ -145,7 +145,7 @@ def timed(
     pattern = candidate.pattern
     phases: list[tuple[SizedFlow, ...]] = []
     overhead_s = call_overhead_s(candidate, way, calibration, size_bytes=size_bytes / pieces)
-    # A group that is laid by itself has the same flow sets, unless the groups of the orbit lie differently.
+    # A group that is laid by itself has the same flow sets, unless the groups of the instance set lie differently.
     same = [len(phase) for phase in candidate.lone.phases] == [len(phase) for phase in pattern.phases]
     for phase, alone in zip(pattern.phases, candidate.lone.phases if same else pattern.phases, strict=True):
         flows = [

@@ -39,7 +39,7 @@ def implied_links(
     capacity_bytes_per_s
         Usable, of each link.
     rotation
-        A turn of the cluster, where the flows are those of the lowest ranks on the lowest of links that are alike.
+        A rotation of the cluster, where the flows are those of the lowest ranks on the lowest of links that are alike.
     """
     n_links = len(capacity_bytes_per_s)
     fabric = fabric_links(cluster)
@@ -99,7 +99,7 @@ def _implied(
 ) -> BoolArray:
     """Return which of the wanted links are implied by their neighbours; of links that go round in a circle none is.
 
-    A link that stays where it is in a turn has all the links for neighbours that take the place of one.
+    A link that stays where it is under the rotation has all the links for neighbours that take the place of one.
     """
     implied = np.zeros(len(wanted), dtype=np.bool_)
     of_wanted = wanted[pairs[:, 0]]

@@ -12,7 +12,7 @@ from clustersim.collectives.library import Library
 from clustersim.collectives.rotated import NotAlikeError, Rotated
 from clustersim.collectives.timing import SizedFlow
 from clustersim.engine.bottlenecks import BoolArray, fabric_links, implied_links
-from clustersim.engine.orbits import NOBODY, Orbits
+from clustersim.engine.instance_sets import NOBODY, InstanceSets
 from clustersim.engine.quotient import Names, Quotient
 from clustersim.engine.refinement import Hashes, Partition, numbered, scrambled, summed
 from clustersim.engine.traffic import Traffic, moved_by
@@ -37,7 +37,7 @@ Ways = dict[int, set[str]]
 MOST_WORK: Final = 60_000_000
 """Tasks times cells of what they do, up to which everything is told apart: with paths chosen at random nothing may be like anything else,
 every flow may meet every other, and each task is then a change for all of them."""
-LEAST_TURNED: Final = 2048
+LEAST_ROTATED: Final = 2048
 """Ranks of a cluster from which on a node symmetry is searched first."""
 TO_THE_BIT: Final = 512
 """Up to so many flow classes in flight their rates depend on nothing but what is in flight, so that a folded replay and one of every rank
@@ -111,7 +111,7 @@ def fold(programs: Sequence[Program], wires: Wires, colours: Sequence[IntArray |
     if folding == "classes":
         return wires.carry(programs)
     if folding == "cells" and len(programs) == 1 and closed and not len(wires.loaded):
-        wired = fold_by_turns(programs[0], wires, colours[0])
+        wired = fold_by_rotation(programs[0], wires, colours[0])
         if wired is not None:
             return wired
     sides = [
@@ -121,27 +121,27 @@ def fold(programs: Sequence[Program], wires: Wires, colours: Sequence[IntArray |
     return _folded(sides, wires, most=MOST_WORK if folding == "cells" else None)
 
 
-def fold_by_turns(program: Program, wires: Wires, colours: IntArray | None) -> Wired | None:
+def fold_by_rotation(program: Program, wires: Wires, colours: IntArray | None) -> Wired | None:
     """Return the result of ``fold``, from the lowest ranks and links under a node symmetry.
 
-    None where the cluster, or anything that the program does, is not the same after a turn, or not known to be. The coarsest equitable
-    partition is the same after a turn too, so that all whose places a rank, group, pair or link takes are in its cell.
+    None where the cluster, or anything that the program does, is not the same after a rotation, or not known to be. The coarsest
+    equitable partition is the same after it too, so that all whose places a rank, group, pair or link takes are in its cell.
     """
     (library,) = wires.libraries
     cluster = library.cluster
-    if cluster.n_ranks < LEAST_TURNED:
+    if cluster.n_ranks < LEAST_ROTATED:
         return None
     for step in range(1, cluster.node.n_accelerators):
         rotation = cluster.rotation(step)
         if rotation is None:
             continue
-        turned = Library(cluster=cluster, calibration=library.calibration, rotated=Rotated(cluster=cluster, rotation=rotation))
+        rotated = Library(cluster=cluster, calibration=library.calibration, rotated=Rotated(cluster=cluster, rotation=rotation))
         try:
-            side = _Side(program=program, library=turned, colours=colours, apart=False)
+            side = _Side(program=program, library=rotated, colours=colours, apart=False)
         except NotAlikeError:
             continue
         try:
-            return _folded([side], replace(wires, libraries=(turned,)), most=MOST_WORK)
+            return _folded([side], replace(wires, libraries=(rotated,)), most=MOST_WORK)
         except NotAlikeError:
             return None
     return None
@@ -212,7 +212,7 @@ class _Side:
     library: Library
     colours: IntArray | None
     apart: bool
-    orbits: Orbits = field(init=False)
+    instance_sets: InstanceSets = field(init=False)
     ranks: IntArray = field(init=False)
     """Initial colour of each rank of the cluster; ``NOBODY`` for ranks without tasks, and for those with a representative."""
     partition: Partition = field(init=False)
@@ -225,10 +225,10 @@ class _Side:
         Raises
         ------
         NotAlikeError
-            With a turn, where classes, what tells ranks apart, or what they do change with it.
+            Under a rotation, where classes, what tells ranks apart, or what they do change with it.
         """
         cluster = self.library.cluster
-        self.orbits = Orbits.of(self.program, cluster, self.library.rotated)
+        self.instance_sets = InstanceSets.of(self.program, cluster, self.library.rotated)
         ranks = np.full(cluster.n_ranks, NOBODY, dtype=np.int64)
         for number, rank_class in enumerate(self.program.rank_classes):
             ranks[rank_class.ranks] = number
@@ -239,16 +239,16 @@ class _Side:
             ranks[taking_part] = numbered(scrambled(ranks[taking_part]) + scrambled(self.colours[taking_part], 1))
         if self.library.rotated is not None:
             rotation = self.library.rotated.rotation
-            if (ranks[rotation.turned_rank] != ranks).any():
+            if (ranks[rotation.rotated_rank] != ranks).any():
                 raise NotAlikeError
             ranks[rotation.lowest_rank != np.arange(cluster.n_ranks)] = NOBODY
         self.ranks = ranks
 
     def begin(self) -> None:
         """Begin with what ranks and instances are by themselves."""
-        found = self.orbits.found
-        instances = [numbered(orbit.structure) for orbit in found]
-        self.partition = Partition(self.ranks.copy(), [orbit.incidence for orbit in found], instances)
+        found = self.instance_sets.found
+        instances = [numbered(instance_set.structure) for instance_set in found]
+        self.partition = Partition(self.ranks.copy(), [instance_set.incidence for instance_set in found], instances)
         self.names = Names()
         self._refine()
 
@@ -266,21 +266,21 @@ class _Side:
         links
             Of each link of the cluster a number that stands for its cell; 0 where it is of no account.
         """
-        seen = [np.zeros(orbit.incidence.n_instances, dtype=np.uint64) for orbit in self.orbits.found]
+        seen = [np.zeros(instance_set.incidence.n_instances, dtype=np.uint64) for instance_set in self.instance_sets.found]
         for number, _, salt, crossed in self._hashed(traffic, links):
             seen[number] += scrambled(crossed, salt)
         return seen
 
     def _hashed(self, traffic: Traffic, links: LinkHashes) -> Iterator[tuple[int, int, int, Hashes]]:
-        """Give what stands for the links that instances of a cell cross: orbit, cell, a salt, and a hash for each instance of the orbit."""
-        found, looked = self.orbits.found, set[tuple[int, int, int]]()
-        for place, turn, number, cell, flow in self._looks(traffic):
+        """Yield the links that instances of a cell cross: instance set, cell, a salt, and a hash for each instance."""
+        found, looked = self.instance_sets.found, set[tuple[int, int, int]]()
+        for place, flow_number, number, cell, flow in self._looks(traffic):
             for part, crossings in enumerate(flow.crossings):
                 # What goes the same way has been looked at already.
                 if (number, cell, id(crossings)) not in looked:
                     looked.add((number, cell, id(crossings)))
                     crossed = _crossed(crossings, found[number].instance_of, links, found[number].incidence.n_instances)
-                    yield number, cell, (place << 24) + (turn << 8) + part, crossed
+                    yield number, cell, (place << 24) + (flow_number << 8) + part, crossed
 
     def crossings(self, traffic: Traffic) -> tuple[Crossings, ...]:
         """Return all that the program puts on the links, flow by flow."""
@@ -291,7 +291,7 @@ class _Side:
         """Return by which algorithms each action is performed."""
         found: Ways = {}
         for place, action in enumerate(_distinct_actions(self.program)):
-            for cell in self.quotient.cells(self.orbits.of_action[id(action)]):
+            for cell in self.quotient.cells(self.instance_sets.of_action[id(action)]):
                 for moved in moved_by(self.quotient.action(action, cell)):
                     found.setdefault(place, set()).add(traffic.operation(moved).algorithm)
         return found
@@ -318,22 +318,22 @@ class _Side:
         return False
 
     def _looks(self, traffic: Traffic, least: int = 2) -> Iterator[tuple[int, int, int, int, SizedFlow]]:
-        """Give what cells of at least so many instances put on the links: place of the action, that of the flow, orbit, cell, flow."""
+        """Yield the flows of cells of at least so many instances: place of the action, that of the flow, instance set, cell, flow."""
         for place, action in enumerate(_distinct_actions(self.program)):
-            number = self.orbits.of_action[id(action)]
+            number = self.instance_sets.of_action[id(action)]
             for cell in self.quotient.cells(number):
                 if len(cell.instances) >= least:
                     operations = [traffic.operation(moved) for moved in moved_by(self.quotient.action(action, cell))]
                     flows = [flow for operation in operations for phase in operation.phases for flow in phase]
-                    for turn, flow in enumerate(flows):
-                        yield place, turn, number, cell.number, flow
+                    for flow_number, flow in enumerate(flows):
+                        yield place, flow_number, number, cell.number, flow
 
     def _refine(self) -> None:
         self.partition.refine()
         rotated, colours = self.library.rotated, self.partition.ranks
         self.quotient = Quotient(
             program=self.program,
-            orbits=self.orbits,
+            instance_sets=self.instance_sets,
             rank_colours=colours if rotated is None else colours[rotated.rotation.lowest_rank],
             instance_colours=self.partition.instances,
             names=self.names,

@@ -38,7 +38,7 @@ def link_classes_of(network: SharedNetwork, rotation: Rotation | None = None) ->
     Parameters
     ----------
     rotation
-        A turn of the cluster, where the lowest of links that are alike stand for the others.
+        A rotation of the cluster, where the lowest of links that are alike stand for the others.
     """
     wiring, n_flow_classes = network.wiring, len(network.flow_classes)
     flows = np.zeros((len(wiring.first_link), n_flow_classes))

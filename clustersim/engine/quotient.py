@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from clustersim.engine.orbits import Orbits
+from clustersim.engine.instance_sets import InstanceSets
 from clustersim.program.placing import Rewriting
 from clustersim.program.program import Program
 from clustersim.program.tasks import Action, Collective, Communicate, Compute, HostCopy, HostUpdate, Lane, RankGroups, Task, Transfer
@@ -50,10 +50,10 @@ class Quotient:
     """Builds the Program of the classes of a partition."""
 
     program: Program
-    orbits: Orbits
+    instance_sets: InstanceSets
     rank_colours: IntArray
     instance_colours: Sequence[IntArray]
-    """Instance colours by orbit."""
+    """Instance colours by instance set."""
     names: Names
     rank_classes: list[RankClass] = field(default_factory=list[RankClass])
     origins: list[int] = field(default_factory=list[int])
@@ -88,14 +88,16 @@ class Quotient:
     @property
     def n_tasks(self) -> int:
         """Tasks of the quotient."""
-        return sum(int(self.instance_colours[self.orbits.of_action[id(task.action)]].max(initial=0)) + 1 for task in self.program.tasks)
+        return sum(
+            int(self.instance_colours[self.instance_sets.of_action[id(task.action)]].max(initial=0)) + 1 for task in self.program.tasks
+        )
 
     def build(self) -> Program:
         """Return the quotient: each task becomes one task per class, which waits for those with common ranks."""
         if len(self.rank_classes) == len(self.program.rank_classes) and all(not colours.any() for colours in self.instance_colours):
             return self.program
         tasks = self.program.tasks
-        numbers = [self.orbits.of_action[id(task.action)] for task in tasks]
+        numbers = [self.instance_sets.of_action[id(task.action)] for task in tasks]
         firsts: list[int] = []
         n_tasks = 0
         for number in numbers:
@@ -111,10 +113,10 @@ class Quotient:
         return Program(rank_classes=tuple(self.rank_classes), tasks=tuple(built))
 
     def cells(self, number: int) -> tuple[Cell, ...]:
-        """Return the cells of an orbit."""
+        """Return the cells of an instance set."""
         found = self._cells.get(number)
         if found is None:
-            incidence, colours = self.orbits.found[number].incidence, self.instance_colours[number]
+            incidence, colours = self.instance_sets.found[number].incidence, self.instance_colours[number]
             n_classes = len(self.rank_classes)
             met = np.unique(colours[incidence.instances] * n_classes + self._class_of[incidence.ranks])
             classes: list[list[int]] = [[] for _ in range(int(colours.max(initial=-1)) + 1)]
@@ -131,7 +133,7 @@ class Quotient:
 
     def action(self, action: Action, cell: Cell) -> Action:
         """Return the part of an action in a class."""
-        number = self.orbits.of_action[id(action)]
+        number = self.instance_sets.of_action[id(action)]
         if len(self.cells(number)) == 1:
             return action
         return _once(self._actions, (id(action), cell.number), lambda: self._restricted(action, number, cell))
@@ -143,7 +145,7 @@ class Quotient:
             case Transfer():
                 chosen = self._members(number, cell)
                 pairs = _once(self._pairs, (id(action.pairs), cell.number), lambda: action.pairs[chosen])
-                self.orbits.know_part(pairs, action.pairs, cell.instances)
+                self.instance_sets.know_part(pairs, action.pairs, cell.instances)
                 return replace(action, name=self.names.part(action.name, chosen), pairs=pairs)
             case HostCopy() | HostUpdate():
                 ranks = _once(self._pairs, (id(action.ranks), cell.number), lambda: action.ranks[cell.instances])
@@ -154,7 +156,7 @@ class Quotient:
 
     def _members(self, number: int, cell: Cell) -> IntArray:
         """Return the groups or pairs in a class."""
-        standing = self.orbits.found[number].standing
+        standing = self.instance_sets.found[number].standing
         return cell.instances if standing is None else np.flatnonzero(self.instance_colours[number][standing.row_of] == cell.number)
 
     def _narrowed(self, collective: Collective, number: int, cell: Cell) -> Collective:
@@ -162,9 +164,9 @@ class Quotient:
 
         def narrow() -> RankGroups:
             group = collective.group
-            chosen = np.flatnonzero(self.instance_colours[number][self.orbits.instances_of(number, group)] == cell.number)
+            chosen = np.flatnonzero(self.instance_colours[number][self.instance_sets.instances_of(number, group)] == cell.number)
             part = replace(group, name=self.names.part(group.name, chosen), members=group.members[chosen])
-            self.orbits.know_part(part.members, group.members, cell.instances)
+            self.instance_sets.know_part(part.members, group.members, cell.instances)
             return part
 
         return replace(collective, group=_once(self._groups, (id(collective.group), number, cell.number), narrow))
@@ -181,7 +183,7 @@ class Quotient:
         return _once(self._lanes, (task.lanes, number, cell.number), lanes)
 
     def _shared(self, later: int, earlier: int) -> tuple[tuple[int, ...], ...]:
-        """Return for each cell of an orbit those of another that it shares ranks with; where they share none at all, all of them."""
+        """Return for each cell of an instance set those of another that it shares ranks with; where they share none at all, all of them."""
 
         def share() -> tuple[tuple[int, ...], ...]:
             others = [frozenset(cell.classes) for cell in self.cells(earlier)]

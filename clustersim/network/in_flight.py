@@ -79,7 +79,7 @@ class FlowsInFlight:
     """For each flow class a heap of (bytes of the class at its end, sequence number, flow), stopped flows included."""
     _done_bytes: dict[int, float] = field(default_factory=dict[int, float])
     """Bytes of flows that are no more in flight, by flow class."""
-    _turn: int = 0
+    _serial: int = 0
     _moved: Column = field(default_factory=lambda: Column(0.0))
     """Bytes of each flow class at the time in ``_since``."""
     _since: Column = field(default_factory=lambda: Column(0.0))
@@ -102,11 +102,11 @@ class FlowsInFlight:
             self._rebase(flow_class, moved_bytes)
             moved_bytes = 0.0
         self._moved.each[flow_class], self._since.each[flow_class] = moved_bytes, now_s
-        self._turn += 1
-        self._flows[flow] = flow_class, self._turn, size_bytes, moved_bytes
+        self._serial += 1
+        self._flows[flow] = flow_class, self._serial, size_bytes, moved_bytes
         self.counts[flow_class] = self.counts.get(flow_class, 0) + 1
         landings = self._landings[flow_class]
-        heappush(landings, (moved_bytes + size_bytes, self._turn, flow))
+        heappush(landings, (moved_bytes + size_bytes, self._serial, flow))
         self._target.each[flow_class], self._end.each[flow_class] = landings[0][0], INF
 
     def stop(self, flow: int, now_s: float) -> int:
@@ -131,9 +131,9 @@ class FlowsInFlight:
             # The first has landed by the clock, whatever round-off says of its bytes.
             reached = max(reached, landings[0][0])
             while landings and landings[0][0] <= reached:
-                _, turn, flow = heappop(landings)
-                if self._is_in_flight(flow, turn):
-                    done.append((turn, flow, flow_class))
+                _, serial, flow = heappop(landings)
+                if self._is_in_flight(flow, serial):
+                    done.append((serial, flow, flow_class))
                     self._take_out(flow, self._flows[flow][2])
             self._aim(flow_class)
         if len(done) > 1:
@@ -187,15 +187,15 @@ class FlowsInFlight:
     def _rebase(self, flow_class: int, moved_bytes: float) -> None:
         """Count the bytes of a class from now on."""
         landings = self._landings[flow_class]
-        self._landings[flow_class] = [(target - moved_bytes, turn, flow) for target, turn, flow in landings]
-        for _, turn, flow in landings:
-            if self._is_in_flight(flow, turn):
+        self._landings[flow_class] = [(target - moved_bytes, serial, flow) for target, serial, flow in landings]
+        for _, serial, flow in landings:
+            if self._is_in_flight(flow, serial):
                 _, _, size_bytes, began_bytes = self._flows[flow]
-                self._flows[flow] = flow_class, turn, size_bytes, began_bytes - moved_bytes
+                self._flows[flow] = flow_class, serial, size_bytes, began_bytes - moved_bytes
 
-    def _is_in_flight(self, flow: int, turn: int) -> bool:
+    def _is_in_flight(self, flow: int, serial: int) -> bool:
         found = self._flows.get(flow)
-        return found is not None and found[1] == turn
+        return found is not None and found[1] == serial
 
     def _take_out(self, flow: int, moved_bytes: float) -> None:
         flow_class = self._flows.pop(flow)[0]

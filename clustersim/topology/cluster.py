@@ -126,21 +126,21 @@ class Routes:
 class Rotation:
     """A node symmetry: a rotation of the accelerators of all nodes that leaves routes between ranks and link properties unchanged.
 
-    The route between two ranks that are turned is the route between them, with each of its links turned. Ranks come back to
-    where they were after ``n_turns`` turns and not before; a link either does so too or stays where it is.
+    The route between two rotated ranks is the route between them, with each of its links rotated. Ranks come back to
+    where they were after ``n_rotations`` rotations and not before; a link either does so too or stays where it is.
     """
 
-    n_turns: int
+    n_rotations: int
     per_node: int
     """Accelerators of a node."""
-    turned_rank: IntArray
+    rotated_rank: IntArray
     """Whose place each rank takes."""
     lowest_rank: IntArray
     """The lowest rank that each rank can be rotated to."""
     lowest_link: NDArray[np.int32]
     """The same of each link."""
     n_alike: NDArray[np.int8]
-    """Number of links that take the place of each link: ``n_turns``, or 1."""
+    """Number of links that take the place of each link: ``n_rotations``, or 1."""
 
 
 class Cluster(Protocol):

@@ -20,7 +20,7 @@ MOST_SHORT: Final = 1 << 31
 class RouteSet:
     """Flows that advance in lock-step, by the links they cross.
 
-    A ring all-reduce is many flows of equal rate; so are all groups of an orbit together. The network sees them as one
+    A ring all-reduce is many flows of equal rate; so are all groups of an instance set together. The network sees them as one
     variable, whose rate is the rate of one flow: a link that ``flows[i]`` of them cross carries ``flows[i] * rate``.
     """
 

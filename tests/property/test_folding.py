@@ -1,4 +1,4 @@
-"""A folded replay, by turns where nodes can turn, and one of every rank are the same, whatever is slow, degraded, or placed unevenly."""
+"""A folded replay, under a node symmetry where there is one, and one of every rank are the same, whatever is slow, degraded or uneven."""
 
 from __future__ import annotations
 
@@ -139,12 +139,12 @@ def test_every_figure_of_a_folded_run_is_that_of_a_replay_of_every_rank(scenario
     except ScenarioError:
         assume(False)
         return
-    with patch.object(folding, "LEAST_TURNED", 0):
-        by_turns = figures(scenario, fold=True)
+    with patch.object(folding, "LEAST_ROTATED", 0):
+        by_rotation = figures(scenario, fold=True)
 
     apart = figures(scenario, fold=False)
 
-    assert by_turns == folded
+    assert by_rotation == folded
     assert apart == pytest.approx(folded, rel=1e-9, abs=1e-9 * folded[".step_time_s"])
 
 

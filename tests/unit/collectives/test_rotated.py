@@ -43,7 +43,7 @@ def rotated(cluster: WiredCluster = CLUSTER, step: int = 1) -> Rotated:
     return Rotated(cluster=cluster, rotation=rotation)
 
 
-def laid_by_turns(lay: Lay, members: IntArray, cluster: WiredCluster = CLUSTER, step: int = 1) -> Pattern:
+def laid_by_rotation(lay: Lay, members: IntArray, cluster: WiredCluster = CLUSTER, step: int = 1) -> Pattern:
     turns = rotated(cluster, step)
     turns.groups(members)
     first = grouping(cluster, members[:1])
@@ -61,12 +61,12 @@ def by_sender(crossings: Crossings, lowest_link: IntArray) -> list[tuple[int, fl
     return sorted(found)
 
 
-def same(turned: Pattern, whole: Pattern, cluster: WiredCluster, step: int) -> None:
+def same(rotated: Pattern, whole: Pattern, cluster: WiredCluster, step: int) -> None:
     """Check that a pattern is that of all ranks, of which only lowest links and the flows of lowest ranks are kept."""
     rotation = cluster.rotation(step)
     assert rotation is not None
-    assert turned.uniform == whole.uniform
-    flow_sets, whole_flow_sets = ([flow_set for phase in pattern.phases for flow_set in phase] for pattern in (turned, whole))
+    assert rotated.uniform == whole.uniform
+    flow_sets, whole_flow_sets = ([flow_set for phase in pattern.phases for flow_set in phase] for pattern in (rotated, whole))
     for flow_set, of_all in zip(flow_sets, whole_flow_sets, strict=True):
         kept = rotation.lowest_link[of_all.route_set.link_ids] == of_all.route_set.link_ids
         np.testing.assert_array_equal(flow_set.route_set.link_ids, of_all.route_set.link_ids[kept])
@@ -84,16 +84,16 @@ def same(turned: Pattern, whole: Pattern, cluster: WiredCluster, step: int) -> N
 @pytest.mark.parametrize("members", [INSIDE, RAILS, BLOCKS, EVERY_THIRD], ids=["nodes", "rails", "blocks", "every third node"])
 @pytest.mark.parametrize("lay", [RING, lay_tree], ids=["ring", "tree"])
 def test_what_the_lowest_ranks_let_flow_stands_for_what_all_do(lay: Lay, members: IntArray, cluster: WiredCluster) -> None:
-    same(laid_by_turns(lay, members, cluster), lay(cluster, grouping(cluster, members)), cluster, 1)
+    same(laid_by_rotation(lay, members, cluster), lay(cluster, grouping(cluster, members)), cluster, 1)
 
 
 @pytest.mark.parametrize("lay", [RING, lay_tree], ids=["ring", "tree"])
 def test_groups_of_half_a_node_turn_by_half_a_node(lay: Lay) -> None:
     halves = ALL.reshape(-1, 2)
 
-    same(laid_by_turns(lay, halves, step=2), lay(CLUSTER, grouping(CLUSTER, halves)), CLUSTER, 2)
+    same(laid_by_rotation(lay, halves, step=2), lay(CLUSTER, grouping(CLUSTER, halves)), CLUSTER, 2)
     with pytest.raises(NotAlikeError):
-        laid_by_turns(lay, halves, step=1)
+        laid_by_rotation(lay, halves, step=1)
 
 
 def test_parts_of_groups_are_laid_like_groups() -> None:
@@ -172,23 +172,23 @@ def test_pairs_that_do_not_take_each_others_places_are_refused(pairs: list[tuple
 
 def test_flows_from_one_rank_of_a_node_to_the_others_change_with_a_turn() -> None:
     with pytest.raises(NotAlikeError):
-        laid_by_turns(ALGORITHMS["broadcast"]["ring"].lay, INSIDE)
+        laid_by_rotation(ALGORITHMS["broadcast"]["ring"].lay, INSIDE)
 
 
-def test_flows_of_which_only_the_links_are_known_are_not_laid_by_turns() -> None:
+def test_flows_of_which_only_the_links_are_known_are_not_laid_by_rotation() -> None:
     node = make_node(n_accelerators=4, n_nics=4)
     adding = replace(node, scale_up=replace(node.scale_up, in_network_reduction=True))
 
     with pytest.raises(NotAlikeError):
-        laid_by_turns(partial(lay_nvls, "all_reduce"), INSIDE[:2], build_cluster(adding, 2, make_fabric()))
+        laid_by_rotation(partial(lay_nvls, "all_reduce"), INSIDE[:2], build_cluster(adding, 2, make_fabric()))
 
 
-def test_sums_of_fractions_depend_on_their_order_and_are_not_laid_by_turns() -> None:
+def test_sums_of_fractions_depend_on_their_order_and_are_not_laid_by_rotation() -> None:
     with pytest.raises(NotAlikeError):
-        laid_by_turns(lay_hierarchical, BLOCKS[:, :12])
+        laid_by_rotation(lay_hierarchical, BLOCKS[:, :12])
 
 
-def test_groups_that_lie_differently_are_not_laid_by_turns() -> None:
+def test_groups_that_lie_differently_are_not_laid_by_rotation() -> None:
     uneven = np.stack((ALL[[0, 1, 4, 5]].reshape(-1), ALL[[2, 3, 6, 7]].reshape(-1)))
     turns = rotated(build_cluster(make_node(n_accelerators=4, n_nics=4, nodes_per_domain=3), 12, make_fabric()))
     turns.groups(uneven)
@@ -198,7 +198,7 @@ def test_groups_that_lie_differently_are_not_laid_by_turns() -> None:
         turns.pattern(uneven, first, RING(turns.cluster, first))
 
 
-def test_groups_that_nobody_looked_at_are_not_laid_by_turns() -> None:
+def test_groups_that_nobody_looked_at_are_not_laid_by_rotation() -> None:
     with pytest.raises(NotAlikeError):
         rotated().transfers(np.stack((ranks(0, 1, 2, 3), ranks(4, 5, 6, 7)), axis=1))
 

@@ -142,18 +142,18 @@ def test_a_load_on_one_link_tells_its_group_apart() -> None:
     assert [each.ranks.tolist() for each in timeline.rank_classes] == [[0, 1, 3, 4, 5, 7], [2, 6]]
 
 
-def by_turns(of: Program, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> tuple[Timeline, list[bool]]:
+def by_rotation(of: Program, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> tuple[Timeline, list[bool]]:
     """Return the timeline with clusters of any size folded by turns, and for each replay whether its was."""
     taken: list[bool] = []
-    fold_by_turns = folding.fold_by_turns
+    fold_by_rotation = folding.fold_by_rotation
 
     def noted(program: Program, wires: Wires, colours: IntArray | None) -> Wired | None:
-        found = fold_by_turns(program, wires, colours)
+        found = fold_by_rotation(program, wires, colours)
         taken.append(found is not None)
         return found
 
-    monkeypatch.setattr(folding, "LEAST_TURNED", 0)
-    monkeypatch.setattr(folding, "fold_by_turns", noted)
+    monkeypatch.setattr(folding, "LEAST_ROTATED", 0)
+    monkeypatch.setattr(folding, "fold_by_rotation", noted)
     return played(of, machine), taken
 
 
@@ -165,14 +165,14 @@ RAILS = program(
 )
 
 
-def test_a_program_on_rails_is_folded_by_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_on_rails_is_folded_by_rotation(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = played(RAILS, machine_of(4))
 
-    turned, taken = by_turns(RAILS, machine_of(4), monkeypatch)
+    rotated, taken = by_rotation(RAILS, machine_of(4), monkeypatch)
 
     assert taken == [True]
-    assert [each.ranks.tolist() for each in turned.rank_classes] == [each.ranks.tolist() for each in whole.rank_classes]
-    assert (turned.spans, turned.links, turned.collectives) == (whole.spans, whole.links, whole.collectives)
+    assert [each.ranks.tolist() for each in rotated.rank_classes] == [each.ranks.tolist() for each in whole.rank_classes]
+    assert (rotated.spans, rotated.links, rotated.collectives) == (whole.spans, whole.links, whole.collectives)
 
 
 @pytest.mark.parametrize(("slow", "turns"), [([5], False), ([4, 5, 6, 7], True)], ids=["one rank", "all of a node"])
@@ -183,7 +183,7 @@ def test_a_pace_of_one_rank_of_a_node_does_not_turn(slow: list[int], turns: bool
     machine = replace(machine, paces=(Pace(kernels=machine.kernels), Pace(kernels=machine.kernels, slowdown=2.0)), pace_of=pace_of)
     whole = played(RAILS, machine)
 
-    found, taken = by_turns(RAILS, machine, monkeypatch)
+    found, taken = by_rotation(RAILS, machine, monkeypatch)
 
     assert taken == [turns]
     assert (found.spans, found.links) == (whole.spans, whole.links)
@@ -192,6 +192,6 @@ def test_a_pace_of_one_rank_of_a_node_does_not_turn(slow: list[int], turns: bool
 def test_a_class_with_some_ranks_of_a_node_does_not_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     halves = program(*(task(compute(work(1.0)), rank_class=half) for half in range(4)), n_classes=4, n_ranks=8)
 
-    _, taken = by_turns(halves, machine_of(2), monkeypatch)
+    _, taken = by_rotation(halves, machine_of(2), monkeypatch)
 
     assert taken == [False]

@@ -77,7 +77,7 @@ def test_a_link_that_stands_for_others_counts_as_many() -> None:
     assert rotation is not None
     link_classes = link_classes_of(network({UP[0]: 1.0, UP[1]: 1.0}, {UP[1]: 2.0, LINKS["node0/gpu0/nvlink/down"]: 2.0}), rotation)
 
-    assert rotation.n_turns == 4
+    assert rotation.n_rotations == 4
     assert link_classes.first_link.tolist() == sorted([UP[0], UP[1], LINKS["node0/gpu0/nvlink/down"]])
     assert link_classes.n_links.tolist() == [4, 4, 4]
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from clustersim.engine.orbits import Orbits
+from clustersim.engine.instance_sets import InstanceSets
 from clustersim.engine.quotient import Names, Quotient
 from clustersim.engine.refinement import Partition
 from clustersim.program.program import Program
@@ -17,15 +17,17 @@ GROUPS = group_of((0, 4), (1, 5), (2, 6), (3, 7))
 def quotient(of: Program, *slow: int) -> Quotient:
     """Return the quotient when some ranks are unlike the others."""
     cluster = build_cluster(make_node(n_accelerators=4, n_nics=4), 2)
-    orbits = Orbits.of(of, cluster)
+    instance_sets = InstanceSets.of(of, cluster)
     colours = np.zeros(8, dtype=np.int64)
     for number, rank_class in enumerate(of.rank_classes):
         colours[rank_class.ranks] = 2 * number
     colours[list(slow)] += 1
-    incidences = [orbit.incidence for orbit in orbits.found]
+    incidences = [instance_set.incidence for instance_set in instance_sets.found]
     partition = Partition(colours, incidences, [np.zeros(each.n_instances, dtype=np.int64) for each in incidences])
     partition.refine()
-    return Quotient(program=of, orbits=orbits, rank_colours=partition.ranks, instance_colours=partition.instances, names=Names())
+    return Quotient(
+        program=of, instance_sets=instance_sets, rank_colours=partition.ranks, instance_colours=partition.instances, names=Names()
+    )
 
 
 def test_a_program_without_differences_stays_as_it_is() -> None:

@@ -33,17 +33,17 @@ def wired(node: Node = NODE, n_nodes: int = 6, fabric: Fabric | None = None, cha
     ],
     ids=["rails", "one leaf for all adapters", "pods", "one node", "a domain of nodes", "over PCIe"],
 )
-def test_the_route_of_turned_ranks_is_the_turned_route(cluster: WiredCluster, step: int) -> None:
-    turn = cluster.rotation(step)
-    assert turn is not None
+def test_the_route_of_rotated_ranks_is_the_rotated_route(cluster: WiredCluster, step: int) -> None:
+    rotation = cluster.rotation(step)
+    assert rotation is not None
     sources, destinations = (each.reshape(-1) for each in np.meshgrid(np.arange(cluster.n_ranks), np.arange(cluster.n_ranks)))
     before = cluster.routes(sources, destinations)
 
-    after = cluster.routes(turn.turned_rank[sources], turn.turned_rank[destinations])
+    after = cluster.routes(rotation.rotated_rank[sources], rotation.rotated_rank[destinations])
 
     np.testing.assert_array_equal(before.starts, after.starts)
     np.testing.assert_array_equal(before.latency_s, after.latency_s)
-    np.testing.assert_array_equal(turn.lowest_link[before.link_ids], turn.lowest_link[after.link_ids])
+    np.testing.assert_array_equal(rotation.lowest_link[before.link_ids], rotation.lowest_link[after.link_ids])
     image = np.full(len(cluster.bandwidth_bytes_per_s), -1)
     image[before.link_ids] = after.link_ids
     assert (image[before.link_ids] == after.link_ids).all()
@@ -52,23 +52,23 @@ def test_the_route_of_turned_ranks_is_the_turned_route(cluster: WiredCluster, st
 
 
 def test_ranks_take_the_places_of_as_many_as_there_are_turns() -> None:
-    turn = wired(n_nodes=2).rotation(2)
+    rotation = wired(n_nodes=2).rotation(2)
 
-    assert turn is not None
-    assert (turn.n_turns, turn.per_node) == (2, 4)
-    assert turn.turned_rank.tolist() == [2, 3, 0, 1, 6, 7, 4, 5]
-    assert turn.lowest_rank.tolist() == [0, 1, 0, 1, 4, 5, 4, 5]
+    assert rotation is not None
+    assert (rotation.n_rotations, rotation.per_node) == (2, 4)
+    assert rotation.rotated_rank.tolist() == [2, 3, 0, 1, 6, 7, 4, 5]
+    assert rotation.lowest_rank.tolist() == [0, 1, 0, 1, 4, 5, 4, 5]
 
 
 def test_a_link_turns_with_its_rank_and_one_of_all_rails_stays_where_it_is() -> None:
     cluster = wired(fabric=make_fabric(nodes_per_leaf=2, leaves_per_pod=8))
     names = [link.name for link in cluster.links]
 
-    turn = cluster.rotation(1)
+    rotation = cluster.rotation(1)
 
-    assert turn is not None
-    lowest = {name: names[int(turn.lowest_link[number])] for number, name in enumerate(names)}
-    alike = {name: int(turn.n_alike[number]) for number, name in enumerate(names)}
+    assert rotation is not None
+    lowest = {name: names[int(rotation.lowest_link[number])] for number, name in enumerate(names)}
+    alike = {name: int(rotation.n_alike[number]) for number, name in enumerate(names)}
     assert (lowest["node1/nic3/tx"], alike["node1/nic3/tx"]) == ("node1/nic0/tx", 4)
     assert (lowest["node2/gpu2/nvlink/up"], alike["node2/gpu2/nvlink/up"]) == ("node2/gpu0/nvlink/up", 4)
     assert (lowest["leaf6/up"], alike["leaf6/up"]) == ("leaf4/up", 4)
@@ -76,11 +76,11 @@ def test_a_link_turns_with_its_rank_and_one_of_all_rails_stays_where_it_is() -> 
 
 
 def test_the_links_that_take_each_others_places_are_as_many_as_is_said() -> None:
-    turn = wired().rotation(1)
+    rotation = wired().rotation(1)
 
-    assert turn is not None
-    lowest, counts = np.unique(turn.lowest_link, return_counts=True)
-    assert (turn.n_alike[lowest] == counts).all()
+    assert rotation is not None
+    lowest, counts = np.unique(rotation.lowest_link, return_counts=True)
+    assert (rotation.n_alike[lowest] == counts).all()
 
 
 @pytest.mark.parametrize("step", [3, 4])
@@ -121,9 +121,9 @@ def test_what_a_turn_may_change_has_none(cluster: WiredCluster) -> None:
 
 def test_what_ranks_go_over_between_nodes_and_inside_turns() -> None:
     cluster = wired()
-    turn = cluster.rotation(1)
-    assert turn is not None
+    rotation = cluster.rotation(1)
+    assert rotation is not None
 
-    moving = {TIERS[int(tier)] for tier in cluster.tier_index[turn.n_alike > 1]}
+    moving = {TIERS[int(tier)] for tier in cluster.tier_index[rotation.n_alike > 1]}
 
     assert {"nvlink", "pcie", "nic", "leaf"} <= moving

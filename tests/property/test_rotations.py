@@ -16,7 +16,7 @@ import clustersim
 from clustersim.engine import folding
 from clustersim.errors import ScenarioError
 
-fold_by_turns = folding.fold_by_turns
+fold_by_rotation = folding.fold_by_rotation
 
 
 @contextmanager
@@ -25,11 +25,11 @@ def counted(least: float) -> Iterator[list[bool]]:
     taken: list[bool] = []
 
     def noted(*given: object) -> object:
-        found = fold_by_turns(*given)  # pyright: ignore[reportArgumentType] - whatever fold gives
+        found = fold_by_rotation(*given)  # pyright: ignore[reportArgumentType] - whatever fold gives
         taken.append(found is not None)
         return found
 
-    with patch.object(folding, "LEAST_TURNED", least), patch.object(folding, "fold_by_turns", noted):
+    with patch.object(folding, "LEAST_ROTATED", least), patch.object(folding, "fold_by_rotation", noted):
         yield taken
 
 
@@ -95,17 +95,17 @@ def scenarios(draw: st.DrawFn) -> dict[str, object]:
 @pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(scenario=scenarios())
-def test_a_run_that_is_folded_by_turns_says_what_one_says_that_is_not(scenario: dict[str, object]) -> None:
+def test_a_run_that_is_folded_by_rotation_says_what_one_says_that_is_not(scenario: dict[str, object]) -> None:
     try:
         *whole, _ = played(scenario, least=inf)
     except ScenarioError:
         assume(False)
         return
 
-    *turned, by_turns = played(scenario, least=0)
+    *rotated, by_rotation = played(scenario, least=0)
 
-    event(f"by turns: {by_turns}")
-    assert turned == whole
+    event(f"by rotation: {by_rotation}")
+    assert rotated == whole
 
 
 BATCH_OF_32 = {"global_batch_size": 32, "micro_batch_size": 1, "seq_length": 512, "precision": "bf16"}
@@ -113,7 +113,7 @@ OTHER_JOB = {"model": "llama3-8b", "training": BATCH_OF_32, "strategy": {"tp": 8
 
 
 def regular(**changes: object) -> dict[str, object]:
-    """Return a scenario that a turn leaves as it is, with some sections changed."""
+    """Return a scenario that a rotation leaves as it is, with some sections changed."""
     sections: dict[str, object] = {
         "version": 1,
         "name": "regular",
@@ -143,13 +143,13 @@ def regular(**changes: object) -> dict[str, object]:
     ],
     ids=["rails", "one leaf", "pods", "uneven leaves", "a slow node", "a rank that its node waits for", "sharded", "groups of whole nodes"],
 )
-def test_what_a_turn_leaves_as_it_is_is_folded_by_turns(scenario: dict[str, object]) -> None:
+def test_what_a_rotation_leaves_as_it_is_is_folded_by_rotation(scenario: dict[str, object]) -> None:
     *whole, _ = played(scenario, least=inf)
 
-    *turned, by_turns = played(scenario, least=0)
+    *rotated, by_rotation = played(scenario, least=0)
 
-    assert by_turns
-    assert turned == whole
+    assert by_rotation
+    assert rotated == whole
 
 
 @pytest.mark.parametrize(
@@ -186,9 +186,9 @@ def test_what_a_turn_leaves_as_it_is_is_folded_by_turns(scenario: dict[str, obje
 def test_what_a_turn_may_change_is_folded_whole(scenario: dict[str, object]) -> None:
     *whole, _ = played(scenario, least=inf)
 
-    *found, by_turns = played(scenario, least=0)
+    *found, by_rotation = played(scenario, least=0)
 
-    assert not by_turns
+    assert not by_rotation
     assert found == whole
 
 

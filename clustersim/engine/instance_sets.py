@@ -1,4 +1,4 @@
-"""Orbits of a program: instances of one action that many ranks do at the same time, a few together each."""
+"""Instance sets of a program: instances of one action that many ranks do at the same time, a few together each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOBODY: Final = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Orbit:
+class InstanceSet:
     """Instances that differ in who takes part in them.
 
     An instance is one group of a collective, one pair of a transfer, one rank that copies, or the ranks that go through a pass together
@@ -35,10 +35,10 @@ class Orbit:
 
 
 @dataclass(slots=True, kw_only=True)
-class Orbits:
+class InstanceSets:
     """All sets of concurrent actions of a program; actions of the same ranks share one.
 
-    With a turn of the cluster that makes groups of groups and pairs of pairs, an instance stands for all those whose place it takes, and
+    Under a rotation of the cluster that makes groups of groups and pairs of pairs, an instance represents those whose place it takes, and
     only the lowest of ranks that are alike take part.
     """
 
@@ -46,25 +46,25 @@ class Orbits:
     rank_classes: Sequence[IntArray]
     """Ranks of each class of the program."""
     rotated: Rotated | None = None
-    found: list[Orbit] = field(default_factory=list[Orbit])
+    found: list[InstanceSet] = field(default_factory=list[InstanceSet])
     of_action: dict[int, int] = field(default_factory=dict[int, int])
-    """Number of the orbit, by identity of the action."""
+    """Number of the instance set, by identity of the action."""
     _numbers: dict[tuple[int | str, ...], int] = field(default_factory=dict[tuple[int | str, ...], int])
 
     @classmethod
-    def of(cls, program: Program, cluster: Cluster, rotated: Rotated | None = None) -> Orbits:
-        """Return the orbits of all actions of a program.
+    def of(cls, program: Program, cluster: Cluster, rotated: Rotated | None = None) -> InstanceSets:
+        """Return the instance sets of all actions of a program.
 
         Raises
         ------
         NotAlikeError
-            Something that the program does is not the same after a turn, or it is not known whether it is.
+            Something that the program does is not the same after the rotation, or it is not known whether it is.
         """
-        orbits = cls(cluster=cluster, rank_classes=[rank_class.ranks for rank_class in program.rank_classes], rotated=rotated)
+        instance_sets = cls(cluster=cluster, rank_classes=[rank_class.ranks for rank_class in program.rank_classes], rotated=rotated)
         for task in program.tasks:
-            if id(task.action) not in orbits.of_action:
-                orbits.of_action[id(task.action)] = orbits._number(task)
-        return orbits
+            if id(task.action) not in instance_sets.of_action:
+                instance_sets.of_action[id(task.action)] = instance_sets._number(task)
+        return instance_sets
 
     def groups_of(self, action: Compute) -> tuple[RankGroups, ...]:
         """Return the groups of the collectives inside a pass, each once."""
@@ -86,7 +86,7 @@ class Orbits:
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self.found)
-            self.found.append(self._orbit(task.action, task.lanes[0].rank_class))
+            self.found.append(self._instance_set(task.action, task.lanes[0].rank_class))
         return number
 
     def _key(self, task: Task) -> tuple[int | str, ...]:
@@ -101,9 +101,9 @@ class Orbits:
             case Compute():
                 return "units", task.lanes[0].rank_class, *(id(group) for group in self.groups_of(action))
 
-    def _orbit(self, action: Action, rank_class: int) -> Orbit:
+    def _instance_set(self, action: Action, rank_class: int) -> InstanceSet:
         if self.rotated is not None:
-            return self._turned(action, self.rank_classes[rank_class], self.rotated)
+            return self._rotated(action, self.rank_classes[rank_class], self.rotated)
         match action:
             case Communicate():
                 return self._of_groups(action.collective.group)
@@ -114,13 +114,13 @@ class Orbits:
             case Compute():
                 ranks, groups = self.rank_classes[rank_class], self.groups_of(action)
                 units = _joined(RankTable.of(ranks, np.arange(len(ranks), dtype=np.int64)), ranks, groups)
-                orbit = self._of_ranks(ranks, units)
+                instance_set = self._of_ranks(ranks, units)
                 for group in groups:
                     rows = self._rows(group.members)
-                    np.add.at(orbit.structure, orbit.instance_of[group.members[:, 0]], scrambled(rows))
-                return orbit
+                    np.add.at(instance_set.structure, instance_set.instance_of[group.members[:, 0]], scrambled(rows))
+                return instance_set
 
-    def _turned(self, action: Action, ranks: IntArray, rotated: Rotated) -> Orbit:
+    def _rotated(self, action: Action, ranks: IntArray, rotated: Rotated) -> InstanceSet:
         """Return the representatives of instances under a node symmetry."""
         match action:
             case Communicate():
@@ -132,47 +132,47 @@ class Orbits:
                 lowest, groups = ranks[rotated.rotation.lowest_rank[ranks] == ranks], self.groups_of(action)
                 if not groups:
                     return self._of_ranks(lowest, np.arange(len(lowest), dtype=np.int64))
-                orbit = self._of_lowest_groups(groups[0], rotated)
+                instance_set = self._of_lowest_groups(groups[0], rotated)
                 # Units that several groups join may be of unlike sizes; and units count in the order of their ranks.
                 if (
                     len(groups) > 1
-                    or not np.array_equal(ascending(orbit.incidence.ranks), lowest)
-                    or (np.diff(orbit.incidence.ranks) < 0).any()
+                    or not np.array_equal(ascending(instance_set.incidence.ranks), lowest)
+                    or (np.diff(instance_set.incidence.ranks) < 0).any()
                 ):
                     raise NotAlikeError
-                return orbit
+                return instance_set
             case HostCopy() | HostUpdate():
                 raise NotAlikeError
 
-    def _of_lowest_groups(self, group: RankGroups, rotated: Rotated) -> Orbit:
+    def _of_lowest_groups(self, group: RankGroups, rotated: Rotated) -> InstanceSet:
         standing = rotated.groups(group.members)
         rows = standing.rows
         ranks = rows.lowest.reshape(-1)
         instances = np.repeat(np.arange(len(rows.members), dtype=np.int64), len(rows.places))
         incidence = Incidence(ranks=ranks, instances=instances, n_instances=len(rows.members))
         table, structure = RankTable.of(ranks, instances), self._rows(rows.members)
-        return Orbit(incidence=incidence, instance_of=table, structure=structure, standing=standing)
+        return InstanceSet(incidence=incidence, instance_of=table, structure=structure, standing=standing)
 
-    def _of_groups(self, group: RankGroups) -> Orbit:
+    def _of_groups(self, group: RankGroups) -> InstanceSet:
         n_groups, size = group.members.shape
         ranks, rows = group.members.reshape(-1), np.repeat(np.arange(n_groups, dtype=np.int64), size)
         incidence = Incidence(ranks=ranks, instances=rows, n_instances=n_groups)
-        return Orbit(incidence=incidence, instance_of=RankTable.of(ranks, rows), structure=self._rows(group.members))
+        return InstanceSet(incidence=incidence, instance_of=RankTable.of(ranks, rows), structure=self._rows(group.members))
 
-    def _of_pairs(self, pairs: IntArray) -> Orbit:
+    def _of_pairs(self, pairs: IntArray) -> InstanceSet:
         n_pairs = len(pairs)
         rows = np.arange(n_pairs, dtype=np.int64)
         ends = np.repeat(np.arange(2, dtype=np.int64), n_pairs)
         incidence = Incidence(ranks=pairs.T.reshape(-1), instances=np.tile(rows, 2), n_instances=n_pairs, parts=ends)
         leaves = self.cluster.domain_of(pairs[:, 0]) != self.cluster.domain_of(pairs[:, 1])
         structure = scrambled(leaves.astype(np.int64)) + self._kinds(pairs)
-        return Orbit(incidence=incidence, instance_of=RankTable.of(pairs[:, 0], rows), structure=structure)
+        return InstanceSet(incidence=incidence, instance_of=RankTable.of(pairs[:, 0], rows), structure=structure)
 
-    def _of_ranks(self, ranks: IntArray, instances: IntArray) -> Orbit:
+    def _of_ranks(self, ranks: IntArray, instances: IntArray) -> InstanceSet:
         n_instances = int(instances.max(initial=-1)) + 1
         structure = summed(scrambled(self._kinds(ranks[:, None])), instances, n_instances)
         incidence = Incidence(ranks=ranks, instances=instances, n_instances=n_instances)
-        return Orbit(incidence=incidence, instance_of=RankTable.of(ranks, instances), structure=structure)
+        return InstanceSet(incidence=incidence, instance_of=RankTable.of(ranks, instances), structure=structure)
 
     def _rows(self, members: IntArray) -> Hashes:
         """Return for each group at which places it leaves a domain, and the kinds of nodes that its members are on."""
