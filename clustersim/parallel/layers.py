@@ -21,15 +21,15 @@ Gradients = Literal["all", "input", "weight"]
 PHASES: Final[Mapping[Gradients, Phase]] = MappingProxyType({"all": "backward", "input": "input", "weight": "weight"})
 
 
-def forward_work(name: str, operators: Sequence[Operator], phase: ForwardPhase = "forward") -> Work:
+def forward_work(name: str, operators: Sequence[Operator]) -> Work:
     """Return some operators forward, in sequence."""
-    return Work(name=name, phase=phase, kernels=tuple(kernel for operator in operators for kernel in operator.kernels(phase)))
+    return Work(name=name, phase="forward", kernels=tuple(kernel for operator in operators for kernel in operator.kernels("forward")))
 
 
-def backward_work(name: str, operators: Sequence[Operator], gradients: Gradients = "all") -> Work:
-    """Return some operators backward, the last one first; weight gradients that cannot be put off go with those of the input."""
-    kernels = tuple(kernel for operator in reversed(operators) for kernel in backward_kernels(operator, gradients))
-    return Work(name=name, phase=PHASES[gradients], kernels=kernels)
+def backward_work(name: str, operators: Sequence[Operator]) -> Work:
+    """Return some operators backward, the last one first."""
+    kernels = tuple(kernel for operator in reversed(operators) for kernel in backward_kernels(operator, "all"))
+    return Work(name=name, phase="backward", kernels=kernels)
 
 
 def backward_kernels(operator: Operator, gradients: Gradients) -> tuple[Kernel, ...]:

@@ -14,7 +14,7 @@ from clustersim.config.serving_scenario import ServingScenario
 from clustersim.errors import Place, ScenarioError
 
 
-def open_scenario(source: str, overrides: Sequence[str] = (), *, tell: Callable[[str], None] | None = None) -> Scenario:
+def open_scenario(source: str, overrides: Sequence[str] = ()) -> Scenario:
     """Return a checked scenario, imported where the file is one of a training framework.
 
     Parameters
@@ -23,8 +23,6 @@ def open_scenario(source: str, overrides: Sequence[str] = (), *, tell: Callable[
         As for ``load_scenario``, or such a file.
     overrides
         ``key=value`` texts.
-    tell
-        Takes a short report of an import, line by line.
 
     Raises
     ------
@@ -33,14 +31,14 @@ def open_scenario(source: str, overrides: Sequence[str] = (), *, tell: Callable[
     """
     if not foreign_source(source):
         return load_scenario(source, overrides)
-    scenario = _imported(source, overrides, tell)
+    scenario = _imported(source, overrides)
     if isinstance(scenario, ServingScenario):
         raise ScenarioError("is a serving deployment, not a training job", place=Place(file=source), hint=f"try: clustersim run {source}")
     return scenario
 
 
 def open_job(source: str, overrides: Sequence[str] = (), *, tell: Callable[[str], None] | None = None) -> Scenario | ServingScenario:
-    """Return a checked scenario of training or of serving; parameters and errors as for ``open_scenario``."""
+    """Return a checked scenario of training or of serving, as ``open_scenario`` does; ``tell`` takes a report of an import, by line."""
     if foreign_source(source):
         return _imported(source, overrides, tell)
     return checked_job(read_source(source), [parse_override(text) for text in overrides])
@@ -56,7 +54,7 @@ def open_measured(source: str, overrides: Sequence[str] = ()) -> tuple[Scenario,
     return imported.scenario, imported.measured
 
 
-def _imported(source: str, overrides: Sequence[str], tell: Callable[[str], None] | None) -> Scenario | ServingScenario:
+def _imported(source: str, overrides: Sequence[str], tell: Callable[[str], None] | None = None) -> Scenario | ServingScenario:
     imported = import_files([source], ImportOptions(overrides=tuple(overrides), by_option=False))
     if tell is not None:
         for line in summary(imported):

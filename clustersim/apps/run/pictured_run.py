@@ -19,18 +19,12 @@ if TYPE_CHECKING:
     from clustersim.apps.serve.serving_result import ServingResult
 
 
-def subject_of(result: Result, label: str | None = None) -> Subject:
-    """Return a run as pictures see it.
-
-    Parameters
-    ----------
-    label
-        What to call it beside others; the name of its scenario when omitted.
-    """
+def subject_of(result: Result) -> Subject:
+    """Return a run as pictures see it."""
     plan = result.built.plan
     strategy, training = plan.strategy, plan.training
     return Subject(
-        label=label or result.metrics.scenario,
+        label=result.metrics.scenario,
         metrics=result.metrics,
         timeline=result.spans,
         pipeline=PipelineShape(

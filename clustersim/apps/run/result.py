@@ -143,11 +143,11 @@ _WIDTH: Final = 100
 _NO_BREAK: Final = "\N{NO-BREAK SPACE}"
 
 
-def result_text(result: Result, width: int = _WIDTH) -> str:
-    """Return the report of a result without measured changes, as plain text of a number of columns."""
+def result_text(result: Result) -> str:
+    """Return the report of a result without measured changes, as plain text of 100 columns."""
     from rich.console import Console
 
-    console = Console(file=StringIO(), width=width, highlight=False, color_system=None)
+    console = Console(file=StringIO(), width=_WIDTH, highlight=False, color_system=None)
     with console.capture() as printed:
         print_result(result, console)
     return printed.get().rstrip("\n")

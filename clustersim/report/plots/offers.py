@@ -49,10 +49,10 @@ class OffersPicture:
     """The best first."""
 
 
-def draw_offers(picture: OffersPicture, ax: Axes | None = None) -> Axes:
+def draw_offers(picture: OffersPicture) -> Axes:
     """Draw two bars for each cluster, days to the left and cost to the right, each from zero and with its interval."""
     height_px = _MARGINS.top + _MARGINS.bottom + _ROW_PX * len(picture.bars)
-    ax = new_axes(height_px, _MARGINS) if ax is None else ax
+    ax = new_axes(height_px, _MARGINS)
     width = (1.0 - _GAP) / 2
     left = ax.inset_axes((0.0, 0.0, width, 1.0))
     right = ax.inset_axes((1.0 - width, 0.0, width, 1.0))
