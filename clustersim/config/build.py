@@ -110,7 +110,9 @@ def _build(scenario: Scenario, constants: Mapping[str, Calibration]) -> Built:
     cluster = cluster_of(hardware.kinds, hardware.fabric, servers=servers, changes=link_changes(spec.cluster))
     _check_placed(planned.plan.strategy, planned.plan.model, cluster, allocation.own)
     own_pace = planned.plan.strategy.data_parallel.own_pace
-    uneven = _uneven(spec, nodes, dict(zip(allocation.own, own_nodes, strict=True)), own_pace=own_pace)
+    n_steps, steps_flags = _steps(spec, own_pace=own_pace)
+    n_expected = planned.plan.n_ranks if n_steps == 1 and not own_pace else None
+    uneven = _uneven(spec, nodes, dict(zip(allocation.own, own_nodes, strict=True)), own_pace=own_pace, n_expected=n_expected)
 
     def plan(inner: Scenario, places: Sequence[int]) -> Planned:
         inside = plan_on(inner, [nodes[place] for place in places], hardware.fabric)
@@ -119,7 +121,6 @@ def _build(scenario: Scenario, constants: Mapping[str, Calibration]) -> Built:
 
     jobs = jobs_of(scenario, node, allocation, plan)
     stages = stages_of(planned.plan)
-    n_steps, steps_flags = _steps(spec, own_pace=own_pace)
     maintained = maintained_job(spec.reliability, stages[0], own_nodes) if spec.reliability else None
     priced = priced_nodes(spec.cost, own_nodes, scenario.folder) if spec.cost else None
     return Built(
@@ -138,6 +139,7 @@ def _build(scenario: Scenario, constants: Mapping[str, Calibration]) -> Built:
         flags=(
             *planned.flags,
             *steps_flags,
+            *_expected_flags(uneven, n_expected),
             *host_flags(stages, cluster),
             *routing_flags(cluster),
             *_unseen_flags(hardware.unseen),
@@ -156,8 +158,16 @@ def _check_placed(strategy: Strategy, model: Model, cluster: Cluster, nodes: Seq
         contributor.refuse_placed(strategy, model=model, cluster=cluster, nodes=nodes)
 
 
-def _uneven(spec: ScenarioSpec, nodes: Sequence[Node], own: Mapping[int, Node], *, own_pace: bool) -> UnevenRanks | None:
-    """Return the differences between the ranks of a plan on some of the nodes."""
+def _uneven(
+    spec: ScenarioSpec, nodes: Sequence[Node], own: Mapping[int, Node], *, own_pace: bool, n_expected: int | None
+) -> UnevenRanks | None:
+    """Return the differences between the ranks of a plan on some of the nodes.
+
+    Parameters
+    ----------
+    n_expected
+        Ranks that wait for each other, where one step is to be the expected one; None where jitter is drawn.
+    """
     per_node = nodes[0].n_accelerators
     slowdowns = slowdowns_of(spec.cluster.stragglers, [node.n_accelerators for node in nodes]) if spec.cluster.stragglers else {}
     place_of = {node: place for place, node in enumerate(own)} if slowdowns else {}
@@ -168,10 +178,13 @@ def _uneven(spec: ScenarioSpec, nodes: Sequence[Node], own: Mapping[int, Node], 
                 field="cluster.stragglers",
                 hint="name ranks of the scenario's own job",
             )
+    jitter = jitter_of(spec.cluster.jitter)
+    expected = jitter is not None and n_expected is not None
     uneven = UnevenRanks(
         slowdowns={place_of[rank // per_node] * per_node + rank % per_node: factor for rank, factor in slowdowns.items()},
         nodes=tuple(own.values()),
-        jitter=jitter_of(spec.cluster.jitter),
+        jitter=None if expected else jitter,
+        waiting=jitter.largest(n_expected) if jitter is not None and n_expected is not None else 1.0,
     )
     return None if uneven.is_even and not own_pace else uneven
 
@@ -183,6 +196,13 @@ def _steps(spec: ScenarioSpec, *, own_pace: bool) -> tuple[int, tuple[Flag, ...]
     if jitter_of(spec.cluster.jitter) is None and not own_pace:
         return 1, ()
     return STEPS, (Flag(code="assumed_steps", message=f"no number of steps is given: {STEPS} are replayed"),)
+
+
+def _expected_flags(uneven: UnevenRanks | None, n_expected: int | None) -> tuple[Flag, ...]:
+    if uneven is None or uneven.waiting == 1.0:
+        return ()
+    message = f"one step is the expected one: computation takes {uneven.waiting:.4g} times as long, as the slowest of {n_expected:,} ranks"
+    return (Flag(code="expected_jitter", message=message),)
 
 
 def _unseen_flags(names: tuple[str, ...]) -> tuple[Flag, ...]:

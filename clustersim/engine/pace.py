@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import exp
-from typing import Literal, Protocol
+from statistics import NormalDist
+from typing import Final, Literal, Protocol
 
 import numpy as np
 
@@ -30,6 +31,24 @@ class Jitter:
         distribution = Exponential() if self.distribution == "exponential" else Lognormal(sigma=self.sigma)
         return Drawn(distribution, n_coupled, seed=seed)
 
+    def largest(self, n_ranks: int) -> float:
+        """Return the expected largest of the factors of a number of ranks: how long a step is that all of them wait for.
+
+        Examples
+        --------
+        >>> [round(Jitter(sigma=0.05).largest(n), 3) for n in (1, 64, 4096)]
+        [1.0, 1.123, 1.197]
+        """
+        if self.distribution == "exponential":
+            return float((1.0 / np.arange(1, n_ranks + 1)).sum())
+        below = np.array([NORMAL.cdf(edge) for edge in EDGES.tolist()]) ** n_ranks
+        factors = np.exp(self.sigma * 0.5 * (EDGES[1:] + EDGES[:-1]) - 0.5 * self.sigma**2)
+        return float(factors @ np.diff(below))
+
+
+NORMAL: Final = NormalDist()
+EDGES: Final = np.linspace(-10.0, 20.0, 6001)
+"""Standard deviations over which the largest of lognormal factors is integrated: its quantiles up to the largest sigma."""
 
 BLOCK_DRAWS = 4096
 """Random numbers drawn in one batch for one class."""

@@ -37,11 +37,13 @@ class UnevenRanks:
     nodes: tuple[Node, ...]
     """Nodes of the plan, in the order of its ranks."""
     jitter: Jitter | None = None
+    waiting: float = 1.0
+    """Factor on all computation: the expected wait for the slowest rank, where jitter is not drawn."""
 
     @property
     def is_even(self) -> bool:
         """True where every rank is like every other, at all times."""
-        return not self.slowdowns and self.jitter is None and len({_kind(node) for node in self.nodes}) == 1
+        return not self.slowdowns and self.jitter is None and self.waiting == 1.0 and len({_kind(node) for node in self.nodes}) == 1
 
 
 def division_of(strategy: Strategy, uneven: UnevenRanks, *, has_experts: bool, folds: bool = True) -> Division:
@@ -164,10 +166,10 @@ def policy_of(stage: Stage, division: Division) -> PacePolicy:
 
 def _factors(uneven: UnevenRanks, ranks: IntArray) -> FloatArray:
     """Return how much longer each of some ranks computes."""
-    factors = np.ones(len(ranks))
+    factors = np.full(len(ranks), uneven.waiting)
     named = np.array(list(uneven.slowdowns), dtype=np.int64)
     for index in np.flatnonzero(np.isin(ranks, named)).tolist():
-        factors[index] = uneven.slowdowns[ranks.item(index)]
+        factors[index] *= uneven.slowdowns[ranks.item(index)]
     return factors
 
 

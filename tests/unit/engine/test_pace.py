@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from statistics import NormalDist
+
 import numpy as np
 import pytest
 
-from clustersim.engine.pace import BLOCK_DRAWS, Distribution, Drawn, Exponential, Lognormal
+from clustersim.engine.pace import BLOCK_DRAWS, Distribution, Drawn, Exponential, Jitter, Lognormal
+from clustersim.kernels.kernel_model import expected_largest
 
 N_DRAWS = 200_000
 DISTRIBUTIONS = [Lognormal(sigma=0.3), Exponential()]
@@ -22,6 +25,37 @@ def test_a_lognormal_factor_deviates_as_its_sigma_says() -> None:
     draws = Lognormal(sigma=0.3).draw(np.random.default_rng(1), N_DRAWS)
 
     assert np.log(draws).std() == pytest.approx(0.3, rel=0.01)
+
+
+@pytest.mark.parametrize("jitter", [Jitter(sigma=0.02), Jitter(sigma=0.3), Jitter(sigma=1.0, distribution="exponential")])
+@pytest.mark.parametrize("n_ranks", [1, 2, 64])
+def test_the_expected_largest_is_the_mean_of_the_largest_drawn(jitter: Jitter, n_ranks: int) -> None:
+    drawn = jitter.drawn((n_ranks,), seed=3)
+    largest = np.array([drawn.factor(0, step) for step in range(4000)])
+
+    assert jitter.largest(n_ranks) == pytest.approx(largest.mean(), abs=4 * largest.std() / 4000**0.5)
+
+
+def test_nobody_waits_alone() -> None:
+    assert Jitter(sigma=0.5).largest(1) == pytest.approx(1.0, rel=1e-5)
+    assert Jitter(sigma=1.0, distribution="exponential").largest(1) == 1.0
+
+
+def test_the_largest_of_a_small_spread_is_that_of_a_normal_one() -> None:
+    sigma = 1e-4
+
+    waits = [(Jitter(sigma=sigma).largest(n) - 1.0) / sigma for n in (8, 512, 16384)]
+
+    assert waits == sorted(waits)
+    assert waits == pytest.approx([expected_largest(n) for n in (8, 512, 16384)], rel=0.01)
+
+
+def test_the_largest_of_exponential_factors_is_a_harmonic_number() -> None:
+    assert Jitter(sigma=1.0, distribution="exponential").largest(4) == pytest.approx(25 / 12, rel=1e-12)
+
+
+def test_the_largest_of_two_lognormal_factors_has_a_closed_form() -> None:
+    assert Jitter(sigma=0.4).largest(2) == pytest.approx(2.0 * NormalDist().cdf(0.4 / 2**0.5), rel=1e-5)
 
 
 def test_no_sigma_is_no_jitter() -> None:

@@ -7,6 +7,7 @@ import pytest
 from clustersim.apps.run.running import run_built
 from clustersim.config.build import Built
 from clustersim.documents.spots import Data
+from clustersim.engine.pace import Jitter
 from clustersim.engine.policies import Asynchronous, BackupWorkers, StaleSynchronous, Synchronous
 from clustersim.engine.uneven_ranks import division_of, jitter_of, paces_of, policy_of, slow_ranks
 from clustersim.errors import ScenarioError
@@ -137,6 +138,31 @@ def test_one_step_is_replayed_unless_steps_differ() -> None:
 
     assert (steady.n_steps, varying.n_steps, built("cluster.jitter=3 %", "steps=7").n_steps) == (1, 50, 7)
     assert [flag.code for flag in varying.flags if flag not in steady.flags] == ["assumed_steps"]
+
+
+def test_one_step_with_jitter_is_the_expected_one() -> None:
+    even, varying = (run_built(built(*more, "strategy.tp=1", "strategy.pp=1")) for more in ((), ("cluster.jitter=3 %", "steps=1")))
+
+    waiting = Jitter(sigma=0.03).largest(even.metrics.ranks)
+    assert varying.metrics.breakdown_s.compute == pytest.approx(waiting * even.metrics.breakdown_s.compute, rel=1e-6)
+    assert varying.metrics.step_time_s > even.metrics.step_time_s
+    assert [flag.code for flag in varying.flags if flag.code == "expected_jitter"] == ["expected_jitter"]
+
+
+def test_the_expected_step_is_the_mean_of_drawn_ones() -> None:
+    one, many = (run_built(built("cluster.jitter=5 %", f"steps={n}", "strategy.tp=1", "strategy.pp=1")) for n in (1, 400))
+
+    assert one.metrics.step_time_s == pytest.approx(many.metrics.step_time_s, rel=0.005)
+
+
+def test_a_slow_rank_waits_as_all_others_do() -> None:
+    made = uneven("cluster.jitter=3 %", "steps=1", stragglers=slow(ranks=3))
+    assert made.uneven is not None
+
+    paces = paces_of(divided(made), made.uneven, lambda node: kernels_of(made.plan.training, made.plan.strategy, node))
+
+    waiting = Jitter(sigma=0.03).largest(16)
+    assert sorted({pace.slowdown for pace in paces}) == pytest.approx([waiting, 1.3 * waiting])
 
 
 def test_a_slow_rank_of_another_job_is_refused() -> None:
