@@ -216,6 +216,7 @@ def circumstances_of(spec: ScenarioSpec, model: Model, nodes: Sequence[Node]) ->
         seq_length=training.seq_length or model.max_positions,
         generation=accelerators[0].generation,
         rack=nodes[0].scale_up.nodes_per_domain > 1,
+        blocking_launches=training.blocking_launches,
         attention=calibration_for(accelerators[0]).attention.keys(),
     )
 

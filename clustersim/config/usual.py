@@ -63,6 +63,8 @@ class Circumstances:
     """Generation of the accelerator."""
     rack: bool
     """Whether links between accelerators join nodes."""
+    blocking_launches: bool
+    """Whether the host waits for each kernel, which no graph lets it do."""
     attention: Collection[str]
     """Generations of fused attention with measured constants on the accelerator."""
 
@@ -198,12 +200,12 @@ USUAL: Final = (
     Usual(
         software="experts in MXFP8 on a rack, as recipes of Megatron-Bridge since 26.06",
         holds=lambda run: _experts(run) and run.scaling == "mx" and run.rack,
-        values={"training.cuda_graphs": True, "training.grouped_experts": "fused"},
+        values={"training.cuda_graphs": lambda run: not run.blocking_launches, "training.grouped_experts": "fused"},
         sources=(MEGATRON_BRIDGE,),
     ),
     Usual(
         software="experts on Blackwell, as recipes of Megatron-Bridge",
-        holds=lambda run: _experts(run) and run.generation == "blackwell",
+        holds=lambda run: _experts(run) and run.generation == "blackwell" and not run.blocking_launches,
         values={"training.cuda_graphs": ("attention", "router")},
         sources=(MEGATRON_BRIDGE,),
     ),

@@ -147,6 +147,13 @@ def test_experts_on_blackwell_are_captured_up_to_their_router(node: str, graphs:
     assert run.plan.training.cuda_graphs == graphs
 
 
+@pytest.mark.parametrize("node", ["dgx-b200", "gb200-nvl72"])
+def test_a_host_that_waits_for_each_kernel_captures_none(node: str) -> None:
+    said = (f"cluster.node={node}", "strategy.pp=1", "strategy.ep=4", "training.precision=fp8", "training.blocking_launches=true")
+
+    assert built(*said, model="mixtral-8x7b").plan.training.cuda_graphs is False
+
+
 def test_a_search_compares_layouts_of_one_software() -> None:
     training = asked_of(small(training={"global_batch_size": 32, "precision": "bf16", "seq_length": 256})).base["training"]
 
