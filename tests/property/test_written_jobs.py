@@ -15,7 +15,7 @@ from clustersim.apps.plan.exports import TRAINING, written
 from clustersim.config.build import build
 from clustersim.config.load import Scenario, load_scenario
 from clustersim.config.serving_scenario import ServingScenario, load_serving
-from clustersim.errors import DomainError
+from clustersim.errors import DomainError, InfeasibleError
 from clustersim.parallel.training_plan import Plan
 
 NODES = 4
@@ -87,6 +87,7 @@ serving = st.fixed_dictionaries(
         "memory_fraction": st.sampled_from([0.8, 0.85, 0.92]),
         "prefix_cache": st.just(False),
         "asynchronous": st.just(False),
+        "pp": st.sampled_from([1, 2]),
     },
 )
 requests = st.one_of(
@@ -98,15 +99,22 @@ requests = st.one_of(
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
 @QUICK
-@given(deployment=serving, sent=requests, asked=lengths, answered=lengths, count=st.integers(1, 5000))
+@given(
+    deployment=serving,
+    sent=requests,
+    lengths=st.tuples(lengths, lengths),
+    count=st.integers(1, 5000),
+    replicas=st.sampled_from([1, 1, 2, 4]),
+)
 def test_a_written_deployment_is_read_back(
-    engine: str, deployment: dict[str, object], sent: dict[str, object], asked: int, answered: int, count: int
+    engine: str, deployment: dict[str, object], sent: dict[str, object], lengths: tuple[int, int], count: int, replicas: int
 ) -> None:
+    asked, answered = lengths
     document: dict[str, object] = {
         "name": "drawn",
         "model": "llama3.1-8b",
         "cluster": {"node": "hgx-h200", "nodes": 1},
-        "serving": {"engine": engine, "replicas": 1, **deployment},
+        "serving": {"engine": engine, "replicas": replicas, **deployment},
         "requests": {**sent, "count": count, "input_tokens": asked, "output_tokens": answered},
     }
     try:
@@ -121,6 +129,41 @@ def test_a_written_deployment_is_read_back(
     assert found.scenario.spec.serving == scenario.spec.serving
     assert found.scenario.spec.requests == scenario.spec.requests
     assert found.scenario.spec.model == scenario.spec.model
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+@QUICK
+@given(
+    tp=st.sampled_from([1, 2, 4, 8]),
+    dp=st.sampled_from([1, 2, 8, 16]),
+    copies=st.sampled_from([0, 0, 32]),
+    divides_experts=st.booleans(),
+    limit=st.sampled_from([None, 64, 256]),
+)
+def test_a_written_layout_of_experts_is_read_back(
+    engine: str, tp: int, dp: int, copies: int, *, divides_experts: bool, limit: int | None
+) -> None:
+    serving: dict[str, object] = {"engine": engine, "replicas": 1, "tp": tp, "dp": dp, "ep": tp * dp if divides_experts else 1}
+    serving |= {"redundant_experts": copies} if copies and divides_experts and tp * dp > 1 else {}
+    serving |= {} if limit is None else {"max_num_seqs": limit}
+    document: dict[str, object] = {
+        "name": "drawn",
+        "model": "deepseek-v3",
+        "cluster": {"node": "hgx-h200", "nodes": -(-tp * dp // 8)},
+        "serving": {"precision": "fp8_block", **serving},
+        "requests": {"arrival": "closed", "concurrency": 64, "count": 100, "input_tokens": 1024, "output_tokens": 128},
+    }
+    try:
+        scenario = load_serving(document)
+        text = written(scenario, engine).text
+    except (DomainError, InfeasibleError):
+        assume(False)
+
+    found = read_back(text, ImportOptions(cluster="hgx-h200"))
+
+    assert isinstance(found.scenario, ServingScenario)
+    assert found.scenario.spec.serving == scenario.spec.serving
+    assert [key.key for key in found.keys if key.how == "unknown"] == []
 
 
 @QUICK

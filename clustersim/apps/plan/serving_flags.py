@@ -24,11 +24,12 @@ from clustersim.workloads.transformer import Transformer
 
 _OPTIONS: Final = (
     *("memory_fraction", "max_num_seqs", "max_batched_tokens", "kv_tokens", "prefix_cache", "chunked_prefill", "asynchronous"),
-    *("precision", "kv_precision"),
+    *("precision", "kv_precision", "redundant_experts"),
 )
 """Settings of a server beside its layout."""
 _LIMITS: Final = ("max_num_seqs", "max_batched_tokens")
 """Settings of one rank of attention data parallelism."""
+_DEGREE_OF_DATA: Final = ("--data-parallel-size", "--dp")
 _LEFT_TO_THE_ENGINE: Final = (None, "auto")
 _HUB: Final = "https://huggingface.co/"
 _WAIT: Final = "until curl -sf http://localhost:{port}/health; do sleep 5; done"
@@ -48,8 +49,10 @@ def vllm(built: BuiltServing) -> FrameworkFiles:
         raise _refused("vLLM", "attention data parallelism of a model without experts", "serving.dp")
     if spec.ep not in (1, together):
         raise _refused("vLLM", f"experts on {spec.ep} of tp * dp = {together} ranks", "serving.ep")
-    layout: dict[str, Data] = {"serving.tp": spec.tp, "serving.pp": spec.pp, "serving.dp": spec.dp}
-    words = [*_degrees(table, layout), *(["--enable-expert-parallel"] if spec.ep > 1 else [])]
+    copies = spec.dp if n_experts else _copies(built)
+    layout: dict[str, Data] = {"serving.tp": spec.tp, "serving.pp": spec.pp, "serving.dp": copies}
+    switches = {"--enable-expert-parallel": spec.ep > 1, "--enable-eplb": spec.redundant_experts > 0}
+    words = [*_degrees(table, layout), *(switch for switch, is_on in switches.items() if is_on)]
     return _files(built, table, words, serve=["vllm", "serve", model], bench=["vllm", "bench", "serve", "--model", model], port=8000)
 
 
@@ -63,7 +66,8 @@ def sglang(built: BuiltServing) -> FrameworkFiles:
     """
     table, spec, model = load_table("sglang"), _checked(built, "SGLang"), _name(built.loaded)
     # Its tensor-parallel ranks are all ranks of a stage; attention may be data parallel on them.
-    layout: dict[str, Data] = {"serving.tp": spec.tp * spec.dp, "serving.pp": spec.pp, "job.dp": spec.dp, "serving.ep": spec.ep}
+    copies = spec.dp if spec.dp > 1 else _copies(built)
+    layout: dict[str, Data] = {"serving.tp": spec.tp * spec.dp, "serving.pp": spec.pp, "job.dp": copies, "serving.ep": spec.ep}
     words = [*_degrees(table, layout), *(["--enable-dp-attention"] if spec.dp > 1 else [])]
     serve = ["python3", "-m", "sglang.launch_server", "--model-path", model]
     bench = ["python3", "-m", "sglang.bench_serving", "--model", model]
@@ -89,7 +93,7 @@ def _files(built: BuiltServing, table: Vocabulary, layout: list[str], *, serve: 
     notes = [f"commands of {table.file.title} {table.file.versions.partition(';')[0]}"]
     options = [*layout, *_options(built, table, notes)]
     client = _client(built.scenario.spec.requests, table, notes)
-    notes += _unsaid(built, table)
+    notes += _unsaid(built, table, layout)
     # What the engine cannot be told stands in the file too: it may be all that is kept.
     lines = ["#!/bin/bash", *(f"# {note}" for note in notes), _command(serve, options, end=" &" if client else "")]
     if client:
@@ -107,7 +111,7 @@ def _degrees(table: Vocabulary, layout: Mapping[str, Data]) -> list[str]:
 
 def _options(built: BuiltServing, table: Vocabulary, notes: list[str]) -> Iterator[str]:
     spec, accelerator = built.scenario.spec.serving, built.node.accelerator
-    own = {"precision": _of_the_checkpoint(table, _name(built.loaded)), "kv_precision": "bf16"}
+    own = {"precision": _of_the_checkpoint(table, _name(built.loaded)), "kv_precision": "bf16", "redundant_experts": 0}
     defaults = rules_of(spec.engine, EngineDevice(name=accelerator.name, memory_bytes=accelerator.memory_bytes))
     for name in _OPTIONS:
         value: Data = getattr(spec, name)
@@ -134,13 +138,22 @@ def _option(table: Vocabulary, setting: str, value: Data) -> list[str]:
     if said is None:
         return []
     key, theirs = said
-    flag = f"--{key.rpartition('.')[2].replace('_', '-')}"
+    option, dot, field = key.removeprefix("client.").partition(".")
+    flag = f"--{option.replace('_', '-')}{dot}{field}"
     return [flag if theirs is True else f"{flag} {shlex.quote(str(theirs))}"]
 
 
-def _unsaid(built: BuiltServing, table: Vocabulary) -> Iterator[str]:
+def _copies(built: BuiltServing) -> int:
+    """Return the replicas that one command starts: all of them, where they are in one node."""
+    replicas, spec = built.pools[0].n_replicas, built.scenario.spec.serving
+    return replicas if replicas * spec.tp * spec.pp * spec.dp <= built.node.n_accelerators else 1
+
+
+def _unsaid(built: BuiltServing, table: Vocabulary, layout: list[str]) -> Iterator[str]:
     spec, replicas = built.scenario.spec.serving, built.pools[0].n_replicas
-    if replicas > 1:
+    if spec.dp == 1 and any(option.startswith(_DEGREE_OF_DATA) for option in layout):
+        yield f"{replicas} replicas: the server starts them, and chooses one for each request by its own rule"
+    elif replicas > 1:
         yield f"{replicas} replicas: start the server so many times, behind a router ({spec.router})"
     if spec.speculative is not None:
         yield f"speculative decoding has options that name the draft; {table.file.title} is told without it"
