@@ -10,7 +10,7 @@ from typing import Final
 from clustersim.apps.buy.options import Option, adapted_batch
 from clustersim.apps.plan.answer import NoLayoutError, searched
 from clustersim.apps.plan.asking import PlanRequest, asked_of
-from clustersim.apps.plan.drafts import Drafts, Peaks
+from clustersim.apps.plan.drafts import Peaks
 from clustersim.apps.plan.findings import Tried
 from clustersim.apps.plan.nearest import nearest_lines
 from clustersim.apps.plan.replays import Replayed, ReplayOutcome, Replays
@@ -83,7 +83,7 @@ class Offer:
     no_failures: str
     """Why they could not be; empty where they were."""
     others: Mapping[str, Figures]
-    """By name of ``CONDITIONS``; those under which the layout does not run are missing."""
+    """By name of ``CONDITIONS``; missing where the layout does not run, and of slower adapters of an option."""
     flags: tuple[Flag, ...]
     price_lists: tuple[str, ...]
     assumed: tuple[str, ...]
@@ -124,6 +124,9 @@ def offers(request: Request) -> tuple[list[Offer], list[UnfitOption]]:
             else:
                 found.append(one)
                 noted("\n".join(f"so far: {_so_far(each)}" for each in found))
+        fastest = {each.option: each for each in sorted(found, key=lambda each: -each.figures.time_s)}
+        # Those with slower adapters decide nothing.
+        found = [_under_conditions(each, request, replays) if each is fastest[each.option] else each for each in found]
     return found, missed
 
 
@@ -146,13 +149,8 @@ def _offer(request: Request, option: Option, nic: str | None, replays: Replays, 
         return UnfitOption(name=name, why=" ".join([f"{search.commonest}.", *lines]))
     scenario = {"reliability": {}, **drafts.document(winner.layout)}
     with asked.told():
-        known = _outcomes(drafts.document(winner.layout), _halves(drafts, winner, batches[1]), replays)
         failing, why = _with_failures(winner.result, scenario)
     plain = _figures(winner.result, request.tokens)
-    figures = plain if failing is None else _figures(failing, request.tokens)
-    # Failures take the same share of the time, whatever a step takes.
-    longer = figures.time_s / plain.time_s
-    others = {key: _longer(_figures(outcome, request.tokens), longer) for key, outcome in known.items()}
     cost = winner.result.cost
     return Offer(
         option=option,
@@ -161,10 +159,10 @@ def _offer(request: Request, option: Option, nic: str | None, replays: Replays, 
         asked_batch=batches[0],
         n_gpus=asked.space.n_ranks,
         winner=winner,
-        figures=figures,
+        figures=plain if failing is None else _figures(failing, request.tokens),
         goodput_fraction=None if failing is None or failing.goodput is None else failing.goodput.goodput_fraction,
         no_failures=why,
-        others={**others, NO_FAILURES: plain},
+        others={NO_FAILURES: plain},
         flags=(failing or winner.result).metrics.flags,
         price_lists=cost.price_lists if cost else (),
         assumed=assumed,
@@ -190,14 +188,26 @@ def _asked(request: Request, option: Option, nic: str | None) -> tuple[PlanReque
     return asked, (batch, batch), assumed
 
 
-def _halves(drafts: Drafts, winner: Tried, batch: int) -> dict[str, tuple[str, str, Data]]:
-    """Return the section, key and value that each condition changes."""
-    rate = drafts.first.cluster.node.nic.bandwidth_bytes_per_s / 2
-    found: dict[str, tuple[str, str, Data]] = {HALF_NETWORK: ("cluster", "nics", {"bandwidth": f"{rate:.0f} B/s"})}
-    per_pass = winner.layout.family.dp * winner.layout.family.micro_batch_size
-    if batch % (2 * per_pass) == 0:
-        found[HALF_BATCH] = ("training", "global_batch_size", batch // 2)
-    found[TWICE_BATCH] = ("training", "global_batch_size", 2 * batch)
+def _under_conditions(offer: Offer, request: Request, replays: Replays) -> Offer:
+    """Return an offer with its figures under other conditions."""
+    bare = {key: value for key, value in offer.scenario.items() if key != "reliability"}
+    outcomes = _outcomes(bare, _halves(offer, None if request.nics else bare), replays)
+    # Failures take the same share of the time, whatever a step takes.
+    longer = offer.figures.time_s / offer.others[NO_FAILURES].time_s
+    others = {name: _longer(_figures(outcome, request.tokens), longer) for name, outcome in outcomes.items()}
+    return replace(offer, others={**others, **offer.others})
+
+
+def _halves(offer: Offer, machine: Mapping[str, Data] | None) -> dict[str, tuple[str, str, Data]]:
+    """Return the section, key and value that each condition changes; without a machine none of the network."""
+    found: dict[str, tuple[str, str, Data]] = {}
+    if machine is not None:
+        rate = build(load_scenario(machine)).cluster.node.nic.bandwidth_bytes_per_s / 2
+        found[HALF_NETWORK] = ("cluster", "nics", {"bandwidth": f"{rate:.0f} B/s"})
+    per_pass = offer.winner.layout.family.dp * offer.winner.layout.family.micro_batch_size
+    if offer.batch % (2 * per_pass) == 0:
+        found[HALF_BATCH] = ("training", "global_batch_size", offer.batch // 2)
+    found[TWICE_BATCH] = ("training", "global_batch_size", 2 * offer.batch)
     return found
 
 
@@ -214,15 +224,14 @@ def _with_failures(outcome: ReplayOutcome, scenario: Mapping[str, Data]) -> tupl
 
 def _outcomes(scenario: Mapping[str, Data], changes: Mapping[str, tuple[str, str, Data]], replays: Replays) -> dict[str, ReplayOutcome]:
     """Return the outcomes under other conditions, by name."""
-    bare = {key: value for key, value in scenario.items() if key != "reliability"}
     begun = list[tuple[str, Future[Replayed]]]()
     for name, (section, key, value) in changes.items():
-        part = bare[section]
+        part = scenario[section]
         assert isinstance(part, dict)
         before = part.get(key)
         # Adapters may say more than their bandwidth.
         changed = {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
-        begun.append((name, replays.begin({**bare, section: {**part, key: changed}})))
+        begun.append((name, replays.begin({**scenario, section: {**part, key: changed}})))
     ended = [(name, replays.end(future)) for name, future in begun]
     return {name: outcome for name, outcome in ended if isinstance(outcome, ReplayOutcome)}
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Final
 
+from clustersim.apps.calibrate.fitting import PER_CONSTANT
 from clustersim.apps.calibrate.measurements import MeasuredFile
 from clustersim.config.yaml_text import yaml_text
 from clustersim.documents.spots import Data
@@ -224,8 +225,9 @@ def doubts_of(after: Errors, moves: Mapping[str, tuple[float, float]], held: Seq
         found.append(f"predictions stay {100 * after.mean_absolute_error_fraction:.0f} % off the measured times (on average {bias})")
     if held:
         stays = f"{', '.join(held)} {'keep their values' if held[1:] else 'keeps its value'}"
-        few = f"too few different measurements ({n_unlike}) for {n_unlike + len(held)} constants"
-        found.append(f"{few}: {stays}; {len(held)} more would fit {'them' if held[1:] else 'it'}")
+        n_all = max(n_unlike // PER_CONSTANT, 1) + len(held)
+        few = f"too few different measurements ({n_unlike}) for {n_all} constants"
+        found.append(f"{few}: {stays}; {PER_CONSTANT * n_all - n_unlike} more would fit {'them' if held[1:] else 'it'}")
     far = [move(name, *values) for name, values in moves.items() if is_far(*values)]
     if far:
         found.append(f"moved more than {FAR:.0f} times: {', '.join(far)}")

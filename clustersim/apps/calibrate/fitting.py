@@ -36,6 +36,8 @@ DIGITS: Final = 4
 """Digits of a fitted constant, as written; residuals are those of the written value."""
 EFFECT: Final = 1e-9
 """A sensitivity below it is none."""
+PER_CONSTANT: Final = 2
+"""Different measurements for each constant that is fitted: with as many constants as measurements all would be met, whatever they are."""
 MOST_EVALUATIONS: Final = 40
 TOLERANCE: Final = 1e-3
 """Relative gain of the objective below which a fit ends."""
@@ -177,9 +179,9 @@ def carried(
     if len(moving) <= most:
         return tuple(parameters), ()
     order: list[int] = _scipy("linalg").qr(effects[:, moving], mode="r", pivoting=True)[1].tolist()
-    held = {moving[place] for place in order[most:]}
-    parts = [[each for place, each in enumerate(parameters) if (place in held) is kept] for kept in (False, True)]
-    return tuple(parts[0]), tuple(parts[1])
+    chosen = [sorted(moving[place] for place in places) for places in (order[:most], order[most:])]
+    free, held = (tuple(parameters[place] for place in places) for places in chosen)
+    return free, held
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,9 +297,9 @@ class CalibrationPart:
         return len({each.what for each in self.measured})
 
     def fitted(self, target: CalibrationTarget, base: Calibration) -> Fit:
-        """Return the constants of this part, fitted from some base: no more of them than there are unlike measurements."""
+        """Return the constants of this part, fitted from some base: no more than one for two unlike measurements."""
         constants, times_s = {target.generation: base}, [each.time_s for each in self.measured]
-        free, held = carried(self.predict, times_s, self.parameters, constants, most=self.n_unlike)
+        free, held = carried(self.predict, times_s, self.parameters, constants, most=max(self.n_unlike // PER_CONSTANT, 1))
         found = fit(self.predict, times_s, free, constants, weights=[each.weight for each in self.measured])
         return replace(found, held=tuple(name for each in held for _, name in each.constants))
 
