@@ -138,7 +138,7 @@ class ResultRow:
 
 
 def software_lines(rows: Sequence[ResultRow]) -> list[str]:
-    """Return which software each row is of, where they are not of the same: then more than the values of the points differs."""
+    """Return which settings that are not said differ between rows: then more than the values of the points does."""
     names: dict[str, list[str]] = {}
     for row in rows:
         if row.outcome.figures:
@@ -146,7 +146,7 @@ def software_lines(rows: Sequence[ResultRow]) -> list[str]:
     if len(names) < 2:
         return []
     told = "; ".join(f"{', '.join(some)}: {software or 'defaults'}" for software, some in names.items())
-    return [f"Not of one software, where settings are not said ({told})"]
+    return [f"Settings that are not said differ too; say them to compare the rest alone ({told})"]
 
 
 def figure_names(*, serves: bool = False) -> Mapping[str, bool]:
