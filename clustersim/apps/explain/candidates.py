@@ -198,7 +198,14 @@ def _kernels(built: Built) -> Iterator[CandidateChange]:
         yield CandidateChange(
             family="kernels", what="fused kernels instead of one for each operation", overrides=("training.kernels=fused",)
         )
-    if head_vector_bytes(local_model(built.plan.model, training, built.plan.strategy), training.precision) < VECTOR_BYTES:
+    local = local_model(built.plan.model, training, built.plan.strategy)
+    if local.numerics.amax_group == "stage" and built.plan.strategy.replicas > 1:
+        yield CandidateChange(
+            family="maxima",
+            what="maxima of fp8 agreed on in tensor-parallel groups alone",
+            overrides=("training.fp8_amax_group=tensor",),
+        )
+    if head_vector_bytes(local, training.precision) < VECTOR_BYTES:
         padded = padded_vocabulary(built.plan.model.vocab_size, built.plan.strategy.tp, WHOLE_VOCABULARY)
         yield CandidateChange(
             family="vocabulary",

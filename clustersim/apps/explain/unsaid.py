@@ -24,6 +24,7 @@ OF_SOFTWARE: Final = (
     "training.gradient_precision",
     "training.fused_gradient_accumulation",
     "training.fused_loss",
+    "training.fp8_amax_group",
     "training.optimizer_kernels",
     "strategy.sequence_parallel",
     "strategy.overlap_tp",

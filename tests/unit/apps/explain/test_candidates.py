@@ -72,6 +72,14 @@ def test_layers_that_are_listed_by_stage_are_dealt_out_anew() -> None:
     }
 
 
+def test_maxima_of_fp8_need_not_be_agreed_on_by_all_replicas() -> None:
+    fp8 = "training.precision=fp8"
+
+    assert texts(of("llama3-70b-h100-512", fp8), "maxima") == ["maxima of fp8 agreed on in tensor-parallel groups alone"]
+    assert not texts(of("llama3-70b-h100-512"), "maxima")
+    assert not texts(of("llama3-70b-h100-512", fp8, "training.fp8_amax_group=tensor"), "maxima")
+
+
 def test_a_schedule_is_not_changed_into_itself() -> None:
     schedules = texts(of("1f1b"), "schedule")
 
