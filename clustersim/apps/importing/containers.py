@@ -12,6 +12,7 @@ from typing import Final
 from clustersim.apps.importing.command import LAUNCHERS, options
 from clustersim.apps.importing.entries import Contents, Entry
 from clustersim.apps.importing.parts import Command, exported, part_of, together
+from clustersim.apps.importing.recognise import candidates
 from clustersim.apps.importing.shell import EmbeddedFile, Word, read_script
 from clustersim.documents.composing import read_yaml
 from clustersim.documents.spots import Data, Spot
@@ -56,9 +57,10 @@ def read_containers(text: str, file: str) -> Contents | None:
         if read is not None:
             _walk(*read, _Around(file=file, first_line=line), found)
             found.labels += [Entry(key=key, value=value, file=file, line=None) for key, value in _labels(read[0])]
-    if not any(part_of(each) in ("client", "prefill", "decode", "serve") or each.words[0].text in LAUNCHERS for each in found.commands):
-        return None
     contents = together(found.commands, found.documents, file, counted=True)
+    started = (part_of(each) in ("client", "prefill", "decode", "serve") or each.words[0].text in LAUNCHERS for each in found.commands)
+    if not any(started) and not candidates([contents]):
+        return None
     return Contents(file=file, format="yaml", entries=(*exported(found.exported, file), *contents.entries), labels=tuple(found.labels))
 
 

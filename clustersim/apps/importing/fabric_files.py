@@ -66,6 +66,7 @@ LABELS: Final = {
     "cloud.google.com/gke-accelerator": "accelerators.product",
     "gpu.nvidia.com/model": "accelerators.product",
     "accelerator_type": "accelerators.product",
+    "compute.gpu_type": "accelerators.product",
     "device_type": "instance",
 }
 """Labels of nodes, and keys of Ray and of XPK, that name their accelerators, by the keys of the table of machines."""

@@ -44,6 +44,27 @@ FILES: Final = (
         {"model": "llama-7b", "training.seq_length": 2048, "training.micro_batch_size": 8, "training.precision": "fp32"},
         nodes=1,
     ),
+    Line(
+        "transformers",
+        '{"model_name_or_path": "mistralai/Mistral-7B-v0.1", "bf16": true, "per_device_train_batch_size": 1, "max_seq_length": 4096,'
+        ' "gradient_accumulation_steps": 8, "fsdp": "full_shard auto_wrap offload", "fsdp_config": {"activation_checkpointing": true}}',
+        {"strategy.recompute": "full", "strategy.offload": ["optimizer", "gradients", "parameters"], "strategy.preset": "pytorch_fsdp"},
+        nodes=1,
+    ),
+    Line(
+        "torchtune",
+        "resources: {accelerators: H100:8}\nnum_nodes: 2\nrun: |\n  tune run --nproc_per_node 8 --nnodes 2 full_finetune_distributed"
+        " --config llama3_1/70B_full batch_size=2 gradient_accumulation_steps=4 tokenizer.max_seq_len=4096 tensor_parallel_dim=8\n",
+        {"model": "llama3.1-70b", "strategy.tp": 8, "cluster.nodes": 2, "training.global_batch_size": 16},
+    ),
+    Line(
+        "llm_foundry",
+        "image: mosaicml/llm-foundry:2.2\ncompute: {gpus: 64, gpu_type: a100_80gb}\ncommand: composer train/train.py p.yaml\nparameters:\n"
+        "  max_seq_len: 2048\n  model: {name: mpt_causal_lm, d_model: 4096, n_heads: 32, n_layers: 32, vocab_size: 50368}\n"
+        "  optimizer: {name: decoupled_adamw}\n  global_train_batch_size: 1024\n  device_train_microbatch_size: 4\n"
+        "  precision: amp_bf16\n  fsdp_config: {sharding_strategy: FULL_SHARD}\n",
+        {"cluster.node": "dgx-h100", "cluster.nodes": 8, "training.global_batch_size": 1024},
+    ),
 )
 
 
