@@ -6,13 +6,13 @@ settings of one section. A technique refuses its own settings in ``parallel/cont
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, get_args
 
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibrations import calibration_for
+from clustersim.hardware.models import ScaledFormat
 from clustersim.units.divisors import divisors, listed
 from clustersim.units.fields import MOST_GPUS
-from clustersim.workloads.operand_formats import GENERATIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -155,14 +155,14 @@ def scaling_of(training: Training, accelerators: Iterable[Accelerator]) -> Scali
     if not lacking:
         return wanted
     if not training.gives("fp8_scaling"):
-        return "tensor" if any(each.generation in GENERATIONS["mx"] for each in lacking) else "delayed"
-    hint = f"use tensor, delayed or block, or an accelerator of {' or '.join(GENERATIONS[wanted])}"
+        return "tensor" if any("mx" in each.scaled_formats for each in lacking) else "delayed"
+    hint = f"use tensor, delayed or block, or an accelerator with {wanted} among its scaled_formats"
     raise ScenarioError(f"Transformer Engine has no {wanted} on {lacking[0].name}", field="training.fp8_scaling", hint=hint)
 
 
 def _takes(accelerator: Accelerator, scaling: Scaling) -> bool:
     refused = scaling == "mx" and (accelerator.compute_capability or 0.0) >= WITHOUT_MX
-    return accelerator.generation in GENERATIONS.get(scaling, (accelerator.generation,)) and not refused
+    return (scaling not in get_args(ScaledFormat) or scaling in accelerator.scaled_formats) and not refused
 
 
 def check_attention(attention: AttentionKind, accelerators: Iterable[Accelerator]) -> None:

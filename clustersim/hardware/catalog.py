@@ -102,6 +102,7 @@ def build_accelerator(spec: AcceleratorFigures, name: str, sources: tuple[Source
         sources=sources,
         idle_power_w=spec.idle_power,
         compute_capability=spec.compute_capability,
+        scaled_formats=spec.scaled_formats,
     )
 
 

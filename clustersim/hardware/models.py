@@ -9,6 +9,14 @@ from typing import Literal
 from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.source import Source
 
+ScaledFormat = Literal["mx", "nvfp4"]
+"""Formats of which matrix units must take blocks with a scale each; others need nothing of them [1]_ [2]_.
+
+References
+----------
+.. [1] Triton, tutorial on blocked-scaled products of Blackwell: MX and NVFP4.
+.. [2] ROCm, pull requests rocm-libraries 3738 and meta-pytorch/MSLK 381: MX and no NVFP4 on gfx950 (CDNA 4).
+"""
 ScaleUpKind = Literal["nvswitch", "cube_mesh", "full_mesh", "bridge_pairs", "pcie"]
 FabricTopology = Literal["rail_optimized", "leaf_spine", "fat_tree", "single_switch", "torus", "dragonfly", "graph"]
 Routing = Literal["adaptive", "ecmp"]
@@ -38,6 +46,8 @@ class Accelerator:
     """Idle power; None where unknown."""
     compute_capability: float | None = None
     """Version of CUDA's instruction set, where it differs from that of the data-centre chips of its generation."""
+    scaled_formats: tuple[ScaledFormat, ...] = ()
+    """Formats of its matrix units in which a block of numbers shares a scale: mx, nvfp4."""
     calibration: Calibration | None = None
     """Calibration of this accelerator; None for that of its generation."""
     clock_spread: float | None = None

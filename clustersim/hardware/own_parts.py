@@ -84,6 +84,7 @@ ACCELERATOR: Final = Kind(
     optional={
         "scale_up": "links between accelerators of a node, {bandwidth: ...}",
         "generation": "constants of a calibrated one, such as blackwell; borrowed without it",
+        "scaled_formats": "fp8 with scales of blocks (mx), and 4 bits (nvfp4)",
         "power": "energy and cost",
     },
     defaults={"vendor": "other", "generation": "own"},
@@ -100,6 +101,7 @@ ACCELERATOR: Final = Kind(
         "power": "power_w",
         "idle_power": "idle_power_w",
         "compute_capability": "compute_capability",
+        "scaled_formats": "scaled_formats",
     },
     refined={"memory": "reported_memory"},
 )

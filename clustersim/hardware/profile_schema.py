@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
-from clustersim.hardware.models import FabricTopology, Routing, ScaleUpKind
+from clustersim.hardware.models import FabricTopology, Routing, ScaledFormat, ScaleUpKind
 from clustersim.units.fields import (
     MOST_GPUS,
     Bytes,
@@ -137,6 +137,8 @@ class AcceleratorFigures(Checked):
     """Drawn with nothing to do, clocks up, no process on it."""
     compute_capability: PositiveRatio | None = None
     """Version of CUDA's instruction set, where it differs from that of the data-centre chips of the generation."""
+    scaled_formats: tuple[ScaledFormat, ...] = ()
+    """Formats of the matrix units in which a block of numbers shares a scale."""
 
 
 class AcceleratorSpec(Spec, AcceleratorFigures):

@@ -34,7 +34,7 @@ class NumberFormat:
     rate: float
     """Dense peak over that of bf16."""
     needs: str | None = None
-    """Precision of the accelerator's peaks that such products need; without it they are weight-only."""
+    """Precision of the accelerator's peaks, or its scaled format, that such products need; without it they are weight-only."""
 
 
 FORMATS: Final[Mapping[str, NumberFormat]] = MappingProxyType(
@@ -43,9 +43,9 @@ FORMATS: Final[Mapping[str, NumberFormat]] = MappingProxyType(
         "fp8": NumberFormat(weight_bytes=1.0, rate=2.0, needs="fp8"),
         "fp8_block": NumberFormat(weight_bytes=1.0, rate=2.0, needs="fp8"),
         # Sixteen elements share a scale of 8 bits, or thirty-two in mxfp4.
-        "nvfp4": NumberFormat(weight_bytes=0.5625, rate=4.0, needs="fp4"),
+        "nvfp4": NumberFormat(weight_bytes=0.5625, rate=4.0, needs="nvfp4"),
         "mxfp4": NumberFormat(weight_bytes=0.53125, rate=1.0),
-        "mxfp4_mxfp8": NumberFormat(weight_bytes=0.53125, rate=2.0, needs="fp4"),
+        "mxfp4_mxfp8": NumberFormat(weight_bytes=0.53125, rate=2.0, needs="nvfp4"),
         "int8": NumberFormat(weight_bytes=1.0, rate=2.0),
         "int8_weights": NumberFormat(weight_bytes=1.0, rate=1.0),
         "int4": NumberFormat(weight_bytes=0.5, rate=1.0),
@@ -53,8 +53,6 @@ FORMATS: Final[Mapping[str, NumberFormat]] = MappingProxyType(
 )
 WEIGHT_ONLY: Final[Mapping[str, str]] = MappingProxyType({"fp8": "int8_weights", "fp8_block": "int8_weights", "nvfp4": "int4"})
 """Formats as which accelerators run others that their matrix units do not have."""
-FP4_GENERATIONS: Final = ("blackwell",)
-"""Generations whose matrix units multiply four-bit numbers (NVIDIA Blackwell architecture technical brief)."""
 
 ALIKE: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
@@ -195,9 +193,9 @@ def executed_format(accelerator: Accelerator, wanted: str) -> str:
     if wanted not in FORMATS:
         raise DomainError(f"unknown number format '{wanted}'", path=("precision",), hint=f"use one of {', '.join(FORMATS)}")
     needs = FORMATS[wanted].needs
-    if wanted == "mxfp4" and accelerator.generation in FP4_GENERATIONS:
+    if wanted == "mxfp4" and "nvfp4" in accelerator.scaled_formats:
         return "mxfp4_mxfp8"
-    has = needs is None or (accelerator.generation in FP4_GENERATIONS if needs == "fp4" else needs in accelerator.peak_flops_per_s)
+    has = needs is None or needs in accelerator.peak_flops_per_s or needs in accelerator.scaled_formats
     return wanted if has else WEIGHT_ONLY[wanted]
 
 

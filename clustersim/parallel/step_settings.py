@@ -203,7 +203,7 @@ class Training(Settings, frozen=True):
     loss_metrics: Losses = setting(0, "Further cross entropies of the same logits, for metrics and without gradient.")
     fp8_scaling: Scaling = auto(
         "With `precision: fp8`, scales of operands: of a tensor, from past maxima (`delayed`) or its own (`tensor`); of a `row`; of a "
-        "`block` of 128 numbers; of 32 (`mx`, MXFP8), which Blackwell and CDNA 4 take; or of 16 in 4 bits (`nvfp4`), which Blackwell "
+        "`block` of 128 numbers; of 32 (`mx`, MXFP8), as Blackwell and CDNA 4 have it; or of 16 in 4 bits (`nvfp4`), as Blackwell "
         "takes; default: `mx` where Transformer Engine has it, `tensor` on chips of compute capability 12, else `delayed`, its recipes.",
         "fp8",
     )

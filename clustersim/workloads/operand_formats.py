@@ -66,6 +66,3 @@ References
    (``swizzle_scales_for_gemm``); ``quantizer.cpp`` (``NVFP4Quantizer``); ``common/recipe/current_scaling.cu``.
 .. [2] PyTorch, *torchao*, ``float8``. Launches of rows are not counted over its source.
 """
-
-GENERATIONS: Final[Mapping[Scaling, tuple[str, ...]]] = MappingProxyType({"mx": ("blackwell", "cdna4"), "nvfp4": ("blackwell",)})
-"""Generations of accelerators whose matrix units take blocks with a scale each, by scaling; others need nothing of them."""

@@ -311,6 +311,12 @@ def test_blocks_with_a_scale_each_need_matrix_units_that_take_them(scaling: str)
     assert message.startswith(f"training.fp8_scaling: Transformer Engine has no {scaling} on h100-sxm5-80g")
 
 
+def test_an_own_accelerator_says_which_blocks_its_matrix_units_take() -> None:
+    own = "cluster.accelerator={base: h100-sxm5-80g, scaled_formats: [mx]}"
+
+    assert built("cluster.node=dgx-h100", own, "training.precision=fp8").plan.training.fp8_scaling == "mx"
+
+
 def test_transformer_engine_refuses_mxfp8_on_compute_capability_12() -> None:
     message = full("cluster.node=pcie-rtxpro6000", "training.precision=fp8", "training.fp8_scaling=mx")
 
