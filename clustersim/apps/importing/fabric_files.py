@@ -32,7 +32,7 @@ _LANES: Final = {"SDR": 2.5, "DDR": 5.0, "QDR": 10.0, "FDR": 14.0, "EDR": 25.0, 
 _AGGREGATION: Final = "Aggregation Node"
 _UNNAMED: Final = re.compile(r"ConnectX|Mellanox Technologies|^MT\d")
 _SLURM: Final = re.compile(r"(\w+)=(\S+)")
-_GPUS: Final = re.compile(r"gpu:([A-Za-z][\w.-]*):(\d{1,4})")
+_GPUS: Final = re.compile(r"gpu:(?:([A-Za-z][\w.-]*):)?(\d{1,4})")
 _SLURM_YAML: Final = re.compile(r"^\s*-\s*topology:", re.MULTILINE)
 _LISTED: Final = re.compile(r"^NAME\s+STATUS\s.*\bLABELS\s*$", re.MULTILINE)
 """Head of what ``kubectl get nodes --show-labels`` prints."""
@@ -129,11 +129,14 @@ def _free(name: str, guid: str, taken: Mapping[str, str]) -> str:
 
 def read_slurm(text: str, file: str) -> Described:
     """Return the switches, blocks and nodes of a ``topology.conf``, ``topology.yaml`` or ``slurm.conf``, or of ``scontrol show``."""
-    fabric, facts, named = ListedFabric(), list[Fact](), {True: list[str](), False: list[str]()}
+    fabric, named, default = ListedFabric(), dict[str, list[str]](), ""
     for number, fields in _slurm_records(text, file):
-        if (resources := _GPUS.match(fields.get("gres", ""))) is not None:
-            facts = [("accelerators.product", resources[1], number), ("accelerators.count", int(resources[2]), number)]
-        named["gres" in fields] += expanded(fields.get("nodename", ""), file)
+        resources = fields.get("gres", default)
+        if fields.get("nodename") == "DEFAULT":
+            default = resources
+        else:
+            accelerators = _GPUS.search(resources)
+            named.setdefault(accelerators[0] if accelerators else "", []).extend(expanded(fields.get("nodename", ""), file))
         # Of a switch above others, scontrol lists all nodes below it too.
         nodes = () if "switches" in fields else expanded(fields.get("nodes", ""), file)
         if "switchname" in fields:
@@ -143,16 +146,35 @@ def read_slurm(text: str, file: str) -> Described:
                 fabric.at(below).links[fields["switchname"]] = 0
         elif "blockname" in fields:
             fabric.domains[fields["blockname"]] = [*nodes]
-    if (nodes := named[True] or named[False]) and not fabric.nodes:
-        facts.append(("nodes.count", len(nodes), None))
-    return Described(title="topology.conf of Slurm", facts=tuple(facts), fabric=fabric)
+    return Described(title="topology.conf of Slurm", facts=tuple(_most_nodes(named, counts=not fabric.nodes)), fabric=fabric)
+
+
+def _most_nodes(named: Mapping[str, list[str]], *, counts: bool) -> Iterator[Fact]:
+    """Yield the accelerators that most nodes have, the number of these nodes, and the nodes that are left out."""
+    most = max((each for each in named if each), key=lambda each: len(named[each]), default="")
+    if (accelerators := _GPUS.search(most)) is not None:
+        if accelerators[1]:
+            yield "accelerators.product", accelerators[1], None
+        yield "accelerators.count", int(accelerators[2]), None
+    if counts and named.get(most):
+        yield "nodes.count", len(named[most]), None
+        others = [f"{len(nodes)} of {each or 'no accelerator'}" for each, nodes in named.items() if nodes and each != most]
+        if others:
+            yield "nodes.others", ", ".join(others), None
 
 
 def _slurm_records(text: str, file: str) -> Iterator[tuple[int | None, dict[str, str]]]:
-    """Yield the fields of each switch or block with its line."""
+    """Yield the fields of each switch, block or node with its first line."""
     if _SLURM_YAML.search(text) is None:
+        first, fields = 1, dict[str, str]()
         for number, line in enumerate(text.splitlines(), start=1):
-            yield number, {key.lower(): value for key, value in _SLURM.findall(line.partition("#")[0])}
+            own = {key.lower(): value for key, value in _SLURM.findall(line.partition("#")[0])}
+            # Fields of a node follow on further lines in the output of scontrol.
+            if own.keys() & {"switchname", "blockname", "nodename"}:
+                yield first, fields
+                first, fields = number, {}
+            fields |= own
+        yield first, fields
         return
     read = read_yaml(text, file, text.splitlines(), lenient=True)
     for topology in mappings_in(read[0] if read is not None else None):

@@ -37,7 +37,7 @@ def read_infragraph(text: str, file: str) -> Described:
     fabric, facts = ListedFabric(), list[Fact]()
     widths = {str(link.get("name")): _width(link) for link in mappings_in(infrastructure.get("links"))}
     between, to_hosts = list[str](), list[str]()
-    for end, other, link in islice(_connections(infrastructure, devices), _MOST):
+    for end, other, link in islice(_connections(infrastructure, devices, file), _MOST):
         (between if end[1] and other[1] else to_hosts).append(link)
         for (name, is_switch), (peer, peer_is_switch) in ((end, other), (other, end)):
             if is_switch and not peer_is_switch:
@@ -63,8 +63,16 @@ def read_infragraph(text: str, file: str) -> Described:
     return Described(title="InfraGraph", facts=tuple(facts), fabric=fabric if fabric.switches else None)
 
 
-def _connections(infrastructure: Mapping[str, Data], devices: Mapping[str, Mapping[str, Data]]) -> Iterator[tuple[End, End, str]]:
-    """Yield both ends of each connection, and the name of its link."""
+def _connections(
+    infrastructure: Mapping[str, Data], devices: Mapping[str, Mapping[str, Data]], file: str
+) -> Iterator[tuple[End, End, str]]:
+    """Yield both ends of each connection, and the name of its link.
+
+    Raises
+    ------
+    ScenarioError
+        When an edge has an end at nothing that the file lists.
+    """
     instances = {str(each.get("name")): each for each in mappings_in(infrastructure.get("instances"))}
     switches = {name: _SWITCHES.search(f"{name} {each.get('device')}") is not None for name, each in instances.items()}
     for text in texts_in(infrastructure.get("connections")):
@@ -72,8 +80,15 @@ def _connections(infrastructure: Mapping[str, Data], devices: Mapping[str, Mappi
         if len(parts) == 9 and parts[0] in switches and parts[5] in switches:
             first, second = ((_numbered(parts[at], parts[at + 1]), switches[parts[at]]) for at in (0, 5))
             yield first, second, parts[4]
-    for edge in mappings_in(infrastructure.get("edges")):
+    for number, edge in enumerate(mappings_in(infrastructure.get("edges"))):
         first, second = (_ends(edge.get(end), instances, switches, devices) for end in ("ep1", "ep2"))
+        if not first or not second:
+            raise ScenarioError(
+                "is at no component of an instance in the file",
+                place=Place(file=file),
+                field=f"edges[{number}].{'ep2' if first else 'ep1'}",
+                hint="name an instance under instances and a component of its device; indices begin at 0",
+            )
         pairs = product(first, second) if edge.get("scheme") == "many2many" else zip(first, second, strict=False)
         yield from ((end, other, str(edge.get("link"))) for end, other in pairs)
 
@@ -105,7 +120,7 @@ def _sliced(text: str | None, count: Data) -> range:
     whole = range(min(count, _MOST) if isinstance(count, int) and count > 0 else _MOST if text else 1)
     if len(bounds) == 1:
         at = bounds[0]
-        return whole if at is None else range(at % len(whole), at % len(whole) + 1)
+        return whole if at is None else whole[at : at + 1 or None]
     return range(0) if bounds[2:] == [0] else whole[slice(*bounds)]
 
 

@@ -191,7 +191,8 @@ class Vocabulary:
         if any(each in self._listed for each in names):
             return None
         keys = [key for key, number in self._exact.items() if "*" not in key and (self.rows[number].to or self.rows[number].values)]
-        return next((near for each in names if (near := did_you_mean(each, keys, 1 - 1 / len(each)))), None)
+        alike = ((each, [key for key in keys if abs(len(key) - len(each)) < 2]) for each in names)
+        return next((near for each, some in alike if (near := did_you_mean(each, some, 1 - 1.01 / len(each)))), None)
 
     def said(self, setting: str, value: Data) -> tuple[str, Data] | None:
         """Return the key and value of a setting in the framework; None without a key.

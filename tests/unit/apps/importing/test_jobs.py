@@ -384,6 +384,10 @@ def test_experts_beside_tensor_parallelism_bring_sequence_parallelism(tmp_path: 
         ("torchrun pretrain_t5.py --encoder-num-layers 12 --hidden-size 768 --micro-batch-size 64\n", "is a model of another kind"),
         ("colossalai run --nproc_per_node 8 benchmark.py --tp 4\n", "is a script of Python"),
         ("docker run ghcr.io/huggingface/text-generation-inference:3.0 --num-shard 4\n", "is a serving deployment"),
+        (
+            MEGATRON.replace("gpt", "t5") + "--encoder-num-layers 12 --decoder-num-layers 12 --decoder-seq-length 128",
+            "an encoder and a decoder",
+        ),
         (f"{MEGATRON} --hybrid-override-pattern M-M*-", "state-space model"),
         (
             "policy_model:\n  _component_: torchtune.models.mistral.mistral_7b\ncheckpointer:\n  _component_: torchtune.A\nbatch_size: 8\n",

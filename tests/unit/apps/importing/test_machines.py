@@ -235,6 +235,32 @@ def test_all_forms_of_a_topology_of_slurm_are_read(tmp_path: Path, text: str) ->
     assert (at(found, "cluster.nodes"), at(found, "cluster.fabric.nodes_per_leaf")) == (16, 8)
 
 
+NODES_OF_SCONTROL: Final = "".join(
+    f"NodeName={name} Arch=x86_64 CoresPerSocket=56\n   CPUAlloc=0 CPUTot=224\n   Gres={resources}\n   NodeAddr={name}\n\n"
+    for name, resources in (("login1", "(null)"), ("n1", "gpu:h100:8(S:0-1)"), ("n2", "gpu:h100:8(S:0-1)"))
+)
+UNLIKE_NODES: Final = (
+    "NodeName=DEFAULT Gres=gpu:h100:8  # most\n  NodeName=n[01-32] CPUs=192\nNodeName=v[1-2] Gres=gpu:a40:4 CPUs=64\nNodeName=l1 Gres=x:1\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "others"),
+    [(NODES_OF_SCONTROL, 2, "1 of no accelerator"), (UNLIKE_NODES, 32, "1 of no accelerator, 2 of gpu:a40:4")],
+)
+def test_of_unlike_nodes_of_slurm_those_of_the_most_nodes_count(tmp_path: Path, text: str, count: int, others: str) -> None:
+    found = written(tmp_path, text)
+
+    assert found.data["cluster"] == {"node": "dgx-h100", "nodes": count}
+    assert [key.value for key in found.keys if key.how == "not_modelled"] == [others]
+
+
+def test_untyped_accelerators_of_slurm_are_counted(tmp_path: Path) -> None:
+    text = "NodeName=login Gres=(null)\nNodeName=n[1-3] Gres=gpu:4\n"
+
+    assert at(written(tmp_path, text, "dgx-h100").data, "cluster.nodes") == 3
+
+
 def test_labels_of_nodes_name_their_switches(tmp_path: Path) -> None:
     labels = "nvidia.com/gpu.product: NVIDIA-H100-80GB-HBM3, cloud.provider.com/topology-rack: r"
     nodes = "".join(f"- kind: Node\n  metadata: {{name: n{number}, labels: {{{labels}{number // 2}}}}}\n" for number in range(3))
@@ -272,6 +298,14 @@ def test_a_scheduler_is_asked_for_accelerators_by_name(tmp_path: Path, before: s
     assert (at(found, "cluster.node"), at(found, "cluster.nodes")) == (node, 5)
 
 
+EDGE: Final = (
+    "devices:\n- {{name: server, components: [{{name: xpu, choice: xpu, count: 8}}, {{name: nic, choice: nic, count: 8}}]}}\n"
+    "- {{name: sw, components: [{{name: port, choice: port, count: 16}}]}}\nlinks: []\n"
+    "instances: [{{name: host, device: server, count: 2}}, {{name: leaf, device: sw, count: 1}}]\n"
+    "edges:\n- {{ep1: {{instance: '{host}', component: nic}}, ep2: {{instance: '{leaf}', component: '{port}'}}, scheme: one2one}}\n"
+)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -281,6 +315,10 @@ def test_a_scheduler_is_asked_for_accelerators_by_name(tmp_path: Path, before: s
         ("<system version='1'></system>", "has no accelerators"),
         ("<!DOCTYPE a [<!ENTITY b 'c'>]><system version='1'/>", "declares entities"),
         ("<system version='1'>" + "<pci>" * 200, "is nested too deeply"),
+        (EDGE.format(host="host", leaf="leaf[5]", port="port"), "ep2: is at no component of an instance in the file"),
+        (EDGE.format(host="host", leaf="leaf[-2]", port="port"), "ep2: is at no component of an instance in the file"),
+        (EDGE.format(host="host", leaf="leaf", port="port[16]"), "ep2: is at no component of an instance in the file"),
+        (EDGE.format(host="hosts", leaf="leaf", port="port"), "ep1: is at no component of an instance in the file"),
         ("SwitchName=s0 Nodes=n[1-999999999]\n", "names more than 100000 nodes"),
         ("SwitchName=s0 Switches=s1\n", "names no node"),
         ("SwitchName=s0 Nodes=n[1-4]\n", "no file says the accelerators: --cluster NAME"),

@@ -88,6 +88,9 @@ def test_no_two_rows_of_a_table_have_one_key(name: str) -> None:
         ("transformers", "launcher.fsdp_sharding_stratgy", "fsdp_sharding_strategy"),
         ("megatron_bridge", "model.fp4_recipe", None),
         ("vllm", "max_model_len", None),
+        ("sglang", "tp_sixe", "tp_size"),
+        ("sglang", "mem_fraction_statik", "mem_fraction_static"),
+        ("maxtext", "lora_rank", None),
     ],
 )
 def test_a_pattern_hides_no_misspelt_key(framework: str, key: str, meant: str | None) -> None:
