@@ -29,9 +29,9 @@ _OPTIONS: Final = (
 """Settings of a server beside its layout."""
 _LIMITS: Final = ("max_num_seqs", "max_batched_tokens")
 """Settings of one rank of attention data parallelism."""
-_DEGREE_OF_DATA: Final = ("--data-parallel-size", "--dp")
 _LEFT_TO_THE_ENGINE: Final = (None, "auto")
 _HUB: Final = "https://huggingface.co/"
+_PORTS: Final = MappingProxyType({"vllm": 8000, "sglang": 30000})
 _WAIT: Final = "until curl -sf http://localhost:{port}/health; do sleep 5; done"
 
 
@@ -53,7 +53,7 @@ def vllm(built: BuiltServing) -> FrameworkFiles:
     layout: dict[str, Data] = {"serving.tp": spec.tp, "serving.pp": spec.pp, "serving.dp": copies}
     switches = {"--enable-expert-parallel": spec.ep > 1, "--enable-eplb": spec.redundant_experts > 0}
     words = [*_degrees(table, layout), *(switch for switch, is_on in switches.items() if is_on)]
-    return _files(built, table, words, serve=["vllm", "serve", model], bench=["vllm", "bench", "serve", "--model", model], port=8000)
+    return _files(built, table, words, copies, serve=["vllm", "serve", model], bench=["vllm", "bench", "serve", "--model", model])
 
 
 def sglang(built: BuiltServing) -> FrameworkFiles:
@@ -71,7 +71,7 @@ def sglang(built: BuiltServing) -> FrameworkFiles:
     words = [*_degrees(table, layout), *(["--enable-dp-attention"] if spec.dp > 1 else [])]
     serve = ["python3", "-m", "sglang.launch_server", "--model-path", model]
     bench = ["python3", "-m", "sglang.bench_serving", "--model", model]
-    return _files(built, table, words, serve=serve, bench=bench, port=30000)
+    return _files(built, table, words, copies, serve=serve, bench=bench)
 
 
 SERVERS: Final[Mapping[str, Callable[[BuiltServing], FrameworkFiles]]] = MappingProxyType({"vllm": vllm, "sglang": sglang})
@@ -89,15 +89,15 @@ def _refused(title: str, what: str, field: str) -> ScenarioError:
     return ScenarioError(f"{title} has no {what}", field=field, hint="change it with -s, or write another engine's command")
 
 
-def _files(built: BuiltServing, table: Vocabulary, layout: list[str], *, serve: list[str], bench: list[str], port: int) -> FrameworkFiles:
+def _files(built: BuiltServing, table: Vocabulary, layout: list[str], copies: int, *, serve: list[str], bench: list[str]) -> FrameworkFiles:
     notes = [f"commands of {table.file.title} {table.file.versions.partition(';')[0]}"]
     options = [*layout, *_options(built, table, notes)]
     client = _client(built.scenario.spec.requests, table, notes)
-    notes += _unsaid(built, table, layout)
+    notes += _unsaid(built, table, copies)
     # What the engine cannot be told stands in the file too: it may be all that is kept.
     lines = ["#!/bin/bash", *(f"# {note}" for note in notes), _command(serve, options, end=" &" if client else "")]
     if client:
-        lines += [_WAIT.format(port=port), _command(bench, client)]
+        lines += [_WAIT.format(port=_PORTS[table.name]), _command(bench, client)]
     return FrameworkFiles(text="\n".join(lines) + "\n", notes=tuple(notes))
 
 
@@ -149,9 +149,9 @@ def _copies(built: BuiltServing) -> int:
     return replicas if replicas * spec.tp * spec.pp * spec.dp <= built.node.n_accelerators else 1
 
 
-def _unsaid(built: BuiltServing, table: Vocabulary, layout: list[str]) -> Iterator[str]:
+def _unsaid(built: BuiltServing, table: Vocabulary, copies: int) -> Iterator[str]:
     spec, replicas = built.scenario.spec.serving, built.pools[0].n_replicas
-    if spec.dp == 1 and any(option.startswith(_DEGREE_OF_DATA) for option in layout):
+    if copies > 1 and spec.dp == 1:
         yield f"{replicas} replicas: the server starts them, and chooses one for each request by its own rule"
     elif replicas > 1:
         yield f"{replicas} replicas: start the server so many times, behind a router ({spec.router})"

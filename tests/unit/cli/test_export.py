@@ -79,6 +79,16 @@ def test_a_deployment_is_written_for_its_engine_with_what_is_left_out(cli: Cli) 
     assert "note: 2 replicas" in done.err
 
 
+@pytest.mark.parametrize(("engine", "option"), [("vllm", "--data-parallel-size 2"), ("sglang", "--dp-size 2")])
+def test_replicas_of_one_node_are_told_as_those_of_the_server(cli: Cli, engine: str, option: str) -> None:
+    fields = ("-s", f"serving.engine={engine}", "-s", "cluster.nodes=1")
+
+    done = cli("export", "serve-llama3-70b-chat", "--as", engine, *fields)
+
+    assert option in done.out
+    assert "2 replicas: the server starts them" in done.err
+
+
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
