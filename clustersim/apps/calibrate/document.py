@@ -217,7 +217,10 @@ def doubts_of(after: Errors, moves: Mapping[str, tuple[float, float]], held: Seq
     moves
         Value before and after of each fitted constant.
     held
-        Constants that keep their values, because there are fewer unlike measurements than constants with an effect on them.
+        Constants that keep their values, because there are fewer unlike measurements than constants with an effect on them; several
+        that keep their proportions are one.
+    n_unlike
+        Number of unlike measurements; 0 where they are not counted.
     """
     found: list[str] = []
     if after.mean_absolute_error_fraction > POOR:
@@ -228,6 +231,8 @@ def doubts_of(after: Errors, moves: Mapping[str, tuple[float, float]], held: Seq
         n_all = max(n_unlike // PER_CONSTANT, 1) + len(held)
         few = f"too few different measurements ({n_unlike}) for {n_all} constants"
         found.append(f"{few}: {stays}; {PER_CONSTANT * n_all - n_unlike} more would fit {'them' if held[1:] else 'it'}")
+    if moves and 0 < n_unlike < PER_CONSTANT:
+        found.append(f"fitted to a single measurement: {', '.join(moves)}")
     far = [move(name, *values) for name, values in moves.items() if is_far(*values)]
     if far:
         found.append(f"moved more than {FAR:.0f} times: {', '.join(far)}")

@@ -91,6 +91,7 @@ def _time_s(traffic: Traffic, timed: TimedCollective, members: tuple[int, ...]) 
 
 def _measured(each: TimedCollective) -> MeasuredTime:
     what = f"{each.op} of {format_quantity(each.size_bytes, 'B')} among {each.n_nodes} x {each.ranks_per_node}"
+    what += "" if each.algorithm == AUTO else f" by {each.algorithm}"
     return MeasuredTime(file=each.file, what=what, time_s=each.time_s, weight=1.0 if each.size_bytes >= MIB else SMALL_WEIGHT)
 
 

@@ -37,7 +37,10 @@ DIGITS: Final = 4
 EFFECT: Final = 1e-9
 """A sensitivity below it is none."""
 PER_CONSTANT: Final = 2
-"""Different measurements for each constant that is fitted: with as many constants as measurements all would be met, whatever they are."""
+"""Different measurements for each constant that is fitted: with as many constants as measurements all would be met, whatever they are.
+
+One constant is fitted to a single measurement too, in doubt.
+"""
 MOST_EVALUATIONS: Final = 40
 TOLERANCE: Final = 1e-3
 """Relative gain of the objective below which a fit ends."""
@@ -90,7 +93,7 @@ class Fit:
     errors: FloatArray
     """The same with the fitted constants."""
     held: tuple[str, ...] = ()
-    """Names of constants that the measurements would move and are too few for: they keep their values."""
+    """Names of constants that the measurements would move and are too few for; those that keep their proportions in one text."""
 
 
 def fit(
@@ -301,7 +304,7 @@ class CalibrationPart:
         constants, times_s = {target.generation: base}, [each.time_s for each in self.measured]
         free, held = carried(self.predict, times_s, self.parameters, constants, most=max(self.n_unlike // PER_CONSTANT, 1))
         found = fit(self.predict, times_s, free, constants, weights=[each.weight for each in self.measured])
-        return replace(found, held=tuple(name for each in held for _, name in each.constants))
+        return replace(found, held=tuple(" with ".join(name for _, name in each.constants) for each in held))
 
 
 def parameter(target: CalibrationTarget, *names: str, spread: float, most: float = float("inf"), floor: float = 0.0) -> Parameter:

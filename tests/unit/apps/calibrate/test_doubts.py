@@ -35,6 +35,11 @@ def test_each_reason_to_doubt_a_fit_is_told(errors: list[float], moves: dict[str
 
 
 def test_constants_that_measurements_are_too_few_for_are_named_with_how_many_are_missing() -> None:
-    found = doubts_of(Errors.of(GOOD[:1]), {"gemm.a": (1.0, 1.1)}, ["gemm.b", "gemm.c"], n_unlike=1)
+    found = doubts_of(Errors.of(GOOD[:1]), {"gemm.a": (1.0, 1.1)}, ["gemm.b", "gemm.c"], n_unlike=3)
 
-    assert found == ["too few different measurements (1) for 3 constants: gemm.b, gemm.c keep their values; 5 more would fit them"]
+    assert found == ["too few different measurements (3) for 3 constants: gemm.b, gemm.c keep their values; 3 more would fit them"]
+
+
+@pytest.mark.parametrize(("n_unlike", "doubts"), [(1, ["fitted to a single measurement: gemm.a"]), (2, [])])
+def test_a_constant_of_a_single_measurement_is_in_doubt(n_unlike: int, doubts: list[str]) -> None:
+    assert doubts_of(Errors.of(GOOD[:1]), {"gemm.a": (1.0, 1.1)}, n_unlike=n_unlike) == doubts

@@ -7,11 +7,12 @@ import sys
 import numpy as np
 import pytest
 
-from clustersim.apps.calibrate.fitting import Constants, Parameter, fit
+from clustersim.apps.calibrate.fitting import CalibrationPart, Constants, MeasuredTime, Parameter, fit
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibrations import calibration_of_generation
 from clustersim.hardware.constant_names import constant
 from clustersim.topology.cluster import FloatArray
+from tests.unit.apps.calibrate.making import TARGET
 
 AMPERE, HOPPER = calibration_of_generation("ampere"), calibration_of_generation("hopper")
 SIZES = np.array([1.0, 2.0, 5.0, 20.0])
@@ -84,6 +85,19 @@ def test_constants_of_one_parameter_keep_their_proportions() -> None:
     kernel_s, dispatch_s = (found.values[each] for each in pair)
     assert kernel_s == pytest.approx(1e-5, rel=5e-3)
     assert dispatch_s / kernel_s == pytest.approx(AMPERE.launch.dispatch_s / AMPERE.launch.kernel_s, rel=1e-3)
+
+
+def test_constants_that_keep_their_proportions_are_held_as_one() -> None:
+    pair = (("ampere", "launch.kernel"), ("ampere", "launch.dispatch"))
+    part = CalibrationPart(
+        name="launch",
+        files=(),
+        measured=(MeasuredTime(file="a", what="a step", time_s=1.0), MeasuredTime(file="a", what="another step", time_s=2.0)),
+        predict=lambda constants: SIZES[:2] / constants["ampere"].memory_fraction + constants["ampere"].launch.kernel_s,
+        parameters=(parameter(MEMORY, most=1.0), parameter(*pair)),
+    )
+
+    assert part.fitted(TARGET, AMPERE).held == ("launch.kernel with launch.dispatch",)
 
 
 def test_a_constant_that_was_zero_can_grow() -> None:

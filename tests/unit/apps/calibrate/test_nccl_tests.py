@@ -212,6 +212,17 @@ def test_a_real_output_is_met_better_than_before() -> None:
     assert abs(found.errors).mean() < 0.75 * abs(found.errors_before).mean()
 
 
+def test_each_algorithm_is_a_measurement_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    rows = "".join(f"all_reduce,1,8,{algorithm},1048576,60\n" for algorithm in ("ring", "ring", "tree"))
+    path.write_text(f"op,nodes,ranks_per_node,algorithm,bytes,time_us\n{rows}", encoding="utf-8")
+
+    part = collectives_part([str(path)], TARGET, NODE, Ranks())
+
+    assert part.n_unlike == 2
+    assert part.measured[2].what == "all_reduce of 1.05 MB among 1 x 8 by tree"
+
+
 def test_small_messages_weigh_less() -> None:
     part = collectives_part(
         [str(SAMPLE)], CalibrationTarget(accelerator=load_accelerator("a100-sxm4-40g"), base=BASE), load_node("dgx-a100-40g"), Ranks()
