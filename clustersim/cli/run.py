@@ -11,7 +11,7 @@ import typer
 from clustersim.apps.explain.explanation import measured_changes
 from clustersim.apps.importing.opening import open_job
 from clustersim.apps.run.result import Result, print_result
-from clustersim.apps.run.rundir import write_run_directory
+from clustersim.apps.run.rundir import write_page, write_run_directory
 from clustersim.apps.run.running import run_built
 from clustersim.apps.serve.deployment import build_serving
 from clustersim.apps.serve.deployment_run import files_of_serving, resolved_serving, run_serving
@@ -95,11 +95,13 @@ def run_command(
             return EXIT_OK
         with phase("simulate"):
             result = run_built(built, seed=options.seed, passes=options.passes)
+        with phase("write"):
+            folder = write_run_directory(result, Path(options.out), plots=options.plots)
         # Changes cost as much as the run, and are measured where somebody reads them.
         reads = not options.quiet and not options.as_json
         changes, unsaid = measured_changes(scenario, changed, result) if reads else (None, ())
-        with phase("write"):
-            folder = write_run_directory(result, Path(options.out), plots=options.plots, changes=changes)
+        if changes is not None and options.plots:
+            write_page(result, folder, changes)
     if options.as_json:
         write_json(result.to_dict())
     elif changes is not None:

@@ -32,7 +32,10 @@ def what_if_command(
     ] = None,
     metric: Annotated[
         str | None,
-        typer.Option(metavar="METRIC", help="What cases are judged by; default tokens_per_s, of a service at a rate e2e_s.mean."),
+        typer.Option(
+            metavar="METRIC",
+            help="What cases are judged by; default tokens_per_s; of a service output_tokens_per_s_per_gpu, at a rate e2e_s.mean.",
+        ),
     ] = None,
     break_even: Annotated[
         str | None, typer.Option(metavar="KEY=LOW..HIGH", help="Where the two best cases are equally good while a key goes so far.")

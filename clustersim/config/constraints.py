@@ -156,7 +156,8 @@ def scaling_of(training: Training, accelerators: Iterable[Accelerator]) -> Scali
         return wanted
     if not training.gives("fp8_scaling"):
         return "tensor" if any("mx" in each.scaled_formats for each in lacking) else "delayed"
-    hint = f"use tensor, delayed or block, or an accelerator with {wanted} among its scaled_formats"
+    capability = f" and compute capability below {WITHOUT_MX:g}" if wanted == "mx" else ""
+    hint = f"use tensor, delayed or block, or an accelerator with {wanted} among its scaled_formats{capability}"
     raise ScenarioError(f"Transformer Engine has no {wanted} on {lacking[0].name}", field="training.fp8_scaling", hint=hint)
 
 

@@ -39,6 +39,8 @@ class Jitter:
         >>> [round(Jitter(sigma=0.05).largest(n), 3) for n in (1, 64, 4096)]
         [1.0, 1.123, 1.197]
         """
+        if n_ranks == 1:
+            return 1.0
         if self.distribution == "exponential":
             return float((1.0 / np.arange(1, n_ranks + 1)).sum())
         below = np.array([NORMAL.cdf(edge) for edge in EDGES.tolist()]) ** n_ranks

@@ -57,6 +57,8 @@ class ParallelGroups:
 
     tp: RankGroups
     cp: RankGroups
+    replica: RankGroups
+    """Ranks of the stage in one replica: tensor and context parallelism together."""
     stage: RankGroups
     """All ranks of the class as one group."""
     experts: ExpertGroups | None = None
@@ -65,10 +67,12 @@ class ParallelGroups:
 
 def parallel_groups(model: Model, strategy: Strategy, division: Division, *, stage: int, part: int) -> ParallelGroups:
     """Return the groups that work on the layers of a stage, among the ranks of a class."""
+    ranks = division.ranks(stage, part)
     return ParallelGroups(
         tp=division.group("tp", stage, part),
         cp=division.group("cp", stage, part),
-        stage=division.named(f"stage {stage}", "dp", division.ranks(stage, part)[None, :], part),
+        replica=division.named(f"tp and cp of stage {stage}", "tp", ranks.reshape(-1, strategy.cp * strategy.tp), part),
+        stage=division.named(f"stage {stage}", "dp", ranks[None, :], part),
         experts=expert_groups(strategy, division, stage, part) if model.experts else None,
     )
 

@@ -9,7 +9,8 @@ from typing import Final, Literal
 
 Scaling = Literal["delayed", "tensor", "row", "block", "mx", "nvfp4"]
 AmaxGroup = Literal["stage", "tensor", "none"]
-"""Ranks that agree on the maxima from which scales follow: all with the same layers, a tensor-parallel group, or each by itself."""
+"""Ranks that agree on the maxima from which scales follow: all with the same layers, those of one replica among them (tensor and
+context parallelism), or each by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ fold_by_rotation = folding.fold_by_rotation
 
 @contextmanager
 def counted(least: float) -> Iterator[list[bool]]:
-    """Let clusters of so many ranks be folded by turns, and note for each replay whether it was."""
+    """Let clusters of so many ranks be folded by rotation, and note for each replay whether it was."""
     taken: list[bool] = []
 
     def noted(*given: object) -> object:
@@ -34,7 +34,7 @@ def counted(least: float) -> Iterator[list[bool]]:
 
 
 def played(scenario: dict[str, object], *, least: float) -> tuple[str, str, bool]:
-    """Return all that is said of a run, its timeline, and whether it was folded by turns."""
+    """Return all that is said of a run, its timeline, and whether it was folded by rotation."""
     with counted(least) as taken:
         result = clustersim.run(scenario)
     document = result.to_dict()
@@ -203,5 +203,5 @@ def test_what_a_turn_may_change_is_folded_whole(scenario: dict[str, object]) -> 
     ids=["another job", "a load", "jitter", "many steps"],
 )
 def test_what_is_on_the_same_links_is_folded_as_ever(scenario: dict[str, object]) -> None:
-    # By itself the job may be folded by turns, as it is to say what the others cost it.
+    # By itself the job may be folded by rotation, as it is to say what the others cost it.
     assert played(scenario, least=0)[:2] == played(scenario, least=inf)[:2]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from clustersim.apps.buy.options import Option
-from clustersim.apps.buy.purchase import CONDITIONS, HALF_NETWORK, Figures, Offer, Request, UnfitOption, offers
+from clustersim.apps.buy.purchase import CONDITIONS, Figures, Offer, Request, UnfitOption, offers
 from clustersim.apps.plan.answer import memory_cell
 from clustersim.apps.plan.asking import NO_PRICES
 from clustersim.apps.run.highest_mfu import ABOVE_PUBLISHED
@@ -175,8 +175,7 @@ class Answer:
         best = self.of_options[0].option.name
         found = [each.text for each in self.break_evens()]
         bests = {f"adapters of {nic}": name for nic, name in self.best_of_nics().items()}
-        # Adapters that were asked for have layouts of their own; half of the best is then no news.
-        bests |= {name: under for name in CONDITIONS if (under := self.best_under(name)) and not (bests and name == HALF_NETWORK)}
+        bests |= {name: under for name in CONDITIONS if (under := self.best_under(name))}
         found += [f"{name}: {under} is best" for name, under in bests.items() if under != best]
         same = [name for name, under in bests.items() if under == best]
         if same and len(self.of_options) > 1:

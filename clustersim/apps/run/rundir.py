@@ -39,7 +39,7 @@ def run_directory(result: Result | ServingResult, out: Path) -> Path:
     return out / result.metrics.scenario / result.scenario_hash
 
 
-def write_run_directory(result: Result | ServingResult, out: Path, *, plots: bool = True, changes: Sequence[str] | None = None) -> Path:
+def write_run_directory(result: Result | ServingResult, out: Path, *, plots: bool = True) -> Path:
     """Write the run directory and return its path; one of an equal earlier run is replaced, and its tags are kept.
 
     ``manifest.json`` alone holds times and versions, so equal runs write equal bytes everywhere else; that is why
@@ -50,8 +50,6 @@ def write_run_directory(result: Result | ServingResult, out: Path, *, plots: boo
     ----------
     plots
         False leaves out ``plots/``, and ``report.html``, which shows them.
-    changes
-        Measured changes that shorten the step, for ``report.html``; None where they were not measured.
 
     Raises
     ------
@@ -64,7 +62,7 @@ def write_run_directory(result: Result | ServingResult, out: Path, *, plots: boo
             if isinstance(result, ServingResult):
                 _write_serving(result, folder, plots=plots)
             else:
-                _write_files(result, folder, plots=plots, changes=changes)
+                _write_files(result, folder, plots=plots)
             if (target / TAGS).is_file():
                 shutil.copyfile(target / TAGS, folder / TAGS)
             # Last: a folder with a manifest is complete.
@@ -84,8 +82,7 @@ def results_document(result: Result | ServingResult) -> dict[str, Data]:
     return document
 
 
-def _write_files(result: Result, folder: Path, *, plots: bool, changes: Sequence[str] | None) -> None:
-    from clustersim.apps.run.page import folder_page
+def _write_files(result: Result, folder: Path, *, plots: bool) -> None:
     from clustersim.report.chrome import write_trace
     from clustersim.report.summary import markdown_summary
     from clustersim.report.tables import write_tables
@@ -103,7 +100,14 @@ def _write_files(result: Result, folder: Path, *, plots: bool, changes: Sequence
 
         (folder / "plots").mkdir()
         write_plots(result.metrics, result.spans, folder / "plots")
-        _write_text(folder / "report.html", folder_page(result, folder / "plots", changes))
+        write_page(result, folder)
+
+
+def write_page(result: Result, folder: Path, changes: Sequence[str] | None = None) -> None:
+    """Write ``report.html`` beside the plots, with the measured changes that shorten the step, where they were measured."""
+    from clustersim.apps.run.page import folder_page
+
+    _write_text(folder / "report.html", folder_page(result, folder / "plots", changes))
 
 
 def _write_serving(result: ServingResult, folder: Path, *, plots: bool) -> None:

@@ -27,7 +27,7 @@ class _MeanRequest:
         budget = pool.rules.max_batched_tokens
         n_tokens = min(self.n_new, budget)
         together = max(1, min(budget // n_tokens, pool.rules.max_num_seqs))
-        step_s = pool.model.step_s(StepBatch((Chunk(n_tokens, self.n_cached),) * together, 0, 0, 0))
+        step_s = pool.model.step_s(StepBatch((Chunk(n_tokens, self.n_cached + (self.n_new - n_tokens) // 2),) * together, 0, 0, 0))
         return step_s / together * self.n_new / n_tokens
 
     def decode_s(self, pool: BuiltPool) -> float:

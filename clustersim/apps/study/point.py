@@ -117,7 +117,10 @@ class PointOutcome:
 
     def judged(self, names: Sequence[str], score: Callable[[Mapping[str, float | bool]], float]) -> Judged | None:
         """Return the point by a score of some figures, the less the better; None without an error bar."""
-        bar = self.bar if self.bar is None or "rate_binds" not in self.figures else served_bar(names, self.figures, self.bar.machine)
+        bar = self.bar
+        if bar is not None and "rate_binds" in self.figures:
+            longer = figures_at(self.figures, 2.0)
+            bar = served_bar([name for name in names if longer.get(name) != self.figures.get(name)], self.figures, bar.machine)
         if bar is None:
             return None
         return Judged(at=lambda fraction: score(figures_at(self.figures, fraction)), bar=bar, run=self.scenario_hash)

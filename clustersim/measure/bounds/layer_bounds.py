@@ -273,6 +273,7 @@ def _renamed(groups: ParallelGroups, changed: Callable[[RankGroups], RankGroups]
     return ParallelGroups(
         tp=changed(groups.tp),
         cp=changed(groups.cp),
+        replica=changed(groups.replica),
         stage=changed(groups.stage),
         experts=None
         if experts is None

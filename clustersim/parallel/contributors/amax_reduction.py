@@ -24,7 +24,7 @@ class AmaxReduction(Contributor):
     @classmethod
     def inside(cls, local: LocalModel, strategy: Strategy, groups: ParallelGroups) -> LayerTechnique:
         """Return the reduction among the ranks that agree; nothing where each goes by its own maxima."""
-        joined = {"stage": groups.stage, "tensor": groups.tp, "none": None}[local.numerics.amax_group]
+        joined = {"stage": groups.stage, "tensor": groups.replica, "none": None}[local.numerics.amax_group]
         if joined is None or joined.size == 1 or strategy.data_parallel.single_process:
             return LayerTechnique()
         return JoinedMaxima(group=joined)

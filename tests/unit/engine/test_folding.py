@@ -143,7 +143,7 @@ def test_a_load_on_one_link_tells_its_group_apart() -> None:
 
 
 def by_rotation(of: Program, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> tuple[Timeline, list[bool]]:
-    """Return the timeline with clusters of any size folded by turns, and for each replay whether its was."""
+    """Return the timeline with clusters of any size folded by rotation, and for each replay whether its was."""
     taken: list[bool] = []
     fold_by_rotation = folding.fold_by_rotation
 
@@ -175,8 +175,8 @@ def test_a_program_on_rails_is_folded_by_rotation(monkeypatch: pytest.MonkeyPatc
     assert (rotated.spans, rotated.links, rotated.collectives) == (whole.spans, whole.links, whole.collectives)
 
 
-@pytest.mark.parametrize(("slow", "turns"), [([5], False), ([4, 5, 6, 7], True)], ids=["one rank", "all of a node"])
-def test_a_pace_of_one_rank_of_a_node_does_not_turn(slow: list[int], turns: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("slow", "rotates"), [([5], False), ([4, 5, 6, 7], True)], ids=["one rank", "all of a node"])
+def test_a_pace_of_one_rank_of_a_node_is_no_rotation(slow: list[int], rotates: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = machine_of(4)
     pace_of = np.zeros(16, dtype=np.int64)
     pace_of[slow] = 1
@@ -185,11 +185,11 @@ def test_a_pace_of_one_rank_of_a_node_does_not_turn(slow: list[int], turns: bool
 
     found, taken = by_rotation(RAILS, machine, monkeypatch)
 
-    assert taken == [turns]
+    assert taken == [rotates]
     assert (found.spans, found.links) == (whole.spans, whole.links)
 
 
-def test_a_class_with_some_ranks_of_a_node_does_not_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_with_some_ranks_of_a_node_is_no_rotation(monkeypatch: pytest.MonkeyPatch) -> None:
     halves = program(*(task(compute(work(1.0)), rank_class=half) for half in range(4)), n_classes=4, n_ranks=8)
 
     _, taken = by_rotation(halves, machine_of(2), monkeypatch)

@@ -59,7 +59,7 @@ def test_every_rank_that_a_host_works_for_is_an_instance() -> None:
     assert members(instance_set_of(update)) == [[2], [5]]
 
 
-def test_actions_of_the_same_groups_are_one_orbit() -> None:
+def test_actions_of_the_same_groups_are_one_instance_set() -> None:
     group = group_of((0, 4), (1, 5))
     one, other = communicate(group, 1.0), communicate(group, 2.0)
 

@@ -105,6 +105,6 @@ def test_a_printed_sweep_is_a_page() -> None:
     assert repr(result).startswith("<SweepResult llama3-8b-8xh100: First of 3 points: strategy.tp=1 (")
     lines = str(result).splitlines()
     assert lines[1] == "2 ok, 1 infeasible"
-    assert lines[3].startswith("point  strategy.tp  gpus  step_time_s")
+    assert lines[3].startswith("point  strategy.tp  step_time_s  tokens_per_s")
     assert lines[-1].startswith("infeasible: 1 x strategy.tp: 3 does not divide 32 attention heads")
     assert max(map(len, lines)) < 160

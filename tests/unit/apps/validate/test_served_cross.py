@@ -72,7 +72,8 @@ def test_a_service_near_its_capacity_may_produce_less_than_is_asked_for() -> Non
     assert busy.output_tokens_per_s_interval[0] < busy.output_tokens_per_s == busy.output_tokens_per_s_interval[1]
 
 
-def test_full_batches_give_what_the_closed_form_says() -> None:
-    full = _chat(arrival="at_once", count=3000)
+@pytest.mark.parametrize(("input_tokens", "count"), [(500, 3000), (20_000, 300)])
+def test_full_batches_give_what_the_closed_form_says(input_tokens: int, count: int) -> None:
+    full = _chat(arrival="at_once", input_tokens=input_tokens, count=count)
 
     assert full.full_load_output_tokens_per_s == pytest.approx(full.output_tokens_per_s, rel=0.1)
