@@ -12,13 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from clustersim.apps.plan.answer import (
-    MARK,
-    MARKED,
     PlanAnswer,
     bound_line,
     certificate_lines,
     document,
-    layout_table,
     margin_lines,
     near_lines,
     plan_for,
@@ -28,6 +25,7 @@ from clustersim.apps.plan.asking import asked_of
 from clustersim.apps.plan.exports import check_written, written
 from clustersim.apps.plan.findings import MARGIN
 from clustersim.apps.plan.goal import Asking, Goal, GoalAnswer, figure_of, goal_document, goal_lines, goal_of, reach
+from clustersim.apps.plan.layout_table import MARK, MARKED, layout_table
 from clustersim.apps.plan.nearest import nearest_lines
 from clustersim.apps.plan.search import Terms
 from clustersim.cli.options import JsonOption, SetOption, refuse_given

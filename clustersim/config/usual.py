@@ -222,6 +222,7 @@ USUAL: Final = (
 """For transformers. The first rule with a key applies, otherwise the default of the key. docs/reference/defaults.md has the reasons."""
 
 
+_BY_DEFAULT: Final = "by default"
 NOT_SAID: Final = "not said, and taken as usual: "
 USUAL_SETTINGS: Final = "usual_settings"
 """Code of the flag on settings left at usual values."""
@@ -241,18 +242,45 @@ def usual_settings(run: Circumstances) -> dict[str, tuple[Value, str]]:
     return found
 
 
-def usual_without_sharding(run: Circumstances) -> dict[str, Value]:
-    """Return values for settings whose usual value depends on the layout, as for a divided model with unsharded parameters.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneSoftware:
+    """Usual settings of a search, which compares layouts of one software."""
 
-    A search compares layouts of one software.
-    """
-    plain = usual_settings(replace(run, zero_stage=0, model_parallel=True))
+    usual: Mapping[str, tuple[Value, str]]
+    """By dotted key, with the software."""
+    held: Mapping[str, Value]
+    """Values of those of them whose usual value would depend on the layout."""
+    sharded: Mapping[str, Value]
+    """The same where parameters are sharded, as far as they differ."""
+
+    def flags(self, unsaid: Collection[str]) -> tuple[Flag, ...]:
+        """Return the notices on settings that nobody gave, and on how to ask for those of PyTorch's FSDP."""
+        others = {key: value for key, value in self.sharded.items() if key in unsaid}
+        keys = [key for key, (_, software) in self.usual.items() if key in unsaid and (key in others or software != _BY_DEFAULT)]
+        found = usual_flags(self.usual, keys)
+        if KERNELS not in others:
+            return found
+        options = " ".join(f"-s {key}={str(value).lower()}" for key, value in others.items())
+        ask = f"all layouts have these; ask for those of PyTorch's FSDP with {options}, or for a framework with -s strategy.preset=NAME"
+        return (replace(found[0], message=f"{found[0].message}; {ask}"), *found[1:])
+
+
+def one_software(run: Circumstances) -> OneSoftware:
+    """Return the usual settings of all layouts of a search: those of the preset, or of a divided model with unsharded parameters."""
+    plain = usual_settings(replace(run, zero_stage=run.zero_stage if run.preset else 0, model_parallel=True))
     others = [
         usual_settings(replace(run, zero_stage=0, model_parallel=False)),
         usual_settings(replace(run, zero_stage=SHARDS_PARAMETERS, recompute="full")),
     ]
-    keys = [key for other in others for key in {**plain, **other} if plain.get(key) != other.get(key)]
-    return {key: plain[key][0] if key in plain else _default(key) for key in keys}
+    keys = dict.fromkeys(key for other in others for key in {**plain, **other} if plain.get(key) != other.get(key))
+    usual = {**plain, **{key: (_default(key), _BY_DEFAULT) for key in keys if key not in plain}}
+    others_sharded = usual_settings(replace(run, zero_stage=SHARDS_PARAMETERS))
+    sharded = {key: others_sharded[key][0] if key in others_sharded else _default(key) for key in keys}
+    return OneSoftware(
+        usual=usual,
+        held={key: usual[key][0] for key in keys},
+        sharded={key: value for key, value in sharded.items() if value != usual[key][0]},
+    )
 
 
 def _default(key: str) -> Value:

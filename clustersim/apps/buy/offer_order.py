@@ -9,8 +9,8 @@ from typing import Final
 
 from clustersim.apps.buy.options import Option
 from clustersim.apps.buy.purchase import CONDITIONS, Figures, Offer, Request, UnfitOption, offers
-from clustersim.apps.plan.answer import memory_cell
 from clustersim.apps.plan.asking import NO_PRICES
+from clustersim.apps.plan.layout_table import memory_cell
 from clustersim.apps.run.highest_mfu import ABOVE_PUBLISHED
 from clustersim.apps.run.page import image_of
 from clustersim.config.yaml_text import plain, yaml_text

@@ -10,6 +10,7 @@ from typing import Final
 from clustersim.apps.plan.asking import PlanRequest, asked_of
 from clustersim.apps.plan.drafts import Drafts, Peaks
 from clustersim.apps.plan.findings import ABOVE, REASONS, REFUSED, TIE_FRACTION, Search, Tried
+from clustersim.apps.plan.layout_table import MARKED, is_near, layout_table, within_error_bars
 from clustersim.apps.plan.margins import LEAST_GAIN, Margin, Turn, margins, turns
 from clustersim.apps.plan.replays import Replays
 from clustersim.apps.plan.search import Terms, fastest
@@ -20,20 +21,15 @@ from clustersim.config.checks import parse_check
 from clustersim.config.yaml_text import plain
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
-from clustersim.measure.deciding import UNDECIDED, is_shorter
 from clustersim.measure.error_bars import ALL_RUNS, TIGHT
-from clustersim.measure.metrics import Memory
 from clustersim.notices import Flag
 from clustersim.parallel.training_plan import Plan
 from clustersim.progress import phase
-from clustersim.report.facts import memory_text, memory_verdict, percent_text
-from clustersim.report.text_tables import TextTable, html_answer
+from clustersim.report.facts import memory_verdict, percent_text
+from clustersim.report.text_tables import html_answer
 from clustersim.units.quantity import format_alike, format_quantity, format_range
 
 RUNNERS_UP: Final = 5
-MARK: Final = "*"
-MARKED: Final = f"{MARK} {UNDECIDED} against the first"
-"""Legend of the mark."""
 MOST_NEAR: Final = 5
 """Layouts within the error bars that are named besides those of the table."""
 
@@ -53,6 +49,8 @@ class PlanAnswer:
     unknown: tuple[str, ...]
     """Unknown prices and power figures, and the options that give them."""
     memory_margin_fraction: float
+    usual: tuple[Flag, ...] = ()
+    """Notices on usual settings that all layouts have."""
     published: PublishedMfu | None = None
     """The published run with the highest MFU of the winner's class; None without one."""
 
@@ -80,7 +78,7 @@ class PlanAnswer:
     @property
     def lines(self) -> list[str]:
         """Figures on which the choice turns, gains from a tenth more of each resource, and the certificate, in sentences."""
-        marked = [f"  {MARKED}"] if any(_undecided(self.families[0], each) for each in self.families[1:]) else []
+        marked = [f"  {MARKED}"] if any(is_near(self.families[0], each) for each in self.families[1:]) else []
         return [*marked, *turn_lines(self), *margin_lines(self.margins), *certificate_lines(self.search, self.memory_margin_fraction)]
 
     @property
@@ -157,7 +155,7 @@ def document(answer: PlanAnswer) -> dict[str, Data]:
             "why_not": {reason: search.counts[reason] for reason in REASONS if search.counts.get(reason)},
         },
         "memory_margin_fraction": answer.memory_margin_fraction,
-        "flags": plain(answer.flags),
+        "flags": plain((*answer.flags, *answer.usual)),
         "scenario": answer.scenario,
         "assumed": list(answer.assumed),
     }
@@ -180,48 +178,6 @@ def _entry(tried: Tried) -> dict[str, Data]:
         "step_energy_kwh": cost.step.energy_kwh if cost else None,
         "bound_by": tried.result.bounds.sentence,
     }
-
-
-def within_error_bars(tried: Sequence[Tried]) -> list[Tried]:
-    """Return the layouts within the error bars of the fastest, in order."""
-    return [each for each in tried[1:] if _undecided(tried[0], each)]
-
-
-def _undecided(best: Tried, other: Tried) -> bool:
-    return is_shorter(best.result.metrics, other.result.metrics) == "not decided"
-
-
-def layout_table(found: Sequence[Tried], *, with_energy: bool = False) -> TextTable:
-    """Return layouts as a table, each column in one unit; those within the error bars of the first have a mark."""
-    costs = [tried.result.cost for tried in found]
-    steps = format_alike([tried.step_time_s for tried in found], "s")
-    usd = _alike([cost.step.usd if cost else None for cost in costs], "USD")
-    energy = _alike([cost.step.energy_kwh if cost else None for cost in costs], "kWh")
-    table: list[tuple[str, ...]] = []
-    for place, tried in enumerate(found):
-        metrics, slower = tried.result.metrics, ""
-        if place:
-            mark = f" {MARK}" if _undecided(found[0], tried) else "  "
-            slower = f"{percent_text(tried.step_time_s / found[0].step_time_s - 1.0)}{mark}"
-        memory = f"{memory_text(metrics.memory.peak_bytes)}{', tight' if metrics.memory.verdict == TIGHT else ''}"
-        more = (energy[place],) if with_energy else ()
-        table.append((steps[place], slower, percent_text(metrics.mfu), memory, usd[place], *more, tried.layout.words()))
-    columns = (">step", ">slower  ", ">MFU", "memory", ">cost/step", *((">energy/step",) if with_energy else ()), "layout")
-    return TextTable("", columns, tuple(table))
-
-
-def memory_cell(memory: Memory) -> str:
-    """Return the peak of the capacity, and the rest, such as ``68.5 of 79.6 GiB, 11.1 to spare``."""
-    peak, capacity, spare = (
-        f"{size / 2**30:.1f}" for size in (memory.peak_bytes, memory.capacity_bytes, memory.capacity_bytes - memory.peak_bytes)
-    )
-    return f"{peak} of {capacity} GiB, {spare} to spare{' (tight)' if memory.verdict == TIGHT else ''}"
-
-
-def _alike(values: Sequence[float | None], unit: str) -> list[str]:
-    """Return values in one unit; a dash where there is none."""
-    texts = iter(format_alike([value for value in values if value is not None], unit))
-    return ["-" if value is None else next(texts) for value in values]
 
 
 def bound_line(tried: Tried) -> str:
@@ -366,6 +322,7 @@ def plan_for(asked: PlanRequest, terms: Terms | None = None) -> PlanAnswer:
         plan=built.plan if built else None,
         assumed=asked.assumed,
         unknown=asked.unknown,
+        usual=asked.usual,
         memory_margin_fraction=terms.memory_margin_fraction,
         published=published_beside(built) if built else None,
     )

@@ -16,7 +16,7 @@ from clustersim.config.constraints import check_size
 from clustersim.config.load import Scenario, example_names, load_scenario
 from clustersim.config.machine import hardware_of
 from clustersim.config.planning import circumstances_of
-from clustersim.config.usual import ASSUMED_KERNELS, KERNELS, Value, usual_without_sharding
+from clustersim.config.usual import ASSUMED_KERNELS, KERNELS, OneSoftware, one_software
 from clustersim.documents.check import did_you_mean
 from clustersim.documents.spots import Data
 from clustersim.documents.text import Document
@@ -24,6 +24,7 @@ from clustersim.errors import DomainError, ScenarioError
 from clustersim.hardware.catalog import cluster_names, node_names
 from clustersim.hardware.models import Accelerator
 from clustersim.hardware.prices import load_price_list
+from clustersim.notices import Flag
 from clustersim.parallel.schedules import SCHEDULES
 from clustersim.workloads.reading.model_spec import HUB_PREFIX, load_model, model_names
 
@@ -57,6 +58,8 @@ class PlanRequest:
     """Values that were assumed."""
     scenario: Scenario
     """As it was read, for the places of mistakes."""
+    usual: tuple[Flag, ...] = ()
+    """Notices on usual settings that all layouts have."""
     unknown: tuple[str, ...] = ()
     """Prices and power figures that neither the scenario nor a shipped list has, and the option that gives them."""
 
@@ -137,8 +140,9 @@ def asked_of(
         # In place of the longest that the model takes.
         assumed = [each for each in assumed if not each.startswith(NO_LENGTH)]
         assumed.append(f"{NO_LENGTH}: {SEQUENCE:,} tokens (-s training.seq_length=...)")
+    usual: tuple[Flag, ...] = ()
     if loaded.divisible:
-        base = _of_one_software(base, scenario, usual_without_sharding(circumstances_of(scenario.spec, loaded, hardware.nodes)))
+        base, usual = _of_one_software(base, scenario, one_software(circumstances_of(scenario.spec, loaded, hardware.nodes)))
     node = hardware.node
     question = SearchQuestion(
         n_ranks=hardware.n_nodes * node.n_accelerators,
@@ -151,25 +155,36 @@ def asked_of(
     narrowed = limits_of(limits)
     if not loaded.divisible:
         narrowed = {"pp": (1,), "cp": (1,), "recompute": ("none",), **narrowed}
-    return PlanRequest(base=base, space=space_of(question, narrowed), assumed=(*assumed, *unknown), scenario=given, unknown=unknown)
+    return PlanRequest(
+        base=base,
+        space=space_of(question, narrowed),
+        assumed=(*assumed, *(each.message for each in usual), *unknown),
+        scenario=given,
+        usual=usual,
+        unknown=unknown,
+    )
 
 
-def _of_one_software(base: Mapping[str, Data], scenario: Scenario, usual: Mapping[str, Value]) -> dict[str, Data]:
-    """Return a scenario that leaves no setting open whose usual value depends on the layout, and that says so of its kernels."""
+def _value(data: Data, key: str) -> Data:
+    """Return the value at a dotted key; None where there is none."""
+    for part in key.split("."):
+        data = data.get(part) if isinstance(data, dict) else None
+    return data
+
+
+def _of_one_software(base: Mapping[str, Data], scenario: Scenario, software: OneSoftware) -> tuple[dict[str, Data], tuple[Flag, ...]]:
+    """Return a scenario that leaves no setting open whose usual value depends on the layout and says so of its kernels, and notices."""
+    flags = software.flags([key for key in software.usual if _value(dict(base), key) is None])
     document = Document(name=scenario.document.name, data=dict(base))
-    for key, value in usual.items():
-        path = key.split(".")
-        section: Data = document.data
-        for part in path:
-            section = section.get(part) if isinstance(section, dict) else None
-        if section is None:
-            document = document.with_value(path, [*value] if isinstance(value, tuple) else value)
+    for key, value in software.held.items():
+        if _value(document.data, key) is None:
+            document = document.with_value(key.split("."), [*value] if isinstance(value, tuple) else value)
             if key == KERNELS:
                 said = document.data.get("assumed")
                 assumed: list[Data] = [*said] if isinstance(said, list) else []
                 assumed.append({"code": ASSUMED_KERNELS.code, "message": ASSUMED_KERNELS.message})
                 document = document.with_value(["assumed"], assumed)
-    return document.data
+    return document.data, flags
 
 
 def _scenario(model: str | Mapping[str, object], overrides: Sequence[str]) -> Scenario:

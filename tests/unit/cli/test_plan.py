@@ -30,6 +30,7 @@ def test_the_first_line_is_the_layout_and_the_last_ones_the_certificate(cli: Cli
     assert "Certificate" in lines
     assert any("its bound is above the winner" in line for line in lines)
     assert "assumed: no prices are given" in outcome.err
+    assert "assumed: not said, and taken as usual: recipes with Transformer Engine: overlap_tp gemm_chunks" in outcome.err
 
 
 def test_the_report_says_on_what_the_choice_turns(cli: Cli) -> None:
@@ -54,6 +55,7 @@ def test_the_document_counts_all_layouts(cli: Cli) -> None:
     assert certificate["complete"]
     assert 1 + sum(certificate["why_not"].values()) == certificate["n_layouts"]
     assert found["winner"]["bound_s"] <= found["winner"]["step_time_s"]
+    assert "usual_settings" in [flag["code"] for flag in found["flags"]]
 
 
 def test_the_winner_runs_as_it_was_planned(cli: Cli, tmp_path: Path) -> None:

@@ -35,6 +35,8 @@ def test_the_cheapest_stands_first(answer: Answer) -> None:
     assert None not in costs
     assert costs == sorted(costs, key=lambda cost: cost or 0.0)
     assert len(answer.lines()) == 4
+    assert any("not said, and taken as usual: recipes with Transformer Engine" in line for line in answer.notes())
+    assert all("usual_settings" in [flag.code for flag in each.flags] for each in answer.found)
 
 
 def test_an_option_at_its_break_even_price_costs_as_much_as_the_cheapest(answer: Answer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from clustersim.apps.plan.answer import plan_for
 from clustersim.apps.plan.asking import asked_of
 from clustersim.apps.plan.replays import Replays
+from clustersim.config.build import build
+from clustersim.config.load import load_scenario
 from clustersim.errors import ScenarioError
 
 SCENARIO = """\
@@ -96,3 +99,33 @@ def test_an_accelerator_in_place_of_a_node_is_told_the_nodes_that_have_it() -> N
     assert caught.value.hint is not None
     assert caught.value.hint.startswith("use ")
     assert "dgx-h100" in caught.value.hint
+
+
+def test_the_usual_settings_of_all_layouts_are_said_with_how_to_ask_for_others() -> None:
+    asked = asked_of("llama3-8b", "dgx-h100", nodes=1)
+
+    said = next(flag for flag in asked.usual if flag.code == "usual_settings")
+    assert said.message in asked.assumed
+    assert "overlap_tp gemm_chunks" in said.message
+    assert "kernels fused" in said.message
+    assert "those of PyTorch's FSDP with -s strategy.overlap_tp=none" in said.message
+    assert "-s training.kernels=eager" in said.message
+
+
+def test_settings_that_the_printed_options_ask_for_are_those_of_a_run_with_sharded_parameters() -> None:
+    said = next(flag for flag in asked_of("llama3-8b", "dgx-h100", nodes=1).usual if flag.code == "usual_settings")
+    options = re.findall(r"-s (\S+=[^,\s]+)", said.message.partition("or for a framework")[0])
+    run = {"model": "llama3-8b", "cluster": {"node": "dgx-h100", "nodes": 1}, "training": {"global_batch_size": 1024}}
+
+    asked = asked_of("llama3-8b", "dgx-h100", nodes=1, overrides=options)
+    plain, given = (build(load_scenario({**run, "strategy": {"zero_stage": 3}}, some)).plan for some in ((), options))
+
+    assert given == plain
+    assert [flag.code for flag in asked.usual] == []
+
+
+def test_a_preset_that_shards_parameters_is_planned_with_its_own_usual_settings() -> None:
+    asked = asked_of("llama3-8b", "dgx-h100", nodes=1, overrides=["strategy.preset=pytorch_fsdp"])
+
+    assert isinstance(asked.base["strategy"], dict)
+    assert asked.base["strategy"]["overlap_tp"] == "none"

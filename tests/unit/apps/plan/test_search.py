@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from clustersim.apps.plan import replays
-from clustersim.apps.plan.answer import MARK, certificate_lines, document, layout_table, near_lines, plan_for, within_error_bars
+from clustersim.apps.plan.answer import certificate_lines, document, near_lines, plan_for
 from clustersim.apps.plan.asking import PlanRequest, asked_of, limits_of
 from clustersim.apps.plan.drafts import Drafts
 from clustersim.apps.plan.findings import MARGIN, REASONS, Search, Tried, ranked
+from clustersim.apps.plan.layout_table import MARK, layout_table, within_error_bars
 from clustersim.apps.plan.search import MEMORY_MARGIN, Terms, fastest
 from clustersim.apps.plan.space import families, layouts
 from clustersim.apps.run.running import run_built

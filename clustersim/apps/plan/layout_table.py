@@ -1,0 +1,61 @@
+"""Layouts beside each other, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from clustersim.apps.plan.findings import Tried
+from clustersim.measure.deciding import UNDECIDED, is_shorter
+from clustersim.measure.error_bars import TIGHT
+from clustersim.measure.metrics import Memory
+from clustersim.report.facts import memory_text, percent_text
+from clustersim.report.text_tables import TextTable
+from clustersim.units.quantity import format_alike
+
+MARK: Final = "*"
+MARKED: Final = f"{MARK} {UNDECIDED} against the first"
+"""Legend of the mark."""
+
+
+def within_error_bars(tried: Sequence[Tried]) -> list[Tried]:
+    """Return the layouts within the error bars of the fastest, in order."""
+    return [each for each in tried[1:] if is_near(tried[0], each)]
+
+
+def is_near(best: Tried, other: Tried) -> bool:
+    """Return whether a layout is within the error bars of the best."""
+    return is_shorter(best.result.metrics, other.result.metrics) == "not decided"
+
+
+def layout_table(found: Sequence[Tried], *, with_energy: bool = False) -> TextTable:
+    """Return layouts as a table, each column in one unit; those within the error bars of the first have a mark."""
+    costs = [tried.result.cost for tried in found]
+    steps = format_alike([tried.step_time_s for tried in found], "s")
+    usd = _alike([cost.step.usd if cost else None for cost in costs], "USD")
+    energy = _alike([cost.step.energy_kwh if cost else None for cost in costs], "kWh")
+    table: list[tuple[str, ...]] = []
+    for place, tried in enumerate(found):
+        metrics, slower = tried.result.metrics, ""
+        if place:
+            mark = f" {MARK}" if is_near(found[0], tried) else "  "
+            slower = f"{percent_text(tried.step_time_s / found[0].step_time_s - 1.0)}{mark}"
+        memory = f"{memory_text(metrics.memory.peak_bytes)}{', tight' if metrics.memory.verdict == TIGHT else ''}"
+        more = (energy[place],) if with_energy else ()
+        table.append((steps[place], slower, percent_text(metrics.mfu), memory, usd[place], *more, tried.layout.words()))
+    columns = (">step", ">slower  ", ">MFU", "memory", ">cost/step", *((">energy/step",) if with_energy else ()), "layout")
+    return TextTable("", columns, tuple(table))
+
+
+def memory_cell(memory: Memory) -> str:
+    """Return the peak of the capacity, and the rest, such as ``68.5 of 79.6 GiB, 11.1 to spare``."""
+    peak, capacity, spare = (
+        f"{size / 2**30:.1f}" for size in (memory.peak_bytes, memory.capacity_bytes, memory.capacity_bytes - memory.peak_bytes)
+    )
+    return f"{peak} of {capacity} GiB, {spare} to spare{' (tight)' if memory.verdict == TIGHT else ''}"
+
+
+def _alike(values: Sequence[float | None], unit: str) -> list[str]:
+    """Return values in one unit; a dash where there is none."""
+    texts = iter(format_alike([value for value in values if value is not None], unit))
+    return ["-" if value is None else next(texts) for value in values]
