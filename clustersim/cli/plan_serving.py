@@ -28,6 +28,8 @@ from clustersim.units.quantity import format_quantity, format_range
 SCHEMA_VERSION: Final = 1
 _COLUMNS: Final = (">GPUs", ">tok/s/GPU", ">USD/M")
 _MOST_GPUS: Final = 64
+_SAID: Final = ("short_run", "refused")
+"""Notices on the requests, not on the deployment."""
 
 
 def plan_serving_command(
@@ -115,6 +117,10 @@ def _print(found: ServingPlan) -> None:
     write_lines(*(f"  {count} cannot: {reason}" for reason, count in found.rejected.items()))
     for line in found.assumed:
         notice(f"assumed: {line}")
+    shown = best or found.nearest
+    for flag in shown.metrics.flags if shown is not None else ():
+        if flag.code in _SAID:
+            notice(f"{flag.code}: {flag.message}")
 
 
 def _figures(best: Replayed) -> list[str]:
@@ -253,4 +259,5 @@ def _deployment(each: Replayed) -> dict[str, Data]:
         "tpot_mean_s": None if metrics.tpot_s is None else metrics.tpot_s.mean,
         "of_limits_fraction": None if isinf(each.excess) else each.excess,
         "broken": list(each.broken),
+        "flags": plain(metrics.flags),
     }

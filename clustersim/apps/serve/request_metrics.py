@@ -10,6 +10,7 @@ import numpy as np
 from clustersim.apps.serve.deployment import BuiltServing
 from clustersim.apps.serve.full_load import full_load_tokens_per_s
 from clustersim.apps.serve.served_intervals import ServedIntervals, served_intervals
+from clustersim.apps.serve.short_run import short_run_flag
 from clustersim.config.cost_section import MILLION, Priced
 from clustersim.config.serving_scenario import SloSpec
 from clustersim.economics import amount
@@ -84,6 +85,8 @@ def serving_metrics(built: BuiltServing, run: ServingRun, wall_s: float) -> Serv
     full_load = full_load_tokens_per_s(built, kv.prefix_hit_fraction or 0.0)
     intervals = served_intervals(found, n_output * rate, full_load if binds else None)
     utilisation = _utilisation(run)
+    cost = _cost(built.priced, utilisation, rate * n_output, rate * (n_output + n_input))
+    short = short_run_flag(built, run, full_load, cost) if binds else None
     slo = _slo(built.scenario.spec.slo, latencies, found, intervals, len(run.requests) - run.requests.n_warmup)
     return ServingMetrics(
         schema_version=SCHEMA_VERSION,
@@ -122,7 +125,7 @@ def serving_metrics(built: BuiltServing, run: ServingRun, wall_s: float) -> Serv
         links=_links(run),
         transfers=_transfers(built, run),
         overloaded=overloaded,
-        cost=_cost(built.priced, utilisation, rate * n_output, rate * (n_output + n_input)),
+        cost=cost,
         energy=_energy(built.priced, utilisation, rate * n_output),
         engine=ServingEngineStats(
             events=run.n_events,
@@ -131,7 +134,7 @@ def serving_metrics(built: BuiltServing, run: ServingRun, wall_s: float) -> Serv
             wall_s=wall_s,
             events_per_s=run.n_events / wall_s if wall_s > 0.0 else 0.0,
         ),
-        flags=(*built.flags, *_flags(run, overloaded=overloaded)),
+        flags=(*built.flags, *_flags(run, overloaded=overloaded), *([short] if short else [])),
     )
 
 

@@ -300,3 +300,27 @@ def test_exit_codes_say_whether_promises_hold(tmp_path: Path) -> None:
     assert {"results.json", "summary.md", "requests.csv", "steps.csv", "trace.json.gz", "manifest.json"} <= {
         each.name for each in folder.iterdir()
     }
+
+
+def test_a_short_run_says_what_the_long_run_gives_and_how_many_requests_show_it() -> None:
+    asked = {"rate": "20 /s", "count": 100, "input_tokens": 500, "output_tokens": 200}
+    priced = {"cost": {"gpu_hour": "2 USD"}}
+    (said,) = [flag.message for flag in run(requests=asked, **priced).flags if flag.code == "short_run"]
+    found = re.search(r"gives 4,000 output tokens/s, at ([\d.]+) USD for a million; requests.count=(\d+) brings", said)
+    assert found is not None
+    longer = run(requests=asked | {"count": int(found[2])}, **priced)
+    assert "short_run" not in {flag.code for flag in longer.flags}
+    assert longer.metrics.output_tokens_per_s == pytest.approx(4000.0, rel=0.05)
+    assert longer.metrics.cost is not None
+    assert longer.metrics.cost.per_million_output_tokens.usd == pytest.approx(float(found[1]), rel=0.05)
+
+
+def test_requests_that_come_at_no_rate_make_no_short_run() -> None:
+    closed = run(requests={"arrival": "closed", "rate": None, "concurrency": 8})
+    assert "short_run" not in {flag.code for flag in closed.flags}
+
+
+def test_a_short_run_beyond_the_full_load_promises_the_full_load() -> None:
+    result = run(requests={"rate": "2000 /s", "count": 60, "output_tokens": 200})
+    (said,) = [flag.message for flag in result.flags if flag.code == "short_run"]
+    assert f"full batches give {result.metrics.full_load_output_tokens_per_s:,.0f} output tokens/s" in said

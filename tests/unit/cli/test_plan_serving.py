@@ -73,3 +73,10 @@ def test_the_command_of_the_winner_is_written_to_a_file(cli: Cli, tmp_path: Path
 
     assert outcome.code == EXIT_OK
     assert "vllm serve" in (tmp_path / "serve.sh").read_text(encoding="utf-8")
+
+
+def test_an_answer_from_a_short_run_says_so(cli: Cli) -> None:
+    asked = (*SERVICE, "--only", "tp=4", "--gpus", "4")
+
+    assert "short_run: ramp (" in cli(*asked).err
+    assert "short_run" in {flag["code"] for flag in json.loads(cli(*asked, "--json").out)["best"]["flags"]}
