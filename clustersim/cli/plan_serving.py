@@ -94,10 +94,8 @@ def _no(found: ServingPlan) -> str:
         reasons = "; ".join(f"{reason} ({count})" for reason, count in found.rejected.items())
         return f"no: none of {found.n_candidates} deployments can keep the promises: {reasons}"
     near = found.nearest
-    refused = near.metrics.requests.refused
     broken = [*near.broken]
     broken += ["the rate: the queue grows without end"] if near.metrics.overloaded else []
-    broken += [f"the room of the model and its KV cache: {refused:,} requests are longer, and refused"] if refused else []
     where = f"{_name(near)} with replicas={near.replicas} on {near.gpus} GPUs"
     return f"no: nobody keeps the promises; nearest is {where}, which breaks {', '.join(broken)}"
 
@@ -127,10 +125,12 @@ def _figures(best: Replayed) -> list[str]:
     """Return precision, throughput, cost and latencies, with their intervals."""
     metrics, rate_interval = best.metrics, best.metrics.output_tokens_per_s_interval
     rate = f"{metrics.output_tokens_per_s:,.0f}"
-    rate += f" ({rate_interval[0]:,.0f} to {rate_interval[1]:,.0f})" if rate_interval else ""
+    wide = rate_interval is not None and rate_interval[0] < rate_interval[1]
+    if rate_interval:
+        rate += f" ({rate_interval[0]:,.0f} to {rate_interval[1]:,.0f})" if wide else " (set by the rate)"
     usd = _usd(best)
     money = "no price" if usd is None else f"{usd:.2f} USD for a million of them"
-    if usd is not None and rate_interval:
+    if usd is not None and rate_interval and wide:
         least, most = (usd * metrics.output_tokens_per_s / rate for rate in reversed(rate_interval))
         money += f" ({least:.2f} to {most:.2f} USD)"
     latencies = [

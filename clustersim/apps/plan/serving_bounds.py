@@ -9,11 +9,12 @@ from typing import Final
 import numpy as np
 
 from clustersim.apps.serve.deployment import BuiltServing
+from clustersim.apps.serve.too_long import refused_of, refused_text
 from clustersim.config.serving_scenario import SloSpec
 from clustersim.hardware.serving_constants import FORMATS
 from clustersim.serving.batch import FloatArray
 
-_SHARE: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+SHARE: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 """Share of the requests that must meet a limit on a percentile."""
 _ROUND_OFF: Final = 1e-9
 
@@ -92,6 +93,16 @@ def _tokens_per_step(built: BuiltServing) -> int:
     return 1 if speculative is None else 1 + speculative.draft_tokens
 
 
+def refused_beyond(built: BuiltServing, slo: SloSpec) -> str | None:
+    """Return limit and remedy where more requests are too long than the promises allow: 1 % of them for a p99, none for a mean."""
+    refused = refused_of(built)[built.asked.requests.n_warmup :]
+    allowed = {name: 1.0 - SHARE.get(name.partition("_")[2], 1.0) for name in SloSpec.model_fields if getattr(slo, name) is not None}
+    count, strictest = int(refused.sum()), min(allowed, key=lambda name: allowed[name], default=None)
+    if strictest is None or count <= allowed[strictest] * len(refused) * (1.0 + _ROUND_OFF):
+        return None
+    return f"{strictest} allows {100 * allowed[strictest]:.0f} % of requests without an answer: {refused_text(built, count)}"
+
+
 def least_replicas(built: BuiltServing, bounds: ReplicaBounds, slo: SloSpec) -> tuple[float, str]:
     r"""Return the least number of replicas that can meet the SLO, infinite where none can, and the term that requires them.
 
@@ -100,7 +111,8 @@ def least_replicas(built: BuiltServing, bounds: ReplicaBounds, slo: SloSpec) -> 
 
     .. math:: R \ge \frac{1}{H + L} \min_{|S| = q N} \sum_{i \in S} w_i
     """
-    requests = built.asked.requests
+    requests, refused = built.asked.requests, refused_of(built)
+    kept = ~refused & (np.arange(len(refused)) >= requests.n_warmup)
     least, reason = 1.0, "one replica"
     for name in SloSpec.model_fields:
         limit_s: float | None = getattr(slo, name)
@@ -109,13 +121,13 @@ def least_replicas(built: BuiltServing, bounds: ReplicaBounds, slo: SloSpec) -> 
             continue
         if latency == "tpot" and int(requests.output_tokens.max()) > 1 and least_tpot_s(built, bounds) > limit_s:
             return inf, f"{name}: reading the weights takes longer"
-        if latency not in ("ttft", "e2e") or statistic not in _SHARE or requests.arrival_s is None:
+        if latency not in ("ttft", "e2e") or statistic not in SHARE or requests.arrival_s is None:
             continue
         works = [prompt_work_s(built, bounds)] if latency == "ttft" else list(whole_work_s(built, bounds))
         until_s = float(requests.arrival_s[-1]) + limit_s
         for work_s in works:
-            measured = np.sort(work_s[requests.n_warmup :])
-            needed = float(measured[: int(_SHARE[statistic] * (len(measured) - 1))].sum()) / until_s
+            measured = np.sort(work_s[kept])
+            needed = float(measured[: int(SHARE[statistic] * (len(measured) - 1))].sum()) / until_s
             if needed * (1.0 - _ROUND_OFF) > least:
                 least, reason = ceil(needed * (1.0 - _ROUND_OFF)), f"{name}: work of all requests"
     return float(ceil(least)), reason

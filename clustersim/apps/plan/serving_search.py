@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from clustersim.apps.plan.asking import NO_PRICES, PRICES
-from clustersim.apps.plan.serving_bounds import least_replicas, replica_bounds
+from clustersim.apps.plan.serving_bounds import least_replicas, refused_beyond, replica_bounds
 from clustersim.apps.serve.deployment import BuiltServing, build_serving
 from clustersim.apps.serve.deployment_run import run_serving
 from clustersim.apps.serve.scenario_requests import DrawnRequests, asked_requests
@@ -98,9 +98,9 @@ class Replayed:
 
     @property
     def keeps(self) -> bool:
-        """Whether every promise holds, no request is refused, and the queue does not grow without end."""
+        """Whether every promise holds, and the queue does not grow without end."""
         slo = self.metrics.slo
-        return slo is not None and slo.met and not self.metrics.overloaded and not self.metrics.requests.refused
+        return slo is not None and slo.met and not self.metrics.overloaded
 
     @property
     def checks(self) -> tuple[SloCheck, ...]:
@@ -225,6 +225,9 @@ class _ServingSearch:
             return self._reject(f"{key}: sizes do not divide, or batch limits contradict each other")
         slo = built.scenario.spec.slo
         assert slo is not None
+        too_long = refused_beyond(built, slo)
+        if too_long is not None:
+            return self._reject(too_long)
         least, binds = least_replicas(built, replica_bounds(built), slo)
         each = built.pools[0].layout.n_accelerators
         if least * each > self.most_gpus:

@@ -11,6 +11,7 @@ from clustersim.apps.serve.deployment import BuiltServing
 from clustersim.apps.serve.full_load import full_load_tokens_per_s
 from clustersim.apps.serve.served_intervals import ServedIntervals, served_intervals
 from clustersim.apps.serve.short_run import short_run_flag
+from clustersim.apps.serve.too_long import refused_text
 from clustersim.config.cost_section import MILLION, Priced
 from clustersim.config.serving_scenario import SloSpec
 from clustersim.economics import amount
@@ -80,7 +81,8 @@ def serving_metrics(built: BuiltServing, run: ServingRun, wall_s: float) -> Serv
     duration_s = latencies.duration_s
     rate = 1.0 / duration_s if duration_s else 0.0
     n_output, n_input = int(latencies.output_tokens.sum()), int(latencies.input_tokens.sum())
-    overloaded = run.requests.arrival_s is not None and not log.refused and is_overloaded(log.sent, log.done)
+    answered = log.done >= 0
+    overloaded = run.requests.arrival_s is not None and is_overloaded(log.sent[answered], log.done[answered])
     kv, binds = _kv(built, run), _rate_binds(run, overloaded=overloaded)
     full_load = full_load_tokens_per_s(built, kv.prefix_hit_fraction or 0.0)
     intervals = served_intervals(found, n_output * rate, full_load if binds else None)
@@ -95,7 +97,7 @@ def serving_metrics(built: BuiltServing, run: ServingRun, wall_s: float) -> Serv
         replicas=sum(pool.n_replicas for pool in built.pools),
         requests=RequestCounts(
             arrived=len(run.requests),
-            completed=int((log.done >= 0).sum()),
+            completed=int(answered.sum()),
             refused=len(log.refused),
             measured=latencies.n_measured,
         ),
@@ -134,19 +136,14 @@ def serving_metrics(built: BuiltServing, run: ServingRun, wall_s: float) -> Serv
             wall_s=wall_s,
             events_per_s=run.n_events / wall_s if wall_s > 0.0 else 0.0,
         ),
-        flags=(*built.flags, *_flags(run, overloaded=overloaded), *([short] if short else [])),
+        flags=(*built.flags, *_flags(built, run, overloaded=overloaded), *([short] if short else [])),
     )
 
 
-def _flags(run: ServingRun, *, overloaded: bool) -> list[Flag]:
+def _flags(built: BuiltServing, run: ServingRun, *, overloaded: bool) -> list[Flag]:
     flags: list[Flag] = []
     if run.log.refused:
-        room = min(replica.scheduler.pool.n_blocks * replica.scheduler.pool.block_tokens for replica in run.replicas)
-        room = min(room, run.deployment.most_tokens or room)
-        message = (
-            f"{len(run.log.refused)} requests have more than the {room} tokens that model and KV cache have room for, and were refused"
-        )
-        flags.append(Flag(code="refused", message=message))
+        flags.append(Flag(code="refused", message=refused_text(built, len(run.log.refused))))
     if overloaded:
         message = "requests come faster than they are answered: the queue grows without end, and latencies with the length of the run"
         flags.append(Flag(code="overload", message=message))

@@ -24,7 +24,7 @@ def test_the_answer_has_precision_intervals_cost_and_the_next_best(cli: Cli) -> 
     outcome = cli(*SERVICE, "--only", "tp=2,4", "--gpus", "8")
 
     assert "weights in fp8, KV cache in bf16" in outcome.out
-    assert "USD for a million of them (" in outcome.out
+    assert "USD for a million of them;" in outcome.out
     assert re.search(r"GPUs +tok/s/GPU +USD/M +TTFT p99 +TPOT p99 +deployment", outcome.out)
     assert "next best of another kind: tp=" in outcome.out
     assert "assumed: no prices are given: those of on-demand-2026-10" in outcome.err
@@ -80,3 +80,11 @@ def test_an_answer_from_a_short_run_says_so(cli: Cli) -> None:
 
     assert "short_run: ramp (" in cli(*asked).err
     assert "short_run" in {flag["code"] for flag in json.loads(cli(*asked, "--json").out)["best"]["flags"]}
+
+
+def test_throughput_that_the_rate_sets_has_no_interval_of_zero_width(cli: Cli) -> None:
+    asked = (*SERVICE, "--only", "tp=2", "--only", "max_num_seqs=32", "--gpus", "2", "--set", "slo={ttft_p99: 20 s}")
+    below, beyond = (cli(*asked, "--set", f"requests.rate={rate}/s").out for rate in (1, 60))
+
+    assert re.search(r"[\d,.]+ \(set by the rate\) output tokens/s; [\d.]+ USD for a million of them;", below)
+    assert re.search(r"[\d,.]+ \([\d,.]+ to [\d,.]+\) output tokens/s; [\d.]+ USD for a million of them \(", beyond)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import product
 from math import inf
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from clustersim.apps.plan.serving_bounds import least_replicas, least_tpot_s, re
 from clustersim.apps.plan.serving_search import ServingPlan, plan_serving
 from clustersim.apps.serve.deployment import build_serving
 from clustersim.apps.serve.deployment_run import run_serving
+from clustersim.apps.serve.too_long import refused_of, refused_text
 from clustersim.config.load import read_source
 from clustersim.config.serving_scenario import load_serving
 from clustersim.errors import ScenarioError
@@ -120,3 +123,41 @@ def test_a_promise_that_a_request_by_itself_breaks_is_not_tried_with_more_replic
 def test_a_scenario_without_promises_is_refused() -> None:
     with pytest.raises(ScenarioError, match="'slo' is missing"):
         planned({name: value for name, value in service().items() if name != "slo"})
+
+
+def long_requests(n_long: int, folder: Path) -> dict[str, object]:
+    """Return a service of 200 requests, some of which are longer than the 8,192 positions of the model."""
+    rows = [f"{number * 0.1:.1f},{9000 if number % 3 == 1 and number < 3 * n_long else 500},20" for number in range(200)]
+    (folder / "trace.csv").write_text("\n".join(["arrival_s,input_tokens,output_tokens", *rows]), encoding="utf-8")
+    asked = {"arrival": "trace", "trace": str(folder / "trace.csv")}
+    return service(ttft_p99="2 s") | {"model": "llama3-8b", "requests": asked}
+
+
+def test_requests_that_are_too_long_do_not_void_a_promise_that_allows_them(tmp_path: Path) -> None:
+    found = planned(long_requests(2, tmp_path))
+    assert found.best is not None
+    assert found.best.metrics.requests.refused == 2
+    (said,) = [flag.message for flag in found.best.metrics.flags if flag.code == "refused"]
+    assert said.startswith("2 requests are longer than the 8,192 positions of the model, and refused: take a model with more positions")
+
+
+def test_more_requests_that_are_too_long_than_a_promise_allows_are_a_no_without_a_replay(tmp_path: Path) -> None:
+    found = planned(long_requests(3, tmp_path))
+    assert found.best is None
+    assert not found.replayed
+    (reason,) = found.rejected
+    assert reason.startswith("ttft_p99 allows 1 % of requests without an answer: 3 requests are longer than the 8,192 positions")
+
+
+def test_one_request_that_is_too_long_is_one(tmp_path: Path) -> None:
+    built = build_serving(load_serving(long_requests(1, tmp_path)))
+    assert refused_text(built, int(refused_of(built).sum())).startswith("1 request is longer than the 8,192 positions")
+
+
+def test_a_refused_request_hides_no_overload(tmp_path: Path) -> None:
+    slow = {"engine": "vllm", "max_num_seqs": 1}
+    scenario: dict[str, Any] = long_requests(1, tmp_path) | {"serving": slow}
+    scenario["requests"]["speed"] = 20
+    metrics = run_serving(build_serving(load_serving(scenario))).metrics
+    assert metrics.requests.refused == 1
+    assert metrics.overloaded
