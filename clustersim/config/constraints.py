@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from clustersim.workloads.shapes import AttentionKind
 
 
+TOKENS: Final = "training.tokens"
+_MOST_TRILLIONS: Final = 1000.0
+"""Below this a number of tokens that lacks its prefix is one of trillions."""
 MAX_PASSES: Final = 200_000
 """Forward and backward passes of all stages that a replay takes on: minutes of computing."""
 
@@ -84,7 +87,8 @@ def check_tokens(tokens: float | None, batch: int, seq_length: int) -> None:
     of_step = batch * seq_length
     if tokens is not None and tokens < of_step:
         message = f"{tokens:.0f} tokens are fewer than one step has, {batch} * {seq_length} = {of_step}"
-        raise ScenarioError(message, field="training.tokens", hint="write all that the model is trained on, such as 15T")
+        hint = f"did you mean {tokens:g}T?" if tokens < _MOST_TRILLIONS else "write all that the model is trained on, such as 15T"
+        raise ScenarioError(message, field=TOKENS, hint=hint)
 
 
 def check_ramp(training: Training) -> None:

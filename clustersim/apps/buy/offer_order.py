@@ -15,7 +15,7 @@ from clustersim.apps.run.highest_mfu import ABOVE_PUBLISHED
 from clustersim.apps.run.page import image_of
 from clustersim.config.yaml_text import plain, yaml_text
 from clustersim.documents.spots import Data
-from clustersim.measure.deciding import Judged, undecided, undecided_ratios
+from clustersim.measure.deciding import Judged, undecided, undecided_ratios, undecided_text
 from clustersim.report.page.content import Image, Page, PageSection, PageTable, render
 from clustersim.report.plots.offers import OfferBar, OffersPicture, draw_offers, write_offers_picture
 from clustersim.units.quantity import format_quantity
@@ -83,15 +83,11 @@ class Answer:
     def undecided(self) -> list[str]:
         """Options within the error bars of the best."""
         offers = self.of_options
-        return [offers[place].option.name for place in undecided(list(map(self._judged, offers)))]
+        return [offers[place].option.name for place in undecided([_judged(each, self.number(each.figures)) for each in offers])]
 
     def number(self, figures: Figures) -> float:
         """Return what offers are ordered by."""
         return figures.usd if self.by_cost and figures.usd is not None else figures.time_s
-
-    def _judged(self, offer: Offer) -> Judged | None:
-        bar, number = offer.winner.result.metrics.error_bar, self.number(offer.figures)
-        return None if bar is None else Judged(at=lambda fraction: fraction * number, bar=bar)
 
     def break_evens(self) -> tuple[BreakEvenRent, ...]:
         """Return the rents at which other options cost as much as the best one with a price.
@@ -168,7 +164,9 @@ class Answer:
         fastest = min(self.found, key=lambda each: each.figures.time_s)
         if not self.by_cost or fastest.option == self.ranked[0].option:
             return ""
-        return f"; the fastest is {fastest.name}: {days_text(fastest)}"
+        offers = [fastest, *(each for each in self.of_options if each.option != fastest.option)]
+        near = undecided_text([offers[place].option.name for place in undecided([_judged(each, each.figures.time_s) for each in offers])])
+        return f"; the fastest is {fastest.name}: {days_text(fastest)}{near and f', {near}'}"
 
     def turns(self) -> list[str]:
         """Return what another option is best at: its rent, the adapters, the batch, failures."""
@@ -258,6 +256,12 @@ def answered(request: Request) -> Answer:
     """
     found, missed = offers(request)
     return Answer(request=request, found=tuple(found), missed=tuple(missed))
+
+
+def _judged(offer: Offer, number: float) -> Judged | None:
+    """Return an offer for a comparison by its time or cost; None without an error bar."""
+    bar = offer.winner.result.metrics.error_bar
+    return None if bar is None else Judged(at=lambda fraction: fraction * number, bar=bar)
 
 
 def interval(offer: Offer) -> tuple[float, float]:

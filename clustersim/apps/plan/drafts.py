@@ -9,6 +9,7 @@ from typing import Final
 from clustersim.apps.plan.space import LayoutFamily, ParallelLayout
 from clustersim.apps.run.bound import evaluator_of
 from clustersim.config.build import Built, build
+from clustersim.config.constraints import TOKENS
 from clustersim.config.load import load_scenario
 from clustersim.documents.spots import Data
 from clustersim.errors import DomainError, ScenarioError
@@ -105,7 +106,7 @@ class Drafts:
                 template = self._templates[key] = self.built(layout)
                 self._first = self._first or template
             except ScenarioError as error:
-                if (error.field or "").partition(".")[0] in SURROUNDINGS:
+                if error.field == TOKENS or (error.field or "").partition(".")[0] in SURROUNDINGS:
                     raise
                 # Another layout of this kind may do.
                 self._checked[checked] = error.message

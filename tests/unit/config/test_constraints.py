@@ -286,8 +286,8 @@ def test_a_budget_of_less_than_a_step_is_told_how_a_budget_is_written() -> None:
     assert built("training.tokens=8192").tokens == 32 * 256
 
     message = full("training.tokens=15")
-    assert message.startswith("training.tokens: 15 tokens are fewer than one step has, 32 * 256 = 8192; write all that")
-    assert message.endswith("such as 15T")
+    assert message.startswith("training.tokens: 15 tokens are fewer than one step has, 32 * 256 = 8192; did you mean 15T?")
+    assert full("training.tokens=8191").endswith("write all that the model is trained on, such as 15T")
 
 
 def test_no_more_tokens_are_scored_than_there_are() -> None:

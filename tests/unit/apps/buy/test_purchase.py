@@ -76,6 +76,24 @@ def test_without_a_price_of_all_the_order_is_that_of_time_and_no_cost_is_zero() 
     assert [each.now_usd_per_gpu_hour for each in found.break_evens()] == [None]
 
 
+@pytest.mark.parametrize(("times", "decided"), [(1.05, False), (4.0, True)])
+def test_the_fastest_is_called_so_as_far_as_the_error_bars_tell(answer: Answer, times: float, decided: bool) -> None:
+    cheap, fast, *_ = answer.of_options
+    dear = replace(fast, figures=replace(fast.figures, time_s=cheap.figures.time_s / times, usd=10.0 * (cheap.figures.usd or 0.0)))
+
+    line = replace(answer, found=(cheap, dear)).lines()[1]
+
+    assert f"; the fastest is {dear.name}: " in line
+    assert (f"not decided against {cheap.name}" not in line) is decided
+
+
+def test_a_budget_of_less_than_a_step_is_told_what_it_may_mean() -> None:
+    with pytest.raises(ScenarioError, match="15 tokens are fewer than one step has") as caught:
+        asked("1 dgx-h100", "2 dgx-h100", tokens=15.0)
+
+    assert caught.value.hint == "did you mean 15T?"
+
+
 def test_each_bandwidth_of_adapters_is_planned_for() -> None:
     found = asked("1 dgx-h100", "2 dgx-h100", nics=("100Gbit/s", "400Gbit/s"))
 
