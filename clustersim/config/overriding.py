@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -40,6 +41,17 @@ class Override:
     def place(self) -> Place:
         """Return the text for file and line in a message."""
         return Place(file=f"--set {self.text}" if len(self.text) < 80 else f"--set {'.'.join(self.path)}=...")
+
+
+def set_options(overrides: Iterable[str]) -> str:
+    """Return ``key=value`` texts as options that a shell takes.
+
+    Examples
+    --------
+    >>> set_options(["strategy.tp=4", "cluster.nics.bandwidth=800 Gbit/s"])
+    "-s strategy.tp=4 -s 'cluster.nics.bandwidth=800 Gbit/s'"
+    """
+    return " ".join(f"-s {shlex.quote(each)}" for each in overrides)
 
 
 def parse_override(text: str) -> Override:

@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 
 from pydantic import BaseModel
 
+from clustersim.config.overriding import set_options
 from clustersim.notices import Flag
 from clustersim.parallel.settings import Settings
 from clustersim.parallel.step_settings import Training
@@ -260,7 +261,7 @@ class OneSoftware:
         found = usual_flags(self.usual, keys)
         if KERNELS not in others:
             return found
-        options = " ".join(f"-s {key}={str(value).lower()}" for key, value in others.items())
+        options = set_options(f"{key}={str(value).lower()}" for key, value in others.items())
         ask = f"all layouts have these; ask for those of PyTorch's FSDP with {options}, or for a framework with -s strategy.preset=NAME"
         return (replace(found[0], message=f"{found[0].message}; {ask}"), *found[1:])
 

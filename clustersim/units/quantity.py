@@ -24,8 +24,12 @@ YEAR_S: Final = 365 * 86400.0
 _LARGE: Final = "QRYZEPTGMKk"
 _SMALL: Final = "munp"
 _LONGEST_TEXT: Final = 64
+_LEAST_ALIKE: Final = 1e-3
+"""Below this a value beside one a thousand times as large is told as less than it, both in the unit of the larger."""
 _ROUND_TRIP_DIGITS: Final = 17
 _SHAPE: Final = re.compile(r"[+-]?(\d+(_\d+)*(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?\s*[A-Za-z$/]*", re.ASCII)
+_RATE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT])(B|b|[Bb]its?)(?:/s|ps)?", re.ASCII)
+"""A bandwidth with a prefix, whose time may be missing."""
 _TWO_SCALES: Final = re.compile(r"[A-Za-z]B$")
 """A count in billions is written with B, which takes no further prefix."""
 _PER: Final = re.compile(r"(?<=[0-9.])\s*/")
@@ -200,6 +204,18 @@ def parse_quantity(text: object, unit: str) -> float:
     return value
 
 
+def _likely(written: str, unit: str) -> str:
+    """Return the bandwidth that a text without its time, or with a slip of case, means; empty of other texts and units.
+
+    Examples
+    --------
+    >>> _likely("400 Gb", "B/s"), _likely("400GBit/s", "B/s"), _likely("50 GB", "B/s"), _likely("400 Gb", "B")
+    ('400 Gbit/s', '400 Gbit/s', '50 GB/s', '')
+    """
+    found = _RATE.fullmatch(written) if unit == "B/s" else None
+    return f"{found[1]} {found[2]}{'B' if found[3] == 'B' else 'bit'}/s" if found else ""
+
+
 def _parsed(text: object, unit: str) -> float:
     form = _UNITS[unit]
     written = _as_text(text, form)
@@ -214,7 +230,8 @@ def _parsed(text: object, unit: str) -> float:
         number = _number_class(form.prefixes)(written, binary=True)
         factor = form.factors[number.units]
     except (ValueError, KeyError) as error:
-        raise ScenarioError(f"{_show(text)} is not {form.what}", hint=f"write it such as '{form.example}'") from error
+        such = _likely(written, unit) or form.example
+        raise ScenarioError(f"{_show(text)} is not {form.what}", hint=f"write it such as '{such}'") from error
     return _checked(number.real * factor, written, form, whole=unit == "count")
 
 
@@ -237,12 +254,15 @@ def format_alike(values: Sequence[float], unit: str, digits: int = 3) -> list[st
 
     Examples
     --------
-    >>> format_alike([34.8, 0.315, 0.0], "s"), format_alike([104.0, 123.6], "s")
-    (['34.8 s', '0.315 s', '0 s'], ['1.73 min', '2.06 min'])
+    >>> format_alike([34.8, 0.315, 0.0], "s"), format_alike([104.0, 123.6], "s"), format_alike([600.0, 0.004], "s")
+    (['34.8 s', '0.315 s', '0 s'], ['1.73 min', '2.06 min'], ['10 min', '<0.001 min'])
     """
-    label = format_quantity(max(values, key=abs, default=0.0), unit, digits).partition(" ")[2]
+    largest = max(map(abs, values), default=0.0)
+    label = format_quantity(largest, unit, digits).partition(" ")[2]
     factor = parse_quantity(f"1 {label}", unit) if label else 1.0
-    return [f"{_fixed(value / factor, digits)} {label}".rstrip() for value in values]
+    tiny = [0.0 < value / factor < _LEAST_ALIKE and value < _LEAST_ALIKE * largest for value in values]
+    numbers = [f"<{_LEAST_ALIKE:g}" if small else _fixed(value / factor, digits) for value, small in zip(values, tiny, strict=True)]
+    return [f"{number} {label}".rstrip() for number in numbers]
 
 
 def format_range(least: float, most: float, unit: str, digits: int = 3) -> str:

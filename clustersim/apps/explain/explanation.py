@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -20,7 +21,7 @@ from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.collection import collection_paused
 from clustersim.config.build import Built
 from clustersim.config.load import read_source
-from clustersim.config.overriding import parse_override
+from clustersim.config.overriding import parse_override, set_options
 from clustersim.config.yaml_text import plain
 from clustersim.documents.spots import Data
 from clustersim.engine.critical_path import CriticalPath
@@ -125,7 +126,7 @@ def measured_changes(source: str, overrides: Sequence[str], result: Result) -> t
         return (), ()
     written, changed = named_scenario(source, overrides)
     if not result.metrics.memory.fits:
-        return fitting_changes(written, changed, result), ()
+        return fitting_changes(written, changed, result, f"{shlex.quote(source)} {set_options(overrides)}".rstrip()), ()
     best = gains(written, changed, result, candidates(result.built)).best
     found = unsaid(written, changed, result)
     return tuple(_change_text(gain, result.step_time_s) for gain in best[:N_TOLD]), tuple(each.sentence for each in found[:N_TOLD])
@@ -134,8 +135,7 @@ def measured_changes(source: str, overrides: Sequence[str], result: Result) -> t
 def _change_text(gain: Gain, step_s: float) -> str:
     remark = f" ({gain.change.remark})" if gain.change.remark else ""
     doubt = ", not decided" if gain.better_than_base == "not decided" else ""
-    options = " ".join(f"-s {override}" for override in gain.change.overrides)
-    return f"-{percent_text(gain.saved_s / step_s)}{doubt}: {gain.change.what}{remark}; {options}"
+    return f"-{percent_text(gain.saved_s / step_s)}{doubt}: {gain.change.what}{remark}; {set_options(gain.change.overrides)}"
 
 
 MARK: Final = "*"
@@ -214,7 +214,7 @@ def _changes(explanation: Explanation) -> TextTable:
                 (
                     gain.change.what,
                     f" ({gain.change.remark})" if gain.change.remark else "",
-                    *(f" -s {override}" for override in gain.change.overrides),
+                    f" {set_options(gain.change.overrides)}",
                 )
             ),
         )

@@ -12,7 +12,7 @@ from clustersim.apps.run.running import run_built, seeded
 from clustersim.apps.run.simulation import memory_report
 from clustersim.config.build import Built, build
 from clustersim.config.load import ScenarioText, checked_scenario
-from clustersim.config.overriding import Override, parse_override
+from clustersim.config.overriding import Override, parse_override, set_options
 from clustersim.errors import InfeasibleError, ScenarioError
 from clustersim.parallel.stage import stages_of
 from clustersim.report.facts import memory_verdict
@@ -26,8 +26,11 @@ SAVING: Final = ("layout", "micro-batch", "sharding")
 """Families of changes that may save memory."""
 
 
-def fitting_changes(source: ScenarioText, changes: Sequence[Override], base: Result) -> tuple[str, ...]:
-    """Return changes with which a run fits, as few at once as can be, in the order of their step; or that none is enough; as sentences."""
+def fitting_changes(source: ScenarioText, changes: Sequence[Override], base: Result, asked: str) -> tuple[str, ...]:
+    """Return changes with which a run fits, as few at once as can be, in the order of their step; or that none is enough; as sentences.
+
+    The last names the scenario as it was asked for: the argument and options of a command.
+    """
     singles = list(_savings(base.built))
     for count in range(1, AT_ONCE + 1):
         fitting: list[tuple[tuple[CandidateChange, ...], Built]] = []
@@ -46,12 +49,11 @@ def fitting_changes(source: ScenarioText, changes: Sequence[Override], base: Res
         if ordered:
             return tuple(
                 f"{' and '.join(change.what for change in together)}: {format_quantity(metrics.step_time_s, 's')} a step,"
-                f" {memory_verdict(metrics)}; {' '.join(f'-s {override}' for change in together for override in change.overrides)}"
+                f" {memory_verdict(metrics)}; {set_options(override for change in together for override in change.overrides)}"
                 for together, metrics in ordered
             )
-    return (
-        f"none of {len(singles)} changes, nor two of them together; clustersim plan says which layout needs least, and on how many nodes",
-    )
+    none = f"none of {len(singles)} changes, nor two of them together"
+    return (f"{none}; clustersim plan {asked} says which layout needs least, and on how many nodes",)
 
 
 def _savings(built: Built) -> Iterator[CandidateChange]:

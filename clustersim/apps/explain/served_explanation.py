@@ -11,7 +11,7 @@ from clustersim.apps.serve.deployment import build_serving
 from clustersim.apps.serve.deployment_run import run_serving
 from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.config.load import ScenarioText
-from clustersim.config.overriding import Override, parse_override
+from clustersim.config.overriding import Override, parse_override, set_options
 from clustersim.config.serving_scenario import checked_serving
 from clustersim.config.yaml_text import plain
 from clustersim.documents.spots import Data
@@ -157,7 +157,7 @@ def _gain_row(gain: ServedGain) -> tuple[str, ...]:
     metrics = gain.metrics
     latencies = ("" if each is None else format_quantity(each.p50, "s") for each in (metrics.ttft_s, metrics.tpot_s))
     what = gain.change.what + (f" ({gain.change.remark})" if gain.change.remark else "")
-    options = " ".join(f"-s {override}" for override in gain.change.overrides)
+    options = set_options(gain.change.overrides)
     return f"-{percent_text(gain.saved_fraction)}", *latencies, f"{metrics.output_tokens_per_s_per_gpu:,.4g}", what, options
 
 

@@ -10,7 +10,7 @@ from clustersim.apps.run.result import Result
 from clustersim.apps.run.running import run_built, seeded
 from clustersim.config.build import Built, build
 from clustersim.config.load import ScenarioText, checked_scenario
-from clustersim.config.overriding import Override, parse_override
+from clustersim.config.overriding import Override, parse_override, set_options
 from clustersim.errors import InfeasibleError, ScenarioError
 from clustersim.measure.deciding import is_shorter
 from clustersim.parallel.needs import idle
@@ -58,7 +58,8 @@ class Unsaid:
         """Value in use, and the effect of the other one, with its option."""
         by = f"{percent_text(abs(self.change_fraction))} {'slower' if self.change_fraction > 0 else 'faster'}"
         doubt = "" if self.decided else ", not decided"
-        return f"{self.key.rpartition('.')[2]} is taken as {self.value}; {self.other} would be {by}{doubt}: -s {self.key}={self.other}"
+        option = set_options([f"{self.key}={self.other}"])
+        return f"{self.key.rpartition('.')[2]} is taken as {self.value}; {self.other} would be {by}{doubt}: {option}"
 
 
 def unsaid(source: ScenarioText, changes: Sequence[Override], base: Result) -> tuple[Unsaid, ...]:

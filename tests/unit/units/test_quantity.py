@@ -69,7 +69,6 @@ def test_a_bare_number_is_refused(bare: object, unit: str) -> None:
 @pytest.mark.parametrize(
     ("text", "unit"),
     [
-        ("400 GB", "B/s"),
         ("400 GB/s", "B"),
         ("400 Gb", "B"),
         ("5 W", "s"),
@@ -206,3 +205,13 @@ def test_money_energy_and_carbon_are_read_and_shown(text: str, unit: str, value:
     assert parse_quantity(text, unit) == pytest.approx(value, rel=1e-15)
     assert format_quantity(value, unit) == shown
     assert parse_quantity(exact_quantity(value, unit), unit) == value
+
+
+@pytest.mark.parametrize(
+    ("written", "likely"), [("400 Gb", "400 Gbit/s"), ("400 GBit", "400 Gbit/s"), ("50 GB", "50 GB/s"), ("400 hay", "3.35 TB/s")]
+)
+def test_a_bandwidth_without_its_time_is_told_which_one_it_may_be(written: str, likely: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        parse_quantity(written, "B/s")
+
+    assert caught.value.hint == f"write it such as '{likely}'"
