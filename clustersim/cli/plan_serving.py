@@ -28,8 +28,8 @@ from clustersim.units.quantity import format_quantity, format_range
 SCHEMA_VERSION: Final = 1
 _COLUMNS: Final = (">GPUs", ">tok/s/GPU", ">USD/M")
 _MOST_GPUS: Final = 64
-_SAID: Final = ("short_run", "refused")
-"""Notices on the requests, not on the deployment."""
+_SAID: Final = ("short_run", "refused", "interval_not_measured")
+"""Notices on requests and intervals, not on the deployment."""
 
 
 def plan_serving_command(

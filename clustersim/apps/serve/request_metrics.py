@@ -9,7 +9,7 @@ import numpy as np
 
 from clustersim.apps.serve.deployment import BuiltServing
 from clustersim.apps.serve.full_load import full_load_tokens_per_s
-from clustersim.apps.serve.served_intervals import ServedIntervals, served_intervals
+from clustersim.apps.serve.served_intervals import ServedIntervals, not_measured_flag, served_intervals
 from clustersim.apps.serve.short_run import short_run_flag
 from clustersim.apps.serve.too_long import refused_text
 from clustersim.config.cost_section import MILLION, Priced
@@ -88,7 +88,7 @@ def serving_metrics(built: BuiltServing, run: ServingRun, wall_s: float) -> Serv
     intervals = served_intervals(found, n_output * rate, full_load if binds else None)
     utilisation = _utilisation(run)
     cost = _cost(built.priced, utilisation, rate * n_output, rate * (n_output + n_input))
-    short = short_run_flag(built, run, full_load, cost) if binds else None
+    more = not_measured_flag(built.node.accelerator.name), short_run_flag(built, run, full_load, cost) if binds else None
     slo = _slo(built.scenario.spec.slo, latencies, found, intervals, len(run.requests) - run.requests.n_warmup)
     return ServingMetrics(
         schema_version=SCHEMA_VERSION,
@@ -136,7 +136,7 @@ def serving_metrics(built: BuiltServing, run: ServingRun, wall_s: float) -> Serv
             wall_s=wall_s,
             events_per_s=run.n_events / wall_s if wall_s > 0.0 else 0.0,
         ),
-        flags=(*built.flags, *_flags(built, run, overloaded=overloaded), *([short] if short else [])),
+        flags=(*built.flags, *_flags(built, run, overloaded=overloaded), *filter(None, more)),
     )
 
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Final
 
-from pydantic import Field, JsonValue
+from pydantic import Field
 
 from clustersim.documents.check import validate_document
 from clustersim.documents.files import data_path
@@ -16,6 +16,7 @@ from clustersim.documents.text import read_document
 from clustersim.hardware.profile_schema import Checked
 from clustersim.measure.error_bars import Band, ErrorBar
 from clustersim.measure.serving_metrics import Interval
+from clustersim.notices import Flag
 from clustersim.serving.records import LatencyStatistics
 from clustersim.units.fields import PositiveInt, PositiveRatio
 
@@ -33,11 +34,21 @@ class _Band(Checked):
     coverage: Annotated[float, Field(ge=0.0, le=1.0)]
 
 
+class _Fold(Checked):
+    kind: str
+    left_out: str
+    metric: str
+    rows: PositiveInt
+    median: float
+    p90: float
+    constants: dict[str, float]
+
+
 class _Residuals(Checked):
     sources: list[str]
     level: Annotated[PositiveRatio, Field(lt=1.0)]
     bands: list[_Band]
-    folds: list[JsonValue]
+    folds: list[_Fold]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,10 +106,22 @@ def _interval(band: Band, statistics: LatencyStatistics | None) -> Interval | No
     return None if statistics is None else band.interval_s(statistics.mean)
 
 
+def not_measured_flag(accelerator: str) -> Flag | None:
+    """Return a notice where no served run on an accelerator was measured; folds without one keep its kernels, and give no wider bars."""
+    if any(each.kind == "accelerator" and each.left_out == accelerator for each in _residuals().folds):
+        return None
+    message = f"no served run on {accelerator} was measured: intervals are those of measured accelerators, and not wider"
+    return Flag(code="interval_not_measured", message=message)
+
+
+@lru_cache
+def _residuals() -> _Residuals:
+    return validate_document(_Residuals, read_document(data_path("hardware_profiles") / SHIPPED))
+
+
 @lru_cache
 def _bands() -> Mapping[str, _Band]:
-    read = validate_document(_Residuals, read_document(data_path("hardware_profiles") / SHIPPED))
-    return {each.metric: each for each in read.bands}
+    return {each.metric: each for each in _residuals().bands}
 
 
 _BAND_OF: Final[Mapping[str, str]] = {

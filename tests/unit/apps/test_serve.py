@@ -324,3 +324,11 @@ def test_a_short_run_beyond_the_full_load_promises_the_full_load() -> None:
     result = run(requests={"rate": "2000 /s", "count": 60, "output_tokens": 200})
     (said,) = [flag.message for flag in result.flags if flag.code == "short_run"]
     assert f"full batches give {result.metrics.full_load_output_tokens_per_s:,.0f} output tokens/s" in said
+
+
+@pytest.mark.parametrize(("node", "says"), [("dgx-h100", False), ("pcie-l40s", True)])
+def test_intervals_of_an_accelerator_without_a_measured_service_say_so(node: str, says: bool) -> None:
+    messages = {flag.code: flag.message for flag in run(cluster={"node": node}).flags}
+    assert ("interval_not_measured" in messages) == says
+    if says:
+        assert "intervals are those of measured accelerators, and not wider" in messages["interval_not_measured"]
