@@ -190,7 +190,8 @@ def certificate_lines(search: Search, memory_margin_fraction: float) -> list[str
     """Return why nothing that was left out could have won."""
     replayed = len(search.tried) + len(search.failing)
     margin = f"{100 * memory_margin_fraction:g} % of the memory stays free"
-    lines = [f"{search.n_layouts:,} layouts, {search.n_bounds:,} bounds, {replayed} replays; {margin}"]
+    more = f" and {len(search.others)} of other kinds" if search.others else ""
+    lines = [f"{search.n_layouts:,} layouts, {search.n_bounds:,} bounds, {replayed} replays{more}; {margin}"]
     for reason in REASONS:
         count = search.counts.get(reason, 0)
         if count:
@@ -251,8 +252,10 @@ def turn_lines(answer: PlanAnswer) -> list[str]:
         shown = format_range(*interval_s, "s")
         of = "" if kind == ALL_RUNS else f" ({kind})"
         lines.append(f"  step of the winner: {shown} expected, from {n_rows:,} published runs of {n_sources} sources{of}")
-    mfu = winner.result.metrics.mfu
-    return [*lines, f"  MFU of the winner: {percent_text(mfu)}; {beside_published(answer.published)}"]
+    mfu, step_s = winner.result.metrics.mfu, winner.result.metrics.step_time_s
+    # It is in inverse proportion to the step.
+    span = "" if interval_s is None else " ({} to {})".format(*(percent_text(mfu * step_s / each_s) for each_s in reversed(interval_s)))
+    return [*lines, f"  MFU of the winner: {percent_text(mfu)}{span}; {beside_published(answer.published)}"]
 
 
 class NoLayoutError(ScenarioError):

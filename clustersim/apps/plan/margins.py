@@ -56,7 +56,8 @@ class Turn:
         if self.layout is None or self.gain_fraction < LEAST_GAIN:
             return f"the same layout wins, with a step of {step}"
         doubt = "" if self.decided else f"; {UNDECIDED}"
-        return f"{self.layout} wins, {percent_text(self.gain_fraction)} faster, with a step of {step}{doubt}"
+        before = format_quantity(self.step_time_s / (1.0 - self.gain_fraction), "s")
+        return f"{self.layout} wins with a step of {step}, {percent_text(self.gain_fraction)} shorter than the {before} of the first{doubt}"
 
 
 def turns(drafts: Drafts, search: Search, replays: Replays, memory_margin_fraction: float) -> tuple[Turn, ...]:

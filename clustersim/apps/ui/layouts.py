@@ -18,10 +18,11 @@ from clustersim.apps.ui.controls import put
 from clustersim.config.build import build
 from clustersim.config.load import load_scenario
 from clustersim.documents.spots import Data
-from clustersim.report.facts import percent_text
+from clustersim.report.facts import memory_text, percent_text
 from clustersim.units.quantity import format_quantity
 
 COLUMNS: Final = ("layout", "step", "MFU", "memory")
+_USUAL: Final = "each with the usual settings of its own software (`clustersim plan` gives all layouts the same, and may choose another)"
 _MOST_REPLAYS: Final = 6
 """Most replays of each part of the search."""
 _MOST_SLOWER: Final = 3
@@ -92,7 +93,7 @@ def _told(searches: Sequence[Search], space: Space, best_s: float, *, n_more: in
     sizes = ", ".join(map(str, space.micro_batch_size))
     what = f"{sum(search.n_layouts for search in searches):,} layouts: {' or '.join(space.schedule)} with ZeRO 1, and ZeRO 3 without stages"
     rest = f"micro-batches of {sizes}, cp up to {max(space.cp)}, nothing offloaded, {100 * MEMORY_MARGIN:g} % of memory left free"
-    tried = f"Tried: {what}; {rest}. {replayed} were replayed"
+    tried = f"Tried: {what}; {rest}; {_USUAL}. {replayed} were replayed"
     if any(search.below_bound for search in searches):
         return f"{tried}. Nothing is proven: replays are shorter than their bounds"
     left = [search.next_bound_s for search in searches if not search.complete and search.next_bound_s is not None]
@@ -123,5 +124,5 @@ def _parts(space: Space) -> tuple[Space, Space]:
 
 def _cells(tried: Tried, note: str = "") -> tuple[str, ...]:
     metrics = tried.result.metrics
-    memory = f"{format_quantity(metrics.memory.peak_bytes, 'B')}, {metrics.memory.verdict}"
+    memory = f"{memory_text(metrics.memory.peak_bytes)}, {metrics.memory.verdict}"
     return (f"{note}{tried.layout.words()}", format_quantity(tried.step_time_s, "s", 4), percent_text(metrics.mfu), memory)

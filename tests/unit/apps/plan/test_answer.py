@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import clustersim
+from clustersim.apps.plan.margins import Turn
+from clustersim.report.facts import percent_text
 
 
 def test_a_plan_from_python_gives_a_scenario_that_runs_as_it_says() -> None:
@@ -15,4 +17,16 @@ def test_a_plan_from_python_gives_a_scenario_that_runs_as_it_says() -> None:
     assert str(answer).startswith(f"{answer.headline}\n\n")
     assert str(answer).splitlines()[2].split() == ["step", "slower", "MFU", "memory", "cost/step", "layout"]
     assert len(repr(answer)) < 100
+    interval_s = winner.result.metrics.step_time_interval_s
+    assert interval_s is not None
+    ends = [percent_text(winner.result.metrics.mfu * winner.step_time_s / each_s) for each_s in reversed(interval_s)]
+    assert any(f" ({ends[0]} to {ends[1]}); the highest published" in line for line in answer.lines)
+    assert answer.search.others
+    assert any(f" replays and {len(answer.search.others)} of other kinds; " in line for line in answer.lines)
     assert answer._repr_html_().startswith(f"<p><strong>{answer.headline}</strong></p>")
+
+
+def test_a_turn_says_whose_step_another_layout_is_shorter_than() -> None:
+    turn = Turn(condition="network at half its bandwidth", step_time_s=42.5, gain_fraction=0.15, layout="tp 8")
+
+    assert turn.text == "tp 8 wins with a step of 42.5 s, 15.0 % shorter than the 50 s of the first"
