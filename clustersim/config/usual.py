@@ -274,20 +274,23 @@ def one_software(run: Circumstances) -> OneSoftware:
         usual_settings(replace(run, zero_stage=SHARDS_PARAMETERS, recompute="full")),
     ]
     keys = dict.fromkeys(key for other in others for key in {**plain, **other} if plain.get(key) != other.get(key))
-    usual = {**plain, **{key: (_default(key), _BY_DEFAULT) for key in keys if key not in plain}}
+    usual = {**plain, **{key: (value, _BY_DEFAULT) for key in keys if key not in plain and (value := _default(key)) is not None}}
     others_sharded = usual_settings(replace(run, zero_stage=SHARDS_PARAMETERS))
     sharded = {key: others_sharded[key][0] if key in others_sharded else _default(key) for key in keys}
     return OneSoftware(
         usual=usual,
-        held={key: usual[key][0] for key in keys},
-        sharded={key: value for key, value in sharded.items() if value != usual[key][0]},
+        held={key: usual[key][0] for key in keys if key in usual},
+        sharded={key: value for key, value in sharded.items() if key in usual and value not in (None, usual[key][0])},
     )
 
 
-def _default(key: str) -> Value:
-    section, _, name = key.partition(".")
-    value = (Training if section == "training" else StrategySettings).model_fields[name].default
-    assert isinstance(value, bool | int | float | str)
+def _default(key: str) -> Value | None:
+    """Return the default of a setting; None where it follows from model and machine."""
+    section, *names = key.split(".")
+    value: object = (Training if section == "training" else StrategySettings).model_construct()
+    for name in names:
+        value = getattr(value, name)
+    assert value is None or isinstance(value, bool | int | float | str)
     return value
 
 
