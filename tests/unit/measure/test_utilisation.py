@@ -23,7 +23,7 @@ def result_of(source: str, *overrides: str) -> Result:
     [
         ("llama3-8b-8xh100", ("strategy.zero_stage=3",)),
         ("llama3-70b-h100-512", ()),
-        ("resnet50-async-servers", ()),
+        ("resnet50-async-servers", ("training.kernels=fused",)),
         ("mixtral-8x7b-ep", ()),
     ],
 )
