@@ -1,8 +1,9 @@
 """Utilisation of links over time: the bytes of each operation, spread over the time in which it was in progress.
 
 A replay keeps what every operation carried over every link, and when every operation ran, but not the rate at each moment. Here each
-operation has one rate while it runs; so the mean over a step is exact, and within one operation nothing can be told apart. Of
-collectives inside a pass it is the pass that runs.
+operation has one rate while it runs, so that within one operation nothing can be told apart. The mean over a step is exact, but for what
+is cut where operations that wait for each other would add up to more than at the busiest moment. Of collectives inside a pass it is the
+pass that runs.
 """
 
 from __future__ import annotations

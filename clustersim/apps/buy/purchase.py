@@ -124,8 +124,10 @@ def offers(request: Request) -> tuple[list[Offer], list[UnfitOption]]:
             else:
                 found.append(one)
                 noted("\n".join(f"so far: {_so_far(each)}" for each in found))
-        of_option = {each.option: [other for other in found if other.option == each.option] for each in found}
-        fastest = {option: min(some, key=lambda each: each.figures.time_s) for option, some in of_option.items()}
+        fastest: dict[Option, Offer] = {}
+        for each in found:
+            if each.figures.time_s < fastest.setdefault(each.option, each).figures.time_s:
+                fastest[each.option] = each
         # Those with slower adapters decide nothing.
         found = [_under_conditions(each, request, replays) if each is fastest[each.option] else each for each in found]
     return found, missed

@@ -140,9 +140,8 @@ def asked_of(
         # In place of the longest that the model takes.
         assumed = [each for each in assumed if not each.startswith(NO_LENGTH)]
         assumed.append(f"{NO_LENGTH}: {SEQUENCE:,} tokens (-s training.seq_length=...)")
-    usual: tuple[Flag, ...] = ()
-    if loaded.divisible:
-        base, usual = _of_one_software(base, scenario, one_software(circumstances_of(scenario.spec, loaded, hardware.nodes)))
+    software = one_software(circumstances_of(scenario.spec, loaded, hardware.nodes)) if loaded.divisible else None
+    base, usual = _of_one_software(base, scenario, software) if software else (base, ())
     node = hardware.node
     question = SearchQuestion(
         n_ranks=hardware.n_nodes * node.n_accelerators,

@@ -18,7 +18,7 @@ from clustersim.apps.serve.deployment_run import files_of_serving
 from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.config.resolve import HASH_DIGITS, files_of
 from clustersim.config.yaml_text import yaml_text
-from clustersim.documents.files import beside, sweep_stale
+from clustersim.documents.files import beside, sweep_stale, write_text
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 
@@ -42,7 +42,8 @@ def run_directory(result: Result | ServingResult, out: Path) -> Path:
 def write_run_directory(result: Result | ServingResult, out: Path, *, plots: bool = True) -> Path:
     """Write the run directory and return its path; one of an equal earlier run is replaced, and its tags are kept.
 
-    ``manifest.json`` alone holds times and versions, so equal runs write equal bytes everywhere else; that is why
+    ``manifest.json`` alone holds times and versions, so equal runs write equal bytes everywhere else (:func:`write_page` adds to the
+    page what is measured afterwards); that is why
     ``engine.wall_s`` and ``engine.events_per_s`` stand there and not in ``results.json``. The files are written beside
     their final place and renamed, so that an error or an interruption leaves nothing half-written.
 
@@ -104,10 +105,16 @@ def _write_files(result: Result, folder: Path, *, plots: bool) -> None:
 
 
 def write_page(result: Result, folder: Path, changes: Sequence[str] | None = None) -> None:
-    """Write ``report.html`` beside the plots, with the measured changes that shorten the step, where they were measured."""
+    """Write ``report.html`` beside the plots, with the measured changes that shorten the step, where they were measured.
+
+    Raises
+    ------
+    ScenarioError
+        When it cannot be written; an earlier page is kept then.
+    """
     from clustersim.apps.run.page import folder_page
 
-    _write_text(folder / "report.html", folder_page(result, folder / "plots", changes))
+    write_text(folder / "report.html", folder_page(result, folder / "plots", changes))
 
 
 def _write_serving(result: ServingResult, folder: Path, *, plots: bool) -> None:

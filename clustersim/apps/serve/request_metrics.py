@@ -76,19 +76,16 @@ class RequestLatencies:
 def serving_metrics(built: BuiltServing, run: ServingRun, wall_s: float) -> ServingMetrics:
     """Return the metrics of a finished run."""
     latencies = RequestLatencies(run)
-    found = latencies.statistics(run)
-    log, gpus = run.log, built.n_accelerators
-    duration_s = latencies.duration_s
+    found, gpus, duration_s = latencies.statistics(run), built.n_accelerators, latencies.duration_s
     rate = 1.0 / duration_s if duration_s else 0.0
     n_output, n_input = int(latencies.output_tokens.sum()), int(latencies.input_tokens.sum())
-    answered = log.done >= 0
-    overloaded = run.requests.arrival_s is not None and is_overloaded(log.sent[answered], log.done[answered])
+    answered = run.log.done >= 0
+    overloaded = run.requests.arrival_s is not None and is_overloaded(run.log.sent[answered], run.log.done[answered])
     kv, binds = _kv(built, run), _rate_binds(run, overloaded=overloaded)
     full_load = full_load_tokens_per_s(built, kv.prefix_hit_fraction or 0.0)
     intervals = served_intervals(found, n_output * rate, full_load if binds else None)
     utilisation = _utilisation(run)
     cost = _cost(built.priced, utilisation, rate * n_output, rate * (n_output + n_input))
-    more = not_measured_flag(built.node.accelerator.name), short_run_flag(built, run, full_load, cost) if binds else None
     slo = _slo(built.scenario.spec.slo, latencies, found, intervals, len(run.requests) - run.requests.n_warmup)
     return ServingMetrics(
         schema_version=SCHEMA_VERSION,
@@ -98,7 +95,7 @@ def serving_metrics(built: BuiltServing, run: ServingRun, wall_s: float) -> Serv
         requests=RequestCounts(
             arrived=len(run.requests),
             completed=int(answered.sum()),
-            refused=len(log.refused),
+            refused=len(run.log.refused),
             measured=latencies.n_measured,
         ),
         duration_s=duration_s,
@@ -129,25 +126,33 @@ def serving_metrics(built: BuiltServing, run: ServingRun, wall_s: float) -> Serv
         overloaded=overloaded,
         cost=cost,
         energy=_energy(built.priced, utilisation, rate * n_output),
-        engine=ServingEngineStats(
-            events=run.n_events,
-            replicas=len(run.replicas),
-            steps=run.steps.n_steps + run.decode_steps.n_steps,
-            wall_s=wall_s,
-            events_per_s=run.n_events / wall_s if wall_s > 0.0 else 0.0,
-        ),
-        flags=(*built.flags, *_flags(built, run, overloaded=overloaded), *filter(None, more)),
+        engine=_engine(run, wall_s),
+        flags=_flags(built, run, full_load if binds else None, cost, overloaded=overloaded),
     )
 
 
-def _flags(built: BuiltServing, run: ServingRun, *, overloaded: bool) -> list[Flag]:
-    flags: list[Flag] = []
+def _engine(run: ServingRun, wall_s: float) -> ServingEngineStats:
+    return ServingEngineStats(
+        events=run.n_events,
+        replicas=len(run.replicas),
+        steps=run.steps.n_steps + run.decode_steps.n_steps,
+        wall_s=wall_s,
+        events_per_s=run.n_events / wall_s if wall_s > 0.0 else 0.0,
+    )
+
+
+def _flags(
+    built: BuiltServing, run: ServingRun, full_load_tokens_per_s: float | None, cost: ServingCost | None, *, overloaded: bool
+) -> tuple[Flag, ...]:
+    """Return all notices; without a full load those of a run whose requests do not come at a rate."""
+    flags = [*built.flags]
     if run.log.refused:
         flags.append(Flag(code="refused", message=refused_text(built, len(run.log.refused))))
     if overloaded:
         message = "requests come faster than they are answered: the queue grows without end, and latencies with the length of the run"
         flags.append(Flag(code="overload", message=message))
-    return flags
+    short = None if full_load_tokens_per_s is None else short_run_flag(built, run, full_load_tokens_per_s, cost)
+    return (*flags, *filter(None, (not_measured_flag(built.node.accelerator.name), short)))
 
 
 def _rate_binds(run: ServingRun, *, overloaded: bool) -> bool:

@@ -28,6 +28,8 @@ def short_run_flag(built: BuiltServing, run: ServingRun, full_load_tokens_per_s:
     """
     log, requests, n_warmup = run.log, run.requests, run.requests.n_warmup
     measured = (np.arange(len(requests)) >= n_warmup) & (log.done >= 0)
+    if not measured.any():
+        return None
     sent, done = log.sent[measured], log.done[measured]
     sending_s = float(sent.max() - sent.min()) * TICK_S
     if not sending_s:

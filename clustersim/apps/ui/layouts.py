@@ -22,7 +22,7 @@ from clustersim.report.facts import memory_text, percent_text
 from clustersim.units.quantity import format_quantity
 
 COLUMNS: Final = ("layout", "step", "MFU", "memory")
-_USUAL: Final = "each with the usual settings of its own software (`clustersim plan` gives all layouts the same, and may choose another)"
+_USUAL: Final = "each with the usual settings of its own software (clustersim plan gives all layouts the same, and may choose another)"
 _MOST_REPLAYS: Final = 6
 """Most replays of each part of the search."""
 _MOST_SLOWER: Final = 3

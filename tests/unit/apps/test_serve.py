@@ -315,6 +315,14 @@ def test_a_short_run_says_what_the_long_run_gives_and_how_many_requests_show_it(
     assert longer.metrics.cost.per_million_output_tokens.usd == pytest.approx(float(found[1]), rel=0.05)
 
 
+def test_a_run_of_which_every_measured_request_is_refused_is_an_answer() -> None:
+    asked = {"rate": "1 /s", "count": 4, "warmup": 3, "input_tokens": {"uniform": [1000, 200_000]}, "output_tokens": 10}
+    result = run(requests=asked)
+
+    assert (result.metrics.requests.refused, result.metrics.requests.measured) == (1, 0)
+    assert "short_run" not in {flag.code for flag in result.flags}
+
+
 def test_requests_that_come_at_no_rate_make_no_short_run() -> None:
     closed = run(requests={"arrival": "closed", "rate": None, "concurrency": 8})
     assert "short_run" not in {flag.code for flag in closed.flags}

@@ -93,7 +93,7 @@ def test_a_search_that_is_cut_short_claims_no_more_than_its_bound(monkeypatch: p
     told = layout_rows(BASE).told
 
     assert "; of the others one may be faster than the first by " in told
-    assert "usual settings of its own software (`clustersim plan` gives all layouts the same, and may choose another)" in told
+    assert "usual settings of its own software (clustersim plan gives all layouts the same, and may choose another)" in told
 
 
 def test_files_are_refused_here_too() -> None:
