@@ -204,13 +204,14 @@ class Training(Settings, frozen=True):
     fp8_scaling: Scaling = auto(
         "With `precision: fp8`, scales of operands: of a tensor, from past maxima (`delayed`) or its own (`tensor`); of a `row`; of a "
         "`block` of 128 numbers; of 32 (`mx`, MXFP8), as Blackwell and CDNA 4 have it; or of 16 in 4 bits (`nvfp4`), as Blackwell "
-        "takes; default: `mx` where Transformer Engine has it, `tensor` on chips of compute capability 12, else `delayed`, its recipes.",
+        "has it; default: `mx` where Transformer Engine has it, `tensor` on chips of compute capability 12, else `delayed`, its recipes.",
         "fp8",
     )
     fp8_amax_group: AmaxGroup = setting(
         "stage",
         "With `fp8_scaling: delayed`, which ranks agree on maxima by an all-reduce behind every pass: all of a `stage`, as Megatron has it,"
-        " a `tensor`-parallel group (`tp_only_amax_red`), or `none` (`reduce_amax: false` of Transformer Engine).",
+        " those of one replica (`tensor`: tensor and context parallelism, `tp_only_amax_red`), or `none` (`reduce_amax: false` of "
+        "Transformer Engine).",
         "fp8",
         "delayed scaling",
         "stages of several ranks",
