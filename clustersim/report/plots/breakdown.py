@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 
 from clustersim.report import palette
 from clustersim.report.bottleneck import LOSS_RULES, find_bottleneck
-from clustersim.report.facts import gpus_text, interval_text, percent_text
+from clustersim.report.facts import gpus_text, interval_text
 from clustersim.report.plots.canvas import FAINT_INK, Margins, add_boxes, caption, new_axes, size_px
 from clustersim.report.shares import Share, compute_shares, hidden_communication, step_shares
 from clustersim.units.quantity import format_quantity
@@ -168,9 +168,8 @@ def _draw_hidden(ax: Axes, metrics: Metrics, step_s: float) -> None:
 
 def _title(metrics: Metrics, timeline: Timeline) -> str:
     found = find_bottleneck(metrics, timeline)
-    fractions = {share.key: share for share in step_shares(metrics)}
-    computing = fractions["compute"].fraction if "compute" in fractions else 0.0
-    opening = f"{metrics.scenario}, {gpus_text(metrics)}: {percent_text(computing)} of the step computes"
+    computing = sum(share.percent for share in step_shares(metrics) if share.key == "compute")
+    opening = f"{metrics.scenario}, {gpus_text(metrics)}: {computing:.1f} % of the step computes"
     if not found.loss:
         return opening
     return f"{opening}; the largest loss is {LOSS_RULES[found.loss].name} ({found.loss_percent:.1f} %)"
