@@ -16,14 +16,12 @@ from typing import Final
 import pytest
 
 from clustersim.apps.validate.published import Validation, validate
-from clustersim.apps.validate.sources import MeasuredSpec
 from clustersim.apps.validate.validation_table import defaults_table, markdown_page, summary_table
 from clustersim.config.build import build
 from clustersim.config.load import load_scenario
-from clustersim.parallel.training_plan import Plan
 from clustersim.workloads.reading.model_fields import ModelSpec, agrees_with_published
 from clustersim.workloads.transformer import Transformer
-from tests.published.validated import ROWS, SOURCES, defaults, everything, result, results
+from tests.published.validated import defaults, everything, published, result, results
 from tests.unit.parallel.factories import flops_of
 
 pytestmark = [pytest.mark.xdist_group("published"), pytest.mark.slow]
@@ -63,21 +61,6 @@ def few_lines(table: str) -> str:
     return "\n".join([*table.splitlines()[:2], *kept, ""])
 
 
-def printed(row_id: str) -> MeasuredSpec:
-    source, index = ROWS[row_id]
-    return source.spec.rows[index].measured
-
-
-def derived(row_id: str) -> str | None:
-    source, index = ROWS[row_id]
-    return source.spec.rows[index].derived_from
-
-
-def plan_of(row_id: str) -> Plan:
-    source, index = ROWS[row_id]
-    return build(load_scenario(source.scenario(index))).plan
-
-
 def test_rows_that_are_farther_off_than_any_may_be_are_the_listed_misses(golden: Callable[[str, str], None]) -> None:
     missed = [
         f"{source.source_id} {row.id} too {'slow' if row.error_fraction > 0.0 else 'fast'}\n"
@@ -90,16 +73,15 @@ def test_rows_that_are_farther_off_than_any_may_be_are_the_listed_misses(golden:
 
 
 def test_what_is_explained_is_far_off() -> None:
-    explained = [row_id for source in SOURCES.values() for row_id in source.spec.explained]
+    explained = [row_id for source, index in published().values() if index == 0 for row_id in source.spec.explained]
 
     assert [row_id for row_id in explained if abs(result(row_id).error_fraction) <= FAR_FRACTION] == []
 
 
-MODELS: Final = [row_id for row_id in ROWS if row_id.startswith("mpt-")]
-
-
 def test_the_models_of_a_table_have_the_parameters_that_it_prints() -> None:
-    built_rows = [build(load_scenario(source.scenario(index))) for source, index in (ROWS[row_id] for row_id in MODELS)]
+    built_rows = [
+        build(load_scenario(source.scenario(index))) for row_id, (source, index) in published().items() if row_id.startswith("mpt-")
+    ]
 
     assert len(built_rows) == 142
     for each in built_rows:
@@ -179,7 +161,7 @@ def test_the_mean_error_is_the_stated_one() -> None:
     assert hidden is not None
     given = [row for row in results().values() if row.speed_given]
     assert {row.id[:3] for row in given} == {"hvd", "tfb"}
-    assert everything().summary.n_rows + hidden.n_rows + len(given) == len(ROWS) >= 15
+    assert everything().summary.n_rows + hidden.n_rows + len(given) == len(published()) >= 15
     assert everything().summary.mean_absolute_error_fraction <= MEAN_FRACTION
 
 
@@ -246,36 +228,21 @@ def test_the_layout_that_was_clearly_faster_is_predicted_to_be() -> None:
     assert sharded.predicted_s > 1.5 * model_parallel.predicted_s
 
 
-@pytest.mark.parametrize("row_id", [row_id for row_id in ROWS if printed(row_id).hardware_rate])
-def test_a_printed_rate_is_our_count_of_hardware_flops_over_the_step_time(row_id: str) -> None:
-    plan, measured = plan_of(row_id), printed(row_id)
-
-    assert measured.step_time is not None
-    rate = flops_of(plan).hardware / plan.n_ranks / measured.step_time
-
-    # Rates are printed to three digits, and one step time to two ("around 32 seconds").
-    assert rate == pytest.approx(measured.hardware_rate, rel=5e-3)
-
-
-@pytest.mark.parametrize("row_id", [row_id for row_id in ROWS if printed(row_id).hardware_rate and derived(row_id)])
-def test_a_derived_step_time_is_derived_without_rounding(row_id: str) -> None:
-    plan, measured = plan_of(row_id), printed(row_id)
-
-    assert measured.hardware_rate is not None
-    assert measured.step_time is not None
-    # The files keep four digits or more of a step time.
-    assert flops_of(plan).hardware / plan.n_ranks / measured.hardware_rate == pytest.approx(measured.step_time, rel=5e-5)
-
-
-@pytest.mark.parametrize("row_id", [row_id for row_id in ROWS if printed(row_id).mfu])
-def test_a_printed_mfu_is_our_count_of_model_flops_over_the_step_time(row_id: str) -> None:
-    plan, measured = plan_of(row_id), printed(row_id)
-
-    assert measured.step_time is not None
-    mfu = flops_of(plan).model / plan.n_ranks / A100_FP16_FLOPS_PER_S / measured.step_time
-
-    # Both are printed to three digits: half a unit of the last one is 0.5 % of 1.10 s and 0.1 % of 41.5 %.
-    assert mfu == pytest.approx(measured.mfu, rel=6e-3)
+def test_printed_rates_and_mfu_are_our_counts_of_flops_over_the_step_time() -> None:
+    for source, index in published().values():
+        row = source.spec.rows[index]
+        measured = row.measured
+        if not (measured.hardware_rate or measured.mfu):
+            continue
+        assert measured.step_time is not None
+        plan = build(load_scenario(source.scenario(index))).plan
+        flops, gpu_s = flops_of(plan), plan.n_ranks * measured.step_time
+        if measured.hardware_rate:
+            # Rates are printed to three digits, one step time to two ("around 32 seconds"); four digits are kept of a derived step time.
+            assert flops.hardware / gpu_s == pytest.approx(measured.hardware_rate, rel=5e-5 if row.derived_from else 5e-3), row.id
+        if measured.mfu:
+            # Both are printed to three digits: half a unit of the last one is 0.5 % of 1.10 s and 0.1 % of 41.5 %.
+            assert flops.model / gpu_s / A100_FP16_FLOPS_PER_S == pytest.approx(measured.mfu, rel=6e-3), row.id
 
 
 def test_what_is_hidden_allows_what_was_measured_or_nearly() -> None:

@@ -14,13 +14,15 @@ from typing import Final
 from clustersim.apps.validate.published import Validation, step_time_error_bars, validate, validate_defaults
 from clustersim.apps.validate.residuals import ErrorBars
 from clustersim.apps.validate.rows import RowResult
-from clustersim.apps.validate.sources import read_source, source_names
-
-SOURCES: Final = {name: read_source(name) for name in source_names()}
-ROWS: Final = {row.id: (source, index) for source in SOURCES.values() for index, row in enumerate(source.spec.rows)}
-
+from clustersim.apps.validate.sources import PublishedSource, read_source, source_names
 
 PATIENCE_S: Final = 1200.0
+
+
+@cache
+def published() -> dict[str, tuple[PublishedSource, int]]:
+    """Return the source of each row, and its place there."""
+    return {row.id: (source, index) for source in map(read_source, source_names()) for index, row in enumerate(source.spec.rows)}
 
 
 @cache
