@@ -26,11 +26,6 @@ def lay_copy(cluster: Cluster, ranks: IntArray, source: Place, destination: Plac
     Between an accelerator and the memory of its node they take the way over PCIe, between memory and drives the link of the drives
     in that direction, and each time the memory carries them once. Between an accelerator and a drive they pass through the memory:
     written there and read again.
-
-    Raises
-    ------
-    DomainError
-        A node has no NVMe.
     """
     hosts = cluster.node_of(ranks)
     memories = cluster.host_endpoint(hosts)

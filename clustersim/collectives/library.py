@@ -36,13 +36,7 @@ Lay = Callable[[Cluster, Grouping], Pattern]
 
 
 def laid(lay: Lay, cluster: Cluster, groups: Grouping) -> Pattern:
-    """Return the pattern of an algorithm for groups: ``lay(cluster, groups)``.
-
-    Raises
-    ------
-    DomainError
-        Where the cluster or the groups cannot run it.
-    """
+    """Return the pattern of an algorithm for groups: ``lay(cluster, groups)``."""
     if cluster.n_ranks > MOST_RANKS or groups.members.size * groups.size > MOST_PAIRS:
         return lay(cluster, groups)
     return _laid(lay, cluster, groups.members.tobytes(), groups.size)

@@ -104,11 +104,6 @@ def grouping(cluster: Cluster, members: IntArray) -> Grouping:
     ----------
     members
         Shape (n_groups, size): global ranks, in any order; each stands once in a group.
-
-    Raises
-    ------
-    DomainError
-        A rank is outside the cluster.
     """
     ordered = np.sort(members, axis=1)
     domains = cluster.domain_of(ordered.reshape(-1)).reshape(ordered.shape)

@@ -23,11 +23,6 @@ def lay_sharp(cluster: Cluster, group: Grouping) -> Pattern:
     send one stream up, however many are below, as do spines towards a core; the sum comes down the same way. Inside domains
     the switch adds and multicasts where it can; elsewhere shares travel along rings. Everything flows at once.
 
-    Raises
-    ------
-    DomainError
-        The switches of the fabric cannot add, or all groups lie inside a domain, where no fabric is crossed.
-
     References
     ----------
     .. [1] R. L. Graham et al., "Scalable hierarchical aggregation protocol (SHArP): a hardware architecture for efficient data

@@ -24,13 +24,7 @@ _MOST_SHOWN: Final = 6
 
 
 def background_of(specs: Sequence[BackgroundSpec], cluster: WiredCluster) -> tuple[tuple[Background, ...], ...]:
-    """Return for each entry its loads on the links of a cluster: one for each rate, which a share gives for each bandwidth.
-
-    Raises
-    ------
-    DomainError
-        A name means no link, a link cannot carry the load, or the bursts contradict themselves.
-    """
+    """Return for each entry its loads on the links of a cluster: one for each rate, which a share gives for each bandwidth."""
     unnamed = [index for index, spec in enumerate(specs) if spec.name is None]
     names = {index: "background" if len(unnamed) == 1 else f"background {place}" for place, index in enumerate(unnamed)}
     loads: list[tuple[Background, ...]] = []

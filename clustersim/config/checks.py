@@ -147,11 +147,6 @@ class CheckResult:
 def parse_check(text: str) -> Condition:
     """Return the condition that ``text`` states about a result.
 
-    Raises
-    ------
-    ExpressionError
-        When the text is no condition, names a metric that does not exist, or compares seconds with bytes.
-
     Examples
     --------
     >>> parse_check("memory_fraction <= 0.92 and step_time_s < 750 ms").names
@@ -187,11 +182,6 @@ def parse_checks(texts: Sequence[str], given: Mapping[str, bool], places: Sequen
         Keys of the scenario without which some metrics have no value, and whether they are there.
     places
         Where each text stands.
-
-    Raises
-    ------
-    ScenarioError
-        With the place of the mistake inside the text.
     """
     return tuple(_checked(index, text, given, place) for index, (text, place) in enumerate(zip(texts, places, strict=True)))
 

@@ -198,11 +198,6 @@ def priced_nodes(spec: CostSpec, nodes: Sequence[Node], folder: Path) -> Priced:
         Of the plan.
     folder
         What paths of price lists are relative to.
-
-    Raises
-    ------
-    ScenarioError
-        For a list that does not exist, or has no price of an accelerator; and for an accelerator whose power nobody says.
     """
     desk = _Desk(spec, _price_lists(spec, folder))
     kinds = {id(node): node for node in nodes}

@@ -33,11 +33,6 @@ def expert_load_of(asked: StrategySettings, model: Model, *, scenario: str) -> t
     ----------
     scenario
         Path of the scenario, beside which a file is looked for.
-
-    Raises
-    ------
-    ScenarioError
-        When a file cannot be read, or does not say of each expert what it gets; at its line.
     """
     load = replace(asked.expert_load, capacity_factor=asked.expert_capacity)
     skewed = asked.gives("expert_skew")

@@ -181,13 +181,7 @@ def goodput_report(maintained: Maintained, *, work_s: float | None, replays: int
 
 
 def maintained_job(spec: ReliabilitySpec, stage: Stage, nodes: Sequence[Node]) -> Maintained:
-    """Return the handling of failures of a plan's job, with all defaults.
-
-    Raises
-    ------
-    ScenarioError
-        When nobody says how fast checkpoints are written.
-    """
+    """Return the handling of failures of a plan's job, with all defaults."""
     failures, flags = _failures(spec, nodes)
     report = _checkpoint(spec, checkpoint_bytes(stage.training, stage.local), nodes)
     behind_s = max(report.write_s - report.stall_s, 0.0) if report.asynchronous else 0.0

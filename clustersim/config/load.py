@@ -89,24 +89,13 @@ def load_scenario(source: str | Path | Mapping[str, object], overrides: str | Se
         A path, the name of a shipped example, ``-`` for stdin, or a mapping with the same keys.
     overrides
         ``key=value`` texts, or a single one, put into the data before it is checked.
-
-    Raises
-    ------
-    ScenarioError
-        With the first mistake, its place and what would be right.
     """
     texts = (overrides,) if isinstance(overrides, str) else overrides
     return checked_scenario(read_source(source), [parse_override(text) for text in texts])
 
 
 def read_source(source: str | Path | Mapping[str, object]) -> ScenarioText:
-    """Return a scenario as it was written; parameters as for :func:`load_scenario`.
-
-    Raises
-    ------
-    ScenarioError
-        When there is no such file, or it is not YAML.
-    """
+    """Return a scenario as it was written; parameters as for :func:`load_scenario`."""
     if is_mapping(source):
         data = _plain_mapping(source, "", 0)
         return ScenarioText(document=plain_document(data, _MAPPING), text=yaml_text(data), folder=Path())

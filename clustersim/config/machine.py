@@ -123,13 +123,7 @@ def _node(asked: str | NodeChange, changes: dict[str, Data], document: Document,
 
 
 def link_changes(spec: ClusterSpec) -> tuple[LinkChange, ...]:
-    """Return the links that are not as built.
-
-    Raises
-    ------
-    ScenarioError
-        A change contradicts itself.
-    """
+    """Return the links that are not as built."""
     return tuple(_link_change(link, f"cluster.links.{index}") for index, link in enumerate(spec.links))
 
 

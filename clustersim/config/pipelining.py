@@ -51,11 +51,6 @@ def pipelining_of(strategy: StrategySettings, n_layers: int, folder: Path) -> Pi
     ----------
     folder
         What the path of a schedule is relative to.
-
-    Raises
-    ------
-    ScenarioError
-        When a file cannot be used, or the schedule does not go with the stages, chunks or layers.
     """
     if strategy.schedule.endswith(".csv"):
         found = _written(strategy, folder)

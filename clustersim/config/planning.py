@@ -342,13 +342,7 @@ def _tiles(block: int, room: int) -> bool:
 
 
 def data_parallel(asked: StrategySettings, node: Node, n_nodes: int) -> DataParallel:
-    """Return the gradient exchange on a number of nodes.
-
-    Raises
-    ------
-    DomainError
-        When so many servers cannot be had.
-    """
+    """Return the gradient exchange on a number of nodes."""
     given = asked.data_parallel
     completed = given.completed(no_sync=_adds_up_first(asked)).changed(overlap=given.overlap and not given.single_process)
     if given.algorithm != PARAMETER_SERVER:

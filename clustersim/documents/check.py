@@ -93,14 +93,7 @@ def choices_hint(word: str, choices: Iterable[str], longest: int = 12) -> str:
 
 
 def validate_document(model: type[M], document: Document) -> M:
-    """Return the document as a checked model.
-
-    Raises
-    ------
-    ScenarioError
-        With the first mistake by line (a missing field only when there is no other mistake), its place, its dotted field
-        and what would be right. A ``ScenarioError`` that a validator of the model raises gets its place from its ``field``.
-    """
+    """Return the document as a checked model."""
     return validate_part(model, document.data, document, ())
 
 

@@ -48,11 +48,6 @@ def read_yaml(text: str, name: str, lines: Sequence[str], *, lenient: bool = Fal
     lenient
         Read as most libraries do, for files of other programs: the last of equal keys counts, ``<<`` merges, tags are left out,
         and every scalar may be a key.
-
-    Raises
-    ------
-    ScenarioError
-        When the text is not YAML 1.2, is too large or too deep, repeats a key, or uses tags.
     """
     node = _compose(text, name, lines)
     return None if node is None else _NodeReader(name, lines, lenient=lenient).read(node, 0)

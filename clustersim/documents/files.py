@@ -62,13 +62,7 @@ def read_bytes(path: Path, most_bytes: int, hint: str | None = None) -> bytes:
 
 
 def read_text(path: Path, most_bytes: int, hint: str | None = None) -> str:
-    """Return the text of a file that a user names, without the byte order mark; see :func:`read_bytes`.
-
-    Raises
-    ------
-    ScenarioError
-        When it cannot be read, or is not UTF-8.
-    """
+    """Return the text of a file that a user names, without the byte order mark; see :func:`read_bytes`."""
     return text_of(read_bytes(path, most_bytes, hint), str(path), hint)
 
 

@@ -77,24 +77,12 @@ class Document:
 
 
 def read_document(path: Path) -> Document:
-    """Return a YAML file as a document.
-
-    Raises
-    ------
-    ScenarioError
-        When the file is missing, a directory, too large, binary, empty, not YAML or not a mapping.
-    """
+    """Return a YAML file as a document."""
     return read_written(path)[0]
 
 
 def read_written(path: Path) -> tuple[Document, str]:
-    """Return a YAML file as a document, and as the text that it is.
-
-    Raises
-    ------
-    ScenarioError
-        As :func:`read_document`.
-    """
+    """Return a YAML file as a document, and as the text that it is."""
     name = str(path)
     text = text_of(read_bytes(path, MOST_BYTES, _SHORT_FILE), name, _SHORT_FILE)
     return parse_document(text, name), text

@@ -175,13 +175,7 @@ def to_the_end(job: Process, world: World) -> Process:
 
 
 def check_programs(first: Program, others: Sequence[Job], n_ranks: int) -> None:
-    """Find Programs that cannot be replayed: for ranks that a job does not have, or with tasks that wait for what is not there.
-
-    Raises
-    ------
-    DomainError
-        When there is one; it names job, task and rank.
-    """
+    """Find Programs that cannot be replayed: for ranks that a job does not have, or with tasks that wait for what is not there."""
     owner = np.full(n_ranks, -1, dtype=np.int64)
     for number, (name, programs) in enumerate([("", (first,)), *((job.name, job.programs) for job in others)]):
         who = f"job '{name}'" if name else "the job"

@@ -50,13 +50,7 @@ def constant(calibration: Calibration, name: str) -> float:
 
 
 def changed(calibration: Calibration, values: Mapping[str, float]) -> Calibration:
-    """Return a calibration with other values of some constants; names are those of :func:`constant`.
-
-    Raises
-    ------
-    ScenarioError
-        There is no such constant.
-    """
+    """Return a calibration with other values of some constants; names are those of :func:`constant`."""
     for name, value in values.items():
         constant(calibration, name)
         calibration = _tiled(calibration, name, value) if name.startswith(TILES) else _changed(calibration, name, value)

@@ -58,11 +58,6 @@ def node_from_mapping(base: str | None, overrides: Mapping[str, object], documen
         ``accelerators_per_pcie_switch``, ``power`` and ``fabric`` (see :func:`fabric_from_mapping`).
     document, at
         Where the mapping stands, for messages.
-
-    Raises
-    ------
-    ScenarioError
-        For an unknown key, an unknown name, a wrong unit, or a field that a node from nothing lacks.
     """
     path = tuple(at)
     change = validate_part(NodeChange, dict(overrides), document, path)
@@ -96,11 +91,6 @@ def fabric_from_mapping(base: Fabric, overrides: Mapping[str, object], document:
         ``leaves_per_group``, ``global_links``, ``link_bandwidth`` and ``graph``.
     document, at
         Where the mapping stands, for messages.
-
-    Raises
-    ------
-    ScenarioError
-        For an unknown key, an unknown switch or a wrong unit.
     """
     path = tuple(at)
     return _changed_fabric(base, validate_part(FabricChange, dict(overrides), document, path), document, path)

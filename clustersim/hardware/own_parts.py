@@ -160,11 +160,6 @@ def part_of(kind: Kind[F, P], asked: Asked, document: Document, path: tuple[str 
         As the scenario has it.
     document, path
         Where that stands. Paths of files count from the folder of the document.
-
-    Raises
-    ------
-    ScenarioError
-        For an unknown name, a file that cannot be read, a figure that is wrong, or figures that are missing, all of them at once.
     """
     if not isinstance(asked, str):
         return _own(kind, asked, document, path)

@@ -80,13 +80,7 @@ def load_price_list(name: str) -> PriceList:
 
 
 def read_price_list(path: Path) -> PriceList:
-    """Return the price list in a file.
-
-    Raises
-    ------
-    ScenarioError
-        When the file cannot be read, breaks the schema, or holds a number without a source.
-    """
+    """Return the price list in a file."""
     spec, _ = read_spec(PriceListSpec, path)
     return PriceList(
         name=spec.name,

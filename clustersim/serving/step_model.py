@@ -375,11 +375,6 @@ def step_model(
         Number format of each part, of :func:`~clustersim.serving.formats.served_formats`.
     without
         Terms that are left out, of :data:`~clustersim.serving.batch.TERMS`.
-
-    Raises
-    ------
-    DomainError
-        The model cannot be served, or its sizes do not divide.
     """
     expert_tp, calibration = max(1, layout.tp * layout.dp // layout.ep), calibration_for(accelerator)
     usual, largest = calibration.gemm.clock_spread, expected_largest(layout.n_accelerators)

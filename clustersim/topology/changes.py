@@ -48,13 +48,7 @@ class Changed:
 
 
 def change_links(layout: ClusterLayout, bandwidth_bytes_per_s: FloatArray, latency_s: FloatArray, changes: Sequence[LinkChange]) -> Changed:
-    """Return links after some changes, the later ones on top of the earlier.
-
-    Raises
-    ------
-    DomainError
-        A change names something that does not exist or is not joined.
-    """
+    """Return links after some changes, the later ones on top of the earlier."""
     bandwidth, latency = bandwidth_bytes_per_s.copy(), latency_s.copy()
     works = np.ones(layout.n_links, dtype=np.bool_)
     shared = np.arange(layout.n_links, dtype=np.int64)

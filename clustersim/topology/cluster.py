@@ -275,13 +275,7 @@ class Cluster(Protocol):
 
 
 def route(cluster: Cluster, source: int, destination: int) -> tuple[Link, ...]:
-    """Return the links from one endpoint to another, in order, for people to read.
-
-    Raises
-    ------
-    DomainError
-        An endpoint is outside the cluster.
-    """
+    """Return the links from one endpoint to another, in order, for people to read."""
     found = cluster.routes(np.array([source], dtype=np.int64), np.array([destination], dtype=np.int64))
     links = cluster.links
     return tuple(links[int(link_id)] for link_id in found.link_ids)

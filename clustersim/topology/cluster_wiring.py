@@ -67,11 +67,6 @@ def build_mixed_cluster(
         Dedicated hosts on the same fabric; they stand where further nodes would.
     seed
         Of the hash by which ECMP picks paths, beside that of the fabric.
-
-    Raises
-    ------
-    DomainError
-        The node or the fabric cannot be wired as described, or links that are down cut off some ranks.
     """
     fabric = kinds[0][0].fabric if fabric is None else fabric
     _check(kinds, fabric, servers)

@@ -27,11 +27,6 @@ def name_expression(text: str) -> re.Pattern[str]:
     text
         Such as ``leaf0/up`` or ``node[0-3]/nic*/tx``: ``*`` stands for anything up to the next slash, brackets for some of the numbers.
 
-    Raises
-    ------
-    DomainError
-        Brackets hold something else than numbers and ranges.
-
     Examples
     --------
     >>> bool(name_expression("node[0-3]/nic*").fullmatch("node2/nic7"))

@@ -96,13 +96,7 @@ class WiredCluster:
         return ranks - self.layout.numbering.first_rank[self.node_of(ranks)]
 
     def node_at(self, place: int) -> Node:
-        """Return what kind of node stands at a place.
-
-        Raises
-        ------
-        DomainError
-            There is no such node.
-        """
+        """Return what kind of node stands at a place."""
         return self.kinds[int(self.kind_of(np.array([place], dtype=np.int64))[0])][0]
 
     def kind_of(self, nodes: IntArray) -> IntArray:
@@ -119,13 +113,7 @@ class WiredCluster:
         return self.layout.numbering.group_of[nodes]
 
     def ranks_on(self, nodes: IntArray) -> IntArray:
-        """Return the ranks of some nodes, node by node.
-
-        Raises
-        ------
-        DomainError
-            A node is outside the cluster.
-        """
+        """Return the ranks of some nodes, node by node."""
         self.kind_of(nodes)
         numbering = self.layout.numbering
         counts = numbering.n_accelerators[nodes]
@@ -156,23 +144,11 @@ class WiredCluster:
         return self.layout.numbering.domain_of[self._checked_hosts(hosts)]
 
     def host_endpoint(self, hosts: IntArray) -> IntArray:
-        """Return the endpoint of the memory of each host.
-
-        Raises
-        ------
-        DomainError
-            A host is outside the cluster.
-        """
+        """Return the endpoint of the memory of each host."""
         return self.n_ranks + self._checked_hosts(hosts)
 
     def memory_link(self, hosts: IntArray) -> IntArray:
-        """Return the link whose capacity is the memory bandwidth of each host, reads and writes together; no route contains it.
-
-        Raises
-        ------
-        DomainError
-            A host is outside the cluster.
-        """
+        """Return the link whose capacity is the memory bandwidth of each host, reads and writes together; no route contains it."""
         return self.layout.first_memory_link + self.host_endpoint(hosts) - self.n_ranks
 
     def storage_links(self, hosts: IntArray) -> IntArray:
@@ -218,34 +194,16 @@ class WiredCluster:
         return link_ids if self.shared is None else self.shared[link_ids]
 
     def leaf_of(self, ranks: IntArray) -> IntArray:
-        """Return the leaf of the adapter of each rank.
-
-        Raises
-        ------
-        DomainError
-            Nothing is laid between the nodes, or a rank is outside the cluster.
-        """
+        """Return the leaf of the adapter of each rank."""
         return own_leaf(self.layout, self._between_nodes(), self._checked(ranks))
 
     def to_leaf(self, ranks: IntArray) -> Routes:
-        """Return the route from each rank to its leaf.
-
-        Raises
-        ------
-        DomainError
-            Nothing is laid between the nodes, or a rank is outside the cluster.
-        """
+        """Return the route from each rank to its leaf."""
         self._between_nodes()
         return self._compressed(up_to_leaf(self.layout, self._checked(ranks)), ranks, None)
 
     def from_leaf(self, ranks: IntArray) -> Routes:
-        """Return the route from its leaf to each rank.
-
-        Raises
-        ------
-        DomainError
-            Nothing is laid between the nodes, or a rank is outside the cluster.
-        """
+        """Return the route from its leaf to each rank."""
         self._between_nodes()
         return self._compressed(down_from_leaf(self.layout, self._checked(ranks)), None, ranks)
 

@@ -247,13 +247,7 @@ class Answer:
 
 
 def answered(request: Request) -> Answer:
-    """Return the best layout of every option and their order.
-
-    Raises
-    ------
-    ScenarioError
-        When something is wrong with all of them.
-    """
+    """Return the best layout of every option and their order."""
     found, missed = offers(request)
     return Answer(request=request, found=tuple(found), missed=tuple(missed))
 

@@ -104,13 +104,7 @@ class UnfitOption:
 
 
 def offers(request: Request) -> tuple[list[Offer], list[UnfitOption]]:
-    """Return the best layout of every option and bandwidth of adapters, in the order in which they were given.
-
-    Raises
-    ------
-    ScenarioError
-        When something is wrong with all of them.
-    """
+    """Return the best layout of every option and bandwidth of adapters, in the order in which they were given."""
     found: list[Offer] = []
     missed: list[UnfitOption] = []
     pairs = [(option, nic) for option in request.options for nic in request.nics or (None,)]

@@ -260,13 +260,7 @@ class _CalibrationState:
 
 
 def write_calibration(found: Calibrated, path: Path) -> None:
-    """Write the file of a calibration, and read it back: an unusable file is removed.
-
-    Raises
-    ------
-    ScenarioError
-        When it cannot be written.
-    """
+    """Write the file of a calibration, and read it back: an unusable file is removed."""
     write_text(path, found.text)
     read = read_calibration(path)
     assert changed(read, {}).gemm == found.calibration.gemm

@@ -57,11 +57,6 @@ def read_products(path: str, target: CalibrationTarget) -> tuple[list[Product], 
     Columns: ``m``, ``n``, ``k``, ``dtype``, and one of ``time_s``, ``time_ms``, ``time_us``, ``flops_per_s`` and ``tflops``; if wanted
     ``batch``, ``result_dtype``, ``layout`` (``NT`` adds the result to memory, as weight gradients do, unless ``accumulates`` says no) and
     ``accelerator``.
-
-    Raises
-    ------
-    ScenarioError
-        At the first cell that cannot be used.
     """
     name = measured_file(path).name
     found: list[Product] = []
@@ -75,13 +70,7 @@ def read_products(path: str, target: CalibrationTarget) -> tuple[list[Product], 
 
 
 def is_of_another(line: Line, target: CalibrationTarget) -> bool:
-    """Return whether a line is of another accelerator than the one that is calibrated; without a word it is not.
-
-    Raises
-    ------
-    ScenarioError
-        When nobody knows the accelerator.
-    """
+    """Return whether a line is of another accelerator than the one that is calibrated; without a word it is not."""
     name = line.choice("accelerator", {each: each for each in accelerator_names()}, target.accelerator.name)
     return name != target.accelerator.name
 
@@ -132,11 +121,6 @@ def products_part(
     ----------
     traced, traces
         Further products, and the files that they are from.
-
-    Raises
-    ------
-    ScenarioError
-        When no product can be used, or a file cannot.
     """
     found: list[Product] = [*traced]
     notices: list[str] = []

@@ -265,11 +265,6 @@ def slopes_of(steps: Sequence[MeasuredStep], base: Constants, names: Sequence[st
         Constants that are not zero in the base.
     predictions
         What has been simulated already is not simulated again.
-
-    Raises
-    ------
-    ScenarioError
-        When there is no such constant, or a scenario cannot be used.
     """
     predict = predictions or Predictions(tuple(steps))
     times_s = predict(base)

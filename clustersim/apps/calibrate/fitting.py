@@ -116,11 +116,6 @@ def fit(
         At least one time.
     weights
         Of the measurements; 1 each when left out.
-
-    Raises
-    ------
-    ScenarioError
-        When scipy is not installed, or a parameter names no constant.
     """
     measured = np.array(measured_s, dtype=np.float64)
     weight = np.ones_like(measured) if weights is None else np.array(weights, dtype=np.float64)

@@ -112,24 +112,12 @@ FLAGS: Final = {"true": "true", "false": "false", "1": "true", "0": "false", "ye
 
 
 def measured_file(path: str) -> MeasuredFile:
-    """Return the name and the hash of a file.
-
-    Raises
-    ------
-    ScenarioError
-        When it cannot be read.
-    """
+    """Return the name and the hash of a file."""
     return MeasuredFile(name=Path(path).name, sha256=sha256(read_bytes(Path(path), _MOST_OF_ANY)).hexdigest())
 
 
 def read_text(path: str) -> str:
-    """Return the text of a file.
-
-    Raises
-    ------
-    ScenarioError
-        When it cannot be read, is too large, or is not text.
-    """
+    """Return the text of a file."""
     return text_of(read_bytes(Path(path), MOST_BYTES), path)
 
 

@@ -177,13 +177,7 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def kernel_names(own: str | None = None) -> KernelNames:
-    """Return the shipped table, with a file of the user's own before it.
-
-    Raises
-    ------
-    ScenarioError
-        When that file cannot be used.
-    """
+    """Return the shipped table, with a file of the user's own before it."""
     files = [_shipped()] if own is None else [validate_document(NamesFile, read_document(Path(own))), _shipped()]
     return KernelNames(
         steps=tuple(pattern for each in files for pattern in each.steps), classes=tuple(row for each in files for row in each.classes)

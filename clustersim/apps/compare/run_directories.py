@@ -102,13 +102,7 @@ def replayed(folder: Path) -> ReplayedRun:
 
 
 def written_scenario(folder: Path) -> Scenario:
-    """Return the scenario of a run directory with what was set for the run; none of the files that it names is read.
-
-    Raises
-    ------
-    ScenarioError
-        When a file of the directory cannot be used.
-    """
+    """Return the scenario of a run directory with what was set for the run; none of the files that it names is read."""
     _, overrides = _manifest(folder / "manifest.json")
     return checked_scenario(read_source(folder / "scenario.yaml"), [parse_override(text) for text in overrides])
 
@@ -256,13 +250,7 @@ def _tags(folder: Path) -> tuple[str, ...]:
 
 
 def tag_run(run: KeptRun, *, add: str | None = None, remove: str | None = None) -> KeptRun:
-    """Return a run with a tag more or less; its directory keeps it, also when an equal run is written there.
-
-    Raises
-    ------
-    ScenarioError
-        When its directory cannot be written.
-    """
+    """Return a run with a tag more or less; its directory keeps it, also when an equal run is written there."""
     tags = sorted({*run.tags, *([] if add is None else [add])} - {remove})
     write_text(Path(run.folder) / TAGS, "".join(f"{tag}\n" for tag in tags))
     return replace(run, tags=tuple(tags))

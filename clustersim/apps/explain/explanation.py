@@ -88,11 +88,6 @@ def explain(source: str, overrides: Sequence[str] = (), *, seed: int = 0, change
         Of everything random in a scenario; a run directory has its own.
     changes
         Whether to look for changes that shorten the step, each replayed.
-
-    Raises
-    ------
-    ScenarioError
-        When there is no such scenario, or it cannot be used.
     """
     folder = named_directory(source, overrides)
     if folder is not None:

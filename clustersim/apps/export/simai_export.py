@@ -48,13 +48,7 @@ _NOTHING: Final = _RowPart("", 0.0, None)
 
 
 def write_simai(result: Result, path: Path) -> None:
-    """Write the workload.
-
-    Raises
-    ------
-    ScenarioError
-        When the step has collectives that a workload cannot name.
-    """
+    """Write the workload."""
     program, steps = operations_of(result)
     operations, plan = steps[0], result.built.plan
     sharding = plan.strategy

@@ -67,14 +67,7 @@ class Imported:
 
 
 def import_files(sources: Sequence[str], asked: ImportOptions) -> Imported:
-    """Return the scenario of a job, from the files that describe it together.
-
-    Raises
-    ------
-    ScenarioError
-        When a file is no description of a training job, something is missing (with the option that gives it), or the job cannot be
-        simulated; with ``strict``, when a key is unknown.
-    """
+    """Return the scenario of a job, from the files that describe it together."""
     sources, asked = clusters_apart(sources, asked)
     changes = _changes(asked)
     set_ = _set(changes)
@@ -176,13 +169,7 @@ def _set(changes: Sequence[Override]) -> dict[str, Data]:
 
 
 def foreign_source(source: str) -> bool:
-    """Return whether a path names a file of another framework, rather than a scenario, a shipped name or a run directory.
-
-    Raises
-    ------
-    ScenarioError
-        When it is a description of a cluster, a trace or another file that is recognised and cannot be imported.
-    """
+    """Return whether a path names a file of another framework, rather than a scenario, a shipped name or a run directory."""
     if source not in example_names() and tracked_folder(source) is not None:
         return True
     if source in example_names() or not Path(source).is_file():

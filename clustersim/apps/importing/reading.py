@@ -120,13 +120,7 @@ _HINT: Final = "name a configuration, a script, a command line or a log of a tra
 
 
 def read_raw(source: str) -> str:
-    """Return the text of a file, or of stdin for ``-``; of a packed or binary file, what of its beginning is text.
-
-    Raises
-    ------
-    ScenarioError
-        When there is no such file, or it is too large.
-    """
+    """Return the text of a file, or of stdin for ``-``; of a packed or binary file, what of its beginning is text."""
     raw = read_stdin(_MOST_BYTES) if source == STDIN else read_bytes(Path(source), _MOST_BYTES, _HINT)
     if raw[:2] == _GZIP:
         try:

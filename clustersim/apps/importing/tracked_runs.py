@@ -60,13 +60,7 @@ def tracked_folder(source: str) -> Path | None:
 
 
 def read_tracked(folder: Path) -> list[Contents]:
-    """Return the configuration of a tracked run as keys and values with the step time that it reported, and its machine where it is told.
-
-    Raises
-    ------
-    ScenarioError
-        When a file of it cannot be used.
-    """
+    """Return the configuration of a tracked run as keys and values with the step time that it reported, and its machine if told."""
     if (folder / CONFIG).is_file():
         entries = tuple(_wandb_config(folder / CONFIG))
         metrics = {name: [float(value)] for name, value in _leaves(str(folder / SUMMARY)) if isinstance(value, int | float)}

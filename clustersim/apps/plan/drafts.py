@@ -70,13 +70,7 @@ class Drafts:
         return document
 
     def built(self, layout: ParallelLayout) -> Built:
-        """Return a layout built in full.
-
-        Raises
-        ------
-        ScenarioError
-            When it cannot be.
-        """
+        """Return a layout built in full."""
         return build(load_scenario(self.document(layout)))
 
     def whole_plan(self, layout: ParallelLayout) -> Plan | str:

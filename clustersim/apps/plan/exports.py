@@ -27,13 +27,7 @@ JOBSET: Final = "JobSet 0.10 (jobset.x-k8s.io/v1alpha2) and torchrun of PyTorch 
 
 
 def sbatch(built: Built) -> FrameworkFiles:
-    """Return a batch script of Slurm.
-
-    Raises
-    ------
-    ScenarioError
-        When Megatron-LM would refuse the plan.
-    """
+    """Return a batch script of Slurm."""
     written = megatron(built.plan)
     nodes, per_node = _size(built)
     variable = connections(built.plan.strategy)
@@ -60,13 +54,7 @@ LONGEST_NAME: Final = 40
 
 
 def jobset(built: Built) -> FrameworkFiles:
-    """Return a JobSet of Kubernetes.
-
-    Raises
-    ------
-    ScenarioError
-        When Megatron-LM would refuse the plan.
-    """
+    """Return a JobSet of Kubernetes."""
     written = megatron(built.plan)
     nodes, per_node = _size(built)
     name = re.sub(r"[^a-z0-9]+", "-", built.scenario.name.lower())[:LONGEST_NAME].strip("-")
@@ -132,13 +120,7 @@ def check_written(name: str, *, serving: bool) -> None:
 
 
 def written(scenario: Scenario | ServingScenario, name: str) -> FrameworkFiles:
-    """Return the file of a scenario.
-
-    Raises
-    ------
-    ScenarioError
-        When the framework, engine or scheduler has no such job.
-    """
+    """Return the file of a scenario."""
     check_written(name, serving=isinstance(scenario, ServingScenario))
     if isinstance(scenario, ServingScenario):
         return SERVERS[name](build_serving(scenario))

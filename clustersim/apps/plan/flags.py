@@ -61,11 +61,6 @@ class FrameworkFiles:
 def megatron(plan: Plan) -> FrameworkFiles:
     """Return the flags of Megatron-LM's ``pretrain_gpt.py``.
 
-    Raises
-    ------
-    ScenarioError
-        When Megatron-LM would refuse the plan.
-
     References
     ----------
     .. [1] NVIDIA, Megatron-LM core 0.16, ``megatron/training/arguments.py``, ``megatron/core/transformer/transformer_config.py``,
@@ -180,11 +175,6 @@ def _megatron_layout(layers: tuple[int, ...]) -> str:
 def torchtitan(plan: Plan) -> FrameworkFiles:
     """Return the parallelism of a torchtitan job, in TOML.
 
-    Raises
-    ------
-    ScenarioError
-        When torchtitan would refuse the plan.
-
     References
     ----------
     .. [1] PyTorch, torchtitan 0.2.2, ``torchtitan/config/job_config.py``, ``torchtitan/distributed/parallel_dims.py`` and
@@ -266,11 +256,6 @@ def _check_torchtitan(model: Model, strategy: Strategy, training: Training) -> N
 
 def deepspeed(plan: Plan) -> FrameworkFiles:
     """Return a DeepSpeed configuration, in JSON.
-
-    Raises
-    ------
-    ScenarioError
-        When DeepSpeed would refuse the plan, or has no key for a part of it that no note can replace.
 
     References
     ----------

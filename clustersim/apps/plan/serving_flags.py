@@ -57,13 +57,7 @@ def vllm(built: BuiltServing) -> FrameworkFiles:
 
 
 def sglang(built: BuiltServing) -> FrameworkFiles:
-    """Return the commands of SGLang's server and of its client.
-
-    Raises
-    ------
-    ScenarioError
-        When SGLang has no such deployment.
-    """
+    """Return the commands of SGLang's server and of its client."""
     table, spec, model = load_table("sglang"), _checked(built, "SGLang"), _name(built.loaded)
     # Its tensor-parallel ranks are all ranks of a stage; attention may be data parallel on them.
     copies = spec.dp if spec.dp > 1 else _copies(built)

@@ -350,11 +350,6 @@ def plan_serving(
         A serving scenario with ``slo``.
     only
         Values of ``node``, ``engine``, ``precision``, ``tp`` and others of ``KEYS``.
-
-    Raises
-    ------
-    ScenarioError
-        Something of it cannot be used.
     """
     _check_open(checked_serving(source, overrides).spec)
     search = _ServingSearch(source=source, overrides=tuple(overrides), most_gpus=most_gpus, most_replays=most_replays)

@@ -121,13 +121,7 @@ def _action(name: str, seconds: float) -> Compute:
 
 
 def recorded_job(found: JobRecords, file: str) -> RecordedJob:
-    """Return the job that some records are of.
-
-    Raises
-    ------
-    ScenarioError
-        When a transfer has one end only, steps are of different operations, or operations wait for each other.
-    """
+    """Return the job that some records are of."""
     by_step: dict[int, list[int]] = {}
     for place, record in enumerate(found.records):
         by_step.setdefault(record.step, []).append(place)

@@ -145,13 +145,7 @@ class ResidualsSpec(Checked):
 
 
 def read_bands(path: Path) -> Bands:
-    """Return the bands of a file.
-
-    Raises
-    ------
-    ScenarioError
-        When it cannot be used.
-    """
+    """Return the bands of a file."""
     spec = validate_document(ResidualsSpec, read_document(path))
     found = Bands(
         level_fraction=spec.level,

@@ -64,11 +64,6 @@ def page_of(result: Result, *, zooms: bool, changes: Sequence[str] = ()) -> str:
         Measured changes that shorten the step, as sentences.
     zooms
         Whether a reader can zoom into timeline and links, which takes the extra ``html``.
-
-    Raises
-    ------
-    ScenarioError
-        When that is not installed.
     """
     subject = subject_of(result)
     kinds = [kind for kind in KINDS if not (zooms and kind in ZOOMED)]

@@ -196,13 +196,7 @@ def replay_plan(
     neighbours: Neighbours | None = None,
     conditions: Conditions | None = None,
 ) -> ReplayedPlan:
-    """Return the timeline of a plan, alone or with other jobs.
-
-    Raises
-    ------
-    ScenarioError
-        When so much goes on beside one step that it would take too long to simulate.
-    """
+    """Return the timeline of a plan, alone or with other jobs."""
     conditions = conditions or Conditions()
     is_alone = neighbours is None or not (neighbours.jobs or neighbours.background)
     if is_alone and conditions.uneven is None and conditions.n_steps == 1 and conditions.passes.repeat:

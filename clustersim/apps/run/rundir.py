@@ -105,13 +105,7 @@ def _write_files(result: Result, folder: Path, *, plots: bool) -> None:
 
 
 def write_page(result: Result, folder: Path, changes: Sequence[str] | None = None) -> None:
-    """Write ``report.html`` beside the plots, with the measured changes that shorten the step, where they were measured.
-
-    Raises
-    ------
-    ScenarioError
-        When it cannot be written; an earlier page is kept then.
-    """
+    """Write ``report.html`` beside the plots, with the measured changes that shorten the step, where they were measured."""
     from clustersim.apps.run.page import folder_page
 
     write_text(folder / "report.html", folder_page(result, folder / "plots", changes))

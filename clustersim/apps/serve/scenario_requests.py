@@ -168,13 +168,7 @@ class DrawnRequests:
 
 
 def asked_requests(spec: RequestsSpec, folder: Path, seed: int) -> DrawnRequests:
-    """Return the requests of a scenario.
-
-    Raises
-    ------
-    ScenarioError
-        When keys are missing or contradict each other, or a file cannot be used.
-    """
+    """Return the requests of a scenario."""
     _check_keys(spec)
     if spec.trace is not None:
         return _traced(spec, spec.trace, folder)

@@ -134,11 +134,6 @@ def texts_of(given: str | Sequence[str]) -> tuple[str, ...]:
 def axes_of(over: str | Sequence[str] | Mapping[str, object]) -> tuple[str | Axis, ...]:
     """Return the axes: values by key, or texts as on the command line.
 
-    Raises
-    ------
-    ScenarioError
-        When a value is none that a scenario can have.
-
     Examples
     --------
     >>> [axis.values() for axis in axes_of({"strategy.tp": range(1, 4), "strategy.pp": "1..8 times 2"})]

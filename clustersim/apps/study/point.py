@@ -57,26 +57,14 @@ class Base:
         return is_serving(self.source)
 
     def any_scenario(self, values: Mapping[str, Data]) -> Scenario | ServingScenario:
-        """Return the checked scenario of a point, of training or of serving.
-
-        Raises
-        ------
-        ScenarioError
-            When a value cannot be used.
-        """
+        """Return the checked scenario of a point, of training or of serving."""
         return checked_serving(self.source, self._changes(values)) if self.serves else self.scenario(values)
 
     def _changes(self, values: Mapping[str, Data]) -> tuple[Override, ...]:
         return (*self.changes, *(override_of(key, value) for key, value in values.items()))
 
     def scenario(self, values: Mapping[str, Data]) -> Scenario:
-        """Return the checked scenario of a point.
-
-        Raises
-        ------
-        ScenarioError
-            When a value cannot be used.
-        """
+        """Return the checked scenario of a point."""
         return checked_scenario(self.source, self._changes(values))
 
 

@@ -86,11 +86,6 @@ def run_points(base: Base, points: Sequence[Point], pool: WorkerPool) -> Iterato
     """Yield each point with what came of it, in the order in which they finish.
 
     Where a worker dies, all are started anew and what was at work is tried again, point by point.
-
-    Raises
-    ------
-    ScenarioError
-        When those who should run the points are gone.
     """
     handing = _Handing(base, points, pool)
     while handing.waiting or handing.suspects or handing.running:
@@ -105,11 +100,6 @@ def evaluated(base: Base, points: Sequence[Point], *, jobs: int | None = 1) -> t
     ----------
     jobs
         Processes, None for one for each processor.
-
-    Raises
-    ------
-    ScenarioError
-        When a process dies.
     """
     outcomes = in_order(partial(evaluate, base), [point.values for point in points], jobs=jobs)
     return tuple(ResultRow(point=point, outcome=outcome) for point, outcome in zip(points, outcomes, strict=True))

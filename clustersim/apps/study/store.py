@@ -46,13 +46,7 @@ class Store:
     found: dict[str, PointOutcome]
 
     def keep(self, key: str, outcome: PointOutcome) -> None:
-        """Write down what came of a point.
-
-        Raises
-        ------
-        ScenarioError
-            When it cannot be written; everything before it is kept.
-        """
+        """Write down what came of a point."""
         append(self.path, self.handle, _line(key, outcome))
         self.found[key] = outcome
 
@@ -60,11 +54,6 @@ class Store:
         """Write the file anew with some points first, in order: the last thing that is done with a store.
 
         Then it does not matter when each point finished, and a sweep that was interrupted leaves the same file as one that was not.
-
-        Raises
-        ------
-        ScenarioError
-            When it cannot be written; the old file is kept then.
         """
         order = dict.fromkeys(keys)
         rest = sorted(key for key in self.found if key not in order)

@@ -204,13 +204,7 @@ class Study:
         return tuple(Point(number=number, name=name, values=values) for number, (name, values) in enumerate(found.items(), 1))
 
     def design(self) -> Design:
-        """Return the axes of the file and of the command line, and the combinations that are left out.
-
-        Raises
-        ------
-        ScenarioError
-            When there is an axis that cannot be, or a condition about none.
-        """
+        """Return the axes of the file and of the command line, and the combinations that are left out."""
         spec, request = self.spec, self.request
         blocks = [[self._axis("grid", key)] for key in spec.grid]
         blocks += [[self._axis("zip", index, key) for key in keys] for index, keys in enumerate(spec.zip)]
@@ -236,11 +230,6 @@ def open_study(source: Source, request: StudyRequest) -> Study:
     ----------
     source
         A scenario (a path, a shipped name, ``-`` or a mapping), or a study: a path or the name of a shipped one.
-
-    Raises
-    ------
-    ScenarioError
-        With the first mistake, its place and what would be right.
     """
     document = _study_document(source)
     if document is None:

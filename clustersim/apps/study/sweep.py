@@ -138,11 +138,6 @@ class SweepResult:
         ----------
         metrics
             Columns in the place of the usual metrics; ``"all"`` for everything that is known.
-
-        Raises
-        ------
-        ScenarioError
-            When there is no such metric.
         """
         import pandas as pd
 
@@ -229,12 +224,6 @@ def run_sweep(question: SweepQuestion, make_pool: MakePool, *, folder: Path | No
         Where everything is kept, and looked for; None keeps nothing.
     file_format
         Of the table at the end: ``csv``, ``parquet`` or ``duckdb``.
-
-    Raises
-    ------
-    ScenarioError
-        When another sweep is at work in the folder, it belongs to something else, cannot be written, or those who should run the
-        points are gone. What has finished is kept.
     """
     with phase("sweep"):
         if folder is None:

@@ -43,14 +43,7 @@ class SweepQuestion:
 
 
 def asked_sweep(source: Source, request: StudyRequest) -> SweepQuestion:
-    """Return the sweep that a scenario or a study and the command line ask for together, after a look at all of it.
-
-    Raises
-    ------
-    ScenarioError
-        When the base cannot be used, a value is none that its key can have, a condition names a metric that there is not, or there are
-        too many points.
-    """
+    """Return the sweep that a scenario or a study and the command line ask for together, after a look at all of it."""
     return sweep_of(open_study(source, request))
 
 

@@ -223,13 +223,7 @@ class WhatIfAnswer:
 
 
 def answered(question: WhatIfQuestion, options: WhatIfOptions) -> WhatIfAnswer:
-    """Return what comes of all cases, and of what else is asked.
-
-    Raises
-    ------
-    ScenarioError
-        When a key that is varied does not exist, or cannot have such values.
-    """
+    """Return what comes of all cases, and of what else is asked."""
     rows = question.rows()
     best = question.best(rows)
     number = None if best is None else question.numbers(rows)[best]
@@ -244,13 +238,7 @@ def answered(question: WhatIfQuestion, options: WhatIfOptions) -> WhatIfAnswer:
 
 
 def asked_what_if(source: Source, request: StudyRequest) -> tuple[WhatIfQuestion, WhatIfOptions]:
-    """Return what is to be decided, and what else is asked, from a file and the command line together.
-
-    Raises
-    ------
-    ScenarioError
-        With the first mistake, its place and what would be right.
-    """
+    """Return what is to be decided, and what else is asked, from a file and the command line together."""
     method = None if request.method in (None, ONE_AT_A_TIME) else check_method(request.method)
     study = open_study(source, request)
     question = what_if_of(study)

@@ -60,13 +60,7 @@ def mistake(error: ScenarioError | InfeasibleError | DeadlockError) -> Mistake:
 
 
 def result_of(document: Mapping[str, Data]) -> Result:
-    """Return the result of a scenario that reads no file.
-
-    Raises
-    ------
-    ScenarioError
-        When the scenario cannot be used, names a file, or is too large for the page.
-    """
+    """Return the result of a scenario that reads no file."""
     check_contained(document)
     scenario = load_scenario(document)
     check_limits(scenario)

@@ -111,11 +111,6 @@ def changed(document: Mapping[str, Data], values: Sequence[str | None]) -> dict[
     """Return a scenario with what controls hold.
 
     What an input cannot show, such as a list of nodes, stays while that input is empty.
-
-    Raises
-    ------
-    ScenarioError
-        When a text is no value; the field is the key of the control.
     """
     data = _with_cluster(document)
     own: dict[str, Data] = {}

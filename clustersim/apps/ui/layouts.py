@@ -53,11 +53,6 @@ def layout_rows(document: Mapping[str, Data]) -> Looked:
 
     It is the search of ``clustersim plan`` in a part of its space, and ends after some replays: somebody waits. What cannot be faster than
     the present layout by its bound is not replayed, but for a few where nothing is faster.
-
-    Raises
-    ------
-    ScenarioError
-        When the scenario cannot be used, or names a file.
     """
     check_contained(document)
     space = _narrowed(asked_of(document).space, document)

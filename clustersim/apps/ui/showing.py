@@ -64,13 +64,7 @@ def look(document: Mapping[str, Data], values: Sequence[str | None]) -> Seen | M
 
 
 def look_again(document: Mapping[str, Data]) -> Seen:
-    """Return the result of a scenario that the page held before.
-
-    Raises
-    ------
-    ScenarioError
-        As :func:`result_of`.
-    """
+    """Return the result of a scenario that the page held before."""
     return _seen(document, result_of(document))
 
 

@@ -82,11 +82,6 @@ def cross_validate(names: Sequence[str] = ()) -> list[Fold]:
     ----------
     names
         Of sources; all shipped ones if none.
-
-    Raises
-    ------
-    ScenarioError
-        When a source cannot be used, or scipy is not installed.
     """
     steps = measured_steps(names)
     generations = list(dict.fromkeys(step.generation for step in steps))

@@ -333,13 +333,7 @@ def _of_step_times(bars: ErrorBars) -> dict[str, Data]:
 
 
 def write_residuals(bars: ErrorBars, file: Path, what: str = STEP_TIMES) -> None:
-    """Write error bars into a file, over what it holds.
-
-    Raises
-    ------
-    ScenarioError
-        When it cannot be written.
-    """
+    """Write error bars into a file, over what it holds."""
     write_text(file, residuals_text(bars, what), field="--write-residuals", hint="name a file in a folder that exists")
 
 

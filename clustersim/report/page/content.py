@@ -101,13 +101,7 @@ _TEMPLATE: Final = "page.html.j2"
 
 
 def render(page: Page) -> str:
-    """Return a page as self-contained HTML: no script, style, font or picture from elsewhere.
-
-    Raises
-    ------
-    ScenarioError
-        When it has pictures that can be zoomed, and the library that draws them is not installed.
-    """
+    """Return a page as self-contained HTML: no script, style, font or picture from elsewhere."""
     # Templates are of no use before a page is asked for.
     from jinja2 import Environment, PackageLoader, StrictUndefined
 

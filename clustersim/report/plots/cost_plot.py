@@ -45,11 +45,6 @@ def cost_waterfall(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
     """Draw what money buys: computing first, then everything that accelerators wait for, then what failures take, up to the whole.
 
     Money follows the time of the accelerators: a part that is a tenth of the step costs a tenth of it.
-
-    Raises
-    ------
-    ScenarioError
-        When the scenario has no prices.
     """
     subject = subjects[0]
     amount, what = _priced(subject)

@@ -68,13 +68,7 @@ _VALUE: Final = re.compile(r"\s*:\s*")
 
 
 def read_config(path: Path) -> Document:
-    """Return a ``config.json``, or the one in a directory, with the place of each of its keys.
-
-    Raises
-    ------
-    ScenarioError
-        When there is no such file, or it is too large, not text, not JSON or not an object.
-    """
+    """Return a ``config.json``, or the one in a directory, with the place of each of its keys."""
     file = path / "config.json" if path.is_dir() else path
     return parse_config(read_text(file, MOST_BYTES, "name a config.json, which is a short file"), str(file))
 
@@ -104,13 +98,7 @@ def parse_config(text: str, name: str) -> Document:
 
 
 def config_fields(origin: ModelDocument, config: Mapping[str, Data]) -> ModelReading:
-    """Return the model settings of a configuration, with the defaults of its ``model_type``.
-
-    Raises
-    ------
-    ScenarioError
-        For a model that is no transformer of text, and for a missing size.
-    """
+    """Return the model settings of a configuration, with the defaults of its ``model_type``."""
     kind, text = config.get("model_type"), config.get("text_config")
     model_type = kind if isinstance(kind, str) else ""
     if model_type in WITH_TEXT_PART and isinstance(text, dict):

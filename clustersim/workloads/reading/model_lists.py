@@ -165,13 +165,7 @@ def _concatenation(specs: Sequence[Layers], here: Here) -> Layer:
 
 
 def build_layers(specs: Sequence[LayerSpec], here: Here, *, shape: Shape | None = None) -> Path:
-    """Return the layers of a list, each with the shape that the one before gives.
-
-    Raises
-    ------
-    ScenarioError
-        At the first layer that does not fit what comes in, counted from the description.
-    """
+    """Return the layers of a list, each with the shape that the one before gives."""
     layers: list[Layer] = []
     shape = here.shape if shape is None else shape
     for index, spec in enumerate(specs):
