@@ -126,7 +126,7 @@ def scenarios(draw: st.DrawFn) -> dict[str, object]:
     return {"version": 1, "name": "drawn", "model": model, "cluster": cluster, "training": training, "strategy": strategy}
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(scenario=scenarios())
 def test_no_replay_ends_before_its_bound(scenario: dict[str, object]) -> None:
     try:

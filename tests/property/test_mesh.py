@@ -12,9 +12,11 @@ from clustersim.parallel.training_plan import Dimension
 from tests.unit.parallel.factories import STRATEGY
 
 DIMENSIONS: tuple[Dimension, ...] = ("tp", "cp", "ep", "dp", "pp")
+PLACEMENTS = list(permutations(DIMENSIONS))[::5]
+"""Each dimension stands in each place."""
 
 
-@pytest.mark.parametrize("placement", list(permutations(DIMENSIONS)), ids="-".join)
+@pytest.mark.parametrize("placement", PLACEMENTS, ids="-".join)
 def test_every_rank_is_once_in_a_group_of_each_dimension_for_every_placement(placement: tuple[Dimension, ...]) -> None:
     mesh = place(STRATEGY.changed(dp=4, tp=2, pp=3, cp=5, placement=placement))
     everyone = list(range(4 * 2 * 3 * 5))
@@ -27,7 +29,7 @@ def test_every_rank_is_once_in_a_group_of_each_dimension_for_every_placement(pla
         assert {len(group) for group in groups} == {size}
 
 
-@pytest.mark.parametrize("placement", list(permutations(DIMENSIONS)), ids="-".join)
+@pytest.mark.parametrize("placement", PLACEMENTS, ids="-".join)
 def test_ranks_of_a_group_differ_in_their_own_dimension_alone(placement: tuple[Dimension, ...]) -> None:
     sizes = {"dp": 4, "tp": 2, "pp": 3, "cp": 5, "ep": 1}
     mesh = place(STRATEGY.changed(dp=4, tp=2, pp=3, cp=5, placement=placement))

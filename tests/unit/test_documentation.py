@@ -24,6 +24,10 @@ from clustersim.workloads.reading.model_fields import ModelSpec
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
+WIDEST: Final = 120
+"""Columns of prose in Markdown."""
+GENERATED: Final = ("validation.md", "presets.md")
+"""Pages that commands write, as those of studies."""
 LINK = re.compile(r"\]\((?!https?://)([^)#\s]+\.md)")
 
 
@@ -154,32 +158,16 @@ def test_every_option_of_a_command_is_described(command: str) -> None:
 
 
 @pytest.mark.parametrize("path", [*PAGES, *DOCS.parent.glob("*.md")], ids=lambda path: path.name)
-def test_no_page_links_to_a_page_that_does_not_exist(path: Path) -> None:
-    links = LINK.findall(path.read_text(encoding="utf-8"))
-
-    assert [link for link in links if not (path.parent / link).is_file()] == []
-
-
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_every_footnote_is_written_once_and_referred_to(path: Path) -> None:
+def test_a_page_is_wrapped_and_its_links_and_footnotes_lead_somewhere(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
+    assert [link for link in LINK.findall(text) if not (path.parent / link).is_file()] == []
+
     written = re.findall(r"^\[\^([\w-]+)\]:", text, re.MULTILINE)
     referred = re.findall(r"\[\^([\w-]+)\]", re.sub(r"^\[\^[\w-]+\]:", "", text, flags=re.MULTILINE))
-
     assert sorted(written) == sorted(set(referred))
 
-
-WIDEST: Final = 120
-"""Columns of prose in Markdown."""
-GENERATED: Final = ("validation.md", "presets.md")
-"""Pages that commands write, as those of studies."""
-
-
-@pytest.mark.parametrize("path", [*PAGES, *DOCS.parent.glob("*.md")], ids=lambda path: path.name)
-def test_prose_is_wrapped(path: Path) -> None:
-    text = re.sub(r"^([`~:]{3,}|\$\$).*?^\s*\1|<!--.*?-->", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    bare = re.sub(r"^([`~:]{3,}|\$\$).*?^\s*\1|<!--.*?-->", "", text, flags=re.MULTILINE | re.DOTALL)
     # Tables, links and code are as wide as they are.
-    words = re.sub(r"\[[^\[\]\n]*\]\([^()\n]*\)|`+[^`\n]+`+|\$+[^$\n]+\$+|<\S+>", "x", text)
+    words = re.sub(r"\[[^\[\]\n]*\]\([^()\n]*\)|`+[^`\n]+`+|\$+[^$\n]+\$+|<\S+>", "x", bare)
     long = [line for line in words.splitlines() if len(line) > WIDEST and not line.lstrip().startswith("|")]
-
     assert path.name in GENERATED or path.parent.name == "studies" or long == []

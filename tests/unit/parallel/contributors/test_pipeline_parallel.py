@@ -24,14 +24,12 @@ def refusal(schedule: str, batch: int) -> DomainError | None:
     return None
 
 
-@pytest.mark.parametrize("batch", range(2, 24, 2))
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_refused_batch_comes_with_batches_that_work(schedule: str, batch: int) -> None:
-    error = refusal(schedule, batch)
-
-    named = [] if error is None else [int(word) for word in re.findall(r"\d+", error.hint or "")]
-    assert error is None or (error.path == ("training", "global_batch_size") and named)
-    assert all(refusal(schedule, other) is None for other in named)
+def test_a_refused_batch_comes_with_batches_that_work(schedule: str) -> None:
+    for error in (refusal(schedule, batch) for batch in range(2, 24, 2)):
+        named = [] if error is None else [int(word) for word in re.findall(r"\d+", error.hint or "")]
+        assert error is None or (error.path == ("training", "global_batch_size") and named)
+        assert all(refusal(schedule, other) is None for other in named)
 
 
 @pytest.mark.parametrize("schedule", [name for name, each in SCHEDULES.items() if each.whole_rounds or each.least_rounds])
