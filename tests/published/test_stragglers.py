@@ -52,13 +52,15 @@ STATED: Final = 0.03
 """The replay has the dependencies that the records show, and not those of the framework."""
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def answer() -> RecordedAnswer:
     pytest.importorskip("duckdb", reason="reads Parquet")
     return answered_records([str(RECORDS)])
 
 
-@pytest.mark.slow
 def test_each_step_is_replayed_as_published(answer: RecordedAnswer) -> None:
     replayed = dict(zip(answer.steps, answer.replayed.step_times_s, strict=True))
 

@@ -174,7 +174,6 @@ def by_replaying_all(source: str, changes: Sequence[str], base: Result) -> list[
     [
         ("1f1b", ["strategy.recompute=full"]),
         ("llama3-8b-8xh100", TIGHT),
-        ("llama3-8b-8xh100", ["strategy.tp=8"]),
         pytest.param("hot-expert", [], marks=pytest.mark.slow),
     ],
 )

@@ -244,27 +244,17 @@ def at(data: Data, key: str) -> Data:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.files)
-def test_a_file_yields_the_scenario_that_it_describes(case: Case) -> None:
+def test_a_file_yields_the_scenario_that_it_describes_with_every_key_known_and_in_the_report_once(case: Case) -> None:
+    contents = [read_contents(read_raw(path), path) for path in paths_of(case)]
+    entries = [*(entry for each in [*contents, *labelled_machines(contents)] for entry in each.entries)]
+
     found = imported(case)
 
     assert found.framework == case.framework
     assert {key: at(found.data, key) for key in case.expected} == case.expected
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.files)
-def test_every_key_of_a_file_is_in_the_report_once(case: Case) -> None:
-    contents = [read_contents(read_raw(path), path) for path in paths_of(case)]
-    entries = [*(entry for each in [*contents, *labelled_machines(contents)] for entry in each.entries)]
-    written = sorted((entry.file, entry.key, entry.line or 0) for entry in entries)
-
-    found = sorted((key.file, key.key, key.line or 0) for key in imported(case).keys if key.file is not None)
-
-    assert found == written
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.files)
-def test_the_vocabulary_of_a_table_covers_its_samples(case: Case) -> None:
-    assert [key.key for key in imported(case).keys if key.how == "unknown"] == []
+    assert [key.key for key in found.keys if key.how == "unknown"] == []
+    reported = sorted((key.file, key.key, key.line or 0) for key in found.keys if key.file is not None)
+    assert reported == sorted((entry.file, entry.key, entry.line or 0) for entry in entries)
 
 
 def test_every_framework_has_a_sample_or_extends_one() -> None:
