@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left
 from collections.abc import Callable, Generator
+from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import Final
 
 import numpy as np
@@ -49,8 +50,9 @@ class Replica:
     """Whether each step of a decode-only stretch is a separate event."""
     settles: bool = False
     """Whether all steps that end at a tick are accounted for before the next is scheduled: where replicas feed each other."""
-    next_arrival: Callable[[], int] | None = None
-    """Tick of the next request, where it is known; otherwise a request interrupts a stretch of steps."""
+    arrivals: Callable[[int], int] | None = None
+    """Called with a tick, it hands over the requests up to it and returns the tick of the next; None where requests come by themselves,
+    and interrupt a stretch of steps."""
     n_events: int = 0
     n_coming: int = 0
     """Requests whose KV cache is on its way."""
@@ -64,6 +66,8 @@ class Replica:
     _running: int = 0
     """Number of the step in its stretch in which a request came."""
     _busy: bool = False
+    _next_arrival: int = 0
+    """Tick of the next request, where it is known."""
     _last_decode: int = -1
     _pace: int = 0
     """Ticks of the first step of the last stretch; zero before one."""
@@ -86,8 +90,8 @@ class Replica:
         """Return how many entries of the prefix of a request the cache has."""
         return self.scheduler.pool.lookup(sequence)
 
-    def accept(self, sequence: Sequence) -> None:
-        """Take a request into the queue."""
+    def accept(self, sequence: Sequence, moment: int) -> None:
+        """Take a request that comes at a tick into the queue."""
         if self._idle is not None:
             self.scheduler.enqueue(sequence)
             self._idle.succeed()
@@ -96,7 +100,7 @@ class Replica:
         if not self._busy:
             self.scheduler.enqueue(sequence)
             return
-        running = bisect_left(self._ends, self.now - self._begun)
+        running = bisect_left(self._ends, moment - self._begun)
         self.scheduler.enqueue(sequence, running)
         if self._open:
             self._open, self._running = False, running
@@ -111,34 +115,46 @@ class Replica:
     def _run(self) -> Process:
         world, scheduler = self.world, self.scheduler
         while True:
+            self._begun = self.now
             step = scheduler.schedule()
             for sequence in scheduler.preempted:
                 if sequence.last_tick >= 0 and sequence not in scheduler.joined:
                     sequence.last_tick = self._last_decode
             if step is None:
-                self._idle = world.event()
-                yield self._idle
+                yield self._request()
+                if self.arrivals is not None:
+                    self._next_arrival = self.arrivals(self.now)
                 continue
             batch = scheduler.batch(step)
             n_most = 1 if step.chunks or self.every_step else self._n_most()
-            self._begun, self._busy = self.now, True
+            self._busy = True
             if n_most == 1:
-                durations = [self._single(step, batch)]
+                end = self._single(step, batch)
                 if self.on_chunks is not None and step.chunks:
-                    self.on_chunks(self, step, durations[0])
-                yield world.after(durations[0], _STEP_END)
+                    self.on_chunks(self, step, end)
+                yield world.after(end, _STEP_END)
+                ends = (end,)
             else:
-                durations = yield from self._stretch(batch, n_most)
+                ends = yield from self._stretch(batch, n_most)
+            if self.arrivals is not None:
+                self._next_arrival = self.arrivals(self._begun + ends[-1])
             self._busy, self._ends = False, _NO_ENDS
-            self._account(step, batch, durations)
+            self._account(step, batch, ends)
             if self.settles:
                 yield world.after(0, SETTLED)
+
+    def _request(self) -> simpy.Event:
+        """Return the event that a request comes."""
+        if self.arrivals is not None and self._next_arrival < sys.maxsize:
+            return self.world.after(max(self._next_arrival - self._begun, 0), ARRIVAL)
+        self._idle = self.world.event()
+        return self._idle
 
     def _n_most(self) -> int:
         """Return the most steps of the next stretch; those beyond the next arrival, at the pace of the last stretch, are left out."""
         most = min(self.scheduler.stretch(), _LONGEST_STRETCH)
-        if self._pace and self.next_arrival is not None:
-            return min(most, (self.next_arrival() - self.now) // self._pace + _SPARE_STEPS)
+        if self._pace and self.arrivals is not None:
+            return min(most, (self._next_arrival - self._begun) // self._pace + _SPARE_STEPS)
         return most
 
     def _single(self, step: EngineStep, batch: StepBatch) -> int:
@@ -150,19 +166,19 @@ class Replica:
         return ticks(self.model.step_s(batch) * factor)
 
     def _stretch(self, batch: StepBatch, n_most: int) -> Generator[simpy.Event, object, list[int]]:
-        """Wait for decode-only steps, until they are done or a request arrives, and return their durations."""
+        """Wait for decode-only steps, until they are done or a request arrives, and return the ticks after which each ends."""
         factor: float | FloatArray = self.slowdown
         if self.jitter is not None:
             first = self.scheduler.n_steps
             factor = self.slowdown * np.array([self.jitter.factor(self.number, first + step) for step in range(n_most)])
-        durations: list[int] = tick_array(self.model.decode_stretch_s(batch, n_most) * factor).tolist()
-        self._pace = durations[0]
-        ends = self._ends = list(accumulate(durations))
+        durations = tick_array(self.model.decode_stretch_s(batch, n_most), factor)
+        ends: list[int] = durations.cumsum().tolist()
+        self._pace, self._ends = ends[0], ends
         # What is scheduled ahead runs too before a request that has come is looked at.
         further = 2 if self.scheduler.rules.asynchronous else 1
         n_steps = n_most
-        if self.next_arrival is not None:
-            n_steps = min(bisect_left(ends, self.next_arrival() - self._begun) + further, n_most)
+        if self.arrivals is not None:
+            n_steps = min(bisect_left(ends, self._next_arrival - self._begun) + further, n_most)
             yield self.world.after(ends[n_steps - 1], _STEP_END)
         else:
             self._open = True
@@ -177,14 +193,17 @@ class Replica:
                 (), batch.n_decode, batch.context_tokens + later * batch.n_decode, batch.longest_context + later, batch.tokens_per_decode
             )
             self.log.decode.add(self.model.step(grown).terms, weight)
-        return durations[:n_steps] if n_steps < n_most else durations
+        if n_steps > 1:
+            self.log.gaps.extend(durations[1:n_steps], batch.n_decode, ends[n_steps - 1] - ends[0])
+        return ends[:n_steps]
 
-    def _account(self, step: EngineStep, batch: StepBatch, durations: list[int]) -> None:
-        scheduler, n_steps = self.scheduler, len(durations)
-        now = self._begun + (durations[0] if n_steps == 1 else sum(durations))
+    def _account(self, step: EngineStep, batch: StepBatch, ends: Items[int]) -> None:
+        """Account for steps that have ended, each a number of ticks after the first began."""
+        scheduler, n_steps = self.scheduler, len(ends)
+        now = self._begun + ends[-1]
         self.n_events += 1
         if step.decodes:
-            self._count_gaps(batch, durations)
+            self._count_gaps(batch, self._begun + ends[0])
             self._last_decode = now
         n_prefill = batch.n_prefill_tokens if step.chunks else 0
         scheduler.complete(step, n_steps)
@@ -201,10 +220,9 @@ class Replica:
         for sequence in scheduler.done:
             self.on_done(self, sequence)
 
-    def _count_gaps(self, batch: StepBatch, durations: list[int]) -> None:
-        """Count the time between the tokens of each decoding sequence."""
+    def _count_gaps(self, batch: StepBatch, first: int) -> None:
+        """Count the time between the last token of each decoding sequence and that of a step that ended first."""
         gaps = self.log.gaps
-        first = self._begun + durations[0]
         n_before = batch.n_decode
         for sequence in self.scheduler.joined:
             if sequence.last_tick != self._last_decode and sequence in self.scheduler.decoding.members:
@@ -212,5 +230,3 @@ class Replica:
                 n_before -= 1
         if n_before:
             gaps.add(first - self._last_decode, n_before)
-        if len(durations) > 1:
-            gaps.extend(durations[1:], batch.n_decode)

@@ -106,7 +106,11 @@ class ServingRun:
     """KV caches that leave while their prompt is computed, by request."""
     _n_open: int = 0
     """Requests that are neither answered nor refused."""
-    _next_arrival: int = 0
+    _order: list[int] = field(default_factory=list[int])
+    """Requests by the tick at which a scheduler may see them, where the clients do not wait for answers."""
+    _seen: list[int] = field(default_factory=list[int])
+    """Those ticks; a last one that never comes."""
+    _n_seen: int = 0
     _most_tokens: int = field(init=False)
     """Tokens of prompt and output for which the model has positions and the KV cache has room, for one request alone."""
 
@@ -137,7 +141,16 @@ class ServingRun:
     def run(self) -> None:
         """Send all requests and answer them."""
         arrival_s = self.requests.arrival_s
-        self.world.process(self._clients() if arrival_s is None else self._arrivals(tick_array(arrival_s)))
+        if arrival_s is None:
+            self.world.process(self._clients())
+        else:
+            sent = tick_array(arrival_s)
+            self.log.sent[:] = sent
+            seen = sent + self._delays
+            order = np.argsort(seen, kind="stable")
+            self._order, self._seen = order.tolist(), [*seen[order].tolist(), sys.maxsize]
+            if self.replicas[0].arrivals is None:
+                self.world.process(self._arrivals())
         self.world.run()
         assert int((self.log.done < 0).sum()) == len(self.log.refused)
 
@@ -164,7 +177,7 @@ class ServingRun:
                 slowdown=slowdown,
                 jitter=self.deployment.jitter,
                 settles=settles,
-                next_arrival=None if settles or self.requests.arrival_s is None else self._known_arrival,
+                arrivals=None if settles or self.requests.arrival_s is None else self._take,
             )
             replica.start()
             self.replicas.append(replica)
@@ -174,11 +187,11 @@ class ServingRun:
         self.log.sent[index] = self.world.now
         delay = self._delays.item(index)
         if delay:
-            self.world.when(self.world.after(delay, ARRIVAL), partial(self._accept, index))
+            self.world.when(self.world.after(delay, ARRIVAL), partial(self._accept, index, int(self.world.now) + delay))
         else:
-            self._accept(index)
+            self._accept(index, int(self.world.now))
 
-    def _accept(self, index: int) -> None:
+    def _accept(self, index: int, moment: int) -> None:
         """Pass a request on to the replica that the router chooses."""
         requests = self.requests
         n_output = requests.output_tokens.item(index)
@@ -187,26 +200,23 @@ class ServingRun:
         asked = n_output if self._route_decode is None else 1
         sequence = Sequence(index, requests.input_tokens.item(index), asked, prefix)
         if sequence.n_input + n_output <= self._most_tokens:
-            self.replicas[self._route(sequence)].accept(sequence)
+            self.replicas[self._route(sequence)].accept(sequence, moment)
         else:
             self.log.refused.append(index)
             self._close()
 
-    def _known_arrival(self) -> int:
-        return self._next_arrival
+    def _take(self, until: int) -> int:
+        """Accept the requests up to a tick, and return the tick of the next."""
+        while (moment := self._seen[self._n_seen]) <= until:
+            self._n_seen += 1
+            self._accept(self._order[self._n_seen - 1], moment)
+        return moment
 
-    def _arrivals(self, sent: IntArray) -> Process:
-        self.log.sent[:] = sent
-        seen = sent + self._delays
-        order = np.argsort(seen, kind="stable")
+    def _arrivals(self) -> Process:
         now = 0
-        for index, moment in zip(order.tolist(), seen[order].tolist(), strict=True):
-            if moment > now:
-                self._next_arrival = moment
-                yield self.world.after(moment - now, ARRIVAL)
-                now = moment
-            self._accept(index)
-        self._next_arrival = sys.maxsize
+        while (moment := self._take(now)) < sys.maxsize:
+            yield self.world.after(moment - now, ARRIVAL)
+            now = moment
 
     def _clients(self) -> Process:
         """Keep a number of requests in flight; all warm-up requests end before the others are sent."""
@@ -294,7 +304,7 @@ class ServingRun:
             replica.wake()
             self.transfer_s.append((int(self.world.now) - begun) * TICK_S)
             decoder.n_coming -= 1
-            decoder.accept(moved)
+            decoder.accept(moved, int(self.world.now))
 
         transfer.all_landed = all_landed
         # At least one layer: a prompt that was preempted was sent before.

@@ -68,13 +68,13 @@ class DecodeLaw:
     per_token_s: float
     per_root_token_s: float
 
-    def seconds(self, n_sequences: int, context: N, excess: float, longest: N, maths: Maths[N]) -> N:
+    def seconds(self, n_sequences: int, context: N, excess: float, maths: Maths[N]) -> N:
         """Return the time for one step, or for each of some.
 
         Parameters
         ----------
-        context, longest
-            Cached tokens of all sequences, and of the longest one, in each step.
+        context
+            Cached tokens of all sequences in each step.
         excess
             Tokens by which the longest sequence exceeds the mean one, the same in every step of a stretch.
         maths
@@ -83,8 +83,9 @@ class DecodeLaw:
         if self.window is None:
             tokens = context + TAIL_FRACTION * excess
         else:
+            longest = maths.smaller(context / n_sequences + excess, float(self.window))
             context = maths.smaller(context, float(n_sequences * self.window))
-            tokens = context + TAIL_FRACTION * maths.larger(maths.smaller(longest, float(self.window)) - context / n_sequences, 0.0)
+            tokens = context + TAIL_FRACTION * maths.larger(longest - context / n_sequences, 0.0)
         return self.floor_s + self.per_token_s * tokens + self.per_root_token_s * maths.root(tokens)
 
 

@@ -32,57 +32,59 @@ def ticks(seconds: float) -> int:
     return round(seconds / TICK_S)
 
 
-def tick_array(seconds: FloatArray) -> IntArray:
-    """Return times in whole ticks."""
-    return np.rint(seconds / TICK_S).astype(np.int64)
+def tick_array(seconds: FloatArray, factor: float | FloatArray = 1.0) -> IntArray:
+    """Return times, times a factor, in whole ticks."""
+    return np.rint(seconds * (factor / TICK_S)).astype(np.int64)  # a tick is a power of two, so that the division is exact
 
 
 @dataclass(slots=True)
 class GapHistogram:
     """Gaps between tokens, each with how many sequences had it: exact mean, percentiles to 0.05 %."""
 
-    counts: dict[int, int] = field(default_factory=dict[int, int])
     n_gaps: int = 0
     total_ticks: int = 0
-    _gaps: list[int] = field(default_factory=list[int])
-    _weights: list[int] = field(default_factory=list[int])
+    _counts: FloatArray = field(default_factory=lambda: np.zeros(0))
+    """Sequences by bin, whole numbers."""
+    _gaps: IntArray = field(default_factory=lambda: np.empty(_BUFFERED, dtype=np.int64))
+    _weights: IntArray = field(default_factory=lambda: np.empty(_BUFFERED, dtype=np.int64))
+    _n_buffered: int = 0
 
     def add(self, gap: int, weight: int) -> None:
         """Count a gap, in ticks, of a number of sequences."""
-        self._gaps.append(gap)
-        self._weights.append(weight)
+        at = self._n_buffered
+        self._gaps[at], self._weights[at] = gap, weight
         self.n_gaps += weight
         self.total_ticks += gap * weight
-        if len(self._gaps) >= _BUFFERED:
+        self._n_buffered = at + 1
+        if at + 1 == _BUFFERED:
             self._flush()
 
-    def extend(self, gaps: list[int], weight: int) -> None:
-        """Count the gaps of consecutive steps, in ticks, each of a number of sequences."""
-        self._gaps += gaps
-        self._weights += [weight] * len(gaps)
-        self.n_gaps += weight * len(gaps)
-        self.total_ticks += sum(gaps) * weight
-        if len(self._gaps) >= _BUFFERED:
+    def extend(self, gaps: IntArray, weight: int, total: int) -> None:
+        """Count the gaps of consecutive steps, in ticks, each of a number of sequences; ``total`` is their sum."""
+        count = len(gaps)
+        if self._n_buffered + count >= _BUFFERED:
             self._flush()
+        at = self._n_buffered
+        end = self._n_buffered = at + count
+        self._gaps[at:end], self._weights[at:end] = gaps, weight
+        self.n_gaps += weight * count
+        self.total_ticks += total * weight
 
     def _flush(self) -> None:
-        logs = np.log2(np.maximum(np.array(self._gaps, dtype=np.float64), 1.0))
-        bins, inverse = np.unique(np.rint(logs * _BINS_PER_OCTAVE).astype(np.int64), return_inverse=True)
-        weights = np.zeros(len(bins), dtype=np.int64)
-        np.add.at(weights, inverse, np.array(self._weights, dtype=np.int64))
-        for each, weight in zip(bins.tolist(), weights.tolist(), strict=True):
-            self.counts[each] = self.counts.get(each, 0) + weight
-        self._gaps.clear()
-        self._weights.clear()
+        logs = np.log2(np.array(self._gaps[: self._n_buffered], dtype=np.float64).clip(1.0))
+        bins = np.rint(logs * _BINS_PER_OCTAVE).astype(np.int64)
+        counts = np.bincount(bins, self._weights[: self._n_buffered], len(self._counts)).astype(np.float64)
+        counts[: len(self._counts)] += self._counts
+        self._counts, self._n_buffered = counts, 0
 
     def statistics(self) -> LatencyStatistics | None:
         """Return mean and percentiles, in seconds; None where there was no gap."""
         self._flush()
         if not self.n_gaps:
             return None
-        bins = np.array(sorted(self.counts), dtype=np.int64)
-        ranks = np.cumsum(np.array([self.counts[each] for each in bins.tolist()], dtype=np.int64))
-        found = [float(np.exp2(bins[np.searchsorted(ranks, share * ranks[-1])] / _BINS_PER_OCTAVE)) * TICK_S for share in (0.5, 0.9, 0.99)]
+        ranks: FloatArray = self._counts.cumsum()
+        bins = [int(ranks.searchsorted(share * self.n_gaps)) for share in (0.5, 0.9, 0.99)]
+        found = [float(np.exp2(each / _BINS_PER_OCTAVE)) * TICK_S for each in bins]
         return LatencyStatistics(mean=self.total_ticks / self.n_gaps * TICK_S, p50=found[0], p90=found[1], p99=found[2])
 
 

@@ -35,8 +35,6 @@ LOGIT_PASSES: Final = 4.0
 FP32_BYTES: Final = 4.0
 SCALED_BYTES: Final = 1.0 + FP32_BYTES / 128
 """Bytes of a number of 8 bits on its way to experts, with its share of a scale for 128 (DeepEP)."""
-_PASSED: Final = np.arange(4096, dtype=np.float64)
-"""Steps that have passed before each of a stretch."""
 
 
 class BatchTerms(NamedTuple):
@@ -45,12 +43,12 @@ class BatchTerms(NamedTuple):
     terms: Mapping[str, float]
     added_s: float
     """Sum of those that decode attention adds to."""
+    shared_s: float
+    """Communication that runs beside the other half of a batch, and what is beside neither."""
     least_s: float
-    """Least time of the step: communication that runs beside the other half of a batch, and what is beside neither."""
-    launched_s: float
-    """Time in which the host launches the kernels, one by one; 0 inside a graph."""
+    """Least time of the step: that communication, or the host's launches of kernels and its scheduling beside the accelerator."""
     host_s: float
-    """Time in which the host schedules."""
+    """Time in which the host schedules while the accelerator waits."""
     laws: tuple[DecodeLaw, ...]
     """Decode attention of layers of each window."""
 
@@ -129,14 +127,14 @@ class TermStepModel:
 
     def step_s(self, batch: StepBatch) -> float:
         """Return the duration of a step."""
-        return self._total(batch, self._summed(batch), float(batch.context_tokens), float(batch.longest_context), OF_NUMBERS)[0]
+        return self._total(batch, self._summed(batch), float(batch.context_tokens), OF_NUMBERS)[0]
 
     def step(self, batch: StepBatch) -> StepTime:
         """Return the duration of a step, and its terms."""
         fixed = self._summed(batch)
-        total_s, decode_s = self._total(batch, fixed, float(batch.context_tokens), float(batch.longest_context), OF_NUMBERS)
+        total_s, decode_s = self._total(batch, fixed, float(batch.context_tokens), OF_NUMBERS)
         terms = {**fixed.terms, "attention_decode": decode_s}
-        exposed_s = max(fixed.least_s - fixed.added_s - decode_s, 0.0)
+        exposed_s = max(fixed.shared_s - fixed.added_s - decode_s, 0.0)
         if self.layout.overlaps_batches and "collectives" in terms:
             terms["collectives"] = exposed_s
         terms["host"] = total_s - (fixed.added_s + decode_s + exposed_s)
@@ -144,9 +142,8 @@ class TermStepModel:
 
     def decode_stretch_s(self, batch: StepBatch, n_steps: int) -> FloatArray:
         """Return the duration of each of the next decode-only steps; see :class:`~clustersim.serving.batch.StepModel`."""
-        passed = _PASSED[:n_steps] if n_steps <= len(_PASSED) else np.arange(n_steps, dtype=np.float64)
-        fixed = self._summed(batch)
-        return self._total(batch, fixed, batch.context_tokens + passed * batch.n_decode, batch.longest_context + passed, OF_ARRAYS)[0]
+        first, each = batch.context_tokens, batch.n_decode
+        return self._total(batch, self._summed(batch), np.arange(first, first + n_steps * each, each, dtype=np.float64), OF_ARRAYS)[0]
 
     def _summed(self, batch: StepBatch) -> BatchTerms:
         """Return the terms that do not depend on the context of decoding sequences; remembered where nothing but decodes."""
@@ -165,21 +162,23 @@ class TermStepModel:
         n_sequences = ceil((batch.n_decode + len(batch.chunks)) / self.layout.dp)
         hosted = "host" not in self.without
         key = batch.tokens_per_decode, self._tile_rows if batch.chunks else 0
-        added_s, least_s = sum(terms.values()), 0.0
+        host_s = self.engine.host_base_s + self.engine.host_per_sequence_s * n_sequences if hosted else 0.0
+        launched_s = self.engine.launch_s * self._n_kernels if hosted and not captured else 0.0
+        added_s, shared_s = sum(terms.values()), 0.0
         if self.layout.overlaps_batches:
             exchanged_s = terms.get("collectives", 0.0)
             added_s -= exchanged_s
-            least_s = exchanged_s + sum(terms.get(name, 0.0) for name in ("pipeline", "head", "sampling"))
+            shared_s = exchanged_s + sum(terms.get(name, 0.0) for name in ("pipeline", "head", "sampling"))
         return BatchTerms(
             terms,
             added_s,
-            least_s,
-            launched_s=self.engine.launch_s * self._n_kernels if hosted and not captured else 0.0,
-            host_s=self.engine.host_base_s + self.engine.host_per_sequence_s * n_sequences if hosted else 0.0,
+            shared_s,
+            least_s=max(shared_s, launched_s, host_s if self.engine.asynchronous else 0.0),
+            host_s=0.0 if self.engine.asynchronous else host_s,
             laws=self._laws.get(key) or self.decode_laws(*key),
         )
 
-    def _total(self, batch: StepBatch, fixed: BatchTerms, context: N, longest: N, maths: Maths[N]) -> tuple[N, N]:
+    def _total(self, batch: StepBatch, fixed: BatchTerms, context: N, maths: Maths[N]) -> tuple[N, N]:
         """Return the duration of each step with these contexts, and the part of it that is attention of decoding sequences."""
         n_decode = batch.n_decode
         if not n_decode or "attention_decode" in self.without:
@@ -190,14 +189,13 @@ class TermStepModel:
             excess = max(batch.longest_context * n_decode - batch.context_tokens, 0) / n_decode
             if here != n_decode:
                 context = context * (here / n_decode)
-            decode = fixed.laws[0].seconds(here, context, excess, longest, maths)
+            decode = fixed.laws[0].seconds(here, context, excess, maths)
             for law in fixed.laws[1:]:
-                decode = decode + law.seconds(here, context, excess, longest, maths)
+                decode = decode + law.seconds(here, context, excess, maths)
         device = fixed.added_s + decode
-        least_s = max(fixed.least_s, fixed.launched_s)
-        if least_s:
-            device = maths.larger(device, least_s)
-        return (maths.larger(device, fixed.host_s) if self.engine.asynchronous else device + fixed.host_s), decode
+        if fixed.least_s > fixed.added_s:
+            device = maths.larger(device, fixed.least_s)
+        return (device + fixed.host_s if fixed.host_s else device), decode
 
     def decode_laws(self, tokens_each: int, tile_rows: int = 0) -> tuple[DecodeLaw, ...]:
         """Return the time law of decode attention of layers of each window, for sequences with a number of tokens per step."""
@@ -218,15 +216,14 @@ class TermStepModel:
 
     def _fixed(self, batch: StepBatch, *, captured: bool) -> dict[str, float]:
         """Return the terms that do not depend on the context of decoding sequences."""
-        prompt_here = (
-            max((max(chunk.n_tokens for chunk in batch.chunks), ceil(batch.n_prefill_tokens / self.layout.dp))) if batch.chunks else 0
-        )
-        decode_here = ceil(batch.n_decode / self.layout.dp) * batch.tokens_per_decode
-        here, everywhere = prompt_here + decode_here, batch.n_tokens
+        n_prompt, dp = batch.n_prefill_tokens, self.layout.dp
+        prompt_here = n_prompt if dp == 1 else max([chunk.n_tokens for chunk in batch.chunks] + [ceil(n_prompt / dp)])
+        decode_here = ceil(batch.n_decode / dp) * batch.tokens_per_decode
+        here, everywhere = prompt_here + decode_here, n_prompt + batch.n_decode * batch.tokens_per_decode
         if captured:
             here = self.engine.padded(here)
-            everywhere = max(everywhere, here * self.layout.dp)
-        sampled = decode_here + ceil(len(batch.chunks) / self.layout.dp)
+            everywhere = max(everywhere, here * dp)
+        sampled = decode_here + ceil(len(batch.chunks) / dp)
         terms = dict(self._token_terms(here, everywhere))
         terms["attention_prefill"] = self._prefill_s(batch.chunks) if batch.chunks else 0.0
         if self.layout.overlaps_batches:

@@ -69,34 +69,34 @@ def read_trace(path: Path) -> Trace:
     ScenarioError
         With the line of the first mistake.
     """
-    rows = _rows(path, _COLUMNS)
-    arrival_s = np.array([_number(path, line, row["arrival_s"], "arrival_s") for line, row in rows])
+    lines, cells = _columns(path, _COLUMNS)
+    arrival_s = np.array([_number(path, line, text, "arrival_s") for line, text in zip(lines, cells["arrival_s"], strict=True)])
     later = np.flatnonzero(np.diff(arrival_s) < 0.0)
     if len(later):
-        line = rows[int(later[0]) + 1][0]
+        line = lines[int(later[0]) + 1]
         raise ScenarioError(
             "arrival_s is less than in the line before", place=Place(file=str(path), line=line), hint="sort the trace by it"
         )
     lengths = [
-        np.array([_whole(path, line, row[column], column) for line, row in rows], dtype=np.int64)
+        np.array([_whole(path, line, text, column) for line, text in zip(lines, cells[column], strict=True)], dtype=np.int64)
         for column in ("input_tokens", "output_tokens")
     ]
-    has_prefixes = _PREFIX in rows[0][1]
-    prefixes = tuple(_ids(path, line, row[_PREFIX]) for line, row in rows) if has_prefixes else ()
+    prefixes = tuple(_ids(path, line, text) for line, text in zip(lines, cells[_PREFIX], strict=True)) if _PREFIX in cells else ()
     return Trace(arrival_s=arrival_s, input_tokens=lengths[0], output_tokens=lengths[1], prefixes=prefixes)
 
 
 def read_lengths(path: Path, column: str) -> tuple[int, ...]:
     """Return the lengths of a file: of a column, or of the only one that there is."""
-    rows = _rows(path, ())
-    names = list(rows[0][1])
+    lines, cells = _columns(path, ())
+    names = list(cells)
     chosen = column if column in names else names[0]
     if chosen != column and len(names) > 1:
         raise ScenarioError(f"has no column {column}", place=Place(file=str(path), line=1), hint=f"its columns are {', '.join(names)}")
-    return tuple(_whole(path, line, row[chosen], chosen) for line, row in rows)
+    return tuple(_whole(path, line, text, chosen) for line, text in zip(lines, cells[chosen], strict=True))
 
 
-def _rows(path: Path, columns: Sequence[str]) -> list[tuple[int, Mapping[str, str]]]:
+def _columns(path: Path, columns: Sequence[str]) -> tuple[list[int], Mapping[str, list[str]]]:
+    """Return the numbers of the lines of a file, and its cells by column."""
     text = read_text(path, _MOST_BYTES, hint="a trace is a CSV file")
     lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip() and not line.startswith("#")]
     if len(lines) < 2:
@@ -107,12 +107,11 @@ def _rows(path: Path, columns: Sequence[str]) -> list[tuple[int, Mapping[str, st
         if column not in header:
             place = Place(file=str(path), line=lines[0][0])
             raise ScenarioError(f"column {column} is missing", place=place, hint=f"its columns are {', '.join(header)}")
-    rows: list[tuple[int, Mapping[str, str]]] = []
-    for (number, _), row in zip(lines[1:], cells, strict=True):
+    rows, numbers = list(cells), [number for number, _ in lines[1:]]
+    for number, row in zip(numbers, rows, strict=True):
         if len(row) < len(header):
             raise ScenarioError(f"has {len(row)} of {len(header)} columns", place=Place(file=str(path), line=number), hint="fill the line")
-        rows.append((number, dict(zip(header, (cell.strip() for cell in row), strict=False))))
-    return rows
+    return numbers, {name: [row[place].strip() for row in rows] for place, name in enumerate(header)}
 
 
 def _number(path: Path, line: int, text: str, column: str) -> float:
