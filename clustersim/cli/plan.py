@@ -210,7 +210,7 @@ def _print(answer: PlanAnswer, nearest: Sequence[str]) -> None:
         write_lines(_why_none(answer), *nearest)
     else:
         write_lines(winner.layout.words(), f"  {bound_line(winner)}", "")
-        table = layout_table(answer.families)
+        table = layout_table(answer.families, own=answer.own)
         print_table(table.columns, table.rows)
         if any(MARK in row[1] for row in table.rows):
             write_lines(f"  {MARKED}")

@@ -29,6 +29,8 @@ _PIPED: Final = 100
 _ELSEWHERE: Final = "write it into a file with >, or to /dev/null"
 _PADDING: Final = re.compile(r"(\x1b\[1m)? +(\x1b\[0m)?\n")
 """End of the last cell of a row, where a narrow terminal would fold it into empty lines."""
+_PIECES: Final = re.compile(r"[^\s-]*(?:-+|\s+|$)")
+"""Parts of a name between blanks and hyphens."""
 
 
 def write_out(text: str) -> None:
@@ -131,41 +133,80 @@ def make_console(width: int | None = None) -> Console:
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, piped: bool = False) -> None:
     """Print a table on stdout; a column whose name begins with ``>`` is set to the right.
 
-    On a terminal, columns of text are folded at words to its width, the widest first. Figures are never cut: a table that cannot be
-    folded enough keeps its width, as it does in a pipe or a file.
+    On a terminal, names of columns and columns of text are folded to its width, the widest first, and columns that have no room yet
+    follow in a table below. Figures are never cut. In a pipe or a file a table keeps its width.
 
     Parameters
     ----------
     piped
         Fold in a pipe or a file too, what is for people alone.
     """
+    folds = sys.stdout is not None and (piped or sys.stdout.isatty())
+    room = _width(sys.stdout) if folds and sys.stdout is not None else None
+    cells = [[column.removeprefix(">"), *(row[place] for row in rows)] for place, column in enumerate(columns)]
+    least = [_least_width(column, texts) for column, texts in zip(columns, cells, strict=True)]
+    first, rest = [0], list(range(1, len(columns)))
+    if not rest:
+        _print_columns(columns, cells, least, room)
+    while rest:
+        n_shown = next((n for n in range(len(rest), 1, -1) if room is None or _fits([least[at] for at in [*first, *rest[:n]]], room)), 1)
+        # A column without a name belongs to the one before it.
+        while n_shown > 1 and n_shown < len(rest) and not cells[rest[n_shown]][0]:
+            n_shown -= 1
+        shown, rest = [*first, *rest[:n_shown]], rest[n_shown:]
+        _print_columns([columns[at] for at in shown], [cells[at] for at in shown], [least[at] for at in shown], room)
+        if rest:
+            write_out("\n")
+
+
+def _print_columns(columns: Sequence[str], cells: Sequence[Sequence[str]], least: Sequence[int], room: int | None) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    names = [name.removeprefix(">") for name in columns]
-    widths = _widths(columns, [list(column) for column in zip(names, *rows, strict=True)], piped=piped)
+    widths = _widths([max(map(len, texts)) for texts in cells], least, room)
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for name, column, width in zip(names, columns, widths, strict=True):
-        table.add_column(name, justify="right" if column.startswith(">") else "left", width=width)
-    for row in rows:
+    for name, texts, width in zip(columns, cells, widths, strict=True):
+        table.add_column(Text(_heading(texts[0], width)), justify="right" if name.startswith(">") else "left", width=width)
+    for row in zip(*(texts[1:] for texts in cells), strict=True):
         # Text, or rich would read [brackets] as markup.
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*map(Text, row))
     console = make_console(_WIDE)
     with console.capture() as printed:
         console.print(table)
     write_out(_PADDING.sub("\n", printed.get()))
 
 
-def _widths(columns: Sequence[str], cells: Sequence[Sequence[str]], *, piped: bool) -> list[int]:
+def _heading(name: str, width: int) -> str:
+    """Return a name in lines of a width, which end at blanks and hyphens.
+
+    Examples
+    --------
+    >>> _heading("llama3-8b-8xh100", 10).splitlines(), _heading("size (B)", 8)
+    (['llama3-8b-', '8xh100'], 'size (B)')
+    """
+    lines = [""]
+    for piece in _PIECES.findall(name):
+        if len(f"{lines[-1]}{piece}".rstrip()) > width and lines[-1]:
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _least_width(column: str, texts: Sequence[str]) -> int:
+    """Return the width below which words or figures would be cut."""
+    pieces = [len(piece.rstrip()) for piece in _PIECES.findall(texts[0])]
+    return max([*pieces, *(len(word) for text in texts[1:] for word in ([text] if column.startswith(">") else text.split()))], default=0)
+
+
+def _fits(widths: Sequence[int], room: int) -> bool:
+    return sum(widths) + 2 * (len(widths) - 1) <= room
+
+
+def _widths(whole: Sequence[int], least: Sequence[int], room: int | None) -> list[int]:
     """Return the width of each column."""
-    whole = [max(map(len, column)) for column in cells]
-    if sys.stdout is None or not (piped or sys.stdout.isatty()):
-        return whole
-    words = [max(len(word) for cell in column for word in (cell.split() or [""])) for column in cells]
-    widths = [full if name.startswith(">") else word for name, full, word in zip(columns, whole, words, strict=True)]
-    spare = _width(sys.stdout) - sum(widths) - 2 * (len(widths) - 1)
-    if spare < 0:
-        return whole
+    if room is None or not _fits(least, room):
+        return [*whole]
+    widths, spare = [*least], room - sum(least) - 2 * (len(least) - 1)
     for place in sorted(range(len(whole)), key=lambda place: whole[place] - widths[place]):
         wider = min(spare, whole[place] - widths[place])
         widths[place], spare = widths[place] + wider, spare - wider

@@ -65,7 +65,7 @@ class ProgressLine:
     """The current phase: on a terminal a line, shown after a delay and removed at the end; elsewhere a new line now and then."""
 
     on_terminal: bool = True
-    _open: list[tuple[str, int, int | None]] = field(default_factory=list[tuple[str, int, "int | None"]])
+    _open: list[tuple[str, float, int | None]] = field(default_factory=list[tuple[str, float, "int | None"]])
     """Active phases, the outermost first, with their progress and total where known."""
     _began_s: float = field(default_factory=perf_counter)
     _progress: Progress | None = None
@@ -91,7 +91,10 @@ class ProgressLine:
     def advanced(self, n_done: int, n_total: int) -> None:
         """Take notice of how much of the innermost phase is done."""
         if self._open:
-            self._open[-1] = (self._open[-1][0], n_done, n_total)
+            phase, before, of = self._open[-1]
+            # More work may come up, and no share goes back.
+            least = 0.0 if of is None else n_total * before / max(of, 1)
+            self._open[-1] = (phase, max(n_done, least), n_total)
             self._show()
 
     def noted(self, text: str) -> None:
@@ -111,7 +114,7 @@ class ProgressLine:
         if self._progress is not None:
             self._progress.stop()
 
-    def shown(self) -> tuple[str, int, int | None]:
+    def shown(self) -> tuple[str, float, int | None]:
         """Return the phase to show: the outermost with a count, or the bar would restart with each part of it."""
         return next((each for each in self._open if each[2] is not None), self._open[-1])
 
@@ -136,7 +139,7 @@ class ProgressLine:
         assert self._task is not None
         if phase != self._phase:
             # What is left is estimated from the speed of this phase alone.
-            self._progress.reset(self._task, total=n_total, completed=n_done)
+            self._progress.reset(self._task, total=n_total, completed=round(n_done))
             self._phase = phase
         self._progress.update(self._task, description=phase, completed=n_done, total=n_total)
 

@@ -64,16 +64,30 @@ def _compose(text: str, name: str, lines: Sequence[str]) -> Node | None:
     except ScenarioError as error:
         raise error.at(Place(file=name)) from error
     except MarkedYAMLError as error:
+        opened, problem = _opened(error), _problem(error)
         mark = error.problem_mark or error.context_mark
+        if opened is not None:
+            end = f"line {mark.line + 1}" if mark.line < len(lines) else "the end"
+            mark, problem = error.context_mark, f"{opened} is not closed before {end}"
         place = source_place(name, lines, mark.line + 1, mark.column + 1) if isinstance(mark, StringMark) else Place(file=name)
         hint = "indent with blanks, not with tabs" if "'\\t'" in str(error.problem) else None
-        raise ScenarioError(f"is not YAML: {_problem(error)}", place=place, hint=hint) from error
+        if opened in ("'{'", "'['"):
+            hint = "close it, or write the comma that is missing"
+        raise ScenarioError(f"is not YAML: {problem}", place=place, hint=hint) from error
     except YAMLError as error:
         raise ScenarioError("is not YAML: it holds characters that are not allowed", place=Place(file=name)) from error
     except RecursionError as error:
         raise ScenarioError("is nested too deeply", place=Place(file=name)) from error
     except Exception as error:  # the parser has failed on garbage with IndexError, ValueError and others
         raise ScenarioError("is not YAML", place=Place(file=name)) from error
+
+
+def _opened(error: MarkedYAMLError) -> str | None:
+    """Return the bracket or quote of an earlier line that is still open."""
+    begun, found = error.context_mark, error.problem_mark
+    opens = {"a flow mapping": "'{'", "a flow sequence": "'['", "a quoted scalar": "this quote"}
+    what = next((each for context, each in opens.items() if context in str(error.context)), None)
+    return what if begun is not None and found is not None and begun.line < found.line else None
 
 
 def _problem(error: MarkedYAMLError) -> str:

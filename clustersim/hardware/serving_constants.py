@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import log
@@ -182,6 +184,19 @@ def collective_table() -> tuple[CollectiveConstants, ...]:
     )
 
 
+_UNMEASURED: Final[ContextVar[frozenset[str]]] = ContextVar("unmeasured", default=frozenset())
+
+
+@contextmanager
+def without_measurements(accelerators: Iterable[str]) -> Generator[None]:
+    """Take some accelerators as unmeasured, so that others lend their constants."""
+    token = _UNMEASURED.set(frozenset(accelerators))
+    try:
+        yield
+    finally:
+        _UNMEASURED.reset(token)
+
+
 def executed_format(accelerator: Accelerator, wanted: str) -> str:
     """Return the format in which an accelerator multiplies: weight-only where its matrix units do not have the one wanted.
 
@@ -207,7 +222,8 @@ def kernel_constants(
     Measured ones come first; then those of another framework on the same accelerator, of the same generation, and of the accelerator
     whose bandwidth is nearest; and the same again for formats that are alike. Shares of peak and bandwidth carry over; floors do too.
     """
-    table = [each for each in kernel_table() if each.family == family and each.framework in (framework, *FRAMEWORKS)]
+    known = [each for each in kernel_table() if each.accelerator not in _UNMEASURED.get()]
+    table = [each for each in known if each.family == family and each.framework in (framework, *FRAMEWORKS)]
     for number_format in (wanted, *ALIKE.get(wanted, ())):
         rows = [each for each in table if each.format == number_format]
         for name in _lenders(accelerator, {each.accelerator for each in rows}):
@@ -237,7 +253,7 @@ class ExchangeConstants:
 
 def exchange_constants(accelerator: Accelerator) -> tuple[ExchangeConstants, ...]:
     """Return the constants of each kind of exchange; those of another accelerator at the ratio of the links."""
-    rows = _rows("expert_exchange.csv")
+    rows = [row for row in _rows("expert_exchange.csv") if row["accelerator"] not in _UNMEASURED.get()]
     name = next(_lenders(accelerator, {row["accelerator"] for row in rows}))
     ratio = _link_bandwidth(accelerator) / _link_bandwidth(load_accelerator(name))
     return tuple(
@@ -285,8 +301,8 @@ def collective_constants(
 
     Costs of bytes are scaled by the ratio of the links; ranks that were not measured take those of the nearest count above, or the most.
     """
-    rows = [each for each in collective_table() if each.operation == operation and each.library == library]
-    rows = rows or [each for each in collective_table() if each.operation == operation and each.library == "nccl"]
+    of = [each for each in collective_table() if each.operation == operation and each.accelerator not in _UNMEASURED.get()]
+    rows = [each for each in of if each.library == library] or [each for each in of if each.library == "nccl"]
     name = next(_lenders(accelerator, {each.accelerator for each in rows}))
     own = sorted((each for each in rows if each.accelerator == name), key=lambda each: each.n_ranks)
     best = next((each for each in own if each.n_ranks >= n_ranks), own[-1])

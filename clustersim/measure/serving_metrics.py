@@ -169,6 +169,8 @@ class ServingMetrics:
     """Output tokens a second of full batches of requests of the mean lengths, in closed form."""
     rate_binds: bool
     """Whether requests come at a rate of their own and are answered as fast: throughput is then what is asked for."""
+    kernels_borrowed: bool
+    """Whether another generation lends constants of kernels, so that intervals are wider."""
     total_tokens_per_s: float
     """Input and output tokens a second."""
     output_tokens_per_s_per_gpu: float

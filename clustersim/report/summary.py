@@ -45,10 +45,10 @@ class _Page:
         line.rstrip()
         self._print(line)
 
-    def paragraph(self, text: str, indent: str = "  ") -> None:
+    def paragraph(self, text: str, indent: str = "  ", style: str = "") -> None:
         """Print text wrapped at the width, further lines indented."""
         for part in textwrap.wrap(text, self.width - 1, initial_indent="  ", subsequent_indent=indent, break_on_hyphens=False):
-            self.line(part)
+            self.line((part, style))
 
     def heading(self, text: str) -> None:
         """Print a heading after an empty line."""
@@ -84,7 +84,7 @@ def terminal_report(metrics: Metrics, timeline: Timeline, console: Console, *, v
     page.line((metrics.scenario, "bold"))
     page.paragraph(facts.layout_line(metrics, timeline), indent="    ")
     if not metrics.memory.fits:
-        page.line("  ", (facts.memory_verdict(metrics), f"bold {EXPOSED}"))
+        page.paragraph(facts.memory_verdict(metrics), "    ", f"bold {EXPOSED}")
         page.paragraph("a step would take so long if there were enough memory:")
     _print_headline(page, metrics)
     _print_breakdown(page, metrics)
@@ -154,7 +154,7 @@ def _print_breakdown(page: _Page, metrics: Metrics) -> None:
 
 def _print_memory(page: _Page, metrics: Metrics) -> None:
     page.heading("Memory of one GPU, by stage")
-    page.line("  ", (facts.memory_verdict(metrics), "bold" if metrics.memory.fits else f"bold {EXPOSED}"))
+    page.paragraph(facts.memory_verdict(metrics), "    ", "bold" if metrics.memory.fits else f"bold {EXPOSED}")
     stages, rest = facts.shown_stages(metrics)
     capacity = metrics.memory.capacity_bytes
     label_width = len(f"stage {metrics.memory.by_stage[-1].stage}") if metrics.memory.by_stage else 0

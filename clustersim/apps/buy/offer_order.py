@@ -178,7 +178,17 @@ class Answer:
         same = [name for name, under in bests.items() if under == best]
         if same and len(self.of_options) > 1:
             found.append(f"not on {_listed(same)}")
-        return found or ["nothing, there is no other option"]
+        return [*found, *self._worth_of_nics()] or ["nothing, there is no other option"]
+
+    def _worth_of_nics(self) -> list[str]:
+        """Return the rent that faster adapters of the best option are worth, since every bandwidth has the same."""
+        of_best = [each for each in self.ranked if each.option == self.ranked[0].option]
+        first, last = of_best[0], of_best[-1]
+        if len(of_best) == 1 or first.figures.usd is None or last.figures.usd is None or not first.figures.gpu_hours:
+            return []
+        worth = (last.figures.usd - first.figures.usd) / first.figures.gpu_hours
+        more = f"{first.nic} is worth {worth:.2f} USD a GPU hour more than {last.nic}" if worth >= 0.005 else "they make no difference"
+        return [f"rents are the same for all adapters: to {first.option.name} {more}"]
 
     def notes(self) -> list[str]:
         """Return adaptations, assumptions, sources of prices, and unknowns."""
@@ -190,8 +200,12 @@ class Answer:
         lists = dict.fromkeys(name for each in self.found for name in each.price_lists)
         lines += [f"prices: {', '.join(lists)} (clustersim show prices)"] if lists else []
         common = {line for each in self.found for line in each.assumed if all(line in other.assumed for other in self.found)}
-        every = dict.fromkeys((each.option.name, line) for each in self.found for line in each.assumed if line not in common)
-        lines += [f"{name}: {line}" for name, line in every if not line.startswith(NO_PRICES)]
+        some: dict[str, dict[str, None]] = {}
+        for each in self.found:
+            for line in each.assumed:
+                if line not in common and not line.startswith(NO_PRICES):
+                    some.setdefault(line, {})[each.option.name] = None
+        lines += [f"{', '.join(names)}: {line}" for line, names in some.items()]
         lines += [
             f"assumed: {line}"
             for line in (self.found[0].assumed if self.found else ())

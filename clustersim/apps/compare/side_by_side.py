@@ -247,7 +247,7 @@ def _labels(runs: Sequence[ComparedRun]) -> tuple[str, ...]:
 
 def _differences(resolved: Sequence[Mapping[str, Data]]) -> tuple[Difference, ...]:
     flat = [dict(_flat(each)) for each in resolved]
-    keys = dict.fromkeys(key for each in flat for key in each if key not in {"name", "version"})
+    keys = dict.fromkeys(key for each in flat for key in each if key not in {"name", "version", "assumed"})
     rows = [Difference(key=key, values=tuple(each.get(key) for each in flat)) for key in keys]
     return tuple(row for row in rows if any(value != row.values[0] for value in row.values))
 

@@ -85,8 +85,8 @@ def verdicts(compared: SideBySide) -> tuple[str, ...]:
 
 def tables(compared: SideBySide) -> tuple[TextTable, ...]:
     """Return what differs in the scenarios, and the figures that people compare, as far as any run has them."""
-    names = tuple(f">{label}" for label in compared.labels)
-    found = [TextTable(heading="What differs", columns=("key", *names), rows=tuple(_difference(row) for row in compared.differences))]
+    differing = tuple(_difference(row) for row in compared.differences)
+    found = [TextTable(heading="What differs", columns=("key", *compared.labels), rows=differing)]
     step = compared.figure("step_time_s")
     shortest_s = min((value for value in step.values if value), default=0.0) if step else 0.0
     columns = ["", f">{compared.labels[0]}"]

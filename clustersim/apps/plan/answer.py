@@ -12,7 +12,7 @@ from clustersim.apps.plan.drafts import Drafts, Peaks
 from clustersim.apps.plan.findings import ABOVE, REASONS, REFUSED, TIE_FRACTION, Search, Tried
 from clustersim.apps.plan.layout_table import MARKED, is_near, layout_table, within_error_bars
 from clustersim.apps.plan.margins import LEAST_GAIN, Margin, Turn, margins, turns
-from clustersim.apps.plan.replays import Replays
+from clustersim.apps.plan.replays import ReplayOutcome, Replays
 from clustersim.apps.plan.search import Terms, fastest
 from clustersim.apps.run.bound import NAMES
 from clustersim.apps.run.highest_mfu import ABOVE_PUBLISHED, PublishedMfu, beside_published, published_beside
@@ -51,6 +51,8 @@ class PlanAnswer:
     memory_margin_fraction: float
     usual: tuple[Flag, ...] = ()
     """Notices on usual settings that all layouts have."""
+    own: Tried | None = None
+    """The layout that the scenario had."""
     published: PublishedMfu | None = None
     """The published run with the highest MFU of the winner's class; None without one."""
 
@@ -62,12 +64,12 @@ class PlanAnswer:
 
     def __str__(self) -> str:
         """Return the fastest layouts, and why no other one is faster."""
-        found = [self.headline, layout_table(self.families).aligned() if self.families else ""]
+        found = [self.headline, layout_table(self.families, own=self.own).aligned() if self.families else ""]
         return "\n\n".join(part for part in (*found, "\n".join(self.lines)) if part)
 
     def _repr_html_(self) -> str:
         """Return the same as notebooks show it."""
-        return html_answer(self.headline, self.lines, (layout_table(self.families),))
+        return html_answer(self.headline, self.lines, (layout_table(self.families, own=self.own),))
 
     @property
     def headline(self) -> str:
@@ -139,6 +141,7 @@ def document(answer: PlanAnswer) -> dict[str, Data]:
         "winner": _entry(winner) if winner else None,
         "undecided": [tried.layout.words() for tried in within_error_bars(search.tried)],
         "families": [_entry(tried) for tried in answer.families],
+        "own": None if answer.own is None else _entry(answer.own),
         "runners_up": [_entry(tried) for tried in search.tried[1 : RUNNERS_UP + 1]],
         "pareto": [_entry(tried) for tried in answer.pareto],
         "margins": plain(answer.margins),
@@ -315,6 +318,7 @@ def plan_for(asked: PlanRequest, terms: Terms | None = None) -> PlanAnswer:
         with phase("margins"):
             bought = margins(drafts, search, replays)
             turned = turns(drafts, search, replays, terms.memory_margin_fraction)
+        own = None if asked.own is None else replays.end(replays.begin(drafts.document(asked.own)))
     winner = search.winner
     built = drafts.built(winner.layout) if winner else None
     return PlanAnswer(
@@ -326,6 +330,7 @@ def plan_for(asked: PlanRequest, terms: Terms | None = None) -> PlanAnswer:
         assumed=asked.assumed,
         unknown=asked.unknown,
         usual=asked.usual,
+        own=Tried(layout=asked.own, bound_s=0.0, result=own) if asked.own and isinstance(own, ReplayOutcome) else None,
         memory_margin_fraction=terms.memory_margin_fraction,
         published=published_beside(built) if built else None,
     )

@@ -11,7 +11,8 @@ from typing import Final
 
 from clustersim.apps.importing.machines import cluster_of
 from clustersim.apps.importing.opening import open_scenario
-from clustersim.apps.plan.space import PLACEMENTS, SearchQuestion, Space, space_of
+from clustersim.apps.plan.space import PLACEMENTS, ParallelLayout, SearchQuestion, Space, layout_of, space_of
+from clustersim.config.build import build
 from clustersim.config.constraints import check_size
 from clustersim.config.load import Scenario, example_names, load_scenario
 from clustersim.config.machine import hardware_of
@@ -58,6 +59,8 @@ class PlanRequest:
     """Values that were assumed."""
     scenario: Scenario
     """As it was read, for the places of mistakes."""
+    own: ParallelLayout | None = None
+    """That of a scenario with a ``strategy``, as far as it can be built."""
     usual: tuple[Flag, ...] = ()
     """Notices on usual settings that all layouts have."""
     unknown: tuple[str, ...] = ()
@@ -159,9 +162,20 @@ def asked_of(
         space=space_of(question, narrowed),
         assumed=(*assumed, *(each.message for each in usual), *unknown),
         scenario=given,
+        own=_own_layout(given) if cluster is None else None,
         usual=usual,
         unknown=unknown,
     )
+
+
+def _own_layout(scenario: Scenario) -> ParallelLayout | None:
+    if not scenario.document.data.get("strategy"):
+        return None
+    try:
+        plan = build(scenario).plan
+    except ScenarioError:
+        return None
+    return layout_of(plan.strategy, plan.training.micro_batch_size)
 
 
 def _value(data: Data, key: str) -> Data:

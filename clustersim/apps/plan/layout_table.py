@@ -7,7 +7,7 @@ from typing import Final
 
 from clustersim.apps.plan.findings import Tried
 from clustersim.measure.deciding import UNDECIDED, is_shorter
-from clustersim.measure.error_bars import TIGHT
+from clustersim.measure.error_bars import FITS, TIGHT
 from clustersim.measure.metrics import Memory
 from clustersim.report.facts import memory_text, percent_text
 from clustersim.report.text_tables import TextTable
@@ -16,6 +16,9 @@ from clustersim.units.quantity import format_alike
 MARK: Final = "*"
 MARKED: Final = f"{MARK} {UNDECIDED} against the first"
 """Legend of the mark."""
+
+
+YOURS: Final = "yours: "
 
 
 def within_error_bars(tried: Sequence[Tried]) -> list[Tried]:
@@ -28,8 +31,16 @@ def is_near(best: Tried, other: Tried) -> bool:
     return is_shorter(best.result.metrics, other.result.metrics) == "not decided"
 
 
-def layout_table(found: Sequence[Tried], *, with_energy: bool = False) -> TextTable:
-    """Return layouts as a table, each column in one unit; those within the error bars of the first have a mark."""
+def layout_table(found: Sequence[Tried], *, with_energy: bool = False, own: Tried | None = None) -> TextTable:
+    """Return layouts as a table, each column in one unit; those within the error bars of the first have a mark.
+
+    Parameters
+    ----------
+    own
+        The layout that the user had; it comes last, or is named where it stands already.
+    """
+    if own is not None and own.layout not in [tried.layout for tried in found]:
+        found = (*found, own)
     costs = [tried.result.cost for tried in found]
     steps = format_alike([tried.step_time_s for tried in found], "s")
     usd = _alike([cost.step.usd if cost else None for cost in costs], "USD")
@@ -40,9 +51,11 @@ def layout_table(found: Sequence[Tried], *, with_energy: bool = False) -> TextTa
         if place:
             mark = f" {MARK}" if is_near(found[0], tried) else "  "
             slower = f"{percent_text(tried.step_time_s / found[0].step_time_s - 1.0)}{mark}"
-        memory = f"{memory_text(metrics.memory.peak_bytes)}{', tight' if metrics.memory.verdict == TIGHT else ''}"
+        verdict = "" if metrics.memory.verdict == FITS else f", {metrics.memory.verdict}"
+        memory = f"{memory_text(metrics.memory.peak_bytes)}{verdict}"
         more = (energy[place],) if with_energy else ()
-        table.append((steps[place], slower, percent_text(metrics.mfu), memory, usd[place], *more, tried.layout.words()))
+        yours = YOURS if own is not None and own.layout == tried.layout else ""
+        table.append((steps[place], slower, percent_text(metrics.mfu), memory, usd[place], *more, f"{yours}{tried.layout.words()}"))
     columns = (">step", ">slower  ", ">MFU", "memory", ">cost/step", *((">energy/step",) if with_energy else ()), "layout")
     return TextTable("", columns, tuple(table))
 

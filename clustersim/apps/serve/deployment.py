@@ -21,7 +21,7 @@ from clustersim.engine.serving_run import Deployment, ReplicaPool
 from clustersim.errors import DomainError, InfeasibleError, ScenarioError
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.models import Fabric, Node
-from clustersim.hardware.serving_constants import borrowed_notes
+from clustersim.hardware.serving_constants import Borrowed, borrowed_notes
 from clustersim.notices import Flag
 from clustersim.serving.batch import ServingLayout
 from clustersim.serving.capacity import BatchLimits, KvCapacity, kv_capacity
@@ -91,6 +91,11 @@ class BuiltServing:
     def n_accelerators(self) -> int:
         """Accelerators of all pools."""
         return sum(pool.n_accelerators for pool in self.pools)
+
+    @property
+    def borrowed(self) -> tuple[Borrowed, ...]:
+        """Constants that were not measured, of all pools."""
+        return tuple(each for pool in self.pools for each in pool.model.borrowed)
 
     def deployment(self, *, every_step: bool = False) -> Deployment:
         """Return fresh replicas."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from clustersim.apps.serve.deployment import BuiltServing
 from clustersim.apps.serve.full_load import full_load_tokens_per_s
-from clustersim.apps.serve.served_intervals import ServedIntervals, not_measured_flag, served_intervals
+from clustersim.apps.serve.served_intervals import ServedIntervals, lenders, not_measured_flag, served_intervals
 from clustersim.apps.serve.short_run import short_run_flag
 from clustersim.apps.serve.too_long import refused_text
 from clustersim.config.cost_section import MILLION, Priced
@@ -83,7 +83,8 @@ def serving_metrics(built: BuiltServing, run: ServingRun, wall_s: float) -> Serv
     overloaded = run.requests.arrival_s is not None and is_overloaded(run.log.sent[answered], run.log.done[answered])
     kv, binds = _kv(built, run), _rate_binds(run, overloaded=overloaded)
     full_load = full_load_tokens_per_s(built, kv.prefix_hit_fraction or 0.0)
-    intervals = served_intervals(found, n_output * rate, full_load if binds else None)
+    borrowed = bool(lenders(built.node.accelerator, built.borrowed))
+    intervals = served_intervals(found, n_output * rate, full_load if binds else None, borrowed=borrowed)
     utilisation = _utilisation(run)
     cost = _cost(built.priced, utilisation, rate * n_output, rate * (n_output + n_input))
     slo = _slo(built.scenario.spec.slo, latencies, found, intervals, len(run.requests) - run.requests.n_warmup)
@@ -105,6 +106,7 @@ def serving_metrics(built: BuiltServing, run: ServingRun, wall_s: float) -> Serv
         output_tokens_per_s_interval=intervals.output_tokens_per_s,
         full_load_output_tokens_per_s=full_load,
         rate_binds=binds,
+        kernels_borrowed=borrowed,
         total_tokens_per_s=(n_output + n_input) * rate,
         output_tokens_per_s_per_gpu=n_output * rate / gpus,
         total_tokens_per_s_per_gpu=(n_output + n_input) * rate / gpus,
@@ -152,7 +154,7 @@ def _flags(
         message = "requests come faster than they are answered: the queue grows without end, and latencies with the length of the run"
         flags.append(Flag(code="overload", message=message))
     short = None if full_load_tokens_per_s is None else short_run_flag(built, run, full_load_tokens_per_s, cost)
-    return (*flags, *filter(None, (not_measured_flag(built.node.accelerator.name), short)))
+    return (*flags, *filter(None, (not_measured_flag(built.node.accelerator, built.borrowed), short)))
 
 
 def _rate_binds(run: ServingRun, *, overloaded: bool) -> bool:

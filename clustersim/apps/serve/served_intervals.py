@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import sqrt
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -13,7 +14,10 @@ from pydantic import Field
 from clustersim.documents.check import validate_document
 from clustersim.documents.files import data_path
 from clustersim.documents.text import read_document
+from clustersim.hardware.catalog import load_accelerator
+from clustersim.hardware.models import Accelerator
 from clustersim.hardware.profile_schema import Checked
+from clustersim.hardware.serving_constants import Borrowed
 from clustersim.measure.error_bars import Band, ErrorBar
 from clustersim.measure.serving_metrics import Interval
 from clustersim.notices import Flag
@@ -32,6 +36,13 @@ class _Band(Checked):
     """Largest expected error of the ratio of two values on one machine, as a factor."""
     rows: PositiveInt
     coverage: Annotated[float, Field(ge=0.0, le=1.0)]
+    borrowed: Annotated[float, Field(ge=1.0)]
+    """Growth of errors, as a factor of their logarithms, where another generation lends the constants of kernels."""
+
+    def widened(self) -> _Band:
+        """Return the band with borrowed constants, around the same middle."""
+        middle, most = sqrt(self.least * self.most), sqrt(self.most / self.least) ** self.borrowed
+        return self.model_copy(update={"least": middle / most, "most": middle * most, "ratio": self.ratio**self.borrowed})
 
 
 class _Fold(Checked):
@@ -60,17 +71,22 @@ class ServedIntervals:
     itl_s: Interval | None
     e2e_s: Interval | None
     output_tokens_per_s: Interval
+    borrowed: bool
 
     def of(self, name: str, found_s: float, mean_s: float) -> Interval | None:
         """Return the interval of a statistic such as ``ttft_p99``, from its own band or else in proportion to that of the mean."""
-        own, of_mean = _bands().get(f"{name}_s"), getattr(self, f"{name.partition('_')[0]}_s")
+        own, of_mean = _bands(borrowed=self.borrowed).get(f"{name}_s"), getattr(self, f"{name.partition('_')[0]}_s")
         if own is not None:
             return own.least * found_s, own.most * found_s
         return None if of_mean is None else (of_mean[0] * found_s / mean_s, of_mean[1] * found_s / mean_s)
 
 
 def served_intervals(
-    found: Mapping[str, LatencyStatistics | None], output_tokens_per_s: float, full_load_tokens_per_s: float | None
+    found: Mapping[str, LatencyStatistics | None],
+    output_tokens_per_s: float,
+    full_load_tokens_per_s: float | None,
+    *,
+    borrowed: bool = False,
 ) -> ServedIntervals:
     """Return the intervals of a run.
 
@@ -84,8 +100,10 @@ def served_intervals(
     full_load_tokens_per_s
         Output tokens a second of full batches, where requests come at a rate of their own and are answered as fast: no more tokens are
         then produced than are asked for, and fewer only if the full load is less than that. None where the batches follow the requests.
+    borrowed
+        Whether another generation lends the constants of kernels, so that errors are larger.
     """
-    bands = {name: Band(least_fraction=each.least, most_fraction=each.most) for name, each in _bands().items()}
+    bands = {name: Band(least_fraction=each.least, most_fraction=each.most) for name, each in _bands(borrowed=borrowed).items()}
     ttft, tpot, itl, e2e = (found[name] for name in ("ttft", "tpot", "itl", "e2e"))
     first, later = bands["ttft_s"], bands["tpot_s"]
     rate = bands["output_tokens_per_s"].interval_s(full_load_tokens_per_s or output_tokens_per_s)
@@ -99,6 +117,7 @@ def served_intervals(
         itl_s=_interval(later, itl),
         e2e_s=whole,
         output_tokens_per_s=rate if full_load_tokens_per_s is None else (min(rate[0], output_tokens_per_s), output_tokens_per_s),
+        borrowed=borrowed,
     )
 
 
@@ -106,12 +125,26 @@ def _interval(band: Band, statistics: LatencyStatistics | None) -> Interval | No
     return None if statistics is None else band.interval_s(statistics.mean)
 
 
-def not_measured_flag(accelerator: str) -> Flag | None:
-    """Return a notice where no served run on an accelerator was measured; folds without one keep its kernels, and give no wider bars."""
-    if any(each.kind == "accelerator" and each.left_out == accelerator for each in _residuals().folds):
+def lenders(accelerator: Accelerator, borrowed: Iterable[Borrowed]) -> tuple[str, ...]:
+    """Return the accelerators of other generations that lend constants to one on which no served run was measured."""
+    names = () if _is_measured(accelerator.name) else dict.fromkeys(each.lender for each in borrowed)
+    return tuple(name for name in names if load_accelerator(name).generation != accelerator.generation)
+
+
+def not_measured_flag(accelerator: Accelerator, borrowed: Iterable[Borrowed]) -> Flag | None:
+    """Return a notice where no served run on an accelerator was measured, on how wide its intervals are."""
+    if _is_measured(accelerator.name):
         return None
-    message = f"no served run on {accelerator} was measured: intervals are those of measured accelerators, and not wider"
-    return Flag(code="interval_not_measured", message=message)
+    names = lenders(accelerator, borrowed)
+    least, most = (f"{end(each.borrowed for each in _bands().values()):.2g}" for end in (min, max))
+    wide = "intervals are not wider: its kernels, or those of its generation, were"
+    if names:
+        wide = f"intervals are {least} to {most} times as wide: {', '.join(names)}, of another generation, lends constants of kernels"
+    return Flag(code="interval_not_measured", message=f"no served run on {accelerator.name} was measured; {wide}")
+
+
+def _is_measured(accelerator: str) -> bool:
+    return any(each.kind == "accelerator" and each.left_out == accelerator for each in _residuals().folds)
 
 
 @lru_cache
@@ -120,8 +153,8 @@ def _residuals() -> _Residuals:
 
 
 @lru_cache
-def _bands() -> Mapping[str, _Band]:
-    return {each.metric: each for each in _residuals().bands}
+def _bands(*, borrowed: bool = False) -> Mapping[str, _Band]:
+    return {each.metric: each.widened() if borrowed else each for each in _residuals().bands}
 
 
 _BAND_OF: Final[Mapping[str, str]] = {
@@ -149,7 +182,7 @@ def served_bar(names: Sequence[str], figures: Mapping[str, float | bool], machin
 
 
 def _bar(begin: str, figures: Mapping[str, float | bool], machine: str) -> ErrorBar | None:
-    bands = _bands()
+    bands = _bands(borrowed=bool(figures.get("kernels_borrowed", False)))
     if begin == "e2e":
         first = figures.get("ttft_s.mean", 0.0) / figures.get("e2e_s.mean", 1.0)
         shares = {"ttft_s": first, "tpot_s": 1.0 - first}

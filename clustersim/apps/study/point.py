@@ -193,12 +193,13 @@ def served_outcome(result: ServingResult) -> PointOutcome:
     slo, refused = result.metrics.slo, result.metrics.requests.refused
     reason = next((f"{check.name} is not kept" for check in slo.checks if not check.holds), "") if slo is not None else ""
     reason = f"{refused} requests are too long for the model, or larger than the KV cache" if refused else reason
+    figures = _kept(serving_values(result.metrics))
     return PointOutcome(
         status="ok" if result.ok else "unmet",
         reason=reason,
         scenario_hash=result.scenario_hash,
-        figures=_kept(serving_values(result.metrics)),
-        bar=served_bar(("tpot_s",), {}, machine_of_serving(result.built)),
+        figures=figures,
+        bar=served_bar(("tpot_s",), figures, machine_of_serving(result.built)),
     )
 
 

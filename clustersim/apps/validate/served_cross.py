@@ -17,6 +17,8 @@ from clustersim.apps.validate.quantiles import LEVEL_FRACTION, weighted_quantile
 from clustersim.apps.validate.served import METRICS, ServedResult, ServedRow, served_result, served_rows, served_source_names
 from clustersim.config.serving_scenario import load_serving
 from clustersim.documents.text import Data
+from clustersim.hardware.catalog import accelerator_names, load_accelerator
+from clustersim.hardware.serving_constants import without_measurements
 from clustersim.progress import phase
 from clustersim.serving.engines import EngineConstants
 
@@ -133,6 +135,8 @@ class ServedBand:
     n_rows: int
     coverage_fraction: float
     """Runs of a source that lie in the band of the other sources, a mean over sources."""
+    borrowed: float = 1.0
+    """Growth of errors, as a factor of their logarithms, with constants of kernels and collectives from other generations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +165,39 @@ def cross_validate_served(names: Sequence[str] = (), *, jobs: int | None = None)
             found = list(in_order(_predicted, tasks, jobs=jobs))
         results[kind] = [(of(case), result) for case, result in zip(cases, found, strict=True)]
         folds += chain.from_iterable(_folds(kind, lot, constants[lot], results[kind]) for lot in lots)
-    return ServedCrossValidation(folds=tuple(folds), bands=tuple(_bands(results["source"])))
+    grown = borrowed_widenings(cases, jobs)
+    bands = (replace(band, borrowed=grown[band.metric]) for band in _bands(results["source"]))
+    return ServedCrossValidation(folds=tuple(folds), bands=tuple(bands))
+
+
+def borrowed_widenings(cases: Sequence[ServedCase], jobs: int | None = None) -> Mapping[str, float]:
+    """Return how many times as large the errors of a metric are where another generation lends all constants; at least 1.
+
+    Errors are mean absolute logarithms, of an accelerator and then of all accelerators.
+    """
+    sizes: dict[tuple[str, str, bool], list[float]] = {}
+    for borrows in (False, True):
+        with phase("predict with constants of other generations" if borrows else "predict as shipped"):
+            for case, result in zip(cases, in_order(_borrowed if borrows else _shipped, cases, jobs=jobs), strict=True):
+                for metric, value in result.measured.items():
+                    size = abs(log(result.predicted[metric] / value))
+                    sizes.setdefault((metric, case.accelerator, borrows), []).append(size)
+
+    def mean(metric: str, *, borrows: bool) -> float:
+        return fmean(fmean(found) for (name, _, of), found in sizes.items() if (name, of) == (metric, borrows))
+
+    metrics = dict.fromkeys(metric for metric, *_ in sizes)
+    return {metric: max(1.0, mean(metric, borrows=True) / mean(metric, borrows=False)) for metric in metrics}
+
+
+def _shipped(case: ServedCase) -> ServedResult:
+    return served_result(case.row)
+
+
+def _borrowed(case: ServedCase) -> ServedResult:
+    generation = load_accelerator(case.accelerator).generation
+    with without_measurements(name for name in accelerator_names() if load_accelerator(name).generation == generation):
+        return served_result(case.row)
 
 
 def _chosen(name: str) -> list[ServedRow]:
@@ -281,6 +317,7 @@ def cross_validation_document(found: ServedCrossValidation) -> dict[str, Data]:
                 "ratio": round(band.ratio, 3),
                 "rows": band.n_rows,
                 "coverage": round(band.coverage_fraction, 2),
+                "borrowed": round(band.borrowed, 2),
             }
             for band in found.bands
         ],

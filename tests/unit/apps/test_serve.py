@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from math import log
 from pathlib import Path
 from typing import Any
 
@@ -334,9 +335,27 @@ def test_a_short_run_beyond_the_full_load_promises_the_full_load() -> None:
     assert f"full batches give {result.metrics.full_load_output_tokens_per_s:,.0f} output tokens/s" in said
 
 
-@pytest.mark.parametrize(("node", "says"), [("dgx-h100", False), ("pcie-l40s", True)])
-def test_intervals_of_an_accelerator_without_a_measured_service_say_so(node: str, says: bool) -> None:
-    messages = {flag.code: flag.message for flag in run(cluster={"node": node}).flags}
-    assert ("interval_not_measured" in messages) == says
-    if says:
-        assert "intervals are those of measured accelerators, and not wider" in messages["interval_not_measured"]
+@pytest.mark.parametrize(
+    ("node", "said", "wider"),
+    [
+        ("dgx-h100", "", False),
+        ("pcie-l40s", "intervals are not wider", False),
+        ("dgx2-v100-32g", "1 to 2.2 times as wide: a100-sxm4-80g", True),
+    ],
+)
+def test_the_interval_of_a_service_grows_with_kernels_that_another_generation_lends(node: str, said: str, wider: bool) -> None:
+    result = run(cluster={"node": node})
+    messages = {flag.code: flag.message for flag in result.flags}
+    assert ("interval_not_measured" in messages) == bool(said)
+    assert said in messages.get("interval_not_measured", "")
+
+    tpot, interval = result.metrics.tpot_s, result.metrics.tpot_interval_s
+
+    assert tpot is not None
+    assert interval is not None
+    assert result.metrics.kernels_borrowed == wider
+    measured = run().metrics
+    assert measured.tpot_s is not None
+    assert measured.tpot_interval_s is not None
+    shares = [log(high / low) for low, high in (interval, measured.tpot_interval_s)]
+    assert shares[0] / shares[1] == pytest.approx(1.5 if wider else 1.0, rel=1e-9)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 
 import pytest
@@ -92,15 +93,20 @@ def test_on_a_terminal_text_is_folded_to_the_width_and_in_a_pipe_a_row_is_one_li
     assert folded[1].startswith("one   1,234,567 bytes  word word")
 
 
-def test_a_table_too_wide_for_a_terminal_keeps_its_figures_whole(
+def test_columns_without_room_on_a_terminal_follow_below_and_names_are_folded(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setenv("COLUMNS", "21")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
 
-    print_table(("name", ">step", ">cost"), [("one", "18.62 s", "14.7 MUSD")])
+    print_table(("name", ">step-of-all-ranks", ">cost", ">", ">MFU"), [("one", "18.62 s", "14.7 MUSD", "+1 %", "40 %")])
 
-    assert "18.62 s  14.7 MUSD" in capsys.readouterr().out
+    shown = re.sub(r"\x1b\[\d*m", "", capsys.readouterr().out).splitlines()
+    assert [line.rstrip() for line in shown] == [
+        *("         step-of-all-", "name            ranks", "one           18.62 s", ""),
+        *("name       cost", "one   14.7 MUSD  +1 %", ""),
+        *("name   MFU", "one   40 %"),
+    ]
 
 
 def test_what_people_alone_read_is_folded_in_a_pipe_too(capsys: pytest.CaptureFixture[str]) -> None:

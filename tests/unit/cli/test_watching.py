@@ -45,6 +45,21 @@ def test_a_phase_that_counts_is_shown_while_its_parts_count_for_themselves(monke
     bar.close()
 
 
+def test_the_share_of_a_phase_does_not_go_back_when_more_work_comes_up() -> None:
+    bar = ProgressLine()
+
+    with watched_by(bar), phase("search"):
+        advanced(9, 10)
+        advanced(9, 20)
+
+        assert bar.shown() == ("search", 18, 20)
+
+        advanced(19, 20)
+        assert bar.shown() == ("search", 19, 20)
+
+    bar.close()
+
+
 def test_nothing_is_shown_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown(monkeypatch, patience_s=0.0, stream=io.StringIO()) == ""
 

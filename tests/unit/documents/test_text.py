@@ -142,7 +142,10 @@ def test_a_duplicate_key_is_an_error_at_the_second() -> None:
     [
         ("- a\n- b\n", "is not a mapping", 1, 1),
         ("just words\n", "is not a mapping", 1, 1),
-        ("a: [1, 2\n", "is not YAML: expected", 2, 1),
+        ("a: [1, 2\n", "is not YAML: '[' is not closed before the end", 1, 4),
+        ("a: {b: 1\nc: 2\n", "is not YAML: '{' is not closed before line 2", 1, 4),
+        ("a: {b: 1 c: 2}\n", "is not YAML: expected", 1, 11),
+        ('a: "b\nc: 2\n', "is not YAML: this quote is not closed before the end", 1, 4),
         ("a: b: c\n", "is not YAML: mapping values are not allowed", 1, 5),
         ("x: 1\n\ty: 2\n", "is not YAML: found character", 2, 1),
         ("a: *nowhere\n", "is not YAML: found undefined alias", 1, 4),

@@ -101,6 +101,7 @@ def test_each_bandwidth_of_adapters_is_planned_for() -> None:
     assert times["2 dgx-h100, 100Gbit/s"] > times["2 dgx-h100, 400Gbit/s"]
     assert times["1 dgx-h100, 100Gbit/s"] == times["1 dgx-h100, 400Gbit/s"]
     assert set(found.best_of_nics()) == {"100Gbit/s", "400Gbit/s"}
+    assert "rents are the same for all adapters: " in found.lines()[-1]
 
 
 def test_what_runs_nowhere_is_an_answer() -> None:

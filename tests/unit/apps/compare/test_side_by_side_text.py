@@ -102,7 +102,7 @@ def test_markdown_has_the_same_tables_and_escapes_bars() -> None:
     text = markdown(side_by_side([made("a|b", 1, 2.0), made("c", 2, 1.6)]))
 
     assert text.startswith("# a\\|b against c\n\nc against a\\|b: +25.0 %")
-    assert "## What differs\n\n| key | a\\|b | c |\n| --- | ---: | ---: |\n| strategy.tp | 1 | 2 |" in text
+    assert "## What differs\n\n| key | a\\|b | c |\n| --- | --- | --- |\n| strategy.tp | 1 | 2 |" in text
     assert text.endswith("|\n")
 
 

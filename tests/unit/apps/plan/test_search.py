@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from clustersim.apps.plan import replays
-from clustersim.apps.plan.answer import certificate_lines, document, near_lines, plan_for
+from clustersim.apps.plan.answer import certificate_lines, document, near_lines, plan, plan_for
 from clustersim.apps.plan.asking import PlanRequest, asked_of, limits_of
 from clustersim.apps.plan.drafts import Drafts
 from clustersim.apps.plan.findings import MARGIN, REASONS, Search, Tried, ranked
@@ -67,6 +67,16 @@ def test_layouts_that_the_winner_cannot_be_told_apart_from_are_said() -> None:
     shown = [row[-1] for row in layout_table(answer.families).rows if MARK in row[1]]
     assert all(each.layout.words() in shown or any(each.layout.words() in line for line in near_lines(answer)) for each in near)
     assert document(answer)["undecided"] == [each.layout.words() for each in near]
+
+
+def test_the_layout_of_a_scenario_stands_in_the_table() -> None:
+    answer = plan("llama3-8b-8xh100", only=("tp=2", "recompute=none", "micro_batch_size=1", "schedule=1f1b"))
+    words = [row[-1] for row in layout_table(answer.families, own=answer.own).rows]
+
+    assert answer.own is not None
+    assert [each for each in words if each.startswith("yours: ")] == [f"yours: {answer.own.layout.words()}"]
+    assert answer.own.layout.family.tp == 1
+    assert document(answer)["own"] is not None
 
 
 def test_the_certificate_counts_every_layout_once() -> None:

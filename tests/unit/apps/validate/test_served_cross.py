@@ -7,8 +7,10 @@ import pytest
 from clustersim.apps.serve.deployment import build_serving
 from clustersim.apps.serve.deployment_run import run_serving
 from clustersim.apps.validate.served import served_result, served_rows
-from clustersim.apps.validate.served_cross import FITTED, adapted, cross_validate_served
+from clustersim.apps.validate.served_cross import FITTED, ServedCase, adapted, borrowed_widenings, cross_validate_served
 from clustersim.config.serving_scenario import load_serving
+from clustersim.hardware.catalog import load_accelerator
+from clustersim.hardware.serving_constants import kernel_constants, without_measurements
 from clustersim.measure.serving_metrics import ServingMetrics
 
 CHAT: dict[str, object] = {
@@ -37,6 +39,23 @@ def test_a_source_alone_is_predicted_with_what_is_assumed() -> None:
     found = cross_validate_served(("gpustack",), jobs=1)
     (fold, *_) = [fold for fold in found.folds if fold.kind == "source"]
     assert dict(fold.constants) == {name: constant.neutral for name, constant in FITTED.items()}
+
+
+def test_an_accelerator_without_measurements_borrows_from_the_next() -> None:
+    h100 = load_accelerator("h100-sxm5-80g")
+
+    with without_measurements(["h100-sxm5-80g"]):
+        _, lent = kernel_constants(h100, "vllm", "product", "bf16")
+
+    assert lent is not None
+    assert lent.lender == "h200-sxm"
+    assert kernel_constants(h100, "vllm", "product", "bf16")[1] is None
+
+
+def test_kernels_of_another_generation_predict_worse() -> None:
+    row = next(row for row in served_rows("inference_bench") if "mi300x" in str(row.scenario["cluster"]))
+    grown = borrowed_widenings([ServedCase(row=row, accelerator="mi300x", depends_on=())], 1)
+    assert grown["output_tokens_per_s"] > 2.0
 
 
 @pytest.fixture
