@@ -126,7 +126,7 @@ _NORMS: Final = ("norm_1", "norm_2")
 _PROJECTED: Final = ("qkv", "q", "q_down", "kv_down", "mlp_up", "router", "shared_up")
 _LATENT: Final = ("q_norm", "kv_norm", "q_up", "kv_up", "rotary")
 _SHARED: Final = ("shared_up", "shared_activation", "shared_down", "shared_gate", "shared_add")
-_EXPERTS: Final = ("experts_up", "expert_activation", "experts_down", "experts_bias", "experts_join")
+_EXPERTS: Final = ("experts_pad", "experts_up", "expert_activation", "experts_down", "experts_bias", "experts_join", "experts_unpad")
 _ROUTED: Final = ("permute", "expert_sort", *_EXPERTS, "expert_unsort", "unpermute")
 
 MODULES: Final[Mapping[RecomputeModule, Module]] = MappingProxyType(

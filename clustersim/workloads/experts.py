@@ -256,13 +256,27 @@ def _routed(model: TransformerShape, experts: Experts, share: ExpertShare, numer
     up = GroupShape(rows=share.rows, inputs=model.hidden_size, outputs=n_up * width, bias=experts.bias, cast_gradient=not fused)
     down = GroupShape(rows=share.rows, inputs=width, outputs=model.hidden_size, bias=experts.bias and fused, cast_rows=not fused)
     joined = () if numerics.grouped_experts or share.n_local == 1 else (_joined(model, share, numerics),)
+    padded = numerics.casts_weights and numerics.grouped_experts and not fused
     return (
+        *((_padding("experts_pad", model, share, numerics),) if padded else ()),
         grouped_linear("experts_up", up, numerics),
         _joined_activation(model, share, numerics) if fused else _scaled_activation(model, experts, share, numerics),
         replace(grouped_linear("experts_down", down, numerics), needless=needless),
         *((replace(_second_bias(model, share, numerics), needless=needless),) if apart else ()),
         *(replace(each, needless=needless) for each in joined),
+        *((replace(_padding("experts_unpad", model, share, numerics), needless=needless),) if padded else ()),
     )
+
+
+def _padding(name: str, model: TransformerShape, share: ExpertShare, numerics: Numerics) -> Operator:
+    """Return the copy of rows that makes those of each expert a multiple of 16 or 32, or undoes it, and the same of their gradients.
+
+    References
+    ----------
+    .. [1] NVIDIA, *Transformer Engine*, ``pytorch/module/fp8_padding.py``, which ``TEGroupedMLP`` of Megatron-Core calls in fp8.
+    """
+    copied = Stream(2.0 * share.received_rows * model.hidden_size * numerics.element_bytes)
+    return Operator(name=name, phases={"forward": (copied,), "input_gradient": (copied,)})
 
 
 def _second_bias(model: TransformerShape, share: ExpertShare, numerics: Numerics) -> Operator:

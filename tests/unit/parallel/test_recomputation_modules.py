@@ -37,7 +37,14 @@ def operators(plan: Plan) -> tuple[Operator, ...]:
 
 def test_every_module_names_operators_that_there_are() -> None:
     ranks = {"dp": 2, "ep": 2}
-    known = {operator.name for operator in operators(plan_of(**ranks))} | {"qkv", "q", "experts_join", "experts_bias"}
+    known = {operator.name for operator in operators(plan_of(**ranks))} | {
+        "qkv",
+        "q",
+        "experts_join",
+        "experts_bias",
+        "experts_pad",
+        "experts_unpad",
+    }
 
     for module in MODULES.values():
         assert {*module.repeats, *module.drops} <= known

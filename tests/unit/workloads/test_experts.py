@@ -92,6 +92,19 @@ def test_experts_one_after_the_other_cast_their_rows_apart() -> None:
     assert sum(each.traffic_bytes for each in casts(apart)) == casts(together)[0].traffic_bytes
 
 
+def test_rows_of_grouped_experts_in_8_bits_are_copied_to_whole_multiples_and_back() -> None:
+    narrow = replace(NUMERICS, gemm_element_bytes=1.0)
+    padded = half(numerics=narrow)
+    copied = (Stream(2.0 * 24 * 8 * H * 2),)
+
+    assert [name for name in padded if name not in half()] == ["experts_pad", "experts_unpad"]
+    for name in ("experts_pad", "experts_unpad"):
+        assert padded[name].kernels("forward") == padded[name].kernels("input_gradient") == copied
+        assert padded[name].saved_bytes == 0
+    # One kernel for all products takes rows that were padded on their way.
+    assert "experts_pad" not in half(numerics=replace(narrow, fused_experts=True))
+
+
 def test_eager_experts_are_one_product_each_and_do_the_same() -> None:
     fused, eager = half()["experts_up"], half(numerics=EAGER)["experts_up"]
 
