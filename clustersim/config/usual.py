@@ -91,6 +91,11 @@ def _of_today(run: Circumstances) -> bool:
     return divided and today and run.causal and not (run.preset or _shards_parameters(run))
 
 
+def _plain(run: Circumstances) -> bool:
+    """Return whether a model is run as PyTorch has it: sharded, and neither divided nor in a format that needs kernels of others."""
+    return _shards_parameters(run) or (_of_today(run) and not run.model_parallel and run.precision != "fp8")
+
+
 def _recent(run: Circumstances) -> bool:
     return _of_today(run) and run.generation not in BEFORE_2022
 
@@ -160,16 +165,22 @@ USUAL: Final = (
         sources=("https://arxiv.org/abs/2104.04473", "https://github.com/NVIDIA/Megatron-LM/tree/79a3bb6bf2c85b748c46749dd0695e23310d4e16"),
     ),
     Usual(
+        software="sharded states, as PyTorch",
+        holds=_plain,
+        values={KERNELS: "eager", "training.fused_gradient_accumulation": False},
+        sources=(
+            "https://docs.pytorch.org/docs/2.5/fsdp.html",
+            "https://github.com/deepspeedai/DeepSpeed/blob/v0.16.0/deepspeed/runtime/engine.py",
+        ),
+    ),
+    Usual(
         software="sharded parameters, as PyTorch's FSDP",
         holds=_shards_parameters,
         values={
-            KERNELS: "eager",
-            "training.fused_gradient_accumulation": False,
             "training.attention": lambda run: "flash_2" if "flash_2" in run.attention else "flash",
             "strategy.overlap_tp": "none",
         },
         sources=(
-            "https://docs.pytorch.org/docs/2.5/fsdp.html",
             "https://pytorch.org/blog/pytorch2-2/",
             "https://github.com/pytorch/torchtitan/blob/main/torchtitan/config/job_config.py",
         ),

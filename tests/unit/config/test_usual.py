@@ -49,7 +49,22 @@ def test_sharded_parameters_come_with_the_kernels_of_pytorch() -> None:
 
     assert (sharded.plan.training.kernels, sharded.plan.training.attention) == ("eager", "flash_2")
     assert sharded.plan.strategy.recompute_stops_early
-    assert "as PyTorch's FSDP: kernels eager" in usual_flag(sharded)
+    assert "as PyTorch: kernels eager" in usual_flag(sharded)
+
+
+@pytest.mark.parametrize(
+    ("said", "kernels"),
+    [
+        ("strategy.zero_stage=1", "eager"),
+        ("strategy.tp=2", "fused"),
+        ("training.precision=fp8", "fused"),
+        ("strategy.zero_stage=0", "fused"),
+    ],
+)
+def test_sharded_states_of_a_model_that_nothing_divides_come_with_the_kernels_of_pytorch(said: str, kernels: str) -> None:
+    settings = ["cluster.node=dgx-h100", "strategy.tp=1", "strategy.pp=1", "strategy.zero_stage=1", said]
+
+    assert built(*settings).plan.training.kernels == kernels
 
 
 @pytest.mark.parametrize("software", [("training.precision=fp16",), ("strategy.tp=2", "strategy.pp=1")])
