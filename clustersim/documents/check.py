@@ -293,7 +293,7 @@ def _field_hint(model: type[BaseModel], path: Loc, at: Loc) -> str:
         if not elsewhere:
             return choices_hint(key, beside)
     places = (".".join((*map(str, at), each)) for each in elsewhere)
-    return f"did you mean {' or '.join(map(repr, places))}?"
+    return f"did you mean {' or '.join(map(repr, places))}{' at the top' if key in elsewhere else ''}?"
 
 
 @cache

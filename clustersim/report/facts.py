@@ -17,6 +17,7 @@ STEP_TIME: Final = "step time"
 N_STAGES_SHOWN: Final = 12
 """Stages listed one by one; of more, those that need most."""
 
+_ROUND_OFF_PERCENT: Final = 1e-6
 LEAST_PERCENT: Final = 0.05
 """Below it one decimal shows nothing."""
 LEAST_GIB: Final = 0.1
@@ -290,14 +291,16 @@ def _together(names: tuple[str, ...]) -> str:
 
 
 def percent_text(fraction: float) -> str:
-    """Return a share as people write it; a small one with one significant digit, for nothing that happens is 0.0 %.
+    """Return a share as people write it; near nothing and near all with one significant digit, for 0.0 and 100.0 % are exact.
 
     Examples
     --------
-    >>> percent_text(0.4213), percent_text(0.0003), percent_text(0.0)
-    ('42.1 %', '0.03 %', '0.0 %')
+    >>> percent_text(0.4213), percent_text(0.0003), percent_text(0.9998), percent_text(1.0)
+    ('42.1 %', '0.03 %', '99.98 %', '100.0 %')
     """
     percent = 100 * fraction
+    if _ROUND_OFF_PERCENT < 100 - percent < LEAST_PERCENT:
+        return f"{100 - float(f'{100 - percent:.1g}'):.9g} %"
     return f"{percent:.1f} %" if abs(percent) >= LEAST_PERCENT or not percent else f"{float(f'{percent:.1g}'):f}".rstrip("0") + " %"
 
 

@@ -107,6 +107,11 @@ def step_shares(metrics: Metrics) -> tuple[Share, ...]:
     )
 
 
+def computing_percent(metrics: Metrics) -> float:
+    """Return the percentage of the step that computes, the one figure that text and pictures show."""
+    return next((share.percent for share in step_shares(metrics) if share.key == "compute"), 0.0)
+
+
 def compute_shares(share: Share, timeline: Timeline) -> tuple[Share, ...]:
     """Return the shares of forward, backward and recomputation in that of computation, as far as there are any."""
     pieces = {"forward": 0.0, "backward": 0.0, "input": 0.0, "weight": 0.0, "recompute": 0.0}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import fsum
 from typing import Final
 
@@ -11,9 +11,9 @@ from dash.development.base_component import Component
 
 from clustersim.measure.metrics import Metrics
 from clustersim.report import palette
-from clustersim.report.facts import memory_parts, memory_text, percent_text
+from clustersim.report.facts import memory_parts, memory_text
 from clustersim.report.page.interactive_charts import timeline_chart
-from clustersim.report.shares import IDLE_PARTS, PART_COLOURS, PART_LABELS, step_seconds
+from clustersim.report.shares import IDLE_PARTS, PART_COLOURS, PART_LABELS, step_seconds, step_shares
 from clustersim.trace.timeline import Timeline
 from clustersim.units.quantity import format_quantity
 
@@ -32,43 +32,48 @@ def timeline_figure(timeline: Timeline) -> tuple[Figure, str]:
 
 def breakdown_bars(runs: Sequence[tuple[str, Metrics]]) -> Component:
     """Return where the steps of runs go: a bar for each of them, the first on top."""
-    rows = [(name, {PART_LABELS[key]: seconds for key, seconds in step_seconds(metrics).items()}) for name, metrics in runs]
+    rows = [
+        (
+            name,
+            {PART_LABELS[key]: seconds for key, seconds in step_seconds(metrics).items()},
+            {share.label: f"{format_quantity(share.seconds, 's')}, {share.percent_text}" for share in step_shares(metrics)},
+        )
+        for name, metrics in runs
+    ]
     colours = {label: PART_COLOURS[key] for key, label in PART_LABELS.items()}
-    return _bars(rows, colours, lambda value, whole: f"{format_quantity(value, 's')}, {percent_text(value / whole)}")
+    return _bars(rows, colours)
 
 
 def memory_bars(runs: Sequence[tuple[str, Metrics]]) -> Component:
     """Return what fills the memory of the fullest stage, and its capacity: a bar for each run, the first on top."""
-    rows = [(name, memory_parts(max(metrics.memory.by_stage, key=lambda stage: stage.peak_bytes))) for name, metrics in runs]
+    fullest = [(name, memory_parts(max(metrics.memory.by_stage, key=lambda stage: stage.peak_bytes))) for name, metrics in runs]
+    rows = [(name, parts, {label: memory_text(size) for label, size in parts.items()}) for name, parts in fullest]
     capacities = [metrics.memory.capacity_bytes for _, metrics in runs]
-    return _bars(rows, palette.MEMORY_COLOURS, lambda value, _: memory_text(value), capacities)
+    return _bars(rows, palette.MEMORY_COLOURS, capacities)
 
 
 def _bars(
-    rows: Sequence[tuple[str, Mapping[str, float]]],
-    colours: Mapping[str, str],
-    told: Callable[[float, float], str],
-    marks: Sequence[float] = (),
+    rows: Sequence[tuple[str, Mapping[str, float], Mapping[str, str]]], colours: Mapping[str, str], marks: Sequence[float] = ()
 ) -> Component:
     """Return a stacked bar for each row, all on one scale, and a key with the figures.
 
     Parameters
     ----------
-    told
-        Text of a part, given it and the sum of its row.
+    rows
+        A name, the size of each part, and the text of each that is there.
     marks
-        A limit for each row.
+        A capacity for each row.
     """
-    wholes = [fsum(parts.values()) for _, parts in rows]
+    wholes = [fsum(parts.values()) for _, parts, _ in rows]
     longest = max(*wholes, *marks, 1e-300)
-    shown = [label for label in colours if any(parts[label] > 1e-7 * whole for (_, parts), whole in zip(rows, wholes, strict=True))]
-    texts = {label: " / ".join(told(parts[label], whole) for (_, parts), whole in zip(rows, wholes, strict=True)) for label in shown}
+    shown = [label for label in colours if any(parts[label] > 1e-7 * whole for (_, parts, _), whole in zip(rows, wholes, strict=True))]
+    texts = {label: " / ".join(told.get(label, "none") for _, _, told in rows) for label in shown}
     drawn: list[Component] = []
-    for place, (name, parts) in enumerate(rows):
+    for place, (name, parts, told) in enumerate(rows):
         cells: list[Component] = [
             html.Div(
                 label.removeprefix("exposed ") if parts[label] > _NAMED * longest else "",
-                title=f"{label}: {told(parts[label], wholes[place])}",
+                title=f"{label}: {told.get(label, 'none')}",
                 className="idle" if label in _IDLE else "",
                 style={
                     "width": f"{100 * parts[label] / longest:.4f}%",
@@ -79,7 +84,7 @@ def _bars(
             for label in shown
         ]
         if marks:
-            limit = told(marks[place], wholes[place])
+            limit = memory_text(marks[place])
             cells.append(html.Div(title=f"capacity: {limit}", className="limit", style={"left": f"{100 * marks[place] / longest:.4f}%"}))
             texts["capacity"] = limit
         drawn += [html.Span(name)] * (len(rows) > 1) + [html.Div(cells, className="bar")]

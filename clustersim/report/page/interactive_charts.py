@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from math import ceil
 from typing import Final
@@ -25,6 +26,7 @@ _SEEN: Final = 1e-3
 """Least share of the time axis that can be seen."""
 _POINTS: Final = 60
 """Points to hover over on a bar that fills the time axis."""
+_PER_S: Final = {"s": 1.0, "ms": 1e3}
 _ROW_PX: Final = 24
 _BAR_PX: Final = 15
 _AROUND_PX: Final = 150
@@ -44,7 +46,7 @@ def timeline_chart(timeline: Timeline) -> InteractiveChart:
     until = ""
     if len(spans) > MOST_SPANS:
         spans = spans[:MOST_SPANS]
-        until = f" The first {1e3 * spans[-1].end_s:,.0f} ms of {1e3 * shown.step_time_s:,.0f} ms are here."
+        until = f" The first {format_quantity(spans[-1].end_s, 's')} of {format_quantity(shown.step_time_s, 's')} are here."
     cells = joined([span for span in spans if span.kind != "communication"])
     beside = [span for span in spans if span.kind == "communication"]
     shown_lanes = [(index, lane) for index in classes for lane in ("compute", *_dimensions(beside))]
@@ -52,17 +54,23 @@ def timeline_chart(timeline: Timeline) -> InteractiveChart:
     groups: dict[str, list[Span]] = {}
     for span in (*cells, *beside):
         groups.setdefault(span.dimension or span.kind, []).append(span)
+    # Recomputation is the beginning of a backward pass, and is drawn over it.
+    if recomputed := [
+        replace(span, end_s=span.start_s + span.recompute_s) for span in cells if span.recompute_s and span.kind != "recompute"
+    ]:
+        groups["recompute"] = [*groups.get("recompute", ()), *recomputed]
+    unit = _unit(shown.step_time_s)
     data = [
-        *(_trace(kind, own, lanes) for kind, own in groups.items()),
+        *(_trace(kind, own, lanes, unit) for kind, own in groups.items()),
         _hover(spans=(*cells, *beside), lanes=lanes, until_s=shown.step_time_s),
     ]
     names = [f"{shown.rank_classes[index].name} {lane if lane == 'compute' else lane.upper()}" for index, lane in shown_lanes]
     left_out = f" {len(classes)} of {n_classes} classes of ranks." if len(classes) < n_classes else ""
     layout = _layout(_ROW_PX * len(lanes) + _AROUND_PX) | {
         "xaxis": {
-            "title": {"text": "time, ms"},
+            "title": {"text": f"time, {unit}"},
             "tickformat": ",",
-            "range": [0, 1e3 * shown.step_time_s],
+            "range": [0, _PER_S[unit] * shown.step_time_s],
             "rangeslider": {"visible": False},
         },
         "yaxis": {
@@ -75,7 +83,8 @@ def timeline_chart(timeline: Timeline) -> InteractiveChart:
         },
         "hovermode": "closest",
         "hoverdistance": 30,
-        "legend": {"orientation": "h", "y": -0.18 if len(lanes) > 8 else -0.4},
+        "margin": {"l": 60, "r": 20, "t": 20, "b": 90},
+        "legend": {"orientation": "h", "yref": "container", "y": 0.0, "yanchor": "bottom"},
     }
     longest_s: dict[tuple[int, str], float] = {}
     for span in beside:
@@ -93,22 +102,23 @@ def links_chart(timeline: Timeline) -> InteractiveChart | None:
     rows = utilisation_over_time(timeline, edges_s + (0.0 if excerpt is None else excerpt.start_s))
     if not rows:
         return None
-    middles_ms = [round(float(value), 4) for value in 5e2 * (edges_s[1:] + edges_s[:-1])]
+    unit = _unit(shown.step_time_s)
+    middles = [_rounded(float(value), unit) for value in (edges_s[1:] + edges_s[:-1]) / 2]
     scale = [[0.0, "#F0F2F4"], [1 / 3, "#A9CCE3"], [2 / 3, palette.FORWARD], [1.0, "#00304D"]]
     data: list[Mapping[str, object]] = [
         {
             "type": "heatmap",
-            "x": middles_ms,
+            "x": middles,
             "y": [TIER_LABELS.get(tier, tier) for tier in rows],
             "z": [[round(100 * float(value), 3) for value in row] for row in rows.values()],
             "colorscale": scale,
             "zmin": 0,
             "colorbar": {"title": {"text": "%"}},
-            "hovertemplate": "%{y}<br>%{x} ms<br>%{z} %<extra></extra>",
+            "hovertemplate": f"%{{y}}<br>%{{x}} {unit}<br>%{{z}} %<extra></extra>",
         }
     ]
     layout = _layout(44 * len(rows) + _AROUND_PX) | {
-        "xaxis": {"title": {"text": "time, ms"}, "tickformat": ","},
+        "xaxis": {"title": {"text": f"time, {unit}"}, "tickformat": ","},
         "yaxis": {"autorange": "reversed", "fixedrange": True, "automargin": True},
     }
     which = "" if excerpt is None else f"{excerpt.text}: "
@@ -132,13 +142,21 @@ def _dimensions(spans: Sequence[Span]) -> tuple[str, ...]:
     return tuple(dimension for dimension in DIMENSIONS if dimension in found)
 
 
-def _trace(name: str, spans: Sequence[Span], lanes: Mapping[tuple[int, str], int]) -> Mapping[str, object]:
+def _unit(until_s: float) -> str:
+    return "s" if until_s >= 1.0 else "ms"
+
+
+def _rounded(time_s: float, unit: str) -> float:
+    return round(_PER_S[unit] * time_s, 7)
+
+
+def _trace(name: str, spans: Sequence[Span], lanes: Mapping[tuple[int, str], int], unit: str) -> Mapping[str, object]:
     """Return bars of one colour as one broken line, which a browser draws fast."""
     xs: list[float | None] = []
     ys: list[int | None] = []
     for span in spans:
         lane = lanes[span.rank_class, span.dimension or "compute"]
-        xs += [round(1e3 * span.start_s, 4), round(1e3 * span.end_s, 4), None]
+        xs += [_rounded(span.start_s, unit), _rounded(span.end_s, unit), None]
         ys += [lane, lane, None]
     dimension = name in palette.DIMENSION_COLOURS
     return {
@@ -159,8 +177,9 @@ def _trace(name: str, spans: Sequence[Span], lanes: Mapping[tuple[int, str], int
 
 def _hover(spans: Sequence[Span], lanes: Mapping[tuple[int, str], int], until_s: float) -> Mapping[str, object]:
     """Return points along each bar that tell of it and are not drawn; ends of bars would stand beside two of them."""
+    unit = _unit(until_s)
     points = [
-        (round(1e3 * (span.start_s + (place + 0.5) / count * (span.end_s - span.start_s)), 4), span)
+        (_rounded(span.start_s + (place + 0.5) / count * (span.end_s - span.start_s), unit), span)
         for span in spans
         for count in [max(1, ceil(_POINTS * (span.end_s - span.start_s) / until_s))]
         for place in range(count)
@@ -171,7 +190,7 @@ def _hover(spans: Sequence[Span], lanes: Mapping[tuple[int, str], int], until_s:
         "showlegend": False,
         "x": [x for x, _ in points],
         "y": [lanes[span.rank_class, span.dimension or "compute"] for _, span in points],
-        "text": [_told(span) for _, span in points],
+        "text": [_told(span, unit) for _, span in points],
         "hovertemplate": "%{text}<extra></extra>",
     }
 
@@ -180,13 +199,13 @@ _written: Final = lru_cache(maxsize=4096)(format_quantity)
 """Many spans of a step last as long, or carry as much, as another."""
 
 
-def _told(span: Span) -> str:
+def _told(span: Span, unit: str) -> str:
     """Return name, micro-batch, start, duration and bytes of a span."""
     # Passes are named by a letter.
     name = span.kind if not span.dimension else f"{span.dimension.upper()} {span.name}"
     number = f", micro-batch {span.micro_batch}" if span.micro_batch >= 0 else ""
     size = f", {_written(span.bytes, 'B')}" if span.bytes else ""
-    return f"{name}{number}: {_written(span.end_s - span.start_s, 's')} at {1e3 * span.start_s:.6g} ms{size}"
+    return f"{name}{number}: {_written(span.end_s - span.start_s, 's')} at {_PER_S[unit] * span.start_s:.6g} {unit}{size}"
 
 
 def _layout(height_px: int) -> dict[str, object]:

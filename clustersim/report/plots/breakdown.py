@@ -16,7 +16,7 @@ from clustersim.report import palette
 from clustersim.report.bottleneck import LOSS_RULES, find_bottleneck
 from clustersim.report.facts import gpus_text, interval_text
 from clustersim.report.plots.canvas import FAINT_INK, Margins, add_boxes, caption, new_axes, size_px
-from clustersim.report.shares import Share, compute_shares, hidden_communication, step_shares
+from clustersim.report.shares import Share, compute_shares, computing_percent, hidden_communication, step_shares
 from clustersim.units.quantity import format_quantity
 
 if TYPE_CHECKING:
@@ -168,8 +168,7 @@ def _draw_hidden(ax: Axes, metrics: Metrics, step_s: float) -> None:
 
 def _title(metrics: Metrics, timeline: Timeline) -> str:
     found = find_bottleneck(metrics, timeline)
-    computing = sum(share.percent for share in step_shares(metrics) if share.key == "compute")
-    opening = f"{metrics.scenario}, {gpus_text(metrics)}: {computing:.1f} % of the step computes"
+    opening = f"{metrics.scenario}, {gpus_text(metrics)}: {computing_percent(metrics):.1f} % of the step computes"
     if not found.loss:
         return opening
     return f"{opening}; the largest loss is {LOSS_RULES[found.loss].name} ({found.loss_percent:.1f} %)"

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
@@ -161,9 +162,7 @@ def caption(ax: Axes, title: str, subtitle: str, *, lift_points: float = 0.0) ->
     figure = ax.get_figure(root=True)
     room = 1.0 if figure is None else (1.0 - ax.get_position().x0) * figure.get_figwidth() * DPI / WIDTH_PX
     texts = (text.replace(" %", f"{_TIED}%") for text in (title, subtitle))
-    titles, subtitles = (
-        textwrap.wrap(text, max(round(n * room), 20), break_on_hyphens=False) for text, n in zip(texts, _LETTERS, strict=True)
-    )
+    titles, subtitles = (_folded(text, max(round(n * room), 20)) for text, n in zip(texts, _LETTERS, strict=True))
     lower_points, upper_points = (
         _LINE * size * max(len(lines) - 1, 0) for lines, size in ((subtitles, _SUBTITLE_POINTS), (titles, _TITLE_POINTS))
     )
@@ -182,6 +181,13 @@ def caption(ax: Axes, title: str, subtitle: str, *, lift_points: float = 0.0) ->
     )
     if figure is not None and isinstance(ax, PictureAxes):
         _grow(figure, (lower_points + upper_points) / 72)
+
+
+def _folded(text: str, most: int) -> list[str]:
+    """Return a text in as few lines of at most some letters as hold it, the lines as even as words allow."""
+    lines = textwrap.wrap(text, most, break_on_hyphens=False)
+    narrower = (textwrap.wrap(text, width, break_on_hyphens=False) for width in range(most - 1, 0, -1))
+    return [lines, *takewhile(lambda folded: len(folded) == len(lines), narrower)][-1]
 
 
 def _grow(figure: Figure, inches: float, below_inches: float = 0.0) -> None:

@@ -16,9 +16,9 @@ from clustersim.economics import UsageCost
 from clustersim.errors import ScenarioError
 from clustersim.measure.goodput_report import PART_WORDS
 from clustersim.report import palette
-from clustersim.report.facts import gpus_text, percent_text
+from clustersim.report.facts import gpus_text
 from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, add_boxes, caption, new_axes
-from clustersim.report.shares import step_shares
+from clustersim.report.shares import percentages, step_shares
 from clustersim.units.quantity import format_quantity
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ _FAILURES_COLOUR: Final = palette.DIMENSION_COLOURS["tp"]
 class _Bar:
     label: str
     usd: float
+    percent: float
+    """Share of the whole in percent, rounded such that all bars sum to 100.0."""
     colour: str
     idle: bool = False
 
@@ -51,16 +53,16 @@ def cost_waterfall(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
     bars = _bars(subject, amount)
     ax = new_axes(HEIGHT_PX, _MARGINS) if ax is None else ax
     ax.set_xlim(-0.6, len(bars) + 0.6)
-    total = sum(bar.usd for bar in bars)
+    total = _whole_usd(amount, subject)
     ax.set_ylim(0, total * 1.12)
     at = 0.0
     for place, bar in enumerate(bars):
         add_boxes(ax, np.array([[place - 0.36, place + 0.36, at, at + bar.usd]]), bar.colour, hatched=bar.idle)
         at += bar.usd
         ax.plot([place - 0.36, place + 1.36], [at, at], color=FAINT_INK, linewidth=0.8)
-        _write(ax, place, at, bar.usd, total)
+        _write(ax, place, at, bar.usd, bar.percent)
     add_boxes(ax, np.array([[len(bars) - 0.36, len(bars) + 0.36, 0.0, total]]), INK)
-    _write(ax, len(bars), total, total, total, strong=True)
+    _write(ax, len(bars), total, total, 100.0, strong=True)
     names = [*(bar.label for bar in bars), "all of it"]
     ax.set_xticks(range(len(names)), [_folded(name) for name in names])
     ax.tick_params(axis="x", length=0, labelsize=9.5)
@@ -69,9 +71,8 @@ def cost_waterfall(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
     ax.set_yticks(values, [format_quantity(value, "USD") if value else "0" for value in values])
     ax.grid(axis="y", color=palette.IDLE, linewidth=0.7)
     ax.set_axisbelow(True)
-    useful = bars[0].usd / total if total else 0.0
     metrics = subject.metrics
-    title = f"{metrics.scenario}, {gpus_text(metrics)}: {percent_text(useful)} of {format_quantity(total, 'USD')} buys computing"
+    title = f"{metrics.scenario}, {gpus_text(metrics)}: {bars[0].percent:.1f} % of {format_quantity(total, 'USD')} buys computing"
     caption(ax, title, f"{what}; money follows the time of the accelerators; {_prices(subject.cost)}")
     return ax
 
@@ -102,29 +103,32 @@ def _whole_usd(amount: UsageCost, subject: Subject) -> float:
 
 
 def _bars(subject: Subject, amount: UsageCost) -> list[_Bar]:
-    usd = _whole_usd(amount, subject)
-    lost: list[_Bar] = []
-    useful = 1.0
+    """Return the parts of the whole that a tenth of a percent shows, computing first."""
+    shares, useful, lost = step_shares(subject.metrics), 1.0, dict[str, float]()
     if subject.goodput is not None and subject.cost is not None and subject.cost.training is amount:
         parts = subject.goodput.parts_fraction
-        useful = parts.useful
-        lost = [
-            _Bar(label=words, usd=usd * share, colour=_FAILURES_COLOUR)
-            for name, words in PART_WORDS
-            if (share := getattr(parts, name)) > 5e-4
-        ]
-    shares = [
-        _Bar(label=share.label, usd=usd * useful * share.fraction, colour=share.colour, idle=share.is_idle)
-        for share in step_shares(subject.metrics)
-        if share.fraction >= 5e-4 or share.key == "compute"
+        useful, lost = parts.useful, {words: getattr(parts, name) for name, words in PART_WORDS}
+    fractions = [*(useful * share.fraction for share in shares), *lost.values()]
+    looks = [*((share.label, share.colour, share.is_idle) for share in shares), *((words, _FAILURES_COLOUR, False) for words in lost)]
+    usd = _whole_usd(amount, subject)
+    return [
+        _Bar(label=label, usd=usd * fraction, percent=percent, colour=colour, idle=idle)
+        for (label, colour, idle), fraction, percent in zip(looks, fractions, percentages(fractions), strict=True)
+        if percent or label == "compute"
     ]
-    return [*shares, *lost]
 
 
-def _write(ax: Axes, place: int, top: float, usd: float, total: float, *, strong: bool = False) -> None:
-    text = f"{format_quantity(usd, 'USD')}\n{percent_text(usd / total if total else 0.0)}"
+def _write(ax: Axes, place: int, top: float, usd: float, percent: float, *, strong: bool = False) -> None:
+    text = f"{format_quantity(usd, 'USD')}\n{percent:.1f} %"
     ax.annotate(
-        text, (place, top), xytext=(0, 4), textcoords="offset points", ha="center", fontsize=9.5, fontweight="bold" if strong else "normal"
+        text,
+        (place, top),
+        xytext=(0, 4),
+        textcoords="offset points",
+        ha="center",
+        fontsize=9.5,
+        fontweight="bold" if strong else "normal",
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
     )
 
 

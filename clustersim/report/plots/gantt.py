@@ -27,6 +27,7 @@ from clustersim.report.plots.time_scales import (
     time_scale,
     whole_step,
 )
+from clustersim.report.shares import computing_percent
 from clustersim.trace.timeline import DIMENSIONS, Span, Timeline
 from clustersim.units.quantity import format_quantity
 
@@ -312,8 +313,7 @@ def _title(metrics: Metrics, closed_form: float | None) -> str:
         return f"{whole}: {percent_text(metrics.bubble_fraction)} of the step is pipeline bubble" + (
             "" if closed_form is None else f" (closed form {percent_text(closed_form)})"
         )
-    computing = metrics.breakdown_s.compute / (metrics.step_time_s or 1.0)
-    return f"{whole}: {percent_text(computing)} of the step computes"
+    return f"{whole}: {computing_percent(metrics):.1f} % of the step computes"
 
 
 def _subtitle(chart: _Chart, metrics: Metrics, excerpt: Excerpt | None, *, exposed_inside: Collection[str], unnumbered: bool) -> str:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from matplotlib.ticker import NullLocator
+from matplotlib.transforms import ScaledTranslation
 
 from clustersim.errors import ScenarioError
 from clustersim.measure.deciding import figures_at
 from clustersim.report import palette
-from clustersim.report.plots.canvas import FloatArray, Margins, caption, new_axes
+from clustersim.report.plots.canvas import DPI, FloatArray, Margins, caption, new_axes
 from clustersim.report.plots.heatmap import (
     axis_text,
     best_cells,
@@ -39,6 +40,8 @@ COLOURS: Final = (palette.FORWARD, palette.EXPOSED, palette.BACKWARD, *palette.D
 
 _MARGINS: Final = Margins(left=130, right=250, top=84, bottom=64)
 _MARKERS: Final = "osD^vP*X"
+_ASIDE_PX: Final = 7.0
+"""Pixels between points of neighbouring lines at one value."""
 _WIDE: Final = 8.0
 """Largest over least value from which on an axis is logarithmic."""
 
@@ -78,7 +81,7 @@ def sweep_lines(frame: pandas.DataFrame, ax: Axes | None = None, *, figure: str 
     for number, row in enumerate(rows):
         label = f"{second.rpartition('.')[2]} {label_of(row)}" if len(keys) > 1 else ""
         intervals = [_interval(name, bars[place] if place >= 0 else None) for place in map(int, places[number])]
-        _draw_line(ax, (at, shown[number]), intervals, number, label)
+        _draw_line(ax, (at, shown[number]), intervals, number, label, aside_px=_ASIDE_PX * (number - (len(rows) - 1) / 2))
     if len(rows) > 1:
         ax.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0), frameon=False, fontsize=10, borderaxespad=0)
     ax.set_ylim(bottom=0)
@@ -112,15 +115,21 @@ def _interval(name: str, bar: ErrorBar | None) -> tuple[float, float]:
     return min(ends), max(ends)
 
 
-def _draw_line(ax: Axes, points: tuple[FloatArray, FloatArray], intervals: Sequence[tuple[float, float]], number: int, label: str) -> None:
+def _draw_line(
+    ax: Axes, points: tuple[FloatArray, FloatArray], intervals: Sequence[tuple[float, float]], number: int, label: str, *, aside_px: float
+) -> None:
+    """Draw one line, some pixels aside, so that equal points of several lines are seen beside each other."""
     at, values = points
     colour, known = COLOURS[number], np.isfinite(values)
     marker = _MARKERS[number % len(_MARKERS)]
-    ax.plot(
-        at[known], values[known], color=colour, linewidth=2.0, marker=marker, markersize=7, markeredgecolor="white", label=label, zorder=3
-    )
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    aside = ax.transData + ScaledTranslation(aside_px / DPI, 0, figure.dpi_scale_trans)
+    (line,) = ax.plot(at[known], values[known], color=colour, linewidth=2.0, label=label, zorder=3)
+    line.set(marker=marker, markersize=7, markeredgecolor="white", transform=aside)
     least, most = np.array(intervals).T
-    ax.vlines(at[known], (values * least)[known], (values * most)[known], color=colour, linewidth=1.0, alpha=0.6, zorder=2)
+    bars = ax.vlines(at[known], (values * least)[known], (values * most)[known], color=colour, linewidth=1.0, alpha=0.6, zorder=2)
+    bars.set_transform(aside)
 
 
 def _subtitle(keys: Sequence[str], cells: FloatArray, bars: Sequence[ErrorBar | None]) -> str:

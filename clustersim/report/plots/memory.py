@@ -56,13 +56,16 @@ def memory_by_stage(metrics: Metrics, timeline: Timeline, ax: Axes | None = None
         va="bottom",
         fontsize=9.5,
     )
+    piped = len(stages) > 1
     every = -(-n_rows // N_LABELS_SHOWN)
-    ax.set_yticks([row + 0.5 for row in range(0, len(stages), every)], [f"stage {stage.stage}" for stage in stages[::every]])
+    ax.set_yticks(
+        [row + 0.5 for row in range(0, len(stages), every)], [f"stage {stage.stage}" if piped else "a GPU" for stage in stages[::every]]
+    )
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
     ax.xaxis.set_major_locator(MaxNLocator(nbins=10, steps=[1, 2, 5, 10]))
     ax.set_xlabel("memory of one GPU at its peak, GiB", loc="right")
-    caption(ax, _title(metrics, timeline), "by what it holds; one rank of each stage", lift_points=10)
+    caption(ax, _title(metrics, timeline), f"by what it holds{'; one rank of each stage' if piped else ''}", lift_points=10)
     key(ax, list(palette.MEMORY_COLOURS.items()), below_px=48)
     return ax
 

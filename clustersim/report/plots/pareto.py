@@ -124,7 +124,7 @@ def pareto(frame: pandas.DataFrame, ax: Axes | None = None) -> Axes:
     subtitle = f"to the lower left is better; the area of a point grows with its energy, {energy}{left_out}"
     title = _finding(labels, points, front, [labels[place] for place in near])
     caption(ax, title, f"{subtitle}; beside points: {', '.join(keys)}" if keys else subtitle)
-    note(ax, f"ringed, beaten by a joined one: {UNDECIDED}" if near else "", below_px=30)
+    note(ax, f"ringed: beaten by a joined one, but {UNDECIDED}" if near else "", below_px=30)
     return ax
 
 

@@ -35,8 +35,10 @@ MOST_RANKS: Final = 4
 
 _MARGINS: Final = Margins(left=190, right=140, top=74, bottom=84)
 _LEAST_PX: Final = 1.0
-_STRIP: Final = 0.82
-"""Upper edge, in a lane, of the strip that marks exposed communication."""
+_LANE: Final = (0.12, 0.96)
+"""Upper and lower edge of what is drawn in a lane of communication."""
+_LEAST_SHARE: Final = 0.04
+"""Lowest share of a lane that is drawn."""
 _ALIKE: Final = 1.05
 """Longest pass over that of others, up to which ranks are alike."""
 _BETWEEN: Final = 0.45
@@ -147,21 +149,19 @@ def _draw_dimension(lanes: _Lanes, lane: tuple[int, str], spans: Sequence[Span],
     colour = palette.DIMENSION_COLOURS[lane[1]]
     beside = [span for span in spans if span.kind == "communication" and span.dimension == lane[1]]
     merged = [(start_s, end_s) for start_s, end_s in busy_intervals(beside).tolist()]
-    lanes.draw(lane, merged, colour, (0.12, _STRIP))
+    lanes.draw(lane, merged, colour, _LANE)
     exposed = [piece for span in beside for piece in split_by(span, busy)[1]]
-    lanes.draw(lane, exposed, palette.EXPOSED, (_STRIP, 0.96))
-    shares: dict[float, list[tuple[float, float]]] = {}
-    stopped: list[tuple[float, float]] = []
+    lanes.draw(lane, exposed, palette.EXPOSED, _LANE)
+    inside: dict[tuple[str, float], list[tuple[float, float]]] = {}
     for span in cells:
-        inside_s, exposed_s = (dict(pairs).get(lane[1], 0.0) for pairs in (span.hidden_s, span.exposed_s))
-        if inside_s + exposed_s > 0.0 and span.end_s > span.start_s:
-            share = min(1.0, (inside_s + exposed_s) / (span.end_s - span.start_s))
-            shares.setdefault(round(share, 2), []).append((span.start_s, span.end_s))
-            stopped += [(span.start_s, span.end_s)] if exposed_s > 0.0 else []
-    for share, stretches in shares.items():
-        lanes.draw(lane, stretches, colour, (_STRIP - max(share, 0.04) * (_STRIP - 0.12), _STRIP))
-    lanes.draw(lane, stopped, palette.EXPOSED, (_STRIP, 0.96))
-    return [lane[1]] + (["exposed"] if exposed or stopped else [])
+        hidden_s, exposed_s = (dict(pairs).get(lane[1], 0.0) for pairs in (span.hidden_s, span.exposed_s))
+        for drawn, seconds in ((colour, hidden_s + exposed_s), (palette.EXPOSED, exposed_s)):
+            if seconds > 0.0 and span.end_s > span.start_s:
+                share = min(1.0, max(round(seconds / (span.end_s - span.start_s), 2), _LEAST_SHARE))
+                inside.setdefault((drawn, share), []).append((span.start_s, span.end_s))
+    for (drawn, share), stretches in sorted(inside.items(), key=lambda item: item[0][0] == palette.EXPOSED):
+        lanes.draw(lane, stretches, drawn, (_LANE[1] - share * (_LANE[1] - _LANE[0]), _LANE[1]))
+    return [lane[1]] + (["exposed"] if exposed or any(drawn == palette.EXPOSED for drawn, _ in inside) else [])
 
 
 def _name_lanes(ax: Axes, timeline: Timeline, tops: dict[tuple[int, str], float]) -> None:

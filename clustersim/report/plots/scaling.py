@@ -68,7 +68,9 @@ def _draw(subjects: Sequence[Subject], ax: Axes | None, what: str) -> Axes:
     ax.set_ylim(min(*rates, *ideal) / 1.5, max(*rates, *ideal) * 1.35)
     ax.set_xlim(gpus[0] / 1.12, gpus[-1] * 1.12)
     for count, rate, best in zip(gpus[1:], rates[1:], ideal[1:], strict=True):
-        ax.annotate(percent_text(rate / best), (count, rate), xytext=(4, -9), textcoords="offset points", ha="left", va="top", fontsize=9.5)
+        ax.annotate(
+            percent_text(rate / best), (count, rate), xytext=(0, -9), textcoords="offset points", ha="center", va="top", fontsize=9.5
+        )
     for text, rate, colour in (("perfect", ideal[-1], FAINT_INK), ("simulated", rates[-1], palette.FORWARD)):
         ax.annotate(
             f"{text} {rate_text(rate)}",

@@ -68,7 +68,7 @@ def latency_distribution(runs: Sequence[ServedSubject], ax: Axes | None = None) 
         ax.plot(
             [first.p50, first.p99], [50.0, 99.0], marker="o", markersize=7, color=palette.FORWARD, markeredgecolor="white", linestyle="none"
         )
-    caption(ax, f"{run.label}{finding}", "share of the requests that stay below a latency; dotted: promised")
+    caption(ax, f"{run.label}{finding}", "share of the requests that stay below a latency")
     return ax
 
 
@@ -77,20 +77,8 @@ def _draw_promises(ax: Axes, run: ServedSubject, *, across: bool) -> None:
     for check in run.metrics.slo.checks if run.metrics.slo else ():
         latency, _, statistic = check.name.partition("_")
         colour = _COLOURS.get(latency, INK)
-        (ax.axhline if across else ax.axvline)(check.limit_s, color=colour, linewidth=1.0, linestyle=":")
-        text = f"{latency.upper()} {statistic}: {format_quantity(check.limit_s, 's')}"
-        place, turned = ((0.005, check.limit_s), 0) if across else ((check.limit_s, 0.98), 90)
-        frame = ax.get_yaxis_transform() if across else ax.get_xaxis_transform()
-        ax.text(
-            *place,
-            text,
-            transform=frame,
-            rotation=turned,
-            ha="left" if across else "right",
-            va="bottom" if across else "top",
-            fontsize=9.5,
-            color=colour,
-        )
+        text = f"SLO: {latency.upper()} {statistic} {format_quantity(check.limit_s, 's')}"
+        (ax.axhline if across else ax.axvline)(check.limit_s, color=colour, linewidth=1.0, linestyle=":", label=text)
 
 
 def _as_time(value: float, _: int) -> str:
@@ -162,10 +150,13 @@ def throughput_latency(runs: Sequence[ServedSubject], ax: Axes | None = None) ->
     ax.grid(color=palette.IDLE, linewidth=0.8)
     ax.set_xlabel("output tokens/s per GPU", loc="right")
     ax.set_ylabel("latency", loc="top")
-    ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     if same:
         _draw_promises(ax, ordered[0], across=True)
-    _name_points(ax, [(rate, run.load if same else run.label) for rate, run in zip(rates, ordered, strict=True)])
+    ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    loads = [run.load.partition(" ") for run in ordered]
+    unit = f" in {loads[0][2]}" if same and len({each[2] for each in loads}) == 1 else ""
+    names = [each[0] for each in loads] if unit else [run.load if same else run.label for run in ordered]
+    _name_points(ax, list(zip(rates, names, strict=True)))
     most = max(ordered, key=lambda run: run.metrics.output_tokens_per_s_per_gpu)
     title = f"{most.label}: at most {rates[-1]:,.0f} output tokens/s per GPU, with {_of_load(most)}"
     kept = [run for run in ordered if run.metrics.slo is not None and run.metrics.slo.met]
@@ -174,8 +165,7 @@ def throughput_latency(runs: Sequence[ServedSubject], ax: Axes | None = None) ->
     caption(
         ax,
         title,
-        f"each point is a run; its {'load' if same else 'name'} stands above it; TTFT, time per output token and whole answer"
-        f"{'; dotted: promised' if same and ordered[0].metrics.slo else ''}",
+        f"each point is a run; its {f'load{unit}' if same else 'name'} stands above it; TTFT, time per output token and whole answer",
         lift_points=16,
     )
     return ax

@@ -39,6 +39,7 @@ _ROW: Final = 74.0
 _PLATE: Final = 30.0
 _WIDEST_BAND: Final = 450.0
 _WIDEST_WIRE: Final = 20.0
+_WIDEST_ARC: Final = 6.0
 _LEAST: Final = 1.2
 _UNUSED: Final = "#CFCFCF"
 _ROWS: Final = ("nic", "pcie", "gpu")
@@ -175,8 +176,9 @@ def _draw_node(ax: Axes, machine: PicturedMachine, load: _Load, down: tuple[floa
     begin, rows = top + 38.0, _rows(machine)
     spots = _spots(machine, begin)
     widest = max(wire.bandwidth_bytes_per_s for wire in machine.wires)
+    px_per_byte_per_s = (_WIDEST_ARC if any(_is_arc(wire) for wire in machine.wires) else _WIDEST_WIRE) / widest
     for wire in sorted(machine.wires, key=lambda wire: wire.bandwidth_bytes_per_s):
-        _draw_wire(ax, wire, spots, widest, load)
+        _draw_wire(ax, wire, spots, max(px_per_byte_per_s * wire.bandwidth_bytes_per_s, _LEAST), load.colour(load.of_wire(wire)))
     below = begin + len(rows) * (_PLATE + _ROW)
     if any("nvswitch" in wire.head for wire in machine.wires):
         _box(ax, (150.0, right - 20.0), (below, below + _PLATE), "NVSwitch", bold=False)
@@ -237,17 +239,20 @@ def _end(name: str) -> str:
     return "nvswitch" if name.endswith("nvswitch") else name
 
 
-def _draw_wire(ax: Axes, wire: NodeWire, spots: dict[str, tuple[float, float, float]], widest: float, load: _Load) -> None:
-    """Draw one direction of a wire, with up and down side by side."""
+def _is_arc(wire: NodeWire) -> bool:
+    """Return whether a wire joins two accelerators, without a switch."""
+    return all(_end(end).startswith("gpu") for end in _ends(wire))
+
+
+def _draw_wire(ax: Axes, wire: NodeWire, spots: dict[str, tuple[float, float, float]], width: float, colour: str) -> None:
+    """Draw one direction of a wire, some pixels wide, with up and down side by side."""
     tail, head = (_end(end) for end in _ends(wire))
-    width = max(_WIDEST_WIRE * wire.bandwidth_bytes_per_s / widest, _LEAST)
-    colour = load.colour(load.of_wire(wire))
     points = 0.72
     if {tail, head} <= spots.keys():
         (left, right, upper), (to_left, to_right, lower) = sorted((spots[tail], spots[head]), key=lambda spot: spot[2])
         shift = (width / 2 + 0.8) * (1 if tail < head else -1)
-        if tail.startswith("gpu") and head.startswith("gpu"):
-            _arc(ax, spots[tail], spots[head], width * points, colour)
+        if _is_arc(wire):
+            _arc(ax, (spots[tail], spots[head]), shift, width * points, colour)
         elif "socket" in tail + head:
             _draw_to_socket(ax, (tail, head), spots, width * points, colour)
         else:
@@ -266,14 +271,14 @@ def _draw_wire(ax: Axes, wire: NodeWire, spots: dict[str, tuple[float, float, fl
         ax.plot([at, at], ends, color=colour, linewidth=width * points, solid_capstyle="butt", zorder=2)
 
 
-def _arc(ax: Axes, one: tuple[float, float, float], other: tuple[float, float, float], width: float, colour: str) -> None:
-    """Draw a bow below the accelerators, the deeper the farther they are apart."""
-    (left, right, upper), (to_left, to_right, _) = sorted((one, other))
-    start, end, edge = (left + right) / 2, (to_left + to_right) / 2, upper + _PLATE
+def _arc(ax: Axes, spots: tuple[tuple[float, float, float], tuple[float, float, float]], shift: float, width: float, colour: str) -> None:
+    """Draw a bow below the accelerators, the deeper the farther they are apart, some pixels outside or inside of its middle line."""
+    (left, right, upper), (to_left, to_right, _) = sorted(spots)
+    start, end, edge = (left + right) / 2 - shift, (to_left + to_right) / 2 + shift, upper + _PLATE
     # A curve of the second degree reaches half as deep as its middle point.
-    depth = 14.0 + (_ROW + _PLATE - 24.0) * (end - start) / (_WIDTH - _LABELS - 170.0)
+    depth = 14.0 + shift + (_ROW + _PLATE - 24.0) * (end - start) / (_WIDTH - _LABELS - 170.0)
     path = MplPath([(start, edge), ((start + end) / 2, edge + 2 * depth), (end, edge)], [MplPath.MOVETO, MplPath.CURVE3, MplPath.CURVE3])
-    ax.add_patch(PathPatch(path, facecolor="none", edgecolor=colour, linewidth=max(width / 4, 1.0), zorder=1))
+    ax.add_patch(PathPatch(path, facecolor="none", edgecolor=colour, linewidth=width, zorder=1))
 
 
 def _draw_to_socket(ax: Axes, ends: tuple[str, str], spots: dict[str, tuple[float, float, float]], width: float, colour: str) -> None:

@@ -8,6 +8,8 @@ from dataclasses import replace
 import pytest
 
 from clustersim.report.page.interactive_charts import links_chart, timeline_chart
+from clustersim.trace.timeline import Span
+from clustersim.units.quantity import format_quantity
 from tests.golden.reference import reference_timeline
 
 TIMELINE = reference_timeline()
@@ -43,7 +45,19 @@ def test_of_too_many_spans_the_first_are_shown_and_the_title_says_so(monkeypatch
     chart = timeline_chart(TIMELINE)
 
     assert sum(len(each["x"]) for each in json.loads(json.dumps(chart.data))[:-1]) == 3 * 20
-    assert f"ms of {1e3 * TIMELINE.step_time_s:,.0f} ms are here." in chart.title
+    assert f" of {format_quantity(TIMELINE.step_time_s, 's')} are here." in chart.title
+
+
+def test_a_step_of_seconds_has_an_axis_in_seconds_and_its_recomputation_at_the_beginning_of_a_pass() -> None:
+    passes = [Span(rank_class=0, stream="compute", kind="backward", name="B", start_s=1.0, end_s=4.0, micro_batch=0, recompute_s=1.0)]
+    timeline = replace(TIMELINE, spans=tuple(passes), step_time_s=5.0)
+
+    chart = json.loads(json.dumps({"data": timeline_chart(timeline).data, "layout": timeline_chart(timeline).layout}))
+
+    drawn = {each.get("name"): each["x"] for each in chart["data"]}
+    assert chart["layout"]["xaxis"]["title"]["text"] == "time, s"
+    assert drawn["backward"] == [1.0, 4.0, None]
+    assert drawn["recompute"] == [1.0, 2.0, None]
 
 
 def test_links_that_nobody_uses_have_no_chart() -> None:

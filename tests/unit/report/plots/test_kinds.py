@@ -10,8 +10,10 @@ import numpy as np
 import pandas
 import pytest
 from matplotlib.colors import to_hex
+from matplotlib.patches import PathPatch
 from PIL import Image
 
+from clustersim.apps.plot.plots import draw_plot
 from clustersim.errors import ScenarioError
 from clustersim.measure.step_breakdown import PipelineShape
 from clustersim.report.palette import FORWARD, HIDDEN
@@ -210,3 +212,22 @@ def test_a_legend_that_is_wider_than_the_picture_has_more_lines_and_room_for_the
     assert box.x1 <= WIDTH_PX
     assert box.y0 >= 0
     assert ax.get_window_extent().height == pytest.approx(260)
+
+
+def test_a_wire_between_two_accelerators_is_as_wide_as_its_bandwidth_beside_any_other() -> None:
+    assert SUBJECT.machine is not None
+    joined = NodeWire(name="node0/gpu0/nvlink/up", tier="nvlink", tail="gpu0", head="gpu1", bandwidth_bytes_per_s=126e9)
+    wires = (joined, *(wire for wire in SUBJECT.machine.wires if wire.tier == "pcie"))
+    with style():
+        ax = RUN_PLOTS["topology"].draw([replace(SUBJECT, machine=replace(SUBJECT.machine, wires=wires))], None)
+
+    arcs = [patch.get_linewidth() for patch in ax.patches if isinstance(patch, PathPatch)]
+    straight = max(float(line.get_linewidth()) for line in ax.lines)
+    assert arcs == [pytest.approx(2 * straight)]
+
+
+def test_all_pictures_of_a_run_have_one_share_of_computing() -> None:
+    paid = ("cost.gpu_hour=2.50 USD",)
+    titles = [title_of(draw_plot(name, ["llama3-8b-8xh100"], paid)) for name in ("pipeline", "breakdown", "cost")]
+
+    assert {title.partition("8 GPUs: ")[2][:6] for title in titles} == {"99.5 %"}

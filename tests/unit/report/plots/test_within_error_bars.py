@@ -37,7 +37,7 @@ def test_a_layout_that_is_beaten_within_the_error_bars_only_has_a_ring() -> None
     with style():
         ax = pareto(table(("a", "1", 1.0, 1.0), ("a", "2", 1.05, 1.05), ("a", "4", 1.2, 1.2), ("b", "1", 1.3, 1.3)))
 
-    assert "ringed, beaten by a joined one: within the error bars: not decided" in texts(ax)
+    assert "ringed: beaten by a joined one, but within the error bars: not decided" in texts(ax)
     assert [len(found.get_offsets()) for found in ax.collections] == [3, 1, 2]  # pyright: ignore[reportArgumentType] - matplotlib's stubs
 
 
@@ -126,3 +126,12 @@ def test_a_heat_map_shows_shares_in_percent() -> None:
 
     assert title_of(ax).startswith("node a with tp 1 is best: MFU 40 %")
     assert texts(ax)[0] == "40"
+
+
+def test_equal_points_of_two_lines_stand_beside_each_other() -> None:
+    with style():
+        ax = sweep_lines(table(*((node, tp, 10.0, 1.0) for node in "ab" for tp in "12")))
+
+    one, other = (line.get_transform().transform(line.get_xydata()) for line in ax.lines)
+    assert one[0][1] == pytest.approx(other[0][1])
+    assert other[0][0] - one[0][0] > 5.0
