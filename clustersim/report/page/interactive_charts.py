@@ -68,7 +68,8 @@ def timeline_chart(timeline: Timeline) -> InteractiveChart:
     left_out = f" {len(classes)} of {n_classes} classes of ranks." if len(classes) < n_classes else ""
     layout = _layout(_ROW_PX * len(lanes) + _AROUND_PX) | {
         "xaxis": {
-            "title": {"text": f"time, {unit}"},
+            # The name of an axis would stand where a narrow page folds the legend.
+            "ticksuffix": f" {unit}",
             "tickformat": ",",
             "range": [0, _PER_S[unit] * shown.step_time_s],
             "rangeslider": {"visible": False},
