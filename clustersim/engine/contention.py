@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from clustersim.engine.precedence import contended_passes
 from clustersim.program.program import Program
-from clustersim.program.tasks import Compute, Lane, Task
+from clustersim.program.tasks import Action, Compute, Lane, Task
 from clustersim.topology.cluster import FloatArray, IntArray
 
 
@@ -28,11 +28,11 @@ class TaskTemplates:
 
 def templates_of(program: Program) -> TaskTemplates:
     """Return the templates of a program, in the order of their first tasks."""
-    known: dict[tuple[int, object, int], int] = {}
+    known: dict[tuple[Action, tuple[Lane, ...], int], int] = {}
     first: list[Task] = []
     of_task: list[int] = []
     for task in program.tasks:
-        key = id(task.action), task.lanes, task.chunk
+        key = task.action, task.lanes, task.chunk
         template = known.get(key)
         if template is None:
             template = known[key] = len(first)
@@ -214,9 +214,9 @@ class Contention:
 
 
 def contention_of(
-    program: Program, flow_classes: Mapping[int, FlowClasses], common: NDArray[np.bool_], others: Iterable[int] = (), *, job: str = ""
+    program: Program, flow_classes: Mapping[Action, FlowClasses], common: NDArray[np.bool_], others: Iterable[int] = (), *, job: str = ""
 ) -> Contention:
-    """Return the tasks of a program and what they put on links, given for the identity of each action."""
+    """Return the tasks of a program and what they put on links, given for each action."""
     templates = templates_of(program)
-    of_template = [flow_classes[id(task.action)] for task in templates.tasks]
+    of_template = [flow_classes[task.action] for task in templates.tasks]
     return Contention(program=program, job=job, templates=templates, flow_classes=of_template, common=common, others=tuple(others))

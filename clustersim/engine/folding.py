@@ -18,7 +18,6 @@ from clustersim.engine.refinement import Hashes, Partition, numbered, scrambled,
 from clustersim.engine.traffic import Traffic, moved_by
 from clustersim.network.sharing import SharedNetwork
 from clustersim.program.program import Program
-from clustersim.program.tasks import Action
 from clustersim.topology.cluster import IntArray, LinkInts, LinkValues, RankTable, Rotation
 from clustersim.topology.link_demand import Crossings, are_ones
 
@@ -290,8 +289,8 @@ class _Side:
     def ways(self, traffic: Traffic) -> Ways:
         """Return by which algorithms each action is performed."""
         found: Ways = {}
-        for place, action in enumerate(_distinct_actions(self.program)):
-            for cell in self.quotient.cells(self.instance_sets.of_action[id(action)]):
+        for place, action in enumerate(self.program.actions):
+            for cell in self.quotient.cells(self.instance_sets.of_action[action]):
                 for moved in moved_by(self.quotient.action(action, cell)):
                     found.setdefault(place, set()).add(traffic.operation(moved).algorithm)
         return found
@@ -319,8 +318,8 @@ class _Side:
 
     def _looks(self, traffic: Traffic, least: int = 2) -> Iterator[tuple[int, int, int, int, SizedFlow]]:
         """Yield the flows of cells of at least so many instances: place of the action, that of the flow, instance set, cell, flow."""
-        for place, action in enumerate(_distinct_actions(self.program)):
-            number = self.instance_sets.of_action[id(action)]
+        for place, action in enumerate(self.program.actions):
+            number = self.instance_sets.of_action[action]
             for cell in self.quotient.cells(number):
                 if len(cell.instances) >= least:
                     operations = [traffic.operation(moved) for moved in moved_by(self.quotient.action(action, cell))]
@@ -352,8 +351,3 @@ def _crossed(crossings: Crossings, instance_of: RankTable, links: LinkHashes, n_
     np.maximum.at(longest_s, owners, crossings.latency_s)
     crossed = summed(sums[crossings.starts[1:]] - sums[crossings.starts[:-1]], owners, n_instances)
     return crossed + scrambled(longest_s.view(np.uint64), 2)
-
-
-def _distinct_actions(program: Program) -> tuple[Action, ...]:
-    """Return the actions of a program, each once, in the order of its tasks."""
-    return tuple({id(task.action): task.action for task in program.tasks}.values())

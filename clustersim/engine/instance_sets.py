@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -47,9 +47,9 @@ class InstanceSets:
     """Ranks of each class of the program."""
     rotated: Rotated | None = None
     found: list[InstanceSet] = field(default_factory=list[InstanceSet])
-    of_action: dict[int, int] = field(default_factory=dict[int, int])
-    """Number of the instance set, by identity of the action."""
-    _numbers: dict[tuple[int | str, ...], int] = field(default_factory=dict[tuple[int | str, ...], int])
+    of_action: dict[Action, int] = field(default_factory=dict[Action, int])
+    """Number of the instance set."""
+    _numbers: dict[Hashable, int] = field(default_factory=dict[Hashable, int])
 
     @classmethod
     def of(cls, program: Program, cluster: Cluster, rotated: Rotated | None = None) -> InstanceSets:
@@ -62,14 +62,14 @@ class InstanceSets:
         """
         instance_sets = cls(cluster=cluster, rank_classes=[rank_class.ranks for rank_class in program.rank_classes], rotated=rotated)
         for task in program.tasks:
-            if id(task.action) not in instance_sets.of_action:
-                instance_sets.of_action[id(task.action)] = instance_sets._number(task)
+            if task.action not in instance_sets.of_action:
+                instance_sets.of_action[task.action] = instance_sets._number(task)
         return instance_sets
 
     def groups_of(self, action: Compute) -> tuple[RankGroups, ...]:
         """Return the groups of the collectives inside a pass, each once."""
         inside = (collective.group for block in action.blocks for item in block.body for collective in collectives_in(item))
-        return tuple({id(group): group for group in inside}.values())
+        return tuple(dict.fromkeys(inside))
 
     def instances_of(self, number: int, group: RankGroups) -> IntArray:
         """Return the instance of each group."""
@@ -89,17 +89,17 @@ class InstanceSets:
             self.found.append(self._instance_set(task.action, task.lanes[0].rank_class))
         return number
 
-    def _key(self, task: Task) -> tuple[int | str, ...]:
+    def _key(self, task: Task) -> Hashable:
         action = task.action
         match action:
             case Communicate():
-                return "group", id(action.collective.group)
+                return action.collective.group
             case Transfer():
                 return "pairs", id(action.pairs)
             case HostCopy() | HostUpdate():
                 return "ranks", id(action.ranks)
             case Compute():
-                return "units", task.lanes[0].rank_class, *(id(group) for group in self.groups_of(action))
+                return "units", task.lanes[0].rank_class, *self.groups_of(action)
 
     def _instance_set(self, action: Action, rank_class: int) -> InstanceSet:
         if self.rotated is not None:

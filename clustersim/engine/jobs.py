@@ -194,7 +194,7 @@ def check_programs(first: Program, others: Sequence[Job], n_ranks: int) -> None:
 def _moved_between(program: Program) -> Iterator[tuple[int, IntArray]]:
     """Yield all different sets of ranks that anything is moved between, each with a task."""
     seen: set[int] = set()
-    for index in {id(task.action): index for index, task in enumerate(program.tasks)}.values():
+    for index in {task.action: index for index, task in enumerate(program.tasks)}.values():
         for moved in moved_by(program.tasks[index].action):
             ranks = moved.group.members if isinstance(moved, Collective) else moved.pairs if isinstance(moved, Transfer) else moved.ranks
             if id(ranks) not in seen:

@@ -12,7 +12,7 @@ from clustersim.engine.pricing import Price, Pricing, price_of
 from clustersim.engine.program_graph import Graph
 from clustersim.engine.traffic import Traffic, moved_by
 from clustersim.program.program import Program
-from clustersim.program.tasks import Compute
+from clustersim.program.tasks import Action, Compute
 
 UNKNOWN_S = -1.0
 """Duration of a task that shares links with others, and end of a task that has not ended."""
@@ -42,17 +42,17 @@ class Prepared:
         self.graph, self.templates = Graph(self.program), templates_of(self.program)
         self.n_after = [len(task.after) for task in self.program.tasks]
         self.price, self.carried, self.alone_s = [], [], []
-        known: dict[int, Alone] = {}
+        known: dict[Action, Alone] = {}
         for task in self.templates.tasks:
             price = None
             if isinstance(task.action, Compute):
                 price = price_of(self.prices, task)
                 seconds, carried = price.duration_s, price.carried
             else:
-                if id(task.action) not in known:
+                if task.action not in known:
                     (moved,) = moved_by(task.action)
-                    known[id(task.action)] = alone(self.traffic.phases(moved), self.traffic.network)
-                seconds, carried = known[id(task.action)].duration_s, known[id(task.action)].carried
+                    known[task.action] = alone(self.traffic.phases(moved), self.traffic.network)
+                seconds, carried = known[task.action].duration_s, known[task.action].carried
             self.price.append(price)
             self.carried.append(carried)
             self.alone_s.append(seconds)

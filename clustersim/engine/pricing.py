@@ -186,18 +186,16 @@ class Pricing:
     slowdown: float = 1.0
     """Ratio of all computation time to that of the kernel model, and factor on the host time of a step."""
     _by_itself: dict[int, Alone] = field(default_factory=dict[int, Alone])
-    _prices: dict[int, Price] = field(default_factory=dict[int, Price])
+    _prices: dict[Compute, Price] = field(default_factory=dict[Compute, Price])
     _quotes: dict[int, tuple[Item, Quote]] = field(default_factory=dict[int, tuple[Item, Quote]])
     """By identity of the item, which therefore must live."""
     _shown_of: dict[int, _Shown] = field(default_factory=dict[int, "_Shown"])
-    _kept: list[Compute] = field(default_factory=list[Compute])
 
     def price(self, action: Compute) -> Price:
         """Return the uncontended price of a pass."""
-        price = self._prices.get(id(action))
+        price = self._prices.get(action)
         if price is None:
-            self._kept.append(action)
-            price = self._prices[id(action)] = self._price(action)
+            price = self._prices[action] = self._price(action)
         return price
 
     def quote(self, item: Item) -> Quote:

@@ -60,10 +60,10 @@ class Quotient:
     """For each class of the quotient, that of the program which it is a part of."""
     _class_of: IntArray = field(init=False)
     _cells: dict[int, tuple[Cell, ...]] = field(default_factory=dict[int, tuple[Cell, ...]])
-    _actions: dict[tuple[int, int], Action] = field(default_factory=dict[tuple[int, int], Action])
+    _actions: dict[tuple[Action, int], Action] = field(default_factory=dict[tuple[Action, int], Action])
     _passes: dict[tuple[int, int], Rewriting] = field(default_factory=dict[tuple[int, int], Rewriting])
     """Rewriting of each class."""
-    _groups: dict[tuple[int, int, int], RankGroups] = field(default_factory=dict[tuple[int, int, int], RankGroups])
+    _groups: dict[tuple[RankGroups, int, int], RankGroups] = field(default_factory=dict[tuple[RankGroups, int, int], RankGroups])
     _pairs: dict[tuple[int, int], IntArray] = field(default_factory=dict[tuple[int, int], IntArray])
     _links: dict[tuple[int, int], tuple[tuple[int, ...], ...]] = field(default_factory=dict[tuple[int, int], tuple[tuple[int, ...], ...]])
     _lanes: dict[tuple[tuple[Lane, ...], int, int], tuple[Lane, ...]] = field(
@@ -88,16 +88,14 @@ class Quotient:
     @property
     def n_tasks(self) -> int:
         """Tasks of the quotient."""
-        return sum(
-            int(self.instance_colours[self.instance_sets.of_action[id(task.action)]].max(initial=0)) + 1 for task in self.program.tasks
-        )
+        return sum(int(self.instance_colours[self.instance_sets.of_action[task.action]].max(initial=0)) + 1 for task in self.program.tasks)
 
     def build(self) -> Program:
         """Return the quotient: each task becomes one task per class, which waits for those with common ranks."""
         if len(self.rank_classes) == len(self.program.rank_classes) and all(not colours.any() for colours in self.instance_colours):
             return self.program
         tasks = self.program.tasks
-        numbers = [self.instance_sets.of_action[id(task.action)] for task in tasks]
+        numbers = [self.instance_sets.of_action[task.action] for task in tasks]
         firsts: list[int] = []
         n_tasks = 0
         for number in numbers:
@@ -133,10 +131,10 @@ class Quotient:
 
     def action(self, action: Action, cell: Cell) -> Action:
         """Return the part of an action in a class."""
-        number = self.instance_sets.of_action[id(action)]
+        number = self.instance_sets.of_action[action]
         if len(self.cells(number)) == 1:
             return action
-        return _once(self._actions, (id(action), cell.number), lambda: self._restricted(action, number, cell))
+        return _once(self._actions, (action, cell.number), lambda: self._restricted(action, number, cell))
 
     def _restricted(self, action: Action, number: int, cell: Cell) -> Action:
         match action:
@@ -169,7 +167,7 @@ class Quotient:
             self.instance_sets.know_part(part.members, group.members, cell.instances)
             return part
 
-        return replace(collective, group=_once(self._groups, (id(collective.group), number, cell.number), narrow))
+        return replace(collective, group=_once(self._groups, (collective.group, number, cell.number), narrow))
 
     def _lanes_of(self, task: Task, number: int, cell: Cell) -> tuple[Lane, ...]:
         def lanes() -> tuple[Lane, ...]:

@@ -49,12 +49,9 @@ class Traffic:
 
     def register(self, program: Program) -> None:
         """Take in everything that moves in a program, in the order of its tasks."""
-        seen: dict[int, None] = {}
-        for task in program.tasks:
-            if id(task.action) not in seen:
-                seen[id(task.action)] = None
-                for moved in moved_by(task.action):
-                    self.phases(moved)
+        for action in program.actions:
+            for moved in moved_by(action):
+                self.phases(moved)
 
     def operation(self, moved: Moved) -> Operation:
         """Return algorithm, protocol and flows."""
@@ -95,13 +92,12 @@ class Traffic:
         """
         return contention_of(program, self._of_actions(program), common, others, job=self.job)
 
-    def _of_actions(self, program: Program) -> Mapping[int, tuple[int, ...]]:
-        """Return the flow classes of each action that moves bytes, by its identity: latency alone is no load."""
-        found: dict[int, tuple[int, ...]] = {}
-        for task in program.tasks:
-            if id(task.action) not in found:
-                loads = (moved for moved in moved_by(task.action) if isinstance(moved, HostCopy | HostUpdate) or moved.bytes)
-                found[id(task.action)] = tuple(dict.fromkeys(flow_class for moved in loads for flow_class in self.flow_classes(moved)))
+    def _of_actions(self, program: Program) -> Mapping[Action, tuple[int, ...]]:
+        """Return the flow classes of each action that moves bytes: latency alone is no load."""
+        found: dict[Action, tuple[int, ...]] = {}
+        for action in program.actions:
+            loads = (moved for moved in moved_by(action) if isinstance(moved, HostCopy | HostUpdate) or moved.bytes)
+            found[action] = tuple(dict.fromkeys(flow_class for moved in loads for flow_class in self.flow_classes(moved)))
         return found
 
     def labels(self) -> Mapping[int, tuple[str, ...]]:

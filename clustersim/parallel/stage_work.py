@@ -117,7 +117,7 @@ class StageWork:
     passes: ChunkPasses
     chunks: Sequence[ModelChunk]
     _known: dict[tuple[PassKind, int, Cut], tuple[Piece, ...]] = field(default_factory=dict[tuple[PassKind, int, Cut], tuple[Piece, ...]])
-    _same: dict[Compute, Compute] = field(default_factory=dict[Compute, Compute])
+    _same: dict[tuple[PassKind, tuple[Block, ...]], Compute] = field(default_factory=dict[tuple[PassKind, tuple[Block, ...]], Compute])
     """Equal work, which is then priced once."""
     _pairs: dict[tuple[tuple[int, ...], ...], tuple[_Pair, _Pair]] = field(
         default_factory=dict[tuple[tuple[int, ...], ...], tuple[_Pair, _Pair]]
@@ -168,8 +168,7 @@ class StageWork:
             last = stop == chunk.n_layers if step.kind == "F" else start == 0
             ending = tuple(block for each in self.passes.techniques for block in each.closing()) if last and step.kind != "W" else ()
             blocks = opening + cast + self._slice(step, chunk, (start, stop)) + filled + lost + ending
-            action = _compute(step.kind, blocks)
-            action = self._same.setdefault(action, action)
+            action = self._same.setdefault((step.kind, blocks), _compute(step.kind, blocks))
             pieces.append(Piece(action=action, completes=complete, layers=range(start, stop)))
         return tuple(pieces)
 

@@ -16,6 +16,11 @@ class Program:
     rank_classes: tuple[RankClass, ...]
     tasks: tuple[Task, ...]
 
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """Actions of all tasks, each once, in the order of the tasks."""
+        return tuple(dict.fromkeys(task.action for task in self.tasks))
+
 
 Key = tuple[str | int, ...]
 """Name by which tasks refer to each other before they have an index, such as ``("F", stage, micro_batch, chunk)``."""

@@ -123,7 +123,7 @@ class Block:
     repeat: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Compute:
     """Work on the accelerator, with the collectives that interrupt it."""
 
@@ -132,7 +132,7 @@ class Compute:
     blocks: tuple[Block, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Communicate:
     """A collective on its own stream, overlapped with computation."""
 
@@ -188,6 +188,7 @@ class HostUpdate:
 
 
 Action = Compute | Communicate | Transfer | HostCopy | HostUpdate
+"""Equal to itself alone: actions of one program that are alike are one object."""
 
 
 class Lane(NamedTuple):

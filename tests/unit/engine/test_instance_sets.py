@@ -16,7 +16,7 @@ def cluster_of(n_nodes: int = 2) -> WiredCluster:
 
 def instance_set_of(action: Action, cluster: WiredCluster | None = None) -> InstanceSet:
     instance_sets = InstanceSets.of(program(task(action)), cluster or cluster_of())
-    return instance_sets.found[instance_sets.of_action[id(action)]]
+    return instance_sets.found[instance_sets.of_action[action]]
 
 
 def members(instance_set: InstanceSet) -> list[list[int]]:
@@ -66,7 +66,7 @@ def test_actions_of_the_same_groups_are_one_instance_set() -> None:
     instance_sets = InstanceSets.of(program(task(one), task(other)), cluster_of())
 
     assert len(instance_sets.found) == 1
-    assert instance_sets.of_action[id(one)] == instance_sets.of_action[id(other)] == 0
+    assert instance_sets.of_action[one] == instance_sets.of_action[other] == 0
 
 
 def test_structure_tells_how_members_lie_in_their_domains() -> None:
