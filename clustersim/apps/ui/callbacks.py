@@ -234,12 +234,18 @@ def _register_keeping(app: DashPage, desk: Desk) -> None:
 
 
 def _compared(kept: Seen, current: Seen) -> list[Component]:
-    runs = [(_KEPT, kept.metrics), (_NOW, current.metrics)]
+    runs = [(_with_model(_KEPT, kept), kept.metrics), (_with_model(_NOW, current), current.metrics)]
     compared = side_by_side([replace(seen.run, source=name, name=name) for seen, name in ((kept, _KEPT), (current, _NOW))])
     parts: list[Component] = [html.P(f"{line}.", className="finding") for line in verdicts(compared)]
     parts += [breakdown_bars(runs), memory_bars(runs)]
     told = [_table(table.heading, table.columns, table.rows) for table in tables(compared)]
     return [*parts, html.Div(told, className="tables")]
+
+
+def _with_model(name: str, seen: Seen) -> str:
+    model = seen.run.resolved.get("model")
+    own = model.get("name") if isinstance(model, Mapping) else None
+    return f"{name}: {own}" if own else name
 
 
 def _table(heading: str, columns: Sequence[str], rows: Sequence[Sequence[str | Component]]) -> Component:

@@ -176,6 +176,7 @@ def test_a_comparison_answers_first_and_nothing_stands_beside_nothing(visitor: V
     told = visitor.told("comparison.children", "current.data", kept=BASE, current=other)
 
     assert texts_in(told["comparison"]["children"]).startswith("now against kept: ")
+    assert "kept: gpt2" in texts_in(told["comparison"]["children"])
     assert visitor.told("comparison.children", "kept.data", kept=None, current=BASE) == {"comparison": {"children": []}}
 
 
