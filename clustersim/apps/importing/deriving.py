@@ -168,6 +168,8 @@ def derive_strategy(draft: Draft, *, n_ranks: int, n_layers: int | None, has_exp
     elif has_experts and draft.get("strategy.sequence_parallel") is not True:
         note = "experts beside tensor parallelism are simulated with sequence parallelism: as many bytes are sent, memory too small"
         draft.derive("strategy.sequence_parallel", True, note)
+    if not has_experts:
+        draft.drop("strategy.expert_capacity")
     if (draft.whole("strategy.ep") or 1) == 1:
         draft.drop("strategy.etp", "strategy.dispatch")
     if draft.get("training.precision") != "fp8":

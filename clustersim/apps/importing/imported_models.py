@@ -87,7 +87,7 @@ def complete_model(draft: Draft) -> None:
     ):
         draft.drop(*(f"model.{name}" for name in _LATENT))
     if (draft.whole("model.num_experts") or 0) < 2:
-        draft.drop("model.num_experts", "job.dense_layers", "strategy.expert_capacity", *(f"model.{name}" for name in _EXPERTS))
+        draft.drop("model.num_experts", "job.dense_layers", *(f"model.{name}" for name in _EXPERTS))
     if draft.get("job.keeps_tokens") is True:
         draft.drop("strategy.expert_capacity")
     layers, blocks = draft.whole("model.num_hidden_layers"), draft.whole("job.layers_in_block")
