@@ -55,9 +55,10 @@ def read_commands(text: str, file: str, sourced: Mapping[str, str] = NO_TEXTS) -
             commands.append(words)
     if not any(_OPTION.fullmatch(word.text) or _ASSIGNED.fullmatch(word.text) for words in commands for word in words) and script.options:
         commands = [script.options]
-    found = [*directives, *exported(script.exported, file)]
+    found = [*directives, *(each for name in script.ran for each in _directives(sourced[name], name)), *exported(script.exported, file)]
     read = together([Command(words=words, entries=options(words, file)) for words in commands], script.documents, file, counted=False)
-    return Contents(file=file, format="arguments", entries=(*found, *(each for entry in read.entries for each in _called(entry))))
+    entries = (*found, *(each for entry in read.entries for each in _called(entry)))
+    return Contents(file=file, format="arguments", entries=entries, ran=script.ran)
 
 
 def _called(entry: Entry) -> Iterator[Entry]:

@@ -67,6 +67,8 @@ class Contents:
     """Switches that it lists."""
     labels: tuple[Entry, ...] = ()
     """Labels of the nodes that its pods ask for, or that a log shows."""
+    ran: tuple[str, ...] = ()
+    """Names of other scripts that it sources or starts; their options are among its own."""
 
 
 def flattened(data: Data, spot: Spot | None, file: str, key: str = "") -> Iterator[Entry]:

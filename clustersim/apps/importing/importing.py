@@ -79,6 +79,8 @@ def import_files(sources: Sequence[str], asked: ImportOptions) -> Imported:
         for source in sources
         for each in _contents(source, asked, scripts)
     ]
+    ran = {name for each in contents for name in each.ran}
+    contents = [each for each in contents if Path(each.file).name not in ran]
     machines = [each for each in contents if each.format == "machine"]
     if len(machines) == len(contents):
         return _imported_cluster(machines, asked)

@@ -164,7 +164,7 @@ def read_contents(text: str, file: str, sourced: Mapping[str, str] = NO_TEXTS) -
         return _json(text, file) or _yaml(text, file)
     if not text.startswith("#!") and _looks_like_mapping(text):
         return read_containers(text, file) or _yaml(text, file)
-    if _OPTIONS.search(text) or "=" in text or part_in(text) == "serve":
+    if _OPTIONS.search(text) or "=" in text or part_in(text) == "serve" or any(name in text for name in sourced):
         return read_commands(text, file, sourced)
     raise ScenarioError("holds no keys and values", place=Place(file=file), hint=_HINT)
 

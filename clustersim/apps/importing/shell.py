@@ -23,10 +23,14 @@ _SHELLS: Final = ("sh", "bash", "zsh", "dash")
 _TEXT_FOLLOWS: Final = re.compile(r"-[a-z]*c")
 _REMOTE: Final = ("ssh", "sbatch", "salloc")
 """Programs that run a text or a script elsewhere."""
+_HANDLES: Final = ("chmod", "cat", "rm", "cp", "scp")
+"""Programs that do not run a script that they name."""
 _ASKS: Final = ("getopts", "read", "IFS=")
 """Tests of loops over arguments and input, of which there are none."""
 _UNSET: Final = re.compile(r"\$(?:\w+|[@*]|\{\w+(?:[+-][^{}]*)?\})")
 _MOST_STEPS: Final = 50_000
+_Inside = tuple[tuple[Word, ...], str, int, Sequence[str] | None]
+"""Words before a text that a command runs, the text, its first line, and its own arguments."""
 NO_TEXTS: Final[Mapping[str, str]] = MappingProxyType({})
 _DEEPEST: Final = 12
 """Functions and texts that call each other."""
@@ -54,6 +58,8 @@ class Script:
     """Files that it writes from its own text."""
     options: tuple[Word, ...] = ()
     """Options that its variables hold, for a command of another text."""
+    ran: tuple[str, ...] = ()
+    """Names of other texts that it sources or starts."""
 
 
 def read_script(text: str, variables: Mapping[str, str] = NO_TEXTS, sourced: Mapping[str, str] = NO_TEXTS) -> Script:
@@ -67,13 +73,17 @@ def read_script(text: str, variables: Mapping[str, str] = NO_TEXTS, sourced: Map
     variables
         Environment that the text starts with.
     sourced
-        Texts of other files by their names without folders, for the ones that the text sources.
+        Texts of other files by their names without folders, for the ones that the text sources or starts.
     """
     reader = _Reader(sourced=sourced)
     reader.known.values |= {name: [value] for name, value in variables.items()}
     reader.block(parse_shell(text))
     return Script(
-        commands=tuple(reader.commands), exported=reader.known.exported, documents=tuple(reader.documents), options=reader.known.options()
+        commands=tuple(reader.commands),
+        exported=reader.known.exported,
+        documents=tuple(reader.documents),
+        options=reader.known.options(),
+        ran=tuple(dict.fromkeys(reader.ran)),
     )
 
 
@@ -86,6 +96,7 @@ class _Reader:
     functions: dict[str, Block] = field(default_factory=dict[str, Block])
     commands: list[tuple[Word, ...]] = field(default_factory=list[tuple[Word, ...]])
     documents: list[EmbeddedFile] = field(default_factory=list[EmbeddedFile])
+    ran: list[str] = field(default_factory=list[str])
     n_steps: int = 0
     depth: int = 0
 
@@ -177,8 +188,11 @@ class _Reader:
         if inside is None:
             self.commands.append(words)
             return
-        before, text, line = inside
-        self._text(text, line, before)
+        before, text, line, arguments = inside
+        begin = len(self.commands)
+        self._call(parse_shell(text, line), arguments)
+        # The words before a text belong to each of its commands.
+        self.commands[begin:] = [(*before, *command) for command in self.commands[begin:]]
 
     def _changes(self, words: tuple[Word, ...], heredoc: Heredoc | None) -> bool:
         """Return whether a command only changes variables, or is a function."""
@@ -202,15 +216,7 @@ class _Reader:
             case [":", *_]:
                 pass
             case [name, *rest] if name in self.functions and self.depth < _DEEPEST:
-                was = dict(self.known.values)
-                self._positions(rest)
-                self.depth += 1
-                self.block(self.functions[name])
-                self.depth -= 1
-                self.known.values |= {key: was.get(key, []) for key in ("#", "@", "*")}
-                for number in range(1, len(rest) + 1):
-                    self.known.values.pop(str(number), None)
-                self.known.values |= {key: value for key, value in was.items() if key.isdecimal()}
+                self._call(self.functions[name], rest)
             case _:
                 return False
         return True
@@ -219,42 +225,56 @@ class _Reader:
         self.known.values |= {str(number): [value] for number, value in enumerate(values, start=1)}
         self.known.values |= {"#": [str(len(values))], "@": [*values], "*": [*values]}
 
-    def _inside(self, words: tuple[Word, ...], heredoc: Heredoc | None) -> tuple[tuple[Word, ...], str, int] | None:
-        """Return the text that a command runs, with the words before it and the first line; None where it runs none."""
+    def _call(self, block: Block, arguments: Sequence[str] | None) -> None:
+        """Interpret a function or a text, with arguments of its own where it has some."""
+        if self.depth >= _DEEPEST:
+            return
+        was = {key: value for key, value in self.known.values.items() if key.isdecimal() or key in ("#", "@", "*")}
+        if arguments is not None:
+            self._positions(arguments)
+        self.depth += 1
+        self.block(block)
+        self.depth -= 1
+        for number in range(1, len(arguments or ()) + 1):
+            self.known.values.pop(str(number), None)
+        self.known.values |= {"#": [], "@": [], "*": [], **was}
+
+    def _inside(self, words: tuple[Word, ...], heredoc: Heredoc | None) -> _Inside | None:
+        """Return the text that a command runs; None where it runs none."""
         texts = [word.text for word in words]
         if texts[0] == "eval":
-            return (), " ".join(texts[1:]), words[0].line
-        if texts[0] in ("source", ".") and (text := self.sourced.get("".join(texts[1:2]).rpartition("/")[2])) is not None:
-            return (), text, words[0].line
+            return (), " ".join(texts[1:]), words[0].line, None
+        if texts[0] in ("source", ".") and (name := "".join(texts[1:2]).rpartition("/")[2]) in self.sourced:
+            self.ran.append(name)
+            return (), self.sourced[name], words[0].line, None
         shell = next((at for at, text in enumerate(texts) if text.rpartition("/")[2] in _SHELLS), None)
         if shell is not None and (flag := next((at for at in range(shell + 1, len(texts)) if _TEXT_FOLLOWS.fullmatch(texts[at])), None)):
             at = next((at for at in range(flag + 1, len(texts)) if not texts[at].startswith("-")), None)
-            return None if at is None else (words[:shell], texts[at], words[at].line)
+            return None if at is None else (words[:shell], texts[at], words[at].line, None)
         for at, text in enumerate(texts):
             option, _, assigned = text.partition("=")
             inner = assigned or "".join(texts[at + 1 : at + 2])
             if option in _WRAPS and " " in inner:
-                return words[:at], inner, words[at].line
+                return words[:at], inner, words[at].line, None
         if texts[0] == "ssh" and " " in texts[-1].strip():
-            return (), texts[-1], words[-1].line
+            return (), texts[-1], words[-1].line, None
         if heredoc is not None and (shell is not None or texts[0] in _REMOTE):
             text = self.known.known(heredoc.text) if heredoc.expands else heredoc.text
-            return (words[:shell] if shell is not None else ()), text, heredoc.line
-        names = {each.name: each for each in self.documents if each.name.endswith(".sh") or each.text.startswith("#!")}
-        for at, text in enumerate(texts):
-            if (document := names.get(text.rpartition("/")[2])) is not None and texts[0] not in ("chmod", "cat", "rm", "cp", "scp"):
-                return (words[: at if shell is None else shell] if texts[0] not in _REMOTE else ()), document.text, document.line
-        return None
+            return (words[:shell] if shell is not None else ()), text, heredoc.line, None
+        return self._script(words, shell)
 
-    def _text(self, text: str, line: int, before: tuple[Word, ...]) -> None:
-        """Interpret a text run by a command; the words before it belong to each of its commands."""
-        if self.depth >= _DEEPEST:
-            return
-        begin = len(self.commands)
-        self.depth += 1
-        self.block(parse_shell(text, line))
-        self.depth -= 1
-        self.commands[begin:] = [(*before, *command) for command in self.commands[begin:]]
+    def _script(self, words: tuple[Word, ...], shell: int | None) -> _Inside | None:
+        """Return the script that a command starts, of those that are written or named; the first word after its shell."""
+        texts = [word.text for word in words]
+        written = {each.name: each for each in self.documents if each.name.endswith(".sh") or each.text.startswith("#!")}
+        for at, text in enumerate(texts):
+            name, before = text.rpartition("/")[2], words[: at if shell is None else shell]
+            if name in written and texts[0] not in _HANDLES:
+                return (() if texts[0] in _REMOTE else before), written[name].text, written[name].line, None
+            if name in self.sourced and (texts[0] in _REMOTE or at in (0, (-1 if shell is None else shell) + 1)):
+                self.ran.append(name)
+                return (() if texts[0] == "ssh" else before), self.sourced[name], words[at].line, texts[at + 1 :]
+        return None
 
     def _let(self, formula: str) -> bool | None:
         """Set the variable of a formula, and return whether the value is not zero."""
