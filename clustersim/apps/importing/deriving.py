@@ -170,6 +170,8 @@ def derive_strategy(draft: Draft, *, n_ranks: int, n_layers: int | None, has_exp
         draft.derive("strategy.sequence_parallel", True, note)
     if not has_experts:
         draft.drop("strategy.expert_capacity")
+        if (draft.whole("strategy.ep") or 1) > 1:
+            draft.derive("strategy.ep", 1, "the model has no experts")
     if (draft.whole("strategy.ep") or 1) == 1:
         draft.drop("strategy.etp", "strategy.dispatch")
     if draft.get("training.precision") != "fp8":

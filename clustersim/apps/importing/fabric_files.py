@@ -32,7 +32,7 @@ _LANES: Final = {"SDR": 2.5, "DDR": 5.0, "QDR": 10.0, "FDR": 14.0, "EDR": 25.0, 
 _AGGREGATION: Final = "Aggregation Node"
 _UNNAMED: Final = re.compile(r"ConnectX|Mellanox Technologies|^MT\d")
 _SLURM: Final = re.compile(r"(\w+)=(\S+)")
-_GPUS: Final = re.compile(r"gpu:(?:([A-Za-z][\w.-]*):)?(\d{1,4})")
+_GPUS: Final = re.compile(r"\bgpu\b(?::([A-Za-z][\w.-]*))?(?::(\d{1,4}))?")
 _SLURM_YAML: Final = re.compile(r"^\s*-\s*topology:", re.MULTILINE)
 _LISTED: Final = re.compile(r"^NAME\s+STATUS\s.*\bLABELS\s*$", re.MULTILINE)
 """Head of what ``kubectl get nodes --show-labels`` prints."""
@@ -155,7 +155,7 @@ def _most_nodes(named: Mapping[str, list[str]], *, counts: bool) -> Iterator[Fac
     if (accelerators := _GPUS.search(most)) is not None:
         if accelerators[1]:
             yield "accelerators.product", accelerators[1], None
-        yield "accelerators.count", int(accelerators[2]), None
+        yield "accelerators.count", int(accelerators[2] or 1), None
     if counts and named.get(most):
         yield "nodes.count", len(named[most]), None
         others = [f"{len(nodes)} of {each or 'no accelerator'}" for each, nodes in named.items() if nodes and each != most]

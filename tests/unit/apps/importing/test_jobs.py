@@ -398,33 +398,3 @@ def test_experts_beside_tensor_parallelism_bring_sequence_parallelism(tmp_path: 
 def test_another_loop_than_of_training_is_refused_as_such(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ScenarioError, match=message):
         import_files([written(tmp_path, text)], ON_H100)
-
-
-def test_a_script_is_read_with_the_one_that_it_starts(tmp_path: Path) -> None:
-    (tmp_path / "start.sh").write_text("export SEQ=2048\nsbatch --nodes=4 batch.sh 8 full\n", "utf-8")
-    (tmp_path / "batch.sh").write_text(
-        "#!/bin/bash\n#SBATCH --ntasks-per-node=8\nTP=$1\nsrun bash ./job.sh --recompute-granularity $2\n", "utf-8"
-    )
-    (tmp_path / "job.sh").write_text(
-        "python pretrain_gpt.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32 --vocab-size 32000 --bf16 \\\n"
-        "  --micro-batch-size 1 --global-batch-size 32 --seq-length $SEQ --tensor-model-parallel-size ${TP:-2} \\\n"
-        "  --recompute-method uniform $@\n",
-        "utf-8",
-    )
-    files = [str(tmp_path / name) for name in ("start.sh", "batch.sh", "job.sh")]
-
-    found = import_files(files, ImportOptions(cluster="dgx-h100")).data
-
-    keys = ("cluster.nodes", "training.seq_length", "strategy.tp", "strategy.recompute")
-    assert [at(found, key) for key in keys] == [4, 2048, 8, "full"]
-
-
-def test_a_model_that_is_not_shipped_is_not_replaced_by_defaults(tmp_path: Path) -> None:
-    path = tmp_path / "job.yaml"
-    path.write_text(
-        "modules:\n  pre_trainer:\n    framework: maxtext\n    model: unheard_of_7B.yaml\n    overrides:\n      per_device_batch_size: 2\n",
-        "utf-8",
-    )
-
-    with pytest.raises(ScenarioError, match="the dimensions of 'unheard_of_7B', which is not shipped"):
-        import_files([str(path)], ImportOptions(cluster="mi300x-oam", nodes=1))

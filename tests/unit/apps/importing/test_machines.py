@@ -255,10 +255,11 @@ def test_of_unlike_nodes_of_slurm_those_of_the_most_nodes_count(tmp_path: Path, 
     assert [key.value for key in found.keys if key.how == "not_modelled"] == [others]
 
 
-def test_untyped_accelerators_of_slurm_are_counted(tmp_path: Path) -> None:
-    text = "NodeName=login Gres=(null)\nNodeName=n[1-3] Gres=gpu:4\n"
+@pytest.mark.parametrize(("resources", "count"), [("gpu:4", 4), ("nvme:1,gpu", 1), ("gpu:4,nvme:1", 4)])
+def test_untyped_accelerators_of_slurm_are_counted(tmp_path: Path, resources: str, count: int) -> None:
+    found = written(tmp_path, f"NodeName=login Gres=(null)\nNodeName=n[1-3] Gres={resources}\n", "dgx-h100").data
 
-    assert at(written(tmp_path, text, "dgx-h100").data, "cluster.nodes") == 3
+    assert (at(found, "cluster.nodes"), at(found, "cluster.accelerators_per_node")) == (3, count)
 
 
 def test_labels_of_nodes_name_their_switches(tmp_path: Path) -> None:

@@ -7,7 +7,11 @@ from typing import Final
 
 import pytest
 
+from clustersim.apps.importing.entries import ImportOptions
+from clustersim.apps.importing.importing import import_files
+from clustersim.errors import ScenarioError
 from tests.unit.apps.importing.test_command_lines import Line, assert_read
+from tests.unit.apps.importing.test_jobs import at
 
 FILES: Final = (
     Line(
@@ -16,6 +20,36 @@ FILES: Final = (
         "optimizer: adamw_bnb_8bit\nbf16: auto\n",
         {"training.moment_precision": "fp8", "training.optimizer_kernels": "fused", "training.global_batch_size": 64},
         nodes=1,
+    ),
+    Line(
+        "primus_torchtitan",
+        "modules:\n  pre_trainer:\n    model: llama3.1_8B-fp8.yaml\n    overrides:\n"
+        "      training:\n        local_batch_size: 4\n        seq_len: 8192\n",
+        {"training.precision": "fp8", "training.global_batch_size": 32},
+        nodes=1,
+    ),
+    Line(
+        "primus",
+        "modules:\n  post_trainer:\n    model: llama3_8B.yaml\n    overrides:\n"
+        "      use_lora: true\n      lora_rank: 16\n      lora_target_modules: [q_proj, v_proj]\n"
+        "      tensor_model_parallel_size: 2\n",
+        {"training.lora_rank": 16, "training.lora_layers": ["q", "v"]},
+        nodes=1,
+    ),
+    Line(
+        "paddle",
+        "model_name_or_path: Qwen/Qwen3-0.6B-Base\nfine_tuning: full\nper_device_train_batch_size: 1\ngradient_accumulation_steps: 4\n"
+        "max_seq_len: 8192\nsharding: stage1\nuse_expert_parallel: true\nexpert_model_parallel_size: 4\nbf16: true\n",
+        {"strategy.ep": 1, "training.global_batch_size": 32},
+        nodes=1,
+    ),
+    Line(
+        "primus_maxtext",
+        "modules:\n  pre_trainer:\n    model: mixtral_8x7B.yaml\n    overrides:\n"
+        "      per_device_batch_size: 2\n      ici_expert_parallelism: -1\n"
+        "      ici_fsdp_parallelism: 1\n      dcn_data_parallelism: -1\n      sparse_matmul: false\n      capacity_factor: 1.25\n",
+        {"strategy.ep": 8, "strategy.expert_capacity": 1.25},
+        nodes=2,
     ),
     Line(
         "transformers",
@@ -71,3 +105,46 @@ FILES: Final = (
 @pytest.mark.parametrize("line", FILES, ids=lambda line: line.framework)
 def test_a_short_file_is_read(line: Line, tmp_path: Path) -> None:
     assert_read(line, tmp_path)
+
+
+def test_a_script_is_read_with_the_one_that_it_starts(tmp_path: Path) -> None:
+    (tmp_path / "start.sh").write_text("export SEQ=2048\nsbatch --nodes=4 batch.sh 8 full\n", "utf-8")
+    (tmp_path / "batch.sh").write_text(
+        "#!/bin/bash\n#SBATCH --ntasks-per-node=8\nTP=$1\nsrun bash ./job.sh --recompute-granularity $2\n", "utf-8"
+    )
+    (tmp_path / "job.sh").write_text(
+        "python pretrain_gpt.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32 --vocab-size 32000 --bf16 \\\n"
+        "  --micro-batch-size 1 --global-batch-size 32 --seq-length $SEQ --tensor-model-parallel-size ${TP:-2} \\\n"
+        "  --recompute-method uniform $@\n",
+        "utf-8",
+    )
+    files = [str(tmp_path / name) for name in ("start.sh", "batch.sh", "job.sh")]
+
+    found = import_files(files, ImportOptions(cluster="dgx-h100")).data
+
+    keys = ("cluster.nodes", "training.seq_length", "strategy.tp", "strategy.recompute")
+    assert [at(found, key) for key in keys] == [4, 2048, 8, "full"]
+
+
+def test_a_model_that_is_not_shipped_is_not_replaced_by_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(
+        "modules:\n  pre_trainer:\n    framework: maxtext\n    model: unheard_of_7B.yaml\n    overrides:\n      per_device_batch_size: 2\n",
+        "utf-8",
+    )
+
+    with pytest.raises(ScenarioError, match="the dimensions of 'unheard_of_7B', which is not shipped"):
+        import_files([str(path)], ImportOptions(cluster="mi300x-oam", nodes=1))
+
+
+def test_an_experiment_of_the_autotuner_is_a_job(tmp_path: Path) -> None:
+    path = tmp_path / "exp.json"
+    path.write_text(
+        '{"exp_id": 3, "num_nodes": 2, "num_gpus": 8, "ds_config": {"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 1,'
+        ' "bf16": {"enabled": true}, "zero_optimization": {"stage": 3}}}',
+        "utf-8",
+    )
+
+    found = import_files([str(path)], ImportOptions(cluster="dgx-h100", model="llama3-8b", overrides=("training.seq_length=2048",)))
+
+    assert (found.framework, at(found.data, "cluster.nodes"), at(found.data, "training.global_batch_size")) == ("deepspeed", 2, 64)
