@@ -173,7 +173,9 @@ def derive_strategy(draft: Draft, *, n_ranks: int, n_layers: int | None, has_exp
         if (draft.whole("strategy.ep") or 1) > 1:
             draft.derive("strategy.ep", 1, "the model has no experts")
     if (draft.whole("strategy.ep") or 1) == 1:
-        draft.drop("strategy.etp", "strategy.dispatch")
+        draft.drop("strategy.dispatch", "job.etp", *(() if has_experts else ("strategy.etp",)))
+    if (beside := draft.whole("job.etp")) is not None:
+        draft.derive("strategy.etp", beside, "counts beside expert parallelism")
     if draft.get("training.precision") != "fp8":
         draft.drop("training.fp8_parameters")
 
@@ -334,6 +336,9 @@ def _recomputation(draft: Draft, n_layers: int | None) -> None:
 
 
 def _offload(draft: Draft) -> None:
+    if draft.get("strategy.preset") == "deepspeed_zero1" or draft.get("strategy.zero_stage") == 1:
+        # Gradients that are whole on each rank stay until they are reduced.
+        draft.drop("job.offload_gradients")
     parts = [part for part in ("optimizer", "gradients", "parameters", "activations") if draft.get(f"job.offload_{part}")]
     if not parts:
         return
