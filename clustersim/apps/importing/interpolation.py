@@ -33,22 +33,18 @@ def is_open(value: Data) -> bool:
 def _resolved(value: Data, key: str, known: Mapping[str, Data]) -> Data:
     if not isinstance(value, str) or "${" not in value:
         return value
-    text, given_up = value, False
+    text = value
     for _ in range(_ROUNDS):
         match = _INNERMOST.search(text)
         if match is None or len(text) > _LONGEST:
             break
         found, is_known = _reference(match[1].strip(), key, known)
         if not is_known:
-            given_up = True
-            break
-        if match[0] == text:
-            if not isinstance(found, str):
-                return found
-            text = found
-        else:
-            text = f"{text[: match.start()]}{found}{text[match.end() :]}"
-    return value if given_up or "${" in text else scalar(text)
+            return value
+        if match[0] == text and not isinstance(found, str):
+            return found
+        text = f"{text[: match.start()]}{found}{text[match.end() :]}"
+    return value if "${" in text else scalar(text)
 
 
 def _reference(text: str, key: str, known: Mapping[str, Data]) -> tuple[Data, bool]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -65,10 +66,6 @@ class Described:
     fabric: ListedFabric | None = None
 
 
-Reader = Callable[[str, str], Described]
-"""From the text of a file and its name."""
-
-
 def natural(name: str) -> tuple[tuple[int, str], ...]:
     """Return a key that sorts names with numbers by the numbers.
 
@@ -123,10 +120,7 @@ def _too_many(file: str) -> ScenarioError:
 
 def counted(values: Iterable[str]) -> Mapping[str, int]:
     """Return how often each value comes, the most frequent first."""
-    found: dict[str, int] = {}
-    for value in values:
-        found[value] = found.get(value, 0) + 1
-    return MappingProxyType(dict(sorted(found.items(), key=lambda each: -each[1])))
+    return MappingProxyType(dict(Counter(values).most_common()))
 
 
 def mapping_of(text: str, file: str) -> dict[str, Data]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from operator import eq, ge, gt, le, lt, ne
 from types import MappingProxyType
 from typing import Final
 
@@ -27,6 +28,8 @@ _HANDLES: Final = ("chmod", "cat", "rm", "cp", "scp")
 """Programs that do not run a script that they name."""
 _ASKS: Final = ("getopts", "read", "IFS=")
 """Tests of loops over arguments and input, of which there are none."""
+_COMPARES: Final = {"-eq": eq, "-ne": ne, "-gt": gt, "-ge": ge, "-lt": lt, "-le": le}
+_WHOLE: Final = re.compile(r"\s*[+-]?\d{1,18}\s*")
 _UNSET: Final = re.compile(r"\$(?:\w+|[@*]|\{\w+(?:[+-][^{}]*)?\})")
 _MOST_STEPS: Final = 50_000
 _Inside = tuple[tuple[Word, ...], str, int, Sequence[str] | None]
@@ -316,16 +319,7 @@ def _test(values: list[str]) -> bool | None:
             return (left == right or fnmatchcase(left, right)) is (sign != "!=")
         case [left, "=~", right]:
             return None if re.search(r"[\\^$.|?*+(){}\[\]]", right) else right in left
-        case [left, "-eq" | "-ne" | "-gt" | "-ge" | "-lt" | "-le" as sign, right]:
-            return _compares(left, sign, right)
+        case [left, sign, right] if sign in _COMPARES and _WHOLE.fullmatch(left) and _WHOLE.fullmatch(right):
+            return _COMPARES[sign](int(left), int(right))
         case _:
             return None
-
-
-def _compares(left: str, sign: str, right: str) -> bool | None:
-    try:
-        difference = int(left) - int(right)
-    except ValueError:
-        return None
-    ordered = {"-gt": difference > 0, "-ge": difference >= 0, "-lt": difference < 0, "-le": difference <= 0}
-    return {"-eq": difference == 0, "-ne": difference != 0, **ordered}[sign]

@@ -119,15 +119,11 @@ def _reported(path: Path) -> list[float]:
 
 def _measured(metrics: Mapping[str, list[float]]) -> LoggedSteps | None:
     """Return the step time of the first metric that is one: the median of its reports after the first, which holds the start-up."""
-    for pattern, unit_s in STEP_TIMES.items():
+    for pattern in (*STEP_TIMES, *STEP_RATES):
         for name, reported in metrics.items():
             values = [value for value in reported if value > 0.0]
             if fnmatchcase(name, pattern) and values:
                 later = values[1:] or values
-                return LoggedSteps(step_time_s=unit_s * median(later), n_steps=len(later))
-    for pattern in STEP_RATES:
-        for name, reported in metrics.items():
-            values = [value for value in reported if value > 0.0]
-            if fnmatchcase(name, pattern) and values:
-                return LoggedSteps(step_time_s=1.0 / median(values), n_steps=len(values))
+                unit_s = STEP_TIMES.get(pattern)
+                return LoggedSteps(step_time_s=1.0 / median(later) if unit_s is None else unit_s * median(later), n_steps=len(later))
     return None
