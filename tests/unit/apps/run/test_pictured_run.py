@@ -37,9 +37,15 @@ def result_of(name: str) -> Result:
 
 
 @pytest.mark.parametrize(
-    "name", ["sharded", "three dimensions", "experts", "servers", pytest.param("asynchronous", marks=pytest.mark.slow)]
+    ("name", "kind"),
+    [
+        *(("experts", kind) for kind in KINDS),
+        *(("three dimensions", kind) for kind in ("pipeline", "communication", "links", "topology", "memory")),
+        *(("servers", kind) for kind in ("communication", "links", "topology", "memory")),
+        *(("sharded", kind) for kind in ("timeline", "memory_over_time")),
+        *(pytest.param("asynchronous", kind, marks=pytest.mark.slow) for kind in ("timeline", "breakdown", "topology", "memory")),
+    ],
 )
-@pytest.mark.parametrize("kind", KINDS)
 def test_no_label_lies_on_another_and_no_axes_are_empty(name: str, kind: str) -> None:
     ax = getattr(result_of(name).plot, kind)()
 
@@ -59,7 +65,7 @@ def test_a_notebook_shows_the_picture_of_a_run() -> None:
     assert ax._repr_png_().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", ["three dimensions", "servers"])
 def test_links_and_topology_name_the_same_mean(name: str) -> None:
     plot = result_of(name).plot
 
