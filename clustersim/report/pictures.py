@@ -72,8 +72,8 @@ def ticks(values: Sequence[float], unit: str) -> Ticks:
     )
 
 
-Unit = Literal["s", "B", "%", ""]
-"""Unit of an axis; percent for fractions."""
+Unit = Literal["s", "B", "GiB", "%", ""]
+"""Unit of an axis; percent for fractions, GiB for bytes of memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,7 +46,8 @@ document.addEventListener("DOMContentLoaded", () => {
 
   article.querySelectorAll("section").forEach((section) => {
     section.querySelectorAll(":scope > div > table td:first-child code, :scope > table td:first-child code").forEach((key) => {
-      const name = `${section.id}.${key.textContent}`;
+      const words = key.textContent;
+      const name = words.startsWith(`${section.id}.`) ? words : `${section.id}.${words}`;
       if (document.getElementById(name)) return;
       key.id = name;
       const link = document.createElement("a");

@@ -10,6 +10,7 @@ from typing import Final
 
 from clustersim.apps.study.claims import StudyAnswer, StudyRow
 from clustersim.errors import ScenarioError
+from clustersim.report.facts import holds_memory
 from clustersim.report.pictures import Chart, ChartPanel, Series, Unit
 from clustersim.report.plots.write import write_charts
 from clustersim.report.tables import write_table
@@ -134,6 +135,8 @@ def chart_of(answer: StudyAnswer) -> Chart:
 
 
 def _unit(column: str) -> Unit:
+    if holds_memory(column):
+        return "GiB"
     for end, unit in _UNITS.items():
         if column.endswith(end):
             return unit
@@ -141,7 +144,9 @@ def _unit(column: str) -> Unit:
 
 
 def _series(label: str, rows: Sequence[StudyRow | None], column: str, colour: int) -> Series:
-    values = tuple(None if row is None else row.columns.get(column) for row in rows)
+    scale = 2**30 if holds_memory(column) else 1.0
+    found = (None if row is None else row.columns.get(column) for row in rows)
+    values = tuple(None if value is None else value / scale for value in found)
     return Series(
         label=label,
         colour=colour,

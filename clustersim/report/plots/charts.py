@@ -13,7 +13,7 @@ from typing import Final
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, Formatter, MaxNLocator, NullLocator, PercentFormatter
+from matplotlib.ticker import EngFormatter, Formatter, MaxNLocator, NullLocator, PercentFormatter, StrMethodFormatter
 
 from clustersim.report.palette import DIMENSION_COLOURS, IDLE, IDLE_HATCH
 from clustersim.report.pictures import Chart, ChartPanel, Series, Unit
@@ -42,7 +42,13 @@ _NAMES_PX: Final = 300
 _VALUE_PX: Final = 150
 """Room to the right of the longest bar for its value."""
 _FORMATS: Final[Mapping[Unit, Formatter]] = MappingProxyType(
-    {"s": EngFormatter(unit="s"), "B": EngFormatter(unit="B"), "%": PercentFormatter(1.0, decimals=0, symbol=" %"), "": EngFormatter()}
+    {
+        "s": EngFormatter(unit="s"),
+        "B": EngFormatter(unit="B"),
+        "GiB": StrMethodFormatter("{x:g} GiB"),
+        "%": PercentFormatter(1.0, decimals=0, symbol=" %"),
+        "": EngFormatter(),
+    }
 )
 
 

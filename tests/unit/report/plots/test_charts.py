@@ -84,6 +84,14 @@ def test_axes_have_units() -> None:
     assert any(text.endswith(" %") for text in words(share))
 
 
+def test_memory_is_in_gib() -> None:
+    panel = LINES.panels[0]
+
+    ax = drawn(replace(LINES, panels=(replace(panel, unit="GiB"),))).axes[0]
+
+    assert any(text.endswith(" GiB") for text in words(ax))
+
+
 def test_bars_have_their_values_and_reasons_beside_them() -> None:
     ax = drawn(BARS).axes[0]
 
