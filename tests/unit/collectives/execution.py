@@ -70,3 +70,7 @@ def injected(cluster: Cluster, pattern: Pattern) -> float:
     """Return what enters the network for each byte of the tensor: up to the switch of a domain, or out of an adapter."""
     load = load_of(cluster, pattern)
     return float(sum(load[link] for link in np.flatnonzero(load) if cluster.links[int(link)].name.endswith(("nvlink/up", "/tx"))))
+
+
+def groups(cluster: Cluster, *members: tuple[int, ...]) -> Grouping:
+    return grouping(cluster, np.array(members, dtype=np.int64))

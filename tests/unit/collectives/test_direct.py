@@ -1,18 +1,13 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from clustersim.collectives.direct import DIRECT, lay_transfers
-from clustersim.collectives.pattern import FlowSet, Grouping, grouping
+from clustersim.collectives.pattern import FlowSet
 from clustersim.topology.cluster import Cluster
 from clustersim.topology.cluster_wiring import build_cluster
-from tests.unit.collectives.execution import laid, load_by_name, nodes_of
+from tests.unit.collectives.execution import groups, laid, load_by_name, nodes_of
 from tests.unit.topology.factories import CABLE_S, LEAF_S, NIC_S, SCALE_UP_S, make_node, ranks
-
-
-def groups(cluster: Cluster, *members: tuple[int, ...]) -> Grouping:
-    return grouping(cluster, np.array(members, dtype=np.int64))
 
 
 def test_every_pair_of_an_all_to_all_is_one_flow() -> None:

@@ -2,19 +2,18 @@ from __future__ import annotations
 
 from math import fsum
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clustersim.collectives.pattern import Grouping, Pattern, grouping
+from clustersim.collectives.pattern import Pattern
 from clustersim.collectives.push_pull import Servers, greedy_holders, lay_pull, lay_push, lay_push_pull, lay_update, place_servers
 from clustersim.hardware.models import ServerHosts
 from clustersim.topology.cluster import Cluster
 from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.wired import WiredCluster
 from tests.unit.collectives.beside import flown_s
-from tests.unit.collectives.execution import everybody, load_by_name
+from tests.unit.collectives.execution import everybody, groups, load_by_name
 from tests.unit.topology.factories import make_fabric, make_node
 
 
@@ -22,10 +21,6 @@ def cluster_of(n_nodes: int, n_servers: int, *, per_node: int = 8, nodes_per_dom
     node = make_node(n_accelerators=per_node, n_nics=per_node, accelerators_per_pcie_switch=1, nodes_per_domain=nodes_per_domain)
     servers = ServerHosts(n_hosts=n_servers, host=node.host, nic=node.nic, n_nics=1) if n_servers else None
     return build_cluster(node, n_nodes, make_fabric("single_switch"), servers=servers)
-
-
-def groups(cluster: Cluster, *members: tuple[int, ...]) -> Grouping:
-    return grouping(cluster, np.array(members, dtype=np.int64))
 
 
 def shares_of(pattern: Pattern) -> list[list[float]]:

@@ -6,16 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clustersim.collectives.direct import DIRECT
-from clustersim.collectives.pattern import Grouping, grouping
+from clustersim.collectives.pattern import grouping
 from clustersim.collectives.relay import RELAY
 from clustersim.topology.cluster import Cluster
 from clustersim.topology.cluster_wiring import build_cluster
-from tests.unit.collectives.execution import laid, load_by_name, load_of, nodes_of, one_domain, one_each
+from tests.unit.collectives.execution import groups, laid, load_by_name, load_of, nodes_of, one_domain, one_each
 from tests.unit.topology.factories import SCALE_UP_S, make_fabric, make_node
-
-
-def groups(cluster: Cluster, *members: tuple[int, ...]) -> Grouping:
-    return grouping(cluster, np.array(members, dtype=np.int64))
 
 
 @pytest.mark.parametrize("cluster", [one_domain(6), one_each(6)], ids=["one domain", "one in each"])

@@ -1,21 +1,16 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from clustersim.collectives.pattern import FlowSet, Grouping, grouping
+from clustersim.collectives.pattern import FlowSet
 from clustersim.collectives.rooted import ROOTED, RootedOp
 from clustersim.topology.cluster import Cluster
 from clustersim.topology.cluster_wiring import build_cluster
-from tests.unit.collectives.execution import laid, load_by_name, nodes_of, one_domain, one_each
+from tests.unit.collectives.execution import groups, laid, load_by_name, nodes_of, one_domain, one_each
 from tests.unit.topology.factories import make_node
 
 OPS: tuple[RootedOp, ...] = ("broadcast", "reduce")
 EVERY_WAY = pytest.mark.parametrize(("op", "name"), [(op, name) for op in OPS for name in ("ring", "tree")])
-
-
-def groups(cluster: Cluster, *members: tuple[int, ...]) -> Grouping:
-    return grouping(cluster, np.array(members, dtype=np.int64))
 
 
 def only_flow_set(op: RootedOp, name: str, cluster: Cluster) -> FlowSet:

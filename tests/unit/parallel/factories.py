@@ -24,7 +24,7 @@ from clustersim.parallel.step_settings import DataParallel, Training
 from clustersim.parallel.training_plan import Plan, Strategy
 from clustersim.program.holds import FORWARD_TO_BACKWARD, INPUT_TO_WEIGHT, Hold, MemoryPlace, held_bytes, held_over
 from clustersim.program.program import Program
-from clustersim.program.tasks import Block, Collective, Compute, Item, Overlapped, Task, Work
+from clustersim.program.tasks import Block, Collective, Communicate, Compute, Item, Overlapped, Task, Work
 from clustersim.workloads.layer import layer_operators
 from clustersim.workloads.operators import Gemm, Kernel
 from clustersim.workloads.shapes import ExpertShare, LocalShape, Numerics, balanced_rows
@@ -236,3 +236,12 @@ def chunk_passes(plan: Plan, gradients: Gradients = "all") -> ChunkPasses:
     groups = parallel_groups(plan.model, plan.strategy, divided(place(plan.strategy)), stage=0, part=0)
     local, strategy = local_of(plan), plan.strategy
     return ChunkPasses(local=local, strategy=strategy, techniques=layer_techniques(local, strategy, groups), gradients=gradients)
+
+
+def waits_for(program: Program, task: Task) -> list[Task]:
+    return [program.tasks[index] for index in task.after]
+
+
+def collective(task: Task) -> Collective:
+    assert isinstance(task.action, Communicate)
+    return task.action.collective

@@ -13,7 +13,7 @@ from clustersim.parallel.stage import stage_of
 from clustersim.parallel.step_settings import DataLoader
 from clustersim.parallel.training_plan import Plan
 from clustersim.program.program import Program
-from clustersim.program.tasks import Collective, Communicate, Compute, Task, Transfer
+from clustersim.program.tasks import Communicate, Compute, Task, Transfer
 from clustersim.workloads.operators import Recorded
 from tests.rows import rows
 from tests.unit.parallel.factories import (
@@ -23,6 +23,7 @@ from tests.unit.parallel.factories import (
     STRATEGY,
     buckets_of,
     chosen,
+    collective,
     collectives_of,
     computes,
     kernels_of,
@@ -35,11 +36,6 @@ H, V = 512, 8192
 ACTIVATION_BYTES = 2.0 * 256 * H
 LAYER_BYTES = 4.0 * layer_parameters(GPT)
 NO_OVERLAP = STRATEGY.data_parallel.changed(overlap=False, no_sync=False)
-
-
-def collective(task: Task) -> Collective:
-    assert isinstance(task.action, Communicate)
-    return task.action.collective
 
 
 def waits_for(program: Program, task: Task) -> list[str]:

@@ -11,13 +11,13 @@ import pytest
 from clustersim.parallel.lower import lower
 from clustersim.parallel.training_plan import Offload, Plan
 from clustersim.program.program import Program
-from clustersim.program.tasks import Collective, Communicate, Compute, Task, Work
+from clustersim.program.tasks import Communicate, Compute, Task, Work
 from clustersim.workloads.kinds.call import Layer
 from clustersim.workloads.kinds.dense import LinearLayer
 from clustersim.workloads.layered import Layered
 from clustersim.workloads.transformer import Transformer
 from tests.rows import rows
-from tests.unit.parallel.factories import GPT, chosen, computes, layer_parameters, local_of, make_plan, tasks_of
+from tests.unit.parallel.factories import GPT, chosen, collective, computes, layer_parameters, local_of, make_plan, tasks_of, waits_for
 
 FOUR = replace(GPT, n_layers=4)
 ENDS = FOUR.n_parameters - 4 * layer_parameters(FOUR)
@@ -32,21 +32,12 @@ def dense(*sizes: int) -> Layered:
     return Layered(name="dense", input=sizes[:1], tokens_per_sample=1, layers=tuple(layers))
 
 
-def collective(task: Task) -> Collective:
-    assert isinstance(task.action, Communicate)
-    return task.action.collective
-
-
 def gathers_of(plan: Plan) -> list[Task]:
     return tasks_of(plan, stream="dp_gather")
 
 
 def the_passes(program: Program, rank_class: int = 0) -> list[Task]:
     return [task for task in computes(program, rank_class) if task.action.name in ("F", "B")]
-
-
-def waits_for(program: Program, task: Task) -> list[Task]:
-    return [program.tasks[index] for index in task.after]
 
 
 def casts_of(task: Task) -> list[float]:

@@ -10,10 +10,9 @@ from clustersim.engine.simulate import replay
 from clustersim.parallel.lower import lower
 from clustersim.parallel.stage import stage_of
 from clustersim.parallel.training_plan import Offload, Plan
-from clustersim.program.program import Program
 from clustersim.program.tasks import HostCopy, Task
 from tests.unit.engine.factories import make_machine
-from tests.unit.parallel.factories import GPT, chosen, computes, make_plan, peak
+from tests.unit.parallel.factories import GPT, chosen, computes, make_plan, peak, waits_for
 
 AWAY = Offload(activations="host")
 
@@ -25,10 +24,6 @@ def away(**changes: object) -> Plan:
 def size_bytes(task: Task) -> float:
     assert isinstance(task.action, HostCopy)
     return task.action.bytes
-
-
-def waits_for(program: Program, task: Task) -> list[Task]:
-    return [program.tasks[index] for index in task.after]
 
 
 def test_without_stages_all_layers_but_two_go_and_come_back() -> None:

@@ -15,7 +15,7 @@ from clustersim.parallel.stage import stage_of
 from clustersim.parallel.step_settings import DataParallel
 from clustersim.parallel.training_plan import Plan
 from clustersim.program.program import Program
-from clustersim.program.tasks import Collective, Communicate, Compute, Task
+from clustersim.program.tasks import Collective, Compute
 from clustersim.workloads.transformer import Transformer
 from tests.rows import rows
 from tests.unit.parallel.factories import (
@@ -23,6 +23,7 @@ from tests.unit.parallel.factories import (
     GPT,
     LLAMA,
     chosen,
+    collective,
     computes,
     held,
     kernels_of,
@@ -31,6 +32,7 @@ from tests.unit.parallel.factories import (
     make_plan,
     servers,
     tasks_of,
+    waits_for,
 )
 
 SERVICE = servers(0, 2, reduce_in_node=True)
@@ -43,17 +45,8 @@ def served(**changes: object) -> Plan:
     return make_plan(FOUR, **(defaults | changes))
 
 
-def collective(task: Task) -> Collective:
-    assert isinstance(task.action, Communicate)
-    return task.action.collective
-
-
 def moved(plan: Plan, name: str) -> list[Collective]:
     return [collective(task) for task in tasks_of(plan, name)]
-
-
-def waits_for(program: Program, task: Task) -> list[Task]:
-    return [program.tasks[index] for index in task.after]
 
 
 def layer_by_layer(plan: Plan, service: DataParallel) -> tuple[LayerSlice, ...]:

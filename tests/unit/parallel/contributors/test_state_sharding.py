@@ -14,12 +14,11 @@ from clustersim.parallel.schedules import SCHEDULES
 from clustersim.parallel.schedules.order import StageOrder, backward, forward, input_gradient, weight_gradient
 from clustersim.parallel.stage import stage_of
 from clustersim.parallel.training_plan import Offload, Plan
-from clustersim.program.program import Program
 from clustersim.program.tasks import Communicate, Compute, Task
 from clustersim.workloads.operators import Interference
 from clustersim.workloads.transformer_shape import Experts
 from tests.unit.engine.factories import make_machine
-from tests.unit.parallel.factories import LLAMA, chosen, computes, kernels_of, layer_parameters, make_plan
+from tests.unit.parallel.factories import LLAMA, chosen, computes, kernels_of, layer_parameters, make_plan, waits_for
 
 EIGHT = replace(LLAMA, n_layers=8)
 LAYER = layer_parameters(EIGHT)
@@ -39,10 +38,6 @@ def layers_of(plan: Plan, order: StageOrder, stage: int = 0) -> list[list[float]
 def bytes_of(task: Task) -> float:
     assert isinstance(task.action, Communicate)
     return task.action.collective.bytes
-
-
-def waits_for(program: Program, task: Task) -> list[Task]:
-    return [program.tasks[index] for index in task.after]
 
 
 def test_every_pass_gathers_the_ends_and_then_layer_by_layer() -> None:
