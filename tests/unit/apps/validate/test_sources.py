@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from clustersim.apps.validate.sources import read_source, source_names, value_at
+from clustersim.apps.validate.sources import PublishedSource, read_source, source_names, value_at
 from clustersim.config.load import load_scenario
 from clustersim.documents.spots import merged
 from clustersim.errors import Place, ScenarioError
@@ -151,20 +152,21 @@ def test_an_error_in_another_file_keeps_its_place(tmp_path: Path) -> None:
     assert read_source(write(tmp_path)).located(elsewhere, 0) is elsewhere
 
 
-@pytest.mark.parametrize("name", source_names())
-def test_every_row_of_a_shipped_source_is_a_scenario(name: str) -> None:
-    source = read_source(name)
+@cache
+def shipped() -> tuple[PublishedSource, ...]:
+    return tuple(map(read_source, source_names()))
 
-    for index, row in enumerate(source.spec.rows):
-        assert load_scenario(source.scenario(index)).name == row.id
+
+def test_every_row_of_a_shipped_source_is_a_scenario() -> None:
+    for source in shipped():
+        for index, row in enumerate(source.spec.rows):
+            assert load_scenario(source.scenario(index)).name == row.id
 
 
 OF_IMAGES = ("horovod-2017", "nvidia-dle-resnet50", "tensorflow-ps-2017")
 
 
-@pytest.mark.parametrize("name", source_names())
-def test_every_row_of_a_shipped_source_leaves_nothing_of_its_layout_to_defaults(name: str) -> None:
-    source = read_source(name)
+def test_every_row_of_a_shipped_source_leaves_nothing_of_its_layout_to_defaults() -> None:
     keys = [
         "model",
         "cluster.nodes",
@@ -177,34 +179,32 @@ def test_every_row_of_a_shipped_source_leaves_nothing_of_its_layout_to_defaults(
 
     missing = [
         f"{row.id}: {key}"
+        for source in shipped()
         for index, row in enumerate(source.spec.rows)
         for key in keys
         # Images have no length, and giving one is refused.
         if not any(f"{key}.".startswith(f"{hidden}.") for hidden in row.hidden)
         and value_at(source.scenario(index), key) is None
-        and (key != "training.seq_length" or name not in OF_IMAGES)
+        and (key != "training.seq_length" or source.spec.source_id not in OF_IMAGES)
     ]
 
     assert missing == []
 
 
-@pytest.mark.parametrize("name", source_names())
-def test_a_shipped_row_of_quality_a_assumes_nothing_and_one_of_quality_b_says_what(name: str) -> None:
-    assert [row.id for row in read_source(name).spec.rows if (row.quality == "A") != (row.assumed == [])] == []
+def test_a_shipped_row_of_quality_a_assumes_nothing_and_one_of_quality_b_says_what() -> None:
+    assert [row.id for source in shipped() for row in source.spec.rows if (row.quality == "A") != (row.assumed == [])] == []
 
 
-@pytest.mark.parametrize("name", source_names())
-def test_numerics_and_kernels_of_a_shipped_source_have_a_reason(name: str) -> None:
-    source = read_source(name)
+def test_numerics_and_kernels_of_a_shipped_source_have_a_reason() -> None:
     keys = [f"training.{key}" for key in ("precision", "attention", "gradient_precision", "fused_gradient_accumulation", "kernels")]
 
-    set_by_all = [key for key in keys if value_at(source.spec.common, key) is not None]
-
-    assert [key for key in set_by_all if key not in source.spec.conventions] == []
+    for source in shipped():
+        set_by_all = [key for key in keys if value_at(source.spec.common, key) is not None]
+        assert [key for key in set_by_all if key not in source.spec.conventions] == [], source.spec.source_id
 
 
 def test_no_shipped_row_stands_in_two_sources() -> None:
-    ids = [row.id for name in source_names() for row in read_source(name).spec.rows]
+    ids = [row.id for source in shipped() for row in source.spec.rows]
 
     assert len(ids) == len(set(ids))
 
