@@ -182,8 +182,7 @@ def _laid(fabric: ListedFabric, node: Node, n_nodes: int, draft: Draft) -> dict[
     draft.settings["cluster.fabric.topology"] = Setting(
         value=laid.keys["topology"], how="derived", note="; ".join(laid.notes) or "from the switches and cables of the file"
     )
-    found: dict[str, Data] = {"fabric": laid.keys}
-    return found
+    return {"fabric": laid.keys}
 
 
 def _domain(fabric: ListedFabric, node: Node, draft: Draft) -> dict[str, Data]:

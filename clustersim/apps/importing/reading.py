@@ -7,7 +7,8 @@ import re
 import statistics
 import tomllib
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +26,8 @@ from clustersim.errors import Place, ScenarioError
 
 _BEGINS: Final = re.compile(r"-{4,} ?arguments ?-{4,}")
 _ENDS: Final = re.compile(r"-{4,} ?end of arguments ?-{4,}")
+_CONFIGURATION: Final = re.compile(r"^-{7} Task Configuration -{7}\n(.+?)\n-{20,}$", re.MULTILINE | re.DOTALL)
+"""YAML in a log of Megatron-Bridge."""
 _ARGUMENT: Final = re.compile(r"(?:^|[\s:\]])([A-Za-z_]\w*) \.{3,} ?(.*)$")
 _VOCABULARY: Final = re.compile(r"padded vocab \(size: (\d{1,12})\) with \d+ dummy tokens \(new size: (\d{1,12})\)")
 _STEP: Final = re.compile(r"iteration +(\d{1,12})/.*elapsed time per iteration \(ms\): (\d{1,12}(?:\.\d{1,12})?)")
@@ -40,13 +43,13 @@ _MOST_LINES: Final = 2_000_000
 
 
 def is_log(text: str) -> bool:
-    """Return whether a text holds the arguments of a job as Megatron-LM prints them."""
-    return _BEGINS.search(text) is not None
+    """Return whether a text holds the settings of a job as Megatron-LM or Megatron-Bridge prints them."""
+    return _BEGINS.search(text) is not None or _CONFIGURATION.search(text) is not None
 
 
 def read_log(text: str, file: str) -> Contents:
     """Return the arguments of a log, its machine, and its step times; the first printed arguments count."""
-    entries: list[Entry] = []
+    entries = [*_configuration(text, file)]
     steps: list[tuple[int, float]] = []
     inside: bool | None = None
     devices: dict[str, tuple[str, int]] = {}
@@ -76,13 +79,19 @@ def read_log(text: str, file: str) -> Contents:
     return Contents(file=file, format="log", entries=tuple(entries), measured=_measured(steps, timers), labels=labels)
 
 
+def _configuration(text: str, file: str) -> Iterator[Entry]:
+    """Yield the settings that Megatron-Bridge prints before training."""
+    printed = _CONFIGURATION.search(text)
+    if printed is not None and (read := read_yaml(printed[1], file, printed[1].splitlines(), lenient=True)) is not None:
+        first = text.count("\n", 0, printed.start(1))
+        yield from (replace(each, line=each.line and each.line + first) for each in flattened(*read, file))
+
+
 def _timers(line: str) -> list[tuple[str, float]]:
     """Return the timers of a line, in milliseconds."""
-    if (times := _TIMES.match(line)) is not None:
-        found = [(match[1], float(match[2])) for match in _TIMER.finditer(times[1])]
-    else:
-        found = [(match[1], float(match[2])) for match in [_TIMER_LINE.match(line)] if match is not None]
-    return [(name, value) for name, value in found if not any(part in name for part in _SETUP)]
+    times = _TIMES.match(line)
+    found = [_TIMER_LINE.match(line)] if times is None else [*_TIMER.finditer(times[1])]
+    return [(match[1], float(match[2])) for match in found if match is not None and not any(part in match[1] for part in _SETUP)]
 
 
 def _machine(devices: dict[str, tuple[str, int]], memory_mib: int | None, file: str) -> tuple[Entry, ...]:

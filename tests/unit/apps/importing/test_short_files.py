@@ -148,3 +148,54 @@ def test_an_experiment_of_the_autotuner_is_a_job(tmp_path: Path) -> None:
     found = import_files([str(path)], ImportOptions(cluster="dgx-h100", model="llama3-8b", overrides=("training.seq_length=2048",)))
 
     assert (found.framework, at(found.data, "cluster.nodes"), at(found.data, "training.global_batch_size")) == ("deepspeed", 2, 64)
+
+
+BRIDGE_LOG = """[after dataloaders are built] datetime: 2025-10-06 03:26:20
+------- Task Configuration -------
+_target_: megatron.bridge.training.config.ConfigContainer
+dataset:
+  sequence_length: 1024
+ddp:
+  grad_reduce_in_fp32: true
+  use_distributed_optimizer: true
+model:
+  _target_: megatron.bridge.models.llama.llama_provider.Llama31ModelProvider
+  add_bias_linear: false
+  attention_dropout: 0.0
+  ffn_hidden_size: 8192
+  gated_linear_unit: true
+  hidden_dropout: 0.0
+  hidden_size: 2048
+  kv_channels: 64
+  normalization: RMSNorm
+  num_attention_heads: 32
+  num_layers: 16
+  num_query_groups: 8
+  position_embedding_type: rope
+  seq_length: 131072
+  share_embeddings_and_output_weights: true
+  tensor_model_parallel_size: 2
+  vocab_size: 128256
+train:
+  global_batch_size: 512
+  micro_batch_size: 1
+  train_iters: 30
+
+----------------------------------
+Training ...
+ [2025-10-06 03:27:07] iteration       10/      30 | consumed samples: 5120 | elapsed time per iteration (ms): 4647.8 | loss scale: 1.0 |
+ [2025-10-06 03:27:37] iteration       20/      30 | consumed samples: 10240 | elapsed time per iteration (ms): 3010.0 | loss scale: 1.0 |
+"""
+
+
+def test_a_log_of_megatron_bridge_holds_its_settings_and_step_times(tmp_path: Path) -> None:
+    path = tmp_path / "bridge.log"
+    path.write_text(BRIDGE_LOG, "utf-8")
+
+    found = import_files([str(path)], ImportOptions(cluster="dgx-h100", nodes=1))
+
+    keys = ("model", "training.seq_length", "training.global_batch_size", "strategy.tp", "strategy.zero_stage")
+    assert [at(found.data, key) for key in keys] == ["llama3.2-1b", 1024, 512, 2, 1]
+    assert found.measured is not None
+    assert found.measured.step_time_s == 3.01
+    assert next(key.line for key in found.keys if key.key == "model.hidden_size") == 16
