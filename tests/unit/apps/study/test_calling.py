@@ -100,9 +100,9 @@ def test_values_and_texts_ask_for_the_same(asked: Callable[[], Any]) -> None:
 
 
 def test_a_printed_sweep_is_a_page() -> None:
-    result = sweep("llama3-8b-8xh100", {"strategy.tp": [1, 2, 3]})
+    result = sweep("llama3-8b-8xh100", {"strategy.tp": [2, 3, 4]})
 
-    assert repr(result).startswith("<SweepResult llama3-8b-8xh100: First of 3 points: strategy.tp=1 (")
+    assert repr(result).startswith("<SweepResult llama3-8b-8xh100: First of 3 points: strategy.tp=2 (")
     lines = str(result).splitlines()
     assert lines[1] == "2 ok, 1 infeasible"
     assert lines[3].startswith("point  strategy.tp  step_time_s  tokens_per_s")
