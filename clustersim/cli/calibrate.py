@@ -11,7 +11,7 @@ from clustersim.apps.calibrate.document import worded
 from clustersim.apps.calibrate.fit_accelerator import Calibrated, CalibrationRequest, PartResult, calibrate, write_calibration
 from clustersim.apps.calibrate.nccl_tests import Ranks
 from clustersim.cli.options import JsonOption
-from clustersim.cli.terminal import notice, print_table, write_json, write_out
+from clustersim.cli.terminal import notice, print_table, write_json, write_lines, write_out
 from clustersim.cli.watching import watched
 from clustersim.config.yaml_text import plain
 from clustersim.documents.files import check_folder
@@ -89,13 +89,14 @@ def _print(found: Calibrated) -> None:
     if found.parts:
         write_out("\nErrors of predicted times\n")
         print_table(ERROR_COLUMNS, error_rows(found))
+        write_lines(*(_worst_line(part) for part in found.parts))
     write_out("\nConstants\n")
     print_table(CONSTANT_COLUMNS, constant_rows(found))
-    write_out(f"\n{kept_line(found)}\n")
+    write_lines("", kept_line(found))
 
 
 SCHEMA_VERSION = 1
-ERROR_COLUMNS = ("part", ">measurements", ">mean before", ">mean after", ">median before", ">median after", ">bias after", "worst after")
+ERROR_COLUMNS = ("part", ">measurements", ">mean before", ">mean after", ">median before", ">median after", ">bias after")
 CONSTANT_COLUMNS = ("constant", ">before", ">after", ">change", "from")
 
 
@@ -151,7 +152,6 @@ def document(found: Calibrated) -> dict[str, Data]:
 
 def _error_row(part: PartResult) -> tuple[str, ...]:
     before, after = part.before, part.after
-    worst = f"{part.worst}: {_percent(part.worst_error_fraction, signed=True)}"
     return (
         part.name,
         str(after.n_measurements),
@@ -160,8 +160,11 @@ def _error_row(part: PartResult) -> tuple[str, ...]:
         _percent(before.median_absolute_error_fraction),
         _percent(after.median_absolute_error_fraction),
         _percent(after.mean_error_fraction, signed=True),
-        worst,
     )
+
+
+def _worst_line(part: PartResult) -> str:
+    return f"  worst of {part.name} after: {_percent(part.worst_error_fraction, signed=True)}, {part.worst}"
 
 
 def _counted(count: int, noun: str) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from clustersim.apps.plan.answer import (
+    BELOW_BOUND,
     PlanAnswer,
     bound_line,
     certificate_lines,
@@ -228,7 +229,9 @@ def _print(answer: PlanAnswer, nearest: Sequence[str]) -> None:
         if lines:
             write_lines("", heading, *lines)
     for flag in answer.flags:
-        notice(f"{flag.code}: {flag.message}")
+        # The others stand in the report.
+        if flag.code == BELOW_BOUND:
+            notice(f"{flag.code}: {flag.message}")
     for line in answer.assumed:
         notice(f"assumed: {line}")
 

@@ -105,7 +105,8 @@ def _print(found: ServingPlan) -> None:
     if best is not None:
         write_lines(f"{_whole_name(best)}: {best.gpus} GPUs of {best.n_nodes} {best.candidate.machine}")
         write_lines(*(f"  {line}" for line in (*_figures(best), _verdict(best), *_same_bill(found, best))), "")
-        _print_deployments([*found.kinds, *(each for each in found.frontier if each not in found.kinds)])
+        rows = [*found.kinds, *(each for each in found.frontier if each not in found.kinds)]
+        _print_deployments(sorted(rows, key=lambda each: each.gpus))
         write_lines("", "What the choice turns on", *(f"  {line}" for line in _turns(found, best)), "", "Certificate")
     proven = "nothing else keeps the promises with fewer GPUs" if best is not None else "none of them keeps the promises"
     proof = f"{proven}, by the predicted values, not by the ends of their intervals"

@@ -338,7 +338,7 @@ def usual_flags(usual: Mapping[str, tuple[Value, str]], keys: Iterable[str]) -> 
             flags.append(Flag(code=ASSUMED_LAUNCH, message=message))
             continue
         by_software.setdefault(software, []).append(f"{key.partition('.')[2]} {str(value).lower()}")
-    said = [f"{software}: {', '.join(values)}" for software, values in by_software.items()]
+    said = [f"{', '.join(values)} ({software})" for software, values in by_software.items()]
     if said:
         flags.insert(0, Flag(code=USUAL_SETTINGS, message=f"{NOT_SAID}{'; '.join(said)}"))
     return tuple(flags)

@@ -202,8 +202,9 @@ def _own(kind: Kind[F, P], given: Mapping[str, Data], document: Document, path: 
     missing, optional = ([f"{key} ({use})" for key, use in uses.items() if key not in own] for uses in (kind.uses, kind.optional))
     if missing and base is None:
         unknown = [key for key in own if key not in kind.figures.model_fields]
-        message = f"{name} lacks {', '.join(missing)}" + (f"; it has unknown fields: {', '.join(unknown)}" if unknown else "")
-        hint = f"add them, or start from a shipped one with 'base: {kind.example}'"
+        strange = f"has unknown fields ({', '.join(unknown)}) and " if unknown else ""
+        message = f"{name} {strange}lacks {', '.join(missing)}"
+        hint = f"add what is lacking, or start from a shipped one with 'base: {kind.example}'"
         raise _mistake(message, path, document, hint + (f"; optional: {', '.join(optional)}" if optional else ""))
     checked = validate_part(kind.figures, figures, document, path)
     source = Source(title="Given in the scenario", url=SCENARIO, accessed="", covers=tuple(sorted(own)))

@@ -15,7 +15,7 @@ from clustersim.apps.plan.margins import LEAST_GAIN, Margin, Turn, margins, turn
 from clustersim.apps.plan.replays import ReplayOutcome, Replays
 from clustersim.apps.plan.search import Terms, fastest
 from clustersim.apps.run.bound import NAMES
-from clustersim.apps.run.highest_mfu import ABOVE_PUBLISHED, PublishedMfu, beside_published, published_beside
+from clustersim.apps.run.highest_mfu import ABOVE_PUBLISHED, PublishedMfu, above_published, beside_published, published_beside
 from clustersim.apps.run.intervals import shipped_support
 from clustersim.config.checks import parse_check
 from clustersim.config.yaml_text import plain
@@ -30,6 +30,8 @@ from clustersim.report.text_tables import html_answer
 from clustersim.units.quantity import format_alike, format_quantity, format_range
 
 RUNNERS_UP: Final = 5
+BELOW_BOUND: Final = "replay_below_bound"
+"""Code of the flag that withdraws the certificate."""
 MOST_NEAR: Final = 5
 """Layouts within the error bars that are named besides those of the table."""
 
@@ -90,7 +92,7 @@ class PlanAnswer:
 
     @property
     def pareto(self) -> tuple[Tried, ...]:
-        """The layouts that were replayed of which no other is as good in time, cost and energy; of equal ones the first."""
+        """The layouts that were replayed of which no other is as good in time, cost and energy; alike to three digits, the first."""
         tried = self.search.tried
         best = [one for one in tried if not any(_beats(other, one) for other in tried)]
         unlike: dict[tuple[str, ...], Tried] = {}
@@ -108,7 +110,7 @@ class PlanAnswer:
             step, least = format_quantity(worst.step_time_s, "s", 4), format_quantity(worst.least_s, "s", 4)
             such = f"{len(wrong)} replays are shorter than their bounds, such as {worst.layout.words()}: {step}, with a bound of {least}"
             message = f"{such}; the bounds are wrong here, and a layout that was left out by its bound may be faster"
-            flags.append(Flag(code="replay_below_bound", message=message))
+            flags.append(Flag(code=BELOW_BOUND, message=message))
         winner = self.search.winner
         if winner is not None and winner.result.metrics.memory.verdict == TIGHT:
             flags.append(Flag(code="memory_tight", message=f"the winner {memory_verdict(winner.result.metrics)}"))
@@ -125,7 +127,7 @@ def _figures(tried: Tried) -> tuple[float, float, float]:
 
 
 def _rounded(tried: Tried) -> tuple[str, ...]:
-    return tuple(f"{figure:.6g}" for figure in _figures(tried))
+    return tuple(f"{figure:.3g}" for figure in _figures(tried))
 
 
 def _beats(one: Tried, other: Tried) -> bool:
@@ -258,7 +260,8 @@ def turn_lines(answer: PlanAnswer) -> list[str]:
     mfu, step_s = winner.result.metrics.mfu, winner.result.metrics.step_time_s
     # It is in inverse proportion to the step.
     span = "" if interval_s is None else " ({} to {})".format(*(percent_text(mfu * step_s / each_s) for each_s in reversed(interval_s)))
-    return [*lines, f"  MFU of the winner: {percent_text(mfu)}{span}; {beside_published(answer.published)}"]
+    above = ", above all that was published" if above_published(mfu, answer.published) else ""
+    return [*lines, f"  MFU of the winner: {percent_text(mfu)}{span}{above}; {beside_published(answer.published)}"]
 
 
 class NoLayoutError(ScenarioError):

@@ -17,7 +17,7 @@ from clustersim.config.constraints import check_size
 from clustersim.config.load import Scenario, example_names, load_scenario
 from clustersim.config.machine import hardware_of
 from clustersim.config.planning import circumstances_of
-from clustersim.config.usual import ASSUMED_KERNELS, KERNELS, OneSoftware, one_software
+from clustersim.config.usual import ASSUMED_KERNELS, KERNELS, NOT_SAID, OneSoftware, one_software
 from clustersim.documents.check import did_you_mean
 from clustersim.documents.spots import Data
 from clustersim.documents.text import Document
@@ -160,7 +160,7 @@ def asked_of(
     return PlanRequest(
         base=base,
         space=space_of(question, narrowed),
-        assumed=(*assumed, *(each.message for each in usual), *unknown),
+        assumed=(*assumed, *(each.message.removeprefix(NOT_SAID) for each in usual), *unknown),
         scenario=given,
         own=_own_layout(given) if cluster is None else None,
         usual=usual,

@@ -77,7 +77,7 @@ def turns(drafts: Drafts, search: Search, replays: Replays, memory_margin_fracti
             ended = [(each, replays.end(future)) for each, future in begun]
             steps = [(outcome.step_time_s, each.layout.words()) for each, outcome in ended if isinstance(outcome, ReplayOutcome)]
             best_s, layout = min(steps, default=(first.step_time_s, None))
-            condition = f"network at half its bandwidth, of {1 + len(rivals)} layouts"
+            condition = f"network at half its bandwidth, of the {1 + len(rivals)} layouts above"
             wins = best_s < first.step_time_s
             found.append(_turn(condition, winner, first.step_time_s, *((best_s, layout) if wins else (first.step_time_s, None))))
     if memory_margin_fraction > 0.0:

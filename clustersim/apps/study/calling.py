@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from itertools import islice
@@ -71,7 +72,7 @@ def sweep(
 
 def what_if(
     source: str | Path | Mapping[str, object],
-    cases: str | Sequence[str] = (),
+    cases: str | Sequence[str] | Mapping[str, Mapping[str, object]] = (),
     *,
     set: str | Sequence[str] = (),  # noqa: A002 - named like --set
     where: str | Sequence[str] = (),
@@ -85,7 +86,7 @@ def what_if(
     source
         A scenario as for :func:`clustersim.run`, or a file with cases.
     cases
-        As on the command line: ``"wide:strategy.tp=8,strategy.pp=2"``.
+        Settings by name, such as ``{"wide": {"strategy.tp": 8}}``; or as on the command line: ``"wide:strategy.tp=8,strategy.pp=2"``.
     set
         Changes that hold for the base and all cases.
     where
@@ -107,9 +108,11 @@ def what_if(
 
     Examples
     --------
-    >>> what_if("llama3-8b-8xh100", ["wide:strategy.tp=8"]).best
+    >>> what_if("llama3-8b-8xh100", {"wide": {"strategy.tp": 8}}).best
     'base'
     """
+    if isinstance(cases, Mapping):
+        cases = [f"{name}:{','.join(f'{key}={json.dumps(value)}' for key, value in case.items())}" for name, case in cases.items()]
     asked = StudyRequest(
         cases=texts_of(cases), changes=texts_of(set), where=texts_of(where), break_even=break_even, sensitivity=texts_of(sensitivity)
     )

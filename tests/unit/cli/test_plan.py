@@ -30,7 +30,7 @@ def test_the_first_line_is_the_layout_and_the_last_ones_the_certificate(cli: Cli
     assert "Certificate" in lines
     assert any("its bound is above the winner" in line for line in lines)
     assert "assumed: no prices are given" in outcome.err
-    assert "assumed: not said, and taken as usual: recipes with Transformer Engine: overlap_tp gemm_chunks" in outcome.err
+    assert "assumed: overlap_tp gemm_chunks (recipes with Transformer Engine)" in outcome.err
 
 
 def test_the_report_says_on_what_the_choice_turns(cli: Cli) -> None:

@@ -35,7 +35,7 @@ def test_the_cheapest_stands_first(answer: Answer) -> None:
     assert None not in costs
     assert costs == sorted(costs, key=lambda cost: cost or 0.0)
     assert len(answer.lines()) == 4
-    assert any("not said, and taken as usual: recipes with Transformer Engine" in line for line in answer.notes())
+    assert any("overlap_tp gemm_chunks (recipes with Transformer Engine)" in line for line in answer.notes())
     assert all("usual_settings" in [flag.code for flag in each.flags] for each in answer.found)
 
 
