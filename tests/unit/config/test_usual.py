@@ -49,7 +49,7 @@ def test_sharded_parameters_come_with_the_kernels_of_pytorch() -> None:
 
     assert (sharded.plan.training.kernels, sharded.plan.training.attention) == ("eager", "flash_2")
     assert sharded.plan.strategy.recompute_stops_early
-    assert "as PyTorch: kernels eager" in usual_flag(sharded)
+    assert "kernels eager, fused_gradient_accumulation false (sharded states, as PyTorch)" in usual_flag(sharded)
 
 
 @pytest.mark.parametrize(
