@@ -30,7 +30,10 @@ def check_memory(result: Result) -> None:
         assert stage.peak_during
 
 
-@pytest.mark.parametrize(("name", "recompute"), [*((name, "none") for name in SCHEDULES), ("1f1b", "full"), ("zb_h1", "full")])
+@pytest.mark.parametrize(
+    ("name", "recompute"),
+    [*((name, "none") for name in SCHEDULES), *((name, "full") for name in ("1f1b", "interleaved_1f1b", "zb_h1", "dualpipe"))],
+)
 def test_the_peak_over_time_of_every_schedule_is_the_sum_by_category(name: str, recompute: str) -> None:
     strategy: Data = {"tp": 2, "pp": 4, "schedule": name, "recompute": recompute, "virtual_stages": SCHEDULES[name].n_chunks or 2}
 

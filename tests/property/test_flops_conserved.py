@@ -32,6 +32,17 @@ def laid_out(model: Transformer, dp: int, tp: int, pp: int, v: int, **changes: o
     return make_plan(model, dp=dp, tp=tp, pp=pp, virtual_stages=v, schedule=schedule, global_batch_size=N_RANKS, **changes)
 
 
+@pytest.mark.parametrize("model", [BIG_GPT, BIG_LLAMA], ids=["gpt", "llama"])
+def test_shared_heads_biases_and_chunks_are_divided_without_loss(model: Transformer) -> None:
+    # Corners; ranks beyond the key and value heads repeat their projection, which is another test.
+    for dp, tp, pp, v in [(64, 1, 1, 1), (8, 8, 1, 1), (1, 2, 32, 2), (2, 8, 4, 4), (16, 2, 2, 4), (1, 8, 8, 2)]:
+        plan = laid_out(model, dp, tp, pp, v)
+
+        all_ranks = sum(stage_model_flops(plan, stage) for stage in range(pp)) * dp * tp
+
+        assert isclose(all_ranks, flops_of(plan).model, rel_tol=1e-12), (dp, tp, pp, v)
+
+
 @pytest.mark.parametrize("tp", [16, 32, 64])
 def test_ranks_beyond_the_key_heads_repeat_no_more_than_their_projection(tp: int) -> None:
     plan = laid_out(BIG_LLAMA, N_RANKS // tp, tp, 1, 1)

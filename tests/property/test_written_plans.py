@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, given, reject, settings
 from hypothesis import strategies as st
 
 from clustersim.apps.importing.entries import ImportOptions
@@ -15,7 +15,7 @@ from clustersim.apps.importing.importing import import_files
 from clustersim.apps.plan.exports import TRAINING, written
 from clustersim.config.build import build
 from clustersim.config.load import Scenario, load_scenario
-from clustersim.errors import ClustersimError
+from clustersim.errors import DomainError, ScenarioError
 from clustersim.parallel.training_plan import SHARDS_GRADIENTS, SHARDS_PARAMETERS, Plan
 
 DEGREES: Final = ("dp", "tp", "pp", "cp", "ep", "expert_tp", "zero_stage", "virtual_stages", "schedule", "sequence_parallel", "offload")
@@ -83,9 +83,15 @@ def test_a_written_plan_is_read_back(target: str, job: dict[str, object]) -> Non
     try:
         scenario = load_scenario(job)
         plan = build(scenario).plan
+    except DomainError:
+        reject()
+    try:
         text = written(scenario, target).text
-    except ClustersimError:
-        assume(False)
+    except ScenarioError as error:
+        # The target has no words for the layout; any other error is a defect.
+        if error.field != "--as":
+            raise
+        reject()
     # Stages and experts of DeepSpeed are given in Python.
     assume(target != "deepspeed" or (plan.strategy.pp == 1 and plan.strategy.ep == 1))
     given_by_hand = [] if target != "deepspeed" else ["training.seq_length=4096", f"strategy.recompute={plan.strategy.recompute}"]

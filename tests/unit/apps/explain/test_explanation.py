@@ -46,6 +46,18 @@ def test_the_largest_gain_comes_first_and_each_family_once(slow: Explanation) ->
     assert "recomputation" in families
 
 
+def test_what_needs_more_memory_than_there_is_is_no_gain() -> None:
+    few = ["training.global_batch_size=16", "training.micro_batch_size=1"]
+    explanation = trained("llama3-8b-8xh100", [*few, "strategy.recompute=full", "strategy.zero_stage=3"])
+    found, memory = explanation.gains, explanation.result.metrics.memory
+
+    assert memory.fits
+    assert found is not None
+    assert found.n_misfits >= 1
+    assert found.best
+    assert all(gain.peak_bytes <= memory.capacity_bytes for gain in found.best)
+
+
 def test_a_sum_or_a_quotient_of_the_inputs_is_the_figure(slow: Explanation) -> None:
     found = {figure.name: figure for figure in slow.figures}
 
