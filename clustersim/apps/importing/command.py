@@ -45,7 +45,8 @@ def read_commands(text: str, file: str, sourced: Mapping[str, str] = NO_TEXTS) -
     Of several commands for one job, the one with the most options counts; without any, the options that variables hold.
     """
     directives = list(_directives(text, file))
-    script = read_script(text, _variables(directives), sourced)
+    others = {name: each for name, each in sourced.items() if name != file.rpartition("/")[2]}
+    script = read_script(text, _variables(directives), others)
     commands: list[tuple[Word, ...]] = []
     for words in script.commands:
         # A line that begins with an option goes on with the line before, as where a command was broken for reading.
@@ -55,10 +56,11 @@ def read_commands(text: str, file: str, sourced: Mapping[str, str] = NO_TEXTS) -
             commands.append(words)
     if not any(_OPTION.fullmatch(word.text) or _ASSIGNED.fullmatch(word.text) for words in commands for word in words) and script.options:
         commands = [script.options]
-    found = [*directives, *(each for name in script.ran for each in _directives(sourced[name], name)), *exported(script.exported, file)]
+    submitted = [name for name, by_sbatch in script.ran.items() if by_sbatch]
+    found = [*directives, *(each for name in submitted for each in _directives(sourced[name], name)), *exported(script.exported, file)]
     read = together([Command(words=words, entries=options(words, file)) for words in commands], script.documents, file, counted=False)
     entries = (*found, *(each for entry in read.entries for each in _called(entry)))
-    return Contents(file=file, format="arguments", entries=entries, ran=script.ran)
+    return Contents(file=file, format="arguments", entries=entries, ran=tuple(script.ran))
 
 
 def _called(entry: Entry) -> Iterator[Entry]:

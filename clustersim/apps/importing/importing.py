@@ -46,8 +46,8 @@ from clustersim.workloads.reading.model_spec import load_model, model_names
 
 _SECTIONS: Final = {"training": ("training", "strategy"), "serving": ("serving", "requests", "slo")}
 """Sections of a scenario that an import fills in, by the kind of job."""
-_SCRIPTS: Final = (".sh", ".bash", ".env", ".conf")
-"""Endings of files that others may source."""
+_SCRIPTS: Final = (".sh", ".bash", ".slurm", ".sbatch", ".env", ".conf")
+"""Endings of files that others may source or start."""
 _BY_SET: Final = {"--cluster NAME": "-s cluster.node=NAME", "--nodes N": "-s cluster.nodes=N", "--model ": "-s model="}
 
 
@@ -79,8 +79,7 @@ def import_files(sources: Sequence[str], asked: ImportOptions) -> Imported:
         for source in sources
         for each in _contents(source, asked, scripts)
     ]
-    ran = {name for each in contents for name in each.ran}
-    contents = [each for each in contents if Path(each.file).name not in ran]
+    contents = _roots(contents)
     machines = [each for each in contents if each.format == "machine"]
     if len(machines) == len(contents):
         return _imported_cluster(machines, asked)
@@ -107,6 +106,16 @@ def import_files(sources: Sequence[str], asked: ImportOptions) -> Imported:
         keys=tuple(_with_results(draft, scenario, asked)),
         measured=next((each.measured for each in contents if each.measured), None),
     )
+
+
+def _roots(contents: Sequence[Contents]) -> list[Contents]:
+    """Return the files without those that another one starts; of files that start each other, the first stays."""
+    ran = {name for each in contents for name in each.ran}
+    roots: list[Contents] = []
+    for each in sorted(contents, key=lambda each: Path(each.file).name in ran):
+        if not any(Path(each.file).name in root.ran for root in roots):
+            roots.append(each)
+    return [each for each in contents if each in roots]
 
 
 def _imported_cluster(machines: Sequence[Contents], asked: ImportOptions) -> Imported:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from operator import eq, ge, gt, le, lt, ne
 from types import MappingProxyType
@@ -24,6 +24,8 @@ _SHELLS: Final = ("sh", "bash", "zsh", "dash")
 _TEXT_FOLLOWS: Final = re.compile(r"-[a-z]*c")
 _REMOTE: Final = ("ssh", "sbatch", "salloc")
 """Programs that run a text or a script elsewhere."""
+_STARTS: Final = ("srun", "mpirun", "mpiexec", "env", "nice", "numactl", *_SHELLS)
+"""Programs that run a script here."""
 _HANDLES: Final = ("chmod", "cat", "rm", "cp", "scp")
 """Programs that do not run a script that they name."""
 _ASKS: Final = ("getopts", "read", "IFS=")
@@ -32,8 +34,6 @@ _COMPARES: Final = {"-eq": eq, "-ne": ne, "-gt": gt, "-ge": ge, "-lt": lt, "-le"
 _WHOLE: Final = re.compile(r"\s*[+-]?\d{1,18}\s*")
 _UNSET: Final = re.compile(r"\$(?:\w+|[@*]|\{\w+(?:[+-][^{}]*)?\})")
 _MOST_STEPS: Final = 50_000
-_Inside = tuple[tuple[Word, ...], str, int, Sequence[str] | None]
-"""Words before a text that a command runs, the text, its first line, and its own arguments."""
 NO_TEXTS: Final[Mapping[str, str]] = MappingProxyType({})
 _DEEPEST: Final = 12
 """Functions and texts that call each other."""
@@ -61,8 +61,26 @@ class Script:
     """Files that it writes from its own text."""
     options: tuple[Word, ...] = ()
     """Options that its variables hold, for a command of another text."""
-    ran: tuple[str, ...] = ()
-    """Names of other texts that it sources or starts."""
+    ran: Mapping[str, bool] = field(default_factory=dict[str, bool])
+    """Whether sbatch starts it, by the name of each other text that it sources or starts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _EmbeddedText:
+    """A text that a command runs."""
+
+    text: str
+    line: int
+    before: tuple[Word, ...] = ()
+    """Words that belong to each of its commands."""
+    here: bool = False
+    """Whether it changes the arguments of the text that runs it."""
+    name: str = ""
+    """File that it is."""
+    arguments: Sequence[str] | None = None
+    """Words after a script that has a shell of its own."""
+    own: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Variables that are set for this script only."""
 
 
 def read_script(text: str, variables: Mapping[str, str] = NO_TEXTS, sourced: Mapping[str, str] = NO_TEXTS) -> Script:
@@ -78,7 +96,7 @@ def read_script(text: str, variables: Mapping[str, str] = NO_TEXTS, sourced: Map
     sourced
         Texts of other files by their names without folders, for the ones that the text sources or starts.
     """
-    reader = _Reader(sourced=sourced)
+    reader = _Reader(sourced=sourced, environment=frozenset(variables))
     reader.known.values |= {name: [value] for name, value in variables.items()}
     reader.block(parse_shell(text))
     return Script(
@@ -86,7 +104,7 @@ def read_script(text: str, variables: Mapping[str, str] = NO_TEXTS, sourced: Map
         exported=reader.known.exported,
         documents=tuple(reader.documents),
         options=reader.known.options(),
-        ran=tuple(dict.fromkeys(reader.ran)),
+        ran=reader.ran,
     )
 
 
@@ -99,7 +117,10 @@ class _Reader:
     functions: dict[str, Block] = field(default_factory=dict[str, Block])
     commands: list[tuple[Word, ...]] = field(default_factory=list[tuple[Word, ...]])
     documents: list[EmbeddedFile] = field(default_factory=list[EmbeddedFile])
-    ran: list[str] = field(default_factory=list[str])
+    ran: dict[str, bool] = field(default_factory=dict[str, bool])
+    environment: frozenset[str] = frozenset()
+    """Names of the variables that it starts with."""
+    exports_all: bool = False
     n_steps: int = 0
     depth: int = 0
 
@@ -161,8 +182,10 @@ class _Reader:
         exports = words[0].text in _DECLARING
         if exports:
             words = [word for word in words[1:] if not word.text.startswith("-")]
+        was: dict[str, list[str] | None] = {}
         while words and (match := ASSIGNMENT.fullmatch(words[0].text)):
-            self.known.assign(match, words[0].line, exports=exports or len(words) > 1)
+            was.setdefault(match[1], self.known.values.get(match[1]))
+            self.known.assign(match, words[0].line, exports=exports or self.exports_all or len(words) > 1)
             words = words[1:]
             while exports and words and not ASSIGNMENT.fullmatch(words[0].text):
                 self._export(words.pop(0))
@@ -170,7 +193,15 @@ class _Reader:
             self._export(words[0])
         elif words:
             self._command([(text, word) for word in words for text in self.known.words(word.text)], node)
+            for name, value in was.items():
+                self._restore(name, value)
         return not negated
+
+    def _restore(self, name: str, value: list[str] | None) -> None:
+        if value is None:
+            self.known.values.pop(name, None)
+        else:
+            self.known.values[name] = value
 
     def _export(self, word: Word) -> None:
         values = self.known.values.get(word.text)
@@ -191,11 +222,27 @@ class _Reader:
         if inside is None:
             self.commands.append(words)
             return
-        before, text, line, arguments = inside
         begin = len(self.commands)
-        self._call(parse_shell(text, line), arguments)
-        # The words before a text belong to each of its commands.
-        self.commands[begin:] = [(*before, *command) for command in self.commands[begin:]]
+        if self.depth < _DEEPEST:
+            self._run(inside)
+        self.commands[begin:] = [(*inside.before, *command) for command in self.commands[begin:]]
+
+    def _run(self, inside: _EmbeddedText) -> None:
+        """Interpret a text; a script has the exported variables, and keeps its own to itself."""
+        block, others = parse_shell(inside.text, inside.line), self.sourced
+        # A text that is being read does not begin anew.
+        below = {name: text for name, text in others.items() if name != inside.name}
+        if inside.arguments is None:
+            self.sourced = below
+            self.call(block, None if inside.here else self.known.values.get("@", []))
+            self.sourced = others
+            return
+        passed = {name: self.known.values.get(name, []) for name in {*self.environment, *self.known.exported} & self.known.values.keys()}
+        passed |= {name: [value] for name, value in inside.own.items()}
+        child = replace(self, sourced=below, known=replace(self.known, values=passed), functions={}, environment=frozenset(passed))
+        child.exports_all = False
+        child.call(block, inside.arguments)
+        self.n_steps, self.known.n_characters = child.n_steps, child.known.n_characters
 
     def _changes(self, words: tuple[Word, ...], heredoc: Heredoc | None) -> bool:
         """Return whether a command only changes variables, or is a function."""
@@ -204,6 +251,8 @@ class _Reader:
             case ["unset", *names]:
                 for name in names:
                     self.known.values.pop(name, None)
+            case ["set", "-a" | "+a" as sign] | ["set", "-o" | "+o" as sign, "allexport"]:
+                self.exports_all = sign.startswith("-")
             case ["set", *rest] if "--" in rest:
                 self._positions(rest[rest.index("--") + 1 :])
             case ["let", *formulas]:
@@ -219,7 +268,7 @@ class _Reader:
             case [":", *_]:
                 pass
             case [name, *rest] if name in self.functions and self.depth < _DEEPEST:
-                self._call(self.functions[name], rest)
+                self.call(self.functions[name], rest)
             case _:
                 return False
         return True
@@ -228,55 +277,64 @@ class _Reader:
         self.known.values |= {str(number): [value] for number, value in enumerate(values, start=1)}
         self.known.values |= {"#": [str(len(values))], "@": [*values], "*": [*values]}
 
-    def _call(self, block: Block, arguments: Sequence[str] | None) -> None:
+    def call(self, block: Block, arguments: Sequence[str] | None) -> None:
         """Interpret a function or a text, with arguments of its own where it has some."""
-        if self.depth >= _DEEPEST:
-            return
         was = {key: value for key, value in self.known.values.items() if key.isdecimal() or key in ("#", "@", "*")}
         if arguments is not None:
             self._positions(arguments)
         self.depth += 1
         self.block(block)
         self.depth -= 1
-        for number in range(1, len(arguments or ()) + 1):
-            self.known.values.pop(str(number), None)
-        self.known.values |= {"#": [], "@": [], "*": [], **was}
+        if arguments is not None:
+            for number in range(1, len(self.known.values.get("@", ())) + 1):
+                self.known.values.pop(str(number), None)
+            self.known.values |= {"#": [], "@": [], "*": [], **was}
 
-    def _inside(self, words: tuple[Word, ...], heredoc: Heredoc | None) -> _Inside | None:
+    def _inside(self, words: tuple[Word, ...], heredoc: Heredoc | None) -> _EmbeddedText | None:
         """Return the text that a command runs; None where it runs none."""
         texts = [word.text for word in words]
         if texts[0] == "eval":
-            return (), " ".join(texts[1:]), words[0].line, None
+            return _EmbeddedText(text=" ".join(texts[1:]), line=words[0].line, here=True)
         if texts[0] in ("source", ".") and (name := "".join(texts[1:2]).rpartition("/")[2]) in self.sourced:
-            self.ran.append(name)
-            return (), self.sourced[name], words[0].line, None
+            self.ran.setdefault(name, False)
+            return _EmbeddedText(text=self.sourced[name], line=words[0].line, here=not texts[2:], name=name)
         shell = next((at for at, text in enumerate(texts) if text.rpartition("/")[2] in _SHELLS), None)
-        if shell is not None and (flag := next((at for at in range(shell + 1, len(texts)) if _TEXT_FOLLOWS.fullmatch(texts[at])), None)):
-            at = next((at for at in range(flag + 1, len(texts)) if not texts[at].startswith("-")), None)
-            return None if at is None else (words[:shell], texts[at], words[at].line, None)
+        first = 0 if shell is None else _after_options(texts, shell + 1)
+        if shell is not None and any(_TEXT_FOLLOWS.fullmatch(text) for text in texts[shell + 1 : first]):
+            return None if first == len(texts) else _EmbeddedText(text=texts[first], line=words[first].line, before=words[:shell])
         for at, text in enumerate(texts):
             option, _, assigned = text.partition("=")
             inner = assigned or "".join(texts[at + 1 : at + 2])
             if option in _WRAPS and " " in inner:
-                return words[:at], inner, words[at].line, None
+                return _EmbeddedText(text=inner, line=words[at].line, before=words[:at])
         if texts[0] == "ssh" and " " in texts[-1].strip():
-            return (), texts[-1], words[-1].line, None
+            return _EmbeddedText(text=texts[-1], line=words[-1].line)
         if heredoc is not None and (shell is not None or texts[0] in _REMOTE):
             text = self.known.known(heredoc.text) if heredoc.expands else heredoc.text
-            return (words[:shell] if shell is not None else ()), text, heredoc.line, None
-        return self._script(words, shell)
+            return _EmbeddedText(text=text, line=heredoc.line, before=() if shell is None else words[:shell])
+        return self._script(words, shell, first)
 
-    def _script(self, words: tuple[Word, ...], shell: int | None) -> _Inside | None:
+    def _script(self, words: tuple[Word, ...], shell: int | None, first: int) -> _EmbeddedText | None:
         """Return the script that a command starts, of those that are written or named; the first word after its shell."""
         texts = [word.text for word in words]
         written = {each.name: each for each in self.documents if each.name.endswith(".sh") or each.text.startswith("#!")}
         for at, text in enumerate(texts):
-            name, before = text.rpartition("/")[2], words[: at if shell is None else shell]
-            if name in written and texts[0] not in _HANDLES:
-                return (() if texts[0] in _REMOTE else before), written[name].text, written[name].line, None
-            if name in self.sourced and (texts[0] in _REMOTE or at in (0, (-1 if shell is None else shell) + 1)):
-                self.ran.append(name)
-                return (() if texts[0] == "ssh" else before), self.sourced[name], words[at].line, texts[at + 1 :]
+            name, before = text.rpartition("/")[2], words[: at if shell is None else min(shell, at)]
+            if any(each in _HANDLES for each in texts[:at]):
+                break
+            if name in written:
+                return _EmbeddedText(text=written[name].text, line=written[name].line, before=() if texts[0] in _REMOTE else before)
+            if name in self.sourced and (texts[0] in _REMOTE or at in (0, first) or _starts(texts[:at])):
+                self.ran[name] = self.ran.get(name, False) or "sbatch" in texts[:at]
+                set_ = (ASSIGNMENT.fullmatch(part) for each in texts[:at] for part in each.removeprefix("--export=").split(","))
+                return _EmbeddedText(
+                    text=self.sourced[name],
+                    line=words[at].line,
+                    before=() if texts[0] == "ssh" else before,
+                    name=name,
+                    arguments=texts[at + 1 :],
+                    own={match[1]: match[4] for match in set_ if match is not None},
+                )
         return None
 
     def _let(self, formula: str) -> bool | None:
@@ -302,6 +360,21 @@ class _Reader:
             return None if found is None else not found
         values = [_UNSET.sub("", "".join(self.known.words(word))) for word in words]
         return None if any("$(" in value or "`" in value for value in values) else _test(values)
+
+
+def _after_options(texts: Sequence[str], at: int) -> int:
+    """Return where the words after the options of a shell begin."""
+    while at < len(texts) and (texts[at].startswith(("-", "+")) or texts[at - 1] in ("-o", "+o", "-O")):
+        at += 1
+    return at
+
+
+def _starts(before: Sequence[str]) -> bool:
+    """Return whether a script follows words: launchers, options with a value at most, and assignments."""
+    return all(
+        text.startswith("-") or text.rpartition("/")[2] in _STARTS or ASSIGNMENT.fullmatch(text) or before[at - 1].startswith("-")
+        for at, text in enumerate(before)
+    )
 
 
 def _test(values: list[str]) -> bool | None:
