@@ -19,6 +19,8 @@ PATIENCE_S: Final = 1.0
 """Minimum time before a run is shown, in seconds."""
 EVERY_S: Final = 10.0
 """Time between lines of progress where stderr is no terminal, in seconds."""
+MOST_SHOWN: Final = 0.99
+"""Largest share of a phase that is shown."""
 
 
 @dataclass(slots=True)
@@ -94,7 +96,8 @@ class ProgressLine:
             phase, before, of = self._open[-1]
             # More work may come up, and no share goes back.
             least = 0.0 if of is None else n_total * before / max(of, 1)
-            self._open[-1] = (phase, max(n_done, least), n_total)
+            # A phase that is open is not over, and what it shows last must leave room for the work that comes up.
+            self._open[-1] = (phase, min(max(n_done, least), MOST_SHOWN * n_total), n_total)
             self._show()
 
     def noted(self, text: str) -> None:

@@ -81,15 +81,15 @@ def parse_override(text: str) -> Override:
     if read is None:
         raise ScenarioError("holds no value", hint="write it such as --set strategy.tp=4", place=place)
     path = tuple(key.strip().split("."))
-    return Override(path=path, value=_from_here(read[0], ".".join(path)), text=text)
+    return Override(path=path, value=from_here(read[0], ".".join(path)), text=text)
 
 
-def _from_here(value: Data, key: str) -> Data:
+def from_here(value: Data, key: str) -> Data:
     """Return a value with the paths of files in it made absolute: a scenario may lie elsewhere, and its paths count from there."""
     if isinstance(value, dict):
-        return {name: _from_here(below, f"{key}.{name}") for name, below in value.items()}
+        return {name: from_here(below, f"{key}.{name}") for name, below in value.items()}
     if isinstance(value, list):
-        return [_from_here(below, f"{key}.{index}") for index, below in enumerate(value)]
+        return [from_here(below, f"{key}.{index}") for index, below in enumerate(value)]
     found = _FILE.fullmatch(value.strip()) if isinstance(value, str) and _FILE_KEYS.fullmatch(key) else None
     if found is None:
         return value

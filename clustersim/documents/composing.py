@@ -67,8 +67,10 @@ def _compose(text: str, name: str, lines: Sequence[str]) -> Node | None:
         opened, problem = _opened(error), _problem(error)
         mark = error.problem_mark or error.context_mark
         if opened is not None:
-            end = f"line {mark.line + 1}" if mark.line < len(lines) else "the end"
-            mark, problem = error.context_mark, f"{opened} is not closed before {end}"
+            if mark.line < len(lines):
+                problem += f", inside {opened} of line {error.context_mark.line + 1}"
+            else:
+                mark, problem = error.context_mark, f"{opened} is not closed before the end"
         place = source_place(name, lines, mark.line + 1, mark.column + 1) if isinstance(mark, StringMark) else Place(file=name)
         hint = "indent with blanks, not with tabs" if "'\\t'" in str(error.problem) else None
         if opened in ("'{'", "'['"):
@@ -85,7 +87,7 @@ def _compose(text: str, name: str, lines: Sequence[str]) -> Node | None:
 def _opened(error: MarkedYAMLError) -> str | None:
     """Return the bracket or quote of an earlier line that is still open."""
     begun, found = error.context_mark, error.problem_mark
-    opens = {"a flow mapping": "'{'", "a flow sequence": "'['", "a quoted scalar": "this quote"}
+    opens = {"a flow mapping": "'{'", "a flow sequence": "'['", "a quoted scalar": "the quote"}
     what = next((each for context, each in opens.items() if context in str(error.context)), None)
     return what if begun is not None and found is not None and begun.line < found.line else None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from itertools import islice
@@ -11,13 +10,17 @@ from typing import Final, Protocol, TypeGuard, runtime_checkable
 
 from clustersim.apps.study.axis import Axis, Values, axis_from_data, axis_of
 from clustersim.apps.study.design import MOST_POINTS
+from clustersim.apps.study.point import Point
 from clustersim.apps.study.pools import LOCAL, make_pool
 from clustersim.apps.study.results import ALL
 from clustersim.apps.study.study_file import StudyRequest, is_mapping
 from clustersim.apps.study.sweep import SweepResult, run_sweep
 from clustersim.apps.study.sweep_question import asked_sweep
 from clustersim.apps.study.what_if import WhatIfAnswer, answered, asked_what_if
+from clustersim.apps.study.what_if_cases import case_of
 from clustersim.config.load import read_source
+from clustersim.config.overriding import from_here
+from clustersim.documents.spots import Data
 from clustersim.errors import Place, ScenarioError
 
 
@@ -111,10 +114,8 @@ def what_if(
     >>> what_if("llama3-8b-8xh100", {"wide": {"strategy.tp": 8}}).best
     'base'
     """
-    if isinstance(cases, Mapping):
-        cases = [f"{name}:{','.join(f'{key}={json.dumps(value)}' for key, value in case.items())}" for name, case in cases.items()]
     asked = StudyRequest(
-        cases=texts_of(cases), changes=texts_of(set), where=texts_of(where), break_even=break_even, sensitivity=texts_of(sensitivity)
+        cases=cases_of(cases), changes=texts_of(set), where=texts_of(where), break_even=break_even, sensitivity=texts_of(sensitivity)
     )
     return answered(*asked_what_if(source, asked))
 
@@ -150,20 +151,42 @@ def axes_of(over: str | Sequence[str] | Mapping[str, object]) -> tuple[str | Axi
 def _axis(key: str, values: object) -> Axis:
     if isinstance(values, range) and values:
         return axis_of(key, [Values(first=values.start, count=len(values), by=Decimal(values.step))], _PLACE)
+    return axis_from_data(key, _data(key, values, _PLACE), _PLACE)
+
+
+def cases_of(cases: str | Sequence[str] | Mapping[str, Mapping[str, object]]) -> tuple[str | Point, ...]:
+    """Return the cases: settings by name, or texts as on the command line; files count from the current directory in both.
+
+    Examples
+    --------
+    >>> [case.values for case in cases_of({"tp: 8": {"strategy.tp": 8}, "as it is": {}})]
+    [{'strategy.tp': 8}, {}]
+    """
+    if not isinstance(cases, Mapping):
+        return texts_of(cases)
+    found: list[Point] = []
+    for name, case in cases.items():
+        place = Place(file=f"case {name}")
+        found.append(case_of(name, {key: from_here(_data(key, value, place), key) for key, value in case.items()}, place))
+    return tuple(found)
+
+
+def _data(key: str, value: object, place: Place) -> Data:
     try:
         # Read like a scenario, which refuses what is no data.
-        data = read_source({key: _plain(values)}).document.data[key]
+        return read_source({key: _plain(value)}).document.data[key]
     except ScenarioError as error:
-        raise error.at(_PLACE) from error
-    return axis_from_data(key, data, _PLACE)
+        raise error.at(place) from error
 
 
 def _plain(value: object) -> object:
-    """Return a value with arrays, paths and other iterables as lists and texts."""
+    """Return a value with arrays, paths, decimals and other iterables as lists, texts and numbers."""
     if isinstance(value, _Array):
         return value.tolist()
     if isinstance(value, PurePath):
         return str(value)
+    if isinstance(value, Decimal):
+        return int(value) if value.is_finite() and value == int(value) else float(value)
     if is_mapping(value):
         return {key: _plain(below) for key, below in value.items()}
     if _is_iterable(value) and not isinstance(value, str | bytes | set | frozenset):

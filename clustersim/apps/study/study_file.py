@@ -128,7 +128,7 @@ class StudyRequest:
 
     over: tuple[str | Axis, ...] = ()
     exclude: tuple[str, ...] = ()
-    cases: tuple[str, ...] = ()
+    cases: tuple[str | Point, ...] = ()
     changes: tuple[str, ...] = ()
     where: tuple[str, ...] = ()
     metric: str | None = None

@@ -72,8 +72,6 @@ def parse_case(text: str) -> Point:
     """
     place = Place(file=f"--case {text}" if len(text) < 80 else "--case")
     name, colon, changes = text.partition(":")
-    if colon and name.strip() == BASE:
-        raise ScenarioError(f"'{BASE}' is the scenario itself", hint="choose another name", place=place)
     if not colon or not _NAME.fullmatch(name.strip()) or not _SIGN.match(changes):
         raise ScenarioError("is not name:key=value,key=value", hint="write such as wide:strategy.tp=8,strategy.pp=2", place=place)
     parts: list[str] = []
@@ -84,7 +82,20 @@ def parse_case(text: str) -> Point:
         else:
             parts[-1] += f",{part}"
     overrides = [parse_override(part.strip()) for part in parts]
-    return Point(number=0, name=name.strip(), values={".".join(each.path): each.value for each in overrides})
+    return case_of(name.strip(), {".".join(each.path): each.value for each in overrides}, place)
+
+
+def case_of(name: str, values: Mapping[str, Data], place: Place) -> Point:
+    """Return a case of some values.
+
+    Raises
+    ------
+    ScenarioError
+        When it has the name of the scenario itself.
+    """
+    if name == BASE:
+        raise ScenarioError(f"'{BASE}' is the scenario itself", hint="choose another name", place=place)
+    return Point(number=0, name=name, values=values)
 
 
 def what_if_of(study: Study) -> WhatIfQuestion:
@@ -101,7 +112,11 @@ def what_if_of(study: Study) -> WhatIfQuestion:
     if BASE in spec.cases:
         place = study.place("cases", BASE, key=True)
         raise ScenarioError("the scenario itself is the base", field=f"cases.{BASE}", hint="choose another name", place=place)
-    cases = [Point(number=0, name=BASE, values={}), *study.named_points(), *map(parse_case, study.request.cases)]
+    cases = [
+        Point(number=0, name=BASE, values={}),
+        *study.named_points(),
+        *(parse_case(each) if isinstance(each, str) else each for each in study.request.cases),
+    ]
     names = [case.name for case in cases]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:

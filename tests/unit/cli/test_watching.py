@@ -57,6 +57,13 @@ def test_the_share_of_a_phase_does_not_go_back_when_more_work_comes_up() -> None
         advanced(19, 20)
         assert bar.shown() == ("search", 19, 20)
 
+        shares = list[str]()
+        for n_done, n_total in ((10, 10), (10, 1000), (500, 1000), (999, 1000)):
+            advanced(n_done, n_total)
+            _, shown_done, shown_total = bar.shown()
+            shares.append(f"{shown_done / (shown_total or 1):.0%}")
+        assert shares == ["99%"] * 4
+
     bar.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ import pandas as pd
 import pytest
 
 from clustersim.apps.study.axis import Axis
-from clustersim.apps.study.calling import axes_of, sweep
+from clustersim.apps.study.calling import axes_of, cases_of, sweep
 from clustersim.apps.study.design import MOST_POINTS
+from clustersim.apps.study.point import Point
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 
@@ -54,6 +56,34 @@ def test_what_a_user_of_python_types_is_read(values: object, read: list[Data]) -
 
     assert found == read
     assert [type(each) for each in found] == [type(each) for each in read]
+
+
+def test_cases_are_built_of_values_whatever_their_names() -> None:
+    odd = {"tp: 8, a=b": {"strategy.tp": np.int64(8)}, "as it is": {}, "dear": {"cost.gpu_hour": Decimal("2.5"), "cost.x": Decimal(2)}}
+    *_, placed = found = cases_of({**odd, "placed": {"strategy.placement": ("tp", "dp"), "model": Path("mine.yaml")}})
+
+    assert [case.name for case in found if isinstance(case, Point)] == [*odd, "placed"]
+    assert [case.values for case in found[:-1] if isinstance(case, Point)] == [
+        {"strategy.tp": 8},
+        {},
+        {"cost.gpu_hour": 2.5, "cost.x": 2},
+    ]
+    assert isinstance(placed, Point)
+    assert placed.values == {"strategy.placement": ["tp", "dp"], "model": str(Path("mine.yaml").absolute())}
+
+
+@pytest.mark.parametrize(
+    ("cases", "message"),
+    [
+        ({"base": {"strategy.tp": 8}}, "case base: 'base' is the scenario itself"),
+        ({"a b": {"strategy.tp": {1}}}, "case a b: strategy.tp: a set is not understood"),
+    ],
+)
+def test_what_is_no_case_is_refused(cases: dict[str, dict[str, object]], message: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        cases_of(cases)
+
+    assert str(caught.value).startswith(message)
 
 
 def test_a_generator_is_read_and_one_that_never_ends_is_read_as_far_as_can_be_run() -> None:
