@@ -336,9 +336,6 @@ def _recomputation(draft: Draft, n_layers: int | None) -> None:
 
 
 def _offload(draft: Draft) -> None:
-    if draft.get("strategy.preset") == "deepspeed_zero1" or draft.get("strategy.zero_stage") == 1:
-        # Gradients that are whole on each rank stay until they are reduced.
-        draft.drop("job.offload_gradients")
     parts = [part for part in ("optimizer", "gradients", "parameters", "activations") if draft.get(f"job.offload_{part}")]
     if not parts:
         return

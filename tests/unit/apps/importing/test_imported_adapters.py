@@ -8,7 +8,7 @@ import pytest
 
 from clustersim.apps.importing.importing import import_files
 from clustersim.documents.spots import Data
-from tests.unit.apps.importing.test_jobs import ON_H100, at, written
+from tests.unit.apps.importing.test_jobs import MEGATRON, ON_H100, at, written
 
 AXOLOTL = "base_model: NousResearch/Llama-2-7b-hf\nsequence_len: 512\nmicro_batch_size: 4\nbf16: true\n"
 TORCHTUNE = (
@@ -56,3 +56,18 @@ def test_adapters_of_a_framework_are_read(
     found = import_files([written(tmp_path, text, "job.yaml")], ON_H100)
 
     assert tuple(at(found.data, f"training.{key}") for key in ("lora_rank", "lora_layers", "frozen_precision")) == (rank, layers, frozen)
+
+
+@pytest.mark.parametrize(("kind", "how"), [("full", "read"), ("lora", "read"), ("adalora", "not_modelled")])
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"megatron sft --train_type {{}} {MEGATRON.partition(' ')[2]} --num-query-groups 4",
+        "torchrun a.py --train_type {} --model_name_or_path meta-llama/Llama-2-7b-hf --per_device_train_batch_size 1 --max_length 512",
+    ],
+)
+def test_adapters_of_swift_that_are_not_modelled_are_said(tmp_path: Path, text: str, kind: str, how: str) -> None:
+    found = import_files([written(tmp_path, text.format(kind))], ON_H100)
+
+    assert [key.how for key in found.keys if key.key == "--train_type"] == [how]
+    assert (at(found.data, "training.lora_rank") is not None) is (kind == "lora")

@@ -11,7 +11,7 @@ from clustersim.apps.importing.entries import ImportOptions
 from clustersim.apps.importing.importing import import_files
 from clustersim.errors import ScenarioError
 from tests.unit.apps.importing.test_command_lines import Line, assert_read
-from tests.unit.apps.importing.test_jobs import at
+from tests.unit.apps.importing.test_jobs import MEGATRON, ON_H100, at, written
 
 FILES: Final = (
     Line(
@@ -110,7 +110,7 @@ def test_a_short_file_is_read(line: Line, tmp_path: Path) -> None:
 def test_a_script_is_read_with_the_one_that_it_starts(tmp_path: Path) -> None:
     (tmp_path / "start.sh").write_text("export SEQ=2048\nsbatch --nodes=4 batch.sh 8 full\n", "utf-8")
     (tmp_path / "batch.sh").write_text(
-        "#!/bin/bash\n#SBATCH --ntasks-per-node=8\nTP=$1\nsrun bash ./job.sh --recompute-granularity $2\n", "utf-8"
+        "#!/bin/bash\n#SBATCH --ntasks-per-node=8\nexport TP=$1\nsrun bash ./job.sh --recompute-granularity $2\n", "utf-8"
     )
     (tmp_path / "job.sh").write_text(
         "python pretrain_gpt.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32 --vocab-size 32000 --bf16 \\\n"
@@ -199,3 +199,31 @@ def test_a_log_of_megatron_bridge_holds_its_settings_and_step_times(tmp_path: Pa
     assert found.measured is not None
     assert found.measured.step_time_s == 3.01
     assert next(key.line for key in found.keys if key.key == "model.hidden_size") == 16
+
+
+@pytest.mark.parametrize(
+    ("program", "kind"),
+    [("pretrain_gpt5.py", "gpt"), ("/data/user_t5/albert/pretrain_gpt.py", "gpt"), ("/x/pretrain_t5.py", "t5"), ("finetune_t5.py", "t5")],
+)
+def test_the_name_of_a_program_says_the_kind_of_its_model(tmp_path: Path, program: str, kind: str) -> None:
+    path = written(tmp_path, MEGATRON.replace("pretrain_gpt.py", f"torchrun {program}"))
+
+    if kind == "t5":
+        with pytest.raises(ScenarioError, match="the dimensions of 't5'"):
+            import_files([path], ON_H100)
+    else:
+        assert at(import_files([path], ON_H100).data, "model.causal") is not False
+
+
+@pytest.mark.parametrize(("stage", "parts"), [(1, ["optimizer"]), (2, ["optimizer", "gradients"])])
+def test_gradients_of_deepspeed_go_with_the_optimizer_from_stage_2_on(tmp_path: Path, stage: int, parts: list[str]) -> None:
+    text = (
+        f'{{"zero_optimization": {{"stage": {stage}, "offload_optimizer": {{"device": "cpu"}}}}, "train_micro_batch_size_per_gpu": 1,'
+        ' "gradient_accumulation_steps": 1, "bf16": {"enabled": true}}'
+    )
+    asked = ImportOptions(cluster="dgx-h100", nodes=1, model="llama3-8b", overrides=("training.seq_length=2048",))
+
+    found = import_files([written(tmp_path, text)], asked)
+
+    assert at(found.data, "strategy.offload") == parts
+    assert any("from stage 2 on" in (key.note or "") for key in found.keys)
