@@ -241,7 +241,6 @@ def kernel_constants(
 class ExchangeConstants:
     """Time of an exchange of tokens among the experts of a node: a floor, and the bytes that leave a rank."""
 
-    accelerator: str
     mode: str
     n_multiprocessors: int
     """Multiprocessors that its kernels keep from others."""
@@ -251,14 +250,14 @@ class ExchangeConstants:
     combine_bytes_per_s: float
 
 
-def exchange_constants(accelerator: Accelerator) -> tuple[ExchangeConstants, ...]:
-    """Return the constants of each kind of exchange; those of another accelerator at the ratio of the links."""
+def exchange_constants(accelerator: Accelerator) -> tuple[tuple[ExchangeConstants, ...], Borrowed | None]:
+    """Return the constants of each kind of exchange, and from where they are borrowed: at the ratio of the links."""
     rows = [row for row in _rows("expert_exchange.csv") if row["accelerator"] not in _UNMEASURED.get()]
     name = next(_lenders(accelerator, {row["accelerator"] for row in rows}))
     ratio = _link_bandwidth(accelerator) / _link_bandwidth(load_accelerator(name))
-    return tuple(
+    what = "exchange of tokens among experts"
+    constants = tuple(
         ExchangeConstants(
-            accelerator=name,
             mode=row["mode"],
             n_multiprocessors=int(row["multiprocessors"]),
             dispatch_floor_s=float(row["dispatch_floor_s"]),
@@ -269,6 +268,7 @@ def exchange_constants(accelerator: Accelerator) -> tuple[ExchangeConstants, ...
         for row in rows
         if row["accelerator"] == name
     )
+    return constants, None if name == accelerator.name else Borrowed(what, accelerator.name, name, what)
 
 
 def _at_power(peak_fraction: float, accelerator: Accelerator, lender: Accelerator) -> float:

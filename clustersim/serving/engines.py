@@ -39,6 +39,8 @@ class EngineConstants:
     """Tokens of the largest captured batch; larger ones are launched kernel by kernel."""
     launch_s: float
     """Host time to launch one kernel outside a graph."""
+    expert_launches: int
+    """Launches of routed experts outside a graph, those beside the kernels that a profile names included."""
     stream_floor_s: float
     """Time of a small kernel between products, inside a graph."""
     fused_casts: bool
@@ -84,6 +86,7 @@ class _Version(Checked):
     graph_step: int
     largest_graph: int
     launch_us: float
+    expert_launches: int
     stream_floor_us: float
     fused_casts: bool
     sampling_base_us: float
@@ -142,6 +145,7 @@ def engine_constants(engine: str, version: str | None = None) -> EngineConstants
         graph_step=found.graph_step,
         largest_graph=found.largest_graph,
         launch_s=found.launch_us * 1e-6,
+        expert_launches=found.expert_launches,
         stream_floor_s=found.stream_floor_us * 1e-6,
         fused_casts=found.fused_casts,
         sampling_base_s=found.sampling_base_us * 1e-6,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from clustersim.hardware.models import Node
-from clustersim.hardware.serving_constants import ExchangeConstants, exchange_constants
+from clustersim.hardware.serving_constants import Borrowed, ExchangeConstants, exchange_constants
 
 FABRIC_FLOOR_S: Final = 35e-6
 """Time that adapters add to the smallest exchange.
@@ -33,6 +33,8 @@ class ExpertExchange:
     """Bandwidth of the adapters for each accelerator."""
     constants: tuple[ExchangeConstants, ...]
     """Constants of each kind of kernels."""
+    borrowed: Borrowed | None
+    """The loan, where they were measured on another accelerator."""
     n_multiprocessors: int
     """Multiprocessors of one accelerator."""
     most_nodes: float
@@ -89,11 +91,13 @@ def expert_exchange(node: Node, n_ranks: int, groups: tuple[int, int]) -> Expert
     domain = node.n_accelerators * node.scale_up.nodes_per_domain
     n_groups, taken = groups
     n_nodes = max(1.0, n_ranks / domain)
+    constants, borrowed = exchange_constants(node.accelerator)
     return ExpertExchange(
         n_ranks=n_ranks,
         ranks_per_node=domain,
         nic_bytes_per_s=node.n_nics / node.n_accelerators * node.nic.bandwidth_bytes_per_s,
-        constants=exchange_constants(node.accelerator),
+        constants=constants,
+        borrowed=borrowed,
         n_multiprocessors=node.accelerator.n_multiprocessors,
         most_nodes=taken * max(1.0, n_nodes / n_groups) if n_groups > 1 else n_nodes,
     )

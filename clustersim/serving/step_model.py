@@ -25,9 +25,6 @@ from clustersim.workloads.model import Model
 STREAM_FRACTION: Final = 0.8
 """Share of the memory bandwidth that kernels between products reach, as ``memory_fraction`` of the calibrations of Ampere and Hopper."""
 
-EXPERT_LAUNCHES: Final = 16
-"""Launches of routed experts outside a graph. Eight kernels are seen: top-k, two that sort tokens, cast, product, activation, product, and
-sum. The rest are fills, layouts and second casts. Fitted to prompts of 1,024 tokens of mixtures (InferenceX)."""
 FUSED_EXPERTS: Final = ("mxfp4_mxfp8",)
 """Formats whose experts are one launch, no more than an MLP (trtllm-gen kernels of Blackwell)."""
 
@@ -98,14 +95,16 @@ class TermStepModel:
         plain = self._look_up("product", "bf16", borrowed)
         if self.engine.fused_casts:
             self._constants = {key: without_casts(each, plain) for key, each in self._constants.items()}
-        launches = 0 if self.formats.experts in FUSED_EXPERTS else EXPERT_LAUNCHES
+        launches = 0 if self.formats.experts in FUSED_EXPERTS else self.engine.expert_launches
         self._n_kernels = sum(
             layer.n_layers * (len(layer.projections) + layer.n_streams + 4 + (launches if layer.experts is not None else 0))
             for layer in self.work.layers
         )
         self._attention = tuple(self._attention_cost(layer, borrowed) for layer in self.work.layers)
         self._tile_rows = prompt_tile_rows(self.accelerator, self.engine.framework)
-        self.borrowed = (*borrowed, *self.collectives.borrowed)
+        exchange = self.layout.exchange
+        lent = () if exchange is None or exchange.borrowed is None else (exchange.borrowed,)
+        self.borrowed = (*borrowed, *self.collectives.borrowed, *lent)
 
     def _look_up(self, family: KernelFamily, number_format: str, borrowed: dict[Borrowed, None]) -> KernelConstants:
         found, lent = kernel_constants(self.accelerator, self.engine.framework, family, number_format)

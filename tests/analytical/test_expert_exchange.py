@@ -38,6 +38,14 @@ def test_the_exchange_takes_as_long_as_its_authors_print(n_ranks: int) -> None:
     assert seconds * 1e6 == pytest.approx(PRINTED_US[n_ranks], rel=0.12)
 
 
+def test_an_exchange_says_who_lends_its_constants() -> None:
+    lent, measured = _exchange(8).borrowed, expert_exchange(load_node("dgx-h100"), 8, DEEPSEEK_GROUPS).borrowed
+
+    assert lent is not None
+    assert (lent.accelerator, lent.lender) == ("h800-sxm5-80g", "h100-sxm5-80g")
+    assert measured is None
+
+
 def test_an_exchange_across_nodes_is_bound_by_the_adapters() -> None:
     (few, _), (many, _) = (_exchange(128).seconds(tokens, 8, 7168, 1.0, 2.0) for tokens in (100, 200))
 

@@ -21,6 +21,7 @@ from clustersim.hardware.catalog import accelerator_names, load_accelerator
 from clustersim.hardware.serving_constants import without_measurements
 from clustersim.progress import phase
 from clustersim.serving.engines import EngineConstants
+from clustersim.serving.step_model import FUSED_EXPERTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,10 @@ def _has_experts(built: BuiltServing) -> bool:
     return any(layer.experts is not None for layer in built.pools[0].model.work.layers)
 
 
+def _has_separate_experts(built: BuiltServing) -> bool:
+    return _has_experts(built) and built.pools[0].model.formats.experts not in FUSED_EXPERTS
+
+
 def _has_few_requests(built: BuiltServing) -> bool:
     concurrency = built.asked.requests.concurrency
     return concurrency is not None and concurrency <= 16
@@ -67,10 +72,14 @@ FITTED: Final[Mapping[str, Fitted]] = MappingProxyType(
         "sglang_gap": Fitted(
             shipped=1.0, neutral=0.25, values=(0.25, 0.5, 1.0, 1.5, 2.0), metrics=("tpot_s", "output_tokens_per_s"), concerns=_is_sglang
         ),
+        "expert_launches": Fitted(
+            shipped=1.0, neutral=0.5, values=(0.25, 0.5, 1.0, 1.5, 2.0), metrics=("ttft_s",), concerns=_has_separate_experts
+        ),
         "frontend": Fitted(shipped=1.0, neutral=0.0, values=(0.0, 0.5, 1.0, 1.5, 2.0), metrics=("ttft_s",), concerns=_has_few_requests),
     }
 )
-"""Shape of expert popularity; host time of vLLM, gap between the steps of SGLang and time of the front end over the shipped ones."""
+"""Shape of expert popularity; host time of vLLM, gap between the steps of SGLang, launches of experts and time of the front end over the
+shipped ones."""
 
 ROWS_OF_A_GROUP: Final = 6
 """Rows of one model, machine, engine and number format that are predicted, so that no group outweighs the others by its size."""
@@ -90,6 +99,7 @@ def adapted(constants: Constants, built: BuiltServing) -> BuiltServing:
         host_base_s=engine.host_base_s * host,
         host_per_sequence_s=engine.host_per_sequence_s * host,
         sampling_base_s=engine.sampling_base_s * gap,
+        expert_launches=round(engine.expert_launches * value.get("expert_launches", 1.0)),
         frontend_base_s=engine.frontend_base_s * frontend,
         frontend_per_token_s=engine.frontend_per_token_s * frontend,
     )
