@@ -26,8 +26,9 @@ from clustersim.errors import Place, ScenarioError
 
 _BEGINS: Final = re.compile(r"-{4,} ?arguments ?-{4,}")
 _ENDS: Final = re.compile(r"-{4,} ?end of arguments ?-{4,}")
-_CONFIGURATION: Final = re.compile(r"^-{7} Task Configuration -{7}\n(.+?)\n-{20,}$", re.MULTILINE | re.DOTALL)
-"""YAML in a log of Megatron-Bridge."""
+_CONFIGURATION: Final = re.compile(r"^([^\n]{0,80}?)-{7} Task Configuration -{7}\s*$", re.MULTILINE)
+"""Line before the YAML in a log of Megatron-Bridge, with the prefix that a launcher gives to the lines of a rank."""
+_RULE: Final = re.compile(r"-{20,}\s*")
 _ARGUMENT: Final = re.compile(r"(?:^|[\s:\]])([A-Za-z_]\w*) \.{3,} ?(.*)$")
 _VOCABULARY: Final = re.compile(r"padded vocab \(size: (\d{1,12})\) with \d+ dummy tokens \(new size: (\d{1,12})\)")
 _STEP: Final = re.compile(r"iteration +(\d{1,12})/.*elapsed time per iteration \(ms\): (\d{1,12}(?:\.\d{1,12})?)")
@@ -81,10 +82,16 @@ def read_log(text: str, file: str) -> Contents:
 
 def _configuration(text: str, file: str) -> Iterator[Entry]:
     """Yield the settings that Megatron-Bridge prints before training."""
-    printed = _CONFIGURATION.search(text)
-    if printed is not None and (read := read_yaml(printed[1], file, printed[1].splitlines(), lenient=True)) is not None:
-        first = text.count("\n", 0, printed.start(1))
-        yield from (replace(each, line=each.line and each.line + first) for each in flattened(*read, file))
+    title = _CONFIGURATION.search(text)
+    if title is None:
+        return
+    begin = text.count("\n", 0, title.start()) + 1
+    lines = enumerate(text.split("\n")[begin:_MOST_LINES], start=begin + 1)
+    of_rank = [(number, line.removeprefix(title[1]).rstrip("\r")) for number, line in lines if line.startswith(title[1])]
+    end = next((at for at, (_, line) in enumerate(of_rank) if _RULE.fullmatch(line)), 0)
+    inside = [line for _, line in of_rank[:end]]
+    if (read := read_yaml("\n".join(inside), file, inside, lenient=True)) is not None:
+        yield from (replace(each, line=each.line and of_rank[each.line - 1][0]) for each in flattened(*read, file))
 
 
 def _timers(line: str) -> list[tuple[str, float]]:

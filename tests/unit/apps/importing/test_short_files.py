@@ -188,9 +188,13 @@ Training ...
 """
 
 
-def test_a_log_of_megatron_bridge_holds_its_settings_and_step_times(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("prefix", "end"), [("", "\n"), ("", "\r\n"), ("0: ", "\n"), (" 0: ", "\r\n"), ("[default0]:", "\n")])
+def test_a_log_of_megatron_bridge_holds_its_settings_and_step_times(tmp_path: Path, prefix: str, end: str) -> None:
+    lines = [f"{prefix}{line}" for line in BRIDGE_LOG.splitlines()]
+    if prefix:
+        lines[20:20] = [prefix.replace("0", "1") + "NCCL version 2.27.7"]
     path = tmp_path / "bridge.log"
-    path.write_text(BRIDGE_LOG, "utf-8")
+    path.write_text(end.join(lines) + end, "utf-8", newline="")
 
     found = import_files([str(path)], ImportOptions(cluster="dgx-h100", nodes=1))
 
