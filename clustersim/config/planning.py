@@ -159,7 +159,7 @@ def _planned(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Plann
     for contributor in CONTRIBUTORS:
         contributor.refuse_model(model, scenario.spec.strategy)
     measured = any(code == MEASURED_SPEED for code, _ in loaded.flags)
-    usual = {} if measured else usual_settings(circumstances_of(scenario.spec, model, kinds))
+    usual = {} if measured else usual_settings(circumstances_of(scenario.spec, model, nodes))
     spec, brought = completed_as_usual(scenario.spec, {key: value for key, (value, _) in usual.items()})
     found = pipelining_of(spec.strategy, model.n_layers, scenario.folder)
     placement, more_flags = placement_of(spec.strategy, nodes, fabric)
@@ -207,7 +207,7 @@ def circumstances_of(spec: ScenarioSpec, model: Model, nodes: Sequence[Node]) ->
         precision=precision,
         scaling=scaling_of(training, accelerators) if precision == "fp8" else "",
         zero_stage=strategy.zero_stage,
-        model_parallel=max(strategy.tp, strategy.pp, strategy.cp, strategy.ep) > 1,
+        alone=len(nodes) * nodes[0].n_accelerators == 1,
         sequence_parallel=strategy.sequence_parallel or not strategy.gives("sequence_parallel"),
         recompute=strategy.recompute,
         cp=strategy.cp,

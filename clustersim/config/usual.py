@@ -51,8 +51,8 @@ class Circumstances:
     scaling: str
     """Scales of operands in fp8; empty in other precisions."""
     zero_stage: int
-    model_parallel: bool
-    """Whether ranks divide the model: layers, stages, sequences or experts."""
+    alone: bool
+    """Whether there is one accelerator."""
     sequence_parallel: bool
     """Whether it is on where tensor parallelism is."""
     recompute: str
@@ -86,14 +86,8 @@ def _shards_parameters(run: Circumstances) -> bool:
 
 
 def _of_today(run: Circumstances) -> bool:
-    divided = run.model_parallel or run.zero_stage > 0
     today = run.precision in ("bf16", "fp8") or (run.precision == "fp16" and run.generation not in BEFORE_2022)
-    return divided and today and run.causal and not (run.preset or _shards_parameters(run))
-
-
-def _plain(run: Circumstances) -> bool:
-    """Return whether a model is run as PyTorch has it: sharded, and neither divided nor in a format that needs kernels of others."""
-    return _shards_parameters(run) or (_of_today(run) and not run.model_parallel and run.precision != "fp8")
+    return today and run.causal and not (run.alone or run.preset or _shards_parameters(run))
 
 
 def _recent(run: Circumstances) -> bool:
@@ -165,22 +159,16 @@ USUAL: Final = (
         sources=("https://arxiv.org/abs/2104.04473", "https://github.com/NVIDIA/Megatron-LM/tree/79a3bb6bf2c85b748c46749dd0695e23310d4e16"),
     ),
     Usual(
-        software="sharded states, as PyTorch",
-        holds=_plain,
-        values={KERNELS: "eager", "training.fused_gradient_accumulation": False},
-        sources=(
-            "https://docs.pytorch.org/docs/2.5/fsdp.html",
-            "https://github.com/deepspeedai/DeepSpeed/blob/v0.16.0/deepspeed/runtime/engine.py",
-        ),
-    ),
-    Usual(
         software="sharded parameters, as PyTorch's FSDP",
         holds=_shards_parameters,
         values={
+            KERNELS: "eager",
+            "training.fused_gradient_accumulation": False,
             "training.attention": lambda run: "flash_2" if "flash_2" in run.attention else "flash",
             "strategy.overlap_tp": "none",
         },
         sources=(
+            "https://docs.pytorch.org/docs/2.5/fsdp.html",
             "https://pytorch.org/blog/pytorch2-2/",
             "https://github.com/pytorch/torchtitan/blob/main/torchtitan/config/job_config.py",
         ),
@@ -278,12 +266,9 @@ class OneSoftware:
 
 
 def one_software(run: Circumstances) -> OneSoftware:
-    """Return the usual settings of all layouts of a search: those of the preset, or of a divided model with unsharded parameters."""
-    plain = usual_settings(replace(run, zero_stage=run.zero_stage if run.preset else 0, model_parallel=True))
-    others = [
-        usual_settings(replace(run, zero_stage=0, model_parallel=False)),
-        usual_settings(replace(run, zero_stage=SHARDS_PARAMETERS, recompute="full")),
-    ]
+    """Return the usual settings of all layouts of a search: those of the preset, or of unsharded parameters."""
+    plain = usual_settings(replace(run, zero_stage=run.zero_stage if run.preset else 0))
+    others = [usual_settings(replace(run, zero_stage=0)), usual_settings(replace(run, zero_stage=SHARDS_PARAMETERS, recompute="full"))]
     keys = dict.fromkeys(key for other in others for key in {**plain, **other} if plain.get(key) != other.get(key))
     usual = {**plain, **{key: (value, _BY_DEFAULT) for key in keys if key not in plain and (value := _default(key)) is not None}}
     others_sharded = usual_settings(replace(run, zero_stage=SHARDS_PARAMETERS))
@@ -334,7 +319,7 @@ def usual_flags(usual: Mapping[str, tuple[Value, str]], keys: Iterable[str]) -> 
     for key in keys:
         value, software = usual[key]
         if key == LAUNCH_OVERHEAD:
-            message = f"no launch_overhead is given: {value}, that of {software}, is assumed; it moves steps that wait for their host"
+            message = f"{NOT_SAID}launch_overhead {value} ({software}), which moves steps that wait for their host"
             flags.append(Flag(code=ASSUMED_LAUNCH, message=message))
             continue
         by_software.setdefault(software, []).append(f"{key.partition('.')[2]} {str(value).lower()}")

@@ -19,7 +19,7 @@ from clustersim.config.checks import metric_names, metric_values, serving_names,
 from clustersim.config.load import Scenario, ScenarioText, checked_scenario
 from clustersim.config.overriding import Override
 from clustersim.config.serving_scenario import ServingScenario, checked_serving, is_serving
-from clustersim.config.usual import NOT_SAID, USUAL_SETTINGS
+from clustersim.config.usual import ASSUMED_LAUNCH, NOT_SAID, USUAL_SETTINGS
 from clustersim.documents.spots import Data
 from clustersim.errors import InfeasibleError, ScenarioError
 from clustersim.measure.deciding import Judged, figures_at
@@ -183,7 +183,7 @@ def outcome_of(result: Result) -> PointOutcome:
         scenario_hash=result.scenario_hash,
         figures=figures_of(result),
         bar=result.metrics.error_bar,
-        software="; ".join(flag.message.removeprefix(NOT_SAID) for flag in result.flags if flag.code == USUAL_SETTINGS),
+        software="; ".join(flag.message.removeprefix(NOT_SAID) for flag in result.flags if flag.code in (USUAL_SETTINGS, ASSUMED_LAUNCH)),
         flags=result.flags,
     )
 
