@@ -160,24 +160,31 @@ def derive_strategy(draft: Draft, *, n_ranks: int, n_layers: int | None, has_exp
     _batch(draft, dp, together)
     _stages(draft, n_layers)
     _shards(draft, dp * (draft.whole("strategy.cp") or 1))
+    _drop_unused(draft, has_experts=has_experts)
     _offload(draft)
     _recomputation(draft, n_layers)
     _adapters(draft)
-    if (draft.whole("strategy.tp") or 1) == 1:
-        draft.drop("strategy.sequence_parallel")
-    elif has_experts and draft.get("strategy.sequence_parallel") is not True:
+    if has_experts and (draft.whole("strategy.tp") or 1) > 1 and draft.get("strategy.sequence_parallel") is not True:
         note = "experts beside tensor parallelism are simulated with sequence parallelism: as many bytes are sent, memory too small"
         draft.derive("strategy.sequence_parallel", True, note)
-    if not has_experts:
-        draft.drop("strategy.expert_capacity")
-        if (draft.whole("strategy.ep") or 1) > 1:
-            draft.derive("strategy.ep", 1, "the model has no experts")
-    if (draft.whole("strategy.ep") or 1) == 1:
-        draft.drop("strategy.dispatch", "job.etp", *(() if has_experts else ("strategy.etp",)))
     if (beside := draft.whole("job.etp")) is not None:
         draft.derive("strategy.etp", beside, "counts beside expert parallelism")
-    if draft.get("training.precision") != "fp8":
-        draft.drop("training.fp8_parameters")
+
+
+def _drop_unused(draft: Draft, *, has_experts: bool) -> None:
+    """Forget settings of parallelism, experts and formats that the job does not have."""
+    if not has_experts and (draft.whole("strategy.ep") or 1) > 1:
+        draft.derive("strategy.ep", 1, "the model has no experts")
+    alone = {key for key in ("tp", "pp", "ep") if (draft.whole(f"strategy.{key}") or 1) == 1}
+    for unused, keys in (
+        ("tp" in alone, ["strategy.sequence_parallel"]),
+        ("pp" in alone, [f"strategy.{key}" for key in ("virtual_stages", "schedule", "overlap_p2p", "stage_layers")]),
+        ("ep" in alone, ["strategy.dispatch", "job.etp"]),
+        (not has_experts, ["strategy.expert_capacity", "strategy.etp"]),
+        (draft.get("training.precision") != "fp8", ["training.fp8_parameters"]),
+    ):
+        if unused:
+            draft.drop(*keys)
 
 
 def _batch(draft: Draft, dp: int, together: int) -> None:
@@ -214,7 +221,6 @@ def _batch(draft: Draft, dp: int, together: int) -> None:
 def _stages(draft: Draft, n_layers: int | None) -> None:
     pp = draft.whole("strategy.pp") or 1
     if pp == 1:
-        draft.drop("strategy.virtual_stages", "strategy.schedule", "strategy.overlap_p2p", "strategy.stage_layers")
         return
     per_chunk, layout = draft.whole("job.layers_per_virtual_stage"), draft.get("job.layout")
     if per_chunk is not None and n_layers is not None:
