@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from matplotlib.ticker import NullLocator
-from matplotlib.transforms import ScaledTranslation
 
 from clustersim.errors import ScenarioError
 from clustersim.measure.deciding import figures_at
@@ -41,7 +40,9 @@ COLOURS: Final = (palette.FORWARD, palette.EXPOSED, palette.BACKWARD, *palette.D
 _MARGINS: Final = Margins(left=130, right=250, top=84, bottom=64)
 _MARKERS: Final = "osD^vP*X"
 _ASIDE_PX: Final = 7.0
-"""Pixels between points of neighbouring lines at one value."""
+"""Pixels between points that would cover each other."""
+_COVERED: Final = 0.02
+"""Distance below which they would, as a part of the largest value: a marker is as high."""
 _WIDE: Final = 8.0
 """Largest over least value from which on an axis is logarithmic."""
 
@@ -78,10 +79,11 @@ def sweep_lines(frame: pandas.DataFrame, ax: Axes | None = None, *, figure: str 
     ax = new_axes(HEIGHT_PX, _MARGINS) if ax is None else ax
     at = _places(ax, columns)
     bars = table_bars(table)
+    asides = _asides(shown)
     for number, row in enumerate(rows):
         label = f"{second.rpartition('.')[2]} {label_of(row)}" if len(keys) > 1 else ""
         intervals = [_interval(name, bars[place] if place >= 0 else None) for place in map(int, places[number])]
-        _draw_line(ax, (at, shown[number]), intervals, number, label, aside_px=_ASIDE_PX * (number - (len(rows) - 1) / 2))
+        _draw_line(ax, (_moved(ax, at, asides[number]), shown[number]), intervals, number, label)
     if len(rows) > 1:
         ax.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0), frameon=False, fontsize=10, borderaxespad=0)
     ax.set_ylim(bottom=0)
@@ -104,7 +106,30 @@ def _places(ax: Axes, columns: Sequence[object]) -> FloatArray:
             ax.set_xscale("log", base=2)
     ax.set_xticks(at.tolist(), [label_of(value) for value in columns])
     ax.xaxis.set_minor_locator(NullLocator())
+    ax.update_datalim([(place, 0.0) for place in at])
+    ax.autoscale_view(scaley=False)
+    ax.set_autoscalex_on(False)
     return at
+
+
+def _asides(values: FloatArray) -> FloatArray:
+    """Return how many pixels aside each point is drawn, a row for each line: those that would cover each other stand side by side."""
+    asides, known = np.zeros_like(values), np.isfinite(values)
+    close = _COVERED * values[known].max()
+    for column in range(values.shape[1]):
+        order = np.argsort(values[:, column])[: known[:, column].sum()]
+        for group in np.split(order, 1 + np.flatnonzero(np.diff(values[order, column]) > close)):
+            asides[np.sort(group), column] = _ASIDE_PX * (np.arange(len(group)) - (len(group) - 1) / 2)
+    return asides
+
+
+def _moved(ax: Axes, at: FloatArray, aside_px: FloatArray) -> FloatArray:
+    """Return places on the horizontal axis some pixels aside."""
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    places = ax.transData.transform(np.column_stack([at, np.zeros_like(at)]))
+    places[:, 0] += aside_px * figure.dpi / DPI
+    return ax.transData.inverted().transform(places)[:, 0]
 
 
 def _interval(name: str, bar: ErrorBar | None) -> tuple[float, float]:
@@ -115,21 +140,15 @@ def _interval(name: str, bar: ErrorBar | None) -> tuple[float, float]:
     return min(ends), max(ends)
 
 
-def _draw_line(
-    ax: Axes, points: tuple[FloatArray, FloatArray], intervals: Sequence[tuple[float, float]], number: int, label: str, *, aside_px: float
-) -> None:
-    """Draw one line, some pixels aside, so that equal points of several lines are seen beside each other."""
+def _draw_line(ax: Axes, points: tuple[FloatArray, FloatArray], intervals: Sequence[tuple[float, float]], number: int, label: str) -> None:
+    """Draw one line and its intervals."""
     at, values = points
     colour, known = COLOURS[number], np.isfinite(values)
     marker = _MARKERS[number % len(_MARKERS)]
-    figure = ax.get_figure(root=True)
-    assert figure is not None
-    aside = ax.transData + ScaledTranslation(aside_px / DPI, 0, figure.dpi_scale_trans)
     (line,) = ax.plot(at[known], values[known], color=colour, linewidth=2.0, label=label, zorder=3)
-    line.set(marker=marker, markersize=7, markeredgecolor="white", transform=aside)
+    line.set(marker=marker, markersize=7, markeredgecolor="white")
     least, most = np.array(intervals).T
-    bars = ax.vlines(at[known], (values * least)[known], (values * most)[known], color=colour, linewidth=1.0, alpha=0.6, zorder=2)
-    bars.set_transform(aside)
+    ax.vlines(at[known], (values * least)[known], (values * most)[known], color=colour, linewidth=1.0, alpha=0.6, zorder=2)
 
 
 def _subtitle(keys: Sequence[str], cells: FloatArray, bars: Sequence[ErrorBar | None]) -> str:

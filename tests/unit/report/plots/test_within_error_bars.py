@@ -128,10 +128,11 @@ def test_a_heat_map_shows_shares_in_percent() -> None:
     assert texts(ax)[0] == "40"
 
 
-def test_equal_points_of_two_lines_stand_beside_each_other() -> None:
+def test_points_of_two_lines_stand_beside_each_other_where_they_are_equal() -> None:
     with style():
-        ax = sweep_lines(table(*((node, tp, 10.0, 1.0) for node in "ab" for tp in "12")))
+        ax = sweep_lines(table(("a", "1", 10.0, 1.0), ("a", "2", 10.0, 1.0), ("b", "1", 10.0, 1.0), ("b", "2", 12.0, 1.0)))
 
     one, other = (line.get_transform().transform(line.get_xydata()) for line in ax.lines)
     assert one[0][1] == pytest.approx(other[0][1])
-    assert other[0][0] - one[0][0] > 5.0
+    assert other[0][0] - one[0][0] == pytest.approx(7.0)
+    assert other[1][0] == pytest.approx(one[1][0])
