@@ -26,7 +26,7 @@ from clustersim.apps.plan.asking import asked_of
 from clustersim.apps.plan.exports import check_written, written
 from clustersim.apps.plan.findings import MARGIN
 from clustersim.apps.plan.goal import Asking, Goal, GoalAnswer, figure_of, goal_document, goal_lines, goal_of, reach
-from clustersim.apps.plan.layout_table import MARK, MARKED, layout_table
+from clustersim.apps.plan.layout_table import layout_table
 from clustersim.apps.plan.nearest import nearest_lines
 from clustersim.apps.plan.search import Terms
 from clustersim.cli.options import JsonOption, SetOption, refuse_given
@@ -211,10 +211,8 @@ def _print(answer: PlanAnswer, nearest: Sequence[str]) -> None:
         write_lines(_why_none(answer), *nearest)
     else:
         write_lines(winner.layout.words(), f"  {bound_line(winner)}", "")
-        table = layout_table(answer.families, own=answer.own)
-        print_table(table.columns, table.rows)
-        if any(MARK in row[1] for row in table.rows):
-            write_lines(f"  {MARKED}")
+        print_table(answer.table.columns, answer.table.rows)
+    write_lines(*answer.table_lines)
     if len(answer.pareto) > 1 and not set(answer.pareto) <= set(answer.families):
         write_lines("", "None better in time, cost and energy at once")
         table = layout_table(answer.pareto, with_energy=True)

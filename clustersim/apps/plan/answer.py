@@ -10,10 +10,11 @@ from typing import Final
 from clustersim.apps.plan.asking import PlanRequest, asked_of
 from clustersim.apps.plan.drafts import Drafts, Peaks
 from clustersim.apps.plan.findings import ABOVE, REASONS, REFUSED, TIE_FRACTION, Search, Tried
-from clustersim.apps.plan.layout_table import MARKED, is_near, layout_table, within_error_bars
+from clustersim.apps.plan.layout_table import MARK, MARKED, layout_table, within_error_bars
 from clustersim.apps.plan.margins import LEAST_GAIN, Margin, Turn, margins, turns
 from clustersim.apps.plan.replays import ReplayOutcome, Replays
 from clustersim.apps.plan.search import Terms, fastest
+from clustersim.apps.plan.space import ParallelLayout
 from clustersim.apps.run.bound import NAMES
 from clustersim.apps.run.highest_mfu import ABOVE_PUBLISHED, PublishedMfu, above_published, beside_published, published_beside
 from clustersim.apps.run.intervals import shipped_support
@@ -26,7 +27,7 @@ from clustersim.notices import Flag
 from clustersim.parallel.training_plan import Plan
 from clustersim.progress import phase
 from clustersim.report.facts import memory_verdict, percent_text
-from clustersim.report.text_tables import html_answer
+from clustersim.report.text_tables import TextTable, html_answer
 from clustersim.units.quantity import format_alike, format_quantity, format_range
 
 RUNNERS_UP: Final = 5
@@ -55,6 +56,8 @@ class PlanAnswer:
     """Notices on usual settings that all layouts have."""
     own: Tried | None = None
     """The layout that the scenario had."""
+    own_refusal: str = ""
+    """Why it cannot be run."""
     published: PublishedMfu | None = None
     """The published run with the highest MFU of the winner's class; None without one."""
 
@@ -66,12 +69,12 @@ class PlanAnswer:
 
     def __str__(self) -> str:
         """Return the fastest layouts, and why no other one is faster."""
-        found = [self.headline, layout_table(self.families, own=self.own).aligned() if self.families else ""]
+        found = [self.headline, self.table.aligned() if self.families else ""]
         return "\n\n".join(part for part in (*found, "\n".join(self.lines)) if part)
 
     def _repr_html_(self) -> str:
         """Return the same as notebooks show it."""
-        return html_answer(self.headline, self.lines, (layout_table(self.families, own=self.own),))
+        return html_answer(self.headline, self.lines, (self.table,))
 
     @property
     def headline(self) -> str:
@@ -82,8 +85,23 @@ class PlanAnswer:
     @property
     def lines(self) -> list[str]:
         """Figures on which the choice turns, gains from a tenth more of each resource, and the certificate, in sentences."""
-        marked = [f"  {MARKED}"] if any(is_near(self.families[0], each) for each in self.families[1:]) else []
-        return [*marked, *turn_lines(self), *margin_lines(self.margins), *certificate_lines(self.search, self.memory_margin_fraction)]
+        return [
+            *self.table_lines,
+            *turn_lines(self),
+            *margin_lines(self.margins),
+            *certificate_lines(self.search, self.memory_margin_fraction),
+        ]
+
+    @property
+    def table(self) -> TextTable:
+        """The fastest layout of each kind, and that of the scenario."""
+        return layout_table(self.families, own=self.own)
+
+    @property
+    def table_lines(self) -> list[str]:
+        """Meaning of the mark in the table, and why the layout of the scenario is not in it."""
+        marked = [f"  {MARKED}"] if any(MARK in row[1] for row in self.table.rows) else []
+        return [*marked, *([f"  The layout of the scenario cannot run: {self.own_refusal}"] if self.own_refusal else [])]
 
     @property
     def families(self) -> tuple[Tried, ...]:
@@ -144,6 +162,7 @@ def document(answer: PlanAnswer) -> dict[str, Data]:
         "undecided": [tried.layout.words() for tried in within_error_bars(search.tried)],
         "families": [_entry(tried) for tried in answer.families],
         "own": None if answer.own is None else _entry(answer.own),
+        "own_refusal": answer.own_refusal or None,
         "runners_up": [_entry(tried) for tried in search.tried[1 : RUNNERS_UP + 1]],
         "pareto": [_entry(tried) for tried in answer.pareto],
         "margins": plain(answer.margins),
@@ -321,7 +340,8 @@ def plan_for(asked: PlanRequest, terms: Terms | None = None) -> PlanAnswer:
         with phase("margins"):
             bought = margins(drafts, search, replays)
             turned = turns(drafts, search, replays, terms.memory_margin_fraction)
-        own = None if asked.own is None else replays.end(replays.begin(drafts.document(asked.own)))
+        layout = asked.own if isinstance(asked.own, ParallelLayout) else None
+        own = asked.own if layout is None else replays.end(replays.begin(drafts.document(layout)))
     winner = search.winner
     built = drafts.built(winner.layout) if winner else None
     return PlanAnswer(
@@ -333,7 +353,8 @@ def plan_for(asked: PlanRequest, terms: Terms | None = None) -> PlanAnswer:
         assumed=asked.assumed,
         unknown=asked.unknown,
         usual=asked.usual,
-        own=Tried(layout=asked.own, bound_s=0.0, result=own) if asked.own and isinstance(own, ReplayOutcome) else None,
+        own=Tried(layout=layout, bound_s=own.bounds.bound_s, result=own) if layout and isinstance(own, ReplayOutcome) else None,
+        own_refusal=own if isinstance(own, str) else "",
         memory_margin_fraction=terms.memory_margin_fraction,
         published=published_beside(built) if built else None,
     )

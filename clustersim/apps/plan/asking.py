@@ -59,8 +59,8 @@ class PlanRequest:
     """Values that were assumed."""
     scenario: Scenario
     """As it was read, for the places of mistakes."""
-    own: ParallelLayout | None = None
-    """That of a scenario with a ``strategy``, as far as it can be built."""
+    own: ParallelLayout | str | None = None
+    """That of a scenario with a ``strategy``, or why it cannot be built."""
     usual: tuple[Flag, ...] = ()
     """Notices on usual settings that all layouts have."""
     unknown: tuple[str, ...] = ()
@@ -168,13 +168,13 @@ def asked_of(
     )
 
 
-def _own_layout(scenario: Scenario) -> ParallelLayout | None:
+def _own_layout(scenario: Scenario) -> ParallelLayout | str | None:
     if not scenario.document.data.get("strategy"):
         return None
     try:
         plan = build(scenario).plan
-    except ScenarioError:
-        return None
+    except ScenarioError as error:
+        return f"{error.field}: {error.message}" if error.field else error.message
     return layout_of(plan.strategy, plan.training.micro_batch_size)
 
 

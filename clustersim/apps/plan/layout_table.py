@@ -48,7 +48,8 @@ def layout_table(found: Sequence[Tried], *, with_energy: bool = False, own: Trie
     table: list[tuple[str, ...]] = []
     for place, tried in enumerate(found):
         metrics, slower = tried.result.metrics, ""
-        if place:
+        # What does not fit has no step to compare.
+        if place and metrics.memory.fits:
             mark = f" {MARK}" if is_near(found[0], tried) else "  "
             slower = f"{percent_text(tried.step_time_s / found[0].step_time_s - 1.0)}{mark}"
         verdict = "" if metrics.memory.verdict == FITS else f", {metrics.memory.verdict}"

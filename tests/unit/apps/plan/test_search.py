@@ -70,13 +70,25 @@ def test_layouts_that_the_winner_cannot_be_told_apart_from_are_said() -> None:
 
 
 def test_the_layout_of_a_scenario_stands_in_the_table() -> None:
-    answer = plan("llama3-8b-8xh100", only=("tp=2", "recompute=none", "micro_batch_size=1", "schedule=1f1b"))
-    words = [row[-1] for row in layout_table(answer.families, own=answer.own).rows]
+    large = ["training.micro_batch_size=16", "strategy.zero_stage=0"]
+    answer = plan("llama3-8b-8xh100", set=large, only=("tp=2", "pp=1", "cp=1", "recompute=none", "micro_batch_size=1"))
+    (row,) = (row for row in answer.table.rows if row[-1].startswith("yours: "))
 
     assert answer.own is not None
-    assert [each for each in words if each.startswith("yours: ")] == [f"yours: {answer.own.layout.words()}"]
+    assert row[-1] == f"yours: {answer.own.layout.words()}"
+    assert row[1] == ""
+    assert row[3].endswith(", does not fit")
     assert answer.own.layout.family.tp == 1
     assert document(answer)["own"] is not None
+
+
+def test_why_the_layout_of_a_scenario_cannot_run_is_said() -> None:
+    odd = asked_of("llama3-8b-8xh100", overrides=["strategy.tp=3"], limits=["tp=8", "pp=1", "cp=1", "recompute=full", "zero_stage=1"])
+    answer = plan_for(odd)
+
+    assert answer.own is None
+    assert answer.own_refusal == document(answer)["own_refusal"] == "strategy.tp: 3 does not divide 32 attention heads"
+    assert f"  The layout of the scenario cannot run: {answer.own_refusal}" in answer.lines
 
 
 def test_the_certificate_counts_every_layout_once() -> None:
