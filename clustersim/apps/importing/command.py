@@ -23,6 +23,7 @@ _VARIABLE: Final = re.compile(r"\$\{?\w+\}?")
 _OPTIONS: Final = re.compile(r"(?i)\$\{?\w*(?:options?|opts?|arg(?:ument)?s?|flags?|extras?|params)\}?")
 """Variables that hold further options, by their names."""
 _DIRECTIVE: Final = re.compile(r"^#SBATCH\s+(--?[\w-]+)(?:[=\s]+(\S+))?", re.MULTILINE)
+_BEFORE_OPTION: Final = re.compile(r"\s+(?=-)")
 _CALL: Final = re.compile(r"([A-Za-z]\w*)\((\w+\s*=[^()]*)\)")
 _COUNT: Final = re.compile(r"(\d{1,9})$")
 _CONTAINERS: Final = ("docker", "podman", "nerdctl")
@@ -47,6 +48,10 @@ def read_commands(text: str, file: str, sourced: Mapping[str, str] = NO_TEXTS) -
     directives = list(_directives(text, file))
     others = {name: each for name, each in sourced.items() if name != file.rpartition("/")[2]}
     script = read_script(text, _variables(directives), others)
+    given = [each for words in script.ran.values() for each in _directives(_BEFORE_OPTION.sub("\n#SBATCH ", words), file)]
+    directives += [each for name, words in script.ran.items() if words for each in _directives(sourced[name], name)]
+    if any(script.ran.values()):
+        script = read_script(text, _variables([*directives, *given]), others)
     commands: list[tuple[Word, ...]] = []
     for words in script.commands:
         # A line that begins with an option goes on with the line before, as where a command was broken for reading.
@@ -56,8 +61,7 @@ def read_commands(text: str, file: str, sourced: Mapping[str, str] = NO_TEXTS) -
             commands.append(words)
     if not any(_OPTION.fullmatch(word.text) or _ASSIGNED.fullmatch(word.text) for words in commands for word in words) and script.options:
         commands = [script.options]
-    submitted = [name for name, by_sbatch in script.ran.items() if by_sbatch]
-    found = [*directives, *(each for name in submitted for each in _directives(sourced[name], name)), *exported(script.exported, file)]
+    found = [*directives, *exported(script.exported, file)]
     read = together([Command(words=words, entries=options(words, file)) for words in commands], script.documents, file, counted=False)
     entries = (*found, *(each for entry in read.entries for each in _called(entry)))
     return Contents(file=file, format="arguments", entries=entries, ran=tuple(script.ran))

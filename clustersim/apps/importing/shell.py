@@ -61,8 +61,8 @@ class Script:
     """Files that it writes from its own text."""
     options: tuple[Word, ...] = ()
     """Options that its variables hold, for a command of another text."""
-    ran: Mapping[str, bool] = field(default_factory=dict[str, bool])
-    """Whether sbatch starts it, by the name of each other text that it sources or starts."""
+    ran: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Words of sbatch before it, if any, by the name of each other text that it sources or starts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +117,7 @@ class _Reader:
     functions: dict[str, Block] = field(default_factory=dict[str, Block])
     commands: list[tuple[Word, ...]] = field(default_factory=list[tuple[Word, ...]])
     documents: list[EmbeddedFile] = field(default_factory=list[EmbeddedFile])
-    ran: dict[str, bool] = field(default_factory=dict[str, bool])
+    ran: dict[str, str] = field(default_factory=dict[str, str])
     environment: frozenset[str] = frozenset()
     """Names of the variables that it starts with."""
     exports_all: bool = False
@@ -296,7 +296,7 @@ class _Reader:
         if texts[0] == "eval":
             return _EmbeddedText(text=" ".join(texts[1:]), line=words[0].line, here=True)
         if texts[0] in ("source", ".") and (name := "".join(texts[1:2]).rpartition("/")[2]) in self.sourced:
-            self.ran.setdefault(name, False)
+            self.ran.setdefault(name, "")
             return _EmbeddedText(text=self.sourced[name], line=words[0].line, here=not texts[2:], name=name)
         shell = next((at for at, text in enumerate(texts) if text.rpartition("/")[2] in _SHELLS), None)
         first = 0 if shell is None else _after_options(texts, shell + 1)
@@ -325,7 +325,7 @@ class _Reader:
             if name in written:
                 return _EmbeddedText(text=written[name].text, line=written[name].line, before=() if texts[0] in _REMOTE else before)
             if name in self.sourced and (texts[0] in _REMOTE or at in (0, first) or _starts(texts[:at])):
-                self.ran[name] = self.ran.get(name, False) or "sbatch" in texts[:at]
+                self.ran[name] = self.ran.get(name) or (" ".join(texts[:at]) if "sbatch" in texts[:at] else "")
                 set_ = (ASSIGNMENT.fullmatch(part) for each in texts[:at] for part in each.removeprefix("--export=").split(","))
                 return _EmbeddedText(
                     text=self.sourced[name],

@@ -100,3 +100,8 @@ def test_directives_count_of_scripts_that_sbatch_starts() -> None:
     }
 
     assert found == {"bash d.sh\n": [], "sbatch d.sh\n": [4]}
+
+
+@pytest.mark.parametrize(("line", "expected"), [("sbatch d.sh", 64), ("sbatch --nodes=4 d.sh", 128), ("sbatch -N 4 d.sh", 128)])
+def test_a_submitted_script_has_the_variables_of_slurm(line: str, expected: int) -> None:
+    assert tp(f"{line}\n", d="#SBATCH --nodes=2\nGBS=$((SLURM_NNODES * 32))\npython train.py --tp $GBS\n") == expected
