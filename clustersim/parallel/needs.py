@@ -142,6 +142,10 @@ CONDITIONS: Final[Mapping[str, tuple[Callable[[LocalModel, Strategy], bool], str
     "delayed scaling": (lambda local, _: local.numerics.scaling == "delayed", "without fp8_scaling: delayed"),
     "adapters": (lambda local, _: local.adapters is not None, "without lora_rank"),
     "experts": (lambda local, _: _has_experts(local.model), "without experts"),
+    "rows of experts beside each other": (
+        lambda local, _: local.numerics.grouped_experts and not local.numerics.fused_experts,
+        "without grouped_experts: true",
+    ),
     "work beside experts": (
         lambda local, strategy: _shares_experts(local.model) or strategy.overlap_ep == "micro_batches",
         "without shared experts",

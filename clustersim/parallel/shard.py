@@ -49,6 +49,7 @@ def numerics(training: Training) -> Numerics:
         loss_metrics=training.loss_metrics,
         grouped_experts=training.grouped_experts is not False,
         fused_experts=training.grouped_experts == "fused",
+        router_padding=training.router_padding,
         attention=training.attention,
         transposes_images=not training.channels_last and training.precision != "fp32",
     )

@@ -233,6 +233,14 @@ class Training(Settings, frozen=True):
         " around them, rows put in order on their way; `false`: one expert follows the other; default: `true` with fused kernels.",
         "experts",
     )
+    router_padding: StrictBool = setting(
+        False,
+        "With `precision: fp8`, the router pads the rows of each expert to a multiple of 16 or 32, as products take them; otherwise rows "
+        "are copied to such places and back (Megatron-Core's `moe_router_padding_for_fp8`).",
+        "experts",
+        "fp8",
+        "rows of experts beside each other",
+    )
     fused_loss: StrictBool = setting(False, "One kernel each way computes the cross entropy from the logits as they are.")
     loss_gradient: Literal["copy", "in_place"] = setting(
         "copy",

@@ -256,7 +256,7 @@ def _routed(model: TransformerShape, experts: Experts, share: ExpertShare, numer
     up = GroupShape(rows=share.rows, inputs=model.hidden_size, outputs=n_up * width, bias=experts.bias, cast_gradient=not fused)
     down = GroupShape(rows=share.rows, inputs=width, outputs=model.hidden_size, bias=experts.bias and fused, cast_rows=not fused)
     joined = () if numerics.grouped_experts or share.n_local == 1 else (_joined(model, share, numerics),)
-    padded = numerics.casts_weights and numerics.grouped_experts and not fused
+    padded = numerics.casts_weights and numerics.grouped_experts and not (fused or numerics.router_padding)
     return (
         *((_padding("experts_pad", model, share, numerics),) if padded else ()),
         grouped_linear("experts_up", up, numerics),

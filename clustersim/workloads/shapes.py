@@ -158,6 +158,8 @@ class Numerics:
     """The products of all experts of a rank run concurrently; otherwise one expert follows the other."""
     fused_experts: bool = False
     """One kernel computes them, with biases, activation, scores and casts, and rows are sorted on their way."""
+    router_padding: bool = False
+    """The router pads rows of experts as products in fp8 take them; otherwise they are copied."""
     loss_metrics: int = 0
     """Further cross entropies of the same logits, without gradient."""
     attention: AttentionKind

@@ -64,6 +64,7 @@ VALUES: Final[Mapping[str, list[Data]]] = {
     "training.vocabulary_multiple": [1, 1024],
     "training.loss_metrics": [0, 2],
     "training.grouped_experts": [False, True, "fused"],
+    "training.router_padding": [False, True],
     "training.loss_gradient": ["copy", "in_place"],
     "training.document_tokens": [64, {"lognormal": {"mean": 64, "p90": 120}}],
     "training.batch_ramp": [{"start": 8, "increment": 8, "tokens": "1M"}, {"start": 16, "increment": 16, "tokens": "2M"}],

@@ -105,6 +105,14 @@ def test_rows_of_grouped_experts_in_8_bits_are_copied_to_whole_multiples_and_bac
     assert "experts_pad" not in half(numerics=replace(narrow, fused_experts=True))
 
 
+def test_a_router_that_pads_leaves_no_rows_to_copy() -> None:
+    narrow = replace(NUMERICS, gemm_element_bytes=1.0)
+    copied, padded = (half(numerics=replace(narrow, router_padding=padding)) for padding in (False, True))
+
+    assert copied.keys() - padded.keys() == {"experts_pad", "experts_unpad"}
+    assert all(copied[name] == each for name, each in padded.items())
+
+
 def test_eager_experts_are_one_product_each_and_do_the_same() -> None:
     fused, eager = half()["experts_up"], half(numerics=EAGER)["experts_up"]
 

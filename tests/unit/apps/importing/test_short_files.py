@@ -231,3 +231,28 @@ def test_gradients_of_deepspeed_go_with_the_optimizer_from_stage_2_on(tmp_path: 
 
     assert at(found.data, "strategy.offload") == parts
     assert any("from stage 2 on" in (key.note or "") for key in found.keys)
+
+
+PADDED = "hidden_size: 1024, num_layers: 8, num_attention_heads: 8, ffn_hidden_size: 4096, vocab_size: 32000, num_moe_experts: 8"
+
+
+@pytest.mark.parametrize("which", ["fp8", "quantization"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "{{{0}}}",
+        "{{train: {{global_batch_size: 64, micro_batch_size: 1}}, model: {{{0}}}}}",
+        "{{trainer: {{num_nodes: 1}}, model: {{{0}}}}}",
+        "{{modules: {{pre_trainer: {{framework: megatron, overrides: {{{0}}}}}}}}}",
+    ],
+    ids=["megatron_lm", "megatron_bridge", "nemo", "primus"],
+)
+def test_a_router_that_pads_is_read(tmp_path: Path, form: str, which: str, request: pytest.FixtureRequest) -> None:
+    path = tmp_path / "run.yaml"
+    said = f"{PADDED}, seq_length: 1024, global_batch_size: 64, micro_batch_size: 1, moe_router_padding_for_{which}: true"
+    path.write_text(form.format(said), "utf-8")
+
+    found = import_files([str(path)], ImportOptions(cluster="dgx-h100", nodes=1))
+
+    assert found.framework in request.node.name
+    assert at(found.data, "training.router_padding") is True
