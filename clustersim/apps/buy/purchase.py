@@ -237,7 +237,7 @@ def _figures(outcome: ReplayOutcome, tokens: float) -> Figures:
     cost = outcome.cost
     training = cost.training if cost else None
     return Figures(
-        time_s=outcome.time_to_train_s or tokens / outcome.metrics.tokens_per_s,
+        time_s=outcome.training_s or tokens / outcome.metrics.tokens_per_s,
         usd=training.usd if training and cost and cost.prices.usd_per_gpu_hour is not None else None,
         gpu_hours=training.gpu_hours if training else None,
         usd_per_gpu_hour=cost.prices.usd_per_gpu_hour if cost else None,

@@ -229,7 +229,9 @@ def certificate_lines(search: Search, memory_margin_fraction: float) -> list[str
         lines.append("  Withdrawn: replays are shorter than their bounds, so that a layout that was left out may be faster.")
     elif not search.complete:
         gap = "an unknown amount" if search.gap_fraction is None or not search.winner else f"{100 * search.gap_fraction:.1f} %"
-        lines.append(f"  The search ended early: a layout that was not looked at may be faster, by {gap} at most (--most-replays).")
+        lines.append(
+            f"  The search ended early: a layout that was not looked at may be faster, by {gap} at most (--most-replays, --time-limit)."
+        )
     return lines
 
 

@@ -81,6 +81,15 @@ class Search:
     others: list[Tried] = field(default_factory=list[Tried])
     """Layouts of other kinds, replayed after the search."""
 
+    def take(self, others: Sequence[Tried]) -> None:
+        """Take layouts of other kinds; one that is faster than all of a search that ended early becomes the winner."""
+        self.others, best = list(others), self.winner
+        faster = [each for each in others if best is not None and each.step_time_s < best.step_time_s]
+        if faster:
+            self.tried = ranked([*self.tried, *faster])
+            self.count(UNSEEN, -len(faster))
+            self.count(SLOWER, len(faster))
+
     @property
     def winner(self) -> Tried | None:
         """The fastest that holds all constraints."""

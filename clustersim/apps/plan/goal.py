@@ -243,7 +243,7 @@ def _of_cluster(asked: PlanRequest, node: str, n_nodes: int, goal: Goal, terms: 
         node=node,
         n_nodes=n_nodes,
         answer=answer,
-        time_s=result.time_to_train_s or goal.tokens / result.metrics.tokens_per_s,
+        time_s=result.training_s or goal.tokens / result.metrics.tokens_per_s,
         usd=cost.training.usd if cost and cost.training else None,
         power_w=cost.power.facility_w if cost else None,
         excess=0.0,

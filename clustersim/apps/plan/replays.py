@@ -99,6 +99,12 @@ class ReplayOutcome:
         """As replayed."""
         return self.metrics.step_time_s
 
+    @property
+    def training_s(self) -> float | None:
+        """Time of the whole training, with failures where they are counted; None without a budget of tokens."""
+        failing = self.goodput.time_to_train if self.goodput else None
+        return failing.mean_s if failing else self.time_to_train_s
+
 
 def outcome_of(result: Result) -> ReplayOutcome:
     """Return the stored part of a run."""

@@ -98,7 +98,7 @@ def fastest(drafts: Drafts, space: Space, terms: Terms | None = None, *, replays
         with phase("plan"):
             found = searching.run(replays)
             if others:
-                found.others = searching.others(replays)
+                found.take(searching.others(replays))
         return found
     with Replays() as own, phase("plan"):
         return searching.run(own)
@@ -160,7 +160,7 @@ class _Searching:
     def others(self, replays: Replays) -> list[Tried]:
         """Return layouts of further kinds: those with the least bounds, without offloading where the space has such."""
         winner, found = self.search.winner, dict[tuple[bool, ...], list[Tried]]()
-        if winner is None:
+        if winner is None or self._is_over():
             return []
         if () in self.space.offload:
             self.space = replace(self.space, offload=((),))
@@ -171,7 +171,7 @@ class _Searching:
             is_open = kind in found or len(found) < MOST_KINDS
             return kind not in known and n_replays[kind] < OF_A_KIND and is_open and layout.offload in self.space.offload
 
-        while self._heap and self._heap[0][0] < SLOWEST * winner.step_time_s and not self._late():
+        while self._heap and self._heap[0][0] < SLOWEST * winner.step_time_s and not self._is_over():
             bound_s, _, item = heapq.heappop(self._heap)
             if isinstance(item, LayoutFamily):
                 if any(map(is_new, layouts(self.space, item))):
@@ -192,7 +192,10 @@ class _Searching:
         return [tried for of_kind in found.values() for tried in of_kind]
 
     def _late(self) -> bool:
-        return bool(self.search.tried or self.search.failing) and perf_counter() - self._began_s > self.terms.time_limit_s
+        return bool(self.search.tried or self.search.failing) and self._is_over()
+
+    def _is_over(self) -> bool:
+        return perf_counter() - self._began_s > self.terms.time_limit_s
 
     def _refine(self, bound_s: float, family: LayoutFamily) -> None:
         if family in self._cut:

@@ -61,6 +61,7 @@ def test_a_batch_that_the_gpus_do_not_divide_is_adapted_and_told(answer: Answer)
 def test_failures_make_a_training_longer(answer: Answer) -> None:
     for offer in answer.found:
         assert offer.goodput_fraction is not None
+        assert offer.figures.time_s > offer.others[NO_FAILURES].time_s
         assert offer.figures.time_s == pytest.approx(offer.others[NO_FAILURES].time_s / offer.goodput_fraction, rel=0.01)
         assert set(offer.others) <= set(CONDITIONS)
 

@@ -10,7 +10,7 @@ from clustersim.apps.plan import replays
 from clustersim.apps.plan.answer import certificate_lines, document, near_lines, plan, plan_for
 from clustersim.apps.plan.asking import PlanRequest, asked_of, limits_of
 from clustersim.apps.plan.drafts import Drafts
-from clustersim.apps.plan.findings import MARGIN, REASONS, Search, Tried, ranked
+from clustersim.apps.plan.findings import MARGIN, REASONS, SLOWER, UNSEEN, Search, Tried, ranked
 from clustersim.apps.plan.layout_table import MARK, layout_table, within_error_bars
 from clustersim.apps.plan.search import MEMORY_MARGIN, Terms, fastest
 from clustersim.apps.plan.space import families, layouts
@@ -67,6 +67,24 @@ def test_layouts_that_the_winner_cannot_be_told_apart_from_are_said() -> None:
     shown = [row[-1] for row in layout_table(answer.families).rows if MARK in row[1]]
     assert all(each.layout.words() in shown or any(each.layout.words() in line for line in near_lines(answer)) for each in near)
     assert document(answer)["undecided"] == [each.layout.words() for each in near]
+
+
+def test_a_search_that_ended_early_takes_the_fastest_that_it_has_seen() -> None:
+    found = searched(asked(*SMALL, "recompute=none", "zero_stage=0,1")).tried
+    early = Search(tried=[found[-1]], counts={UNSEEN: 2})
+
+    early.take([found[0]])
+
+    assert early.winner is found[0]
+    assert early.counts == {UNSEEN: 1, SLOWER: 1}
+
+
+def test_nothing_is_replayed_when_the_time_is_over_but_a_first_layout() -> None:
+    answer = plan_for(asked(*SMALL, "recompute=none"), Terms(time_limit_s=0.0))
+
+    assert len(answer.search.tried) <= 2
+    assert answer.search.others == []
+    assert not answer.search.complete
 
 
 def test_the_layout_of_a_scenario_stands_in_the_table() -> None:
