@@ -47,7 +47,7 @@ def test_numbers_are_places_and_the_finding_is_the_title(answer: StudyAnswer) ->
 
     assert chart.finding == answer.answer
     assert chart.places == (4.0, 8.0)
-    assert [panel.unit for panel in chart.panels] == ["s", "B"]
+    assert [panel.unit for panel in chart.panels] == ["s", "GiB"]
     assert [[series.label for series in panel.series] for panel in chart.panels] == [["plain copies", "sharded"], ["plain copies"]]
     assert chart.panels[0].series[1].values[0] is None
     assert chart.panels[0].series[1].texts[0] == "not run"
