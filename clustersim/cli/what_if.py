@@ -71,7 +71,7 @@ def what_if_command(
     if plot is not None:
         _check_plot(Path(plot))
     if files := recorded_files(source):
-        return _of_records(files, asked, plot=plot, as_json=json)
+        return _of_records(files, case or (), asked, plot=plot, as_json=json)
     first, *others = source
     if others:
         raise ScenarioError("only traces of one job are taken together", field=others[0], hint="name one scenario")
@@ -92,7 +92,7 @@ def what_if_command(
     return EXIT_OK if answer.best is not None else EXIT_NO
 
 
-def _of_records(sources: Sequence[str], asked: StudyRequest, *, plot: str | None, as_json: bool) -> int:
+def _of_records(sources: Sequence[str], cases: Sequence[str], asked: StudyRequest, *, plot: str | None, as_json: bool) -> int:
     """Replay a recorded job in its cases, for which most options have no meaning."""
     given = {
         "--set": asked.changes,
@@ -108,7 +108,7 @@ def _of_records(sources: Sequence[str], asked: StudyRequest, *, plot: str | None
                 "records of a job have no scenario that this could be of", field=option, hint="leave it out; --case changes"
             )
     with watched():
-        answer = answered_records(sources, asked.cases)
+        answer = answered_records(sources, cases)
     if as_json:
         write_json(answer.to_dict())
     else:
