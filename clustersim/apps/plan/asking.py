@@ -106,18 +106,7 @@ def asked_of(
         When something is unknown or cannot be used.
     """
     assumed: list[str] = []
-    if cluster is None:
-        given = _scenario(model, overrides)
-    else:
-        try:
-            given = load_scenario(_document(model, cluster, nodes, overrides, assumed), overrides)
-        except ScenarioError as error:
-            if nodes is not None and error.field == "cluster.nodes":
-                raise ScenarioError(error.message, field="--nodes", hint=error.hint) from error
-            if error.place is None or error.place.line is not None:
-                raise
-            # Nobody wrote the scenario in which the mistake stands.
-            raise ScenarioError(error.message, field=error.field, hint=error.hint) from error
+    given = _scenario(model, overrides) if cluster is None else _of_cluster(model, cluster, nodes, overrides, assumed)
     base: Mapping[str, Data] = given.document.data
     scenario = load_scenario(dict(base))
     hardware = hardware_of(scenario.spec.cluster, scenario.document)
@@ -166,6 +155,20 @@ def asked_of(
         usual=usual,
         unknown=unknown,
     )
+
+
+def _of_cluster(
+    model: str | Mapping[str, object], cluster: str, nodes: int | None, overrides: Sequence[str], assumed: list[str]
+) -> Scenario:
+    try:
+        return load_scenario(_document(model, cluster, nodes, overrides, assumed), overrides)
+    except ScenarioError as error:
+        if nodes is not None and error.field == "cluster.nodes":
+            raise ScenarioError(error.message, field="--nodes", hint=error.hint) from error
+        if error.place is None or error.place.line is not None:
+            raise
+        # Nobody wrote the scenario in which the mistake stands.
+        raise ScenarioError(error.message, field=error.field, hint=error.hint) from error
 
 
 def _own_layout(scenario: Scenario) -> ParallelLayout | str | None:
