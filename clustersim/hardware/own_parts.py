@@ -202,8 +202,8 @@ def _own(kind: Kind[F, P], given: Mapping[str, Data], document: Document, path: 
     missing, optional = ([f"{key} ({use})" for key, use in uses.items() if key not in own] for uses in (kind.uses, kind.optional))
     if missing and base is None:
         unknown = [key for key in own if key not in kind.figures.model_fields]
-        strange = f"has unknown fields ({', '.join(unknown)}) and " if unknown else ""
-        message = f"{name} {strange}lacks {', '.join(missing)}"
+        extra = f"has unknown fields ({', '.join(unknown)}) and " if unknown else ""
+        message = f"{name} {extra}lacks {', '.join(missing)}"
         hint = f"add what is lacking, or start from a shipped one with 'base: {kind.example}'"
         raise _mistake(message, path, document, hint + (f"; optional: {', '.join(optional)}" if optional else ""))
     checked = validate_part(kind.figures, figures, document, path)

@@ -137,9 +137,9 @@ def not_measured_flag(accelerator: Accelerator, borrowed: Iterable[Borrowed]) ->
         return None
     names = lenders(accelerator, borrowed)
     least, most = (f"{end(each.borrowed for each in _bands().values()):.2g}" for end in (min, max))
-    wide = "intervals are not wider: its kernels, or those of its generation, were"
+    wide = "intervals are not wider, since its kernels or those of its generation were measured"
     if names:
-        wide = f"intervals are {least} to {most} times as wide: {', '.join(names)}, of another generation, lends constants of kernels"
+        wide = f"intervals are {least} to {most} times as wide: constants of kernels are those of {', '.join(names)}, of another generation"
     return Flag(code="interval_not_measured", message=f"no served run on {accelerator.name} was measured; {wide}")
 
 

@@ -340,7 +340,7 @@ def test_a_short_run_beyond_the_full_load_promises_the_full_load() -> None:
     [
         ("dgx-h100", "", False),
         ("pcie-l40s", "intervals are not wider", False),
-        ("dgx2-v100-32g", "1.2 to 2.4 times as wide: a100-sxm4-80g", True),
+        ("dgx2-v100-32g", "1.2 to 2.4 times as wide: constants of kernels are those of a100-sxm4-80g", True),
     ],
 )
 def test_the_interval_of_a_service_grows_with_kernels_that_another_generation_lends(node: str, said: str, wider: bool) -> None:
