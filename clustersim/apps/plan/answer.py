@@ -22,6 +22,7 @@ from clustersim.config.checks import parse_check
 from clustersim.config.yaml_text import plain
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
+from clustersim.measure.deciding import UNDECIDED
 from clustersim.measure.error_bars import ALL_RUNS, TIGHT
 from clustersim.notices import Flag
 from clustersim.parallel.training_plan import Plan
@@ -260,7 +261,7 @@ def margin_lines(found: Sequence[Margin]) -> list[str]:
     """Return the gain from a tenth more of each resource."""
     lines: list[str] = []
     for margin in found:
-        other = f", with {margin.layout}" if margin.layout else ""
+        other = f", with {margin.layout}{'' if margin.decided else f'; {UNDECIDED}'}" if margin.layout else ""
         gains = margin.gain_fraction >= LEAST_GAIN
         lines.append(f"  10 % more {margin.resource}: {f'{percent_text(margin.gain_fraction)} shorter{other}' if gains else 'nothing'}")
     return lines

@@ -83,8 +83,9 @@ class Search:
 
     def take(self, others: Sequence[Tried]) -> None:
         """Take layouts of other kinds; one that is faster than all of a search that ended early becomes the winner."""
-        self.others, best = list(others), self.winner
+        best = self.winner
         faster = [each for each in others if best is not None and each.step_time_s < best.step_time_s]
+        self.others = [each for each in others if each not in faster]
         if faster:
             self.tried = ranked([*self.tried, *faster])
             self.count(UNSEEN, -len(faster))

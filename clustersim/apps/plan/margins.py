@@ -33,6 +33,8 @@ class Margin:
     """Share of the step time gained."""
     layout: str | None = None
     """Another layout that becomes possible; None where it is the same one."""
+    decided: bool = True
+    """Whether the error bars tell another layout from the winner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,9 +91,16 @@ def turns(drafts: Drafts, search: Search, replays: Replays, memory_margin_fracti
 
 
 def _turn(condition: str, winner: Tried, winner_s: float, best_s: float, layout: str | None) -> Turn:
+    gain_fraction = 1.0 - best_s / winner_s
+    return Turn(
+        condition=condition, step_time_s=best_s, gain_fraction=gain_fraction, layout=layout, decided=_is_decided(winner, gain_fraction)
+    )
+
+
+def _is_decided(winner: Tried, gain_fraction: float) -> bool:
+    """Return whether the error bars tell a layout from the winner that is faster by a share of the step."""
     bar = winner.result.metrics.error_bar
-    decided = bar is not None and best_s / winner_s < undecided_ratios(bar, bar)[0]
-    return Turn(condition=condition, step_time_s=best_s, gain_fraction=1.0 - best_s / winner_s, layout=layout, decided=decided)
+    return bar is not None and 1.0 - gain_fraction < undecided_ratios(bar, bar)[0]
 
 
 def margins(drafts: Drafts, search: Search, replays: Replays) -> tuple[Margin, ...]:
@@ -111,7 +120,9 @@ def margins(drafts: Drafts, search: Search, replays: Replays) -> tuple[Margin, .
         gain_fraction = 1.0 - outcome.step_time_s / winner.step_time_s
         found.append(Margin(resource=name, step_time_s=outcome.step_time_s, gain_fraction=gain_fraction))
     best_s, layout = _fastest_larger(drafts, search, replays, inf)
-    found.append(Margin(resource="memory", step_time_s=best_s, gain_fraction=1.0 - best_s / winner.step_time_s, layout=layout))
+    gain_fraction = 1.0 - best_s / winner.step_time_s
+    decided = layout is None or _is_decided(winner, gain_fraction)
+    found.append(Margin(resource="memory", step_time_s=best_s, gain_fraction=gain_fraction, layout=layout, decided=decided))
     return tuple(sorted(found, key=lambda margin: (-margin.gain_fraction, margin.resource)))
 
 

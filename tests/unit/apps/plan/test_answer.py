@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import clustersim
-from clustersim.apps.plan.margins import Turn
+from clustersim.apps.plan.answer import margin_lines
+from clustersim.apps.plan.margins import Margin, Turn
 from clustersim.report.facts import percent_text
 
 
@@ -30,3 +31,15 @@ def test_a_turn_says_whose_step_another_layout_is_shorter_than() -> None:
     turn = Turn(condition="network at half its bandwidth", step_time_s=42.5, gain_fraction=0.15, layout="tp 8")
 
     assert turn.text == "tp 8 wins with a step of 42.5 s, 15.0 % shorter than the 50 s of the first"
+
+
+def test_more_memory_for_another_layout_says_whether_it_is_decided() -> None:
+    found = [
+        Margin(resource="memory", step_time_s=9.7, gain_fraction=0.017, layout="tp 4", decided=False),
+        Margin(resource="HBM bandwidth", step_time_s=9.8, gain_fraction=0.007),
+    ]
+
+    assert margin_lines(found) == [
+        "  10 % more memory: 1.7 % shorter, with tp 4; within the error bars: not decided",
+        "  10 % more HBM bandwidth: 0.7 % shorter",
+    ]

@@ -76,6 +76,7 @@ def test_a_search_that_ended_early_takes_the_fastest_that_it_has_seen() -> None:
     early.take([found[0]])
 
     assert early.winner is found[0]
+    assert early.others == []
     assert early.counts == {UNSEEN: 1, SLOWER: 1}
 
 
