@@ -176,7 +176,7 @@ def _price_row(name: str) -> Row:
     carbon = [] if prices.carbon_kg_per_kwh is None else [f"carbon {prices.carbon_kg_per_kwh:g} kg/kWh"]
     pue = [] if prices.pue is None else [f"PUE {prices.pue:g}"]
     months = prices.age_months(datetime.now(UTC).date())
-    age = f"{months} month{'' if months == 1 else 's'}" if months < 24 else f"{months // 12} years"
+    age = f"{months} month{'' if months == 1 else 's'}" if months < 24 else f"over {months // 12} years"
     return prices.as_of, age, ", ".join([*hours, *bought, *energy, *carbon, *pue]), prices.title
 
 

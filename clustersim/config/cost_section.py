@@ -173,11 +173,12 @@ class _Desk:
             has |= dict.fromkeys(table)
         shipped = [load_price_list(each) for each in price_list_names()]
         others = [each.name for each in shipped if name in (each.usd_per_gpu_hour if what == "rent" else each.accelerator_price_usd)]
-        hint = f"they have one of {', '.join(has)}; " if has else ""
+        named = ", ".join(each.name for each in self._lists) or "the scenario"
+        hint = f"there is one of {', '.join(has)}; " if has else ""
         add = f", or add to cost.prices one of {', '.join(others)}" if others else ""
         instead = "cost.gpu_hour" if what == "rent" else "cost.owned.node_price"
         field = "cost.prices" if what == "rent" else "cost.owned"
-        raise ScenarioError(f"no price list has a {what} of {name}", field=field, hint=f"{hint}write {instead} yourself{add}")
+        raise ScenarioError(f"there is no {what} of {name} in {named}", field=field, hint=f"{hint}write {instead} yourself{add}")
 
     def _listed(self, values: Sequence[float | None]) -> float | None:
         for price_list, value in zip(self._lists, values, strict=True):

@@ -187,8 +187,8 @@ class Answer:
         if len(of_best) == 1 or first.figures.usd is None or last.figures.usd is None or not first.figures.gpu_hours:
             return []
         worth = (last.figures.usd - first.figures.usd) / first.figures.gpu_hours
-        more = f"{first.nic} is worth {worth:.2f} USD a GPU hour more than {last.nic}" if worth >= 0.005 else "they make no difference"
-        return [f"rents are the same for all adapters: to {first.option.name} {more}"]
+        more = f"a GPU hour with {first.nic} is worth {worth:.2f} USD more than with {last.nic}" if worth >= 0.005 else "none is better"
+        return [f"rents are the same for all adapters: on {first.option.name} {more}"]
 
     def notes(self) -> list[str]:
         """Return adaptations, assumptions, sources of prices, and unknowns."""

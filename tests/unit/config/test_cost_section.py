@@ -103,8 +103,8 @@ def test_an_accelerator_of_which_nobody_knows_the_power_is_refused() -> None:
         ({"prices": "rentd-2026"}, "cost.prices", "unknown price list 'rentd-2026'", "did you mean 'rented-2026'?"),
         ({"prices": ["rented-2026", "nope"]}, "cost.prices.1", "unknown price list 'nope'", "one of aws-on-demand-2025-05"),
         ({"prices": "mine.yaml"}, "cost.prices", "mine.yaml: no such file", None),
-        ({"prices": "rented-2026"}, "cost.prices", "no price list has a rent of a100-sxm4-40g", "they have one of a100-sxm4-80g"),
-        ({"owned": {}}, "cost.owned", "no price list has a price of a100-sxm4-40g", "write cost.owned.node_price yourself"),
+        ({"prices": "rented-2026"}, "cost.prices", "there is no rent of a100-sxm4-40g in rented-2026", "there is one of a100-sxm4-80g"),
+        ({"owned": {}}, "cost.owned", "there is no price of a100-sxm4-40g in the scenario", "write cost.owned.node_price yourself"),
         ({"owned": {"in_use": 1.5}}, "cost.owned.in_use", "1.5 is out of range", "write a number that is at most 1.0"),
     ],
 )
