@@ -57,6 +57,7 @@ def collective_command(
     if json:
         write_json([_plain(row) for row in rows])
     else:
+        notice(f"{op} of {machine.n_nodes} x {ranks_per_node or machine.node.n_accelerators} ranks of {machine.node.accelerator.name}")
         print_table(COLUMNS, [_cells(row) for row in rows])
     for flag in flags:
         notice(f"{flag.code}: {flag.message}")

@@ -149,7 +149,7 @@ def _print_breakdown(page: _Page, metrics: Metrics) -> None:
     hidden = hidden_communication(metrics)
     if hidden:
         listed = ", ".join(f"{name.upper()} {format_quantity(seconds, 's')}" for name, seconds in hidden)
-        page.line(("  overlapped with computation, not in the sum: ", HIDDEN), listed)
+        page.paragraph(f"overlapped with computation, not in the sum: {listed}", "    ", HIDDEN)
 
 
 def _print_memory(page: _Page, metrics: Metrics) -> None:
