@@ -164,6 +164,8 @@ def derive_strategy(draft: Draft, *, n_ranks: int, n_layers: int | None, has_exp
     _offload(draft)
     _recomputation(draft, n_layers)
     _adapters(draft)
+    if draft.get("job.fp8_gather") is True and draft.get("training.precision") == "fp8":
+        draft.derive("strategy.data_parallel.gather_precision", "fp8", "parameters of products in fp8 are gathered in it")
     if has_experts and (draft.whole("strategy.tp") or 1) > 1 and draft.get("strategy.sequence_parallel") is not True:
         note = "experts beside tensor parallelism are simulated with sequence parallelism: as many bytes are sent, memory too small"
         draft.derive("strategy.sequence_parallel", True, note)

@@ -78,6 +78,7 @@ def _unsayable(text: str) -> str | None:
 
 def complete_model(draft: Draft) -> None:
     """Fill in what follows from other dimensions, and leave out what belongs to parts that the model does not have."""
+    _pattern(draft)
     if draft.get("job.grouped_queries") is False:
         draft.drop("model.num_key_value_heads")
     if (
@@ -99,6 +100,20 @@ def complete_model(draft: Draft) -> None:
     length = draft.whole("training.seq_length")
     if draft.get("model.position_embedding") == "learned" and draft.get("model.max_position_embeddings") is None and length is not None:
         draft.derive("model.max_position_embeddings", length, "as many positions as a sequence has tokens")
+
+
+def _pattern(draft: Draft) -> None:
+    """Count pairs of attention and MLP as layers; a pattern with any other layer names a model that is refused."""
+    pattern = draft.get("job.pattern")
+    if not isinstance(pattern, str):
+        return
+    main = pattern.partition("/")[0].replace("|", "")
+    if re.fullmatch(r"(?:\*[-E])+", main) is None:
+        draft.derive("model", "nemotron_h", "layers other than pairs of attention and MLP")
+        return
+    draft.derive("model.num_hidden_layers", len(main) // 2, f"{len(main)} layers of the pattern, of which two are attention and its MLP")
+    if "E" in main:
+        draft.derive("job.dense_layers", [at for at, letter in enumerate(main[1::2]) if letter != "E"], "layers of the pattern without E")
 
 
 def _width(draft: Draft) -> None:

@@ -53,6 +53,13 @@ def derive_serving(draft: Draft, model: Data) -> None:
         first, *_, last = [*_pools(draft)] * 2
         _divide(draft, "serving.max_batched_tokens", first)
         _divide(draft, "serving.max_num_seqs", last)
+    *_, last = _pools(draft)
+    if (tokens := draft.whole(last.job("kv_tokens"))) is not None:
+        draft.derive("serving.kv_tokens", tokens, "the limit of the engine")
+    if experts < 2:
+        draft.drop("serving.two_batch_overlap")
+    if experts < 2 or all((draft.whole(pool.serving("dp")) or 1) == 1 for pool in _pools(draft)):
+        draft.drop("serving.expert_exchange")
     engine, version = draft.get("serving.engine"), draft.get("job.version")
     if version is not None and engine in engine_names():
         draft.derive("serving.engine", f"{engine}@{version}", "the version of the container image")

@@ -24,7 +24,7 @@ _FIRST_FIELDS: Final = ("model", "model.", "training.", "strategy.", "cluster.",
 _OTHERS: Final = ("other_command.", "router.")
 """Beginnings of the keys of commands that are not of the job."""
 _ALWAYS_SILENT: Final = ("program", "argument", "image", "replicas")
-OF_A_POOL: Final = ("tp", "pp", "ep", "dp", "replicas")
+OF_A_POOL: Final = ("tp", "pp", "ep", "dp", "redundant_experts", "replicas")
 """Settings of serving that each pool has its own of."""
 
 
@@ -124,7 +124,7 @@ def _read_row(draft: Draft, row: KeyRow, entries: Sequence[Entry], *, again: boo
     for entry in entries:
         alike.setdefault(entry.name if row.combine or row.lost else "", []).append(entry)
     for number, each in enumerate(alike.values()):
-        last = next((entry for entry in reversed(each) if entry.value is not None and not is_open(entry.value)), each[-1])
+        last = next((entry for entry in reversed(each) if not is_open(entry.value) and not _left_open(row, entry.value)), each[-1])
         for entry in (entry for entry in each if entry is not last):
             draft.keys.append(_key(entry, "no_effect", note=f"given again in line {last.line}" if last.line else "given again"))
         draft.keys.append(_apply(draft, row, last, again=again or number > 0))
@@ -177,7 +177,7 @@ def _without_row(table: Vocabulary, entry: Entry) -> Key:
 
 def _apply(draft: Draft, row: KeyRow, entry: Entry, *, again: bool = False) -> Key:
     value = entry.value
-    if value is None or (isinstance(value, str) and value.strip().lower() in _LEFT_OPEN and _mapped(row, value) is None):
+    if _left_open(row, value):
         return _key(entry, "no_effect", note="is left to the framework" if value else "is not set")
     if is_open(value) and ("/" not in str(value) or _mapped(row, value) is None):
         if row.to is not None and _in_scenario(row.to):
@@ -198,6 +198,10 @@ def _apply(draft: Draft, row: KeyRow, entry: Entry, *, again: bool = False) -> K
         return _key(entry, "not_modelled", to=first, note=row.lost)
     how: How = "no_effect" if first is None and row.to is None else "read"
     return _key(entry, how, to=first, value=shown, note=row.note)
+
+
+def _left_open(row: KeyRow, value: Data) -> bool:
+    return value is None or (isinstance(value, str) and value.strip().lower() in _LEFT_OPEN and _mapped(row, value) is None)
 
 
 def _combined(row: KeyRow, was: Data, value: Data) -> Data:

@@ -24,7 +24,7 @@ from clustersim.apps.importing.fabric_files import (
 from clustersim.apps.importing.imported_settings import Draft, Setting, read_settings
 from clustersim.apps.importing.infragraph_files import read_infragraph
 from clustersim.apps.importing.machine_files import Described, ListedFabric
-from clustersim.apps.importing.node_files import read_hwloc, read_nccl_topology, read_nvidia_smi
+from clustersim.apps.importing.node_files import read_hostfile, read_hwloc, read_nccl_topology, read_nvidia_smi
 from clustersim.apps.importing.recognise import foreign_kind
 from clustersim.apps.importing.table import machine_table
 from clustersim.config.overriding import CLUSTER_FILES
@@ -39,6 +39,7 @@ _READERS: Final[Mapping[str, Callable[[str, str], Described]]] = MappingProxyTyp
         "nccl_topology": read_nccl_topology,
         "nvidia_smi": read_nvidia_smi,
         "hwloc": read_hwloc,
+        "hostfile": read_hostfile,
         "ibnetdiscover": read_ibnetdiscover,
         "slurm": read_slurm,
         "topograph": read_topograph,

@@ -29,6 +29,9 @@ _NAMED: Final = re.compile(
     r"|GPU\[(\d{1,3})\]\s*: Card [Ss]eries:\s*(\S.*?)\s*$)"
 )
 """A line of ``nvidia-smi -L``, of the table of ``nvidia-smi``, or of ``rocm-smi --showproductname``."""
+_SLICE: Final = re.compile(r"\s+MIG \d{1,2}[cg]\.|\| +\d+ +\d+ +\d+ +\d+ +\|.*MiB")
+"""A slice of an accelerator, as ``nvidia-smi -L`` and the table of ``nvidia-smi`` list them."""
+_SLOTS: Final = re.compile(r"^[\w.-]+[ \t]+slots=(\d{1,3})\b", re.MULTILINE)
 _BONDED: Final = re.compile(r"NV\d{1,2}")
 _CELL: Final = re.compile(r"X|NV\d{1,2}|SYS|NODE|PHB|PXB|PIX|XGMI|SOC|0")
 
@@ -157,10 +160,13 @@ def read_nvidia_smi(text: str, file: str) -> Described:
     if named:
         line, name = next(iter(named.values()))
         facts = [("accelerators.product", name, line), ("accelerators.count", len(named), line)]
+    slices = [number for number, line in rows if _SLICE.match(line)]
+    if slices:
+        facts.append(("accelerators.slices", f"{len(slices)} of MIG", slices[0]))
     if gpus:
         at, pair = gpus[0][0], next((int(cell[2:]) for cell in gpus[0][1][1:] if _BONDED.fullmatch(cell)), 0)
         counts: list[Fact] = [("accelerators.count", len(gpus), at), ("accelerators.links", _nvlinks(gpus), at)]
-        facts = [*facts[:1], *counts, *([("accelerators.pair_links", pair, at)] if pair else [])]
+        facts = [*facts[:1], *counts, *facts[2:], *([("accelerators.pair_links", pair, at)] if pair else [])]
     nics = [each for each in cells if len(each[1]) > len(gpus) and re.fullmatch(r"NIC\d{1,3}|mlx5_\w+|rdmap\w+|efa\w*", each[1][0])]
     near = [each for each in nics if {"PIX", "PXB"} & set(each[1][1 : len(gpus) + 1])] or nics
     if near:
@@ -177,6 +183,13 @@ def _nvlinks(gpus: Sequence[tuple[int, list[str]]]) -> int:
     even = len(set(links)) == 1 and len(links) == count * (count - 1)
     # Through a switch each pair has all links; without, the links to all others add up.
     return links[0] if even and sum(links) // count > _MOST_LINKS else sum(links) // count
+
+
+def read_hostfile(text: str, _file: str) -> Described:
+    """Return the nodes of a file of hosts with slots, as DeepSpeed and Open MPI take it."""
+    slots = [(int(match[1]), text.count("\n", 0, match.start()) + 1) for match in _SLOTS.finditer(text)]
+    most, line = max(slots, default=(1, 1))
+    return Described(title="hostfile", facts=(("nodes.count", len(slots), line), ("accelerators.count", most, line)))
 
 
 def read_hwloc(text: str, file: str) -> Described:

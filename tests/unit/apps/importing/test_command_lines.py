@@ -26,9 +26,9 @@ class Line:
 LINES: Final = (
     Line(
         "torchtitan",
-        "CONFIG_FILE=llama3_8b.toml ./run_train.sh --training.local_batch_size 2 --model.flavor 8B --activation_checkpoint.mode full",
-        {"model": "llama3-8b", "training.seq_length": 2048, "training.global_batch_size": 16, "strategy.recompute": "full"},
-        nodes=1,
+        "NGPU=4 CONFIG_FILE=./train_configs/llama3_8b.toml ./run_train.sh --training.local_batch_size 2 --training.seq_len 4096"
+        " --activation_checkpoint.mode full",
+        {"model": "llama3-8b", "cluster.nodes": 1, "training.global_batch_size": 8, "strategy.recompute": "full"},
     ),
     Line(
         "torchtitan",

@@ -283,7 +283,22 @@ spec:
         (
             "python3 -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --nnodes 9 --tp-size 72 --dp-size 72"
             " --enable-dp-attention --moe-a2a-backend deepep --ep-num-redundant-experts 32 --mem-fraction-static 0.83",
-            {"serving.ep": 72, "serving.dp": 72, "serving.redundant_experts": 32},
+            {"serving.ep": 72, "serving.dp": 72, "serving.redundant_experts": 32, "serving.expert_exchange": "all_to_all"},
+        ),
+        (
+            "export VLLM_ALL2ALL_BACKEND=deepep_low_latency\nvllm serve deepseek-ai/DeepSeek-R1 --data-parallel-size 16"
+            " --enable-expert-parallel --enable-dbo",
+            {"serving.dp": 16, "serving.expert_exchange": "all_to_all", "serving.two_batch_overlap": True},
+        ),
+        (
+            "vllm serve Qwen/Qwen3-8B-FP8 --all2all-backend pplx --enable-dbo",
+            {"serving.expert_exchange": None, "serving.two_batch_overlap": None},
+        ),
+        (
+            "python3 -m sglang.launch_server --model deepseek-ai/DeepSeek-V3 --disaggregation-mode prefill --tp 8 --max-total-tokens 4096\n"
+            "python3 -m sglang.launch_server --model deepseek-ai/DeepSeek-V3 --disaggregation-mode decode --tp 8 --ep 8"
+            " --ep-num-redundant-experts 8 --max-total-tokens 8192",
+            {"serving.kv_tokens": 8192, "serving.disaggregated.decode.redundant_experts": 8, "serving.redundant_experts": None},
         ),
     ],
 )

@@ -101,6 +101,29 @@ def test_a_job_and_a_fabric_are_one_scenario(tmp_path: Path) -> None:
     assert (at(found, "cluster.nodes"), at(found, "cluster.fabric.topology"), at(found, "strategy.tp")) == (5, "graph", 2)
 
 
+def test_a_file_of_hosts_counts_nodes_and_processes(tmp_path: Path) -> None:
+    job, hosts = tmp_path / "job.sh", tmp_path / "hostfile"
+    job.write_text(f"deepspeed --hostfile hostfile {MEGATRON}\n", encoding="utf-8")
+    hosts.write_text("# five nodes\n" + "".join(f"gpu-{index} slots=4\n" for index in range(5)), encoding="utf-8")
+
+    found = import_files([str(job), str(hosts)], ImportOptions(cluster="dgx-h100")).data
+
+    assert (at(found, "cluster.nodes"), at(found, "cluster.accelerators_per_node")) == (5, 4)
+
+
+@pytest.mark.parametrize(
+    "slices",
+    [
+        "  MIG 3g.20gb     Device  0: (UUID: MIG-7089)\n",
+        "|  0    1   0   0  |     37MiB / 40192MiB    | 42      0 |  3   0    2    0    0 |\n",
+    ],
+)
+def test_slices_of_an_accelerator_are_told_of(tmp_path: Path, slices: str) -> None:
+    found = written(tmp_path, f"GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5c89)\n{slices}")
+
+    assert [key.value for key in found.keys if key.how == "not_modelled"] == ["1 of MIG"]
+
+
 def test_nodes_that_the_job_does_not_use_are_left_out() -> None:
     graph = at(imported("ibnetdiscover.out", "dgx-h100", nodes=3), "cluster.fabric.graph")
 
