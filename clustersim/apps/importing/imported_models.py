@@ -155,14 +155,17 @@ def _dense_layers(draft: Draft) -> None:
 
 
 def _vocabulary(draft: Draft) -> None:
-    tokenizer, padded = draft.get("job.tokenizer"), draft.whole("job.padded_vocabulary")
+    padded = draft.whole("job.padded_vocabulary")
     if draft.get("model.vocab_size") is not None:
         return
-    name = shipped_name(tokenizer) if isinstance(tokenizer, str) else None
-    size = load_model(name).model.vocab_size if name is not None else None
-    if name is not None and size:
-        draft.derive("model.vocab_size", size, f"tokens of the tokenizer of {name}")
-    elif padded is not None:
+    tokenizers = [each for key in ("job.tokenizer", "job.tokenizer_kind") if isinstance(each := draft.get(key), str)]
+    for name in filter(None, map(shipped_name, tokenizers)):
+        size = load_model(name).model.vocab_size
+        # A tokenizer of this kind may have another vocabulary; padding adds less than a tenth.
+        if size and (padded is None or size <= padded < 1.1 * size):
+            draft.derive("model.vocab_size", size, f"tokens of the tokenizer of {name}")
+            return
+    if padded is not None:
         draft.derive("model.vocab_size", padded, "the vocabulary with its padding")
 
 

@@ -6,6 +6,7 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +15,7 @@ from clustersim.documents.json_text import check_characters
 from clustersim.documents.spots import Data, Spot, source_place
 from clustersim.documents.text import MOST_BYTES, Document
 from clustersim.errors import Place, ScenarioError
-from clustersim.workloads.reading.model_families import BIAS_KEYS, FAMILIES, REFUSED, WITH_TEXT_PART, ModelFamily
+from clustersim.workloads.reading.model_families import BIAS_KEYS, FAMILIES, REFUSED, ModelFamily
 from clustersim.workloads.reading.model_reading import SIZE_ALIASES, TRANSFORMERS_ONLY, Flags, ModelDocument, ModelReading, require
 from clustersim.workloads.reading.model_sparse import OF_EXPERTS, OF_LATENT
 
@@ -53,6 +54,12 @@ _FIELDS: Final = (
 )
 """Fields that the Hub spells as we do."""
 
+_COUNTS: Final = ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "num_shared_experts")
+"""Fields that some configurations give for each layer."""
+_TEXT_PARTS: Final = ("text_config", "llm_config", "language_config", "thinker_config")
+"""Sections that describe the language model of one with more than text."""
+_OF_RECURRENCE: Final = ("mamba_", "ssm_", "linear_attn", "linear_num_", "linear_conv")
+"""Beginnings of keys that only models with recurrent layers have."""
 _DROPOUT_KEYS: Final = (
     "attention_dropout",
     "attention_probs_dropout_prob",
@@ -99,18 +106,19 @@ def parse_config(text: str, name: str) -> Document:
 
 def config_fields(origin: ModelDocument, config: Mapping[str, Data]) -> ModelReading:
     """Return the model settings of a configuration, with the defaults of its ``model_type``."""
-    kind, text = config.get("model_type"), config.get("text_config")
+    kind = config.get("model_type")
     model_type = kind if isinstance(kind, str) else ""
-    if model_type in WITH_TEXT_PART and isinstance(text, dict):
-        part = config_fields(ModelDocument(document=origin.document, at=(*origin.at, "text_config")), text)
-        message = f"of '{model_type}' the language model alone is simulated, without what sees or hears"
-        return ModelReading(fields=part.fields, written=part.written, flags=(*part.flags, ("text_only", message)))
     _refuse_others(config, model_type, origin)
-    family = FAMILIES.get(model_type, ModelFamily(defaults={}, keys=BIAS_KEYS))
+    text_only = ("text_only", f"of '{model_type}' the language model alone is simulated, without what sees or hears")
+    for key in _TEXT_PARTS:
+        if isinstance(text := config.get(key), dict) and config.get("hidden_size") is None:
+            part = config_fields(ModelDocument(document=origin.document, at=(*origin.at, key)), {"model_type": "", **text})
+            return replace(part, flags=(*(flag for flag in part.flags if flag[0] != text_only[0]), text_only))
+    family = _family(model_type) or ModelFamily(defaults={}, keys=BIAS_KEYS)
     fields = dict(family.defaults)
     written: dict[str, str] = {}
     for key, name in _spellings(family):
-        value = config.get(key)
+        value = _alike(config.get(key)) if name in _COUNTS else config.get(key)
         if value is not None and name not in written:
             fields[name], written[name] = value, key
     if family.adapt is not None:
@@ -124,7 +132,18 @@ def config_fields(origin: ModelDocument, config: Mapping[str, Data]) -> ModelRea
         if fields.get(key) is None or (key == "num_experts" and fields[key] == 1):
             fields = {name: value for name, value in fields.items() if name not in belonging}
     require(fields, origin)
-    return ModelReading(fields=fields, written=written, flags=_flags(model_type, config))
+    flags = _flags(model_type, config)
+    return ModelReading(fields=fields, written=written, flags=(*flags, text_only) if "vision_config" in config else flags)
+
+
+def _family(model_type: str) -> ModelFamily | None:
+    """Return a known family, also by the type of the language model in one with more than text."""
+    return FAMILIES.get(model_type) or FAMILIES.get(model_type.removesuffix("_text"))
+
+
+def _alike(value: Data) -> Data:
+    """Return the number of a list with one for each layer, where all are the same."""
+    return value[0] if isinstance(value, list) and value and all(each == value[0] for each in value) else value
 
 
 def _spellings(family: ModelFamily) -> list[tuple[str, str]]:
@@ -134,10 +153,9 @@ def _spellings(family: ModelFamily) -> list[tuple[str, str]]:
 
 
 def _refuse_others(config: Mapping[str, Data], model_type: str, origin: ModelDocument) -> None:
-    if isinstance(config.get("text_config"), dict) and config.get("hidden_size") is None:
-        hint = "for the language model alone, write its text_config to a file of its own"
-        raise origin.error("this model takes more than text", key="text_config", hint=hint)
     reason = REFUSED.get(model_type)
+    if reason is None and any(key.startswith(_OF_RECURRENCE) for key in config):
+        reason = REFUSED["mamba"]
     if reason is not None:
         raise origin.error(f"'{model_type}' is {reason}", key="model_type", hint=TRANSFORMERS_ONLY)
     if config.get("is_encoder_decoder") is True:
@@ -146,7 +164,7 @@ def _refuse_others(config: Mapping[str, Data], model_type: str, origin: ModelDoc
 
 def _flags(model_type: str, config: Mapping[str, Data]) -> Flags:
     flags: list[tuple[str, str]] = []
-    if model_type not in FAMILIES:
+    if _family(model_type) is None:
         kind = f"model_type '{model_type}' is not known" if model_type else "the configuration names no model_type"
         taken = "RMS normalisation, rotary positions, a gated MLP, and no biases but those the file gives"
         flags.append(("model_type_unknown", f"{kind}: taken as Llama-like, with {taken}"))

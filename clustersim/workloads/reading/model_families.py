@@ -146,9 +146,10 @@ FAMILIES: Final[Mapping[str, ModelFamily]] = MappingProxyType(
             tie_word_embeddings=True,
         ),
         "dbrx": ModelFamily(defaults={"normalization": "layernorm", "normalization_vectors": 1}, adapt=dbrx),
-        "deepseek_v2": _deepseek(),
+        **dict.fromkeys(("deepseek_v2", "mistral4"), _deepseek()),
         **dict.fromkeys(("deepseek_v3", "deepseek_v32", "glm4_moe_lite", "glm_moe_dsa", "kimi_k2"), _deepseek(scoring_func="sigmoid")),
         "distilbert": _bert(distilbert, type_vocab_size=0, pooler=False),
+        "ernie4_5_moe": _llama({**_USE_BIAS, "moe_layer_start_index": ("first_k_dense_replace",)}, tie_word_embeddings=True),
         "ernie4_5": _llama(_USE_BIAS, head_dim=128, tie_word_embeddings=True),
         "exaone4": ModelFamily(defaults={"qk_normalization": True, "sliding_window_pattern": 4}, adapt=exaone),
         "falcon": _gpt(
@@ -166,9 +167,9 @@ FAMILIES: Final[Mapping[str, ModelFamily]] = MappingProxyType(
         "gemma3_text": _llama(head_dim=256, tie_word_embeddings=True, norms_per_layer=4, qk_normalization=True, sliding_window_pattern=6),
         "glm": _llama({"attention_bias": ("qkv_bias",)}, head_dim=128, qkv_bias=True),
         "glm4": _llama({"attention_bias": ("qkv_bias",)}, head_dim=128, qkv_bias=True, norms_per_layer=4),
-        "glm4_moe": _llama(
-            {"attention_bias": ("qkv_bias",), "use_qk_norm": ("qk_normalization",)},
-            scoring_func="sigmoid",
+        **dict.fromkeys(
+            ("glm4_moe", "glm4v_moe"),
+            _llama({"attention_bias": ("qkv_bias",), "use_qk_norm": ("qk_normalization",)}, scoring_func="sigmoid"),
         ),
         "gpt2": _gpt(),
         "gpt_bigcode": _gpt(gpt_bigcode),
@@ -196,6 +197,10 @@ FAMILIES: Final[Mapping[str, ModelFamily]] = MappingProxyType(
         "granitemoe": _llama(),
         "grok-1": _llama({}, norms_per_layer=4, tie_word_embeddings=True),
         "hunyuan_v1_dense": _llama({"attention_bias": ATTENTION}, qk_normalization=True),
+        "hunyuan_v1_moe": _llama(
+            {"attention_bias": ATTENTION, "use_qk_norm": ("qk_normalization",), "num_shared_expert": ("num_shared_experts",)},
+            qk_normalization=True,
+        ),
         "internlm2": _llama({"bias": ATTENTION}),
         "llama": _llama(),
         "llama4_text": ModelFamily(
@@ -206,7 +211,7 @@ FAMILIES: Final[Mapping[str, ModelFamily]] = MappingProxyType(
         "minimax_m2": _llama(
             {"use_qk_norm": ("qk_normalization",)}, qk_normalization=True, qk_normalization_shared=False, scoring_func="sigmoid"
         ),
-        "mistral": _llama({}),
+        **dict.fromkeys(("mistral", "ministral3"), _llama({})),
         "mixtral": _llama({}),
         "mpt": _gpt(
             mpt,
@@ -234,14 +239,14 @@ FAMILIES: Final[Mapping[str, ModelFamily]] = MappingProxyType(
         "phi3": _llama({}),
         "phimoe": _llama({"attention_bias": ATTENTION, "lm_head_bias": ("head_bias",)}, normalization="layernorm"),
         "qwen": ModelFamily(defaults={"qkv_bias": True}, adapt=qwen),
-        **dict.fromkeys(("qwen2", "qwen2_5_vl_text"), ModelFamily(defaults={"qkv_bias": True}, adapt=qwen_windows)),
+        **dict.fromkeys(("qwen2", "qwen2_vl", "qwen2_5_vl"), ModelFamily(defaults={"qkv_bias": True}, adapt=qwen_windows)),
         "qwen2_moe": ModelFamily(defaults={"qkv_bias": True, "shared_expert_gate": True}, adapt=qwen_windows),
         **dict.fromkeys(
-            ("qwen3", "qwen3_vl_text"),
+            ("qwen3", "qwen3_vl"),
             ModelFamily(defaults={"head_dim": 128, "qk_normalization": True}, keys={"attention_bias": ATTENTION}, adapt=qwen_windows),
         ),
         **dict.fromkeys(
-            ("qwen3_moe", "qwen3_vl_moe_text"),
+            ("qwen3_moe", "qwen3_vl_moe", "qwen3_omni_moe"),
             ModelFamily(defaults={"qk_normalization": True}, keys={"attention_bias": ATTENTION}, adapt=qwen_windows),
         ),
         "roberta": _bert(roberta),
@@ -260,6 +265,7 @@ FAMILIES: Final[Mapping[str, ModelFamily]] = MappingProxyType(
 """Models by ``model_type``."""
 
 _EXPERTS: Final = "a mixture of experts whose layers are put together otherwise than those that are known here"
+_HEADS: Final = "a model whose layers that see the whole sequence have heads of another width"
 _RECURRENT: Final = "a recurrent or state-space model"
 _TWO_TOWERS: Final = "an encoder and a decoder"
 _PICTURES: Final = "a model with more than text"
@@ -267,9 +273,11 @@ _SHARED: Final = "a model whose layers share their weights"
 
 REFUSED: Final[Mapping[str, str]] = MappingProxyType(
     {
-        **dict.fromkeys(("ernie4_5_moe", "hunyuan_v1_moe", "jetmoe", "longcat_flash"), _EXPERTS),
+        **dict.fromkeys(("jetmoe", "longcat_flash"), _EXPERTS),
+        **dict.fromkeys(("gemma4", "gemma4_text"), _HEADS),
         **dict.fromkeys(
-            ("qwen3_next", "qwen3_5", "kimi_linear", "granitemoehybrid", "minimax_text", "minimax_m1", "nvidia_nemotron"), _RECURRENT
+            ("qwen3_next", "qwen3_5", "qwen3_5_moe", "kimi_linear", "granitemoehybrid", "minimax_text", "minimax_m1", "nvidia_nemotron"),
+            _RECURRENT,
         ),
         **dict.fromkeys(("bamba", "falcon_h1", "falcon_mamba", "jamba", "lfm2", "mamba", "mamba2", "nemotron_h"), _RECURRENT),
         **dict.fromkeys(("recurrent_gemma", "rwkv", "xlstm", "zamba", "zamba2"), _RECURRENT),
@@ -277,11 +285,8 @@ REFUSED: Final[Mapping[str, str]] = MappingProxyType(
             ("switch_transformers", "bart", "blenderbot", "led", "longt5", "m2m_100", "marian", "mbart", "mt5", "pegasus", "t5"),
             _TWO_TOWERS,
         ),
-        **dict.fromkeys(("clip", "gemma3n", "llava", "mllama", "qwen2_vl", "vit", "whisper"), _PICTURES),
+        **dict.fromkeys(("clip", "gemma3n", "mllama", "vit", "whisper"), _PICTURES),
         "albert": _SHARED,
     }
 )
 """Known types that cannot be described as a transformer here, and the reason."""
-
-WITH_TEXT_PART: Final = ("llama4", "gemma3", "kimi_k25", "mistral3", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe")
-"""Multimodal types whose ``text_config`` describes the whole language model."""

@@ -23,7 +23,21 @@ class Line:
     nodes: int | None = None
 
 
+LAYERS: Final = (
+    "torchrun --nproc_per_node 8 --nnodes 1 pretrain_hybrid.py --hidden-size 512 --num-attention-heads 8 --seq-length 1024"
+    " --vocab-size 32000 --max-position-embeddings 1024 --micro-batch-size 1 --global-batch-size 64 --bf16 --num-layers 6 "
+)
 LINES: Final = (
+    Line(
+        "megatron_lm",
+        f"{LAYERS} --num-experts 8 --hybrid-layer-pattern *-*E*E/*E",
+        {"model.num_hidden_layers": 3, "model.first_k_dense_replace": 1},
+    ),
+    Line(
+        "megatron_lm",
+        f"{LAYERS.replace('--vocab-size 32000', '')} --tokenizer-type Llama2Tokenizer --hybrid-override-pattern '*-|*-|*-'",
+        {"model.vocab_size": 32000, "model.num_hidden_layers": 3},
+    ),
     Line(
         "torchtitan",
         "NGPU=4 CONFIG_FILE=./train_configs/llama3_8b.toml ./run_train.sh --training.local_batch_size 2 --training.seq_len 4096"

@@ -81,11 +81,6 @@ ON_H100: Final = ImportOptions(cluster="dgx-h100", nodes=1)
             "--fp8-format hybrid --fp8-recipe blockwise --first-last-layers-bf16",
             {"training.fp8_scaling": "block", "training.bf16_layers": [1, 1]},
         ),
-        (
-            "--sequence-parallel --num-experts 8 --hybrid-layer-pattern *-*E*E/*E",
-            {"model.num_hidden_layers": 3, "model.first_k_dense_replace": 1},
-        ),
-        ("--hybrid-override-pattern *-*-", {"model.num_hidden_layers": 2}),
         ("--cpu-offloading-num-layers 4", {"strategy.offload": ["activations"]}),
         ("--optimizer dist_muon", {"training.optimizer": "muon", "strategy.zero_stage": 1, "strategy.gather": "tensor"}),
         ("--cuda-graph-impl none --cuda-graph-scope attn", {"training.cuda_graphs": False}),
