@@ -9,6 +9,7 @@ from functools import cache
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar, Union, get_args, get_origin
 
+from clustersim.documents.form import Form, fields_of
 from clustersim.documents.spots import Data
 from clustersim.documents.text import Document
 from clustersim.errors import ScenarioError
@@ -47,7 +48,7 @@ _LIMITS: Final[Mapping[str, tuple[str, str]]] = {
     "less_than_equal": ("at most", "le"),
 }
 _LONGEST_VALUE: Final = 60
-_UNKNOWN: Final = "extra_forbidden"
+_UNKNOWN: Final = ("extra_forbidden", "unexpected_keyword_argument")
 _NAME: Final = "^[A-Za-z0-9][A-Za-z0-9._-]"
 _MOST_PLACES: Final = 3
 """Places of a field that a hint names."""
@@ -139,7 +140,7 @@ def _first(model: type[BaseModel], details: Sequence[ErrorDetails], document: Do
     field = ".".join(str(part) for part in (*at, *first.path))
     place = document.place((*at, *first.path), key=first.at_key)
     # Only for the one that is shown: looking for the nearest of many names takes its time.
-    hint = _field_hint(model, first.path, at) if first.kind == _UNKNOWN else first.hint
+    hint = _field_hint(model, first.path, at) if first.kind in _UNKNOWN else first.hint
     return ScenarioError(first.message, field=field or None, hint=hint, place=place)
 
 
@@ -182,7 +183,7 @@ def _mistake(detail: ErrorDetails, data: Data) -> _Mistake:
     context: Mapping[str, object] = detail.get("ctx", {})
     value: object = detail["input"]
     message, hint, expected = detail["msg"], None, None
-    if kind == _UNKNOWN:
+    if kind in _UNKNOWN:
         message, at_key = f"unknown field '{path[-1]}'", True
     elif kind == "missing":
         message, hint = f"'{path[-1]}' is missing", f"add '{path[-1]}: ...'"
@@ -278,8 +279,8 @@ def _field_names(model: type[BaseModel], path: Loc) -> list[str]:
     annotations: list[object] = [model]
     for part in path:
         annotations = [found for annotation in annotations for found in _below(annotation, part)]
-    models = [found for annotation in annotations for found in _models_in(annotation)]
-    return list(dict.fromkeys(name for owner in models for field, info in owner.model_fields.items() for name in _spellings(field, info)))
+    owners = [found for annotation in annotations for found in _owners_in(annotation)]
+    return list(dict.fromkeys(name for owner in owners for names, _ in _fields(owner) for name in names))
 
 
 def _field_hint(model: type[BaseModel], path: Loc, at: Loc) -> str:
@@ -300,14 +301,14 @@ def _field_hint(model: type[BaseModel], path: Loc, at: Loc) -> str:
 def _paths_by_name(model: type[BaseModel]) -> Mapping[str, Sequence[str]]:
     """Return the dotted paths of fields by their last part: those nearest to the top, and none inside lists."""
     found: dict[str, list[str]] = {}
-    waiting: list[tuple[type[BaseModel], tuple[str, ...]]] = [(model, ())]
+    waiting: list[tuple[type, tuple[str, ...]]] = [(model, ())]
     while waiting:
         owner, path = waiting.pop(0)
-        for field, info in owner.model_fields.items():
-            for name in _spellings(field, info):
+        for names, annotation in _fields(owner):
+            for name in names:
                 found.setdefault(name, []).append(".".join((*path, name)))
             if len(path) < _DEEPEST:
-                waiting += [(below, (*path, _spellings(field, info)[0])) for below in _models_in(info.annotation)]
+                waiting += [(below, (*path, names[0])) for below in _owners_in(annotation)]
     return {
         name: [path for path in dict.fromkeys(paths) if path.count(".") == min(each.count(".") for each in paths)]
         for name, paths in found.items()
@@ -335,15 +336,31 @@ def _below(annotation: object, part: str | int) -> Iterator[object]:
     elif origin in _MAPPINGS:
         yield arguments[-1]
     else:
-        for model in _models_in(annotation):
-            yield from (info.annotation for name, info in model.model_fields.items() if part in {name, *_spellings(name, info)})
+        for owner in _owners_in(annotation):
+            yield from (below for names, below in _fields(owner) if part in names)
 
 
-def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
-    from pydantic import BaseModel
-
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
+def _owners_in(annotation: object) -> Iterator[type]:
+    """Yield the types with named fields that a value may have."""
+    if isinstance(annotation, type):
+        if _fields(annotation):
+            yield annotation
+    elif isinstance(annotation, Form):
+        yield annotation.owner
     elif get_origin(annotation) in _UNIONS:
         for inner in get_args(annotation):
-            yield from _models_in(inner)
+            yield from _owners_in(inner)
+
+
+@cache
+def _fields(owner: type) -> Sequence[tuple[Sequence[str], object]]:
+    """Return the spellings and the type of each field."""
+    from pydantic import BaseModel
+
+    described = fields_of(owner)
+    if not issubclass(owner, BaseModel):
+        return [([key], annotation) for key, annotation in described.items()]
+    fields = owner.model_fields.items()
+    return [
+        (_spellings(name, info), next((each for each in info.metadata if isinstance(each, Form)), info.annotation)) for name, info in fields
+    ]

@@ -1,19 +1,27 @@
-"""Measured efficiencies of an accelerator generation, apart from its data-sheet peaks."""
+"""Measured efficiencies of an accelerator generation, apart from its data-sheet peaks.
+
+The classes are also the schema of a file, whose keys are their fields without the units: ``kernel: 2 us`` gives ``kernel_s``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Annotated, Final, Literal, NamedTuple
 
+from pydantic import AfterValidator, Field, with_config
+
+from clustersim.documents.form import UNITLESS, Form
 from clustersim.hardware.library_costs import LATENCIES, PROTOCOLS, AlgorithmLatencies, Family, Protocol
 from clustersim.hardware.source import Source
+from clustersim.units.fields import NonNegative, PositiveBandwidth, PositiveInt, PositiveRatio, Seconds, Share, mistake
 
 Alignment = Literal["whole", "even", "odd"]
 """Alignment of rows, by the size of a kernel's reads: vectors of 16 bytes; 4 or 8 bytes; or less, a number of 16 bits."""
 UNSLOWED: Final[Mapping[Alignment, float]] = MappingProxyType({"whole": 1.0, "even": 1.0, "odd": 1.0})
-
+BEST_ATTENTION: Final = "flash"
+"""Stands for the best generation of fused attention that an accelerator has."""
 
 POWER_EXPONENT: Final = 0.7
 """Default power exponent: that of the H100, whose file names the source."""
@@ -25,134 +33,224 @@ PRODUCT_S: Final = 4.5e-6
 """Default time of one of several concurrent products: that of the B200, whose file names the source."""
 
 
+@with_config(UNITLESS)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrecisionShares:
+    """Share for each precision; ``default`` serves those that were not measured."""
+
+    default: Share
+    fp32: Share | None = None
+    tf32: Share | None = None
+    fp16: Share | None = None
+    bf16: Share | None = None
+    fp8: Share | None = None
+
+
+@with_config(UNITLESS)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnalignedShares:
+    """Share left of the rate of products whose rows begin at an even number of 16 bits or at an odd one."""
+
+    even: Share | None = None
+    odd: Share | None = None
+
+
+class Tile(NamedTuple):
+    """One tile of a matrix product, and its share of the sustained rate."""
+
+    rows: PositiveInt
+    columns: PositiveInt
+    share: PositiveRatio
+
+
+@with_config(UNITLESS)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GemmCalibration:
     """Matrix products: rate of a full wave of tiles, and loss of a partial one."""
 
-    sustained_fraction: Mapping[str, float]
+    sustained_fraction: Annotated[Mapping[str, float], Form(PrecisionShares)]
     """Share of the dense peak reached by a deep product of full waves, by precision, in measurements of seconds."""
-    under_load: Mapping[str, float]
+    under_load: Annotated[Mapping[str, float], Form(PrecisionShares)]
     """Share left of that rate, for each precision, when products run for hours and the accelerator is held at its power limit."""
-    depth_overhead: float
+    depth_overhead: NonNegative
     """Steps of k that fill and drain of a tile's pipeline cost."""
-    tiles: tuple[tuple[int, int, float], ...]
-    """(rows, columns, share of the sustained rate) of the tiles that the library chooses from."""
-    unaligned_fraction: Mapping[Alignment, float] = field(default_factory=lambda: UNSLOWED)
+    tiles: Annotated[tuple[Tile, ...], Field(min_length=1)]
+    """Tiles that the library chooses from."""
+    unaligned_fraction: Annotated[Mapping[Alignment, float], Form(UnalignedShares), AfterValidator(lambda given: {**UNSLOWED, **given})] = (
+        field(default_factory=lambda: UNSLOWED)
+    )
     """Share left of the rate where rows are not aligned to 16 bytes, such as those of 50257 logits."""
-    power_exponent: float = POWER_EXPONENT
+    power_exponent: Share = POWER_EXPONENT
     """The clock goes as this power of the watts above idle for each operation: between a third, where voltage falls with the clock (dynamic
     power goes as ``f V^2``), and 1, where voltage is at its floor."""
-    clock_spread: float = 0.0
+    clock_spread: Annotated[NonNegative, Field(le=MOST_SPREAD)] = 0.0
     """Standard deviation between accelerators of one kind, of the clock at which they run products, relative to its mean."""
-    under_load_ranks: int = 1
+    under_load_ranks: PositiveInt = 1
     """Accelerators of the steps to which ``under_load`` was fitted, as a geometric mean: it is the share of the slowest of them."""
-    burst_fraction: float | None = None
+    burst_fraction: Share | None = None
     """Share of the 16-bit peak that products reach where no power limit holds them back; None where that is the sustained fraction."""
 
 
+@with_config(UNITLESS)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionPass:
     """One direction of fused attention: rate for long sequences and the length at which half of it is reached."""
 
-    fraction: float
+    fraction: Share
     """Share of the dense peak."""
-    half_length: float
+    half_length: NonNegative
     """Tokens; without a causal mask."""
-    causal_half_length: float
+    causal_half_length: NonNegative
     """Tokens; with one: blocks on the diagonal are computed in full."""
 
 
+@with_config(UNITLESS)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionCalibration:
     """One generation of fused attention."""
 
     forward: AttentionPass
     backward: AttentionPass
-    half_head_dim: float
+    half_head_dim: NonNegative
     """Head dimension at which half of the rate is reached."""
 
 
+@with_config(UNITLESS)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attentions:
+    """Fused attention: constants of each generation of kernels that runs on the accelerator, and the fastest of them."""
+
+    best: Literal["flash_4", "flash_3", "flash_2", "flash_1"]
+    flash_4: AttentionCalibration | None = None
+    flash_3: AttentionCalibration | None = None
+    flash_2: AttentionCalibration | None = None
+    flash_1: AttentionCalibration | None = None
+
+
+def _with_best(given: Mapping[str, AttentionCalibration]) -> dict[str, AttentionCalibration]:
+    known = {name: each for name, each in given.items() if name != "best"}
+    best = str(given["best"])
+    if best not in known:
+        raise mistake(f"nothing is said of {best}", f"name one of {', '.join(known)}")
+    return {BEST_ATTENTION: known[best], **known}
+
+
+Attention = Annotated[Mapping[str, AttentionCalibration], Form(Attentions), AfterValidator(_with_best)]
+
+
+@with_config(UNITLESS)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchCalibration:
     """Costs that do not depend on size."""
 
-    kernel_s: float
+    kernel_s: Seconds
     """From the end of one kernel to the start of the next on a busy stream."""
-    dispatch_s: float
+    dispatch_s: Seconds
     """Host time to issue one kernel."""
-    step_s: float
+    step_s: Seconds
     """Host time of one step that nothing hides: data, logging, scheduler, loss scale."""
-    further_s: float = FURTHER_S
+    further_s: Seconds = FURTHER_S
     """Host time to issue each further kernel of one call, such as grouped products."""
-    product_s: float = PRODUCT_S
+    product_s: Seconds = PRODUCT_S
     """Accelerator time of each of several products on concurrent streams, above their share of the waves."""
 
 
+@with_config(UNITLESS)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FamilyCalibration:
     """Costs of one family of collective algorithms besides its hops and its bytes."""
 
-    start_s: float
+    start_s: Seconds
     """Start of one call, above the constants of the library."""
-    chunk_s: float
+    chunk_s: Seconds
     """Overhead of one chunk of the tensor at one step inside a domain; it makes the ramp-up."""
 
 
+@with_config(UNITLESS)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandwidthCeilings:
     """Share of the data-sheet bandwidth beyond which the multiprocessors that drive the links are the limit."""
 
-    nvls: float
+    nvls: Share
     """Ceiling of NVLink, with the switch adding."""
-    exchange: float
+    exchange: Share
     """Ceiling of NVLink, with a rank that sends to all others concurrently."""
-    pair: float
+    pair: Share
     """Ceiling of NVLink, with two ranks."""
-    peer: float
+    peer: Share
     """Ceiling of PCIe, between accelerators."""
 
 
+@with_config(UNITLESS)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BySpan:
     """A bandwidth in groups of one, two and more domains, in bytes per second."""
 
-    one: float
-    two: float
-    more: float
+    two: PositiveBandwidth
+    more: PositiveBandwidth
+    one: PositiveBandwidth | None = None
+    """None where a group always spans several domains."""
 
     def at(self, n_domains: int) -> float:
         """Return the bandwidth in a group over a number of domains."""
-        return (self.one, self.two, self.more)[min(n_domains, 3) - 1]
+        return (self.two if self.one is None else self.one, self.two, self.more)[min(n_domains, 3) - 1]
 
 
+@with_config(UNITLESS)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryLimits:
     """Limits by which the communication library chooses an algorithm: those of the oldest accelerator of a group."""
 
-    compute_capability: float
+    compute_capability: NonNegative
     """Age of the generation; 0 for one that is not NVIDIA's."""
     tree_channel_bytes_per_s: BySpan
     """Most that one channel of a tree moves, in and out together."""
-    nvls_tree_channel_bytes_per_s: BySpan | None
+    nvls_tree_channel_bytes_per_s: BySpan | None = None
     """The same where the switches of the domains add; None where they never do."""
     ll_bytes_per_s: BySpan
     """Most bus bandwidth of the LL protocol."""
-    nvls_share: float
+    nvls_share: Share
     """Share of its bandwidth that a switch that adds is expected to reach; it does not enter predicted times."""
-    fewest_nvls_ranks: int
+    fewest_nvls_ranks: PositiveInt
     """Ranks from which NVLS is chosen."""
 
 
+@with_config(UNITLESS)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Efficiency:
+    """Usable share of the bandwidth of each tier; ``memory`` is that of the host."""
+
+    nvlink: Share
+    pcie: Share
+    socket: Share
+    nic: Share
+    leaf: Share
+    spine: Share
+    memory: Share
+
+
+@with_config(UNITLESS)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Families:
+    """Costs of all families."""
+
+    ring: FamilyCalibration
+    tree: FamilyCalibration
+    nvls: FamilyCalibration
+    exchange: FamilyCalibration
+
+
+@with_config(UNITLESS)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkCalibration:
     """Collectives: start and ramp-up times, ceilings, and the usable share of each tier."""
 
-    efficiency: Mapping[str, float]
+    efficiency: Annotated[Mapping[str, float], Form(Efficiency)]
     """Usable share of the data-sheet bandwidth for each tier of links."""
-    families: Mapping[Family, FamilyCalibration]
+    families: Annotated[Mapping[Family, FamilyCalibration], Form(Families)]
     """By family of algorithms: ring, tree, nvls, exchange."""
     ceilings: BandwidthCeilings
-    multiprocessors: int
+    multiprocessors: PositiveInt
     """That the library's kernels hold while a collective inside a domain runs: one for each channel."""
     library: LibraryLimits
     latencies: Mapping[Family, AlgorithmLatencies] = field(default_factory=lambda: LATENCIES)
@@ -172,7 +270,7 @@ class Calibration:
     gemm: GemmCalibration
     attention: Mapping[str, AttentionCalibration]
     """By generation of the kernel, such as ``flash_2``; ``flash`` is the best of them."""
-    memory_fraction: float
+    memory_fraction: Share
     """Share of the data-sheet memory bandwidth that streaming kernels reach."""
     launch: LaunchCalibration
     network: NetworkCalibration

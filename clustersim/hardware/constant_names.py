@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from typing import Final, get_args
 
+from clustersim.documents.form import attribute_of
 from clustersim.documents.spots import is_mapping
 from clustersim.errors import ScenarioError
-from clustersim.hardware.calibration import Calibration
-from clustersim.hardware.calibrations import BEST_ATTENTION
+from clustersim.hardware.calibration import BEST_ATTENTION, Calibration
 from clustersim.hardware.profile_schema import PeakPrecision
 
 TILES: Final = "gemm.tiles."
@@ -64,7 +64,7 @@ def tile_areas(calibration: Calibration) -> tuple[int, ...]:
 
 def _tiled(calibration: Calibration, name: str, value: float) -> Calibration:
     area = name.removeprefix(TILES)
-    tiles = tuple((rows, columns, value if f"{rows * columns}" == area else share) for rows, columns, share in calibration.gemm.tiles)
+    tiles = tuple(each._replace(share=value) if f"{each.rows * each.columns}" == area else each for each in calibration.gemm.tiles)
     return replace(calibration, gemm=replace(calibration.gemm, tiles=tiles))
 
 
@@ -93,7 +93,7 @@ def _put(whole: object, parts: Sequence[str], value: float) -> object:
         return {**whole, parts[0]: _put(whole.get(parts[0]), parts[1:], value)}
     assert is_dataclass(whole)  # the name was read before
     assert not isinstance(whole, type)
-    field = _field(whole, parts[0])
+    field = attribute_of(whole, parts[0])
     assert field is not None
     return replace(whole, **{field: _put(getattr(whole, field), parts[1:], value)})
 
@@ -105,15 +105,10 @@ def _part(whole: object, part: str, name: str) -> object:
         if part in PRECISIONS and DEFAULT in whole:
             return whole[DEFAULT]
     elif is_dataclass(whole):
-        field = _field(whole, part)
+        field = attribute_of(whole, part)
         if field is not None:
             return getattr(whole, field)
     raise _unknown(name)
-
-
-def _field(whole: object, part: str) -> str | None:
-    """Return the field of a dataclass that a key of the file fills; what is in seconds says so in its name."""
-    return next((name for name in (part, f"{part}_s") if hasattr(whole, name)), None)
 
 
 def _unknown(name: str) -> ScenarioError:

@@ -10,10 +10,10 @@ from clustersim.hardware.models import FabricTopology, Routing, ScaledFormat, Sc
 from clustersim.units.fields import (
     MOST_GPUS,
     Bytes,
-    BytesPerSecond,
     Degree,
     FlopsPerSecond,
     NonNegativeInt,
+    PositiveBandwidth,
     PositiveInt,
     PositiveRatio,
     Seconds,
@@ -29,7 +29,6 @@ Leaves = Annotated[int, Field(strict=True, ge=0, le=MOST_GPUS)]
 Oversubscription = Annotated[PositiveRatio, Field(ge=0.1, le=1000)]
 """Bandwidth down over bandwidth up. Below a tenth a leaf would have ten times the ports up that it has down, and each is wired."""
 PositiveBytes = Annotated[Bytes, Field(gt=0)]
-PositiveBandwidth = Annotated[BytesPerSecond, Field(gt=0)]
 PositiveFlops = Annotated[FlopsPerSecond, Field(gt=0)]
 PositivePower = Annotated[Watts, Field(gt=0)]
 

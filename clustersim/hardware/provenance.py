@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from pydantic import BaseModel
-
 from clustersim.documents.check import choices_hint
+from clustersim.documents.form import attribute_of
 from clustersim.documents.spots import is_mapping, is_sequence
 from clustersim.documents.text import Document
 from clustersim.errors import ScenarioError
@@ -32,7 +31,7 @@ def check_sources(spec: Spec, document: Document) -> None:
     ScenarioError
         Naming the field, at its place in the file.
     """
-    fields = dict.fromkeys(_numbers(spec))
+    fields = dict.fromkeys(_numbers(spec, document.data))
     covered = [tuple(cover.split(".")) for source in spec.sources for cover in source.covers]
     for field in fields:
         if not any(field[: len(cover)] == cover for cover in covered):
@@ -105,18 +104,16 @@ def _check_covers(spec: Spec, document: Document, fields: Sequence[Path]) -> Non
                 )
 
 
-def _numbers(value: object, path: Path = ()) -> Iterator[Path]:
+def _numbers(value: object, data: object, path: Path = ()) -> Iterator[Path]:
     """Yield the paths of all numbers that a profile states itself; defaults are ours and not facts."""
-    if isinstance(value, BaseModel):
-        for name in type(value).model_fields:
-            if name in value.model_fields_set and name != "sources":
-                yield from _numbers(getattr(value, name), (*path, name))
-    elif is_mapping(value):
-        for key, item in value.items():
-            yield from _numbers(item, (*path, str(key)))
+    if is_mapping(data):
+        for key, item in ((str(key), item) for key, item in data.items()):
+            if key != "sources":
+                part = value.get(key) if is_mapping(value) else getattr(value, attribute_of(value, key) or "", None)
+                yield from _numbers(part, item, (*path, key))
     elif is_sequence(value):
         # The rows of a table stand under one source.
-        if any(True for item in value for _ in _numbers(item)):
+        if is_sequence(data) and any(True for part, item in zip(value, data, strict=True) for _ in _numbers(part, item)):
             yield path
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield path

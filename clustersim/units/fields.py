@@ -51,6 +51,7 @@ KilogramPerKilowattHour = Annotated[float, BeforeValidator(_reader("kg/kWh")), P
 SamplesPerSecond = Annotated[float, BeforeValidator(_reader("samples/s")), PlainSerializer(_writer("samples/s")), _schema("samples/s")]
 PerSecond = Annotated[float, BeforeValidator(_reader("/s")), PlainSerializer(_writer("/s")), _schema("/s")]
 TokensPerSecond = Annotated[float, BeforeValidator(_reader("tokens/s")), PlainSerializer(_writer("tokens/s")), _schema("tokens/s")]
+PositiveBandwidth = Annotated[BytesPerSecond, Field(gt=0)]
 Count = Annotated[
     float,
     BeforeValidator(_reader("count")),
@@ -70,6 +71,8 @@ PositiveInt = Annotated[int, Field(strict=True, gt=0, le=MOST_COUNT)]
 NonNegativeInt = Annotated[int, Field(strict=True, ge=0, le=MOST_COUNT)]
 Degree = Annotated[int, Field(strict=True, gt=0, le=MOST_GPUS)]
 PositiveRatio = Annotated[float, Field(strict=True, gt=0, ge=1 / MOST_RATIO, le=MOST_RATIO, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[PositiveRatio, Field(le=1.0)]
 
 
 _PART: Final = re.compile(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?")

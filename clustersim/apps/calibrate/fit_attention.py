@@ -14,7 +14,7 @@ from clustersim.apps.calibrate.fit_products import is_of_another, precision_of
 from clustersim.apps.calibrate.fitting import CalibrationPart, CalibrationTarget, Constants, MeasuredTime, Parameter, in_bursts, parameter
 from clustersim.apps.calibrate.measurements import FLAGS, Line, measured_file, read_table
 from clustersim.errors import ScenarioError
-from clustersim.hardware.calibrations import BEST_ATTENTION
+from clustersim.hardware.calibration import BEST_ATTENTION
 from clustersim.topology.cluster import FloatArray
 from clustersim.workloads.operators import FlashAttention
 

@@ -20,7 +20,7 @@ from clustersim.documents.spots import merged
 from clustersim.documents.text import Document, read_document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.profile_schema import Checked
-from clustersim.units.fields import Bytes, FlopsPerSecond, PositiveRatio, SamplesPerSecond, Seconds, TokensPerSecond
+from clustersim.units.fields import Bytes, FlopsPerSecond, SamplesPerSecond, Seconds, Share, TokensPerSecond
 
 Quality = Literal["A", "B"]
 QUALITIES: Final[tuple[Quality, ...]] = ("A", "B")
@@ -35,7 +35,6 @@ SPEEDS: Final = ("step_time", "samples_per_s", "tokens_per_s_per_gpu")
 Sentence = Annotated[str, StringConstraints(min_length=1)]
 Name = Annotated[str, StringConstraints(pattern=f"^{NAME_PATTERN}$")]
 Address = Annotated[str, StringConstraints(pattern=r"^https?://\S+$")]
-Share = Annotated[PositiveRatio, Field(le=1.0)]
 _SUFFIXES: Final = (".yaml", ".yml")
 _TRUTH: Final = {"true": True, "false": False}
 _MOST_BYTES: Final = 50 * MB

@@ -25,6 +25,7 @@ from clustersim.hardware.calibration import (
     GemmCalibration,
     LaunchCalibration,
     NetworkCalibration,
+    Tile,
 )
 from clustersim.hardware.calibrations import calibration_of_generation
 from clustersim.hardware.library_costs import PROTOCOLS, AlgorithmLatencies, Family, Medium
@@ -121,7 +122,7 @@ def make_calibration(network: NetworkCalibration = IDEAL_NETWORK, launch: Launch
         name="ideal",
         generation="test",
         gemm=GemmCalibration(
-            sustained_fraction={"default": 1.0}, under_load={"default": 1.0}, depth_overhead=0.0, tiles=((128, 128, 1.0),)
+            sustained_fraction={"default": 1.0}, under_load={"default": 1.0}, depth_overhead=0.0, tiles=(Tile(128, 128, 1.0),)
         ),
         attention=dict.fromkeys(("flash", "flash_2"), AttentionCalibration(forward=ATTENTION, backward=ATTENTION, half_head_dim=0.0)),
         memory_fraction=1.0,

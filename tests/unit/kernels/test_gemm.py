@@ -7,20 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clustersim.hardware.calibration import GemmCalibration
+from clustersim.hardware.calibration import GemmCalibration, Tile
 from clustersim.kernels.gemm import convolution_s, gemm_compute_s, implicit_products, rounded_channels, takes_winograd, winograd_products
 from clustersim.workloads.operators import Convolution, ConvolutionProduct, Gemm, GroupedGemm
 
 PEAK = 1e15
 N_MULTIPROCESSORS = 100
-SQUARE = ((128, 128, 1.0),)
+SQUARE = (Tile(128, 128, 1.0),)
 FULL_WAVE = Gemm(128 * 10, 128 * 10, 4096)
 """As many tiles as multiprocessors."""
 
 SIZES = st.integers(1, 20_000)
 
 
-def calibration(tiles: tuple[tuple[int, int, float], ...] = SQUARE, *, depth_overhead: float = 0.0) -> GemmCalibration:
+def calibration(tiles: tuple[Tile, ...] = SQUARE, *, depth_overhead: float = 0.0) -> GemmCalibration:
     return GemmCalibration(sustained_fraction={"default": 1.0}, under_load={"default": 1.0}, depth_overhead=depth_overhead, tiles=tiles)
 
 
@@ -68,21 +68,21 @@ def test_fill_and_drain_hurt_a_shallow_product_most() -> None:
 
 
 def test_the_best_tile_is_taken() -> None:
-    both = calibration(((256, 128, 1.0), (64, 64, 0.9)))
+    both = calibration((Tile(256, 128, 1.0), Tile(64, 64, 0.9)))
 
     # An eighth of the large tile's work at nine tenths of its rate.
-    assert seconds(Gemm(64, 64, 1024), both) == seconds(Gemm(64, 64, 1024), calibration(((64, 64, 0.9),)))
-    assert seconds(Gemm(2560, 1280, 1024), both) == seconds(Gemm(2560, 1280, 1024), calibration(((256, 128, 1.0),)))
+    assert seconds(Gemm(64, 64, 1024), both) == seconds(Gemm(64, 64, 1024), calibration((Tile(64, 64, 0.9),)))
+    assert seconds(Gemm(2560, 1280, 1024), both) == seconds(Gemm(2560, 1280, 1024), calibration((Tile(256, 128, 1.0),)))
 
 
 def test_a_small_tile_is_slower_by_its_share() -> None:
-    small = calibration(((128, 128, 0.5),))
+    small = calibration((Tile(128, 128, 0.5),))
 
     assert seconds(FULL_WAVE, small) == pytest.approx(2 * seconds(FULL_WAVE), rel=1e-12)
 
 
 def test_rows_and_columns_of_a_tile_are_not_the_same() -> None:
-    tall = calibration(((256, 64, 1.0),))
+    tall = calibration((Tile(256, 64, 1.0),))
 
     # One tile of 256 rows, or four that are a quarter full, for each of 100 multiprocessors.
     lying_s, upright_s = seconds(Gemm(64, 256, 1024, batch=100), tall), seconds(Gemm(256, 64, 1024, batch=100), tall)
@@ -107,7 +107,7 @@ def test_a_larger_product_never_takes_less(m: int, n: int, k: int, more: int) ->
 
 @given(SIZES, SIZES, SIZES)
 def test_a_choice_of_tiles_is_never_worse_than_one_of_them(m: int, n: int, k: int) -> None:
-    tiles = ((256, 128, 1.0), (128, 128, 0.9), (64, 64, 0.8))
+    tiles = (Tile(256, 128, 1.0), Tile(128, 128, 0.9), Tile(64, 64, 0.8))
 
     best_s = seconds(Gemm(m, n, k), calibration(tiles))
 

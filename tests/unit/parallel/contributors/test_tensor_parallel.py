@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from clustersim.hardware.calibration import GemmCalibration
+from clustersim.hardware.calibration import GemmCalibration, Tile
 from clustersim.kernels.gemm import gemm_compute_s
 from clustersim.parallel.contributors.tensor_parallel import beside_chunks
 from clustersim.program.tasks import Collective, Overlapped, RankGroups, Work
@@ -40,7 +40,7 @@ def test_a_collective_runs_beside_all_chunks_but_the_first(n_ranks: int) -> None
 
 def test_tiles_of_chunks_share_waves() -> None:
     calibration = GemmCalibration(
-        sustained_fraction={"default": 1.0}, under_load={"default": 1.0}, depth_overhead=0.0, tiles=((128, 128, 1.0),)
+        sustained_fraction={"default": 1.0}, under_load={"default": 1.0}, depth_overhead=0.0, tiles=(Tile(128, 128, 1.0),)
     )
 
     def compute_s(gemm: Gemm) -> float:

@@ -1,0 +1,60 @@
+"""Keys of a file, and the attributes that they fill."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, get_type_hints
+
+if TYPE_CHECKING:
+    from pydantic import ConfigDict, GetCoreSchemaHandler
+    from pydantic_core import CoreSchema
+
+UNITS: Final = ("", "_s", "_bytes_per_s")
+"""Ends of attributes in SI units, which their keys do not have: a value of a file comes with its unit."""
+_UNIT: Final = re.compile("(_bytes_per)?_s$")
+
+
+def key_of(attribute: str) -> str:
+    """Return the key of an attribute.
+
+    Examples
+    --------
+    >>> key_of("latency_s"), key_of("bandwidth_bytes_per_s"), key_of("fraction")
+    ('latency', 'bandwidth', 'fraction')
+    """
+    return _UNIT.sub("", attribute)
+
+
+def attribute_of(whole: object, key: str) -> str | None:
+    """Return the attribute that a key fills; None without one."""
+    return next((key + unit for unit in UNITS if hasattr(whole, key + unit)), None)
+
+
+UNITLESS: Final[ConfigDict] = {"extra": "forbid", "alias_generator": key_of}
+"""Configuration of dataclasses and mappings that are the schema of a part of a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A dataclass whose fields are the keys of a mapping; those without a value are left out."""
+
+    owner: type
+
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return the schema of the mapping."""
+        from pydantic_core.core_schema import no_info_after_validator_function
+
+        return no_info_after_validator_function(self.mapping, handler.generate_schema(self.owner))
+
+    def mapping(self, whole: object) -> dict[str, object]:
+        """Return the given values."""
+        return {name: value for name in fields_of(self.owner) if (value := getattr(whole, name)) is not None}
+
+
+def fields_of(owner: type) -> Mapping[str, object]:
+    """Return the types of the fields of a dataclass or named tuple by their keys; none of another type."""
+    if not hasattr(owner, "__dataclass_fields__") and not hasattr(owner, "_fields"):
+        return {}
+    return {key_of(name): annotation for name, annotation in get_type_hints(owner, include_extras=True).items()}
