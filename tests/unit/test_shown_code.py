@@ -87,7 +87,10 @@ LIGHTER: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "clustersim sweep my-study.yaml --where 'memory_fraction <= 0.9' --format parquet": ("--dry-run", "72 points"),
         "clustersim run deepseek-v3-2048-h800": ("--dry-run", "five seconds"),
         "clustersim run llama3-405b-16k-cost -s 'reliability.component_mtbf={}' -s 'reliability.node_mtbf=4 years'": ("--dry-run", "10 s"),
-        "clustersim plan mixtral-8x22b dgx-h100 --nodes 16": ("--only tp=8 --only pp=4 --only ep=1 --most-replays 1", "a minute"),
+        "clustersim plan mixtral-8x22b dgx-h100 --nodes 16": (
+            "--only tp=8 --only pp=4 --only ep=1 --only schedule=1f1b --only zero_stage=1 --only recompute=none --most-replays 1",
+            "a minute",
+        ),
         "clustersim plan hf:config.json dgx-a100-40g --nodes 2": ("--only tp=1 --only pp=1 --most-replays 1", "ten seconds"),
         BUY: ("--only tp=8 --only pp=1 --only cp=1 --only recompute=none --only zero_stage=3 --only micro_batch_size=1", "two minutes"),
     }
