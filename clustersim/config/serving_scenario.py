@@ -74,6 +74,22 @@ def _known_router(value: object) -> object:
     return value
 
 
+class BatchWaitSpec(ScenarioPart):
+    """New prompts wait, while sequences decode, until there are many."""
+
+    steps: NonNegativeInt = Field(description="Most steps that they wait (TensorRT-LLM: batch_wait_timeout_iters).")
+    budget_share: Annotated[float, Field(ge=0, le=1)] = Field(
+        description="Share of the token budget for which they wait (batch_wait_max_tokens_ratio)."
+    )
+
+
+class RankWaitSpec(ScenarioPart):
+    """New prompts wait, while sequences decode, until each rank of attention data parallelism has one."""
+
+    steps: PositiveInt = Field(default=50, description="Every so many steps they begin all the same (attention_dp_config.timeout_iters).")
+    further_steps: NonNegativeInt = Field(default=10, description="Steps that they then wait for more (batching_wait_iters).")
+
+
 class ServingSpec(ScenarioPart):
     """The deployment: engine, layout, precision, batch limits and pools."""
 
@@ -92,11 +108,17 @@ class ServingSpec(ScenarioPart):
     replicas: Degree | Literal["auto"] = Field(default="auto", description="Default: as many as the cluster has accelerators for.")
     max_num_seqs: Degree | None = Field(default=None, description="Sequences in a batch; default: the engine's.")
     max_batched_tokens: Tokens | None = Field(default=None, description="Token budget of a step; default: the engine's.")
+    max_graph_tokens: NonNegativeInt | None = Field(default=None, description="Tokens of the largest CUDA graph; default: the engine's.")
     memory_fraction: Share | None = Field(default=None, description="Share of the memory that is used; default: the engine's.")
     kv_tokens: PositiveInt | Literal["auto"] = Field(default="auto", description="Tokens in the KV cache of a replica; default: predicted.")
     prefix_cache: StrictBool | None = Field(default=None, description="Whether prefixes stay in the cache; default: the engine's.")
     chunked_prefill: StrictBool | None = Field(default=None, description="Whether prompts are computed in parts; default: the engine's.")
     asynchronous: StrictBool | None = Field(default=None, description="Whether steps are scheduled ahead; default: the engine's.")
+    batch_wait: BatchWaitSpec | None = None
+    rank_wait: RankWaitSpec | None = None
+    receive_interval: PositiveInt | None = Field(
+        default=None, description="Decode steps between two looks for new requests (SGLang: scheduler_recv_interval); default: 1."
+    )
     speculative: SpeculativeSpec | None = None
     disaggregated: DisaggregatedSpec | None = Field(default=None, description="Instead of tp, pp, ep, dp, redundant_experts and replicas.")
     router: Annotated[str, BeforeValidator(_known_router)] = Field(

@@ -37,6 +37,8 @@ class EngineConstants:
     """Batches of decode steps are padded to multiples of it, above the smallest sizes."""
     largest_graph: int
     """Tokens of the largest captured batch; larger ones are launched kernel by kernel."""
+    piecewise: bool
+    """Whether steps with prompts are captured too, all but attention; otherwise they are launched kernel by kernel."""
     launch_s: float
     """Host time to launch one kernel outside a graph."""
     expert_launches: int
@@ -85,6 +87,7 @@ class _Version(Checked):
     asynchronous: bool
     graph_step: int
     largest_graph: int
+    piecewise: bool
     launch_us: float
     expert_launches: int
     stream_floor_us: float
@@ -144,6 +147,7 @@ def engine_constants(engine: str, version: str | None = None) -> EngineConstants
         asynchronous=found.asynchronous,
         graph_step=found.graph_step,
         largest_graph=found.largest_graph,
+        piecewise=found.piecewise,
         launch_s=found.launch_us * 1e-6,
         expert_launches=found.expert_launches,
         stream_floor_s=found.stream_floor_us * 1e-6,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from clustersim.serving.prompt_waits import BatchWait, RankWait
+
 Admission = Literal["first_chunk", "prompt", "estimated", "guaranteed", "batch"]
 
 
@@ -56,6 +58,10 @@ class EngineRules:
     asynchronous: bool = False
     """Whether a step is scheduled while the one before it runs: a request that arrives meanwhile waits one step longer, and the host's work
     is hidden behind the accelerator's."""
+    batch_wait: BatchWait | None = None
+    rank_wait: RankWait | None = None
+    receive_interval: int = 1
+    """Decode steps between two looks for new requests."""
     n_null_blocks: int = 0
     """Blocks that hold no tokens."""
     memory_fraction: float = 0.9

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from clustersim.serving.batch import Chunk, StepBatch
 from clustersim.serving.decoding import DecodingSet
 from clustersim.serving.kv_cache import BlockPool
+from clustersim.serving.prompt_waits import PromptWaits
 from clustersim.serving.rules import EngineRules, Estimate
 from clustersim.serving.sequence import Sequence
 
@@ -48,11 +49,17 @@ class Scheduler:
     """Those that the last step gave their last token."""
     kept_fraction: float = 0.0
     """Share of the remaining outputs that is kept free (``estimated`` admission)."""
+    waits: PromptWaits | None = field(init=False, default=None)
+    n_held_steps: int = 0
+    """Steps for which the prompts of the queue still wait for others, if none comes."""
     _taken: bool = False
     """Whether decoding sequences hold the blocks that they need in the step being scheduled."""
 
     def __post_init__(self) -> None:
         self.kept_fraction = self.estimate.start
+        rules = self.rules
+        if rules.batch_wait or rules.rank_wait or rules.receive_interval > 1:
+            self.waits = PromptWaits(rules.batch_wait, rules.rank_wait, rules.receive_interval)
 
     def enqueue(self, sequence: Sequence, n_running: int | None = None) -> None:
         """Put a request at the end of the queue.
@@ -62,14 +69,18 @@ class Scheduler:
         n_running
             Number of the step that runs, counted from those that are accounted for; None while none does.
         """
-        if n_running is not None and self.rules.asynchronous:
-            sequence.ready_step = self.n_steps + n_running + 2  # the next step is scheduled already
+        if n_running is not None and (self.rules.asynchronous or self.waits is not None):
+            # Where engines schedule ahead, the next step is scheduled already.
+            sequence.ready_step = self.n_steps + n_running + (2 if self.rules.asynchronous else 1)
+        if self.waits is not None:
+            self.waits.place(sequence)
         self.waiting.append(sequence)
 
     def schedule(self) -> EngineStep | None:
         """Return the next step, for which blocks are then held; None where there is nothing to do."""
         self.preempted.clear()
         self._taken = False
+        self.n_held_steps = 0
         if not self.running:
             self.kept_fraction = self.estimate.start
         if self.rules.mixes:
@@ -99,6 +110,8 @@ class Scheduler:
             ready = self.waiting[0].ready_step - self.n_steps
             if ready > 0:
                 most = min(most, ready)
+            if self.n_held_steps:
+                most = min(most, self.n_held_steps)
         return 1 + self.decoding.n_affordable_steps(most - 1, self.pool.n_free)
 
     def complete(self, step: EngineStep, n_steps: int) -> None:
@@ -115,6 +128,8 @@ class Scheduler:
             self.done = self.decoding.advance(n_steps)
         else:
             self.done = []
+        if self.waits is not None and step.chunks:
+            self.waits.look(self.n_steps)
         for sequence, n_tokens in step.chunks:
             sequence.n_cached += n_tokens
             if self.pool.caches and sequence.prefix:
@@ -126,6 +141,8 @@ class Scheduler:
             del self.running[sequence]
             self.n_reserved -= sequence.n_reserved
             self.pool.release(sequence)
+            if self.waits is not None:
+                self.waits.leave(sequence)
 
     def _produce(self, sequence: Sequence) -> None:
         """Let a sequence whose prompt is computed have its next token."""
@@ -223,14 +240,21 @@ class Scheduler:
         n_before, ahead = len(chunks), bool(self.running)
         if rules.admission == "batch" and self.running:
             return
+        horizon = self.n_steps
+        if self.waits is not None and waiting and len(self.running) < rules.max_num_seqs:
+            horizon = self._look(self.waits)
+            if self.n_held_steps:
+                return
         while waiting and budget > 0 and len(self.running) < rules.max_num_seqs:
             sequence = waiting[0]
-            if ahead and sequence.ready_step > self.n_steps:  # an engine with nothing to do looks at once
+            if ahead and sequence.ready_step > horizon:  # an engine with nothing to do looks at once
                 return
             n_tokens = self._place(sequence, budget, alone=len(chunks) == n_before)
             if n_tokens is None:
                 return
             waiting.popleft()
+            if self.waits is not None:
+                self.waits.begin(self.n_steps)
             self.running[sequence] = None
             if n_tokens:
                 self.prefilling[sequence] = None
@@ -241,6 +265,18 @@ class Scheduler:
                 self.joined.append(sequence)
                 if rules.mixes:  # otherwise room is made for all that decode, behind this
                     self.pool.take(self.decoding.n_wanted(sequence))
+
+    def _look(self, waits: PromptWaits) -> int:
+        """Look for new requests; return the step in which they must have been there, and note the steps for which they still wait."""
+        step, n_decode = self.n_steps, len(self.decoding.members)
+        if not n_decode:
+            waits.look(step)
+        horizon = waits.last_look(step)
+        ready = [each for each in self.waiting if each.ready_step <= horizon or not self.running]
+        left = waits.steps_left(step, ready, n_decode, self.rules.max_batched_tokens) if ready else horizon + waits.interval - step
+        later = [max(each.ready_step, horizon + waits.interval) - step for each in self.waiting if each.ready_step > horizon]
+        self.n_held_steps = min([left, *later])
+        return horizon
 
     def _place(self, sequence: Sequence, budget: int, *, alone: bool) -> int | None:
         """Hold blocks for the first chunk of a request and return its tokens; None where there is no room."""

@@ -34,6 +34,7 @@ class Sequence:
         "n_target",
         "offset",
         "prefix",
+        "rank",
         "ready_step",
         "steps_end",
     )
@@ -63,5 +64,7 @@ class Sequence:
         """Engine step from which on it may be admitted."""
         self.last_tick = -1
         """Time of its last token; negative before the first."""
+        self.rank = 0
+        """Rank of attention data parallelism that it is on, where ranks wait for each other."""
         self.n_reserved = 0
         """Blocks reserved for it, where the engine guarantees no eviction."""

@@ -25,6 +25,8 @@ from clustersim.workloads.model import Model
 STREAM_FRACTION: Final = 0.8
 """Share of the memory bandwidth that kernels between products reach, as ``memory_fraction`` of the calibrations of Ampere and Hopper."""
 
+ATTENTION_LAUNCHES: Final = 4
+"""Launches of a layer for attention, which no graph of a step with prompts holds: rotation, write to the cache, and two kernels."""
 FUSED_EXPERTS: Final = ("mxfp4_mxfp8",)
 """Formats whose experts are one launch, no more than an MLP (trtllm-gen kernels of Blackwell)."""
 
@@ -78,6 +80,8 @@ class TermStepModel:
     _by_tokens: dict[tuple[int, int], Mapping[str, float]] = field(init=False, default_factory=dict[tuple[int, int], Mapping[str, float]])
     _by_decodes: dict[tuple[int, int], BatchTerms] = field(init=False, default_factory=dict[tuple[int, int], BatchTerms])
     _n_kernels: int = field(init=False, default=0)
+    _n_outside: int = field(init=False, default=0)
+    """Launches where all but attention is in graphs."""
     _tile_rows: int = field(init=False, default=0)
     """Query rows that are computed for each decoding sequence in a step with prompts; 0 where its attention has a kernel of its own."""
     _by_sampled: dict[int, Mapping[str, float]] = field(init=False, default_factory=dict[int, Mapping[str, float]])
@@ -97,9 +101,11 @@ class TermStepModel:
             self._constants = {key: without_casts(each, plain) for key, each in self._constants.items()}
         launches = 0 if self.formats.experts in FUSED_EXPERTS else self.engine.expert_launches
         self._n_kernels = sum(
-            layer.n_layers * (len(layer.projections) + layer.n_streams + 4 + (launches if layer.experts is not None else 0))
+            layer.n_layers
+            * (len(layer.projections) + layer.n_streams + ATTENTION_LAUNCHES + (launches if layer.experts is not None else 0))
             for layer in self.work.layers
         )
+        self._n_outside = ATTENTION_LAUNCHES * sum(layer.n_layers for layer in self.work.layers)
         self._attention = tuple(self._attention_cost(layer, borrowed) for layer in self.work.layers)
         self._tile_rows = prompt_tile_rows(self.accelerator, self.engine.framework)
         exchange = self.layout.exchange
@@ -156,14 +162,16 @@ class TermStepModel:
         return found
 
     def _added(self, batch: StepBatch) -> BatchTerms:
-        captured = not batch.chunks and ceil(batch.n_tokens / self.layout.dp) <= self.engine.largest_graph
+        fits = ceil(batch.n_tokens / self.layout.dp) <= self.engine.largest_graph
+        captured = fits and not batch.chunks
+        n_kernels = self._n_outside if fits and self.engine.piecewise else self._n_kernels
         terms = self._fixed(batch, captured=captured)
         # Each rank of attention data parallelism has a process of its own.
         n_sequences = ceil((batch.n_decode + len(batch.chunks)) / self.layout.dp)
         hosted = "host" not in self.without
         key = batch.tokens_per_decode, self._tile_rows if batch.chunks else 0
         host_s = self.engine.host_base_s + self.engine.host_per_sequence_s * n_sequences if hosted else 0.0
-        launched_s = self.engine.launch_s * self._n_kernels if hosted and not captured else 0.0
+        launched_s = self.engine.launch_s * n_kernels if hosted and not captured else 0.0
         added_s, shared_s = sum(terms.values()), 0.0
         if self.layout.overlaps_batches:
             exchanged_s = terms.get("collectives", 0.0)

@@ -310,3 +310,13 @@ def test_a_step_is_cheap_and_a_stretch_is_an_array() -> None:
     assert isinstance(stretch, np.ndarray)
     assert stretch.shape == (1000,)
     assert bool((np.diff(stretch) >= 0.0).all())
+
+
+def test_a_step_with_prompts_takes_the_launches_that_no_graph_holds() -> None:
+    steps, layers = _steps("qwen3-30b-a3b", layout=ServingLayout(tp=8)), _model("qwen3-30b-a3b").n_layers
+    launch_s = engine_constants("vllm").launch_s
+
+    inside, outside = (steps.step(StepBatch((Chunk(n, 0),), 0, 0, 0)).total_s for n in (512, 513))
+
+    assert inside == pytest.approx(layers * 4 * launch_s, rel=0.4)
+    assert outside > layers * (16 + 8) * launch_s

@@ -7,13 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clustersim.serving.policies import ENGINES
+from clustersim.serving.prompt_waits import BatchWait, RankWait
 from clustersim.serving.requests import Requests
 from tests.unit.serving.factories import make_rules, make_scheduler, served
 
 LENGTHS = st.tuples(st.integers(1, 400), st.integers(1, 60))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     engine=st.sampled_from(list(ENGINES)),
     lengths=st.lists(LENGTHS, min_size=1, max_size=25),
@@ -22,6 +23,15 @@ LENGTHS = st.tuples(st.integers(1, 400), st.integers(1, 60))
     seqs=st.integers(1, 12),
     draft=st.sampled_from([0, 0, 2]),
     asynchronous=st.booleans(),
+    waits=st.fixed_dictionaries(
+        {
+            "batch_wait": st.one_of(st.none(), st.builds(BatchWait, steps=st.integers(1, 20), budget_share=st.floats(0.1, 1.0))),
+            "rank_wait": st.one_of(
+                st.none(), st.builds(RankWait, steps=st.integers(1, 20), further_steps=st.integers(0, 5), n_ranks=st.integers(2, 4))
+            ),
+            "receive_interval": st.integers(1, 12),
+        }
+    ),
 )
 def test_nobody_is_lost_and_the_cache_never_overflows(
     *,
@@ -32,8 +42,9 @@ def test_nobody_is_lost_and_the_cache_never_overflows(
     seqs: int,
     draft: int,
     asynchronous: bool,
+    waits: dict[str, object],
 ) -> None:
-    rules = make_rules(engine, max_num_seqs=seqs, max_batched_tokens=max(500, 4 * seqs), asynchronous=asynchronous)
+    rules = make_rules(engine, max_num_seqs=seqs, max_batched_tokens=max(500, 4 * seqs), asynchronous=asynchronous, **waits)
     longest = max(sum(each) for each in lengths) + draft + 2 * rules.block_tokens
     n_blocks = -(-(longest + spare) // rules.block_tokens)
     requests = Requests(

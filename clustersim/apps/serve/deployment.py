@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from clustersim.apps.serve.engine_settings import engine_of, rank_rules, replica_rules
 from clustersim.apps.serve.pool_layouts import Asked, Ranks, asked_layouts, placed_ranks
 from clustersim.apps.serve.scenario_requests import DrawnRequests, asked_requests
 from clustersim.collectives.library import Library
@@ -26,11 +27,11 @@ from clustersim.notices import Flag
 from clustersim.serving.batch import ServingLayout
 from clustersim.serving.capacity import BatchLimits, KvCapacity, kv_capacity
 from clustersim.serving.decoding import DecodingSet
-from clustersim.serving.engines import EngineConstants, engine_constants
+from clustersim.serving.engines import EngineConstants
 from clustersim.serving.formats import KV_BYTES, ServedFormats, served_formats
 from clustersim.serving.kv_cache import BlockPool
-from clustersim.serving.policies import is_older_than_known, rules_of
-from clustersim.serving.rules import EngineDevice, EngineRules
+from clustersim.serving.policies import is_older_than_known
+from clustersim.serving.rules import EngineRules
 from clustersim.serving.scheduler import Scheduler
 from clustersim.serving.speculation import SpeculativeSet, acceptance_of
 from clustersim.serving.step_model import TermStepModel, step_model
@@ -38,10 +39,6 @@ from clustersim.topology.cluster_wiring import cluster_of
 from clustersim.workloads.inference import inference_work
 from clustersim.workloads.reading.model_spec import LoadedModel, load_model
 from clustersim.workloads.transformer import Transformer
-
-_KEYS: Final = ("max_num_seqs", "max_batched_tokens", "memory_fraction", "prefix_cache", "chunked_prefill", "asynchronous")
-_STAND_IN: Final = "vllm"
-"""Engine whose kernels and host a static server has."""
 
 _ASSUMED_TRANSFER: Final = (
     "a KV cache does not wait for room in the decode pool; collectives inside a replica and KV caches do not delay each other"
@@ -212,49 +209,21 @@ def _own_nodes(node: Node, n_nodes: int, pools: tuple[BuiltPool, ...]) -> list[N
     return [node] * min(n_nodes, -(-taken // node.n_accelerators))
 
 
-def _rules(serving: ServingSpec, node: Node) -> EngineRules:
-    accelerator = node.accelerator
-    rules = rules_of(serving.engine, EngineDevice(name=accelerator.name, memory_bytes=accelerator.memory_bytes))
-    given = {key: value for key in _KEYS if (value := getattr(serving, key)) is not None}
-    rules = replace(rules, **given)
-    if rules.mixes and rules.max_batched_tokens < rules.max_num_seqs:
-        if "max_num_seqs" not in given:
-            return replace(rules, max_num_seqs=rules.max_batched_tokens)
-        raise ScenarioError(
-            f"a budget of {rules.max_batched_tokens} tokens is less than {rules.max_num_seqs} sequences decode in a step",
-            field="serving.max_batched_tokens",
-            hint=f"give at least {rules.max_num_seqs}",
-        )
-    return rules
-
-
-def _engine(serving: ServingSpec, rules: EngineRules) -> EngineConstants:
-    name, _, version = serving.engine.partition("@")
-    if name == "static":
-        # A static benchmark has no front end: prompts are in place when it starts.
-        found = replace(engine_constants(_STAND_IN), frontend_base_s=0.0, frontend_per_token_s=0.0)
-    else:
-        found = engine_constants(name, version or None)
-    return replace(found, asynchronous=rules.asynchronous, block_tokens=rules.block_tokens, memory_fraction=rules.memory_fraction)
-
-
 def _pool(scenario: ServingScenario, loaded: LoadedModel, node: Node, asked: Asked, slowdowns: tuple[float, ...]) -> BuiltPool:
     role, layout, n_replicas = asked
     serving, model = scenario.spec.serving, loaded.model
-    rules = _rules(serving, node)
-    engine = _engine(serving, rules)
+    rules = rank_rules(serving, node.accelerator)
+    engine = engine_of(serving, rules)
     formats = served_formats(model, node.accelerator, serving.precision, serving.kv_precision)
     steps = step_model(model, node.accelerator, layout, engine=engine, formats=formats)
     capacity = _capacity(loaded, node, (layout, rules, engine, formats))
     kv_tokens = capacity.tokens if serving.kv_tokens == "auto" else serving.kv_tokens
-    # Each rank of attention data parallelism has a batch of its own.
-    rules = replace(rules, max_num_seqs=rules.max_num_seqs * layout.dp, max_batched_tokens=rules.max_batched_tokens * layout.dp)
     return BuiltPool(
         role=role,
         layout=layout,
         n_replicas=n_replicas,
         slowdowns=slowdowns,
-        rules=rules,
+        rules=replica_rules(serving, rules, layout.dp),
         model=steps,
         capacity=capacity,
         kv_tokens=kv_tokens,

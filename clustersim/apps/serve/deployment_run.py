@@ -62,6 +62,7 @@ def resolved_serving(built: BuiltServing) -> dict[str, Data]:
         "engine": _engine_text(built),
         "max_num_seqs": rules.max_num_seqs // dp,  # asked for by rank
         "max_batched_tokens": rules.max_batched_tokens // dp,
+        "max_graph_tokens": built.pools[0].model.engine.largest_graph,
         "memory_fraction": rules.memory_fraction,
         "prefix_cache": rules.prefix_cache,
         "chunked_prefill": rules.chunked_prefill,

@@ -195,7 +195,14 @@ def _scenario(cells: Mapping[str, str], spec: ServedSourceSpec) -> dict[str, Jso
         serving |= pools["replica"]
     else:
         serving["disaggregated"] = {role: dict(pool) for role, pool in pools.items()}
-    serving |= {limit: int(cells[limit]) for limit in ("max_batched_tokens", "max_num_seqs") if cells[limit]}
+    serving |= {
+        limit: int(cells[limit]) for limit in ("max_batched_tokens", "max_num_seqs", "max_graph_tokens", "receive_interval") if cells[limit]
+    }
+    for wait, keys in (("batch_wait", ("steps", "budget_share")), ("rank_wait", ("steps", "further_steps"))):
+        if cells[wait]:
+            serving[wait] = {
+                key: float(value) if "." in value else int(value) for key, value in zip(keys, cells[wait].split("/"), strict=True)
+            }
     if spec.prefix_cache is not None:
         serving["prefix_cache"] = spec.prefix_cache
     if cells["asynchronous"]:

@@ -300,6 +300,21 @@ spec:
             " --ep-num-redundant-experts 8 --max-total-tokens 8192",
             {"serving.kv_tokens": 8192, "serving.disaggregated.decode.redundant_experts": 8, "serving.redundant_experts": None},
         ),
+        (
+            "python3 -m sglang.launch_server --model-path Qwen/Qwen3-8B --scheduler-recv-interval 30",
+            {"serving.receive_interval": 30},
+        ),
+        ("vllm serve Qwen/Qwen3-8B --enforce-eager", {"serving.max_graph_tokens": 0}),
+        ("vllm serve Qwen/Qwen3-8B --max-cudagraph-capture-size 2048", {"serving.max_graph_tokens": 2048}),
+        (
+            "backend: pytorch\nmodel: deepseek-ai/DeepSeek-R1\ntp_size: 8\nep_size: 8\nenable_attention_dp: true\n"
+            "batch_wait_timeout_iters: 40\nbatch_wait_max_tokens_ratio: 0.8\n"
+            "attention_dp_config: {enable_balance: true, batching_wait_iters: 0}\n",
+            {
+                "serving.batch_wait": {"steps": 40, "budget_share": 0.8},
+                "serving.rank_wait": {"steps": 50, "further_steps": 0},
+            },
+        ),
     ],
 )
 def test_a_server_is_read_as_its_engine_reads_it(tmp_path: Path, text: str, expected: dict[str, Data]) -> None:
