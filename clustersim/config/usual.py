@@ -180,6 +180,12 @@ USUAL: Final = (
         sources=("https://docs.pytorch.org/docs/2.5/checkpoint.html",),
     ),
     Usual(
+        software="fp8 beside sharded parameters, as torchao",
+        holds=lambda run: _shards_parameters(run) and run.precision == "fp8" and run.scaling == "delayed",
+        values={"training.fp8_scaling": "tensor"},
+        sources=("https://github.com/pytorch/ao/tree/main/torchao/float8",),
+    ),
+    Usual(
         software="recipes with Transformer Engine",
         holds=lambda run: run.sequence_parallel and (_recent(run) or (run.precision == "fp8" and not _shards_parameters(run))),
         values={"strategy.overlap_tp": "gemm_chunks"},

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
 from clustersim.workloads.elementwise import N_NORMS, activation, residual, second_norm
-from clustersim.workloads.linear import LinearShape, cast_operand, linear
+from clustersim.workloads.linear import LinearShape, cast_operand, gathered_input, linear, scattered_result
 from clustersim.workloads.operators import Gemm, GroupedGemm, Kernel, Operator, Stream, captured
 from clustersim.workloads.shapes import FP32_BYTES, ExpertShare, LocalShape, Numerics
 from clustersim.workloads.transformer_shape import Experts, TransformerShape
@@ -353,8 +353,8 @@ def _shared(model: TransformerShape, experts: Experts, local: LocalShape, numeri
     """Return an MLP for all tokens, whose input the router stores, with its gate and the addition of its result."""
     width, n_up = local.shared_size, 2 if model.gated_mlp else 1
     elements, e = local.sequence_rows * model.hidden_size, numerics.elementwise_bytes
-    up = LinearShape(rows=local.rows, inputs=model.hidden_size, outputs=n_up * width, bias=model.mlp_bias, saved_rows=0)
-    down = LinearShape(rows=local.rows, inputs=width, outputs=model.hidden_size, bias=model.mlp_bias, saved_rows=local.rows)
+    up = replace(gathered_input(model.hidden_size, n_up * width, local, bias=model.mlp_bias), saved_rows=0)
+    down = scattered_result(width, model.hidden_size, local, bias=model.mlp_bias)
     gate = (_gate(model, local, numerics),) if experts.shared_gate else ()
     added = Stream(3.0 * elements * e)
     return (

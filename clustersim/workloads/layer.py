@@ -7,7 +7,7 @@ from dataclasses import replace
 from clustersim.workloads.attention import context_attention, core_attention
 from clustersim.workloads.elementwise import N_NORMS, activation, normalization, qk_normalization, residual, rotary, second_norm, split
 from clustersim.workloads.experts import moe_half
-from clustersim.workloads.linear import LinearShape, linear
+from clustersim.workloads.linear import LinearShape, gathered_input, linear, scattered_result
 from clustersim.workloads.operators import Operator, Stream
 from clustersim.workloads.shapes import LocalShape, Numerics
 from clustersim.workloads.transformer_shape import LatentAttention, TransformerShape
@@ -16,13 +16,7 @@ from clustersim.workloads.transformer_shape import LatentAttention, TransformerS
 def attention_operators(model: TransformerShape, local: LocalShape, numerics: Numerics, layer: int = 0) -> tuple[Operator, ...]:
     """Return the attention half of a layer, from its normalisation to its residual addition."""
     projections = _projections(model, local, numerics) if model.latent is None else latent_projections(model, local, numerics)
-    output = LinearShape(
-        rows=local.rows,
-        inputs=local.n_heads * model.value_dim,
-        outputs=model.hidden_size,
-        bias=model.linear_bias,
-        saved_rows=local.rows,
-    )
+    output = scattered_result(local.n_heads * model.value_dim, model.hidden_size, local, bias=model.linear_bias)
     return (
         normalization(model, local, numerics, name="norm_1"),
         *projections,
@@ -43,7 +37,7 @@ def _core(model: TransformerShape, local: LocalShape, numerics: Numerics, *, win
 def _projections(model: TransformerShape, local: LocalShape, numerics: Numerics) -> list[Operator]:
     """Return the operators from normalised rows to queries, keys and values."""
     width = (local.n_heads + 2 * local.n_kv_heads) * model.head_dim
-    joint = LinearShape(rows=local.rows, inputs=model.hidden_size, outputs=width, bias=model.qkv_bias, saved_rows=local.sequence_rows)
+    joint = gathered_input(model.hidden_size, width, local, bias=model.qkv_bias)
     operators = [replace(linear("qkv", joint, numerics), column=True)]
     if numerics.kernels == "eager":
         operators.append(split(local, numerics, width=width))
@@ -59,10 +53,8 @@ def mlp_operators(model: TransformerShape, local: LocalShape, numerics: Numerics
     if model.layer_kind(layer).experts:
         return moe_half(model, local, numerics).operators
     up_width = local.intermediate_size * (2 if model.gated_mlp else 1)
-    up = LinearShape(rows=local.rows, inputs=model.hidden_size, outputs=up_width, bias=model.mlp_bias, saved_rows=local.sequence_rows)
-    down = LinearShape(
-        rows=local.rows, inputs=local.intermediate_size, outputs=model.hidden_size, bias=model.mlp_bias, saved_rows=local.rows
-    )
+    up = gathered_input(model.hidden_size, up_width, local, bias=model.mlp_bias)
+    down = scattered_result(local.intermediate_size, model.hidden_size, local, bias=model.mlp_bias)
     # Where the result of the last product is normalised, the backward pass needs it.
     needless = model.norms_per_layer <= N_NORMS and not model.dropout
     return (
@@ -99,13 +91,7 @@ def latent_projections(model: TransformerShape, local: LocalShape, numerics: Num
     latent = model.latent
     narrow = _down(latent.down_width, model, local)
     if latent.q_lora_rank is None:
-        direct = LinearShape(
-            rows=local.rows,
-            inputs=model.hidden_size,
-            outputs=local.n_heads * latent.qk_head_dim,
-            bias=False,
-            saved_rows=local.sequence_rows,
-        )
+        direct = gathered_input(model.hidden_size, local.n_heads * latent.qk_head_dim, local, bias=False)
         down = [replace(linear("kv_down", narrow, numerics), saved_bytes=0.0)]
         queries = replace(linear("q", direct, numerics), column=True)
     else:
@@ -140,8 +126,7 @@ def _down(width: int, model: TransformerShape, local: LocalShape) -> LinearShape
 
 
 def _up(name: str, rank: int, width: int, local: LocalShape, numerics: Numerics) -> Operator:
-    shape = LinearShape(rows=local.rows, inputs=rank, outputs=width, bias=False, saved_rows=local.sequence_rows)
-    return replace(linear(name, shape, numerics), column=True)
+    return replace(linear(name, gathered_input(rank, width, local, bias=False), numerics), column=True)
 
 
 def _assembly(latent: LatentAttention, local: LocalShape, numerics: Numerics) -> Operator:

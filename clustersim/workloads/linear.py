@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from clustersim.workloads.operand_formats import SCALINGS
 from clustersim.workloads.operators import Gemm, Kernel, Operator, Stream, vector_bytes
-from clustersim.workloads.shapes import Numerics
+from clustersim.workloads.shapes import LocalShape, Numerics
 
 VECTOR_LAUNCHES = 2
 """Kernels of the gradient of a bias: the sum over rows, and its accumulation, which no product does by itself."""
@@ -22,6 +22,14 @@ class LinearShape:
     bias: bool
     saved_rows: int
     """Rows of the input stored for the backward pass: fewer than ``rows`` where the input is gathered again."""
+    own_input: int | None = None
+    """Rows of the input that this rank has before they are gathered; None for all."""
+    own_result: int | None = None
+    """Rows of the result that this rank has after they are scattered; None for all."""
+
+    def share(self, own: int | None) -> float:
+        """Return rows of this rank as a share of all."""
+        return 1.0 if own is None else own / self.rows
 
 
 def linear(name: str, shape: LinearShape, numerics: Numerics) -> Operator:
@@ -55,8 +63,8 @@ def linear(name: str, shape: LinearShape, numerics: Numerics) -> Operator:
     return Operator(
         name=name,
         phases={
-            "forward": (*cast_operand(rows * inputs, numerics), forward),
-            "input_gradient": (*cast_operand(rows * outputs, numerics), input_gradient),
+            "forward": (*cast_operand(rows * inputs, numerics, own=shape.share(shape.own_input)), forward),
+            "input_gradient": (*cast_operand(rows * outputs, numerics, own=shape.share(shape.own_result)), input_gradient),
             "weight_gradient": weight_gradient,
         },
         parameters=float(inputs * outputs + (outputs if shape.bias else 0)),
@@ -65,13 +73,25 @@ def linear(name: str, shape: LinearShape, numerics: Numerics) -> Operator:
     )
 
 
-def cast_operand(elements: int, numerics: Numerics, n_groups: int = 1) -> tuple[Kernel, ...]:
+def gathered_input(inputs: int, outputs: int, local: LocalShape, *, bias: bool) -> LinearShape:
+    """Return the shape of a column-split layer, whose input sequence parallelism keeps in slices and gathers."""
+    own = local.sequence_rows
+    return LinearShape(rows=local.rows, inputs=inputs, outputs=outputs, bias=bias, saved_rows=own, own_input=own)
+
+
+def scattered_result(inputs: int, outputs: int, local: LocalShape, *, bias: bool) -> LinearShape:
+    """Return the shape of a row-split layer, whose result sequence parallelism scatters, and the gradient of it gathers."""
+    return LinearShape(rows=local.rows, inputs=inputs, outputs=outputs, bias=bias, saved_rows=local.rows, own_result=local.sequence_rows)
+
+
+def cast_operand(elements: int, numerics: Numerics, n_groups: int = 1, own: float = 1.0) -> tuple[Kernel, ...]:
     """Return the cast of an operand to 8 bits and its transpose, in one call; nothing where operands need none.
 
-    Of groups of rows that are products of their own, each has its own kernels, unless the scaling has some for all.
+    Of groups of rows that are products of their own, each has its own kernels, unless the scaling has some for all. A rank may have but
+    a share of its ``own``, and gather the others.
     """
     operand, plain, scales = numerics.gemm_element_bytes, numerics.element_bytes, SCALINGS[numerics.scaling]
     if operand >= plain:
         return ()
     launches = scales.launches * (1 if scales.casts_groups else n_groups) + scales.orders
-    return (Stream(elements * scales.cast_bytes(plain, operand), launches=launches, one_call=True),)
+    return (Stream(elements * scales.cast_bytes(plain, operand, own), launches=launches, one_call=True),)

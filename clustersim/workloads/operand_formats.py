@@ -30,23 +30,39 @@ class Scales:
     """Kernels that put scales in the order of the matrix units, for each cast of an operand."""
     casts_groups: bool = False
     """Whether one kernel casts the rows of several products."""
+    gathered: bool = True
+    """Whether tensor-parallel ranks cast their slices of an operand and gather these."""
 
-    def cast_bytes(self, plain_bytes: float, operand_bytes: float) -> float:
+    def cast_bytes(self, plain_bytes: float, operand_bytes: float, own: float = 1.0) -> float:
         """Return the bytes that both casts of one number move, its share of the scales included.
+
+        Parameters
+        ----------
+        own
+            Share of the operand that a rank has before it is gathered. It casts that. What was gathered is transposed if all of it
+            shares a scale; otherwise slices are cast both ways.
 
         Examples
         --------
         >>> SCALINGS["delayed"].cast_bytes(2.0, 1.0), SCALINGS["mx"].cast_bytes(2.0, 1.0)
         (4.0, 4.0625)
+        >>> SCALINGS["delayed"].cast_bytes(2.0, 1.0, own=0.25), SCALINGS["mx"].cast_bytes(2.0, 1.0, own=0.25)
+        (2.75, 1.015625)
         """
-        return self.reads * plain_bytes + 2.0 * (operand_bytes + self.scale_bytes / self.shared_by)
+        share = own if self.gathered else 1.0
+        both = share * (self.reads * plain_bytes + 2.0 * self.stored_bytes(operand_bytes))
+        return both if share == 1.0 or self.shared_by < float("inf") else both + (2.0 - share) * operand_bytes
+
+    def stored_bytes(self, operand_bytes: float) -> float:
+        """Return the bytes of one number with its share of the scales."""
+        return operand_bytes + self.scale_bytes / self.shared_by
 
 
 SCALINGS: Final[Mapping[Scaling, Scales]] = MappingProxyType(
     {
         "delayed": Scales(casts_groups=True),
         "tensor": Scales(reads=2, launches=4),
-        "row": Scales(reads=2, launches=2),
+        "row": Scales(reads=2, launches=2, gathered=False),
         "block": Scales(shared_by=128.0),
         "mx": Scales(shared_by=32.0, scale_bytes=1.0, orders=3),
         "nvfp4": Scales(element_bytes=0.5, shared_by=16.0, scale_bytes=1.0, reads=3, launches=4, orders=3),
@@ -61,9 +77,13 @@ three products a kernel puts the scales of either operand in the order of the ma
 share a scale of 8, and all of them another; the transpose goes through a random Hadamard transform. Kernels zero two maxima, find them,
 cast the operand, and transform, transpose and cast it.
 
+With sequence parallelism, ranks cast their slices of what a product takes, and gather those, in both libraries; but rows of torchao are
+gathered in 16 bits, and cast then.
+
 References
 ----------
 .. [1] NVIDIA, *Transformer Engine*, ``pytorch/csrc/extensions``: ``cast.cpp`` (``multi_tensor_quantize_impl``), ``gemm.cpp``
-   (``swizzle_scales_for_gemm``); ``quantizer.cpp`` (``NVFP4Quantizer``); ``common/recipe/current_scaling.cu``.
-.. [2] PyTorch, *torchao*, ``float8``. Launches of rows are not counted over its source.
+   (``swizzle_scales_for_gemm``); ``quantizer.cpp`` (``NVFP4Quantizer``); ``common/recipe/current_scaling.cu``;
+   ``pytorch/module/layernorm_linear.py`` (``gather_along_first_dim`` with ``input_quantizer``).
+.. [2] PyTorch, *torchao*, ``float8``; ``float8_tensor_parallel.py``. Launches of rows are not counted over its source.
 """

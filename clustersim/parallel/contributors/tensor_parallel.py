@@ -9,7 +9,7 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -25,6 +25,7 @@ from clustersim.parallel.training_plan import Strategy, StrategySettings, Tensor
 from clustersim.program.tasks import Block, Collective, Item, Overlapped, Phase, RankGroups, Work
 from clustersim.units.divisors import divisors, listed
 from clustersim.workloads.model import HEAD, Model, Sublayer
+from clustersim.workloads.operand_formats import SCALINGS, Scales
 from clustersim.workloads.operators import Gemm, Kernel, Operator, Stream
 from clustersim.workloads.shapes import FP32_BYTES
 
@@ -87,7 +88,9 @@ class TensorParallelism(Contributor):
             sequence_parallel=strategy.sequence_parallel,
             overlap=strategy.overlap_tp,
             keeps_sums=strategy.recompute == "alternate",
-            column_bytes=rows * local.numerics.element_bytes,
+            rows=rows,
+            element_bytes=local.numerics.element_bytes,
+            scales=SCALINGS[local.numerics.scaling],
             hidden_size=local.model.hidden_size,
             loss_bytes=LOSS_REDUCTIONS * rows * FP32_BYTES,
             received_bytes=local.boundary_bytes,
@@ -109,8 +112,12 @@ class SplitLayers(LayerTechnique):
     overlap: TensorOverlap
     keeps_sums: bool
     """Whether recomputation keeps the results of collectives, and the gathered input of column-split layers."""
-    column_bytes: float
-    """Size of one column of the activations of all rows, in bytes."""
+    rows: int
+    """Rows of activations of all ranks."""
+    element_bytes: float
+    """One activation."""
+    scales: Scales
+    """Scales of operands that are cast before they are gathered."""
     hidden_size: int
     loss_bytes: float
     received_bytes: float
@@ -118,7 +125,8 @@ class SplitLayers(LayerTechnique):
     def forward(self, part: Sublayer, entries: Entries, *, phase: ForwardPhase, layer: int) -> Entries:
         """Return a sublayer with the collective before its first column-split layer and the one after its row-split layer."""
         columns = [entry.operator for entry in entries if isinstance(entry, OperatorRun) and entry.operator.column]
-        gather, close = self._gathering(part.entering_width), self._closing(self.hidden_size)
+        gather = self._gathering(part.entering_width, [run for run in _runs(entries) if run.operator.column])
+        close = self._closing(self.hidden_size)
         if self.keeps_sums and phase == "recompute":
             close = ()
         out: list[Entry] = []
@@ -144,7 +152,8 @@ class SplitLayers(LayerTechnique):
     def backward(self, part: Sublayer, entries: Entries, *, gradients: Gradients, layer: int) -> Entries:
         """Return a sublayer backward, its column-split layers together after the operators that follow them."""
         columns = [entry.operator for entry in entries if isinstance(entry, OperatorRun) and entry.operator.column]
-        gather = self._gathering(self.hidden_size) if gradients != "weight" else ()
+        summed_runs = [run for run in _runs(entries) if run.operator.row]
+        gather = self._gathering(self.hidden_size, summed_runs) if gradients != "weight" else ()
         out: list[Entry] = []
         for entry in entries:
             match entry:
@@ -184,7 +193,8 @@ class SplitLayers(LayerTechnique):
         input_gradient = Work(name=f"{name} input gradient", phase=phase, kernels=inputs)
         weight_gradient = Work(name=f"{name} weight gradient", phase=phase, kernels=weights)
         # Under sequence parallelism the saved input is a slice, gathered again while the input gradient is computed.
-        regather = () if not weights or (self.keeps_sums and part.name != HEAD) else self._gathering(part.entering_width)
+        kept = not weights or (self.keeps_sums and part.name != HEAD)
+        regather = () if kept else self._gathering(part.entering_width, [OperatorRun(columns[0], weights)])
         close = self._closing(part.entering_width)
         if gradients == "input":
             return (input_gradient, *close)
@@ -199,11 +209,17 @@ class SplitLayers(LayerTechnique):
         """Return whether the products of a sublayer are cut; those of the head are not."""
         return self.overlap in ("gemm_chunks", "async_tp") and part.name != HEAD
 
-    def _gathering(self, width: int) -> tuple[Collective, ...]:
-        return (self._collective("all_gather", width * self.column_bytes),) if self.sequence_parallel else ()
+    def _gathering(self, width: int, takers: Sequence[OperatorRun]) -> tuple[Collective, ...]:
+        """Return the gathering of slices of the sequence: in 8 bits where the products that take them are, and slices are cast before."""
+        if not self.sequence_parallel:
+            return ()
+        plain = self.element_bytes
+        operand = min((kernel.element_bytes for run in takers for kernel in run.kernels if isinstance(kernel, Gemm)), default=plain)
+        number_bytes = self.scales.stored_bytes(operand) if operand < plain and self.scales.gathered else plain
+        return (self._collective("all_gather", width * self.rows * number_bytes),)
 
     def _closing(self, width: int) -> tuple[Collective, ...]:
-        return (self._collective("reduce_scatter" if self.sequence_parallel else "all_reduce", width * self.column_bytes),)
+        return (self._collective("reduce_scatter" if self.sequence_parallel else "all_reduce", width * self.rows * self.element_bytes),)
 
     def _collective(self, op: CollectiveOp, size_bytes: float, pieces: int = 1) -> Collective:
         return Collective(op=op, group=self.group, bytes=size_bytes, pieces=pieces)
@@ -236,6 +252,17 @@ def _sum(collective: Collective) -> tuple[Kernel, ...]:
         return ()
     n_partial = collective.group.size
     return (Stream(collective.bytes * (n_partial + 1) / n_partial),)
+
+
+def _runs(entries: Entries) -> Iterator[OperatorRun]:
+    for entry in entries:
+        match entry:
+            case OperatorRun():
+                yield entry
+            case Beside(runs=runs):
+                yield from runs
+            case _:
+                pass
 
 
 def _names(operators: Sequence[Operator]) -> str:

@@ -7,18 +7,21 @@ from typing import get_args
 
 import pytest
 
+from clustersim.parallel.stage_passes import ChunkPasses
+from clustersim.parallel.stages import ModelChunk
+from clustersim.program.tasks import Item
 from clustersim.workloads.experts import GroupShape, grouped_linear
 from clustersim.workloads.operand_formats import SCALINGS, Scaling
 from clustersim.workloads.operators import Gemm, Stream
 from tests.unit.parallel import factories
-from tests.unit.parallel.factories import LLAMA, local_of, make_plan
+from tests.unit.parallel.factories import LLAMA, chunk_passes, collectives_of, local_of, make_plan
 
 H = LLAMA.hidden_size
 
 
-def cast_of(scaling: str) -> tuple[Stream, int]:
+def cast_of(scaling: str, **layout: object) -> tuple[Stream, int]:
     """Return the cast of the input of a layer's first product, and its elements."""
-    local = local_of(make_plan(LLAMA, precision="fp8", fp8_scaling=scaling))
+    local = local_of(make_plan(LLAMA, precision="fp8", fp8_scaling=scaling, **layout))
     cast, product = next(each for each in local.layer(0) if each.name == "qkv").kernels("forward")
     assert isinstance(cast, Stream)
     assert isinstance(product, Gemm)
@@ -53,6 +56,52 @@ def test_rows_of_experts_are_cast_for_each_but_with_delayed_scales(scaling: Scal
 
     assert isinstance(cast, Stream)
     assert (cast.launches, cast.one_call) == (launches, True)
+
+
+@pytest.mark.parametrize(
+    ("scaling", "bytes_each"),
+    # A quarter is read and written, and all is transposed where it shares a scale; rows are cast after they are gathered.
+    [
+        ("delayed", (2 + 1) / 4 + 2),
+        ("tensor", (4 + 1) / 4 + 2),
+        ("row", 6.0),
+        ("block", (4.0 + 8 / 128) / 4),
+        ("mx", (4.0 + 2 / 32) / 4),
+        ("nvfp4", (7.0 + 2 / 16) / 4),
+    ],
+)
+def test_a_rank_casts_its_slice_of_the_sequence_and_gathers_it(scaling: str, bytes_each: float) -> None:
+    cast, elements = cast_of(scaling, tp=4, sequence_parallel=True)
+
+    assert cast.traffic_bytes == pytest.approx(bytes_each * elements, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("scaling", "bytes_each"),
+    [("delayed", 1.0), ("tensor", 1.0), ("row", 2.0), ("block", 1 + 4 / 128), ("mx", 1 + 1 / 32), ("nvfp4", 0.5 + 1 / 16)],
+)
+def test_what_products_take_in_8_bits_is_gathered_in_8_bits_and_sums_are_scattered_in_16(scaling: str, bytes_each: float) -> None:
+    plan = make_plan(LLAMA, precision="fp8", fp8_scaling=scaling, tp=4, sequence_parallel=True)
+    passes, elements = chunk_passes(plan), local_of(plan).whole.rows * H
+
+    for block in (passes.layer_forward(0), passes.layer_backward(0)):
+        sizes = {each.op: each.bytes / elements for each in collectives_of(block)}
+        assert sizes == pytest.approx({"all_gather": bytes_each, "reduce_scatter": 2.0}, rel=1e-12)
+
+
+def test_the_ends_and_layers_that_stay_in_16_bits_gather_16_bits() -> None:
+    narrow, wide = (
+        chunk_passes(make_plan(LLAMA, tp=4, sequence_parallel=True, **numbers))
+        for numbers in ({"precision": "fp8", "bf16_layers": (1, 0)}, {"precision": "bf16"})
+    )
+    ends = ModelChunk(stage=0, chunk=0, start=0, n_layers=0, first=True, last=True, beside_first=True)
+
+    def gathered(passes: ChunkPasses, *blocks: tuple[Item, ...]) -> list[float]:
+        of_ends = [block.body for block in (*passes.forward(ends), *passes.backward(ends))]
+        return [each.bytes for block in (*blocks, *of_ends) for each in collectives_of(block) if each.op == "all_gather"]
+
+    first, of_wide = gathered(narrow, narrow.layer_forward(0)), gathered(wide, wide.layer_forward(0))
+    assert first == of_wide != gathered(narrow, narrow.layer_forward(1))
 
 
 def test_every_scaling_has_its_row() -> None:
