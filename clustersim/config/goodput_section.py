@@ -269,7 +269,7 @@ def _storage_bandwidth(nodes: Sequence[Node]) -> float:
         raise ScenarioError(
             f"{lacking} has no NVMe drives, and nothing says how fast checkpoints are written",
             field="reliability.checkpoint",
-            hint="add 'bandwidth: 100 GB/s', of the storage for all nodes together",
+            hint="add 'checkpoint: {bandwidth: 100 GB/s}' to reliability, of the storage for all nodes together",
         )
     return len(known) * min(known)
 

@@ -304,8 +304,8 @@ def percent_text(fraction: float) -> str:
     return f"{percent:.1f} %" if abs(percent) >= LEAST_PERCENT or not percent else f"{float(f'{percent:.1g}'):f}".rstrip("0") + " %"
 
 
-def figure_text(name: str, value: str = "") -> str:
-    """Return the words for a figure of a result or of a table, with its unit and a value where one is given.
+def figure_text(name: str, value: str = "", unit: str = "") -> str:
+    """Return the words for a figure of a result or of a table, with its unit or another one, and a value where one is given.
 
     Examples
     --------
@@ -320,7 +320,7 @@ def figure_text(name: str, value: str = "") -> str:
     units = {"_usd": "USD", "_bytes": "B", "_kwh": "kWh", "_s": "s"}
     suffix = next((each for each in units if words.endswith(each)), "")
     plain = words.removesuffix(suffix).replace("_", " ").replace("gpu", "GPU")
-    unit = units.get(suffix, "")
+    unit = unit or units.get(suffix, "")
     return f"{plain} {value} {unit}".strip() if value else f"{plain}, {unit}" if unit else plain
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import io
+import re
 import textwrap
 import warnings
 from collections.abc import Generator, Sequence
@@ -53,6 +54,8 @@ _KEY_LETTER_PX: Final = 7.6
 _KEY_LINE_PX: Final = 22
 """Room of an entry of a legend beside its letters, of a letter, and of a line."""
 _TIED: Final = "\N{NO-BREAK SPACE}"
+_NUMBER: Final = re.compile(r"(?<=\d) (?=[^\W\d_]|%)")
+"""Space between a number and its unit."""
 _LINE: Final = 1.3
 """Height of a line over that of its letters."""
 
@@ -151,7 +154,7 @@ def small_png(figure: Figure) -> bytes:
 
 def title_of(ax: Axes) -> str:
     """Return the finding that stands above the axes."""
-    return ax.get_title(loc="left").replace("\n", " ").replace(_TIED, " ")
+    return ax.get_title(loc="left").replace("\n", " ")
 
 
 def caption(ax: Axes, title: str, subtitle: str, *, lift_points: float = 0.0) -> None:
@@ -161,7 +164,7 @@ def caption(ax: Axes, title: str, subtitle: str, *, lift_points: float = 0.0) ->
     """
     figure = ax.get_figure(root=True)
     room = 1.0 if figure is None else (1.0 - ax.get_position().x0) * figure.get_figwidth() * DPI / WIDTH_PX
-    texts = (text.replace(" %", f"{_TIED}%") for text in (title, subtitle))
+    texts = (_NUMBER.sub(_TIED, text) for text in (title, subtitle))
     titles, subtitles = (_folded(text, max(round(n * room), 20)) for text, n in zip(texts, _LETTERS, strict=True))
     lower_points, upper_points = (
         _LINE * size * max(len(lines) - 1, 0) for lines, size in ((subtitles, _SUBTITLE_POINTS), (titles, _TITLE_POINTS))
@@ -187,7 +190,8 @@ def _folded(text: str, most: int) -> list[str]:
     """Return a text in as few lines of at most some letters as hold it, the lines as even as words allow."""
     lines = textwrap.wrap(text, most, break_on_hyphens=False)
     narrower = (textwrap.wrap(text, width, break_on_hyphens=False) for width in range(most - 1, 0, -1))
-    return [lines, *takewhile(lambda folded: len(folded) == len(lines), narrower)][-1]
+    even = [lines, *takewhile(lambda folded: len(folded) == len(lines), narrower)][-1]
+    return [line.replace(_TIED, " ") for line in even]
 
 
 def _grow(figure: Figure, inches: float, below_inches: float = 0.0) -> None:

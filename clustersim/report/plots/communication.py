@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -25,9 +26,10 @@ if TYPE_CHECKING:
 ROW_PX: Final = 58
 MOST_ROWS: Final = 10
 
-_MARGINS: Final = Margins(left=330, right=290, top=80, bottom=88)
+_MARGINS: Final = Margins(left=60, right=290, top=80, bottom=88)
 _TALLEST: Final = 0.8
 _LETTER_PX: Final = 7.0
+_NAME_LETTER_PX: Final = 7.4
 
 
 def communication(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
@@ -36,7 +38,10 @@ def communication(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
     metrics = subject.metrics
     rows = exposures(metrics, subject.timeline)
     shown = rows[:MOST_ROWS]
-    ax = new_axes(_MARGINS.top + _MARGINS.bottom + ROW_PX * max(len(shown), 2), _MARGINS) if ax is None else ax
+    if ax is None:
+        names_px = round(max(map(len, map(_name, shown)), default=0) * _NAME_LETTER_PX)
+        height_px = _MARGINS.top + _MARGINS.bottom + ROW_PX * max(len(shown), 2)
+        ax = new_axes(height_px, replace(_MARGINS, left=_MARGINS.left + names_px))
     longest_s = max([0.0, *(row.exposed_s + row.hidden_s for row in shown)]) or metrics.step_time_s
     ax.set_xlim(0, longest_s)
     ax.set_ylim(max(len(shown), 1), 0)

@@ -23,6 +23,7 @@ from clustersim.report.plots.time_scales import (
     drawn_part,
     excerpt_of,
     joined,
+    marks,
     short_pass_s,
     time_scale,
     whole_step,
@@ -115,11 +116,17 @@ class _Chart:
         row, upper, lower = table[which, 0], table[which, 3], table[which, 4]
         return np.stack([left, right, row + lower, row + upper], axis=1), which
 
-    def draw(self, stretches: Sequence[Stretch], colour: str, *, least_px: float = 0.0) -> None:
-        """Draw stretches in one colour, without edges; none narrower than ``least_px``, so that short ones all show or none."""
+    def draw(self, stretches: Sequence[Stretch], colour: str) -> None:
+        """Draw stretches in one colour, without edges."""
+        add_boxes(self.ax, self.boxes(stretches)[0], colour)
+
+    def mark(self, stretches: Sequence[Stretch], colour: str) -> None:
+        """Draw the stretches of one lane, those too short to be told apart as high as their share of the time."""
         boxes = self.boxes(stretches)[0]
-        boxes[:, 1] = np.maximum(boxes[:, 1], boxes[:, 0] + least_px / self.px_per_s)
-        add_boxes(self.ax, boxes, colour)
+        if len(boxes):
+            left, right, share = marks(boxes[:, 0], boxes[:, 1], _LEAST_TICK_PX / self.px_per_s)
+            lower, upper = boxes[0, 2], boxes[0, 3]
+            add_boxes(self.ax, np.stack([left, right, np.full_like(left, lower), lower + share * (upper - lower)], axis=1), colour)
 
 
 def pipeline_gantt(metrics: Metrics, timeline: Timeline, ax: Axes | None = None, *, closed_form: float | None = None) -> Axes:
@@ -277,17 +284,19 @@ def _draw_lanes(chart: _Chart, timeline: Timeline, cells: Sequence[Span]) -> Ite
     for span in cells:
         computing[span.rank_class].append(span)
     busy = [busy_intervals(spans) for spans in computing]
-    stretches: dict[str, list[Stretch]] = {"hidden": [], "exposed": []}
+    lanes: dict[tuple[str, int, str], list[Stretch]] = {}
     height = (_LANES_BOTTOM - _LANES_TOP) / max(len(chart.lanes), 1)
     for span in timeline.spans:
         if span.kind != "communication" or span.dimension not in chart.lanes:
             continue
         upper = _LANES_TOP + height * chart.lanes.index(span.dimension)
-        for kind, pieces in zip(stretches, split_by(span, busy[span.rank_class]), strict=True):
-            stretches[kind] += [(span.rank_class, start, end, upper, upper + 0.85 * height) for start, end in pieces]
-    for kind, found in stretches.items():
-        chart.draw(found, palette.KIND_COLOURS[kind], least_px=_LEAST_TICK_PX)
-    return [kind for kind, found in stretches.items() if found]
+        for kind, pieces in zip(("hidden", "exposed"), split_by(span, busy[span.rank_class]), strict=True):
+            found = [(span.rank_class, start, end, upper, upper + 0.85 * height) for start, end in pieces]
+            lanes.setdefault((kind, span.rank_class, span.dimension), []).extend(found)
+    # Exposed communication is drawn last, so that it shows.
+    for (kind, _, _), found in sorted(lanes.items(), key=lambda lane: lane[0][0] == "exposed"):
+        chart.mark(found, palette.KIND_COLOURS[kind])
+    return [kind for (kind, _, _), found in lanes.items() if found]
 
 
 def _draw_row_labels(chart: _Chart, timeline: Timeline) -> None:
@@ -333,7 +342,8 @@ def _subtitle(chart: _Chart, metrics: Metrics, excerpt: Excerpt | None, *, expos
         names = " and ".join(dimension.upper() for dimension in DIMENSIONS if dimension in exposed_inside)
         parts.append(f"orange at the foot of a pass: its share of {names} communication that it waits for")
     if chart.lanes:
-        parts.append(f"below each row: {' and '.join(lane.upper() for lane in chart.lanes)} communication, short ones widened to a pixel")
+        names = " and ".join(lane.upper() for lane in chart.lanes)
+        parts.append(f"below each row: {names} communication, as high as its share where it is too short to be told apart")
     return "; ".join(parts)
 
 

@@ -58,7 +58,7 @@ def sweep_heatmap(frame: pandas.DataFrame, ax: Axes | None = None, *, figure: st
     rows, columns = (values_of(frame, each) for each in keys[1::-1])
     cells, fits, places = best_cells(frame, keys, name, (rows, columns))
     near = near_best(cells, places, name, table_bars(frame))
-    shown = shown_values(cells, name)
+    times, unit = shown_unit(cells, name)
     ax = new_axes(_MARGINS.top + _MARGINS.bottom + min(ROW_PX * max(len(rows), 3), TALLEST_PX), _MARGINS) if ax is None else ax
     ax.set_xlim(0, len(columns))
     ax.set_ylim(len(rows), 0)
@@ -75,7 +75,7 @@ def sweep_heatmap(frame: pandas.DataFrame, ax: Axes | None = None, *, figure: st
             else:
                 colour = share_colour((value - low) / (high - low) if high > low else 0.5)
                 add_boxes(ax, box, colour, edge_px=2.0)
-                text, ink = f"{_NEAR if near[row, column] else ''}{short(float(shown[row, column]))}", palette.text_colour(colour)
+                text, ink = f"{_NEAR if near[row, column] else ''}{short(times * value)}", palette.text_colour(colour)
             if (len(text) + 1) * _LETTER_PX <= width_px / len(columns) and height_px / len(rows) >= 16:
                 behind = {"facecolor": palette.IDLE, "edgecolor": "none", "pad": 1.0} if not fits[row, column] else None
                 weight = "bold" if (row, column) == best else "normal"
@@ -87,8 +87,9 @@ def sweep_heatmap(frame: pandas.DataFrame, ax: Axes | None = None, *, figure: st
         ax.spines[side].set_visible(False)
     ax.set_xlabel(keys[0], loc="right")
     ax.set_ylabel(keys[1], loc="top")
-    caption(ax, finding(cells, (rows, columns), keys, name, near), _subtitle(axis_text(name), keys, fits))
-    key(ax, [("does not fit in memory, or has no result", palette.IDLE)], below_px=66)
+    caption(ax, finding(cells, (rows, columns), keys, name, near), _subtitle(axis_text(name, unit), keys, fits))
+    if not (fits & np.isfinite(cells)).all():
+        key(ax, [("does not fit in memory, or has no result", palette.IDLE)], below_px=66)
     note(ax, f"{_NEAR.strip()} beside the best: {UNDECIDED}" if near.any() else "", below_px=44)
     return ax
 
@@ -184,7 +185,7 @@ def short(value: float) -> str:
 
 def label_of(value: object) -> str:
     """Return a value of a key as text."""
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else str(value).replace('"', "")
 
 
 def finding(cells: FloatArray, axes: tuple[Sequence[object], Sequence[object]], keys: Sequence[str], name: str, near: BoolArray) -> str:
@@ -199,23 +200,27 @@ def finding(cells: FloatArray, axes: tuple[Sequence[object], Sequence[object]], 
 
     brief = [key.rpartition(".")[2] for key in keys]
     others = sorted(np.argwhere(near).tolist(), key=lambda at: abs(float(cells[*at]) - float(cells[best])))
-    value = f"{short(float(shown_values(cells, name)[best]))}{' %' if _is_share(name) else ''}"
+    times, unit = shown_unit(cells, name)
+    value = f"{short(times * float(cells[best]))}{' %' if unit == '%' else ''}"
     near_names = [named(row, column, brief) for row, column in others]
-    return f"{standing_text(named(*best, keys), near_names)}: {figure_text(name, value)}"
+    return f"{standing_text(named(*best, keys), near_names)}: {figure_text(name, value, unit)}"
 
 
 def _is_share(name: str) -> bool:
     return name in {"mfu", "hfu"} or name.endswith("_fraction")
 
 
-def shown_values(cells: FloatArray, name: str) -> FloatArray:
-    """Return values as they are shown: shares in percent."""
-    return 100.0 * cells if _is_share(name) else cells
+def shown_unit(cells: FloatArray, name: str) -> tuple[float, str]:
+    """Return the factor and the unit in which values are shown: shares in percent, times below a second in ms; no unit of any other."""
+    if _is_share(name):
+        return 100.0, "%"
+    short_times = name.endswith("_s") and not name.endswith("_per_s") and np.nanmax(cells, initial=0.0) < 1.0
+    return (1e3, "ms") if short_times else (1.0, "")
 
 
-def axis_text(name: str) -> str:
+def axis_text(name: str, unit: str) -> str:
     """Return the words for a figure with the unit in which it is shown."""
-    return f"{figure_text(name)}{', %' if _is_share(name) else ''}"
+    return f"{figure_text(name)}, %" if unit == "%" else figure_text(name, unit=unit)
 
 
 def best_of(cells: FloatArray, name: str) -> tuple[int, int] | None:
@@ -228,4 +233,5 @@ def best_of(cells: FloatArray, name: str) -> tuple[int, int] | None:
 
 def _subtitle(name: str, keys: Sequence[str], fits: BoolArray) -> str:
     more = f"; of {', '.join(keys[2:])} the best" if len(keys) > 2 else ""
-    return f"{name} for each pair{more}, the best in bold; {int((~fits).sum())} of {fits.size} do not fit"
+    missing = "" if fits.all() else f"; {int((~fits).sum())} of {fits.size} do not fit"
+    return f"{name} for each pair{more}, the best in bold{missing}"

@@ -23,7 +23,7 @@ from clustersim.report.plots.heatmap import (
     keys_of,
     label_of,
     near_best,
-    shown_values,
+    shown_unit,
     values_of,
 )
 from clustersim.report.plots.table_bars import table_bars
@@ -40,9 +40,9 @@ COLOURS: Final = (palette.FORWARD, palette.EXPOSED, palette.BACKWARD, *palette.D
 _MARGINS: Final = Margins(left=130, right=250, top=84, bottom=64)
 _MARKERS: Final = "osD^vP*X"
 _ASIDE_PX: Final = 7.0
-"""Pixels between points that would cover each other."""
-_COVERED: Final = 0.02
-"""Distance below which they would, as a part of the largest value: a marker is as high."""
+"""Pixels between the lines, whose points and intervals would cover each other."""
+_HIGH: Final = 0.5
+"""Share of the height from which on lines begin above an axis that does not begin at 0."""
 _WIDE: Final = 8.0
 """Largest over least value from which on an axis is logarithmic."""
 
@@ -75,24 +75,26 @@ def sweep_lines(frame: pandas.DataFrame, ax: Axes | None = None, *, figure: str 
     cells, _, places = best_cells(table, (keys[0], second), name, (rows, columns))
     if not np.isfinite(cells).any():
         raise ScenarioError(f"no point has a result in {name}", hint="see the column reason")
-    shown = shown_values(cells, name)
+    times, unit = shown_unit(cells, name)
+    shown = times * cells
     ax = new_axes(HEIGHT_PX, _MARGINS) if ax is None else ax
     at = _places(ax, columns)
     bars = table_bars(table)
-    asides = _asides(shown)
     for number, row in enumerate(rows):
         label = f"{second.rpartition('.')[2]} {label_of(row)}" if len(keys) > 1 else ""
         intervals = [_interval(name, bars[place] if place >= 0 else None) for place in map(int, places[number])]
-        _draw_line(ax, (_moved(ax, at, asides[number]), shown[number]), intervals, number, label)
+        _draw_line(ax, (_moved(ax, at, _ASIDE_PX * (number - (len(rows) - 1) / 2)), shown[number]), intervals, number, label)
     if len(rows) > 1:
         ax.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0), frameon=False, fontsize=10, borderaxespad=0)
-    ax.set_ylim(bottom=0)
+    low, high = ax.get_ylim()
+    from_zero = low < _HIGH * high
+    ax.set_ylim(bottom=0 if from_zero else low)
     ax.grid(axis="y", color=palette.IDLE, linewidth=0.8)
     ax.set_axisbelow(True)
     ax.set_xlabel(keys[0], loc="right")
-    ax.set_ylabel(axis_text(name), loc="top")
+    ax.set_ylabel(axis_text(name, unit), loc="top")
     near = near_best(cells, places, name, bars)
-    caption(ax, finding(cells, (rows, columns), (keys[0], second), name, near), _subtitle(keys, cells, bars))
+    caption(ax, finding(cells, (rows, columns), (keys[0], second), name, near), _subtitle(keys, cells, bars, from_zero=from_zero))
     return ax
 
 
@@ -106,24 +108,13 @@ def _places(ax: Axes, columns: Sequence[object]) -> FloatArray:
             ax.set_xscale("log", base=2)
     ax.set_xticks(at.tolist(), [label_of(value) for value in columns])
     ax.xaxis.set_minor_locator(NullLocator())
-    ax.update_datalim([(place, 0.0) for place in at])
+    ax.update_datalim([(place, 0.0) for place in at], updatey=False)
     ax.autoscale_view(scaley=False)
     ax.set_autoscalex_on(False)
     return at
 
 
-def _asides(values: FloatArray) -> FloatArray:
-    """Return how many pixels aside each point is drawn, a row for each line: those that would cover each other stand side by side."""
-    asides, known = np.zeros_like(values), np.isfinite(values)
-    close = _COVERED * values[known].max()
-    for column in range(values.shape[1]):
-        order = np.argsort(values[:, column])[: known[:, column].sum()]
-        for group in np.split(order, 1 + np.flatnonzero(np.diff(values[order, column]) > close)):
-            asides[np.sort(group), column] = _ASIDE_PX * (np.arange(len(group)) - (len(group) - 1) / 2)
-    return asides
-
-
-def _moved(ax: Axes, at: FloatArray, aside_px: FloatArray) -> FloatArray:
+def _moved(ax: Axes, at: FloatArray, aside_px: float) -> FloatArray:
     """Return places on the horizontal axis some pixels aside."""
     figure = ax.get_figure(root=True)
     assert figure is not None
@@ -151,9 +142,10 @@ def _draw_line(ax: Axes, points: tuple[FloatArray, FloatArray], intervals: Seque
     ax.vlines(at[known], (values * least)[known], (values * most)[known], color=colour, linewidth=1.0, alpha=0.6, zorder=2)
 
 
-def _subtitle(keys: Sequence[str], cells: FloatArray, bars: Sequence[ErrorBar | None]) -> str:
+def _subtitle(keys: Sequence[str], cells: FloatArray, bars: Sequence[ErrorBar | None], *, from_zero: bool) -> str:
     parts = ["80 % interval of each point as a thin line"] if any(bar is not None for bar in bars) else []
     missing = int((~np.isfinite(cells)).sum())
     parts += [f"{missing} of {cells.size} do not fit or have no result"] if missing else []
     parts += [f"of {', '.join(keys[2:])} the best"] if len(keys) > 2 else []
+    parts += [] if from_zero else ["the axis does not begin at 0"]
     return "; ".join(parts) or "a point for each run"

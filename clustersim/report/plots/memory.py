@@ -66,7 +66,8 @@ def memory_by_stage(metrics: Metrics, timeline: Timeline, ax: Axes | None = None
     ax.xaxis.set_major_locator(MaxNLocator(nbins=10, steps=[1, 2, 5, 10]))
     ax.set_xlabel("memory of one GPU at its peak, GiB", loc="right")
     caption(ax, _title(metrics, timeline), f"by what it holds{'; one rank of each stage' if piped else ''}", lift_points=10)
-    key(ax, list(palette.MEMORY_COLOURS.items()), below_px=48)
+    held = {name for stage in stages for name, size in memory_parts(stage).items() if size > 0.0}
+    key(ax, [(name, colour) for name, colour in palette.MEMORY_COLOURS.items() if name in held], below_px=48)
     return ax
 
 

@@ -57,7 +57,8 @@ def memory_over_time(metrics: Metrics, timeline: Timeline, ax: Axes | None = Non
     row_px = (size_px(whole)[1] + _BETWEEN_PX) / max(len(curves), 1) - _BETWEEN_PX
     whole.set_axis_off()
     caption(whole, _title(metrics, timeline), _subtitle(timeline, len(curves)))
-    key(whole, [(name, palette.MEMORY_COLOURS[name]) for name in STACK], below_px=52)
+    held = {name for curve in curves for name, sizes in _parts(curve).items() if max(sizes, default=0.0) > 0.0}
+    key(whole, [(name, palette.MEMORY_COLOURS[name]) for name in STACK if name in held], below_px=52)
     capacity_bytes = metrics.memory.capacity_bytes
     held_bytes = max([0.0, *(curve.peak_bytes for curve in curves)])
     highest_bytes = held_bytes if held_bytes < LOW * capacity_bytes else max(capacity_bytes, held_bytes)
@@ -210,7 +211,7 @@ def _draw_scales(ax: Axes, *, first: bool, last: bool) -> None:
     values = [float(value) for value in MaxNLocator(nbins=10, steps=[1, 2, 5, 10]).tick_values(0, end_s * factor) if value >= 0]
     shown = [value for value in values if value <= end_s * factor]
     ax.set_xticks([value / factor for value in shown], [f"{value:g}" for value in shown] if last else [""] * len(shown))
-    ax.yaxis.set_major_locator(MaxNLocator(nbins=4 if size_px(ax)[1] < LONE_ROW_PX else 8, steps=[1, 2, 5, 10]))
+    ax.yaxis.set_major_locator(MaxNLocator(nbins=4 if size_px(ax)[1] < 2 * ROW_PX else 8, steps=[1, 2, 5, 10]))
     ax.tick_params(labelsize=9.5)
     if last:
         ax.set_xlabel(f"time in the step, {unit}", loc="right")

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from textwrap import wrap
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
@@ -36,7 +37,10 @@ _OF_RESULTS: Final = {"point": "label", "cost.per_million_tokens.usd": "usd", "c
 """Names of the columns in the table of a sweep."""
 MOST_LABELS: Final = 14
 
-_MARGINS: Final = Margins(left=110, right=300, top=84, bottom=72)
+_MARGINS: Final = Margins(left=110, right=60, top=84, bottom=72)
+_WIDEST: Final = 44
+_LETTER_PX: Final = 7.3
+"""Letters of a line beside the picture, and the width of one."""
 _SIZES: Final = (50.0, 420.0)
 _RING: Final = 90.0
 """Area of the ring about a point beyond that of the point, in square points."""
@@ -97,7 +101,9 @@ def pareto(frame: pandas.DataFrame, ax: Axes | None = None) -> Axes:
     labels = [str(label) for label in known["label"]]
     _check_work(known)
     front = unbeaten(times, costs)
-    ax = new_axes(HEIGHT_PX, _MARGINS) if ax is None else ax
+    names = ["\n".join(wrap(label, _WIDEST)[:2]) for label in labels]
+    longest = max(len(line) for name in names for line in name.split("\n"))
+    ax = new_axes(HEIGHT_PX, replace(_MARGINS, right=round(_MARGINS.right + _LETTER_PX * longest))) if ax is None else ax
     ax.set_xlim(*_scaled(ax, "x", times))
     ax.set_ylim(*_scaled(ax, "y", costs))
     least, most = float(np.nanmin(energies)), float(np.nanmax(energies))
@@ -111,10 +117,7 @@ def pareto(frame: pandas.DataFrame, ax: Axes | None = None) -> Axes:
     near = [place for place in others if not any(points[best].beats(points[place]) for best in front)]
     ax.scatter(times[near], costs[near], s=sizes[near] + _RING, facecolor="none", edgecolor=palette.FORWARD, linewidth=1.6, zorder=5)
     shown = [*front, *others][:MOST_LABELS]
-    keys = _swept(known)
-    # There is no room for keys beside a point.
-    beside = [", ".join(row) for row in _values(known, keys)] if keys else labels
-    _label(ax, [(times.item(place), costs.item(place), beside[place], place in front) for place in shown])
+    _label(ax, [(times.item(place), costs.item(place), names[place], place in front) for place in shown])
     ax.grid(color=palette.IDLE, linewidth=0.7)
     ax.set_axisbelow(True)
     ax.set_xlabel("time of a step, s", loc="right")
@@ -123,7 +126,7 @@ def pareto(frame: pandas.DataFrame, ax: Axes | None = None) -> Axes:
     energy = f"{least:.3g} to {most:.3g} kWh for a million tokens"
     subtitle = f"to the lower left is better; the area of a point grows with its energy, {energy}{left_out}"
     title = _finding(labels, points, front, [labels[place] for place in near])
-    caption(ax, title, f"{subtitle}; beside points: {', '.join(keys)}" if keys else subtitle)
+    caption(ax, title, subtitle)
     note(ax, f"ringed: beaten by a joined one, but {UNDECIDED}" if near else "", below_px=30)
     return ax
 
@@ -161,21 +164,12 @@ def _named(frame: pandas.DataFrame) -> pandas.DataFrame:
         names = {short: long for long, short in _OF_RESULTS.items()}
         hint = f"sweep with --metrics step_time_s,{','.join(long for long in _OF_RESULTS if long.startswith('cost.'))}"
         raise ScenarioError(f"the table has no column '{names.get(missing[0], missing[0])}'", hint=hint)
-    keys = _swept(frame)
+    keys = keys_of(frame) if "point" in frame.columns else []
     if not keys:
         return given
     # Values that were swept tell more than the number of a point.
-    return given.assign(label=[", ".join(map(" ".join, zip(keys, row, strict=True))) for row in _values(frame, keys)])
-
-
-def _swept(frame: pandas.DataFrame) -> dict[str, str]:
-    """Return the keys that were swept, as (last part of the name, name); none where rows have names of their own."""
-    return {key.rpartition(".")[2]: key for key in keys_of(frame)} if "point" in frame.columns else {}
-
-
-def _values(frame: pandas.DataFrame, keys: Mapping[str, str]) -> list[list[str]]:
-    """Return the values of some keys in each row, as text."""
-    return [[label_of(value) for value in row] for row in zip(*(frame[key] for key in keys.values()), strict=True)]
+    rows = zip(*([f"{key.rpartition('.')[2]} {label_of(value)}" for value in frame[key]] for key in keys), strict=True)
+    return given.assign(label=[" with ".join(row) for row in rows])
 
 
 def _check_work(known: pandas.DataFrame) -> None:
@@ -231,10 +225,10 @@ def _label(ax: Axes, points: Sequence[tuple[float, float, str, bool]]) -> None:
     ordered = sorted(points, key=lambda point: point[1])
     bottom_px = ax.get_window_extent().y0
     wanted_px = [float(ax.transData.transform((time, cost))[1]) - bottom_px for time, cost, _, _ in ordered]
-    places_px = spread(wanted_px, [_LINE_PX] * len(ordered), height_px, between_px=0.0)
+    places_px = spread(wanted_px, [_LINE_PX * (1 + name.count("\n")) for _, _, name, _ in ordered], height_px, between_px=0.0)
     for (time, cost, name, best), place_px in zip(ordered, places_px, strict=True):
         ax.annotate(
-            name if len(name) <= 36 else f"{name[:35]}…",
+            name,
             (time, cost),
             xytext=(1.0 + 18 / size_px(ax)[0], place_px / height_px),
             textcoords="axes fraction",

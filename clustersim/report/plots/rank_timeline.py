@@ -18,7 +18,7 @@ from clustersim.measure.step_breakdown import times_by_class
 from clustersim.report import palette
 from clustersim.report.facts import gpus_text, percent_text
 from clustersim.report.plots.canvas import FloatArray, Margins, add_boxes, beside, caption, draw_time_axis, key, new_axes, size_px, spaced
-from clustersim.report.plots.time_scales import Excerpt, TimeScale, drawn_part, excerpt_of, joined, passes_of, time_scale
+from clustersim.report.plots.time_scales import Excerpt, TimeScale, drawn_part, excerpt_of, joined, marks, passes_of, time_scale
 from clustersim.trace.columns import columns_of
 from clustersim.trace.timeline import DIMENSIONS, Span, Timeline
 from clustersim.units.quantity import format_quantity
@@ -57,12 +57,22 @@ class _Lanes:
 
     def draw(self, lane: tuple[int, str], stretches: Sequence[tuple[float, float]], colour: str, edges: tuple[float, float]) -> None:
         """Draw stretches of time between two edges of a lane."""
+        left, right = self._clipped(stretches)
+        self._draw(lane, (left, np.maximum(right, left + _LEAST_PX / self.px_per_s), np.ones_like(left)), colour, edges)
+
+    def mark(self, lane: tuple[int, str], stretches: Sequence[tuple[float, float]], colour: str) -> None:
+        """Draw stretches of communication, those too short to be told apart as high as their share of the time."""
+        self._draw(lane, marks(*self._clipped(stretches), _LEAST_PX / self.px_per_s), colour, _LANE)
+
+    def _clipped(self, stretches: Sequence[tuple[float, float]]) -> tuple[FloatArray, FloatArray]:
         table = np.array(stretches, dtype=np.float64).reshape(-1, 2)
-        left, right, _ = self.scale.clipped(table[:, 0], table[:, 1])
-        right = np.maximum(right, left + _LEAST_PX / self.px_per_s)
-        top = self.tops[lane]
-        boxes = np.stack([left, right, np.full_like(left, top + edges[1]), np.full_like(left, top + edges[0])], axis=1)
-        add_boxes(self.ax, boxes, colour)
+        return self.scale.clipped(table[:, 0], table[:, 1])[:2]
+
+    def _draw(
+        self, lane: tuple[int, str], drawn: tuple[FloatArray, FloatArray, FloatArray], colour: str, edges: tuple[float, float]
+    ) -> None:
+        (left, right, share), lower = drawn, self.tops[lane] + edges[1]
+        add_boxes(self.ax, np.stack([left, right, np.full_like(left, lower), lower - share * (edges[1] - edges[0])], axis=1), colour)
 
 
 def rank_timeline(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
@@ -149,12 +159,12 @@ def _draw_dimension(lanes: _Lanes, lane: tuple[int, str], spans: Sequence[Span],
     colour = palette.DIMENSION_COLOURS[lane[1]]
     beside = [span for span in spans if span.kind == "communication" and span.dimension == lane[1]]
     merged = [(start_s, end_s) for start_s, end_s in busy_intervals(beside).tolist()]
-    lanes.draw(lane, merged, colour, _LANE)
+    lanes.mark(lane, merged, colour)
     exposed = [piece for span in beside for piece in split_by(span, busy)[1]]
-    lanes.draw(lane, exposed, palette.EXPOSED, _LANE)
+    lanes.mark(lane, exposed, palette.EXPOSED)
     inside: dict[tuple[str, float], list[tuple[float, float]]] = {}
     for span in cells:
-        hidden_s, exposed_s = (dict(pairs).get(lane[1], 0.0) for pairs in (span.hidden_s, span.exposed_s))
+        hidden_s, exposed_s = (fsum(each for name, each in pairs if name == lane[1]) for pairs in (span.hidden_s, span.exposed_s))
         for drawn, seconds in ((colour, hidden_s + exposed_s), (palette.EXPOSED, exposed_s)):
             if seconds > 0.0 and span.end_s > span.start_s:
                 share = min(1.0, max(round(seconds / (span.end_s - span.start_s), 2), _LEAST_SHARE))
@@ -219,5 +229,7 @@ def _subtitle(drawn: tuple[Excerpt | None, TimeScale], classes: tuple[int, int],
         parts.append(f"{n_shown} of {n_classes} classes")
     if scale.is_broken:
         parts.append("its middle is left out")
-    parts.append("communication inside a pass is as high as its share of it; at the right, shares of the whole time")
+    parts.append(
+        "communication inside a pass, or too short to be told apart, is as high as its share; at the right, shares of the whole time"
+    )
     return "; ".join(parts)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import fsum
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +29,8 @@ MOST_POINTS: Final = 16
 
 _MARGINS: Final = Margins(left=130, right=300, top=84, bottom=86)
 _LINE_PX: Final = 18.0
+_STEP: Final = 1.6
+"""Ratio of the places of two kernels without matrix products."""
 _LONG: Final = 200.0
 """Ratio of the ends of an axis from which on only powers of ten have ticks."""
 MOST_PLAIN: Final = 6
@@ -42,8 +44,8 @@ _WIRES: Final = (("nvlink", "NVLink", "tp"), ("nic", "NIC", "dp"))
 def roofline(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
     """Draw the arithmetic rate of kernels over their intensity, under the roofs of arithmetic and memory; the step over its wires too.
 
-    Kernels bound by memory and by arithmetic differ in colour. Kernels without matrix products stand at 1 FLOP for each byte, where the
-    height is the bytes that they move in a second. The diamonds are the whole step with the bytes that an accelerator sends over each
+    Kernels bound by memory and by arithmetic differ in colour. Kernels without matrix products stand side by side at the left, as
+    high as the bytes that they move in a second. The diamonds are the whole step with the bytes that an accelerator sends over each
     kind of wire. References: S. Williams, A. Waterman and D. Patterson, "Roofline", CACM 52(4), 2009.
     """
     subject = subjects[0]
@@ -56,17 +58,17 @@ def roofline(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
     ax.set_yscale("log")
     wires = _wires(subject)
     rate = metrics.hardware_flops_per_step / metrics.step_time_s / metrics.gpus
-    xs = [*(point.intensity for point in points), *(intensity for _, intensity, _, _ in wires)]
+    xs = [*(point.place for point in points), *(intensity for _, intensity, _, _ in wires)]
     ys = [*(point.flops_per_s for point in points), rate]
     peak = ceilings.peak_flops_per_s
-    ax.set_xlim(min([*xs, 1.0]) / 2, max([*xs, 4 * peak / ceilings.memory_bytes_per_s]) * 3)
+    ax.set_xlim(min([*xs, 1.0]) / _STEP**2, max([*xs, 4 * peak / ceilings.memory_bytes_per_s]) * 3)
     ax.set_ylim(min([*ys, 0.1 * peak]) / 3, peak * 2.2)
     _draw_roofs(ax, ceilings, wires)
     for point in points:
         size = 40 + 700 * point.seconds / time_s
         # The largest is drawn first, so that it hides none.
         order = 5 - point.seconds / time_s
-        ax.scatter([point.intensity], [point.flops_per_s], s=size, color=point.colour, alpha=0.85, edgecolor="white", zorder=order)
+        ax.scatter([point.place], [point.flops_per_s], s=size, color=point.colour, alpha=0.85, edgecolor="white", zorder=order)
     for name, intensity, colour, _ in wires:
         ax.plot([intensity], [rate], marker="D", markersize=9, color=colour, markeredgecolor="white", linestyle="none", zorder=5)
         ax.annotate(
@@ -86,7 +88,7 @@ def roofline(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
     ax.set_xlabel("arithmetic intensity, FLOP for each byte", loc="right")
     ax.set_ylabel("rate of one accelerator, FLOP/s", loc="top")
     title = f"{metrics.scenario}, {gpus_text(metrics)}: {_finding(points, time_s)}"
-    plain = "; without products: at 1 FLOP for each byte, as high as its bytes/s" if any(point.plain for point in points) else ""
+    plain = "; at the left those without matrix products, as high as their bytes/s" if any(point.plain for point in points) else ""
     caption(
         ax,
         title,
@@ -101,8 +103,10 @@ class _KernelPoint:
     """Kernels of one name."""
 
     name: str
-    intensity: float
+    place: float
+    """FLOPs for each byte; without matrix products a place left of 1."""
     flops_per_s: float
+    """Without matrix products the bytes moved in a second."""
     seconds: float
     roof_fraction: float
     """Reached share of the roof above the point."""
@@ -125,12 +129,15 @@ def _points(kernels: Sequence[KernelGroup], ceilings: DataSheetPeaks) -> list[_K
         roof_flops_per_s = min(ceilings.peak_flops_per_s, intensity * ceilings.memory_bytes_per_s)
         colour = _BOUND["bound by memory" if by_memory else "bound by arithmetic"]
         found.append(_KernelPoint(each.name, intensity, flops_per_s, each.seconds, flops_per_s / roof_flops_per_s, colour, plain))
-    return found
+    plain = sorted((point for point in found if point.plain), key=lambda point: -point.flops_per_s)
+    aside = {point.name: _STEP ** (number - len(plain)) for number, point in enumerate(plain)}
+    return [replace(point, place=aside.get(point.name, point.place)) for point in found]
 
 
 def _draw_ticks(ax: Axes) -> None:
     for axis, steps in ((ax.xaxis, (1.0,)), (ax.yaxis, (1.0, 2.0, 5.0))):
         low, high = axis.get_view_interval()
+        low = max(low, 1.0)
         powers = range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)
         values = [step * 10.0**power for power in powers for step in (steps if high < _LONG * low else (1.0,))]
         shown = [value for value in values if low <= value <= high]
@@ -156,14 +163,15 @@ def _wires(subject: Subject) -> list[tuple[str, float, str, float]]:
 
 
 def _draw_roofs(ax: Axes, ceilings: DataSheetPeaks, wires: Sequence[tuple[str, float, str, float]]) -> None:
-    low, high = ax.get_xlim()
-    floor = ax.get_ylim()[0]
+    left, high = ax.get_xlim()
+    low, floor = max(left, 1.0), ax.get_ylim()[0]
     peak = ceilings.peak_flops_per_s
     roofs = [("memory", ceilings.memory_bytes_per_s, INK), *((name, speed, colour) for name, _, colour, speed in wires)]
-    ax.plot([low, high], [peak, peak], color=INK, linewidth=1.6)
-    ax.annotate(f"peak {format_quantity(peak, 'FLOP/s')}", (low, peak), xytext=(6, 4), textcoords="offset points", ha="left", fontsize=9.5)
+    ax.plot([left, high], [peak, peak], color=INK, linewidth=1.6)
+    ax.plot([left, low], [ceilings.memory_bytes_per_s] * 2, color=INK, linewidth=1.6)
+    ax.annotate(f"peak {format_quantity(peak, 'FLOP/s')}", (left, peak), xytext=(6, 4), textcoords="offset points", ha="left", fontsize=9.5)
     width_px, height_px = size_px(ax)
-    angle = float(np.degrees(np.arctan2(height_px / np.log10(ax.get_ylim()[1] / floor), width_px / np.log10(high / low))))
+    angle = float(np.degrees(np.arctan2(height_px / np.log10(ax.get_ylim()[1] / floor), width_px / np.log10(high / left))))
     for name, speed, colour in roofs:
         ridge = peak / speed
         start = max(low, floor / speed)
@@ -188,15 +196,15 @@ def _draw_roofs(ax: Axes, ceilings: DataSheetPeaks, wires: Sequence[tuple[str, f
 
 def _label(ax: Axes, points: Sequence[_KernelPoint], time_s: float) -> None:
     """Write names beside the picture, in the order of the points, so that no line crosses it."""
-    products = sorted((point for point in points if not point.plain), key=lambda point: point.intensity)
+    products = sorted((point for point in points if not point.plain), key=lambda point: point.place)
     plain = [point for point in points if point.plain]
-    shown = sorted(plain[:MOST_PLAIN], key=lambda point: -point.flops_per_s)
+    shown = sorted(plain[:MOST_PLAIN], key=lambda point: point.place)
     rest_s = fsum(point.seconds for point in plain[MOST_PLAIN:])
     rest = f"and {len(plain) - len(shown)} more, {percent_text(rest_s / time_s)}" if rest_s else ""
     line = 0
     for heading, some, more in (
         ("from left to right", products, ""),
-        ("at 1 FLOP for each byte, from the top", shown, rest),
+        ("without matrix products, from left to right", shown, rest),
     ):
         if some:
             rows = [(heading, FAINT_INK), *((_words(point, time_s), point.colour) for point in some), (more, FAINT_INK)]

@@ -32,6 +32,9 @@ STEPS_DRAWN: Final = 3
 
 _TOUCHING_S: Final = 1e-9
 
+_APART: Final = 2.0
+"""Distance between two marks that an eye tells apart, over the narrowest mark."""
+
 _LEAST_OMITTED_FRACTION: Final = 0.15
 """Leaving out less than this is not worth the break."""
 
@@ -127,6 +130,28 @@ def drawn_part(timeline: Timeline) -> Timeline:
     return replace(timeline, spans=spans, step_time_s=length_s, steps=None)
 
 
+def marks(left: FloatArray, right: FloatArray, least: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return left and right edge of marks of stretches, none narrower than ``least``, and the share of its height that each has.
+
+    Marks too close to be told apart are one, as high as the share of its width that is covered, so that areas are to scale.
+
+    Examples
+    --------
+    >>> marks(np.array([0.0, 1.0, 9.0]), np.array([0.5, 2.0, 9.1]), 1.0)
+    (array([0., 9.]), array([ 2., 10.]), array([0.75, 1.  ]))
+    """
+    order = np.argsort(left, kind="stable")
+    left, right = left[order], right[order]
+    if not left.size:
+        return left, right, left
+    until = np.maximum.accumulate(np.maximum(right, left + least))
+    begins = np.concatenate([[0], 1 + np.flatnonzero(left[1:] - until[:-1] > _APART * least)])
+    ends = np.append(begins[1:], left.size) - 1
+    width = until[ends] - left[begins]
+    covered = np.maximum(np.add.reduceat(right - left, begins), least)
+    return left[begins], until[ends], np.minimum(covered / width, 1.0)
+
+
 def whole_step(timeline: Timeline) -> TimeScale:
     """Return the scale that leaves nothing out."""
     step_s = timeline.step_time_s
@@ -189,6 +214,7 @@ def joined(passes: Sequence[Span]) -> list[Span]:
                 end_s=span.end_s,
                 compute_s=same[-1].compute_s + span.compute_s,
                 recompute_s=same[-1].recompute_s + span.recompute_s,
+                hidden_s=same[-1].hidden_s + span.hidden_s,
                 exposed_s=same[-1].exposed_s + span.exposed_s,
             )
         else:

@@ -164,7 +164,7 @@ def test_storage_that_nobody_describes_is_asked_for() -> None:
         built(cluster={"node": "meta-grand-teton", "nodes": 2}, reliability={"node_mtbf": "1 year"})
 
     assert caught.value.field == "reliability.checkpoint"
-    assert caught.value.hint == "add 'bandwidth: 100 GB/s', of the storage for all nodes together"
+    assert caught.value.hint == "add 'checkpoint: {bandwidth: 100 GB/s}' to reliability, of the storage for all nodes together"
 
 
 def test_a_job_that_waits_for_nodes_all_the_time_says_why() -> None:

@@ -19,6 +19,7 @@ from clustersim.report.plots.time_scales import (
     drawn_part,
     excerpt_of,
     joined,
+    marks,
     short_pass_s,
     time_scale,
     whole_step,
@@ -151,6 +152,25 @@ def test_pieces_of_a_backward_pass_become_one_cell() -> None:
 
     assert (whole.start_s, whole.end_s, whole.compute_s) == (0.0, 2.5, 2.5)
     assert sum(seconds for _, seconds in whole.exposed_s) == 0.75
+
+
+def test_a_joined_pass_has_the_communication_of_all_its_pieces() -> None:
+    pieces = [replace(pass_of(start_s, start_s + 1.0), hidden_s=(("tp", 0.25),), exposed_s=(("tp", 0.125),)) for start_s in (0.0, 1.0)]
+
+    (whole,) = joined(pieces)
+
+    assert [sum(seconds for _, seconds in pairs) for pairs in (whole.hidden_s, whole.exposed_s)] == [0.5, 0.25]
+
+
+@given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 3)), min_size=1, max_size=30))
+def test_marks_too_close_to_tell_apart_are_as_large_as_what_they_show(stretches: list[tuple[float, float]]) -> None:
+    starts_s, lengths_s = np.array(sorted(stretches)).T
+    starts_s += np.cumsum(lengths_s) - lengths_s  # none overlaps another
+
+    left, right, share = marks(starts_s, starts_s + lengths_s, 1.0)
+
+    assert (left[1:] - right[:-1] > 2.0).all()
+    assert lengths_s.sum() - 1e-9 <= ((right - left) * share).sum() <= lengths_s.sum() + len(left) + 1e-9
 
 
 def test_passes_that_are_not_pieces_stay_apart() -> None:

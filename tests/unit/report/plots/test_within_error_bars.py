@@ -37,6 +37,7 @@ def test_a_layout_that_is_beaten_within_the_error_bars_only_has_a_ring() -> None
     with style():
         ax = pareto(table(("a", "1", 1.0, 1.0), ("a", "2", 1.05, 1.05), ("a", "4", 1.2, 1.2), ("b", "1", 1.3, 1.3)))
 
+    assert title_of(ax).startswith("node a with tp 1 is ahead of node a with tp 2 and node b with tp 1, not decided")
     assert "ringed: beaten by a joined one, but within the error bars: not decided" in texts(ax)
     assert [len(found.get_offsets()) for found in ax.collections] == [3, 1, 2]  # pyright: ignore[reportArgumentType] - matplotlib's stubs
 
@@ -128,11 +129,13 @@ def test_a_heat_map_shows_shares_in_percent() -> None:
     assert texts(ax)[0] == "40"
 
 
-def test_points_of_two_lines_stand_beside_each_other_where_they_are_equal() -> None:
+def test_two_lines_stand_beside_each_other_above_an_axis_that_says_that_it_does_not_begin_at_0() -> None:
     with style():
         ax = sweep_lines(table(("a", "1", 10.0, 1.0), ("a", "2", 10.0, 1.0), ("b", "1", 10.0, 1.0), ("b", "2", 12.0, 1.0)))
 
     one, other = (line.get_transform().transform(line.get_xydata()) for line in ax.lines)
     assert one[0][1] == pytest.approx(other[0][1])
     assert other[0][0] - one[0][0] == pytest.approx(7.0)
-    assert other[1][0] == pytest.approx(one[1][0])
+    assert other[1][0] - one[1][0] == pytest.approx(7.0)
+    assert ax.get_ylim()[0] > 0.0
+    assert any("the axis does not begin at 0" in text for text in texts(ax))
