@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Generator
-from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,8 +14,9 @@ from simpy.events import EventPriority
 
 from clustersim.engine.pace import StepVariation
 from clustersim.engine.world import SETTLED, Process, World
+from clustersim.network.in_flight import TICK_S
 from clustersim.serving.batch import FloatArray, StepBatch, StepModel
-from clustersim.serving.records import EngineStepLog, StepRecord, tick_array, ticks
+from clustersim.serving.records import EngineStepLog, StepRecord, ticks
 from clustersim.serving.scheduler import EngineStep, Scheduler
 from clustersim.serving.sequence import Sequence
 
@@ -26,7 +26,7 @@ _STEP_END: Final = EventPriority(2)
 _LONGEST_STRETCH: Final = 4096
 _SPARE_STEPS: Final = 4
 """Steps that a stretch may have beyond those that the next arrival seems to leave time for."""
-_NO_ENDS: Final[list[int]] = []
+_NO_ENDS: Final[list[float]] = []
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class Replica:
     process: simpy.Process = field(init=False)
     _idle: simpy.Event | None = None
     _begun: int = 0
-    _ends: list[int] = field(default_factory=list[int])
+    _ends: list[float] = field(default_factory=list[float])
     """Ticks after the beginning at which the steps of a stretch end; empty for a single step."""
     _open: bool = False
     """Whether the stretch may still be cut short."""
@@ -113,33 +113,36 @@ class Replica:
             self._idle = None
 
     def _run(self) -> Process:
-        world, scheduler = self.world, self.scheduler
+        world, scheduler, arrivals, now = self.world, self.scheduler, self.arrivals, self.now
         while True:
-            self._begun = self.now
+            self._begun = now
             step = scheduler.schedule()
             for sequence in scheduler.preempted:
                 if sequence.last_tick >= 0 and sequence not in scheduler.joined:
                     sequence.last_tick = self._last_decode
             if step is None:
                 yield self._request()
-                if self.arrivals is not None:
-                    self._next_arrival = self.arrivals(self.now)
+                now = self.now
+                if arrivals is not None:
+                    self._next_arrival = arrivals(now)
                 continue
             batch = scheduler.batch(step)
             n_most = 1 if step.chunks or self.every_step else self._n_most()
             self._busy = True
             if n_most == 1:
-                end = self._single(step, batch)
+                n_steps, first = 1, self._single(step, batch)
+                last = first
                 if self.on_chunks is not None and step.chunks:
-                    self.on_chunks(self, step, end)
-                yield world.after(end, _STEP_END)
-                ends = (end,)
+                    self.on_chunks(self, step, last)
+                if not world.passes(last):
+                    yield world.after(last, _STEP_END)
             else:
-                ends = yield from self._stretch(batch, n_most)
-            if self.arrivals is not None:
-                self._next_arrival = self.arrivals(self._begun + ends[-1])
+                n_steps, first, last = yield from self._stretch(batch, n_most)
+            now += last
+            if arrivals is not None and self._next_arrival <= now:
+                self._next_arrival = arrivals(now)
             self._busy, self._ends = False, _NO_ENDS
-            self._account(step, batch, ends)
+            self._account(step, batch, n_steps, first, last)
             if self.settles:
                 yield world.after(0, SETTLED)
 
@@ -165,57 +168,64 @@ class Replica:
         factor = self.slowdown if self.jitter is None else self.slowdown * self.jitter.factor(self.number, self.scheduler.n_steps)
         return ticks(self.model.step_s(batch) * factor)
 
-    def _stretch(self, batch: StepBatch, n_most: int) -> Generator[simpy.Event, object, list[int]]:
-        """Wait for decode-only steps, until they are done or a request arrives, and return the ticks after which each ends."""
+    def _stretch(self, batch: StepBatch, n_most: int) -> Generator[simpy.Event, object, tuple[int, int, int]]:
+        """Wait for decode-only steps, until they are done or a request arrives.
+
+        Return their number, and the ticks after which the first and the last end.
+        """
         factor: float | FloatArray = self.slowdown
         if self.jitter is not None:
-            first = self.scheduler.n_steps
-            factor = self.slowdown * np.array([self.jitter.factor(self.number, first + step) for step in range(n_most)])
-        durations = tick_array(self.model.decode_stretch_s(batch, n_most), factor)
-        ends: list[int] = durations.cumsum().tolist()
-        self._pace, self._ends = ends[0], ends
+            begun = self.scheduler.n_steps
+            factor = self.slowdown * np.array([self.jitter.factor(self.number, begun + step) for step in range(n_most)])
+        # Whole ticks, whose sums are exact in floating point.
+        durations = np.rint(self.model.decode_stretch_s(batch, n_most) * (factor / TICK_S))
+        ends: list[float] = np.add.accumulate(durations).tolist()  # half the time of cumsum()
+        self._pace, self._ends = int(ends[0]), ends
         # What is scheduled ahead runs too before a request that has come is looked at.
         further = 2 if self.scheduler.rules.asynchronous else 1
         n_steps = n_most
         if self.arrivals is not None:
             n_steps = min(bisect_left(ends, self._next_arrival - self._begun) + further, n_most)
-            yield self.world.after(ends[n_steps - 1], _STEP_END)
+            if not self.world.passes(int(ends[n_steps - 1])):
+                yield self.world.after(int(ends[n_steps - 1]), _STEP_END)
         else:
             self._open = True
             try:
-                yield self.world.after(ends[-1], _STEP_END)
+                yield self.world.after(int(ends[-1]), _STEP_END)
                 self._open = False
             except simpy.Interrupt:
                 n_steps = min(self._running + further, n_most)
-                yield self.world.after(self._begun + ends[n_steps - 1] - self.now, _STEP_END)
+                yield self.world.after(self._begun + int(ends[n_steps - 1]) - self.now, _STEP_END)
         for later, weight in self.log.decode.wanted(n_steps):
             grown = StepBatch(
                 (), batch.n_decode, batch.context_tokens + later * batch.n_decode, batch.longest_context + later, batch.tokens_per_decode
             )
             self.log.decode.add(self.model.step(grown).terms, weight)
+        first, last = self._pace, int(ends[n_steps - 1])
         if n_steps > 1:
-            self.log.gaps.extend(durations[1:n_steps], batch.n_decode, ends[n_steps - 1] - ends[0])
-        return ends[:n_steps]
+            self.log.gaps.extend(durations[1:n_steps], batch.n_decode, last - first)
+        return n_steps, first, last
 
-    def _account(self, step: EngineStep, batch: StepBatch, ends: Items[int]) -> None:
-        """Account for steps that have ended, each a number of ticks after the first began."""
-        scheduler, n_steps = self.scheduler, len(ends)
-        now = self._begun + ends[-1]
+    def _account(self, step: EngineStep, batch: StepBatch, n_steps: int, first: int, last: int) -> None:
+        """Account for steps that have ended, the first and the last a number of ticks after they began."""
+        scheduler, log = self.scheduler, self.log
+        now = self._begun + last
         self.n_events += 1
         if step.decodes:
-            self._count_gaps(batch, self._begun + ends[0])
+            self._count_gaps(batch, self._begun + first)
             self._last_decode = now
-        n_prefill = batch.n_prefill_tokens if step.chunks else 0
         scheduler.complete(step, n_steps)
-        record = StepRecord(
-            self.number, self._begun, now, n_steps, n_prefill, batch.n_decode, len(scheduler.waiting), scheduler.pool.n_used
-        )
-        self.log.record(record, batch.n_decode + len(step.chunks), n_prefill + batch.n_decode * batch.tokens_per_decode)
+        n_prefill = batch.n_prefill_tokens if step.chunks else 0
+        log.count(batch, n_prefill, n_steps, last)
+        if log.wants(now):
+            log.keep(
+                StepRecord(self.number, self._begun, now, n_steps, n_prefill, batch.n_decode, len(scheduler.waiting), scheduler.pool.n_used)
+            )
         for sequence in scheduler.produced:
             if sequence.last_tick < 0:
                 self.on_first_token(sequence)
             else:
-                self.log.gaps.add(now - sequence.last_tick, 1)
+                log.gaps.add(now - sequence.last_tick, 1)
             sequence.last_tick = now
         for sequence in scheduler.done:
             self.on_done(self, sequence)

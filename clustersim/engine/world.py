@@ -52,6 +52,13 @@ class World(simpy.Environment):
         """Return an event after a delay, with a priority among those of the same time."""
         return _Passed(self, delay, priority)
 
+    def passes(self, delay: SimTime) -> bool:
+        """Let time pass at once where nothing else is left to happen; return whether it has."""
+        if self._queue:
+            return False
+        self._now: SimTime = self.now + delay
+        return True
+
     def signal(self) -> Signal:
         """Return an event to be fired later."""
         return Signal(self)

@@ -13,7 +13,7 @@ from clustersim.hardware.models import Accelerator
 from clustersim.hardware.serving_constants import KernelConstants
 from clustersim.kernels.kernel_model import kernel_s
 from clustersim.serving.batch import Chunk, FloatArray
-from clustersim.workloads.inference import ELEMENT_BYTES, AttentionWork
+from clustersim.workloads.inference import AttentionWork
 
 TAIL_FRACTION: Final = 0.43
 """Share of the tokens by which the longest sequence exceeds the mean one that are read by few multiprocessors, when others are done.
@@ -95,7 +95,10 @@ class AttentionCost:
 
     n_layers: int
     work: AttentionWork
-    kv_bytes: float
+    query_bytes: float
+    """Bytes that a query of a prompt reads and writes."""
+    cached_bytes: float
+    """Bytes of a token in the cache of one layer."""
     decode: KernelConstants
     prefill: KernelConstants
     bandwidth_bytes_per_s: float
@@ -106,14 +109,13 @@ class AttentionCost:
 
         A query sees what is cached and what of its chunk is before it: ``n (c + n / 2)`` pairs, or at most a window for each query.
         """
-        pairs = moved = 0.0
-        for chunk in chunks:
-            n, cached = chunk.n_tokens, chunk.n_cached
+        pairs, moved, window = 0.0, 0.0, self.work.window
+        for n, cached in chunks:
             seen = n * (cached + n / 2.0)
-            if self.work.window is not None:
-                seen, cached = min(seen, float(n) * self.work.window), min(cached, self.work.window)
+            if window is not None:
+                seen, cached = min(seen, float(n) * window), min(cached, window)  # noqa: PLW2901 - as many of them as are seen
             pairs += seen
-            moved += n * self.work.moved_elements * ELEMENT_BYTES + cached * self.work.cache_elements * self.kv_bytes
+            moved += n * self.query_bytes + cached * self.cached_bytes
         one_s = kernel_s(
             self.prefill,
             read_s=0.0,
@@ -132,7 +134,7 @@ class AttentionCost:
         tile_rows
             Query rows that the prompt kernel computes for each sequence, where decoding sequences share it with prompts; 0 elsewhere.
         """
-        read_s = self.work.cache_elements * self.kv_bytes / self.bandwidth_bytes_per_s
+        read_s = self.cached_bytes / self.bandwidth_bytes_per_s
         if self.work.latent_width:
             tile_rows = 0
         compute_s = max(tokens_each, tile_rows) * self.work.decode_flops / self.peak_flops_per_s

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersim.network.in_flight import TICK_S
-from clustersim.serving.batch import FloatArray
+from clustersim.serving.batch import FloatArray, StepBatch
 
 IntArray = NDArray[np.int64]
 
-_BUFFERED: Final = 1 << 15
+_BUFFERED: Final = 1 << 10
 _BINS_PER_OCTAVE: Final = 1024
 """Bins of the inter-token histogram in a factor of two: a percentile is off by at most 0.05 %."""
 _MOST_SAMPLES: Final = 2048
@@ -45,37 +45,39 @@ class GapHistogram:
     total_ticks: int = 0
     _counts: FloatArray = field(default_factory=lambda: np.zeros(0))
     """Sequences by bin, whole numbers."""
-    _gaps: IntArray = field(default_factory=lambda: np.empty(_BUFFERED, dtype=np.int64))
-    _weights: IntArray = field(default_factory=lambda: np.empty(_BUFFERED, dtype=np.int64))
-    _n_buffered: int = 0
+    _gaps: list[int] = field(default_factory=list[int])
+    _weights: list[int] = field(default_factory=list[int])
+    _runs: list[FloatArray] = field(default_factory=list[FloatArray])
+    """Gaps of consecutive steps, each with one weight for all."""
+    _run_weights: list[int] = field(default_factory=list[int])
 
     def add(self, gap: int, weight: int) -> None:
         """Count a gap, in ticks, of a number of sequences."""
-        at = self._n_buffered
-        self._gaps[at], self._weights[at] = gap, weight
+        self._gaps.append(gap)
+        self._weights.append(weight)
         self.n_gaps += weight
         self.total_ticks += gap * weight
-        self._n_buffered = at + 1
-        if at + 1 == _BUFFERED:
+        if len(self._gaps) == _BUFFERED:
             self._flush()
 
-    def extend(self, gaps: IntArray, weight: int, total: int) -> None:
-        """Count the gaps of consecutive steps, in ticks, each of a number of sequences; ``total`` is their sum."""
-        count = len(gaps)
-        if self._n_buffered + count >= _BUFFERED:
-            self._flush()
-        at = self._n_buffered
-        end = self._n_buffered = at + count
-        self._gaps[at:end], self._weights[at:end] = gaps, weight
-        self.n_gaps += weight * count
+    def extend(self, gaps: FloatArray, weight: int, total: int) -> None:
+        """Count the gaps of consecutive steps, in whole ticks, each of a number of sequences; ``total`` is their sum."""
+        self._runs.append(gaps)
+        self._run_weights.append(weight)
+        self.n_gaps += weight * len(gaps)
         self.total_ticks += total * weight
+        if len(self._runs) == _BUFFERED:
+            self._flush()
 
     def _flush(self) -> None:
-        logs = np.log2(np.array(self._gaps[: self._n_buffered], dtype=np.float64).clip(1.0))
-        bins = np.rint(logs * _BINS_PER_OCTAVE).astype(np.int64)
-        counts = np.bincount(bins, self._weights[: self._n_buffered], len(self._counts)).astype(np.float64)
+        gaps = np.concatenate([np.array(self._gaps, dtype=np.float64), *self._runs])
+        weights = np.concatenate([self._weights, np.repeat(self._run_weights, [len(each) for each in self._runs])])
+        bins = np.rint(np.log2(gaps.clip(1.0)) * _BINS_PER_OCTAVE).astype(np.int64)
+        counts = np.bincount(bins, weights, len(self._counts)).astype(np.float64)
         counts[: len(self._counts)] += self._counts
-        self._counts, self._n_buffered = counts, 0
+        self._counts = counts
+        for buffer in (self._gaps, self._weights, self._runs, self._run_weights):
+            buffer.clear()
 
     def statistics(self) -> LatencyStatistics | None:
         """Return mean and percentiles, in seconds; None where there was no gap."""
@@ -117,8 +119,8 @@ class StepTerms:
 
     def wanted(self, n_steps: int) -> list[tuple[int, int]]:
         """Count further steps, and return those that belong to the sample, from zero, each with its weight."""
-        first, end = self.n_steps, self.n_steps + n_steps
-        self.n_steps = end
+        first = self.n_steps
+        end = self.n_steps = first + n_steps
         found: list[tuple[int, int]] = []
         while self._next < end:
             weight = 1 + self._next // 256
@@ -184,22 +186,28 @@ class EngineStepLog:
         """Time in steps, summed over replicas."""
         return self.mixed.busy_ticks + self.decode.busy_ticks
 
-    def record(self, record: StepRecord, n_sequences: int, n_tokens: int) -> None:
-        """Count a step, or a stretch, with its sequences and tokens per step."""
-        n_steps, end = record.n_steps, record.end
-        self.n_sequences += n_sequences * n_steps
-        self.n_tokens += n_tokens * n_steps
-        self.n_prefill_tokens += record.n_prefill_tokens
-        kind = self.mixed if record.n_prefill_tokens else self.decode
-        kind.busy_ticks += end - record.start
+    def count(self, batch: StepBatch, n_prefill_tokens: int, n_steps: int, busy_ticks: int) -> None:
+        """Count a step, or a stretch."""
+        self.n_sequences += (batch.n_decode + len(batch.chunks)) * n_steps
+        self.n_tokens += (n_prefill_tokens + batch.n_decode * batch.tokens_per_decode) * n_steps
+        self.n_prefill_tokens += n_prefill_tokens
+        kind = self.mixed if n_prefill_tokens else self.decode
+        kind.busy_ticks += busy_ticks
+
+    def wants(self, end: int) -> bool:
+        """Return whether a step that ends at a tick is kept."""
+        return end >= self._next or len(self.first) < _MOST_STEPS
+
+    def keep(self, record: StepRecord) -> None:
+        """Keep a step, or a stretch, for a trace or for curves."""
         if len(self.first) < _MOST_STEPS:
             self.first.append(record)
-        if end >= self._next:
+        if record.end >= self._next:
             self.samples.append(record)
             if len(self.samples) > _MOST_SAMPLES:
                 self.samples = self.samples[::2]
-                self._width = max(2 * self._width, end // _MOST_SAMPLES)
-            self._next = end + self._width
+                self._width = max(2 * self._width, record.end // _MOST_SAMPLES)
+            self._next = record.end + self._width
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Final, NamedTuple
@@ -37,10 +37,16 @@ SCALED_BYTES: Final = 1.0 + FP32_BYTES / 128
 """Bytes of a number of 8 bits on its way to experts, with its share of a scale for 128 (DeepEP)."""
 
 
+_OF_TOKENS: Final = ("projections", "elementwise", "experts", "collectives", "pipeline")
+_FIXED: Final = (*_OF_TOKENS, "attention_prefill", "head", "sampling")
+"""Terms that do not depend on the context of decoding sequences, in the order in which they are added."""
+
+
 class BatchTerms(NamedTuple):
     """Terms of a step that do not depend on the context of decoding sequences, in seconds."""
 
-    terms: Mapping[str, float]
+    terms: tuple[float, ...]
+    """Those of :data:`_FIXED`; zero for one that is left out."""
     added_s: float
     """Sum of those that decode attention adds to."""
     shared_s: float
@@ -77,14 +83,14 @@ class TermStepModel:
     _attention: tuple[AttentionCost, ...] = field(init=False, default=())
     _laws: dict[tuple[int, int], tuple[DecodeLaw, ...]] = field(init=False, default_factory=dict[tuple[int, int], tuple[DecodeLaw, ...]])
     """Decode attention of each kind of layer, by the tokens that a sequence computes in a step and the tile of a prompt kernel."""
-    _by_tokens: dict[tuple[int, int], Mapping[str, float]] = field(init=False, default_factory=dict[tuple[int, int], Mapping[str, float]])
+    _by_tokens: dict[tuple[int, int], tuple[float, ...]] = field(init=False, default_factory=dict[tuple[int, int], tuple[float, ...]])
     _by_decodes: dict[tuple[int, int], BatchTerms] = field(init=False, default_factory=dict[tuple[int, int], BatchTerms])
     _n_kernels: int = field(init=False, default=0)
     _n_outside: int = field(init=False, default=0)
     """Launches where all but attention is in graphs."""
     _tile_rows: int = field(init=False, default=0)
     """Query rows that are computed for each decoding sequence in a step with prompts; 0 where its attention has a kernel of its own."""
-    _by_sampled: dict[int, Mapping[str, float]] = field(init=False, default_factory=dict[int, Mapping[str, float]])
+    _by_sampled: dict[int, tuple[float, ...]] = field(init=False, default_factory=dict[int, tuple[float, ...]])
 
     def __post_init__(self) -> None:
         """Look up the constants of every kernel that the model has."""
@@ -124,7 +130,8 @@ class TermStepModel:
         return AttentionCost(
             n_layers=layer.n_layers,
             work=layer.attention,
-            kv_bytes=KV_BYTES[self.formats.kv],
+            query_bytes=layer.attention.moved_elements * ELEMENT_BYTES,
+            cached_bytes=layer.attention.cache_elements * KV_BYTES[self.formats.kv],
             decode=self._look_up("latent_decode" if latent else "decode_attention", self.formats.kv, borrowed),
             prefill=self._look_up("prefill_attention", "bf16" if latent else self.formats.kv, borrowed),
             bandwidth_bytes_per_s=self.accelerator.memory_bandwidth_bytes_per_s,
@@ -139,7 +146,8 @@ class TermStepModel:
         """Return the duration of a step, and its terms."""
         fixed = self._summed(batch)
         total_s, decode_s = self._total(batch, fixed, float(batch.context_tokens), OF_NUMBERS)
-        terms = {**fixed.terms, "attention_decode": decode_s}
+        terms = {name: term_s for name, term_s in zip(_FIXED, fixed.terms, strict=True) if name not in self.without}
+        terms["attention_decode"] = decode_s
         exposed_s = max(fixed.shared_s - fixed.added_s - decode_s, 0.0)
         if self.layout.overlaps_batches and "collectives" in terms:
             terms["collectives"] = exposed_s
@@ -162,34 +170,35 @@ class TermStepModel:
         return found
 
     def _added(self, batch: StepBatch) -> BatchTerms:
-        fits = ceil(batch.n_tokens / self.layout.dp) <= self.engine.largest_graph
-        captured = fits and not batch.chunks
-        n_kernels = self._n_outside if fits and self.engine.piecewise else self._n_kernels
-        terms = self._fixed(batch, captured=captured)
+        n_prompt, layout, engine = batch.n_prefill_tokens, self.layout, self.engine
+        fits = ceil((n_prompt + batch.n_decode * batch.tokens_per_decode) / layout.dp) <= engine.largest_graph
+        captured = fits and not n_prompt
+        n_kernels = self._n_outside if fits and engine.piecewise else self._n_kernels
+        terms = self._fixed(batch, n_prompt, captured=captured)
         # Each rank of attention data parallelism has a process of its own.
-        n_sequences = ceil((batch.n_decode + len(batch.chunks)) / self.layout.dp)
+        n_sequences = ceil((batch.n_decode + len(batch.chunks)) / layout.dp)
         hosted = "host" not in self.without
-        key = batch.tokens_per_decode, self._tile_rows if batch.chunks else 0
-        host_s = self.engine.host_base_s + self.engine.host_per_sequence_s * n_sequences if hosted else 0.0
-        launched_s = self.engine.launch_s * n_kernels if hosted and not captured else 0.0
-        added_s, shared_s = sum(terms.values()), 0.0
-        if self.layout.overlaps_batches:
-            exchanged_s = terms.get("collectives", 0.0)
+        key = batch.tokens_per_decode, self._tile_rows if n_prompt else 0
+        host_s = engine.host_base_s + engine.host_per_sequence_s * n_sequences if hosted else 0.0
+        launched_s = engine.launch_s * n_kernels if hosted and not captured else 0.0
+        added_s, shared_s = sum(terms), 0.0
+        if layout.overlaps_batches:
+            *_, exchanged_s, pipeline_s, _, head_s, sampling_s = terms
             added_s -= exchanged_s
-            shared_s = exchanged_s + sum(terms.get(name, 0.0) for name in ("pipeline", "head", "sampling"))
+            shared_s = exchanged_s + (pipeline_s + head_s + sampling_s)
         return BatchTerms(
             terms,
             added_s,
             shared_s,
-            least_s=max(shared_s, launched_s, host_s if self.engine.asynchronous else 0.0),
-            host_s=0.0 if self.engine.asynchronous else host_s,
-            laws=self._laws.get(key) or self.decode_laws(*key),
+            max(shared_s, launched_s, host_s if engine.asynchronous else 0.0),
+            0.0 if engine.asynchronous else host_s,
+            self._laws.get(key) or self.decode_laws(*key),
         )
 
     def _total(self, batch: StepBatch, fixed: BatchTerms, context: N, maths: Maths[N]) -> tuple[N, N]:
         """Return the duration of each step with these contexts, and the part of it that is attention of decoding sequences."""
         n_decode = batch.n_decode
-        if not n_decode or "attention_decode" in self.without:
+        if not n_decode or not fixed.laws:
             decode = context * 0.0
         else:
             here = ceil(n_decode / self.layout.dp)
@@ -208,7 +217,7 @@ class TermStepModel:
     def decode_laws(self, tokens_each: int, tile_rows: int = 0) -> tuple[DecodeLaw, ...]:
         """Return the time law of decode attention of layers of each window, for sequences with a number of tokens per step."""
         by_window: dict[int | None, list[DecodeLaw]] = {}
-        for cost in self._attention:
+        for cost in self._attention if "attention_decode" not in self.without else ():
             by_window.setdefault(cost.work.window, []).append(cost.decode_law(tokens_each, tile_rows))
         kernels = 2.0 if self.layout.overlaps_batches else 1.0  # one kernel for each half of the batch
         found = self._laws[tokens_each, tile_rows] = tuple(
@@ -222,55 +231,50 @@ class TermStepModel:
         )
         return found
 
-    def _fixed(self, batch: StepBatch, *, captured: bool) -> dict[str, float]:
-        """Return the terms that do not depend on the context of decoding sequences."""
-        n_prompt, dp = batch.n_prefill_tokens, self.layout.dp
+    def _fixed(self, batch: StepBatch, n_prompt: int, *, captured: bool) -> tuple[float, ...]:
+        """Return the terms that do not depend on the context of decoding sequences, with a number of new tokens of prompts."""
+        n_decode, dp = batch.n_decode, self.layout.dp
         prompt_here = n_prompt if dp == 1 else max([chunk.n_tokens for chunk in batch.chunks] + [ceil(n_prompt / dp)])
-        decode_here = ceil(batch.n_decode / dp) * batch.tokens_per_decode
-        here, everywhere = prompt_here + decode_here, n_prompt + batch.n_decode * batch.tokens_per_decode
+        decode_here = ceil(n_decode / dp) * batch.tokens_per_decode
+        here, everywhere = prompt_here + decode_here, n_prompt + n_decode * batch.tokens_per_decode
         if captured:
             here = self.engine.padded(here)
             everywhere = max(everywhere, here * dp)
         sampled = decode_here + ceil(len(batch.chunks) / dp)
-        terms = dict(self._token_terms(here, everywhere))
-        terms["attention_prefill"] = self._prefill_s(batch.chunks) if batch.chunks else 0.0
+        of_tokens = self._by_tokens.get((here, everywhere)) or self._token_terms(here, everywhere)
+        prefill_s = self._prefill_s(batch.chunks) if n_prompt and "attention_prefill" not in self.without else 0.0
         if self.layout.overlaps_batches:
             # Products run on the multiprocessors that the exchange of the other half leaves.
             taken = max(
                 (self._exchange(layer.experts, ceil(here / 2))[1] for layer in self.work.layers if layer.experts is not None), default=0.0
             )
-            terms |= {name: terms[name] / (1.0 - taken) for name in ("projections", "elementwise", "experts", "attention_prefill")}
-        terms.update(self._sampled_terms(sampled))
-        return {name: value for name, value in terms.items() if name not in self.without} if self.without else terms
+            of_tokens = (*(term_s / (1.0 - taken) for term_s in of_tokens[:3]), *of_tokens[3:])
+            prefill_s /= 1.0 - taken
+        return (*of_tokens, prefill_s, *(self._by_sampled.get(sampled) or self._sampled_terms(sampled)))
 
     def _prefill_s(self, chunks: tuple[Chunk, ...]) -> float:
         if self.layout.dp > 1 and len(chunks) > 1:
             # The busiest rank has the longest chunk, or its share of all.
             chunks = tuple(sorted(chunks, key=lambda chunk: -(chunk.n_tokens + chunk.n_cached)))[: ceil(len(chunks) / self.layout.dp)]
-        return sum(cost.prefill_s(chunks) for cost in self._attention)
+        return sum([cost.prefill_s(chunks) for cost in self._attention])
 
-    def _token_terms(self, here: int, everywhere: int) -> Mapping[str, float]:
-        found = self._by_tokens.get((here, everywhere))
-        if found is None:
-            if self.layout.overlaps_batches and here > 1:
-                half = self._layer_terms(ceil(here / 2), ceil(everywhere / 2))
-                found = {name: 2.0 * value for name, value in half.items()}
-            else:
-                found = self._layer_terms(here, everywhere)
-            self._by_tokens[here, everywhere] = found
+    def _token_terms(self, here: int, everywhere: int) -> tuple[float, ...]:
+        """Return the terms of all layers for a number of tokens, and remember them."""
+        n_halves = 2 if self.layout.overlaps_batches and here > 1 else 1
+        each, all_each = ceil(here / n_halves), ceil(everywhere / n_halves)
+        layers = self.work.layers
+        of_layers = (
+            sum(layer.n_layers * self._projections_s(layer, each) for layer in layers),
+            sum(layer.n_layers * self._elementwise_s(layer, each) for layer in layers),
+            sum(layer.n_layers * self._experts_s(layer.experts, each, all_each) for layer in layers if layer.experts is not None),
+            sum(layer.n_layers * self._collectives_s(layer, each, all_each) for layer in layers),
+            self._pipeline_s(each),
+        )
+        found = self._by_tokens[here, everywhere] = self._kept(_OF_TOKENS, [n_halves * term_s for term_s in of_layers])
         return found
 
-    def _layer_terms(self, here: int, everywhere: int) -> dict[str, float]:
-        layers = self.work.layers
-        return {
-            "projections": sum(layer.n_layers * self._projections_s(layer, here) for layer in layers),
-            "elementwise": sum(layer.n_layers * self._elementwise_s(layer, here) for layer in layers),
-            "experts": sum(
-                layer.n_layers * self._experts_s(layer.experts, here, everywhere) for layer in layers if layer.experts is not None
-            ),
-            "collectives": sum(layer.n_layers * self._collectives_s(layer, here, everywhere) for layer in layers),
-            "pipeline": self._pipeline_s(here),
-        }
+    def _kept(self, names: Sequence[str], terms: Sequence[float]) -> tuple[float, ...]:
+        return tuple([0.0 if name in self.without else term_s for name, term_s in zip(names, terms, strict=True)])
 
     def _projections_s(self, layer: InferenceLayer, rows: int) -> float:
         time_s = sum(self._product_s(each, rows, self.formats.of(each)) for each in layer.projections)
@@ -350,16 +354,13 @@ class TermStepModel:
     def _pipeline_s(self, here: int) -> float:
         return (self.layout.pp - 1) * self.collectives.send_s(here * self.work.hidden * ELEMENT_BYTES)
 
-    def _sampled_terms(self, sampled: int) -> Mapping[str, float]:
-        found = self._by_sampled.get(sampled)
-        if found is None:
-            logits = float(sampled) * self.work.logits.outputs * self.layout.tp
-            gathered_s = self.collectives.all_gather_s(logits * ELEMENT_BYTES, self.layout.tp)
-            passed_s = logits * FP32_BYTES * LOGIT_PASSES / (self.accelerator.memory_bandwidth_bytes_per_s * STREAM_FRACTION)
-            found = self._by_sampled[sampled] = {
-                "head": self._product_s(self.work.logits, sampled, "bf16") + gathered_s,
-                "sampling": self.engine.sampling_base_s + passed_s,
-            }
+    def _sampled_terms(self, sampled: int) -> tuple[float, ...]:
+        """Return the terms of the tokens that are sampled, and remember them."""
+        logits = float(sampled) * self.work.logits.outputs * self.layout.tp
+        gathered_s = self.collectives.all_gather_s(logits * ELEMENT_BYTES, self.layout.tp)
+        passed_s = logits * FP32_BYTES * LOGIT_PASSES / (self.accelerator.memory_bandwidth_bytes_per_s * STREAM_FRACTION)
+        head_s = self._product_s(self.work.logits, sampled, "bf16") + gathered_s
+        found = self._by_sampled[sampled] = self._kept(("head", "sampling"), (head_s, self.engine.sampling_base_s + passed_s))
         return found
 
 
