@@ -96,7 +96,7 @@ class Scheduler:
     def batch(self, step: EngineStep) -> StepBatch:
         """Return the tokens of a step."""
         decoding = self.decoding
-        chunks = tuple([Chunk(n_tokens, sequence.n_cached) for sequence, n_tokens in step.chunks])
+        chunks = tuple([Chunk(n_tokens, sequence.n_cached) for sequence, n_tokens in step.chunks]) if step.chunks else ()
         if not step.decodes:
             return StepBatch(chunks, 0, 0, 0)
         return StepBatch(chunks, len(decoding.members), decoding.context_tokens, decoding.longest_context, decoding.tokens_per_step)
@@ -170,14 +170,13 @@ class Scheduler:
 
     def _make_room(self) -> None:
         """Take the block that each decoding sequence needs in this step, and preempt until there are enough."""
-        wanted = self.decoding.n_blocks_next()
-        if wanted > self.pool.n_free:
-            while self.decoding.n_blocks_next() > self.pool.n_free:
-                self.preempt(self._victim())
-            if self.rules.admission == "estimated":
-                self._retract()
-            wanted = self.decoding.n_blocks_next()
-        if wanted:
+        if wanted := self.decoding.n_blocks_next():
+            if wanted > self.pool.n_free:
+                while self.decoding.n_blocks_next() > self.pool.n_free:
+                    self.preempt(self._victim())
+                if self.rules.admission == "estimated":
+                    self._retract()
+                wanted = self.decoding.n_blocks_next()
             self.pool.take(wanted)
         self._taken = True
 
@@ -293,7 +292,8 @@ class Scheduler:
                 return None
             n_tokens = n_new
         free = pool.n_free_beside(sequence, n_hit) if n_hit else pool.n_free
-        if not self._has_room(sequence, free, n_cached, n_tokens):
+        kept = 0 if n_hit else pool.n_kept_tokens(sequence)
+        if not self._has_room(sequence, free, n_cached, kept + min(n_tokens, n_new - kept)):
             return None
         if pool.caches:
             n_cached = self._take_cached(sequence, n_hit) or n_cached

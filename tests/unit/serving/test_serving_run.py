@@ -227,6 +227,13 @@ def test_a_static_batch_ends_before_the_next_begins() -> None:
     assert run.log.first_token[4:].min() > run.log.done[:4].max()
 
 
+def test_a_preempted_prompt_waits_until_what_is_left_of_it_and_its_next_chunk_have_room() -> None:
+    rules = make_rules("vllm@0.10", max_batched_tokens=512)
+    run = served(make_requests(60, rate_per_s=20.0), [make_scheduler(rules, 350)])
+    assert run.replicas[0].scheduler.n_preemptions > 0
+    assert (run.log.done > run.log.first_token).all()
+
+
 def test_an_asynchronous_engine_admits_one_step_later() -> None:
     requests = Requests(input_tokens=np.array([100, 100]), output_tokens=np.array([100, 2]), arrival_s=np.array([0.0, 0.0203]))
     first = [
