@@ -16,7 +16,13 @@ from clustersim.network.following import numba_is_installed
 FILES = sorted((Path(__file__).parent / "flows").glob("*.json*"))
 COMPILED = [
     False,
-    pytest.param(True, marks=pytest.mark.skipif(not numba_is_installed(), reason="numba is not installed (extra 'fast')")),
+    pytest.param(
+        True,
+        marks=[
+            pytest.mark.skipif(not numba_is_installed(), reason="numba is not installed (extra 'fast')"),
+            pytest.mark.xdist_group("numba"),  # compiled once
+        ],
+    ),
 ]
 
 

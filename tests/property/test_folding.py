@@ -113,11 +113,11 @@ CONTENDED: Final[dict[str, Any]] = {
     "model": "llama3.2-1b",
     "cluster": {
         "node": "aws-p4d",
-        "nodes": 16,
+        "nodes": 8,
         "fabric": {"topology": "leaf_spine", "nodes_per_leaf": 3, "oversubscription": 2, "routing": "adaptive"},
         "links": [{"between": ["node0/nic1", "*"], "fraction": 0.5}],
     },
-    "training": {"global_batch_size": 128, "micro_batch_size": 1, "seq_length": 512, "precision": "bf16"},
+    "training": {"global_batch_size": 64, "micro_batch_size": 1, "seq_length": 512, "precision": "bf16"},
     "strategy": {
         "tp": 2,
         "pp": 2,

@@ -68,16 +68,15 @@ ADDED: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     }
 )
 """Options added to all commands with this beginning, unless they are given."""
+FEW: Final = "--only tp=8 --only schedule=1f1b --only zero_stage=1 --only recompute=none --most-replays 1"
 LIGHTER: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {
         **{
             f"clustersim validate{options}": ("korthikanti-2022", "a minute for all sources; tests/published runs every row")
             for options in ("", " --quality A", " --json", " --plot all.png", " --jobs 4", " --fail-over '8 %'")
         },
-        "clustersim plan llama3-70b dgx-h100 --nodes 64 -s training.global_batch_size=1024": (
-            "--only tp=8 --only pp=4 --only schedule=1f1b --most-replays 1",
-            "half a minute",
-        ),
+        "clustersim plan llama3-70b dgx-h100 --nodes 64 -s training.global_batch_size=1024": (f"{FEW} --only pp=4", "half a minute"),
+        "clustersim plan my-scenario.yaml": (FEW, "eight seconds"),
         OUT_OF_REACH: (
             "--only tp=8 --only pp=4 --only cp=1 --only schedule=1f1b --only micro_batch_size=1 --only zero_stage=1 --only recompute=none"
             " --only placement=tp-cp-ep-dp-pp --most-replays 1",
@@ -87,10 +86,7 @@ LIGHTER: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "clustersim sweep my-study.yaml --where 'memory_fraction <= 0.9' --format parquet": ("--dry-run", "72 points"),
         "clustersim run deepseek-v3-2048-h800": ("--dry-run", "five seconds"),
         "clustersim run llama3-405b-16k-cost -s 'reliability.component_mtbf={}' -s 'reliability.node_mtbf=4 years'": ("--dry-run", "10 s"),
-        "clustersim plan mixtral-8x22b dgx-h100 --nodes 16": (
-            "--only tp=8 --only pp=4 --only ep=1 --only schedule=1f1b --only zero_stage=1 --only recompute=none --most-replays 1",
-            "a minute",
-        ),
+        "clustersim plan mixtral-8x22b dgx-h100 --nodes 16": (f"{FEW} --only pp=4 --only ep=1", "a minute"),
         "clustersim plan hf:config.json dgx-a100-40g --nodes 2": ("--only tp=1 --only pp=1 --most-replays 1", "ten seconds"),
         BUY: ("--only tp=8 --only pp=1 --only cp=1 --only recompute=none --only zero_stage=3 --only micro_batch_size=1", "two minutes"),
     }

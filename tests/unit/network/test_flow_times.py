@@ -55,6 +55,7 @@ def random_flows(n_hosts: int, seed: int) -> tuple[list[Pipe], list[Flow]]:
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("numba")  # compiled once
 @pytest.mark.skipif(not numba_is_installed(), reason="numba is not installed (extra 'fast')")
 def test_compiled_or_not_the_times_are_the_same() -> None:
     case = random_flows(12, seed=3)
