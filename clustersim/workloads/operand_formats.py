@@ -33,6 +33,11 @@ class Scales:
     gathered: bool = True
     """Whether tensor-parallel ranks cast their slices of an operand and gather these."""
 
+    @property
+    def transposable(self) -> bool:
+        """Whether a cast operand can be transposed as it is, since all of it shares a scale."""
+        return self.shared_by == float("inf")
+
     def cast_bytes(self, plain_bytes: float, operand_bytes: float, own: float = 1.0) -> float:
         """Return the bytes that both casts of one number move, its share of the scales included.
 
@@ -51,7 +56,7 @@ class Scales:
         """
         share = own if self.gathered else 1.0
         both = share * (self.reads * plain_bytes + 2.0 * self.stored_bytes(operand_bytes))
-        return both if share == 1.0 or self.shared_by < float("inf") else both + (2.0 - share) * operand_bytes
+        return both + (2.0 - share) * operand_bytes if share < 1.0 and self.transposable else both
 
     def stored_bytes(self, operand_bytes: float) -> float:
         """Return the bytes of one number with its share of the scales."""

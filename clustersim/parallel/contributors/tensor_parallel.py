@@ -153,7 +153,9 @@ class SplitLayers(LayerTechnique):
         """Return a sublayer backward, its column-split layers together after the operators that follow them."""
         columns = [entry.operator for entry in entries if isinstance(entry, OperatorRun) and entry.operator.column]
         summed_runs = [run for run in _runs(entries) if run.operator.row]
-        gather = self._gathering(self.hidden_size, summed_runs) if gradients != "weight" else ()
+        # One product takes the gradient as it is, and one its transpose.
+        ways = 1 if self.scales.transposable else 2
+        gather = self._gathering(self.hidden_size, summed_runs, ways) if gradients != "weight" else ()
         out: list[Entry] = []
         for entry in entries:
             match entry:
@@ -209,13 +211,19 @@ class SplitLayers(LayerTechnique):
         """Return whether the products of a sublayer are cut; those of the head are not."""
         return self.overlap in ("gemm_chunks", "async_tp") and part.name != HEAD
 
-    def _gathering(self, width: int, takers: Sequence[OperatorRun]) -> tuple[Collective, ...]:
-        """Return the gathering of slices of the sequence: in 8 bits where the products that take them are, and slices are cast before."""
+    def _gathering(self, width: int, takers: Sequence[OperatorRun], ways: int = 1) -> tuple[Collective, ...]:
+        """Return the gathering of slices of the sequence: in 8 bits where the products that take them are, and slices are cast before.
+
+        Parameters
+        ----------
+        ways
+            Casts of an operand that are gathered: 2 of one that is taken both ways and cannot be transposed.
+        """
         if not self.sequence_parallel:
             return ()
         plain = self.element_bytes
         operand = min((kernel.element_bytes for run in takers for kernel in run.kernels if isinstance(kernel, Gemm)), default=plain)
-        number_bytes = self.scales.stored_bytes(operand) if operand < plain and self.scales.gathered else plain
+        number_bytes = ways * self.scales.stored_bytes(operand) if operand < plain and self.scales.gathered else plain
         return (self._collective("all_gather", width * self.rows * number_bytes),)
 
     def _closing(self, width: int) -> tuple[Collective, ...]:

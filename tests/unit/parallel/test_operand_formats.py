@@ -77,16 +77,27 @@ def test_a_rank_casts_its_slice_of_the_sequence_and_gathers_it(scaling: str, byt
 
 
 @pytest.mark.parametrize(
-    ("scaling", "bytes_each"),
-    [("delayed", 1.0), ("tensor", 1.0), ("row", 2.0), ("block", 1 + 4 / 128), ("mx", 1 + 1 / 32), ("nvfp4", 0.5 + 1 / 16)],
+    ("scaling", "bytes_each", "ways"),
+    [
+        ("delayed", 1.0, 1),
+        ("tensor", 1.0, 1),
+        ("row", 2.0, 1),
+        ("block", 1 + 4 / 128, 2),
+        ("mx", 1 + 1 / 32, 2),
+        ("nvfp4", 0.5 + 1 / 16, 2),
+    ],
 )
-def test_what_products_take_in_8_bits_is_gathered_in_8_bits_and_sums_are_scattered_in_16(scaling: str, bytes_each: float) -> None:
+def test_what_products_take_in_8_bits_is_gathered_in_8_bits_and_sums_are_scattered_in_16(
+    scaling: str, bytes_each: float, ways: int
+) -> None:
     plan = make_plan(LLAMA, precision="fp8", fp8_scaling=scaling, tp=4, sequence_parallel=True)
     passes, elements = chunk_passes(plan), local_of(plan).whole.rows * H
 
-    for block in (passes.layer_forward(0), passes.layer_backward(0)):
-        sizes = {each.op: each.bytes / elements for each in collectives_of(block)}
-        assert sizes == pytest.approx({"all_gather": bytes_each, "reduce_scatter": 2.0}, rel=1e-12)
+    # Two products take a gradient, as it is and transposed, for which blocks are cast both ways; each pass takes an input in one way.
+    blocks = (passes.layer_forward(), passes.layer_backward())
+    moved = [[(each.op, each.bytes / elements) for each in collectives_of(block)] for block in blocks]
+    inputs, gradients, sums = ("all_gather", bytes_each), ("all_gather", ways * bytes_each), ("reduce_scatter", 2.0)
+    assert moved == [[inputs, sums] * 2, [gradients, inputs, sums] * 2]
 
 
 def test_the_ends_and_layers_that_stay_in_16_bits_gather_16_bits() -> None:
