@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 UNITS: Final = ("", "_s", "_bytes_per_s")
 """Ends of attributes in SI units, which their keys do not have: a value of a file comes with its unit."""
-_UNIT: Final = re.compile("(_bytes_per)?_s$")
+_UNIT: Final = re.compile("^n_|(_bytes_per)?_s$|_bytes$|_w$")
 
 
 def key_of(attribute: str) -> str:
@@ -21,10 +22,15 @@ def key_of(attribute: str) -> str:
 
     Examples
     --------
-    >>> key_of("latency_s"), key_of("bandwidth_bytes_per_s"), key_of("fraction")
-    ('latency', 'bandwidth', 'fraction')
+    >>> key_of("latency_s"), key_of("bandwidth_bytes_per_s"), key_of("n_ports")
+    ('latency', 'bandwidth', 'ports')
     """
     return _UNIT.sub("", attribute)
+
+
+def keys_of(owner: type) -> Mapping[str, str]:
+    """Return the attributes of a dataclass by their keys, but for the sources."""
+    return {key_of(name): name for name in inspect.get_annotations(owner) if name != "sources"}
 
 
 def attribute_of(whole: object, key: str) -> str | None:

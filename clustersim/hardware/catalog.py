@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 from clustersim.documents.check import did_you_mean, validate_document
 from clustersim.documents.files import data_names, data_path
+from clustersim.documents.form import keys_of
 from clustersim.documents.text import Document, read_document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.models import Accelerator, ClusterProfile, Fabric, Host, Nic, Node, ScaleUp, Switch
@@ -20,13 +21,10 @@ from clustersim.hardware.profile_schema import (
     Checked,
     ClusterProfileSpec,
     FabricSpec,
-    HostFigures,
     HostSpec,
-    NicFigures,
     NicSpec,
     NodeSpec,
     Spec,
-    SwitchFigures,
     SwitchSpec,
 )
 from clustersim.hardware.provenance import built_sources, check_sources
@@ -34,53 +32,12 @@ from clustersim.hardware.source import Source
 
 S = TypeVar("S", bound=Spec)
 P = TypeVar("P")
+Q = TypeVar("Q", Host, Nic, Switch)
 U = TypeVar("U", Fabric, ScaleUp, Nic)
 
-HOST_KEYS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "sockets": "n_sockets",
-        "memory": "memory_bytes",
-        "memory_bandwidth": "memory_bandwidth_bytes_per_s",
-        "socket_bandwidth": "socket_link_bandwidth_bytes_per_s",
-        "storage_bandwidth": "storage_bandwidth_bytes_per_s",
-        "storage_write_bandwidth": "storage_write_bandwidth_bytes_per_s",
-        "pace": "pace",
-    }
-)
-NIC_KEYS: Final[Mapping[str, str]] = MappingProxyType({"bandwidth": "bandwidth_bytes_per_s", "latency": "latency_s"})
-SWITCH_KEYS: Final[Mapping[str, str]] = MappingProxyType(
-    {"ports": "n_ports", "port_bandwidth": "port_bandwidth_bytes_per_s", "latency": "latency_s"}
-)
-SCALE_UP_KEYS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "kind": "kind",
-        "nodes_per_domain": "nodes_per_domain",
-        "latency": "latency_s",
-        "in_network_reduction": "in_network_reduction",
-        "links_per_peer": "links_per_peer",
-    }
-)
-FABRIC_KEYS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "topology": "topology",
-        "leaf": "leaf.name",
-        "spine": "spine.name",
-        "nodes_per_leaf": "nodes_per_leaf",
-        "leaves_per_pod": "leaves_per_pod",
-        "oversubscription": "oversubscription",
-        "core_oversubscription": "core_oversubscription",
-        "routing": "routing",
-        "cable_latency": "cable_latency_s",
-        "in_network_reduction": "in_network_reduction",
-        "seed": "seed",
-        "dimensions": "dimensions",
-        "leaves_per_group": "leaves_per_group",
-        "global_links": "global_links",
-        "link_bandwidth": "link_bandwidth_bytes_per_s",
-        "graph": "graph",
-    }
-)
-"""Attribute that each key of a host, an adapter, a switch, the wires of a node or a fabric sets."""
+SCALE_UP_KEYS: Final = keys_of(ScaleUp)
+FABRIC_KEYS: Final = {**keys_of(Fabric), "leaf": "leaf.name", "spine": "spine.name"}
+"""Attribute that each key of the wires of a node or of a fabric sets."""
 PARTS_OF_FABRIC: Final = ("leaf", "spine", "graph")
 """Keys of a fabric that name switches, and hold no figure."""
 
@@ -106,19 +63,9 @@ def build_accelerator(spec: AcceleratorFigures, name: str, sources: tuple[Source
     )
 
 
-def build_host(spec: HostFigures, name: str, sources: tuple[Source, ...]) -> Host:
-    """Return a host."""
-    return Host(name=name, sources=sources, **_given(spec, HOST_KEYS))
-
-
-def build_nic(spec: NicFigures, name: str, sources: tuple[Source, ...]) -> Nic:
-    """Return a network adapter."""
-    return Nic(name=name, sources=sources, **_given(spec, NIC_KEYS))
-
-
-def build_switch(spec: SwitchFigures, name: str, sources: tuple[Source, ...]) -> Switch:
-    """Return a switch of the scale-out network."""
-    return Switch(name=name, sources=sources, **_given(spec, SWITCH_KEYS))
+def build_part(part: type[Q], spec: Checked, name: str, sources: tuple[Source, ...]) -> Q:
+    """Return a host, an adapter or a switch."""
+    return part(**{**_given(spec, keys_of(part)), **dict[str, Any](name=name, sources=sources)})
 
 
 def updated(part: U, change: Checked, keys: Mapping[str, str]) -> U:
@@ -158,21 +105,21 @@ def load_accelerator(name: str) -> Accelerator:
 def load_host(name: str) -> Host:
     """Return a shipped host; raise ``ScenarioError`` for an unknown name."""
     spec, _ = read_spec(HostSpec, profile_path("hosts", name))
-    return build_host(spec, spec.name, built_sources(spec))
+    return build_part(Host, spec, spec.name, built_sources(spec))
 
 
 @lru_cache
 def load_nic(name: str) -> Nic:
     """Return a shipped network adapter; raise ``ScenarioError`` for an unknown name."""
     spec, _ = read_spec(NicSpec, profile_path("nics", name))
-    return build_nic(spec, spec.name, built_sources(spec))
+    return build_part(Nic, spec, spec.name, built_sources(spec))
 
 
 @lru_cache
 def load_switch(name: str) -> Switch:
     """Return a shipped switch; raise ``ScenarioError`` for an unknown name."""
     spec, _ = read_spec(SwitchSpec, profile_path("switches", name))
-    return build_switch(spec, spec.name, built_sources(spec))
+    return build_part(Switch, spec, spec.name, built_sources(spec))
 
 
 @lru_cache

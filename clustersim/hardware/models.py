@@ -68,7 +68,7 @@ class Host:
     memory_bytes: float
     memory_bandwidth_bytes_per_s: float
     """All sockets together."""
-    socket_link_bandwidth_bytes_per_s: float
+    socket_bandwidth_bytes_per_s: float
     """Between sockets, one direction."""
     storage_bandwidth_bytes_per_s: float | None
     """Sequential read from local NVMe, all drives together; None without any."""

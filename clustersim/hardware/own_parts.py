@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from clustersim.documents.check import choices_hint, validate_part
+from clustersim.documents.form import keys_of
 from clustersim.documents.spots import Data
 from clustersim.documents.text import Document, read_document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import (
-    HOST_KEYS,
-    NIC_KEYS,
-    SWITCH_KEYS,
     build_accelerator,
-    build_host,
-    build_nic,
-    build_switch,
+    build_part,
     load_accelerator,
     load_host,
     load_nic,
@@ -111,7 +108,7 @@ HOST: Final = Kind(
     example="dgx-b200",
     load=load_host,
     figures=HostFigures,
-    build=build_host,
+    build=partial(build_part, Host),
     uses={
         "sockets": "paths between adapters",
         "memory": "offload to the host",
@@ -120,7 +117,7 @@ HOST: Final = Kind(
     },
     optional={"storage_bandwidth": "offload to NVMe, with storage_write_bandwidth"},
     defaults={},
-    keys={"name": "name", **HOST_KEYS},
+    keys=keys_of(Host),
     refined={},
 )
 NIC: Final = Kind(
@@ -129,11 +126,11 @@ NIC: Final = Kind(
     example="cx7-ndr",
     load=load_nic,
     figures=NicFigures,
-    build=build_nic,
+    build=partial(build_part, Nic),
     uses={"bandwidth": "collectives and sends between nodes", "latency": "each of their rounds"},
     optional={},
     defaults={},
-    keys={"name": "name", **NIC_KEYS},
+    keys=keys_of(Nic),
     refined={},
 )
 SWITCH: Final = Kind(
@@ -142,11 +139,11 @@ SWITCH: Final = Kind(
     example="qm9700-ndr",
     load=load_switch,
     figures=SwitchFigures,
-    build=build_switch,
+    build=partial(build_part, Switch),
     uses={"ports": "how many leaves and spines there are", "port_bandwidth": "links of the fabric", "latency": "each hop"},
     optional={},
     defaults={},
-    keys={"name": "name", **SWITCH_KEYS},
+    keys=keys_of(Switch),
     refined={},
 )
 

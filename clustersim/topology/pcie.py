@@ -41,7 +41,7 @@ def pcie_wires(node: Node, accelerator_latency_s: float) -> tuple[Wire, ...]:
             tier="socket",
             tail=socket_end(a),
             head=socket_end(b),
-            bandwidth_bytes_per_s=node.host.socket_link_bandwidth_bytes_per_s,
+            bandwidth_bytes_per_s=node.host.socket_bandwidth_bytes_per_s,
         )
         for a in range(node.host.n_sockets)
         for b in range(node.host.n_sockets)

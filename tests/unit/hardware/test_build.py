@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 import pytest
 from pydantic import ValidationError
 
-from clustersim.hardware.catalog import build_accelerator, build_host, build_nic, build_switch
+from clustersim.hardware.catalog import build_accelerator, build_part
+from clustersim.hardware.models import Host, Nic, Switch
 from clustersim.hardware.profile_schema import AcceleratorSpec, HostSpec, NicSpec, Spec, SwitchSpec
 from clustersim.hardware.provenance import built_sources
 from clustersim.hardware.source import Source
 
+build_host, build_nic, build_switch = partial(build_part, Host), partial(build_part, Nic), partial(build_part, Switch)
 SOURCES = [{"title": "T", "url": "https://example.org", "accessed": "2026-11-20", "covers": ["memory"]}]
 ACCELERATOR: dict[str, object] = {
     "name": "toy",
@@ -70,7 +73,7 @@ def test_a_host_may_have_no_storage() -> None:
 
     host = made(build_host, spec)
 
-    assert (host.n_sockets, host.memory_bytes, host.socket_link_bandwidth_bytes_per_s) == (2, 1e12, 100e9)
+    assert (host.n_sockets, host.memory_bytes, host.socket_bandwidth_bytes_per_s) == (2, 1e12, 100e9)
     assert host.storage_bandwidth_bytes_per_s is None
     assert host.storage_write_bandwidth_bytes_per_s is None
 

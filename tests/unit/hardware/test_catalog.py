@@ -169,7 +169,7 @@ def test_every_host_loads_and_is_sane(name: str) -> None:
 
     assert host.n_sockets in {1, 2, 4}
     assert 1e11 < host.memory_bytes < 1e13
-    assert host.memory_bandwidth_bytes_per_s > host.socket_link_bandwidth_bytes_per_s
+    assert host.memory_bandwidth_bytes_per_s > host.socket_bandwidth_bytes_per_s
     assert host.storage_bandwidth_bytes_per_s is None or 1e9 < host.storage_bandwidth_bytes_per_s < 1e11
     written = host.storage_write_bandwidth_bytes_per_s
     assert (written is None) is (host.storage_bandwidth_bytes_per_s is None)

@@ -124,7 +124,7 @@ def make_node(
         n_sockets=n_sockets,
         memory_bytes=1e12,
         memory_bandwidth_bytes_per_s=MEMORY_BYTES_PER_S,
-        socket_link_bandwidth_bytes_per_s=SOCKET_BYTES_PER_S,
+        socket_bandwidth_bytes_per_s=SOCKET_BYTES_PER_S,
         storage_bandwidth_bytes_per_s=None,
         storage_write_bandwidth_bytes_per_s=None,
         sources=(),
