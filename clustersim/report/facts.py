@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
 from types import MappingProxyType
 from typing import Final
 
@@ -156,15 +157,18 @@ def holds_memory(key: str) -> bool:
     return "memory" in key or "peak_bytes" in key or key.removesuffix("_bytes") in (*MEMORY_PARTS, "states")
 
 
-def shown_stages(metrics: Metrics) -> tuple[tuple[StageMemory, ...], str]:
-    """Return the stages to list, and a line on those left out (empty if none is)."""
-    stages = metrics.memory.by_stage
-    if len(stages) <= N_STAGES_SHOWN:
-        return stages, ""
-    by_need = sorted(stages, key=lambda stage: (-stage.peak_bytes, stage.stage))
-    kept = sorted(by_need[:N_STAGES_SHOWN], key=lambda stage: stage.stage)
-    largest = memory_text(by_need[N_STAGES_SHOWN].peak_bytes)
-    return tuple(kept), f"and {len(stages) - N_STAGES_SHOWN} more stages with at most {largest} each"
+def shown_stages(metrics: Metrics) -> tuple[tuple[tuple[str, StageMemory], ...], str]:
+    """Return the stages to list, neighbours of equal need as one, each with its label; and a line on those left out (empty if none is)."""
+    alike = groupby(
+        metrics.memory.by_stage, lambda stage: [memory_text(size) for size in (*memory_parts(stage).values(), stage.peak_bytes)]
+    )
+    rows = [list(stages) for _, stages in alike]
+    by_need = sorted(rows, key=lambda row: (-row[0].peak_bytes, row[0].stage))
+    kept = sorted(by_need[:N_STAGES_SHOWN], key=lambda row: row[0].stage)
+    labels = [f"stage {row[0].stage}" if len(row) == 1 else f"stages {row[0].stage}-{row[-1].stage}" for row in kept]
+    shown = tuple((label, row[0]) for label, row in zip(labels, kept, strict=True))
+    left = by_need[N_STAGES_SHOWN:]
+    return shown, f"and {sum(map(len, left))} more stages with at most {memory_text(left[0][0].peak_bytes)} each" if left else ""
 
 
 def memory_parts(stage: StageMemory) -> dict[str, float]:

@@ -157,12 +157,12 @@ def _print_memory(page: _Page, metrics: Metrics) -> None:
     page.paragraph(facts.memory_verdict(metrics), "    ", "bold" if metrics.memory.fits else f"bold {EXPOSED}")
     stages, rest = facts.shown_stages(metrics)
     capacity = metrics.memory.capacity_bytes
-    label_width = len(f"stage {metrics.memory.by_stage[-1].stage}") if metrics.memory.by_stage else 0
-    figures = [_memory_figures(page, facts.memory_parts(stage), stage.peak_bytes, capacity) for stage in stages]
+    label_width = max((len(label) for label, _ in stages), default=0)
+    figures = [_memory_figures(page, facts.memory_parts(stage), stage.peak_bytes, capacity) for _, stage in stages]
     width = _bar_width(page, label_width, [text for text, _ in figures])
-    for stage, (text, style) in zip(stages, figures, strict=True):
+    for (label, stage), (text, style) in zip(stages, figures, strict=True):
         bar = page.bar(stage.peak_bytes / capacity, width)
-        page.line(f"  {f'stage {stage.stage}':<{label_width}}  ", (bar, style or FORWARD), "|  ", (text, style))
+        page.line(f"  {label:<{label_width}}  ", (bar, style or FORWARD), "|  ", (text, style))
     if rest:
         page.line(f"  {rest}")
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import inf
+from itertools import zip_longest
+from operator import itemgetter
 from typing import Final
 
-from clustersim.apps.run.bound import run_bound
+from clustersim.apps.run.bound import evaluator_of
 from clustersim.apps.run.result import Result
-from clustersim.apps.run.running import run_built, seeded
+from clustersim.apps.run.running import seeded, step_metrics
 from clustersim.apps.run.simulation import memory_report
 from clustersim.config.build import Built, build
 from clustersim.config.load import ScenarioText, checked_scenario
@@ -277,9 +279,13 @@ class Gains:
     """Contradict the scenario."""
     n_misfits: int
     """Could be faster, and need more memory than there is."""
+    n_left: int = 0
+    """Could be faster, and were not replayed."""
 
 
-def gains(source: ScenarioText, changes: Sequence[Override], base: Result, tried: Sequence[CandidateChange]) -> Gains:
+def gains(
+    source: ScenarioText, changes: Sequence[Override], base: Result, tried: Sequence[CandidateChange], most: int = sys.maxsize
+) -> Gains:
     """Return what each of some changes gains over a run, replayed with the same seed.
 
     A change is not replayed where closed forms say that it does not fit in memory, or that no step of it can be short enough to be the
@@ -291,22 +297,25 @@ def gains(source: ScenarioText, changes: Sequence[Override], base: Result, tried
         The scenario as it was written.
     changes
         Of the run itself.
+    most
+        Replays, of every family first the change with the least bound.
     """
+    in_turn, n_impossible, n_misfits = _worth_replaying(source, changes, base, tried)
+    n_replayed = n_left = 0
     best: dict[str, Gain] = {}
-    n_impossible = n_misfits = 0
     with phase("replay changes"):
-        for number, candidate in enumerate(tried):
-            advanced(number, len(tried))
+        for number, (bound_s, candidate, built) in enumerate(in_turn):
+            advanced(number, len(in_turn))
             known = best.get(candidate.family)
-            enough_s = min(known.step_time_s if known else inf, (1.0 - LEAST) * base.step_time_s)
+            enough_s = known.step_time_s if known else (1.0 - LEAST) * base.step_time_s
+            if bound_s >= enough_s:
+                continue
+            if n_replayed == most:
+                n_left += 1
+                continue
+            n_replayed += 1
             try:
-                built = seeded(build(checked_scenario(source, (*changes, *map(parse_override, candidate.overrides)))), base.seed)
-                if run_bound(built, base.seed).bound_s >= enough_s:
-                    continue
-                if base.metrics.memory.fits and not memory_report(stages_of(built.plan), built.cluster).fits:
-                    n_misfits += 1
-                    continue
-                metrics = run_built(built, seed=base.seed).metrics
+                metrics = step_metrics(built, base.seed)
             except (ScenarioError, InfeasibleError):
                 n_impossible += 1
                 continue
@@ -319,4 +328,27 @@ def gains(source: ScenarioText, changes: Sequence[Override], base: Result, tried
                     better_than_base=is_shorter(metrics, base.metrics),
                 )
     ordered = sorted(best.values(), key=lambda gain: -gain.saved_s)
-    return Gains(best=tuple(ordered), n_tried=len(tried), n_impossible=n_impossible, n_misfits=n_misfits)
+    return Gains(best=tuple(ordered), n_tried=len(tried), n_impossible=n_impossible, n_misfits=n_misfits, n_left=n_left)
+
+
+def _worth_replaying(
+    source: ScenarioText, changes: Sequence[Override], base: Result, tried: Sequence[CandidateChange]
+) -> tuple[list[tuple[float, CandidateChange, Built]], int, int]:
+    """Return changes that fit and could be faster, the least bounds of families first; and how many are impossible, and do not fit."""
+    by_family: dict[str, list[tuple[float, CandidateChange, Built]]] = {}
+    n_impossible = n_misfits = 0
+    for candidate in tried:
+        try:
+            built = seeded(build(checked_scenario(source, (*changes, *map(parse_override, candidate.overrides)))), base.seed)
+            bound_s = evaluator_of(built).passes_s(built.plan)
+            if bound_s >= (1.0 - LEAST) * base.step_time_s:
+                continue
+            if base.metrics.memory.fits and not memory_report(stages_of(built.plan), built.cluster).fits:
+                n_misfits += 1
+                continue
+        except (ScenarioError, InfeasibleError):
+            n_impossible += 1
+            continue
+        by_family.setdefault(candidate.family, []).append((bound_s, candidate, built))
+    families = sorted((sorted(family, key=itemgetter(0)) for family in by_family.values()), key=lambda family: family[0][0])
+    return [each for places in zip_longest(*families) for each in places if each is not None], n_impossible, n_misfits

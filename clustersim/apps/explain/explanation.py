@@ -12,7 +12,7 @@ from clustersim.apps.explain.candidates import Gain, Gains, candidates, gains
 from clustersim.apps.explain.constants import ROUND_OFF, Constant, Explained, constants_of, explained
 from clustersim.apps.explain.savings import fitting_changes
 from clustersim.apps.explain.served_explanation import ServedExplanation, explain_served
-from clustersim.apps.explain.unsaid import Unsaid, unsaid
+from clustersim.apps.explain.unsaid import Unsaid, alternatives, unsaid
 from clustersim.apps.importing.importing import foreign_source
 from clustersim.apps.run.replaying import Conditions, critical_path_of
 from clustersim.apps.run.result import UNSAID, Result
@@ -54,8 +54,8 @@ def critical_path(built: Built, *, seed: int = 0) -> CriticalPath:
         return critical_path_of(built.plan, built.cluster, calibration, Conditions(uneven=built.uneven, seed=seed))
 
 
-MOST_EVENTS: Final = 5_000
-"""Most events of a replay after which changes are measured as well: some twenty of them take a few seconds."""
+MOST_EFFORT: Final = 300_000
+"""Events, tasks and ranks of all replays of changes after a run, together: some ten seconds."""
 N_TOLD: Final = 3
 """Changes in the report of a run."""
 
@@ -105,26 +105,33 @@ def explain(source: str, overrides: Sequence[str] = (), *, seed: int = 0, change
         figures=explained(result),
         constants=constants_of(built),
         gains=gains(written, changed, result, candidates(built)) if changes else None,
-        unsaid=unsaid(written, changed, result) if changes else (),
+        unsaid=unsaid(written, changed, result, alternatives(built)) if changes else (),
     )
 
 
 def measured_changes(source: str, overrides: Sequence[str], result: Result) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the changes that shorten a step most, and settings left to defaults that change it, each replayed, as sentences.
 
-    Of a run that does not fit in memory the changes with which it fits. None for a run that takes many events to replay, or is not from a
-    scenario that can be read again. A run directory is read as ``run`` wrote it.
+    Of a run that does not fit in memory the changes with which it fits. Of a step that takes long to replay only some are replayed. None
+    for a run that is not from a scenario that can be read again. A run directory is read as ``run`` wrote it.
     """
-    if source == "-" or foreign_source(source) or result.metrics.engine.events > MOST_EVENTS:
-        return (), ()
-    if result.built.plan.strategy.data_parallel.mode != "sync":
+    if source == "-" or foreign_source(source) or result.built.plan.strategy.data_parallel.mode != "sync":
         return (), ()
     written, changed = named_scenario(source, overrides)
+    command = f"{shlex.quote(source)} {set_options(overrides)}".rstrip()
     if not result.metrics.memory.fits:
-        return fitting_changes(written, changed, result, f"{shlex.quote(source)} {set_options(overrides)}".rstrip()), ()
-    best = gains(written, changed, result, candidates(result.built)).best
-    found = unsaid(written, changed, result)
-    return tuple(_change_text(gain, result.step_time_s) for gain in best[:N_TOLD]), tuple(each.sentence for each in found[:N_TOLD])
+        return fitting_changes(written, changed, result, command), ()
+    engine = result.metrics.engine
+    most = MOST_EFFORT // (engine.events + engine.n_tasks + engine.ranks) // 2
+    found, others = gains(written, changed, result, candidates(result.built), most), alternatives(result.built)
+    settings = unsaid(written, changed, result, others[:most])
+    told = [_change_text(gain, result.step_time_s) for gain in found.best[:N_TOLD]]
+    if not told:
+        told.append(f"none of {found.n_tried - found.n_left} changes does, each by itself")
+    n_left = found.n_left + len(others[most:])
+    if n_left:
+        told.append(f"not replayed, for each takes long: {n_left} more changes and settings (clustersim explain {command} replays them)")
+    return tuple(told), tuple(each.sentence for each in settings[:N_TOLD])
 
 
 def _change_text(gain: Gain, step_s: float) -> str:

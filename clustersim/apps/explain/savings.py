@@ -8,7 +8,7 @@ from typing import Final
 
 from clustersim.apps.explain.candidates import RECOMPUTATION, CandidateChange, candidates
 from clustersim.apps.run.result import Result
-from clustersim.apps.run.running import run_built, seeded
+from clustersim.apps.run.running import seeded, step_metrics
 from clustersim.apps.run.simulation import memory_report
 from clustersim.config.build import Built, build
 from clustersim.config.load import ScenarioText, checked_scenario
@@ -44,7 +44,7 @@ def fitting_changes(source: ScenarioText, changes: Sequence[Override], base: Res
                 continue
             if memory_report(stages_of(built.plan), built.cluster).fits:
                 fitting.append((together, built))
-        replayed = [(together, run_built(built, seed=base.seed, varies=False).metrics) for together, built in fitting[:MOST_REPLAYED]]
+        replayed = [(together, step_metrics(built, base.seed)) for together, built in fitting[:MOST_REPLAYED]]
         ordered = sorted((each for each in replayed if each[1].memory.fits), key=lambda each: each[1].step_time_s)
         if ordered:
             return tuple(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Final, Literal, get_args, get_origin
 
 from clustersim.apps.run.result import Result
-from clustersim.apps.run.running import run_built, seeded
+from clustersim.apps.run.running import seeded, step_metrics
 from clustersim.config.build import Built, build
 from clustersim.config.load import ScenarioText, checked_scenario
 from clustersim.config.overriding import Override, parse_override, set_options
@@ -19,20 +20,20 @@ from clustersim.progress import advanced, phase
 from clustersim.report.facts import percent_text
 
 OF_SOFTWARE: Final = (
-    "training.kernels",
     "training.attention",
-    "training.gradient_precision",
+    "training.kernels",
+    "strategy.overlap_tp",
+    "strategy.data_parallel.overlap",
+    "strategy.sequence_parallel",
     "training.fused_gradient_accumulation",
+    "training.gradient_precision",
     "training.fused_loss",
     "training.fp8_amax_group",
     "training.optimizer_kernels",
-    "strategy.sequence_parallel",
-    "strategy.overlap_tp",
     "strategy.overlap_p2p",
     "strategy.recompute_stops_early",
-    "strategy.data_parallel.overlap",
 )
-"""Settings that come with a framework and its version, and that people seldom think of."""
+"""Settings that come with a framework and its version, and that people seldom think of; those first that change most steps most."""
 LEAST: Final = 0.01
 """Share of the step from which on a setting decides."""
 
@@ -62,8 +63,8 @@ class Unsaid:
         return f"{self.key.rpartition('.')[2]} is taken as {self.value}; {self.other} would be {by}{doubt}: {option}"
 
 
-def unsaid(source: ScenarioText, changes: Sequence[Override], base: Result) -> tuple[Unsaid, ...]:
-    """Return the settings that were left to defaults and that decide, each replayed with its other values; the largest change first.
+def unsaid(source: ScenarioText, changes: Sequence[Override], base: Result, tried: Sequence[tuple[str, str, str]]) -> tuple[Unsaid, ...]:
+    """Return the settings that were left to defaults and that decide, each replayed with other values; the largest change first.
 
     Parameters
     ----------
@@ -71,15 +72,16 @@ def unsaid(source: ScenarioText, changes: Sequence[Override], base: Result) -> t
         The scenario as it was written.
     changes
         Of the run itself.
+    tried
+        From :func:`alternatives`.
     """
     found: dict[str, Unsaid] = {}
-    tried = list(_alternatives(base.built))
     with phase("replay settings"):
         for number, (key, value, other) in enumerate(tried):
             advanced(number, len(tried))
             try:
                 built = seeded(build(checked_scenario(source, (*changes, parse_override(f"{key}={other}")))), base.seed)
-                metrics = run_built(built, seed=base.seed).metrics
+                metrics = step_metrics(built, base.seed)
             except (ScenarioError, InfeasibleError):
                 continue
             each = Unsaid(
@@ -95,16 +97,19 @@ def unsaid(source: ScenarioText, changes: Sequence[Override], base: Result) -> t
     return tuple(sorted(found.values(), key=lambda each: -abs(each.change_fraction)))
 
 
-def _alternatives(built: Built) -> Iterator[tuple[str, str, str]]:
-    """Yield each setting that was left to its default and that does something, its value, and another one."""
+def alternatives(built: Built) -> tuple[tuple[str, str, str], ...]:
+    """Return settings that were left to defaults and do something, each with its value and another: the farthest of each come first."""
     unused = {".".join(each.path) for each in idle(built.plan.model, built.plan.training, built.plan.strategy)}
+    found: list[list[tuple[str, str, str]]] = []
     for key in OF_SOFTWARE:
         *sections, name = key.split(".")
         written, taken = _section(built.scenario.spec, sections), _section(built.plan, sections)
         if key in unused or written.gives(name):
             continue
-        value = getattr(taken, name)
-        yield from ((key, _text(value), _text(other)) for other in _values(type(taken).model_fields[name].annotation) if other != value)
+        value, values = getattr(taken, name), _values(type(taken).model_fields[name].annotation)
+        others = sorted((other for other in values if other != value), key=lambda other: -abs(values.index(other) - values.index(value)))
+        found.append([(key, _text(value), _text(other)) for other in others])
+    return tuple(each for places in zip_longest(*found) for each in places if each is not None)
 
 
 def _section(whole: object, names: Sequence[str]) -> Settings:

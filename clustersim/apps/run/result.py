@@ -170,9 +170,8 @@ def print_result(
     terminal_report(result.metrics, result.spans, console, verbose=verbose)
     print_section(console, changes_heading(result), changes)
     print_section(console, UNSAID, unsaid)
-    found = find_bottleneck(result.metrics, result.spans)
     if verbose or not changes:
-        print_section(console, "Bottleneck", (found.opening if changes else found.sentence,))
+        print_section(console, "Bottleneck", (find_bottleneck(result.metrics, result.spans).sentence,))
     console.out(folded_verdict(result, console.width, verbose=verbose), end="", highlight=False)
     print_flags(console, result.metrics, verbose=verbose)
 

@@ -133,6 +133,13 @@ def run_built(built: Built, *, seed: int = 0, passes: Passes = ALL_PASSES, varie
     )
 
 
+def step_metrics(built: Built, seed: int = 0) -> Metrics:
+    """Return the metrics of one training step alone: no cost, goodput or checks, and not the spread of a contended step."""
+    built = seeded(built, seed)
+    conditions = Conditions(uneven=built.uneven, n_steps=built.n_steps, seed=seed, varies=False)
+    return with_error_bar(_simulated(built, conditions)[0], built)
+
+
 def whole_training(built: Built, metrics: Metrics, seed: int = 0) -> tuple[float | None, GoodputReport | None, CostReport | None]:
     """Return time to train, goodput and cost of a scenario, given the metrics of its step; None for sections that it lacks."""
     time_to_train_s = _time_to_train_s(built, metrics, seed)

@@ -87,7 +87,7 @@ def run_page(subject: Subject, background: PageContext, images: dict[str, Image]
         *closing_sections(metrics.flags, background),
     ]
     return Page(
-        title=f"{subject.label}: {format_quantity(metrics.step_time_s, 's')} a step", finding=found.opening, sections=tuple(sections)
+        title=f"{subject.label}: {format_quantity(metrics.step_time_s, 's')} a step", finding=found.sentence, sections=tuple(sections)
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from clustersim.report import palette
-from clustersim.report.bottleneck import LOSS_RULES, find_bottleneck
+from clustersim.report.bottleneck import LOSSES, find_bottleneck
 from clustersim.report.facts import gpus_text, interval_text
 from clustersim.report.plots.canvas import FAINT_INK, Margins, add_boxes, caption, new_axes, size_px
 from clustersim.report.shares import Share, compute_shares, computing_percent, hidden_communication, step_shares
@@ -171,4 +171,4 @@ def _title(metrics: Metrics, timeline: Timeline) -> str:
     opening = f"{metrics.scenario}, {gpus_text(metrics)}: {computing_percent(metrics):.1f} % of the step computes"
     if not found.loss:
         return opening
-    return f"{opening}; the largest loss is {LOSS_RULES[found.loss].name} ({found.loss_percent:.1f} %)"
+    return f"{opening}; the largest loss is {LOSSES[found.loss]} ({found.loss_percent:.1f} %)"

@@ -98,7 +98,7 @@ def test_a_peak_that_measured_ones_would_carry_beyond_the_capacity_fits_tightly(
 def test_a_few_stages_are_all_listed() -> None:
     stages, rest = shown_stages(METRICS)
 
-    assert [stage.stage for stage in stages] == [0, 1, 2, 3]
+    assert [label for label, _ in stages] == ["stage 0", "stage 1", "stage 2", "stage 3"]
     assert rest == ""
 
 
@@ -107,8 +107,17 @@ def test_of_many_stages_the_fullest_are_listed_in_order() -> None:
 
     stages, rest = shown_stages(reference_metrics(timeline))
 
-    assert [stage.stage for stage in stages] == list(range(N_STAGES_SHOWN))
+    assert [label for label, _ in stages] == [f"stage {stage}" for stage in range(N_STAGES_SHOWN)]
     assert rest == "and 4 more stages with at most 51.7 GiB each"
+
+
+def test_neighbours_of_equal_need_are_one_row() -> None:
+    first, *others = METRICS.memory.by_stage
+    alike = tuple(replace(first, stage=stage.stage) for stage in (first, *others[:-1]))
+
+    stages, _ = shown_stages(replace(METRICS, memory=replace(METRICS.memory, by_stage=(*alike, others[-1]))))
+
+    assert [label for label, _ in stages] == ["stages 0-2", "stage 3"]
 
 
 def test_parts_of_memory_sum_to_the_peak() -> None:

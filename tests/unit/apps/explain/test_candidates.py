@@ -9,11 +9,12 @@ import pytest
 from clustersim.apps.explain import candidates as module
 from clustersim.apps.explain.candidates import LEAST, CandidateChange, Gains, candidates, gains
 from clustersim.apps.run.result import Result
-from clustersim.apps.run.running import run_built
+from clustersim.apps.run.running import run_built, step_metrics
 from clustersim.config.build import Built, build
 from clustersim.config.load import checked_scenario, load_scenario, read_source
 from clustersim.config.overriding import Override, parse_override
 from clustersim.errors import InfeasibleError, ScenarioError
+from clustersim.measure.metrics import Metrics
 
 
 def of(name: str, *overrides: str) -> dict[str, list[CandidateChange]]:
@@ -145,11 +146,11 @@ def replays(monkeypatch: pytest.MonkeyPatch) -> list[Built]:
     """Return the plans that gains replays, as it replays them."""
     made: list[Built] = []
 
-    def counting(built: Built, *, seed: int = 0) -> Result:
+    def counting(built: Built, seed: int = 0) -> Metrics:
         made.append(built)
-        return run_built(built, seed=seed)
+        return step_metrics(built, seed)
 
-    monkeypatch.setattr(module, "run_built", counting)
+    monkeypatch.setattr(module, "step_metrics", counting)
     return made
 
 
@@ -198,7 +199,7 @@ def test_what_does_not_fit_is_replayed_where_the_run_itself_does_not(replays: li
 
 
 def test_what_no_step_of_can_be_shorter_is_not_replayed(replays: list[Built]) -> None:
-    _, got = found("llama3-8b-8xh100", [], [change("strategy.recompute=full"), change("accelerator_speed=0.5", family="other")])
+    _, got = found("llama3-8b-8xh100", [], [change("training.attention=unfused"), change("training.kernels=eager", family="other")])
 
     assert (got.best, got.n_misfits, replays) == ((), 0, [])
 
@@ -217,3 +218,16 @@ def test_what_contradicts_the_scenario_is_counted() -> None:
     _, got = found("llama3-8b-8xh100", [], [change("strategy.tp=3"), change("strategy.pp=64", "strategy.dp=auto")])
 
     assert (got.best, got.n_impossible, got.n_tried) == ((), 2, 2)
+
+
+def test_few_replays_go_to_the_least_bound_of_each_family_first(replays: list[Built]) -> None:
+    one, two = "strategy.virtual_stages=2", "strategy.virtual_stages=5"
+    chunked = [change("strategy.schedule=interleaved_1f1b", each, family="schedule") for each in (one, two)]
+    fast = change("training.precision=fp8", family="precision")
+    written = read_source("llama3-70b-h100-512")
+    base = run_built(build(checked_scenario(written, ())))
+
+    got = gains(written, (), base, [*chunked, fast], 1)
+
+    assert [gain.change for gain in got.best] == [fast]
+    assert (len(replays), got.n_left) == (1, 2)
