@@ -5,15 +5,14 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
 import sys
-import textwrap
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 from clustersim.documents.files import write_text
 from clustersim.errors import ScenarioError
+from clustersim.report.folded import ELSEWHERE, folded, table_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,15 +21,7 @@ if TYPE_CHECKING:
 
     from clustersim.apps.plan.flags import FrameworkFiles
 
-_WIDE: Final = 400
-_NO_BREAK: Final = "\N{NO-BREAK SPACE}"
-_PIPED: Final = 100
-"""Columns of what is folded in a pipe."""
 _ELSEWHERE: Final = "write it into a file with >, or to /dev/null"
-_PADDING: Final = re.compile(r"(\x1b\[1m)? +(\x1b\[0m)?\n")
-"""End of the last cell of a row, where a narrow terminal would fold it into empty lines."""
-_PIECES: Final = re.compile(r"[^\s-]*(?:-+|\s+|$)")
-"""Parts of a name between blanks and hyphens."""
 
 
 def write_out(text: str) -> None:
@@ -55,21 +46,12 @@ def write_lines(*lines: str, piped: bool = False) -> None:
 
 
 def _folded(line: str, out: TextIO | None, *, piped: bool = False) -> str:
-    """Return a line folded to the width of a terminal, what follows further in; elsewhere as it is, unless a pipe folds too."""
-    if out is None or out.closed or not (piped or out.isatty()):
-        return line
-    begin = line[: len(line) - len(line.lstrip())]
-    width = _width(out) - 1
-    # A percent sign stays with its number.
-    kept = line.strip().replace(" %", f"{_NO_BREAK}%")
-    folded = textwrap.fill(
-        kept, width, initial_indent=begin, subsequent_indent=f"{begin}  ", break_long_words=False, break_on_hyphens=False
-    )
-    return folded.replace(_NO_BREAK, " ")
+    """Return a line folded to the width of a terminal; elsewhere as it is, unless a pipe folds too."""
+    return line if out is None or out.closed or not (piped or out.isatty()) else folded(line, _width(out))
 
 
 def _width(out: TextIO) -> int:
-    return make_console().width if out.isatty() else _PIPED
+    return make_console().width if out.isatty() else ELSEWHERE
 
 
 def write_json(document: object) -> None:
@@ -143,74 +125,9 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, piped:
     """
     folds = sys.stdout is not None and (piped or sys.stdout.isatty())
     room = _width(sys.stdout) if folds and sys.stdout is not None else None
-    cells = [[column.removeprefix(">"), *(row[place] for row in rows)] for place, column in enumerate(columns)]
-    least = [_least_width(column, texts) for column, texts in zip(columns, cells, strict=True)]
-    first, rest = [0], list(range(1, len(columns)))
-    if not rest:
-        _print_columns(columns, cells, least, room)
-    while rest:
-        n_shown = next((n for n in range(len(rest), 1, -1) if room is None or _fits([least[at] for at in [*first, *rest[:n]]], room)), 1)
-        # A column without a name belongs to the one before it.
-        while n_shown > 1 and n_shown < len(rest) and not cells[rest[n_shown]][0]:
-            n_shown -= 1
-        shown, rest = [*first, *rest[:n_shown]], rest[n_shown:]
-        _print_columns([columns[at] for at in shown], [cells[at] for at in shown], [least[at] for at in shown], room)
-        if rest:
-            write_out("\n")
-
-
-def _print_columns(columns: Sequence[str], cells: Sequence[Sequence[str]], least: Sequence[int], room: int | None) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    widths = _widths([max(map(len, texts)) for texts in cells], least, room)
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for name, texts, width in zip(columns, cells, widths, strict=True):
-        table.add_column(Text(_heading(texts[0], width)), justify="right" if name.startswith(">") else "left", width=width)
-    for row in zip(*(texts[1:] for texts in cells), strict=True):
-        # Text, or rich would read [brackets] as markup.
-        table.add_row(*map(Text, row))
-    console = make_console(_WIDE)
-    with console.capture() as printed:
-        console.print(table)
-    write_out(_PADDING.sub("\n", printed.get()))
-
-
-def _heading(name: str, width: int) -> str:
-    """Return a name in lines of a width, which end at blanks and hyphens.
-
-    Examples
-    --------
-    >>> _heading("llama3-8b-8xh100", 10).splitlines(), _heading("size (B)", 8)
-    (['llama3-8b-', '8xh100'], 'size (B)')
-    """
-    lines = [""]
-    for piece in _PIECES.findall(name):
-        if len(f"{lines[-1]}{piece}".rstrip()) > width and lines[-1]:
-            lines.append("")
-        lines[-1] += piece
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def _least_width(column: str, texts: Sequence[str]) -> int:
-    """Return the width below which words or figures would be cut."""
-    pieces = [len(piece.rstrip()) for piece in _PIECES.findall(texts[0])]
-    return max([*pieces, *(len(word) for text in texts[1:] for word in ([text] if column.startswith(">") else text.split()))], default=0)
-
-
-def _fits(widths: Sequence[int], room: int) -> bool:
-    return sum(widths) + 2 * (len(widths) - 1) <= room
-
-
-def _widths(whole: Sequence[int], least: Sequence[int], room: int | None) -> list[int]:
-    """Return the width of each column."""
-    if room is None or not _fits(least, room):
-        return [*whole]
-    widths, spare = [*least], room - sum(least) - 2 * (len(least) - 1)
-    for place in sorted(range(len(whole)), key=lambda place: whole[place] - widths[place]):
-        wider = min(spare, whole[place] - widths[place])
-        widths[place], spare = widths[place] + wider, spare - wider
-    return widths
+    console = make_console()
+    for line, heads in table_lines(columns, rows, room):
+        console.out(line, style="bold" if heads else None, highlight=False)
 
 
 class _Out(io.StringIO):

@@ -167,6 +167,8 @@ class Metrics:
     scenario: str
     ranks: int
     gpus: int
+    accelerators: str = ""
+    """Names of their kinds."""
     parallelism: Parallelism
     trained: str = ""
     """Adapters and packed documents in words; empty where all weights are trained on whole sequences."""

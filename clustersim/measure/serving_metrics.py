@@ -156,6 +156,8 @@ class ServingMetrics:
     schema_version: int
     scenario: str
     gpus: int
+    accelerators: str
+    """Name of their kind."""
     """GPUs of all replicas."""
     replicas: int
     requests: RequestCounts

@@ -71,13 +71,14 @@ class LinkRow:
 
 
 def layout_line(metrics: Metrics, timeline: Timeline) -> str:
-    """Return how the ranks are divided, such as ``512 GPUs: dp 16, tp 8, pp 4``."""
+    """Return how the ranks are divided, such as ``512 GPUs (h100-sxm5-80g): dp 16, tp 8, pp 4``."""
     parallelism = metrics.parallelism
     degrees = {"dp": parallelism.dp, "tp": parallelism.tp, "pp": parallelism.pp, "cp": parallelism.cp, "ep": parallelism.ep}
     division = ", ".join(f"{name} {degree}" for name, degree in degrees.items() if degree > 1 or name in {"dp", "tp", "pp"})
     classes = len(timeline.rank_classes)
     replayed = f"; {classes} rank class{'' if classes == 1 else 'es'} replayed" if timeline.engine.folded else ""
-    return "; ".join(filter(None, (f"{gpus_text(metrics)}: {division}", metrics.trained))) + replayed
+    kinds = f" ({metrics.accelerators})" if metrics.accelerators else ""
+    return "; ".join(filter(None, (f"{gpus_text(metrics)}{kinds}: {division}", metrics.trained))) + replayed
 
 
 def gpus_text(metrics: Metrics) -> str:

@@ -29,14 +29,13 @@ if TYPE_CHECKING:
     from clustersim.serving.records import EngineStepLog, IntArray, RequestLog
     from clustersim.serving.requests import Requests
 
-_WIDTH: Final = 100
 _BAR: Final = 30
 Row = tuple[str, ...]
 Section = tuple[str, Row, tuple[Row, ...], tuple[str, ...]]
 """Heading, header of a table, its rows, and sentences."""
 
 
-def summary_text(metrics: ServingMetrics, width: int = _WIDTH) -> str:
+def summary_text(metrics: ServingMetrics, width: int) -> str:
     """Return the report of a serving run, as plain text of a number of columns."""
     width = min(width, LARGEST_WIDTH)
     lines = [metrics.scenario, f"  {layout_line(metrics)}", ""]
@@ -96,7 +95,7 @@ def layout_line(metrics: ServingMetrics) -> str:
     """Return replicas, GPUs and mean batch in one line."""
     gpus = f"{metrics.gpus} GPU{'s' if metrics.gpus > 1 else ''}"
     replicas = f"{metrics.replicas} replica{'s' if metrics.replicas > 1 else ''}"
-    return f"{replicas} on {gpus}, a batch of {metrics.batch.mean_sequences:.3g} sequences on average"
+    return f"{replicas} on {gpus} ({metrics.accelerators}), a batch of {metrics.batch.mean_sequences:.3g} sequences on average"
 
 
 def _sections(metrics: ServingMetrics) -> list[Section]:

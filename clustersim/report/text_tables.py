@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from clustersim.expressions.measures import measure_of_key
 from clustersim.report.facts import headline, holds_memory, layout_line, memory_text, memory_verdict
+from clustersim.report.folded import folded, reading_width, table_lines
 from clustersim.report.shares import hidden_communication, step_shares
 from clustersim.units.quantity import format_alike, format_quantity
 
@@ -53,22 +54,9 @@ class TextTable:
         """Columns as they are shown."""
         return tuple(name.removeprefix(">") for name in self.columns)
 
-    def aligned(self) -> str:
-        """Return the rows in columns of equal width.
-
-        Examples
-        --------
-        >>> print(TextTable("", ("case", ">step"), (("base", "16.7 s"), ("wide", "9 s"))).aligned())
-        case    step
-        base  16.7 s
-        wide     9 s
-        """
-        cells = (self.names, *self.rows)
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        sides = [">" if name.startswith(">") else "<" for name in self.columns]
-        return "\n".join(
-            "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)).rstrip() for row in cells
-        )
+    def aligned(self, width: int | None = None) -> str:
+        """Return the rows in columns, folded to a width where one is given."""
+        return "\n".join(line for line, _ in table_lines(self.columns, self.rows, width))
 
     def markdown(self) -> str:
         """Return the rows as Markdown that shows each cell as it is."""
@@ -170,6 +158,18 @@ def html_tables(metrics: Metrics, timeline: Timeline) -> str:
             TextTable("", ("what is not certain", ""), tuple((flag.code, flag.message) for flag in metrics.flags)),
         ),
     )
+
+
+def text_answer(*parts: Iterable[str] | TextTable) -> str:
+    """Return groups of sentences, and tables, folded to the width at which they are read, with an empty line between them."""
+    width, texts = reading_width(), list[str]()
+    for part in parts:
+        if isinstance(part, TextTable):
+            lines = [part.heading, part.aligned(width)] if part.rows else []
+        else:
+            lines = [folded(line, width) for line in part]
+        texts.append("\n".join(filter(None, lines)))
+    return "\n\n".join(filter(None, texts))
 
 
 def html_answer(finding: str, lines: Iterable[str], tables: Iterable[TextTable]) -> str:

@@ -26,6 +26,8 @@ _SMALL: Final = "munp"
 _LONGEST_TEXT: Final = 64
 _LEAST_ALIKE: Final = 1e-3
 """Below this a value beside one a thousand times as large is told as less than it, both in the unit of the larger."""
+_FEW_S: Final = 6.0
+"""Below this a time is told in seconds, and those beside it are too."""
 _ROUND_TRIP_DIGITS: Final = 17
 _SHAPE: Final = re.compile(r"[+-]?(\d+(_\d+)*(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?\s*[A-Za-z$/]*", re.ASCII)
 _RATE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT])(B|b|[Bb]its?)(?:/s|ps)?", re.ASCII)
@@ -250,15 +252,17 @@ def format_quantity(value: float, unit: str, digits: int = 3) -> str:
 
 
 def format_alike(values: Sequence[float], unit: str, digits: int = 3) -> list[str]:
-    """Return values as text in one unit, that of the largest of them.
+    """Return values as text in one unit, that of the largest of them; seconds in the place of minutes beside a few seconds.
 
     Examples
     --------
-    >>> format_alike([34.8, 0.315, 0.0], "s"), format_alike([104.0, 123.6], "s"), format_alike([600.0, 0.004], "s")
-    (['34.8 s', '0.315 s', '0 s'], ['1.73 min', '2.06 min'], ['10 min', '<0.001 min'])
+    >>> format_alike([34.8, 0.315, 0.0], "s"), format_alike([104.0, 123.6], "s"), format_alike([600.0, 0.4, 0.0004], "s")
+    (['34.8 s', '0.315 s', '0 s'], ['1.73 min', '2.06 min'], ['600 s', '0.4 s', '<0.001 s'])
     """
     largest = max(map(abs, values), default=0.0)
     label = format_quantity(largest, unit, digits).partition(" ")[2]
+    if label == "min" and any(0.0 < abs(value) < _FEW_S for value in values):
+        label = "s"
     factor = parse_quantity(f"1 {label}", unit) if label else 1.0
     tiny = [0.0 < value / factor < _LEAST_ALIKE and value < _LEAST_ALIKE * largest for value in values]
     numbers = [f"<{_LEAST_ALIKE:g}" if small else _fixed(value / factor, digits) for value, small in zip(values, tiny, strict=True)]

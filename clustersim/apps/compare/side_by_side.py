@@ -25,7 +25,7 @@ from clustersim.documents.spots import Data, Scalar
 from clustersim.documents.text import read_document
 from clustersim.errors import InfeasibleError, Place, ScenarioError
 from clustersim.measure.deciding import Decision, Judged, bar_of, figures_at, is_better, judged_by
-from clustersim.report.text_tables import html_answer
+from clustersim.report.text_tables import html_answer, text_answer
 
 _MEASURED: Final = (
     *("ranks", "gpus", "step_time_s", "samples_per_s", "tokens_per_s", "tokens_per_s_per_gpu", "model_flops_per_step"),
@@ -95,7 +95,7 @@ class SideBySide:
         """Return what ``compare`` prints."""
         from clustersim.apps.compare.side_by_side_text import tables, verdicts
 
-        return "\n\n".join(("\n".join(verdicts(self)), *(f"{table.heading}\n{table.aligned()}" for table in tables(self) if table.rows)))
+        return text_answer(verdicts(self), *tables(self))
 
     def _repr_html_(self) -> str:
         """Return the same as notebooks show it."""

@@ -28,7 +28,7 @@ from clustersim.notices import Flag
 from clustersim.parallel.training_plan import Plan
 from clustersim.progress import phase
 from clustersim.report.facts import memory_verdict, percent_text
-from clustersim.report.text_tables import TextTable, html_answer
+from clustersim.report.text_tables import TextTable, html_answer, text_answer
 from clustersim.units.quantity import format_alike, format_quantity, format_range
 
 RUNNERS_UP: Final = 5
@@ -70,8 +70,7 @@ class PlanAnswer:
 
     def __str__(self) -> str:
         """Return the fastest layouts, and why no other one is faster."""
-        found = [self.headline, self.table.aligned() if self.families else ""]
-        return "\n\n".join(part for part in (*found, "\n".join(self.lines)) if part)
+        return text_answer((self.headline,), self.table if self.families else (), self.lines)
 
     def _repr_html_(self) -> str:
         """Return the same as notebooks show it."""

@@ -19,6 +19,7 @@ from clustersim.measure.metrics import BoundsReport, Metrics
 from clustersim.notices import Flag
 from clustersim.report.bottleneck import find_bottleneck
 from clustersim.report.facts import headline
+from clustersim.report.folded import reading_width
 from clustersim.report.summary import LARGEST_WIDTH, print_flags, print_section, terminal_report
 from clustersim.trace.timeline import Timeline
 from clustersim.units.quantity import format_quantity
@@ -139,15 +140,14 @@ LOWER_BOUND: Final = "Lower bound"
 MOST_BOUND: Final = 0.9995
 """Share of the step time from which on the bound is printed as the same time."""
 UNSAID: Final = "Settings left to their defaults that change the step by 1 % or more"
-_WIDTH: Final = 100
 _NO_BREAK: Final = "\N{NO-BREAK SPACE}"
 
 
 def result_text(result: Result) -> str:
-    """Return the report of a result without measured changes, as plain text of 100 columns."""
+    """Return the report of a result without measured changes, as plain text of the width at which it is read."""
     from rich.console import Console
 
-    console = Console(file=StringIO(), width=_WIDTH, highlight=False, color_system=None)
+    console = Console(file=StringIO(), width=reading_width(), highlight=False, color_system=None)
     with console.capture() as printed:
         print_result(result, console)
     return printed.get().rstrip("\n")

@@ -154,6 +154,7 @@ def simulate(
         scenario=name,
         ranks=n_ranks,
         gpus=n_ranks,
+        accelerators=", ".join(dict.fromkeys(node.accelerator.name for node, _ in cluster.kinds)),
         parallelism=Parallelism(dp=strategy.dp, tp=strategy.tp, pp=strategy.pp, cp=strategy.cp, ep=strategy.ep),
         trained=_trained(plan.training),
         step_time_s=step_s,

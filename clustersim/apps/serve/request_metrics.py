@@ -92,6 +92,7 @@ def serving_metrics(built: BuiltServing, run: ServingRun, wall_s: float) -> Serv
         schema_version=SCHEMA_VERSION,
         scenario=built.scenario.name,
         gpus=gpus,
+        accelerators=built.node.accelerator.name,
         replicas=sum(pool.n_replicas for pool in built.pools),
         requests=RequestCounts(
             arrived=len(run.requests),

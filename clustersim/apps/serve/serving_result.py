@@ -60,9 +60,10 @@ class ServingResult:
 
     def __str__(self) -> str:
         """Return what ``run`` prints, as plain text."""
+        from clustersim.report.folded import reading_width
         from clustersim.report.serving_summary import summary_text
 
-        return summary_text(self.metrics)
+        return summary_text(self.metrics, reading_width())
 
     def _repr_html_(self) -> str:
         """Return the result as tables, which notebooks show."""

@@ -22,7 +22,7 @@ from clustersim.measure.deciding import undecided_text
 from clustersim.measure.error_bars import TIGHT, memory_verdict_of
 from clustersim.progress import advanced, phase
 from clustersim.report.facts import memory_text
-from clustersim.report.text_tables import TextTable, html_answer, shown, shown_alike
+from clustersim.report.text_tables import TextTable, html_answer, shown, shown_alike, text_answer
 
 if TYPE_CHECKING:
     import pandas
@@ -78,9 +78,7 @@ class SweepResult:
 
     def __str__(self) -> str:
         """Return what ``sweep`` prints, with the main metrics alone."""
-        table = self._main_table()
-        parts = (f"{self.headline()}\n{self.count_line()}", table.aligned() if table.rows else "", "\n".join(self.reason_lines()))
-        return "\n\n".join(part for part in parts if part)
+        return text_answer((self.headline(), self.count_line()), self._main_table(), self.reason_lines())
 
     def _repr_html_(self) -> str:
         """Return the same as notebooks show it."""

@@ -15,7 +15,7 @@ from clustersim.apps.study.what_if_cases import BASE, WhatIfQuestion, check_span
 from clustersim.documents.spots import Data
 from clustersim.errors import Place, ScenarioError
 from clustersim.measure.deciding import UNDECIDED, Decision, standing_text
-from clustersim.report.text_tables import CLOSE, TextTable, html_answer, shown, shown_alike, signed
+from clustersim.report.text_tables import CLOSE, TextTable, html_answer, shown, shown_alike, signed, text_answer
 from clustersim.units.divisors import listed
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class WhatIfAnswer:
 
     def __str__(self) -> str:
         """Return the answer with what follows from it, and the cases."""
-        return "\n".join((self.headline(), *self.lines(), "", self.case_table().aligned()))
+        return text_answer((self.headline(), *self.lines()), self.case_table())
 
     def _repr_html_(self) -> str:
         """Return the same as notebooks show it."""
