@@ -143,8 +143,8 @@ def print_runs(compared: SideBySide) -> None:
     write_lines(*side_by_side_text.verdicts(compared))
     if not compared.differences:
         write_out("\nThe scenarios do not differ.\n")
-    for table in side_by_side_text.tables(compared):
-        write_out(f"\n{table.heading}\n")
+    for table in side_by_side_text.tables(compared, short=True):
+        write_lines("", table.heading)
         print_table(table.columns, table.rows)
 
 

@@ -210,12 +210,12 @@ def _print(answer: PlanAnswer, nearest: Sequence[str]) -> None:
     if winner is None:
         write_lines(_why_none(answer), *nearest)
     else:
-        write_lines(winner.layout.words(), f"  {bound_line(winner)}", "")
+        write_lines(winner.layout.words(), f"  {bound_line(winner)}", "", answer.table.heading)
         print_table(answer.table.columns, answer.table.rows)
     write_lines(*answer.table_lines)
     if len(answer.pareto) > 1 and not set(answer.pareto) <= set(answer.families):
-        write_lines("", "None better in time, cost and energy at once")
         table = layout_table(answer.pareto, with_energy=True)
+        write_lines("", table.heading)
         print_table(table.columns, table.rows)
     sections = (
         ("Within the error bars of the first layout too: not decided", near_lines(answer)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import typer
 
 from clustersim.cli.options import JsonOption
-from clustersim.cli.terminal import print_table, write_json, write_out
+from clustersim.cli.terminal import print_table, write_json, write_lines, write_out
 from clustersim.config.load import example_names, example_path
 from clustersim.config.presets import Preset, PresetSetting, load_preset, preset_names
 from clustersim.config.yaml_text import plain, yaml_text
@@ -64,6 +64,8 @@ def show_command(
         write_out(example_path(name).read_text(encoding="utf-8") if kind == "examples" else _page(shelf.full(name)))
     else:
         print_table(("name", *shelf.columns), [(one, *shelf.row(one)) for one in names])
+        if kind == "prices":
+            _print_rents(names)
     return EXIT_OK
 
 
@@ -167,17 +169,29 @@ def _full_example(name: str) -> Data:
 
 def _price_row(name: str) -> Row:
     prices = load_price_list(name)
-    hours = [
-        f"{accelerator} {value:g} USD/h{' (one source)' if prices.one_source(accelerator) else ''}"
-        for accelerator, value in prices.usd_per_gpu_hour.items()
-    ]
     bought = [f"{accelerator} {format_quantity(value, 'USD', 4)}" for accelerator, value in prices.accelerator_price_usd.items()]
     energy = [] if prices.usd_per_kwh is None else [f"energy {prices.usd_per_kwh:g} USD/kWh"]
     carbon = [] if prices.carbon_kg_per_kwh is None else [f"carbon {prices.carbon_kg_per_kwh:g} kg/kWh"]
     pue = [] if prices.pue is None else [f"PUE {prices.pue:g}"]
     months = prices.age_months(datetime.now(UTC).date())
     age = f"{months} month{'' if months == 1 else 's'}" if months < 24 else f"over {months // 12} years"
-    return prices.as_of, age, ", ".join([*hours, *bought, *energy, *carbon, *pue]), prices.title
+    figures = ", ".join([*bought, *energy, *carbon, *pue])
+    return prices.as_of, age, f"{prices.title}: {figures}" if figures else prices.title
+
+
+def _print_rents(names: Sequence[str]) -> None:
+    """Print a row for each accelerator, with its rent in each list that has some."""
+    lists = {name: prices for name in names if (prices := load_price_list(name)).usd_per_gpu_hour}
+    known = dict.fromkeys(accelerator for prices in lists.values() for accelerator in prices.usd_per_gpu_hour)
+    write_lines("", "USD per accelerator and hour; * from one source")
+    print_table(
+        ("accelerator", *(f">{name}" for name in lists)), [(card, *(_rent(each, card) for each in lists.values())) for card in known]
+    )
+
+
+def _rent(prices: PriceList, accelerator: str) -> str:
+    value = prices.usd_per_gpu_hour.get(accelerator)
+    return "-" if value is None else f"{value:.2f}{'*' if prices.one_source(accelerator) else ' '}"
 
 
 def _full_prices(name: str) -> Data:
@@ -253,7 +267,7 @@ SHELVES: Final[Mapping[str, Shelf]] = MappingProxyType(
         ),
         "examples": Shelf(singular="example", names=_all_examples, columns=("shows",), row=_example_row, full=_full_example),
         "prices": Shelf(
-            singular="price list", names=price_list_names, columns=("as of", ">age", "figures", "about"), row=_price_row, full=_full_prices
+            singular="price list", names=price_list_names, columns=("as of", ">age", "about"), row=_price_row, full=_full_prices
         ),
         "presets": Shelf(singular="preset", names=preset_names, columns=("framework",), row=_preset_row, full=_full_preset),
     }

@@ -141,7 +141,6 @@ class ProgressLine:
             self._progress.start()
         assert self._task is not None
         if phase != self._phase:
-            # What is left is estimated from the speed of this phase alone.
             self._progress.reset(self._task, total=n_total, completed=round(n_done))
             self._phase = phase
         self._progress.update(self._task, description=phase, completed=n_done, total=n_total)
@@ -149,7 +148,7 @@ class ProgressLine:
 
 def _make_progress() -> Progress:
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
     return Progress(
         SpinnerColumn(),
@@ -157,8 +156,6 @@ def _make_progress() -> Progress:
         BarColumn(),
         TaskProgressColumn(),
         TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
         console=Console(file=sys.stderr),
         transient=True,
     )

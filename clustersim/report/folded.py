@@ -63,7 +63,11 @@ def table_lines(columns: Sequence[str], rows: Sequence[Sequence[str]], width: in
 def _columns_lines(
     columns: Sequence[str], cells: Sequence[Sequence[str]], least: Sequence[int], room: int | None
 ) -> list[tuple[str, bool]]:
-    widths = _widths([max(map(len, texts)) for texts in cells], least, room)
+    widths = [max(map(len, texts)) for texts in cells]
+    if room is not None and _fits(least, room):
+        # Names are folded before rows are.
+        rows = [max(few, *map(len, texts[1:])) if texts[1:] else few for few, texts in zip(least, cells, strict=True)]
+        widths = _widths(widths, _widths(rows, least, room), room)
     sides = [">" if name.startswith(">") else "<" for name in columns]
     lines: list[tuple[str, bool]] = []
     for place, row in enumerate(zip(*cells, strict=True)):
@@ -104,10 +108,8 @@ def _fits(widths: Sequence[int], room: int) -> bool:
     return sum(widths) + 2 * (len(widths) - 1) <= room
 
 
-def _widths(whole: Sequence[int], least: Sequence[int], room: int | None) -> list[int]:
-    """Return the width of each column."""
-    if room is None or not _fits(least, room):
-        return [*whole]
+def _widths(whole: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """Return the width of each column: between the least and the whole, the smallest wants first."""
     widths, spare = [*least], room - sum(least) - 2 * (len(least) - 1)
     for place in sorted(range(len(whole)), key=lambda place: whole[place] - widths[place]):
         wider = min(spare, whole[place] - widths[place])

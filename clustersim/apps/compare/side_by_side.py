@@ -95,7 +95,7 @@ class SideBySide:
         """Return what ``compare`` prints."""
         from clustersim.apps.compare.side_by_side_text import tables, verdicts
 
-        return text_answer(verdicts(self), *tables(self))
+        return text_answer(verdicts(self), *tables(self, short=True))
 
     def _repr_html_(self) -> str:
         """Return the same as notebooks show it."""

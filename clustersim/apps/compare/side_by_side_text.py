@@ -19,6 +19,10 @@ from clustersim.report.text_tables import CLOSE, NOTHING, TextTable, escaped, sh
 SCHEMA_VERSION: Final = 1
 _LONGEST: Final = 40
 """Characters of a value of the scenario."""
+_MOST: Final = 20
+"""Keys that differ in a report for people."""
+_WHOLES: Final = ("model.name", "cluster.name", "cluster.node")
+_NAMES: Final = (*_WHOLES, "cluster.nodes", "cluster.accelerator")
 _SMALL: Final = 1e-7
 """Share of the step time below which a difference is round-off."""
 
@@ -83,10 +87,19 @@ def verdicts(compared: SideBySide) -> tuple[str, ...]:
     return tuple(_verdict(f"{label} against {first}", rates, steps, place) + _undecided(compared, place) for place, label in others)
 
 
-def tables(compared: SideBySide) -> tuple[TextTable, ...]:
-    """Return what differs in the scenarios, and the figures that people compare, as far as any run has them."""
-    differing = tuple(_difference(row) for row in compared.differences)
-    found = [TextTable(heading="What differs", columns=("key", *compared.labels), rows=differing)]
+def _short(differences: Sequence[Difference]) -> tuple[tuple[Difference, ...], str]:
+    """Return the differences that people look for first, and how many are left: a model or a cluster of another name differs in much."""
+    unlike = {row.key.partition(".")[0] for row in differences if row.key in _WHOLES}
+    kept = [row for row in differences if row.key in _NAMES or row.key.partition(".")[0] not in unlike][:_MOST]
+    left = len(differences) - len(kept)
+    return tuple(kept), f", {len(kept)} of {len(differences)} keys; clustersim compare RUN... --csv has all" if left else ""
+
+
+def tables(compared: SideBySide, *, short: bool = False) -> tuple[TextTable, ...]:
+    """Return what differs in the scenarios, all or the first, and the figures that people compare, as far as any run has them."""
+    differences, left = _short(compared.differences) if short else (compared.differences, "")
+    differing = tuple(_difference(row) for row in differences)
+    found = [TextTable(heading=f"What differs{left}", columns=("key", *compared.labels), rows=differing)]
     step = compared.figure("step_time_s")
     shortest_s = min((value for value in step.values if value), default=0.0) if step else 0.0
     columns = ["", f">{compared.labels[0]}"]

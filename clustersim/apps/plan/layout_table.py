@@ -19,6 +19,8 @@ MARKED: Final = f"{MARK} {UNDECIDED} against the first"
 
 
 YOURS: Final = "yours: "
+BEST_OF_KINDS: Final = "The best of each kind: with and without tp, cp, pp, ep and sharded weights"
+PARETO: Final = "None better in time, cost and energy at once"
 
 
 def within_error_bars(tried: Sequence[Tried]) -> list[Tried]:
@@ -58,7 +60,7 @@ def layout_table(found: Sequence[Tried], *, with_energy: bool = False, own: Trie
         yours = YOURS if own is not None and own.layout == tried.layout else ""
         table.append((steps[place], slower, percent_text(metrics.mfu), memory, usd[place], *more, f"{yours}{tried.layout.words()}"))
     columns = (">step", ">slower  ", ">MFU", "memory", ">cost/step", *((">energy/step",) if with_energy else ()), "layout")
-    return TextTable("", columns, tuple(table))
+    return TextTable(PARETO if with_energy else BEST_OF_KINDS, columns, tuple(table))
 
 
 def memory_cell(memory: Memory) -> str:

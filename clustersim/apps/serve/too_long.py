@@ -20,7 +20,7 @@ def refused_text(built: BuiltServing, count: int) -> str:
     limit, remedy = f"{room:,} tokens of the KV cache", "give a replica more accelerators, weights fewer bits, or clip lengths"
     if room == positions_of(built.loaded):
         limit, remedy = f"{room:,} positions of the model", "take a model with more positions, or clip lengths"
-    return f"{count:,} {be} longer than the {limit}, and refused: {remedy}"
+    return f"{count:,} {be} longer than the {limit}; {remedy}"
 
 
 def _room_tokens(built: BuiltServing) -> int:

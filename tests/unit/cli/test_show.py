@@ -15,7 +15,7 @@ from tests.unit.cli.conftest import Cli
 def test_the_table_has_one_line_for_each_thing(cli: Cli, kind: str) -> None:
     outcome = cli("show", kind)
 
-    names = [line.split()[0] for line in outcome.out.splitlines()]
+    names = [line.split()[0] for line in outcome.out.split("\n\n")[0].splitlines()]
     assert outcome.code == 0
     assert names == ["name", *SHELVES[kind].names()]
 

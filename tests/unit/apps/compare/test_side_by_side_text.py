@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -65,6 +66,18 @@ def test_a_run_beside_itself_is_as_fast_and_not_undecided() -> None:
 
 def test_a_run_that_is_as_fast_is_said_to_be() -> None:
     assert verdicts(side_by_side([made("a", 1, 2.0), made("b", 2, 2.0)])) == ("b against a: as fast, 500,000 tokens/s",)
+
+
+def test_of_another_model_its_name_alone_is_shown_to_people() -> None:
+    one, other = (
+        replace(made(name, 1, 2.0), resolved={"model": {"name": name, "hidden_size": size}, "strategy": {"tp": size}})
+        for name, size in (("a", 1), ("b", 2))
+    )
+
+    short, *_ = tables(side_by_side([one, other]), short=True)
+
+    assert short.heading == "What differs, 2 of 3 keys; clustersim compare RUN... --csv has all"
+    assert [row[0] for row in short.rows] == ["model.name", "strategy.tp"]
 
 
 def test_what_differs_comes_before_the_figures() -> None:

@@ -138,7 +138,7 @@ def test_requests_that_are_too_long_do_not_void_a_promise_that_allows_them(tmp_p
     assert found.best is not None
     assert found.best.metrics.requests.refused == 2
     (said,) = [flag.message for flag in found.best.metrics.flags if flag.code == "refused"]
-    assert said.startswith("2 requests are longer than the 8,192 positions of the model, and refused: take a model with more positions")
+    assert said.startswith("2 requests are longer than the 8,192 positions of the model; take a model with more positions")
 
 
 def test_more_requests_that_are_too_long_than_a_promise_allows_are_a_no_without_a_replay(tmp_path: Path) -> None:
