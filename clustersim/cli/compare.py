@@ -14,6 +14,7 @@ from clustersim.apps.calibrate.trace_file import is_trace
 from clustersim.apps.compare import side_by_side_text, trace_comparison_text
 from clustersim.apps.compare.side_by_side import ComparedRun, SideBySide, load_run, measured_run, predicted_run, side_by_side
 from clustersim.apps.compare.trace_comparison import TraceComparison, TraceRequest, compare_traces
+from clustersim.apps.importing.importing import foreign_source
 from clustersim.apps.importing.opening import open_measured
 from clustersim.cli.options import JsonOption, SeedOption, SetOption
 from clustersim.cli.terminal import notice, print_table, write_lines, write_out
@@ -66,9 +67,9 @@ def compare_command(
     if len(sources) > MOST:
         raise ScenarioError(f"{len(sources)} runs do not fit side by side", hint=f"name at most {MOST}")
     loaded: dict[str, ComparedRun] = {}
-    for source in sources if logged is None else ():
-        if source not in loaded:
-            loaded[source] = load_run(source, overrides, seed=seed)
+    # A log names no network: what it is held against says the machine.
+    for source in sorted(dict.fromkeys(sources), key=foreign_source) if logged is None else ():
+        loaded[source] = load_run(source, overrides, seed=seed, beside=next(iter(loaded.values()), None))
     if logged is not None:
         source = "".join(sources)
         compared = side_by_side([measured_run(source, *logged), predicted_run(source, logged[0], seed=seed)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,7 +110,7 @@ class SideBySide:
         return next((figure for figure in self.figures if figure.key == key), None)
 
 
-def load_run(source: str, overrides: Sequence[str] = (), *, seed: int = 0) -> ComparedRun:
+def load_run(source: str, overrides: Sequence[str] = (), *, seed: int = 0, beside: ComparedRun | None = None) -> ComparedRun:
     """Return a run: read from its directory, or simulated from a scenario.
 
     Parameters
@@ -120,6 +121,8 @@ def load_run(source: str, overrides: Sequence[str] = (), *, seed: int = 0) -> Co
         ``key=value`` texts for a scenario.
     seed
         Of everything random in a scenario.
+    beside
+        Run that it is held against, on whose machine a log was taken.
 
     Raises
     ------
@@ -131,7 +134,7 @@ def load_run(source: str, overrides: Sequence[str] = (), *, seed: int = 0) -> Co
     folder = named_directory(source, overrides)
     if folder is not None:
         return _read(source, folder)
-    logged = open_measured(source, overrides)
+    logged = open_measured(source, (*_machine_of(beside), *overrides))
     if logged is not None:
         return measured_run(source, *logged)
     try:
@@ -146,6 +149,13 @@ def load_run(source: str, overrides: Sequence[str] = (), *, seed: int = 0) -> Co
             ) from error
         raise
     return run_of(result, source)
+
+
+def _machine_of(run: ComparedRun | None) -> tuple[str, ...]:
+    """Return the cluster of a run, but for its size, as changes."""
+    cluster = None if run is None else run.resolved.get("cluster")
+    keys = cluster.items() if isinstance(cluster, dict) else ()
+    return tuple(f"cluster.{key}={json.dumps(value)}" for key, value in keys if key != "nodes")
 
 
 def run_of(result: Result | ServingResult, source: str) -> ComparedRun:

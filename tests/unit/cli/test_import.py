@@ -81,6 +81,17 @@ def test_compare_holds_the_prediction_of_a_log_against_what_it_measured(cli: Cli
     assert step["values"][0] == 1.6172
 
 
+def test_a_log_beside_a_scenario_is_of_its_machine(cli: Cli, tmp_path: Path) -> None:
+    log = tmp_path / "job.log"
+    log.write_text((FILES / "megatron-v100.log").read_text(encoding="utf-8").replace("Tesla", "Board"), encoding="utf-8")
+    scenario = tmp_path / "job.yaml"
+    assert cli("import", log, "--cluster", "dgx1-v100-32g", "-o", scenario).code == 0
+
+    for pair in ((scenario, log), (log, scenario)):
+        document = json.loads(cli("compare", *pair, "--json").out)
+        assert document["differences"] == []
+
+
 def test_compare_shows_the_timers_of_a_log(cli: Cli, tmp_path: Path) -> None:
     log = (FILES / "megatron-v100.log").read_text(encoding="utf-8")
     times = "time (ms) | forward-compute: 400.50 | backward-compute: 800.25 | optimizer: 70.00 | save-checkpoint: 9.00"
