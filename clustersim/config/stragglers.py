@@ -149,8 +149,8 @@ JitterField = Annotated[
                 {
                     "type": "object",
                     "properties": {
-                        "sigma": {"type": "number", "minimum": 0, "maximum": _MOST},
-                        "distribution": {"enum": ["lognormal", "exponential"]},
+                        "sigma": {"type": "number", "minimum": 0, "maximum": _MOST, "description": "Of the logarithm of the factor."},
+                        "distribution": {"enum": ["lognormal", "exponential"], "description": "Distribution of the factor."},
                     },
                     "additionalProperties": False,
                 },

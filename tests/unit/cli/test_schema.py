@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import pytest
 
@@ -18,13 +19,18 @@ def test_the_schema_is_one_json_document(cli: Cli) -> None:
     assert json.loads(outcome.out) == scenario_json_schema()
 
 
+def properties_in(part: object, at: str = "") -> Iterator[tuple[str, object]]:
+    """Yield all properties of a schema with their paths, those inside of alternatives too."""
+    if isinstance(part, list):
+        part = dict(enumerate(part))
+    if isinstance(part, dict):
+        held = part.get("properties")
+        yield from ((f"{at}.{key}", each) for key, each in held.items()) if isinstance(held, dict) else ()
+        for key, each in part.items():
+            yield from properties_in(each, f"{at}.{key}")
+
+
 @pytest.mark.parametrize("schema", [scenario_json_schema(), serving_json_schema()])
-def test_every_property_is_described(schema: dict[str, dict[str, dict[str, dict[str, str]]]]) -> None:
-    parts = {"": schema, **schema["$defs"]}
-
-    bare = [
-        f"{name}.{key}" for name, part in parts.items() for key, each in part.get("properties", {}).items() if "description" not in each
-    ]
-
-    assert bare == []
+def test_every_property_is_described(schema: dict[str, object]) -> None:
+    assert [path for path, each in properties_in(schema) if isinstance(each, dict) and "description" not in each] == []
     assert str(schema["$id"]).startswith("urn:clustersim:schema:")
