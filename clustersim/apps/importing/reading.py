@@ -38,6 +38,10 @@ _TIMER_LINE: Final = re.compile(r"^ {2,}([a-z][\w/-]{1,60}) \.{3,}: \(\d{1,12}\.
 """Least and largest over ranks."""
 _SETUP: Final = ("setup", "load-checkpoint", "iterator", "save-checkpoint", "interval-time", "eval-time")
 """Timers that are not of a step."""
+_SERVICE: Final = re.compile(r"^ExecStart=[-@:+!]*", re.MULTILINE)
+"""Before the command of a unit of systemd."""
+_HELD: Final = "serveConfigV2"
+"""Key of a RayService, whose text is the YAML of Ray Serve."""
 _DEVICE: Final = re.compile(r"\| +(\d+) +((?:NVIDIA|Tesla|GeForce|Quadro|A100|H100|H200|B200)\b.*?)\s+(?:On|Off) +\|")
 _DEVICE_MEMORY: Final = re.compile(r"/ *(\d{1,9})MiB")
 _MOST_LINES: Final = 2_000_000
@@ -171,6 +175,8 @@ def read_contents(text: str, file: str, sourced: Mapping[str, str] = NO_TEXTS) -
         return read_log(text, file)
     if len(text) > _MOST_STRUCTURED:
         raise ScenarioError("is larger than 2 MB, and no log of arguments", place=Place(file=file), hint=_HINT)
+    if _SERVICE.search(text):
+        return read_commands(_SERVICE.sub("", text), file, sourced)
     head = _first_line(text)
     if _TABLE.fullmatch(head) or _TOML_VALUE.fullmatch(head):
         found = _toml(text, file)
@@ -202,7 +208,10 @@ def _yaml(text: str, file: str) -> Contents:
     read = read_yaml(text.replace("\t", "  "), file, text.splitlines(), lenient=True)
     if read is None or not isinstance(read[0], dict):
         raise ScenarioError("is not a mapping of keys to values", place=Place(file=file), hint=_HINT)
-    return Contents(file=file, format="yaml", entries=resolved(tuple(flattened(*read, file))))
+    entries = tuple(flattened(*read, file))
+    held = [read_yaml(str(each.value), file, [], lenient=True) for each in entries if each.key.endswith(_HELD)]
+    within = tuple(entry for each in held if each is not None for entry in flattened(each[0], None, file))
+    return Contents(file=file, format="yaml", entries=resolved(within or entries))
 
 
 def _json(text: str, file: str) -> Contents | None:

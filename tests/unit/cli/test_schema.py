@@ -21,13 +21,11 @@ def test_the_schema_is_one_json_document(cli: Cli) -> None:
 
 def properties_in(part: object, at: str = "") -> Iterator[tuple[str, object]]:
     """Yield all properties of a schema with their paths, those inside of alternatives too."""
-    if isinstance(part, list):
-        part = dict(enumerate(part))
-    if isinstance(part, dict):
-        held = part.get("properties")
-        yield from ((f"{at}.{key}", each) for key, each in held.items()) if isinstance(held, dict) else ()
-        for key, each in part.items():
-            yield from properties_in(each, f"{at}.{key}")
+    below: dict[str, object] = part if isinstance(part, dict) else {}
+    for key, each in below.items() if below else enumerate(part if isinstance(part, list) else []):
+        yield from properties_in(each, f"{at}.{key}")
+    held = below.get("properties")
+    yield from ((f"{at}.{key}", each) for key, each in held.items()) if isinstance(held, dict) else ()
 
 
 @pytest.mark.parametrize("schema", [scenario_json_schema(), serving_json_schema()])

@@ -1,0 +1,179 @@
+"""Servers in the YAML of Kubernetes, Helm, Docker Compose and SkyPilot, and in units of systemd."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import indent
+from typing import Final
+
+import pytest
+
+from clustersim.apps.importing.entries import ImportOptions
+from clustersim.apps.importing.importing import import_files
+from clustersim.documents.spots import Data
+from tests.unit.apps.importing.test_imported_serving import REQUESTS, at, written
+
+LWS: Final = """apiVersion: leaderworkerset.x-k8s.io/v1
+kind: LeaderWorkerSet
+metadata: {name: decode}
+spec:
+  replicas: 1
+  leaderWorkerTemplate:
+    size: 2
+    workerTemplate:
+      spec:
+        containers:
+          - image: ghcr.io/llm-d/llm-d-cuda:v0.3.1
+            command: [/bin/bash, -c]
+            args:
+              - exec vllm serve deepseek-ai/DeepSeek-R1 --enable-expert-parallel --data-parallel-size $((LWS_GROUP_SIZE * LOCAL))
+            env: [{name: LOCAL, value: "8"}]
+"""
+LEADER: Final = """apiVersion: leaderworkerset.x-k8s.io/v1
+kind: LeaderWorkerSet
+spec:
+  replicas: 1
+  leaderWorkerTemplate:
+    size: 2
+    leaderTemplate:
+      spec:
+        nodeSelector: {node.kubernetes.io/instance-type: p5en.48xlarge}
+        containers:
+          - command: [sglang, serve, deepseek-ai/DeepSeek-V3, --tp, "16", --node-rank, $(LWS_WORKER_INDEX)]
+    workerTemplate:
+      spec:
+        containers:
+          - command: [sglang, serve, deepseek-ai/DeepSeek-V3, --tp, "16", --node-rank, $(LWS_WORKER_INDEX)]
+"""
+RAY_SERVE: Final = """applications:
+- args:
+    llm_configs:
+    - model_loading_config: {model_id: mine, model_source: Qwen/Qwen2.5-32B-Instruct}
+      accelerator_type: H100
+      deployment_config: {autoscaling_config: {min_replicas: 2, max_replicas: 2}}
+      engine_kwargs: {tensor_parallel_size: 4, max_model_len: 16384, enable_prefix_caching: true}
+  import_path: ray.serve.llm:build_openai_app
+"""
+COMPOSE: Final = """services:
+  vllm:
+    image: vllm/vllm-openai:v0.10.1
+    command: [--model, Qwen/Qwen3-8B]
+    deploy: {replicas: 2}
+"""
+
+
+KSERVE: Final = """apiVersion: serving.kserve.io/v1alpha1
+kind: LLMInferenceService
+spec:
+  replicas: 1
+  model: {uri: "pvc://models", name: deepseek-ai/DeepSeek-R1}
+  parallelism: {data: 16, dataLocal: 8, expert: true, tensor: 1}
+  template:
+    containers:
+      - name: main
+        env: [{name: VLLM_ADDITIONAL_ARGS, value: "--gpu-memory-utilization 0.95"}]
+  prefill:
+    replicas: 2
+    parallelism: {tensor: 8}
+    template: {nodeSelector: {nvidia.com/gpu.product: NVIDIA-H200}}
+"""
+STACK: Final = """servingEngineSpec:
+  modelSpec:
+    - name: qwen
+      repository: vllm/vllm-openai
+      tag: v0.8.5
+      modelURL: Qwen/Qwen2.5-7B-Instruct
+      replicaCount: 3
+      vllmConfig: {tensorParallelSize: 2, enablePrefixCaching: false, extraArgs: [--max-num-seqs, "64"]}
+"""
+STATEFUL: Final = """kind: StatefulSet
+spec:
+  replicas: 4
+  template:
+    spec:
+      containers:
+        - command: [/bin/bash, -c]
+          args: ["sglang serve --model-path moonshotai/Kimi-K2-Instruct --tp-size 16 --nnodes 2 --node-rank $POD_INDEX"]
+"""
+TASK: Final = """envs: {MODEL: Qwen/Qwen3-8B}
+resources: {accelerators: "H200:8"}
+num_nodes: 2
+run: |
+  TP=$((SKYPILOT_NUM_GPUS_PER_NODE * SKYPILOT_NUM_NODES))
+  python -m sglang.launch_server --model-path $MODEL --tp $TP --nnodes $SKYPILOT_NUM_NODES --node-rank $SKYPILOT_NODE_RANK
+"""
+STORM: Final = """kind: StormService
+spec:
+  roles:
+    - name: serve
+      replicas: 3
+      podGroupSize: 2
+      template:
+        containers:
+          - command: [sh, -c]
+            args: [sglang serve --model-path Qwen/Qwen3-8B --tp-size 2 --nnodes 2]
+"""
+CLASSIC: Final = """kind: InferenceService
+spec:
+  predictor:
+    model:
+      modelFormat: {name: huggingface}
+      args: [--model_name=llama3, --model_id=meta-llama/Meta-Llama-3-8B-Instruct, --tensor-parallel-size=2]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            KSERVE,
+            {
+                "model": "deepseek-r1",
+                "cluster.nodes": 4,
+                "serving.memory_fraction": 0.95,
+                "serving.disaggregated.decode": {"replicas": 1, "tp": 1, "dp": 16, "ep": 16},
+                "serving.disaggregated.prefill": {"replicas": 2, "tp": 8},
+            },
+        ),
+        (STACK, {"serving.replicas": 3, "serving.tp": 2, "serving.prefix_cache": False, "serving.max_num_seqs": 64}),
+        (STATEFUL, {"serving.replicas": 2, "serving.tp": 16}),
+        (TASK, {"model": "qwen3-8b", "serving.tp": 16, "cluster.nodes": 2}),
+        (STORM, {"serving.replicas": 3, "serving.tp": 2}),
+        (CLASSIC, {"model": "llama3-8b", "serving.tp": 2}),
+        (
+            "trtllm-bench --model meta-llama/Llama-3.1-8B throughput --tp 2 --max_batch_size 64 --concurrency 32 --num_requests 96",
+            {"requests.concurrency": 8, "serving.tp": 2, "serving.max_num_seqs": 64},
+        ),
+        (LWS, {"serving.dp": 16, "serving.ep": 16, "cluster.nodes": 2}),
+        (LEADER, {"serving.replicas": 1, "serving.tp": 16, "cluster.nodes": 2}),
+        (RAY_SERVE, {"model": "qwen2.5-32b", "serving.replicas": 2, "serving.tp": 4, "serving.prefix_cache": True}),
+        (
+            "sglang serve Qwen/Qwen3-8B --tp 2\npython -m sglang.benchmark.serving --dataset-name random --random-input 1024"
+            " --random-output 1024 --random-range-ratio 1.0 --max-concurrency 8",
+            {"serving.tp": 2, "serving.replicas": 1},
+        ),
+        (COMPOSE, {"serving.replicas": 2, "serving.engine": "vllm@0.10.1"}),
+        (
+            f"apiVersion: ray.io/v1\nkind: RayService\nspec:\n  serveConfigV2: |\n{indent(RAY_SERVE, '    ')}\n",
+            {"model": "qwen2.5-32b", "serving.replicas": 2, "serving.tp": 4},
+        ),
+        (
+            "[Unit]\nDescription=a server\n[Service]\nEnvironment=A=1\n"
+            "ExecStart=/opt/bin/vllm serve Qwen/Qwen3-8B \\\n  -tp 2\nRestart=always\n",
+            {"model": "qwen3-8b", "serving.tp": 2},
+        ),
+    ],
+)
+def test_a_container_or_a_unit_is_read_as_its_command(tmp_path: Path, text: str, expected: dict[str, Data]) -> None:
+    found = written(tmp_path, text).data
+
+    assert {key: at(found, key) for key in expected} == expected
+
+
+def test_the_nodes_that_pods_ask_for_name_the_accelerators(tmp_path: Path) -> None:
+    path = tmp_path / "service.yaml"
+    path.write_text(KSERVE, encoding="utf-8")
+
+    found = import_files([str(path)], ImportOptions(overrides=REQUESTS)).data
+
+    assert at(found, "cluster.node") == "hgx-h200"
