@@ -226,6 +226,8 @@ def _block(block: Mapping[str, Data], name: str, fabric: ListedFabric, file: str
 def read_kubernetes_nodes(text: str, file: str) -> Described:
     """Return the nodes of ``kubectl get nodes``, with ``-o yaml``, ``-o json`` or ``--show-labels``, by their labels.
 
+    The instances of ``aws ec2 describe-instance-topology`` are nodes with labels of AWS.
+
     Raises
     ------
     ScenarioError
@@ -252,7 +254,10 @@ def read_kubernetes_nodes(text: str, file: str) -> Described:
 
 
 def _node_labels(data: Mapping[str, Data]) -> Iterator[dict[str, str]]:
-    items = data.get("items")
+    for number, node in enumerate(mappings_in(data.get("Instances"))):
+        levels = dict(zip(_LEVELS[-1], reversed([*texts_in(node.get("NetworkNodes"))]), strict=False))
+        yield {"node.kubernetes.io/instance-type": str(node.get("InstanceType")), **levels, "": str(node.get("InstanceId", number))}
+    items = data.get("items", [] if "Instances" in data else None)
     for number, node in enumerate(mappings_in(items) if isinstance(items, list) else [data]):
         metadata = node.get("metadata")
         found = metadata.get("labels") if isinstance(metadata, dict) else None

@@ -64,8 +64,8 @@ def derive_serving(draft: Draft, model: Data) -> None:
     if version is not None and engine in engine_names():
         draft.derive("serving.engine", f"{engine}@{version}", "the version of the container image")
     if draft.get("job.balance") is True:
-        for key, usual in (("steps", 50), ("further_steps", 10)):
-            asked = draft.get(f"job.balance_{key}")
+        for key, fact, usual in (("steps", "job.balance_steps", 50), ("further_steps", "job.balance_further_steps", 10)):
+            asked = draft.get(fact)
             draft.derive(
                 f"serving.rank_wait.{key}", usual if asked is None else asked, "ranks of attention data parallelism wait for each other"
             )

@@ -26,9 +26,9 @@ _ESCAPE: Final = re.compile(r"\x1b\[[0-9;]*m")
 """Colours and underlines of a terminal."""
 _NAMED: Final = re.compile(
     r"^(?:GPU (\d{1,3}): (.+?) \(UUID:|\| +(\d{1,3}) +((?:NVIDIA|Tesla|GeForce|Quadro) .+?) +(?:On|Off|N/A) +\|"
-    r"|GPU\[(\d{1,3})\]\s*: Card [Ss]eries:\s*(\S.*?)\s*$)"
+    r"|GPU\[(\d{1,3})\]\s*: Card [Ss]eries:\s*(\S.*?)\s*$|(?:\d{1,3}, )?(NVIDIA [^,]+), | +Product Name +: (NVIDIA .*\S))"
 )
-"""A line of ``nvidia-smi -L``, of the table of ``nvidia-smi``, or of ``rocm-smi --showproductname``."""
+"""A line of ``nvidia-smi -L``, ``-q`` or ``--query-gpu=name,...``, of its table, or of ``rocm-smi --showproductname``."""
 _SLICE: Final = re.compile(r"\s+MIG \d{1,2}[cg]\.|\| +\d+ +\d+ +\d+ +\d+ +\|.*MiB")
 """A slice of an accelerator, as ``nvidia-smi -L`` and the table of ``nvidia-smi`` list them."""
 _SLOTS: Final = re.compile(r"^[\w.-]+[ \t]+slots=(\d{1,3})\b", re.MULTILINE)
@@ -150,7 +150,7 @@ def read_nvidia_smi(text: str, file: str) -> Described:
     """
     rows = list(enumerate(_ESCAPE.sub("", text).splitlines(), start=1))
     matches = [(number, [group for group in match.groups() if group]) for number, line in rows if (match := _NAMED.match(line)) is not None]
-    named = {index: (number, name) for number, (index, name) in matches}
+    named = {index[0] if index else str(number): (number, name) for number, (*index, name) in matches}
     cells = [(number, words) for number, line in rows if len(words := line.split()) > 1 and _CELL.fullmatch(words[1])]
     # The last table of several counts, which is that of the links in rocm-smi.
     gpus = list({words[0]: (number, words) for number, words in cells if re.fullmatch(r"GPU\d{1,3}", words[0])}.values())
@@ -164,7 +164,7 @@ def read_nvidia_smi(text: str, file: str) -> Described:
     if slices:
         facts.append(("accelerators.slices", f"{len(slices)} of MIG", slices[0]))
     if gpus:
-        at, pair = gpus[0][0], next((int(cell[2:]) for cell in gpus[0][1][1:] if _BONDED.fullmatch(cell)), 0)
+        at, pair = gpus[0][0], max((int(cell[2:]) for cell in gpus[0][1][1:] if _BONDED.fullmatch(cell)), default=0)
         counts: list[Fact] = [("accelerators.count", len(gpus), at), ("accelerators.links", _nvlinks(gpus), at)]
         facts = [*facts[:1], *counts, *facts[2:], *([("accelerators.pair_links", pair, at)] if pair else [])]
     nics = [each for each in cells if len(each[1]) > len(gpus) and re.fullmatch(r"NIC\d{1,3}|mlx5_\w+|rdmap\w+|efa\w*", each[1][0])]

@@ -172,6 +172,18 @@ def test_bridges_between_pairs_of_boards_are_no_node_with_a_switch(tmp_path: Pat
             + "".join(f"|   {index}  NVIDIA L40S          On  | 00000000:0{index}:00.0 Off |   0 |\n" for index in range(4)),
             {"node": "pcie-l40s", "accelerators_per_node": 4},
         ),
+        ("name, memory.total [MiB]\n" + "NVIDIA H100 80GB HBM3, 81559 MiB\n" * 8, {"node": "dgx-h100", "nodes": 1}),
+        ("===NVSMI LOG===\n" + "GPU 0:1:0.0\n    Product Name      : NVIDIA H200\n" * 8, {"node": "hgx-h200", "nodes": 1}),
+        (
+            "   GPU0 GPU1 GPU2 GPU3\nGPU0 X NV1 NV1 NV2\nGPU1 NV1 X NV2 NV1\nGPU2 NV1 NV2 X NV2\nGPU3 NV2 NV1 NV2 X\n",
+            {"node": "dgx1-v100-16g", "accelerators_per_node": 4},
+        ),
+        (
+            '{"Instances": ['
+            + ", ".join(f'{{"InstanceType": "p5.48xlarge", "NetworkNodes": ["nn-0", "nn-1", "nn-{node // 2}x"]}}' for node in range(4))
+            + "]}",
+            {"node": "aws-p5", "nodes": 4, "fabric.topology": "leaf_spine", "fabric.nodes_per_leaf": 2},
+        ),
         (
             "NAME   STATUS  ROLES   AGE  VERSION  LABELS\n"
             + "".join(

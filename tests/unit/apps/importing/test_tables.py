@@ -11,7 +11,7 @@ import clustersim
 from clustersim.apps.importing.imported_models import shipped_name
 from clustersim.apps.importing.table import Vocabulary, framework_names, load_table
 from clustersim.config.presets import preset_names
-from clustersim.config.serving_scenario import ReplicaPoolSpec, RequestsSpec, ServingSpec
+from clustersim.config.serving_scenario import BatchWaitSpec, ReplicaPoolSpec, RequestsSpec, ServingSpec
 from clustersim.parallel.settings import key_of
 from clustersim.parallel.step_settings import DataParallelSettings, Training
 from clustersim.parallel.training_plan import StrategySettings
@@ -24,6 +24,7 @@ SECTIONS: Final = (
     ("training.", Training),
     ("model.", ModelSpec),
     ("serving.", ServingSpec),
+    ("serving.batch_wait.", BatchWaitSpec),
     ("serving.disaggregated.prefill.", ReplicaPoolSpec),
     ("serving.disaggregated.decode.", ReplicaPoolSpec),
     ("requests.", RequestsSpec),
