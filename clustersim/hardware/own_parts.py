@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
-from clustersim.documents.check import choices_hint, validate_part
+from clustersim.documents.check import choices_hint, did_you_mean, validate_part
 from clustersim.documents.form import keys_of
 from clustersim.documents.spots import Data
 from clustersim.documents.text import Document, read_document
@@ -198,15 +198,22 @@ def _own(kind: Kind[F, P], given: Mapping[str, Data], document: Document, path: 
     figures = {key: value for key, value in figures.items() if not any(kind.refined.get(new) == key for new in own)} | own
     missing, optional = ([f"{key} ({use})" for key, use in uses.items() if key not in own] for uses in (kind.uses, kind.optional))
     if missing and base is None:
-        unknown = [key for key in own if key not in kind.figures.model_fields]
-        extra = f"has unknown fields ({', '.join(unknown)}) and " if unknown else ""
+        fields = tuple(kind.figures.model_fields)
+        unknown = {key: f"'{key}'{_meant(key, fields)}" for key in own if key not in fields}
+        extra = f"has unknown fields {', '.join(unknown.values())} and " if unknown else ""
         message = f"{name} {extra}lacks {', '.join(missing)}"
         hint = f"add what is lacking, or start from a shipped one with 'base: {kind.example}'"
-        raise _mistake(message, path, document, hint + (f"; optional: {', '.join(optional)}" if optional else ""))
+        at = (*path, next(iter(unknown))) if unknown else path
+        raise _mistake(message, at, document, hint + (f"; optional: {', '.join(optional)}" if optional else ""))
     checked = validate_part(kind.figures, figures, document, path)
     source = Source(title="Given in the scenario", url=SCENARIO, accessed="", covers=tuple(sorted(own)))
     built = kind.build(checked, name, (source,))
     return replace(built, sources=(*kind.load(base).sources, source)) if base else built
+
+
+def _meant(key: str, fields: Sequence[str]) -> str:
+    near = did_you_mean(key, fields)
+    return f" ({near})" if near else ""
 
 
 def _figures(kind: Kind[F, P], name: str) -> dict[str, Data]:

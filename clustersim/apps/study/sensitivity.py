@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
 from clustersim.apps.serve.deployment import build_serving
@@ -14,6 +15,7 @@ from clustersim.apps.study.what_if_cases import WhatIfQuestion, check_span
 from clustersim.config.build import build
 from clustersim.config.resolve import resolved_scenario
 from clustersim.config.serving_scenario import ServingScenario
+from clustersim.config.stragglers import slowdowns_of
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from clustersim.progress import phase
@@ -34,8 +36,8 @@ class Input:
     """A figure that is varied."""
 
     span: KeyRange
-    n_nodes: int = 0
-    """Nodes of the cluster, for the speed of all its accelerators."""
+    slowdowns: tuple[tuple[tuple[str, ...], float], ...] = ()
+    """Ranks and their slowdown as the scenario has it, for the speed of all accelerators."""
 
     @property
     def name(self) -> str:
@@ -46,7 +48,7 @@ class Input:
         """Return what a scenario has where the figure has a value."""
         if self.span.key != SPEED:
             return {self.span.key: self.span.value(number)}
-        return {"cluster.stragglers": [{"nodes": f"0-{self.n_nodes - 1}", "slowdown": 1.0 / number}]}
+        return {"cluster.stragglers": [{"ranks": list(ranks), "slowdown": slowdown / number} for ranks, slowdown in self.slowdowns]}
 
     def text(self, number: float) -> str:
         """Return a value as people read it."""
@@ -137,7 +139,7 @@ def _input(question: WhatIfQuestion, text: str) -> Input:
     if span.key == SPEED:
         if span.low <= 0:
             raise ScenarioError("a speed is above 0", field="--sensitivity", hint="write such as accelerator_speed=0.9..1.1")
-        return Input(span=span, n_nodes=_n_nodes(question))
+        return Input(span=span, slowdowns=_slowdowns(question))
     check_span(question, span, "--sensitivity")
     return Input(span=span)
 
@@ -146,7 +148,7 @@ def _hardware(question: WhatIfQuestion) -> tuple[Input, ...]:
     scenario = question.base.any_scenario({})
     served = isinstance(scenario, ServingScenario)
     cluster = (resolved_serving(build_serving(scenario)) if served else resolved_scenario(build(scenario)))["cluster"]
-    found = [] if scenario.spec.cluster.stragglers else [Input(span=_around(SPEED, 1.0, ""), n_nodes=_n_nodes(question))]
+    found = [Input(span=_around(SPEED, 1.0, ""), slowdowns=_slowdowns(question))]
     for part, figure, unit in _FIGURES:
         section = cluster.get(part) if isinstance(cluster, dict) else None
         text = section.get(figure) if isinstance(section, dict) else None
@@ -161,6 +163,22 @@ def _around(key: str, value: float, unit: str) -> KeyRange:
     return KeyRange(key=key, low=value * (1 - SWING), high=value * (1 + SWING), unit=unit)
 
 
-def _n_nodes(question: WhatIfQuestion) -> int:
+def _slowdowns(question: WhatIfQuestion) -> tuple[tuple[tuple[str, ...], float], ...]:
+    """Return all ranks, such as ``0-2``, by their slowdown."""
     scenario = question.base.any_scenario({})
-    return build_serving(scenario).n_nodes if isinstance(scenario, ServingScenario) else build(scenario).cluster.n_nodes
+    if isinstance(scenario, ServingScenario):
+        served = build_serving(scenario)
+        sizes = [served.node.n_accelerators] * served.n_nodes
+    else:
+        sizes = [node.n_accelerators for node, count in build(scenario).cluster.kinds for _ in range(count)]
+    slow = slowdowns_of(scenario.spec.cluster.stragglers, sizes)
+    together: dict[float, list[int]] = {}
+    for rank in range(sum(sizes)):
+        together.setdefault(slow.get(rank, 1.0), []).append(rank)
+    return tuple((tuple(_ranges(ranks)), slowdown) for slowdown, ranks in together.items())
+
+
+def _ranges(ranks: Sequence[int]) -> list[str]:
+    ends = [place for place, (rank, after) in enumerate(pairwise(ranks)) if after != rank + 1]
+    starts = [0, *(place + 1 for place in ends)]
+    return [f"{ranks[start]}-{ranks[end]}" for start, end in zip(starts, [*ends, len(ranks) - 1], strict=True)]

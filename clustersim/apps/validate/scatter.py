@@ -40,9 +40,10 @@ def scatter(validation: Validation) -> Picture:
     rows = [row for source in validation.sources for row in source.stated] or [row for source in validation.sources for row in source.rows]
     times_s = [time_s for row in rows for time_s in (row.measured_s, row.predicted_s)]
     summary = summarise(rows)
+    experts = "; red: with experts" if any(EXPERTS in row.capabilities for row in rows) else ""
     return Picture(
         finding=f"{summary.n_rows} published runs: mean absolute error {share_text(summary.mean_absolute_error_fraction)}",
-        subtitle=f"step time; grey: {100 * BAND_FRACTION:.0f} % to either side of equal; red: with experts; ring: farthest off",
+        subtitle=f"step time; grey: {100 * BAND_FRACTION:.0f} % to either side of equal{experts}; ring: farthest off",
         ticks=ticks(times_s, "s") if max(times_s) > min(times_s) else (),
         panels=tuple(
             _panel(reach, some) for reach in (ONE_NODE, MANY_NODES) for some in [[row for row in rows if reach in row.capabilities]] if some

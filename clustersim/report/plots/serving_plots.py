@@ -177,13 +177,13 @@ def _of_load(run: ServedSubject) -> str:
 
 def _name_points(ax: Axes, points: Sequence[tuple[float, str]]) -> None:
     """Write names above the axes at their places along the abscissa, as far as there is room."""
-    free_px, width_px = -np.inf, size_px(ax)[0]
-    for value, name in points:
+    free_px, width_px = np.inf, size_px(ax)[0]
+    for value, name in reversed(points):  # that of the title is the last
         half_px = _LETTER_PX * len(name) / 2
         place_px = value / ax.get_xlim()[1] * width_px
-        if place_px - half_px < free_px:
+        if place_px + half_px > free_px:
             continue
-        free_px = place_px + half_px
+        free_px = place_px - half_px
         ax.text(value, 1.02, name, transform=ax.get_xaxis_transform(), ha="center", fontsize=9.5, color=FAINT_INK)
 
 

@@ -108,7 +108,7 @@ def test_all_that_is_missing_is_told_at_once(tmp_path: Path) -> None:
         built_with(tmp_path, "accelerator: {memory: 96 GB, peak: 1 PFLOP/s}")
 
     assert all(f"{name} (" in caught.value.message for name in ("peak_flops", "memory_bandwidth", "pcie", "multiprocessors"))
-    assert "has unknown fields (peak) and lacks peak_flops" in caught.value.message
+    assert "has unknown fields 'peak' (did you mean 'peak_flops'?) and lacks peak_flops" in caught.value.message
     assert all(f"{name} (" in (caught.value.hint or "") for name in ("scale_up", "generation", "power"))
 
 

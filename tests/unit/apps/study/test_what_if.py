@@ -151,6 +151,15 @@ def test_the_document_holds_everything() -> None:
     assert isinstance(document["sensitivity"], dict)
 
 
+def test_accelerators_are_varied_together_beside_a_straggler() -> None:
+    question, _ = asked_what_if(SMALL, StudyRequest(changes=("cluster.stragglers=[{ranks: 3, slowdown: 1.5}]",)))
+
+    speed = inputs_of(question, ["hardware"])[0]
+
+    others, slow = ({"ranks": ranks, "slowdown": slowdown} for ranks, slowdown in ((["0-2", "4-7"], 2.0), (["3-3"], 3.0)))
+    assert speed.values(0.5) == {"cluster.stragglers": [others, slow]}
+
+
 @pytest.mark.parametrize(("method", "samples", "runs"), [("morris", 3, 18), ("sobol", 4, 32)])
 def test_sampling_finds_the_figure_that_matters(method: str, samples: int, runs: int) -> None:
     pytest.importorskip("SALib")
