@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import fsum
 from pathlib import Path
 from types import MappingProxyType
@@ -287,12 +287,7 @@ def _training(priced: Priced, busy_w: float, tokens: float, ideal_s: float, wear
     machine_j = busy_w * training_s + idle_w * (time_s - training_s) + spares_w * time_s
     total = amount(priced.prices, gpu_s=gpus * time_s, machine_j=machine_j)
     return TrainingCost(
-        gpu_hours=total.gpu_hours,
-        energy_kwh=total.energy_kwh,
-        emissions_kg_co2e=total.emissions_kg_co2e,
-        machines_usd=total.machines_usd,
-        energy_usd=total.energy_usd,
-        usd=total.usd,
+        **asdict(total),
         tokens=tokens,
         time_s=time_s,
         spare_nodes=wear.spares,

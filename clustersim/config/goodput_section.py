@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import fsum
 from typing import Annotated, Final, Literal
 
@@ -310,15 +310,7 @@ def _interval(values: Sequence[float]) -> tuple[float, float]:
 
 def _mean_shares(runs: Sequence[SimulatedTraining]) -> Shares:
     wall_s = fsum(run.wall_s for run in runs)
-    return Shares(
-        useful=fsum(run.useful_s for run in runs) / wall_s,
-        checkpoint=fsum(run.checkpoint_s for run in runs) / wall_s,
-        lost_work=fsum(run.lost_work_s for run in runs) / wall_s,
-        detection=fsum(run.detection_s for run in runs) / wall_s,
-        restart=fsum(run.restart_s for run in runs) / wall_s,
-        waiting=fsum(run.waiting_s for run in runs) / wall_s,
-        shrunk=fsum(run.shrunk_s for run in runs) / wall_s,
-    )
+    return Shares(**{share.name: fsum(getattr(run, f"{share.name}_s") for run in runs) / wall_s for share in fields(Shares)})
 
 
 def _best_interval(upkeep: Upkeep, seed: int) -> BestInterval | None:
