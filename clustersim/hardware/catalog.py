@@ -158,7 +158,7 @@ def read_node(path: Path) -> Node:
         name=spec.name,
         accelerator=named(load_accelerator, spec.accelerator, document, ("accelerator",)),
         n_accelerators=spec.accelerators_per_node,
-        scale_up=updated(ScaleUp(kind=spec.scale_up.kind), spec.scale_up, SCALE_UP_KEYS),
+        scale_up=spec.scale_up,
         host=named(load_host, spec.host, document, ("host",)),
         nic=named(load_nic, spec.nics.model, document, ("nics", "model")),
         n_nics=spec.nics.count,

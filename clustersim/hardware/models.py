@@ -6,8 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from pydantic import with_config
+
+from clustersim.documents.form import UNITLESS
 from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.source import Source
+from clustersim.units.fields import Degree, Seconds
 
 ScaledFormat = Literal["mx", "nvfp4"]
 """Formats of which matrix units must take blocks with a scale each; others need nothing of them [1]_ [2]_.
@@ -104,18 +108,19 @@ class Switch:
     sources: tuple[Source, ...]
 
 
+@with_config(UNITLESS)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleUp:
     """Wiring of the accelerators of one NVLink (or xGMI, or PCIe) domain."""
 
     kind: ScaleUpKind
-    nodes_per_domain: int = 1
+    nodes_per_domain: Degree = 1
     """More than one where the domain spans servers, as in an NVL72 rack."""
-    latency_s: float = 0.0
+    latency_s: Seconds = 0.0
     """One traversal of the domain."""
     in_network_reduction: bool = False
     """True where the switch can add (NVLS)."""
-    links_per_peer: int = 1
+    links_per_peer: Degree = 1
     """Links between each two accelerators of a full mesh."""
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
 
-from clustersim.hardware.models import FabricTopology, Routing, ScaledFormat, ScaleUpKind
+from clustersim.hardware.models import FabricTopology, Routing, ScaledFormat, ScaleUp, ScaleUpKind
 from clustersim.units.fields import (
     MOST_GPUS,
     Bytes,
@@ -223,16 +223,6 @@ class FabricSpec(FabricFigures):
     nodes_per_leaf: Degree
 
 
-class ScaleUpSpec(Checked):
-    """Wiring of the accelerators of a node, or of a rack."""
-
-    kind: ScaleUpKind
-    nodes_per_domain: Degree = 1
-    latency: Seconds = 0.0
-    in_network_reduction: bool = False
-    links_per_peer: Degree = 1
-
-
 class NicsSpec(Checked):
     """Adapters of one node for the scale-out network."""
 
@@ -245,7 +235,7 @@ class NodeSpec(Spec):
 
     accelerator: str
     accelerators_per_node: Few
-    scale_up: ScaleUpSpec
+    scale_up: ScaleUp
     host: str
     nics: NicsSpec
     accelerators_per_pcie_switch: Few

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from math import inf, prod, sqrt
-from typing import Final
+from typing import Annotated, Final
 
+from pydantic import Field, with_config
+
+from clustersim.units.fields import PositiveInt, PositiveRatio
 from clustersim.units.quantity import format_quantity
 
 RunKind = tuple[str, ...]
@@ -124,19 +127,23 @@ class Spread:
         return Band(least_fraction=self.middle_fraction / most, most_fraction=self.middle_fraction * most)
 
 
+Widening = Annotated[PositiveRatio, Field(ge=1.0)]
+
+
+@with_config({"extra": "forbid"})
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
     """Farthest that measured runs go; errors beyond are larger by a factor."""
 
-    accelerators: tuple[str, ...]
-    n_accelerators: int
-    seq_length: int
+    accelerators: Annotated[tuple[str, ...], Field(min_length=1)]
+    n_accelerators: PositiveInt
+    seq_length: PositiveInt
     """In tokens."""
-    widening: float
+    widening: Widening
     """Factor of the logarithm of the width of an interval."""
-    borrowed_widening: float
+    borrowed_widening: Widening
     """The same for accelerators with constants of another generation."""
-    borrowed_ratio_widening: float
+    borrowed_ratio_widening: Widening
     """The same for the errors of ratios of two of their times."""
 
 

@@ -10,7 +10,7 @@ from clustersim.documents.check import validate_document
 from clustersim.documents.files import data_path
 from clustersim.documents.text import read_document
 from clustersim.errors import DomainError
-from clustersim.hardware.profile_schema import Checked
+from clustersim.hardware.profile_schema import Checked, SourceSpec
 
 MIB: Final = 2.0**20
 
@@ -103,17 +103,9 @@ class _Version(Checked):
     communication_mib: float
 
 
-class _Source(Checked):
-    title: str
-    url: str
-    accessed: str
-    covers: list[str]
-    note: str = ""
-
-
 class _Engines(Checked):
     engines: dict[str, list[_Version]]
-    sources: list[_Source]
+    sources: list[SourceSpec]
 
 
 def engine_names() -> tuple[str, ...]:

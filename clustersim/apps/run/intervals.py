@@ -107,28 +107,6 @@ class RatiosSpec(Checked):
     coverage: Share
 
 
-class ReachSpec(Checked):
-    """Limits of measured runs, and the widening beyond them."""
-
-    accelerators: list[str] = Field(min_length=1)
-    n_accelerators: PositiveInt
-    seq_length: PositiveInt
-    widening: Annotated[PositiveRatio, Field(ge=1.0)]
-    borrowed_widening: Annotated[PositiveRatio, Field(ge=1.0)]
-    borrowed_ratio_widening: Annotated[PositiveRatio, Field(ge=1.0)]
-
-    def reach(self) -> Reach:
-        """Return the same as a record."""
-        return Reach(
-            accelerators=tuple(self.accelerators),
-            n_accelerators=self.n_accelerators,
-            seq_length=self.seq_length,
-            widening=self.widening,
-            borrowed_widening=self.borrowed_widening,
-            borrowed_ratio_widening=self.borrowed_ratio_widening,
-        )
-
-
 class ResidualsSpec(Checked):
     """``step-time.yaml`` and ``memory.yaml`` in ``hardware_profiles/residuals``."""
 
@@ -141,7 +119,7 @@ class ResidualsSpec(Checked):
     held_out: list[HeldOutSpec] = Field(default=[])
     ratios: RatiosSpec | None = None
     """Absent in ``memory.yaml``, as what follows."""
-    reach: ReachSpec | None = None
+    reach: Reach | None = None
 
 
 def read_bands(path: Path) -> Bands:
@@ -151,7 +129,7 @@ def read_bands(path: Path) -> Bands:
         level_fraction=spec.level,
         spread=_spread(spec.spread, {each.word: each.factor for each in spec.factors}),
         held_out={each.without: _spread(each, each.factors) for each in spec.held_out},
-        reach=None if spec.reach is None else spec.reach.reach(),
+        reach=spec.reach,
     )
     return found if spec.ratios is None else replace(found, ratio_most_fraction=spec.ratios.most)
 
