@@ -159,6 +159,12 @@ USUAL: Final = (
         sources=("https://arxiv.org/abs/2104.04473", "https://github.com/NVIDIA/Megatron-LM/tree/79a3bb6bf2c85b748c46749dd0695e23310d4e16"),
     ),
     Usual(
+        software="fp8 with sharded parameters, as torchao",
+        holds=lambda run: _shards_parameters(run) and run.precision == "fp8",
+        values={KERNELS: "fused", "training.fp8_scaling": lambda run: "tensor" if run.scaling == "delayed" else run.scaling},
+        sources=("https://github.com/pytorch/ao/tree/main/torchao/float8", "https://github.com/pytorch/ao/issues/685"),
+    ),
+    Usual(
         software="sharded parameters, as PyTorch's FSDP",
         holds=_shards_parameters,
         values={
@@ -178,12 +184,6 @@ USUAL: Final = (
         holds=lambda run: _shards_parameters(run) and run.recompute == "full",
         values={"strategy.recompute_stops_early": True},
         sources=("https://docs.pytorch.org/docs/2.5/checkpoint.html",),
-    ),
-    Usual(
-        software="fp8 beside sharded parameters, as torchao",
-        holds=lambda run: _shards_parameters(run) and run.precision == "fp8" and run.scaling == "delayed",
-        values={"training.fp8_scaling": "tensor"},
-        sources=("https://github.com/pytorch/ao/tree/main/torchao/float8",),
     ),
     Usual(
         software="recipes with Transformer Engine",

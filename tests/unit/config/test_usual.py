@@ -52,6 +52,13 @@ def test_sharded_parameters_come_with_the_kernels_of_pytorch() -> None:
     assert "recompute_stops_early true (sharded parameters, as PyTorch's FSDP)" in usual_flag(sharded)
 
 
+@pytest.mark.parametrize(("node", "scaling"), [("dgx-h100", "tensor"), ("dgx-b200", "mx")])
+def test_sharded_parameters_in_fp8_are_compiled_as_torchao_has_them(node: str, scaling: str) -> None:
+    training = built(f"cluster.node={node}", "strategy.zero_stage=3", "strategy.pp=1", "training.precision=fp8").plan.training
+
+    assert (training.kernels, training.fp8_scaling, training.attention) == ("fused", scaling, "flash_2" if node == "dgx-h100" else "flash")
+
+
 @pytest.mark.parametrize("software", [("training.precision=fp16",), ("strategy.tp=2", "strategy.pp=1")])
 def test_a_choice_of_kernels_leaves_the_rest_of_the_software(software: tuple[str, ...]) -> None:
     fused, eager = (built(*software, f"training.kernels={kernels}").plan for kernels in ("fused", "eager"))
