@@ -84,7 +84,7 @@ def _elements(text: str, file: str) -> Iterator[_Element]:
         raise ScenarioError("declares entities, which are not read", place=Place(file=file))
     found: list[_Element] = []
     path: list[int] = []
-    parser = ParserCreate()
+    parser = ParserCreate("utf-8")
 
     def start(tag: str, attributes: dict[str, str]) -> None:
         if len(path) >= _DEEPEST:
@@ -101,8 +101,6 @@ def _elements(text: str, file: str) -> Iterator[_Element]:
     except ExpatError as error:
         line = min(error.lineno, text.count("\n") + 1)
         raise ScenarioError("is not XML", place=Place(file=file, line=line), hint="name the whole file") from error
-    except ValueError as error:
-        raise ScenarioError("is not XML: its encoding is unknown", place=Place(file=file)) from error
     yield from found
 
 

@@ -135,7 +135,7 @@ _HEAD: Final = 20_000
 _TABLE: Final = re.compile(r"\s*\[{1,2}[\w.\"' -]+\]{1,2}\s*(?:#.*)?")
 _TOML_VALUE: Final = re.compile(r"\s*[\w.\"-]+\s*=\s*(?:[\"'\[{0-9+-]|true\b|false\b).*")
 _MAPPING_LINE: Final = re.compile(r"^[\s'\"-]*[\w.@/<-][\w.@/ -]*['\"]?\s*:(?:\s|$)", re.MULTILINE)
-_OPTIONS: Final = re.compile(r"(?:^|\s)--[A-Za-z][\w-]+")
+_COMMANDS: Final = re.compile(r"(?:^|\s)--[A-Za-z][\w-]+|=|\bpython")
 _HINT: Final = "name a configuration, a script, a command line or a log of a training framework"
 
 
@@ -186,7 +186,7 @@ def read_contents(text: str, file: str, sourced: Mapping[str, str] = NO_TEXTS) -
         return _json(text, file) or _yaml(text, file)
     if not text.startswith("#!") and _looks_like_mapping(text):
         return read_containers(text, file) or _yaml(text, file)
-    if _OPTIONS.search(text) or "=" in text or part_in(text) == "serve" or any(name in text for name in sourced):
+    if _COMMANDS.search(text) or part_in(text) == "serve" or any(name in text for name in sourced):
         return read_commands(text, file, sourced)
     raise ScenarioError("holds no keys and values", place=Place(file=file), hint=_HINT)
 

@@ -24,6 +24,8 @@ _SHELLS: Final = ("sh", "bash", "zsh", "dash")
 _TEXT_FOLLOWS: Final = re.compile(r"-[a-z]*c")
 _REMOTE: Final = ("ssh", "sbatch", "salloc")
 """Programs that run a text or a script elsewhere."""
+_QUOTED: Final = ("ssh", "pdsh", "clush", "pssh", "parallel-ssh")
+"""Programs whose last word is the text of commands."""
 _STARTS: Final = ("srun", "mpirun", "mpiexec", "env", "nice", "numactl", *_SHELLS)
 """Programs that run a script here."""
 _HANDLES: Final = ("chmod", "cat", "rm", "cp", "scp")
@@ -307,7 +309,7 @@ class _Reader:
             inner = assigned or "".join(texts[at + 1 : at + 2])
             if option in _WRAPS and " " in inner:
                 return _EmbeddedText(text=inner, line=words[at].line, before=words[:at])
-        if texts[0] == "ssh" and " " in texts[-1].strip():
+        if texts[0] in _QUOTED and " " in texts[-1].strip():
             return _EmbeddedText(text=texts[-1], line=words[-1].line)
         if heredoc is not None and (shell is not None or texts[0] in _REMOTE):
             text = self.known.known(heredoc.text) if heredoc.expands else heredoc.text

@@ -172,6 +172,11 @@ def test_bridges_between_pairs_of_boards_are_no_node_with_a_switch(tmp_path: Pat
             + "".join(f"|   {index}  NVIDIA L40S          On  | 00000000:0{index}:00.0 Off |   0 |\n" for index in range(4)),
             {"node": "pcie-l40s", "accelerators_per_node": 4},
         ),
+        (
+            '<?xml version="1.0" encoding="UTF-0"?><system version="1"><cpu>'
+            '<pci class="0x030200" vendor="0x10de" device="0x2335"/></cpu></system>',
+            {"node": "hgx-h200", "accelerators_per_node": 1},
+        ),
         ("name, memory.total [MiB]\n" + "NVIDIA H100 80GB HBM3, 81559 MiB\n" * 8, {"node": "dgx-h100", "nodes": 1}),
         ("===NVSMI LOG===\n" + "GPU 0:1:0.0\n    Product Name      : NVIDIA H200\n" * 8, {"node": "hgx-h200", "nodes": 1}),
         (

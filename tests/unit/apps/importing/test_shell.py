@@ -114,6 +114,7 @@ JOB = "pretrain_gpt.py --num-layers 7"
             {"launcher.-N": 2},
         ),
         (f"cat <<EOF > run.sh\n#!/bin/bash\npython {JOB}\nEOF\nsrun -N 2 bash run.sh", {"launcher.-N": 2}),
+        (f"pdsh -w node[1-4] 'cd /x && torchrun --nnodes 4 {JOB}'", {"launcher.--nnodes": 4}),
         (f'for h in a b; do ssh $h "cd /x; torchrun --nnodes 2 {JOB}" & done', {"launcher.--nnodes": 2}),
         (f'sbatch -N 4 --wrap "srun torchrun --nproc_per_node 8 {JOB}"', {"launcher.--nproc_per_node": 8}),
         (f'CMD="torchrun --nproc_per_node 8 {JOB} 2>&1 | tee log"\neval ${{CMD}}', {"launcher.--nproc_per_node": 8}),

@@ -15,6 +15,19 @@ from tests.unit.apps.importing.test_jobs import MEGATRON, ON_H100, at, written
 
 FILES: Final = (
     Line(
+        "megatron_bridge",
+        "python scripts/performance/setup_experiment.py -mr llama3_70b -ng 64 -g h100 -tp 4 -pp 8 -vp 5 -cp 1 -mb 1 -gb 128 -sl 8192",
+        {"model": "llama3-70b", "cluster.nodes": 8, "strategy.virtual_stages": 5, "training.global_batch_size": 128},
+    ),
+    Line(
+        "olmo",
+        "model: {d_model: 512, n_heads: 8, n_layers: 4, mlp_hidden_size: 2048, vocab_size: 32000, max_sequence_length: 512, rope: true,"
+        " weight_tying: false, flash_attention: true, activation_type: swiglu}\n"
+        "global_train_batch_size: 64\ndevice_train_microbatch_size: 2\nprecision: amp_bf16\nfsdp: {precision: mixed}\n",
+        {"model.vocab_size": 32000},
+        nodes=1,
+    ),
+    Line(
         "axolotl",
         "base_model: NousResearch/Llama-2-7b-hf\nsequence_len: 4096\nmicro_batch_size: 2\nbatch_size: 8\n"
         "optimizer: adamw_bnb_8bit\nbf16: auto\n",
