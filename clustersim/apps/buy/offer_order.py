@@ -139,11 +139,11 @@ class Answer:
         best = self.best
         if best is None:
             return ["none: the model runs on none of these clusters in any layout"]
-        comes = "comes out" if self.undecided else "is"
+        first = f"{best.name}, first by {'cost' if self.by_cost else 'time'}" if self.undecided else f"{best.name} is {self._what}"
         layout = f"{best.winner.layout.words()}; {100 * best.winner.result.metrics.mfu:.1f} % MFU"
         return [
             self._decided(best.option.name),
-            f"{best.name} {comes} {self._what}: {days_text(best)}{_cost_text(best)}{self._fastest()}",
+            f"{first}: {days_text(best)}{_cost_text(best)}{self._fastest()}",
             f"Layout: {layout}",
             f"The order turns on: {'; '.join(self.turns())}",
         ]
@@ -178,7 +178,7 @@ class Answer:
         same = [name for name, under in bests.items() if under == best]
         if same and len(self.of_options) > 1:
             found.append(f"not on {_listed(same)}")
-        return [*found, *self._worth_of_nics()] or ["nothing, there is no other option"]
+        return found or ["nothing, there is no other option"]
 
     def _worth_of_nics(self) -> list[str]:
         """Return the rent that faster adapters of the best option are worth, since every bandwidth has the same."""
@@ -197,6 +197,7 @@ class Answer:
             for each in self.of_options
             if each.batch != each.asked_batch
         ]
+        lines += self._worth_of_nics() if self.found else []
         lists = dict.fromkeys(name for each in self.found for name in each.price_lists)
         lines += [f"prices: {', '.join(lists)} (clustersim show prices)"] if lists else []
         common = {line for each in self.found for line in each.assumed if all(line in other.assumed for other in self.found)}

@@ -42,6 +42,9 @@ ACTIVATIONS: Final = "memory.activations_bytes"
 LINKS: Final = "links"
 """Before the name of a tier: what all links of it carried in a step, both directions added."""
 
+_FEW: Final = 3
+"""Points of the same software that are all named."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
@@ -136,8 +139,13 @@ def software_lines(rows: Sequence[ResultRow]) -> list[str]:
             names.setdefault(row.outcome.software, []).append(row.point.name or f"point {row.point.number}")
     if len(names) < 2:
         return []
-    told = "; ".join(f"{', '.join(some)}: {software or 'defaults'}" for software, some in names.items())
+    told = "; ".join(f"{_some(names_of)}: {software or 'defaults'}" for software, names_of in names.items())
     return [f"Settings that are not said differ too; say them to compare the rest alone ({told})"]
+
+
+def _some(names: Sequence[str]) -> str:
+    """Return names, of many the first and the number of others."""
+    return ", ".join(names) if len(names) <= _FEW else f"{names[0]} and {len(names) - 1} more"
 
 
 def figure_names(*, serves: bool = False) -> Mapping[str, bool]:
