@@ -11,6 +11,8 @@ from typing import Final
 ELSEWHERE: Final = 100
 """Columns of what is folded where there is no terminal."""
 _NO_BREAK: Final = "\N{NO-BREAK SPACE}"
+_UNIT: Final = re.compile(r"(?<=\d) (?=(?:%|[mu]?s|min|h|days|[kMGT]i?B|[kM]?USD)(?![\w/]))")
+"""The blank between a number and its unit."""
 _PIECES: Final = re.compile(r"[^\s-]*(?:-+|\s+|$)")
 """Parts of a name between blanks and hyphens."""
 
@@ -21,9 +23,9 @@ def reading_width() -> int:
 
 
 def folded(line: str, width: int) -> str:
-    """Return a sentence folded at words to a width, what follows further in; a percent sign stays with its number."""
+    """Return a sentence folded at words to a width, what follows further in; a unit stays with its number."""
     begin = line[: len(line) - len(line.lstrip())]
-    kept = line.strip().replace(" %", f"{_NO_BREAK}%")
+    kept = _UNIT.sub(_NO_BREAK, line.strip())
     text = textwrap.fill(
         kept, width - 1, initial_indent=begin, subsequent_indent=f"{begin}  ", break_long_words=False, break_on_hyphens=False
     )

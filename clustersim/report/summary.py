@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from clustersim.measure.metrics import Metrics, experts_lines
 from clustersim.report import facts
 from clustersim.report.bottleneck import find_bottleneck
+from clustersim.report.folded import folded
 from clustersim.report.palette import EXPOSED, FORWARD, HIDDEN
 from clustersim.report.shares import PART_LABELS, hidden_communication, step_shares
 from clustersim.units.quantity import format_alike, format_quantity
@@ -45,9 +45,9 @@ class _Page:
         line.rstrip()
         self._print(line)
 
-    def paragraph(self, text: str, indent: str = "  ", style: str = "") -> None:
-        """Print text wrapped at the width, further lines indented."""
-        for part in textwrap.wrap(text, self.width - 1, initial_indent="  ", subsequent_indent=indent, break_on_hyphens=False):
+    def paragraph(self, text: str, style: str = "") -> None:
+        """Print text folded to the width, further lines indented."""
+        for part in folded(f"  {text}", self.width).splitlines():
             self.line((part, style))
 
     def heading(self, text: str) -> None:
@@ -82,9 +82,9 @@ def terminal_report(metrics: Metrics, timeline: Timeline, console: Console, *, v
     """
     page = _page(console)
     page.line((metrics.scenario, "bold"))
-    page.paragraph(facts.layout_line(metrics, timeline), indent="    ")
+    page.paragraph(facts.layout_line(metrics, timeline))
     if not metrics.memory.fits:
-        page.paragraph(facts.memory_verdict(metrics), "    ", f"bold {EXPOSED}")
+        page.paragraph(facts.memory_verdict(metrics), f"bold {EXPOSED}")
         page.paragraph("a step would take so long if there were enough memory:")
     _print_headline(page, metrics)
     _print_breakdown(page, metrics)
@@ -111,9 +111,9 @@ def print_flags(console: Console, metrics: Metrics, *, verbose: bool = False) ->
         return
     page.heading("Assumed, extrapolated or not calibrated")
     for flag in told:
-        page.paragraph(f"{flag.code}: {flag.message}", indent="    ")
+        page.paragraph(f"{flag.code}: {flag.message}")
     if light:
-        page.paragraph(f"light: {', '.join(light)} (--verbose)", indent="    ")
+        page.paragraph(f"light: {', '.join(light)} (--verbose)")
 
 
 def _page(console: Console) -> _Page:
@@ -131,7 +131,7 @@ def _print_headline(page: _Page, metrics: Metrics) -> None:
             f"  {left[0]:<{names}}  ", (f"{left[1]:>{values}}", "bold"), f"      {right[0]:<{names}}  ", (f"{right[1]:>{values}}", "bold")
         )
     if facts.interval_line(metrics):
-        page.paragraph(facts.interval_line(metrics), indent="    ")
+        page.paragraph(facts.interval_line(metrics))
 
 
 def _print_breakdown(page: _Page, metrics: Metrics) -> None:
@@ -149,12 +149,12 @@ def _print_breakdown(page: _Page, metrics: Metrics) -> None:
     hidden = hidden_communication(metrics)
     if hidden:
         listed = ", ".join(f"{name.upper()} {format_quantity(seconds, 's')}" for name, seconds in hidden)
-        page.paragraph(f"overlapped with computation, not in the sum: {listed}", "    ", HIDDEN)
+        page.paragraph(f"overlapped with computation, not in the sum: {listed}", HIDDEN)
 
 
 def _print_memory(page: _Page, metrics: Metrics) -> None:
     page.heading("Memory of one GPU, by stage")
-    page.paragraph(facts.memory_verdict(metrics), "    ", "bold" if metrics.memory.fits else f"bold {EXPOSED}")
+    page.paragraph(facts.memory_verdict(metrics), "bold" if metrics.memory.fits else f"bold {EXPOSED}")
     stages, rest = facts.shown_stages(metrics)
     capacity = metrics.memory.capacity_bytes
     label_width = max((len(label) for label, _ in stages), default=0)
@@ -190,7 +190,7 @@ def _print_links(page: _Page, metrics: Metrics, timeline: Timeline) -> None:
     for tier, mean, peak, size, busiest in cells:
         page.line(f"  {tier:<{widths[0]}}  {mean:>{widths[1]}}  {peak:>{widths[2]}}  {size:>{widths[3]}}  {busiest}")
     for line in facts.meeting_lines(metrics):
-        page.paragraph(line, indent="    ")
+        page.paragraph(line)
 
 
 def _print_collectives(page: _Page, metrics: Metrics) -> None:
@@ -208,7 +208,7 @@ def _print_lines(page: _Page, heading: str, lines: Sequence[str]) -> None:
     if lines:
         page.heading(heading)
     for line in lines:
-        page.paragraph(line, indent="    ")
+        page.paragraph(line)
 
 
 def _bar_width(page: _Page, label_width: int, figures: Sequence[str]) -> int:

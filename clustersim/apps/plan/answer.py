@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
+from time import perf_counter
 from typing import Final
 
 from clustersim.apps.plan.asking import PlanRequest, asked_of
@@ -336,12 +337,13 @@ def plan_for(asked: PlanRequest, terms: Terms | None = None) -> PlanAnswer:
     NoLayoutError
         When every layout is refused.
     """
-    terms = terms or Terms()
+    terms, began_s = terms or Terms(), perf_counter()
     with asked.told(), Replays() as replays:
         drafts, search = searched(asked, terms, replays, others=True)
+        in_time = perf_counter() - began_s < terms.time_limit_s
         with phase("margins"):
-            bought = margins(drafts, search, replays)
-            turned = turns(drafts, search, replays, terms.memory_margin_fraction)
+            bought = margins(drafts, search, replays) if in_time else ()
+            turned = turns(drafts, search, replays, terms.memory_margin_fraction) if in_time else ()
         layout = asked.own if isinstance(asked.own, ParallelLayout) else None
         own = asked.own if layout is None else replays.end(replays.begin(drafts.document(layout)))
     winner = search.winner

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import StringIO
@@ -19,7 +18,7 @@ from clustersim.measure.metrics import BoundsReport, Metrics
 from clustersim.notices import Flag
 from clustersim.report.bottleneck import find_bottleneck
 from clustersim.report.facts import headline
-from clustersim.report.folded import reading_width
+from clustersim.report.folded import folded, reading_width
 from clustersim.report.summary import LARGEST_WIDTH, print_flags, print_section, terminal_report
 from clustersim.trace.timeline import Timeline
 from clustersim.units.quantity import format_quantity
@@ -140,7 +139,6 @@ LOWER_BOUND: Final = "Lower bound"
 MOST_BOUND: Final = 0.9995
 """Share of the step time from which on the bound is printed as the same time."""
 UNSAID: Final = "Settings left to their defaults that change the step by 1 % or more"
-_NO_BREAK: Final = "\N{NO-BREAK SPACE}"
 
 
 def result_text(result: Result) -> str:
@@ -183,15 +181,7 @@ def changes_heading(result: Result) -> str:
 
 def folded_verdict(result: Result, width: int, *, verbose: bool = True) -> str:
     """Return :func:`verdict_lines` folded to a number of columns."""
-    most = min(width, LARGEST_WIDTH) - 1
-    return "".join(f"{_folded(line, most)}\n" for line in verdict_lines(result, verbose=verbose))
-
-
-def _folded(line: str, width: int) -> str:
-    # A percent sign stays with its number.
-    kept = line.replace(" %", f"{_NO_BREAK}%")
-    folded = textwrap.fill(kept, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
-    return folded.replace(_NO_BREAK, " ")
+    return "".join(f"{folded(line, min(width, LARGEST_WIDTH))}\n" for line in verdict_lines(result, verbose=verbose))
 
 
 def verdict_lines(result: Result, *, verbose: bool = True) -> list[str]:
