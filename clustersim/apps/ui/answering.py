@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from clustersim.apps.run.result import Result
-from clustersim.apps.run.running import run_built
 from clustersim.apps.ui.contained import check_contained, check_limits
 from clustersim.apps.ui.controls import changed, control_of
 from clustersim.apps.ui.workers import LimitError
-from clustersim.config.build import build
 from clustersim.config.load import load_scenario
 from clustersim.documents.spots import Data
 from clustersim.errors import DeadlockError, InfeasibleError, ScenarioError
+
+if TYPE_CHECKING:
+    from clustersim.apps.run.result import Result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +62,9 @@ def mistake(error: ScenarioError | InfeasibleError | DeadlockError) -> Mistake:
 
 def result_of(document: Mapping[str, Data]) -> Result:
     """Return the result of a scenario that reads no file."""
+    from clustersim.apps.run.running import run_built
+    from clustersim.config.build import build
+
     check_contained(document)
     scenario = load_scenario(document)
     check_limits(scenario)

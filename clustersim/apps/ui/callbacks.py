@@ -6,18 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final, ParamSpec, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Final, ParamSpec, Protocol, TypedDict, TypeVar
 
 from dash import ALL, ClientsideFunction, Input, Output, State, ctx, html, no_update
 from dash.development.base_component import Component
 
-from clustersim.apps.compare.side_by_side import side_by_side
-from clustersim.apps.compare.side_by_side_text import tables, verdicts
 from clustersim.apps.ui.answering import Mistake, mistake
 from clustersim.apps.ui.contained import check_contained, start
 from clustersim.apps.ui.controls import changed, controls, values_of
 from clustersim.apps.ui.desk import Desk, Visit
-from clustersim.apps.ui.layouts import COLUMNS, LayoutRow, with_layout
 from clustersim.apps.ui.link import PREFIX, document_of, link_of
 from clustersim.apps.ui.page_contents import error_name
 from clustersim.apps.ui.page_pictures import breakdown_bars, memory_bars
@@ -27,6 +24,10 @@ from clustersim.config.yaml_text import yaml_text
 from clustersim.documents.spots import Data
 from clustersim.errors import DeadlockError, InfeasibleError, ScenarioError
 
+if TYPE_CHECKING:
+    from clustersim.apps.ui.layouts import LayoutRow
+
+# Modules of a replay are imported where they are used: the page answers before it has one.
 Document = dict[str, Data]
 _KEPT: Final = "kept"
 _NOW: Final = "now"
@@ -148,6 +149,8 @@ def _asked_for(trigger: str | Mapping[str, object] | None, asked: PageRequest, h
     """Return the scenario that is to be loaded; None where nothing is."""
     if isinstance(trigger, Mapping):
         # Buttons that have just been drawn count as triggers too.
+        from clustersim.apps.ui.layouts import with_layout
+
         rows = held["rows"] or []
         index = next((place for place, clicks in enumerate(asked["picked"][: len(rows)]) if clicks and place == trigger.get("index")), None)
         return with_layout(held["current"], rows[index]) if held["current"] and index is not None else None
@@ -234,6 +237,9 @@ def _register_keeping(app: DashPage, desk: Desk) -> None:
 
 
 def _compared(kept: Seen, current: Seen) -> list[Component]:
+    from clustersim.apps.compare.side_by_side import side_by_side
+    from clustersim.apps.compare.side_by_side_text import tables, verdicts
+
     runs = [(_with_model(_KEPT, kept), kept.metrics), (_with_model(_NOW, current), current.metrics)]
     compared = side_by_side([replace(seen.run, source=name, name=name) for seen, name in ((kept, _KEPT), (current, _NOW))])
     parts: list[Component] = [html.P(f"{line}.", className="finding") for line in verdicts(compared)]
@@ -293,6 +299,8 @@ def _register_plan(app: DashPage, desk: Desk) -> None:
 
 
 def _plan_table(heading: str, rows: Sequence[LayoutRow]) -> Component:
+    from clustersim.apps.ui.layouts import COLUMNS
+
     columns = (COLUMNS[0], *(f">{name}" for name in COLUMNS[1:]))
     cells = [
         (html.Button(row.cells[0], id={"type": "load", "index": index}, type="button", className="load"), *row.cells[1:])

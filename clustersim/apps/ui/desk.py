@@ -10,19 +10,21 @@ from dataclasses import dataclass, field
 from secrets import token_hex
 from socket import MSG_PEEK, socket
 from threading import Lock
-from typing import Final, TypedDict
+from typing import TYPE_CHECKING, Final, TypedDict
 
 from dash.exceptions import PreventUpdate
 from flask import request
 
 from clustersim.apps.ui.answering import Mistake, result_of
 from clustersim.apps.ui.contained import check_contained, check_limits
-from clustersim.apps.ui.layouts import LayoutRow, layout_rows
 from clustersim.apps.ui.showing import Seen, look, look_again
 from clustersim.apps.ui.workers import AbandonedError, Asker, LimitError, T, WorkerError, Workers
 from clustersim.config.load import load_scenario
 from clustersim.documents.spots import Data
 from clustersim.report.facts import gpus_text
+
+if TYPE_CHECKING:
+    from clustersim.apps.ui.layouts import LayoutRow
 
 _MOST_KEPT: Final = 32
 """Results of the page, of what it is compared with, of a few steps back; each twice."""
@@ -128,6 +130,8 @@ def _key(asked: object) -> str:
 
 
 def _layouts(document: Mapping[str, Data]) -> tuple[str, tuple[LayoutRow, ...]]:
+    from clustersim.apps.ui.layouts import layout_rows
+
     check_contained(document)
     check_limits(load_scenario(document))
     found = layout_rows(document)

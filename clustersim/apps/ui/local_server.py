@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import socket
 from contextlib import closing
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Final
@@ -186,7 +188,7 @@ def serve(server: Flask, port: int, told: Callable[[str], None]) -> None:
     """
     from werkzeug.serving import make_server
 
-    from clustersim.apps.ui.workers import stop
+    from clustersim.apps.ui.workers import REPLAYS, stop
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     with closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as listening:
@@ -198,7 +200,8 @@ def serve(server: Flask, port: int, told: Callable[[str], None]) -> None:
                 f"port {port} cannot be had: {error}", field="--port", hint="choose another, or 0 for a free one"
             ) from error
         listening.listen()
-        Thread(target=server.extensions[_EXTENSION], daemon=True).start()
+        for begun in (server.extensions[_EXTENSION], partial(import_module, REPLAYS)):
+            Thread(target=begun, daemon=True).start()
         own = listening.getsockname()[1]
         answering = make_server(HOST, own, server, threaded=True, fd=listening.fileno())
         told(f"http://{HOST}:{own}/")

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from dash import html
 from dash.development.base_component import Component
 
-from clustersim.apps.compare.side_by_side import ComparedRun, run_of
-from clustersim.apps.run.result import Result, verdict_sections
 from clustersim.apps.ui.answering import Mistake, answer, result_of
 from clustersim.apps.ui.controls import controls
 from clustersim.apps.ui.link import link_of
@@ -21,6 +19,10 @@ from clustersim.documents.spots import Data
 from clustersim.measure.metrics import Metrics
 from clustersim.report.bottleneck import find_bottleneck
 from clustersim.report.facts import headline, interval_line, layout_line, memory_text, memory_verdict
+
+if TYPE_CHECKING:
+    from clustersim.apps.compare.side_by_side import ComparedRun
+    from clustersim.apps.run.result import Result
 
 
 class Shown(TypedDict):
@@ -69,6 +71,8 @@ def look_again(document: Mapping[str, Data]) -> Seen:
 
 
 def _seen(document: Mapping[str, Data], result: Result) -> Seen:
+    from clustersim.apps.compare.side_by_side import run_of
+
     return Seen(shown=shown(document, result), metrics=result.metrics, run=run_of(result, result.metrics.scenario))
 
 
@@ -99,6 +103,8 @@ def _peak(metrics: Metrics) -> tuple[str, str]:
 
 
 def _verdict(result: Result) -> list[Component]:
+    from clustersim.apps.run.result import verdict_sections
+
     metrics = result.metrics
     lines = [html.P(f"{layout_line(metrics, result.spans)}."), html.P(find_bottleneck(metrics, result.spans).sentence)]
     if metrics.step_time_interval_s is not None:

@@ -93,7 +93,7 @@ def test_two_scenarios_stand_side_by_side() -> None:
     [("cluster.nodes", "100000", "800,000 GPUs are more than the 131,072"), ("strategy.tp", "2", "201 steps are more than the 200")],
 )
 def test_a_scenario_beyond_the_limits_of_the_page_is_not_built(key: str, text: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clustersim.apps.ui.answering.build", lambda _: pytest.fail("it is built"))
+    monkeypatch.setattr("clustersim.config.build.build", lambda _: pytest.fail("it is built"))
     base = BASE if key == "cluster.nodes" else {**BASE, "steps": 201}
     held: list[str | None] = list(values_of(base))
     held[[control.key for control in controls()].index(key)] = text
