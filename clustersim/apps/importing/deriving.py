@@ -51,6 +51,8 @@ def machine_of(draft: Draft, name: str | None, nodes: int | None) -> TargetClust
     ScenarioError
         When there is no such cluster, or the ranks of the job do not fill its nodes.
     """
+    if (draft.whole("job.ranks_per_node") or 1) == 1 and (each := draft.whole("job.gpus_per_task") or 1) > 1:
+        draft.derive("job.ranks_per_node", each, "accelerators of the one task on a node")
     missing: list[str] = []
     known = name or text_of(draft.get("cluster.node"))
     if known is None:

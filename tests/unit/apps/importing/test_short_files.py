@@ -13,7 +13,13 @@ from clustersim.errors import ScenarioError
 from tests.unit.apps.importing.test_command_lines import Line, assert_read
 from tests.unit.apps.importing.test_jobs import MEGATRON, ON_H100, at, written
 
+SLURM: Final = f" python {MEGATRON}--tensor-model-parallel-size 4"
 FILES: Final = (
+    Line(
+        "megatron_lm", f"srun -N 2 --ntasks-per-node 4 --gpus-per-task 1{SLURM}", {"cluster.nodes": 2, "cluster.accelerators_per_node": 4}
+    ),
+    Line("megatron_lm", f"srun -N 2 --gpus-per-task 8 torchrun{SLURM}", {"cluster.nodes": 2, "cluster.accelerators_per_node": None}),
+    Line("megatron_lm", f"srun -N 4 -n 32 --gpus-per-task 1{SLURM}", {"cluster.nodes": 4, "cluster.accelerators_per_node": None}),
     Line(
         "megatron_bridge",
         "python scripts/performance/setup_experiment.py -mr llama3_70b -ng 64 -g h100 -tp 4 -pp 8 -vp 5 -cp 1 -mb 1 -gb 128 -sl 8192",
