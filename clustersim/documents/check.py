@@ -44,6 +44,8 @@ _WRONG_SHAPE: Final[Mapping[str, str]] = {
     "bool_parsing": "true or false",
     "none_required": "null",
 }
+_BRACKETED: Final[Mapping[str, tuple[type, ...]]] = {"list_type": (str, int), "tuple_type": (str,)}
+"""Values that may be the only item of a list; a number in place of a tuple may stand for a pair."""
 _LIMITS: Final[Mapping[str, tuple[str, str]]] = {
     "greater_than": ("more than", "gt"),
     "greater_than_equal": ("at least", "ge"),
@@ -161,7 +163,8 @@ def _without_other_branches(mistakes: Sequence[_Mistake]) -> list[_Mistake]:
     for path, here in at.items():
         deeper = path in above
         wrong_kind = [mistake for mistake in here if mistake.expected is not None]
-        telling = [mistake for mistake in here if mistake.expected is None]
+        # A tuple is also too short without the items that are wrong.
+        telling = [mistake for mistake in here if mistake.expected is None and not (deeper and mistake.kind == "too_short")]
         if telling:
             kept.extend(telling)
         elif wrong_kind and not deeper:
@@ -177,7 +180,7 @@ def _joined(mistakes: Sequence[_Mistake]) -> _Mistake:
     shown = first.message.split(" is not ", maxsplit=1)[0]
     # Brackets are for a value that may be an item, and a list beside a number holds something else.
     numbers = any(mistake.kind.startswith(("int_", "float_")) for mistake in mistakes)
-    hint = next((mistake.hint for mistake in mistakes if mistake.hint and not (numbers and mistake.kind == "list_type")), None)
+    hint = next((mistake.hint for mistake in mistakes if mistake.hint and not (numbers and mistake.kind in _BRACKETED)), None)
     return _Mistake(path=first.path, at_key=False, kind=first.kind, message=f"{shown} is not {' or '.join(expected)}", hint=hint)
 
 
@@ -186,7 +189,7 @@ def _mistake(detail: ErrorDetails, data: Data) -> _Mistake:
     path, at_key = _clean(detail["loc"], data, missing=kind == "missing")
     context: Mapping[str, object] = detail.get("ctx", {})
     value: object = detail["input"]
-    message, hint, expected = detail["msg"], None, None
+    message, hint, expected = detail["msg"].replace("Tuple", "List"), None, None
     if kind in _UNKNOWN:
         message, at_key = f"unknown field '{path[-1]}'", True
     elif kind == "missing":
@@ -217,7 +220,7 @@ def _mistake(detail: ErrorDetails, data: Data) -> _Mistake:
 
 def _shape_hint(kind: str, value: object) -> str | None:
     """Return how a value of another kind would be written, where it could have been meant."""
-    if kind == "list_type" and isinstance(value, str | int) and not isinstance(value, bool):
+    if isinstance(value, _BRACKETED.get(kind, ())) and not isinstance(value, bool):
         return f"write it in brackets: [{value}]"
     if kind.startswith("int_") and isinstance(value, float) and value.is_integer():
         return f"write {value:.0f}"

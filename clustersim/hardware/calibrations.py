@@ -24,7 +24,6 @@ from clustersim.hardware.calibration import (
 from clustersim.hardware.catalog import load_accelerator, read_spec
 from clustersim.hardware.models import Accelerator, Node
 from clustersim.hardware.profile_schema import Spec
-from clustersim.hardware.provenance import built_sources
 from clustersim.units.fields import Share
 
 SAME_CHIP: Final = 0.05
@@ -70,7 +69,7 @@ def read_calibration(path: Path) -> Calibration:
         launch=spec.launch,
         network=spec.network,
         accelerators=tuple(spec.accelerators),
-        sources=built_sources(spec),
+        sources=spec.sources,
         notes=tuple(spec.notes.items()),
     )
 

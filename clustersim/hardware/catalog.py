@@ -27,7 +27,7 @@ from clustersim.hardware.profile_schema import (
     Spec,
     SwitchSpec,
 )
-from clustersim.hardware.provenance import built_sources, check_sources
+from clustersim.hardware.provenance import check_sources
 from clustersim.hardware.source import Source
 
 S = TypeVar("S", bound=Spec)
@@ -98,28 +98,28 @@ def cluster_names() -> tuple[str, ...]:
 def load_accelerator(name: str) -> Accelerator:
     """Return a shipped accelerator; raise ``ScenarioError`` for an unknown name."""
     spec, _ = read_spec(AcceleratorSpec, profile_path("accelerators", name))
-    return build_accelerator(spec, spec.name, built_sources(spec))
+    return build_accelerator(spec, spec.name, spec.sources)
 
 
 @lru_cache
 def load_host(name: str) -> Host:
     """Return a shipped host; raise ``ScenarioError`` for an unknown name."""
     spec, _ = read_spec(HostSpec, profile_path("hosts", name))
-    return build_part(Host, spec, spec.name, built_sources(spec))
+    return build_part(Host, spec, spec.name, spec.sources)
 
 
 @lru_cache
 def load_nic(name: str) -> Nic:
     """Return a shipped network adapter; raise ``ScenarioError`` for an unknown name."""
     spec, _ = read_spec(NicSpec, profile_path("nics", name))
-    return build_part(Nic, spec, spec.name, built_sources(spec))
+    return build_part(Nic, spec, spec.name, spec.sources)
 
 
 @lru_cache
 def load_switch(name: str) -> Switch:
     """Return a shipped switch; raise ``ScenarioError`` for an unknown name."""
     spec, _ = read_spec(SwitchSpec, profile_path("switches", name))
-    return build_part(Switch, spec, spec.name, built_sources(spec))
+    return build_part(Switch, spec, spec.name, spec.sources)
 
 
 @lru_cache
@@ -165,7 +165,7 @@ def read_node(path: Path) -> Node:
         accelerators_per_pcie_switch=spec.accelerators_per_pcie_switch,
         power_w=spec.power,
         fabric=_fabric(spec.fabric, document),
-        sources=built_sources(spec),
+        sources=spec.sources,
     )
 
 
@@ -178,7 +178,7 @@ def read_cluster(path: Path) -> ClusterProfile:
         node=named(load_node, spec.node, document, ("node",)),
         n_nodes=spec.nodes,
         fabric=_fabric(spec.fabric, document),
-        sources=built_sources(spec),
+        sources=spec.sources,
     )
 
 

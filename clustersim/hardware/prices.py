@@ -17,7 +17,6 @@ from clustersim.documents.files import data_names, data_path
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import read_spec
 from clustersim.hardware.profile_schema import Spec
-from clustersim.hardware.provenance import built_sources
 from clustersim.hardware.source import Source
 from clustersim.units.fields import KilogramPerKilowattHour, PositiveRatio, Usd, UsdPerHour, UsdPerKilowattHour
 
@@ -91,5 +90,5 @@ def read_price_list(path: Path) -> PriceList:
         usd_per_kwh=spec.power_price,
         pue=spec.pue,
         carbon_kg_per_kwh=spec.carbon_intensity,
-        sources=built_sources(spec),
+        sources=spec.sources,
     )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from clustersim.hardware.models import FabricTopology, Routing, ScaledFormat, ScaleUp, ScaleUpKind
+from clustersim.hardware.source import CheckedSource
 from clustersim.units.fields import (
     MOST_GPUS,
     Bytes,
@@ -32,10 +33,6 @@ PositiveBytes = Annotated[Bytes, Field(gt=0)]
 PositiveFlops = Annotated[FlopsPerSecond, Field(gt=0)]
 PositivePower = Annotated[Watts, Field(gt=0)]
 
-MEASURED: Final = "measured"
-ADDRESS_WORDS: Final = ("memory", "assumed", "derived", "not kept", MEASURED)
-"""Words allowed instead of an address; each needs a note."""
-
 
 class Checked(BaseModel):
     """Refuses keys that it does not know."""
@@ -43,59 +40,12 @@ class Checked(BaseModel):
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True)
 
 
-class FitSpec(Checked):
-    """Fit of constants to their data: errors of predicted times."""
-
-    rows: PositiveInt
-    mean_error_fraction: Annotated[float, Field(ge=0, allow_inf_nan=False)]
-    """Mean of the absolute relative errors."""
-    median_error_fraction: Annotated[float, Field(ge=0, allow_inf_nan=False)]
-    mean_error_before_fraction: Annotated[float, Field(ge=0, allow_inf_nan=False)]
-    """The mean with the constants that were fitted from."""
-
-
-class SourceSpec(Checked):
-    """Source of figures, and the figures that it covers."""
-
-    title: str = Field(min_length=1)
-    url: str
-    """An address, or a word: ``memory`` (recalled and not seen), ``assumed`` (nobody publishes it), ``derived``, ``not kept`` (seen) or
-    ``measured`` (in a file of one's own, which its hash names)."""
-    accessed: str = Field(default="", pattern=r"^(\d{4}-\d{2}-\d{2})?$")
-    """The day; not for a measured file, which has a hash."""
-    covers: list[str] = Field(min_length=1)
-    note: str = ""
-    sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
-    fit: FitSpec | None = None
-
-    @field_validator("url")
-    @classmethod
-    def _check_url(cls, url: str) -> str:
-        if url not in ADDRESS_WORDS and not url.startswith(("https://", "http://")):
-            raise mistake(f"'{url}' is not an address", f"write https://... or one of {', '.join(ADDRESS_WORDS)}")
-        return url
-
-    @model_validator(mode="after")
-    def _check_note(self) -> SourceSpec:
-        if self.url in ADDRESS_WORDS and not self.note:
-            raise mistake(f"a source with url '{self.url}' needs a note", "say what is known of the figure")
-        return self
-
-    @model_validator(mode="after")
-    def _check_day(self) -> SourceSpec:
-        if self.url == MEASURED and self.sha256 is None:
-            raise mistake("nothing says which file was measured", "add its 'sha256: ...', as clustersim calibrate does")
-        if self.url != MEASURED and not self.accessed:
-            raise mistake("'accessed' is missing", "add the day, such as 'accessed: 2026-11-21'")
-        return self
-
-
 class Spec(Checked):
     """Fields common to all profiles."""
 
     name: str
     title: str
-    sources: list[SourceSpec] = Field(min_length=1)
+    sources: Annotated[tuple[CheckedSource, ...], Field(min_length=1)]
 
 
 class ScaleUpLinksSpec(Checked):

@@ -12,7 +12,6 @@ from clustersim.documents.text import Document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.models import Accelerator, ClusterProfile, Host, Nic, Node, Switch
 from clustersim.hardware.profile_schema import Spec
-from clustersim.hardware.source import Source
 
 UNSEEN: Final = ("memory", "assumed")
 """Words instead of an address for figures without a source that was seen."""
@@ -81,14 +80,6 @@ def _remembered_parts(profile: Profile, *, fabric: bool) -> Iterator[str]:
 
 def _within(field: str, parent: str) -> bool:
     return field == parent or field.startswith(f"{parent}.")
-
-
-def built_sources(spec: Spec) -> tuple[Source, ...]:
-    """Return the sources of a profile as the floors above see them."""
-    return tuple(
-        Source(title=source.title, url=source.url, accessed=source.accessed, covers=tuple(source.covers), note=source.note)
-        for source in spec.sources
-    )
 
 
 def _check_covers(spec: Spec, document: Document, fields: Sequence[Path]) -> None:

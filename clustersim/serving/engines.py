@@ -10,7 +10,8 @@ from clustersim.documents.check import validate_document
 from clustersim.documents.files import data_path
 from clustersim.documents.text import read_document
 from clustersim.errors import DomainError
-from clustersim.hardware.profile_schema import Checked, SourceSpec
+from clustersim.hardware.profile_schema import Checked
+from clustersim.hardware.source import CheckedSource
 
 MIB: Final = 2.0**20
 
@@ -105,7 +106,7 @@ class _Version(Checked):
 
 class _Engines(Checked):
     engines: dict[str, list[_Version]]
-    sources: list[SourceSpec]
+    sources: list[CheckedSource]
 
 
 def engine_names() -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from clustersim.apps.calibrate.measurements import MeasuredFile
 from clustersim.config.yaml_text import yaml_text
 from clustersim.documents.spots import Data
 from clustersim.hardware.constant_names import TILES
-from clustersim.hardware.profile_schema import MEASURED
+from clustersim.hardware.source import MEASURED
 from clustersim.units.quantity import exact_quantity, format_quantity
 
 SECONDS: Final = ("launch.", "network.families.")

@@ -10,7 +10,6 @@ from pydantic import ValidationError
 from clustersim.hardware.catalog import build_accelerator, build_part
 from clustersim.hardware.models import Host, Nic, Switch
 from clustersim.hardware.profile_schema import AcceleratorSpec, HostSpec, NicSpec, Spec, SwitchSpec
-from clustersim.hardware.provenance import built_sources
 from clustersim.hardware.source import Source
 
 build_host, build_nic, build_switch = partial(build_part, Host), partial(build_part, Nic), partial(build_part, Switch)
@@ -43,7 +42,7 @@ P = TypeVar("P")
 
 
 def made(build: Callable[[S, str, tuple[Source, ...]], P], spec: S) -> P:
-    return build(spec, spec.name, built_sources(spec))
+    return build(spec, spec.name, spec.sources)
 
 
 def test_an_accelerator_without_links_has_no_scale_up_bandwidth() -> None:

@@ -168,6 +168,12 @@ def test_a_mistake_in_a_file_is_refused_at_its_place(tmp_path: Path, old: str, n
     assert error.place.file.endswith("test.yaml")
 
 
+def test_a_mistake_in_the_only_item_of_a_list_is_told_before_the_list_is_too_short(tmp_path: Path) -> None:
+    error = refusal(tmp_path, ("    - {rows: 64, columns: 64, share: 0.9}\n", ""), ("rows: 256", "rows: 0"))
+
+    assert (error.field, error.message) == ("gemm.tiles.0.rows", "0 is out of range")
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_shipped_file_loads_and_is_named_after_its_generation(path: Path) -> None:
     read = read_calibration(path)
