@@ -284,6 +284,8 @@ def shown(name: str, value: float) -> str:
         return format_quantity(value, "s")
     if name.endswith("_bytes") and holds_memory(name):
         return memory_text(value)
+    if name in ("mfu", "hfu") or name.endswith("_fraction"):
+        return percent_text(value)
     unit = next((unit for suffix, unit in _UNITS if name.endswith(suffix)), "")
     return format_quantity(value, unit) if unit else f"{value:,.6g}"
 
