@@ -290,8 +290,8 @@ class _Side:
         """Return by which algorithms each action is performed."""
         found: Ways = {}
         for place, action in enumerate(self.program.actions):
-            for cell in self.quotient.cells(self.instance_sets.of_action[action]):
-                for moved in moved_by(self.quotient.action(action, cell)):
+            for part in self.quotient.parts(action):
+                for moved in moved_by(part):
                     found.setdefault(place, set()).add(traffic.operation(moved).algorithm)
         return found
 
@@ -320,9 +320,9 @@ class _Side:
         """Yield the flows of cells of at least so many instances: place of the action, that of the flow, instance set, cell, flow."""
         for place, action in enumerate(self.program.actions):
             number = self.instance_sets.of_action[action]
-            for cell in self.quotient.cells(number):
+            for cell, part in zip(self.quotient.cells(number), self.quotient.parts(action), strict=True):
                 if len(cell.instances) >= least:
-                    operations = [traffic.operation(moved) for moved in moved_by(self.quotient.action(action, cell))]
+                    operations = [traffic.operation(moved) for moved in moved_by(part)]
                     flows = [flow for operation in operations for phase in operation.phases for flow in phase]
                     for flow_number, flow in enumerate(flows):
                         yield place, flow_number, number, cell.number, flow

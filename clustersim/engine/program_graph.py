@@ -131,7 +131,7 @@ def unrolled(program: Program) -> Unrolled:
         for index in gates:
             before[index] += lasts[each]
     second = tuple(
-        replace(task, after=tuple(dict.fromkeys((*(n_tasks + earlier for earlier in task.after), *before[index]))))
+        task._replace(after=tuple(dict.fromkeys((*(n_tasks + earlier for earlier in task.after), *before[index]))))
         for index, task in enumerate(program.tasks)
     )
     return Unrolled(program=replace(program, tasks=program.tasks + second), originals=(*range(n_tasks), *range(n_tasks)))

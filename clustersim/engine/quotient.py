@@ -60,14 +60,15 @@ class Quotient:
     """For each class of the quotient, that of the program which it is a part of."""
     _class_of: IntArray = field(init=False)
     _cells: dict[int, tuple[Cell, ...]] = field(default_factory=dict[int, tuple[Cell, ...]])
-    _actions: dict[tuple[Action, int], Action] = field(default_factory=dict[tuple[Action, int], Action])
+    _parts: dict[Action, tuple[Action, ...]] = field(default_factory=dict[Action, tuple[Action, ...]])
+    """Part of each action in each cell."""
     _passes: dict[tuple[int, int], Rewriting] = field(default_factory=dict[tuple[int, int], Rewriting])
     """Rewriting of each class."""
     _groups: dict[tuple[RankGroups, int, int], RankGroups] = field(default_factory=dict[tuple[RankGroups, int, int], RankGroups])
     _pairs: dict[tuple[int, int], IntArray] = field(default_factory=dict[tuple[int, int], IntArray])
     _links: dict[tuple[int, int], tuple[tuple[int, ...], ...]] = field(default_factory=dict[tuple[int, int], tuple[tuple[int, ...], ...]])
-    _lanes: dict[tuple[tuple[Lane, ...], int, int], tuple[Lane, ...]] = field(
-        default_factory=dict[tuple[tuple[Lane, ...], int, int], tuple[Lane, ...]]
+    _lanes: dict[tuple[tuple[Lane, ...], int], list[tuple[Lane, ...]]] = field(
+        default_factory=dict[tuple[tuple[Lane, ...], int], list[tuple[Lane, ...]]]
     )
 
     def __post_init__(self) -> None:
@@ -104,10 +105,9 @@ class Quotient:
         built: list[Task] = []
         for task, number in zip(tasks, numbers, strict=True):
             waits = [(firsts[earlier], self._shared(number, numbers[earlier])) for earlier in task.after]
-            for place, cell in enumerate(self.cells(number)):
-                after = tuple(first + other for first, shared in waits for other in shared[place])
-                action, lanes = self.action(task.action, cell), self._lanes_of(task, number, cell)
-                built.append(replace(task, action=action, lanes=lanes, after=after))
+            for place, (action, lanes) in enumerate(zip(self.parts(task.action), self._lanes_of(task.lanes, number), strict=True)):
+                after = tuple([first + other for first, shared in waits for other in shared[place]])
+                built.append(Task(action, lanes, after, task.micro_batch, task.chunk))
         return Program(rank_classes=tuple(self.rank_classes), tasks=tuple(built))
 
     def cells(self, number: int) -> tuple[Cell, ...]:
@@ -129,12 +129,15 @@ class Quotient:
             )
         return found
 
-    def action(self, action: Action, cell: Cell) -> Action:
-        """Return the part of an action in a class."""
-        number = self.instance_sets.of_action[action]
-        if len(self.cells(number)) == 1:
-            return action
-        return _once(self._actions, (action, cell.number), lambda: self._restricted(action, number, cell))
+    def parts(self, action: Action) -> tuple[Action, ...]:
+        """Return the part of an action in each cell."""
+        found = self._parts.get(action)
+        if found is None:
+            number = self.instance_sets.of_action[action]
+            cells = self.cells(number)
+            found = (action,) if len(cells) == 1 else tuple([self._restricted(action, number, cell) for cell in cells])
+            self._parts[action] = found
+        return found
 
     def _restricted(self, action: Action, number: int, cell: Cell) -> Action:
         match action:
@@ -169,16 +172,13 @@ class Quotient:
 
         return replace(collective, group=_once(self._groups, (collective.group, number, cell.number), narrow))
 
-    def _lanes_of(self, task: Task, number: int, cell: Cell) -> tuple[Lane, ...]:
-        def lanes() -> tuple[Lane, ...]:
-            return tuple(
-                Lane(rank_class=rank_class, stream=lane.stream)
-                for lane in task.lanes
-                for rank_class in cell.classes
-                if self.origins[rank_class] == lane.rank_class
-            )
+    def _lanes_of(self, whole: tuple[Lane, ...], number: int) -> list[tuple[Lane, ...]]:
+        """Return the part of some lanes in each cell."""
 
-        return _once(self._lanes, (task.lanes, number, cell.number), lanes)
+        def lanes(cell: Cell) -> tuple[Lane, ...]:
+            return tuple([Lane(each, lane.stream) for lane in whole for each in cell.classes if self.origins[each] == lane.rank_class])
+
+        return _once(self._lanes, (whole, number), lambda: [lanes(cell) for cell in self.cells(number)])
 
     def _shared(self, later: int, earlier: int) -> tuple[tuple[int, ...], ...]:
         """Return for each cell of an instance set those of another that it shares ranks with; where they share none at all, all of them."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from math import fsum
+from operator import attrgetter
 from typing import Final
 
 from clustersim.parallel.training_plan import Sharding
@@ -43,11 +44,14 @@ class Weights:
         return self.dense / sharding.degree + self.expert / sharding.expert_degree
 
 
+_NAMES: Final = tuple(part.name for part in fields(Weights))
+_FIGURES: Final[Callable[[Weights], tuple[float, ...]]] = attrgetter(*_NAMES)
+
 NOTHING: Final = Weights()
 """No parameters."""
 
 
 def total_weights(parts: Iterable[tuple[Weights, int]]) -> Weights:
     """Return the sum of weights, each times a number."""
-    counted = tuple(parts)
-    return Weights(**{part.name: fsum(count * getattr(weights, part.name) for weights, count in counted) for part in fields(Weights)})
+    columns = zip(*[[count * figure for figure in _FIGURES(weights)] for weights, count in parts], strict=True)
+    return Weights(**dict(zip(_NAMES, map(fsum, columns), strict=False)))

@@ -102,7 +102,7 @@ def placed(program: Program, placement: Placement) -> Program:
     placing = _Mover(placement=placement)
     return Program(
         rank_classes=tuple(_class_on(placement.ranks, rank_class) for rank_class in program.rank_classes),
-        tasks=tuple(replace(task, action=placing.action(task.action)) for task in program.tasks),
+        tasks=tuple([task._replace(action=placing.action(task.action)) for task in program.tasks]),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from clustersim.program.tasks import Action, Lane, Task
 from clustersim.trace.timeline import RankClass
@@ -26,8 +27,7 @@ Key = tuple[str | int, ...]
 """Name by which tasks refer to each other before they have an index, such as ``("F", stage, micro_batch, chunk)``."""
 
 
-@dataclass(slots=True, kw_only=True)
-class _Draft:
+class _Draft(NamedTuple):
     action: Action
     lanes: tuple[Lane, ...]
     after: tuple[Key, ...]
@@ -70,11 +70,11 @@ class ProgramBuilder:
         """
         if key in self._drafts:
             raise ValueError(f"two tasks are named {key}")
-        lanes = tuple(lanes)
-        before = dict.fromkeys(after)
-        before.update((self._last[lane], None) for lane in lanes if lane in self._last)
-        self._drafts[key] = _Draft(action=action, lanes=lanes, after=tuple(before), micro_batch=label[0], chunk=label[1])
-        self._last.update((lane, key) for lane in lanes)
+        lanes, last = tuple(lanes), self._last
+        before = dict.fromkeys([*after, *[last[lane] for lane in lanes if lane in last]])
+        self._drafts[key] = _Draft(action, lanes, tuple(before), *label)
+        for lane in lanes:
+            last[lane] = key
 
     def last(self, lane: Lane) -> tuple[Key, ...]:
         """Return the name of the last task on a lane, as a tuple that is empty while the lane is."""
@@ -92,17 +92,11 @@ class ProgramBuilder:
         missing = [(key, name) for key, draft in self._drafts.items() for name in draft.after if name not in index]
         if missing:
             raise ValueError(f"{missing[0][0]} waits for {missing[0][1]}, which is not in the program")
-        tasks = tuple(
-            Task(
-                action=draft.action,
-                lanes=draft.lanes,
-                after=tuple(index[name] for name in draft.after),
-                micro_batch=draft.micro_batch,
-                chunk=draft.chunk,
-            )
-            for draft in self._drafts.values()
-        )
-        return Program(rank_classes=tuple(rank_classes), tasks=tasks)
+        tasks = [
+            Task(action, lanes, tuple([index[name] for name in after]), micro_batch, chunk)
+            for action, lanes, after, micro_batch, chunk in self._drafts.values()
+        ]
+        return Program(rank_classes=tuple(rank_classes), tasks=tuple(tasks))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,7 +64,7 @@ class _Unfolding:
                 lanes = tuple(
                     Lane(rank_class=lane.rank_class + self.n_stages * side, stream=lane.stream) for lane in task.lanes for side in sides
                 )
-                made.append(replace(task, action=self._copy(task.action, replica), lanes=lanes, after=tuple(after)))
+                made.append(task._replace(action=self._copy(task.action, replica), lanes=lanes, after=tuple(after)))
         classes = tuple(
             replace(rank_class, name=f"{rank_class.name} of {replica}", ranks=rank_class.ranks[np.isin(rank_class.ranks, sorted(ranks))])
             for replica, ranks in enumerate(self.replicas)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -115,19 +113,19 @@ def test_a_chain_has_no_gaps_and_lasts_as_long_as_the_step(tasks: list[Task]) ->
 @given(tasks=graphs(), place=st.integers(0, 8), delay_s=st.integers(1, 12))
 def test_a_task_may_be_late_by_its_slack_and_no_more(tasks: list[Task], place: int, delay_s: int) -> None:
     place %= len(tasks)
-    one_by_one = [replace(each, lanes=(each.lanes[0]._replace(rank_class=index),)) for index, each in enumerate(tasks)]
+    one_by_one = [each._replace(lanes=(each.lanes[0]._replace(rank_class=index),)) for index, each in enumerate(tasks)]
     path = critical_path(program(*one_by_one, n_classes=len(tasks), n_ranks=len(tasks)), make_machine(n_nodes=2))
     (slack,) = (slack for slack in path.slack if slack.rank_class == place)
 
     seconds = path_s(tasks, place) + delay_s
-    late = [replace(each, action=compute(work(seconds), name="late")) if index == place else each for index, each in enumerate(tasks)]
+    late = [each._replace(action=compute(work(seconds), name="late")) if index == place else each for index, each in enumerate(tasks)]
 
     expected = path.step_time_s + max(0.0, delay_s - slack.least_s)
     assert replay(program(*late), MACHINE)[0].step_time_s == pytest.approx(expected, rel=1e-9)
 
 
 def path_s(tasks: list[Task], place: int) -> float:
-    return replay(program(replace(tasks[place], after=())), MACHINE)[0].step_time_s
+    return replay(program(tasks[place]._replace(after=())), MACHINE)[0].step_time_s
 
 
 def test_workers_that_nothing_joins_have_the_slowest_as_their_chain() -> None:

@@ -202,7 +202,7 @@ def test_passes_of_steps_behind_each_other_meet_where_classes_are_joined_too() -
     action, barrier = compute(collective(TP, ONE_SECOND)), joined(1.0, 1.0)
     alone_s = steps_of(program(task(action)), 1).step_time_s
     tasks = [task(compute(work(1.0))), task(action, 0), task(compute(work(1.0)), rank_class=1), barrier.tasks[-1]]
-    tasks[3] = replace(tasks[3], after=(1, 2))
+    tasks[3] = tasks[3]._replace(after=(1, 2))
 
     timeline = steps_of(program(*tasks, task(action, 3, rank_class=1), n_classes=2), 2)
 
