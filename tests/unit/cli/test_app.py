@@ -213,7 +213,7 @@ def test_a_stream_that_takes_nothing_is_no_bug(tmp_path: Path, streams: str, cod
     root = str(Path(clustersim.__file__).parents[1])
 
     done = subprocess.run(
-        ["bash", "-c", f"{sys.executable} -m clustersim show nodes {streams}"],
+        ["bash", "-c", f"{sys.executable} -m clustersim show prices {streams}"],
         capture_output=True, text=True, check=False, cwd=tmp_path, env={**os.environ, "PYTHONPATH": root},
     )  # fmt: skip
 

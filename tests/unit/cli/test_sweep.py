@@ -258,8 +258,9 @@ def test_a_disk_that_fills_up_is_told_and_costs_nothing(tmp_path: Path) -> None:
     out, err = process.communicate(timeout=PATIENCE_S)
 
     assert (process.returncode, out) == (2, "")
-    assert err == (
-        f"error: cannot write {tmp_path / POINTS}: File too large; make room; what is finished is kept, and the same command goes on\n"
+    # A slow machine has told its progress before.
+    assert err.splitlines()[-1] == (
+        f"error: cannot write {tmp_path / POINTS}: File too large; make room; what is finished is kept, and the same command goes on"
     )
     kept = n_lines(tmp_path / POINTS) - 1
     assert kept > 1
