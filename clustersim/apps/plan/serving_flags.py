@@ -24,7 +24,7 @@ from clustersim.workloads.transformer import Transformer
 
 _OPTIONS: Final = (
     *("memory_fraction", "max_num_seqs", "max_batched_tokens", "kv_tokens", "prefix_cache", "chunked_prefill", "asynchronous"),
-    *("precision", "kv_precision", "redundant_experts"),
+    *("precision", "kv_precision", "redundant_experts", "max_graph_tokens", "receive_interval", "batch_wait", "rank_wait"),
 )
 """Settings of a server beside its layout."""
 _LIMITS: Final = ("max_num_seqs", "max_batched_tokens")
