@@ -21,6 +21,7 @@ _BEFORE: Final = ("exec", "time", "nohup", "sudo", "command", "builtin", "then",
 _WRAPS: Final = ("--wrap", "--command")
 """Options of sbatch, XPK and gcloud, whose value is the text of a script."""
 _SHELLS: Final = ("sh", "bash", "zsh", "dash")
+_EXPORTS: Final = re.compile(r"[-+][b-z]*a[a-z]*")
 _TEXT_FOLLOWS: Final = re.compile(r"-[a-z]*c")
 _REMOTE: Final = ("ssh", "sbatch", "salloc")
 """Programs that run a text or a script elsewhere."""
@@ -162,7 +163,9 @@ class _Reader:
 
     def loop(self, node: Loop) -> bool | None:
         """Interpret the body of a loop once, unless its test fails or reads arguments or input."""
-        if node.name:
+        if node.name.startswith("(("):
+            self._let(node.name[2:].partition(";")[0])
+        elif node.name:
             values = [text for word in node.words for text in self.known.words(word.text)]
             self.known.values[node.name] = values[:1]
         elif any(isinstance(each, Simple) and each.words[0].text in _ASKS for _, each in node.test) or self.block(node.test) is False:
@@ -195,15 +198,8 @@ class _Reader:
             self._export(words[0])
         elif words:
             self._command([(text, word) for word in words for text in self.known.words(word.text)], node)
-            for name, value in was.items():
-                self._restore(name, value)
+            self.known.values = {name: value for name, value in {**self.known.values, **was}.items() if value is not None}
         return not negated
-
-    def _restore(self, name: str, value: list[str] | None) -> None:
-        if value is None:
-            self.known.values.pop(name, None)
-        else:
-            self.known.values[name] = value
 
     def _export(self, word: Word) -> None:
         values = self.known.values.get(word.text)
@@ -253,7 +249,7 @@ class _Reader:
             case ["unset", *names]:
                 for name in names:
                     self.known.values.pop(name, None)
-            case ["set", "-a" | "+a" as sign] | ["set", "-o" | "+o" as sign, "allexport"]:
+            case ["set", sign, *rest] if _EXPORTS.fullmatch(sign) or rest == ["allexport"]:
                 self.exports_all = sign.startswith("-")
             case ["set", *rest] if "--" in rest:
                 self._positions(rest[rest.index("--") + 1 :])
@@ -303,7 +299,8 @@ class _Reader:
         shell = next((at for at, text in enumerate(texts) if text.rpartition("/")[2] in _SHELLS), None)
         first = 0 if shell is None else _after_options(texts, shell + 1)
         if shell is not None and any(_TEXT_FOLLOWS.fullmatch(text) for text in texts[shell + 1 : first]):
-            return None if first == len(texts) else _EmbeddedText(text=texts[first], line=words[first].line, before=words[:shell])
+            own = texts[first + 2 :]
+            return _EmbeddedText(text=texts[first], line=words[first].line, before=words[:shell], arguments=own) if texts[first:] else None
         for at, text in enumerate(texts):
             option, _, assigned = text.partition("=")
             inner = assigned or "".join(texts[at + 1 : at + 2])
@@ -325,7 +322,8 @@ class _Reader:
             if any(each in _HANDLES for each in texts[:at]):
                 break
             if name in written:
-                return _EmbeddedText(text=written[name].text, line=written[name].line, before=() if texts[0] in _REMOTE else before)
+                begin = () if texts[0] in _REMOTE else before
+                return _EmbeddedText(text=written[name].text, line=written[name].line, before=begin, arguments=texts[at + 1 :])
             if name in self.sourced and (texts[0] in _REMOTE or at in (0, first) or _starts(texts[:at])):
                 self.ran[name] = self.ran.get(name) or (" ".join(texts[:at]) if "sbatch" in texts[:at] else "")
                 set_ = (ASSIGNMENT.fullmatch(part) for each in texts[:at] for part in each.removeprefix("--export=").split(","))
