@@ -130,7 +130,7 @@ def measured_changes(source: str, overrides: Sequence[str], result: Result) -> t
         told.append(f"none of {found.n_tried - found.n_left} changes does, each by itself")
     n_left = found.n_left + len(others[most:])
     if n_left:
-        told.append(f"not replayed, for each takes long: {n_left} more changes and settings (clustersim explain {command} replays them)")
+        told.append(f"not replayed, since each takes long: {n_left} more changes and settings; clustersim explain {command} has them")
     return tuple(told), tuple(each.sentence for each in settings[:N_TOLD])
 
 
