@@ -88,7 +88,7 @@ def trace_result(path: str, target: CalibrationTarget, device: str | None = None
     notices += [f"{name}: {reading.name} rests on {reading.n_samples} samples only" for reading in readings if reading.n_samples < FEW]
     notices += [f"{name}: {each}: a trace alone does not show more than {FAR:.0f} times, since the profiler slows the host" for each in far]
     if not trace.operators:
-        notices.append(f"{name}: no shapes; record them with record_shapes=True")
+        notices.append(f"{name}: no shapes of operators; the profiler of PyTorch records them with record_shapes=True")
     if in_fp32:
         notices.append(f"{name}: {in_fp32} products in fp32 are left out, which may have run in tf32")
     if not readings and not products:

@@ -22,7 +22,10 @@ _ARRAY: Final = re.compile(r"\$(?:[@*]|\{\w+\[[@*]\]\})")
 _VARIABLE: Final = re.compile(r"\$\{?\w+\}?")
 _OPTIONS: Final = re.compile(r"(?i)\$\{?\w*(?:options?|opts?|arg(?:ument)?s?|flags?|extras?|params)\}?")
 """Variables that hold further options, by their names."""
-_DIRECTIVE: Final = re.compile(r"^#SBATCH\s+(--?[\w-]+)(?:[=\s]+(\S+))?", re.MULTILINE)
+_DIRECTIVE: Final = re.compile(r"^#(SBATCH|PBS|BSUB)\s+(--?[\w-]+)(?:[=\s]+(\S+))?", re.MULTILINE)
+_OF_A_NODE: Final = re.compile(r"\b(?:select|nodes|num)=")
+_RESOURCE: Final = re.compile(r"(\w+)=(\d{1,9})\b")
+"""Number of a resource of a node, as PBS and LSF write them behind what names nodes: ``select=16:ngpus=4``."""
 _BEFORE_OPTION: Final = re.compile(r"\s+(?=-)")
 _CALL: Final = re.compile(r"([A-Za-z]\w*)\((\w+\s*=[^()]*)\)")
 _COUNT: Final = re.compile(r"(\d{1,9})$")
@@ -37,7 +40,7 @@ _STARTERS: Final = (
     "paddle.distributed.launch",
 )
 """Modules that start another script."""
-LAUNCHERS: Final = ("torchrun", "deepspeed", "srun", "mpirun", "mpiexec", "accelerate", "launch", *_STARTERS)
+LAUNCHERS: Final = ("torchrun", "deepspeed", "srun", "mpirun", "mpiexec", "jsrun", "accelerate", "launch", *_STARTERS)
 
 
 def read_commands(text: str, file: str, sourced: Mapping[str, str] = NO_TEXTS) -> Contents:
@@ -77,8 +80,10 @@ def _called(entry: Entry) -> Iterator[Entry]:
 
 def _directives(text: str, file: str) -> Iterator[Entry]:
     for match in _DIRECTIVE.finditer(text):
-        line = text.count("\n", 0, match.start()) + 1
-        yield Entry(key=f"sbatch.{match[1]}", value=_value([match[2]] if match[2] else []), file=file, line=line)
+        line, scheduler = text.count("\n", 0, match.start()) + 1, match[1].lower()
+        listed = _RESOURCE.findall(match[3]) if scheduler != "sbatch" and match[3] and _OF_A_NODE.search(match[3]) else []
+        for key, value in listed or [(match[2], match[3])]:
+            yield Entry(key=f"{scheduler}.{key}", value=_value([value] if value else []), file=file, line=line)
 
 
 def _variables(directives: Sequence[Entry]) -> dict[str, str]:
@@ -101,7 +106,8 @@ def options(words: Sequence[Word], file: str) -> tuple[Entry, ...]:
 
 def _entries(words: Sequence[Word], file: str) -> Iterator[Entry]:
     start, at = _start_of_arguments(words), 0
-    prefix = f"{LAUNCHER}." if start else ""
+    # The options of jsrun count sets of resources, not processes.
+    prefix = f"{'jsrun' if words[0].text == 'jsrun' else LAUNCHER}." if start else ""
     while at < len(words):
         if at >= start:
             prefix = ""

@@ -21,10 +21,12 @@ from clustersim.errors import ScenarioError
 _CONTAINER: Final = re.compile(r"^\s*(?:- )?(?:args|command|modelURL):|^run:|^kind:\s*LLMInferenceService", re.MULTILINE)
 _BETWEEN: Final = re.compile(r"^---\s*(?:#.*)?$", re.MULTILINE)
 _SHELLS: Final = ("sh", "bash", "/bin/sh", "/bin/bash", "/usr/bin/env")
-_COUNTS: Final = ("replicas", "numReplicas", "replicaCount")
+_COUNTS: Final = ("replicas", "numReplicas", "replicaCount", "minReplicas")
 _HUB: Final = "hf://"
 _PARALLELISM: Final = {"tensor": "--tensor-parallel-size", "data": "--data-parallel-size", "pipeline": "--pipeline-parallel-size"}
 """Keys of the Helm chart of llm-d and of KServe that become options of vLLM."""
+SLICES: Final = "nvidia.com/mig"
+"""Begin of the resources that are slices of an accelerator, and label for them."""
 _ADDITIONAL: Final = "VLLM_ADDITIONAL_ARGS"
 """Variable with further options, in the image of KServe."""
 _PODS: Final = {"DaemonSet", "ReplicaSet", "Deployment", "StatefulSet", "LeaderWorkerSet"}
@@ -71,6 +73,7 @@ def _labels(data: Data) -> Iterator[tuple[str, str]]:
         if isinstance(key, str) and isinstance(values, list) and values:
             yield key, str(values[0])
         yield from ((key, value) for key, value in data.items() if "/" in key and isinstance(value, str))
+        yield from ((SLICES, f"{value} of {key}") for key, value in data.items() if key.startswith(f"{SLICES}-"))
     for value in data.values() if isinstance(data, dict) else data if isinstance(data, list) else ():
         yield from _labels(value)
 
@@ -97,6 +100,8 @@ class _Around:
     options: tuple[str, ...] = ()
     group: int | None = None
     """Pods of one server."""
+    set_: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Variables that the operator of a job sets."""
 
 
 def _walk(data: Data, spot: Spot, around: _Around, found: _Found) -> None:
@@ -107,6 +112,7 @@ def _walk(data: Data, spot: Spot, around: _Around, found: _Found) -> None:
     if not isinstance(data, dict):
         return
     around = _inner(data, around)
+    found.exported |= {name: (value, around.first_line + spot.line - 1) for name, value in _rendezvous(data).items()}
     if data.get("kind") == "ConfigMap" and isinstance(held := data.get("data"), dict):
         line = around.first_line + spot.line - 1
         found.documents += [EmbeddedFile(name=name, text=text, line=line) for name, text in held.items() if isinstance(text, str)]
@@ -211,7 +217,18 @@ def _inner(data: Mapping[str, Data], around: _Around) -> _Around:
     deploy = data.get("deploy")
     count = _count(deploy.get("replicas")) if count is None and isinstance(deploy, dict) else count
     replicas, group = around.replicas if count is None else count, _group(data) or around.group
-    return replace(around, service=" ".join((service, *kinds)), replicas=replicas, model=model, options=given, group=group)
+    set_ = _rendezvous(data) or around.set_
+    return replace(around, service=" ".join((service, *kinds)), replicas=replicas, model=model, options=given, group=group, set_=set_)
+
+
+def _rendezvous(data: Mapping[str, Data]) -> dict[str, str]:
+    """Return the variables of torchrun that Kubeflow sets in the pods of a PyTorchJob or a TrainJob."""
+    kinds, pods = data.get("pytorchReplicaSpecs"), _count(data.get("numNodes"))
+    if isinstance(kinds, dict):
+        pods = sum(_count(kind.get("replicas", 1)) or 0 for kind in kinds.values() if isinstance(kind, dict))
+    each = _count(data.get("nprocPerNode", data.get("numProcPerNode")))
+    found = {"PET_NNODES": pods, "PET_NPROC_PER_NODE": each, "WORLD_SIZE": pods and pods * (each or 1)}
+    return {name: str(number) for name, number in found.items() if number} if pods else {}
 
 
 def _group(data: Mapping[str, Data]) -> int | None:
@@ -236,7 +253,7 @@ def _count(value: Data) -> int | None:
 
 def _container(data: Mapping[str, Data], spot: Spot, around: _Around, found: _Found) -> None:
     words = [word for key in ("command", "args") for word in _words(data.get(key), spot.children.get(key), around)]
-    variables = {**({"LWS_GROUP_SIZE": str(around.group)} if around.group else {}), **_environment(data)}
+    variables = {**({"LWS_GROUP_SIZE": str(around.group)} if around.group else {}), **around.set_, **_environment(data)}
     found.exported |= {name: (value, around.first_line + spot.line - 1) for name, value in _environment(data).items()}
     if words and words[0].text in _SHELLS and (script := next((word for word in words if " " in word.text or "\n" in word.text), None)):
         read = read_script(script.text, variables)

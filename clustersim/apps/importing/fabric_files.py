@@ -68,6 +68,7 @@ LABELS: Final = {
     "accelerator_type": "accelerators.product",
     "compute.gpu_type": "accelerators.product",
     "device_type": "instance",
+    "nvidia.com/mig": "accelerators.slices",
 }
 """Labels of nodes, and keys of Ray and of XPK, that name their accelerators, by the keys of the table of machines."""
 

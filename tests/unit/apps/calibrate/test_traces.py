@@ -209,4 +209,7 @@ def test_a_trace_without_shapes_says_how_to_record_them(tmp_path: Path) -> None:
     trace = busy()
     trace.events = [event for event in trace.events if event.get("cat") != "cpu_op"]
 
-    assert "trace.json: no shapes; record them with record_shapes=True" in result(tmp_path, trace).notices
+    assert (
+        "trace.json: no shapes of operators; the profiler of PyTorch records them with record_shapes=True"
+        in result(tmp_path, trace).notices
+    )

@@ -140,6 +140,7 @@ spec:
         (TASK, {"model": "qwen3-8b", "serving.tp": 16, "cluster.nodes": 2}),
         (STORM, {"serving.replicas": 3, "serving.tp": 2}),
         (CLASSIC, {"model": "llama3-8b", "serving.tp": 2}),
+        (CLASSIC.replace("predictor:", "predictor:\n    minReplicas: 3"), {"serving.replicas": 3}),
         (
             "trtllm-bench --model meta-llama/Llama-3.1-8B throughput --tp 2 --max_batch_size 64 --concurrency 32 --num_requests 96",
             {"requests.concurrency": 8, "serving.tp": 2, "serving.max_num_seqs": 64},
@@ -168,6 +169,14 @@ def test_a_container_or_a_unit_is_read_as_its_command(tmp_path: Path, text: str,
     found = written(tmp_path, text).data
 
     assert {key: at(found, key) for key in expected} == expected
+
+
+def test_slices_of_an_accelerator_that_a_pod_asks_for_are_told_of(tmp_path: Path) -> None:
+    pod = "kind: Pod\nspec:\n  containers:\n  - image: vllm/vllm-openai\n    args: [--model, Qwen/Qwen3-8B]\n    resources: {limits: %s}\n"
+
+    found = written(tmp_path, pod % "{nvidia.com/mig-3g.40gb: 1}")
+
+    assert [key.value for key in found.keys if key.how == "not_modelled"] == ["1 of nvidia.com/mig-3g.40gb"]
 
 
 def test_the_nodes_that_pods_ask_for_name_the_accelerators(tmp_path: Path) -> None:

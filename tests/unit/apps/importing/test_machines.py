@@ -265,6 +265,8 @@ def test_names_of_accelerators_and_instances_tell_the_node(tmp_path: Path, text:
     [
         "SwitchName=l0 Level=0 LinkSpeed=1 Nodes=n[00-07]\nSwitchName=l1 Level=0 LinkSpeed=1 Nodes=n[08-15]\n"
         "SwitchName=s0 Level=1 LinkSpeed=1 Nodes=n[00-15] Switches=l[0-1]\n",
+        "kind: ConfigMap\napiVersion: v1\ndata:\n  topology.conf: |\n    SwitchName=l0 Nodes=n[00-07]\n    SwitchName=l1 Nodes=n[08-15]\n"
+        "    SwitchName=s0 Switches=l[0-1]\n",
         "- topology: t\n  cluster_default: true\n  tree:\n    switches:\n      - switch: l0\n        nodes: n[00-07]\n"
         "      - switch: l1\n        nodes: n[08-15]\n      - switch: s0\n        children: l[0-1]\n",
     ],
@@ -363,6 +365,8 @@ EDGE: Final = (
         ("SwitchName=s0 Nodes=n[1-999999999]\n", "names more than 100000 nodes"),
         ("SwitchName=s0 Switches=s1\n", "names no node"),
         ("SwitchName=s0 Nodes=n[1-4]\n", "no file says the accelerators: --cluster NAME"),
+        ("PARTITION AVAIL TIMELIMIT NODES STATE NODELIST\ngpu* up 7-00:00:00 12 idle dgx[001-012]\n", "scontrol show nodes"),
+        ("CA 'mlx5_0'\n\tCA type: MT4129\n\tPort 1:\n\t\tRate: 400\n", "is a description of a cluster .ibstat.*ibnetdiscover write"),
     ],
 )
 def test_a_description_that_cannot_be_read_is_refused(tmp_path: Path, text: str, message: str) -> None:

@@ -13,12 +13,53 @@ from clustersim.errors import ScenarioError
 from tests.unit.apps.importing.test_command_lines import Line, assert_read
 from tests.unit.apps.importing.test_jobs import MEGATRON, ON_H100, at, written
 
+PODS: Final = """kind: PyTorchJob
+spec:
+  nprocPerNode: '8'
+  pytorchReplicaSpecs:
+    Master:
+      replicas: 1
+      template:
+        spec:
+          containers:
+          - command: [torchrun, {arguments}]
+    Worker: {{replicas: 3}}
+"""
+TRAIN_JOB: Final = """kind: TrainJob
+spec:
+  trainer:
+    numNodes: 4
+    numProcPerNode: 4
+    command: [bash, -c]
+    args: ['torchrun {arguments}']
+"""
 SLURM: Final = f" python {MEGATRON}--tensor-model-parallel-size 4"
 FILES: Final = (
     Line(
         "megatron_lm", f"srun -N 2 --ntasks-per-node 4 --gpus-per-task 1{SLURM}", {"cluster.nodes": 2, "cluster.accelerators_per_node": 4}
     ),
     Line("megatron_lm", f"srun -N 2 --gpus-per-task 8 torchrun{SLURM}", {"cluster.nodes": 2, "cluster.accelerators_per_node": None}),
+    Line(
+        "megatron_lm",
+        PODS.format(arguments=", ".join(f"'{word}'" for word in MEGATRON.split())),
+        {"cluster.nodes": 4, "cluster.accelerators_per_node": None},
+    ),
+    Line("megatron_lm", TRAIN_JOB.format(arguments=MEGATRON), {"cluster.nodes": 4, "cluster.accelerators_per_node": 4}),
+    Line(
+        "megatron_lm",
+        f"#PBS -N job\n#PBS -l select=16:ncpus=64:ngpus=4\n#PBS -l walltime=1:00:00\nmpiexec -n 64 --ppn 4{SLURM}",
+        {"cluster.nodes": 16, "cluster.accelerators_per_node": 4},
+    ),
+    Line(
+        "megatron_lm",
+        f"#PBS -l ngpus=32,walltime=1:00:00\nmpirun -np 32{SLURM}",
+        {"cluster.nodes": 4, "cluster.accelerators_per_node": None},
+    ),
+    Line(
+        "megatron_lm",
+        f"#BSUB -nnodes 4\n#BSUB -gpu num=4:mode=shared\njsrun -n 16 -a 1 -g 1{SLURM}",
+        {"cluster.nodes": 4, "cluster.accelerators_per_node": 4},
+    ),
     Line("megatron_lm", f"srun -N 4 -n 32 --gpus-per-task 1{SLURM}", {"cluster.nodes": 4, "cluster.accelerators_per_node": None}),
     Line(
         "megatron_bridge",
