@@ -23,6 +23,8 @@ _VARIABLE: Final = re.compile(r"\$\{?\w+\}?")
 _OPTIONS: Final = re.compile(r"(?i)\$\{?\w*(?:options?|opts?|arg(?:ument)?s?|flags?|extras?|params)\}?")
 """Variables that hold further options, by their names."""
 _DIRECTIVE: Final = re.compile(r"^#(SBATCH|PBS|BSUB)\s+(--?[\w-]+)(?:[=\s]+(\S+))?", re.MULTILINE)
+_NEXT_PART: Final = re.compile(r"^#SBATCH\s+(?:hetjob|packjob)\b", re.MULTILINE)
+"""Ends the first part of a heterogeneous job, on which ``srun`` runs."""
 _OF_A_NODE: Final = re.compile(r"\b(?:select|nodes|num)=")
 _RESOURCE: Final = re.compile(r"(\w+)=(\d{1,9})\b")
 """Number of a resource of a node, as PBS and LSF write them behind what names nodes: ``select=16:ngpus=4``."""
@@ -79,7 +81,7 @@ def _called(entry: Entry) -> Iterator[Entry]:
 
 
 def _directives(text: str, file: str) -> Iterator[Entry]:
-    for match in _DIRECTIVE.finditer(text):
+    for match in _DIRECTIVE.finditer(_NEXT_PART.split(text, 1)[0]):
         line, scheduler = text.count("\n", 0, match.start()) + 1, match[1].lower()
         listed = _RESOURCE.findall(match[3]) if scheduler != "sbatch" and match[3] and _OF_A_NODE.search(match[3]) else []
         for key, value in listed or [(match[2], match[3])]:

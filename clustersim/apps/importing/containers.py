@@ -11,6 +11,7 @@ from typing import Final
 
 from clustersim.apps.importing.command import LAUNCHERS, options
 from clustersim.apps.importing.entries import Contents, Entry
+from clustersim.apps.importing.fabric_files import LABELS
 from clustersim.apps.importing.parts import Command, exported, part_of, together
 from clustersim.apps.importing.recognise import candidates
 from clustersim.apps.importing.shell import EmbeddedFile, Word, read_script
@@ -72,7 +73,7 @@ def _labels(data: Data) -> Iterator[tuple[str, str]]:
         key, values = data.get("key"), data.get("values")
         if isinstance(key, str) and isinstance(values, list) and values:
             yield key, str(values[0])
-        yield from ((key, value) for key, value in data.items() if "/" in key and isinstance(value, str))
+        yield from ((key, value) for key, value in data.items() if ("/" in key or key in LABELS) and isinstance(value, str))
         yield from ((SLICES, f"{value} of {key}") for key, value in data.items() if key.startswith(f"{SLICES}-"))
     for value in data.values() if isinstance(data, dict) else data if isinstance(data, list) else ():
         yield from _labels(value)

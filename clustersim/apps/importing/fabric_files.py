@@ -68,9 +68,11 @@ LABELS: Final = {
     "accelerator_type": "accelerators.product",
     "compute.gpu_type": "accelerators.product",
     "device_type": "instance",
+    "machineType": "instance",
+    "acceleratorType": "accelerators.product",
     "nvidia.com/mig": "accelerators.slices",
 }
-"""Labels of nodes, and keys of Ray and of XPK, that name their accelerators, by the keys of the table of machines."""
+"""Labels of nodes, and keys of Ray, of XPK and of Vertex AI, that name their accelerators, by the keys of the table of machines."""
 
 
 class _Port(NamedTuple):

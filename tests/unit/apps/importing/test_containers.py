@@ -12,6 +12,7 @@ from clustersim.apps.importing.entries import ImportOptions
 from clustersim.apps.importing.importing import import_files
 from clustersim.documents.spots import Data
 from tests.unit.apps.importing.test_imported_serving import REQUESTS, at, written
+from tests.unit.apps.importing.test_jobs import MEGATRON
 
 LWS: Final = """apiVersion: leaderworkerset.x-k8s.io/v1
 kind: LeaderWorkerSet
@@ -177,6 +178,21 @@ def test_slices_of_an_accelerator_that_a_pod_asks_for_are_told_of(tmp_path: Path
     found = written(tmp_path, pod % "{nvidia.com/mig-3g.40gb: 1}")
 
     assert [key.value for key in found.keys if key.how == "not_modelled"] == ["1 of nvidia.com/mig-3g.40gb"]
+
+
+@pytest.mark.parametrize(
+    ("machine", "node"), [("acceleratorType: NVIDIA_H100_80GB", "dgx-h100"), ("machineType: a3-megagpu-8g", "gcp-a3-mega")]
+)
+def test_the_machine_of_a_job_of_vertex_ai_is_read(tmp_path: Path, machine: str, node: str) -> None:
+    path = tmp_path / "job.yaml"
+    arguments = "--nnodes=2, --nproc_per_node=8, pretrain_gpt.py, " + ", ".join(f"'{word}'" for word in MEGATRON.split())
+    path.write_text(
+        f"workerPoolSpecs:\n- machineSpec: {{{machine}}}\n  containerSpec:\n    command: [torchrun, {arguments}]\n", encoding="utf-8"
+    )
+
+    found = import_files([str(path)], ImportOptions()).data
+
+    assert (at(found, "cluster.node"), at(found, "cluster.nodes")) == (node, 2)
 
 
 def test_the_nodes_that_pods_ask_for_name_the_accelerators(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ FILES: Final = (
         PODS.format(arguments=", ".join(f"'{word}'" for word in MEGATRON.split())),
         {"cluster.nodes": 4, "cluster.accelerators_per_node": None},
     ),
+    Line("megatron_lm", f"#SBATCH --nodes=4\n#SBATCH hetjob\n#SBATCH --nodes=1\nsrun{SLURM}", {"cluster.nodes": 4}),
     Line("megatron_lm", TRAIN_JOB.format(arguments=MEGATRON), {"cluster.nodes": 4, "cluster.accelerators_per_node": 4}),
     Line(
         "megatron_lm",
