@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from time import perf_counter
 from typing import Final
 
 from clustersim.apps.plan.asking import PlanRequest, asked_of
@@ -233,6 +232,8 @@ def certificate_lines(search: Search, memory_margin_fraction: float) -> list[str
         lines.append(
             f"  The search ended early: a layout that was not looked at may be faster, by {gap} at most (--most-replays, --time-limit)."
         )
+    if search.cut_short:
+        lines.append("  The time was over before the last replays with more or less of a resource (--time-limit).")
     return lines
 
 
@@ -337,13 +338,12 @@ def plan_for(asked: PlanRequest, terms: Terms | None = None) -> PlanAnswer:
     NoLayoutError
         When every layout is refused.
     """
-    terms, began_s = terms or Terms(), perf_counter()
+    terms = terms or Terms()
     with asked.told(), Replays() as replays:
         drafts, search = searched(asked, terms, replays, others=True)
-        in_time = perf_counter() - began_s < terms.time_limit_s
         with phase("margins"):
-            bought = margins(drafts, search, replays) if in_time else ()
-            turned = turns(drafts, search, replays, terms.memory_margin_fraction) if in_time else ()
+            bought = margins(drafts, search, replays)
+            turned = turns(drafts, search, replays, terms.memory_margin_fraction)
         layout = asked.own if isinstance(asked.own, ParallelLayout) else None
         own = asked.own if layout is None else replays.end(replays.begin(drafts.document(layout)))
     winner = search.winner

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
+from time import perf_counter
 from typing import Final
 
 from clustersim.apps.plan.replays import ReplayOutcome
@@ -80,6 +82,10 @@ class Search:
     too_large: list[TooLarge] = field(default_factory=list[TooLarge])
     others: list[Tried] = field(default_factory=list[Tried])
     """Layouts of other kinds, replayed after the search."""
+    ends_s: float = inf
+    """Reading of ``perf_counter`` from which on no replay begins."""
+    cut_short: bool = False
+    """Whether replays after the search were left out because its time was over."""
 
     def take(self, others: Sequence[Tried]) -> None:
         """Take layouts of other kinds; one that is faster than all of a search that ended early becomes the winner."""
@@ -90,6 +96,16 @@ class Search:
             self.tried = ranked([*self.tried, *faster])
             self.count(UNSEEN, -len(faster))
             self.count(SLOWER, len(faster))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its time is over."""
+        return perf_counter() >= self.ends_s
+
+    def goes_on(self) -> bool:
+        """Return whether a replay after the search may begin; note where none may."""
+        self.cut_short = self.cut_short or self.is_over
+        return not self.cut_short
 
     @property
     def winner(self) -> Tried | None:

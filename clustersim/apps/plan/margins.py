@@ -70,23 +70,27 @@ def turns(drafts: Drafts, search: Search, replays: Replays, memory_margin_fracti
     found: list[Turn] = []
     advanced(1, 2)
     built = drafts.built(winner.layout)
-    if NETWORK in resources(built):
+    if NETWORK in resources(built) and search.goes_on():
         of_winner, *rivals = search.kinds[:MOST_RIVALS]
         first = replays.end(replays.begin(drafts.document(of_winner.layout), HALF_NETWORK))
         if rivals and of_winner.layout == winner.layout and isinstance(first, ReplayOutcome):
             # A rival whose bound is above the winner's step needs no replay.
-            begun = [(each, replays.begin(drafts.document(each.layout), HALF_NETWORK, first.step_time_s)) for each in rivals]
+            begun = [
+                (each, replays.begin(drafts.document(each.layout), HALF_NETWORK, first.step_time_s)) for each in rivals if search.goes_on()
+            ]
             ended = [(each, replays.end(future)) for each, future in begun]
             steps = [(outcome.step_time_s, each.layout.words()) for each, outcome in ended if isinstance(outcome, ReplayOutcome)]
             best_s, layout = min(steps, default=(first.step_time_s, None))
             condition = f"network at half its bandwidth, of the {1 + len(rivals)} layouts above"
             wins = best_s < first.step_time_s
-            found.append(_turn(condition, winner, first.step_time_s, *((best_s, layout) if wins else (first.step_time_s, None))))
+            if not search.cut_short:
+                found.append(_turn(condition, winner, first.step_time_s, *((best_s, layout) if wins else (first.step_time_s, None))))
     if memory_margin_fraction > 0.0:
         capacity_bytes = min(node.accelerator.memory_bytes for node, _ in built.cluster.kinds)
         best_s, layout = _fastest_larger(drafts, search, replays, capacity_bytes)
         condition = f"no margin of memory in place of {100 * memory_margin_fraction:g} %"
-        found.append(_turn(condition, winner, winner.step_time_s, best_s, layout))
+        if not search.cut_short:
+            found.append(_turn(condition, winner, winner.step_time_s, best_s, layout))
     return tuple(found)
 
 
@@ -112,7 +116,7 @@ def margins(drafts: Drafts, search: Search, replays: Replays) -> tuple[Margin, .
     if winner is None:
         return ()
     document = drafts.document(winner.layout)
-    begun = [(name, replays.begin(document, name)) for name in resources(drafts.built(winner.layout))]
+    begun = [(name, replays.begin(document, name)) for name in resources(drafts.built(winner.layout)) if search.goes_on()]
     found: list[Margin] = []
     for name, future in begun:
         outcome = replays.end(future)
@@ -122,7 +126,8 @@ def margins(drafts: Drafts, search: Search, replays: Replays) -> tuple[Margin, .
     best_s, layout = _fastest_larger(drafts, search, replays, inf)
     gain_fraction = 1.0 - best_s / winner.step_time_s
     decided = layout is None or _is_decided(winner, gain_fraction)
-    found.append(Margin(resource="memory", step_time_s=best_s, gain_fraction=gain_fraction, layout=layout, decided=decided))
+    if not search.cut_short:
+        found.append(Margin(resource="memory", step_time_s=best_s, gain_fraction=gain_fraction, layout=layout, decided=decided))
     return tuple(sorted(found, key=lambda margin: (-margin.gain_fraction, margin.resource)))
 
 
@@ -132,7 +137,7 @@ def _fastest_larger(drafts: Drafts, search: Search, replays: Replays, capacity_b
     too_large = [large for large in search.too_large if large.bound_s < best_s and large.peak_bytes <= capacity_bytes]
     could = [(large.bound_s, large.layout) for large in too_large]
     for least_s, each in sorted(could)[:MOST_LARGER]:
-        if least_s >= best_s:
+        if least_s >= best_s or not search.goes_on():
             break
         outcome = replays.end(replays.begin(drafts.document(each), limit_s=best_s))
         if isinstance(outcome, ReplayOutcome) and outcome.step_time_s < best_s:

@@ -92,7 +92,8 @@ def fastest(drafts: Drafts, space: Space, terms: Terms | None = None, *, replays
     terms = terms or Terms()
     default = FEWER_REPLAYS if space.n_ranks >= MANY_RANKS else MOST_REPLAYS
     most_replays = default if terms.most_replays is None else terms.most_replays
-    searching = _Searching(drafts=drafts, space=space, terms=terms, most_replays=most_replays, _limit_s=terms.within_s)
+    search = Search(ends_s=perf_counter() + terms.time_limit_s)
+    searching = _Searching(drafts=drafts, space=space, terms=terms, search=search, most_replays=most_replays, _limit_s=terms.within_s)
     if replays is not None:
         # One phase, so that a bar does not begin again.
         with phase("plan"):
@@ -113,10 +114,9 @@ class _Searching:
     space: Space
     terms: Terms
     most_replays: int
-    search: Search = field(default_factory=Search)
+    search: Search
     _heap: list[Entry] = field(default_factory=list[Entry])
     _n_pushed: int = 0
-    _began_s: float = field(default_factory=perf_counter)
     _limit_s: float = float("inf")
     """The step time of the fastest so far that holds all constraints."""
     _open: deque[tuple[float, ParallelLayout, Future[Replayed]]] = field(
@@ -160,18 +160,19 @@ class _Searching:
     def others(self, replays: Replays) -> list[Tried]:
         """Return layouts of further kinds: those with the least bounds, without offloading where the space has such."""
         winner, found = self.search.winner, dict[tuple[bool, ...], list[Tried]]()
-        if winner is None or self._is_over():
+        if winner is None or self.search.is_over:
             return []
         if () in self.space.offload:
             self.space = replace(self.space, offload=((),))
-        known, n_replays, self.search = {tried.layout.kind for tried in self.search.tried}, Counter[tuple[bool, ...]](), Search()
+        known, n_replays = {tried.layout.kind for tried in self.search.tried}, Counter[tuple[bool, ...]]()
+        self.search = Search(ends_s=self.search.ends_s)
 
         def is_new(layout: ParallelLayout) -> bool:
             kind = layout.kind
             is_open = kind in found or len(found) < MOST_KINDS
             return kind not in known and n_replays[kind] < OF_A_KIND and is_open and layout.offload in self.space.offload
 
-        while self._heap and self._heap[0][0] < SLOWEST * winner.step_time_s and not self._is_over():
+        while self._heap and self._heap[0][0] < SLOWEST * winner.step_time_s and not self.search.is_over:
             bound_s, _, item = heapq.heappop(self._heap)
             if isinstance(item, LayoutFamily):
                 if any(map(is_new, layouts(self.space, item))):
@@ -192,10 +193,7 @@ class _Searching:
         return [tried for of_kind in found.values() for tried in of_kind]
 
     def _late(self) -> bool:
-        return bool(self.search.tried or self.search.failing) and self._is_over()
-
-    def _is_over(self) -> bool:
-        return perf_counter() - self._began_s > self.terms.time_limit_s
+        return bool(self.search.tried or self.search.failing) and self.search.is_over
 
     def _refine(self, bound_s: float, family: LayoutFamily) -> None:
         if family in self._cut:

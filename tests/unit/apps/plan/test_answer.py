@@ -15,8 +15,9 @@ def test_a_plan_from_python_gives_a_scenario_that_runs_as_it_says() -> None:
     assert winner is not None
     assert answer.scenario is not None
     assert clustersim.run(answer.scenario).step_time_s == winner.step_time_s
-    assert str(answer).startswith(f"{answer.headline}\n\n")
-    assert str(answer).splitlines()[2].split() == ["step", "slower", "MFU", "memory", "cost/step", "layout"]
+    headline, table, *_ = str(answer).split("\n\n")
+    assert headline.replace("\n  ", " ") == answer.headline
+    assert ["step", "slower", "MFU", "memory", "cost/step", "layout"] in [line.split() for line in table.splitlines()]
     assert len(repr(answer)) < 100
     interval_s = winner.result.metrics.step_time_interval_s
     assert interval_s is not None

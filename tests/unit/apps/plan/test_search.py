@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain, repeat
 
 import pytest
 
-from clustersim.apps.plan import replays
+from clustersim.apps.plan import findings, replays
 from clustersim.apps.plan.answer import certificate_lines, document, near_lines, plan, plan_for
 from clustersim.apps.plan.asking import PlanRequest, asked_of, limits_of
 from clustersim.apps.plan.drafts import Drafts
 from clustersim.apps.plan.findings import MARGIN, REASONS, SLOWER, UNSEEN, Search, Tried, ranked
 from clustersim.apps.plan.layout_table import MARK, layout_table, within_error_bars
+from clustersim.apps.plan.margins import margins, turns
+from clustersim.apps.plan.replays import Replays
 from clustersim.apps.plan.search import MEMORY_MARGIN, Terms, fastest
 from clustersim.apps.plan.space import families, layouts
 from clustersim.apps.run.running import run_built
@@ -86,6 +89,23 @@ def test_nothing_is_replayed_when_the_time_is_over_but_a_first_layout() -> None:
     assert len(answer.search.tried) <= 2
     assert answer.search.others == []
     assert not answer.search.complete
+
+
+@pytest.mark.parametrize("n_done", [0, 2])
+def test_no_replay_of_the_margins_begins_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch, n_done: int) -> None:
+    question = asked("tp=1,2", "pp=1", "cp=1", "micro_batch_size=1", "recompute=none", "offload=none")
+    readings_s = chain([0.0] * n_done, repeat(2.0))
+    drafts, found = Drafts(question.base), searched(question)
+    found.ends_s = 1.0
+    monkeypatch.setattr(findings, "perf_counter", lambda: next(readings_s))
+
+    with Replays() as own:
+        bought = margins(drafts, found, own)
+        turned = turns(drafts, found, own, MEMORY_MARGIN)
+
+    assert len(bought) == n_done
+    assert turned == ()
+    assert any("The time was over" in line for line in certificate_lines(found, MEMORY_MARGIN))
 
 
 def test_the_layout_of_a_scenario_stands_in_the_table() -> None:
