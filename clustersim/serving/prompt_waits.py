@@ -30,7 +30,7 @@ class RankWait:
     """Every so many steps prompts begin all the same; the steps are counted while nobody waits, too."""
     further_steps: int
     """Steps that they wait for more when each rank has one."""
-    n_ranks: int = 1
+    n_ranks: int
 
 
 @dataclass(slots=True)

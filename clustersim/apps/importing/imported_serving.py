@@ -58,12 +58,15 @@ def derive_serving(draft: Draft, model: Data) -> None:
         draft.derive("serving.kv_tokens", tokens, "the limit of the engine")
     if experts < 2:
         draft.drop("serving.two_batch_overlap")
-    if experts < 2 or all((draft.whole(pool.serving("dp")) or 1) == 1 for pool in _pools(draft)):
+    attention_dp = any((draft.whole(pool.serving("dp")) or 1) > 1 for pool in _pools(draft))
+    if experts < 2 or not attention_dp:
         draft.drop("serving.expert_exchange")
+    if attention_dp:  # TensorRT-LLM ignores it then
+        draft.drop("serving.batch_wait.steps", "serving.batch_wait.budget_share")
     engine, version = draft.get("serving.engine"), draft.get("job.version")
     if version is not None and engine in engine_names():
         draft.derive("serving.engine", f"{engine}@{version}", "the version of the container image")
-    if draft.get("job.balance") is True:
+    if draft.get("job.balance") is True and attention_dp:
         for key, fact, usual in (("steps", "job.balance_steps", 50), ("further_steps", "job.balance_further_steps", 10)):
             asked = draft.get(fact)
             draft.derive(

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.apps.serve.engine_settings import engine_of, rank_rules, replica_rules
+from clustersim.apps.serve.engine_settings import engine_of, idle_waits, rank_rules, replica_rules
 from clustersim.apps.serve.pool_layouts import Asked, Ranks, asked_layouts, placed_ranks
 from clustersim.apps.serve.scenario_requests import DrawnRequests, asked_requests
 from clustersim.collectives.library import Library
@@ -357,4 +357,5 @@ def _pool_flags(pool: BuiltPool, serving: ServingSpec, node: Node) -> list[Flag]
         found.append(("extrapolated_engine", text))
     if pool.rules.admission == "batch":
         found.append(("assumed_static_host", "a static server has the kernels and the host time of vLLM"))
+    found += [("no_effect", f"{key} does nothing: {reason}") for key, reason in idle_waits(serving, pool.layout.dp).items()]
     return [Flag(code=code, message=message) for code, message in found]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
 from clustersim.config.serving_scenario import ServingSpec
@@ -15,8 +16,10 @@ from clustersim.serving.rules import EngineDevice, EngineRules
 
 _KEYS: Final = (
     *("max_num_seqs", "max_batched_tokens", "memory_fraction"),
-    *("prefix_cache", "chunked_prefill", "asynchronous", "receive_interval"),
+    *("prefix_cache", "chunked_prefill", "asynchronous"),
 )
+_WAITS: Final = MappingProxyType({"batch_wait": "tensorrt_llm", "rank_wait": "tensorrt_llm", "receive_interval": "sglang"})
+"""Engine that has each of the waits of new prompts."""
 _STAND_IN: Final = "vllm"
 """Engine whose kernels and host a static server has."""
 
@@ -45,14 +48,34 @@ def rank_rules(serving: ServingSpec, accelerator: Accelerator) -> EngineRules:
 
 def replica_rules(serving: ServingSpec, rules: EngineRules, n_ranks: int) -> EngineRules:
     """Return the rules of a replica: each rank of attention data parallelism has a batch of its own."""
-    batch, ranks = serving.batch_wait, serving.rank_wait
+    idle = idle_waits(serving, n_ranks)
+    batch, ranks, interval = (None if key in idle else getattr(serving, key) for key in _WAITS)
     return replace(
         rules,
         max_num_seqs=rules.max_num_seqs * n_ranks,
         max_batched_tokens=rules.max_batched_tokens * n_ranks,
         batch_wait=BatchWait(**batch.model_dump()) if batch else None,
-        rank_wait=RankWait(n_ranks=n_ranks, **ranks.model_dump()) if ranks and n_ranks > 1 else None,
+        rank_wait=RankWait(n_ranks=n_ranks, **ranks.model_dump()) if ranks else None,
+        receive_interval=interval or 1,
     )
+
+
+def idle_waits(serving: ServingSpec, n_ranks: int) -> dict[str, str]:
+    """Return the waits of new prompts that are asked for and do nothing, with the reason."""
+    engine = serving.engine.partition("@")[0]
+    found: dict[str, str] = {}
+    for key, owner in _WAITS.items():
+        if getattr(serving, key) is None:
+            continue
+        if engine != owner:
+            found[key] = f"{engine} has no such wait"
+        elif key != "receive_interval" and serving.disaggregated is not None:
+            found[key] = "neither pool has new prompts beside decoding sequences"
+        elif key == "batch_wait" and n_ranks > 1:
+            found[key] = "the engine ignores it under attention data parallelism"
+        elif key == "rank_wait" and n_ranks == 1:
+            found[key] = "there is no attention data parallelism"
+    return found
 
 
 def engine_of(serving: ServingSpec, rules: EngineRules) -> EngineConstants:

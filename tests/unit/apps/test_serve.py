@@ -268,6 +268,33 @@ def test_a_sweep_finds_the_rate_that_a_promise_allows() -> None:
     assert "output_tokens_per_s" in found.rows[0].outcome.figures
 
 
+@pytest.mark.parametrize(
+    ("serving", "reason"),
+    [
+        ({"engine": "tensorrt_llm", "dp": 2, "batch_wait": {"steps": 30, "budget_share": 0.9}}, "batch_wait .* under attention data"),
+        ({"engine": "tensorrt_llm", "rank_wait": {}}, "rank_wait .* no attention data parallelism"),
+        ({"engine": "static", "receive_interval": 30}, "receive_interval .* static has no such wait"),
+        (
+            {
+                "engine": "tensorrt_llm",
+                "batch_wait": {"steps": 30, "budget_share": 0.9},
+                "disaggregated": {"prefill": {"replicas": 1}, "decode": {"replicas": 1}},
+            },
+            "batch_wait .* neither pool",
+        ),
+    ],
+)
+def test_a_wait_that_does_nothing_is_told_of_and_delays_nobody(serving: dict[str, Any], reason: str) -> None:
+    without = {key: value for key, value in serving.items() if not key.endswith(("wait", "interval"))}
+    base = {key: value for key, value in CHAT.items() if key != "serving"}
+
+    asked, plain = (clustersim.run(base | {"serving": each}) for each in (serving, without))
+
+    (said,) = [flag.message for flag in asked.flags if flag.code == "no_effect"]
+    assert re.match(reason, said)
+    assert [asked.to_dict()[key] for key in ("ttft_s", "tpot_s")] == [plain.to_dict()[key] for key in ("ttft_s", "tpot_s")]
+
+
 def page(name: str) -> str:
     return (Path(__file__).parents[3] / "docs" / name).read_text(encoding="utf-8")
 

@@ -173,10 +173,12 @@ def test_data_parallelism_with_experts_is_of_attention(tmp_path: Path) -> None:
             "backend: pytorch\nmodel: deepseek-ai/DeepSeek-R1\ntp_size: 8\nep_size: 8\nenable_attention_dp: true\n"
             "batch_wait_timeout_iters: 40\nbatch_wait_max_tokens_ratio: 0.8\n"
             "attention_dp_config: {enable_balance: true, batching_wait_iters: 0}\n",
-            {
-                "serving.batch_wait": {"steps": 40, "budget_share": 0.8},
-                "serving.rank_wait": {"steps": 50, "further_steps": 0},
-            },
+            {"serving.batch_wait": None, "serving.rank_wait": {"steps": 50, "further_steps": 0}},
+        ),
+        (
+            "backend: pytorch\nmodel: deepseek-ai/DeepSeek-R1\ntp_size: 8\nep_size: 8\n"
+            "batch_wait_timeout_iters: 40\nbatch_wait_max_tokens_ratio: 0.8\nattention_dp_config: {enable_balance: true}\n",
+            {"serving.batch_wait": {"steps": 40, "budget_share": 0.8}, "serving.rank_wait": None},
         ),
     ],
 )
