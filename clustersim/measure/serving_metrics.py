@@ -156,9 +156,9 @@ class ServingMetrics:
     schema_version: int
     scenario: str
     gpus: int
+    """GPUs of all replicas."""
     accelerators: str
     """Name of their kind."""
-    """GPUs of all replicas."""
     replicas: int
     requests: RequestCounts
     duration_s: float

@@ -26,7 +26,8 @@ STREAM_FRACTION: Final = 0.8
 """Share of the memory bandwidth that kernels between products reach, as ``memory_fraction`` of the calibrations of Ampere and Hopper."""
 
 ATTENTION_LAUNCHES: Final = 4
-"""Launches of a layer for attention, which no graph of a step with prompts holds: rotation, write to the cache, and two kernels."""
+"""Launches of a layer for attention: rotation, write to the cache and two kernels. Where a step with prompts is captured in pieces, those
+of the pieces take the place of rotation, which they hold."""
 FUSED_EXPERTS: Final = ("mxfp4_mxfp8",)
 """Formats whose experts are one launch, no more than an MLP (trtllm-gen kernels of Blackwell)."""
 
