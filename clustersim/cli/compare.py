@@ -67,12 +67,13 @@ def compare_command(
     if len(sources) > MOST:
         raise ScenarioError(f"{len(sources)} runs do not fit side by side", hint=f"name at most {MOST}")
     loaded: dict[str, ComparedRun] = {}
-    # A log names no network: what it is held against says the machine.
+    # A log may name no accelerators: a prediction that it is held against says the machine.
     for source in sorted(dict.fromkeys(sources), key=foreign_source) if logged is None else ():
-        loaded[source] = load_run(source, overrides, seed=seed, beside=next(iter(loaded.values()), None))
+        predicted = next((run for run in loaded.values() if not run.measured), None)
+        loaded[source] = load_run(source, overrides, seed=seed, beside=predicted)
     if logged is not None:
         source = "".join(sources)
-        compared = side_by_side([measured_run(source, *logged), predicted_run(source, logged[0], seed=seed)])
+        compared = side_by_side([measured_run(source, *logged[:2]), predicted_run(source, logged[0], seed=seed)])
     else:
         compared = side_by_side([loaded[source] for source in sources])
     _tell(_of_runs(compared), chosen, out)

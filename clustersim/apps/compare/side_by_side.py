@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -47,6 +47,9 @@ class ComparedRun:
     scenario_hash: str
     resolved: Mapping[str, Data]
     results: Mapping[str, Data]
+    measured: bool = False
+    note: str | None = None
+    """Assumption about a log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +125,7 @@ def load_run(source: str, overrides: Sequence[str] = (), *, seed: int = 0, besid
     seed
         Of everything random in a scenario.
     beside
-        Run that it is held against, on whose machine a log was taken.
+        Prediction that it is held against, whose machine stands for that of a log that names no accelerators.
 
     Raises
     ------
@@ -134,9 +137,9 @@ def load_run(source: str, overrides: Sequence[str] = (), *, seed: int = 0, besid
     folder = named_directory(source, overrides)
     if folder is not None:
         return _read(source, folder)
-    logged = open_measured(source, (*_machine_of(beside), *overrides))
+    logged = open_measured(source, overrides, _machine_of(beside))
     if logged is not None:
-        return measured_run(source, *logged)
+        return measured_run(source, *logged[:2], lent=logged[2])
     try:
         job = open_job(source, overrides)
         result = run_serving(build_serving(job, seed=seed)) if isinstance(job, ServingScenario) else run_built(build(job), seed=seed)
@@ -174,7 +177,7 @@ def predicted_run(source: str, scenario: Scenario, *, seed: int = 0) -> Compared
     return run_of(run_built(build(scenario), seed=seed), source)
 
 
-def measured_run(source: str, scenario: Scenario, measured: LoggedSteps) -> ComparedRun:
+def measured_run(source: str, scenario: Scenario, measured: LoggedSteps, *, lent: bool = False) -> ComparedRun:
     """Return the measured step time of a log, and the rates that follow from it with the FLOPs of the model.
 
     The timer of the optimizer stands where predictions have theirs; others have names of their own, as they count otherwise.
@@ -191,7 +194,8 @@ def measured_run(source: str, scenario: Scenario, measured: LoggedSteps) -> Comp
     if timers:
         results["timers_s"] = timers
     name = f"{predicted.name} (measured)"
-    return ComparedRun(source=source, name=name, scenario_hash=predicted.scenario_hash, resolved=predicted.resolved, results=results)
+    note = f"{source} names no accelerators: taken as run on the machine that it is held against" if lent else None
+    return replace(predicted, name=name, results=results, measured=True, note=note)
 
 
 def compare(*runs: Result | ServingResult | str) -> SideBySide:

@@ -78,13 +78,14 @@ ROWS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
 
 
 def verdicts(compared: SideBySide) -> tuple[str, ...]:
-    """Return one sentence for each run but the first: how much more or less it trains than that."""
+    """Return one sentence for each run but the first: how much more or less it trains than that; then what is assumed of logs."""
     rates, steps = compared.figure("tokens_per_s"), compared.figure("step_time_s")
     if rates is None or steps is None:
         return ()
     first = compared.labels[0]
     others = [(place, label) for place, label in enumerate(compared.labels) if place]
-    return tuple(_verdict(f"{label} against {first}", rates, steps, place) + _undecided(compared, place) for place, label in others)
+    found = [_verdict(f"{label} against {first}", rates, steps, place) + _undecided(compared, place) for place, label in others]
+    return (*found, *(run.note for run in compared.runs if run.note))
 
 
 def _short(differences: Sequence[Difference]) -> tuple[tuple[Difference, ...], str]:
@@ -145,7 +146,7 @@ def document(compared: SideBySide) -> dict[str, object]:
     return {
         "schema_version": SCHEMA_VERSION,
         "runs": [
-            {"label": label, "source": run.source, "scenario": run.name, "scenario_hash": run.scenario_hash}
+            {"label": label, "source": run.source, "scenario": run.name, "scenario_hash": run.scenario_hash, "note": run.note}
             for label, run in zip(compared.labels, compared.runs, strict=True)
         ],
         "verdicts": [

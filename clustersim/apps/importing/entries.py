@@ -112,6 +112,8 @@ class ImportOptions:
     nodes: int | None = None
     model: str | None = None
     overrides: tuple[str, ...] = ()
+    lent: tuple[str, ...] = ()
+    """Changes that give the cluster where no file names accelerators."""
     strict: bool = False
     by_option: bool = True
     """Whether ``--cluster``, ``--nodes`` and ``--model`` may give values that no file has; otherwise only ``--set``."""

@@ -64,6 +64,8 @@ class Imported:
     """None where the files describe a cluster alone."""
     keys: tuple[Key, ...]
     measured: LoggedSteps | None
+    lent: bool = False
+    """Whether the cluster is a lent one."""
 
 
 def import_files(sources: Sequence[str], asked: ImportOptions) -> Imported:
@@ -89,6 +91,10 @@ def import_files(sources: Sequence[str], asked: ImportOptions) -> Imported:
     table = load_table(name)
     draft = read_settings(table, jobs, model=text_of(asked.model, set_.get("model")))
     join_machines(draft, machines)
+    lent = bool(asked.lent) and draft.get("cluster.node") is None and draft.get("job.accelerator") is None
+    if lent:
+        asked = replace(asked, overrides=(*asked.lent, *asked.overrides))
+        changes = _changes(asked)
     if asked.strict:
         _refuse_unknown(draft, table.file.title)
     data = _scenario(draft, asked, changes, [*jobs, *machines], job=table.file.job)
@@ -105,6 +111,7 @@ def import_files(sources: Sequence[str], asked: ImportOptions) -> Imported:
         scenario=scenario,
         keys=tuple(_with_results(draft, scenario, asked)),
         measured=next((each.measured for each in contents if each.measured), None),
+        lent=lent,
     )
 
 

@@ -44,14 +44,14 @@ def open_job(source: str, overrides: Sequence[str] = (), *, tell: Callable[[str]
     return checked_job(read_source(source), [parse_override(text) for text in overrides])
 
 
-def open_measured(source: str, overrides: Sequence[str] = ()) -> tuple[Scenario, LoggedSteps] | None:
-    """Return the scenario and the measurements of a log; None for any other source."""
+def open_measured(source: str, overrides: Sequence[str] = (), lent: Sequence[str] = ()) -> tuple[Scenario, LoggedSteps, bool] | None:
+    """Return the scenario and the measurements of a log, and whether its cluster is a lent one; None for any other source."""
     if not Path(source).exists() or not foreign_source(source):
         return None
-    imported = import_files([source], ImportOptions(overrides=tuple(overrides), by_option=False))
+    imported = import_files([source], ImportOptions(overrides=tuple(overrides), lent=tuple(lent), by_option=False))
     if imported.measured is None or not isinstance(imported.scenario, Scenario):
         return None
-    return imported.scenario, imported.measured
+    return imported.scenario, imported.measured, imported.lent
 
 
 def _imported(source: str, overrides: Sequence[str], tell: Callable[[str], None] | None = None) -> Scenario | ServingScenario:

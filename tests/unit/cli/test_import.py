@@ -90,6 +90,25 @@ def test_a_log_beside_a_scenario_is_of_its_machine(cli: Cli, tmp_path: Path) -> 
     for pair in ((scenario, log), (log, scenario)):
         document = json.loads(cli("compare", *pair, "--json").out)
         assert document["differences"] == []
+        assert [bool(run["note"]) for run in document["runs"]] == [each == log for each in pair]
+
+
+def test_a_log_that_names_its_accelerators_keeps_them_beside_others(cli: Cli, tmp_path: Path) -> None:
+    v100 = FILES / "megatron-v100.log"
+    h100 = tmp_path / "h100.log"
+    h100.write_text(
+        v100.read_text(encoding="utf-8").replace("Tesla V100-SXM2... ", "NVIDIA H100 80GB HBM3").replace("32510MiB", "81559MiB"),
+        encoding="utf-8",
+    )
+
+    def found(*runs: object) -> list[float]:
+        figures = json.loads(cli("compare", *runs, "--json").out)["figures"]
+        return next(figure["values"] for figure in figures if figure["key"] == "mfu")
+
+    alone = [found(log)[0] for log in (v100, h100)]
+    assert alone[0] > 5.0 * alone[1]
+    assert found(v100, h100) == alone
+    assert found("starter", v100)[1] == alone[0]
 
 
 def test_compare_shows_the_timers_of_a_log(cli: Cli, tmp_path: Path) -> None:
