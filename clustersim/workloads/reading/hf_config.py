@@ -60,6 +60,12 @@ _TEXT_PARTS: Final = ("text_config", "llm_config", "language_config", "thinker_c
 """Sections that describe the language model of one with more than text."""
 _OF_RECURRENCE: Final = ("mamba_", "ssm_", "linear_attn", "linear_num_", "linear_conv")
 """Beginnings of keys that only models with recurrent layers have."""
+_UNLIKE: Final = (
+    ("is_encoder_decoder", True, "this model is an encoder and a decoder"),
+    ("use_cla", True, "layers of this model share keys and values"),
+    ("use_mixed_mlp_moe", False, "this model has no shared experts in some frameworks, and has them in others"),
+)
+"""Values of models that are no such transformers, and the reason."""
 _DROPOUT_KEYS: Final = (
     "attention_dropout",
     "attention_probs_dropout_prob",
@@ -133,7 +139,7 @@ def config_fields(origin: ModelDocument, config: Mapping[str, Data]) -> ModelRea
             fields = {name: value for name, value in fields.items() if name not in belonging}
     require(fields, origin)
     flags = _flags(model_type, config)
-    return ModelReading(fields=fields, written=written, flags=(*flags, text_only) if "vision_config" in config else flags)
+    return ModelReading(fields=fields, written=written, flags=(*flags, text_only) if config.get("vision_config") is not None else flags)
 
 
 def _family(model_type: str) -> ModelFamily | None:
@@ -153,13 +159,13 @@ def _spellings(family: ModelFamily) -> list[tuple[str, str]]:
 
 
 def _refuse_others(config: Mapping[str, Data], model_type: str, origin: ModelDocument) -> None:
-    reason = REFUSED.get(model_type)
-    if reason is None and any(key.startswith(_OF_RECURRENCE) for key in config):
-        reason = REFUSED["mamba"]
-    if reason is not None:
+    if reason := REFUSED.get(model_type):
         raise origin.error(f"'{model_type}' is {reason}", key="model_type", hint=TRANSFORMERS_ONLY)
-    if config.get("is_encoder_decoder") is True:
-        raise origin.error("this model is an encoder and a decoder", key="is_encoder_decoder", hint=TRANSFORMERS_ONLY)
+    if recurrent := next((key for key, value in config.items() if value and key.startswith(_OF_RECURRENCE)), None):
+        raise origin.error(f"this is {REFUSED['mamba']}", key=recurrent, hint=TRANSFORMERS_ONLY)
+    for key, value, message in _UNLIKE:
+        if config.get(key) is value:
+            raise origin.error(message, key=key, hint=TRANSFORMERS_ONLY)
 
 
 def _flags(model_type: str, config: Mapping[str, Data]) -> Flags:

@@ -82,6 +82,12 @@ def cohere(config: Mapping[str, Data]) -> dict[str, Data]:
     return {"qk_normalization": config.get("use_qk_norm") is True, "qk_normalization_shared": False}
 
 
+def ernie(config: Mapping[str, Data]) -> dict[str, Data]:
+    """Return the layers behind the last one with experts, which is the last of all where it is given as -1."""
+    n_layers, last = _count(config, "num_hidden_layers"), _count(config, "moe_layer_end_index")
+    return {} if n_layers is None or last is None else {"mlp_only_layers": list(range(last + 1, n_layers))}
+
+
 def stablelm(config: Mapping[str, Data]) -> dict[str, Data]:
     """Return the norms of StableLM, of which the parallel form shares one."""
     parallel = config.get("use_parallel_residual") is True

@@ -19,6 +19,7 @@ from clustersim.workloads.reading.model_adapters import (
     cohere,
     dbrx,
     distilbert,
+    ernie,
     exaone,
     falcon,
     gpt_bigcode,
@@ -149,7 +150,15 @@ FAMILIES: Final[Mapping[str, ModelFamily]] = MappingProxyType(
         **dict.fromkeys(("deepseek_v2", "mistral4"), _deepseek()),
         **dict.fromkeys(("deepseek_v3", "deepseek_v32", "glm4_moe_lite", "glm_moe_dsa", "kimi_k2"), _deepseek(scoring_func="sigmoid")),
         "distilbert": _bert(distilbert, type_vocab_size=0, pooler=False),
-        "ernie4_5_moe": _llama({**_USE_BIAS, "moe_layer_start_index": ("first_k_dense_replace",)}, tie_word_embeddings=True),
+        "ernie4_5_moe": ModelFamily(
+            defaults={"tie_word_embeddings": True},
+            keys={
+                **_USE_BIAS,
+                "moe_layer_start_index": ("first_k_dense_replace",),
+                "moe_layer_interval": ("decoder_sparse_step",),
+            },
+            adapt=ernie,
+        ),
         "ernie4_5": _llama(_USE_BIAS, head_dim=128, tie_word_embeddings=True),
         "exaone4": ModelFamily(defaults={"qk_normalization": True, "sliding_window_pattern": 4}, adapt=exaone),
         "falcon": _gpt(

@@ -261,6 +261,9 @@ def test_as_many_types_as_layers_are_needed(tmp_path: Path) -> None:
         ({"moe_layer_freq": 2}, "e-e-"),
         ({"mlp_only_layers": [0, 3]}, "-ee-"),
         ({"first_k_dense_replace": 1, "moe_layer_freq": 2}, "--e-"),
+        ({"model_type": "ernie4_5_moe", "moe_layer_start_index": 1, "moe_layer_end_index": -1, "moe_layer_interval": 1}, "-eee"),
+        ({"model_type": "ernie4_5_moe", "moe_layer_interval": 2}, "-e-e"),
+        ({"model_type": "ernie4_5_moe", "moe_layer_start_index": 1, "moe_layer_end_index": 2}, "-ee-"),
     ],
 )
 def test_layers_with_experts_are_those_of_the_configuration(tmp_path: Path, more: dict[str, Data], moe: str) -> None:
@@ -280,7 +283,9 @@ def test_one_expert_is_dense(tmp_path: Path) -> None:
         ({"model_type": "t5"}, "model_type", "an encoder and a decoder"),
         ({"model_type": "mamba2"}, "model_type", "state-space"),
         ({"model_type": "albert"}, "model_type", "share their weights"),
-        ({"model_type": "strange", "linear_num_key_heads": 2}, "model_type", "state-space"),
+        ({"model_type": "strange", "linear_num_key_heads": 2}, "linear_num_key_heads", "this is a recurrent or state-space"),
+        ({"model_type": "hunyuan_v1_moe", "use_cla": True}, "use_cla", "share keys and values"),
+        ({"model_type": "hunyuan_v1_moe", "use_mixed_mlp_moe": False}, "use_mixed_mlp_moe", "no shared experts in some"),
         ({"model_type": "gemma3n"}, "model_type", "more than text"),
         ({"model_type": "switch_transformers"}, "model_type", "an encoder and a decoder"),
         ({"model_type": "strange", "is_encoder_decoder": True}, "is_encoder_decoder", "an encoder and a decoder"),
@@ -299,6 +304,12 @@ def test_the_language_model_of_any_model_of_pictures_is_read(tmp_path: Path, key
 
     assert transformer_of(found) == transformer_of(imported(tmp_path, LLAMA))
     assert codes(found) == ["text_only"]
+
+
+def test_a_key_without_a_value_says_nothing(tmp_path: Path) -> None:
+    loaded = imported(tmp_path, {**LLAMA, "linear_attn_config": None, "use_cla": None, "vision_config": None})
+
+    assert loaded.flags == ()
 
 
 def test_a_list_of_equal_numbers_for_each_layer_is_the_number(tmp_path: Path) -> None:
