@@ -12,9 +12,8 @@ if TYPE_CHECKING:
     from pydantic import ConfigDict, GetCoreSchemaHandler
     from pydantic_core import CoreSchema
 
-UNITS: Final = ("", "_s", "_bytes_per_s")
-"""Ends of attributes in SI units, which their keys do not have: a value of a file comes with its unit."""
 _UNIT: Final = re.compile("^n_|(_bytes_per)?_s$|_bytes$|_w$")
+"""Parts of attributes in SI units that their keys do not have: a value of a file comes with its unit."""
 
 
 def key_of(attribute: str) -> str:
@@ -35,7 +34,7 @@ def keys_of(owner: type) -> Mapping[str, str]:
 
 def attribute_of(whole: object, key: str) -> str | None:
     """Return the attribute that a key fills; None without one."""
-    return next((key + unit for unit in UNITS if hasattr(whole, key + unit)), None)
+    return key if hasattr(whole, key) else keys_of(type(whole)).get(key)
 
 
 UNITLESS: Final[ConfigDict] = {"extra": "forbid", "alias_generator": key_of}

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Annotated, Final, Literal, NamedTuple
 
-from pydantic import AfterValidator, Field, with_config
+from pydantic import AfterValidator, BeforeValidator, Field, with_config
+from pydantic_core import PydanticKnownError
 
 from clustersim.documents.form import UNITLESS, Form
 from clustersim.hardware.library_costs import LATENCIES, PROTOCOLS, AlgorithmLatencies, Family, Protocol
@@ -31,6 +32,14 @@ FURTHER_S: Final = 15e-6
 """Default host time of each further kernel of one call: that of the B200, whose file names the source."""
 PRODUCT_S: Final = 4.5e-6
 """Default time of one of several concurrent products: that of the B200, whose file names the source."""
+
+
+def _refuse(_: object) -> object:
+    raise PydanticKnownError("extra_forbidden")
+
+
+NO_KEY: Final = BeforeValidator(_refuse)
+"""Mark of attributes that no file gives."""
 
 
 @with_config(UNITLESS)
@@ -253,11 +262,11 @@ class NetworkCalibration:
     multiprocessors: PositiveInt
     """That the library's kernels hold while a collective inside a domain runs: one for each channel."""
     library: LibraryLimits
-    latencies: Mapping[Family, AlgorithmLatencies] = field(default_factory=lambda: LATENCIES)
+    latencies: Annotated[Mapping[Family, AlgorithmLatencies], NO_KEY] = field(default_factory=lambda: LATENCIES)
     """Latencies that the communication library itself counts."""
-    protocols: tuple[Protocol, ...] = PROTOCOLS
+    protocols: Annotated[tuple[Protocol, ...], NO_KEY] = PROTOCOLS
     """Those that the library may use."""
-    of_kinds: tuple[NetworkCalibration, ...] = ()
+    of_kinds: Annotated[tuple[NetworkCalibration, ...], NO_KEY] = ()
     """Constants of each kind of node, in order, where a cluster has several that differ; these constants are then the slowest of them."""
 
 

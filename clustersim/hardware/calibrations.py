@@ -152,8 +152,8 @@ def calibration_names() -> tuple[str, ...]:
 
 def calibration_path(generation: str) -> Path:
     """Return the file of a generation's shipped calibration, or of the one that it borrows."""
-    own = data_path("hardware_profiles", "calibration", f"{generation}.yaml")
-    return own if own.is_file() else _lender()
+    known = generation in calibration_names()
+    return data_path("hardware_profiles", "calibration", f"{generation}.yaml") if known else _lender()
 
 
 @lru_cache

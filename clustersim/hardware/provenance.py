@@ -100,7 +100,7 @@ def _numbers(value: object, data: object, path: Path = ()) -> Iterator[Path]:
     if is_mapping(data):
         for key, item in ((str(key), item) for key, item in data.items()):
             if key != "sources":
-                part = value.get(key) if is_mapping(value) else getattr(value, attribute_of(value, key) or "", None)
+                part = value.get(key) if is_mapping(value) else getattr(value, attribute_of(value, key) or key)
                 yield from _numbers(part, item, (*path, key))
     elif is_sequence(value):
         # The rows of a table stand under one source.

@@ -112,6 +112,19 @@ def test_a_file_is_read_into_seconds_and_fractions(tmp_path: Path) -> None:
     assert [source.url for source in read.sources] == ["https://example.org"]
 
 
+def test_a_generation_is_no_path(tmp_path: Path) -> None:
+    strayed = calibration(tmp_path, ("generation: test", "generation: ../nodes/dgx-h100"))
+
+    assert strayed.network.library == calibration(tmp_path).network.library
+
+
+@pytest.mark.parametrize("key", ["latencies: {}", "protocols: []", "of_kinds: []"])
+def test_keys_that_no_file_has_are_refused(tmp_path: Path, key: str) -> None:
+    error = refusal(tmp_path, ("  multiprocessors: 24", f"  multiprocessors: 24\n  {key}"))
+
+    assert error.field == f"network.{key.partition(':')[0]}"
+
+
 @pytest.mark.parametrize("field", ["gemm", "attention", "memory_fraction", "launch", "network"])
 def test_a_number_that_no_source_covers_does_not_load(tmp_path: Path, field: str) -> None:
     covers = ["gemm", "attention", "memory_fraction", "launch", "network"]
