@@ -35,6 +35,7 @@ _ASKS: Final = ("getopts", "read", "IFS=")
 """Tests of loops over arguments and input, of which there are none."""
 _COMPARES: Final = {"-eq": eq, "-ne": ne, "-gt": gt, "-ge": ge, "-lt": lt, "-le": le}
 _WHOLE: Final = re.compile(r"\s*[+-]?\d{1,18}\s*")
+_RANKS: Final = re.compile(r"^[\d,*-]+[ \t]+", re.MULTILINE)
 _UNSET: Final = re.compile(r"\$(?:\w+|[@*]|\{\w+(?:[+-][^{}]*)?\})")
 _MOST_STEPS: Final = 50_000
 NO_TEXTS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -227,7 +228,8 @@ class _Reader:
 
     def _run(self, inside: _EmbeddedText) -> None:
         """Interpret a text; a script has the exported variables, and keeps its own to itself."""
-        block, others = parse_shell(inside.text, inside.line), self.sourced
+        text = _RANKS.sub("", inside.text) if any(word.text == "--multi-prog" for word in inside.before) else inside.text
+        block, others = parse_shell(text, inside.line), self.sourced
         # A text that is being read does not begin anew.
         below = {name: text for name, text in others.items() if name != inside.name}
         if inside.arguments is None:
@@ -316,7 +318,7 @@ class _Reader:
     def _script(self, words: tuple[Word, ...], shell: int | None, first: int) -> _EmbeddedText | None:
         """Return the script that a command starts, of those that are written or named; the first word after its shell."""
         texts = [word.text for word in words]
-        written = {each.name: each for each in self.documents if each.name.endswith(".sh") or each.text.startswith("#!")}
+        written = {doc.name: doc for doc in self.documents if "--multi-prog" in texts or doc.name[-3:] == ".sh" or doc.text[:2] == "#!"}
         for at, text in enumerate(texts):
             name, before = text.rpartition("/")[2], words[: at if shell is None else min(shell, at)]
             if any(each in _HANDLES for each in texts[:at]):

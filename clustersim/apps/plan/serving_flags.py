@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from clustersim.apps.importing.imported_models import shipped_name
-from clustersim.apps.importing.table import Vocabulary, load_table
+from clustersim.apps.importing.table import Vocabulary, canonical, load_table
 from clustersim.apps.plan.flags import FrameworkFiles
 from clustersim.apps.serve.deployment import BuiltServing
 from clustersim.config.serving_scenario import RequestsSpec, ServingSpec, UniformSpec
@@ -86,6 +86,9 @@ def _refused(title: str, what: str, field: str) -> ScenarioError:
 def _files(built: BuiltServing, table: Vocabulary, layout: list[str], copies: int, *, serve: list[str], bench: list[str]) -> FrameworkFiles:
     notes = [f"commands of {table.file.title} {table.file.versions.partition(';')[0]}"]
     options = [*layout, *_options(built, table, notes)]
+    versions = {key: row.versions for row in table.rows if row.versions is not None for key in row.keys}
+    flags = (option.partition(" ")[0] for option in options)
+    notes[0] += "".join(f"; {flag} {versions[key]}" for flag in flags if (key := canonical(flag.removeprefix("--"))) in versions)
     client = _client(built.scenario.spec.requests, table, notes)
     notes += _unsaid(built, table, copies)
     # What the engine cannot be told stands in the file too: it may be all that is kept.

@@ -79,6 +79,12 @@ def test_a_deployment_is_written_for_its_engine_with_what_is_left_out(cli: Cli) 
     assert "note: 2 replicas" in done.err
 
 
+def test_an_option_that_not_all_versions_of_an_engine_have_is_told(cli: Cli) -> None:
+    done = cli("export", "serve-llama3-70b-chat", "--as", "vllm", "-s", "cluster.nodes=1")
+
+    assert "# commands of vLLM 0.6 to 0.33; --data-parallel-size since 0.8\n" in done.out
+
+
 @pytest.mark.parametrize(("engine", "option"), [("vllm", "--data-parallel-size 2"), ("sglang", "--dp-size 2")])
 def test_replicas_of_one_node_are_told_as_those_of_the_server(cli: Cli, engine: str, option: str) -> None:
     fields = ("-s", f"serving.engine={engine}", "-s", "cluster.nodes=1")

@@ -45,6 +45,12 @@ FILES: Final = (
         {"cluster.nodes": 4, "cluster.accelerators_per_node": None},
     ),
     Line("megatron_lm", f"#SBATCH --nodes=4\n#SBATCH hetjob\n#SBATCH --nodes=1\nsrun{SLURM}", {"cluster.nodes": 4}),
+    Line(
+        "megatron_lm",
+        f"cat > m.conf <<E\n0 torchrun --nnodes 4 --node_rank 0{SLURM}\n"
+        f"1-3 torchrun --nnodes 4 --node_rank %t{SLURM}\nE\nsrun --multi-prog m.conf\n",
+        {"cluster.nodes": 4, "strategy.tp": 4},
+    ),
     Line("megatron_lm", TRAIN_JOB.format(arguments=MEGATRON), {"cluster.nodes": 4, "cluster.accelerators_per_node": 4}),
     Line(
         "megatron_lm",
