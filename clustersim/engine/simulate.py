@@ -53,7 +53,7 @@ class Machine:
     contends: bool = True
     """False for a lower bound: every flow has the rate that it has alone, so a step is its longest path."""
     varies: bool = True
-    """Whether to look for the spread of a step, which is replayed again for it."""
+    """Whether to look for the spread of a step, which is replayed again for it, and to keep the step without contention."""
 
 
 def replay(
@@ -78,7 +78,8 @@ def replay(
         When the program, or another job, waits for itself.
     """
     jobs = prepare(program, machine, background, others=others).replayed()
-    return jobs.timeline(jobs.first.end_s()), jobs.first.traffic.uneven()
+    alone = jobs.alone and jobs.alone.timeline(jobs.alone.first.end_s())
+    return replace(jobs.timeline(jobs.first.end_s()), alone=alone), jobs.first.traffic.uneven()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +97,8 @@ class PreparedJobs:
     """By the wall clock."""
     regard: Regard = "all"
     varies: bool = True
+    alone: PreparedJobs | None = None
+    """The same step before any task was contended; None where none is, and where it is not asked for."""
 
     def replayed(self) -> PreparedJobs:
         """Return the same after one step of the program."""
@@ -103,7 +106,8 @@ class PreparedJobs:
             self.go(self._step())
             return self
         with phase("replay"):
-            return replace(self, first=collapsed(self.first, self.contention))
+            first = collapsed(self.first, self.contention)
+        return replace(self, first=first, alone=self if self.varies and first.contended else None)
 
     def go(self, first: Process) -> None:
         """Start all jobs, and advance time until the first has ended."""
@@ -326,7 +330,5 @@ def collapsed(replay: Replay, contention: Contention) -> Replay:
 
 def _again(replay: Replay, contended: frozenset[int]) -> Replay:
     """Return a replay with other tasks on the network, which has not started."""
-    clock = replay.clock
-    if replay.contended:
-        clock = Clock(network=clock.network.emptied(), n_events=clock.n_events, log=[])
+    clock = Clock(network=replay.clock.network.emptied(), n_events=replay.clock.n_events, log=[])
     return Replay(prepared=replay.prepared, clock=clock, contended=contended)

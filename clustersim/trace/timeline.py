@@ -212,6 +212,8 @@ class Timeline:
     """Log of the steps; None where one step was requested."""
     memory: Sequence[MemoryCurve] = ()
     """Memory of a rank of each class, in their order."""
+    alone: Timeline | None = field(default=None, compare=False, repr=False)
+    """The same step without contention; None where it is not known."""
 
     @property
     def duration_s(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -131,12 +132,13 @@ def scenarios(draw: st.DrawFn) -> dict[str, object]:
 def test_no_replay_ends_before_its_bound(scenario: dict[str, object]) -> None:
     try:
         built = build(load_scenario(scenario))
-        step_time_s = run_built(built).step_time_s
+        run = run_built(built)
     except ScenarioError:
         assume(False)
         return
 
     bound, closed = run_bound(built), evaluator_of(built)
 
-    assert 0.0 < bound.bound_s <= step_time_s
+    assert 0.0 < bound.bound_s <= run.step_time_s
+    assert run.bounds.bound_s == pytest.approx(bound.bound_s, rel=1e-12)
     assert max(closed.mean_s(built.plan), closed.passes_s(built.plan)) <= bound.path_s

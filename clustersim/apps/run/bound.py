@@ -60,8 +60,8 @@ class StepBound:
         return max(self.path_s, self.link_s)
 
 
-def run_bound(built: Built, seed: int = 0) -> StepBound:
-    """Return the lower bound of a scenario's step: its Program, replayed without contention.
+def run_bound(built: Built, seed: int = 0, alone: Timeline | None = None) -> StepBound:
+    """Return the lower bound of a scenario's step: its Program, replayed without contention, unless that is given.
 
     The order of tasks on every lane is fixed, so shorter tasks never make a step longer; and no flow is faster than alone.
     """
@@ -69,9 +69,9 @@ def run_bound(built: Built, seed: int = 0) -> StepBound:
     conditions = Conditions(uneven=built.uneven, n_steps=built.n_steps, seed=seed, contends=False)
     calibration = calibration_of([node for node, _ in built.cluster.kinds])
     with collection_paused():
-        replayed = replay_plan(built.plan, built.cluster, calibration, neighbours, conditions)
+        alone = alone or replay_plan(built.plan, built.cluster, calibration, neighbours, conditions).timeline
         with phase("measure"):
-            own = in_own_time_of(built.plan.strategy, in_whole_steps_of(built.plan.strategy, replayed.timeline))
+            own = in_own_time_of(built.plan.strategy, in_whole_steps_of(built.plan.strategy, alone))
             parts, _ = breakdown_of(built.plan.strategy, own)
     return bound_of(own.step_time_s, parts, own.links)
 
@@ -115,8 +115,9 @@ NAMES: Final[Mapping[str, str]] = MappingProxyType(
 def run_bounds(built: Built, seed: int, metrics: Metrics, timeline: Timeline, bound: StepBound | None = None) -> BoundsReport:
     """Return the bound of a run, where it is not known yet, with the sentence that names what binds."""
     # A step in which nothing was contended is its own bound.
-    alone = not metrics.engine.events
-    bound = bound or (bound_of(metrics.step_time_s, metrics.breakdown_s, timeline.links) if alone else run_bound(built, seed))
+    if not (bound or metrics.engine.events):
+        bound = bound_of(metrics.step_time_s, metrics.breakdown_s, timeline.links)
+    bound = bound or run_bound(built, seed, timeline.alone)
     plan, cluster, step_time_s = built.plan, built.cluster, metrics.step_time_s
     parts = [BoundPart(name=name, seconds=seconds) for name, seconds in bound.parts_s.items() if seconds > 0.0]
     largest = max(parts, key=lambda part: part.seconds)

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from clustersim.engine.repetition import MicroBatchPaths, RepeatedWindow, carried_within, repeating, window_of
-from clustersim.engine.simulate import Machine, prepare
+from clustersim.engine.simulate import Machine, PreparedJobs, prepare
 from clustersim.parallel.lower import lower
 from clustersim.parallel.schedules import SCHEDULES
 from clustersim.parallel.schedules.order import Pass, StageOrder
@@ -38,15 +38,20 @@ def replay_repeated(
         Whether the passes that start in a stretch of time come so often more, with the next micro-batches, before those behind it.
     """
     jobs = prepare(program, machine, (), others=()).replayed()
+    timeline = _repeated(jobs, ways, times=times, holds=holds)
+    return timeline and (timeline, jobs.first.traffic.uneven())
+
+
+def _repeated(jobs: PreparedJobs, ways: MicroBatchPaths, *, times: int, holds: Callable[[RepeatedWindow], bool]) -> Timeline | None:
     replay = jobs.first
     window = window_of(replay, ways)
     if window is None or not holds(window):
         return None
     again = Repetition(start_s=window.start_s, end_s=window.end_s, times=times, n_micro_batches=ways.n_micro_batches, ways=ways.first)
     added = carried_within(replay, window.start_s, window.end_s).times(times)
-    timeline = jobs.timeline(replay.end_s(), added=added)
-    timeline = repeating(timeline, again)
-    return replace(timeline, step_time_s=timeline.step_time_s + again.added_s), replay.traffic.uneven()
+    timeline = repeating(jobs.timeline(replay.end_s(), added=added), again)
+    alone = jobs.alone and _repeated(jobs.alone, ways, times=times, holds=holds)
+    return replace(timeline, step_time_s=timeline.step_time_s + again.added_s, alone=alone)
 
 
 LEAST_PASSES: Final = 800

@@ -64,6 +64,13 @@ def test_bounds_are_worked_out_once_and_when_they_are_asked_for() -> None:
         assert work.call_count == 1
 
 
+def test_the_first_round_of_a_contended_replay_gives_the_bound_that_a_replay_for_it_gives() -> None:
+    run = clustersim.run("mixtral-8x22b-5d")
+
+    assert run.spans.alone is not None
+    assert run_bound(run.built, alone=run.spans.alone) == run_bound(run.built)
+
+
 def test_a_step_in_which_nothing_was_contended_is_its_own_bound() -> None:
     run = clustersim.run("llama3-8b-8xh100")
     with patch("clustersim.apps.run.bound.run_bound") as work:
