@@ -77,7 +77,7 @@ class PromptWaits:
         self._since = step
 
     def steps_left(self, step: int, prompts: Items[Sequence], n_decode: int, budget: int) -> int:
-        """Return the steps for which prompts that there is room for still wait; 0 where they may begin."""
+        """Return the steps for which prompts, of which there is one at least, still wait; 0 where they may begin."""
         left = 0
         if self.batch is not None and n_decode:
             self._first = step if self._first < 0 else self._first

@@ -241,7 +241,7 @@ class Scheduler:
             return
         horizon = self.n_steps
         if self.waits is not None and waiting and len(self.running) < rules.max_num_seqs:
-            horizon = self._look(self.waits)
+            horizon = self._look(self.waits, budget)
             if self.n_held_steps:
                 return
         while waiting and budget > 0 and len(self.running) < rules.max_num_seqs:
@@ -265,32 +265,49 @@ class Scheduler:
                 if rules.mixes:  # otherwise room is made for all that decode, behind this
                     self.pool.take(self.decoding.n_wanted(sequence))
 
-    def _look(self, waits: PromptWaits) -> int:
+    def _look(self, waits: PromptWaits, budget: int) -> int:
         """Look for new requests; return the step in which they must have been there, and note the steps for which they still wait."""
-        step, n_decode = self.n_steps, len(self.decoding.members)
+        step, n_decode, rules = self.n_steps, len(self.decoding.members), self.rules
         if not n_decode:
             waits.look(step)
         horizon = waits.last_look(step)
-        ready = [each for each in self.waiting if each.ready_step <= horizon or not self.running]
-        left = waits.steps_left(step, ready, n_decode, self.rules.max_batched_tokens) if ready else horizon + waits.interval - step
-        later = [max(each.ready_step, horizon + waits.interval) - step for each in self.waiting if each.ready_step > horizon]
-        self.n_held_steps = min([left, *later])
+        prompts: list[Sequence] = []
+        n_slots, n_free, coming = rules.max_num_seqs - len(self.running), self.pool.n_blocks - self.n_reserved, 0
+        for sequence in self.waiting:
+            if self.running and sequence.ready_step > horizon:
+                coming = max(sequence.ready_step, horizon + waits.interval) - step
+                break
+            if rules.rank_wait is None:  # ranks have budgets of their own, and one prompt of each is enough
+                n_tokens = self._chunk_tokens(sequence.n_target - sequence.n_cached, budget, alone=not prompts)
+                n_free -= self.pool.blocks(sequence.n_input + sequence.n_output)  # as ``guaranteed`` admission has them
+                if n_tokens is None or n_free < 0 or budget <= 0 or len(prompts) == n_slots:
+                    break
+                budget -= n_tokens
+            prompts.append(sequence)
+        left = waits.steps_left(step, prompts, n_decode, rules.max_batched_tokens) if prompts else coming
+        self.n_held_steps = min(left, coming) if coming else left
         return horizon
+
+    def _chunk_tokens(self, n_new: int, budget: int, *, alone: bool) -> int | None:
+        """Return the tokens of the first chunk of a prompt; None where the rest of the budget is too small."""
+        rules = self.rules
+        n_tokens = min(n_new, budget, rules.chunk_tokens or budget)
+        if n_tokens < n_new and not rules.chunked_prefill:
+            return n_new if alone and budget >= rules.max_batched_tokens else None
+        return n_tokens
 
     def _place(self, sequence: Sequence, budget: int, *, alone: bool) -> int | None:
         """Hold blocks for the first chunk of a request and return its tokens; None where there is no room."""
-        rules, pool = self.rules, self.pool
+        pool = self.pool
         if sequence.n_cached:
             # One block more: it may begin a new one in this step.
             return 0 if self._has_room(sequence, pool.n_free - 1, 0) and pool.grow(sequence, sequence.n_cached) else None
         n_hit = pool.lookup(sequence) if pool.caches and sequence.prefix else 0
         n_cached = pool.n_hit_tokens(sequence, n_hit) if n_hit else 0
         n_new = sequence.n_target - n_cached
-        n_tokens = min(n_new, budget, rules.chunk_tokens or budget)
-        if n_tokens < n_new and not rules.chunked_prefill:
-            if not alone or budget < rules.max_batched_tokens:
-                return None
-            n_tokens = n_new
+        n_tokens = self._chunk_tokens(n_new, budget, alone=alone)
+        if n_tokens is None:
+            return None
         free = pool.n_free_beside(sequence, n_hit) if n_hit else pool.n_free
         kept = 0 if n_hit else pool.n_kept_tokens(sequence)
         if not self._has_room(sequence, free, n_cached, kept + min(n_tokens, n_new - kept)):

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from clustersim.network.in_flight import TICK_S
 from clustersim.serving.prompt_waits import BatchWait, PromptWaits, RankWait
+from clustersim.serving.requests import Requests
+from clustersim.serving.rules import EngineRules
 from clustersim.serving.sequence import Sequence
 from tests.unit.serving.factories import LinearSteps, fixed_requests, make_rules, make_scheduler, served
 
@@ -66,14 +71,37 @@ def test_requests_are_looked_for_at_intervals_and_behind_prompts() -> None:
     assert [waits.last_look(step) for step in (13, 22, 23)] == [13, 13, 23]
 
 
-@pytest.mark.parametrize(
-    ("engine", "steps"), [("tensorrt_llm", {"batch_wait": BatchWait(steps=25, budget_share=0.9)}), ("sglang", {"receive_interval": 25})]
-)
-def test_a_request_beside_a_decoding_one_is_late_by_the_steps_that_it_waits(engine: str, steps: dict[str, object]) -> None:
+STEP_S = 5e-3
+
+
+def waited_steps(requests: Requests, number: int, rules: EngineRules, waits: dict[str, object], n_blocks: int = 1000) -> float:
+    """Return the steps by which the first token of a request is later with waits."""
+    without, with_waits = (
+        served(requests, [make_scheduler(replace(rules, **each), n_blocks)], steps=LinearSteps(STEP_S, 0.0, 0.0)).log.first_token[number]
+        for each in ({}, waits)
+    )
+    return (with_waits - without) * TICK_S / STEP_S
+
+
+def test_a_prompt_beside_a_decoding_one_waits_all_its_steps() -> None:
     requests = fixed_requests(2, 100, 200, np.array([0.0, 0.1]))
-    late = [
-        served(requests, [make_scheduler(make_rules(engine, asynchronous=False, **more), 1000)], steps=LinearSteps(5e-3, 0.0, 0.0))
-        for more in ({}, steps)
-    ]
-    waited_s = (late[1].log.first_token - late[0].log.first_token)[1] * 1e-12
-    assert 0.0 < waited_s <= 25 * 5e-3 + 1e-9
+    rules = make_rules("tensorrt_llm", asynchronous=False)
+
+    assert waited_steps(requests, 1, rules, {"batch_wait": BatchWait(steps=25, budget_share=0.9)}) == pytest.approx(25)
+
+
+def test_a_prompt_waits_until_the_next_look() -> None:
+    requests = fixed_requests(2, 100, 200, np.array([0.0, 0.1]))
+    rules = make_rules("sglang", asynchronous=False)
+
+    # The first look is behind the first prompt, in step 1, and the request comes in step 20: a look follows in step 26.
+    assert waited_steps(requests, 1, rules, {"receive_interval": 25}) == pytest.approx(6)
+
+
+@pytest.mark.parametrize(("max_num_seqs", "n_blocks"), [(2, 1000), (8, 12)])
+def test_only_prompts_that_there_is_room_for_wait_and_count(max_num_seqs: int, n_blocks: int) -> None:
+    requests = Requests(input_tokens=np.full(8, 100), output_tokens=np.array([50, *[80] * 7]), arrival_s=np.zeros(8))
+    rules = make_rules("tensorrt_llm", asynchronous=False, max_num_seqs=max_num_seqs, max_batched_tokens=500)
+
+    # Six prompts in the queue fill the share, the one that has room does not; it waits from the step in which it has.
+    assert waited_steps(requests, 2, rules, {"batch_wait": BatchWait(steps=20, budget_share=0.5)}, n_blocks) == pytest.approx(20)
