@@ -37,6 +37,8 @@ MOST_REPLAYS: Final = 32
 """Default limit of a search."""
 BOUNDED_FOR_REPLAY: Final = 4
 """Layouts that are bounded by their programs for each that may be replayed: a bound takes a tenth of the time."""
+BOUNDED_FIRST: Final = 16
+"""Layouts that are bounded by their programs before the first replay, where time is limited: the first may be the last."""
 MANY_RANKS: Final = 8192
 FEWER_REPLAYS: Final = 12
 """Number of ranks from which on the lower limit applies, since one replay takes seconds."""
@@ -130,12 +132,14 @@ class _Searching:
 
     def run(self, replays: Replays) -> Search:
         self._begin()
+        if self.terms.time_limit_s < inf:
+            self._begin_the_most_promising(replays)
         self._go(replays)
         self._end()
         return self.search
 
     def _go(self, replays: Replays) -> None:
-        n_begun, heap, open_ = 0, self._heap, self._open
+        n_begun, heap, open_ = len(self._open), self._heap, self._open
         while (goes_on := bool(heap) and heap[0][0] < self._limit_s and self._may_begin(n_begun) and not self._late()) or open_:
             _advanced(SEARCHED_PERCENT, (n_begun - len(open_)) / (BOUNDED_FOR_REPLAY * self.most_replays))
             item = heap[0][2] if goes_on else None
@@ -150,6 +154,27 @@ class _Searching:
                 open_.append((bound_s, item, replays.begin(self.drafts.document(item), limit_s=self._limit_s)))
             elif self._fits(bound_s, item):
                 self._weighed[item] = None
+                self._push(bound_s, item)
+
+    def _begin_the_most_promising(self, replays: Replays) -> None:
+        """Begin the replay of the layout whose program has the least bound, among those with the least bounds of passes."""
+        found = list[tuple[float, ParallelLayout]]()
+        while self._heap and len(found) < BOUNDED_FIRST:
+            bound_s, _, item = heapq.heappop(self._heap)
+            if isinstance(item, LayoutFamily):
+                self._refine(bound_s, item)
+            elif self._fits(bound_s, item):
+                self._weighed[item] = None
+                # With a limit of zero nothing is replayed.
+                outcome = replays.end(replays.begin(self.drafts.document(item), limit_s=0.0))
+                if isinstance(outcome, StepBound):
+                    self.search.n_bounds += 1
+                    bound_s = max(bound_s, outcome.bound_s)
+                found.append((bound_s, item))
+        for bound_s, item in sorted(found, key=lambda each: each[0]):
+            if not self._open:
+                self._open.append((bound_s, item, replays.begin(self.drafts.document(item), limit_s=self._limit_s)))
+            else:
                 self._push(bound_s, item)
 
     def _may_begin(self, n_begun: int) -> bool:

@@ -84,11 +84,25 @@ def test_a_search_that_ended_early_takes_the_fastest_that_it_has_seen() -> None:
 
 
 def test_nothing_is_replayed_when_the_time_is_over_but_a_first_layout() -> None:
-    answer = plan_for(asked(*SMALL, "recompute=none"), Terms(time_limit_s=0.0))
+    question = asked(*SMALL, "recompute=none")
+    answer = plan_for(question, Terms(time_limit_s=0.0))
 
-    assert len(answer.search.tried) <= 2
+    assert len(answer.search.tried) <= 2 < len(searched(question).tried)
     assert answer.search.others == []
-    assert not answer.search.complete
+
+
+def test_a_search_in_limited_time_begins_with_the_most_promising() -> None:
+    question = asked()
+    whole = searched(question).winner
+    unlimited, limited = (
+        fastest(Drafts(question.base), question.space, Terms(most_replays=1, time_limit_s=limit_s)) for limit_s in (float("inf"), 600.0)
+    )
+
+    assert whole is not None
+    assert unlimited.winner is not None
+    assert limited.winner is not None
+    assert len(limited.tried) == 1
+    assert limited.winner.step_time_s == whole.step_time_s < unlimited.winner.step_time_s
 
 
 @pytest.mark.parametrize("n_done", [0, 2])
@@ -127,7 +141,7 @@ def test_why_the_layout_of_a_scenario_cannot_run_is_said() -> None:
 
     assert answer.own is None
     assert answer.own_refusal == document(answer)["own_refusal"] == "strategy.tp: 3 does not divide 32 attention heads"
-    assert f"  The layout of the scenario cannot run: {answer.own_refusal}" in answer.lines
+    assert f"  The layout of the scenario cannot run: {answer.own_refusal}" in answer.table_lines
 
 
 def test_the_certificate_counts_every_layout_once() -> None:
