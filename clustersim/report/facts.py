@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from clustersim.measure.error_bars import ALL_RUNS, TIGHT
-from clustersim.measure.metrics import JobReport, Metrics, SharedLink, StageMemory, TierUse, nine_digits
+from clustersim.measure.metrics import JobReport, Memory, Metrics, SharedLink, StageMemory, TierUse, nine_digits
 from clustersim.measure.steps_report import StepsReport, WaitedFor
 from clustersim.trace.timeline import Timeline
 from clustersim.units.quantity import format_alike, format_quantity, format_range
@@ -132,13 +132,21 @@ def interval_line(metrics: Metrics) -> str:
 def memory_verdict(metrics: Metrics) -> str:
     """Return whether the plan fits, and by how much."""
     memory = metrics.memory
-    margin = memory_text(abs(memory.capacity_bytes - memory.peak_bytes))
+    margin = memory_text(margin_bytes(memory))
     of = f"{memory_text(memory.peak_bytes)} of {memory_text(memory.capacity_bytes)}"
     if not memory.fits:
         return f"does not fit with {of}, {margin} too much"
     if memory.verdict == TIGHT:
         return f"fits tightly with {of}, {margin} to spare: less than the error of predicted peaks"
     return f"fits with {of}, {margin} to spare"
+
+
+def margin_bytes(memory: Memory) -> float:
+    """Return how far the peak is from the capacity: the difference of both as they are shown, so that the three add up."""
+    peak_gib, capacity_gib = memory.peak_bytes / 2**30, memory.capacity_bytes / 2**30
+    if min(peak_gib, abs(capacity_gib - peak_gib)) < LEAST_GIB:
+        return abs(memory.capacity_bytes - memory.peak_bytes)
+    return abs(round(capacity_gib, 1) - round(peak_gib, 1)) * 2**30
 
 
 def memory_text(size_bytes: float) -> str:

@@ -9,7 +9,7 @@ from clustersim.apps.plan.findings import Tried
 from clustersim.measure.deciding import UNDECIDED, is_shorter
 from clustersim.measure.error_bars import FITS, TIGHT
 from clustersim.measure.metrics import Memory
-from clustersim.report.facts import memory_text, percent_text
+from clustersim.report.facts import margin_bytes, memory_text, percent_text
 from clustersim.report.text_tables import TextTable
 from clustersim.units.quantity import format_alike
 
@@ -65,9 +65,7 @@ def layout_table(found: Sequence[Tried], *, with_energy: bool = False, own: Trie
 
 def memory_cell(memory: Memory) -> str:
     """Return the peak of the capacity, and the rest, such as ``68.5 of 79.6 GiB, 11.1 to spare``."""
-    peak, capacity, spare = (
-        f"{size / 2**30:.1f}" for size in (memory.peak_bytes, memory.capacity_bytes, memory.capacity_bytes - memory.peak_bytes)
-    )
+    peak, capacity, spare = (f"{size / 2**30:.1f}" for size in (memory.peak_bytes, memory.capacity_bytes, margin_bytes(memory)))
     return f"{peak} of {capacity} GiB, {spare} to spare{' (tight)' if memory.verdict == TIGHT else ''}"
 
 

@@ -299,7 +299,8 @@ def calibration_flags(calibration: Calibration) -> tuple[Flag, ...]:
 
 def _model_flags(stage: Stage) -> tuple[Flag, ...]:
     training, strategy = stage.training, stage.strategy
-    flags = [Flag(code="assumed_reserve", message="1.5 GB of every accelerator are set aside for the framework and communication buffers")]
+    message = f"{memory_text(FRAMEWORK_BYTES)} of every accelerator are set aside for the framework and communication buffers"
+    flags = [Flag(code="assumed_reserve", message=message)]
     if training.precision == "fp8":
         flags.append(Flag(code="fp8_products_only", message="fp8 applies to matrix products, and every cast is a kernel of its own"))
         if training.fp8_scaling == "nvfp4":

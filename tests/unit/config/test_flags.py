@@ -21,7 +21,7 @@ from tests.unit.parallel.factories import GPT, LLAMA, make_plan
 def test_the_reserve_is_always_flagged() -> None:
     (flag,) = [flag for flag in metrics_of(make_plan(tp=8)).flags if flag.code == "assumed_reserve"]
 
-    assert "1.5 GB" in flag.message
+    assert "1.4 GiB" in flag.message
 
 
 @pytest.mark.parametrize(("spare_fraction", "flagged"), [(0.03, True), (0.10, False), (-0.01, False)])

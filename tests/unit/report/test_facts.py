@@ -78,8 +78,10 @@ def test_rates_keep_four_digits(value: float, text: str) -> None:
     ("capacity_bytes", "text"),
     [
         (80e9, "fits with 55.4 GiB of 74.5 GiB, 19.1 GiB to spare"),
+        (85.52e9, "fits with 55.4 GiB of 79.6 GiB, 24.2 GiB to spare"),
+        (85.57e9, "fits with 55.4 GiB of 79.7 GiB, 24.3 GiB to spare"),
         (59.5e9, "fits with 55.4 GiB of 55.4 GiB, 0.0 MiB to spare"),
-        (40e9, "does not fit with 55.4 GiB of 37.3 GiB, 18.2 GiB too much"),
+        (40e9, "does not fit with 55.4 GiB of 37.3 GiB, 18.1 GiB too much"),
     ],
 )
 def test_the_verdict_says_by_how_much(capacity_bytes: float, text: str) -> None:
