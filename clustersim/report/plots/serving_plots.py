@@ -159,9 +159,9 @@ def throughput_latency(runs: Sequence[ServedSubject], ax: Axes | None = None) ->
     _name_points(ax, list(zip(rates, names, strict=True)))
     most = max(ordered, key=lambda run: run.metrics.output_tokens_per_s_per_gpu)
     title = f"{most.label}: at most {rates[-1]:,.0f} output tokens/s per GPU, with {_of_load(most)}"
-    kept = [run for run in ordered if run.metrics.slo is not None and run.metrics.slo.met]
+    kept = [run for run in ordered if run.metrics.slo is not None and run.metrics.slo.met and not run.metrics.overloaded]
     if same and any(run.metrics.slo is not None for run in ordered):
-        title += f"; promises hold up to {_of_load(kept[-1])}" if kept else "; no load keeps the promises"
+        title += f"; promises hold up to {kept[-1].load}" if kept else "; no load keeps the promises"
     caption(
         ax,
         title,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +13,14 @@ import pytest
 from clustersim.apps.compare.run_directories import load_result
 from clustersim.apps.plot.pages import report_page
 from clustersim.apps.plot.plots import draw_plot
+from clustersim.apps.run.pictured_run import served_subject_of
 from clustersim.apps.run.rundir import write_run_directory
 from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.cli.export import export
 from clustersim.errors import ScenarioError
 from clustersim.report.plots.canvas import title_of
 from clustersim.report.plots.kinds import SERVED_PLOTS
+from clustersim.report.plots.serving_plots import throughput_latency
 from tests.unit.report.plots.pictures import is_empty, outside, overlapping
 
 CHAT = "serve-llama3-70b-chat"
@@ -50,6 +53,19 @@ def test_more_load_is_more_throughput_at_more_latency() -> None:
     assert len(rates) == 5
     assert list(rates) == sorted(rates)
     assert latencies[-1] > latencies[0]
+
+
+def test_promises_do_not_hold_where_the_queue_grows_without_end() -> None:
+    run = load_result(CHAT, FEW)
+    assert isinstance(run, ServingResult)
+    kept = replace(served_subject_of(run), load="8 requests/s")
+    assert kept.metrics.slo is not None
+    assert kept.metrics.slo.met
+    more = replace(kept.metrics, overloaded=True, output_tokens_per_s_per_gpu=2 * kept.metrics.output_tokens_per_s_per_gpu)
+
+    title = title_of(throughput_latency([kept, replace(kept, load="32 requests/s", metrics=more)]))
+
+    assert title.endswith("with 32 requests/s, where the queue grows without end; promises hold up to 8 requests/s")
 
 
 def test_requests_at_once_have_no_load_to_vary() -> None:
