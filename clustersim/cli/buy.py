@@ -50,7 +50,9 @@ def buy_command(
     nic: Annotated[str, typer.Option(metavar="RATES", help="Try each with these adapters, such as 200Gbit/s,400Gbit/s.")] = "",
     set_: SetOption = None,
     only: Annotated[list[str] | None, typer.Option("--only", metavar="KEY=VALUES", help="Search these values, such as tp=4,8.")] = None,
-    constraint: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="A condition, such as 'memory_fraction <= 0.9'.")] = None,
+    constraint: Annotated[
+        list[str] | None, typer.Option(metavar="CONDITION", help="A condition, such as 'memory_fraction <= 0.9'.")
+    ] = None,
     most_replays: Annotated[int | None, typer.Option(min=1, metavar="N", help="End each search after so many.")] = None,
     memory_margin: Annotated[str, typer.Option(metavar="SHARE", help="Of the memory, that stays free.")] = "8 %",
     plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw days and cost, such as offers.png.")] = None,

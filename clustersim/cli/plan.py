@@ -15,12 +15,8 @@ from clustersim.apps.plan.answer import (
     BELOW_BOUND,
     PlanAnswer,
     bound_line,
-    certificate_lines,
     document,
-    margin_lines,
-    near_lines,
     plan_for,
-    turn_lines,
 )
 from clustersim.apps.plan.asking import asked_of
 from clustersim.apps.plan.exports import check_written, written
@@ -80,7 +76,9 @@ def plan_command(
     nodes: Annotated[int | None, typer.Option(min=1, metavar="N", help="How many nodes.")] = None,
     set_: SetOption = None,
     only: Annotated[list[str] | None, typer.Option("--only", metavar="KEY=VALUES", help="Search these values, such as tp=4,8.")] = None,
-    constraint: Annotated[list[str] | None, typer.Option(metavar="TEXT", help="A condition, such as 'memory_fraction <= 0.9'.")] = None,
+    constraint: Annotated[
+        list[str] | None, typer.Option(metavar="CONDITION", help="A condition, such as 'memory_fraction <= 0.9'.")
+    ] = None,
     most_replays: Annotated[int | None, typer.Option(min=1, metavar="N", help="End the search after so many.")] = None,
     memory_margin: Annotated[str, typer.Option(metavar="SHARE", help="Of the memory, that stays free.")] = "8 %",
     time_limit: Annotated[str | None, typer.Option(metavar="TIME", help="End the search after so long, such as '30 s'.")] = None,
@@ -205,8 +203,7 @@ def _goal(model: str, goal: Goal, options: PlanOptions, terms: Terms) -> int:
 
 
 def _print(answer: PlanAnswer, nearest: Sequence[str]) -> None:
-    search = answer.search
-    winner = search.winner
+    winner = answer.search.winner
     if winner is None:
         write_lines(_why_none(answer), *nearest)
     else:
@@ -217,13 +214,7 @@ def _print(answer: PlanAnswer, nearest: Sequence[str]) -> None:
         table = layout_table(answer.pareto, with_energy=True)
         write_lines("", table.heading)
         print_table(table.columns, table.rows)
-    sections = (
-        ("Within the error bars of the first layout too: not decided", near_lines(answer)),
-        ("What the choice turns on", turn_lines(answer)),
-        ("What 10 % more would buy", margin_lines(answer.margins)),
-        ("Certificate", certificate_lines(search, answer.memory_margin_fraction)),
-    )
-    for heading, lines in sections:
+    for heading, lines in answer.sections.items():
         if lines:
             write_lines("", heading, *lines)
     for flag in answer.flags:

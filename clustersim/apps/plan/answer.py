@@ -70,11 +70,13 @@ class PlanAnswer:
 
     def __str__(self) -> str:
         """Return the fastest layouts, and why no other one is faster."""
-        return text_answer((self.headline,), self.table if self.families else (), self.lines)
+        sections = ((heading, *lines) for heading, lines in self.sections.items() if lines)
+        return text_answer((self.headline,), self.table if self.families else (), self.table_lines, *sections)
 
     def _repr_html_(self) -> str:
         """Return the same as notebooks show it."""
-        return html_answer(self.headline, self.lines, (self.table,))
+        lines = [*self.table_lines, *(line for heading, found in self.sections.items() if found for line in (heading, *found))]
+        return html_answer(self.headline, lines, (self.table,))
 
     @property
     def headline(self) -> str:
@@ -83,14 +85,14 @@ class PlanAnswer:
         return f"{winner.layout.words()}; {bound_line(winner)}" if winner else f"No layout can run: {self.search.commonest}."
 
     @property
-    def lines(self) -> list[str]:
-        """Figures on which the choice turns, gains from a tenth more of each resource, and the certificate, in sentences."""
-        return [
-            *self.table_lines,
-            *turn_lines(self),
-            *margin_lines(self.margins),
-            *certificate_lines(self.search, self.memory_margin_fraction),
-        ]
+    def sections(self) -> dict[str, list[str]]:
+        """Sentences by their heading."""
+        return {
+            "Within the error bars of the first layout too: not decided": near_lines(self),
+            "What the choice turns on": turn_lines(self),
+            "What 10 % more would buy": margin_lines(self.margins),
+            "Certificate": certificate_lines(self.search, self.memory_margin_fraction),
+        }
 
     @property
     def table(self) -> TextTable:

@@ -22,9 +22,10 @@ def test_a_plan_from_python_gives_a_scenario_that_runs_as_it_says() -> None:
     interval_s = winner.result.metrics.step_time_interval_s
     assert interval_s is not None
     ends = [percent_text(winner.result.metrics.mfu * winner.step_time_s / each_s) for each_s in reversed(interval_s)]
-    assert any(f" ({ends[0]} to {ends[1]}); the highest published" in line for line in answer.lines)
+    assert any(f" ({ends[0]} to {ends[1]}); the highest published" in line for line in answer.sections["What the choice turns on"])
     assert answer.search.others
-    assert any(f" replays and {len(answer.search.others)} of other kinds; " in line for line in answer.lines)
+    assert any(f" replays and {len(answer.search.others)} of other kinds; " in line for line in answer.sections["Certificate"])
+    assert all(f"\n\n{heading}\n" in str(answer) for heading, lines in answer.sections.items() if lines)
     assert answer._repr_html_().startswith(f"<p><strong>{answer.headline}</strong></p>")
 
 
