@@ -107,8 +107,7 @@ def pareto(frame: pandas.DataFrame, ax: Axes | None = None) -> Axes:
     ax.set_xlim(*_scaled(ax, "x", times))
     ax.set_ylim(*_scaled(ax, "y", costs))
     least, most = float(np.nanmin(energies)), float(np.nanmax(energies))
-    share = (energies - least) / (most - least) if most > least else np.full(len(energies), 0.4)
-    sizes = _SIZES[0] + np.nan_to_num(share) * (_SIZES[1] - _SIZES[0])
+    sizes = np.nan_to_num(_SIZES[1] * energies / most, nan=_SIZES[0]).clip(_SIZES[0])
     others = [place for place in range(len(labels)) if place not in front]
     ax.plot(times[front], costs[front], color=palette.FORWARD, linewidth=1.6, zorder=2)
     ax.scatter(times[others], costs[others], s=sizes[others], color=palette.STALL, edgecolor="white", zorder=3)
