@@ -19,7 +19,7 @@ from clustersim.documents.composing import read_yaml
 from clustersim.documents.spots import Data, Spot
 from clustersim.errors import ScenarioError
 
-_CONTAINER: Final = re.compile(r"^\s*(?:- )?(?:args|command|modelURL):|^run:|^kind:\s*LLMInferenceService", re.MULTILINE)
+_CONTAINER: Final = re.compile(r"^\s*(?:- )?(?:args|command|modelURL):|^run:|^kind:\s*(?:LLMInferenceService|RayJob)", re.MULTILINE)
 _BETWEEN: Final = re.compile(r"^---\s*(?:#.*)?$", re.MULTILINE)
 _SHELLS: Final = ("sh", "bash", "/bin/sh", "/bin/bash", "/usr/bin/env")
 _COUNTS: Final = ("replicas", "numReplicas", "replicaCount", "minReplicas")
@@ -67,13 +67,13 @@ def read_containers(text: str, file: str) -> Contents | None:
     return Contents(file=file, format="yaml", entries=(*exported(found.exported, file), *contents.entries), labels=tuple(found.labels))
 
 
-def _labels(data: Data) -> Iterator[tuple[str, str]]:
+def _labels(data: Data) -> Iterator[tuple[str, str | int]]:
     """Yield the labels of nodes that selectors and affinities of pods ask for."""
     if isinstance(data, dict):
         key, values = data.get("key"), data.get("values")
         if isinstance(key, str) and isinstance(values, list) and values:
             yield key, str(values[0])
-        yield from ((key, value) for key, value in data.items() if ("/" in key or key in LABELS) and isinstance(value, str))
+        yield from ((key, value) for key, value in data.items() if ("/" in key or key in LABELS) and isinstance(value, str | int))
         yield from ((SLICES, f"{value} of {key}") for key, value in data.items() if key.startswith(f"{SLICES}-"))
     for value in data.values() if isinstance(data, dict) else data if isinstance(data, list) else ():
         yield from _labels(value)
@@ -123,6 +123,7 @@ def _walk(data: Data, spot: Spot, around: _Around, found: _Found) -> None:
         _production_stack(data, spot, around, found)
     if isinstance(data.get("run"), str) and isinstance(resources := data.get("resources"), dict):
         _task(data, resources, spot, around, found)
+    _ray_job(data, spot, around, found)
     if data.get("kind") == "LLMInferenceService" and isinstance(held := data.get("spec"), dict):
         _inference_service(held, around, found)
         return
@@ -145,9 +146,20 @@ def _task(data: Mapping[str, Data], resources: Mapping[str, Data], spot: Spot, a
         found.labels.append(Entry(key="nvidia.com/gpu.product", value=name, file=around.file, line=around.first_line + spot.line - 1))
     variables = {**_environment({"env": data.get("envs")}), "SKYPILOT_NUM_NODES": str(data.get("num_nodes", 1)), "SKYPILOT_NODE_RANK": "0"}
     variables |= {"SKYPILOT_NUM_GPUS_PER_NODE": count} if count.isdecimal() else {}
-    script: dict[str, Data] = {"command": ["bash", "-c"], "args": [data["run"]], "env": {**variables}}
-    place = Spot(line=spot.line, column=spot.column, keys={}, children={"args": spot.children["run"]} if "run" in spot.children else {})
-    _container(script, place, _inner(service, around) if isinstance(service, dict) else around, found)
+    _text("run", {**data, "env": {**variables}}, spot, _inner(service, around) if isinstance(service, dict) else around, found)
+
+
+def _ray_job(data: Mapping[str, Data], spot: Spot, around: _Around, found: _Found) -> None:
+    """Add the command of a RayJob."""
+    if isinstance(data.get("entrypoint"), str) and "rayClusterSpec" in data:
+        _text("entrypoint", data, spot, around, found)
+
+
+def _text(key: str, data: Mapping[str, Data], spot: Spot, around: _Around, found: _Found) -> None:
+    """Add the commands of a text of a shell."""
+    script: dict[str, Data] = {"command": ["bash", "-c"], "args": [data[key]], "env": data.get("env")}
+    place = Spot(line=spot.line, column=spot.column, keys={}, children={"args": spot.children[key]} if key in spot.children else {})
+    _container(script, place, around, found)
 
 
 def _production_stack(data: Mapping[str, Data], spot: Spot, around: _Around, found: _Found) -> None:

@@ -71,8 +71,10 @@ LABELS: Final = {
     "machineType": "instance",
     "acceleratorType": "accelerators.product",
     "nvidia.com/mig": "accelerators.slices",
+    "instance_count": "nodes.count",
+    "process_count_per_instance": "accelerators.count",
 }
-"""Labels of nodes, and keys of Ray, of XPK and of Vertex AI, that name their accelerators, by the keys of the table of machines."""
+"""Labels of nodes, and keys of Ray, XPK, Vertex AI and Azure ML, that name their accelerators, by the keys of the table of machines."""
 
 
 class _Port(NamedTuple):

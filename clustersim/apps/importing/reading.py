@@ -134,7 +134,7 @@ _HEAD: Final = 20_000
 """Characters by which a file is recognised."""
 _TABLE: Final = re.compile(r"\s*\[{1,2}[\w.\"' -]+\]{1,2}\s*(?:#.*)?")
 _TOML_VALUE: Final = re.compile(r"\s*[\w.\"-]+\s*=\s*(?:[\"'\[{0-9+-]|true\b|false\b).*")
-_MAPPING_LINE: Final = re.compile(r"^[\s'\"-]*[\w.@/<-][\w.@/ -]*['\"]?\s*:(?:\s|$)", re.MULTILINE)
+_MAPPING_LINE: Final = re.compile(r"^[\s'\"-]*[\w.@/<$-][\w.@/ -]*['\"]?\s*:(?:\s|$)", re.MULTILINE)
 _COMMANDS: Final = re.compile(r"(?:^|\s)--[A-Za-z][\w-]+|=|\bpython")
 _HINT: Final = "name a configuration, a script, a command line or a log of a training framework"
 

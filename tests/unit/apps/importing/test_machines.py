@@ -366,6 +366,7 @@ EDGE: Final = (
         ("SwitchName=s0 Switches=s1\n", "names no node"),
         ("SwitchName=s0 Nodes=n[1-4]\n", "no file says the accelerators: --cluster NAME"),
         ("PARTITION AVAIL TIMELIMIT NODES STATE NODELIST\ngpu* up 7-00:00:00 12 idle dgx[001-012]\n", "scontrol show nodes"),
+        ("xtuner train internlm2_chat_7b_qlora_oasst1_e3 --deepspeed deepspeed_zero2\n", "its options are not read"),
         ("CA 'mlx5_0'\n\tCA type: MT4129\n\tPort 1:\n\t\tRate: 400\n", "is a description of a cluster .ibstat.*ibnetdiscover write"),
     ],
 )

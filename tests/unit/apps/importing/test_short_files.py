@@ -51,6 +51,19 @@ FILES: Final = (
         f"1-3 torchrun --nnodes 4 --node_rank %t{SLURM}\nE\nsrun --multi-prog m.conf\n",
         {"cluster.nodes": 4, "strategy.tp": 4},
     ),
+    Line(
+        "megatron_lm",
+        f"$schema: https://azuremlschemas.azureedge.net/latest/commandJob.schema.json\ncommand: >-\n {SLURM}\n"
+        "resources: {instance_count: 4}\ndistribution: {type: pytorch, process_count_per_instance: 8}\n",
+        {"cluster.nodes": 4, "cluster.accelerators_per_node": None},
+    ),
+    Line(
+        "transformers",
+        "kind: RayJob\nspec:\n  entrypoint: python sft.py --model_name_or_path Qwen/Qwen2.5-7B --per_device_train_batch_size 1"
+        " --max_length 4096 --bf16 --deepspeed ds_z3.json\n  rayClusterSpec: {workerGroupSpecs: [{replicas: 4}]}\n",
+        {"model": "qwen2.5-7b", "training.seq_length": 4096},
+        nodes=4,
+    ),
     Line("megatron_lm", TRAIN_JOB.format(arguments=MEGATRON), {"cluster.nodes": 4, "cluster.accelerators_per_node": 4}),
     Line(
         "megatron_lm",
