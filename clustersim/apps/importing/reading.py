@@ -40,6 +40,8 @@ _SETUP: Final = ("setup", "load-checkpoint", "iterator", "save-checkpoint", "int
 """Timers that are not of a step."""
 _SERVICE: Final = re.compile(r"^ExecStart=[-@:+!]*", re.MULTILINE)
 """Before the command of a unit of systemd."""
+_SET: Final = re.compile(r"^Environment=", re.MULTILINE)
+"""Before variables of such a unit, quoted as in a shell."""
 _HELD: Final = "serveConfigV2"
 """Key of a RayService, whose text is the YAML of Ray Serve."""
 _DEVICE: Final = re.compile(r"\| +(\d+) +((?:NVIDIA|Tesla|GeForce|Quadro|A100|H100|H200|B200)\b.*?)\s+(?:On|Off) +\|")
@@ -176,7 +178,7 @@ def read_contents(text: str, file: str, sourced: Mapping[str, str] = NO_TEXTS) -
     if len(text) > _MOST_STRUCTURED:
         raise ScenarioError("is larger than 2 MB, and no log of arguments", place=Place(file=file), hint=_HINT)
     if _SERVICE.search(text):
-        return read_commands(_SERVICE.sub("", text), file, sourced)
+        return read_commands(_SET.sub("export ", _SERVICE.sub("", text)), file, sourced)
     head = _first_line(text)
     if _TABLE.fullmatch(head) or _TOML_VALUE.fullmatch(head):
         found = _toml(text, file)
@@ -209,9 +211,10 @@ def _yaml(text: str, file: str) -> Contents:
     if read is None or not isinstance(read[0], dict):
         raise ScenarioError("is not a mapping of keys to values", place=Place(file=file), hint=_HINT)
     entries = tuple(flattened(*read, file))
-    held = [read_yaml(str(each.value), file, [], lenient=True) for each in entries if each.key.endswith(_HELD)]
-    within = tuple(entry for each in held if each is not None for entry in flattened(each[0], None, file))
-    return Contents(file=file, format="yaml", entries=resolved(within or entries))
+    held = [each for each in entries if each.key.endswith(_HELD)]
+    texts = [read_yaml(str(each.value), file, [], lenient=True) for each in held]
+    within = (entry for each in texts if each is not None for entry in flattened(each[0], None, file))
+    return Contents(file=file, format="yaml", entries=resolved((*within, *(each for each in entries if each not in held))))
 
 
 def _json(text: str, file: str) -> Contents | None:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Final
 
 from clustersim.apps.importing.shell_syntax import Block, CaseClause, Function, Heredoc, If, Loop, Node, Simple, Word, parse_shell
-from clustersim.apps.importing.shell_words import ASSIGNMENT, NAME, Variables
+from clustersim.apps.importing.shell_words import ASSIGNMENT, NAME, QUOTED, Variables
 
 __all__ = ["EmbeddedFile", "Script", "Word", "read_script"]
 
@@ -187,7 +187,7 @@ class _Reader:
             return found if found is None else found is not negated
         exports = words[0].text in _DECLARING
         if exports:
-            words = [word for word in words[1:] if not word.text.startswith("-")]
+            words = [Word(text=QUOTED.sub(r"\2\1", word.text), line=word.line) for word in words[1:] if not word.text.startswith("-")]
         was: dict[str, list[str] | None] = {}
         while words and (match := ASSIGNMENT.fullmatch(words[0].text)):
             was.setdefault(match[1], self.known.values.get(match[1]))

@@ -13,6 +13,8 @@ from clustersim.apps.importing.shell_syntax import Simple, Word, array_words, pa
 
 NAME: Final = r"[A-Za-z_]\w*"
 ASSIGNMENT: Final = re.compile(rf"({NAME})(\[[^\]=]*\])?(\+?)=(.*)", re.DOTALL)
+QUOTED: Final = re.compile(rf"^([\"'])({NAME}=)")
+"""Begin of an assignment with the name inside the quotes."""
 _PARAMETER: Final = re.compile(rf"\$({NAME}|[0-9@*#?$!-])|\$\{{([#!]?)({NAME}|[0-9]+|[@*#?])(?:\[([^\]]*)\])?")
 _OPERATOR: Final = re.compile(r":?[-=+?]|##?|%%?|//?|\^\^?|,,?|:")
 _WHOLE_ARRAY: Final = re.compile(rf'"\$(?:@|\{{{NAME}\[@\]\}})"')

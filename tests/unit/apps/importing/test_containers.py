@@ -156,13 +156,14 @@ spec:
         ),
         (COMPOSE, {"serving.replicas": 2, "serving.engine": "vllm@0.10.1"}),
         (
-            f"apiVersion: ray.io/v1\nkind: RayService\nspec:\n  serveConfigV2: |\n{indent(RAY_SERVE, '    ')}\n",
-            {"model": "qwen2.5-32b", "serving.replicas": 2, "serving.tp": 4},
+            f"apiVersion: ray.io/v1\nkind: RayService\nspec:\n  serveConfigV2: |\n{indent(RAY_SERVE, '    ')}\n"
+            "  rayClusterConfig: {headGroupSpec: {template: {spec: {containers: [{image: 'vllm/vllm-openai:v0.10.1'}]}}}}\n",
+            {"model": "qwen2.5-32b", "serving.replicas": 2, "serving.tp": 4, "serving.engine": "vllm@0.10.1"},
         ),
         (
-            "[Unit]\nDescription=a server\n[Service]\nEnvironment=A=1\n"
-            "ExecStart=/opt/bin/vllm serve Qwen/Qwen3-8B \\\n  -tp 2\nRestart=always\n",
-            {"model": "qwen3-8b", "serving.tp": 2},
+            '[Unit]\nDescription=a server\n[Service]\nEnvironment="TP=4" SEQS=32\n'
+            "ExecStart=/opt/bin/vllm serve Qwen/Qwen3-8B \\\n  -tp ${TP} --max-num-seqs $SEQS\nRestart=always\n",
+            {"model": "qwen3-8b", "serving.tp": 4, "serving.max_num_seqs": 32},
         ),
     ],
 )
