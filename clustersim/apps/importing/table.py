@@ -217,6 +217,8 @@ def _inverse(row: KeyRow, value: Data) -> Data:
         return next((theirs for theirs, ours in row.values.items() if ours == value and "*" not in theirs), None)
     if row.transform in ("boolean", "negated"):
         return True if value is (row.transform == "boolean") else None
+    if row.transform == "largest":
+        return value or None
     return value if row.transform in ("same", "rate", "tokens") else None
 
 

@@ -254,7 +254,7 @@ def _layout(value: Data) -> Data:
     return counts
 
 
-def _numbers(value: Data) -> Data:
+def _numbers(value: Data) -> list[int | float]:
     """Return a list of numbers, also from a text such as ``32 32 1000``."""
     parts = value if isinstance(value, list) else re.split(r"[\s,]+", str(value).strip(" []()"))
     return [number(part) for part in parts]
@@ -296,6 +296,7 @@ TRANSFORMS: Final[Mapping[str, Callable[[Data], Data]]] = MappingProxyType(
         "rate": _rate,
         "graphs": _graphs,
         "adapted": _adapted,
-        "numbers": _numbers,
+        "numbers": lambda value: [*_numbers(value)],
+        "largest": lambda value: max(_numbers(value), default=None),
     }
 )

@@ -137,7 +137,7 @@ def _option(table: Vocabulary, setting: str, value: Data) -> list[str]:
     key, theirs = said
     option, dot, field = key.removeprefix("client.").partition(".")
     flag = f"--{option.replace('_', '-')}{dot}{field}"
-    return [flag if theirs is True else f"{flag} {shlex.quote(str(theirs))}"]
+    return [flag if theirs is True or theirs == "true" else f"{flag} {shlex.quote(str(theirs))}"]
 
 
 def _copies(built: BuiltServing) -> int:

@@ -169,6 +169,19 @@ def test_data_parallelism_with_experts_is_of_attention(tmp_path: Path) -> None:
         ),
         ("vllm serve Qwen/Qwen3-8B --enforce-eager", {"serving.max_graph_tokens": 0}),
         ("vllm serve Qwen/Qwen3-8B --max-cudagraph-capture-size 2048", {"serving.max_graph_tokens": 2048}),
+        ("vllm serve Qwen/Qwen3-8B --enforce-eager --max-cudagraph-capture-size 2048", {"serving.max_graph_tokens": 0}),
+        ("vllm serve Qwen/Qwen3-8B --cudagraph-capture-sizes 1 2 64", {"serving.max_graph_tokens": 64}),
+        ("vllm serve Qwen/Qwen3-8B -cc.cudagraph_mode=NONE", {"serving.max_graph_tokens": 0}),
+        ("python3 -m sglang.launch_server --model-path Qwen/Qwen3-8B --cuda-graph-max-bs 64", {"serving.max_graph_tokens": 64}),
+        (
+            "python3 -m sglang.launch_server --model-path Qwen/Qwen3-8B --disable-cuda-graph --cuda-graph-bs 1 2 64",
+            {"serving.max_graph_tokens": 0},
+        ),
+        (
+            "backend: pytorch\nmodel: deepseek-ai/DeepSeek-R1\ntp_size: 8\nep_size: 8\nbatch_wait_timeout_iters: 40\n"
+            "cuda_graph_config: {enable_padding: true, batch_sizes: [1, 2, 384]}\n",
+            {"serving.batch_wait": {"steps": 40, "budget_share": 0}, "serving.max_graph_tokens": 384},
+        ),
         (
             "backend: pytorch\nmodel: deepseek-ai/DeepSeek-R1\ntp_size: 8\nep_size: 8\nenable_attention_dp: true\n"
             "batch_wait_timeout_iters: 40\nbatch_wait_max_tokens_ratio: 0.8\n"
