@@ -99,13 +99,13 @@ def run_command(
             folder = write_run_directory(result, Path(options.out), plots=options.plots)
         # Changes cost as much as the run, and are measured where somebody reads them.
         reads = not options.quiet and not options.as_json
-        changes, unsaid = measured_changes(scenario, changed, result) if reads else (None, ())
-        if changes is not None and options.plots:
-            write_page(result, folder, changes)
+        measured = measured_changes(scenario, changed, result) if reads else None
+        if measured is not None and options.plots:
+            write_page(result, folder, (*measured.changes, *measured.remarks))
     if options.as_json:
         write_json(result.to_dict())
-    elif changes is not None:
-        print_result(result, make_console(), verbose=options.verbose, changes=changes, unsaid=unsaid)
+    elif measured is not None:
+        print_result(result, make_console(), verbose=options.verbose, measured=measured)
     if not options.quiet:
         for line in _failures(result):
             notice(line)

@@ -15,7 +15,7 @@ from clustersim.apps.explain.served_explanation import ServedExplanation, explai
 from clustersim.apps.explain.unsaid import Unsaid, alternatives, unsaid
 from clustersim.apps.importing.importing import foreign_source
 from clustersim.apps.run.replaying import Conditions, critical_path_of
-from clustersim.apps.run.result import UNSAID, Result
+from clustersim.apps.run.result import NOT_MEASURED, UNSAID, MeasuredChanges, Result
 from clustersim.apps.run.running import run_scenario
 from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.collection import collection_paused
@@ -109,29 +109,28 @@ def explain(source: str, overrides: Sequence[str] = (), *, seed: int = 0, change
     )
 
 
-def measured_changes(source: str, overrides: Sequence[str], result: Result) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def measured_changes(source: str, overrides: Sequence[str], result: Result) -> MeasuredChanges:
     """Return the changes that shorten a step most, and settings left to defaults that change it, each replayed, as sentences.
 
     Of a run that does not fit in memory the changes with which it fits. Of a step that takes long to replay only some are replayed. None
     for a run that is not from a scenario that can be read again. A run directory is read as ``run`` wrote it.
     """
     if source == "-" or foreign_source(source) or result.built.plan.strategy.data_parallel.mode != "sync":
-        return (), ()
+        return NOT_MEASURED
     written, changed = named_scenario(source, overrides)
     command = f"{shlex.quote(source)} {set_options(overrides)}".rstrip()
     if not result.metrics.memory.fits:
-        return fitting_changes(written, changed, result, command), ()
+        return MeasuredChanges(changes=fitting_changes(written, changed, result, command))
     engine = result.metrics.engine
     most = MOST_EFFORT // (engine.events + engine.n_tasks + engine.ranks) // 2
     found, others = gains(written, changed, result, candidates(result.built), most), alternatives(result.built)
     settings = unsaid(written, changed, result, others[:most])
-    told = [_change_text(gain, result.step_time_s) for gain in found.best[:N_TOLD]]
-    if not told:
-        told.append(f"none of {found.n_tried - found.n_left} changes does, each by itself")
+    told = tuple(_change_text(gain, result.step_time_s) for gain in found.best[:N_TOLD])
+    remarks = [] if told else [f"none of {found.n_tried - found.n_left} changes does, each by itself"]
     n_left = found.n_left + len(others[most:])
     if n_left:
-        told.append(f"not replayed, since each takes long: {n_left} more changes and settings; clustersim explain {command} has them")
-    return tuple(told), tuple(each.sentence for each in settings[:N_TOLD])
+        remarks.append(f"not replayed, since each takes long: {n_left} more changes and settings; clustersim explain {command} has them")
+    return MeasuredChanges(told, tuple(remarks), tuple(each.sentence for each in settings[:N_TOLD]))
 
 
 def _change_text(gain: Gain, step_s: float) -> str:

@@ -56,8 +56,8 @@ def report_page(sources: Sequence[str], overrides: Sequence[str] = (), *, seed: 
     if len(results) == 1:
         if isinstance(results[0], ServingResult):
             return served_page_of(results[0])
-        changes, _ = measured_changes(sources[0], overrides, results[0])
-        return page_of(results[0], zooms=has_plotly() if zooms is None else zooms, changes=changes)
+        measured = measured_changes(sources[0], overrides, results[0])
+        return page_of(results[0], zooms=has_plotly() if zooms is None else zooms, changes=(*measured.changes, *measured.remarks))
     return render(_comparison_page(sources, results))
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from io import StringIO
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from clustersim.config.build import Built
 from clustersim.config.checks import CheckResult
@@ -141,6 +141,20 @@ MOST_BOUND: Final = 0.9995
 UNSAID: Final = "Settings left to their defaults that change the step by 1 % or more"
 
 
+class MeasuredChanges(NamedTuple):
+    """Sentences from replays of changes of one run."""
+
+    changes: tuple[str, ...] = ()
+    """Changes that shorten the step, or with which it fits."""
+    remarks: tuple[str, ...] = ()
+    """Whether no change does, and how many were not replayed."""
+    unsaid: tuple[str, ...] = ()
+    """Settings that were left to defaults and that change the step."""
+
+
+NOT_MEASURED: Final = MeasuredChanges()
+
+
 def result_text(result: Result) -> str:
     """Return the report of a result without measured changes, as plain text of the width at which it is read."""
     from rich.console import Console
@@ -151,24 +165,20 @@ def result_text(result: Result) -> str:
     return printed.get().rstrip("\n")
 
 
-def print_result(
-    result: Result, console: Console, *, verbose: bool = False, changes: Sequence[str] = (), unsaid: Sequence[str] = ()
-) -> None:
+def print_result(result: Result, console: Console, *, verbose: bool = False, measured: MeasuredChanges = NOT_MEASURED) -> None:
     """Print a result: step, memory, improvements, other sections of the scenario, and assumptions.
 
     Parameters
     ----------
     verbose
         Links, collectives, bottleneck, lower bound and every flag too.
-    changes
-        Measured changes that shorten the step, as sentences. Without any the bottleneck stands in their place.
-    unsaid
-        Settings that were left to defaults and that change the step, as sentences.
+    measured
+        Without any change the bottleneck is printed.
     """
     terminal_report(result.metrics, result.spans, console, verbose=verbose)
-    print_section(console, changes_heading(result), changes)
-    print_section(console, UNSAID, unsaid)
-    if verbose or not changes:
+    print_section(console, changes_heading(result), (*measured.changes, *measured.remarks))
+    print_section(console, UNSAID, measured.unsaid)
+    if verbose or not measured.changes:
         print_section(console, "Bottleneck", (find_bottleneck(result.metrics, result.spans).sentence,))
     console.out(folded_verdict(result, console.width, verbose=verbose), end="", highlight=False)
     print_flags(console, result.metrics, verbose=verbose)

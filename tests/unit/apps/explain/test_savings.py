@@ -33,6 +33,8 @@ def test_where_no_change_is_enough_the_command_that_finds_a_layout_is_told() -> 
 
     result = run("llama3-70b-h100-512", set=overrides)
 
-    assert measured_changes("llama3-70b-h100-512", overrides, result)[0][0].endswith(
-        f"; clustersim plan llama3-70b-h100-512 {set_options(overrides)} says which layout needs least, and on how many nodes"
+    assert (
+        measured_changes("llama3-70b-h100-512", overrides, result)
+        .changes[0]
+        .endswith(f"; clustersim plan llama3-70b-h100-512 {set_options(overrides)} says which layout needs least, and on how many nodes")
     )

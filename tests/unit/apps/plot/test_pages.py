@@ -11,6 +11,7 @@ import pytest
 from clustersim.apps.explain.explanation import measured_changes
 from clustersim.apps.plot import pages
 from clustersim.apps.plot.pages import report_page
+from clustersim.apps.run.result import NOT_MEASURED
 from clustersim.apps.run.running import run
 from clustersim.errors import ScenarioError
 from clustersim.report.facts import interval_line, interval_text
@@ -44,7 +45,7 @@ def test_a_page_of_a_run_tells_everything() -> None:
 @pytest.mark.slow
 def test_a_page_has_the_changes_that_a_run_has_measured() -> None:
     changed = ("strategy.recompute=full",)
-    changes, _ = measured_changes("llama3-70b-h100-512", changed, run("llama3-70b-h100-512", set=list(changed)))
+    changes = measured_changes("llama3-70b-h100-512", changed, run("llama3-70b-h100-512", set=list(changed))).changes
     text = report_page(["llama3-70b-h100-512"], changed, zooms=False)
 
     assert "recomputation none" in changes[0]
@@ -87,7 +88,7 @@ def test_failures_and_cost_are_on_the_page_where_the_scenario_asks_for_them() ->
 
 @pytest.mark.slow
 def test_the_page_of_the_largest_example_can_be_mailed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pages, "measured_changes", lambda *_: ((), ()))  # a few lines, from five more replays
+    monkeypatch.setattr(pages, "measured_changes", lambda *_: NOT_MEASURED)  # a few lines, from five more replays
 
     assert len(report_page(["llama3-405b-4d"], zooms=True).encode()) < LARGEST_BYTES
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from io import StringIO
 from unittest.mock import patch
 
 import pytest
+from rich.console import Console
 
 import clustersim
 from clustersim.apps.run.bound import run_bound
-from clustersim.apps.run.result import Result, markdown_verdict, verdict_lines
+from clustersim.apps.run.result import MeasuredChanges, Result, markdown_verdict, print_result, verdict_lines
 from clustersim.apps.run.running import run
 from clustersim.config.checks import CheckResult
 from clustersim.measure.metrics import BoundPart, BoundsReport, Metrics
@@ -120,6 +122,16 @@ def test_a_host_with_too_little_memory_is_not_ok(code: str) -> None:
     assert made.ok
     assert not short.ok
     assert [flag.code for flag in short.host_shortages] == [code]
+
+
+@pytest.mark.parametrize("changes", [(), ("-5.0 %: recomputation none; -s strategy.recompute=none",)])
+def test_the_bottleneck_is_printed_unless_a_change_shortens_the_step(changes: tuple[str, ...]) -> None:
+    console = Console(file=StringIO(), width=100, color_system=None)
+    with console.capture() as printed:
+        print_result(result(), console, measured=MeasuredChanges(changes=changes, remarks=("not replayed: 3 more changes",)))
+
+    assert ("\nBottleneck\n" not in printed.get()) is bool(changes)
+    assert "\n  not replayed: 3 more changes\n" in printed.get()
 
 
 def test_a_printed_result_is_the_page_that_run_prints() -> None:
