@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
 
-_WHOLE: Final = 3
+_LEAST_LETTERS: Final = 3
 """Letters from which on a choice that begins so is the nearest."""
 
 M = TypeVar("M", bound="BaseModel")
@@ -82,7 +82,7 @@ class _Mistake:
 def did_you_mean(word: str, choices: Iterable[str], alike: float = 0.6) -> str | None:
     """Return ``did you mean 'tensor'?`` for the nearest choice, or None when none is alike to a share of its letters."""
     known = list(choices)
-    begun = sorted((choice for choice in known if len(word) >= _WHOLE and choice.startswith(word)), key=len)
+    begun = sorted((choice for choice in known if len(word) >= _LEAST_LETTERS and choice.startswith(word)), key=len)
     close = begun[:1] or difflib.get_close_matches(word, known, n=1, cutoff=alike)
     if not close:
         folded = {choice.lower().replace("-", "_"): choice for choice in known}

@@ -166,6 +166,11 @@ def holds_memory(key: str) -> bool:
     return "memory" in key or "peak_bytes" in key or key.removesuffix("_bytes") in (*MEMORY_PARTS, "states")
 
 
+def is_share(key: str) -> bool:
+    """Return whether a figure is a share, which is shown in percent."""
+    return key in {"mfu", "hfu"} or key.endswith("_fraction")
+
+
 def shown_stages(metrics: Metrics) -> tuple[tuple[tuple[str, StageMemory], ...], str]:
     """Return the stages to list, neighbours of equal need as one, each with its label; and a line on those left out (empty if none is)."""
     alike = groupby(

@@ -10,7 +10,7 @@ from typing import Final
 
 ELSEWHERE: Final = 100
 """Columns of what is folded where there is no terminal."""
-_NO_BREAK: Final = "\N{NO-BREAK SPACE}"
+NO_BREAK: Final = "\N{NO-BREAK SPACE}"
 _UNIT: Final = re.compile(r"(?<=\d) (?=(?:%|[mu]?s|min|h|days|[kMGT]i?B|[kM]?USD)(?![\w/]))")
 """The blank between a number and its unit."""
 _PIECES: Final = re.compile(r"[^\s-]*(?:-+|\s+|$)")
@@ -22,14 +22,23 @@ def reading_width() -> int:
     return shutil.get_terminal_size((ELSEWHERE, 0)).columns
 
 
+def with_tied_units(text: str) -> str:
+    """Return a text that is not folded between a number and its unit: a blank there is :data:`NO_BREAK`."""
+    return _UNIT.sub(NO_BREAK, text)
+
+
 def folded(line: str, width: int) -> str:
     """Return a sentence folded at words to a width, what follows further in; a unit stays with its number."""
     begin = line[: len(line) - len(line.lstrip())]
-    kept = _UNIT.sub(_NO_BREAK, line.strip())
     text = textwrap.fill(
-        kept, width - 1, initial_indent=begin, subsequent_indent=f"{begin}  ", break_long_words=False, break_on_hyphens=False
+        with_tied_units(line.strip()),
+        max(width - 1, 1),
+        initial_indent=begin,
+        subsequent_indent=f"{begin}  ",
+        break_long_words=False,
+        break_on_hyphens=False,
     )
-    return text.replace(_NO_BREAK, " ")
+    return text.replace(NO_BREAK, " ")
 
 
 def table_lines(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> list[tuple[str, bool]]:

@@ -45,7 +45,7 @@ def summary_text(metrics: ServingMetrics, width: int) -> str:
     for heading, header, rows, sentences in _sections(metrics):
         lines += ["", heading, *_columns(header, rows)]
         for sentence in sentences:
-            lines += textwrap.wrap(sentence, width - 1, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+            lines += textwrap.wrap(sentence, max(width - 1, 1), initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 

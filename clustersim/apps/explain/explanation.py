@@ -29,7 +29,7 @@ from clustersim.errors import ScenarioError
 from clustersim.hardware.mixed import calibration_of
 from clustersim.hardware.models import Source
 from clustersim.measure.deciding import UNDECIDED
-from clustersim.report.facts import holds_memory, memory_text, percent_text
+from clustersim.report.facts import holds_memory, is_share, memory_text, percent_text
 from clustersim.report.text_tables import TextTable
 from clustersim.trace.timeline import Span
 from clustersim.units.quantity import format_alike, format_quantity
@@ -283,7 +283,7 @@ def shown(name: str, value: float) -> str:
         return format_quantity(value, "s")
     if name.endswith("_bytes") and holds_memory(name):
         return memory_text(value)
-    if name in ("mfu", "hfu") or name.endswith("_fraction"):
+    if is_share(name):
         return percent_text(value)
     unit = next((unit for suffix, unit in _UNITS if name.endswith(suffix)), "")
     return format_quantity(value, unit) if unit else f"{value:,.6g}"

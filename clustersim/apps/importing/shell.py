@@ -34,7 +34,7 @@ _HANDLES: Final = ("chmod", "cat", "rm", "cp", "scp")
 _ASKS: Final = ("getopts", "read", "IFS=")
 """Tests of loops over arguments and input, of which there are none."""
 _COMPARES: Final = {"-eq": eq, "-ne": ne, "-gt": gt, "-ge": ge, "-lt": lt, "-le": le}
-_WHOLE: Final = re.compile(r"\s*[+-]?\d{1,18}\s*")
+_INTEGER: Final = re.compile(r"\s*[+-]?\d{1,18}\s*")
 _RANKS: Final = re.compile(r"^[\d,*-]+[ \t]+", re.MULTILINE)
 _UNSET: Final = re.compile(r"\$(?:\w+|[@*]|\{\w+(?:[+-][^{}]*)?\})")
 _MOST_STEPS: Final = 50_000
@@ -394,7 +394,7 @@ def _test(values: list[str]) -> bool | None:
             return (left == right or fnmatchcase(left, right)) is (sign != "!=")
         case [left, "=~", right]:
             return None if re.search(r"[\\^$.|?*+(){}\[\]]", right) else right in left
-        case [left, sign, right] if sign in _COMPARES and _WHOLE.fullmatch(left) and _WHOLE.fullmatch(right):
+        case [left, sign, right] if sign in _COMPARES and _INTEGER.fullmatch(left) and _INTEGER.fullmatch(right):
             return _COMPARES[sign](int(left), int(right))
         case _:
             return None

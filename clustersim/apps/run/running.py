@@ -103,10 +103,7 @@ def run_built(built: Built, *, seed: int = 0, passes: Passes = ALL_PASSES, varie
         Lower bound of the step, where it is known.
     """
     built = seeded(built, seed)
-    try:
-        metrics, spans = _simulated(built, Conditions(uneven=built.uneven, n_steps=built.n_steps, seed=seed, passes=passes, varies=varies))
-    except DomainError as error:
-        raise built.scenario.located(error) from error
+    metrics, spans = _simulated(built, Conditions(uneven=built.uneven, n_steps=built.n_steps, seed=seed, passes=passes, varies=varies))
     metrics = with_error_bar(metrics, built)
     time_to_train_s, goodput, cost = whole_training(built, metrics, seed)
     bounds = cache(partial(run_bounds, built, seed, metrics, spans, bound))
@@ -173,7 +170,10 @@ def _time_to_train_s(built: Built, metrics: Metrics, seed: int) -> float | None:
 
 def _simulated(built: Built, conditions: Conditions) -> tuple[Metrics, Timeline]:
     neighbours = Neighbours(nodes=built.nodes, jobs=built.jobs, background=built.background)
-    return simulate(built.plan, built.cluster, name=built.name, flags=built.flags, neighbours=neighbours, conditions=conditions)
+    try:
+        return simulate(built.plan, built.cluster, name=built.name, flags=built.flags, neighbours=neighbours, conditions=conditions)
+    except DomainError as error:
+        raise built.scenario.located(error) from error
 
 
 def _goodput(built: Built, time_to_train_s: float | None, seed: int) -> GoodputReport | None:

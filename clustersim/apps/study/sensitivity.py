@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from clustersim.apps.serve.deployment import build_serving
+from clustersim.apps.serve.deployment import BuiltServing, build_serving
 from clustersim.apps.serve.deployment_run import resolved_serving
 from clustersim.apps.study.axis import KeyRange, parse_span
 from clustersim.apps.study.point_runs import evaluated
 from clustersim.apps.study.what_if_cases import WhatIfQuestion, check_span
-from clustersim.config.build import build
+from clustersim.config.build import Built, build
 from clustersim.config.resolve import resolved_scenario
 from clustersim.config.serving_scenario import ServingScenario
 from clustersim.config.stragglers import slowdowns_of
@@ -139,16 +139,15 @@ def _input(question: WhatIfQuestion, text: str) -> Input:
     if span.key == SPEED:
         if span.low <= 0:
             raise ScenarioError("a speed is above 0", field="--sensitivity", hint="write such as accelerator_speed=0.9..1.1")
-        return Input(span=span, slowdowns=_slowdowns(question))
+        return Input(span=span, slowdowns=_slowdowns(_built(question)))
     check_span(question, span, "--sensitivity")
     return Input(span=span)
 
 
 def _hardware(question: WhatIfQuestion) -> tuple[Input, ...]:
-    scenario = question.base.any_scenario({})
-    served = isinstance(scenario, ServingScenario)
-    cluster = (resolved_serving(build_serving(scenario)) if served else resolved_scenario(build(scenario)))["cluster"]
-    found = [Input(span=_around(SPEED, 1.0, ""), slowdowns=_slowdowns(question))]
+    built = _built(question)
+    cluster = (resolved_serving(built) if isinstance(built, BuiltServing) else resolved_scenario(built))["cluster"]
+    found = [Input(span=_around(SPEED, 1.0, ""), slowdowns=_slowdowns(built))]
     for part, figure, unit in _FIGURES:
         section = cluster.get(part) if isinstance(cluster, dict) else None
         text = section.get(figure) if isinstance(section, dict) else None
@@ -163,15 +162,16 @@ def _around(key: str, value: float, unit: str) -> KeyRange:
     return KeyRange(key=key, low=value * (1 - SWING), high=value * (1 + SWING), unit=unit)
 
 
-def _slowdowns(question: WhatIfQuestion) -> tuple[tuple[tuple[str, ...], float], ...]:
-    """Return all ranks, such as ``0-2``, by their slowdown."""
+def _built(question: WhatIfQuestion) -> Built | BuiltServing:
     scenario = question.base.any_scenario({})
-    if isinstance(scenario, ServingScenario):
-        served = build_serving(scenario)
-        sizes = [served.node.n_accelerators] * served.n_nodes
-    else:
-        sizes = [node.n_accelerators for node, count in build(scenario).cluster.kinds for _ in range(count)]
-    slow = slowdowns_of(scenario.spec.cluster.stragglers, sizes)
+    return build_serving(scenario) if isinstance(scenario, ServingScenario) else build(scenario)
+
+
+def _slowdowns(built: Built | BuiltServing) -> tuple[tuple[tuple[str, ...], float], ...]:
+    """Return all ranks, such as ``0-2``, by their slowdown."""
+    kinds = [(built.node, built.n_nodes)] if isinstance(built, BuiltServing) else built.cluster.kinds
+    sizes = [node.n_accelerators for node, count in kinds for _ in range(count)]
+    slow = slowdowns_of(built.scenario.spec.cluster.stragglers, sizes)
     together: dict[float, list[int]] = {}
     for rank in range(sum(sizes)):
         together.setdefault(slow.get(rank, 1.0), []).append(rank)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from clustersim.apps.compare.run_directories import RESULTS, written_scenario
 from clustersim.apps.ui.workers import LimitError
 from clustersim.config.load import Scenario, example_names, example_path, load_scenario
 from clustersim.config.machine import hardware_of
@@ -78,13 +79,12 @@ def check_limits(scenario: Scenario) -> None:
 
 
 _RUN: Final = "run "
-_RESULTS: Final = "results.json"
 
 
 def starts(runs: Path) -> tuple[str, ...]:
     """Return the names of all that the page can start from."""
     # A link may lead out of the folder.
-    found = sorted(path.parent.relative_to(runs).as_posix() for path in runs.glob(f"*/*/{_RESULTS}") if _is_within(path, runs))
+    found = sorted(path.parent.relative_to(runs).as_posix() for path in runs.glob(f"*/*/{RESULTS}") if _is_within(path, runs))
     return (*example_names(), *(f"{_RUN}{name}" for name in found))
 
 
@@ -100,8 +100,6 @@ def start(name: str, runs: Path) -> Mapping[str, Data]:
     if name not in known:
         raise ScenarioError(f"there is no '{name}' to start from", hint=choices_hint(name, known))
     if name.startswith(_RUN):
-        from clustersim.apps.compare.run_directories import written_scenario
-
         document = written_scenario(runs / name.removeprefix(_RUN)).document.data
     else:
         # By its path: a file of that name in the working directory is not what is meant.

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import io
-import re
 import textwrap
 import warnings
 from collections.abc import Generator, Sequence
@@ -29,6 +28,7 @@ from matplotlib.transforms import ScaledTranslation
 from numpy.typing import NDArray
 
 from clustersim.documents.files import replacing
+from clustersim.report.folded import NO_BREAK, with_tied_units
 from clustersim.report.palette import FORWARD, IDLE, IDLE_HATCH, IDLE_HATCH_COLOUR
 from clustersim.units.quantity import format_quantity
 
@@ -53,9 +53,6 @@ _KEY_PX: Final = 50
 _KEY_LETTER_PX: Final = 7.6
 _KEY_LINE_PX: Final = 22
 """Room of an entry of a legend beside its letters, of a letter, and of a line."""
-_TIED: Final = "\N{NO-BREAK SPACE}"
-_NUMBER: Final = re.compile(r"(?<=\d) (?=[^\W\d_]|%)")
-"""Space between a number and its unit."""
 _LINE: Final = 1.3
 """Height of a line over that of its letters."""
 
@@ -164,7 +161,7 @@ def caption(ax: Axes, title: str, subtitle: str, *, lift_points: float = 0.0) ->
     """
     figure = ax.get_figure(root=True)
     room = 1.0 if figure is None else (1.0 - ax.get_position().x0) * figure.get_figwidth() * DPI / WIDTH_PX
-    texts = (_NUMBER.sub(_TIED, text) for text in (title, subtitle))
+    texts = (with_tied_units(text) for text in (title, subtitle))
     titles, subtitles = (_folded(text, max(round(n * room), 20)) for text, n in zip(texts, _LETTERS, strict=True))
     lower_points, upper_points = (
         _LINE * size * max(len(lines) - 1, 0) for lines, size in ((subtitles, _SUBTITLE_POINTS), (titles, _TITLE_POINTS))
@@ -191,7 +188,7 @@ def _folded(text: str, most: int) -> list[str]:
     lines = textwrap.wrap(text, most, break_on_hyphens=False)
     narrower = (textwrap.wrap(text, width, break_on_hyphens=False) for width in range(most - 1, 0, -1))
     even = [lines, *takewhile(lambda folded: len(folded) == len(lines), narrower)][-1]
-    return [line.replace(_TIED, " ") for line in even]
+    return [line.replace(NO_BREAK, " ") for line in even]
 
 
 def _grow(figure: Figure, inches: float, below_inches: float = 0.0) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from clustersim.errors import ScenarioError
 from clustersim.measure.deciding import UNDECIDED, Judged, judged_by, more_is_better, standing_text, undecided
 from clustersim.report import palette
-from clustersim.report.facts import figure_text
+from clustersim.report.facts import figure_text, is_share
 from clustersim.report.plots.canvas import INK, FloatArray, Margins, add_boxes, caption, key, new_axes, note, share_colour, size_px
 from clustersim.report.plots.table_bars import STATUS, have_results, table_bars
 
@@ -206,13 +206,9 @@ def finding(cells: FloatArray, axes: tuple[Sequence[object], Sequence[object]], 
     return f"{standing_text(named(*best, keys), near_names)}: {figure_text(name, value, unit)}"
 
 
-def _is_share(name: str) -> bool:
-    return name in {"mfu", "hfu"} or name.endswith("_fraction")
-
-
 def shown_unit(cells: FloatArray, name: str) -> tuple[float, str]:
     """Return the factor and the unit in which values are shown: shares in percent, times below a second in ms; no unit of any other."""
-    if _is_share(name):
+    if is_share(name):
         return 100.0, "%"
     short_times = name.endswith("_s") and not name.endswith("_per_s") and np.nanmax(cells, initial=0.0) < 1.0
     return (1e3, "ms") if short_times else (1.0, "")

@@ -101,7 +101,7 @@ def pareto(frame: pandas.DataFrame, ax: Axes | None = None) -> Axes:
     labels = [str(label) for label in known["label"]]
     _check_work(known)
     front = unbeaten(times, costs)
-    names = ["\n".join(wrap(label, _WIDEST)[:2]) for label in labels]
+    names = ["\n".join(wrap(label, _WIDEST, max_lines=2, placeholder=" …")) for label in labels]
     longest = max(len(line) for name in names for line in name.split("\n"))
     ax = new_axes(HEIGHT_PX, replace(_MARGINS, right=round(_MARGINS.right + _LETTER_PX * longest))) if ax is None else ax
     ax.set_xlim(*_scaled(ax, "x", times))

@@ -16,7 +16,6 @@ from clustersim.documents.files import data_names, data_path
 from clustersim.documents.spots import Data
 from clustersim.documents.text import Document, plain_document, read_document
 from clustersim.errors import ScenarioError
-from clustersim.workloads.layered import Layered
 from clustersim.workloads.model import Model
 from clustersim.workloads.reading.hf_config import config_fields, read_config
 from clustersim.workloads.reading.model_families import FAMILIES, REFUSED
@@ -148,18 +147,12 @@ def _with_layers_of(name: str, data: Mapping[str, Data], origin: ModelDocument) 
     return {"name": base.model.name, **base.spec.model_dump(mode="json", exclude_unset=True), **own}
 
 
-@lru_cache(maxsize=32)
-def _kept(model: Layered) -> Layered:
-    """Return the first of equal models, so that caches need not compare all their layers."""
-    return model
-
-
 def _from_list(data: Mapping[str, Data], origin: ModelDocument, default_name: str) -> LoadedModel:
     if isinstance(data["layers"], str):
         data = _with_layers_of(data["layers"], data, origin)
     try:
         spec = validate_part(LayeredSpec, data, origin.document, origin.at)
-        model = _kept(spec.build(spec.name or default_name))
+        model = spec.build(spec.name or default_name)
     except ScenarioError as error:
         raise error if error.place else origin.located(error, {}) from error
     count, published = model.n_parameters, spec.published_parameters

@@ -5,7 +5,10 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
+import pytest
+
 from clustersim.notices import Flag
+from clustersim.report.folded import folded
 from clustersim.report.text_tables import html_tables
 from tests.golden.reference import reference_metrics, reference_timeline
 
@@ -34,3 +37,8 @@ def test_what_users_write_is_never_markup() -> None:
 
 def test_without_flags_there_is_no_table_of_them() -> None:
     assert "not certain" not in html_tables(replace(METRICS, flags=()), TIMELINE)
+
+
+@pytest.mark.parametrize("width", [0, 1, 2])
+def test_a_sentence_is_folded_to_a_word_a_line_where_no_word_has_room(width: int) -> None:
+    assert folded("  a step of 5 ms", width) == "  a\n    step\n    of\n    5 ms"

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import clustersim
-from clustersim.apps.run.running import run
+from clustersim.apps.run import running
+from clustersim.apps.run.running import run, run_built, step_metrics
+from clustersim.config.build import Built
 from clustersim.config.load import example_names
 from clustersim.config.resolve import resolved_scenario
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError, ScenarioError
 from tests.analytical.test_memory_over_time import check_memory
 from tests.unit.config.samples import TEXT, built, small
 
@@ -115,3 +118,18 @@ def test_the_two_small_pipelines_take_equally_long_and_differ_in_memory() -> Non
 
     assert gpipe.step_time_s == pytest.approx(one_forward_one_backward.step_time_s, rel=0.01)
     assert one_forward_one_backward.metrics.memory.peak_bytes < 0.8 * gpipe.metrics.memory.peak_bytes
+
+
+@pytest.mark.parametrize("simulate", [run_built, step_metrics])
+def test_an_algorithm_that_a_group_cannot_run_is_told_at_its_key(
+    simulate: Callable[[Built], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise DomainError("no trees inside one domain", path=("algorithms", "all_reduce"))
+
+    monkeypatch.setattr(running, "simulate", refuse)
+
+    with pytest.raises(ScenarioError, match="no trees inside one domain") as raised:
+        simulate(built())
+
+    assert "algorithms.all_reduce" in str(raised.value)

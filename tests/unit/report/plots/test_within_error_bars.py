@@ -42,6 +42,17 @@ def test_a_layout_that_is_beaten_within_the_error_bars_only_has_a_ring() -> None
     assert [len(found.get_offsets()) for found in ax.collections] == [3, 1, 2]  # pyright: ignore[reportArgumentType] - matplotlib's stubs
 
 
+def test_a_label_of_more_than_two_lines_is_shown_as_cut() -> None:
+    name = "a cluster " * 12
+
+    with style():
+        ax = pareto(table((name, "1", 1.0, 1.0), ("b", "1", 1.3, 1.3)))
+
+    (label,) = (text for text in texts(ax) if text.startswith("node a cluster"))
+    assert label.count("\n") == 1
+    assert label.endswith(" …")
+
+
 def test_the_ends_of_the_front_are_compared_too() -> None:
     with style():
         near, far = (pareto(table(("a", "1", 1.0, 2.0), ("a", "2", time_s, 1.0))) for time_s in (1.05, 1.3))
