@@ -73,7 +73,8 @@ def compare_command(
         loaded[source] = load_run(source, overrides, seed=seed, beside=predicted)
     if logged is not None:
         source = "".join(sources)
-        compared = side_by_side([measured_run(source, *logged[:2]), predicted_run(source, logged[0], seed=seed)])
+        predicted = predicted_run(source, logged[0], seed=seed)
+        compared = side_by_side([measured_run(source, predicted, logged[1]), predicted])
     else:
         compared = side_by_side([loaded[source] for source in sources])
     _tell(_of_runs(compared), chosen, out)

@@ -10,7 +10,7 @@ from typing import Final
 
 from clustersim.apps.compare.run_directories import RESOLVED, RESULTS, named_directory
 from clustersim.apps.importing.entries import LoggedSteps
-from clustersim.apps.importing.opening import open_job, open_measured
+from clustersim.apps.importing.opening import open_job, open_measured, open_steps
 from clustersim.apps.run.result import Result
 from clustersim.apps.run.rundir import results_document
 from clustersim.apps.run.running import run_built
@@ -119,13 +119,13 @@ def load_run(source: str, overrides: Sequence[str] = (), *, seed: int = 0, besid
     Parameters
     ----------
     source
-        A run directory, or one that holds a single one; a scenario file, a shipped name, or ``-``; a log of a job, which is measured.
+        A run directory, or one that holds a single one; a scenario file, a shipped name, or ``-``; a log, which is measured.
     overrides
         ``key=value`` texts for a scenario.
     seed
         Of everything random in a scenario.
     beside
-        Prediction that it is held against, whose machine stands for that of a log that names no accelerators.
+        Prediction that it is held against: of the job of a log without its arguments, on the machine of one that names no accelerators.
 
     Raises
     ------
@@ -137,9 +137,12 @@ def load_run(source: str, overrides: Sequence[str] = (), *, seed: int = 0, besid
     folder = named_directory(source, overrides)
     if folder is not None:
         return _read(source, folder)
+    if beside is not None and (steps := open_steps(source)) is not None:
+        return measured_run(source, beside, steps, note=f"{source} holds no arguments: taken as of {beside.name}")
     logged = open_measured(source, overrides, _machine_of(beside))
     if logged is not None:
-        return measured_run(source, *logged[:2], lent=logged[2])
+        note = f"{source} names no accelerators: taken as run on the machine that it is held against" if logged[2] else None
+        return measured_run(source, predicted_run(source, logged[0]), logged[1], note=note)
     try:
         job = open_job(source, overrides)
         result = run_serving(build_serving(job, seed=seed)) if isinstance(job, ServingScenario) else run_built(build(job), seed=seed)
@@ -177,15 +180,15 @@ def predicted_run(source: str, scenario: Scenario, *, seed: int = 0) -> Compared
     return run_of(run_built(build(scenario), seed=seed), source)
 
 
-def measured_run(source: str, scenario: Scenario, measured: LoggedSteps, *, lent: bool = False) -> ComparedRun:
-    """Return the measured step time of a log, and the rates that follow from it with the FLOPs of the model.
+def measured_run(source: str, predicted: ComparedRun, measured: LoggedSteps, *, note: str | None = None) -> ComparedRun:
+    """Return the measured step time of a log beside its prediction, and the rates that follow from it with the FLOPs of the model.
 
     The timer of the optimizer stands where predictions have theirs; others have names of their own, as they count otherwise.
     """
-    predicted = predicted_run(source, scenario)
     kept = {key: value for key, value in predicted.results.items() if key in _MEASURED and isinstance(value, int | float)}
-    seconds = predicted.results["step_time_s"]
-    assert isinstance(seconds, int | float)
+    seconds = predicted.results.get("step_time_s")
+    if not isinstance(seconds, int | float):
+        raise ScenarioError("measures training, and the run beside it serves", place=Place(file=source), hint="name a scenario of training")
     results: dict[str, Data] = dict(figures_at(kept, measured.step_time_s / seconds))
     timers: dict[str, Data] = dict(measured.timers_s)
     optimizer = timers.pop("optimizer", None)
@@ -193,9 +196,7 @@ def measured_run(source: str, scenario: Scenario, measured: LoggedSteps, *, lent
         results["breakdown_s"] = {"optimizer": optimizer}
     if timers:
         results["timers_s"] = timers
-    name = f"{predicted.name} (measured)"
-    note = f"{source} names no accelerators: taken as run on the machine that it is held against" if lent else None
-    return replace(predicted, name=name, results=results, measured=True, note=note)
+    return replace(predicted, source=source, name=f"{predicted.name} (measured)", results=results, measured=True, note=note)
 
 
 def compare(*runs: Result | ServingResult | str) -> SideBySide:

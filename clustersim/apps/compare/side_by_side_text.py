@@ -11,7 +11,7 @@ from clustersim.apps.compare.side_by_side import ComparedFigure, ComparedRun, Di
 from clustersim.config.yaml_text import plain
 from clustersim.documents.csv_text import csv_text as csv_of
 from clustersim.documents.spots import Data
-from clustersim.measure.deciding import UNDECIDED
+from clustersim.measure.deciding import UNDECIDED, bar_of
 from clustersim.measure.metrics import COMMUNICATION
 from clustersim.report.shares import PART_LABELS
 from clustersim.report.text_tables import CLOSE, NOTHING, TextTable, escaped, shown, shown_alike, signed
@@ -84,7 +84,7 @@ def verdicts(compared: SideBySide) -> tuple[str, ...]:
         return ()
     first = compared.labels[0]
     others = [(place, label) for place, label in enumerate(compared.labels) if place]
-    found = [_verdict(f"{label} against {first}", rates, steps, place) + _undecided(compared, place) for place, label in others]
+    found = [_verdict(f"{label} against {first}", rates, steps, place) + _judgement(compared, place) for place, label in others]
     return (*found, *(run.note for run in compared.runs if run.note))
 
 
@@ -158,7 +158,15 @@ def document(compared: SideBySide) -> dict[str, object]:
     }
 
 
-def _undecided(compared: SideBySide, place: int) -> str:
+def _judgement(compared: SideBySide, place: int) -> str:
+    """Return whether error bars leave open which run is faster, or whether a measured step lies in the interval of its prediction."""
+    measured, predicted = sorted((compared.runs[0], compared.runs[place]), key=lambda run: not run.measured)
+    bar, seconds, found = bar_of(predicted.results.get("error_bar")), *(run.results.get("step_time_s") for run in (predicted, measured))
+    if measured.measured and not predicted.measured and bar and isinstance(seconds, int | float) and isinstance(found, int | float):
+        ends = bar.least_fraction * seconds, bar.most_fraction * seconds
+        least, most, step = shown_alike("step_time_s", (*ends, found))
+        side = "inside" if ends[0] <= found <= ends[1] else "outside"
+        return f"; {step} measured is {side} the 80 % interval of the prediction, {least} to {most}"
     return f"; {UNDECIDED}" if compared.faster(place) == "not decided" else ""
 
 

@@ -70,6 +70,11 @@ class Contents:
     ran: tuple[str, ...] = ()
     """Names of other scripts that it sources or starts; their options are among its own."""
 
+    @property
+    def only_measured(self) -> bool:
+        """Whether it holds step times and no settings."""
+        return self.measured is not None and not self.entries
+
 
 def flattened(data: Data, spot: Spot | None, file: str, key: str = "") -> Iterator[Entry]:
     """Yield the leaves of nested data; a list of scalars is one leaf, and so is an empty mapping."""

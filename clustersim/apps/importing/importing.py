@@ -86,6 +86,9 @@ def import_files(sources: Sequence[str], asked: ImportOptions) -> Imported:
     if len(machines) == len(contents):
         return _imported_cluster(machines, asked)
     jobs = [each for each in contents if each.format != "machine"]
+    if all(each.only_measured for each in jobs):
+        hint = f"compare it beside a scenario: clustersim compare SCENARIO {jobs[0].file}"
+        raise ScenarioError("is a log of Megatron without its arguments", place=Place(file=jobs[0].file), hint=hint)
     machines = [*labelled_machines(jobs), *machines]
     name = asked.framework or framework_of(jobs)
     table = load_table(name)
@@ -197,7 +200,8 @@ def foreign_source(source: str) -> bool:
         contents = read_contents(text, source)
     except ScenarioError:
         contents = None
-    own, job = contents is not None and is_own(contents), contents is not None and candidates([contents]) != []
+    own = contents is not None and is_own(contents)
+    job = contents is not None and (contents.only_measured or candidates([contents]) != [])
     if not own and not job:
         refuse_foreign(text, source)
     return job and not own

@@ -8,6 +8,7 @@ from pathlib import Path
 from clustersim.apps.importing.entries import ImportOptions, LoggedSteps
 from clustersim.apps.importing.import_report import summary
 from clustersim.apps.importing.importing import checked_job, foreign_source, import_files
+from clustersim.apps.importing.reading import read_contents, read_raw
 from clustersim.config.load import Scenario, load_scenario, read_source
 from clustersim.config.overriding import parse_override
 from clustersim.config.serving_scenario import ServingScenario
@@ -52,6 +53,14 @@ def open_measured(source: str, overrides: Sequence[str] = (), lent: Sequence[str
     if imported.measured is None or not isinstance(imported.scenario, Scenario):
         return None
     return imported.scenario, imported.measured, imported.lent
+
+
+def open_steps(source: str) -> LoggedSteps | None:
+    """Return the measurements of a log that holds nothing else; None for any other source."""
+    if not Path(source).is_file() or not foreign_source(source):
+        return None
+    contents = read_contents(read_raw(source), source)
+    return contents.measured if contents.only_measured else None
 
 
 def _imported(source: str, overrides: Sequence[str], tell: Callable[[str], None] | None = None) -> Scenario | ServingScenario:

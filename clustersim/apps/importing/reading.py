@@ -32,6 +32,7 @@ _RULE: Final = re.compile(r"-{20,}\s*")
 _ARGUMENT: Final = re.compile(r"(?:^|[\s:\]])([A-Za-z_]\w*) \.{3,} ?(.*)$")
 _VOCABULARY: Final = re.compile(r"padded vocab \(size: (\d{1,12})\) with \d+ dummy tokens \(new size: (\d{1,12})\)")
 _STEP: Final = re.compile(r"iteration +(\d{1,12})/.*elapsed time per iteration \(ms\): (\d{1,12}(?:\.\d{1,12})?)")
+_STEP_LINE: Final = re.compile(rf"^(?!\s*#).*{_STEP.pattern}", re.MULTILINE)
 _TIMES: Final = re.compile(r"^\s*time \(ms\) \|(.*)")
 _TIMER: Final = re.compile(r"([a-z][\w/-]{1,60}): (\d{1,12}\.\d{1,12})")
 _TIMER_LINE: Final = re.compile(r"^ {2,}([a-z][\w/-]{1,60}) \.{3,}: \(\d{1,12}\.\d{1,12}, (\d{1,12}\.\d{1,12})\)")
@@ -50,8 +51,8 @@ _MOST_LINES: Final = 2_000_000
 
 
 def is_log(text: str) -> bool:
-    """Return whether a text holds the settings of a job as Megatron-LM or Megatron-Bridge prints them."""
-    return _BEGINS.search(text) is not None or _CONFIGURATION.search(text) is not None
+    """Return whether a text holds the settings of a job as Megatron-LM or Megatron-Bridge prints them, or its step times."""
+    return any(each.search(text) is not None for each in (_BEGINS, _CONFIGURATION, _STEP_LINE))
 
 
 def read_log(text: str, file: str) -> Contents:

@@ -81,3 +81,42 @@ def test_a_mistake_is_one_line_and_exit_code_two(cli: Cli, arguments: list[str],
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err.startswith(f"error: {message}")
     assert outcome.err.count("\n") == 1
+
+
+def step_lines(folder: Path, step_ms: float) -> Path:
+    """Write the lines of steps of Megatron alone, as people keep them; the first step is slow."""
+    lines = (
+        f" iteration {number:8d}/     100 | consumed samples: 64 | elapsed time per iteration (ms): {factor * step_ms:.1f} | lr: 1E-05 |\n"
+        for number, factor in ((1, 9.0), (2, 1.0), (3, 1.0))
+    )
+    path = folder / "it.log"
+    path.write_text("".join(lines), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(("share", "side"), [(1.01, "inside"), (3.0, "outside")])
+def test_the_step_lines_of_a_log_are_held_against_the_error_bar_of_a_scenario(cli: Cli, tmp_path: Path, share: float, side: str) -> None:
+    found = json.loads(cli("compare", "1f1b", "gpipe", "--json").out)
+    predicted_s = next(row["values"][0] for row in found["figures"] if row["key"] == "step_time_s")
+
+    outcome = cli("compare", "1f1b", step_lines(tmp_path, share * predicted_s * 1e3), "--json")
+
+    found = json.loads(outcome.out)
+    measured_s = next(row["values"][1] for row in found["figures"] if row["key"] == "step_time_s")
+    assert measured_s == pytest.approx(share * predicted_s, rel=1e-3)
+    assert f"measured is {side} the 80 % interval of the prediction, " in found["verdicts"][0]["text"]
+    assert found["runs"][1]["note"].endswith("it.log holds no arguments: taken as of 1f1b")
+
+
+@pytest.mark.parametrize("command", [("compare",), ("import",), ("import", "--as", "megatron_lm")])
+def test_step_lines_alone_ask_for_a_scenario(cli: Cli, tmp_path: Path, command: tuple[str, ...]) -> None:
+    outcome = cli(*command, step_lines(tmp_path, 500.0))
+
+    assert outcome.code == 2
+    assert "is a log of Megatron without its arguments; compare it beside a scenario: clustersim compare SCENARIO" in outcome.err
+
+
+def test_step_lines_do_not_measure_a_service(cli: Cli, tmp_path: Path) -> None:
+    outcome = cli("compare", "serve-llama3-70b-chat", step_lines(tmp_path, 500.0))
+
+    assert "it.log: measures training, and the run beside it serves; name a scenario of training" in outcome.err
