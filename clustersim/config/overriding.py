@@ -14,6 +14,7 @@ from clustersim.documents.spots import Data
 from clustersim.documents.text import Document
 from clustersim.errors import Place, ScenarioError
 from clustersim.hardware.own_parts import read_beside
+from clustersim.workloads.reading.hub_names import hub_model
 
 _KEY: Final = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
 _LONGEST: Final = 10_000
@@ -94,6 +95,8 @@ def from_here(value: Data, key: str) -> Data:
     if found is None:
         return value
     prefix, path = (part for part in found.groups() if part is not None)
+    if not prefix and hub_model(path) and not Path(path).exists():
+        return value
     return f"{prefix}{Path(path).absolute()}"
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
 from math import ceil
 from typing import Final
 
@@ -14,17 +13,12 @@ from clustersim.apps.importing.transforms import number
 from clustersim.documents.files import data_path
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
+from clustersim.workloads.reading.hub_names import letters, shipped_name
 from clustersim.workloads.reading.model_families import REFUSED
 from clustersim.workloads.reading.model_fields import ModelSpec
 from clustersim.workloads.reading.model_spec import load_model, model_names
 from clustersim.workloads.transformer import Transformer
 
-_AFFIXES: Final = re.compile(
-    r"^(meta-|base-)|-(hf|instruct|chat|base|it|pt|v[01]\.?\d|pretrain(ing)?|config|finetune|sft|peft|recipe|bf16|fp8(-dynamic|-block)?|(nv)?fp4(-v\d)?"
-    r"|awq|gptq(-int\d)?|bnb-(4bit|nf4)|\d{1,3}k|1m|\d{4}|linearized|int\d|w\d?-?a(4|8|16)|w-mxfp4(-a-fp8)?|quantized\.w\da\d{1,2}|thinking|reasoning"
-    r"|terminus|uncased|dequantized|deduped|\d{1,2}e)$|bpetokenizer$"
-)
-_NAMES: Final = re.compile(r"^names: \[(.*)\]$", re.MULTILINE)
 _LATENT: Final = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 _EXPERTS: Final = (
     *("num_experts_per_tok", "moe_intermediate_size", "num_shared_experts", "shared_expert_intermediate_size", "scoring_func"),
@@ -44,36 +38,10 @@ _NOT_DIMENSIONS: Final = (
 _NEEDED: Final = ("num_hidden_layers", "hidden_size", "num_attention_heads")
 
 
-def shipped_name(text: str) -> str | None:
-    """Return the shipped model that a name of the Hugging Face Hub, of a recipe or of a folder means.
-
-    Examples
-    --------
-    >>> shipped_name("meta-llama/Meta-Llama-3.1-8B-Instruct"), shipped_name("mine/unheard-of")
-    ('llama3.1-8b', None)
-    """
-    base = text.rstrip("/").rpartition("/")[2].lower().replace("_", "-")
-    while (known := _by_letters().get(_letters(base))) is None and (shorter := _AFFIXES.sub("", base)) != base:
-        base = shorter
-    return known
-
-
-@lru_cache
-def _by_letters() -> Mapping[str, str]:
-    folder = data_path("scenarios") / "models"
-    others = {name: _NAMES.search((folder / f"{name}.yaml").read_text("utf-8")) for name in model_names()}
-    listed = {_letters(other): name for name, found in others.items() if found for other in found[1].split(",")}
-    return listed | {_letters(name): name for name in model_names()}
-
-
-def _letters(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
-
-
 def _unsayable(text: str) -> str | None:
     """Return the reason why no transformer says a model, by the type of the Hub that its name begins with."""
-    name = _letters(text.rpartition("/")[2])
-    return next((reason for kind, reason in REFUSED.items() if name.startswith(_letters(kind))), None)
+    name = letters(text.rpartition("/")[2])
+    return next((reason for kind, reason in REFUSED.items() if name.startswith(letters(kind))), None)
 
 
 def complete_model(draft: Draft) -> None:

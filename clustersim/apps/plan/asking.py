@@ -27,6 +27,7 @@ from clustersim.hardware.models import Accelerator
 from clustersim.hardware.prices import load_price_list
 from clustersim.notices import Flag
 from clustersim.parallel.schedules import SCHEDULES
+from clustersim.workloads.reading.hub_names import hub_model
 from clustersim.workloads.reading.model_spec import HUB_PREFIX, load_model, model_names
 
 BATCH: Final = 1024
@@ -205,7 +206,8 @@ def _of_one_software(base: Mapping[str, Data], scenario: Scenario, software: One
 
 def _scenario(model: str | Mapping[str, object], overrides: Sequence[str]) -> Scenario:
     """Return the scenario that stands in place of a model and a cluster."""
-    named = isinstance(model, str) and model in model_names() and model not in example_names() and not Path(model).is_file()
+    shipped = isinstance(model, str) and bool(model in model_names() or hub_model(model))
+    named = shipped and model not in example_names() and not Path(str(model)).is_file()
     if named or (isinstance(model, str) and model.startswith(HUB_PREFIX)):
         hint = f"write a node or a cluster behind it, such as '{model} dgx-h100 --nodes 8', or a scenario in its place"
         raise ScenarioError(f"'{model}' is a model, and the cluster to plan for is missing", field="CLUSTER", hint=hint)

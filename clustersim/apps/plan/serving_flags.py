@@ -9,7 +9,6 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Final
 
-from clustersim.apps.importing.imported_models import shipped_name
 from clustersim.apps.importing.table import Vocabulary, canonical, load_table
 from clustersim.apps.plan.flags import FrameworkFiles
 from clustersim.apps.serve.deployment import BuiltServing
@@ -19,6 +18,7 @@ from clustersim.errors import ScenarioError
 from clustersim.serving.policies import rules_of
 from clustersim.serving.rules import EngineDevice
 from clustersim.workloads.model import Model
+from clustersim.workloads.reading.hub_names import shipped_name
 from clustersim.workloads.reading.model_spec import LoadedModel
 from clustersim.workloads.transformer import Transformer
 

@@ -18,6 +18,7 @@ from clustersim.documents.text import Document, plain_document, read_document
 from clustersim.errors import ScenarioError
 from clustersim.workloads.model import Model
 from clustersim.workloads.reading.hf_config import config_fields, read_config
+from clustersim.workloads.reading.hub_names import hub_model
 from clustersim.workloads.reading.model_families import FAMILIES, REFUSED
 from clustersim.workloads.reading.model_fields import (
     ModelSpec,
@@ -59,7 +60,8 @@ def load_model(reference: Data | Mapping[str, Data], *, document: Document | Non
     Parameters
     ----------
     reference
-        A shipped name, the path of a YAML file, ``hf:`` and the path of a ``config.json`` or of its directory, or a mapping.
+        A shipped name, a name on the Hugging Face Hub, the path of a YAML file, ``hf:`` and the path of a ``config.json`` or of its
+        directory, or a mapping.
         A relative path counts from the scenario's directory, then from the current one.
     document
         The document whose ``model`` the reference is, for messages and relative paths.
@@ -83,10 +85,11 @@ def load_model(reference: Data | Mapping[str, Data], *, document: Document | Non
         raise origin.error(f"{reference!r} is not a model", hint="write a shipped name, a path, 'hf:path/to/config.json' or a mapping")
     if reference.startswith(HUB_PREFIX):
         return _from_hub(_find(reference.removeprefix(HUB_PREFIX).strip(), origin, missing=_NOT_HERE))
-    if reference.endswith(_YAML) or "/" in reference:
+    on_hub = hub_model(reference) if _found(reference, origin) is None else None
+    if on_hub is None and (reference.endswith(_YAML) or "/" in reference):
         found = read_document(_find(reference, origin))
         return _from_own(found.data, ModelDocument(document=found), default_name=Path(reference).stem)
-    shipped = _load_shipped(reference)
+    shipped = _load_shipped(on_hub or reference)
     if shipped is None:
         hint = f"write {HUB_PREFIX}{reference}" if reference.endswith(".json") else choices_hint(reference, model_names())
         raise origin.error(f"there is no model '{reference}'", hint=hint)
@@ -103,15 +106,18 @@ def _load_shipped(name: str) -> LoadedModel | None:
 
 
 def _find(text: str, origin: ModelDocument, *, missing: str | None = None) -> Path:
+    found = _found(text, origin)
+    if found is None or not text:
+        raise origin.error(f"there is no file '{text}'", hint=missing or _nearby(Path(text)))
+    return found
+
+
+def _found(text: str, origin: ModelDocument) -> Path | None:
     path = Path(text)
     try:
-        beside = Path(origin.document.name).parent / path
-        found = next((candidate for candidate in (beside, path) if candidate.exists()), None)
+        return next((candidate for candidate in (Path(origin.document.name).parent / path, path) if candidate.exists()), None)
     except (OSError, ValueError):
-        found = None
-    if found is None or not text:
-        raise origin.error(f"there is no file '{text}'", hint=missing or _nearby(path))
-    return found
+        return None
 
 
 def _nearby(path: Path) -> str:

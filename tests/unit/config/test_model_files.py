@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from clustersim.config.overriding import parse_override
 from clustersim.documents.spots import Data
 from clustersim.documents.text import parse_document
 from clustersim.errors import ScenarioError
@@ -124,3 +125,16 @@ def test_binary_and_huge_files_are_refused(tmp_path: Path, raw: bytes) -> None:
 def test_a_directory_without_a_config_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match=r"config\.json: no such file"):
         read_config(tmp_path)
+
+
+def test_a_name_of_the_hub_means_the_shipped_model_unless_a_file_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert load_model("Qwen/Qwen2.5-32B") is load_model("qwen2.5-32b")
+    assert parse_override("model=Qwen/Qwen2.5-32B").value == "Qwen/Qwen2.5-32B"
+    with pytest.raises(ScenarioError, match="there is no file 'mine/unheard-of'"):
+        load_model("mine/unheard-of")
+    (tmp_path / "Qwen" / "Qwen2.5-32B").mkdir(parents=True)
+    assert parse_override("model=Qwen/Qwen2.5-32B").value == str(tmp_path / "Qwen" / "Qwen2.5-32B")
+    with pytest.raises(ScenarioError):
+        load_model("Qwen/Qwen2.5-32B")

@@ -8,13 +8,13 @@ from typing import Final
 import pytest
 
 import clustersim
-from clustersim.apps.importing.imported_models import shipped_name
 from clustersim.apps.importing.table import Vocabulary, framework_names, load_table
 from clustersim.config.presets import preset_names
 from clustersim.config.serving_scenario import BatchWaitSpec, ReplicaPoolSpec, RequestsSpec, ServingSpec
 from clustersim.parallel.settings import key_of
 from clustersim.parallel.step_settings import DataParallelSettings, Training
 from clustersim.parallel.training_plan import StrategySettings
+from clustersim.workloads.reading.hub_names import shipped_name
 from clustersim.workloads.reading.model_fields import ModelSpec
 from clustersim.workloads.reading.model_spec import load_model, model_names
 
