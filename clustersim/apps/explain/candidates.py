@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from operator import itemgetter
 from typing import Final
 
+from clustersim.apps.explain.changing import changed_alone
 from clustersim.apps.run.bound import evaluator_of
 from clustersim.apps.run.result import Result
-from clustersim.apps.run.running import seeded, step_metrics
+from clustersim.apps.run.running import step_metrics
 from clustersim.apps.run.simulation import memory_report
-from clustersim.config.build import Built, build
-from clustersim.config.load import ScenarioText, checked_scenario
-from clustersim.config.overriding import Override, parse_override
+from clustersim.config.build import Built
+from clustersim.config.load import ScenarioText
+from clustersim.config.overriding import Override
 from clustersim.errors import InfeasibleError, ScenarioError
 from clustersim.measure.deciding import Decision, is_shorter
 from clustersim.parallel.shard import WHOLE_VOCABULARY, head_vector_bytes, local_model, padded_vocabulary
@@ -218,7 +219,7 @@ def _kernels(built: Built) -> Iterator[CandidateChange]:
         yield CandidateChange(
             family="precision",
             what="products in fp8 instead of bf16",
-            overrides=("training.precision=fp8", f"strategy.overlap_tp={built.plan.strategy.overlap_tp}"),
+            overrides=("training.precision=fp8",),
             remark="changes the numbers that are trained with",
         )
 
@@ -339,7 +340,7 @@ def _worth_replaying(
     n_impossible = n_misfits = 0
     for candidate in tried:
         try:
-            built = seeded(build(checked_scenario(source, (*changes, *map(parse_override, candidate.overrides)))), base.seed)
+            overrides, built = changed_alone(source, changes, base, candidate.overrides)
             bound_s = evaluator_of(built).passes_s(built.plan)
             if bound_s >= (1.0 - LEAST) * base.step_time_s:
                 continue
@@ -349,6 +350,6 @@ def _worth_replaying(
         except (ScenarioError, InfeasibleError):
             n_impossible += 1
             continue
-        by_family.setdefault(candidate.family, []).append((bound_s, candidate, built))
+        by_family.setdefault(candidate.family, []).append((bound_s, replace(candidate, overrides=overrides), built))
     families = sorted((sorted(family, key=itemgetter(0)) for family in by_family.values()), key=lambda family: family[0][0])
     return [each for places in zip_longest(*families) for each in places if each is not None], n_impossible, n_misfits

@@ -129,7 +129,7 @@ def measured_changes(source: str, overrides: Sequence[str], result: Result) -> M
     remarks = [] if told else [f"none of {found.n_tried - found.n_left} changes does, each by itself"]
     n_left = found.n_left + len(others[most:])
     if n_left:
-        remarks.append(f"not replayed, since each takes long: {n_left} more changes and settings; clustersim explain {command} has them")
+        remarks.append(f"not replayed, to stay short: {n_left} more changes and settings; clustersim explain {command} has them")
     return MeasuredChanges(told, tuple(remarks), tuple(each.sentence for each in settings[:N_TOLD]))
 
 

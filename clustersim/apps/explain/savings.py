@@ -7,12 +7,13 @@ from itertools import combinations
 from typing import Final
 
 from clustersim.apps.explain.candidates import RECOMPUTATION, CandidateChange, candidates
+from clustersim.apps.explain.changing import changed_alone
 from clustersim.apps.run.result import Result
-from clustersim.apps.run.running import seeded, step_metrics
+from clustersim.apps.run.running import step_metrics
 from clustersim.apps.run.simulation import memory_report
-from clustersim.config.build import Built, build
-from clustersim.config.load import ScenarioText, checked_scenario
-from clustersim.config.overriding import Override, parse_override, set_options
+from clustersim.config.build import Built
+from clustersim.config.load import ScenarioText
+from clustersim.config.overriding import Override, set_options
 from clustersim.errors import InfeasibleError, ScenarioError
 from clustersim.parallel.stage import stages_of
 from clustersim.report.facts import memory_verdict
@@ -33,24 +34,22 @@ def fitting_changes(source: ScenarioText, changes: Sequence[Override], base: Res
     """
     singles = list(_savings(base.built))
     for count in range(1, AT_ONCE + 1):
-        fitting: list[tuple[tuple[CandidateChange, ...], Built]] = []
+        fitting: list[tuple[str, tuple[str, ...], Built]] = []
         for together in combinations(singles, count):
             if len({change.family for change in together}) < count:
                 continue
             try:
-                overrides = [parse_override(override) for change in together for override in change.overrides]
-                built = seeded(build(checked_scenario(source, (*changes, *overrides))), base.seed)
+                overrides, built = changed_alone(source, changes, base, [each for change in together for each in change.overrides])
             except (ScenarioError, InfeasibleError):
                 continue
             if memory_report(stages_of(built.plan), built.cluster).fits:
-                fitting.append((together, built))
-        replayed = [(together, step_metrics(built, base.seed)) for together, built in fitting[:MOST_REPLAYED]]
-        ordered = sorted((each for each in replayed if each[1].memory.fits), key=lambda each: each[1].step_time_s)
+                fitting.append((" and ".join(change.what for change in together), overrides, built))
+        replayed = [(what, overrides, step_metrics(built, base.seed)) for what, overrides, built in fitting[:MOST_REPLAYED]]
+        ordered = sorted((each for each in replayed if each[2].memory.fits), key=lambda each: each[2].step_time_s)
         if ordered:
             return tuple(
-                f"{' and '.join(change.what for change in together)}: {format_quantity(metrics.step_time_s, 's')} a step,"
-                f" {memory_verdict(metrics)}; {set_options(override for change in together for override in change.overrides)}"
-                for together, metrics in ordered
+                f"{what}: {format_quantity(metrics.step_time_s, 's')} a step, {memory_verdict(metrics)}; {set_options(overrides)}"
+                for what, overrides, metrics in ordered
             )
     none = f"none of {len(singles)} changes, nor two of them together"
     return (f"{none}; clustersim plan {asked} says which layout needs least, and on how many nodes",)

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final, Literal, get_args, get_origin
 
+from clustersim.apps.explain.changing import changed_alone
 from clustersim.apps.run.result import Result
-from clustersim.apps.run.running import seeded, step_metrics
-from clustersim.config.build import Built, build
-from clustersim.config.load import ScenarioText, checked_scenario
-from clustersim.config.overriding import Override, parse_override, set_options
+from clustersim.apps.run.running import step_metrics
+from clustersim.config.build import Built
+from clustersim.config.load import ScenarioText
+from clustersim.config.overriding import Override, set_options
 from clustersim.errors import InfeasibleError, ScenarioError
 from clustersim.measure.deciding import is_shorter
 from clustersim.parallel.needs import idle
@@ -47,6 +48,8 @@ class Unsaid:
     """Value that was taken."""
     other: str
     """Value that changes the step most."""
+    overrides: tuple[str, ...]
+    """As ``--set`` takes them."""
     step_time_s: float
     """Duration of a step with the other value."""
     change_fraction: float
@@ -59,8 +62,8 @@ class Unsaid:
         """Value in use, and the effect of the other one, with its option."""
         by = f"{percent_text(abs(self.change_fraction))} {'slower' if self.change_fraction > 0 else 'faster'}"
         doubt = "" if self.decided else ", not decided"
-        option = set_options([f"{self.key}={self.other}"])
-        return f"{self.key.rpartition('.')[2]} is taken as {self.value}; {self.other} would be {by}{doubt}: {option}"
+        name = self.key.rpartition(".")[2]
+        return f"{name} is taken as {self.value}; {self.other} would be {by}{doubt}: {set_options(self.overrides)}"
 
 
 def unsaid(source: ScenarioText, changes: Sequence[Override], base: Result, tried: Sequence[tuple[str, str, str]]) -> tuple[Unsaid, ...]:
@@ -80,7 +83,7 @@ def unsaid(source: ScenarioText, changes: Sequence[Override], base: Result, trie
         for number, (key, value, other) in enumerate(tried):
             advanced(number, len(tried))
             try:
-                built = seeded(build(checked_scenario(source, (*changes, parse_override(f"{key}={other}")))), base.seed)
+                overrides, built = changed_alone(source, changes, base, [f"{key}={other}"])
                 metrics = step_metrics(built, base.seed)
             except (ScenarioError, InfeasibleError):
                 continue
@@ -88,6 +91,7 @@ def unsaid(source: ScenarioText, changes: Sequence[Override], base: Result, trie
                 key=key,
                 value=value,
                 other=other,
+                overrides=overrides,
                 step_time_s=metrics.step_time_s,
                 change_fraction=metrics.step_time_s / base.step_time_s - 1.0,
                 decided=is_shorter(metrics, base.metrics) != "not decided",

@@ -8,11 +8,12 @@ import pytest
 
 from clustersim.apps.explain import candidates as module
 from clustersim.apps.explain.candidates import LEAST, CandidateChange, Gains, candidates, gains
+from clustersim.apps.explain.changing import changed_alone
 from clustersim.apps.run.result import Result
 from clustersim.apps.run.running import run_built, step_metrics
 from clustersim.config.build import Built, build
 from clustersim.config.load import checked_scenario, load_scenario, read_source
-from clustersim.config.overriding import Override, parse_override
+from clustersim.config.overriding import parse_override
 from clustersim.errors import InfeasibleError, ScenarioError
 from clustersim.measure.metrics import Metrics
 
@@ -158,9 +159,9 @@ def by_replaying_all(source: str, changes: Sequence[str], base: Result) -> list[
     """Return the best change of each family, with every change replayed."""
     best: dict[str, tuple[float, str]] = {}
     for candidate in candidates(base.built):
-        overrides: list[Override] = [parse_override(text) for text in (*changes, *candidate.overrides)]
         try:
-            metrics = run_built(build(checked_scenario(read_source(source), overrides)), seed=base.seed).metrics
+            _, built = changed_alone(read_source(source), [parse_override(text) for text in changes], base, candidate.overrides)
+            metrics = run_built(built, seed=base.seed).metrics
         except (ScenarioError, InfeasibleError):
             continue
         fits = metrics.memory.fits or not base.metrics.memory.fits
@@ -218,6 +219,40 @@ def test_what_contradicts_the_scenario_is_counted() -> None:
     _, got = found("llama3-8b-8xh100", [], [change("strategy.tp=3"), change("strategy.pp=64", "strategy.dp=auto")])
 
     assert (got.best, got.n_impossible, got.n_tried) == ((), 2, 2)
+
+
+SHARDED = {
+    "model": "llama3-8b",
+    "cluster": {"node": "dgx-h100", "nodes": 1},
+    "training": {"global_batch_size": 16, "micro_batch_size": 1, "seq_length": 2048, "precision": "bf16"},
+    "strategy": {"zero_stage": 3, "recompute": "full"},
+}
+
+
+def test_a_change_of_sharding_leaves_the_software_as_it_is_and_its_options_say_so() -> None:
+    written = read_source(SHARDED)
+    base = run_built(build(checked_scenario(written, ())))
+
+    overrides, built = changed_alone(written, (), base, ["strategy.zero_stage=1"])
+
+    taken, before = built.plan.training, base.built.plan.training
+    assert built.plan.strategy.zero_stage == 1
+    assert (taken.kernels, taken.attention) == (before.kernels, before.attention) == ("eager", "flash_2")
+    assert taken == build(load_scenario(SHARDED, overrides)).plan.training
+
+
+def test_what_cannot_stand_beside_a_change_goes_with_it() -> None:
+    base = run_built(build(load_scenario(SHARDED)))
+
+    assert base.built.plan.strategy.recompute_stops_early
+    assert changed_alone(read_source(SHARDED), (), base, ["strategy.recompute=none"])[0] == ("strategy.recompute=none",)
+
+
+def test_fp8_keeps_the_overlap_in_force_without_an_option() -> None:
+    written = read_source("llama3-70b-h100-512")
+    base = run_built(build(checked_scenario(written, ())))
+
+    assert changed_alone(written, (), base, ["training.precision=fp8"])[0] == ("training.precision=fp8",)
 
 
 def test_few_replays_go_to_the_least_bound_of_each_family_first(replays: list[Built]) -> None:

@@ -39,7 +39,7 @@ def typed(file: str) -> Explanation:
 def test_an_effect_is_what_a_replay_with_the_other_value_takes(typed: Explanation, file: str) -> None:
     assert {each.key for each in typed.unsaid} >= {"training.kernels", "training.attention"}
     for each in typed.unsaid:
-        other = run(file, set=[f"{each.key}={each.other}"])
+        other = run(file, set=each.overrides)
         assert each.step_time_s == other.step_time_s
         assert each.change_fraction == pytest.approx(other.step_time_s / typed.result.step_time_s - 1.0)
 
