@@ -227,8 +227,6 @@ USUAL: Final = (
 )
 """For transformers. The first rule with a key applies, otherwise the default of the key. docs/reference/defaults.md has the reasons."""
 
-USUAL_KEYS: Final = tuple(dict.fromkeys(key for each in (*USUAL, IMAGES) for key in each.values))
-"""Dotted keys that have a usual value with some software."""
 
 _BY_DEFAULT: Final = "by default"
 NOT_SAID: Final = "not said, and taken as usual: "

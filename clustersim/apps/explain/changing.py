@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from json import dumps
 from operator import attrgetter
 
@@ -11,7 +11,8 @@ from clustersim.apps.run.running import seeded
 from clustersim.config.build import Built, build
 from clustersim.config.load import ScenarioText, checked_scenario
 from clustersim.config.overriding import Override, parse_override
-from clustersim.config.usual import USUAL_KEYS
+from clustersim.config.planning import circumstances_of
+from clustersim.config.usual import Value, usual_settings
 from clustersim.errors import ScenarioError
 from clustersim.parallel.needs import idle
 
@@ -39,10 +40,11 @@ def changed_alone(
     built = built_with(overrides)
     given = {text.partition("=")[0] for text in overrides}
     unused = {".".join(each.path) for plan in (base.built.plan, built.plan) for each in idle(plan.model, plan.training, plan.strategy)}
+    usual, others = _usual(base.built), _usual(built)
     held: dict[str, str] = {}
-    for key in USUAL_KEYS:
+    for key in dict.fromkeys((*usual, *others)):
         now, then = attrgetter(key)(base.built.plan), attrgetter(key)(built.plan)
-        if now not in (None, then) and key not in given | unused:
+        if usual.get(key) != others.get(key) and now not in (None, then) and key not in given | unused:
             held[key] = f"{key}={dumps(now)}".replace('"', "")
     while held:
         together = (*overrides, *held.values())
@@ -53,3 +55,9 @@ def changed_alone(
             if error.field is None or held.pop(error.field, None) is None:
                 raise
     return tuple(overrides), built
+
+
+def _usual(built: Built) -> Mapping[str, Value]:
+    nodes = [node for node, count in built.cluster.kinds for _ in range(count)]
+    found = usual_settings(circumstances_of(built.scenario.spec, built.plan.model, nodes))
+    return {key: value for key, (value, _) in found.items()}

@@ -38,3 +38,9 @@ def test_where_no_change_is_enough_the_command_that_finds_a_layout_is_told() -> 
         .changes[0]
         .endswith(f"; clustersim plan llama3-70b-h100-512 {set_options(overrides)} says which layout needs least, and on how many nodes")
     )
+
+
+def test_below_changes_of_a_run_the_command_that_searches_layouts_is_told() -> None:
+    told, _ = measured_changes(NAME, (), run(NAME))
+
+    assert told[-1] == f"clustersim plan {NAME} searches all layouts"

@@ -48,7 +48,7 @@ def test_a_page_has_the_changes_that_a_run_has_measured() -> None:
     changes = measured_changes("llama3-70b-h100-512", changed, run("llama3-70b-h100-512", set=list(changed))).changes
     text = report_page(["llama3-70b-h100-512"], changed, zooms=False)
 
-    assert "recomputation none" in changes[0]
+    assert any("recomputation none" in change for change in changes)
     assert all(f"What would shorten the step: {change}" in text for change in changes)
     assert "would help first" not in text
 
