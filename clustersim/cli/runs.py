@@ -31,6 +31,8 @@ def runs_command(
         found = [run for run in found if tagged in run.tags]
     if tag is not None or untag is not None:
         found = [tag_run(run, add=tag, remove=untag) for run in found]
+        if len(found) > 1:
+            notice(f"{'tagged' if tag is not None else 'untagged'} all {len(found):,} runs below {folder}")
     if compare:
         refuse_given({"--json": json}, beside="--compare", hint="try: clustersim compare RUN... --json")
         if len(found) < 2:

@@ -91,9 +91,17 @@ def verdicts(compared: SideBySide) -> tuple[str, ...]:
 def _short(differences: Sequence[Difference]) -> tuple[tuple[Difference, ...], str]:
     """Return the differences that people look for first, and how many are left: a model or a cluster of another name differs in much."""
     unlike = {row.key.partition(".")[0] for row in differences if row.key in _WHOLES}
-    kept = [row for row in differences if row.key in _NAMES or row.key.partition(".")[0] not in unlike][:_MOST]
+    first = sorted(differences, key=_place)
+    kept = [row for row in first if _place(row) == 0 or row.key.partition(".")[0] not in unlike][:_MOST]
     left = len(differences) - len(kept)
     return tuple(kept), f", {len(kept)} of {len(differences)} keys; clustersim compare RUN... --csv has all" if left else ""
+
+
+def _place(row: Difference) -> int:
+    """Return the place of a difference: names of model and cluster, then the model, the layout, and others; parts of machines last."""
+    section, _, name = row.key.partition(".")
+    named = row.key in _NAMES or (section == "cluster" and name in ("accelerator.name", "accelerator.base"))
+    return 0 if named else {"model": 1, "strategy": 2, "cluster": 4}.get(section, 3)
 
 
 def tables(compared: SideBySide, *, short: bool = False) -> tuple[TextTable, ...]:

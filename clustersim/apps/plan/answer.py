@@ -70,12 +70,17 @@ class PlanAnswer:
 
     def __str__(self) -> str:
         """Return the fastest layouts, and why no other one is faster."""
+        assumed = [f"assumed: {line}" for line in self.assumed]
         sections = ((heading, *lines) for heading, lines in self.sections.items() if lines)
-        return text_answer((self.headline,), self.table if self.families else (), self.table_lines, *sections)
+        return text_answer((self.headline,), self.table if self.families else (), self.table_lines, *sections, assumed)
 
     def _repr_html_(self) -> str:
         """Return the same as notebooks show it."""
-        lines = [*self.table_lines, *(line for heading, found in self.sections.items() if found for line in (heading, *found))]
+        lines = [
+            *self.table_lines,
+            *(line for heading, found in self.sections.items() if found for line in (heading, *found)),
+            *(f"assumed: {line}" for line in self.assumed),
+        ]
         return html_answer(self.headline, lines, (self.table,))
 
     @property

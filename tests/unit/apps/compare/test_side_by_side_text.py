@@ -80,6 +80,24 @@ def test_of_another_model_its_name_alone_is_shown_to_people() -> None:
     assert [row[0] for row in short.rows] == ["model.name", "strategy.tp"]
 
 
+def test_the_accelerator_and_the_layout_come_before_parts_of_the_machine_which_may_be_left_out() -> None:
+    many: dict[str, Data] = {f"part{place}": place for place in range(40)}
+    one, other = (
+        replace(
+            made(name, 1, 2.0),
+            resolved={
+                "cluster": {**{key: f"{name}{key}" for key in many}, "accelerator": {"memory": name, "name": name}},
+                "strategy": {"tp": name},
+            },
+        )
+        for name in ("a", "b")
+    )
+
+    short, *_ = tables(side_by_side([one, other]), short=True)
+
+    assert [row[0] for row in short.rows][:3] == ["cluster.accelerator.name", "strategy.tp", "cluster.part0"]
+
+
 def test_what_differs_comes_before_the_figures() -> None:
     assert [each.heading for each in tables(compared())] == ["What differs", "Speed", "Where the step goes"]
     assert table("What differs") == {"strategy.tp": ("1", "2")}

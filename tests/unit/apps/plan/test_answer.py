@@ -26,6 +26,8 @@ def test_a_plan_from_python_gives_a_scenario_that_runs_as_it_says() -> None:
     assert answer.search.others
     assert any(f" replays and {len(answer.search.others)} of other kinds; " in line for line in answer.sections["Certificate"])
     assert all(f"\n\n{heading}\n" in str(answer) for heading, lines in answer.sections.items() if lines)
+    assert answer.assumed
+    assert str(answer).count("assumed: ") == len(answer.assumed)
     assert answer._repr_html_().startswith(f"<p><strong>{answer.headline}</strong></p>")
 
 
