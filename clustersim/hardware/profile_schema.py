@@ -13,6 +13,7 @@ from clustersim.units.fields import (
     Bytes,
     Degree,
     FlopsPerSecond,
+    LineRate,
     NonNegativeInt,
     PositiveBandwidth,
     PositiveInt,
@@ -124,7 +125,7 @@ class HostSpec(Spec, HostFigures):
 class NicFigures(Checked):
     """Figures of a network adapter."""
 
-    bandwidth: PositiveBandwidth
+    bandwidth: LineRate
     """One direction."""
     latency: Seconds
 
@@ -137,7 +138,7 @@ class SwitchFigures(Checked):
     """Figures of a switch."""
 
     ports: PositiveInt
-    port_bandwidth: PositiveBandwidth
+    port_bandwidth: LineRate
     """One direction."""
     latency: Seconds
 
@@ -161,7 +162,7 @@ class FabricFigures(Checked):
     dimensions: Annotated[list[Degree], Field(max_length=8)] | None = Field(default=None, description="Sizes of a torus or mesh.")
     leaves_per_group: Degree | None = Field(default=None, description="Leaves of one group of a dragonfly.")
     global_links: Few | None = Field(default=None, description="Links of one leaf to other groups.")
-    link_bandwidth: PositiveBandwidth | None = Field(default=None, description="Of one link of a torus, mesh or dragonfly, one direction.")
+    link_bandwidth: LineRate | None = Field(default=None, description="Of one link of a torus, mesh or dragonfly, one direction.")
 
 
 class FabricSpec(FabricFigures):
@@ -212,7 +213,7 @@ class NicsChange(Checked):
 
     model: str | OwnPart | None = Field(default=None, description="A shipped adapter, a file, or one described here.")
     count: Few | None = Field(default=None, description="Adapters of a node.")
-    bandwidth: PositiveBandwidth | None = Field(default=None, description="Of one adapter, one direction.")
+    bandwidth: LineRate | None = Field(default=None, description="Of one adapter, one direction.")
     latency: Seconds | None = Field(default=None, description="Of one adapter.")
 
 
@@ -239,7 +240,7 @@ class GraphSwitchSpec(Checked):
     to: dict[str, Few] = Field(
         default={}, description="Other switches, with the number of cables to each; each cable is listed at one end."
     )
-    bandwidth: PositiveBandwidth | None = Field(default=None, description="Of each of these cables, one direction.")
+    bandwidth: LineRate | None = Field(default=None, description="Of each of these cables, one direction.")
 
 
 class FabricChange(FabricFigures):

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, StrictBool
 
 from clustersim.parallel.settings import Settings, Written, auto, setting
-from clustersim.units.fields import MOST_GPUS, Bytes, Count, PositiveInt, PositiveRatio, SamplesPerSecond, mistake
+from clustersim.units.fields import MOST_GPUS, BucketBytes, Count, PositiveInt, PositiveRatio, SamplesPerSecond, mistake
 from clustersim.workloads.adapters import JOINT, AdaptedLayer, FrozenPrecision
 from clustersim.workloads.operand_formats import AmaxGroup, Scaling
 from clustersim.workloads.operators import GraphPart
@@ -296,7 +296,7 @@ class DataParallelSettings(Settings, frozen=True):
     overlap: StrictBool = setting(
         True, "Reduce or push buckets while the backward pass still runs.", "replicas", "several processes", "several pushes"
     )
-    bucket_bytes: Annotated[Bytes, Field(gt=0)] = setting(
+    bucket_bytes: BucketBytes = setting(
         25e6,
         "Gradient bytes that are reduced or pushed at once; whole tensors fill it, in the order in which the backward pass is through "
         "with them.",
@@ -331,7 +331,7 @@ class DataParallelSettings(Settings, frozen=True):
     backup_workers: Backups | None = setting(
         None, "With `mode: sync` and parameter servers: how many gradients an update does not wait for, and drops; default: 0."
     )
-    first_bucket_bytes: Annotated[Bytes, Field(gt=0)] | None = setting(
+    first_bucket_bytes: BucketBytes | None = setting(
         None,
         "Of the bucket that is ready first; default: as the others.",
         "replicas",

@@ -18,12 +18,13 @@ def mistake(message: str, hint: str) -> PydanticCustomError:
     return PydanticCustomError("mistake", "{message}", {"message": message, "hint": hint})
 
 
-def _reader(unit: str) -> Callable[[object], float]:
+def _reader(unit: str, example: str | None = None) -> Callable[[object], float]:
     def read(value: object) -> float:
         try:
             return parse_quantity(value, unit)
         except ScenarioError as error:
-            raise mistake(error.message, error.hint or "") from error
+            usual = unit_example(unit)
+            raise mistake(error.message, (error.hint or "").replace(f"'{usual}'", f"'{example or usual}'")) from error
 
     return read
 
@@ -35,9 +36,12 @@ def _writer(unit: str) -> Callable[[float], str]:
     return write
 
 
-def _schema(unit: str) -> WithJsonSchema:
-    return WithJsonSchema({"type": "string", "examples": [unit_example(unit)]})
+def _schema(unit: str, example: str | None = None) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "examples": [example or unit_example(unit)]})
 
+
+_LINE: Final = "400 Gbit/s"
+_BUCKET: Final = "25 MB"
 
 Bytes = Annotated[float, BeforeValidator(_reader("B")), PlainSerializer(_writer("B")), _schema("B")]
 BytesPerSecond = Annotated[float, BeforeValidator(_reader("B/s")), PlainSerializer(_writer("B/s")), _schema("B/s")]
@@ -52,6 +56,9 @@ SamplesPerSecond = Annotated[float, BeforeValidator(_reader("samples/s")), Plain
 PerSecond = Annotated[float, BeforeValidator(_reader("/s")), PlainSerializer(_writer("/s")), _schema("/s")]
 TokensPerSecond = Annotated[float, BeforeValidator(_reader("tokens/s")), PlainSerializer(_writer("tokens/s")), _schema("tokens/s")]
 PositiveBandwidth = Annotated[BytesPerSecond, Field(gt=0)]
+LineRate = Annotated[float, BeforeValidator(_reader("B/s", _LINE)), PlainSerializer(_writer("B/s")), _schema("B/s", _LINE), Field(gt=0)]
+"""Bandwidth of an adapter, a port or a cable of a network."""
+BucketBytes = Annotated[float, BeforeValidator(_reader("B", _BUCKET)), PlainSerializer(_writer("B")), _schema("B", _BUCKET), Field(gt=0)]
 Count = Annotated[
     float,
     BeforeValidator(_reader("count")),

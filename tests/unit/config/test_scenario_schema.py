@@ -32,9 +32,9 @@ from tests.unit.config.samples import refusal, small
         ("training.tokens=15 TB/s", "'15 TB/s' is not a count", "write it such as '15T'"),
         ("strategy.data_parallel.staleness=-1", "-1 is out of range", "write a number that is at least 0"),
         ("training.data_loader={rate: 2000}", "2000 has no unit", "write it with a unit, such as '2500 samples/s'"),
-        ("strategy.data_parallel.bucket=25", "25 has no unit", "write it with a unit, such as '80 GB'"),
-        ("strategy.data_parallel.bucket=25 Gbit/s", "'25 Gbit/s' is not a size", "write it such as '80 GB'"),
-        ("strategy.data_parallel.bucket=-25 MB", "-25 MB is negative", "write a size such as '80 GB'"),
+        ("strategy.data_parallel.bucket=25", "25 has no unit", "write it with a unit, such as '25 MB'"),
+        ("strategy.data_parallel.bucket=25 Gbit/s", "'25 Gbit/s' is not a size", "write it such as '25 MB'"),
+        ("strategy.data_parallel.bucket=-25 MB", "-25 MB is negative", "write a size such as '25 MB'"),
         ("strategy.sequence_parallel='yes'", "'yes' is not true or false", None),
         ("strategy.zero_stage=4", "4 is not one of 0, 1, 2, 3", None),
         ("strategy.zero_stage=true", "true is not a number", "write a number"),
@@ -49,7 +49,7 @@ from tests.unit.config.samples import refusal, small
         ("model=5", "5 is not text or a mapping", None),
         ("cluster=[1]", "a list is not a mapping", None),
         ("cluster.nodes=0", "0 is out of range", "write a number that is more than 0"),
-        ("cluster.nics={count: 4, bandwidth: 200}", "200 has no unit", "write it with a unit, such as '3.35 TB/s'"),
+        ("cluster.nics={count: 4, bandwidth: 200}", "200 has no unit", "write it with a unit, such as '400 Gbit/s'"),
         (
             "strategy.offload=true",
             "what is offloaded is a list of parts",
@@ -139,6 +139,6 @@ def test_the_json_schema_shows_how_a_quantity_and_a_schedule_are_written() -> No
     bucket, schedule = field("DataParallelSettings", "bucket"), field("StrategySettings", "schedule")
 
     assert isinstance(bucket, dict)
-    assert (bucket["type"], bucket["examples"]) == ("string", ["80 GB"])
+    assert (bucket["type"], bucket["examples"]) == ("string", ["25 MB"])
     assert isinstance(schedule, dict)
     assert "interleaved_1f1b" in str(schedule["anyOf"])

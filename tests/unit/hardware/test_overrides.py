@@ -187,7 +187,7 @@ def test_a_node_from_nothing_that_lacks_a_field_says_which(line: str, field: str
         ("accelerator: h200", "cluster.accelerator", "unknown accelerator 'h200'", "did you mean one of gh200, h200-nvl, h200-sxm?"),
         ("accelerators_per_node: 0", "cluster.accelerators_per_node", "0 is out of range", "write a number that is more than 0"),
         ("nics: {cont: 4}", "cluster.nics.cont", "unknown field 'cont'", "did you mean 'count'?"),
-        ("nics: {bandwidth: 200}", "cluster.nics.bandwidth", "200 has no unit", "write it with a unit, such as '3.35 TB/s'"),
+        ("nics: {bandwidth: 200}", "cluster.nics.bandwidth", "200 has no unit", "write it with a unit, such as '400 Gbit/s'"),
         (
             "nics: {model: cx7}",
             "cluster.nics.model",
