@@ -47,7 +47,7 @@ def lines(imported: Imported) -> Iterator[str]:
             # A machine has no framework.
             yield "Assumed:" if how == "default" and imported.scenario is None else f"{title}:"
             yield from _rows(keys, many=len(imported.files) > 1)
-    silent = [key.key for key in imported.keys if key.how == "no_effect"]
+    silent = list(dict.fromkeys(key.key for key in imported.keys if key.how == "no_effect" and key.key != "program"))
     if silent:
         yield ""
         more = f" and {len(silent) - MOST_SILENT} more (--json)" if len(silent) > MOST_SILENT else ""

@@ -201,3 +201,10 @@ def test_a_file_without_a_cluster_is_refused_by_the_option_that_names_it(cli: Cl
     assert "--set cluster=nothing.yaml: cluster: " in cli("run", "starter", "-s", "cluster=nothing.yaml").err
     assert "describes no cluster" in cli("run", "starter", "-s", "cluster=nothing.yaml").err
     assert "no such file" in cli("run", "starter", "-s", "cluster=nowhere.yaml").err
+
+
+def test_a_script_of_megatron_is_told_what_its_overlap_of_gathers_does_not_change(cli: Cli) -> None:
+    told = cli("import", FILES / "megatron-llama3-8b.args.txt", "--cluster", "dgx-h100", "--nodes", 1).err
+
+    assert "--overlap-param-gather" in told.partition("Not modelled:")[2].partition("Unknown:")[0]
+    assert " program" not in told.partition("no effect on the prediction:")[2]
