@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import threading
 from collections.abc import Generator
@@ -15,10 +16,12 @@ from typing import Final, Protocol, runtime_checkable
 import typer
 
 from clustersim.cli.terminal import notice, silence_stdout
+from clustersim.documents.check import field_meant
 from clustersim.errors import EXIT_BAD_INPUT, EXIT_BUG, EXIT_INTERRUPTED, EXIT_NO, DomainError, InfeasibleError, ScenarioError
 
 _LONGEST: Final = 400
 """Characters of one part of an error message."""
+_UNKNOWN_OPTION: Final = re.compile(r"(No such option: --([a-z][\w-]*))")
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Errors of a full disk, which is no mistake of the input."""
 
@@ -52,7 +55,7 @@ def ended_by(error: BaseException, *, interrupted: bool = False) -> int:
         return EXIT_NO
     if isinstance(error, _UsageProblem):
         # Help itself arrives here when there are no arguments at all.
-        message = error.format_message()
+        message = _with_setting(error.format_message())
         notice(message if message.startswith("Usage:") else f"error: {_one_line(message)}")
         return EXIT_BAD_INPUT
     if isinstance(error, OSError) and error.errno in _NO_ROOM:
@@ -67,6 +70,17 @@ def ended_by(error: BaseException, *, interrupted: bool = False) -> int:
         notice("error: there is not enough memory for this; ask for less, such as fewer nodes, layers or micro-batches")
         return EXIT_BAD_INPUT
     return _report_bug(error)
+
+
+def _with_setting(message: str) -> str:
+    """Return the message on an unknown option; where it is a setting of a scenario, with the way to change it."""
+    option = _UNKNOWN_OPTION.match(message)
+    if option is None:
+        return message
+    from clustersim.config.scenario_schema import ScenarioSpec
+
+    key = field_meant(ScenarioSpec, option[2].replace("-", "_"))
+    return message if key is None else f"{option[1]}; in a scenario it is {key}: write -s {key}=..."
 
 
 def _short(error: DomainError) -> ScenarioError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
 
+_FILLING: Final = ("", "model", "size", "degree")
+"""Words of long names that short ones leave out."""
+_SLIP: Final = 0.9
+"""Least likeness of a word to a choice that is one slip away, where first letters are another choice."""
 _LEAST_LETTERS: Final = 3
 """Letters from which on a choice that begins so is the nearest."""
 
@@ -83,11 +88,26 @@ def did_you_mean(word: str, choices: Iterable[str], alike: float = 0.6) -> str |
     """Return ``did you mean 'tensor'?`` for the nearest choice, or None when none is alike to a share of its letters."""
     known = list(choices)
     begun = sorted((choice for choice in known if len(word) >= _LEAST_LETTERS and choice.startswith(word)), key=len)
-    close = begun[:1] or difflib.get_close_matches(word, known, n=1, cutoff=alike)
+    likeness = max(alike, _SLIP) if (short := _initials(word, known)) else alike
+    close = begun[:1] or difflib.get_close_matches(word, known, n=1, cutoff=likeness) or [short] * bool(short)
     if not close:
         folded = {choice.lower().replace("-", "_"): choice for choice in known}
         close = [folded[match] for match in difflib.get_close_matches(word.lower().replace("-", "_"), list(folded), n=1, cutoff=alike)]
     return f"did you mean '{close[0]}'?" if close else None
+
+
+def _initials(word: str, choices: Iterable[str]) -> str:
+    """Return the choice of the first letters of words, such as tp for tensor_model_parallel_size; empty where there is none."""
+    parts = (part for part in re.split(r"[-_ ]", word.lower()) if part not in _FILLING)
+    short = "".join(part[:1] for part in parts)
+    return short if len(short) > 1 and short in choices else ""
+
+
+def field_meant(model: type[BaseModel], word: str) -> str | None:
+    """Return the dotted path of the field that a word names, whole or by its first letters; None where none or several are."""
+    known = _paths_by_name(model)
+    paths = known.get(word) or known.get(_initials(word, known), ())
+    return paths[0] if len(paths) == 1 else None
 
 
 def choices_hint(word: str, choices: Iterable[str], longest: int = 12) -> str:
@@ -296,7 +316,8 @@ def _field_hint(model: type[BaseModel], path: Loc, at: Loc) -> str:
     elsewhere = known.get(key, ())
     if not 0 < len(elsewhere) <= _MOST_PLACES:
         beside = _field_names(model, path[:-1])
-        close = [] if did_you_mean(key, beside) else difflib.get_close_matches(key, known, n=1, cutoff=_CLOSE)
+        nearest = [short] if (short := _initials(key, known)) else difflib.get_close_matches(key, known, n=1, cutoff=_CLOSE)
+        close = [] if did_you_mean(key, beside) else nearest
         elsewhere = known[close[0]] if close and len(known[close[0]]) == 1 else ()
         if not elsewhere:
             return choices_hint(key, beside)

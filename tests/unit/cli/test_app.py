@@ -268,3 +268,26 @@ def test_the_programs_entry_is_the_function_that_is_tested() -> None:
 @pytest.mark.parametrize(("short", "long"), [("-h", "--help"), ("-V", "--version")])
 def test_short_options_say_the_same(cli: Cli, short: str, long: str) -> None:
     assert cli(short).out == cli(long).out != ""
+
+
+@pytest.mark.parametrize(
+    ("option", "key"),
+    [("--tp", "strategy.tp"), ("--tensor-parallel-size", "strategy.tp"), ("--micro-batch-size", "training.micro_batch_size")],
+)
+def test_an_unknown_option_that_is_a_key_says_how_it_is_set(cli: Cli, option: str, key: str) -> None:
+    outcome = cli("run", "1f1b", option, "4")
+
+    assert (outcome.code, outcome.err) == (2, f"error: No such option: {option}; in a scenario it is {key}: write -s {key}=...\n")
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("strategy.tensor_parallel", "tp"),
+        ("strategy.pipeline_parallel_size", "pp"),
+        ("tensor_parallel", "strategy.tp"),
+        ("strategy.data_parallell", "data_parallel"),
+    ],
+)
+def test_a_long_name_of_a_key_is_understood(cli: Cli, key: str, meant: str) -> None:
+    assert f"did you mean '{meant}'?" in cli("run", "1f1b", "-s", f"{key}=4").err
