@@ -69,15 +69,15 @@ def roofline(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
         # The largest is drawn first, so that it hides none.
         order = 5 - point.seconds / time_s
         ax.scatter([point.place], [point.flops_per_s], s=size, color=point.colour, alpha=0.85, edgecolor="white", zorder=order)
-    for name, intensity, colour, _ in wires:
+    for at, (name, intensity, colour, _) in enumerate(wires):
         ax.plot([intensity], [rate], marker="D", markersize=9, color=colour, markeredgecolor="white", linestyle="none", zorder=5)
         ax.annotate(
             f"step, {name}",
             (intensity, rate),
-            xytext=(0, -9),
+            xytext=(0, 9 if at else -9),
             textcoords="offset points",
             ha="center",
-            va="top",
+            va="bottom" if at else "top",
             fontsize=9.5,
             color=colour,
             bbox=_PAPER,
