@@ -44,6 +44,18 @@ PART_COLOURS: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
+def share_text(fraction: float) -> str:
+    """Return a share of the step with one decimal, or that it is below what one shows.
+
+    Examples
+    --------
+    >>> share_text(0.0312), share_text(9e-7), share_text(0.0)
+    ('3.1 %', '<0.1 %', '0.0 %')
+    """
+    text = f"{100 * fraction:.1f} %"
+    return "<0.1 %" if fraction > 0.0 and text == "0.0 %" else text
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
     """One part of the step: mean over ranks."""

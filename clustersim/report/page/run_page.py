@@ -30,7 +30,7 @@ from clustersim.report.facts import (
 )
 from clustersim.report.page.content import Cell, HeadlineFigure, Image, Page, PageSection, PageTable
 from clustersim.report.page.interactive_charts import links_chart, timeline_chart
-from clustersim.report.shares import hidden_communication, step_shares
+from clustersim.report.shares import hidden_communication, share_text, step_shares
 from clustersim.report.subject import ServedSubject, Subject
 from clustersim.units.quantity import format_quantity
 
@@ -143,7 +143,7 @@ def _communication(subject: Subject) -> tuple[PageTable, ...]:
             row.dimension.upper(),
             row.label,
             (format_quantity(row.exposed_s, "s"), row.exposed_s),
-            (percent_text(row.exposed_s / step_s), row.exposed_s),
+            (share_text(row.exposed_s / step_s), row.exposed_s),
             (format_quantity(row.hidden_s, "s"), row.hidden_s),
         )
         for row in exposures(subject.metrics, subject.timeline)
