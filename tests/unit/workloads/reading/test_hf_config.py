@@ -21,8 +21,8 @@ from tests.unit.config.samples import transformer_of
 # them: the class with the output head, shared tables counted once. One is as the library saves it, one has only the sizes.
 CASES = json.loads((Path(__file__).parent / "hf_counts.json").read_text(encoding="utf-8"))
 
-# Types whose code lies with the weights, or that are newer, with the published counts of their models. The cards of MiniMax M2 and of
-# ERNIE 4.5 print 229B and 21B; the Hub counts the biases that choose experts too, 27 x 64 of ERNIE's.
+# Types whose code lies with the weights, or that are newer, with the published counts of their models. The card of MiniMax M2 prints
+# 229B. Those of ERNIE 4.5 and Hunyuan print 21B and 80B; their counts here are sums over the tensors that the cards describe.
 REMOTE = json.loads((Path(__file__).parent / "hf_published.json").read_text(encoding="utf-8"))
 
 LLAMA: dict[str, Data] = {
