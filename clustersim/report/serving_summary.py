@@ -114,7 +114,15 @@ def measured_sections(metrics: ServingMetrics) -> list[Section]:
         ("Memory of one GPU", ("", "share", "size", ""), _memory_rows(metrics), ()),
     ]
     if metrics.slo is not None:
-        found.insert(1, ("Promised latencies", ("", "limit", "found", "expected", ""), _slo_rows(metrics.slo), _slo_lines(metrics.slo)))
+        found.insert(
+            1,
+            (
+                "Promised latencies",
+                ("", "limit", "found", "expected", ""),
+                _slo_rows(metrics.slo),
+                _slo_lines(metrics.slo, overloaded=metrics.overloaded),
+            ),
+        )
     if metrics.transfers is not None:
         moved, each = format_quantity(metrics.transfers.bytes, "B"), format_quantity(metrics.transfers.mean_s, "s")
         found.append(("Between the pools", (), (), (f"{metrics.transfers.count:,} KV caches, {moved}, each in {each}",)))
@@ -189,8 +197,9 @@ def _slo_rows(slo: SloReport) -> tuple[Row, ...]:
     )
 
 
-def _slo_lines(slo: SloReport) -> tuple[str, ...]:
-    return (f"{100 * slo.attained_fraction:.2f} % of the requests keep every limit themselves",)
+def _slo_lines(slo: SloReport, *, overloaded: bool) -> tuple[str, ...]:
+    kept = f"{100 * slo.attained_fraction:.2f} % of the requests keep every limit themselves"
+    return (kept, "no limit holds for long: the queue grows without end") if overloaded else (kept,)
 
 
 def _cost_lines(metrics: ServingMetrics, cost: ServingCost) -> tuple[str, ...]:

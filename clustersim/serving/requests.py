@@ -110,15 +110,15 @@ class EmpiricalTokens:
 Tokens = UniformTokens | LognormalTokens | EmpiricalTokens
 
 
-def is_overloaded(sent: IntArray, done: IntArray) -> bool:
-    """Return whether the number of requests in the system grows until the end of arrivals.
+def grows_without_end(sent: IntArray, left: IntArray) -> bool:
+    """Return whether the number of requests between two moments of theirs grows until the end of arrivals.
 
     The number under way at the end of each quarter of the arrivals must grow each time, and in the second half by more than two standard
     deviations of what a stable queue does: sqrt(n / 2) for the arrivals of that half, and as much for the answers.
     """
     if len(sent) < 64 or sent[-1] == sent[0]:
         return False
-    ended = np.sort(done)
+    ended = np.sort(left)
     n_sent = [len(sent) * quarter // 4 for quarter in range(1, 5)]
     under_way = [int(n - np.searchsorted(ended, int(sent[n - 1]))) for n in n_sent]
     grows = all(earlier < later for earlier, later in pairwise(under_way))

@@ -35,7 +35,7 @@ from clustersim.network.in_flight import TICK_S
 from clustersim.notices import Flag
 from clustersim.serving.batch import FloatArray
 from clustersim.serving.records import IntArray, LatencyStatistics, StepTerms, latency_statistics
-from clustersim.serving.requests import is_overloaded
+from clustersim.serving.requests import grows_without_end
 
 SCHEMA_VERSION: Final = 1
 
@@ -79,10 +79,10 @@ def serving_metrics(built: BuiltServing, run: ServingRun, wall_s: float) -> Serv
     found, gpus, duration_s = latencies.statistics(run), built.n_accelerators, latencies.duration_s
     rate = 1.0 / duration_s if duration_s else 0.0
     n_output, n_input = int(latencies.output_tokens.sum()), int(latencies.input_tokens.sum())
-    answered = run.log.done >= 0
-    overloaded = run.requests.arrival_s is not None and is_overloaded(run.log.sent[answered], run.log.done[answered])
-    kv, binds = _kv(built, run), _rate_binds(run, overloaded=overloaded)
+    kv = _kv(built, run)
     full_load = full_load_tokens_per_s(built, kv.prefix_hit_fraction or 0.0)
+    overloaded = _is_overloaded(run, full_load)
+    binds = _rate_binds(run, overloaded=overloaded)
     borrowed = bool(lenders(built.node.accelerator, built.borrowed))
     intervals = served_intervals(found, n_output * rate, full_load if binds else None, borrowed=borrowed)
     utilisation = _utilisation(run)
@@ -96,7 +96,7 @@ def serving_metrics(built: BuiltServing, run: ServingRun, wall_s: float) -> Serv
         replicas=sum(pool.n_replicas for pool in built.pools),
         requests=RequestCounts(
             arrived=len(run.requests),
-            completed=int(answered.sum()),
+            completed=int((run.log.done >= 0).sum()),
             refused=len(run.log.refused),
             measured=latencies.n_measured,
         ),
@@ -156,6 +156,20 @@ def _flags(
         flags.append(Flag(code="overload", message=message))
     short = None if full_load_tokens_per_s is None else short_run_flag(built, run, full_load_tokens_per_s, cost)
     return (*flags, *filter(None, (not_measured_flag(built.node.accelerator, built.borrowed), short)))
+
+
+def _is_overloaded(run: ServingRun, full_load_tokens_per_s: float) -> bool:
+    """Return whether requests come faster than they are answered.
+
+    Requests under way grow until the end of arrivals, and so do those without a first token, or more tokens are asked for than full batches
+    give. Batches alone also grow in the beginning of a run that is short beside its answers.
+    """
+    log, arrival_s = run.log, run.requests.arrival_s
+    answered = log.done >= 0
+    if arrival_s is None or not grows_without_end(log.sent[answered], log.done[answered]):
+        return False
+    asked_tokens_per_s = float(run.requests.output_tokens[answered].sum()) / float(arrival_s[-1] - arrival_s[0])
+    return asked_tokens_per_s > full_load_tokens_per_s or grows_without_end(log.sent[answered], log.first_token[answered])
 
 
 def _rate_binds(run: ServingRun, *, overloaded: bool) -> bool:
