@@ -122,25 +122,6 @@ def test_overload_is_an_answer_and_not_an_error() -> None:
     assert not run().metrics.overloaded
 
 
-def test_batches_that_still_grow_at_the_end_of_a_short_run_are_no_overload() -> None:
-    # Answers take 15 s of the 50 s in which requests come, and full batches give 4 % more than is asked for.
-    short = clustersim.run(
-        {
-            "version": 1,
-            "name": "short",
-            "model": "llama3-70b",
-            "cluster": {"node": "dgx-h100", "nodes": 1},
-            "serving": {"engine": "vllm", "tp": 2, "replicas": 4, "precision": "fp8"},
-            "requests": {"arrival": "poisson", "rate": "20 /s", "count": 1000, "input_tokens": 1500, "output_tokens": 300},
-            "slo": {"ttft_p99": "2 s"},
-        }
-    )
-    assert isinstance(short, ServingResult)
-    assert short.metrics.slo is not None
-    assert short.metrics.slo.met
-    assert not short.metrics.overloaded
-
-
 def apart(**more: Any) -> ServingResult:
     """Run prompts on two accelerators of one node, and answers on two of another; ``more`` are sections."""
     pools = {"prefill": {"tp": 8}, "decode": {"tp": 8}, "transfer": "prompt"}
