@@ -130,9 +130,9 @@ def measured_changes(source: str, overrides: Sequence[str], result: Result) -> M
     n_left = found.n_left + len(others[most:])
     if n_left:
         remarks.append(f"not replayed, to stay short: {n_left} more changes and settings; clustersim explain {command} has them")
-    if result.built.plan.n_ranks > 1 and named_directory(source, overrides) is None:
-        remarks.append(f"clustersim plan {command} searches all layouts")
-    return MeasuredChanges(told, tuple(remarks), tuple(each.sentence for each in settings[:N_TOLD]))
+    searched = result.built.plan.n_ranks > 1 and named_directory(source, overrides) is None
+    further = (f"clustersim plan {command} searches all layouts",) if searched else ()
+    return MeasuredChanges(told, tuple(remarks), tuple(each.sentence for each in settings[:N_TOLD]), further)
 
 
 def _change_text(gain: Gain, step_s: float) -> str:

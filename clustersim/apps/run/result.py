@@ -150,6 +150,8 @@ class MeasuredChanges(NamedTuple):
     """Whether no change does, and how many were not replayed."""
     unsaid: tuple[str, ...] = ()
     """Settings that were left to defaults and that change the step."""
+    further: tuple[str, ...] = ()
+    """Command that searches more, for a terminal."""
 
 
 NOT_MEASURED: Final = MeasuredChanges()
@@ -176,7 +178,7 @@ def print_result(result: Result, console: Console, *, verbose: bool = False, mea
         Without any change the bottleneck is printed.
     """
     terminal_report(result.metrics, result.spans, console, verbose=verbose)
-    print_section(console, changes_heading(result), (*measured.changes, *measured.remarks))
+    print_section(console, changes_heading(result), (*measured.changes, *measured.remarks, *measured.further))
     print_section(console, UNSAID, measured.unsaid)
     if verbose or not measured.changes:
         print_section(console, "Bottleneck", (find_bottleneck(result.metrics, result.spans).sentence,))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from clustersim.engine.policies import Asynchronous
@@ -61,8 +59,7 @@ def test_a_pipeline_of_equal_stages_waits_for_nobody() -> None:
 def test_pipelines_that_nothing_connects_do_not_wait_for_each_other() -> None:
     one = pipeline(1.0, 1.0)
     moved = [
-        replace(
-            each,
+        each._replace(
             lanes=tuple(lane._replace(rank_class=2 + lane.rank_class) for lane in each.lanes),
             after=tuple(len(one.tasks) + earlier for earlier in each.after),
         )
