@@ -1,4 +1,4 @@
-"""Breakdown of the step as one bar, and beside it the communication that costs nothing because it is hidden."""
+"""Breakdown of the step as a stacked bar for each run, and beside it the communication that costs nothing because it is hidden."""
 
 # matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false
@@ -7,22 +7,38 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import fsum
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from matplotlib.ticker import MaxNLocator
 
+from clustersim.measure.deciding import judged_by, standing_text, undecided
 from clustersim.report import palette
 from clustersim.report.bottleneck import LOSSES, find_bottleneck
 from clustersim.report.facts import gpus_text, interval_text
-from clustersim.report.plots.canvas import FAINT_INK, Margins, add_boxes, caption, new_axes, size_px
+from clustersim.report.plots.canvas import (
+    FAINT_INK,
+    Margins,
+    add_boxes,
+    caption,
+    key,
+    name_rows,
+    new_axes,
+    paper,
+    set_times,
+    shortened,
+    size_px,
+    write,
+)
 from clustersim.report.shares import Share, compute_shares, computing_percent, hidden_communication, step_shares
+from clustersim.report.subject import check_alike
 from clustersim.units.quantity import format_quantity
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from clustersim.measure.metrics import Metrics
+    from clustersim.report.subject import Subject
     from clustersim.trace.timeline import Timeline
 
 HEIGHT_PX: Final = 400
@@ -35,6 +51,13 @@ _LETTER_PX: Final = 7.5
 _CALLOUT_LETTER_PX: Final = 6.9
 """Mean widths of a letter, with some air."""
 _BETWEEN_PX: Final = 14.0
+
+_HEIGHT_OF_SEVERAL_PX: Final = 560
+_MARGINS_OF_SEVERAL: Final = Margins(left=230, right=150, top=80, bottom=98)
+_ROW_BAR: Final = (0.14, 0.68)
+_THIN_BAR: Final = (0.74, 0.86)
+_ROW_LETTER_PX: Final = 7.2
+_LONGEST_NAME: Final = 26
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +86,8 @@ def step_breakdown(metrics: Metrics, timeline: Timeline, ax: Axes | None = None)
     ax.set_ylim(0, 1)
     _draw_bar(ax, segments)
     _draw_hidden(ax, metrics, step_s)
-    unit, factor = ("s", 1.0) if step_s >= 1 else ("ms", 1e3)
-    ticks = [
-        float(value)
-        for value in MaxNLocator(nbins=10, steps=[1, 2, 5, 10]).tick_values(0, step_s * factor)
-        if 0 <= value <= step_s * factor
-    ]
-    ax.set_xticks([value / factor for value in ticks], [f"{value:g}" for value in ticks])
-    ax.set_yticks([])
-    ax.spines["left"].set_visible(False)
-    ax.set_xlabel(f"mean over ranks, {unit}", loc="right")
+    set_times(ax, step_s, "mean over ranks")
+    name_rows(ax, [], [])
     caption(ax, _title(metrics, timeline), f"one step of {_duration_text(metrics)}; what runs beside computation stands below the bar")
     return ax
 
@@ -109,7 +124,7 @@ def _draw_bar(ax: Axes, segments: Sequence[Segment]) -> None:
             # A label that says 0.0 % would point at nothing that can be seen.
             outside += [segment] if segment.percent > 0.0 else []
             continue
-        box = {"facecolor": segment.colour, "edgecolor": "none", "pad": 2.0} if segment.idle else None
+        box = paper(2.0, segment.colour) if segment.idle else None
         colour = palette.text_colour(segment.colour)
         text = f"{name}\n{segment.percent:.1f} %"
         ax.text(segment.middle_s, sum(_BAR) / 2, text, color=colour, ha="center", va="center", fontsize=10.5, linespacing=1.4, bbox=box)
@@ -159,11 +174,9 @@ def _draw_hidden(ax: Axes, metrics: Metrics, step_s: float) -> None:
     listed = ", ".join(f"{dimension.upper()} {format_quantity(seconds, 's')}" for dimension, seconds in hidden)
     text = f"communication overlapped with computation: {listed}" if hidden else "no communication is overlapped with computation"
     if at_s < 0.5 * step_s:
-        ax.annotate(
-            text, (at_s, sum(_HIDDEN_BAR) / 2), xytext=(6 if hidden else 0, 0), textcoords="offset points", va="center", fontsize=9.5
-        )
+        write(ax, text, (at_s, sum(_HIDDEN_BAR) / 2), (6 if hidden else 0, 0))
     else:
-        ax.annotate(text, (0, _HIDDEN_BAR[1]), xytext=(0, 2), textcoords="offset points", va="bottom", fontsize=9.5)
+        write(ax, text, (0, _HIDDEN_BAR[1]), (0, 2), va="bottom")
 
 
 def _title(metrics: Metrics, timeline: Timeline) -> str:
@@ -172,3 +185,76 @@ def _title(metrics: Metrics, timeline: Timeline) -> str:
     if not found.loss:
         return opening
     return f"{opening}; the largest loss is {LOSSES[found.loss]} ({found.loss_percent:.1f} %)"
+
+
+def step_breakdowns(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
+    """Draw a stacked bar of the step of each run on one scale of time, and hidden communication as a thin bar under it.
+
+    One run alone is drawn with all its labels.
+    """
+    if len(subjects) == 1:
+        return step_breakdown(subjects[0].metrics, subjects[0].timeline, ax)
+    check_alike(subjects, "breakdown")
+    ax = new_axes(_HEIGHT_OF_SEVERAL_PX, _MARGINS_OF_SEVERAL) if ax is None else ax
+    longest_s = max(subject.metrics.step_time_s for subject in subjects)
+    ax.set_xlim(0, longest_s)
+    ax.set_ylim(len(subjects), 0)
+    drawn: dict[str, str] = {}
+    for row, subject in enumerate(subjects):
+        drawn |= _draw_row(ax, row, subject)
+    set_times(ax, longest_s, "mean over ranks")
+    middle = (_ROW_BAR[0] + _THIN_BAR[1]) / 2
+    name_rows(ax, [row + middle for row in range(len(subjects))], [shortened(subject.label, _LONGEST_NAME) for subject in subjects])
+    caption(ax, _title_of_several(subjects), "one step of each run; the thin bar is communication that computation hides")
+    key(ax, [(label, colour) for label, colour in drawn.items()], below_px=60)
+    return ax
+
+
+def _draw_row(ax: Axes, row: int, subject: Subject) -> dict[str, str]:
+    """Draw one run and return what colours mean in it."""
+    segments = segments_of(step_shares(subject.metrics), subject.timeline)
+    px_per_s = size_px(ax)[0] / ax.get_xlim()[1]
+    for segment in segments:
+        box = np.array([[segment.start_s, segment.end_s, row + _ROW_BAR[1], row + _ROW_BAR[0]]])
+        add_boxes(ax, box, segment.colour, edge_px=1.0, hatched=segment.idle)
+        _write(ax, row, segment, px_per_s)
+    step_s = subject.metrics.step_time_s
+    hidden_s = fsum(seconds for _, seconds in hidden_communication(subject.metrics))
+    add_boxes(ax, np.array([[0.0, min(hidden_s, step_s), row + _THIN_BAR[1], row + _THIN_BAR[0]]]), palette.HIDDEN)
+    write(ax, format_quantity(step_s, "s"), (step_s, row + sum(_ROW_BAR) / 2), (6, 0), fontsize=10, fontweight="bold")
+    if hidden_s > 0.0:
+        place = min(hidden_s, step_s), row + sum(_THIN_BAR) / 2
+        write(ax, f"{format_quantity(hidden_s, 's')} hidden", place, (4, 0), color=FAINT_INK)
+    named = {_meaning(segment): segment.colour for segment in segments if segment.percent > 0.0}
+    return named | ({"communication, hidden": palette.HIDDEN} if hidden_s > 0.0 else {})
+
+
+def _meaning(segment: Segment) -> str:
+    label = "communication, exposed" if segment.colour == palette.EXPOSED else segment.label
+    return f"{label} gradient" if label in {"input", "weight"} else label
+
+
+def _write(ax: Axes, row: int, segment: Segment, px_per_s: float) -> None:
+    name = segment.label if segment.colour == palette.EXPOSED else ""
+    text = next(
+        (
+            text
+            for text in (f"{name} {segment.percent:.0f} %".strip(), f"{segment.percent:.0f} %")
+            if (len(text) + 1) * _ROW_LETTER_PX <= (segment.end_s - segment.start_s) * px_per_s
+        ),
+        "",
+    )
+    box = paper(1.5, segment.colour) if segment.idle else None
+    colour = palette.text_colour(segment.colour)
+    ax.text(segment.middle_s, row + sum(_ROW_BAR) / 2, text, color=colour, ha="center", va="center", fontsize=9.5, bbox=box)
+
+
+def _title_of_several(subjects: Sequence[Subject]) -> str:
+    """Return the shortest step, the runs within its error bars, and the longest."""
+    ordered = sorted(subjects, key=lambda subject: subject.metrics.step_time_s)
+    first, last = ordered[0], ordered[-1]
+    ratio = last.metrics.step_time_s / first.metrics.step_time_s
+    runs = [judged_by("step_time_s", each.metrics.step_time_s, each.metrics.error_bar) for each in ordered]
+    near = [ordered[place].label for place in undecided(runs)]
+    finding = standing_text(first.label, near) if near else f"A step of {first.label} is the shortest of {len(subjects)}"
+    return f"{finding}; {last.label} takes {ratio:.3g} times as long"

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import BinaryIO, Final, Literal
 
 import matplotlib as mpl
 import numpy as np
@@ -30,10 +30,6 @@ from numpy.typing import NDArray
 from clustersim.documents.files import replacing
 from clustersim.report.folded import NO_BREAK, with_tied_units
 from clustersim.report.palette import FORWARD, IDLE, IDLE_HATCH, IDLE_HATCH_COLOUR
-from clustersim.units.quantity import format_quantity
-
-if TYPE_CHECKING:
-    from clustersim.report.plots.time_scales import TimeScale
 
 FloatArray = NDArray[np.float64]
 
@@ -94,11 +90,16 @@ class PictureAxes(Axes):
             return small_png(figure)
 
 
-def new_axes(height_px: int, margins: Margins) -> Axes:
-    """Return axes on their own figure, ``WIDTH_PX`` wide."""
+def new_figure(height_px: float) -> Figure:
+    """Return a white figure, ``WIDTH_PX`` wide."""
     figure = Figure(figsize=(WIDTH_PX / DPI, height_px / DPI), dpi=DPI, facecolor="white")
     FigureCanvasAgg(figure)
-    return figure.add_axes(
+    return figure
+
+
+def new_axes(height_px: int, margins: Margins) -> Axes:
+    """Return axes on their own figure, ``WIDTH_PX`` wide."""
+    return new_figure(height_px).add_axes(
         (
             margins.left / WIDTH_PX,
             margins.bottom / height_px,
@@ -200,25 +201,62 @@ def _grow(figure: Figure, inches: float, below_inches: float = 0.0) -> None:
     figure.set_figheight(figure.get_figheight() + inches)
 
 
-def beside(ax: Axes, y: float, text: str, *, points: float = 9.5, away_points: float = 7.0) -> None:
+def write(
+    ax: Axes,
+    text: str,
+    at: tuple[float, float],
+    aside_points: tuple[float, float],
+    *,
+    of: str | tuple[str, str] = "data",
+    **looks: object,
+) -> None:
+    """Write a text some points aside of a place, in data coordinates or in those named."""
+    written = ax.annotate(text, at, xytext=aside_points, xycoords=of, textcoords="offset points", va="center", fontsize=9.5)
+    written.set(**looks)
+
+
+def paper(pad: float, colour: str = "white") -> dict[str, str | float]:
+    """Return the box behind a text that keeps lines out of it."""
+    return {"facecolor": colour, "edgecolor": "none", "pad": pad}
+
+
+def beside(ax: Axes, y: float, text: str, *, away_points: float = 7.0, **looks: object) -> None:
     """Write a remark on a row at the right of the axes."""
-    ax.annotate(
-        text,
-        (1, y),
-        xytext=(away_points, 0),
-        xycoords=("axes fraction", "data"),
-        textcoords="offset points",
-        va="center",
-        fontsize=points,
-        color=FAINT_INK,
-    )
+    write(ax, text, (1, y), (away_points, 0), of=("axes fraction", "data"), **{"color": FAINT_INK, **looks})
 
 
 def note(ax: Axes, text: str, below_px: int) -> None:
     """Write a remark on the finding, a number of pixels below the axes; nothing without one."""
     if text:
-        place = (0, -below_px * 72 / DPI)
-        ax.annotate(text, (0, 0), xytext=place, xycoords="axes fraction", textcoords="offset points", va="top", color=INK, fontsize=10)
+        write(ax, text, (0, 0), (0, -below_px * 72 / DPI), of="axes fraction", va="top", color=INK, fontsize=10)
+
+
+def say_empty(ax: Axes, text: str) -> None:
+    """Say in the middle of the axes that there is nothing to draw."""
+    ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", va="center", fontsize=12, color=FAINT_INK)
+
+
+def shortened(name: str, most: int) -> str:
+    """Return a name of at most some letters, with an ellipsis for the rest."""
+    return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
+def name_rows(ax: Axes, places: Sequence[float], names: Sequence[str]) -> None:
+    """Write names beside rows at the left of the axes, which then have neither ticks nor an edge."""
+    ax.set_yticks(places, names)
+    ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)
+
+
+def draw_grid(ax: Axes, axis: Literal["x", "y", "both"] = "y", width: float = 0.8) -> None:
+    """Draw pale lines at the ticks, below everything else."""
+    ax.grid(axis=axis, color=IDLE, linewidth=width)
+    ax.set_axisbelow(True)
+
+
+def legend_aside(ax: Axes) -> None:
+    """Write the legend of labelled lines at the right of the axes."""
+    ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
 def key(ax: Axes, entries: Sequence[tuple[str, str]], below_px: int) -> None:
@@ -335,27 +373,27 @@ def draw_scale(ax: Axes, highest: float, label: str, below_px: int) -> None:
     inset.set_xticks([0.0, 0.5, 1.0], [f"{100 * highest * share:.3g} %" for share in (0.0, 0.5, 1.0)])
     inset.set_yticks([])
     inset.tick_params(labelsize=9.5, length=2, pad=2)
-    inset.annotate(
-        label, (1, 0.5), xytext=(20 * 72 / DPI, 0), xycoords="axes fraction", textcoords="offset points", va="center", fontsize=9.5
-    )
+    write(inset, label, (1, 0.5), (20 * 72 / DPI, 0), of="axes fraction")
 
 
-def draw_time_axis(ax: Axes, scale: TimeScale, label: str) -> None:
-    """Label the axis with times, on both sides of the break if there is one."""
-    unit, factor = ("s", 1.0) if scale.step_s >= 1 else ("ms", 1e3)
-    ticks: list[tuple[float, str]] = []
-    for start_s, end_s in scale.windows:
-        nice = MaxNLocator(nbins=max(2, round(10 * (end_s - start_s) / (scale.width_s or 1.0))), steps=[1, 2, 5, 10])
-        values = [value for value in nice.tick_values(start_s * factor, end_s * factor) if start_s <= value / factor <= end_s]
-        ticks += [(scale.position(float(value) / factor), f"{value:g}") for value in values]
-    ax.set_xticks([place for place, _ in ticks], [text for _, text in ticks])
+def set_times(ax: Axes, end_s: float, label: str, *, n_most: int = 10) -> None:
+    """Label the axis with times from 0 to an end, in s or in ms."""
+    unit, factor = time_unit(end_s)
+    values = round_values(0.0, end_s * factor, n_most)
+    ax.set_xticks([value / factor for value in values], [f"{value:g}" for value in values])
     ax.set_xlabel(f"{label}, {unit}", loc="right")
-    ax.spines["bottom"].set_visible(False)
-    below = ax.get_ylim()[0]
-    for start_s, end_s in scale.windows:
-        left = scale.position(end_s) - (end_s - start_s)
-        ax.plot([left, scale.position(end_s)], [below, below], color=FAINT_INK, linewidth=1.0, clip_on=False)
-    if scale.is_broken:
-        middle = scale.first_end_s + scale.gap_s / 2
-        omitted = format_quantity(scale.last_start_s - scale.first_end_s, "s")
-        ax.text(middle, sum(ax.get_ylim()) / 2, f"{omitted} left out", rotation=90, ha="center", va="center", fontsize=9.5, color=FAINT_INK)
+
+
+def time_unit(end_s: float) -> tuple[str, float]:
+    """Return the unit of an axis of times, and how many of it a second has."""
+    return ("s", 1.0) if end_s >= 1 else ("ms", 1e3)
+
+
+def round_values(low: float, high: float, n_most: int) -> list[float]:
+    """Return round values between two ends, about as many as asked for."""
+    return [float(value) for value in round_locator(n_most).tick_values(low, high) if low <= value <= high]
+
+
+def round_locator(n_most: int) -> MaxNLocator:
+    """Return ticks at steps of 1, 2 or 5 times a power of ten."""
+    return MaxNLocator(nbins=n_most, steps=[1, 2, 5, 10])

@@ -11,14 +11,13 @@ from types import MappingProxyType
 from typing import Final
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, Formatter, MaxNLocator, NullLocator, PercentFormatter, StrMethodFormatter
 
-from clustersim.report.palette import DIMENSION_COLOURS, IDLE, IDLE_HATCH
+from clustersim.report.palette import DIMENSION_COLOURS, IDLE_HATCH
 from clustersim.report.pictures import Chart, ChartPanel, Series, Unit
 from clustersim.report.plots.breakdown import spread
-from clustersim.report.plots.canvas import DPI, FAINT_INK, INK, WIDTH_PX, size_px
+from clustersim.report.plots.canvas import FAINT_INK, INK, WIDTH_PX, draw_grid, new_figure, size_px, write
 
 COLOURS: Final = tuple(DIMENSION_COLOURS[name] for name in ("pp", "ep", "dp", "tp", "ps", "offload"))
 _MARKS: Final = ("o", "s", "^", "D", "v", "P")
@@ -59,8 +58,7 @@ def draw_chart(chart: Chart) -> Figure:
     inner_px = _LINES_PX if chart.places is not None else len(chart.points) * _group_px(chart)
     bottom_px = _BOTTOM_PX if chart.places is not None else 24
     height_px = top_px + inner_px + bottom_px
-    figure = Figure(figsize=(WIDTH_PX / DPI, height_px / DPI), dpi=DPI, facecolor="white")
-    FigureCanvasAgg(figure)
+    figure = new_figure(height_px)
     for index, panel in enumerate(chart.panels):
         left_px, width_px = _across(chart, index)
         ax = figure.add_axes((left_px / WIDTH_PX, bottom_px / height_px, width_px / WIDTH_PX, inner_px / height_px))
@@ -68,9 +66,7 @@ def draw_chart(chart: Chart) -> Figure:
             _draw_lines(ax, chart, panel, chart.places)
         else:
             _draw_bars(ax, chart, panel, first=index == 0)
-        ax.annotate(
-            panel.label, (0, 1), xytext=(0, 10), xycoords="axes fraction", textcoords="offset points", fontsize=10.5, fontweight="bold"
-        )
+        write(ax, panel.label, (0, 1), (0, 10), of="axes fraction", va="baseline", fontsize=10.5, fontweight="bold")
     left = 24 / WIDTH_PX
     for index, line in enumerate(title):
         figure.text(left, 1 - (38 + _TITLE_PX * index) / height_px, line, fontsize=_TITLE_POINTS, fontweight="bold", va="baseline")
@@ -107,8 +103,7 @@ def _draw_lines(ax: Axes, chart: Chart, panel: ChartPanel, places: tuple[float, 
     ax.xaxis.set_minor_locator(NullLocator())
     ax.yaxis.set_major_locator(MaxNLocator(nbins=6))
     ax.yaxis.set_major_formatter(_FORMATS[panel.unit])
-    ax.grid(axis="y", color=IDLE, linewidth=0.8)
-    ax.set_axisbelow(True)
+    draw_grid(ax)
     ax.set_xlabel(chart.axis, loc="right", color=INK)
     _label_ends(ax, ends)
 
@@ -138,12 +133,12 @@ def _draw_bars(ax: Axes, chart: Chart, panel: ChartPanel, *, first: bool) -> Non
     for point, name in enumerate(chart.points):
         top_px = point * _group_px(chart)
         if first:
-            _write_left(ax, name, top_px + _HEADING_PX - _BAR_PX / 2, bold=True)
+            _write_left(ax, name, top_px + _HEADING_PX - _BAR_PX / 2, fontweight="bold")
         for series in panel.series:
             y = top_px + _HEADING_PX + (list(cases).index(series.colour) + 0.5) * _BAR_PX
             _draw_bar(ax, series, point, y)
         for row, label in enumerate(cases.values() if first and len(cases) > 1 else ()):
-            _write_left(ax, label, top_px + _HEADING_PX + (row + 0.5) * _BAR_PX, bold=False)
+            _write_left(ax, label, top_px + _HEADING_PX + (row + 0.5) * _BAR_PX)
     ax.set_xlim(0, most or 1.0)
     ax.set_ylim(len(chart.points) * _group_px(chart), 0)
     ax.yaxis.set_visible(False)
@@ -160,18 +155,8 @@ def _group_px(chart: Chart) -> int:
     return _HEADING_PX + _BAR_PX * len(_cases(chart))
 
 
-def _write_left(ax: Axes, text: str, y: float, *, bold: bool) -> None:
-    ax.annotate(
-        text,
-        (0, y),
-        xytext=(-8, 0),
-        textcoords="offset points",
-        xycoords=("axes fraction", "data"),
-        ha="right",
-        va="center",
-        fontsize=10.0,
-        fontweight="bold" if bold else "normal",
-    )
+def _write_left(ax: Axes, text: str, y: float, **looks: object) -> None:
+    write(ax, text, (0, y), (-8, 0), of=("axes fraction", "data"), ha="right", fontsize=10.0, **looks)
 
 
 def _draw_bar(ax: Axes, series: Series, point: int, y: float) -> None:
@@ -179,6 +164,4 @@ def _draw_bar(ax: Axes, series: Series, point: int, y: float) -> None:
     if value is not None:
         hatch = IDLE_HATCH if series.doubtful[point] else None
         ax.barh(y, value, height=_BAR_PX * 0.78, color="white" if hatch else colour, edgecolor=colour, hatch=hatch, linewidth=1.0)
-    ax.annotate(
-        series.texts[point], (value or 0.0, y), xytext=(5, 0), textcoords="offset points", va="center", fontsize=_LABEL_POINTS, color=INK
-    )
+    write(ax, series.texts[point], (value or 0.0, y), (5, 0))

@@ -10,12 +10,23 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from matplotlib.ticker import MaxNLocator
 
 from clustersim.measure.exposure import Exposure, exposures
 from clustersim.report import palette
 from clustersim.report.facts import gpus_text, percent_text
-from clustersim.report.plots.canvas import FAINT_INK, Margins, add_boxes, caption, key, new_axes, size_px
+from clustersim.report.plots.canvas import (
+    Margins,
+    add_boxes,
+    caption,
+    key,
+    name_rows,
+    new_axes,
+    say_empty,
+    set_times,
+    shortened,
+    size_px,
+    write,
+)
 from clustersim.units.quantity import format_quantity
 
 if TYPE_CHECKING:
@@ -47,19 +58,13 @@ def communication(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
     ax.set_ylim(max(len(shown), 1), 0)
     for place, row in enumerate(shown):
         _draw_row(ax, place, row, metrics.step_time_s)
-    unit, factor = ("s", 1.0) if longest_s >= 1 else ("ms", 1e3)
-    values = [float(value) for value in MaxNLocator(nbins=8, steps=[1, 2, 5, 10]).tick_values(0, longest_s * factor) if value >= 0]
-    ticks = [value for value in values if value <= longest_s * factor]
-    ax.set_xticks([value / factor for value in ticks], [f"{value:g}" for value in ticks])
-    ax.set_xlabel(f"of one step, mean over ranks, {unit}", loc="right")
-    ax.set_yticks([place + 0.5 for place in range(len(shown))], [_name(row) for row in shown])
-    ax.tick_params(axis="y", length=0)
-    ax.spines["left"].set_visible(False)
+    set_times(ax, longest_s, "of one step, mean over ranks", n_most=8)
+    name_rows(ax, [place + 0.5 for place in range(len(shown))], [_name(row) for row in shown])
     left_out = f"; {len(rows) - len(shown)} shorter ones are left out" if len(rows) > len(shown) else ""
     subtitle = f"a step of {format_quantity(metrics.step_time_s, 's')}; the square has the colour of the dimension{left_out}"
     caption(ax, f"{metrics.scenario}, {gpus_text(metrics)}: {_finding(rows, metrics.step_time_s)}", subtitle)
     if not rows:
-        ax.text(0.5, 0.5, "nothing is communicated", transform=ax.transAxes, ha="center", va="center", fontsize=12, color=FAINT_INK)
+        say_empty(ax, "nothing is communicated")
     key(ax, [("exposed: the step waits for it", palette.EXPOSED), ("overlapped with computation", palette.HIDDEN)], below_px=50)
     return ax
 
@@ -75,25 +80,16 @@ def _draw_row(ax: Axes, place: int, row: Exposure, step_s: float) -> None:
         if (len(text) + 1) * _LETTER_PX <= (end_s - start_s) * px_per_s:
             ax.text((start_s + end_s) / 2, place + 0.5, text, color=palette.text_colour(colour), ha="center", va="center", fontsize=9.5)
     waits = f"exposed {percent_text(row.exposed_s / step_s)} of the step" if row.exposed_s > 0.0 else "all hidden"
-    ax.annotate(
-        f"{format_quantity(row.exposed_s + row.hidden_s, 's')}, {waits}",
-        (ends[-1], place + 0.5),
-        xytext=(6, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=9.5,
-    )
-    side = 12.0
-    n_rows = ax.get_ylim()[0]
-    half = side / height_px * n_rows / 2
-    box = np.array([[-22.0 / px_per_s, (-22.0 + side) / px_per_s, place + 0.5 + half, place + 0.5 - half]])
+    write(ax, f"{format_quantity(row.exposed_s + row.hidden_s, 's')}, {waits}", (ends[-1], place + 0.5), (6, 0))
+    half = 6.0 / height_px * ax.get_ylim()[0]
+    box = np.array([[-22.0 / px_per_s, -10.0 / px_per_s, place + 0.5 + half, place + 0.5 - half]])
     add_boxes(ax, box, palette.DIMENSION_COLOURS[row.dimension])
     ax.collections[-1].set_clip_on(False)
 
 
 def _name(row: Exposure) -> str:
     name = f"{row.dimension.upper() if len(row.dimension) == 2 else row.dimension} {row.label}"
-    return f"{name if len(name) <= 36 else name[:35] + '…'}     "
+    return shortened(name, 36) + 5 * " "
 
 
 def _finding(rows: Sequence[Exposure], step_s: float) -> str:

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from matplotlib.ticker import MaxNLocator
 
 from clustersim.economics import UsageCost
 from clustersim.errors import ScenarioError
 from clustersim.measure.goodput_report import PART_WORDS
 from clustersim.report import palette
 from clustersim.report.facts import gpus_text
-from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, add_boxes, caption, new_axes
+from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, add_boxes, caption, draw_grid, new_axes, paper, round_values, write
 from clustersim.report.shares import percentages, step_shares
 from clustersim.units.quantity import format_quantity
 
@@ -66,11 +65,9 @@ def cost_waterfall(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
     names = [*(bar.label for bar in bars), "all of it"]
     ax.set_xticks(range(len(names)), [_folded(name) for name in names])
     ax.tick_params(axis="x", length=0, labelsize=9.5)
-    ax.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
-    values = [float(value) for value in ax.get_yticks() if 0 <= value <= total * 1.12]
+    values = round_values(0.0, total * 1.12, 6)
     ax.set_yticks(values, [format_quantity(value, "USD") if value else "0" for value in values])
-    ax.grid(axis="y", color=palette.IDLE, linewidth=0.7)
-    ax.set_axisbelow(True)
+    draw_grid(ax, width=0.7)
     metrics = subject.metrics
     title = f"{metrics.scenario}, {gpus_text(metrics)}: {bars[0].percent:.1f} % of {format_quantity(total, 'USD')} buys computing"
     caption(ax, title, f"{what}; money follows the time of the accelerators; {_prices(subject.cost)}")
@@ -119,17 +116,8 @@ def _bars(subject: Subject, amount: UsageCost) -> list[_Bar]:
 
 
 def _write(ax: Axes, place: int, top: float, usd: float, percent: float, *, strong: bool = False) -> None:
-    text = f"{format_quantity(usd, 'USD')}\n{percent:.1f} %"
-    ax.annotate(
-        text,
-        (place, top),
-        xytext=(0, 4),
-        textcoords="offset points",
-        ha="center",
-        fontsize=9.5,
-        fontweight="bold" if strong else "normal",
-        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5},
-    )
+    text, weight = f"{format_quantity(usd, 'USD')}\n{percent:.1f} %", "bold" if strong else "normal"
+    write(ax, text, (place, top), (0, 4), ha="center", va="baseline", fontweight=weight, bbox=paper(0.5))
 
 
 def _folded(name: str) -> str:

@@ -15,11 +15,12 @@ import numpy as np
 from clustersim.measure.exposure import busy_intervals, split_by
 from clustersim.report import palette
 from clustersim.report.facts import gpus_text, percent_text
-from clustersim.report.plots.canvas import FloatArray, Margins, add_boxes, beside, caption, draw_time_axis, key, new_axes, size_px
+from clustersim.report.plots.canvas import FloatArray, Margins, add_boxes, beside, caption, key, name_rows, new_axes, shortened, size_px
 from clustersim.report.plots.time_scales import (
     Excerpt,
     IntArray,
     TimeScale,
+    draw_time_axis,
     drawn_part,
     excerpt_of,
     joined,
@@ -170,8 +171,7 @@ def margins_of(timeline: Timeline) -> Margins:
 
 
 def _row_names(timeline: Timeline) -> list[str]:
-    names = [rank_class.name for rank_class in timeline.rank_classes]
-    return [name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…" for name in names]
+    return [shortened(rank_class.name, _LONGEST_NAME) for rank_class in timeline.rank_classes]
 
 
 def _chart(ax: Axes, timeline: Timeline, n_rows: int) -> _Chart:
@@ -303,9 +303,7 @@ def _draw_row_labels(chart: _Chart, timeline: Timeline) -> None:
     names = _row_names(timeline)
     every = -(-len(names) // N_LABELS_SHOWN) if names else 1
     middle = (_CELL_TOP + chart.cell_bottom) / 2
-    chart.ax.set_yticks([row + middle for row in range(0, len(names), every)], names[::every])
-    chart.ax.tick_params(axis="y", length=0)
-    chart.ax.spines["left"].set_visible(False)
+    name_rows(chart.ax, [row + middle for row in range(0, len(names), every)], names[::every])
     height = (_LANES_BOTTOM - _LANES_TOP) / max(len(chart.lanes), 1)
     if height * chart.row_px < LANE_PX:
         return
@@ -313,7 +311,7 @@ def _draw_row_labels(chart: _Chart, timeline: Timeline) -> None:
         for place, dimension in enumerate(chart.lanes):
             # As wide as the margin: OFF for offload.
             name, y = dimension.upper()[:3], row + _LANES_TOP + height * (place + 0.4)
-            beside(chart.ax, y, name, points=_SMALL_LETTER_POINTS, away_points=4)
+            beside(chart.ax, y, name, away_points=4)
 
 
 def _title(metrics: Metrics, closed_form: float | None) -> str:

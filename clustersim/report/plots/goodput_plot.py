@@ -10,13 +10,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from matplotlib.ticker import MaxNLocator, NullLocator
+from matplotlib.ticker import NullLocator
 
 from clustersim.errors import ScenarioError
 from clustersim.reliability import steady_shares, with_interval
 from clustersim.report import palette
 from clustersim.report.facts import gpus_text, percent_text
-from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, caption, new_axes
+from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, caption, draw_grid, new_axes, paper, round_values, write
 from clustersim.units.quantity import format_quantity
 
 if TYPE_CHECKING:
@@ -30,26 +30,12 @@ HEIGHT_PX: Final = 560
 
 _MARGINS: Final = Margins(left=110, right=190, top=84, bottom=72)
 _TICKS_S: Final = (
-    1.0,
-    2.0,
-    5.0,
-    10.0,
-    20.0,
-    30.0,
-    60.0,
-    120.0,
-    300.0,
-    600.0,
-    1200.0,
-    1800.0,
-    3600.0,
-    7200.0,
-    14400.0,
-    28800.0,
-    86400.0,
-    172800.0,
-    604800.0,
+    *(1.0, 2.0, 5.0, 10.0, 20.0, 30.0),
+    *(60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0),
+    *(3600.0, 7200.0, 14400.0, 28800.0),
+    *(86400.0, 172800.0, 604800.0),
 )
+"""Round times in seconds, minutes, hours and days."""
 _WIDER: Final = 2.5
 
 
@@ -79,9 +65,7 @@ def goodput_curve(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
     ax.set_xscale("log")
     ax.set_xlim(low, high)
     ax.plot(intervals_s, curve, color=palette.FORWARD, linewidth=2.2, zorder=3)
-    ax.annotate(
-        "closed form", (high, curve[-1]), xytext=(6, 0), textcoords="offset points", va="center", color=palette.FORWARD, fontsize=10
-    )
+    write(ax, "closed form", (high, curve[-1]), (6, 0), color=palette.FORWARD, fontsize=10)
     _draw_replayed(ax, best)
     top = max(100 * best.goodput_fraction, *(100 * point.confidence_interval_fraction[1] for point in best.replayed), *curve)
     bottom = min([*curve, *(100 * point.confidence_interval_fraction[0] for point in best.replayed)])
@@ -93,11 +77,9 @@ def goodput_curve(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
     ticks = [tick for tick in _TICKS_S if low <= tick <= high]
     ax.set_xticks(ticks, [format_quantity(tick, "s") for tick in ticks])
     ax.xaxis.set_minor_locator(NullLocator())
-    values = MaxNLocator(nbins=7, steps=[1, 2, 5, 10]).tick_values(*ax.get_ylim())
-    ax.set_yticks([float(value) for value in values if ax.get_ylim()[0] <= value <= min(100.0, ax.get_ylim()[1])])
+    ax.set_yticks([value for value in round_values(*ax.get_ylim(), 7) if value <= 100.0])
     ax.ticklabel_format(axis="y", useOffset=False)
-    ax.grid(axis="y", color=palette.IDLE, linewidth=0.8)
-    ax.set_axisbelow(True)
+    draw_grid(ax)
     ax.set_xlabel("training between two checkpoints", loc="right")
     ax.set_ylabel("time that counts, %", loc="top")
     caption(ax, _finding(subject, best, set_s), _subtitle(subject))
@@ -118,22 +100,13 @@ def _draw_replayed(ax: Axes, best: BestInterval) -> None:
     if best.replayed:
         last = max(best.replayed, key=lambda point: point.interval_s)
         place = (last.interval_s, 100 * last.goodput_fraction)
-        ax.annotate("replayed, 95 %", place, xytext=(6, 8), textcoords="offset points", va="bottom", color=palette.BACKWARD, fontsize=10)
+        write(ax, "replayed, 95 %", place, (6, 8), va="bottom", color=palette.BACKWARD, fontsize=10)
 
 
 def _mark(ax: Axes, at_s: float, text: str, height: float, *, strong: bool = False) -> None:
     ax.axvline(at_s, color=INK if strong else FAINT_INK, linewidth=1.2 if strong else 0.8, linestyle=(0, (5, 2)), zorder=2)
-    ax.annotate(
-        text,
-        (at_s, height),
-        xycoords=("data", "axes fraction"),
-        xytext=(5, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=9.5,
-        fontweight="bold" if strong else "normal",
-        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0},
-    )
+    weight = "bold" if strong else "normal"
+    write(ax, text, (at_s, height), (5, 0), of=("data", "axes fraction"), fontweight=weight, bbox=paper(1.0))
 
 
 def _finding(subject: Subject, best: BestInterval, set_s: float) -> str:

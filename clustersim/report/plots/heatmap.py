@@ -14,7 +14,19 @@ from clustersim.errors import ScenarioError
 from clustersim.measure.deciding import UNDECIDED, Judged, judged_by, more_is_better, standing_text, undecided
 from clustersim.report import palette
 from clustersim.report.facts import figure_text, is_share
-from clustersim.report.plots.canvas import INK, FloatArray, Margins, add_boxes, caption, key, new_axes, note, share_colour, size_px
+from clustersim.report.plots.canvas import (
+    INK,
+    FloatArray,
+    Margins,
+    add_boxes,
+    caption,
+    key,
+    new_axes,
+    note,
+    paper,
+    share_colour,
+    size_px,
+)
 from clustersim.report.plots.table_bars import STATUS, have_results, table_bars
 
 if TYPE_CHECKING:
@@ -77,7 +89,7 @@ def sweep_heatmap(frame: pandas.DataFrame, ax: Axes | None = None, *, figure: st
                 add_boxes(ax, box, colour, edge_px=2.0)
                 text, ink = f"{_NEAR if near[row, column] else ''}{short(times * value)}", palette.text_colour(colour)
             if (len(text) + 1) * _LETTER_PX <= width_px / len(columns) and height_px / len(rows) >= 16:
-                behind = {"facecolor": palette.IDLE, "edgecolor": "none", "pad": 1.0} if not fits[row, column] else None
+                behind = paper(1.0, palette.IDLE) if not fits[row, column] else None
                 weight = "bold" if (row, column) == best else "normal"
                 ax.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=9.5, fontweight=weight, color=ink, bbox=behind)
     ax.set_xticks([place + 0.5 for place in range(len(columns))], [label_of(value) for value in columns])

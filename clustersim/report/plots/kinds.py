@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from clustersim.report.plots import (
-    breakdowns,
+    breakdown,
     communication,
     gantt,
     heatmap,
@@ -86,7 +86,7 @@ RUN_PLOTS: Final[Mapping[str, RunPlot[Subject]]] = MappingProxyType(
     {
         "pipeline": RunPlot(draw=_pipeline),
         "timeline": RunPlot(draw=rank_timeline.rank_timeline),
-        "breakdown": RunPlot(draw=breakdowns.step_breakdowns, n_most=_MANY),
+        "breakdown": RunPlot(draw=breakdown.step_breakdowns, n_most=_MANY),
         "communication": RunPlot(draw=communication.communication),
         "links": RunPlot(draw=links.link_utilisation),
         "topology": RunPlot(draw=topology.topology_map),

@@ -14,7 +14,7 @@ from matplotlib.ticker import NullLocator
 from clustersim.errors import ScenarioError
 from clustersim.measure.deciding import figures_at
 from clustersim.report import palette
-from clustersim.report.plots.canvas import DPI, FloatArray, Margins, caption, new_axes
+from clustersim.report.plots.canvas import DPI, FloatArray, Margins, caption, draw_grid, new_axes
 from clustersim.report.plots.heatmap import (
     axis_text,
     best_cells,
@@ -89,8 +89,7 @@ def sweep_lines(frame: pandas.DataFrame, ax: Axes | None = None, *, figure: str 
     low, high = ax.get_ylim()
     from_zero = low < _HIGH * high
     ax.set_ylim(bottom=0 if from_zero else low)
-    ax.grid(axis="y", color=palette.IDLE, linewidth=0.8)
-    ax.set_axisbelow(True)
+    draw_grid(ax)
     ax.set_xlabel(keys[0], loc="right")
     ax.set_ylabel(axis_text(name, unit), loc="top")
     near = near_best(cells, places, name, bars)

@@ -12,8 +12,8 @@ import numpy as np
 
 from clustersim.measure.utilisation import mean_utilisation, used_links, utilisation_over_time
 from clustersim.report.facts import TIER_LABELS, gpus_text, percent_text
-from clustersim.report.plots.canvas import FAINT_INK, SCALE, Margins, beside, caption, draw_scale, draw_time_axis, new_axes, round_share
-from clustersim.report.plots.time_scales import drawn_part, excerpt_of, whole_step
+from clustersim.report.plots.canvas import SCALE, Margins, beside, caption, draw_scale, name_rows, new_axes, round_share, say_empty
+from clustersim.report.plots.time_scales import draw_time_axis, drawn_part, excerpt_of, whole_step
 from clustersim.units.quantity import format_quantity
 
 if TYPE_CHECKING:
@@ -44,10 +44,8 @@ def link_utilisation(subjects: Sequence[Subject], ax: Axes | None = None) -> Axe
     if rows:
         ax.pcolormesh(edges_s, np.arange(len(rows) + 1), np.stack(list(rows.values())), cmap=SCALE, vmin=0.0, vmax=darkest)
     else:
-        ax.text(0.5, 0.5, "no link carries anything", transform=ax.transAxes, ha="center", va="center", fontsize=12, color=FAINT_INK)
-    ax.set_yticks([place + 0.5 for place in range(len(rows))], [TIER_LABELS.get(tier, tier) for tier in rows])
-    ax.tick_params(axis="y", length=0, labelsize=10)
-    ax.spines["left"].set_visible(False)
+        say_empty(ax, "no link carries anything")
+    name_rows(ax, [place + 0.5 for place in range(len(rows))], [TIER_LABELS.get(tier, tier) for tier in rows])
     for place, (tier, links) in enumerate(used.items()):
         peak = max(link.peak_utilisation for link in links)
         carried = format_quantity(sum(link.bytes * link.n_links for link in links), "B")

@@ -8,11 +8,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from matplotlib.ticker import MaxNLocator
 
 from clustersim.report import palette
 from clustersim.report.facts import gpus_text, memory_parts, memory_text, memory_verdict
-from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, add_boxes, caption, key, new_axes, size_px
+from clustersim.report.plots.canvas import (
+    FAINT_INK,
+    INK,
+    Margins,
+    add_boxes,
+    caption,
+    key,
+    name_rows,
+    new_axes,
+    paper,
+    round_locator,
+    size_px,
+    write,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,24 +58,13 @@ def memory_by_stage(metrics: Metrics, timeline: Timeline, ax: Axes | None = None
     ax.set_ylim(n_rows, 0)
     _draw_bars(ax, metrics, px_per_gib=width_px / ax.get_xlim()[1], row_px=height_px / n_rows)
     ax.axvline(capacity_gib, color=INK, linewidth=1.5, zorder=2)
-    ax.annotate(
-        f"capacity {memory_text(metrics.memory.capacity_bytes)}",
-        (capacity_gib, 1),
-        xycoords=("data", "axes fraction"),
-        xytext=(0, 3),
-        textcoords="offset points",
-        ha="center",
-        va="bottom",
-        fontsize=9.5,
-    )
+    capacity = f"capacity {memory_text(metrics.memory.capacity_bytes)}"
+    write(ax, capacity, (capacity_gib, 1), (0, 3), of=("data", "axes fraction"), ha="center", va="bottom")
     piped = len(stages) > 1
     every = -(-n_rows // N_LABELS_SHOWN)
-    ax.set_yticks(
-        [row + 0.5 for row in range(0, len(stages), every)], [f"stage {stage.stage}" if piped else "a GPU" for stage in stages[::every]]
-    )
-    ax.tick_params(axis="y", length=0)
-    ax.spines["left"].set_visible(False)
-    ax.xaxis.set_major_locator(MaxNLocator(nbins=10, steps=[1, 2, 5, 10]))
+    names = [f"stage {stage.stage}" if piped else "a GPU" for stage in stages[::every]]
+    name_rows(ax, [row + 0.5 for row in range(0, len(stages), every)], names)
+    ax.xaxis.set_major_locator(round_locator(10))
     ax.set_xlabel("memory of one GPU at its peak, GiB", loc="right")
     caption(ax, _title(metrics, timeline), f"by what it holds{'; one rank of each stage' if piped else ''}", lift_points=10)
     held = {name for stage in stages for name, size in memory_parts(stage).items() if size > 0.0}
@@ -85,29 +86,17 @@ def _draw_bars(ax: Axes, metrics: Metrics, *, px_per_gib: float, row_px: float) 
             room = (right - left) * px_per_gib / _LETTER_PX
             text = next((text for text in (f"{name} {number}", number) if len(text) + 1 <= room), "") if lettered else ""
             if text:
-                ink, behind = palette.text_colour(colour), _behind(colour)
-                ax.text((left + right) / 2, row + 0.5, text, color=ink, fontsize=9.5, ha="center", va="center", bbox=behind)
+                ink, box = palette.text_colour(colour), paper(1.0, colour)
+                ax.text((left + right) / 2, row + 0.5, text, color=ink, fontsize=9.5, ha="center", va="center", bbox=box)
         lefts = rights
     if row_px < 12:
         return
     for row, stage in enumerate(stages):
         over = stage.peak_bytes > metrics.memory.capacity_bytes
-        ax.annotate(
-            memory_text(stage.peak_bytes),
-            (stage.peak_bytes / _GIB, row + 0.5),
-            xytext=(5, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=9.5,
-            fontweight="bold" if over else "normal",
-            color=INK if over else FAINT_INK,
-            bbox=_behind("white"),
-        )
-
-
-def _behind(colour: str) -> dict[str, str | float]:
-    """Return a box that keeps the capacity line out of a label."""
-    return {"facecolor": colour, "edgecolor": "none", "pad": 1.0}
+        weight, colour = ("bold", INK) if over else ("normal", FAINT_INK)
+        place = stage.peak_bytes / _GIB, row + 0.5
+        # A box behind a label keeps the line of the capacity out of it.
+        write(ax, memory_text(stage.peak_bytes), place, (5, 0), fontweight=weight, color=colour, bbox=paper(1.0))
 
 
 def _title(metrics: Metrics, timeline: Timeline) -> str:

@@ -9,11 +9,26 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from clustersim.report import palette
 from clustersim.report.facts import gpus_text, memory_text
-from clustersim.report.plots.canvas import DPI, FAINT_INK, INK, FloatArray, Margins, caption, key, new_axes, size_px, spaced
+from clustersim.report.plots.canvas import (
+    DPI,
+    FAINT_INK,
+    INK,
+    FloatArray,
+    Margins,
+    beside,
+    caption,
+    key,
+    new_axes,
+    paper,
+    round_locator,
+    set_times,
+    size_px,
+    spaced,
+    write,
+)
 from clustersim.units.quantity import format_quantity
 
 if TYPE_CHECKING:
@@ -174,15 +189,8 @@ def _draw_capacity(ax: Axes, capacity_bytes: float, *, first: bool) -> None:
         ax.axhline(capacity_gib, color=INK, linewidth=1.2, linestyle=(0, (5, 2)))
     else:
         text += f",\n{capacity_gib / top_gib:.2g} times\nthis height"
-    ax.annotate(
-        text if first else "",
-        (1, min(capacity_gib, top_gib)),
-        xycoords=("axes fraction", "data"),
-        xytext=(6, 0),
-        textcoords="offset points",
-        va="center" if capacity_gib < top_gib else "top",
-        fontsize=_LABEL_POINTS,
-    )
+    if first:
+        beside(ax, min(capacity_gib, top_gib), text, away_points=6, va="center" if capacity_gib < top_gib else "top", color=INK)
 
 
 def _mark_peak(ax: Axes, curve: MemoryCurve, *, over: bool) -> None:
@@ -191,39 +199,24 @@ def _mark_peak(ax: Axes, curve: MemoryCurve, *, over: bool) -> None:
     ax.plot([curve.peak_at_s], [peak_gib], marker="o", markersize=6, markerfacecolor="white", markeredgecolor=INK, zorder=5, clip_on=False)
     during = f", {curve.peak_during}" if curve.peak_during else ""
     left = curve.peak_at_s > 0.6 * ax.get_xlim()[1]
-    ax.annotate(
-        f"{memory_text(curve.peak_bytes)} at {format_quantity(curve.peak_at_s, 's')}{during}",
-        (curve.peak_at_s, peak_gib),
-        xytext=(-7 if left else 7, 4),
-        textcoords="offset points",
-        ha="right" if left else "left",
-        va="bottom",
-        fontsize=_LABEL_POINTS + 0.5,
-        fontweight="bold" if over else "normal",
-        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85},
-        zorder=5,
-    )
+    text = f"{memory_text(curve.peak_bytes)} at {format_quantity(curve.peak_at_s, 's')}{during}"
+    aside, ha = (-7, "right") if left else (7, "left")
+    weight, box = "bold" if over else "normal", {**paper(0.8), "alpha": 0.85}
+    write(ax, text, (curve.peak_at_s, peak_gib), (aside, 4), ha=ha, va="bottom", fontsize=10.0, fontweight=weight, bbox=box, zorder=5)
 
 
 def _draw_scales(ax: Axes, *, first: bool, last: bool) -> None:
-    end_s = ax.get_xlim()[1]
-    unit, factor = ("s", 1.0) if end_s >= 1 else ("ms", 1e3)
-    values = [float(value) for value in MaxNLocator(nbins=10, steps=[1, 2, 5, 10]).tick_values(0, end_s * factor) if value >= 0]
-    shown = [value for value in values if value <= end_s * factor]
-    ax.set_xticks([value / factor for value in shown], [f"{value:g}" for value in shown] if last else [""] * len(shown))
-    ax.yaxis.set_major_locator(MaxNLocator(nbins=4 if size_px(ax)[1] < 2 * ROW_PX else 8, steps=[1, 2, 5, 10]))
-    ax.tick_params(labelsize=9.5)
-    if last:
-        ax.set_xlabel(f"time in the step, {unit}", loc="right")
+    set_times(ax, ax.get_xlim()[1], "time in the step")
+    ax.yaxis.set_major_locator(round_locator(4 if size_px(ax)[1] < 2 * ROW_PX else 8))
+    ax.tick_params(labelsize=9.5, labelbottom=last)
+    if not last:
+        ax.set_xlabel("")
     if first:
-        ax.annotate(
-            "GiB", (0, 1), xytext=(-6, 2), xycoords="axes fraction", textcoords="offset points", ha="right", color=FAINT_INK, fontsize=9.5
-        )
+        write(ax, "GiB", (0, 1), (-6, 2), of="axes fraction", ha="right", va="baseline", color=FAINT_INK)
 
 
 def _name(ax: Axes, name: str) -> None:
-    at = (-(MARGINS.left - 8) * 72 / DPI, 0)
-    ax.annotate(name, (0, 0.5), xytext=at, xycoords="axes fraction", textcoords="offset points", va="center", fontsize=10)
+    write(ax, name, (0, 0.5), (-(MARGINS.left - 8) * 72 / DPI, 0), of="axes fraction", fontsize=10)
 
 
 def _title(metrics: Metrics, timeline: Timeline) -> str:

@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from matplotlib.ticker import FuncFormatter, MaxNLocator
-
 from clustersim.report import palette
-from clustersim.report.plots.canvas import INK, Margins, caption, new_axes, save, style
+from clustersim.report.plots.canvas import INK, Margins, caption, draw_grid, new_axes, round_locator, save, style, write
 from clustersim.units.quantity import format_quantity
 
 if TYPE_CHECKING:
@@ -61,15 +59,11 @@ def draw_offers(picture: OffersPicture) -> Axes:
     usd = [(bar.usd, "no price" if bar.usd is None else format_quantity(bar.usd, "USD")) for bar in picture.bars]
     _draw(left, "Days, failures included", picture.bars, days, palette.FORWARD)
     _draw(right, "Cost of the whole training", picture.bars, usd, palette.EXPOSED)
-    right.xaxis.set_major_formatter(FuncFormatter(_as_money))
+    right.xaxis.set_major_formatter(lambda value, _: format_quantity(value, "USD"))
     left.set_yticks(range(len(picture.bars)), [bar.name for bar in picture.bars])
     right.set_yticks([])
     caption(ax, picture.finding, f"{picture.subtitle}; lines: 80 % intervals", lift_points=18.0)
     return ax
-
-
-def _as_money(value: float, _: int) -> str:
-    return format_quantity(value, "USD")
 
 
 def write_offers_picture(picture: OffersPicture, path: Path) -> None:
@@ -86,11 +80,10 @@ def _draw(ax: Axes, title: str, bars: tuple[OfferBar, ...], values: Sequence[tup
             end = value * bar.most_fraction
             ax.barh(place, value, height=0.5, color=colour)
             ax.plot([value * bar.least_fraction, end], [place, place], color=INK, linewidth=1.6, marker="|", markersize=9)
-        ax.annotate(text, (end, place), xytext=(8, 0), textcoords="offset points", va="center", fontsize=10.5)
+        write(ax, text, (end, place), (8, 0), fontsize=10.5)
     ax.set_xlim(0, _ROOM * most)
     ax.set_ylim(len(bars) - 0.4, -0.6)
-    ax.xaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10]))
-    ax.grid(axis="x", color=palette.IDLE, linewidth=0.7)
-    ax.set_axisbelow(True)
+    ax.xaxis.set_major_locator(round_locator(5))
+    draw_grid(ax, "x", 0.7)
     ax.tick_params(axis="y", length=0, labelsize=10.5)
-    ax.annotate(title, (0, 1), xytext=(0, 8), xycoords="axes fraction", textcoords="offset points", fontsize=10.5, fontweight="bold")
+    write(ax, title, (0, 1), (0, 8), of="axes fraction", va="baseline", fontsize=10.5, fontweight="bold")

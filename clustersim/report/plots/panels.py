@@ -11,13 +11,12 @@ from typing import Final
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from clustersim.report.palette import HOST, IDLE
 from clustersim.report.pictures import Panel, Picture
-from clustersim.report.plots.canvas import DPI, FAINT_INK, INK, WIDTH_PX, Margins, save_figure, style
+from clustersim.report.plots.canvas import FAINT_INK, INK, WIDTH_PX, Margins, draw_grid, new_figure, save_figure, style, write
 
 HEIGHT_PX: Final = 560
 _BETWEEN_PX: Final = 40
@@ -25,15 +24,13 @@ _BETWEEN_PX: Final = 40
 _MARGINS: Final = Margins(left=100, right=16, top=118, bottom=62)
 _FINDING_LETTERS: Final = 90
 """Letters of a line of the finding."""
-_REMARK_POINTS: Final = 9.5
 _ROOM: Final = 0.07
 """Left free at each end of an axis, as a share of it."""
 
 
 def draw(picture: Picture) -> Figure:
     """Return a picture as a figure, ``WIDTH_PX`` wide."""
-    figure = Figure(figsize=(WIDTH_PX / DPI, HEIGHT_PX / DPI), dpi=DPI, facecolor="white")
-    FigureCanvasAgg(figure)
+    figure = new_figure(HEIGHT_PX)
     limits = _limits(picture)
     for index, panel in enumerate(picture.panels):
         ax = _axes(figure, len(picture.panels), index)
@@ -76,8 +73,7 @@ def _draw_scales(ax: Axes, picture: Picture, *, first: bool) -> None:
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_ticks([at for at, _ in shown], [text for _, text in shown])
         axis.set_minor_locator(NullLocator())
-    ax.grid(axis="y", color=IDLE, linewidth=0.8)
-    ax.set_axisbelow(True)
+    draw_grid(ax)
     ax.set_xlabel("measured", loc="right")
     if first:
         ax.set_ylabel("predicted", loc="top")
@@ -94,27 +90,15 @@ def _draw_band(ax: Axes, limits: tuple[float, float], fraction: float) -> None:
 def _draw_points(ax: Axes, panel: Panel) -> None:
     for group in panel.groups:
         xs, ys = ([point[axis] for point in group.points] for axis in (0, 1))
-        ax.plot(
-            xs, ys, color=group.colour, linestyle="none", marker="o", markersize=5.5, markeredgecolor="white", markeredgewidth=0.6, zorder=3
-        )
+        (points,) = ax.plot(xs, ys, color=group.colour, linestyle="none", marker="o", zorder=3)
+        points.set(markersize=5.5, markeredgecolor="white", markeredgewidth=0.6)
     x, y = panel.ring
     ax.plot([x], [y], marker="o", markersize=9, markerfacecolor="none", markeredgecolor=INK, markeredgewidth=1.1, zorder=5)
 
 
 def _draw_words(ax: Axes, panel: Panel) -> None:
-    ax.annotate(panel.title, (0, 1), xytext=(0, 8), xycoords="axes fraction", textcoords="offset points", fontsize=10.5, fontweight="bold")
-    ax.annotate(
-        panel.remark,
-        (1, 0),
-        xytext=(-2, 6),
-        xycoords="axes fraction",
-        textcoords="offset points",
-        ha="right",
-        va="bottom",
-        fontsize=_REMARK_POINTS,
-        color=FAINT_INK,
-        linespacing=1.4,
-    )
+    write(ax, panel.title, (0, 1), (0, 8), of="axes fraction", va="baseline", fontsize=10.5, fontweight="bold")
+    write(ax, panel.remark, (1, 0), (-2, 6), of="axes fraction", ha="right", va="bottom", color=FAINT_INK, linespacing=1.4)
 
 
 def _caption(figure: Figure, picture: Picture) -> None:

@@ -11,14 +11,25 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
-from matplotlib.ticker import MaxNLocator, NullLocator
+from matplotlib.ticker import NullLocator
 
 from clustersim.errors import ScenarioError
 from clustersim.measure.deciding import UNDECIDED, Decision, is_better, judged_by, standing_text
 from clustersim.measure.error_bars import BAR, BAR_COLUMNS
 from clustersim.report import palette
 from clustersim.report.plots.breakdown import spread
-from clustersim.report.plots.canvas import FAINT_INK, INK, FloatArray, Margins, caption, new_axes, note, size_px
+from clustersim.report.plots.canvas import (
+    FAINT_INK,
+    INK,
+    FloatArray,
+    Margins,
+    caption,
+    draw_grid,
+    new_axes,
+    note,
+    round_locator,
+    size_px,
+)
 from clustersim.report.plots.heatmap import keys_of, label_of
 from clustersim.report.plots.table_bars import have_results, table_bars
 from clustersim.report.subject import check_alike
@@ -117,8 +128,7 @@ def pareto(frame: pandas.DataFrame, ax: Axes | None = None) -> Axes:
     ax.scatter(times[near], costs[near], s=sizes[near] + _RING, facecolor="none", edgecolor=palette.FORWARD, linewidth=1.6, zorder=5)
     shown = [*front, *others][:MOST_LABELS]
     _label(ax, [(times.item(place), costs.item(place), names[place], place in front) for place in shown])
-    ax.grid(color=palette.IDLE, linewidth=0.7)
-    ax.set_axisbelow(True)
+    draw_grid(ax, "both", 0.7)
     ax.set_xlabel("time of a step, s", loc="right")
     ax.set_ylabel("cost of a million tokens, USD", loc="top")
     left_out = f"; {len(frame) - len(known)} without a result are left out" if len(known) < len(frame) else ""
@@ -196,7 +206,7 @@ def _scaled(ax: Axes, which: Literal["x", "y"], values: FloatArray) -> tuple[flo
         axis.set_ticks(shown, [f"{tick:g}" for tick in shown])
         axis.set_minor_locator(NullLocator())
         return ends
-    axis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 5, 10]))
+    axis.set_major_locator(round_locator(8))
     room = 0.12 * ((high - low) or high)
     return max(0.0, low - room), high + room
 

@@ -17,8 +17,31 @@ from clustersim.measure.metrics import by_dimension
 from clustersim.measure.step_breakdown import times_by_class
 from clustersim.report import palette
 from clustersim.report.facts import gpus_text, percent_text
-from clustersim.report.plots.canvas import FloatArray, Margins, add_boxes, beside, caption, draw_time_axis, key, new_axes, size_px, spaced
-from clustersim.report.plots.time_scales import Excerpt, TimeScale, drawn_part, excerpt_of, joined, marks, passes_of, time_scale
+from clustersim.report.plots.canvas import (
+    FloatArray,
+    Margins,
+    add_boxes,
+    beside,
+    caption,
+    key,
+    name_rows,
+    new_axes,
+    shortened,
+    size_px,
+    spaced,
+    write,
+)
+from clustersim.report.plots.time_scales import (
+    Excerpt,
+    TimeScale,
+    draw_time_axis,
+    drawn_part,
+    excerpt_of,
+    joined,
+    marks,
+    passes_of,
+    time_scale,
+)
 from clustersim.trace.columns import columns_of
 from clustersim.trace.timeline import DIMENSIONS, Span, Timeline
 from clustersim.units.quantity import format_quantity
@@ -175,22 +198,11 @@ def _draw_dimension(lanes: _Lanes, lane: tuple[int, str], spans: Sequence[Span],
 
 
 def _name_lanes(ax: Axes, timeline: Timeline, tops: dict[tuple[int, str], float]) -> None:
-    ax.set_yticks([top + 0.5 for top in tops.values()], [name if name == "compute" else name.upper() for _, name in tops])
-    ax.tick_params(axis="y", length=0, labelsize=9.5)
-    ax.spines["left"].set_visible(False)
+    name_rows(ax, [top + 0.5 for top in tops.values()], [name if name == "compute" else name.upper() for _, name in tops])
+    ax.tick_params(axis="y", labelsize=9.5)
     for (index, name), top in tops.items():
         if name == "compute":
-            rank_class = timeline.rank_classes[index]
-            ax.annotate(
-                rank_class.name if len(rank_class.name) <= 16 else f"{rank_class.name[:15]}…",
-                (0, top + 0.5),
-                xycoords=("axes fraction", "data"),
-                xytext=(-62, 0),
-                textcoords="offset points",
-                ha="right",
-                va="center",
-                fontsize=9.5,
-            )
+            write(ax, shortened(timeline.rank_classes[index].name, 16), (0, top + 0.5), (-62, 0), of=("axes fraction", "data"), ha="right")
 
 
 def _write_shares(ax: Axes, subject: Subject, tops: dict[tuple[int, str], float]) -> None:

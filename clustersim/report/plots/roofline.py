@@ -16,7 +16,7 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from clustersim.measure.utilisation import used_links
 from clustersim.report import palette
 from clustersim.report.facts import gpus_text, percent_text
-from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, caption, key, new_axes, size_px
+from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, caption, key, new_axes, paper, size_px, write
 from clustersim.report.subject import DataSheetPeaks, KernelGroup, Subject
 from clustersim.units.quantity import format_quantity
 
@@ -35,7 +35,6 @@ _LONG: Final = 200.0
 """Ratio of the ends of an axis from which on only powers of ten have ticks."""
 MOST_PLAIN: Final = 6
 """Names of kernels without products that are written."""
-_PAPER: Final = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
 _BOUND: Final = {"bound by memory": palette.HIDDEN, "bound by arithmetic": palette.FORWARD}
 _WIRES: Final = (("nvlink", "NVLink", "tp"), ("nic", "NIC", "dp"))
 """Tier, its name, and the dimension whose colour it has."""
@@ -71,18 +70,8 @@ def roofline(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
         ax.scatter([point.place], [point.flops_per_s], s=size, color=point.colour, alpha=0.85, edgecolor="white", zorder=order)
     for at, (name, intensity, colour, _) in enumerate(wires):
         ax.plot([intensity], [rate], marker="D", markersize=9, color=colour, markeredgecolor="white", linestyle="none", zorder=5)
-        ax.annotate(
-            f"step, {name}",
-            (intensity, rate),
-            xytext=(0, 9 if at else -9),
-            textcoords="offset points",
-            ha="center",
-            va="bottom" if at else "top",
-            fontsize=9.5,
-            color=colour,
-            bbox=_PAPER,
-            zorder=4,
-        )
+        up, va = (9, "bottom") if at else (-9, "top")
+        write(ax, f"step, {name}", (intensity, rate), (0, up), ha="center", va=va, color=colour, bbox=paper(1.0), zorder=4)
     _label(ax, points, time_s)
     _draw_ticks(ax)
     ax.set_xlabel("arithmetic intensity, FLOP for each byte", loc="right")
@@ -169,7 +158,7 @@ def _draw_roofs(ax: Axes, ceilings: DataSheetPeaks, wires: Sequence[tuple[str, f
     roofs = [("memory", ceilings.memory_bytes_per_s, INK), *((name, speed, colour) for name, _, colour, speed in wires)]
     ax.plot([left, high], [peak, peak], color=INK, linewidth=1.6)
     ax.plot([left, low], [ceilings.memory_bytes_per_s] * 2, color=INK, linewidth=1.6)
-    ax.annotate(f"peak {format_quantity(peak, 'FLOP/s')}", (left, peak), xytext=(6, 4), textcoords="offset points", ha="left", fontsize=9.5)
+    write(ax, f"peak {format_quantity(peak, 'FLOP/s')}", (left, peak), (6, 4), va="baseline")
     width_px, height_px = size_px(ax)
     angle = float(np.degrees(np.arctan2(height_px / np.log10(ax.get_ylim()[1] / floor), width_px / np.log10(high / left))))
     for name, speed, colour in roofs:
@@ -181,17 +170,8 @@ def _draw_roofs(ax: Axes, ceilings: DataSheetPeaks, wires: Sequence[tuple[str, f
             [start, min(ridge, high)], [start * speed, min(ridge, high) * speed], color=colour, linewidth=1.6 if name == "memory" else 1.2
         )
         at = float(np.exp(0.5 * np.log(start) + 0.5 * np.log(min(ridge, high))))
-        ax.annotate(
-            f"{name} {format_quantity(speed, 'B/s')}",
-            (at, at * speed),
-            xytext=(-3, 5),
-            textcoords="offset points",
-            rotation=angle,
-            rotation_mode="anchor",
-            fontsize=9.5,
-            color=colour,
-            va="bottom",
-        )
+        text = f"{name} {format_quantity(speed, 'B/s')}"
+        write(ax, text, (at, at * speed), (-3, 5), rotation=angle, rotation_mode="anchor", color=colour, va="bottom")
 
 
 def _label(ax: Axes, points: Sequence[_KernelPoint], time_s: float) -> None:
@@ -224,16 +204,7 @@ def _write(ax: Axes, line: int, text: str, colour: str) -> None:
     is_point = colour != FAINT_INK
     if is_point:
         ax.plot(*place, marker="o", markersize=6, color=colour, transform=ax.transAxes, clip_on=False)
-    ax.annotate(
-        text,
-        place,
-        xytext=(8 if is_point else 0, 0),
-        xycoords="axes fraction",
-        textcoords="offset points",
-        va="center",
-        fontsize=9.5,
-        color=INK if is_point else FAINT_INK,
-    )
+    write(ax, text, place, (8 if is_point else 0, 0), of="axes fraction", color=INK if is_point else FAINT_INK)
 
 
 def _finding(points: Sequence[_KernelPoint], time_s: float) -> str:

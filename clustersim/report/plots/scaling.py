@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from matplotlib.ticker import MaxNLocator, NullLocator
+from matplotlib.ticker import NullLocator
 
 from clustersim.errors import ScenarioError
 from clustersim.report import palette
 from clustersim.report.facts import percent_text, rate_text
-from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, caption, new_axes
+from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, caption, draw_grid, new_axes, round_locator, write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,28 +68,16 @@ def _draw(subjects: Sequence[Subject], ax: Axes | None, what: str) -> Axes:
     ax.set_ylim(min(*rates, *ideal) / 1.5, max(*rates, *ideal) * 1.35)
     ax.set_xlim(gpus[0] / 1.12, gpus[-1] * 1.12)
     for count, rate, best in zip(gpus[1:], rates[1:], ideal[1:], strict=True):
-        ax.annotate(
-            percent_text(rate / best), (count, rate), xytext=(0, -9), textcoords="offset points", ha="center", va="top", fontsize=9.5
-        )
-    for text, rate, colour in (("perfect", ideal[-1], FAINT_INK), ("simulated", rates[-1], palette.FORWARD)):
-        ax.annotate(
-            f"{text} {rate_text(rate)}",
-            (1, rate),
-            xycoords=("axes fraction", "data"),
-            xytext=(8, 3 if text == "perfect" else -3),
-            textcoords="offset points",
-            va="bottom" if text == "perfect" else "top",
-            fontsize=10,
-            color=INK if colour == FAINT_INK else colour,
-        )
+        write(ax, percent_text(rate / best), (count, rate), (0, -9), ha="center", va="top")
+    for text, rate, colour, up, va in (("perfect", ideal[-1], INK, 3, "bottom"), ("simulated", rates[-1], palette.FORWARD, -3, "top")):
+        write(ax, f"{text} {rate_text(rate)}", (1, rate), (8, up), of=("axes fraction", "data"), va=va, fontsize=10, color=colour)
     ax.set_xticks(gpus, [f"{count:,}" for count in gpus])
     ax.xaxis.set_minor_locator(NullLocator())
-    values = [float(value) for value in MaxNLocator(nbins=6, steps=[1, 2, 5, 10]).tick_values(min(rates), max(ideal)) if value > 0]
     low, high = ax.get_ylim()
-    ax.set_yticks([value for value in values if low <= value <= high], [rate_text(value) for value in values if low <= value <= high])
+    values = [float(value) for value in round_locator(6).tick_values(min(rates), max(ideal)) if low <= value <= high]
+    ax.set_yticks(values, [rate_text(value) for value in values])
     ax.yaxis.set_minor_locator(NullLocator())
-    ax.grid(axis="y", color=palette.IDLE, linewidth=0.8)
-    ax.set_axisbelow(True)
+    draw_grid(ax)
     ax.set_xlabel("accelerators", loc="right")
     ax.set_ylabel("samples per second", loc="top")
     kept = rates[-1] / ideal[-1]

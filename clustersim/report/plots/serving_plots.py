@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import NullFormatter
 
 from clustersim.network.in_flight import TICK_S
 from clustersim.report import palette
-from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, caption, new_axes, save, size_px, style
+from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, caption, legend_aside, new_axes, save, size_px, style
 from clustersim.report.subject import ServedSubject
 from clustersim.serving.records import StepRecord
 from clustersim.units.quantity import format_quantity
@@ -54,12 +54,12 @@ def latency_distribution(runs: Sequence[ServedSubject], ax: Axes | None = None) 
         ax.step(picked, shares, where="post", color=_COLOURS[name], linewidth=2.0, label=_NAMES[name])
     _draw_promises(ax, run, across=False)
     ax.set_ylim(0, 101)
-    ax.xaxis.set_major_formatter(FuncFormatter(_as_time))
+    ax.xaxis.set_major_formatter(_as_time)
     ax.xaxis.set_minor_formatter(NullFormatter())
     ax.grid(axis="y", color=palette.IDLE, linewidth=0.8)
     ax.set_xlabel("latency", loc="right")
     ax.set_ylabel("requests, %", loc="top")
-    ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    legend_aside(ax)
     first = metrics.ttft_s
     finding = ""
     if first is not None:
@@ -81,7 +81,7 @@ def _draw_promises(ax: Axes, run: ServedSubject, *, across: bool) -> None:
         (ax.axhline if across else ax.axvline)(check.limit_s, color=colour, linewidth=1.0, linestyle=":", label=text)
 
 
-def _as_time(value: float, _: int) -> str:
+def _as_time(value: float, _: float) -> str:
     return format_quantity(value, "s")
 
 
@@ -128,7 +128,7 @@ def _over_time(ax: Axes, quantity: str) -> None:
     ax.grid(axis="y", color=palette.IDLE, linewidth=0.8)
     ax.set_xlabel("time, s", loc="right")
     ax.set_ylabel(quantity, loc="top")
-    ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    legend_aside(ax)
 
 
 def throughput_latency(runs: Sequence[ServedSubject], ax: Axes | None = None) -> Axes:
@@ -145,14 +145,14 @@ def throughput_latency(runs: Sequence[ServedSubject], ax: Axes | None = None) ->
             label, line = f"{name.upper()}, {statistic}", dashes if same else "none"
             ax.plot(rates, values, color=_COLOURS[name], linestyle=line, linewidth=1.8, marker=marker, markersize=5, label=label)
     ax.set_xlim(left=0)
-    ax.yaxis.set_major_formatter(FuncFormatter(_as_time))
+    ax.yaxis.set_major_formatter(_as_time)
     ax.yaxis.set_minor_formatter(NullFormatter())
     ax.grid(color=palette.IDLE, linewidth=0.8)
     ax.set_xlabel("output tokens/s per GPU", loc="right")
     ax.set_ylabel("latency", loc="top")
     if same:
         _draw_promises(ax, ordered[0], across=True)
-    ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    legend_aside(ax)
     loads = [run.load.partition(" ") for run in ordered]
     unit = f" in {loads[0][2]}" if same and len({each[2] for each in loads}) == 1 else ""
     names = [each[0] for each in loads] if unit else [run.load if same else run.label for run in ordered]

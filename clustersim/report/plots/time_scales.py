@@ -1,5 +1,8 @@
 """Layout of the pipeline picture: the part of the step that is drawn, and the communication that is hidden."""
 
+# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
+# pyright: reportUnknownMemberType=false
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -8,9 +11,11 @@ from math import fsum
 from typing import Final
 
 import numpy as np
+from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from clustersim.measure.exposure import FloatArray
+from clustersim.report.plots.canvas import FAINT_INK, round_locator, time_unit
 from clustersim.trace.timeline import PASS_KINDS, Span, Timeline
 from clustersim.units.quantity import format_quantity
 
@@ -220,3 +225,24 @@ def joined(passes: Sequence[Span]) -> list[Span]:
         else:
             same.append(span)
     return [span for spans in whole.values() for span in spans]
+
+
+def draw_time_axis(ax: Axes, scale: TimeScale, label: str) -> None:
+    """Label the axis with times, on both sides of the break if there is one."""
+    unit, factor = time_unit(scale.step_s)
+    ticks: list[tuple[float, str]] = []
+    for start_s, end_s in scale.windows:
+        nice = round_locator(max(2, round(10 * (end_s - start_s) / (scale.width_s or 1.0))))
+        values = [value for value in nice.tick_values(start_s * factor, end_s * factor) if start_s <= value / factor <= end_s]
+        ticks += [(scale.position(float(value) / factor), f"{value:g}") for value in values]
+    ax.set_xticks([place for place, _ in ticks], [text for _, text in ticks])
+    ax.set_xlabel(f"{label}, {unit}", loc="right")
+    ax.spines["bottom"].set_visible(False)
+    below = ax.get_ylim()[0]
+    for start_s, end_s in scale.windows:
+        left = scale.position(end_s) - (end_s - start_s)
+        ax.plot([left, scale.position(end_s)], [below, below], color=FAINT_INK, linewidth=1.0, clip_on=False)
+    if scale.is_broken:
+        middle = scale.first_end_s + scale.gap_s / 2
+        omitted = format_quantity(scale.last_start_s - scale.first_end_s, "s")
+        ax.text(middle, sum(ax.get_ylim()) / 2, f"{omitted} left out", rotation=90, ha="center", va="center", fontsize=9.5, color=FAINT_INK)

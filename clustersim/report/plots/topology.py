@@ -18,7 +18,17 @@ from matplotlib.path import Path as MplPath
 from clustersim.measure.utilisation import mean_utilisation, used_links
 from clustersim.report.facts import TIER_LABELS, gpus_text, percent_text
 from clustersim.report.palette import IDLE, STALL, text_colour
-from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, add_boxes, caption, draw_scale, new_axes, round_share, share_colour
+from clustersim.report.plots.canvas import (
+    FAINT_INK,
+    INK,
+    Margins,
+    add_boxes,
+    caption,
+    draw_scale,
+    new_axes,
+    round_share,
+    share_colour,
+)
 from clustersim.trace.timeline import LinkUse
 from clustersim.units.quantity import format_quantity
 

@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 
 from clustersim.errors import ScenarioError
 from clustersim.report import palette
-from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, caption, new_axes, note, save, style
+from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, caption, draw_grid, name_rows, new_axes, note, save, style, write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,14 +67,12 @@ def tornado(picture: Tornado, ax: Axes | None = None) -> Axes:
     for place, bar in enumerate(picture.bars):
         _draw_bar(ax, bar, place, picture.base)
     ax.axvline(picture.base, color=INK, linewidth=1.0, zorder=4)
-    ax.set_yticks(range(len(picture.bars)), [f"{bar.name}\n{bar.note}" if bar.note else bar.name for bar in picture.bars])
-    ax.tick_params(axis="y", length=0, labelcolor=INK)
+    name_rows(ax, range(len(picture.bars)), [f"{bar.name}\n{bar.note}" if bar.note else bar.name for bar in picture.bars])
+    ax.tick_params(axis="y", labelcolor=INK)
     ax.xaxis.set_major_locator(MaxNLocator(nbins=7))
     ax.ticklabel_format(axis="x", style="plain", useOffset=False)
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
-    ax.grid(axis="x", color=palette.IDLE, linewidth=0.7)
-    ax.set_axisbelow(True)
-    ax.spines["left"].set_visible(False)
+    draw_grid(ax, "x", 0.7)
     ax.set_xlabel(picture.axis, loc="right")
     caption(ax, picture.finding, picture.subtitle)
     note(ax, picture.note, below_px=34)
@@ -90,24 +88,15 @@ def _draw_bar(ax: Axes, bar: TornadoBar, place: int, base: float) -> None:
     # Where both lie on one side, the longer one is drawn first, so that the shorter one is seen.
     ends.sort(key=lambda end: -abs(end[0] - base))
     if ends and all(end == base for end, _, _ in ends):
-        text = f"{bar.low_text} to {bar.high_text}: no effect"
-        ax.annotate(text, (base, place), xytext=(5, 0), textcoords="offset points", va="center", fontsize=9.5, color=FAINT_INK)
+        write(ax, f"{bar.low_text} to {bar.high_text}: no effect", (base, place), (5, 0), color=FAINT_INK)
         return
     right = bool(ends) and ends[0][0] >= base
     for end, text, colour in ends:
         ax.barh(place, end - base, left=base, height=0.62, color=colour, zorder=2)
         # The text of the shorter one stands on the other side, also where its bar does not.
         at = end if (end > base) == right else base
-        ax.annotate(
-            text,
-            (at, place),
-            xytext=(5 if right else -5, 0),
-            textcoords="offset points",
-            ha="left" if right else "right",
-            va="center",
-            fontsize=9.5,
-            color=FAINT_INK if at == base else INK,
-        )
+        aside, ha = (5, "left") if right else (-5, "right")
+        write(ax, text, (at, place), (aside, 0), ha=ha, color=FAINT_INK if at == base else INK)
         right = not right
 
 

@@ -8,11 +8,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from matplotlib.ticker import MaxNLocator
 
 from clustersim.report.facts import percent_text
 from clustersim.report.palette import EXPOSED, FORWARD, IDLE
-from clustersim.report.plots.canvas import FAINT_INK, INK, FloatArray, Margins, caption, new_axes
+from clustersim.report.plots.canvas import (
+    FAINT_INK,
+    INK,
+    FloatArray,
+    Margins,
+    beside,
+    caption,
+    name_rows,
+    new_axes,
+    round_locator,
+    shortened,
+)
 
 if TYPE_CHECKING:
     import pandas
@@ -52,14 +62,12 @@ def validation_errors(frame: pandas.DataFrame, ax: Axes | None = None) -> Axes:
         own = (names == source).to_numpy()
         _draw_strip(ax, place, percent[own])
         worst = int(np.argmax(np.abs(percent[own])))
-        text = f"{means[source]:.1f} % off; furthest {percent[own].item(worst):+.1f} %, {_cut(str(frame['row'][own].iloc[worst]))}"
-        ax.annotate(
-            text, (1, place), xycoords=("axes fraction", "data"), xytext=(8, 0), textcoords="offset points", va="center", fontsize=9.5
-        )
-    ax.set_yticks(range(len(sources)), [f"{source} ({int((names == source).sum())})" for source in sources])
-    ax.tick_params(axis="y", length=0, labelcolor=INK)
-    ax.spines["left"].set_visible(False)
-    ax.xaxis.set_major_locator(MaxNLocator(nbins=10, steps=[1, 2, 5, 10]))
+        row = shortened(str(frame["row"][own].iloc[worst]), _LONGEST)
+        text = f"{means[source]:.1f} % off; furthest {percent[own].item(worst):+.1f} %, {row}"
+        beside(ax, place, text, away_points=8, color=INK)
+    name_rows(ax, range(len(sources)), [f"{source} ({int((names == source).sum())})" for source in sources])
+    ax.tick_params(axis="y", labelcolor=INK)
+    ax.xaxis.set_major_locator(round_locator(10))
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:+g} %" if value else "0")
     ax.set_xlabel("predicted over measured step time: longer to the right", loc="right")
     near = float((np.abs(percent) <= band).mean())
@@ -71,26 +79,13 @@ def validation_errors(frame: pandas.DataFrame, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def _cut(name: str) -> str:
-    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
-
-
 def _draw_strip(ax: Axes, place: int, percent: FloatArray) -> None:
     """Draw the runs of one source, and their median."""
     ordered = np.sort(percent)
     heights = place + _LANES[np.arange(len(ordered)) % len(_LANES)]
     outside = np.abs(ordered) > 100.0 * BAND_FRACTION
     for shown, colour in ((~outside, FORWARD), (outside, EXPOSED)):
-        ax.plot(
-            ordered[shown],
-            heights[shown],
-            color=colour,
-            marker="o",
-            markersize=4.5,
-            markeredgewidth=0,
-            linestyle="none",
-            alpha=0.55,
-            zorder=3,
-        )
+        (points,) = ax.plot(ordered[shown], heights[shown], color=colour, marker="o", linestyle="none", alpha=0.55, zorder=3)
+        points.set(markersize=4.5, markeredgewidth=0)
     middle = float(np.median(ordered))
     ax.plot([middle, middle], [place - 0.36, place + 0.36], color=INK, linewidth=1.8, zorder=4)

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from clustersim.errors import ScenarioError
 from clustersim.measure.error_bars import BAR_COLUMNS, ErrorBar
-from clustersim.report.plots.breakdowns import step_breakdowns
+from clustersim.report.plots.breakdown import step_breakdowns
 from clustersim.report.plots.canvas import style, title_of
 from clustersim.report.plots.heatmap import sweep_heatmap
 from clustersim.report.plots.lines import COLOURS, sweep_lines
