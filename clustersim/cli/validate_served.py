@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from clustersim.apps.serve.served_intervals import ServedBand, ServedFold
 from clustersim.apps.validate.served import METRICS, ServedResult, ServedSource, ServedSummary, summaries, validate_served
-from clustersim.apps.validate.served_cross import ServedBand, ServedFold, cross_validate_served, cross_validation_document
+from clustersim.apps.validate.served_cross import cross_validate_served, residuals_document
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.config.yaml_text import plain, yaml_text
@@ -34,13 +35,13 @@ def validate_served_command(sources: tuple[str, ...], *, as_json: bool, jobs: in
     with watched():
         found = validate_served(sources, jobs=jobs)
     if as_json:
-        documents = [{"source": plain(source), "summary": plain(source.summaries)} for source in found]
+        documents = [{"source": source.document(), "summary": plain(source.summaries)} for source in found]
         write_json({"schema_version": SCHEMA_VERSION, "sources": documents, "summary": plain(_together(found))})
         return EXIT_OK
     for source in found:
-        write_out(f"{source.source_id}\n  {source.title}\n  {source.url}\n  licence: {source.licence}\n\n")
+        write_out(f"{source.source_id}\n  {source.spec.title}\n  {source.spec.url}\n  licence: {source.spec.licence}\n\n")
         print_table(_ROWS, [cells for result in source.results for cells in _cells(result)])
-        for title, lines in (("Assumed", source.assumed), ("Fitted to rows of this source", source.fitted)):
+        for title, lines in (("Assumed", source.spec.assumed), ("Fitted to rows of this source", source.spec.fitted)):
             if lines:
                 write_out("\n".join(("", f"  {title}", *(f"    {line}" for line in lines), "")))
         write_out("\n")
@@ -60,26 +61,26 @@ def _cross_validate(sources: tuple[str, ...], path: Path, jobs: int | None) -> i
     print_table(_FOLDS, [_fold_cells(fold) for fold in found.folds])
     write_out("\n")
     print_table(_BANDS, [_band_cells(band) for band in found.bands])
-    text = _HEADER + yaml_text(cross_validation_document(found))
+    text = _HEADER + yaml_text(residuals_document(found))
     write_text(path, text, field="--cross-validate", hint="choose another file")
     notice(f"wrote {path}")
     return EXIT_OK
 
 
 def _fold_cells(fold: ServedFold) -> tuple[str, ...]:
-    constants = " ".join(f"{name}={value:g}" for name, value in fold.constants)
-    errors = f"{fold.median_fraction:.1%}", f"{fold.p90_fraction:.1%}"
-    return fold.kind, fold.left_out, _TITLES[fold.metric], f"{fold.n_rows}", *errors, constants
+    constants = " ".join(f"{name}={value:g}" for name, value in fold.constants.items())
+    errors = f"{fold.median:.1%}", f"{fold.p90:.1%}"
+    return fold.kind, fold.left_out, _TITLES[fold.metric], f"{fold.rows}", *errors, constants
 
 
 def _band_cells(band: ServedBand) -> tuple[str, ...]:
     return (
         _TITLES[band.metric],
-        f"{band.n_rows}",
+        f"{band.rows}",
         f"{band.least:.2f}",
         f"{band.most:.2f}",
         f"{band.ratio:.2f}",
-        f"{band.coverage_fraction:.0%}",
+        f"{band.coverage:.0%}",
     )
 
 

@@ -61,6 +61,7 @@ class FactorSpec(Checked):
     rows: PositiveInt
     sources: PositiveInt
     covered: Share
+    """Share of its rows that lie in intervals which the other sources alone give."""
 
     @model_validator(mode="after")
     def _check_word(self) -> FactorSpec:
@@ -99,12 +100,14 @@ class MadeFromSpec(Checked):
 
 
 class RatiosSpec(Checked):
-    """Errors of ratios of two times on one machine."""
+    """Errors of ratios of two times on one machine, and the pairs behind them."""
 
     most: Annotated[PositiveRatio, Field(ge=1.0)]
+    """Largest expected error as a factor, of runs whose errors nothing makes larger."""
     pairs: PositiveInt
     sources: PositiveInt
     coverage: Share
+    """Share of pairs that lie within what the other sources give; a source counts as the root of its pairs' rows."""
 
 
 class ResidualsSpec(Checked):

@@ -28,25 +28,31 @@ SHIPPED: Final = Path("residuals") / "serving.yaml"
 """Below ``hardware_profiles``."""
 
 
-class _Band(Checked):
+class ServedBand(Checked):
+    """Least and most share of the prediction that a measured metric is expected to have."""
+
     metric: str
     least: PositiveRatio
     most: PositiveRatio
     ratio: Annotated[float, Field(ge=1.0)]
-    """Largest expected error of the ratio of two values on one machine, as a factor."""
+    """Largest expected error of the ratio of two values, as a factor, of runs of one model, machine and engine."""
     rows: PositiveInt
     coverage: Annotated[float, Field(ge=0.0, le=1.0)]
+    """Runs of a source that lie in the band of the other sources, a mean over sources."""
     borrowed: Annotated[float, Field(ge=1.0)]
     """Growth of errors, as a factor of their logarithms, where another generation lends the constants of kernels."""
 
-    def widened(self) -> _Band:
+    def widened(self) -> ServedBand:
         """Return the band with borrowed constants, around the same middle."""
         middle, most = sqrt(self.least * self.most), sqrt(self.most / self.least) ** self.borrowed
         return self.model_copy(update={"least": middle / most, "most": middle * most, "ratio": self.ratio**self.borrowed})
 
 
-class _Fold(Checked):
+class ServedFold(Checked):
+    """Error of one metric of the runs that were left out, as a fraction, and the constants fitted to the others."""
+
     kind: str
+    """``source`` or ``accelerator``."""
     left_out: str
     metric: str
     rows: PositiveInt
@@ -55,11 +61,13 @@ class _Fold(Checked):
     constants: dict[str, float]
 
 
-class _Residuals(Checked):
+class ServedResiduals(Checked):
+    """``serving.yaml`` in ``hardware_profiles/residuals``: predictions of served runs by constants that they had no share in."""
+
     sources: list[str]
     level: Annotated[PositiveRatio, Field(lt=1.0)]
-    bands: list[_Band]
-    folds: list[_Fold]
+    bands: list[ServedBand]
+    folds: list[ServedFold]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,12 +156,12 @@ def _is_measured(accelerator: str) -> bool:
 
 
 @lru_cache
-def _residuals() -> _Residuals:
-    return validate_document(_Residuals, read_document(data_path("hardware_profiles") / SHIPPED))
+def _residuals() -> ServedResiduals:
+    return validate_document(ServedResiduals, read_document(data_path("hardware_profiles") / SHIPPED))
 
 
 @lru_cache
-def _bands(*, borrowed: bool = False) -> Mapping[str, _Band]:
+def _bands(*, borrowed: bool = False) -> Mapping[str, ServedBand]:
     return {each.metric: each.widened() if borrowed else each for each in _residuals().bands}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from clustersim.apps.validate.error_summary import (
 from clustersim.apps.validate.quantiles import Residual, thinned
 from clustersim.apps.validate.ranking import Ranking, rankings
 from clustersim.apps.validate.residuals import Coverage, ErrorBars, Widenings, coverage_of, error_bars
-from clustersim.apps.validate.rows import MisfitResult, RowResult, run_misfit, run_rows, run_typed_rows
+from clustersim.apps.validate.rows import MisfitResult, Ran, RowResult, Wanted, run_misfit, run_rows
 from clustersim.apps.validate.sources import QUALITIES, PublishedSource, Quality, as_typed, read_source, source_names, value_at
 from clustersim.errors import ScenarioError
 from clustersim.measure.error_bars import Bands
@@ -131,15 +131,7 @@ def validate(
         raise ScenarioError(f"no row has quality {quality}", hint=f"use quality {QUALITIES[-1]}")
     with phase("simulate published rows"):
         ran = run_rows(wanted, jobs=jobs, bounds=bounds)
-    bands = shipped_bands()
-    of_source = {source.spec.source_id: [each for each, (of, _) in zip(ran, wanted, strict=True) if of is source] for source in chosen}
-    return _together(
-        tuple(
-            _source_result(source, [_with_interval(row, source.spec.source_id, bands) for row, _ in rows], _all_fits(rows))
-            for source in chosen
-            if (rows := of_source[source.spec.source_id])
-        )
-    )
+    return _compared(wanted, ran)
 
 
 def validate_defaults(sources: Sequence[str | Path] = (), *, jobs: int | None = 1, bounds: bool = True) -> Validation:
@@ -167,17 +159,25 @@ def validate_defaults(sources: Sequence[str | Path] = (), *, jobs: int | None = 
     if not wanted:
         raise ScenarioError("no row says all that decides it", hint="name another source")
     with phase("simulate published rows by defaults"):
-        ran = run_typed_rows(wanted, jobs=jobs, bounds=bounds)
+        ran = run_rows(wanted, jobs=jobs, bounds=bounds, typed=True)
+    return _compared(wanted, ran, as_typed)
+
+
+def _compared(
+    wanted: Sequence[Wanted], ran: Sequence[Ran | str], as_run: Callable[[PublishedSource], PublishedSource] = lambda source: source
+) -> Validation:
+    """Return rows that were run, by source, beside their measurements."""
     results: list[SourceResult] = []
     refused: dict[str, str] = {}
     bands = shipped_bands()
-    for source in chosen:
+    for source in {id(source): source for source, _ in wanted}.values():
         found = [(source.spec.rows[index].id, each) for each, (of, index) in zip(ran, wanted, strict=True) if of is source]
         refused |= {row_id: each for row_id, each in found if isinstance(each, str)}
         rows = [each for _, each in found if not isinstance(each, str)]
         if rows:
             judged = [_with_interval(row, source.spec.source_id, bands) for row, _ in rows]
-            results.append(_source_result(as_typed(source), judged, _all_fits(rows)))
+            fitted = tuple(dict.fromkeys(constant for _, fits in rows for constant in fits))
+            results.append(_source_result(as_run(source), judged, fitted))
     return replace(_together(tuple(results)), refused=refused)
 
 
@@ -260,10 +260,6 @@ def _with_interval(row: RowResult, source_id: str, bands: Bands) -> RowResult:
         return row
     spread = bands.held_out.get(source_id, bands.spread)
     return replace(row, interval_s=spread.band(row.kind).interval_s(row.predicted_s))
-
-
-def _all_fits(ran: Sequence[tuple[RowResult, tuple[str, ...]]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(constant for _, fits in ran for constant in fits))
 
 
 def _source_result(source: PublishedSource, rows: Sequence[RowResult], fitted: tuple[str, ...]) -> SourceResult:

@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from clustersim.apps.run.intervals import RatiosSpec
 from clustersim.measure.error_bars import USUAL_SETTINGS, RunKind, Spread
 
 FloatArray = npt.NDArray[np.float64]
@@ -82,19 +83,7 @@ BySource = Mapping[str, Sequence[float]]
 """Sizes of the logarithm of measured over predicted ratio, over the factor of the pair, by source."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ratios:
-    """Errors of ratios, and the pairs behind them."""
-
-    most_fraction: float
-    """Largest expected error as a factor, of runs whose errors nothing makes larger."""
-    n_pairs: int
-    n_sources: int
-    coverage_fraction: float
-    """Share of pairs that lie within what the other sources give; a source counts as the root of its pairs' rows."""
-
-
-def ratios_of(by_source: Mapping[str, Sequence[Residual]], spread: Spread) -> Ratios | None:
+def ratios_of(by_source: Mapping[str, Sequence[Residual]], spread: Spread) -> RatiosSpec | None:
     """Return how far ratios of two step times on one machine are off, from pairs of rows of one source and one machine.
 
     The size of the logarithm of measured over predicted ratio does not depend on the order of a pair. Over the larger factor of the two
@@ -104,11 +93,11 @@ def ratios_of(by_source: Mapping[str, Sequence[Residual]], spread: Spread) -> Ra
     pairs = {source_id: found for source_id, rows in by_source.items() if (found := _pairs(rows, spread))}
     if len(pairs) < FEWEST_SOURCES:
         return None
-    return Ratios(
-        most_fraction=exp(_widening(pairs) * _quantile(pairs)),
-        n_pairs=sum(map(len, pairs.values())),
-        n_sources=len(pairs),
-        coverage_fraction=_coverage(pairs),
+    return RatiosSpec(
+        most=exp(_widening(pairs) * _quantile(pairs)),
+        pairs=sum(map(len, pairs.values())),
+        sources=len(pairs),
+        coverage=_coverage(pairs),
     )
 
 
@@ -135,12 +124,13 @@ def _weights(n_pairs: int) -> Iterator[float]:
 def _needed(pairs: BySource) -> Iterator[tuple[str, float, float]]:
     """Yield of each pair its source, how much wider the quantile of the other sources would have to be, and its weight."""
     for source_id, lot in pairs.items():
-        quantile = _quantile(_without(pairs, source_id))
+        quantile = _quantile(without(pairs, source_id))
         yield from ((source_id, each / quantile, weight) for each, weight in zip(lot, _weights(len(lot)), strict=True))
 
 
-def _without(pairs: BySource, source_id: str) -> BySource:
-    return {name: each for name, each in pairs.items() if name != source_id}
+def without(by_source: Mapping[str, T], source_id: str) -> dict[str, T]:
+    """Return a mapping by source but for one of them."""
+    return {name: each for name, each in by_source.items() if name != source_id}
 
 
 def _widening(pairs: BySource) -> float:
@@ -150,7 +140,7 @@ def _widening(pairs: BySource) -> float:
 
 def _coverage(pairs: BySource) -> float:
     """Return the share of pairs that the other sources cover, widened as these alone would be."""
-    factors = {source_id: _widening(_without(pairs, source_id)) for source_id in pairs}
+    factors = {source_id: _widening(without(pairs, source_id)) for source_id in pairs}
     needed = list(_needed(pairs))
     inside = sum(weight for source_id, each, weight in needed if each <= factors[source_id])
     return inside / sum(weight for _, _, weight in needed)

@@ -6,51 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import sqrt
-from typing import Final, Protocol
+from typing import Final
 
-from clustersim.measure.metrics import Parallelism
+from clustersim.apps.validate.rows import RowResult
 
 FEWEST_ROWS: Final = 3
 """A group of fewer says nothing."""
-
-
-class TimedRun(Protocol):
-    """A run, measured and predicted."""
-
-    @property
-    def id(self) -> str:
-        """Its name."""
-        ...
-
-    @property
-    def model(self) -> str:
-        """Model that was trained."""
-        ...
-
-    @property
-    def gpus(self) -> int:
-        """On how many."""
-        ...
-
-    @property
-    def parallelism(self) -> Parallelism:
-        """Parallelism of the run."""
-        ...
-
-    @property
-    def global_batch_size(self) -> int:
-        """Samples of a step."""
-        ...
-
-    @property
-    def measured_s(self) -> float:
-        """Its time."""
-        ...
-
-    @property
-    def predicted_s(self) -> float:
-        """Predicted step time, in seconds."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,18 +31,19 @@ class Ranking:
     """Whether pairs of rows are in the right order: 1 where all are, -1 where all are exchanged."""
 
 
-def rankings(rows: Sequence[TimedRun]) -> tuple[Ranking, ...]:
+def rankings(rows: Sequence[RowResult]) -> tuple[Ranking, ...]:
     """Return the groups of some rows that have more than one layout, in the order of their first rows.
 
     Samples per second are compared, so that batches may differ a little.
     """
-    groups: dict[tuple[str, int], list[TimedRun]] = {}
+    groups: dict[tuple[str, int], list[RowResult]] = {}
     for row in rows:
         groups.setdefault((row.model, row.gpus), []).append(row)
-    return tuple(_ranking(group) for group in groups.values() if len(group) >= FEWEST_ROWS and len({_layout(row) for row in group}) > 1)
+    layouts = {place: {(row.parallelism.tp, row.parallelism.pp, row.parallelism.dp) for row in group} for place, group in groups.items()}
+    return tuple(_ranking(group) for place, group in groups.items() if len(group) >= FEWEST_ROWS and len(layouts[place]) > 1)
 
 
-def _ranking(rows: Sequence[TimedRun]) -> Ranking:
+def _ranking(rows: Sequence[RowResult]) -> Ranking:
     best = max(rows, key=lambda row: row.global_batch_size / row.measured_s)
     # Rows that repeat a configuration have one prediction; the fastest of them stands for it.
     chosen = max(rows, key=lambda row: (row.global_batch_size / row.predicted_s, row.global_batch_size / row.measured_s))
@@ -120,7 +82,3 @@ def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float:
 
 def _sign(value: float) -> int:
     return (value > 0) - (value < 0)
-
-
-def _layout(row: TimedRun) -> tuple[int, int, int]:
-    return row.parallelism.tp, row.parallelism.pp, row.parallelism.dp

@@ -12,17 +12,18 @@ from typing import Final
 
 import numpy as np
 
+from clustersim.apps.run.intervals import FactorSpec, RatiosSpec
 from clustersim.apps.validate.quantiles import (
     FEWEST_SOURCES,
     LEVEL_FRACTION,
     TIE,
     FloatArray,
-    Ratios,
     Residual,
     ratios_of,
     weighted_quantile,
+    without,
 )
-from clustersim.config.yaml_text import yaml_text
+from clustersim.config.yaml_text import plain, yaml_text
 from clustersim.documents.files import write_text
 from clustersim.documents.spots import Data
 from clustersim.measure.error_bars import WORDS, Bands, Reach, Spread
@@ -52,29 +53,18 @@ class Coverage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CountedWord:
-    """Word of a kind, and how much of that there is."""
-
-    word: str
-    n_rows: int
-    n_sources: int
-    covered_fraction: float
-    """Share of its rows that lie in intervals which the other sources alone give."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorBars:
     """Everything that follows from some residuals."""
 
     bands: Bands
-    words: tuple[CountedWord, ...]
+    words: tuple[FactorSpec, ...]
     coverage: Coverage
     source_ids: tuple[str, ...]
     n_rows: int
     """Published runs, each once however it was predicted."""
     digest: str
     """SHA-256 of the residuals."""
-    ratios: Ratios | None
+    ratios: RatiosSpec | None
     """Ratios of two times on one machine; None where too few are known."""
 
 
@@ -141,20 +131,20 @@ def error_bars(residuals: Sequence[Residual], widenings: Widenings = NOT_WIDER) 
     spread = _fit(by_source).spread(_widening(by_source))
     held_out: dict[str, Spread] = {}
     for source_id in by_source:
-        others = _without(by_source, source_id)
+        others = without(by_source, source_id)
         held_out[source_id] = _fit(others).spread(_widening(others))
     ratios = ratios_of(by_source, spread)
     bands = Bands(
         level_fraction=LEVEL_FRACTION,
         spread=spread,
         held_out=held_out,
-        ratio_most_fraction=inf if ratios is None else ratios.most_fraction,
+        ratio_most_fraction=inf if ratios is None else ratios.most,
         reach=_reach(by_source, widenings),
     )
     inside = {source_id: [covers(held_out[source_id], row) for row in rows] for source_id, rows in by_source.items()}
     return ErrorBars(
         bands=bands,
-        words=tuple(_counted(by_source, word, inside) for word in spread.factors),
+        words=tuple(_counted(by_source, word, factor, inside) for word, factor in spread.factors.items()),
         coverage=coverage_of(inside),
         source_ids=tuple(sorted(by_source)),
         n_rows=len({(row.source_id, row.row_id) for row in residuals}),
@@ -185,10 +175,6 @@ def digest(residuals: Iterable[Residual]) -> str:
         f"{each.source_id},{each.row_id},{'/'.join(each.kind)},{each.measured_s / each.predicted_s:.{ROW_DIGITS}g}" for each in residuals
     )
     return sha256("\n".join(lines).encode()).hexdigest()
-
-
-def _without(by_source: BySource, source_id: str) -> dict[str, Sequence[Residual]]:
-    return {name: rows for name, rows in by_source.items() if name != source_id}
 
 
 def _weights(by_source: BySource) -> list[float]:
@@ -234,7 +220,7 @@ def _mean_sizes(true: FloatArray, sizes: FloatArray, weights: FloatArray) -> Flo
 
 def _widening(by_source: BySource) -> float:
     """Return how many mean sizes of the other sources an interval must be wide to cover as much of a source."""
-    needed = [fit.needed(row) for source_id, rows in by_source.items() for fit in [_fit(_without(by_source, source_id))] for row in rows]
+    needed = [fit.needed(row) for source_id, rows in by_source.items() for fit in [_fit(without(by_source, source_id))] for row in rows]
     return weighted_quantile(needed, _weights(by_source), LEVEL_FRACTION)
 
 
@@ -253,18 +239,19 @@ def _reach(by_source: BySource, widenings: Widenings) -> Reach:
     )
 
 
-def _counted(by_source: BySource, word: str, inside: Mapping[str, Sequence[bool]]) -> CountedWord:
+def _counted(by_source: BySource, word: str, factor: float, inside: Mapping[str, Sequence[bool]]) -> FactorSpec:
     held = [
         (row, covered)
         for source_id, rows in by_source.items()
         for row, covered in zip(rows, inside[source_id], strict=True)
         if word in row.kind
     ]
-    return CountedWord(
+    return FactorSpec(
         word=word,
-        n_rows=len({(row.source_id, row.row_id) for row, _ in held}),
-        n_sources=len({row.source_id for row, _ in held}),
-        covered_fraction=fmean(covered for _, covered in held),
+        factor=factor,
+        rows=len({(row.source_id, row.row_id) for row, _ in held}),
+        sources=len({row.source_id for row, _ in held}),
+        covered=fmean(covered for _, covered in held),
     )
 
 
@@ -284,52 +271,30 @@ def residuals_text(bars: ErrorBars, what: str = STEP_TIMES) -> str:
         "level": bars.bands.level_fraction,
         "sources": list(bars.source_ids),
         "made_from": {"rows": bars.n_rows, "sha256": bars.digest},
-        "coverage": {
-            "weighted": round(coverage.weighted_fraction, DIGITS),
-            "rows": round(coverage.rows_fraction, DIGITS),
-            "sources": round(coverage.sources_fraction, DIGITS),
-        },
+        "coverage": {"weighted": coverage.weighted_fraction, "rows": coverage.rows_fraction, "sources": coverage.sources_fraction},
         "spread": _spread(bars.bands.spread),
         **(_of_step_times(bars) if what == STEP_TIMES else {}),
         "held_out": [
-            {"without": source_id, **_spread(spread), **_factors(spread)} for source_id, spread in sorted(bars.bands.held_out.items())
+            {"without": source_id, **_spread(spread), **({"factors": dict(spread.factors)} if spread.factors else {})}
+            for source_id, spread in sorted(bars.bands.held_out.items())
         ],
     }
-    return HEADER.format(what=what) + yaml_text(data)
+    return HEADER.format(what=what) + yaml_text({key: rounded_data(value, DIGITS) for key, value in data.items()})
 
 
 def _of_step_times(bars: ErrorBars) -> dict[str, Data]:
     """Return the keys that only step times have."""
-    reach, ratios = bars.bands.reach, bars.ratios
-    assert reach is not None
-    found: dict[str, Data] = {
-        "factors": [
-            {
-                "word": each.word,
-                "factor": round(bars.bands.spread.factors[each.word], DIGITS),
-                "rows": each.n_rows,
-                "sources": each.n_sources,
-                "covered": round(each.covered_fraction, DIGITS),
-            }
-            for each in bars.words
-        ],
-        "reach": {
-            "accelerators": list(reach.accelerators),
-            "n_accelerators": reach.n_accelerators,
-            "seq_length": reach.seq_length,
-            "widening": round(reach.widening, DIGITS),
-            "borrowed_widening": round(reach.borrowed_widening, DIGITS),
-            "borrowed_ratio_widening": round(reach.borrowed_ratio_widening, DIGITS),
-        },
-    }
-    if ratios is not None:
-        found["ratios"] = {
-            "most": round(ratios.most_fraction, DIGITS),
-            "pairs": ratios.n_pairs,
-            "sources": ratios.n_sources,
-            "coverage": round(ratios.coverage_fraction, DIGITS),
-        }
-    return found
+    found: dict[str, Data] = {"factors": [each.model_dump() for each in bars.words], "reach": plain(bars.bands.reach)}
+    return found if bars.ratios is None else {**found, "ratios": bars.ratios.model_dump()}
+
+
+def rounded_data(data: Data, digits: int) -> Data:
+    """Return data with its fractional numbers rounded to digits behind the point."""
+    if isinstance(data, dict):
+        return {key: rounded_data(value, digits) for key, value in data.items()}
+    if isinstance(data, list):
+        return [rounded_data(value, digits) for value in data]
+    return round(data, digits) if isinstance(data, float) else data
 
 
 def write_residuals(bars: ErrorBars, file: Path, what: str = STEP_TIMES) -> None:
@@ -338,8 +303,4 @@ def write_residuals(bars: ErrorBars, file: Path, what: str = STEP_TIMES) -> None
 
 
 def _spread(spread: Spread) -> dict[str, Data]:
-    return {"middle": round(spread.middle_fraction, DIGITS), "most": round(spread.most_fraction, DIGITS)}
-
-
-def _factors(spread: Spread) -> dict[str, Data]:
-    return {"factors": {word: round(factor, DIGITS) for word, factor in spread.factors.items()}} if spread.factors else {}
+    return {"middle": spread.middle_fraction, "most": spread.most_fraction}

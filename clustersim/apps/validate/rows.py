@@ -260,18 +260,19 @@ ROWS_AT_ONCE: Final = 8
 """That a process is given: few enough that none is left alone with the last ones."""
 
 
-def run_rows(wanted: Sequence[Wanted], *, jobs: int | None = 1, bounds: bool = True) -> list[Ran]:
-    """Return the results of some rows, in their order, however many processes simulate them; None for one for each processor."""
-    return list(in_order(_run, _handed(wanted, bounds=bounds), jobs=jobs, chunk=ROWS_AT_ONCE))
+def run_rows(wanted: Sequence[Wanted], *, jobs: int | None = 1, bounds: bool = True, typed: bool = False) -> list[Ran | str]:
+    """Return the results of some rows, in their order, however many processes simulate them.
 
-
-def run_typed_rows(wanted: Sequence[Wanted], *, jobs: int | None = 1, bounds: bool = True) -> list[Ran | str]:
-    """Return the results of some rows by what people type of them alone; why it is refused, for a row that is."""
-    return list(in_order(_run_typed, _handed(wanted, bounds=bounds), jobs=jobs, chunk=ROWS_AT_ONCE))
-
-
-def _handed(wanted: Sequence[Wanted], *, bounds: bool) -> list[_Row]:
-    return [_Row(source.document.name, _version(source.document.name), index, bounds) for source, index in wanted]
+    Parameters
+    ----------
+    jobs
+        Processes; None for one for each processor.
+    typed
+        Whether rows are run by what people type of them alone; one that is refused then has the reason in its place.
+    """
+    paths = [(source.document.name, index) for source, index in wanted]
+    rows = [_Row(path, Path(path).stat().st_mtime_ns, index, bounds, typed) for path, index in paths]
+    return list(in_order(_run, rows, jobs=jobs, chunk=ROWS_AT_ONCE))
 
 
 class _Row(NamedTuple):
@@ -283,21 +284,17 @@ class _Row(NamedTuple):
     number: int
     bounds: bool
     """Whether its lower bound is asked for."""
+    typed: bool
 
 
-def _version(path: str) -> int:
-    return Path(path).stat().st_mtime_ns
-
-
-def _run(row: _Row) -> Ran:
-    return run_row(_read_once(row.path, row.version), row.number, bounds=row.bounds)
-
-
-def _run_typed(row: _Row) -> Ran | str:
+def _run(row: _Row) -> Ran | str:
+    source = _read_once(row.path, row.version)
     try:
-        return run_row(as_typed(_read_once(row.path, row.version)), row.number, bounds=row.bounds)
+        return run_row(as_typed(source) if row.typed else source, row.number, bounds=row.bounds)
     except ScenarioError as error:
-        return str(error)
+        if row.typed:
+            return str(error)
+        raise
 
 
 @lru_cache

@@ -17,8 +17,10 @@ from clustersim.apps.serve.deployment_run import run_serving
 from clustersim.apps.study.pools import in_order
 from clustersim.apps.validate.closed_form import closed_form_of
 from clustersim.config.serving_scenario import load_serving
+from clustersim.config.yaml_text import plain
 from clustersim.documents.check import choices_hint, validate_document
 from clustersim.documents.files import data_path
+from clustersim.documents.spots import Data
 from clustersim.documents.text import read_document
 from clustersim.errors import InfeasibleError, ScenarioError
 from clustersim.hardware.catalog import load_node
@@ -40,7 +42,9 @@ class ServedSourceSpec(Checked):
     licence: str
     retrieved: str
     assumed: list[str] = Field(default=[])
+    """Settings that the source leaves open, with the values taken instead."""
     fitted: list[str] = Field(default=[])
+    """Constants that were fitted to rows of this source."""
     prefix_cache: bool | None = None
     """Whether its servers kept prefixes, and with them the caches of preempted requests; None for the default of the engine."""
 
@@ -107,19 +111,18 @@ class ServedSource:
     """One source with its rows."""
 
     source_id: str
-    title: str
-    url: str
-    licence: str
-    assumed: tuple[str, ...]
-    """Settings that the source leaves open, with the values taken instead."""
-    fitted: tuple[str, ...]
-    """Constants that were fitted to rows of this source."""
+    spec: ServedSourceSpec
     results: tuple[ServedResult, ...]
 
     @property
     def summaries(self) -> tuple[ServedSummary, ...]:
         """Errors of each metric that the source has."""
         return summaries(self.results)
+
+    def document(self) -> dict[str, Data]:
+        """Return the source with its rows as plain data."""
+        said = self.spec.model_dump(include={"title", "url", "licence", "assumed", "fitted"})
+        return {"source_id": self.source_id, **said, "results": plain(self.results)}
 
 
 def served_source_names() -> tuple[str, ...]:
@@ -151,16 +154,7 @@ def validate_served(names: Sequence[str] = (), *, jobs: int | None = None) -> tu
     with phase("simulate served runs"):
         results = list(in_order(served_result, rows, jobs=jobs))
     return tuple(
-        ServedSource(
-            source_id=name,
-            title=specs[name].title,
-            url=specs[name].url,
-            licence=specs[name].licence,
-            assumed=tuple(specs[name].assumed),
-            fitted=tuple(specs[name].fitted),
-            results=tuple(each for each in results if each.source_id == name),
-        )
-        for name in chosen
+        ServedSource(source_id=name, spec=specs[name], results=tuple(each for each in results if each.source_id == name)) for name in chosen
     )
 
 

@@ -12,8 +12,10 @@ from types import MappingProxyType
 from typing import Final
 
 from clustersim.apps.serve.deployment import BuiltServing, build_serving
+from clustersim.apps.serve.served_intervals import ServedBand, ServedFold, ServedResiduals
 from clustersim.apps.study.pools import in_order
 from clustersim.apps.validate.quantiles import LEVEL_FRACTION, weighted_quantile
+from clustersim.apps.validate.residuals import rounded_data
 from clustersim.apps.validate.served import METRICS, ServedResult, ServedRow, served_result, served_rows, served_source_names
 from clustersim.config.serving_scenario import load_serving
 from clustersim.documents.text import Data
@@ -119,45 +121,7 @@ class ServedCase:
     """Names of the fitted constants that its prediction depends on."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServedFold:
-    """Error of one metric of the runs that were left out, as a fraction, and the constants fitted to the others."""
-
-    kind: str
-    """``source`` or ``accelerator``."""
-    left_out: str
-    metric: str
-    n_rows: int
-    median_fraction: float
-    p90_fraction: float
-    constants: Constants
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServedBand:
-    """Least and most share of the prediction that a measured metric is expected to have."""
-
-    metric: str
-    least: float
-    most: float
-    ratio: float
-    """Largest expected error of the ratio of two values, as a factor, of runs of one model, machine and engine."""
-    n_rows: int
-    coverage_fraction: float
-    """Runs of a source that lie in the band of the other sources, a mean over sources."""
-    borrowed: float = 1.0
-    """Growth of errors, as a factor of their logarithms, with constants of kernels and collectives from other generations."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServedCrossValidation:
-    """Predictions of served runs by constants that they had no share in."""
-
-    folds: tuple[ServedFold, ...]
-    bands: tuple[ServedBand, ...]
-
-
-def cross_validate_served(names: Sequence[str] = (), *, jobs: int | None = None) -> ServedCrossValidation:
+def cross_validate_served(names: Sequence[str] = (), *, jobs: int | None = None) -> ServedResiduals:
     """Return how each source, and each accelerator, is predicted by the others, and error bars made of the sources' residuals.
 
     Each constant is fitted alone, with the others as shipped: the value with the least median error, of the runs of the others that
@@ -167,17 +131,16 @@ def cross_validate_served(names: Sequence[str] = (), *, jobs: int | None = None)
     errors = _errors_by_value(cases, jobs)
     results: dict[str, list[tuple[str, ServedResult]]] = {}
     folds: list[ServedFold] = []
-    for kind, of in (("source", _source_of), ("accelerator", _accelerator_of)):
-        lots = list(dict.fromkeys(of(case) for case in cases))
-        constants = {lot: _refitted([case for case in cases if of(case) != lot], errors) for lot in lots}
-        tasks = [(case, constants[of(case)]) for case in cases]
+    left_out: dict[str, list[str]] = {"source": [case.row.source_id for case in cases], "accelerator": [case.accelerator for case in cases]}
+    for kind, lots in left_out.items():
+        of_cases = list(zip(lots, cases, strict=True))
+        constants = {lot: _refitted([case for own, case in of_cases if own != lot], errors) for lot in lots}
         with phase(f"predict each {kind} without it"):
-            found = list(in_order(_predicted, tasks, jobs=jobs))
-        results[kind] = [(of(case), result) for case, result in zip(cases, found, strict=True)]
-        folds += chain.from_iterable(_folds(kind, lot, constants[lot], results[kind]) for lot in lots)
-    grown = borrowed_widenings(cases, jobs)
-    bands = (replace(band, borrowed=grown[band.metric]) for band in _bands(results["source"]))
-    return ServedCrossValidation(folds=tuple(folds), bands=tuple(bands))
+            found = list(in_order(_predicted, [(case, constants[lot]) for lot, case in of_cases], jobs=jobs))
+        results[kind] = list(zip(lots, found, strict=True))
+        folds += chain.from_iterable(_folds(kind, lot, own, results[kind]) for lot, own in constants.items())
+    bands = _bands(results["source"], borrowed_widenings(cases, jobs))
+    return ServedResiduals(sources=sorted(set(left_out["source"])), level=LEVEL_FRACTION, bands=list(bands), folds=folds)
 
 
 def borrowed_widenings(cases: Sequence[ServedCase], jobs: int | None = None) -> Mapping[str, float]:
@@ -216,14 +179,6 @@ def _chosen(name: str) -> list[ServedRow]:
     for row in served_rows(name):
         groups.setdefault(row.group, []).append(row)
     return [row for rows in groups.values() for row in rows[:: max(1, len(rows) // ROWS_OF_A_GROUP)][:ROWS_OF_A_GROUP]]
-
-
-def _source_of(case: ServedCase) -> str:
-    return case.row.source_id
-
-
-def _accelerator_of(case: ServedCase) -> str:
-    return case.accelerator
 
 
 def _case(row: ServedRow) -> ServedCase:
@@ -270,14 +225,14 @@ def _folds(kind: str, lot: str, constants: Constants, results: Sequence[tuple[st
                 kind=kind,
                 left_out=lot,
                 metric=metric,
-                n_rows=len(sizes),
-                median_fraction=median(sizes),
-                p90_fraction=weighted_quantile(sizes, [1.0] * len(sizes), 0.9),
-                constants=constants,
+                rows=len(sizes),
+                median=median(sizes),
+                p90=weighted_quantile(sizes, [1.0] * len(sizes), 0.9),
+                constants=dict(constants),
             )
 
 
-def _bands(results: Sequence[tuple[str, ServedResult]]) -> Iterator[ServedBand]:
+def _bands(results: Sequence[tuple[str, ServedResult]], borrowed: Mapping[str, float]) -> Iterator[ServedBand]:
     for metric in METRICS:
         ratios = [(source, each.measured[metric] / each.predicted[metric]) for source, each in results if metric in each.measured]
         if not ratios:
@@ -289,7 +244,7 @@ def _bands(results: Sequence[tuple[str, ServedResult]]) -> Iterator[ServedBand]:
             covered.append(fmean(least <= ratio <= most for name, ratio in ratios if name == source))
         least, most = _quantiles(ratios)
         coverage, ratio = fmean(covered) if covered else 0.0, _ratio(metric, [each for _, each in results if metric in each.measured])
-        yield ServedBand(metric=metric, least=least, most=most, ratio=ratio, n_rows=len(ratios), coverage_fraction=coverage)
+        yield ServedBand(metric=metric, least=least, most=most, ratio=ratio, rows=len(ratios), coverage=coverage, borrowed=borrowed[metric])
 
 
 def _ratio(metric: str, results: Sequence[ServedResult]) -> float:
@@ -314,33 +269,9 @@ def _quantiles(ratios: Sequence[tuple[str, float]]) -> tuple[float, float]:
     return weighted_quantile(values, weights, outside), weighted_quantile(values, weights, 1.0 - outside)
 
 
-def cross_validation_document(found: ServedCrossValidation) -> dict[str, Data]:
-    """Return what is shipped as ``hardware_profiles/residuals/serving.yaml``."""
-    return {
-        "sources": [*sorted({fold.left_out for fold in found.folds if fold.kind == "source"})],
-        "level": LEVEL_FRACTION,
-        "bands": [
-            {
-                "metric": band.metric,
-                "least": round(band.least, 3),
-                "most": round(band.most, 3),
-                "ratio": round(band.ratio, 3),
-                "rows": band.n_rows,
-                "coverage": round(band.coverage_fraction, 2),
-                "borrowed": round(band.borrowed, 2),
-            }
-            for band in found.bands
-        ],
-        "folds": [
-            {
-                "kind": fold.kind,
-                "left_out": fold.left_out,
-                "metric": fold.metric,
-                "rows": fold.n_rows,
-                "median": round(fold.median_fraction, 3),
-                "p90": round(fold.p90_fraction, 3),
-                "constants": dict(fold.constants),
-            }
-            for fold in found.folds
-        ],
-    }
+def residuals_document(found: ServedResiduals) -> dict[str, Data]:
+    """Return what is shipped as ``hardware_profiles/residuals/serving.yaml``, rounded."""
+    document = {key: rounded_data(value, 3) for key, value in found.model_dump().items()}
+    two_digits = ({"coverage": round(each.coverage, 2), "borrowed": round(each.borrowed, 2)} for each in found.bands)
+    bands = [rounded_data(each.model_dump() | two, 3) for each, two in zip(found.bands, two_digits, strict=True)]
+    return {**document, "bands": bands}

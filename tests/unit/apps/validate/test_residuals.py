@@ -126,7 +126,7 @@ def test_error_bars_say_what_they_come_from() -> None:
     bars = error_bars([*FOUR, *spread("a", width=0.6, kind=EXPERTS), *spread("b", width=0.6, kind=EXPERTS)])
 
     (experts,) = bars.words
-    assert (experts.word, experts.n_rows, experts.n_sources) == ("experts", 42, 2)
+    assert (experts.word, experts.rows, experts.sources) == ("experts", 42, 2)
     # A run that is predicted in two ways is one.
     assert (bars.n_rows, bars.source_ids) == (84, ("a", "b", "c", "d"))
 
