@@ -29,7 +29,8 @@ class KvCapacity:
     bytes_per_token: float
     """On one accelerator."""
     by_category: Mapping[str, float]
-    """Bytes of weights, activation_peak, graphs, communication, context, kv_cache, fragmentation and reserve; they sum to the memory."""
+    """Bytes of weights, activation_peak, states (where layers have some), graphs, communication, context, kv_cache, fragmentation, reserve;
+    they sum to the memory."""
 
 
 def rank_weight_bytes(work: InferenceWork, formats: ServedFormats, layout: ServingLayout) -> float:
@@ -84,7 +85,7 @@ def kv_capacity(
     DomainError
         Nothing is left for the cache.
     """
-    memory = accelerator.memory_bytes
+    memory, share = accelerator.memory_bytes, _stage_share(work.n_layers, layout.pp)
     fraction = engine.memory_fraction if limits.memory_fraction is None else limits.memory_fraction
     fixed = {
         "weights": rank_weight_bytes(work, formats, layout),
@@ -93,6 +94,8 @@ def kv_capacity(
         "communication": engine.communication_bytes if layout.tp * layout.dp * layout.pp > 1 else 0.0,
         "context": engine.context_bytes,
     }
+    if work.state_bytes():
+        fixed["states"] = work.state_bytes() * ceil(limits.max_num_seqs / layout.dp) * share
     loaded = sum(fixed.values())
     match engine.fraction_of:
         case "all":
@@ -102,7 +105,7 @@ def kv_capacity(
         case "free":
             budget = (memory - loaded) * fraction
     reserve = memory - loaded - budget
-    per_token = work.cache_elements() * KV_BYTES[formats.kv] * _stage_share(work.n_layers, layout.pp)
+    per_token = work.cache_elements() * KV_BYTES[formats.kv] * share
     block = engine.block_tokens * per_token
     n_blocks = int(budget // block) if budget > 0 else 0
     if n_blocks < 1:

@@ -8,10 +8,12 @@ from math import ceil
 from typing import Final
 
 from clustersim.errors import DomainError
+from clustersim.workloads.linear_attention import STATE_BYTES, local_heads
 from clustersim.workloads.model import Model
 from clustersim.workloads.operators import Gemm, Operator, Stream
 from clustersim.workloads.shapes import COUNTING, ExpertShare, LocalShape
 from clustersim.workloads.transformer import Transformer
+from clustersim.workloads.transformer_shape import LinearAttention
 
 ELEMENT_BYTES: Final = 2.0
 """Activations between kernels stay in 16 bits."""
@@ -44,27 +46,42 @@ class AttentionWork:
     latent_width: int = 0
     """Numbers of the latent vector and rotated key that the cache has for a token; 0 without latent attention."""
     latent_rank: int = 0
+    state: LinearAttention | None = None
+    """Heads of this rank where the layer has a state, of the size of one token that stays, in place of a cache."""
+
+    @property
+    def state_bytes(self) -> float:
+        """State of one sequence in one layer on this rank, in bytes."""
+        return STATE_BYTES * self.state.state_elements if self.state is not None else 0.0
 
     @property
     def cache_elements(self) -> int:
         """Numbers that the cache of this rank has for one token of one layer; a latent vector is not divided."""
+        if self.state is not None:
+            return 0
         return self.latent_width or self.n_kv_heads * (self.head_dim + self.value_dim)
 
     @property
     def decode_flops(self) -> float:
         """FLOPs of one new token for each cached one; latent attention multiplies in the latent space."""
+        if self.state is not None:
+            return self.state.recurrent_flops
         if self.latent_width:
             return 2.0 * self.n_heads * (self.latent_width + self.latent_rank)
         return 2.0 * self.n_heads * (self.head_dim + self.value_dim)
 
     @property
     def prefill_flops(self) -> float:
-        """FLOPs of one pair of query and key in prefill, which has whole heads also where attention is latent."""
+        """FLOPs of one pair of query and key in prefill, which has whole heads also where attention is latent; of a state for one token."""
+        if self.state is not None:
+            return self.state.chunk_flops
         return 2.0 * self.n_heads * (self.head_dim + self.value_dim)
 
     @property
     def moved_elements(self) -> float:
         """Numbers that a query of prefill reads and writes: itself and its result, its key and value."""
+        if self.state is not None:
+            return self.state.mixed_width + self.state.n_value_heads * self.state.value_dim
         return (self.n_heads + self.n_kv_heads) * (self.head_dim + self.value_dim)
 
 
@@ -121,6 +138,10 @@ class InferenceWork:
     def n_layers(self) -> int:
         """All layers."""
         return sum(layer.n_layers for layer in self.layers)
+
+    def state_bytes(self) -> float:
+        """Return the states of one sequence in all layers on one rank, in bytes."""
+        return sum(layer.n_layers * layer.attention.state_bytes for layer in self.layers)
 
     def cache_elements(self) -> float:
         """Return the numbers that the cache of one rank has for one token of all layers."""
@@ -183,6 +204,7 @@ def _layer(model: Transformer, layers: list[int], local: LocalShape) -> Inferenc
     kind, latent = model.layer_kind(first), model.latent
     between = [operator for operator in operators if operator.name in (*_BETWEEN, *_FUSED_WITH_NORMS)]
     streams = [each for operator in between for each in operator.kernels("forward") if isinstance(each, Stream)]
+    state = local_heads(model, model.linear, local) if kind.linear and model.linear is not None else None
     experts = None
     if kind.experts and model.experts is not None and local.experts is not None:
         experts = ExpertWork(
@@ -201,9 +223,10 @@ def _layer(model: Transformer, layers: list[int], local: LocalShape) -> Inferenc
             n_kv_heads=local.n_kv_heads,
             head_dim=model.head_dim if latent is None else latent.qk_head_dim,
             value_dim=model.value_dim,
-            window=model.window.tokens if kind.windowed and model.window is not None else None,
+            window=1 if state else model.window.tokens if kind.windowed and model.window is not None else None,
             latent_width=0 if latent is None else latent.down_width,
             latent_rank=0 if latent is None else latent.kv_lora_rank,
+            state=state,
         ),
         router=router,
         experts=experts,
@@ -213,7 +236,10 @@ def _layer(model: Transformer, layers: list[int], local: LocalShape) -> Inferenc
     )
 
 
-_BETWEEN: Final = ("norm_1", "norm_2", "q_norm", "kv_norm", "qk_norm", "rotary", "activation", "shared_activation", "shared_add")
+_BETWEEN: Final = (
+    *("norm_1", "norm_2", "q_norm", "kv_norm", "qk_norm", "rotary", "attention_gate", "mixer_convolution", "mixer_norm"),
+    *("activation", "shared_activation", "shared_add"),
+)
 """Operators between products that engines run as one kernel each; the residual additions are part of the norms."""
 _FUSED_WITH_NORMS: Final = ("residual_1", "residual_2")
 
@@ -223,7 +249,8 @@ def _n_streams(operators: Iterable[Operator]) -> int:
 
 
 def _products(operators: Iterable[Operator]) -> list[Operator]:
-    return [operator for operator in operators if any(isinstance(kernel, Gemm) for kernel in operator.kernels("forward"))]
+    weighted = (operator for operator in operators if operator.weight_product is not None)
+    return [operator for operator in weighted if any(isinstance(kernel, Gemm) for kernel in operator.kernels("forward"))]
 
 
 def _projection(operator: Operator) -> Projection:

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from clustersim.workloads.attention import context_attention, core_attention
 from clustersim.workloads.elementwise import N_NORMS, activation, normalization, qk_normalization, residual, rotary, second_norm, split
 from clustersim.workloads.experts import moe_half
 from clustersim.workloads.linear import LinearShape, gathered_input, linear, scattered_result
-from clustersim.workloads.operators import Operator, Stream
+from clustersim.workloads.linear_attention import linear_attention_operators
+from clustersim.workloads.operators import Kernel, KernelPhase, Operator, Stream
 from clustersim.workloads.shapes import LocalShape, Numerics
 from clustersim.workloads.transformer_shape import LatentAttention, TransformerShape
 
 
 def attention_operators(model: TransformerShape, local: LocalShape, numerics: Numerics, layer: int = 0) -> tuple[Operator, ...]:
     """Return the attention half of a layer, from its normalisation to its residual addition."""
+    if model.layer_kind(layer).linear:
+        return linear_attention_operators(model, local, numerics)
     projections = _projections(model, local, numerics) if model.latent is None else latent_projections(model, local, numerics)
     output = scattered_result(local.n_heads * model.value_dim, model.hidden_size, local, bias=model.linear_bias)
     return (
         normalization(model, local, numerics, name="norm_1"),
         *projections,
         _core(model, local, numerics, windowed=model.layer_kind(layer).windowed),
+        *_output_gate(model, local, numerics),
         # Attention needs its result once more, as it was, so that no cast of it is kept.
         replace(linear("projection", output, numerics), saved_bytes=local.rows * output.inputs * numerics.element_bytes, row=True),
         residual(model, local, numerics, name="residual_1"),
@@ -34,9 +39,18 @@ def _core(model: TransformerShape, local: LocalShape, numerics: Numerics, *, win
     return context_attention(model, local, numerics, local.context, windowed=windowed)
 
 
+def _output_gate(model: TransformerShape, local: LocalShape, numerics: Numerics) -> list[Operator]:
+    """Return the product of what attention gives and the sigmoid of the gate: three passes forward, five backward."""
+    if not model.attention_gate:
+        return []
+    once = local.rows * local.n_heads * model.value_dim * numerics.elementwise_bytes
+    phases: Mapping[KernelPhase, tuple[Kernel, ...]] = {"forward": (Stream(3 * once),), "input_gradient": (Stream(5 * once),)}
+    return [Operator(name="attention_gate", phases=phases, saved_bytes=2 * once)]
+
+
 def _projections(model: TransformerShape, local: LocalShape, numerics: Numerics) -> list[Operator]:
     """Return the operators from normalised rows to queries, keys and values."""
-    width = (local.n_heads + 2 * local.n_kv_heads) * model.head_dim
+    width = (local.n_heads * (2 if model.attention_gate else 1) + 2 * local.n_kv_heads) * model.head_dim
     joint = gathered_input(model.hidden_size, width, local, bias=model.qkv_bias)
     operators = [replace(linear("qkv", joint, numerics), column=True)]
     if numerics.kernels == "eager":

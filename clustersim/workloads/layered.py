@@ -13,7 +13,7 @@ from clustersim.workloads.kinds.call import Layer, LayerCall, Shape, has_paramet
 from clustersim.workloads.model import TOKEN_BYTES, Sublayer
 from clustersim.workloads.operators import Operator, Recorded
 from clustersim.workloads.shapes import COUNTING, FP32_BYTES, LocalShape, Numerics
-from clustersim.workloads.transformer_shape import Experts, Window
+from clustersim.workloads.transformer_shape import Experts, LinearAttention, Window
 
 FORWARD_FRACTION: Final = 1.0 / 3.0
 """Forward part of a measured time: the backward pass has two products, by input and by weight, where the forward pass has one."""
@@ -36,6 +36,7 @@ class _Undivided:
     lm_head: bool = False
     causal: bool = False
     window: Window | None = None
+    linear: LinearAttention | None = None
     experts: Experts | None = None
 
 

@@ -11,7 +11,7 @@ from clustersim.workloads.ends import Prediction
 from clustersim.workloads.experts import MoeHalf
 from clustersim.workloads.operators import Operator
 from clustersim.workloads.shapes import HeadWidths, LocalShape, Numerics
-from clustersim.workloads.transformer_shape import Experts, Window
+from clustersim.workloads.transformer_shape import Experts, LinearAttention, Window
 
 HEAD: Final = "head"
 """Name of the back of a model as a sublayer."""
@@ -106,6 +106,11 @@ class Model(HeadWidths, Protocol):
     @property
     def window(self) -> Window | None:
         """Window of the layers that have one."""
+        ...
+
+    @property
+    def linear(self) -> LinearAttention | None:
+        """Attention of the layers that have a state in place of it."""
         ...
 
     @property

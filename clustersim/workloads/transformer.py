@@ -15,7 +15,7 @@ from clustersim.workloads.layer import attention_operators, entering_width, laye
 from clustersim.workloads.model import TOKEN_BYTES, Sublayer
 from clustersim.workloads.operators import Operator
 from clustersim.workloads.shapes import COUNTING, ExpertShare, LocalShape, Numerics, balanced_rows
-from clustersim.workloads.transformer_shape import LayerKind, TransformerShape
+from clustersim.workloads.transformer_shape import TransformerShape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ class Transformer(TransformerShape):
 
     def _layers(self) -> list[tuple[tuple[Operator, ...], int]]:
         """Return one layer of each kind, and how many there are."""
-        kinds = [self.has_experts(layer) for layer in range(self.n_layers)]
+        kinds = [self.layer_kind(layer) for layer in range(self.n_layers)]
         return [(layer_operators(self, self._whole, COUNTING, kinds.index(kind)), kinds.count(kind)) for kind in dict.fromkeys(kinds)]
 
     @property
@@ -105,7 +105,7 @@ class Transformer(TransformerShape):
     def likeness(self, layer: int, seq_length: int) -> Hashable:
         """Return the kind of a layer; a window that no sequence exceeds does nothing."""
         kind = self.layer_kind(layer)
-        return LayerKind(experts=kind.experts, windowed=window_of(self, seq_length, windowed=kind.windowed) is not None)
+        return replace(kind, windowed=window_of(self, seq_length, windowed=kind.windowed) is not None)
 
     def front(self, local: LocalShape, numerics: Numerics) -> tuple[Operator, ...]:
         """Return the embedding."""

@@ -81,11 +81,67 @@ class Experts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LinearAttention:
+    """Attention through a state, a matrix for each value head, in place of scores of all pairs.
+
+    Mamba-2 in these words: B and C are keys and queries, shared by the heads of a group, and x are values.
+    """
+
+    layers: tuple[int, ...]
+    """Layers that have it."""
+    n_key_heads: int
+    key_dim: int
+    n_value_heads: int
+    value_dim: int
+    kernel: int
+    """Tokens that the convolution sees."""
+    kernel_bias: bool
+    delta: bool
+    """True where a token first takes away what the state has for its key (gated delta networks); False where it only adds (Mamba-2)."""
+    chunk: int
+    """Tokens of a piece within which products take the place of the recurrence."""
+
+    @property
+    def mixed_width(self) -> int:
+        """Width of queries, keys and values, which the convolution mixes along the sequence."""
+        return 2 * self.n_key_heads * self.key_dim + self.n_value_heads * self.value_dim
+
+    @property
+    def scalars(self) -> int:
+        """Numbers that each token gives a head: its step; of the delta rule its decay and its strength."""
+        return 2 if self.delta else 1
+
+    @property
+    def vectors(self) -> int:
+        """Parameters of each head: decay and bias of the step; of Mamba-2 also what of a value passes by."""
+        return 2 if self.delta else 3
+
+    @property
+    def state_elements(self) -> int:
+        """Numbers of the state of one sequence in one layer, tokens that the convolution sees included."""
+        return self.n_value_heads * self.key_dim * self.value_dim + (self.kernel - 1) * self.mixed_width
+
+    @property
+    def chunk_flops(self) -> float:
+        """Matrix FLOPs of one token by whole chunks, as kernels compute it."""
+        within, state, scores = self.chunk * self.value_dim, self.key_dim * self.value_dim, self.chunk * self.key_dim
+        if self.delta:
+            return 2.0 * self.n_value_heads * (3 * scores + 2 * within + 3 * state)
+        return 2.0 * (self.n_key_heads * scores + self.n_value_heads * (within + 2 * state))
+
+    @property
+    def recurrent_flops(self) -> float:
+        """Matrix FLOPs of one token, by the recurrence: the state takes it in and is read; by the delta rule it is read for its key too."""
+        return (6.0 if self.delta else 4.0) * self.n_value_heads * self.key_dim * self.value_dim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LayerKind:
     """Properties in which layers differ; layers of one kind are equal."""
 
     experts: bool
     windowed: bool
+    linear: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +209,9 @@ class TransformerShape:
     """Modules that each predict one token more, as in DeepSeek-V3; each has a layer like the last one."""
     attention_sinks: bool = False
     """A learned logit for each head in the softmax, as in GPT-OSS."""
+    attention_gate: bool = False
+    """A gate beside the queries scales what attention gives, as in Qwen3-Next."""
+    linear: LinearAttention | None = None
 
     @property
     def value_dim(self) -> int:
@@ -165,4 +224,5 @@ class TransformerShape:
         return LayerKind(
             experts=self.experts is not None and index not in self.experts.dense_layers,
             windowed=self.window is not None and index not in self.window.global_layers,
+            linear=self.linear is not None and index in self.linear.layers,
         )

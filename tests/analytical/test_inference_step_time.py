@@ -16,6 +16,7 @@ from clustersim.serving.capacity import BatchLimits, kv_capacity, rank_weight_by
 from clustersim.serving.engines import engine_constants
 from clustersim.serving.formats import served_formats
 from clustersim.serving.step_model import TermStepModel, step_model
+from clustersim.workloads.inference import inference_work
 from clustersim.workloads.model import Model
 from clustersim.workloads.reading.model_spec import load_model
 
@@ -321,3 +322,41 @@ def test_a_step_with_prompts_takes_the_launches_that_no_graph_holds() -> None:
     assert short == pytest.approx(layers * 4 * launch_s, rel=1e-9)
     assert inside < layers * 5 * launch_s
     assert outside > layers * (16 + 8) * launch_s
+
+
+def _of_decode(name: str, n: int, context: int) -> float:
+    return _steps(name).step(_decode(n, context)).terms["attention_decode"]
+
+
+def test_a_state_is_read_and_written_once_a_token_however_long_the_context() -> None:
+    # 36 of 40 layers of Granite have a state, and the others keys and values of 8 heads.
+    steps, work = _steps("granite-4.0-h-small"), inference_work(_model("granite-4.0-h-small"), tp=1, expert_tp=1, ep=1)
+    bandwidth = steps.accelerator.memory_bandwidth_bytes_per_s
+    state_bytes = 36 * 4 * (128 * 128 * 64 + 3 * (2 * 128 + 128 * 64))
+    kept_bytes = 4 * 2 * 8 * 128 * 2.0
+
+    more_s = _of_decode("granite-4.0-h-small", 64, 4096) - _of_decode("granite-4.0-h-small", 64, 2048)
+
+    assert work.state_bytes() == state_bytes
+    assert work.cache_elements() * 2.0 == kept_bytes
+    assert _of_decode("granite-4.0-h-small", 64, 2048) > 2 * 64 * state_bytes / bandwidth
+    assert 0.7 < more_s / (64 * 2048 * kept_bytes / bandwidth) < 2.0
+
+
+def test_states_of_all_sequences_are_set_aside() -> None:
+    work, device = inference_work(_model("qwen3-next-80b-a3b"), tp=4, expert_tp=4, ep=1), load_accelerator("h100-sxm5-80g")
+    formats = served_formats(_model("qwen3-next-80b-a3b"), device, "bf16")
+    found = [
+        kv_capacity(
+            work,
+            formats,
+            device,
+            ServingLayout(tp=4),
+            engine=engine_constants("vllm"),
+            limits=BatchLimits(max_batched_tokens=8192, max_num_seqs=n),
+        )
+        for n in (128, 256)
+    ]
+
+    assert found[1].by_category["states"] == 256 * work.state_bytes() == 2 * found[0].by_category["states"]
+    assert found[1].tokens < found[0].tokens

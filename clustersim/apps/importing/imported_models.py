@@ -64,6 +64,7 @@ def complete_model(draft: Draft) -> None:
         draft.derive("model.num_hidden_layers", layers * blocks, f"{layers} blocks of {blocks} layers")
     _width(draft)
     _dense_layers(draft)
+    _states(draft)
     _vocabulary(draft)
     length = draft.whole("training.seq_length")
     if draft.get("model.position_embedding") == "learned" and draft.get("model.max_position_embeddings") is None and length is not None:
@@ -120,6 +121,17 @@ def _dense_layers(draft: Draft) -> None:
     else:
         layers: list[Data] = [*kept]
         draft.derive("model.mlp_only_layers", layers, "layers of the pattern without experts")
+
+
+def _states(draft: Draft) -> None:
+    """Name the layers with a state, of which each listed one, or the last of every so many, has attention."""
+    whole, n_layers = draft.get("job.whole_layers"), draft.whole("model.num_hidden_layers")
+    if draft.get("job.attention_variant") is None or whole is None or n_layers is None:
+        draft.drop(*(key for key in draft.settings if key.startswith("model.linear_")))
+        return
+    attends = whole if isinstance(whole, list) else range(int(number(whole)) - 1, n_layers, int(number(whole)))
+    types: list[Data] = ["full_attention" if layer in attends else "linear_attention" for layer in range(n_layers)]
+    draft.derive("model.layer_types", types, f"{types.count('linear_attention')} of {n_layers} layers have a state")
 
 
 def _vocabulary(draft: Draft) -> None:

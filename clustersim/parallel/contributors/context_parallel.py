@@ -32,8 +32,11 @@ class ContextParallelism(Contributor):
 
     @classmethod
     def refuse_model(cls, model: Model, asked: StrategySettings) -> None:
-        """Refuse models that are lists of layers."""
+        """Refuse models that are lists of layers, and those of which a layer passes a state along the sequence."""
         check_division(model, "cp", asked.cp)
+        if asked.cp > 1 and model.linear is not None:
+            message = f"layers of {model.name} have a state, whose way from rank to rank is not simulated"
+            raise DomainError(message, path=("strategy", "cp"), hint="use cp: 1")
 
     @classmethod
     def refuse(cls, strategy: Strategy, asked: StrategySettings, *, model: Model, training: Training) -> None:

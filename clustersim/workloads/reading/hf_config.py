@@ -51,6 +51,12 @@ _FIELDS: Final = (
     "sliding_window_pattern",
     "attention_chunk_size",
     "layer_types",
+    "attn_output_gate",
+    "linear_num_key_heads",
+    "linear_key_head_dim",
+    "linear_num_value_heads",
+    "linear_value_head_dim",
+    "linear_conv_kernel_dim",
 )
 """Fields that the Hub spells as we do."""
 
@@ -135,8 +141,8 @@ def config_fields(origin: ModelDocument, config: Mapping[str, Data]) -> ModelRea
     if config.get("use_sliding_window") is False:
         fields.pop("sliding_window", None)
     for key, belonging in (("num_experts", OF_EXPERTS), ("kv_lora_rank", OF_LATENT)):
-        if fields.get(key) is None or (key == "num_experts" and fields[key] == 1):
-            fields = {name: value for name, value in fields.items() if name not in belonging}
+        if fields.get(key) is None or (key == "num_experts" and fields[key] in (0, 1)):
+            fields = {name: value for name, value in fields.items() if name not in (key, *belonging)}
     require(fields, origin)
     flags = _flags(model_type, config)
     return ModelReading(fields=fields, written=written, flags=(*flags, text_only) if config.get("vision_config") is not None else flags)
@@ -161,7 +167,8 @@ def _spellings(family: ModelFamily) -> list[tuple[str, str]]:
 def _refuse_others(config: Mapping[str, Data], model_type: str, origin: ModelDocument) -> None:
     if reason := REFUSED.get(model_type):
         raise origin.error(f"'{model_type}' is {reason}", key="model_type", hint=TRANSFORMERS_ONLY)
-    if recurrent := next((key for key, value in config.items() if value and key.startswith(_OF_RECURRENCE)), None):
+    recurrent = next((key for key, value in config.items() if value and key.startswith(_OF_RECURRENCE)), None)
+    if recurrent and _family(model_type) is None:
         raise origin.error(f"this is {REFUSED['mamba']}", key=recurrent, hint=TRANSFORMERS_ONLY)
     for key, value, message in _UNLIKE:
         if config.get(key) is value:

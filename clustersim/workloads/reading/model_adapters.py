@@ -12,6 +12,7 @@ _PADDING_POSITIONS = 2
 """Rows of RoBERTa's position table that no position uses."""
 _WINDOW: Final = "sliding_attention"
 _WHOLE: Final = "full_attention"
+_STATE: Final = "linear_attention"
 
 
 def falcon(config: Mapping[str, Data]) -> dict[str, Data]:
@@ -124,6 +125,36 @@ def qwen_windows(config: Mapping[str, Data]) -> dict[str, Data]:
     if config.get("use_sliding_window") is not True:
         start = n_layers
     return {"layer_types": [_WHOLE if layer < start else _WINDOW for layer in range(n_layers)]}
+
+
+def every_so_many(config: Mapping[str, Data]) -> dict[str, Data]:
+    """Return Qwen's layers with a state: all but the last of every so many."""
+    n_layers, every = _count(config, "num_hidden_layers"), _count(config, "full_attention_interval", default=4)
+    if n_layers is None or not every or isinstance(config.get("layer_types"), list):
+        return {}
+    return {"layer_types": [_STATE if (layer + 1) % every else _WHOLE for layer in range(n_layers)]}
+
+
+def mamba(config: Mapping[str, Data]) -> dict[str, Data]:
+    """Return the layers of hybrids of Mamba-2 and attention, and the MLP of those whose experts are none."""
+    listed, n_layers = config.get("layer_types"), _count(config, "num_hidden_layers")
+    attends = config.get("attn_layer_indices")
+    if not isinstance(listed, list):
+        at = attends if isinstance(attends, list) else []
+        listed = ["attention" if layer in at else "mamba" for layer in range(n_layers or 0)]
+    types: list[Data] = [_STATE if kind == "mamba" else _WHOLE for kind in listed]
+    shared, heads = config.get("shared_intermediate_size"), _count(config, "mamba_n_heads")
+    inner = (_count(config, "mamba_expand", default=2) or 2) * (_count(config, "hidden_size") or 0)
+    fields: dict[str, Data] = {
+        "layer_types": types,
+        "linear_value_head_dim": _count(config, "mamba_d_head") or (inner // heads if heads else None),
+        "position_embedding": "rope" if config.get("position_embedding_type") == "rope" or isinstance(attends, list) else "none",
+    }
+    if shared is not None and config.get("num_local_experts"):
+        fields["moe_intermediate_size"], fields["shared_expert_intermediate_size"] = config.get("intermediate_size"), shared
+    elif shared is not None:
+        fields["intermediate_size"] = shared
+    return fields
 
 
 def exaone(config: Mapping[str, Data]) -> dict[str, Data]:

@@ -20,11 +20,13 @@ from clustersim.workloads.reading.model_adapters import (
     dbrx,
     distilbert,
     ernie,
+    every_so_many,
     exaone,
     falcon,
     gpt_bigcode,
     gpt_neo,
     llama4,
+    mamba,
     mpt,
     opt,
     qwen,
@@ -102,6 +104,27 @@ def _gptj() -> ModelFamily:
     )
 
 
+def _qwen_states() -> ModelFamily:
+    """Return a family of Qwen whose layers have a gated delta network, but for every fourth."""
+    traits: dict[str, Data] = {"head_dim": 256, "qk_normalization": True, "attn_output_gate": True, "shared_expert_gate": True}
+    return ModelFamily(defaults=traits, keys={"attention_bias": ATTENTION}, adapt=every_so_many)
+
+
+def _mamba_hybrid() -> ModelFamily:
+    keys = {
+        "attention_bias": ATTENTION,
+        "mlp_bias": ("mlp_bias",),
+        "mamba_n_groups": ("linear_num_key_heads",),
+        "mamba_d_state": ("linear_key_head_dim",),
+        "mamba_n_heads": ("linear_num_value_heads",),
+        "mamba_d_conv": ("linear_conv_kernel_dim",),
+        "mamba_conv_bias": ("linear_conv_bias",),
+        "mamba_chunk_size": ("linear_chunk_size",),
+    }
+    own: dict[str, Data] = {"linear_rule": "decay", "linear_conv_bias": True, "linear_chunk_size": 256, "linear_num_key_heads": 1}
+    return ModelFamily(defaults=own, keys=keys, adapt=mamba)
+
+
 def _deepseek(**changes: Data) -> ModelFamily:
     """Return a family with latent attention; its configuration gives all ranks and widths."""
     return _llama({"attention_bias": ATTENTION}, **changes)
@@ -111,6 +134,7 @@ FAMILIES: Final[Mapping[str, ModelFamily]] = MappingProxyType(
     {
         "arcee": _llama(gated_mlp=False),
         "baichuan": _llama({}),
+        **dict.fromkeys(("bamba", "granitemoehybrid"), _mamba_hybrid()),
         "bert": _bert(),
         "bloom": _gpt(
             keys={"seq_length": ("max_position_embeddings",)}, position_embedding="alibi", embedding_normalization=True, dropout=False
@@ -258,6 +282,7 @@ FAMILIES: Final[Mapping[str, ModelFamily]] = MappingProxyType(
             ("qwen3_moe", "qwen3_vl_moe", "qwen3_omni_moe"),
             ModelFamily(defaults={"qk_normalization": True}, keys={"attention_bias": ATTENTION}, adapt=qwen_windows),
         ),
+        **dict.fromkeys(("qwen3_5", "qwen3_5_moe", "qwen3_next"), _qwen_states()),
         "roberta": _bert(roberta),
         "seed_oss": _llama(
             {"attention_bias": ("qkv_bias",), "attention_out_bias": ("attention_output_bias",), "mlp_bias": ("mlp_bias",)},
@@ -275,7 +300,7 @@ FAMILIES: Final[Mapping[str, ModelFamily]] = MappingProxyType(
 
 _EXPERTS: Final = "a mixture of experts whose layers are put together otherwise than those that are known here"
 _HEADS: Final = "a model whose layers that see the whole sequence have heads of another width"
-_RECURRENT: Final = "a recurrent or state-space model"
+_RECURRENT: Final = "a recurrent or state-space model of a kind that is not known here"
 _TWO_TOWERS: Final = "an encoder and a decoder"
 _PICTURES: Final = "a model with more than text"
 _SHARED: Final = "a model whose layers share their weights"
@@ -285,10 +310,10 @@ REFUSED: Final[Mapping[str, str]] = MappingProxyType(
         **dict.fromkeys(("jetmoe", "longcat_flash"), _EXPERTS),
         **dict.fromkeys(("gemma4", "gemma4_text"), _HEADS),
         **dict.fromkeys(
-            ("qwen3_next", "qwen3_5", "qwen3_5_moe", "kimi_linear", "granitemoehybrid", "minimax_text", "minimax_m1", "nvidia_nemotron"),
+            ("kimi_linear", "minimax_text", "minimax_m1", "nvidia_nemotron"),
             _RECURRENT,
         ),
-        **dict.fromkeys(("bamba", "falcon_h1", "falcon_mamba", "jamba", "lfm2", "mamba", "mamba2", "nemotron_h"), _RECURRENT),
+        **dict.fromkeys(("falcon_h1", "falcon_mamba", "jamba", "lfm2", "mamba", "mamba2", "nemotron_h"), _RECURRENT),
         **dict.fromkeys(("recurrent_gemma", "rwkv", "xlstm", "zamba", "zamba2"), _RECURRENT),
         **dict.fromkeys(
             ("switch_transformers", "bart", "blenderbot", "led", "longt5", "m2m_100", "marian", "mbart", "mt5", "pegasus", "t5"),

@@ -166,6 +166,8 @@ def build_model(spec: ModelSpec, name: str) -> Transformer:
         experts=spec.experts(spec.num_hidden_layers, intermediate_size=width),
         n_mtp=spec.num_nextn_predict_layers,
         attention_sinks=spec.attention_sinks,
+        attention_gate=spec.attn_output_gate,
+        linear=spec.linear(spec.num_hidden_layers),
     )
 
 

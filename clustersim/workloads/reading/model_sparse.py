@@ -8,13 +8,15 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
 
 from clustersim.errors import ScenarioError
 from clustersim.units.fields import PositiveInt
-from clustersim.workloads.transformer_shape import Experts, LatentAttention, Window
+from clustersim.workloads.transformer_shape import Experts, LatentAttention, LinearAttention, Window
 
 Width = Annotated[PositiveInt, Field(le=10_000_000)]
 Count = Annotated[int, Field(strict=True, ge=0, le=10_000)]
 
-LayerType = Literal["full_attention", "sliding_attention", "chunked_attention"]
+LayerType = Literal["full_attention", "sliding_attention", "chunked_attention", "linear_attention"]
 
+_OF_STATE: Final = ("linear_num_key_heads", "linear_key_head_dim", "linear_num_value_heads", "linear_value_head_dim")
+"""Sizes of layers with a state."""
 _HEADS: Final = ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 OF_LATENT: Final = ("q_lora_rank", *_HEADS)
 """Keys that matter only with ``kv_lora_rank``."""
@@ -59,6 +61,15 @@ class SparseSpec(BaseModel):
     sliding_window_pattern: PositiveInt | None = Field(default=None, description="One of so many layers sees everything: the last.")
     layer_types: tuple[LayerType, ...] | None = Field(default=None, description="For each layer what it sees.")
     attention_sinks: StrictBool = False
+    attn_output_gate: StrictBool = Field(default=False, description="A gate beside the queries scales what attention gives.")
+    linear_num_key_heads: Width | None = Field(default=None, description="Key heads of layers with a state; of Mamba-2 its groups.")
+    linear_key_head_dim: Width | None = Field(default=None, description="Width of a key; of Mamba-2 its state.")
+    linear_num_value_heads: Width | None = Field(default=None, description="Heads of layers with a state, which makes some have one.")
+    linear_value_head_dim: Width | None = Field(default=None, description="Width of a head of values.")
+    linear_conv_kernel_dim: Annotated[PositiveInt, Field(le=1000)] = Field(default=4, description="Tokens of their convolution.")
+    linear_conv_bias: StrictBool = False
+    linear_rule: Literal["delta", "decay"] = Field(default="delta", description="`decay` is that of Mamba-2.")
+    linear_chunk_size: Annotated[PositiveInt, Field(le=100_000)] = Field(default=64, description="Tokens of one chunk of their kernels.")
 
     @model_validator(mode="after")
     def _experts_are_whole(self) -> Self:
@@ -139,24 +150,62 @@ class SparseSpec(BaseModel):
         )
 
     def window(self, n_layers: int) -> Window | None:
-        """Return the window of the layers that have one, from their types or from how often one sees everything.
+        """Return the window of the layers that have one, from their types or from how often one sees everything."""
+        tokens = self.attention_chunk_size if self.sliding_window is None else self.sliding_window
+        if tokens is None:
+            return None
+        types, every = self._types(n_layers), self.sliding_window_pattern
+        if types is not None:
+            whole = tuple(layer for layer, kind in enumerate(types) if kind in ("full_attention", "linear_attention"))
+        else:
+            whole = tuple(layer for layer in range(n_layers) if every is not None and (layer + 1) % every == 0)
+        if len(whole) == n_layers:
+            return None
+        return Window(tokens=tokens, chunked=self.sliding_window is None, global_layers=whole)
+
+    def linear(self, n_layers: int) -> LinearAttention | None:
+        """Return the layers with a state, by their types.
+
+        Raises
+        ------
+        ScenarioError
+            When such layers have no sizes, or sizes no such layers.
+        """
+        layers = tuple(layer for layer, kind in enumerate(self._types(n_layers) or ()) if kind == "linear_attention")
+        sizes = {name: getattr(self, name) for name in _OF_STATE}
+        given = [name for name, value in sizes.items() if value is not None]
+        if not layers and given:
+            raise ScenarioError("no layer has a state", field=given[0], hint="name such layers in layer_types: linear_attention")
+        if not layers:
+            return None
+        if missing := [name for name in _OF_STATE if name not in given]:
+            raise ScenarioError("layers with a state need it", field=missing[0], hint="such as 128, or 16 heads")
+        key_heads, key_dim, value_heads, value_dim = sizes.values()
+        if value_heads % key_heads:
+            hint = f"use a divisor of {value_heads}"
+            raise ScenarioError(f"{key_heads} key heads do not divide {value_heads} value heads", field="linear_num_key_heads", hint=hint)
+        return LinearAttention(
+            layers=layers,
+            n_key_heads=key_heads,
+            key_dim=key_dim,
+            n_value_heads=value_heads,
+            value_dim=value_dim,
+            kernel=self.linear_conv_kernel_dim,
+            kernel_bias=self.linear_conv_bias,
+            delta=self.linear_rule == "delta",
+            chunk=self.linear_chunk_size,
+        )
+
+    def _types(self, n_layers: int) -> tuple[LayerType, ...] | None:
+        """Return the type of each layer, if given.
 
         Raises
         ------
         ScenarioError
             When there are not as many types as layers.
         """
-        tokens = self.attention_chunk_size if self.sliding_window is None else self.sliding_window
-        if tokens is None:
-            return None
-        types, every = self.layer_types, self.sliding_window_pattern
+        types = self.layer_types
         if types is not None and len(types) != n_layers:
             hint = "one for each layer, in order"
             raise ScenarioError(f"there are {len(types)} types for {n_layers} layers", field="layer_types", hint=hint)
-        if types is not None:
-            whole = tuple(layer for layer, kind in enumerate(types) if kind == "full_attention")
-        else:
-            whole = tuple(layer for layer in range(n_layers) if every is not None and (layer + 1) % every == 0)
-        if len(whole) == n_layers:
-            return None
-        return Window(tokens=tokens, chunked=self.sliding_window is None, global_layers=whole)
+        return types

@@ -200,6 +200,9 @@ def _finish(reading: ModelReading, origin: ModelDocument, default_name: str) -> 
 
 def _approximations(spec: ModelSpec, model: Transformer) -> Flags:
     flags = [("left_out", spec.left_out)] if spec.left_out else []
+    if model.linear is not None:
+        timed = "layers with a state are timed as the matrix products of their chunks"
+        flags.append(("uncalibrated_layers", f"{timed}; no measurement of such a layer was compared with it"))
     if spec.parallel_residual:
         flags.append(("parallel_residual", "attention and MLP, parallel in this model, are simulated one after the other"))
     if not agrees_with_published(spec, model):

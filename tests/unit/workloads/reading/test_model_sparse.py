@@ -80,7 +80,7 @@ def test_a_window_spares_the_layers_that_see_everything(spec: SparseSpec, window
 
 def test_a_type_of_layer_that_is_no_attention_is_refused() -> None:
     with pytest.raises(ValidationError, match="layer_types"):
-        SparseSpec.model_validate({"layer_types": ["linear_attention"]})
+        SparseSpec.model_validate({"layer_types": ["pooling"]})
 
 
 def test_one_expert_is_an_mlp_whatever_else_is_said() -> None:
@@ -90,3 +90,22 @@ def test_one_expert_is_an_mlp_whatever_else_is_said() -> None:
 def test_what_belongs_to_experts_needs_them() -> None:
     with pytest.raises(ScenarioError, match="there are no experts"):
         SparseSpec(mlp_only_layers=(1,))
+
+
+STATE = {"linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_num_value_heads": 4, "linear_value_head_dim": 8}
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        (STATE, "linear_num_key_heads"),
+        ({"layer_types": (FULL, "linear_attention")}, "linear_num_key_heads"),
+        ({"layer_types": (FULL, "linear_attention"), **STATE, "linear_key_head_dim": None}, "linear_key_head_dim"),
+        ({"layer_types": (FULL, "linear_attention"), **STATE, "linear_num_key_heads": 3}, "linear_num_key_heads"),
+    ],
+)
+def test_layers_with_a_state_and_their_sizes_need_each_other(given: dict[str, object], field: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        SparseSpec.model_validate(given).linear(2)
+
+    assert caught.value.field == field
