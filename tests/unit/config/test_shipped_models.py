@@ -32,7 +32,8 @@ gpt-1.7b 1.7B  gpt-145b 145.6B  gpt-175b 175B  gpt-18b 18.4B  gpt-1t 1008.0B  gp
 gpt-530b 529.6B  gpt-7.5b 7.5B  gpt-76b 76.1B  gpt-j-6b 6_050_882_784  gpt-neox-20b 20_554_567_680  gpt-oss-120b 116.83B
 gpt-oss-20b 20.91B  gpt2 124_439_808  gpt2-large 774_030_080  gpt2-medium 354_823_168  gpt2-xl 1_557_611_200  gpt3-1.3b 1.3B
 gpt3-125m 0.125B  gpt3-13b 13B  gpt3-175b 174.6B  gpt3-2.7b 2.7B  gpt3-350m 355_871_744  gpt3-6.7b 6.7B  gpt3-760m 0.760B
-granite-3.1-8b 8_170_848_256  granite-4.0-h-small 32_207_337_984  grok-1 315_684_820_992  inception-v3 27_161_264  internlm2-20b 19_861_149_696  internlm2-7b 7_737_708_544
+granite-3.1-8b 8_170_848_256  granite-4.0-h-small 32_207_337_984
+grok-1 315_684_820_992  inception-v3 27_161_264  internlm2-20b 19_861_149_696  internlm2-7b 7_737_708_544
 kimi-k2 1_026_408_209_408  kimi-k2.5 1_026_408_209_408  llama-13b 13_015_864_320  llama-33b 32_528_943_616  llama-65b 65_285_660_672
 llama-7b 6_738_415_616  llama2-13b 13_015_864_320  llama2-70b 68_976_648_192  llama2-7b 6_738_415_616  llama3-70b 70_553_706_496
 llama3-8b 8_030_261_248  llama3.1-405b 405_853_388_800  llama3.1-70b 70_553_706_496  llama3.1-8b 8_030_261_248  llama3.2-1b 1_235_814_400
