@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersim.collectives.pattern import Flows, FlowSet, Grouping, amounts, route_set
-from clustersim.topology.cluster import Cluster, FloatArray, IntArray, Routes
+from clustersim.topology.cluster import FloatArray, IntArray, Routes
 from clustersim.topology.link_demand import Crossings, RouteSet, Sum, chained, summed
+from clustersim.topology.wired import Cluster
 
 BATCH: Final = 1 << 15
 """Pairs routed in one batch. Larger tables leave the processor's cache, and a table of all pairs may not fit in memory."""

@@ -11,8 +11,9 @@ import numpy as np
 
 from clustersim.collectives.collective_flows import BATCH, Batch, between_members, crossings, gathered, separate_flow_sets
 from clustersim.collectives.pattern import Algorithm, FlowSet, Grouping, Pattern
-from clustersim.topology.cluster import Cluster, IntArray
+from clustersim.topology.cluster import IntArray
 from clustersim.topology.link_demand import Crossings, RouteSet
+from clustersim.topology.wired import Cluster
 
 DirectOp = Literal["all_to_all", "gather", "scatter", "send_recv"]
 Places = tuple[IntArray, IntArray]

@@ -11,7 +11,8 @@ import numpy as np
 
 from clustersim.collectives.collective_flows import joined
 from clustersim.collectives.pattern import Flows, Grouping
-from clustersim.topology.cluster import Cluster, FloatArray, IntArray
+from clustersim.topology.cluster import FloatArray, IntArray
+from clustersim.topology.wired import Cluster
 
 Counts = tuple[tuple[int, ...], ...]
 """Direct links from each member to each other one."""

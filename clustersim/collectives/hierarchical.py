@@ -7,7 +7,7 @@ from typing import Final
 from clustersim.collectives.collective_flows import NO_FLOWS, flow_set, joined
 from clustersim.collectives.group_layout import chains, largest_block, layouts, most_rails, rings_over_domains
 from clustersim.collectives.pattern import Algorithm, Flows, FlowSet, Grouping, Pattern
-from clustersim.topology.cluster import Cluster
+from clustersim.topology.wired import Cluster
 
 
 def lay_hierarchical(cluster: Cluster, group: Grouping) -> Pattern:

@@ -9,8 +9,9 @@ import numpy as np
 from clustersim.collectives.collective_flows import beside_each, crossings, gathered
 from clustersim.collectives.timing import Operation, SizedFlow
 from clustersim.hardware.library_costs import Place
-from clustersim.topology.cluster import Cluster, FloatArray, IntArray, LinkFloats
+from clustersim.topology.cluster import FloatArray, IntArray, LinkFloats
 from clustersim.topology.link_demand import Crossings
+from clustersim.topology.wired import Cluster
 
 COPY_START_S: Final = 6e-6
 """Time to issue one copy to or from an accelerator, in seconds. [1]_ measures 5 to 7 us for a call of cudaMemcpyAsync; NVIDIA's own

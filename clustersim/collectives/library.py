@@ -22,7 +22,8 @@ from clustersim.errors import DomainError
 from clustersim.hardware.calibration import NetworkCalibration
 from clustersim.hardware.library_costs import CollectiveOp, Medium, Protocol, Servers
 from clustersim.hardware.mixed import slowest
-from clustersim.topology.cluster import FABRIC, TIERS, Cluster, FloatArray, IntArray, LinkFloats, for_each_link, link_values
+from clustersim.topology.cluster import FABRIC, TIERS, FloatArray, IntArray, LinkFloats, for_each_link, link_values
+from clustersim.topology.wired import Cluster
 
 MOST_RANKS: Final = 512
 """Maximum ranks of a cluster whose patterns are cached. Larger ones would take too much memory."""

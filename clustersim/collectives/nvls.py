@@ -14,8 +14,9 @@ from clustersim.collectives.group_layout import GroupLayout
 from clustersim.collectives.pattern import Algorithm, FlowSet, Grouping, Pattern
 from clustersim.collectives.ring import RingOp
 from clustersim.errors import DomainError
-from clustersim.topology.cluster import Cluster, IntArray
+from clustersim.topology.cluster import IntArray
 from clustersim.topology.link_demand import Crossings
+from clustersim.topology.wired import Cluster
 
 
 def lay_nvls(op: RingOp, cluster: Cluster, group: Grouping) -> Pattern:

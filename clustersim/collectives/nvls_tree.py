@@ -11,8 +11,8 @@ from clustersim.collectives.nvls import check_adding_switch, in_switches, way_th
 from clustersim.collectives.pattern import Algorithm, Flows, Grouping, Pattern
 from clustersim.collectives.tree import depth, trees_over_domains
 from clustersim.errors import DomainError
-from clustersim.topology.cluster import Cluster
 from clustersim.topology.link_demand import Crossings
+from clustersim.topology.wired import Cluster
 
 
 def lay_nvls_tree(cluster: Cluster, group: Grouping) -> Pattern:

@@ -9,8 +9,9 @@ import numpy as np
 
 from clustersim.collectives.collective_flows import BATCH
 from clustersim.collectives.pattern import Algorithm, FlowSet, Grouping, Pattern
-from clustersim.topology.cluster import TIERS, Cluster, FloatArray, IntArray
+from clustersim.topology.cluster import TIERS, FloatArray, IntArray
 from clustersim.topology.link_demand import RouteSet, Sum, distinct
+from clustersim.topology.wired import Cluster
 
 ROUND_OFF: Final = 1e-9
 """Links whose times differ by less, relative to the longest, are taken to be busy equally long."""

@@ -12,7 +12,7 @@ import numpy as np
 from clustersim.collectives.collective_flows import exchanged
 from clustersim.collectives.pattern import Algorithm, Grouping, Pattern
 from clustersim.collectives.recursive import GatherOp, Shift, shift_exchanges
-from clustersim.topology.cluster import Cluster
+from clustersim.topology.wired import Cluster
 
 
 def aggregated_tree_shifts(n: int) -> tuple[Shift, ...]:

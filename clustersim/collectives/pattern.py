@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clustersim.topology.cluster import Cluster, FloatArray, IntArray, Routes
+from clustersim.topology.cluster import FloatArray, IntArray, Routes
 from clustersim.topology.link_demand import Crossings, RouteSet, are_ones, summed
+from clustersim.topology.wired import Cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -20,7 +20,8 @@ from clustersim.collectives.collective_flows import BATCH, NO_FLOWS, Batch, flow
 from clustersim.collectives.group_layout import layouts, ring_flows
 from clustersim.collectives.pattern import FlowSet, Grouping, Pattern, grouping
 from clustersim.hardware.library_costs import Servers
-from clustersim.topology.cluster import Cluster, IntArray
+from clustersim.topology.cluster import IntArray
+from clustersim.topology.wired import Cluster
 
 ADDED_MEMORY_BYTES: Final = 4.0
 """Memory traffic of a gradient byte on its server, in bytes: the adapter writes it; to add it, it is read, the sum so far is read, and

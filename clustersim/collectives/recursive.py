@@ -12,7 +12,8 @@ import numpy as np
 
 from clustersim.collectives.collective_flows import GroupExchange, exchanged
 from clustersim.collectives.pattern import Algorithm, Grouping, Pattern
-from clustersim.topology.cluster import Cluster, IntArray
+from clustersim.topology.cluster import IntArray
+from clustersim.topology.wired import Cluster
 
 GatherOp = Literal["all_gather", "reduce_scatter"]
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from clustersim.collectives.collective_flows import in_batches, joined, separate_flow_sets
 from clustersim.collectives.pattern import Algorithm, Flows, FlowSet, Grouping, Pattern
-from clustersim.topology.cluster import Cluster, IntArray
+from clustersim.topology.cluster import IntArray
+from clustersim.topology.wired import Cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -10,7 +10,7 @@ from typing import Final, Literal
 from clustersim.collectives.collective_flows import flow_set
 from clustersim.collectives.group_layout import ring_flows
 from clustersim.collectives.pattern import Algorithm, Grouping, Pattern
-from clustersim.topology.cluster import Cluster
+from clustersim.topology.wired import Cluster
 
 RingOp = Literal["all_reduce", "all_gather", "reduce_scatter"]
 

@@ -14,7 +14,8 @@ from clustersim.collectives.collective_flows import flow_set, joined
 from clustersim.collectives.group_layout import GroupLayout, chains, closed_rings, largest_block, layouts, most_rails, ring_flows
 from clustersim.collectives.pattern import Algorithm, Flows, Grouping, Pattern
 from clustersim.collectives.tree import depth, two_trees
-from clustersim.topology.cluster import Cluster, IntArray
+from clustersim.topology.cluster import IntArray
+from clustersim.topology.wired import Cluster
 
 RootedOp = Literal["broadcast", "reduce"]
 

@@ -10,8 +10,9 @@ import numpy as np
 from clustersim.collectives.collective_flows import routed
 from clustersim.collectives.direct import sends
 from clustersim.collectives.pattern import Flows, FlowSet, Grouping, Pattern
-from clustersim.topology.cluster import FABRIC, Cluster, FloatArray, IntArray, RankTable, Rotation, ascending
+from clustersim.topology.cluster import FABRIC, FloatArray, IntArray, RankTable, Rotation, ascending
 from clustersim.topology.link_demand import Crossings, RouteSet, summed, taken
+from clustersim.topology.wired import Cluster
 
 
 class NotAlikeError(Exception):

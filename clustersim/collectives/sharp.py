@@ -12,8 +12,9 @@ from clustersim.collectives.group_layout import GroupLayout, chains, largest_blo
 from clustersim.collectives.nvls import in_switches, way_through_switch_s, without_adding_switch
 from clustersim.collectives.pattern import Algorithm, Flows, Grouping, Pattern
 from clustersim.errors import DomainError
-from clustersim.topology.cluster import TIERS, Cluster, FloatArray, IntArray
+from clustersim.topology.cluster import TIERS, FloatArray, IntArray
 from clustersim.topology.link_demand import Crossings
+from clustersim.topology.wired import Cluster
 
 
 def lay_sharp(cluster: Cluster, group: Grouping) -> Pattern:

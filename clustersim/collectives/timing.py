@@ -22,8 +22,9 @@ from clustersim.hardware.calibration import NetworkCalibration
 from clustersim.hardware.library_costs import AlgorithmLatencies, CollectiveOp, Family, Medium, Protocol
 from clustersim.hardware.models import Accelerator
 from clustersim.hardware.serving_constants import Borrowed, CollectiveConstants, collective_constants
-from clustersim.topology.cluster import TIERS, Cluster, LinkFloats
+from clustersim.topology.cluster import TIERS, LinkFloats
 from clustersim.topology.link_demand import Crossings, RouteSet, summed
+from clustersim.topology.wired import Cluster
 
 DATA_SHARE: Final[Mapping[Protocol, float]] = MappingProxyType({"ll": 0.5, "ll128": 0.9375, "simple": 1.0})
 """Share of the bytes on the wire that is data: 4 of 8, 120 of 128, all [1]_."""

@@ -9,7 +9,8 @@ import numpy as np
 from clustersim.collectives.collective_flows import flow_set, joined
 from clustersim.collectives.group_layout import GroupLayout, chains, largest_block, layouts, most_rails
 from clustersim.collectives.pattern import Algorithm, Flows, Grouping, Pattern
-from clustersim.topology.cluster import Cluster, IntArray
+from clustersim.topology.cluster import IntArray
+from clustersim.topology.wired import Cluster
 
 
 def lay_tree(cluster: Cluster, group: Grouping) -> Pattern:

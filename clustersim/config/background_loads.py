@@ -14,7 +14,7 @@ from clustersim.documents.check import did_you_mean
 from clustersim.errors import DomainError, inside
 from clustersim.program.program import Background
 from clustersim.topology.names import name_expression
-from clustersim.topology.wired import WiredCluster
+from clustersim.topology.wired import Cluster
 from clustersim.units.quantity import format_quantity
 
 _MOST_NAMES: Final = 2000
@@ -23,7 +23,7 @@ _MOST_NAMES: Final = 2000
 _MOST_SHOWN: Final = 6
 
 
-def background_of(specs: Sequence[BackgroundSpec], cluster: WiredCluster) -> tuple[tuple[Background, ...], ...]:
+def background_of(specs: Sequence[BackgroundSpec], cluster: Cluster) -> tuple[tuple[Background, ...], ...]:
     """Return for each entry its loads on the links of a cluster: one for each rate, which a share gives for each bandwidth."""
     unnamed = [index for index, spec in enumerate(specs) if spec.name is None]
     names = {index: "background" if len(unnamed) == 1 else f"background {place}" for place, index in enumerate(unnamed)}
@@ -34,7 +34,7 @@ def background_of(specs: Sequence[BackgroundSpec], cluster: WiredCluster) -> tup
     return tuple(loads)
 
 
-def _loads(spec: BackgroundSpec, cluster: WiredCluster, name: str) -> tuple[Background, ...]:
+def _loads(spec: BackgroundSpec, cluster: Cluster, name: str) -> tuple[Background, ...]:
     period_s, burst_s = _bursts(spec)
     links: dict[int, None] = {}
     for place, text in enumerate(spec.links):
@@ -62,7 +62,7 @@ def _loads(spec: BackgroundSpec, cluster: WiredCluster, name: str) -> tuple[Back
     )
 
 
-def _working(cluster: WiredCluster, text: str) -> tuple[int, ...]:
+def _working(cluster: Cluster, text: str) -> tuple[int, ...]:
     found = links_named(cluster, text)
     works = found if cluster.works is None else tuple(link_id for link_id in found if cluster.works[link_id])
     if not works:
@@ -70,7 +70,7 @@ def _working(cluster: WiredCluster, text: str) -> tuple[int, ...]:
     return works
 
 
-def _shared(cluster: WiredCluster, link_ids: Sequence[int]) -> tuple[int, ...]:
+def _shared(cluster: Cluster, link_ids: Sequence[int]) -> tuple[int, ...]:
     """Return the links whose capacity some links take: both directions of a half-duplex link are one."""
     if cluster.shared is None:
         return tuple(link_ids)
@@ -90,7 +90,7 @@ def _bursts(spec: BackgroundSpec) -> tuple[float, float]:
     return spec.period, spec.burst
 
 
-def links_named(cluster: WiredCluster, text: str) -> tuple[int, ...]:
+def links_named(cluster: Cluster, text: str) -> tuple[int, ...]:
     """Return the ids of the links that a name means, ascending.
 
     Parameters
@@ -110,7 +110,7 @@ def links_named(cluster: WiredCluster, text: str) -> tuple[int, ...]:
     return found
 
 
-def _nearest(cluster: WiredCluster, text: str) -> str:
+def _nearest(cluster: Cluster, text: str) -> str:
     first = cluster.layout.first_fabric_link
     names = [cluster.link_name(link_id) for link_id in (*range(first, len(cluster.links)), *range(first))]
     place = text.split("/", maxsplit=1)[0]

@@ -28,9 +28,8 @@ from clustersim.parallel.contributors import CONTRIBUTORS
 from clustersim.parallel.stage import stages_of
 from clustersim.parallel.training_plan import Plan, Strategy
 from clustersim.program.program import Background
-from clustersim.topology.cluster import Cluster
 from clustersim.topology.cluster_wiring import cluster_of
-from clustersim.topology.wired import WiredCluster
+from clustersim.topology.wired import Cluster
 from clustersim.workloads.model import Model
 from clustersim.workloads.reading.model_spec import LoadedModel
 
@@ -44,7 +43,7 @@ class Built:
 
     scenario: Scenario
     plan: Plan
-    cluster: WiredCluster
+    cluster: Cluster
     loaded: LoadedModel
     nodes: tuple[int, ...]
     """Nodes of the plan; all of the cluster where there are no other jobs."""

@@ -18,7 +18,7 @@ from clustersim.hardware.profile_schema import NodeChange
 from clustersim.hardware.provenance import remembered_fields
 from clustersim.notices import Flag
 from clustersim.topology.changes import LinkChange
-from clustersim.topology.cluster import Cluster
+from clustersim.topology.wired import Cluster
 
 if TYPE_CHECKING:
     from clustersim.documents.spots import Data

@@ -12,8 +12,9 @@ import simpy
 from clustersim.engine.world import Process
 from clustersim.network.sharing import SharedNetwork
 from clustersim.program.program import Background
-from clustersim.topology.cluster import Cluster, FloatArray, LinkFloats, LinkInts, link_values
+from clustersim.topology.cluster import FloatArray, LinkFloats, LinkInts, link_values
 from clustersim.topology.link_demand import RouteSet
+from clustersim.topology.wired import Cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

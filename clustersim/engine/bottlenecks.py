@@ -8,8 +8,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersim.topology.cluster import FABRIC, Cluster, FloatArray, IntArray, LinkFloats, Rotation
+from clustersim.topology.cluster import FABRIC, FloatArray, IntArray, LinkFloats, Rotation
 from clustersim.topology.link_demand import Crossings
+from clustersim.topology.wired import Cluster
 
 BoolArray = NDArray[np.bool_]
 

@@ -12,7 +12,8 @@ from clustersim.collectives.rotated import NotAlikeError, Rotated, Standing
 from clustersim.engine.refinement import Hashes, Incidence, scrambled, summed
 from clustersim.program.program import Program
 from clustersim.program.tasks import Action, Communicate, Compute, HostCopy, HostUpdate, RankGroups, Task, Transfer, collectives_in
-from clustersim.topology.cluster import Cluster, IntArray, RankTable, ascending
+from clustersim.topology.cluster import IntArray, RankTable, ascending
+from clustersim.topology.wired import Cluster
 
 NOBODY: Final = -1
 

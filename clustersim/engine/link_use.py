@@ -14,7 +14,8 @@ from clustersim.engine.refinement import Hashes, scrambled
 from clustersim.network.filling import spans
 from clustersim.network.rates import State
 from clustersim.network.sharing import SharedNetwork
-from clustersim.topology.cluster import TIERS, Cluster, FloatArray, IntArray, Rotation
+from clustersim.topology.cluster import TIERS, FloatArray, IntArray, Rotation
+from clustersim.topology.wired import Cluster
 from clustersim.trace.timeline import LinkUse, Meeting
 
 BATCH: Final = 1 << 14

@@ -30,7 +30,8 @@ from clustersim.hardware.calibration import Calibration
 from clustersim.program.program import Background, Program
 from clustersim.program.tasks import Collective
 from clustersim.progress import phase
-from clustersim.topology.cluster import Cluster, IntArray
+from clustersim.topology.cluster import IntArray
+from clustersim.topology.wired import Cluster
 from clustersim.trace.columns import Spans
 from clustersim.trace.step_log import StepLog
 from clustersim.trace.timeline import EngineStats, Timeline

@@ -12,7 +12,7 @@ import numpy as np
 from clustersim.topology.cluster import TIERS
 
 if TYPE_CHECKING:
-    from clustersim.topology.wired import WiredCluster
+    from clustersim.topology.wired import Cluster
 
 _NUMBER: Final = re.compile(r"\d+")
 _FABRIC: Final = ("nic", "leaf", "spine")
@@ -57,7 +57,7 @@ class PicturedMachine:
     """Bandwidth down over bandwidth up at a leaf."""
 
 
-def machine_of(cluster: WiredCluster) -> PicturedMachine:
+def machine_of(cluster: Cluster) -> PicturedMachine:
     """Return the levels of a cluster and the wires of its first node."""
     return PicturedMachine(
         levels=_levels(cluster),
@@ -68,7 +68,7 @@ def machine_of(cluster: WiredCluster) -> PicturedMachine:
     )
 
 
-def _levels(cluster: WiredCluster) -> tuple[FabricLevel, ...]:
+def _levels(cluster: Cluster) -> tuple[FabricLevel, ...]:
     """Return places, leaves, spines and cores, as far as there are any."""
     parts = [f"{count:,} x {node.name}" for node, count in cluster.kinds]
     n_servers = cluster.n_hosts - cluster.n_nodes
@@ -95,7 +95,7 @@ def _levels(cluster: WiredCluster) -> tuple[FabricLevel, ...]:
     return (*found, *top)
 
 
-def _switches(cluster: WiredCluster, tier: str, kind: str, capacity_bytes_per_s: float) -> str:
+def _switches(cluster: Cluster, tier: str, kind: str, capacity_bytes_per_s: float) -> str:
     """Return number and make of the switches above the links of a tier; above leaves the fewest whose ports suffice."""
     fabric = cluster.fabric
     if tier == "nic":
@@ -120,7 +120,7 @@ def _kind(end: str) -> str:
     return _NUMBER.sub("", end.rpartition("/")[2])
 
 
-def _wire(cluster: WiredCluster, link: int) -> NodeWire:
+def _wire(cluster: Cluster, link: int) -> NodeWire:
     tail, head = (end.removeprefix("node0/") for end in cluster.ends(link))
     each = cluster.links[link]
     return NodeWire(name=each.name, tier=each.tier, tail=tail, head=head, bandwidth_bytes_per_s=each.bandwidth_bytes_per_s)

@@ -1,15 +1,13 @@
-"""A cluster as arrays of directed links and the routes between ranks."""
+"""Links, routes and symmetries of a cluster, as arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-
-from clustersim.hardware.models import Fabric, Node
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -141,141 +139,3 @@ class Rotation:
     """The same of each link."""
     n_alike: NDArray[np.int8]
     """Number of links that take the place of each link: ``n_rotations``, or 1."""
-
-
-class Cluster(Protocol):
-    """Interface of a cluster to the packages above. A link's id is its place in ``links`` and in the link arrays.
-
-    Routes run between endpoints: the ranks, and after them the memories of the hosts (see ``host_endpoint``).
-    """
-
-    @property
-    def node(self) -> Node:
-        """The node that the cluster is made of; of several kinds the first."""
-        ...
-
-    @property
-    def kinds(self) -> tuple[tuple[Node, int], ...]:
-        """Each kind of node and how many there are of it; nodes count in this order."""
-        ...
-
-    @property
-    def fabric(self) -> Fabric:
-        """The network between the nodes."""
-        ...
-
-    @property
-    def n_nodes(self) -> int:
-        """Number of nodes."""
-        ...
-
-    @property
-    def n_ranks(self) -> int:
-        """Number of accelerators; ranks count them node by node."""
-        ...
-
-    @property
-    def n_hosts(self) -> int:
-        """Number of hosts: those of the nodes in order, then the dedicated servers."""
-        ...
-
-    @property
-    def n_leaves(self) -> int:
-        """Number of leaf switches; 0 without a fabric."""
-        ...
-
-    @property
-    def links(self) -> Sequence[Link]:
-        """All links, by id."""
-        ...
-
-    @property
-    def bandwidth_bytes_per_s(self) -> LinkFloats:
-        """Bandwidth of each link, by id."""
-        ...
-
-    @property
-    def as_built_bytes_per_s(self) -> LinkFloats:
-        """The same before anything was slowed down."""
-        ...
-
-    @property
-    def latency_s(self) -> LinkFloats:
-        """Latency of each link, by id."""
-        ...
-
-    @property
-    def tier_index(self) -> LinkInts:
-        """Place in ``TIERS`` of each link's tier, by id."""
-        ...
-
-    def node_of(self, ranks: IntArray) -> IntArray:
-        """Return the node of each rank."""
-        ...
-
-    def kind_of(self, nodes: IntArray) -> IntArray:
-        """Return the place in ``kinds`` of each node."""
-        ...
-
-    def node_at(self, place: int) -> Node:
-        """Return what kind of node stands at a place."""
-        ...
-
-    def ranks_on(self, nodes: IntArray) -> IntArray:
-        """Return the ranks of some nodes, node by node."""
-        ...
-
-    def kind_of_link(self) -> IntArray:
-        """Return the kind of node that each link belongs to, adapters included; -1 for those of the fabric and of servers."""
-        ...
-
-    def domain_of(self, ranks: IntArray) -> IntArray:
-        """Return the scale-up domain of each rank."""
-        ...
-
-    def domain_of_host(self, hosts: IntArray) -> IntArray:
-        """Return the scale-up domain of each host; a dedicated server has its own domain."""
-        ...
-
-    def host_endpoint(self, hosts: IntArray) -> IntArray:
-        """Return the endpoint of the memory of each host."""
-        ...
-
-    def memory_link(self, hosts: IntArray) -> IntArray:
-        """Return the link whose capacity is the memory bandwidth of each host; no route contains it."""
-        ...
-
-    def storage_links(self, hosts: IntArray) -> IntArray:
-        """Return the links over which each host reads from its NVMe and writes to it: shape (n, 2); no route contains them."""
-        ...
-
-    def switch_ports(self, ranks: IntArray) -> IntArray:
-        """Return the links of each rank to and from the switch of its scale-up domain: shape (n, 2)."""
-        ...
-
-    def leaf_of(self, ranks: IntArray) -> IntArray:
-        """Return the leaf of the adapter of each rank."""
-        ...
-
-    def to_leaf(self, ranks: IntArray) -> Routes:
-        """Return the route from each rank to its leaf."""
-        ...
-
-    def from_leaf(self, ranks: IntArray) -> Routes:
-        """Return the route from its leaf to each rank."""
-        ...
-
-    def routes(self, sources: IntArray, destinations: IntArray) -> Routes:
-        """Return the route from each source to the destination at the same place; both are endpoints: ranks or host memories."""
-        ...
-
-    def rotation(self, step: int) -> Rotation | None:
-        """Return the rotation of all nodes by a number of accelerators; None where it is no symmetry of the cluster, or is switched off."""
-        ...
-
-
-def route(cluster: Cluster, source: int, destination: int) -> tuple[Link, ...]:
-    """Return the links from one endpoint to another, in order, for people to read."""
-    found = cluster.routes(np.array([source], dtype=np.int64), np.array([destination], dtype=np.int64))
-    links = cluster.links
-    return tuple(links[int(link_id)] for link_id in found.link_ids)

@@ -28,7 +28,7 @@ from clustersim.topology.node_wiring import (
 from clustersim.topology.reach import check_reach, detoured
 from clustersim.topology.routing import RoutingPolicy
 from clustersim.topology.scale_out import Below, ScaleOut
-from clustersim.topology.wired import WiredCluster
+from clustersim.topology.wired import Cluster
 
 
 def build_cluster(
@@ -39,7 +39,7 @@ def build_cluster(
     changes: Sequence[LinkChange] = (),
     servers: ServerHosts | None = None,
     seed: int = 0,
-) -> WiredCluster:
+) -> Cluster:
     """Return a wired cluster of nodes of one kind; see :func:`build_mixed_cluster`."""
     return build_mixed_cluster(((node, n_nodes),), fabric, changes=changes, servers=servers, seed=seed)
 
@@ -52,7 +52,7 @@ def build_mixed_cluster(
     changes: Sequence[LinkChange] = (),
     servers: ServerHosts | None = None,
     seed: int = 0,
-) -> WiredCluster:
+) -> Cluster:
     """Return a wired cluster of nodes of one or several kinds on one fabric.
 
     Parameters
@@ -87,7 +87,7 @@ def build_mixed_cluster(
         works = None if changed.works.all() else changed.works
         if works is not None:
             check_reach(layout, policy, works, changes)
-    return WiredCluster(
+    return Cluster(
         fabric=fabric,
         layout=layout,
         bandwidth_bytes_per_s=bandwidth_bytes_per_s,
@@ -252,7 +252,7 @@ N_KEPT: Final = 4
 """Number of cached clusters; the oldest is dropped first."""
 
 _Asked = tuple[tuple[tuple[Node, int], ...], Fabric | None, tuple[LinkChange, ...], ServerHosts | None]
-_LATELY: Final[deque[tuple[_Asked, WiredCluster]]] = deque(maxlen=N_KEPT)
+_LATELY: Final[deque[tuple[_Asked, Cluster]]] = deque(maxlen=N_KEPT)
 
 
 def cluster_of(
@@ -261,7 +261,7 @@ def cluster_of(
     *,
     changes: Sequence[LinkChange] = (),
     servers: ServerHosts | None = None,
-) -> WiredCluster:
+) -> Cluster:
     """Return the result of :func:`build_mixed_cluster`, cached by equal arguments; a cluster never changes."""
     asked = (tuple(kinds), fabric, tuple(changes), servers)
     for known, cluster in tuple(_LATELY):

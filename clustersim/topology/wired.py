@@ -20,7 +20,7 @@ from clustersim.topology.scale_out import ScaleOut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class WiredCluster:
+class Cluster:
     """A cluster as directed links."""
 
     fabric: Fabric
@@ -292,7 +292,7 @@ class WiredCluster:
 class LinkSequence(Sequence[Link]):
     """The links of a cluster, created on demand: a large cluster has hundreds of thousands."""
 
-    def __init__(self, cluster: WiredCluster) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     def __len__(self) -> int:

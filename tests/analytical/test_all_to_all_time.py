@@ -6,7 +6,7 @@ import pytest
 
 from clustersim.collectives import ALGORITHMS
 from clustersim.hardware.library_costs import CollectiveOp
-from clustersim.topology.wired import WiredCluster
+from clustersim.topology.wired import Cluster
 from tests.unit.collectives.beside import flown_s
 from tests.unit.collectives.execution import laid, nodes_of, one_domain, one_each
 from tests.unit.topology.factories import NIC_BYTES_PER_S, SCALE_UP_BYTES_PER_S, make_fabric
@@ -17,12 +17,12 @@ EVERY_WAY = pytest.mark.parametrize("name", list(ALGORITHMS["all_to_all"]))
 ROOTED_WAYS = pytest.mark.parametrize(("op", "name"), [(op, name) for op in ("broadcast", "reduce") for name in ("ring", "tree")])
 
 
-def time_s(op: CollectiveOp, name: str, cluster: WiredCluster) -> float:
+def time_s(op: CollectiveOp, name: str, cluster: Cluster) -> float:
     """Return the time for each byte of the tensor, of all ranks together in one group."""
     return flown_s(cluster, laid(ALGORITHMS[op][name], cluster))
 
 
-def below_leaves(n_nodes: int, nodes_per_leaf: int, oversubscription: float) -> WiredCluster:
+def below_leaves(n_nodes: int, nodes_per_leaf: int, oversubscription: float) -> Cluster:
     return nodes_of(1, n_nodes, fabric=make_fabric("leaf_spine", nodes_per_leaf=nodes_per_leaf, oversubscription=oversubscription))
 
 

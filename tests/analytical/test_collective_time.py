@@ -12,7 +12,7 @@ from clustersim.collectives.pattern import grouping
 from clustersim.hardware.catalog import load_node
 from clustersim.hardware.library_costs import CollectiveOp
 from clustersim.topology.cluster_wiring import build_cluster
-from clustersim.topology.wired import WiredCluster
+from clustersim.topology.wired import Cluster
 from tests.unit.collectives.execution import idle_s, laid, load_by_name, load_of, nodes_of, one_domain, one_each
 from tests.unit.topology.factories import NIC_BYTES_PER_S, SCALE_UP_BYTES_PER_S, make_fabric
 
@@ -140,7 +140,7 @@ def test_trees_between_switches_that_add_are_bound_by_the_adapters(n_domains: in
 
 
 @cache
-def node(name: str) -> WiredCluster:
+def node(name: str) -> Cluster:
     return build_cluster(load_node(name), 1)
 
 

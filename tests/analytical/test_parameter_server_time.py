@@ -13,9 +13,8 @@ import pytest
 from clustersim.collectives import ALGORITHMS
 from clustersim.collectives.push_pull import Servers, lay_pull, lay_push, lay_push_pull, place_servers
 from clustersim.hardware.models import Fabric, ServerHosts
-from clustersim.topology.cluster import Cluster
 from clustersim.topology.cluster_wiring import build_cluster
-from clustersim.topology.wired import WiredCluster
+from clustersim.topology.wired import Cluster
 from tests.unit.collectives.beside import busiest_link_s, flown_s
 from tests.unit.collectives.execution import everybody, laid
 from tests.unit.topology.factories import NIC_BYTES_PER_S, PCIE_BYTES_PER_S, SCALE_UP_BYTES_PER_S, make_fabric, make_node
@@ -26,16 +25,14 @@ ROUND_OFF = 1e-9
 COUNTS = pytest.mark.parametrize(("n", "k"), [(2, 1), (4, 1), (4, 2), (8, 3), (8, 8), (4, 16), (64, 16)])
 
 
-def workers_and_servers(
-    n: int, k: int, *, memory_bytes_per_s: float = MEMORY, fabric: Fabric | None = None, per_node: int = 1
-) -> WiredCluster:
+def workers_and_servers(n: int, k: int, *, memory_bytes_per_s: float = MEMORY, fabric: Fabric | None = None, per_node: int = 1) -> Cluster:
     node = make_node(n_accelerators=per_node, n_nics=per_node, accelerators_per_pcie_switch=1)
     host = replace(node.host, memory_bandwidth_bytes_per_s=memory_bytes_per_s)
     servers = ServerHosts(n_hosts=k, host=host, nic=node.nic, n_nics=1) if k else None
     return build_cluster(replace(node, host=host), n, fabric or make_fabric("single_switch"), servers=servers)
 
 
-def dedicated(cluster: WiredCluster) -> range:
+def dedicated(cluster: Cluster) -> range:
     return range(cluster.n_nodes, cluster.n_hosts)
 
 
@@ -52,7 +49,7 @@ def both_s(cluster: Cluster, hosts: range | list[int], *, shares: list[float] | 
     return flown_s(cluster, lay_push_pull(cluster, everybody(cluster), servers, overlapped=True))
 
 
-def balanced(cluster: WiredCluster) -> Servers:
+def balanced(cluster: Cluster) -> Servers:
     """Return servers everywhere, with the shares that load the adapters of workers and dedicated servers alike."""
     n, k = cluster.n_nodes, cluster.n_hosts - cluster.n_nodes
     on_worker = (n - k) / (n * n + k * n - 2 * k)

@@ -15,7 +15,7 @@ from clustersim.network.in_flight import TICK_S
 from clustersim.program.program import Background
 from clustersim.serving.records import ticks
 from clustersim.serving.requests import Requests, poisson_arrivals_s
-from clustersim.topology.wired import WiredCluster
+from clustersim.topology.wired import Cluster
 from tests.unit.serving.factories import LinearSteps, cache_links, fixed_requests, make_requests, make_rules, make_scheduler, served
 from tests.unit.topology.factories import NIC_BYTES_PER_S
 
@@ -154,7 +154,7 @@ def test_two_kv_transfers_on_links_of_their_own_do_not_delay_each_other() -> Non
 
 def test_a_neighbour_that_takes_half_an_adapter_doubles_a_kv_transfer_exactly() -> None:
     cluster = cache_links(((0,),), ((8,),), bytes_per_token=PER_TOKEN).library.cluster
-    assert isinstance(cluster, WiredCluster)
+    assert isinstance(cluster, Cluster)
     adapter = next(link for link in range(len(cluster.tier_index)) if cluster.link_name(link) == "node0/nic0/tx")
     load = Background(
         name="neighbour", link_ids=(adapter,), rate_bytes_per_s=NIC_BYTES_PER_S, n_flows=1, start_s=0.0, period_s=0.0, burst_s=0.0

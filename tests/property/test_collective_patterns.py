@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from clustersim.collectives import ALGORITHMS
 from clustersim.collectives.pattern import Algorithm, Grouping, grouping
 from clustersim.hardware.library_costs import CollectiveOp
-from clustersim.topology.cluster import Cluster
+from clustersim.topology.wired import Cluster
 from tests.unit.collectives.beside import busiest_link_s, flown_s
 from tests.unit.collectives.execution import everybody, idle_s, injected, laid, nodes_of, one_domain, one_each
 from tests.unit.topology.factories import NIC_BYTES_PER_S, SCALE_UP_BYTES_PER_S

@@ -16,7 +16,7 @@ from clustersim.hardware.models import Node, ScaleUpKind
 from clustersim.network.wiring import FlowClass, wiring_of
 from clustersim.topology import FABRICS, SCALE_UP
 from clustersim.topology.cluster_wiring import build_cluster, build_mixed_cluster
-from clustersim.topology.wired import WiredCluster
+from clustersim.topology.wired import Cluster
 from tests.unit.topology.factories import adapters_of, all_pairs, fitted, make_fabric, make_node, make_servers
 
 
@@ -38,7 +38,7 @@ def kinds(draw: st.DrawFn, index: int, n_nics: int | None = None) -> tuple[Node,
 
 
 @st.composite
-def clusters(draw: st.DrawFn) -> WiredCluster:
+def clusters(draw: st.DrawFn) -> Cluster:
     topology = draw(st.sampled_from(list(FABRICS)))
     n_nics = draw(st.sampled_from([2, 4])) if topology == "rail_optimized" else None
     some = tuple(draw(kinds(index, n_nics)) for index in range(draw(st.integers(2, 3))))
@@ -60,7 +60,7 @@ def merged(end: str) -> str:
     return f"{place}/sockets" if part.startswith("socket") else end
 
 
-def place_of(cluster: WiredCluster, endpoint: int) -> str:
+def place_of(cluster: Cluster, endpoint: int) -> str:
     if endpoint >= cluster.n_ranks:
         return f"{cluster.layout.place_name(endpoint - cluster.n_ranks)}/sockets"
     before = 0
@@ -74,7 +74,7 @@ def place_of(cluster: WiredCluster, endpoint: int) -> str:
 
 @settings(deadline=None, max_examples=60)
 @given(clusters(), st.integers(0, 1000))
-def test_every_path_of_a_route_leads_from_its_source_to_its_destination(cluster: WiredCluster, seed: int) -> None:
+def test_every_path_of_a_route_leads_from_its_source_to_its_destination(cluster: Cluster, seed: int) -> None:
     generator = np.random.default_rng(seed)
     n_endpoints = cluster.n_ranks + cluster.n_hosts
     sources, destinations = generator.integers(0, n_endpoints, 40), generator.integers(0, n_endpoints, 40)
@@ -93,7 +93,7 @@ def test_every_path_of_a_route_leads_from_its_source_to_its_destination(cluster:
 
 @settings(deadline=None, max_examples=40)
 @given(clusters())
-def test_inside_a_node_everything_is_as_in_a_cluster_of_its_kind(cluster: WiredCluster) -> None:
+def test_inside_a_node_everything_is_as_in_a_cluster_of_its_kind(cluster: Cluster) -> None:
     for kind, (node, _) in enumerate(cluster.kinds):
         place = int(np.flatnonzero(cluster.kind_of(np.arange(cluster.n_nodes, dtype=np.int64)) == kind)[0])
         own = cluster.ranks_on(np.array([place], dtype=np.int64))
@@ -109,7 +109,7 @@ def test_inside_a_node_everything_is_as_in_a_cluster_of_its_kind(cluster: WiredC
 
 @settings(deadline=None, max_examples=40)
 @given(clusters())
-def test_ranks_and_nodes_count_through_the_kinds(cluster: WiredCluster) -> None:
+def test_ranks_and_nodes_count_through_the_kinds(cluster: Cluster) -> None:
     ranks = np.arange(cluster.n_ranks, dtype=np.int64)
     nodes = np.arange(cluster.n_nodes, dtype=np.int64)
     sizes = [node.n_accelerators for node, count in cluster.kinds for _ in range(count)]
@@ -122,7 +122,7 @@ def test_ranks_and_nodes_count_through_the_kinds(cluster: WiredCluster) -> None:
 
 @settings(deadline=None, max_examples=40)
 @given(clusters(), st.sampled_from(["ring", "tree", "hierarchical"]))
-def test_links_of_one_cell_have_the_same_capacity(cluster: WiredCluster, algorithm: str) -> None:
+def test_links_of_one_cell_have_the_same_capacity(cluster: Cluster, algorithm: str) -> None:
     group = grouping(cluster, np.arange(cluster.n_ranks, dtype=np.int64)[None])
     pattern = ALGORITHMS["all_reduce"][algorithm].lay(cluster, group)
     flows = [FlowClass(route_set=flow_set.route_set, weight=1.0, cap_bytes_per_s=inf) for phase in pattern.phases for flow_set in phase]

@@ -13,7 +13,7 @@ from clustersim.hardware.models import Fabric, FabricTopology, Node, ScaleUpKind
 from clustersim.topology import FABRICS, SCALE_UP
 from clustersim.topology.cluster import TIERS, IntArray, Routes
 from clustersim.topology.cluster_wiring import build_cluster
-from clustersim.topology.wired import WiredCluster
+from clustersim.topology.wired import Cluster
 from tests.unit.topology.factories import TREES, accelerator_name, adapters_of, all_pairs, fitted, make_fabric, make_node, make_servers
 
 
@@ -48,13 +48,13 @@ def fabrics(draw: st.DrawFn, topology: FabricTopology) -> Fabric:
 
 
 @st.composite
-def trees(draw: st.DrawFn) -> WiredCluster:
+def trees(draw: st.DrawFn) -> Cluster:
     """Fabrics in which every pair has one path."""
     return build_cluster(draw(nodes()), draw(st.integers(1, 7)), draw(fabrics(draw(st.sampled_from(TREES)))))
 
 
 @st.composite
-def clusters(draw: st.DrawFn) -> WiredCluster:
+def clusters(draw: st.DrawFn) -> Cluster:
     """All fabrics and ways to choose among paths, some with dedicated servers."""
     fabric = replace(draw(fabrics(draw(st.sampled_from(list(FABRICS))))), routing=draw(st.sampled_from(["adaptive", "ecmp"])))
     servers = make_servers(draw(st.integers(1, 2)), draw(st.integers(1, 3))) if draw(st.booleans()) else None
@@ -73,20 +73,20 @@ def rows(routes: Routes) -> list[list[int]]:
     return [[int(link_id) for link_id in routes.link_ids[begin:end]] for begin, end in pairwise(routes.starts)]
 
 
-def endpoint_pairs(cluster: WiredCluster, seed: int) -> tuple[IntArray, IntArray]:
+def endpoint_pairs(cluster: Cluster, seed: int) -> tuple[IntArray, IntArray]:
     """Return some pairs of ranks and host memories."""
     generator = np.random.default_rng(seed)
     n_endpoints = cluster.n_ranks + cluster.n_hosts
     return generator.integers(0, n_endpoints, 60), generator.integers(0, n_endpoints, 60)
 
 
-def ends_of(cluster: WiredCluster) -> list[tuple[str, str]]:
+def ends_of(cluster: Cluster) -> list[tuple[str, str]]:
     """Return the ends of all links; the sockets of a host are one place, at which its memory hangs."""
     named = [cluster.ends(link_id) for link_id in range(len(cluster.links))]
     return [(_merged(tail), _merged(head)) for tail, head in named]
 
 
-def place_of(cluster: WiredCluster, endpoint: int) -> str:
+def place_of(cluster: Cluster, endpoint: int) -> str:
     if endpoint < cluster.n_ranks:
         return accelerator_name(cluster, endpoint)
     host = endpoint - cluster.n_ranks
@@ -100,7 +100,7 @@ def _merged(end: str) -> str:
 
 @settings(deadline=None, max_examples=100)
 @given(trees())
-def test_every_route_connects_its_ranks(cluster: WiredCluster) -> None:
+def test_every_route_connects_its_ranks(cluster: Cluster) -> None:
     sources, destinations = all_pairs(cluster.n_ranks)
     ends = [cluster.ends(link_id) for link_id in range(len(cluster.links))]
 
@@ -115,7 +115,7 @@ def test_every_route_connects_its_ranks(cluster: WiredCluster) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(trees())
-def test_no_route_passes_a_place_twice(cluster: WiredCluster) -> None:
+def test_no_route_passes_a_place_twice(cluster: Cluster) -> None:
     sources, destinations = all_pairs(cluster.n_ranks)
     heads = [cluster.ends(link_id)[1] for link_id in range(len(cluster.links))]
 
@@ -126,7 +126,7 @@ def test_no_route_passes_a_place_twice(cluster: WiredCluster) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(trees())
-def test_the_way_back_runs_through_the_same_places(cluster: WiredCluster) -> None:
+def test_the_way_back_runs_through_the_same_places(cluster: Cluster) -> None:
     sources, destinations = all_pairs(cluster.n_ranks)
     ends = [cluster.ends(link_id) for link_id in range(len(cluster.links))]
     there, back = cluster.routes(sources, destinations), cluster.routes(destinations, sources)
@@ -139,7 +139,7 @@ def test_the_way_back_runs_through_the_same_places(cluster: WiredCluster) -> Non
 
 @settings(deadline=None, max_examples=60)
 @given(clusters(), st.integers(0, 99))
-def test_the_way_back_takes_as_many_links_and_as_long(cluster: WiredCluster, seed: int) -> None:
+def test_the_way_back_takes_as_many_links_and_as_long(cluster: Cluster, seed: int) -> None:
     sources, destinations = endpoint_pairs(cluster, seed)
 
     there, back = cluster.routes(sources, destinations), cluster.routes(destinations, sources)
@@ -152,7 +152,7 @@ def test_the_way_back_takes_as_many_links_and_as_long(cluster: WiredCluster, see
 
 @settings(deadline=None, max_examples=120)
 @given(clusters(), st.integers(0, 99))
-def test_what_leaves_an_endpoint_arrives_whole(cluster: WiredCluster, seed: int) -> None:
+def test_what_leaves_an_endpoint_arrives_whole(cluster: Cluster, seed: int) -> None:
     sources, destinations = endpoint_pairs(cluster, seed)
     routes = cluster.routes(sources, destinations)
     ends = ends_of(cluster)
@@ -169,7 +169,7 @@ def test_what_leaves_an_endpoint_arrives_whole(cluster: WiredCluster, seed: int)
 
 @settings(deadline=None, max_examples=60)
 @given(clusters(), st.integers(0, 99))
-def test_no_route_contains_a_memory(cluster: WiredCluster, seed: int) -> None:
+def test_no_route_contains_a_memory(cluster: Cluster, seed: int) -> None:
     routes = cluster.routes(*endpoint_pairs(cluster, seed))
 
     assert TIERS.index("memory") not in cluster.tier_index[routes.link_ids]
@@ -177,7 +177,7 @@ def test_no_route_contains_a_memory(cluster: WiredCluster, seed: int) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(clusters())
-def test_hashed_flows_take_one_path(cluster: WiredCluster) -> None:
+def test_hashed_flows_take_one_path(cluster: Cluster) -> None:
     if cluster.fabric.routing == "ecmp":
         sources, destinations = all_pairs(cluster.n_ranks)
         ends = [cluster.ends(link_id) for link_id in range(len(cluster.links))]
@@ -190,7 +190,7 @@ def test_hashed_flows_take_one_path(cluster: WiredCluster) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(clusters())
-def test_within_a_domain_no_adapter_is_touched_and_between_domains_exactly_two_are(cluster: WiredCluster) -> None:
+def test_within_a_domain_no_adapter_is_touched_and_between_domains_exactly_two_are(cluster: Cluster) -> None:
     sources, destinations = all_pairs(cluster.n_ranks)
     same_domain = cluster.domain_of(sources) == cluster.domain_of(destinations)
 
@@ -202,7 +202,7 @@ def test_within_a_domain_no_adapter_is_touched_and_between_domains_exactly_two_a
 
 @settings(deadline=None, max_examples=60)
 @given(clusters())
-def test_adapters_are_those_that_the_ranks_are_given(cluster: WiredCluster) -> None:
+def test_adapters_are_those_that_the_ranks_are_given(cluster: Cluster) -> None:
     sources, destinations = all_pairs(cluster.n_ranks)
     own, peer = adapters_of(cluster, sources), adapters_of(cluster, destinations)
 
@@ -216,7 +216,7 @@ def test_adapters_are_those_that_the_ranks_are_given(cluster: WiredCluster) -> N
 
 @settings(deadline=None, max_examples=60)
 @given(clusters())
-def test_a_route_between_domains_is_the_way_to_a_leaf_and_the_way_from_one_with_the_fabric_between(cluster: WiredCluster) -> None:
+def test_a_route_between_domains_is_the_way_to_a_leaf_and_the_way_from_one_with_the_fabric_between(cluster: Cluster) -> None:
     sources, destinations = all_pairs(cluster.n_ranks)
     far = cluster.domain_of(sources) != cluster.domain_of(destinations)
     sources, destinations = sources[far], destinations[far]
@@ -234,7 +234,7 @@ def test_a_route_between_domains_is_the_way_to_a_leaf_and_the_way_from_one_with_
 
 @settings(deadline=None, max_examples=60)
 @given(clusters(), st.integers(0, 99))
-def test_latency_is_the_sum_over_the_links_by_their_shares(cluster: WiredCluster, seed: int) -> None:
+def test_latency_is_the_sum_over_the_links_by_their_shares(cluster: Cluster, seed: int) -> None:
     routes = cluster.routes(*endpoint_pairs(cluster, seed))
 
     sums = [
@@ -247,7 +247,7 @@ def test_latency_is_the_sum_over_the_links_by_their_shares(cluster: WiredCluster
 
 @settings(deadline=None, max_examples=60)
 @given(trees())
-def test_every_link_of_the_network_is_on_some_route(cluster: WiredCluster) -> None:
+def test_every_link_of_the_network_is_on_some_route(cluster: Cluster) -> None:
     routes = cluster.routes(*all_pairs(cluster.n_ranks))
 
     unused = np.setdiff1d(np.arange(len(cluster.links)), routes.link_ids)
@@ -258,7 +258,7 @@ def test_every_link_of_the_network_is_on_some_route(cluster: WiredCluster) -> No
 
 @settings(deadline=None, max_examples=60)
 @given(clusters(), st.integers(0, 99))
-def test_pairs_do_not_depend_on_their_company(cluster: WiredCluster, seed: int) -> None:
+def test_pairs_do_not_depend_on_their_company(cluster: Cluster, seed: int) -> None:
     sources, destinations = endpoint_pairs(cluster, seed)
 
     together = rows(cluster.routes(sources, destinations))

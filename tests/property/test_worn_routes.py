@@ -18,7 +18,7 @@ from clustersim.topology import FABRICS
 from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster import TIERS
 from clustersim.topology.cluster_wiring import build_cluster
-from clustersim.topology.wired import WiredCluster
+from clustersim.topology.wired import Cluster
 from tests.unit.topology.factories import accelerator_name, all_pairs, fitted, make_fabric, make_node
 
 
@@ -28,7 +28,7 @@ class Plan:
     n_nodes: int
     fabric: Fabric
 
-    def built(self, *changes: LinkChange) -> WiredCluster:
+    def built(self, *changes: LinkChange) -> Cluster:
         return build_cluster(self.node, self.n_nodes, self.fabric, changes=changes)
 
 
@@ -64,7 +64,7 @@ def some_links(plan: Plan, numbers: list[int]) -> list[tuple[str, str]]:
     return [(low, high.replace("/spines", "/spine0") if "leaf" in low else high) for low, high in chosen]
 
 
-def one_pod(between: tuple[str, str], cluster: WiredCluster) -> tuple[str, str]:
+def one_pod(between: tuple[str, str], cluster: Cluster) -> tuple[str, str]:
     single = all(not cluster.ends(link)[1].startswith("pod1") for link in range(len(cluster.links)))
     return (between[0], between[1].replace("pod0/spine0", "spine0")) if single else between
 
@@ -205,5 +205,5 @@ def test_both_ways_of_half_duplex_links_cross_the_same_links(plan: Plan, numbers
     assert all(len({link for link in used if frozenset(cluster.ends(link)) == pair}) <= _parallel(cluster, pair) for pair in halved)
 
 
-def _parallel(cluster: WiredCluster, pair: frozenset[str]) -> int:
+def _parallel(cluster: Cluster, pair: frozenset[str]) -> int:
     return sum(frozenset(cluster.ends(link)) == pair for link in range(len(cluster.links))) // 2

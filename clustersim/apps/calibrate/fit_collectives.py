@@ -21,7 +21,7 @@ from clustersim.hardware.models import Node
 from clustersim.network.sharing import SharedNetwork
 from clustersim.topology.cluster import FloatArray
 from clustersim.topology.cluster_wiring import build_cluster
-from clustersim.topology.wired import WiredCluster
+from clustersim.topology.wired import Cluster
 from clustersim.units.quantity import format_quantity
 
 MIB: Final = 2**20
@@ -77,7 +77,7 @@ def _by(algorithm: str | None, each: TimedCollective) -> TimedCollective:
     return each if algorithm is None or each.algorithm != AUTO else replace(each, algorithm=algorithm_of(algorithm))
 
 
-def _cluster(node: Node, n_nodes: int) -> WiredCluster:
+def _cluster(node: Node, n_nodes: int) -> Cluster:
     """Return nodes on their own fabric; flows of one collective do not collide, as libraries and fabrics ensure."""
     return build_cluster(node, n_nodes, replace(node.fabric, routing="adaptive"))
 

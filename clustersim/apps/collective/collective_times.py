@@ -29,9 +29,8 @@ from clustersim.hardware.mixed import calibration_of
 from clustersim.hardware.models import ServerHosts
 from clustersim.network.sharing import SharedNetwork
 from clustersim.notices import Flag
-from clustersim.topology.cluster import Cluster
 from clustersim.topology.cluster_wiring import build_mixed_cluster
-from clustersim.topology.wired import WiredCluster
+from clustersim.topology.wired import Cluster
 from clustersim.units.quantity import parse_quantity
 
 if TYPE_CHECKING:
@@ -262,7 +261,7 @@ class _Setting(ScenarioPart):
     cluster: ClusterSpec
 
 
-def collective_cluster(name: str, nodes: int | None, overrides: Sequence[str], *, n_dedicated: int = 0) -> WiredCluster:
+def collective_cluster(name: str, nodes: int | None, overrides: Sequence[str], *, n_dedicated: int = 0) -> Cluster:
     """Return the cluster that the command line describes.
 
     Parameters

@@ -20,7 +20,7 @@ from clustersim.parallel.flops import step_flops
 from clustersim.parallel.pass_costs import kernels_of
 from clustersim.parallel.training_plan import Strategy
 from clustersim.progress import phase
-from clustersim.topology.cluster import Cluster
+from clustersim.topology.wired import Cluster
 from clustersim.trace.timeline import LinkUse, Timeline
 from clustersim.units.quantity import format_quantity
 

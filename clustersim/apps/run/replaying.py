@@ -35,7 +35,8 @@ from clustersim.parallel.training_plan import Plan, Strategy
 from clustersim.program.placing import Placement, placed
 from clustersim.program.program import Background, Program
 from clustersim.progress import phase
-from clustersim.topology.cluster import Cluster, IntArray
+from clustersim.topology.cluster import IntArray
+from clustersim.topology.wired import Cluster
 from clustersim.trace.timeline import Timeline
 
 MAX_TASKS: Final = 2_000_000

@@ -46,7 +46,8 @@ from clustersim.parallel.training_plan import Plan, Strategy
 from clustersim.program.holds import CATEGORIES, held_bytes
 from clustersim.progress import phase
 from clustersim.report.facts import memory_text
-from clustersim.topology.cluster import TIERS, Cluster
+from clustersim.topology.cluster import TIERS
+from clustersim.topology.wired import Cluster
 from clustersim.trace.memory_curves import Curves, MemoryCurve
 from clustersim.trace.timeline import EngineStats, Timeline, ranks_text
 from clustersim.workloads.model import Model

@@ -26,7 +26,8 @@ from clustersim.parallel.stage_passes import ChunkPasses
 from clustersim.parallel.training_plan import Plan, Strategy
 from clustersim.program.tasks import Block, Collective, Compute, Item, RankGroups
 from clustersim.topology import SYMMETRIC
-from clustersim.topology.cluster import Cluster, FloatArray, IntArray
+from clustersim.topology.cluster import FloatArray, IntArray
+from clustersim.topology.wired import Cluster
 from clustersim.workloads.model import Model
 from clustersim.workloads.operators import Kernel
 

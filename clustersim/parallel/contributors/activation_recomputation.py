@@ -14,7 +14,7 @@ from clustersim.parallel.stages import model_chunks
 from clustersim.parallel.step_settings import Training
 from clustersim.parallel.sublayers import LayerTechnique
 from clustersim.parallel.training_plan import Strategy, StrategySettings
-from clustersim.topology.cluster import Cluster
+from clustersim.topology.wired import Cluster
 from clustersim.workloads.model import Model, Sublayer
 from clustersim.workloads.operators import Operator
 

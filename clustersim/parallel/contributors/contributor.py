@@ -22,7 +22,7 @@ from clustersim.parallel.training_plan import Dimension, Strategy, StrategySetti
 from clustersim.program.holds import Hold
 from clustersim.program.program import Key, ProgramBuilder
 from clustersim.program.tasks import Collective, Communicate, RankGroups
-from clustersim.topology.cluster import Cluster
+from clustersim.topology.wired import Cluster
 from clustersim.workloads.model import Model
 
 

@@ -46,7 +46,7 @@ from clustersim.parallel.weights import NOTHING
 from clustersim.program.holds import BACKWARD_TO_REDUCTION, Hold
 from clustersim.program.program import Key
 from clustersim.program.tasks import Compute
-from clustersim.topology.cluster import Cluster
+from clustersim.topology.wired import Cluster
 from clustersim.workloads.model import Model
 
 

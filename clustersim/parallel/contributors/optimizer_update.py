@@ -19,7 +19,7 @@ from clustersim.parallel.units import BUCKETS_IN_USE, reduction_units
 from clustersim.program.holds import UPDATE, Hold
 from clustersim.program.program import Key
 from clustersim.program.tasks import Compute
-from clustersim.topology.cluster import Cluster
+from clustersim.topology.wired import Cluster
 from clustersim.workloads.model import Model
 
 BUFFERED_TILES: Final = 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clustersim.collectives.pattern import FlowSet, Pattern
 from clustersim.network.sharing import SharedNetwork
-from clustersim.topology.cluster import Cluster
+from clustersim.topology.wired import Cluster
 from tests.unit.collectives.execution import load_of
 
 SIZE_BYTES = 1e12

@@ -8,23 +8,23 @@ import numpy as np
 
 from clustersim.collectives.pattern import Algorithm, Grouping, Pattern, grouping
 from clustersim.hardware.models import Fabric
-from clustersim.topology.cluster import Cluster, FloatArray
+from clustersim.topology.cluster import FloatArray
 from clustersim.topology.cluster_wiring import build_cluster
-from clustersim.topology.wired import WiredCluster
+from clustersim.topology.wired import Cluster
 from tests.unit.topology.factories import make_fabric, make_node
 
 
-def one_domain(n_ranks: int) -> WiredCluster:
+def one_domain(n_ranks: int) -> Cluster:
     """Return so many accelerators at one switch: a rack, whose routes need no table of all pairs."""
     return nodes_of(1, n_ranks, nodes_per_domain=n_ranks)
 
 
-def one_each(n_ranks: int) -> WiredCluster:
+def one_each(n_ranks: int) -> Cluster:
     """Return so many nodes of one accelerator at one switch; the adapters are the narrowest links."""
     return nodes_of(1, n_ranks)
 
 
-def nodes_of(per_node: int, n_nodes: int, *, nodes_per_domain: int = 1, fabric: Fabric | None = None) -> WiredCluster:
+def nodes_of(per_node: int, n_nodes: int, *, nodes_per_domain: int = 1, fabric: Fabric | None = None) -> Cluster:
     """Return nodes with an adapter for each accelerator, by default at one switch; all switches can add."""
     node = make_node(n_accelerators=per_node, n_nics=per_node, accelerators_per_pcie_switch=1, nodes_per_domain=nodes_per_domain)
     node = replace(node, scale_up=replace(node.scale_up, in_network_reduction=True))

@@ -18,9 +18,9 @@ from clustersim.collectives.collective_flows import (
     separate_flow_sets,
 )
 from clustersim.collectives.pattern import Flows, FlowSet, grouping
-from clustersim.topology.cluster import Cluster
 from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.link_demand import Crossings, RouteSet, chained
+from clustersim.topology.wired import Cluster
 from tests.unit.topology.factories import CABLE_S, LEAF_S, NIC_S, SCALE_UP_S, make_node, ranks
 
 

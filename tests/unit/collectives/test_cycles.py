@@ -12,7 +12,7 @@ from clustersim.hardware.models import ScaleUpKind
 from clustersim.topology.cluster import link_values
 from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.cube_mesh import CUBE_MESH
-from clustersim.topology.wired import WiredCluster
+from clustersim.topology.wired import Cluster
 from tests.unit.topology.factories import make_node
 
 DGX1_V100 = CUBE_MESH[6]
@@ -22,7 +22,7 @@ def between(members: tuple[int, ...]) -> Counts:
     return tuple(tuple(DGX1_V100[a][b] for b in members) for a in members)
 
 
-def weights(cluster: WiredCluster, *members: int) -> dict[tuple[int, int], float]:
+def weights(cluster: Cluster, *members: int) -> dict[tuple[int, int], float]:
     (arcs,) = cycle_arcs(cluster, np.array([members], dtype=np.int64))
     return {(members[tail], members[head]): float(weight) for tail, head, weight in zip(arcs.tails, arcs.heads, arcs.weights, strict=True)}
 
@@ -84,7 +84,7 @@ def test_a_complete_mesh_uses_all_links_alike(size: int) -> None:
     assert set(found.values()) == {1 / (size - 1)}
 
 
-def degraded(cluster: WiredCluster, fraction: float) -> WiredCluster:
+def degraded(cluster: Cluster, fraction: float) -> Cluster:
     slow = np.isin([link.name for link in cluster.links], ["node0/gpu0/nvlink/to1", "node0/gpu1/nvlink/to0"])
     return replace(cluster, bandwidth_bytes_per_s=link_values(np.where(slow, fraction, 1.0) * np.asarray(cluster.bandwidth_bytes_per_s)))
 

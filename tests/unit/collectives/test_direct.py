@@ -4,8 +4,8 @@ import pytest
 
 from clustersim.collectives.direct import DIRECT, lay_transfers
 from clustersim.collectives.pattern import FlowSet
-from clustersim.topology.cluster import Cluster
 from clustersim.topology.cluster_wiring import build_cluster
+from clustersim.topology.wired import Cluster
 from tests.unit.collectives.execution import groups, laid, load_by_name, nodes_of
 from tests.unit.topology.factories import CABLE_S, LEAF_S, NIC_S, SCALE_UP_S, make_node, ranks
 

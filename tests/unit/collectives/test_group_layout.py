@@ -9,9 +9,10 @@ import pytest
 from clustersim.collectives.collective_flows import flow_set
 from clustersim.collectives.group_layout import chains, closed_rings, largest_block, layouts, most_rails, ring_flows
 from clustersim.collectives.pattern import grouping
-from clustersim.topology.cluster import Cluster, IntArray
+from clustersim.topology.cluster import IntArray
 from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.link_demand import RouteSet
+from clustersim.topology.wired import Cluster
 from tests.unit.topology.factories import CABLE_S, LEAF_S, NIC_S, SCALE_UP_S, SPINE_S, make_fabric, make_node
 
 CLUSTER = build_cluster(make_node(), 3)

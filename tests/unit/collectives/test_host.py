@@ -12,25 +12,25 @@ from clustersim.collectives.timing import Operation
 from clustersim.errors import DomainError
 from clustersim.hardware.library_costs import Place
 from clustersim.topology.cluster_wiring import build_cluster, build_mixed_cluster
-from clustersim.topology.wired import WiredCluster
+from clustersim.topology.wired import Cluster
 from tests.unit.topology.factories import make_node
 from tests.unit.topology.test_storage import with_nvme
 
 SIZE = 8e9
 
 
-def cluster_of(n_nodes: int = 1) -> WiredCluster:
+def cluster_of(n_nodes: int = 1) -> Cluster:
     return build_cluster(with_nvme(make_node(n_accelerators=4, accelerators_per_pcie_switch=2)), n_nodes)
 
 
-def load(cluster: WiredCluster, operation: Operation) -> dict[str, float]:
+def load(cluster: Cluster, operation: Operation) -> dict[str, float]:
     """Return what each link carries for each byte of one rank."""
     ((leg,),) = operation.phases
     names = [cluster.link_name(int(link)) for link in leg.route_set.link_ids]
     return dict(zip(names, leg.route_set.flows.tolist(), strict=True))
 
 
-def copied(source: Place, destination: Place, *ranks: int, cluster: WiredCluster | None = None) -> dict[str, float]:
+def copied(source: Place, destination: Place, *ranks: int, cluster: Cluster | None = None) -> dict[str, float]:
     cluster = cluster or cluster_of()
     return load(cluster, lay_copy(cluster, np.array(ranks), source, destination, size_bytes=SIZE))
 

@@ -22,7 +22,7 @@ from clustersim.hardware.mixed import calibration_of, slowest
 from clustersim.hardware.models import Node
 from clustersim.topology.cluster import IntArray, LinkFloats
 from clustersim.topology.cluster_wiring import build_mixed_cluster
-from clustersim.topology.wired import WiredCluster
+from clustersim.topology.wired import Cluster
 from tests.unit.engine.factories import IDEAL_NETWORK, LATENT_NETWORK
 from tests.unit.topology.factories import make_fabric, make_node, make_servers
 
@@ -31,15 +31,15 @@ FAST, SLOW = replace(IDEAL_NETWORK, protocols=("simple",)), LATENT_NETWORK
 ON_FIRST, ON_SECOND, ON_BOTH = [list(range(8))], [list(range(8, 16))], [list(range(16))]
 
 
-def both(first: Node | None = None, second: Node | None = None) -> WiredCluster:
+def both(first: Node | None = None, second: Node | None = None) -> Cluster:
     return build_mixed_cluster(((first or make_node(), 1), (second or make_node("cube_mesh"), 1)), SPINES)
 
 
-def library(cluster: WiredCluster) -> Library:
+def library(cluster: Cluster) -> Library:
     return Library(cluster=cluster, calibration=replace(slowest([FAST, SLOW]), of_kinds=(FAST, SLOW)))
 
 
-def named(cluster: WiredCluster, bandwidth_bytes_per_s: LinkFloats) -> dict[str, float]:
+def named(cluster: Cluster, bandwidth_bytes_per_s: LinkFloats) -> dict[str, float]:
     return {cluster.link_name(link): float(width) for link, width in enumerate(np.asarray(bandwidth_bytes_per_s))}
 
 

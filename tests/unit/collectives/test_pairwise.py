@@ -5,8 +5,8 @@ import pytest
 
 from clustersim.collectives.pairwise import PAIRWISE, partners
 from clustersim.collectives.pattern import Grouping, Pattern, grouping, route_set
-from clustersim.topology.cluster import Cluster
 from clustersim.topology.cluster_wiring import build_cluster
+from clustersim.topology.wired import Cluster
 from tests.unit.collectives.beside import flown_s
 from tests.unit.collectives.execution import everybody, laid, nodes_of, one_domain
 from tests.unit.topology.factories import CABLE_S, LEAF_S, NIC_S, SPINE_S, make_fabric, make_node, ranks

@@ -9,15 +9,14 @@ from hypothesis import strategies as st
 from clustersim.collectives.pattern import Pattern
 from clustersim.collectives.push_pull import Servers, greedy_holders, lay_pull, lay_push, lay_push_pull, lay_update, place_servers
 from clustersim.hardware.models import ServerHosts
-from clustersim.topology.cluster import Cluster
 from clustersim.topology.cluster_wiring import build_cluster
-from clustersim.topology.wired import WiredCluster
+from clustersim.topology.wired import Cluster
 from tests.unit.collectives.beside import flown_s
 from tests.unit.collectives.execution import everybody, groups, load_by_name
 from tests.unit.topology.factories import make_fabric, make_node
 
 
-def cluster_of(n_nodes: int, n_servers: int, *, per_node: int = 8, nodes_per_domain: int = 1) -> WiredCluster:
+def cluster_of(n_nodes: int, n_servers: int, *, per_node: int = 8, nodes_per_domain: int = 1) -> Cluster:
     node = make_node(n_accelerators=per_node, n_nics=per_node, accelerators_per_pcie_switch=1, nodes_per_domain=nodes_per_domain)
     servers = ServerHosts(n_hosts=n_servers, host=node.host, nic=node.nic, n_nics=1) if n_servers else None
     return build_cluster(node, n_nodes, make_fabric("single_switch"), servers=servers)

@@ -8,15 +8,15 @@ from clustersim.collectives.pattern import Grouping, Pattern, grouping
 from clustersim.collectives.ring import RINGS
 from clustersim.collectives.sharp import SHARP
 from clustersim.errors import DomainError
-from clustersim.topology.wired import WiredCluster
+from clustersim.topology.wired import Cluster
 from tests.unit.collectives.execution import nodes_of
 
 
-def groups_of(cluster: WiredCluster, n_groups: int, size: int) -> Grouping:
+def groups_of(cluster: Cluster, n_groups: int, size: int) -> Grouping:
     return grouping(cluster, np.arange(n_groups * size, dtype=np.int64).reshape(n_groups, size))
 
 
-def ring(cluster: WiredCluster, groups: Grouping) -> Pattern:
+def ring(cluster: Cluster, groups: Grouping) -> Pattern:
     return laid(RINGS["all_reduce"].lay, cluster, groups)
 
 

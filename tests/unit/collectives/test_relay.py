@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from clustersim.collectives.direct import DIRECT
 from clustersim.collectives.pattern import grouping
 from clustersim.collectives.relay import RELAY
-from clustersim.topology.cluster import Cluster
 from clustersim.topology.cluster_wiring import build_cluster
+from clustersim.topology.wired import Cluster
 from tests.unit.collectives.execution import groups, laid, load_by_name, load_of, nodes_of, one_domain, one_each
 from tests.unit.topology.factories import SCALE_UP_S, make_fabric, make_node
 

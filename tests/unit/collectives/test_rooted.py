@@ -4,8 +4,8 @@ import pytest
 
 from clustersim.collectives.pattern import FlowSet
 from clustersim.collectives.rooted import ROOTED, RootedOp
-from clustersim.topology.cluster import Cluster
 from clustersim.topology.cluster_wiring import build_cluster
+from clustersim.topology.wired import Cluster
 from tests.unit.collectives.execution import groups, laid, load_by_name, nodes_of, one_domain, one_each
 from tests.unit.topology.factories import make_node
 

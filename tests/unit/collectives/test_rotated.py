@@ -15,10 +15,10 @@ from clustersim.collectives.pattern import Grouping, Pattern, grouping
 from clustersim.collectives.ring import lay_ring
 from clustersim.collectives.rotated import NotAlikeError, Rotated
 from clustersim.collectives.tree import lay_tree
-from clustersim.topology.cluster import Cluster, IntArray
+from clustersim.topology.cluster import IntArray
 from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.link_demand import Crossings
-from clustersim.topology.wired import WiredCluster
+from clustersim.topology.wired import Cluster
 from tests.unit.topology.factories import make_fabric, make_node, ranks
 
 Lay = Callable[[Cluster, Grouping], Pattern]
@@ -37,13 +37,13 @@ BLOCKS = ALL.reshape(3, 16)
 EVERY_THIRD = np.ascontiguousarray(ALL.reshape(4, 3, 4).transpose(1, 0, 2)).reshape(3, 16)
 
 
-def rotated(cluster: WiredCluster = CLUSTER, step: int = 1) -> Rotated:
+def rotated(cluster: Cluster = CLUSTER, step: int = 1) -> Rotated:
     rotation = cluster.rotation(step)
     assert rotation is not None
     return Rotated(cluster=cluster, rotation=rotation)
 
 
-def laid_by_rotation(lay: Lay, members: IntArray, cluster: WiredCluster = CLUSTER, step: int = 1) -> Pattern:
+def laid_by_rotation(lay: Lay, members: IntArray, cluster: Cluster = CLUSTER, step: int = 1) -> Pattern:
     turns = rotated(cluster, step)
     turns.groups(members)
     first = grouping(cluster, members[:1])
@@ -61,7 +61,7 @@ def by_sender(crossings: Crossings, lowest_link: IntArray) -> list[tuple[int, fl
     return sorted(found)
 
 
-def same(rotated: Pattern, whole: Pattern, cluster: WiredCluster, step: int) -> None:
+def same(rotated: Pattern, whole: Pattern, cluster: Cluster, step: int) -> None:
     """Check that a pattern is that of all ranks, of which only lowest links and the flows of lowest ranks are kept."""
     rotation = cluster.rotation(step)
     assert rotation is not None
@@ -83,7 +83,7 @@ def same(rotated: Pattern, whole: Pattern, cluster: WiredCluster, step: int) -> 
 @pytest.mark.parametrize("cluster", [CLUSTER, ONE_LEAF], ids=["rails", "one leaf for all adapters"])
 @pytest.mark.parametrize("members", [INSIDE, RAILS, BLOCKS, EVERY_THIRD], ids=["nodes", "rails", "blocks", "every third node"])
 @pytest.mark.parametrize("lay", [RING, lay_tree], ids=["ring", "tree"])
-def test_what_the_lowest_ranks_let_flow_stands_for_what_all_do(lay: Lay, members: IntArray, cluster: WiredCluster) -> None:
+def test_what_the_lowest_ranks_let_flow_stands_for_what_all_do(lay: Lay, members: IntArray, cluster: Cluster) -> None:
     same(laid_by_rotation(lay, members, cluster), lay(cluster, grouping(cluster, members)), cluster, 1)
 
 
@@ -109,7 +109,7 @@ def test_parts_of_groups_are_laid_like_groups() -> None:
 
 
 @pytest.mark.parametrize("cluster", [CLUSTER, ONE_LEAF], ids=["rails", "one leaf for all adapters"])
-def test_sends_of_the_lowest_ranks_stand_for_all(cluster: WiredCluster) -> None:
+def test_sends_of_the_lowest_ranks_stand_for_all(cluster: Cluster) -> None:
     turns, senders = rotated(cluster), np.arange(32, dtype=np.int64)
     pairs = np.stack((senders, senders + 16), axis=1)
     turns.pairs(pairs)

@@ -10,12 +10,12 @@ from clustersim.collectives.sharp import lay_sharp
 from clustersim.errors import DomainError
 from clustersim.hardware.models import Fabric
 from clustersim.topology.cluster_wiring import build_cluster
-from clustersim.topology.wired import WiredCluster
+from clustersim.topology.wired import Cluster
 from tests.unit.collectives.execution import load_by_name, nodes_of
 from tests.unit.topology.factories import CABLE_S, LEAF_S, NIC_S, SPINE_S, make_fabric, make_node
 
 
-def everybody_on(cluster: WiredCluster) -> Pattern:
+def everybody_on(cluster: Cluster) -> Pattern:
     return lay_sharp(cluster, grouping(cluster, np.arange(cluster.n_ranks, dtype=np.int64)[None]))
 
 

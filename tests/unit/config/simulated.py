@@ -11,13 +11,13 @@ from clustersim.measure.metrics import Metrics
 from clustersim.notices import Flag
 from clustersim.parallel.training_plan import Plan
 from clustersim.topology.cluster_wiring import build_cluster
-from clustersim.topology.wired import WiredCluster
+from clustersim.topology.wired import Cluster
 from clustersim.trace.timeline import Timeline
 from tests.unit.parallel.factories import LLAMA, make_plan
 
 
 @cache
-def cluster_of(node: str, n_nodes: int) -> WiredCluster:
+def cluster_of(node: str, n_nodes: int) -> Cluster:
     return build_cluster(load_node(node), n_nodes)
 
 

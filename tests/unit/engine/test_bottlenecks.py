@@ -8,22 +8,22 @@ from clustersim.engine.bottlenecks import implied_links
 from clustersim.hardware.models import FabricTopology
 from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.link_demand import Crossings
-from clustersim.topology.wired import WiredCluster
+from clustersim.topology.wired import Cluster
 from tests.unit.topology.factories import make_fabric, make_node, ranks
 
 
-def wired(oversubscription: float = 1.0) -> WiredCluster:
+def wired(oversubscription: float = 1.0) -> Cluster:
     """Return two leaves of two nodes each."""
     fabric = make_fabric("leaf_spine", nodes_per_leaf=2, oversubscription=oversubscription)
     return build_cluster(make_node(n_accelerators=2, n_nics=2), 4, fabric)
 
 
-def sends(cluster: WiredCluster, *pairs: tuple[int, int]) -> Crossings:
+def sends(cluster: Cluster, *pairs: tuple[int, int]) -> Crossings:
     sources, destinations = (ranks(*(pair[end] for pair in pairs)) for end in (0, 1))
     return crossings(cluster.routes(sources, destinations), sources, np.ones(len(pairs)))
 
 
-def implied_names(cluster: WiredCluster, flows: Crossings, *opaque: int) -> set[str]:
+def implied_names(cluster: Cluster, flows: Crossings, *opaque: int) -> set[str]:
     found = implied_links([flows], ranks(*opaque), cluster, cluster.bandwidth_bytes_per_s)
     return {cluster.links[int(link)].name for link in np.flatnonzero(found)}
 

@@ -5,16 +5,16 @@ import numpy as np
 from clustersim.engine.instance_sets import InstanceSet, InstanceSets
 from clustersim.program.tasks import Action, HostUpdate
 from clustersim.topology.cluster_wiring import build_cluster
-from clustersim.topology.wired import WiredCluster
+from clustersim.topology.wired import Cluster
 from tests.unit.engine.factories import collective, communicate, compute, group_of, program, task, transfer, work
 from tests.unit.topology.factories import make_node, ranks
 
 
-def cluster_of(n_nodes: int = 2) -> WiredCluster:
+def cluster_of(n_nodes: int = 2) -> Cluster:
     return build_cluster(make_node(n_accelerators=4, n_nics=4), n_nodes)
 
 
-def instance_set_of(action: Action, cluster: WiredCluster | None = None) -> InstanceSet:
+def instance_set_of(action: Action, cluster: Cluster | None = None) -> InstanceSet:
     instance_sets = InstanceSets.of(program(task(action)), cluster or cluster_of())
     return instance_sets.found[instance_sets.of_action[action]]
 

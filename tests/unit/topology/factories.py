@@ -21,8 +21,8 @@ from clustersim.hardware.models import (
     ServerHosts,
     Switch,
 )
-from clustersim.topology.cluster import TIERS, IntArray
-from clustersim.topology.wired import WiredCluster
+from clustersim.topology.cluster import TIERS, IntArray, Link
+from clustersim.topology.wired import Cluster
 
 SCALE_UP_BYTES_PER_S = 420e9
 PCIE_BYTES_PER_S = 32e9
@@ -156,13 +156,13 @@ def all_pairs(n_ranks: int) -> tuple[IntArray, IntArray]:
 TREES: tuple[FabricTopology, ...] = ("single_switch", "leaf_spine", "rail_optimized", "fat_tree")
 
 
-def named_rows(cluster: WiredCluster, source: int, destination: int) -> list[tuple[str, float]]:
+def named_rows(cluster: Cluster, source: int, destination: int) -> list[tuple[str, float]]:
     """Return the links of one route with their shares."""
     routes = cluster.routes(ranks(source), ranks(destination))
     return [(cluster.link_name(int(link)), float(share)) for link, share in zip(routes.link_ids, routes.weights, strict=True)]
 
 
-def wire_graph(cluster: WiredCluster, tiers: tuple[str, ...] | None = None) -> nx.DiGraph:
+def wire_graph(cluster: Cluster, tiers: tuple[str, ...] | None = None) -> nx.DiGraph:
     """Return what the links join, with capacities; built from the ends of the links that work and from nothing else."""
     graph: nx.DiGraph = nx.DiGraph()
     for link_id, link in enumerate(cluster.links):
@@ -174,18 +174,18 @@ def wire_graph(cluster: WiredCluster, tiers: tuple[str, ...] | None = None) -> n
     return graph
 
 
-def accelerator_name(cluster: WiredCluster, rank: int) -> str:
+def accelerator_name(cluster: Cluster, rank: int) -> str:
     node, index = divmod(rank, cluster.node.n_accelerators)
     return f"node{node}/gpu{index}"
 
 
-def adapters_of(cluster: WiredCluster, ranks: IntArray) -> IntArray:
+def adapters_of(cluster: Cluster, ranks: IntArray) -> IntArray:
     """Return the adapter of each rank; adapters count through the cluster, node by node."""
     layout, nodes = cluster.layout, cluster.node_of(ranks)
     return layout.numbering.first_adapter[nodes] + layout.tables.adapter_of[layout.kind_of_place[nodes], cluster.local_index_of(ranks)]
 
 
-def bisection_bytes_per_s(cluster: WiredCluster) -> float:
+def bisection_bytes_per_s(cluster: Cluster) -> float:
     """Return the maximum flow from the first half of a cluster to the second: from domains to domains, or from ranks to ranks of one."""
     if cluster.n_domains > 1:
         graph = wire_graph(cluster, ("nic", "leaf", "spine"))
@@ -200,3 +200,9 @@ def bisection_bytes_per_s(cluster: WiredCluster) -> float:
     graph.add_edges_from(("every sender", end) for end in senders)  # an edge without capacity is boundless
     graph.add_edges_from((end, "every receiver") for end in ends if end not in senders)
     return float(nx.maximum_flow_value(graph, "every sender", "every receiver"))
+
+
+def route(cluster: Cluster, source: int, destination: int) -> tuple[Link, ...]:
+    """Return the links from one endpoint to another, in order."""
+    found = cluster.routes(np.array([source], dtype=np.int64), np.array([destination], dtype=np.int64))
+    return tuple(cluster.links[int(link_id)] for link_id in found.link_ids)

@@ -1,9 +1,8 @@
 from __future__ import annotations
 
 from clustersim.topology.bridge_pairs import bridge_pairs
-from clustersim.topology.cluster import route
 from clustersim.topology.cluster_wiring import build_cluster
-from tests.unit.topology.factories import SCALE_UP_BYTES_PER_S, SCALE_UP_S, make_node
+from tests.unit.topology.factories import SCALE_UP_BYTES_PER_S, SCALE_UP_S, make_node, route
 
 
 def test_a_pair_talks_over_its_bridge_at_full_bandwidth() -> None:

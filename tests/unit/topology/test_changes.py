@@ -6,17 +6,17 @@ import pytest
 from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster import Link
 from clustersim.topology.cluster_wiring import build_cluster
-from clustersim.topology.wired import WiredCluster
+from clustersim.topology.wired import Cluster
 from tests.unit.topology.factories import NIC_BYTES_PER_S, make_fabric, make_node, ranks
 
 ADAPTER = ("node0/nic1", "leaf0")
 
 
-def worn(*changes: LinkChange) -> WiredCluster:
+def worn(*changes: LinkChange) -> Cluster:
     return build_cluster(make_node(), 4, make_fabric("leaf_spine", n_ports=8), changes=changes)
 
 
-def links(cluster: WiredCluster) -> dict[str, Link]:
+def links(cluster: Cluster) -> dict[str, Link]:
     return {link.name: link for link in cluster.links}
 
 
@@ -53,7 +53,7 @@ def test_a_latency_replaces_that_of_the_link_and_shows_in_the_routes() -> None:
     assert after[1] == before[1]
 
 
-def links_id(cluster: WiredCluster, name: str) -> int:
+def links_id(cluster: Cluster, name: str) -> int:
     return next(link for link in range(len(cluster.links)) if cluster.link_name(link) == name)
 
 

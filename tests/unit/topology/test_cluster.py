@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 
 from clustersim.errors import DomainError
-from clustersim.topology.cluster import TIERS, Cluster, route
+from clustersim.topology.cluster import TIERS
 from clustersim.topology.cluster_wiring import build_cluster
-from tests.unit.topology.factories import make_node, ranks
+from clustersim.topology.wired import Cluster
+from tests.unit.topology.factories import make_node, ranks, route
 
 
 def test_a_wired_cluster_is_what_the_floors_above_ask_for() -> None:

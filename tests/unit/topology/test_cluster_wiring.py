@@ -10,9 +10,8 @@ from clustersim.errors import DomainError
 from clustersim.hardware.catalog import load_node
 from clustersim.hardware.models import Fabric, FabricTopology, Node
 from clustersim.topology.changes import LinkChange
-from clustersim.topology.cluster import route
 from clustersim.topology.cluster_wiring import MOST_RANKS, N_KEPT, build_cluster, cluster_of
-from clustersim.topology.wired import WiredCluster
+from clustersim.topology.wired import Cluster
 from tests.unit.topology.factories import (
     MEMORY_BYTES_PER_S,
     NIC_BYTES_PER_S,
@@ -22,14 +21,15 @@ from tests.unit.topology.factories import (
     make_node,
     make_servers,
     ranks,
+    route,
 )
 
 
-def bandwidth_of(cluster: WiredCluster, name: str) -> float:
+def bandwidth_of(cluster: Cluster, name: str) -> float:
     return next(link.bandwidth_bytes_per_s for link in cluster.links if link.name == name)
 
 
-def tiers_of(cluster: WiredCluster) -> set[str]:
+def tiers_of(cluster: Cluster) -> set[str]:
     return {link.tier for link in cluster.links}
 
 

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from clustersim.errors import DomainError
-from clustersim.topology.cluster import route
 from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.cube_mesh import CUBE_MESH, cube_mesh
-from tests.unit.topology.factories import SCALE_UP_BYTES_PER_S, SCALE_UP_S, make_node
+from tests.unit.topology.factories import SCALE_UP_BYTES_PER_S, SCALE_UP_S, make_node, route
 
 QUADS = (range(4), range(4, 8))
 

@@ -11,7 +11,7 @@ from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster import TIERS
 from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.scale_out import GRAIN
-from clustersim.topology.wired import WiredCluster
+from clustersim.topology.wired import Cluster
 from tests.unit.topology.factories import NIC_BYTES_PER_S, all_pairs, make_fabric, make_node, named_rows
 
 SMALL = make_node(n_accelerators=2, n_nics=2)
@@ -19,12 +19,12 @@ SMALL = make_node(n_accelerators=2, n_nics=2)
 
 def dragonfly(
     n_nodes: int, per_group: int = 4, global_links: int = 2, *, routing: Routing = "adaptive", changes: tuple[LinkChange, ...] = ()
-) -> WiredCluster:
+) -> Cluster:
     fabric = make_fabric("dragonfly", nodes_per_leaf=2, leaves_per_group=per_group, global_links=global_links, routing=routing)
     return build_cluster(SMALL, n_nodes, fabric, changes=changes)
 
 
-def across(cluster: WiredCluster, source: int, destination: int) -> list[tuple[str, float]]:
+def across(cluster: Cluster, source: int, destination: int) -> list[tuple[str, float]]:
     """Return the links of the dragonfly between the first accelerators of two nodes."""
     return [(name, share) for name, share in named_rows(cluster, 2 * source, 2 * destination) if name.startswith("group")]
 

@@ -4,10 +4,9 @@ import pytest
 
 from clustersim.errors import DomainError
 from clustersim.hardware.catalog import load_node
-from clustersim.topology.cluster import route
 from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.full_mesh import full_mesh
-from tests.unit.topology.factories import SCALE_UP_BYTES_PER_S, SCALE_UP_S, make_node
+from tests.unit.topology.factories import SCALE_UP_BYTES_PER_S, SCALE_UP_S, make_node, route
 
 
 def test_every_peer_has_a_link_of_its_own() -> None:

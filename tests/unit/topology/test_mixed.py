@@ -10,9 +10,8 @@ import pytest
 from clustersim.errors import DomainError
 from clustersim.hardware.models import Node
 from clustersim.topology.changes import LinkChange
-from clustersim.topology.cluster import route
 from clustersim.topology.cluster_wiring import build_cluster, build_mixed_cluster
-from clustersim.topology.wired import WiredCluster
+from clustersim.topology.wired import Cluster
 from tests.unit.topology.factories import (
     NIC_BYTES_PER_S,
     PCIE_BYTES_PER_S,
@@ -21,6 +20,7 @@ from tests.unit.topology.factories import (
     make_node,
     make_servers,
     ranks,
+    route,
 )
 
 SPINES = make_fabric("leaf_spine", nodes_per_leaf=2)
@@ -33,14 +33,14 @@ def slower(node: Node, name: str = "old box", share: float = 0.25) -> Node:
     return replace(node, name=name, nic=nic, accelerator=accelerator)
 
 
-def mixed(*, servers: int = 0, changes: tuple[LinkChange, ...] = ()) -> WiredCluster:
+def mixed(*, servers: int = 0, changes: tuple[LinkChange, ...] = ()) -> Cluster:
     """Return two nodes of eight, two slow ones of eight, and two of four joined in pairs."""
     pairs = replace(make_node("bridge_pairs", n_accelerators=4, n_nics=2), name="pairs")
     kinds = ((make_node(), 2), (slower(make_node("cube_mesh")), 2), (pairs, 2))
     return build_mixed_cluster(kinds, SPINES, servers=make_servers(servers) if servers else None, changes=changes)
 
 
-def names(cluster: WiredCluster, source: int, destination: int) -> list[str]:
+def names(cluster: Cluster, source: int, destination: int) -> list[str]:
     return [link.name for link in route(cluster, source, destination)]
 
 

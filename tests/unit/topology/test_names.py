@@ -9,22 +9,22 @@ from clustersim.hardware.models import Fabric
 from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.names import links_between
-from clustersim.topology.wired import WiredCluster
+from clustersim.topology.wired import Cluster
 from tests.unit.topology.factories import make_fabric, make_node, make_servers
 
 RAILS = make_fabric(nodes_per_leaf=2)
 PODS = make_fabric("fat_tree", nodes_per_leaf=1, leaves_per_pod=2)
 
 
-def wired(fabric: Fabric = RAILS, n_nodes: int = 4) -> WiredCluster:
+def wired(fabric: Fabric = RAILS, n_nodes: int = 4) -> Cluster:
     return build_cluster(make_node(), n_nodes, fabric, servers=make_servers(1))
 
 
-def singles(fabric: Fabric) -> WiredCluster:
+def singles(fabric: Fabric) -> Cluster:
     return build_cluster(make_node(), 4, replace(fabric, routing="ecmp"))
 
 
-def forward(cluster: WiredCluster, low: str, high: str) -> list[str]:
+def forward(cluster: Cluster, low: str, high: str) -> list[str]:
     found = links_between(cluster.layout, (low, high))
     return [cluster.link_name(link) for links in found.forward.values() for link in links]
 

@@ -3,10 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.topology.cluster import route
 from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.node_wiring import adapter_bandwidth_bytes_per_s, adapter_of_accelerator, n_adapters, wire_node
-from tests.unit.topology.factories import CABLE_S, LEAF_S, NIC_BYTES_PER_S, NIC_S, SCALE_UP_S, make_fabric, make_node
+from tests.unit.topology.factories import CABLE_S, LEAF_S, NIC_BYTES_PER_S, NIC_S, SCALE_UP_S, make_fabric, make_node, route
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from clustersim.errors import DomainError
-from clustersim.topology.cluster import route
 from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.nvswitch import nvswitch
-from tests.unit.topology.factories import SCALE_UP_BYTES_PER_S, SCALE_UP_S, all_pairs, make_node
+from tests.unit.topology.factories import SCALE_UP_BYTES_PER_S, SCALE_UP_S, all_pairs, make_node, route
 
 
 def test_a_route_goes_up_from_the_sender_and_down_to_the_receiver() -> None:

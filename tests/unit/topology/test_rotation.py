@@ -10,13 +10,13 @@ from clustersim.hardware.models import Fabric, Node
 from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster import TIERS
 from clustersim.topology.cluster_wiring import build_cluster, build_mixed_cluster
-from clustersim.topology.wired import WiredCluster
+from clustersim.topology.wired import Cluster
 from tests.unit.topology.factories import make_fabric, make_node, make_servers
 
 NODE = make_node(n_accelerators=4, n_nics=4)
 
 
-def wired(node: Node = NODE, n_nodes: int = 6, fabric: Fabric | None = None, changes: Sequence[LinkChange] = ()) -> WiredCluster:
+def wired(node: Node = NODE, n_nodes: int = 6, fabric: Fabric | None = None, changes: Sequence[LinkChange] = ()) -> Cluster:
     return build_cluster(node, n_nodes, fabric or make_fabric(nodes_per_leaf=2), changes=changes)
 
 
@@ -33,7 +33,7 @@ def wired(node: Node = NODE, n_nodes: int = 6, fabric: Fabric | None = None, cha
     ],
     ids=["rails", "one leaf for all adapters", "pods", "one node", "a domain of nodes", "over PCIe"],
 )
-def test_the_route_of_rotated_ranks_is_the_rotated_route(cluster: WiredCluster, step: int) -> None:
+def test_the_route_of_rotated_ranks_is_the_rotated_route(cluster: Cluster, step: int) -> None:
     rotation = cluster.rotation(step)
     assert rotation is not None
     sources, destinations = (each.reshape(-1) for each in np.meshgrid(np.arange(cluster.n_ranks), np.arange(cluster.n_ranks)))
@@ -115,7 +115,7 @@ def test_steps_that_do_not_come_back_or_change_nothing_are_no_turns(step: int) -
         "servers",
     ],
 )
-def test_what_a_turn_may_change_has_none(cluster: WiredCluster) -> None:
+def test_what_a_turn_may_change_has_none(cluster: Cluster) -> None:
     assert cluster.rotation(1) is None
 
 

@@ -9,7 +9,7 @@ from clustersim.topology.cluster import TIERS, FloatArray
 from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.scale_out import Leaves
 from clustersim.topology.spines import SpineTree, cables_of, spine_tree
-from clustersim.topology.wired import WiredCluster
+from clustersim.topology.wired import Cluster
 from tests.unit.topology.factories import NIC_BYTES_PER_S, all_pairs, make_fabric, make_node, named_rows
 
 SUPERPOD = load_cluster("superpod-h100").fabric
@@ -89,7 +89,7 @@ def test_a_narrow_leaf_has_as_many_cables_as_the_widest_and_each_carries_its_par
     assert per_leaf[1].tolist() == [NIC_BYTES_PER_S / 4] * 32
 
 
-def tall(routing: str = "ecmp", *changes: LinkChange) -> WiredCluster:
+def tall(routing: str = "ecmp", *changes: LinkChange) -> Cluster:
     fabric = make_fabric("fat_tree", nodes_per_leaf=1, leaves_per_pod=2, n_ports=8, routing="ecmp" if routing == "ecmp" else "adaptive")
     return build_cluster(make_node(n_accelerators=4, n_nics=4), 6, fabric, changes=changes)
 

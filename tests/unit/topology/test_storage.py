@@ -10,7 +10,7 @@ import pytest
 from clustersim.errors import DomainError
 from clustersim.hardware.models import Node
 from clustersim.topology.cluster_wiring import build_cluster, build_mixed_cluster
-from clustersim.topology.wired import WiredCluster
+from clustersim.topology.wired import Cluster
 from tests.unit.topology.factories import make_node
 
 READ, WRITE = 25e9, 16e9
@@ -26,7 +26,7 @@ def hosts(*numbers: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return np.array(numbers, dtype=np.int64)
 
 
-def storage(cluster: WiredCluster) -> dict[str, float]:
+def storage(cluster: Cluster) -> dict[str, float]:
     return {link.name: link.bandwidth_bytes_per_s for link in cluster.links if link.tier == "storage"}
 
 

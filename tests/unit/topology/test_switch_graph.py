@@ -12,7 +12,7 @@ from clustersim.errors import DomainError
 from clustersim.hardware.models import GraphSwitch, Routing
 from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster_wiring import build_cluster
-from clustersim.topology.wired import WiredCluster
+from clustersim.topology.wired import Cluster
 from tests.unit.topology.factories import (
     CABLE_S,
     LEAF_S,
@@ -38,11 +38,11 @@ UNEVEN = (leaf("a", (0, 1), s0=3, s1=1), leaf("b", (2, 3), s0=2, s1=2))
 
 def cluster(
     switches: Sequence[GraphSwitch] = TWO_TIERS, *, n_nodes: int = 4, routing: Routing = "adaptive", changes: tuple[LinkChange, ...] = ()
-) -> WiredCluster:
+) -> Cluster:
     return build_cluster(SMALL, n_nodes, replace(make_fabric("graph", routing=routing), graph=tuple(switches)), changes=changes)
 
 
-def across(built: WiredCluster, source: int, destination: int) -> dict[str, float]:
+def across(built: Cluster, source: int, destination: int) -> dict[str, float]:
     """Return the links between switches of the first accelerators of two nodes, with the share of the bytes on each."""
     return {name: share for name, share in named_rows(built, 2 * source, 2 * destination) if not name.startswith("node")}
 

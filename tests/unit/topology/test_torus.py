@@ -10,17 +10,17 @@ from clustersim.hardware.models import Routing
 from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.scale_out import GRAIN
-from clustersim.topology.wired import WiredCluster
+from clustersim.topology.wired import Cluster
 from tests.unit.topology.factories import CABLE_S, LEAF_S, NIC_BYTES_PER_S, all_pairs, make_fabric, make_node, named_rows
 
 SMALL = make_node(n_accelerators=2, n_nics=2)
 
 
-def torus(*dimensions: int, routing: Routing = "adaptive", changes: tuple[LinkChange, ...] = ()) -> WiredCluster:
+def torus(*dimensions: int, routing: Routing = "adaptive", changes: tuple[LinkChange, ...] = ()) -> Cluster:
     return build_cluster(SMALL, int(np.prod(dimensions)), make_fabric("torus", dimensions=dimensions, routing=routing), changes=changes)
 
 
-def across(cluster: WiredCluster, source: int, destination: int) -> list[tuple[str, float]]:
+def across(cluster: Cluster, source: int, destination: int) -> list[tuple[str, float]]:
     """Return the links of the torus between the first accelerators of two nodes."""
     return [(name, share) for name, share in named_rows(cluster, 2 * source, 2 * destination) if name.startswith("router")]
 

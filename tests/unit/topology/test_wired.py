@@ -7,9 +7,9 @@ import pytest
 
 from clustersim.errors import DomainError
 from clustersim.topology.changes import LinkChange
-from clustersim.topology.cluster import link_values, route
+from clustersim.topology.cluster import link_values
 from clustersim.topology.cluster_wiring import build_cluster
-from clustersim.topology.wired import WiredCluster
+from clustersim.topology.wired import Cluster
 from tests.unit.topology.factories import (
     CABLE_S,
     LEAF_S,
@@ -21,6 +21,7 @@ from tests.unit.topology.factories import (
     make_node,
     make_servers,
     ranks,
+    route,
 )
 
 THREE_TIERS = make_fabric("fat_tree", nodes_per_leaf=2, leaves_per_pod=2)
@@ -58,7 +59,7 @@ def test_a_host_outside_is_refused(method: str, host: int) -> None:
         getattr(cluster, method)(ranks(0, host))
 
 
-def names(cluster: WiredCluster, source: int, destination: int) -> list[str]:
+def names(cluster: Cluster, source: int, destination: int) -> list[str]:
     return [link.name for link in route(cluster, source, destination)]
 
 

@@ -11,7 +11,7 @@ from clustersim.measure.step_breakdown import breakdown
 from clustersim.parallel.stage import stages_of
 from clustersim.parallel.training_plan import Plan, Recompute
 from clustersim.topology.cluster_wiring import build_cluster
-from clustersim.topology.wired import WiredCluster
+from clustersim.topology.wired import Cluster
 from clustersim.trace.timeline import KINDS
 from tests.unit.config.simulated import PLAN, cluster_of, metrics_of, run
 from tests.unit.parallel.factories import GPT, LLAMA, flops_of, make_plan, peak
@@ -154,7 +154,7 @@ def test_a_plan_fits_up_to_the_last_byte() -> None:
     cluster = cluster_of("dgx-a100-80g", 1)
     peak_bytes = memory_report(stages_of(make_plan(dp=8)), cluster).peak_bytes
 
-    def with_memory(memory_bytes: float) -> WiredCluster:
+    def with_memory(memory_bytes: float) -> Cluster:
         accelerator = replace(cluster.node.accelerator, memory_bytes=memory_bytes)
         return build_cluster(replace(cluster.node, accelerator=accelerator), 1)
 
