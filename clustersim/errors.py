@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -74,7 +74,7 @@ def inside(*path: str | int) -> Generator[None]:
 
 
 class ScenarioError(DomainError):
-    """Input that cannot be used: one mistake, its place, and what would be right.
+    """Input that cannot be used: a mistake, its place, what would be right, and further mistakes beside it.
 
     Parameters
     ----------
@@ -91,14 +91,23 @@ class ScenarioError(DomainError):
     def __init__(self, message: str, *, field: str | None = None, hint: str | None = None, place: Place | None = None) -> None:
         self.field = field
         self.place = place
+        self.further: tuple[ScenarioError, ...] = ()
         super().__init__(message, hint=hint)
 
     def at(self, place: Place) -> ScenarioError:
         """Return the same error with its place filled in."""
-        return ScenarioError(self.message, field=self.field, hint=self.hint, place=place)
+        return ScenarioError(self.message, field=self.field, hint=self.hint, place=place).beside(self.further)
+
+    def beside(self, others: Iterable[ScenarioError]) -> ScenarioError:
+        """Return the error with the further mistakes of the same input."""
+        self.further = tuple(others)
+        return self
 
     def __str__(self) -> str:
-        """Return ``file:line:column: field: message; hint`` and, if known, the line with a caret."""
+        """Return ``file:line:column: field: message; hint`` and, if known, the line with a caret, for each mistake."""
+        return "\n".join((self._first(), *map(str, self.further)))
+
+    def _first(self) -> str:
         head = ": ".join(str(part) for part in (self.place, self.field) if part)
         first = f"{head}: {super().__str__()}" if head else super().__str__()
         if self.place is None or self.place.text is None:

@@ -18,8 +18,8 @@ from clustersim.apps.importing.importing import foreign_source
 from clustersim.apps.importing.opening import open_measured
 from clustersim.cli.options import JsonOption, SeedOption, SetOption
 from clustersim.cli.terminal import notice, print_table, write_lines, write_out
-from clustersim.documents.check import did_you_mean
 from clustersim.documents.files import check_folder, write_text
+from clustersim.documents.near_names import did_you_mean
 from clustersim.errors import EXIT_OK, ScenarioError
 
 MOST: Final = 20

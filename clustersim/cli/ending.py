@@ -16,7 +16,7 @@ from typing import Final, Protocol, runtime_checkable
 import typer
 
 from clustersim.cli.terminal import notice, silence_stdout
-from clustersim.documents.check import field_meant
+from clustersim.documents.field_names import field_meant
 from clustersim.errors import EXIT_BAD_INPUT, EXIT_BUG, EXIT_INTERRUPTED, EXIT_NO, DomainError, InfeasibleError, ScenarioError
 
 _LONGEST: Final = 400
@@ -48,7 +48,8 @@ def ended_by(error: BaseException, *, interrupted: bool = False) -> int:
         notice("interrupted")
         return EXIT_INTERRUPTED
     if isinstance(error, DomainError):
-        notice(f"error: {_short(error)}")
+        for each in (error, *(error.further if isinstance(error, ScenarioError) else ())):
+            notice(f"error: {_short(each)}")
         return EXIT_BAD_INPUT
     if isinstance(error, InfeasibleError):
         notice(f"error: {error}")

@@ -15,8 +15,8 @@ from clustersim.apps.plan.exports import WRITTEN, written
 from clustersim.cli.options import JsonOption, SeedOption, SetOption
 from clustersim.cli.terminal import notice, write_files, write_json
 from clustersim.cli.watching import watched
-from clustersim.documents.check import choices_hint
 from clustersim.documents.files import check_folder
+from clustersim.documents.near_names import choices_hint
 from clustersim.errors import EXIT_OK, ScenarioError
 from clustersim.progress import phase
 

@@ -16,7 +16,7 @@ from clustersim.cli.terminal import print_table, write_json, write_lines, write_
 from clustersim.config.load import example_names, example_path
 from clustersim.config.presets import Preset, PresetSetting, load_preset, preset_names
 from clustersim.config.yaml_text import plain, yaml_text
-from clustersim.documents.check import choices_hint
+from clustersim.documents.near_names import choices_hint
 from clustersim.documents.spots import Data
 from clustersim.documents.text import read_document
 from clustersim.errors import EXIT_OK, ScenarioError

@@ -51,8 +51,8 @@ from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.cli.validate_served import validate_served_command
 from clustersim.cli.watching import watched
 from clustersim.config.yaml_text import plain
-from clustersim.documents.check import choices_hint
 from clustersim.documents.files import check_folder, write_text
+from clustersim.documents.near_names import choices_hint
 from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
 from clustersim.units.quantity import format_quantity
 

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from clustersim.config.scenario_schema import BackgroundSpec
-from clustersim.documents.check import did_you_mean
+from clustersim.documents.near_names import did_you_mean
 from clustersim.errors import DomainError, inside
 from clustersim.program.program import Background
 from clustersim.topology.names import name_expression

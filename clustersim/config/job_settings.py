@@ -16,7 +16,8 @@ from clustersim.config.machine import hardware_of
 from clustersim.config.overriding import apply_overrides
 from clustersim.config.presets import apply_preset
 from clustersim.config.scenario_schema import JobSpec, ScenarioSpec
-from clustersim.documents.check import did_you_mean, validate_document
+from clustersim.documents.check import validate_document
+from clustersim.documents.near_names import did_you_mean
 from clustersim.documents.text import Document, read_document
 from clustersim.errors import DomainError, ScenarioError
 from clustersim.hardware.models import Node

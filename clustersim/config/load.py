@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Final
 
 from clustersim.config.keys import placed
+from clustersim.config.mistakes import refusals, with_others
 from clustersim.config.overriding import Override, apply_overrides, blame, parse_override
 from clustersim.config.presets import apply_preset
 from clustersim.config.scenario_schema import NAME_PATTERN, ScenarioSpec
 from clustersim.config.yaml_text import yaml_text
-from clustersim.documents.check import did_you_mean, validate_document
+from clustersim.documents.check import validate_document
 from clustersim.documents.files import STDIN, STDIN_NAME, data_path, read_stdin, text_of
+from clustersim.documents.near_names import did_you_mean
 from clustersim.documents.spots import HALF, WHOLE, Data, is_mapping, is_sequence, whole_text
 from clustersim.documents.text import MOST_BYTES, Document, parse_document, plain_document, read_written
 from clustersim.errors import DomainError, Place, ScenarioError
@@ -46,8 +48,12 @@ class Scenario:
     """Dotted keys whose values a preset brought."""
 
     def located(self, error: DomainError) -> ScenarioError:
-        """Return an error with its key and the place of that: a line of the file, or the ``--set`` that brought the value."""
-        return blame(placed(error, self.document), (*self.preset_overrides, *self.overrides), self.document)
+        """Return an error and what else is wrong, with keys and the places of those: lines of the file, or the ``--set`` of a value."""
+        return blame(
+            with_others(placed(error, self.document), self.document, *refusals(self.document, self.spec.strategy)),
+            (*self.preset_overrides, *self.overrides),
+            self.document,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +119,7 @@ def checked_scenario(source: ScenarioText, changes: Sequence[Override]) -> Scena
     Raises
     ------
     ScenarioError
-        With the first mistake, its place and what would be right.
+        With each mistake, its place and what would be right.
     """
     document = apply_overrides(source.document, changes)
     blamed = tuple(changes)
@@ -127,9 +133,13 @@ def checked_scenario(source: ScenarioText, changes: Sequence[Override]) -> Scena
             )
         if "architectures" in document.data or "model_type" in document.data:
             raise _only_a_model(document.name)
-        merged = apply_preset(document, changes)
-        document, blamed = merged.document, (*merged.brought, *changes)
-        spec = validate_document(ScenarioSpec, document)
+        try:
+            merged = apply_preset(document, changes)
+            document, blamed = merged.document, (*merged.brought, *changes)
+            spec = validate_document(ScenarioSpec, document)
+        except ScenarioError as error:
+            with_others(error, document, lambda: validate_document(ScenarioSpec, document))
+            raise
     except ScenarioError as error:
         raise blame(error, blamed, document) from error
     return Scenario(

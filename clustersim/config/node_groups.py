@@ -10,8 +10,8 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
-from clustersim.documents.check import choices_hint, did_you_mean
 from clustersim.documents.files import read_text
+from clustersim.documents.near_names import choices_hint, did_you_mean
 from clustersim.documents.text import MOST_BYTES
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import Calibration

@@ -121,6 +121,7 @@ def apply_overrides(document: Document, overrides: Sequence[Override]) -> Docume
 
 def blame(error: ScenarioError, overrides: Sequence[Override], document: Document) -> ScenarioError:
     """Return the error with the ``--set`` that caused it as its place, if one did; errors in other files are unchanged."""
+    error.beside([blame(each, overrides, document) for each in error.further])
     if error.place is not None and error.place.file != document.name:
         return error
     field = tuple(error.field.split(".")) if error.field else ()

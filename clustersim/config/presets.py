@@ -10,8 +10,9 @@ from typing import Final, Self
 from pydantic import Field, model_validator
 
 from clustersim.config.overriding import Override
-from clustersim.documents.check import choices_hint, validate_document
+from clustersim.documents.check import validate_document
 from clustersim.documents.files import data_names, data_path
+from clustersim.documents.near_names import choices_hint
 from clustersim.documents.spots import Data, Scalar, Spot
 from clustersim.documents.text import Document, read_document
 from clustersim.errors import ScenarioError

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, JsonValue, StrictBool, model_valida
 
 from clustersim.config.cost_section import CostSpec
 from clustersim.config.load import ScenarioText, name_from, read_source
+from clustersim.config.mistakes import with_others
 from clustersim.config.overriding import Override, apply_overrides, blame
 from clustersim.config.scenario_schema import NAME_PATTERN, BackgroundSpec, ClusterSpec, ModelField, ScenarioPart, VersionField, json_schema
 from clustersim.documents.check import located, validate_document
@@ -243,7 +244,7 @@ class ServingScenario:
             field = f"serving.{key}" if key in ServingSpec.model_fields else "serving" if key else None
             error = ScenarioError(error.message, field=field, hint=error.hint)
         placed = error if error.place else located(error, self.document)
-        return blame(placed, self.overrides, self.document)
+        return blame(with_others(placed, self.document), self.overrides, self.document)
 
 
 def is_serving(source: ScenarioText) -> bool:
@@ -262,7 +263,7 @@ def checked_serving(source: ScenarioText, changes: Sequence[Override]) -> Servin
     Raises
     ------
     ScenarioError
-        With the first mistake, its place and what would be right.
+        With each mistake, its place and what would be right.
     """
     document = apply_overrides(source.document, changes)
     try:
@@ -272,7 +273,11 @@ def checked_serving(source: ScenarioText, changes: Sequence[Override]) -> Servin
                     ScenarioError(f"{key} stands beside serving", field=key, hint="a scenario is about one of the two: delete the other"),
                     document,
                 )
-        spec = validate_document(ServingScenarioSpec, document)
+        try:
+            spec = validate_document(ServingScenarioSpec, document)
+        except ScenarioError as error:
+            with_others(error, document)
+            raise
     except ScenarioError as error:
         raise blame(error, tuple(changes), document) from error
     return ServingScenario(

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
-from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Final, TypeVar, Union, get_args, get_origin
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from clustersim.documents.form import Form, fields_of
+from clustersim.documents.field_names import field_hint
+from clustersim.documents.near_names import did_you_mean
 from clustersim.documents.spots import Data
 from clustersim.documents.text import Document
 from clustersim.errors import ScenarioError
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
-    from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
 
-_FILLING: Final = ("", "model", "size", "degree")
-"""Words of long names that short ones leave out."""
-_SLIP: Final = 0.9
-"""Least likeness of a word to a choice that is one slip away, where first letters are another choice."""
-_LEAST_LETTERS: Final = 3
-"""Letters from which on a choice that begins so is the nearest."""
 
 M = TypeVar("M", bound="BaseModel")
 Loc = tuple[str | int, ...]
@@ -60,21 +50,16 @@ _LIMITS: Final[Mapping[str, tuple[str, str]]] = {
 _LONGEST_VALUE: Final = 60
 _UNKNOWN: Final = ("extra_forbidden", "unexpected_keyword_argument")
 _NAME: Final = "^[A-Za-z0-9][A-Za-z0-9._-]"
-_MOST_PLACES: Final = 3
-"""Places of a field that a hint names."""
-_CLOSE: Final = 0.8
-"""Least likeness of a name elsewhere to one that was written."""
-_DEEPEST: Final = 4
-"""Levels of a document in which a field is looked for."""
-_UNIONS: Final[tuple[object, ...]] = (Union, UnionType, Annotated)
-_LISTS: Final[tuple[object, ...]] = (list, tuple, Sequence)
-_MAPPINGS: Final[tuple[object, ...]] = (dict, Mapping)
+_MOST_TOLD: Final = 10
+"""Mistakes of a document that are shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Mistake:
     """One pydantic error, its place in the document, and our words for it."""
 
+    loc: Loc
+    """Place by pydantic, with the branches of unions in it."""
     path: Loc
     at_key: bool
     kind: str
@@ -82,41 +67,6 @@ class _Mistake:
     hint: str | None
     expected: str | None = None
     """Name of the expected kind, where the value is simply of another kind."""
-
-
-def did_you_mean(word: str, choices: Iterable[str], alike: float = 0.6) -> str | None:
-    """Return ``did you mean 'tensor'?`` for the nearest choice, or None when none is alike to a share of its letters."""
-    known = list(choices)
-    begun = sorted((choice for choice in known if len(word) >= _LEAST_LETTERS and choice.startswith(word)), key=len)
-    likeness = max(alike, _SLIP) if (short := _initials(word, known)) else alike
-    close = begun[:1] or difflib.get_close_matches(word, known, n=1, cutoff=likeness) or [short] * bool(short)
-    if not close:
-        folded = {choice.lower().replace("-", "_"): choice for choice in known}
-        close = [folded[match] for match in difflib.get_close_matches(word.lower().replace("-", "_"), list(folded), n=1, cutoff=alike)]
-    return f"did you mean '{close[0]}'?" if close else None
-
-
-def _initials(word: str, choices: Iterable[str]) -> str:
-    """Return the choice of the first letters of words, such as tp for tensor_model_parallel_size; empty where there is none."""
-    parts = (part for part in re.split(r"[-_ ]", word.lower()) if part not in _FILLING)
-    short = "".join(part[:1] for part in parts)
-    return short if len(short) > 1 and short in choices else ""
-
-
-def field_meant(model: type[BaseModel], word: str) -> str | None:
-    """Return the dotted path of the field that a word names, whole or by its first letters; None where none or several are."""
-    known = _paths_by_name(model)
-    paths = known.get(word) or known.get(_initials(word, known), ())
-    return paths[0] if len(paths) == 1 else None
-
-
-def choices_hint(word: str, choices: Iterable[str], longest: int = 12) -> str:
-    """Return a hint with the nearest choice if there is one, and else the choices themselves."""
-    known = list(choices)
-    near = did_you_mean(word, known)
-    if near is not None:
-        return near
-    return f"use one of {', '.join(known[:longest])}" + (", ..." if len(known) > longest else "")
 
 
 def validate_document(model: type[M], document: Document) -> M:
@@ -141,8 +91,7 @@ def validate_part(model: type[M], part: object, document: Document, at: Sequence
     except ScenarioError as error:
         raise located(error, document, at) from error
     except ValidationError as error:
-        details = error.errors(include_url=False)
-        raise _first(model, details, document, tuple(at)) from error
+        raise _joint(model, error.errors(include_url=False), document, tuple(at)) from error
 
 
 def located(error: ScenarioError, document: Document, at: Sequence[str | int] = ()) -> ScenarioError:
@@ -150,24 +99,44 @@ def located(error: ScenarioError, document: Document, at: Sequence[str | int] = 
     path = _path_of(error.field, value_at(document.data, at))
     field = ".".join(str(part) for part in (*at, *path)) or error.field
     place = error.place or document.place((*at, *path))
-    return ScenarioError(error.message, field=field, hint=error.hint, place=place)
+    further = [located(each, document, at) for each in error.further]
+    return ScenarioError(error.message, field=field, hint=error.hint, place=place).beside(further)
 
 
-def _first(model: type[BaseModel], details: Sequence[ErrorDetails], document: Document, at: Loc) -> ScenarioError:
+def _joint(model: type[BaseModel], details: Sequence[ErrorDetails], document: Document, at: Loc) -> ScenarioError:
+    """Return the first mistake in the document, with those after it."""
     part = value_at(document.data, at)
     mistakes = _without_other_branches([_mistake(detail, part) for detail in details])
+    unknown = [mistake.path for mistake in mistakes if mistake.kind in _UNKNOWN]
 
     def order(mistake: _Mistake) -> tuple[bool, int, int]:
         place = document.place((*at, *mistake.path), key=mistake.at_key)
-        # A field is often missing because its name is misspelt, and the misspelt one tells more.
         return mistake.kind == "missing", place.line or 0, place.column or 0
 
-    first = min(mistakes, key=order)
-    field = ".".join(str(part) for part in (*at, *first.path))
-    place = document.place((*at, *first.path), key=first.at_key)
-    # Only for the one that is shown: looking for the nearest of many names takes its time.
-    hint = _field_hint(model, first.path, at) if first.kind in _UNKNOWN else first.hint
-    return ScenarioError(first.message, field=field or None, hint=hint, place=place)
+    def error(mistake: _Mistake) -> ScenarioError:
+        field = ".".join(str(part) for part in (*at, *mistake.path))
+        place = document.place((*at, *mistake.path), key=mistake.at_key)
+        # Only for those that are shown: looking for the nearest of many names takes its time.
+        hint = field_hint(model, mistake.path, at) if mistake.kind in _UNKNOWN else mistake.hint
+        return ScenarioError(mistake.message, field=field or None, hint=hint, place=place)
+
+    def misspelt(mistake: _Mistake) -> bool:
+        return any(did_you_mean(str(path[-1]), [str(mistake.path[-1])]) for path in unknown if path[:-1] == mistake.path[:-1])
+
+    told: list[_Mistake] = []
+    for mistake in sorted(mistakes, key=order):
+        # A field is often missing because its name is misspelt, and the misspelt one tells more.
+        if not (mistake.kind == "missing" and misspelt(mistake)) and not any(_alternatives(mistake, other) for other in told):
+            told.append(mistake)
+    untold = [ScenarioError(f"{len(told) - _MOST_TOLD} further mistakes are not shown")] if len(told) > _MOST_TOLD else []
+    first, *others = [*map(error, told[:_MOST_TOLD]), *untold]
+    return first.beside(others)
+
+
+def _alternatives(one: _Mistake, other: _Mistake) -> bool:
+    """Return whether two mistakes are of two branches of one union, of which a value can have one only."""
+    parted = next(((mine, theirs) for mine, theirs in zip(one.loc, other.loc, strict=False) if mine != theirs), None)
+    return one.loc == other.loc or (parted is not None and parted[0] not in one.path and parted[1] not in other.path)
 
 
 def _without_other_branches(mistakes: Sequence[_Mistake]) -> list[_Mistake]:
@@ -201,7 +170,7 @@ def _joined(mistakes: Sequence[_Mistake]) -> _Mistake:
     # Brackets are for a value that may be an item, and a list beside a number holds something else.
     numbers = any(mistake.kind.startswith(("int_", "float_")) for mistake in mistakes)
     hint = next((mistake.hint for mistake in mistakes if mistake.hint and not (numbers and mistake.kind in _BRACKETED)), None)
-    return _Mistake(path=first.path, at_key=False, kind=first.kind, message=f"{shown} is not {' or '.join(expected)}", hint=hint)
+    return replace(first, at_key=False, message=f"{shown} is not {' or '.join(expected)}", hint=hint, expected=None)
 
 
 def _mistake(detail: ErrorDetails, data: Data) -> _Mistake:
@@ -235,7 +204,7 @@ def _mistake(detail: ErrorDetails, data: Data) -> _Mistake:
         message = str(context.get("error", message))
     else:
         message = f"{_show(value)}: {message[:1].lower()}{message[1:]}"
-    return _Mistake(path=path, at_key=at_key, kind=kind, message=message, hint=hint, expected=expected)
+    return _Mistake(loc=detail["loc"], path=path, at_key=at_key, kind=kind, message=message, hint=hint, expected=expected)
 
 
 def _shape_hint(kind: str, value: object) -> str | None:
@@ -300,95 +269,3 @@ def _show(value: object) -> str:
         return str(value).lower()
     shown = f"'{value}'" if isinstance(value, str) else repr(value)
     return shown if len(shown) <= _LONGEST_VALUE else f"{shown[: _LONGEST_VALUE - 3]}..."
-
-
-def _field_names(model: type[BaseModel], path: Loc) -> list[str]:
-    annotations: list[object] = [model]
-    for part in path:
-        annotations = [found for annotation in annotations for found in _below(annotation, part)]
-    owners = [found for annotation in annotations for found in _owners_in(annotation)]
-    return list(dict.fromkeys(name for owner in owners for names, _ in _fields(owner) for name in names))
-
-
-def _field_hint(model: type[BaseModel], path: Loc, at: Loc) -> str:
-    """Return what was meant by an unknown field: one of that name elsewhere, else the nearest beside it, else the nearest of all."""
-    key, known = str(path[-1]), _paths_by_name(model)
-    elsewhere = known.get(key, ())
-    if not 0 < len(elsewhere) <= _MOST_PLACES:
-        beside = _field_names(model, path[:-1])
-        nearest = [short] if (short := _initials(key, known)) else difflib.get_close_matches(key, known, n=1, cutoff=_CLOSE)
-        close = [] if did_you_mean(key, beside) else nearest
-        elsewhere = known[close[0]] if close and len(known[close[0]]) == 1 else ()
-        if not elsewhere:
-            return choices_hint(key, beside)
-    places = (".".join((*map(str, at), each)) for each in elsewhere)
-    return f"did you mean {' or '.join(map(repr, places))}{' at the top' if key in elsewhere else ''}?"
-
-
-@cache
-def _paths_by_name(model: type[BaseModel]) -> Mapping[str, Sequence[str]]:
-    """Return the dotted paths of fields by their last part: those nearest to the top, and none inside lists."""
-    found: dict[str, list[str]] = {}
-    waiting: list[tuple[type, tuple[str, ...]]] = [(model, ())]
-    while waiting:
-        owner, path = waiting.pop(0)
-        for names, annotation in _fields(owner):
-            for name in names:
-                found.setdefault(name, []).append(".".join((*path, name)))
-            if len(path) < _DEEPEST:
-                waiting += [(below, (*path, names[0])) for below in _owners_in(annotation)]
-    return {
-        name: [path for path in dict.fromkeys(paths) if path.count(".") == min(each.count(".") for each in paths)]
-        for name, paths in found.items()
-    }
-
-
-def _spellings(name: str, info: FieldInfo) -> list[str]:
-    from pydantic import AliasChoices
-
-    alias = info.validation_alias
-    if isinstance(alias, AliasChoices):
-        return [choice for choice in alias.choices if isinstance(choice, str)]
-    return [alias] if isinstance(alias, str) else [name]
-
-
-def _below(annotation: object, part: str | int) -> Iterator[object]:
-    """Yield what may stand at a key or index below a type."""
-    arguments: tuple[object, ...] = get_args(annotation)
-    origin = get_origin(annotation)
-    if origin in _UNIONS:
-        for inner in arguments:
-            yield from _below(inner, part)
-    elif origin in _LISTS and isinstance(part, int):
-        yield from arguments
-    elif origin in _MAPPINGS:
-        yield arguments[-1]
-    else:
-        for owner in _owners_in(annotation):
-            yield from (below for names, below in _fields(owner) if part in names)
-
-
-def _owners_in(annotation: object) -> Iterator[type]:
-    """Yield the types with named fields that a value may have."""
-    if isinstance(annotation, type):
-        if _fields(annotation):
-            yield annotation
-    elif isinstance(annotation, Form):
-        yield annotation.owner
-    elif get_origin(annotation) in _UNIONS:
-        for inner in get_args(annotation):
-            yield from _owners_in(inner)
-
-
-@cache
-def _fields(owner: type) -> Sequence[tuple[Sequence[str], object]]:
-    """Return the spellings and the type of each field."""
-    from pydantic import BaseModel
-
-    described = fields_of(owner)
-    if not issubclass(owner, BaseModel):
-        return [([key], annotation) for key, annotation in described.items()]
-    fields = owner.model_fields.items()
-    return [
-        (_spellings(name, info), next((each for each in info.metadata if isinstance(each, Form)), info.annotation)) for name, info in fields
-    ]

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from clustersim.documents.check import choices_hint, did_you_mean
+from clustersim.documents.near_names import choices_hint, did_you_mean
 from clustersim.errors import ScenarioError
 from clustersim.expressions.measures import PLAIN, Measure, kinds
 from clustersim.units.quantity import parse_quantity

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from clustersim.documents.check import choices_hint, did_you_mean
+from clustersim.documents.near_names import choices_hint, did_you_mean
 from clustersim.expressions.lexer import COMPARISONS, ExpressionError, Token, tokens_of
 from clustersim.expressions.measures import PLAIN, Measure, measure_of_key
 

@@ -8,8 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
-from clustersim.documents.check import choices_hint, did_you_mean, validate_part
+from clustersim.documents.check import validate_part
 from clustersim.documents.form import keys_of
+from clustersim.documents.near_names import choices_hint, did_you_mean
 from clustersim.documents.spots import Data
 from clustersim.documents.text import Document, read_document
 from clustersim.errors import ScenarioError

@@ -12,8 +12,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from clustersim.documents.check import did_you_mean
 from clustersim.documents.files import data_names, data_path
+from clustersim.documents.near_names import did_you_mean
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import read_spec
 from clustersim.hardware.profile_schema import Spec

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from clustersim.documents.check import choices_hint
 from clustersim.documents.form import attribute_of
+from clustersim.documents.near_names import choices_hint
 from clustersim.documents.spots import is_mapping, is_sequence
 from clustersim.documents.text import Document
 from clustersim.errors import ScenarioError

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal, TypeGuard, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, WithJsonSchema
 
-from clustersim.documents.check import choices_hint
+from clustersim.documents.near_names import choices_hint
 from clustersim.parallel.schedules import SCHEDULES
 from clustersim.parallel.schedules.order import EQUAL_COSTS, PassCosts
 from clustersim.parallel.schedules.written import WrittenSchedule

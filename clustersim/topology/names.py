@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.documents.check import did_you_mean
+from clustersim.documents.near_names import did_you_mean
 from clustersim.errors import DomainError, inside
 from clustersim.topology.cluster_layout import ClusterLayout
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from clustersim.apps.plan.asking import nodes_with
 from clustersim.apps.plan.goal import figure_of
-from clustersim.documents.check import choices_hint
+from clustersim.documents.near_names import choices_hint
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import node_names
 

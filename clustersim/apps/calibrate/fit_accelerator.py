@@ -17,8 +17,8 @@ from clustersim.apps.calibrate.measured_folder import measured_folder
 from clustersim.apps.calibrate.measurements import MeasuredFile, measured_file
 from clustersim.apps.calibrate.nccl_tests import Ranks
 from clustersim.apps.calibrate.trace_readings import TraceResult, trace_result
-from clustersim.documents.check import choices_hint
 from clustersim.documents.files import write_text
+from clustersim.documents.near_names import choices_hint
 from clustersim.documents.spots import Data
 from clustersim.documents.text import Document, read_document
 from clustersim.errors import ScenarioError

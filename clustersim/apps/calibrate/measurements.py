@@ -10,8 +10,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from clustersim.documents.check import choices_hint, did_you_mean
 from clustersim.documents.files import MB, read_bytes, text_of
+from clustersim.documents.near_names import choices_hint, did_you_mean
 from clustersim.documents.spots import source_place
 from clustersim.errors import Place, ScenarioError
 

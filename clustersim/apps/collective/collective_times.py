@@ -17,7 +17,8 @@ from clustersim.config.keys import placed, refusal
 from clustersim.config.machine import hardware_of, link_changes, routing_flags
 from clustersim.config.overriding import apply_overrides, blame, parse_override
 from clustersim.config.scenario_schema import ClusterSpec, ScenarioPart
-from clustersim.documents.check import choices_hint, did_you_mean, validate_document
+from clustersim.documents.check import validate_document
+from clustersim.documents.near_names import choices_hint, did_you_mean
 from clustersim.documents.text import plain_document
 from clustersim.engine.alone import alone
 from clustersim.engine.traffic import Traffic

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from clustersim.documents.check import choices_hint
 from clustersim.documents.json_text import place_in, read_json
+from clustersim.documents.near_names import choices_hint
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from clustersim.network.flow_times import INF, Flow, Pipe

@@ -15,9 +15,9 @@ from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.config.load import Scenario, ScenarioText, checked_scenario, read_source
 from clustersim.config.overriding import Override, parse_override
 from clustersim.config.serving_scenario import is_serving
-from clustersim.documents.check import did_you_mean
 from clustersim.documents.files import STDIN, write_text
 from clustersim.documents.json_text import read_json
+from clustersim.documents.near_names import did_you_mean
 from clustersim.documents.spots import Data
 from clustersim.errors import InfeasibleError, Place, ScenarioError
 from clustersim.units.quantity import format_quantity

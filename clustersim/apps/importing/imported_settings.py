@@ -11,7 +11,7 @@ from clustersim.apps.importing.entries import Contents, Entry
 from clustersim.apps.importing.interpolation import is_open
 from clustersim.apps.importing.table import Default, KeyRow, Value, Vocabulary, canonical
 from clustersim.apps.importing.transforms import TRANSFORMS, UnreadableError, truth
-from clustersim.documents.check import did_you_mean
+from clustersim.documents.near_names import did_you_mean
 from clustersim.documents.spots import Data, Scalar
 from clustersim.errors import Place
 

@@ -12,8 +12,9 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from clustersim.apps.importing.transforms import TRANSFORMS
-from clustersim.documents.check import choices_hint, did_you_mean, validate_document
+from clustersim.documents.check import validate_document
 from clustersim.documents.files import data_path
+from clustersim.documents.near_names import choices_hint, did_you_mean
 from clustersim.documents.spots import Data, Scalar
 from clustersim.documents.text import read_document
 from clustersim.errors import ScenarioError

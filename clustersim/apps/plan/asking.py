@@ -18,7 +18,7 @@ from clustersim.config.load import Scenario, example_names, load_scenario
 from clustersim.config.machine import hardware_of
 from clustersim.config.planning import circumstances_of
 from clustersim.config.usual import ASSUMED_KERNELS, KERNELS, NOT_SAID, OneSoftware, one_software
-from clustersim.documents.check import did_you_mean
+from clustersim.documents.near_names import did_you_mean
 from clustersim.documents.spots import Data
 from clustersim.documents.text import Document
 from clustersim.errors import DomainError, ScenarioError

@@ -15,7 +15,7 @@ from clustersim.config.build import Built, build
 from clustersim.config.load import Scenario
 from clustersim.config.serving_scenario import ServingScenario
 from clustersim.config.yaml_text import yaml_text
-from clustersim.documents.check import choices_hint
+from clustersim.documents.near_names import choices_hint
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 

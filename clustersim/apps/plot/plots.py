@@ -16,8 +16,8 @@ from clustersim.apps.study.point import reason_of
 from clustersim.apps.study.pools import in_order
 from clustersim.config.overriding import parse_override
 from clustersim.config.serving_scenario import checked_serving
-from clustersim.documents.check import choices_hint
 from clustersim.documents.files import read_bytes
+from clustersim.documents.near_names import choices_hint
 from clustersim.errors import InfeasibleError, Place, ScenarioError
 from clustersim.progress import phase
 from clustersim.report.subject import ServedSubject, Subject

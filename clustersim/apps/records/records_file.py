@@ -16,8 +16,8 @@ from typing import Final
 
 from clustersim.apps.records.job_records import JobRecord, JobRecords
 from clustersim.apps.study.duckdb_file import read_by_duckdb
-from clustersim.documents.check import did_you_mean
 from clustersim.documents.files import MB, read_text
+from clustersim.documents.near_names import did_you_mean
 from clustersim.errors import Place, ScenarioError
 
 SUFFIXES: Final = (".csv", ".parquet")

@@ -14,8 +14,9 @@ from clustersim.apps.run.highest_mfu import above_published, published_beside
 from clustersim.config import usual
 from clustersim.config.build import Built
 from clustersim.config.resolve import digits_of, resolved_cluster
-from clustersim.documents.check import choices_hint, validate_document
+from clustersim.documents.check import validate_document
 from clustersim.documents.files import data_path
+from clustersim.documents.near_names import choices_hint
 from clustersim.documents.text import read_document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import accelerator_names

@@ -13,7 +13,7 @@ from typing import Final
 from clustersim.apps.study.point import Point, ResultRow, figure_names
 from clustersim.apps.study.point_runs import evaluated
 from clustersim.apps.study.study_file import PictureSpec, Study, StudyRequest, read_study, shipped_studies
-from clustersim.documents.check import choices_hint
+from clustersim.documents.near_names import choices_hint
 from clustersim.documents.text import read_document
 from clustersim.errors import Place, ScenarioError
 from clustersim.expressions.measures import measure_of_key

@@ -11,7 +11,7 @@ from typing import Final
 
 from clustersim.apps.study.axis import Axis
 from clustersim.apps.study.point import Point
-from clustersim.documents.check import choices_hint
+from clustersim.documents.near_names import choices_hint
 from clustersim.documents.spots import Data
 from clustersim.errors import Place, ScenarioError
 from clustersim.expressions.lexer import ExpressionError

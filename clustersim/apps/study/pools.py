@@ -16,7 +16,7 @@ from time import perf_counter
 from types import ModuleType
 from typing import Final, ParamSpec, Protocol, TypeVar
 
-from clustersim.documents.check import choices_hint
+from clustersim.documents.near_names import choices_hint
 from clustersim.errors import ScenarioError
 from clustersim.progress import advanced
 

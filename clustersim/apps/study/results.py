@@ -11,9 +11,9 @@ from typing import Final
 from clustersim.apps.study.axis import canonical
 from clustersim.apps.study.point import ResultRow, figure_names
 from clustersim.apps.study.store import cannot_write, replace_file
-from clustersim.documents.check import choices_hint
 from clustersim.documents.csv_text import csv_text
 from clustersim.documents.files import replacing
+from clustersim.documents.near_names import choices_hint
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from clustersim.expressions.parse import metric_hint

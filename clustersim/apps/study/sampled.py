@@ -28,7 +28,7 @@ from clustersim.apps.study.point import Point
 from clustersim.apps.study.point_runs import evaluated
 from clustersim.apps.study.sensitivity import Input
 from clustersim.apps.study.what_if_cases import WhatIfQuestion
-from clustersim.documents.check import choices_hint
+from clustersim.documents.near_names import choices_hint
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from clustersim.progress import phase

@@ -18,8 +18,9 @@ from clustersim.apps.study.pools import in_order
 from clustersim.apps.validate.closed_form import closed_form_of
 from clustersim.config.serving_scenario import load_serving
 from clustersim.config.yaml_text import plain
-from clustersim.documents.check import choices_hint, validate_document
+from clustersim.documents.check import validate_document
 from clustersim.documents.files import data_path
+from clustersim.documents.near_names import choices_hint
 from clustersim.documents.spots import Data
 from clustersim.documents.text import read_document
 from clustersim.errors import InfeasibleError, ScenarioError

@@ -14,8 +14,9 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, JsonValue, StringConstraints, model_validator
 
 from clustersim.config.scenario_schema import NAME_PATTERN
-from clustersim.documents.check import choices_hint, validate_document, validate_part
+from clustersim.documents.check import validate_document, validate_part
 from clustersim.documents.files import MB, data_path, read_text
+from clustersim.documents.near_names import choices_hint
 from clustersim.documents.spots import merged
 from clustersim.documents.text import Document, read_document
 from clustersim.errors import ScenarioError

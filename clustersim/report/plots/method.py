@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from clustersim.documents.check import choices_hint
+from clustersim.documents.near_names import choices_hint
 from clustersim.report.plots.canvas import style
 
 if TYPE_CHECKING:

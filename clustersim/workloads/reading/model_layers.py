@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, model_validator
 
-from clustersim.documents.check import did_you_mean
+from clustersim.documents.near_names import did_you_mean
 from clustersim.documents.spots import is_sequence
 from clustersim.errors import ScenarioError
 from clustersim.units.fields import NonNegativeInt, PositiveInt, mistake

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from clustersim.documents.check import did_you_mean, located
+from clustersim.documents.check import located
+from clustersim.documents.near_names import did_you_mean
 from clustersim.documents.spots import Data
 from clustersim.documents.text import Document
 from clustersim.errors import ScenarioError

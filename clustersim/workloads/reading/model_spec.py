@@ -11,8 +11,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from clustersim.documents.check import choices_hint, did_you_mean, validate_document, validate_part
+from clustersim.documents.check import validate_document, validate_part
 from clustersim.documents.files import data_names, data_path
+from clustersim.documents.near_names import choices_hint, did_you_mean
 from clustersim.documents.spots import Data
 from clustersim.documents.text import Document, plain_document, read_document
 from clustersim.errors import ScenarioError

@@ -208,3 +208,31 @@ def test_a_model_of_hugging_face_in_place_of_a_scenario_is_told_the_next_step(tm
         with pytest.raises(ScenarioError, match="is a model of Hugging Face and no scenario") as caught:
             load_scenario(source)
         assert f"clustersim plan hf:{file}" in str(caught.value.hint)
+
+
+def test_all_mistakes_of_a_scenario_are_told_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.yaml"
+    path.write_text(
+        "model: llama3-8bb\n"
+        "cluster: {node: dgx-h10, nodes: 0, host: xeon, nics: {model: own.yaml}}\n"
+        "strategy: {tp: eight, zero_stag: 1}\n"
+        "training: {global_batch_size: 64.5}\n"
+    )
+    (tmp_path / "own.yaml").write_text("bandwidth: 400 Gbit/s\n")
+
+    with pytest.raises(ScenarioError) as caught:
+        load_scenario(path)
+
+    fields = [(each.place and each.place.line, each.field) for each in (caught.value, *caught.value.further)]
+    in_file = [(2, "cluster.nodes"), (3, "strategy.tp"), (3, "strategy.zero_stag"), (4, "training.global_batch_size")]
+    assert fields == [*in_file, (1, "model"), (2, "cluster.node"), (2, "cluster.host"), (1, None)]
+    assert "own lacks latency" in str(caught.value)
+
+
+def test_what_the_model_and_the_machine_refuse_is_told_at_once() -> None:
+    scenario = load_scenario("llama3-8b-8xh100", ["strategy.tp=3", "cluster.node=dgx-h10"])
+
+    with pytest.raises(ScenarioError) as caught:
+        build(scenario)
+
+    assert [each.field for each in (caught.value, *caught.value.further)] == ["cluster.node", "strategy.tp"]

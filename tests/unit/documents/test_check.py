@@ -7,7 +7,8 @@ import pytest
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from clustersim.documents.check import choices_hint, did_you_mean, located, validate_document, validate_part
+from clustersim.documents.check import located, validate_document, validate_part
+from clustersim.documents.near_names import choices_hint, did_you_mean
 from clustersim.documents.text import parse_document, plain_document
 from clustersim.errors import ScenarioError
 from clustersim.units.fields import Bytes, BytesPerSecond, PositiveInt
