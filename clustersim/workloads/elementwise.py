@@ -68,12 +68,28 @@ def residual(model: TransformerShape, local: LocalShape, numerics: Numerics, *, 
     )
 
 
+SCALED_ROTATION = ((12.0, 24), (14.0, 14))
+"""Reads and writes of rotation as Megatron-Core has it without a fused kernel, and kernels for queries and keys together. Forward: times
+cosines (2), half negated and joined with the other (1 + 2), times sines (2), sum (3), joined with what is not rotated (2); and for each six
+kernels for sines and cosines. Backward: two products (4), half negated and joined (1 + 2), sum (3), and adding the zeros of what is not
+rotated (1 + 3)."""
+
+
 def rotary(model: TransformerShape, local: LocalShape, numerics: Numerics) -> Operator:
-    """Return the rotation of queries and keys by their positions."""
+    """Return the rotation of queries and keys by their positions.
+
+    The fused kernel of Transformer Engine scales nothing, so that Megatron-Core rotates by separate ones under YaRN [1]_.
+
+    References
+    ----------
+    .. [1] NVIDIA, Megatron-Core, ``models/common/embeddings/rope_utils.py``, ``apply_rotary_pos_emb``.
+    """
     elements = local.rows * (local.n_heads + local.n_kv_heads) * model.head_dim
-    passes, launches = (2.0, 1) if numerics.kernels == "fused" else (8.0, 6)
-    kernel = Stream(elements * passes * numerics.elementwise_bytes, launches=launches)
-    return Operator(name="rotary", phases={"forward": (kernel,), "input_gradient": (kernel,)})
+    scaled = model.position == "yarn" and numerics.kernels == "fused"
+    costs = SCALED_ROTATION if scaled else ((2.0, 1) if numerics.kernels == "fused" else (8.0, 6),) * 2
+    bytes_per_pass = elements * numerics.elementwise_bytes
+    forward, backward = (Stream(bytes_per_pass * passes, launches=launches, one_call=scaled) for passes, launches in costs)
+    return Operator(name="rotary", phases={"forward": (forward,), "input_gradient": (backward,)})
 
 
 def qk_normalization(model: TransformerShape, local: LocalShape, numerics: Numerics) -> Operator:

@@ -171,6 +171,8 @@ def inference_work(model: Model, *, tp: int, expert_tp: int, ep: int, copies: in
     if not isinstance(model, Transformer) or not model.causal:
         raise DomainError(f"{model.name} does not generate tokens", path=("model",), hint="serve a decoder such as llama3.1-8b")
     _check_divides(model.n_heads, tp, "attention heads", "tp")
+    if model.position == "yarn":  # engines rotate and scale in one kernel
+        model = replace(model, position="rope")
     local = _local_shape(model, tp=tp, expert_tp=expert_tp, ep=ep, copies=copies)
     kinds: dict[object, list[int]] = {}
     for layer in range(model.n_layers):

@@ -57,7 +57,7 @@ def _projections(model: TransformerShape, local: LocalShape, numerics: Numerics)
         operators.append(split(local, numerics, width=width))
     if model.qk_normalization:
         operators.append(qk_normalization(model, local, numerics))
-    if model.position == "rope":
+    if model.position in ("rope", "yarn"):
         operators.append(rotary(model, local, numerics))
     return operators
 

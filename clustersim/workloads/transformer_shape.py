@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Normalization = Literal["layernorm", "rmsnorm"]
-Position = Literal["learned", "rope", "none"]
+Position = Literal["learned", "rope", "yarn", "none"]
+"""Positions of tokens; YaRN scales the queries and keys that it rotates."""
 PublishedScope = Literal["model", "backbone", "main"]
 """Scope of a published parameter count: all of the model, all but its output head (BERT), or all but its further predictions."""
 

@@ -224,6 +224,7 @@ FAMILIES: Final[Mapping[str, ModelFamily]] = MappingProxyType(
             swiglu_limit=7.0,
             attention_sinks=True,
             sliding_window_pattern=2,
+            position_embedding="yarn",
         ),
         "gptj": _gptj(),
         "granite": _llama(),

@@ -72,7 +72,7 @@ class ModelSpec(SparseSpec):
     normalization: Annotated[Literal["layernorm", "rmsnorm"], BeforeValidator(_lower)] = "rmsnorm"
     normalization_vectors: Literal[0, 1, 2] | None = Field(default=None, description="Vectors of one norm, where not 2 and 1.")
     norms_per_layer: Literal[1, 2, 4] = 2
-    position_embedding: Annotated[Literal["learned", "rope", "alibi", "none"], BeforeValidator(_position)] = "rope"
+    position_embedding: Annotated[Literal["learned", "rope", "yarn", "alibi", "none"], BeforeValidator(_position)] = "rope"
     qkv_bias: StrictBool = False
     attention_output_bias: StrictBool = False
     mlp_bias: StrictBool = False

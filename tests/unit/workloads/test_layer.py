@@ -173,6 +173,15 @@ def test_eager_rotation_passes_four_times() -> None:
     assert eager == Stream(8 * 2 * ROWS * (8 + 4) * 64, launches=6)
 
 
+def test_scaled_rotation_has_no_fused_kernel() -> None:
+    model = replace(LLAMA, position="yarn")
+    (forward,), (backward,) = (rotary(model, make_shape(model), NUMERICS).kernels(phase) for phase in ("forward", "input_gradient"))
+
+    assert forward == Stream(12 * 2 * ROWS * (8 + 4) * 64, launches=24, one_call=True)
+    assert backward == Stream(14 * 2 * ROWS * (8 + 4) * 64, launches=14, one_call=True)
+    assert rotary(model, make_shape(model), EAGER) == rotary(LLAMA, make_shape(LLAMA), EAGER)
+
+
 def test_head_norms_keep_queries_and_keys() -> None:
     model = replace(LLAMA, qk_normalization=True)
     operator = qk_normalization(model, make_shape(model), NUMERICS)

@@ -178,7 +178,7 @@ def test_an_error_names_the_key_that_was_written() -> None:
     [
         ("gated_mlp", "yes", "is not true or false"),
         ("normalization", "batchnorm", "is not one of layernorm, rmsnorm"),
-        ("position_embedding", "sinus", "is not one of learned, rope, alibi, none"),
+        ("position_embedding", "sinus", "is not one of learned, rope, yarn, alibi, none"),
         ("published_parameters_rounded", "huge", "is not a rounded count"),
         ("published_parameters_rounded", "-1B", "is not a rounded count"),
         ("published_parameters_rounded", "NaNB", "is not a rounded count"),
