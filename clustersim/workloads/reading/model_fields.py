@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Final, Literal, Self
 
@@ -123,49 +124,35 @@ class ModelSpec(SparseSpec):
         return self
 
 
+_SHARED: Final = [
+    each.name
+    for each in fields(Transformer)
+    if each.name in ModelSpec.model_fields and each.name not in {"name", "head_dim", "intermediate_size"}
+]
+"""Traits that a description and a transformer have in common."""
+
+
 def build_model(spec: ModelSpec, name: str) -> Transformer:
     """Return the transformer that a checked description means."""
     latent, width = spec.latent(), mlp_width(spec)
     position: Position = "none" if spec.position_embedding == "alibi" else spec.position_embedding
     return Transformer(
+        **{trait: getattr(spec, trait) for trait in _SHARED},
         name=name,
         n_layers=spec.num_hidden_layers,
-        hidden_size=spec.hidden_size,
         n_heads=spec.num_attention_heads,
         n_kv_heads=spec.num_attention_heads if latent or spec.num_key_value_heads is None else spec.num_key_value_heads,
         head_dim=latent.qk_head_dim if latent else spec.head_dim or spec.hidden_size // spec.num_attention_heads,
         intermediate_size=width,
-        vocab_size=spec.vocab_size,
         max_positions=spec.max_position_embeddings or 0,
         tied_embeddings=spec.tie_word_embeddings,
-        gated_mlp=spec.gated_mlp,
-        normalization=spec.normalization,
         position=position,
         linear_bias=spec.attention_output_bias,
-        qkv_bias=spec.qkv_bias,
-        mlp_bias=spec.mlp_bias,
-        causal=spec.causal,
-        dropout=spec.dropout,
         n_token_types=spec.type_vocab_size,
-        embedding_normalization=spec.embedding_normalization,
-        final_normalization=spec.final_normalization,
-        pooler=spec.pooler,
-        lm_head=spec.lm_head,
-        qk_normalization=spec.qk_normalization,
-        qk_normalization_shared=spec.qk_normalization_shared,
-        qk_normalization_learned=spec.qk_normalization_learned,
-        norms_per_layer=spec.norms_per_layer,
-        normalization_vectors=spec.normalization_vectors,
-        unused_positions=spec.unused_positions,
-        head_bias=spec.head_bias,
-        head_transform=spec.head_transform,
-        published_parameters=spec.published_parameters,
-        published_scope=spec.published_scope,
         latent=latent,
         window=spec.window(spec.num_hidden_layers),
         experts=spec.experts(spec.num_hidden_layers, intermediate_size=width),
         n_mtp=spec.num_nextn_predict_layers,
-        attention_sinks=spec.attention_sinks,
         attention_gate=spec.attn_output_gate,
         linear=spec.linear(spec.num_hidden_layers),
     )
