@@ -10,6 +10,7 @@ import stat
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from io import BufferedIOBase
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,7 @@ from clustersim.errors import Place, ScenarioError
 STDIN: Final = "-"
 STDIN_NAME: Final = "stdin"
 MB: Final = 1_000_000
+_GZIP_LEVEL: Final = 4
 _MIB: Final = 2**20
 _OTHER_FILE: Final = "choose another file with --out"
 _LONGEST: Final = 40
@@ -154,6 +156,20 @@ def replacing(path: Path) -> Generator[Path]:
         fresh.replace(target)
     finally:
         fresh.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing_bytes(path: Path) -> Generator[BufferedIOBase]:
+    """Yield a stream into a new file as :func:`replacing` does, compressed if the name ends in ``.gz``: equal content gives equal bytes."""
+    import gzip
+
+    with replacing(path) as fresh, fresh.open("wb") as raw:
+        if path.suffix != ".gz":
+            yield raw
+            return
+        # No name and no time in the header.
+        with gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=_GZIP_LEVEL, mtime=0) as packed:
+            yield packed
 
 
 def beside(target: Path, end: str) -> Path:

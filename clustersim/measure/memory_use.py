@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.program.holds import PASSES, TASK_KINDS, Hold, IntArray, Mask, Tasks, held_over
+from clustersim.program.holds import CATEGORIES, PASSES, TASK_KINDS, Hold, IntArray, Mask, Tasks, held_over
 from clustersim.program.tasks import COMPUTE_STREAM
 from clustersim.trace.columns import SpanColumns, columns_of
 from clustersim.trace.memory_curves import Curves, MemoryCurve
@@ -60,11 +60,7 @@ def _curve(rank_class: int, columns: SpanColumns, shown: IntArray, holds: Sequen
     return MemoryCurve(
         rank_class=rank_class,
         time_s=tuple(held.time_s.tolist()),
-        parameters_bytes=tuple(held.of("parameters").tolist()),
-        gradients_bytes=tuple(held.of("gradients").tolist()),
-        optimizer_bytes=tuple(held.of("optimizer").tolist()),
-        activations_bytes=tuple(held.of("activations").tolist()),
-        buffers_bytes=tuple(held.of("buffers").tolist()),
+        **{f"{category}_bytes": tuple(held.of(category).tolist()) for category in CATEGORIES},
         peak_at_s=at_s if again is None else float(again.later_s(np.array([at_s]))[0]),
         peak_during=_running(columns, kind != GATHER, at_s, several_chunks=bool(chunk.any())),
     )

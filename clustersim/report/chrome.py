@@ -11,7 +11,6 @@ References
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
 from collections import defaultdict, deque
@@ -24,9 +23,9 @@ from pathlib import Path
 from typing import Final
 
 from clustersim.collection import collection_paused
-from clustersim.documents.files import replacing
+from clustersim.documents.files import replacing_bytes
 from clustersim.program.tasks import COMPUTE_STREAM
-from clustersim.trace.memory_curves import MemoryCurve
+from clustersim.trace.memory_curves import STACK, MemoryCurve
 from clustersim.trace.timeline import RankClass, Span, Timeline
 
 LARGEST_TRACE: Final = 200_000
@@ -42,7 +41,6 @@ N_STRETCHES: Final = 240
 MOST_STRETCHES: Final = 6000
 _BATCH: Final = 10_000
 _BY_START: Final = attrgetter("start_s", "end_s")
-_GZIP_LEVEL: Final = 4
 _TOGETHER_S: Final = 1e-9
 """By how much a receive may end before its send, for round-off."""
 
@@ -71,13 +69,8 @@ def write_trace(timeline: Timeline, path: Path) -> None:
     Passes are unfolded into layers, and layers into computation and collectives, while the trace stays below
     :data:`LARGEST_TRACE` events; otherwise only the passes of the first and last micro-batch are, and ``otherData`` says so.
     """
-    with collection_paused(), replacing(path) as fresh, fresh.open("wb") as raw:
-        if path.suffix == ".gz":
-            # No name and no time in the header: the same timeline gives the same bytes.
-            with gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=_GZIP_LEVEL, mtime=0) as packed:
-                packed.writelines(trace_chunks(timeline))
-        else:
-            raw.writelines(trace_chunks(timeline))
+    with collection_paused(), replacing_bytes(path) as file:
+        file.writelines(trace_chunks(timeline))
 
 
 def trace_chunks(timeline: Timeline) -> Iterator[bytes]:
@@ -186,16 +179,10 @@ def _flows(lanes: Sequence[_Lane]) -> Iterator[str]:
 def _counters(curves: Sequence[MemoryCurve]) -> Iterator[str]:
     """Yield the memory of a rank of each class, in bytes; a viewer holds a value until the next."""
     for curve in curves:
+        parts_bytes = curve.parts_bytes
         after: dict[int, int] = {to_ns(time_s): index for index, time_s in enumerate(curve.time_s)}
         for time_ns, index in after.items():
-            sizes = {
-                "parameters": curve.parameters_bytes[index],
-                "optimizer": curve.optimizer_bytes[index],
-                "gradients": curve.gradients_bytes[index],
-                "buffers": curve.buffers_bytes[index],
-                "activations": curve.activations_bytes[index],
-            }
-            held = json.dumps({name: round(size) for name, size in sizes.items()})
+            held = json.dumps({name: round(parts_bytes[name][index]) for name in STACK})
             yield f'{{"ph": "C", "name": "memory, bytes", "pid": {curve.rank_class + 1}, "ts": {_us(time_ns)}, "args": {held}}}'
 
 

@@ -15,7 +15,6 @@ References
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -26,7 +25,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from clustersim.collection import collection_paused
-from clustersim.documents.files import replacing
+from clustersim.documents.files import replacing_bytes
 from clustersim.program.tasks import COMPUTE_STREAM
 from clustersim.trace.timeline import DIMENSIONS, Span, Timeline
 
@@ -34,7 +33,6 @@ COMPUTE_TID: Final = 7
 """The stream on which PyTorch computes."""
 _STREAMS: Final = MappingProxyType({dimension: tid for tid, dimension in enumerate(DIMENSIONS, start=20)})
 _HOST_PID: Final = 1000
-_GZIP_LEVEL: Final = 4
 _SAME_S: Final = 1e-9
 
 
@@ -103,11 +101,7 @@ def write_kineto(timeline: Timeline, folder: Path, calls: Sequence[Calls] = (), 
     files: list[Path] = []
     for rank_class, spans, own in zip(timeline.rank_classes, of_class, calls or [{} for _ in of_class], strict=True):
         path = folder / f"rank{rank_class.representative_rank}.json.gz"
-        with (
-            replacing(path) as fresh,
-            fresh.open("wb") as raw,
-            gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=_GZIP_LEVEL, mtime=0) as packed,
-        ):
+        with replacing_bytes(path) as packed:
             head = {
                 "schemaVersion": 1,
                 "deviceProperties": [{"id": 0, "name": device or rank_class.name}],

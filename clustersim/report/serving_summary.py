@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from clustersim.documents.csv_text import CsvCell, csv_text
-from clustersim.documents.files import replacing
+from clustersim.documents.files import replacing_bytes
 from clustersim.measure.serving_metrics import Interval, ServingCost, ServingMetrics, SloReport
 from clustersim.network.in_flight import TICK_S
 from clustersim.report.chrome import STEP_NS, to_ns
 from clustersim.report.facts import memory_text
+from clustersim.report.folded import table_lines
 from clustersim.report.summary import LARGEST_WIDTH, markdown_table
+from clustersim.report.tables import write_table
 from clustersim.report.text_tables import TextTable, html_answer
-from clustersim.serving.records import EngineStepLog, LatencyStatistics, StepRecord
+from clustersim.serving.records import EngineStepLog, StepRecord
 from clustersim.units.quantity import format_alike, format_quantity, format_range
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _BAR: Final = 30
 Row = tuple[str, ...]
 Section = tuple[str, Row, tuple[Row, ...], tuple[str, ...]]
-"""Heading, header of a table, its rows, and sentences."""
+"""Heading, columns of a table as :class:`TextTable` has them, its rows, and sentences."""
 
 
 def summary_text(metrics: ServingMetrics, width: int) -> str:
@@ -43,7 +43,8 @@ def summary_text(metrics: ServingMetrics, width: int) -> str:
     names, values = max(len(name) for name, _ in figures), max(len(value) for _, value in figures)
     lines += [f"  {name:<{names}}  {value:>{values}}" for name, value in figures]
     for heading, header, rows, sentences in _sections(metrics):
-        lines += ["", heading, *_columns(header, rows)]
+        table = [f"  {line}" for line, is_heading in table_lines(header, rows, None) if line or not is_heading] if rows else []
+        lines += ["", heading, *table]
         for sentence in sentences:
             lines += textwrap.wrap(sentence, max(width - 1, 1), initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
     return "\n".join(line.rstrip() for line in lines) + "\n"
@@ -64,9 +65,7 @@ def markdown_serving(metrics: ServingMetrics) -> str:
 def html_serving(metrics: ServingMetrics) -> str:
     """Return the same as HTML tables, which notebooks show."""
     tables = [TextTable("", ("", ">"), tuple(headline(metrics)))]
-    tables += [
-        TextTable(heading, tuple(f">{name}" if name else "" for name in header), rows) for heading, header, rows, _ in _sections(metrics)
-    ]
+    tables += [TextTable(heading, header, rows) for heading, header, rows, _ in _sections(metrics)]
     said = [f"{heading}: {sentence}" for heading, _, _, sentences in _sections(metrics) for sentence in sentences]
     return html_answer(metrics.scenario, (layout_line(metrics), *said), tables)
 
@@ -108,17 +107,17 @@ def _sections(metrics: ServingMetrics) -> list[Section]:
 def measured_sections(metrics: ServingMetrics) -> list[Section]:
     """Return latencies, promises, step, KV cache, memory, transfers and cost."""
     found: list[Section] = [
-        ("Latency", ("", "mean", "p50", "p90", "p99"), _latency_rows(metrics), _interval_lines(metrics)),
-        ("Where a step goes (mean over steps)", ("term", "share", "time", ""), _term_rows(metrics), ()),
+        ("Latency", ("", ">mean", ">p50", ">p90", ">p99"), _latency_rows(metrics), _interval_lines(metrics)),
+        ("Where a step goes (mean over steps)", ("term", ">share", ">time", ""), _term_rows(metrics), ()),
         ("KV cache", (), (), _kv_lines(metrics)),
-        ("Memory of one GPU", ("", "share", "size", ""), _memory_rows(metrics), ()),
+        ("Memory of one GPU", ("", ">share", ">size", ""), _memory_rows(metrics), ()),
     ]
     if metrics.slo is not None:
         found.insert(
             1,
             (
                 "Promised latencies",
-                ("", "limit", "found", "expected", ""),
+                ("", ">limit", ">found", ">expected", ""),
                 _slo_rows(metrics.slo),
                 _slo_lines(metrics.slo, overloaded=metrics.overloaded),
             ),
@@ -138,11 +137,7 @@ def _latency_rows(metrics: ServingMetrics) -> tuple[Row, ...]:
         ("between tokens", metrics.itl_s),
         ("end to end", metrics.e2e_s),
     )
-    return tuple((name, *_statistics(found)) for name, found in named if found is not None)
-
-
-def _statistics(found: LatencyStatistics) -> Row:
-    return tuple(format_alike((found.mean, found.p50, found.p90, found.p99), "s"))
+    return tuple((name, *format_alike((each.mean, each.p50, each.p90, each.p99), "s")) for name, each in named if each is not None)
 
 
 def _interval_lines(metrics: ServingMetrics) -> tuple[str, ...]:
@@ -213,22 +208,6 @@ def _cost_lines(metrics: ServingMetrics, cost: ServingCost) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _columns(header: Row, rows: Sequence[Row]) -> list[str]:
-    if not rows:
-        return []
-    cells = [header, *rows]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
-    last = len(header) - 1
-    lines: list[str] = []
-    for row in cells:
-        parts = [
-            f"{cell:<{width}}" if column == 0 or (column == last and not header[last]) else f"{cell:>{width}}"
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  " + "  ".join(parts))
-    return lines if any(header) else lines[1:]
-
-
 _REQUESTS: Final = ("request", "sent_s", "first_token_s", "last_token_s", "input_tokens", "output_tokens")
 _STEPS: Final = ("replica", "start_s", "end_s", "steps", "prefill_tokens", "decoding_sequences", "waiting_requests", "used_blocks")
 _MOST_REQUESTS: Final = 100_000
@@ -248,14 +227,14 @@ def write_serving_tables(requests: Requests, log: RequestLog, steps: Iterable[En
     sent, first, done = (column[:kept].tolist() for column in _times(log))
     lengths = requests.input_tokens[:kept].tolist(), requests.output_tokens[:kept].tolist()
     rows = zip(range(kept), sent, map(_or_none, first), map(_or_none, done), *lengths, strict=True)
-    _write(folder / "requests.csv", _REQUESTS, rows)
+    write_table(folder / "requests.csv", _REQUESTS, rows)
     write_steps(steps, folder / "steps.csv")
 
 
 def write_steps(steps: Iterable[EngineStepLog], path: Path) -> None:
     """Write steps at about equal distances in time, pool after pool."""
     samples = (each for log in steps for each in log.samples)
-    _write(path, _STEPS, ((each[0], each[1] * TICK_S, each[2] * TICK_S, *each[3:]) for each in samples))
+    write_table(path, _STEPS, ((each[0], each[1] * TICK_S, each[2] * TICK_S, *each[3:]) for each in samples))
 
 
 def _times(log: RequestLog) -> tuple[FloatArray, ...]:
@@ -270,12 +249,6 @@ def _or_none(value: float) -> float | None:
     return None if value != value else value  # noqa: PLR0124 - not a number
 
 
-def _write(path: Path, header: tuple[str, ...], rows: Iterable[Iterable[CsvCell]]) -> None:
-    with replacing(path) as fresh:
-        fresh.write_text(csv_text([header, *rows]), encoding="utf-8", newline="\n")
-
-
-_GZIP_LEVEL: Final = 4
 _NS_PER_US: Final = 1000
 
 
@@ -285,7 +258,7 @@ def write_serving_trace(logs: Iterable[EngineStepLog], n_replicas: int, path: Pa
     other = {"steps": f"the first {sum(len(log.first) for log in kept)} steps and stretches of steps of the run"}
     head = f'{{"displayTimeUnit": "ms",\n"otherData": {json.dumps(other)},\n"traceEvents": [\n'
     events = ",\n".join([*_names(n_replicas), *(event for log in kept for record in log.first for event in _events(record))])
-    with replacing(path) as fresh, fresh.open("wb") as raw, gzip.GzipFile("", "wb", _GZIP_LEVEL, raw, mtime=0) as packed:
+    with replacing_bytes(path) as packed:
         packed.write(f"{head}{events}\n]}}\n".encode())
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from clustersim.measure.metrics import Metrics, experts_lines
 from clustersim.report import facts
 from clustersim.report.bottleneck import find_bottleneck
-from clustersim.report.folded import folded
+from clustersim.report.folded import folded, table_lines
 from clustersim.report.palette import EXPOSED, FORWARD, HIDDEN
 from clustersim.report.shares import PART_LABELS, hidden_communication, step_shares
 from clustersim.units.quantity import format_alike, format_quantity
@@ -24,6 +24,7 @@ LARGEST_WIDTH: Final = 120
 """Longer bars carry no more information."""
 
 SMALLEST_BAR: Final = 10
+_LINKS: Final = ("tier", ">mean", ">peak", ">bytes", "busiest link")
 
 _EIGHTHS: Final = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 _LABEL_WIDTH: Final = max(len(label) for label in PART_LABELS.values())
@@ -54,6 +55,11 @@ class _Page:
         """Print a heading after an empty line."""
         self.line()
         self.line((text, "bold"))
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Print rows in columns, which do not break either."""
+        for line, _ in table_lines(columns, rows, None):
+            self.line(f"  {line}")
 
     def bar(self, fraction: float, width: int, *, idle: bool = False) -> str:
         """Return a bar padded to ``width``: hatched or in ASCII of whole characters, else of eighths; seen for any share above 0."""
@@ -172,12 +178,9 @@ def _memory_figures(page: _Page, parts: dict[str, float], peak_bytes: float, cap
     over = peak_bytes > capacity_bytes
     text = f"{facts.memory_text(peak_bytes):>8}  {100 * peak_bytes / capacity_bytes:4.0f} %"
     if page.width >= 110:
-        text += "  " + ", ".join(f"{name} {facts.memory_text(size)}" for name, size in _largest(parts, 2))
+        largest = sorted(parts.items(), key=lambda part: -part[1])[:2]
+        text += "  " + ", ".join(f"{name} {facts.memory_text(size)}" for name, size in largest)
     return text, EXPOSED if over else ""
-
-
-def _largest(parts: dict[str, float], count: int) -> list[tuple[str, float]]:
-    return sorted(parts.items(), key=lambda part: -part[1])[:count]
 
 
 def _print_links(page: _Page, metrics: Metrics, timeline: Timeline) -> None:
@@ -185,10 +188,7 @@ def _print_links(page: _Page, metrics: Metrics, timeline: Timeline) -> None:
     if not rows:
         return
     page.heading("Busiest links")
-    cells = [("tier", "mean", "peak", "bytes", "busiest link"), *((row.tier, row.mean, row.peak, row.size, row.busiest) for row in rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(4)]
-    for tier, mean, peak, size, busiest in cells:
-        page.line(f"  {tier:<{widths[0]}}  {mean:>{widths[1]}}  {peak:>{widths[2]}}  {size:>{widths[3]}}  {busiest}")
+    page.table(_LINKS, [(row.tier, row.mean, row.peak, row.size, row.busiest) for row in rows])
     for line in facts.meeting_lines(metrics):
         page.paragraph(line)
 
@@ -198,10 +198,7 @@ def _print_collectives(page: _Page, metrics: Metrics) -> None:
     if not rows:
         return
     page.heading("Collectives")
-    cells = [("", "operation", "largest", "algorithm"), *rows]
-    widths = [max(len(row[column]) for row in cells) for column in range(3)]
-    for dimension, operation, size, algorithm in cells:
-        page.line(f"  {dimension:<{widths[0]}}  {operation:<{widths[1]}}  {size:>{widths[2]}}  {algorithm}")
+    page.table(("", "operation", ">largest", "algorithm"), rows)
 
 
 def _print_lines(page: _Page, heading: str, lines: Sequence[str]) -> None:
@@ -242,7 +239,7 @@ def markdown_summary(metrics: Metrics, timeline: Timeline) -> str:
         markdown_table(("stage", *facts.MEMORY_PARTS, "peak"), stages),
     ]
     if links:
-        blocks += ["## Busiest links", markdown_table(("tier", "mean", "peak", "bytes", "busiest link"), links)]
+        blocks += ["## Busiest links", markdown_table(_LINKS, links)]
     if facts.meeting_lines(metrics):
         blocks.append("\n".join(f"- {_escaped(line)}" for line in facts.meeting_lines(metrics)))
     if facts.choice_rows(metrics):
@@ -262,7 +259,7 @@ def markdown_summary(metrics: Metrics, timeline: Timeline) -> str:
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table, padded so that it reads well as plain text too; figures to the right."""
-    cells = [list(header), *([_escaped(cell) for cell in row] for row in rows)]
+    cells = [[name.removeprefix(">") for name in header], *([_escaped(cell) for cell in row] for row in rows)]
     widths = [max(3, *(len(row[column]) for row in cells)) for column in range(len(header))]
     lines = ["| " + " | ".join(_padded(row, widths)) + " |" for row in cells]
     rule = "|" + "|".join("-" * (width + 1) + ("-" if column == 0 else ":") for column, width in enumerate(widths)) + "|"

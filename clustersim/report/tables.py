@@ -11,6 +11,7 @@ from typing import Final
 from clustersim.documents.csv_text import csv_text
 from clustersim.documents.files import replacing
 from clustersim.measure.metrics import COMMUNICATION, Metrics, by_dimension
+from clustersim.report.facts import MEMORY_PARTS, memory_parts
 from clustersim.report.shares import step_seconds
 from clustersim.trace.timeline import Timeline
 
@@ -25,11 +26,7 @@ HEADERS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "rank_class",
             "stage",
             "time_s",
-            "parameters_bytes",
-            "gradients_bytes",
-            "optimizer_bytes",
-            "activations_bytes",
-            "buffers_bytes",
+            *(f"{part}_bytes" for part in MEMORY_PARTS),
             "total_bytes",
         ),
         "links.csv": (
@@ -84,14 +81,7 @@ def memory_rows(metrics: Metrics) -> list[Row]:
     return [
         (stage.stage, category, size, size / capacity if capacity > 0 else 0.0)
         for stage in metrics.memory.by_stage
-        for category, size in (
-            ("parameters", stage.parameters_bytes),
-            ("gradients", stage.gradients_bytes),
-            ("optimizer", stage.optimizer_bytes),
-            ("activations", stage.activations_bytes),
-            ("buffers", stage.buffers_bytes),
-            ("peak", stage.peak_bytes),
-        )
+        for category, size in (*memory_parts(stage).items(), ("peak", stage.peak_bytes))
     ]
 
 
@@ -100,8 +90,8 @@ def memory_over_time_rows(timeline: Timeline) -> list[Row]:
     rows: list[Row] = []
     for curve in timeline.memory:
         rank_class = timeline.rank_classes[curve.rank_class]
-        sizes = (curve.parameters_bytes, curve.gradients_bytes, curve.optimizer_bytes, curve.activations_bytes, curve.buffers_bytes)
-        rows += [(rank_class.name, rank_class.stage, *row) for row in zip(curve.time_s, *sizes, curve.total_bytes, strict=True)]
+        columns = (curve.time_s, *curve.parts_bytes.values(), curve.total_bytes)
+        rows += [(rank_class.name, rank_class.stage, *row) for row in zip(*columns, strict=True)]
     return rows
 
 

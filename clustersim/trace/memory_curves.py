@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import overload
+from typing import Final, overload
 
 from clustersim.trace.step_log import Repetition
+
+STACK: Final = ("parameters", "optimizer", "gradients", "buffers", "activations")
+"""Contents of memory from below: what changes most stands highest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +33,18 @@ class MemoryCurve:
     @property
     def total_bytes(self) -> tuple[float, ...]:
         """All that is held, for each moment."""
-        parts = (self.parameters_bytes, self.gradients_bytes, self.optimizer_bytes, self.activations_bytes, self.buffers_bytes)
-        return tuple(sum(sizes) for sizes in zip(*parts, strict=True))
+        return tuple(sum(sizes) for sizes in zip(*self.parts_bytes.values(), strict=True))
+
+    @property
+    def parts_bytes(self) -> Mapping[str, tuple[float, ...]]:
+        """What is held, by its content, for each moment."""
+        return {
+            "parameters": self.parameters_bytes,
+            "gradients": self.gradients_bytes,
+            "optimizer": self.optimizer_bytes,
+            "activations": self.activations_bytes,
+            "buffers": self.buffers_bytes,
+        }
 
     @property
     def peak_bytes(self) -> float:

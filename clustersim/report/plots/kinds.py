@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
 
+    from clustersim.measure.metrics import Metrics
+    from clustersim.trace.timeline import Timeline
+
 S = TypeVar("S", Subject, ServedSubject)
 DrawAnswer = Callable[[tornado.Tornado, "Axes | None"], "Axes"]
 
@@ -74,12 +77,8 @@ def _pipeline(runs: Sequence[Subject], ax: Axes | None) -> Axes:
     return gantt.pipeline_gantt(runs[0].metrics, runs[0].timeline, ax, closed_form=runs[0].closed_form_bubble_fraction)
 
 
-def _memory(runs: Sequence[Subject], ax: Axes | None) -> Axes:
-    return memory.memory_by_stage(runs[0].metrics, runs[0].timeline, ax)
-
-
-def _memory_over_time(runs: Sequence[Subject], ax: Axes | None) -> Axes:
-    return memory_over_time.memory_over_time(runs[0].metrics, runs[0].timeline, ax)
+def _of_one(draw: Callable[[Metrics, Timeline, Axes | None], Axes]) -> RunPlot[Subject]:
+    return RunPlot(draw=lambda runs, ax: draw(runs[0].metrics, runs[0].timeline, ax))
 
 
 RUN_PLOTS: Final[Mapping[str, RunPlot[Subject]]] = MappingProxyType(
@@ -90,8 +89,8 @@ RUN_PLOTS: Final[Mapping[str, RunPlot[Subject]]] = MappingProxyType(
         "communication": RunPlot(draw=communication.communication),
         "links": RunPlot(draw=links.link_utilisation),
         "topology": RunPlot(draw=topology.topology_map),
-        "memory": RunPlot(draw=_memory),
-        "memory_over_time": RunPlot(draw=_memory_over_time),
+        "memory": _of_one(memory.memory_by_stage),
+        "memory_over_time": _of_one(memory_over_time.memory_over_time),
         "roofline": RunPlot(draw=roofline.roofline),
         "cost": RunPlot(draw=cost.cost_waterfall),
         "goodput": RunPlot(draw=goodput.goodput_curve),

@@ -29,6 +29,7 @@ from clustersim.report.plots.canvas import (
     spaced,
     write,
 )
+from clustersim.trace.memory_curves import STACK
 from clustersim.units.quantity import format_quantity
 
 if TYPE_CHECKING:
@@ -44,8 +45,6 @@ LOW: Final = 0.45
 """Share of the capacity; if no peak is above it, the line of the capacity is left out."""
 ROW_PX: Final = 150
 LONE_ROW_PX: Final = 380
-STACK: Final = ("parameters", "optimizer", "gradients", "buffers", "activations")
-"""From below: what changes most stands highest."""
 
 MARGINS: Final = Margins(left=120, right=132, top=92, bottom=88)
 _BETWEEN_PX: Final = 18
@@ -72,7 +71,7 @@ def memory_over_time(metrics: Metrics, timeline: Timeline, ax: Axes | None = Non
     row_px = (size_px(whole)[1] + _BETWEEN_PX) / max(len(curves), 1) - _BETWEEN_PX
     whole.set_axis_off()
     caption(whole, _title(metrics, timeline), _subtitle(timeline, len(curves)))
-    held = {name for curve in curves for name, sizes in _parts(curve).items() if max(sizes, default=0.0) > 0.0}
+    held = {name for curve in curves for name, sizes in curve.parts_bytes.items() if max(sizes, default=0.0) > 0.0}
     key(whole, [(name, palette.MEMORY_COLOURS[name]) for name in STACK if name in held], below_px=52)
     capacity_bytes = metrics.memory.capacity_bytes
     held_bytes = max([0.0, *(curve.peak_bytes for curve in curves)])
@@ -118,24 +117,14 @@ def _draw_stack(ax: Axes, curve: MemoryCurve) -> None:
     time_s = np.array(curve.time_s, dtype=np.float64)
     at_peak = int(np.argmax(np.array(curve.total_bytes)))
     lower: FloatArray = np.zeros(len(time_s))
-    for name, sizes in _parts(curve).items():
+    for name in STACK:
+        sizes = curve.parts_bytes[name]
         upper = lower + np.array(sizes) / _GIB
         ax.fill_between(time_s, lower, upper, color=palette.MEMORY_COLOURS[name], linewidth=0)
         if sizes[at_peak] > 0:
             _write_inside(ax, time_s, (lower, upper), f"{name} {sizes[at_peak] / _GIB:.3g}", palette.MEMORY_COLOURS[name])
         lower = upper
     ax.plot(time_s, lower, color=INK, linewidth=0.9)
-
-
-def _parts(curve: MemoryCurve) -> dict[str, tuple[float, ...]]:
-    found = {
-        "parameters": curve.parameters_bytes,
-        "optimizer": curve.optimizer_bytes,
-        "gradients": curve.gradients_bytes,
-        "buffers": curve.buffers_bytes,
-        "activations": curve.activations_bytes,
-    }
-    return {name: found[name] for name in STACK}
 
 
 def _write_inside(ax: Axes, time_s: FloatArray, band: tuple[FloatArray, FloatArray], text: str, colour: str) -> None:
