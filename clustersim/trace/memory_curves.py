@@ -37,7 +37,7 @@ class MemoryCurve:
 
     @property
     def parts_bytes(self) -> Mapping[str, tuple[float, ...]]:
-        """What is held, by its content, for each moment."""
+        """Memory by its content, for each moment."""
         return {
             "parameters": self.parameters_bytes,
             "gradients": self.gradients_bytes,
