@@ -218,7 +218,8 @@ class Library:
             candidate = replace(self._alone("direct", one_pair), pattern=all_pairs)
             self._transfers[name] = candidate
         leaves = candidate.pattern.phases[0][0].inter_steps > 0
-        medium: Medium = "pcie" if self._crosses_pcie(candidate.pattern) and not leaves else "nvlink"
+        crosses = any(self._has_pcie(each.route_set.link_ids) for phase in candidate.pattern.phases for each in phase)
+        medium: Medium = "pcie" if crosses and not leaves else "nvlink"
         calibration = self._calibration_of(ends)
         facts = Facts(
             op="send_recv",
@@ -348,9 +349,6 @@ class Library:
             if self._has_pcie(routes.link_ids):
                 return "pcie"
         return "nvlink"
-
-    def _crosses_pcie(self, pattern: Pattern) -> bool:
-        return any(self._has_pcie(flow_set.route_set.link_ids) for phase in pattern.phases for flow_set in phase)
 
     def _has_pcie(self, link_ids: IntArray) -> bool:
         return bool((self.cluster.tier_index[link_ids] == TIERS.index("pcie")).any())

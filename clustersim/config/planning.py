@@ -169,11 +169,12 @@ def _planned(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Plann
     training, training_flags = training_of(spec, loaded, kinds)
     _check_batches(training, strategy, spec, model)
     plan = Plan(model=model, training=training, strategy=arranged(model, training, strategy, node))
+    unused = {".".join(each.path) for each in idle(model, training, plan.strategy)}
     flags = (
         *(Flag(code=code, message=message) for code, message in loaded.flags),
         *training_flags,
         *found.flags,
-        *usual_flags(usual, _in_use(idle(model, training, plan.strategy), brought)),
+        *usual_flags(usual, [key for key in brought if key not in unused]),
         *(() if spec.training.gives("kernels") or spec.strategy.preset else (ASSUMED_KERNELS,)),
         *_reach_flags(strategy, min(kinds, key=lambda each: each.scale_up.nodes_per_domain)),
         *server_flags(stage_of(plan, 0), node),
@@ -219,11 +220,6 @@ def circumstances_of(spec: ScenarioSpec, model: Model, nodes: Sequence[Node]) ->
         blocking_launches=training.blocking_launches,
         attention=calibration_for(accelerators[0]).attention.keys(),
     )
-
-
-def _in_use(unused: Sequence[Idle], keys: Sequence[str]) -> list[str]:
-    vain = {".".join(each.path) for each in unused}
-    return [key for key in keys if key not in vain]
 
 
 def _without_idle(scenario: Scenario, unused: Sequence[Idle]) -> tuple[Scenario, tuple[Flag, ...]]:

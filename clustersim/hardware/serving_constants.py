@@ -10,12 +10,16 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import log
 from types import MappingProxyType
-from typing import Final, Literal, get_args
+from typing import Annotated, Final, Literal, TypeVar, get_args
+
+from pydantic import Field, TypeAdapter
 
 from clustersim.documents.files import data_path
 from clustersim.errors import DomainError
 from clustersim.hardware.catalog import load_accelerator
 from clustersim.hardware.models import Accelerator
+
+T = TypeVar("T")
 
 KernelFamily = Literal["product", "decode_attention", "prefill_attention", "latent_decode", "experts"]
 WeightFormat = Literal["bf16", "fp8", "fp8_block", "nvfp4", "mxfp4", "mxfp4_mxfp8", "int8", "int8_weights", "int4"]
@@ -78,7 +82,7 @@ class KernelConstants:
 
     accelerator: str
     framework: str
-    family: str
+    family: Annotated[str, Field(alias="kernel")]
     format: str
     floor_s: float
     """Time of the smallest kernel inside a graph."""
@@ -114,7 +118,7 @@ class CollectiveConstants:
     accelerator: str
     library: str
     operation: str
-    n_ranks: int
+    n_ranks: Annotated[int, Field(alias="ranks")]
     floor_s: float
     one_shot_s_per_byte: float
     two_shot_s: float
@@ -146,42 +150,14 @@ def borrowed_notes(borrowed: Iterable[Borrowed]) -> tuple[str, ...]:
     )
 
 
-@lru_cache
 def kernel_table() -> tuple[KernelConstants, ...]:
     """Return the shipped constants of kernels."""
-    return tuple(
-        KernelConstants(
-            accelerator=row["accelerator"],
-            framework=row["framework"],
-            family=row["kernel"],
-            format=row["format"],
-            floor_s=float(row["floor_s"]),
-            bandwidth_fraction=float(row["bandwidth_fraction"]),
-            peak_fraction=float(row["peak_fraction"]),
-            activation_passes=float(row["activation_passes"]),
-            cast_s=float(row["cast_s"]),
-            spread=float(row["spread"]),
-        )
-        for row in _rows("kernels.csv")
-    )
+    return _rows("kernels.csv", KernelConstants)
 
 
-@lru_cache
 def collective_table() -> tuple[CollectiveConstants, ...]:
     """Return the shipped constants of collectives inside a node."""
-    return tuple(
-        CollectiveConstants(
-            accelerator=row["accelerator"],
-            library=row["library"],
-            operation=row["operation"],
-            n_ranks=int(row["ranks"]),
-            floor_s=float(row["floor_s"]),
-            one_shot_s_per_byte=float(row["one_shot_s_per_byte"]),
-            two_shot_s=float(row["two_shot_s"]),
-            two_shot_s_per_byte=float(row["two_shot_s_per_byte"]),
-        )
-        for row in _rows("collectives.csv")
-    )
+    return _rows("collectives.csv", CollectiveConstants)
 
 
 _UNMEASURED: Final[ContextVar[frozenset[str]]] = ContextVar("unmeasured", default=frozenset())
@@ -241,8 +217,9 @@ def kernel_constants(
 class ExchangeConstants:
     """Time of an exchange of tokens among the experts of a node: a floor, and the bytes that leave a rank."""
 
+    accelerator: str
     mode: str
-    n_multiprocessors: int
+    n_multiprocessors: Annotated[int, Field(alias="multiprocessors")]
     """Multiprocessors that its kernels keep from others."""
     dispatch_floor_s: float
     dispatch_bytes_per_s: float
@@ -252,21 +229,14 @@ class ExchangeConstants:
 
 def exchange_constants(accelerator: Accelerator) -> tuple[tuple[ExchangeConstants, ...], Borrowed | None]:
     """Return the constants of each kind of exchange, and from where they are borrowed: at the ratio of the links."""
-    rows = [row for row in _rows("expert_exchange.csv") if row["accelerator"] not in _UNMEASURED.get()]
-    name = next(_lenders(accelerator, {row["accelerator"] for row in rows}))
+    rows = [row for row in _rows("expert_exchange.csv", ExchangeConstants) if row.accelerator not in _UNMEASURED.get()]
+    name = next(_lenders(accelerator, {row.accelerator for row in rows}))
     ratio = _link_bandwidth(accelerator) / _link_bandwidth(load_accelerator(name))
     what = "exchange of tokens among experts"
     constants = tuple(
-        ExchangeConstants(
-            mode=row["mode"],
-            n_multiprocessors=int(row["multiprocessors"]),
-            dispatch_floor_s=float(row["dispatch_floor_s"]),
-            dispatch_bytes_per_s=float(row["dispatch_bytes_per_s"]) * ratio,
-            combine_floor_s=float(row["combine_floor_s"]),
-            combine_bytes_per_s=float(row["combine_bytes_per_s"]) * ratio,
-        )
+        replace(row, dispatch_bytes_per_s=row.dispatch_bytes_per_s * ratio, combine_bytes_per_s=row.combine_bytes_per_s * ratio)
         for row in rows
-        if row["accelerator"] == name
+        if row.accelerator == name
     )
     return constants, None if name == accelerator.name else Borrowed(what, accelerator.name, name, what)
 
@@ -312,17 +282,8 @@ def collective_constants(
         else Borrowed(f"{operation} of {n_ranks} ranks", accelerator.name, name, f"{operation} of {best.n_ranks} ranks")
     )
     ratio = _link_bandwidth(load_accelerator(name)) / _link_bandwidth(accelerator)
-    scaled = CollectiveConstants(
-        accelerator=name,
-        library=best.library,
-        operation=operation,
-        n_ranks=n_ranks,
-        floor_s=best.floor_s,
-        one_shot_s_per_byte=best.one_shot_s_per_byte * ratio,
-        two_shot_s=best.two_shot_s,
-        two_shot_s_per_byte=best.two_shot_s_per_byte * ratio,
-    )
-    return scaled, lent
+    one_shot_s_per_byte, two_shot_s_per_byte = best.one_shot_s_per_byte * ratio, best.two_shot_s_per_byte * ratio
+    return replace(best, n_ranks=n_ranks, one_shot_s_per_byte=one_shot_s_per_byte, two_shot_s_per_byte=two_shot_s_per_byte), lent
 
 
 def _link_bandwidth(accelerator: Accelerator) -> float:
@@ -346,5 +307,8 @@ def _order(framework: str) -> int:
     return next((index for index, each in enumerate(FRAMEWORKS) if each == framework), len(FRAMEWORKS))
 
 
-def _rows(name: str) -> list[dict[str, str]]:
-    return list(csv.DictReader((data_path("hardware_profiles") / "serving" / name).read_text("utf-8").splitlines()))
+@lru_cache
+def _rows(name: str, kind: type[T]) -> tuple[T, ...]:
+    rows = csv.DictReader((data_path("hardware_profiles") / "serving" / name).read_text("utf-8").splitlines())
+    table = TypeAdapter(kind)
+    return tuple(table.validate_python(row) for row in rows)

@@ -94,21 +94,9 @@ def _values(settings: Settings) -> Iterator[tuple[str, object]]:
     return ((name, getattr(settings, name)) for name in type(settings).model_fields)
 
 
-def _has_experts(model: Model) -> bool:
-    return model.experts is not None
-
-
-def _shares_experts(model: Model) -> bool:
-    return model.experts is None or model.experts.shared_size > 0
-
-
 def _weights_move(strategy: Strategy) -> bool:
     shards = max(strategy.sharding.degree, strategy.sharding.expert_degree) > 1 or strategy.gathers_weights
     return shards or strategy.data_parallel.central
-
-
-def _drops(strategy: Strategy) -> bool:
-    return strategy.expert_load.kind != "balanced" or (strategy.expert_capacity or 0.0) < 1.0
 
 
 def _checks_later(strategy: Strategy) -> bool:
@@ -116,22 +104,9 @@ def _checks_later(strategy: Strategy) -> bool:
     return strategy.optimizer_post_validation or (schedule is not None and schedule.validates_later)
 
 
-def _reduces(strategy: Strategy) -> bool:
-    return strategy.reduces_gradients or strategy.data_parallel.service is not None or offloads(strategy)
-
-
-def _fills_buckets(strategy: Strategy) -> bool:
-    in_units = strategy.zero_stage == SHARDS_PARAMETERS and strategy.gather == "layer" and strategy.shard_degree is None
-    return not in_units
-
-
 def _pushes_often(strategy: Strategy, local: LocalModel) -> bool:
     service = strategy.data_parallel.service
     return service is None or len(layer_slices(local, service.bucket_bytes)) > 1
-
-
-def _is_laid_out(strategy: Strategy) -> bool:
-    return sum(degree > 1 for degree in (strategy.dp, strategy.tp, strategy.pp, strategy.cp, strategy.ep)) > 1
 
 
 CONDITIONS: Final[Mapping[str, tuple[Callable[[LocalModel, Strategy], bool], str]]] = {
@@ -141,17 +116,22 @@ CONDITIONS: Final[Mapping[str, tuple[Callable[[LocalModel, Strategy], bool], str
     "fp8": (lambda local, _: local.numerics.casts_weights, "without precision: fp8"),
     "delayed scaling": (lambda local, _: local.numerics.scaling == "delayed", "without fp8_scaling: delayed"),
     "adapters": (lambda local, _: local.adapters is not None, "without lora_rank"),
-    "experts": (lambda local, _: _has_experts(local.model), "without experts"),
+    "experts": (lambda local, _: local.model.experts is not None, "without experts"),
     "rows of experts beside each other": (
         lambda local, _: local.numerics.grouped_experts and not local.numerics.fused_experts,
         "without grouped_experts: true",
     ),
     "work beside experts": (
-        lambda local, strategy: _shares_experts(local.model) or strategy.overlap_ep == "micro_batches",
+        lambda local, strategy: (
+            local.model.experts is None or local.model.experts.shared_size > 0 or strategy.overlap_ep == "micro_batches"
+        ),
         "without shared experts",
     ),
     "skewed load": (lambda _, strategy: strategy.expert_load.kind in ("zipf", "dirichlet"), "without a zipf or dirichlet load"),
-    "capacity": (lambda _, strategy: _drops(strategy), "where every expert gets the mean"),
+    "capacity": (
+        lambda _, strategy: strategy.expert_load.kind != "balanced" or (strategy.expert_capacity or 0.0) < 1.0,
+        "where every expert gets the mean",
+    ),
     "tp": (lambda _, strategy: strategy.tp > 1, "with tp 1"),
     "pp": (lambda _, strategy: strategy.pp > 1, "with pp 1"),
     "cp": (lambda _, strategy: strategy.cp > 1, "with cp 1"),
@@ -168,10 +148,19 @@ CONDITIONS: Final[Mapping[str, tuple[Callable[[LocalModel, Strategy], bool], str
     "weights move": (lambda _, strategy: _weights_move(strategy), "where every rank keeps and updates all parameters"),
     "selective recomputation": (lambda _, strategy: strategy.recompute == "selective", "without selective recomputation"),
     "later checks of norms": (lambda _, strategy: _checks_later(strategy), "with a schedule that checks norms before it updates"),
-    "replicas": (lambda _, strategy: _reduces(strategy), "with one replica"),
-    "buckets": (lambda _, strategy: _fills_buckets(strategy), "where gradients are not reduced in buckets"),
+    "replicas": (
+        lambda _, strategy: strategy.reduces_gradients or strategy.data_parallel.service is not None or offloads(strategy),
+        "with one replica",
+    ),
+    "buckets": (
+        lambda _, strategy: strategy.zero_stage < SHARDS_PARAMETERS or strategy.gather != "layer" or strategy.shard_degree is not None,
+        "where gradients are not reduced in buckets",
+    ),
     "collective reduction": (lambda _, strategy: strategy.data_parallel.service is None, "with parameter servers"),
-    "own layout": (lambda _, strategy: _is_laid_out(strategy), "where one dimension has all ranks"),
+    "own layout": (
+        lambda _, strategy: [strategy.dp, strategy.tp, strategy.pp, strategy.cp, strategy.ep].count(1) < 4,
+        "where one dimension has all ranks",
+    ),
     "several pushes": (lambda local, strategy: _pushes_often(strategy, local), "where servers take all gradients at once"),
     "several processes": (lambda _, strategy: not strategy.data_parallel.single_process, "with single_process"),
     "several servers": (lambda _, strategy: len(strategy.data_parallel.hosts) > 1, "with one server"),

@@ -168,7 +168,8 @@ class StageWork:
             last = stop == chunk.n_layers if step.kind == "F" else start == 0
             ending = tuple(block for each in self.passes.techniques for block in each.closing()) if last and step.kind != "W" else ()
             blocks = opening + cast + self._slice(step, chunk, (start, stop)) + filled + lost + ending
-            action = self._same.setdefault((step.kind, blocks), _compute(step.kind, blocks))
+            phase = "forward" if step.kind == "F" else PHASES[GRADIENTS[step.kind]]
+            action = self._same.setdefault((step.kind, blocks), Compute(name=step.kind, phase=phase, blocks=blocks))
             pieces.append(Piece(action=action, completes=complete, layers=range(start, stop)))
         return tuple(pieces)
 
@@ -202,10 +203,6 @@ def completed(buckets: Sequence[Bucket]) -> Weights:
     return total_weights((bucket.weights, 1) for bucket in buckets)
 
 
-def _compute(kind: PassKind, blocks: tuple[Block, ...]) -> Compute:
-    return Compute(name=kind, phase="forward" if kind == "F" else PHASES[GRADIENTS[kind]], blocks=blocks)
-
-
 def overlapped_passes(one: Sequence[Compute], other: Sequence[Compute]) -> tuple[tuple[Compute, ...], tuple[Compute, ...]]:
     """Return two passes in pieces, each layer overlapped with the expert-parallel collectives of the other pass.
 
@@ -234,7 +231,7 @@ def _taken(piece: Compute, blocks: Iterator[Block]) -> Compute:
 
 def _paired(one: Sequence[Block], other: Sequence[Block]) -> Iterator[tuple[Block | None, Block | None, int]]:
     """Yield overlapping stretches of blocks, and their number; None where one pass has nothing left."""
-    left, right = _counted(one), _counted(other)
+    left, right = (((block, block.repeat) for block in blocks) for blocks in (one, other))
     mine, theirs = next(left, None), next(right, None)
     while mine is not None or theirs is not None:
         if mine is not None and mine[0].name in BESIDE_LAYERS:
@@ -249,10 +246,6 @@ def _paired(one: Sequence[Block], other: Sequence[Block]) -> Iterator[tuple[Bloc
         yield mine[0] if mine else None, theirs[0] if theirs else None, repeat
         mine = _after(mine, repeat) or next(left, None)
         theirs = _after(theirs, repeat) or next(right, None)
-
-
-def _counted(blocks: Sequence[Block]) -> Iterator[tuple[Block, int]]:
-    yield from ((block, block.repeat) for block in blocks)
 
 
 def _after(part: tuple[Block, int] | None, repeat: int) -> tuple[Block, int] | None:

@@ -73,7 +73,7 @@ def build_mixed_cluster(
     layout = _laid(kinds, fabric, changes, servers)
     as_built_bytes_per_s, latency_s, tier_index = _of_links(layout)
     bandwidth_bytes_per_s = as_built_bytes_per_s
-    policy = RoutingPolicy(seed=_mixed_seed(fabric.seed, seed) if fabric.routing == "ecmp" else None)
+    policy = RoutingPolicy(seed=fabric.seed + (seed << 32) if fabric.routing == "ecmp" else None)
     works: BoolArray | None = None
     shared: IntArray | None = None
     if changes:
@@ -172,10 +172,6 @@ def _worn(
     if len(kinds) > len(layout.groups):
         layout = replace(layout, tables=tables(kinds, n_endpoints=_n_endpoints(layout.groups)), kind_of_place=kind_of_place)
     return layout, policy
-
-
-def _mixed_seed(fabric_seed: int, seed: int) -> int:
-    return fabric_seed + (seed << 32)
 
 
 def _check(kinds: Sequence[tuple[Node, int]], fabric: Fabric, servers: ServerHosts | None) -> None:
