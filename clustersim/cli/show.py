@@ -21,15 +21,22 @@ from clustersim.documents.spots import Data
 from clustersim.documents.text import read_document
 from clustersim.errors import EXIT_OK, ScenarioError
 from clustersim.hardware.catalog import accelerator_names, cluster_names, load_accelerator, load_cluster, load_node, node_names
-from clustersim.hardware.models import Accelerator, ClusterProfile, Fabric, Node
+from clustersim.hardware.models import Fabric
 from clustersim.hardware.prices import PriceList, load_price_list, price_list_names
 from clustersim.report.facts import memory_text
-from clustersim.units.quantity import format_quantity
+from clustersim.units.quantity import ENDINGS, ending_of, format_quantity
 from clustersim.workloads.reading.model_spec import LoadedModel, load_model, model_names
 
 Row = tuple[str, ...]
 
-_SIZES: Final = ("hidden_size", "n_heads", "n_kv_heads", "intermediate_size", "vocab_size", "max_positions")
+_SIZES: Final = {
+    "hidden_size": ">hidden",
+    "n_heads": ">heads",
+    "n_kv_heads": ">kv heads",
+    "intermediate_size": ">MLP",
+    "vocab_size": ">vocabulary",
+    "max_positions": ">positions",
+}
 """Columns of a model that a list of layers does not have."""
 
 
@@ -117,10 +124,6 @@ def _model_row(name: str) -> Row:
     )
 
 
-def _example_row(name: str) -> Row:
-    return (_headline(example_path(name).read_text(encoding="utf-8")),)
-
-
 def _headline(text: str) -> str:
     """Return the first sentence of the comment that a file begins with."""
     lines: list[str] = []
@@ -135,21 +138,6 @@ def _fabric_text(fabric: Fabric) -> str:
     ratio = "" if fabric.oversubscription == 1 else f", {fabric.oversubscription:g}:1 at the leaf"
     core = "" if fabric.core_oversubscription == 1 else f", {fabric.core_oversubscription:g}:1 at the core"
     return f"{fabric.topology}{ratio}{core}"
-
-
-def _full_accelerator(name: str) -> Data:
-    accelerator: Accelerator = load_accelerator(name)
-    return plain(accelerator)
-
-
-def _full_node(name: str) -> Data:
-    node: Node = load_node(name)
-    return plain(node)
-
-
-def _full_cluster(name: str) -> Data:
-    cluster: ClusterProfile = load_cluster(name)
-    return plain(cluster)
 
 
 def _full_model(name: str) -> Data:
@@ -194,15 +182,6 @@ def _rent(prices: PriceList, accelerator: str) -> str:
     return "-" if value is None else f"{value:.2f}{'*' if prices.one_source(accelerator) else ' '}"
 
 
-def _full_prices(name: str) -> Data:
-    prices: PriceList = load_price_list(name)
-    return plain(prices)
-
-
-def _preset_row(name: str) -> Row:
-    return (load_preset(name).title,)
-
-
 def _full_preset(name: str) -> Data:
     preset = load_preset(name)
     settings: list[Data] = [_full_setting(preset, setting) for setting in preset.settings]
@@ -228,10 +207,6 @@ def _full_setting(preset: Preset, setting: PresetSetting) -> Data:
     }
 
 
-def _all_examples() -> tuple[str, ...]:
-    return tuple(sorted((*example_names(), *example_names(serving=True))))
-
-
 SHELVES: Final[Mapping[str, Shelf]] = MappingProxyType(
     {
         "accelerators": Shelf(
@@ -239,44 +214,49 @@ SHELVES: Final[Mapping[str, Shelf]] = MappingProxyType(
             names=accelerator_names,
             columns=("generation", ">memory", ">bandwidth", ">fp32", ">tf32", ">fp16", ">bf16", ">fp8", ">scale-up", ">power"),
             row=_accelerator_row,
-            full=_full_accelerator,
+            full=lambda name: plain(load_accelerator(name)),
         ),
         "nodes": Shelf(
-            singular="node", names=node_names, columns=("accelerators", "scale-up", "adapters", "fabric"), row=_node_row, full=_full_node
+            singular="node",
+            names=node_names,
+            columns=("accelerators", "scale-up", "adapters", "fabric"),
+            row=_node_row,
+            full=lambda name: plain(load_node(name)),
         ),
         "clusters": Shelf(
-            singular="cluster", names=cluster_names, columns=(">nodes", "node", ">GPUs", "fabric"), row=_cluster_row, full=_full_cluster
+            singular="cluster",
+            names=cluster_names,
+            columns=(">nodes", "node", ">GPUs", "fabric"),
+            row=_cluster_row,
+            full=lambda name: plain(load_cluster(name)),
         ),
         "models": Shelf(
             singular="model",
             names=model_names,
-            columns=(
-                ">parameters",
-                ">active",
-                ">FLOPs a sample",
-                ">layers",
-                ">hidden",
-                ">heads",
-                ">kv heads",
-                ">MLP",
-                ">vocabulary",
-                ">positions",
-            ),
+            columns=(">parameters", ">active", ">FLOPs a sample", ">layers", *_SIZES.values()),
             row=_model_row,
             full=_full_model,
         ),
-        "examples": Shelf(singular="example", names=_all_examples, columns=("shows",), row=_example_row, full=_full_example),
-        "prices": Shelf(
-            singular="price list", names=price_list_names, columns=("as of", ">age", "about"), row=_price_row, full=_full_prices
+        "examples": Shelf(
+            singular="example",
+            names=lambda: tuple(sorted((*example_names(), *example_names(serving=True)))),
+            columns=("shows",),
+            row=lambda name: (_headline(example_path(name).read_text(encoding="utf-8")),),
+            full=_full_example,
         ),
-        "presets": Shelf(singular="preset", names=preset_names, columns=("framework",), row=_preset_row, full=_full_preset),
+        "prices": Shelf(
+            singular="price list",
+            names=price_list_names,
+            columns=("as of", ">age", "about"),
+            row=_price_row,
+            full=lambda name: plain(load_price_list(name)),
+        ),
+        "presets": Shelf(
+            singular="preset", names=preset_names, columns=("framework",), row=lambda name: (load_preset(name).title,), full=_full_preset
+        ),
     }
 )
 """Kinds of shipped entries. Peaks of accelerators are dense TFLOP/s; bandwidths count one direction."""
-
-
-SUFFIXES: Final = (("_bytes_per_s", "B/s"), ("_flops_per_s", "FLOP/s"), ("_bytes", "B"), ("_s", "s"), ("_w", "W"))
-"""Endings of names and their units, longer ones first."""
 
 
 def readable(value: Data, unit: str = "") -> Data:
@@ -288,17 +268,10 @@ def readable(value: Data, unit: str = "") -> Data:
     {'memory': '80 GB', 'peak': {'bf16': '989 TFLOP/s'}, 'n_layers': 32}
     """
     if isinstance(value, dict):
-        pairs = [(*_split(key), item) for key, item in value.items() if item is not None and item != ""]
-        return {name: readable(item, own or unit) for name, own, item in pairs}
+        pairs = [(key, ending_of(key), item) for key, item in value.items() if item is not None and item != ""]
+        return {key.removesuffix(end): readable(item, ENDINGS[end] or unit) for key, end, item in pairs}
     if isinstance(value, list):
         return [readable(item, unit) for item in value]
     if unit and isinstance(value, int | float):
         return format_quantity(value, unit, 4)
     return value
-
-
-def _split(key: str) -> tuple[str, str]:
-    for suffix, unit in SUFFIXES:
-        if key.endswith(suffix):
-            return key.removesuffix(suffix), unit
-    return key, ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import textwrap
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -65,22 +64,6 @@ _WIDEST: Final = 120
 """Characters of a line of prose, however wide the terminal."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ValidateOptions:
-    """The options of ``validate``."""
-
-    as_json: bool
-    quality: str
-    fail_over: str | None
-    plot: str | None = None
-    write_residuals: str | None = None
-    jobs: int | None = None
-    """Processes; None for one for each processor."""
-    cross_validate: str | None = None
-    defaults: bool = False
-    """Rows with typed settings only."""
-
-
 def validate_command(
     sources: Annotated[list[str] | None, typer.Argument(metavar="SOURCE", help="Shipped sources, or paths; all if left out.")] = None,
     *,
@@ -108,48 +91,34 @@ def validate_command(
     if serving:
         return validate_served_command(tuple(sources or ()), as_json=json, jobs=jobs, cross_validate=cross_validate)
     named = tuple(sources or ())
-    options = ValidateOptions(
-        as_json=json,
-        quality=quality,
-        fail_over=fail_over,
-        plot=plot,
-        write_residuals=write_residuals,
-        jobs=jobs,
-        cross_validate=cross_validate,
-        defaults=defaults,
-    )
-    if options.cross_validate is not None:
-        return _cross_validate(named, Path(options.cross_validate))
-    limit_fraction = None if options.fail_over is None else _limit(options.fail_over)
-    picture = None if options.plot is None else picture_path(options.plot)
-    least = _quality(options.quality)
-    if options.write_residuals is not None:
+    if cross_validate is not None:
+        return _cross_validate(named, Path(cross_validate))
+    limit_fraction = None if fail_over is None else _limit(fail_over)
+    picture = None if plot is None else picture_path(plot)
+    least = _quality(quality)
+    if write_residuals is not None:
         check_complete(named, least)
-    _check_defaults(options)
+    for given, option in ((write_residuals, "--write-residuals"), (least != QUALITIES[-1], "--quality")):
+        if defaults and given:
+            raise ScenarioError("is not for defaults alone", field=option, hint="leave it out, or --defaults")
     with watched():
-        if options.defaults:
-            validation = validate_defaults(named, jobs=options.jobs, bounds=options.as_json)
+        if defaults:
+            validation = validate_defaults(named, jobs=jobs, bounds=json)
         else:
-            validation = validate(named, quality=least, jobs=options.jobs, bounds=options.as_json)
-    if options.as_json:
+            validation = validate(named, quality=least, jobs=jobs, bounds=json)
+    if json:
         write_json(_document(validation))
     else:
         _print(validation)
     if picture is not None:
         write_scatter(validation, picture)
         notice(f"wrote {picture}")
-    if options.write_residuals is not None:
-        _write_residuals(validation, Path(options.write_residuals), options.jobs)
+    if write_residuals is not None:
+        _write_residuals(validation, Path(write_residuals), jobs)
     if limit_fraction is None or validation.better_than(limit_fraction):
         return EXIT_OK
-    notice(f"no: {summary_text(validation.summary)}; {memory_text(validation.summary)}; the limit is {options.fail_over}")
+    notice(f"no: {summary_text(validation.summary)}; {memory_text(validation.summary)}; the limit is {fail_over}")
     return EXIT_NO
-
-
-def _check_defaults(options: ValidateOptions) -> None:
-    for given, option in ((options.write_residuals, "--write-residuals"), (options.quality != QUALITIES[-1], "--quality")):
-        if options.defaults and given:
-            raise ScenarioError("is not for defaults alone", field=option, hint="leave it out, or --defaults")
 
 
 def _write_residuals(validation: Validation, file: Path, jobs: int | None) -> None:

@@ -263,35 +263,24 @@ def cost_report(
         step=amount(priced.prices, gpu_s=priced.n_accelerators * step_s, machine_j=busy_w * step_s),
         per_million_tokens=million,
         per_billion_tokens=amount(priced.prices, gpu_s=1e9 * rate, machine_j=1e9 * busy_w / metrics.tokens_per_s),
-        training=None if tokens is None or train_s is None else _training(priced, busy_w, tokens, train_s, _Wear(goodput, spares)),
+        training=None if tokens is None or train_s is None else _training(priced, busy_w, (tokens, train_s), goodput, spares),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Wear:
-    """Overhead of failures in a training."""
-
-    goodput: GoodputReport | None
-    spares: int
-
-
-def _training(priced: Priced, busy_w: float, tokens: float, ideal_s: float, wear: _Wear) -> TrainingCost:
+def _training(priced: Priced, busy_w: float, whole: tuple[float, float], goodput: GoodputReport | None, spares: int) -> TrainingCost:
+    """Return the cost of a whole training: of its tokens, and its time without failures."""
+    tokens, ideal_s = whole
     time_s, training_s = ideal_s, ideal_s
-    if wear.goodput is not None and wear.goodput.time_to_train is not None:
-        parts = wear.goodput.parts_fraction
-        time_s = wear.goodput.time_to_train.mean_s
+    if goodput is not None and goodput.time_to_train is not None:
+        parts = goodput.parts_fraction
+        time_s = goodput.time_to_train.mean_s
         training_s = time_s * (parts.useful + parts.lost_work)
     idle_w = priced.machine_w(0.0)
-    spares_w = wear.spares * idle_w / len(priced.nodes)
-    gpus = priced.n_accelerators * (1.0 + wear.spares / len(priced.nodes))
+    spares_w = spares * idle_w / len(priced.nodes)
+    gpus = priced.n_accelerators * (1.0 + spares / len(priced.nodes))
     machine_j = busy_w * training_s + idle_w * (time_s - training_s) + spares_w * time_s
     total = amount(priced.prices, gpu_s=gpus * time_s, machine_j=machine_j)
-    return TrainingCost(
-        **asdict(total),
-        tokens=tokens,
-        time_s=time_s,
-        spare_nodes=wear.spares,
-    )
+    return TrainingCost(**asdict(total), tokens=tokens, time_s=time_s, spare_nodes=spares)
 
 
 def resolved_cost(spec: CostSpec) -> dict[str, Data]:

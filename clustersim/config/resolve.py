@@ -21,14 +21,11 @@ from clustersim.hardware.overrides import INLINE_NAME, NODE_KEYS
 from clustersim.hardware.own_parts import ACCELERATOR, HOST, NIC, SWITCH, Kind
 from clustersim.notices import Flag
 from clustersim.parallel.needs import effective
-from clustersim.units.quantity import exact_quantity
+from clustersim.units.quantity import ENDINGS, ending_of, exact_quantity
 from clustersim.workloads.reading.model_spec import LoadedModel
 
 Part = Accelerator | Host | Nic | Switch
 HASH_DIGITS: Final = 8
-_UNITS: Final = (("_bytes_per_s", "B/s"), ("_bytes", "B"), ("_s", "s"), ("_w", "W"))
-"""Unit of an attribute by the end of its name."""
-
 _OF_TOPOLOGY: Final = {"dimensions": "torus", "leaves_per_group": "dragonfly", "global_links": "dragonfly", "graph": "graph"}
 """Keys of a single topology."""
 
@@ -230,8 +227,8 @@ def _written(part: Node | Fabric | Part, keys: Mapping[str, str]) -> dict[str, D
         for section in above:
             inner = inner.setdefault(section, {})
             assert isinstance(inner, dict)
-        unit = next((unit for suffix, unit in _UNITS if attribute.endswith(suffix)), None)
-        if unit is not None and isinstance(value, float):
+        unit = ENDINGS[ending_of(attribute)]
+        if unit and isinstance(value, float):
             inner[name] = exact_quantity(value, unit)
         else:
             inner[name] = list[Data](value) if isinstance(value, tuple) else value

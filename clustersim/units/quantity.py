@@ -38,6 +38,17 @@ _PER: Final = re.compile(r"(?<=[0-9.])\s*/")
 _BARE: Final = re.compile(r"[+-]?(\d+(_\d+)*(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
+ENDINGS: Final[Mapping[str, str]] = MappingProxyType(
+    {"_bytes_per_s": "B/s", "_flops_per_s": "FLOP/s", "_bytes": "B", "_s": "s", "_w": "W", "": ""}
+)
+"""Endings of names of quantities in SI, longer ones first, and their units."""
+
+
+def ending_of(name: str) -> str:
+    """Return the ending that says the unit of a quantity; empty without one."""
+    return next(end for end in ENDINGS if name.endswith(end))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Unit:
     """Notation of one kind of quantity."""
