@@ -218,8 +218,8 @@ class Library:
             candidate = replace(self._alone("direct", one_pair), pattern=all_pairs)
             self._transfers[name] = candidate
         leaves = candidate.pattern.phases[0][0].inter_steps > 0
-        crosses = any(self._has_pcie(each.route_set.link_ids) for phase in candidate.pattern.phases for each in phase)
-        medium: Medium = "pcie" if crosses and not leaves else "nvlink"
+        pcie = not leaves and any(self._has_pcie(each.route_set.link_ids) for phase in candidate.pattern.phases for each in phase)
+        medium: Medium = "pcie" if pcie else "nvlink"
         calibration = self._calibration_of(ends)
         facts = Facts(
             op="send_recv",

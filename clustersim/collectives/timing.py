@@ -230,7 +230,6 @@ def idle_rate_bytes_per_s(pattern: Pattern, bandwidth_bytes_per_s: LinkFloats) -
 def _cap(flow_set: FlowSet, way: Way, cluster: Cluster, calibration: NetworkCalibration) -> float:
     """Return the most that a flow with coefficient 1 moves in a second, whatever the links could carry."""
     links, flows = flow_set.route_set.link_ids, flow_set.route_set.flows
-    tiers = cluster.tier_index[links]
     cap = flow_set.share * way.ceiling_bytes_per_s / DATA_SHARE[way.protocol] if way.ceiling_bytes_per_s < inf else inf
     limits: list[tuple[str, float]] = []
     if way.spreads:
@@ -242,7 +241,7 @@ def _cap(flow_set: FlowSet, way: Way, cluster: Cluster, calibration: NetworkCali
     if way.medium == "pcie" and not flow_set.inter_steps:
         limits.append(("pcie", calibration.ceilings.peer))
     for tier, share in limits:
-        on_tier = tiers == TIERS.index(tier)
+        on_tier = cluster.tier_index[links] == TIERS.index(tier)
         if on_tier.any():
             cap = min(cap, float((share * cluster.bandwidth_bytes_per_s[links[on_tier]] / flows[on_tier]).min()))
     return cap

@@ -159,7 +159,7 @@ def _planned(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Plann
     for contributor in CONTRIBUTORS:
         contributor.refuse_model(model, scenario.spec.strategy)
     measured = any(code == MEASURED_SPEED for code, _ in loaded.flags)
-    usual = {} if measured else usual_settings(circumstances_of(scenario.spec, model, nodes))
+    usual = {} if measured else usual_settings(circumstances_of(scenario.spec, model, kinds, n_ranks=len(nodes) * node.n_accelerators))
     spec, brought = completed_as_usual(scenario.spec, {key: value for key, (value, _) in usual.items()})
     found = pipelining_of(spec.strategy, model.n_layers, scenario.folder)
     placement, more_flags = placement_of(spec.strategy, nodes, fabric)
@@ -198,9 +198,9 @@ def _check_batches(training: Training, strategy: Strategy, spec: ScenarioSpec, m
             raise ScenarioError(f"while the batch grows, {error.message}", field="training.batch_ramp", hint=error.hint) from error
 
 
-def circumstances_of(spec: ScenarioSpec, model: Model, nodes: Sequence[Node]) -> Circumstances:
-    """Return the software that trains the model of a scenario."""
-    training, strategy, accelerators = spec.training, spec.strategy, [node.accelerator for node in nodes]
+def circumstances_of(spec: ScenarioSpec, model: Model, kinds: Sequence[Node], *, n_ranks: int) -> Circumstances:
+    """Return the software that trains the model of a scenario on nodes of some kinds."""
+    training, strategy, accelerators = spec.training, spec.strategy, [node.accelerator for node in kinds]
     precision = precision_of(training, accelerators)[0]
     return Circumstances(
         transformer=model.divisible,
@@ -208,7 +208,7 @@ def circumstances_of(spec: ScenarioSpec, model: Model, nodes: Sequence[Node]) ->
         precision=precision,
         scaling=scaling_of(training, accelerators) if precision == "fp8" else "",
         zero_stage=strategy.zero_stage,
-        alone=len(nodes) * nodes[0].n_accelerators == 1,
+        alone=n_ranks == 1,
         sequence_parallel=strategy.sequence_parallel or not strategy.gives("sequence_parallel"),
         recompute=strategy.recompute,
         cp=strategy.cp,
@@ -216,7 +216,7 @@ def circumstances_of(spec: ScenarioSpec, model: Model, nodes: Sequence[Node]) ->
         experts=model.experts is not None,
         seq_length=training.seq_length or model.max_positions,
         generation=accelerators[0].generation,
-        rack=nodes[0].scale_up.nodes_per_domain > 1,
+        rack=kinds[0].scale_up.nodes_per_domain > 1,
         blocking_launches=training.blocking_launches,
         attention=calibration_for(accelerators[0]).attention.keys(),
     )

@@ -85,8 +85,8 @@ def _pairs(keys: Sequence[IntArray], n_links: int) -> IntArray:
 
 
 def _distinct(keys: IntArray) -> IntArray:
-    """Return numbers in order, each once: by sorting, which is faster for these than by hashing."""
-    ordered = np.sort(keys)
+    """Return numbers in order, each once: by merging their ascending stretches, which is faster for these than hashing."""
+    ordered = np.sort(keys, kind="stable")
     return ordered[np.concatenate((np.ones(min(1, len(keys)), dtype=np.bool_), ordered[1:] != ordered[:-1]))]
 
 

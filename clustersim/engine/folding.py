@@ -162,9 +162,9 @@ def _refined(sides: Sequence[_Side], wires: Wires, regard: Regard, most: int | N
     """Return programs refined by the links that count; None where that takes more tasks than there may be."""
     links = _LinksThatCount()
     while True:
-        if regard != "none" and most is not None and any(side.quotient.n_tasks * side.partition.n_cells > most for side in sides):
+        if regard != "none" and most is not None and any(side.n_tasks * side.partition.n_cells > most for side in sides):
             return None
-        wired = wires.carry([side.quotient.build() for side in sides], regard=regard)
+        wired = wires.carry([side.build() for side in sides], regard=regard)
         if regard == "none" or all(side.is_discrete for side in sides) or not links.splits(sides, wired, wires):
             return wired
         # The next round has links of its own, and both need not be in memory.
@@ -249,7 +249,25 @@ class _Side:
         instances = [numbered(instance_set.structure) for instance_set in found]
         self.partition = Partition(self.ranks.copy(), [instance_set.incidence for instance_set in found], instances)
         self.names = Names()
-        self._refine()
+        self.partition.refine()
+
+    @property
+    def n_tasks(self) -> int:
+        """Tasks of the quotient."""
+        pairs = zip(self.instance_sets.n_tasks, self.partition.instances, strict=True)
+        return sum(n_tasks * (int(colours.max(initial=0)) + 1) for n_tasks, colours in pairs)
+
+    def build(self) -> Program:
+        """Return the quotient by the partition so far."""
+        rotated, colours = self.library.rotated, self.partition.ranks
+        self.quotient = Quotient(
+            program=self.program,
+            instance_sets=self.instance_sets,
+            rank_colours=colours if rotated is None else colours[rotated.rotation.lowest_rank],
+            instance_colours=self.partition.instances,
+            names=self.names,
+        )
+        return self.quotient.build()
 
     @property
     def is_discrete(self) -> bool:
@@ -312,9 +330,8 @@ class _Side:
         """Split instances by the links that they cross, and return whether any was."""
         was_split = [self.partition.split(number, hashes) for number, hashes in enumerate(seen) if len(hashes) > _ALONE]
         if any(was_split):
-            self._refine()
-            return True
-        return False
+            self.partition.refine()
+        return any(was_split)
 
     def _looks(self, traffic: Traffic, least: int = 2) -> Iterator[tuple[int, int, int, int, SizedFlow]]:
         """Yield the flows of cells of at least so many instances: place of the action, that of the flow, instance set, cell, flow."""
@@ -326,17 +343,6 @@ class _Side:
                     flows = [flow for operation in operations for phase in operation.phases for flow in phase]
                     for flow_number, flow in enumerate(flows):
                         yield place, flow_number, number, cell.number, flow
-
-    def _refine(self) -> None:
-        self.partition.refine()
-        rotated, colours = self.library.rotated, self.partition.ranks
-        self.quotient = Quotient(
-            program=self.program,
-            instance_sets=self.instance_sets,
-            rank_colours=colours if rotated is None else colours[rotated.rotation.lowest_rank],
-            instance_colours=self.partition.instances,
-            names=self.names,
-        )
 
 
 def _crossed(crossings: Crossings, instance_of: RankTable, links: LinkHashes, n_instances: int) -> Hashes:

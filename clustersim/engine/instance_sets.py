@@ -50,6 +50,8 @@ class InstanceSets:
     found: list[InstanceSet] = field(default_factory=list[InstanceSet])
     of_action: dict[Action, int] = field(default_factory=dict[Action, int])
     """Number of the instance set."""
+    n_tasks: list[int] = field(default_factory=list[int])
+    """Tasks of each instance set."""
     _numbers: dict[Hashable, int] = field(default_factory=dict[Hashable, int])
 
     @classmethod
@@ -63,8 +65,10 @@ class InstanceSets:
         """
         instance_sets = cls(cluster=cluster, rank_classes=[rank_class.ranks for rank_class in program.rank_classes], rotated=rotated)
         for task in program.tasks:
-            if task.action not in instance_sets.of_action:
-                instance_sets.of_action[task.action] = instance_sets._number(task)
+            number = instance_sets.of_action.get(task.action)
+            if number is None:
+                number = instance_sets.of_action[task.action] = instance_sets._number(task)
+            instance_sets.n_tasks[number] += 1
         return instance_sets
 
     def groups_of(self, action: Compute) -> tuple[RankGroups, ...]:
@@ -87,6 +91,7 @@ class InstanceSets:
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self.found)
+            self.n_tasks.append(0)
             self.found.append(self._instance_set(task.action, task.lanes[0].rank_class))
         return number
 

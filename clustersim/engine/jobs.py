@@ -176,19 +176,19 @@ def to_the_end(job: Process, world: World) -> Process:
 
 def check_programs(first: Program, others: Sequence[Job], n_ranks: int) -> None:
     """Find Programs that cannot be replayed: for ranks that a job does not have, or with tasks that wait for what is not there."""
-    owner = np.full(n_ranks, -1, dtype=np.int64)
-    for number, (name, programs) in enumerate([("", (first,)), *((job.name, job.programs) for job in others)]):
-        who = f"job '{name}'" if name else "the job"
+    taken = np.zeros(n_ranks, dtype=np.bool_)
+    for name, programs in (("", (first,)), *((job.name, job.programs) for job in others)):
+        who, foreign = f"job '{name}'" if name else "the job", taken.copy()
         for program in programs:
             _check_tasks(who, program)
             for rank_class, each in enumerate(program.rank_classes):
-                _check_ranks(who, program, partial(_first_of, program, rank_class), each.ranks, (owner >= 0) & (owner != number))
+                _check_ranks(who, program, partial(_first_of, program, rank_class), each.ranks, foreign)
         for program in programs:
             for each in program.rank_classes:
-                owner[each.ranks] = number
+                taken[each.ranks] = True
         for program in programs:
             for index, ranks in _moved_between(program):
-                _check_ranks(who, program, partial(int, index), ranks, (owner >= 0) & (owner != number))
+                _check_ranks(who, program, partial(int, index), ranks, foreign)
 
 
 def _moved_between(program: Program) -> Iterator[tuple[int, IntArray]]:

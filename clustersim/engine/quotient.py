@@ -86,11 +86,6 @@ class Quotient:
                 self.origins.append(number)
                 self.rank_classes.append(rank_class if len(firsts) == 1 else _part(rank_class, ranks))
 
-    @property
-    def n_tasks(self) -> int:
-        """Tasks of the quotient."""
-        return sum(int(self.instance_colours[self.instance_sets.of_action[task.action]].max(initial=0)) + 1 for task in self.program.tasks)
-
     def build(self) -> Program:
         """Return the quotient: each task becomes one task per class, which waits for those with common ranks."""
         if len(self.rank_classes) == len(self.program.rank_classes) and all(not colours.any() for colours in self.instance_colours):

@@ -43,7 +43,9 @@ class UnevenRanks:
     @property
     def is_even(self) -> bool:
         """True where every rank is like every other, at all times."""
-        return not self.slowdowns and self.jitter is None and self.waiting == 1.0 and len({_kind(node) for node in self.nodes}) == 1
+        if self.slowdowns or self.jitter is not None or self.waiting != 1.0:
+            return False
+        return len({_kind(node) for node in {id(node): node for node in self.nodes}.values()}) == 1
 
 
 def division_of(strategy: Strategy, uneven: UnevenRanks, *, has_experts: bool, folds: bool = True) -> Division:

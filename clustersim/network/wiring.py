@@ -260,7 +260,7 @@ def _crossed(route_sets: Sequence[RouteSet], capacity_bytes_per_s: FloatArray | 
     place_of[ids] = np.arange(len(ids), dtype=np.int32)
     n_entries = np.zeros(len(ids), dtype=np.int64)
     for some in _batches(route_sets, len(route_sets)):
-        n_entries += np.bincount(place_of[some.places], minlength=len(ids))
+        np.add.at(n_entries, place_of[some.places], 1)
     capacity_bytes_per_s = capacity_bytes_per_s[ids].astype(np.float64)
     return _Links(ids=ids, place_of=place_of, n_entries=n_entries, capacity_bytes_per_s=capacity_bytes_per_s, labels=labels[ids])
 

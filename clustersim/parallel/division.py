@@ -101,7 +101,8 @@ class Division:
 
     def ranks(self, stage: int, part: int) -> IntArray:
         """Return the ranks of a class, in the same order for every stage."""
-        return self.mesh.ranks[stage][list(self.parts[part])].reshape(-1)
+        of_stage = self.mesh.ranks[stage]
+        return (of_stage if self.n_parts == 1 else of_stage[list(self.parts[part])]).reshape(-1)
 
     def part_of(self, stage: int, ranks: IntArray) -> IntArray:
         """Return the part of each of some ranks of a stage."""

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from clustersim.topology.cluster import FloatArray, IntArray
 
-DENSE: Final = 16
+DENSE: Final = 4
 """Largest ratio of id range to list length at which links are summed in a dense table."""
 MOST_SHORT: Final = 1 << 31
 """Range of ids that 32 bits hold."""
@@ -60,9 +61,8 @@ def summed(link_ids: IntArray, flows: FloatArray) -> RouteSet:
         used = np.flatnonzero(total)
         return RouteSet(link_ids=used + first, flows=total[used].astype(np.float64, copy=False))
     if are_ones(flows):
-        # Short numbers are sorted in half the time.
-        ordered = np.sort((link_ids - first).astype(np.int32) if n_between < MOST_SHORT else link_ids - first)
-        begins = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+        ordered = np.sort(_short(link_ids, first, n_between), kind="stable")
+        begins = _begins(ordered)
         return RouteSet(link_ids=ordered[begins].astype(np.int64) + first, flows=np.diff(begins, append=len(ordered)).astype(np.float64))
     found, places = distinct(link_ids)
     return _loaded(found, np.bincount(places, weights=flows, minlength=len(found)).astype(np.float64, copy=False))
@@ -81,13 +81,31 @@ def distinct(link_ids: IntArray) -> tuple[IntArray, IntArray]:
     first = int(link_ids.min())
     n_between = int(link_ids.max()) + 1 - first
     if n_between > DENSE * len(link_ids):
-        found, places = np.unique(link_ids, return_inverse=True)
-        return found, places
+        short = _short(link_ids, first, n_between)
+        order = np.argsort(short, kind="stable")
+        ordered = short[order]
+        begins = _begins(ordered)
+        places = np.empty(len(order), dtype=np.int64)
+        places[order] = np.repeat(np.arange(len(begins), dtype=np.int64), np.diff(begins, append=len(order)))
+        return ordered[begins].astype(np.int64) + first, places
     place_of = np.zeros(n_between, dtype=np.int64)
     place_of[link_ids - first] = 1
     found = np.flatnonzero(place_of)
     place_of[found] = np.arange(len(found), dtype=np.int64)
     return found + first, place_of[link_ids - first]
+
+
+def _short(link_ids: IntArray, first: int, n_between: int) -> NDArray[np.int32 | np.int64]:
+    """Return links counted from the first, in short numbers where these hold them: they are sorted in half the time.
+
+    Links of routes are long stretches in ascending order, which a stable sort only merges.
+    """
+    return (link_ids - first).astype(np.int32) if n_between < MOST_SHORT else link_ids - first
+
+
+def _begins(ordered: NDArray[np.int32 | np.int64]) -> IntArray:
+    """Return the first place of each number in an ordered list."""
+    return np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
 
 
 def _loaded(link_ids: IntArray, flows: FloatArray) -> RouteSet:

@@ -109,13 +109,15 @@ def compressed(rows: RouteRows, link_latency_s: LinkFloats) -> Routes:
         np.cumsum(starts, out=starts)
         link_ids = rows.link_ids[used]
         weights = None if rows.weights is None else rows.weights[used]
-    latency_s = link_latency_s[link_ids] if weights is None else weights * link_latency_s[link_ids]
-    pairs = np.repeat(np.arange(n_pairs, dtype=np.int64), np.diff(starts))
+    along_s = link_latency_s[rows.link_ids] if rows.weights is None else rows.weights * link_latency_s[rows.link_ids]
+    latency_s = np.zeros(n_pairs)
+    for column_s in (along_s if len(link_ids) == used.size else np.where(used, along_s, 0.0)).T:
+        latency_s += column_s
     return Routes(
         starts=starts,
         link_ids=link_ids,
         weights=ones(len(link_ids)) if weights is None else weights,
-        latency_s=np.bincount(pairs, weights=latency_s, minlength=n_pairs).astype(np.float64, copy=False),
+        latency_s=latency_s,
     )
 
 

@@ -265,7 +265,7 @@ def ranks_text(ranks: Sequence[int] | NDArray[np.int64]) -> str:
         return f"rank {ranks[0]}"
     import numpy as np
 
-    ordered = np.sort(np.asarray(ranks, dtype=np.int64))
+    ordered = np.sort(np.asarray(ranks, dtype=np.int64), kind="stable")
     begins = np.concatenate(([0], np.flatnonzero(np.diff(ordered) != 1) + 1, [len(ordered)])).tolist()
     runs = [(ordered.item(first), ordered.item(end - 1)) for first, end in pairwise(begins[: _RUNS_SHOWN + 1])]
     shown = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)

@@ -58,6 +58,6 @@ def changed_alone(
 
 
 def _usual(built: Built) -> Mapping[str, Value]:
-    nodes = [node for node, count in built.cluster.kinds for _ in range(count)]
-    found = usual_settings(circumstances_of(built.scenario.spec, built.plan.model, nodes))
+    kinds, n_ranks = [node for node, _ in built.cluster.kinds], built.cluster.n_ranks
+    found = usual_settings(circumstances_of(built.scenario.spec, built.plan.model, kinds, n_ranks=n_ranks))
     return {key: value for key, (value, _) in found.items()}

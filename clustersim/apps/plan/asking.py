@@ -133,11 +133,12 @@ def asked_of(
         # In place of the longest that the model takes.
         assumed = [each for each in assumed if not each.startswith(NO_LENGTH)]
         assumed.append(f"{NO_LENGTH}: {SEQUENCE:,} tokens (-s training.seq_length=...)")
-    software = one_software(circumstances_of(scenario.spec, loaded, hardware.nodes)) if loaded.divisible else None
+    node, n_ranks = hardware.node, hardware.n_nodes * hardware.node.n_accelerators
+    kinds = [kind for kind, _ in hardware.kinds]
+    software = one_software(circumstances_of(scenario.spec, loaded, kinds, n_ranks=n_ranks)) if loaded.divisible else None
     base, usual = _of_one_software(base, scenario, software) if software else (base, ())
-    node = hardware.node
     question = SearchQuestion(
-        n_ranks=hardware.n_nodes * node.n_accelerators,
+        n_ranks=n_ranks,
         n_layers=loaded.n_layers,
         batch=scenario.spec.training.global_batch_size,
         n_heads=loaded.n_heads,
