@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import numpy as np
 
@@ -69,6 +69,8 @@ class Wires:
     """One number per link; links with different numbers are never in one class."""
     loaded: IntArray
     """Links with traffic of others."""
+    finest: str = "all"
+    """Regard for links that is tried first."""
 
     @property
     def rotation(self) -> Rotation | None:
@@ -148,8 +150,8 @@ def fold_by_rotation(program: Program, wires: Wires, colours: IntArray | None) -
 
 def _folded(sides: Sequence[_Side], wires: Wires, most: int | None) -> Wired:
     """Return programs refined by as many of the links as there may be tasks for."""
-    regards: tuple[Regard, ...] = ("all",) if most is None else ("all", "nodes", "none")
-    for regard in regards:
+    regards: tuple[Regard, ...] = get_args(Regard)
+    for regard in regards[:1] if most is None else regards[regards.index(wires.finest) :]:
         for side in sides:
             side.begin()
         wired = _refined(sides, wires, regard, most)

@@ -49,6 +49,8 @@ class Machine:
     pace_of: IntArray | None = None
     """Index into ``paces`` of each rank of the cluster; None where ``paces`` has one for each class."""
     folding: Folding = "classes"
+    regard: str = "all"
+    """Links that may tell ranks apart, as ``EngineStats.told_apart``; fewer where all take too many tasks."""
     passes: Passes = ALL_PASSES
     """Passes that the replay may use."""
     contends: bool = True
@@ -194,6 +196,7 @@ def prepare(
         names=("", *(other.name for other, _ in owned)),
         labels=link_labels(background, machine.cluster),
         loaded=np.array([link for load in background for link in load.link_ids], dtype=np.int64),
+        finest=machine.regard,
     )
     given = (program, *(each for _, each in owned))
     with phase("fold"):

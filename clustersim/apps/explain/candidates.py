@@ -285,7 +285,12 @@ class Gains:
 
 
 def gains(
-    source: ScenarioText, changes: Sequence[Override], base: Result, tried: Sequence[CandidateChange], most: int = sys.maxsize
+    source: ScenarioText,
+    changes: Sequence[Override],
+    base: Result,
+    tried: Sequence[CandidateChange],
+    most: int = sys.maxsize,
+    told: int = sys.maxsize,
 ) -> Gains:
     """Return what each of some changes gains over a run, replayed with the same seed.
 
@@ -300,6 +305,8 @@ def gains(
         Of the run itself.
     most
         Replays, of every family first the change with the least bound.
+    told
+        Changes that matter: none is replayed that cannot be among so many.
     """
     in_turn, n_impossible, n_misfits = _worth_replaying(source, changes, base, tried)
     n_replayed = n_left = 0
@@ -309,14 +316,15 @@ def gains(
             advanced(number, len(in_turn))
             known = best.get(candidate.family)
             enough_s = known.step_time_s if known else (1.0 - LEAST) * base.step_time_s
-            if bound_s >= enough_s:
+            ahead_s = sorted(gain.step_time_s for gain in best.values())[told - 1 : told]
+            if bound_s >= min([enough_s, *ahead_s]):
                 continue
             if n_replayed == most:
                 n_left += 1
                 continue
             n_replayed += 1
             try:
-                metrics = step_metrics(built, base.seed)
+                metrics = step_metrics(built, base.seed, regard=base.metrics.engine.told_apart)
             except (ScenarioError, InfeasibleError):
                 n_impossible += 1
                 continue

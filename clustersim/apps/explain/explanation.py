@@ -123,7 +123,7 @@ def measured_changes(source: str, overrides: Sequence[str], result: Result) -> M
         return MeasuredChanges(changes=fitting_changes(written, changed, result, command))
     engine = result.metrics.engine
     most = MOST_EFFORT // (engine.events + engine.n_tasks + engine.ranks) // 2
-    found, others = gains(written, changed, result, candidates(result.built), most), alternatives(result.built)
+    found, others = gains(written, changed, result, candidates(result.built), most, N_TOLD), alternatives(result.built)
     settings = unsaid(written, changed, result, others[:most])
     told = tuple(_change_text(gain, result.step_time_s) for gain in found.best[:N_TOLD])
     remarks = [] if told else [f"none of {found.n_tried - found.n_left} changes does, each by itself"]

@@ -84,7 +84,7 @@ def unsaid(source: ScenarioText, changes: Sequence[Override], base: Result, trie
             advanced(number, len(tried))
             try:
                 overrides, built = changed_alone(source, changes, base, [f"{key}={other}"])
-                metrics = step_metrics(built, base.seed)
+                metrics = step_metrics(built, base.seed, regard=base.metrics.engine.told_apart)
             except (ScenarioError, InfeasibleError):
                 continue
             each = Unsaid(

@@ -91,6 +91,8 @@ class Conditions:
     """False for a lower bound: nothing shares links."""
     varies: bool = True
     """Whether to look for the spread of a contended step."""
+    regard: str = "all"
+    """Links that may tell ranks apart, as ``EngineStats.told_apart``."""
 
 
 def machine_of(training: Training, strategy: Strategy, cluster: Cluster, calibration: Calibration) -> Machine:
@@ -139,7 +141,8 @@ class _Prepared:
 
 
 def _under(conditions: Conditions, machine: Machine) -> Machine:
-    return replace(machine, passes=conditions.passes, contends=conditions.contends, varies=conditions.varies)
+    passes, contends, varies, regard = conditions.passes, conditions.contends, conditions.varies, conditions.regard
+    return replace(machine, passes=passes, contends=contends, varies=varies, regard=regard)
 
 
 def _prepared(plan: Plan, cluster: Cluster, calibration: Calibration, conditions: Conditions) -> _Prepared:

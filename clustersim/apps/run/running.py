@@ -130,10 +130,16 @@ def run_built(built: Built, *, seed: int = 0, passes: Passes = ALL_PASSES, varie
     )
 
 
-def step_metrics(built: Built, seed: int = 0) -> Metrics:
-    """Return the metrics of one training step alone: no cost, goodput or checks, and not the spread of a contended step."""
+def step_metrics(built: Built, seed: int = 0, *, regard: str = "all") -> Metrics:
+    """Return the metrics of one training step alone: no cost, goodput or checks, and not the spread of a contended step.
+
+    Parameters
+    ----------
+    regard
+        Links that may tell ranks apart: those of the run that it is compared with, as ``EngineStats.told_apart``.
+    """
     built = seeded(built, seed)
-    conditions = Conditions(uneven=built.uneven, n_steps=built.n_steps, seed=seed, varies=False)
+    conditions = Conditions(uneven=built.uneven, n_steps=built.n_steps, seed=seed, varies=False, regard=regard)
     return with_error_bar(_simulated(built, conditions)[0], built)
 
 

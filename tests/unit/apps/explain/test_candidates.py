@@ -147,9 +147,9 @@ def replays(monkeypatch: pytest.MonkeyPatch) -> list[Built]:
     """Return the plans that gains replays, as it replays them."""
     made: list[Built] = []
 
-    def counting(built: Built, seed: int = 0) -> Metrics:
+    def counting(built: Built, seed: int = 0, *, regard: str = "all") -> Metrics:
         made.append(built)
-        return step_metrics(built, seed)
+        return step_metrics(built, seed, regard=regard)
 
     monkeypatch.setattr(module, "step_metrics", counting)
     return made
@@ -266,3 +266,15 @@ def test_few_replays_go_to_the_least_bound_of_each_family_first(replays: list[Bu
 
     assert [gain.change for gain in got.best] == [fast]
     assert (len(replays), got.n_left) == (1, 2)
+
+
+def test_what_cannot_be_among_those_that_are_told_is_not_replayed(replays: list[Built]) -> None:
+    chunked = change("strategy.schedule=interleaved_1f1b", "strategy.virtual_stages=2", family="schedule")
+    fast = change("training.precision=fp8", family="precision")
+    written = read_source("llama3-70b-h100-512")
+    base = run_built(build(checked_scenario(written, ())))
+
+    got = gains(written, (), base, [chunked, fast], told=1)
+
+    assert [gain.change for gain in got.best] == [fast]
+    assert (len(replays), got.n_left) == (1, 0)
