@@ -5,43 +5,20 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from math import fsum, prod
-from typing import Final, Literal
+from typing import Final
 
 from clustersim.documents.spots import Data
-from clustersim.workloads.ends import Prediction
 from clustersim.workloads.kinds.call import Layer, LayerCall, Shape, has_parameters
-from clustersim.workloads.model import TOKEN_BYTES, Sublayer
+from clustersim.workloads.model import TOKEN_BYTES, Model, Sublayer
 from clustersim.workloads.operators import Operator, Recorded
 from clustersim.workloads.shapes import COUNTING, FP32_BYTES, LocalShape, Numerics
-from clustersim.workloads.transformer_shape import Experts, LinearAttention, Window
 
 FORWARD_FRACTION: Final = 1.0 / 3.0
 """Forward part of a measured time: the backward pass has two products, by input and by weight, where the forward pass has one."""
 
 
-class _Undivided:
-    """Sizes of a model whose layers nothing divides."""
-
-    __slots__ = ()
-    divisible: bool = False
-    unit: Literal["sequence", "sample"] = "sample"
-    n_heads: int = 1
-    n_kv_heads: int = 1
-    head_dim: int = 0
-    value_dim: int = 0
-    hidden_size: int = 0
-    intermediate_size: int = 1
-    gated_mlp: bool = False
-    vocab_size: int = 0
-    lm_head: bool = False
-    causal: bool = False
-    window: Window | None = None
-    linear: LinearAttention | None = None
-    experts: Experts | None = None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layered(_Undivided):
+class Layered(Model):
     """A model by its layers, in the order of the forward pass; loss included."""
 
     name: str
@@ -50,14 +27,16 @@ class Layered(_Undivided):
     tokens_per_sample: int
     """Tokens that throughput counts in a sample: 1 for an image."""
     layers: tuple[Layer, ...] = field(hash=False)
+    n_layers: int = field(init=False)
+    max_positions: int = field(init=False)
     published_parameters: int | None = None
     measured_s_per_flop: float | None = None
     """Measured time of a forward FLOP and its two backward ones on one accelerator; None where the kernel model applies."""
 
-    @property
-    def n_layers(self) -> int:
-        """Layers of the list."""
-        return len(self.layers)
+    def __post_init__(self) -> None:
+        """Count layers and tokens as every model does."""
+        object.__setattr__(self, "n_layers", len(self.layers))
+        object.__setattr__(self, "max_positions", self.tokens_per_sample)
 
     def layer_operators(self, layer: int, samples: int, numerics: Numerics) -> tuple[Operator, ...]:
         """Return what one layer does with some samples; up to the first that learns none needs the gradient of its input."""
@@ -80,43 +59,13 @@ class Layered(_Undivided):
         del seq_length
         return self.layers[layer], layer > self._first_that_learns
 
-    def front(self, local: LocalShape, numerics: Numerics) -> tuple[Operator, ...]:
-        """Return nothing: the first layer takes the samples."""
-        del local, numerics
-        return ()
-
     def sublayers(self, layer: int, local: LocalShape, numerics: Numerics) -> tuple[Sublayer, ...]:
         """Return the layer as one part, which nothing cuts."""
         return (Sublayer(name="layer", operators=self.layer_operators(layer, local.batch, numerics)),)
 
-    def head(self, local: LocalShape, numerics: Numerics) -> tuple[Operator, ...]:
-        """Return nothing: the loss is the last layer."""
-        del local, numerics
-        return ()
-
-    def predictions(self, local: LocalShape, numerics: Numerics) -> tuple[Prediction, ...]:
-        """Return none."""
-        del local, numerics
-        return ()
-
-    def has_experts(self, layer: int) -> bool:
-        """Return False: no layer has experts."""
-        del layer
-        return False
-
-    def tied_parameters(self, local: LocalShape) -> float:
-        """Return 0: a shared table counts in the layer that owns it."""
-        del local
-        return 0.0
-
     def sample_bytes(self, seq_length: int) -> float:
         """Return the bytes of one sample: indices of tokens, or numbers in fp32, as data loaders give images."""
         return FP32_BYTES * prod(self.input) if len(self.input) > 1 else TOKEN_BYTES * seq_length
-
-    @property
-    def max_positions(self) -> int:
-        """Tokens of every sample."""
-        return self.tokens_per_sample
 
     def outline(self) -> Mapping[str, Data]:
         """Return the input, and what each layer does, gives and holds; names and views do nothing."""
@@ -142,16 +91,6 @@ class Layered(_Undivided):
     def n_parameters(self) -> int:
         """All parameters of the model."""
         return int(fsum(operator.parameters for does in self.each_layer() for operator in does))
-
-    @property
-    def n_active(self) -> int:
-        """All parameters."""
-        return self.n_parameters
-
-    @property
-    def n_published(self) -> int:
-        """All parameters."""
-        return self.n_parameters
 
     @property
     def forward_flops(self) -> float:

@@ -1,16 +1,16 @@
-"""The interface of models: a front, layers of sublayers, and a back."""
+"""Models: a front, layers of sublayers, and a back."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from typing import ClassVar, Final, Literal
 
 from clustersim.documents.spots import Data
 from clustersim.workloads.ends import Prediction
 from clustersim.workloads.experts import MoeHalf
 from clustersim.workloads.operators import Operator
-from clustersim.workloads.shapes import HeadWidths, LocalShape, Numerics
+from clustersim.workloads.shapes import LocalShape, Numerics
 from clustersim.workloads.transformer_shape import Experts, LinearAttention, Window
 
 HEAD: Final = "head"
@@ -32,143 +32,104 @@ class Sublayer:
     """Width of the rows that enter its column-split layers, which sequence parallelism gathers before them."""
 
 
-class Model(HeadWidths, Protocol):
+class Model:
     """A network: a front, layers, and a back, with the sizes that a layout divides.
 
-    Sizes are 1 where a layer has nothing to divide, and 0 where a model has no such thing.
+    Sizes are 1 where a layer has nothing to divide, and 0 where a model has no such thing, as nothing does by default.
     """
 
-    @property
-    def name(self) -> str:
-        """Name of the model."""
-        ...
+    __slots__ = ()
+
+    name: str
+    n_layers: int
+    """Layers without front and back."""
+    divisible: ClassVar[bool] = False
+    """Whether tensor, pipeline, context and expert parallelism apply, and not data parallelism alone."""
+    unit: ClassVar[Literal["sequence", "sample"]] = "sample"
+    """Word for one element of a batch."""
+    n_heads: int = 1
+    """Attention heads of a layer."""
+    n_kv_heads: int = 1
+    """Key and value heads of a layer."""
+    head_dim: int = 0
+    """Width of a head of queries and keys."""
+    hidden_size: int = 0
+    """Width of the rows between layers."""
+    intermediate_size: int = 1
+    """Width of the MLP of a layer without experts."""
+    gated_mlp: bool = False
+    """Whether the MLP has a gate beside its first product."""
+    vocab_size: int = 0
+    """Rows of the token table."""
+    max_positions: int
+    """Tokens of the longest sample; 0 where unknown."""
+    lm_head: bool = False
+    """Whether the back has logits over the vocabulary."""
+    causal: bool = False
+    """Whether tokens attend to those before them only."""
+    window: Window | None = None
+    """Window of the layers that have one."""
+    linear: LinearAttention | None = None
+    """Attention of the layers that have a state in place of it."""
+    experts: Experts | None = None
+    """Mixture of experts of the layers that have one."""
 
     @property
-    def n_layers(self) -> int:
-        """Layers without front and back."""
-        ...
-
-    @property
-    def divisible(self) -> bool:
-        """Whether tensor, pipeline, context and expert parallelism apply, and not data parallelism alone."""
-        ...
-
-    @property
-    def unit(self) -> Literal["sequence", "sample"]:
-        """Word for one element of a batch."""
-        ...
-
-    @property
-    def n_heads(self) -> int:
-        """Attention heads of a layer."""
-        ...
-
-    @property
-    def n_kv_heads(self) -> int:
-        """Key and value heads of a layer."""
-        ...
-
-    @property
-    def hidden_size(self) -> int:
-        """Width of the rows between layers."""
-        ...
-
-    @property
-    def intermediate_size(self) -> int:
-        """Width of the MLP of a layer without experts."""
-        ...
-
-    @property
-    def gated_mlp(self) -> bool:
-        """Whether the MLP has a gate beside its first product."""
-        ...
-
-    @property
-    def vocab_size(self) -> int:
-        """Rows of the token table."""
-        ...
-
-    @property
-    def max_positions(self) -> int:
-        """Tokens of the longest sample; 0 where unknown."""
-        ...
-
-    @property
-    def lm_head(self) -> bool:
-        """Whether the back has logits over the vocabulary."""
-        ...
-
-    @property
-    def causal(self) -> bool:
-        """Whether tokens attend to those before them only."""
-        ...
-
-    @property
-    def window(self) -> Window | None:
-        """Window of the layers that have one."""
-        ...
-
-    @property
-    def linear(self) -> LinearAttention | None:
-        """Attention of the layers that have a state in place of it."""
-        ...
-
-    @property
-    def experts(self) -> Experts | None:
-        """Mixture of experts of the layers that have one."""
-        ...
+    def value_dim(self) -> int:
+        """Width of a head of values."""
+        return 0
 
     @property
     def n_parameters(self) -> int:
         """All parameters as the model is trained; a shared table counts once."""
-        ...
+        raise NotImplementedError
 
     @property
     def n_active(self) -> int:
         """Parameters that one token passes."""
-        ...
+        return self.n_parameters
 
     @property
     def n_published(self) -> int:
         """Parameters that its published count counts."""
-        ...
+        return self.n_parameters
 
     def has_experts(self, layer: int) -> bool:
         """Return whether a layer has experts in place of an MLP."""
-        ...
+        return False
 
     def likeness(self, layer: int, seq_length: int) -> Hashable:
         """Return a value that is equal for layers that do the same."""
-        ...
+        raise NotImplementedError
 
     def front(self, local: LocalShape, numerics: Numerics) -> tuple[Operator, ...]:
         """Return the operators before the first layer."""
-        ...
+        return ()
 
     def sublayers(self, layer: int, local: LocalShape, numerics: Numerics) -> tuple[Sublayer, ...]:
         """Return one layer in execution order."""
-        ...
+        raise NotImplementedError
 
     def head(self, local: LocalShape, numerics: Numerics) -> tuple[Operator, ...]:
         """Return the operators after the last layer, without multi-token prediction."""
-        ...
+        return ()
 
     def predictions(self, local: LocalShape, numerics: Numerics) -> tuple[Prediction, ...]:
         """Return the modules that each predict one token more."""
-        ...
+        return ()
 
     def layer_input_bytes(self, layer: int, local: LocalShape, numerics: Numerics) -> float:
         """Return the input of one layer on one rank, in bytes."""
-        ...
+        raise NotImplementedError
 
     def tied_parameters(self, local: LocalShape) -> float:
         """Return the parameters of the logits on one rank that are the embedding's own."""
-        ...
+        return 0.0
 
     def sample_bytes(self, seq_length: int) -> float:
         """Return the input of one element of a batch, as a data loader gives it."""
-        ...
+        raise NotImplementedError
 
     def outline(self) -> Mapping[str, Data]:
         """Return the shape as plain data, for display."""
-        ...
+        raise NotImplementedError

@@ -5,32 +5,25 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from math import ceil, fsum
-from typing import Literal
+from typing import ClassVar, Literal
 
 from clustersim.documents.spots import Data
 from clustersim.workloads.attention import window_of
 from clustersim.workloads.ends import Prediction, embedding_operators, head_operators, prediction
 from clustersim.workloads.experts import moe_half
 from clustersim.workloads.layer import attention_operators, entering_width, layer_operators, mlp_operators
-from clustersim.workloads.model import TOKEN_BYTES, Sublayer
+from clustersim.workloads.model import TOKEN_BYTES, Model, Sublayer
 from clustersim.workloads.operators import Operator
 from clustersim.workloads.shapes import COUNTING, ExpertShare, LocalShape, Numerics, balanced_rows
 from clustersim.workloads.transformer_shape import TransformerShape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Transformer(TransformerShape):
-    """A transformer that offers what every :class:`~clustersim.workloads.model.Model` does."""
+class Transformer(TransformerShape, Model):
+    """A transformer as a model."""
 
-    @property
-    def divisible(self) -> bool:
-        """Every dimension of parallelism divides it."""
-        return True
-
-    @property
-    def unit(self) -> Literal["sequence", "sample"]:
-        """Batches consist of sequences."""
-        return "sequence"
+    divisible: ClassVar[bool] = True
+    unit: ClassVar[Literal["sequence", "sample"]] = "sequence"
 
     @property
     def n_parameters(self) -> int:
