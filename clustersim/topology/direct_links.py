@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clustersim.topology.cluster import FloatArray, IntArray
+from clustersim.topology.cluster import IntArray
 from clustersim.topology.hashing import BoolArray
-from clustersim.topology.scale_out import RouteRows
+from clustersim.topology.scale_out import RouteRows, ScaleOut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,22 +56,18 @@ class RouterGraph:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RouterFabric:
-    """Routers that are leaves, and the links between them."""
+class RouterFabric(ScaleOut):
+    """Routers that are joined with each other directly; the first of them are the leaves."""
 
     graph: RouterGraph
-    bandwidth_bytes_per_s: FloatArray
-    latency_s: FloatArray
-    tier_index: IntArray
-
-    @property
-    def n_leaves(self) -> int:
-        """Number of routers."""
-        return self.graph.n_routers
 
     def leaf_classes(self, works: BoolArray) -> IntArray:
-        """Return a number for each router; those with the same number reach each other and the same others."""
-        return self.graph.components(works)
+        """Return a number for each leaf; those with the same number reach each other and the same others."""
+        return self.graph.components(works)[: self.n_leaves]
+
+    def ends(self, link: int) -> tuple[str, str]:
+        """Return the names of the routers that a link joins."""
+        return self.leaf_name(int(self.graph.tails[link])), self.leaf_name(int(self.graph.heads[link]))
 
 
 def with_detours(ways: RouteRows, graph: RouterGraph, sources: IntArray, destinations: IntArray, works: BoolArray) -> RouteRows:

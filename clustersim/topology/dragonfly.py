@@ -57,10 +57,6 @@ class Dragonfly(RouterFabric):
         port = (link - self.n_local_links) % ((self.n_groups - 1) * self.per_pair)
         return f"{tail}/global{port % self.global_links}"
 
-    def ends(self, link: int) -> tuple[str, str]:
-        """Return the names of the routers that a link joins."""
-        return self.leaf_name(int(self.graph.tails[link])), self.leaf_name(int(self.graph.heads[link]))
-
     def ways(self, sources: IntArray, destinations: IntArray, condition: RoutingState) -> RouteRows:
         """Return minimal paths: a link inside a group, or one link between groups and up to one inside each.
 
@@ -142,6 +138,7 @@ def dragonfly(fabric: Fabric, below: Below) -> ScaleOut:
         global_links=global_links,
         per_pair=per_pair,
         nodes_per_router=fabric.nodes_per_leaf,
+        n_leaves=n_groups * per_group,
         graph=RouterGraph(
             n_routers=n_groups * per_group,
             tails=np.concatenate((local[0], between[0])),

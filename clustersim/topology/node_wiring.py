@@ -99,8 +99,6 @@ class NodeWiring:
     ports: tuple[tuple[int, int], ...]
     """Each accelerator's wires up to and down from a switch that may span nodes; empty without one."""
     n_adapters: int
-    pcie_in_domain: bool
-    """Whether some accelerators have nothing but PCIe between them."""
 
     def number_of(self, name: str) -> int:
         """Return the number of a wire."""
@@ -141,7 +139,6 @@ def wire_node(node: Node, fabric: Fabric | None) -> NodeWiring:
         paths=_paths(node, scale_up, n_adapters(node) if fabric else 0),
         ports=tuple((numbers[up], numbers[down]) for up, down in scale_up.ports),
         n_adapters=n_adapters(node),
-        pcie_in_domain=pcie_in_domain,
     )
 
 
@@ -166,7 +163,7 @@ def wire_server(servers: ServerHosts, fabric: Fabric) -> NodeWiring:
         from_switch={},
         adapter_of=(BY_PEER,),
     )
-    return NodeWiring(wires=tuple(wires), paths=paths, ports=(), n_adapters=servers.n_nics, pcie_in_domain=False)
+    return NodeWiring(wires=tuple(wires), paths=paths, ports=(), n_adapters=servers.n_nics)
 
 
 def tables(kinds: Sequence[tuple[NodeWiring, Paths]], *, n_endpoints: int) -> Tables:

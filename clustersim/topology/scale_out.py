@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 
@@ -50,33 +51,22 @@ class RoutingState:
     """Share of the bandwidth as built that each link of the fabric has, 0 where it is down; None as long as all are as built."""
 
 
-class ScaleOut(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ScaleOut(ABC):
     """A fabric: leaf switches and the links between them."""
 
-    @property
-    def n_leaves(self) -> int:
-        """Number of leaf switches."""
-        ...
+    n_leaves: int
+    bandwidth_bytes_per_s: FloatArray
+    """Bandwidth of each link as built."""
+    latency_s: FloatArray
+    tier_index: IntArray
+    """Place in ``TIERS`` of each link's tier."""
 
-    @property
-    def bandwidth_bytes_per_s(self) -> FloatArray:
-        """Bandwidth of each link as built."""
-        ...
-
-    @property
-    def latency_s(self) -> FloatArray:
-        """Latency of each link."""
-        ...
-
-    @property
-    def tier_index(self) -> IntArray:
-        """Place in ``TIERS`` of each link's tier."""
-        ...
-
+    @abstractmethod
     def leaf_of(self, places: IntArray, adapters: IntArray) -> IntArray:
         """Return the leaf of each adapter, given its place and, as of a node, its number there."""
-        ...
 
+    @abstractmethod
     def leaf_classes(self, works: BoolArray) -> IntArray:
         """Return a number for each leaf; different leaves with the same number reach the same others, and are reached by the same.
 
@@ -85,23 +75,22 @@ class ScaleOut(Protocol):
         works
             Whether each link is up.
         """
-        ...
 
+    @abstractmethod
     def leaf_name(self, leaf: int) -> str:
         """Return the name of a leaf."""
-        ...
 
+    @abstractmethod
     def link_name(self, link: int) -> str:
         """Return the name of a link."""
-        ...
 
+    @abstractmethod
     def ends(self, link: int) -> tuple[str, str]:
         """Return the names of the two ends of a link."""
-        ...
 
+    @abstractmethod
     def ways(self, sources: IntArray, destinations: IntArray, condition: RoutingState) -> RouteRows:
         """Return how traffic gets from each leaf to the leaf at the same place."""
-        ...
 
 
 def left_fraction(condition: RoutingState, n_links: int) -> FloatArray:

@@ -11,7 +11,7 @@ import numpy as np
 from clustersim.hardware.models import Fabric
 from clustersim.topology.cluster import TIERS, FloatArray, IntArray
 from clustersim.topology.hashing import BoolArray, KeyArray, picked, picked_among
-from clustersim.topology.scale_out import Leaves, RouteRows, RoutingState, hop_latency_s, left_fraction, narrowest, shares
+from clustersim.topology.scale_out import Leaves, RouteRows, RoutingState, ScaleOut, hop_latency_s, left_fraction, narrowest, shares
 
 _AT_LEAF, _AT_SPINE, _AT_CORE, _DOWN = range(4)
 """Stages of the hash: which cable a switch takes."""
@@ -32,18 +32,10 @@ class Cabling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LeafTree:
+class LeafTree(ScaleOut):
     """Leaves, and the links above them: up and down of each leaf, then of each pod."""
 
     leaves: Leaves
-    bandwidth_bytes_per_s: FloatArray
-    latency_s: FloatArray
-    tier_index: IntArray
-
-    @property
-    def n_leaves(self) -> int:
-        """Number of leaves."""
-        return self.leaves.n_leaves
 
     def leaf_of(self, places: IntArray, adapters: IntArray) -> IntArray:
         """Return the leaf of each adapter."""
@@ -55,8 +47,10 @@ class LeafTree:
 
 
 class Uplinks(TypedDict):
-    """Links above leaves and pods, in the order of a tree."""
+    """Leaves, and the links above them and pods, in the order of a tree."""
 
+    leaves: Leaves
+    n_leaves: int
     bandwidth_bytes_per_s: FloatArray
     latency_s: FloatArray
     tier_index: IntArray
@@ -71,6 +65,8 @@ def uplinks_of(leaves: Leaves, fabric: Fabric, adapter_bandwidth_bytes_per_s: Fl
     ]
     latencies_s = [hop_latency_s(lower, fabric.spine, fabric.cable_latency_s) for lower in (fabric.leaf, fabric.spine)]
     return {
+        "leaves": leaves,
+        "n_leaves": leaves.n_leaves,
         "bandwidth_bytes_per_s": np.concatenate(bandwidths_bytes_per_s),
         "latency_s": np.repeat(latencies_s, counts),
         "tier_index": np.repeat(np.array([TIERS.index("leaf"), TIERS.index("spine")], dtype=np.int64), counts),
@@ -240,7 +236,7 @@ def spine_tree(leaves: Leaves, fabric: Fabric, adapter_bandwidth_bytes_per_s: Fl
         cabling = Cabling(n_spines=cabling.n_spines, to_spine=1, n_cores=1, to_core=1)
     per_pod = cabling.n_spines * cabling.n_cores * cabling.to_core
     links = uplinks_of(leaves, fabric, adapter_bandwidth_bytes_per_s, cabling.n_spines * cabling.to_spine, per_pod)
-    return SpineTree(leaves=leaves, cabling=cabling, **links)
+    return SpineTree(cabling=cabling, **links)
 
 
 def cables_of(leaves: Leaves, fabric: Fabric, adapter_bandwidth_bytes_per_s: FloatArray) -> Cabling:

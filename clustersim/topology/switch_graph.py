@@ -10,7 +10,7 @@ import numpy as np
 from clustersim.errors import DomainError
 from clustersim.hardware.models import Fabric
 from clustersim.topology.cluster import TIERS, FloatArray, IntArray
-from clustersim.topology.direct_links import RouterGraph
+from clustersim.topology.direct_links import RouterFabric, RouterGraph
 from clustersim.topology.hashing import BoolArray, KeyArray, picked_among
 from clustersim.topology.scale_out import GRAIN, Below, RouteRows, RoutingState, ScaleOut, hop_latency_s, left_fraction
 
@@ -18,31 +18,21 @@ _FAR: Final = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SwitchGraph:
+class SwitchGraph(RouterFabric):
     """Switches by number, leaves first, and the links between them in both directions."""
 
     names: tuple[str, ...]
-    n_leaves: int
-    """Number of leaf switches."""
     leaf_of_adapter: IntArray
     """Shape (n_places, n_adapters)."""
-    graph: RouterGraph
     cable: IntArray
     """Number of each link among the parallel ones between its two switches."""
-    bandwidth_bytes_per_s: FloatArray
-    latency_s: FloatArray
-    tier_index: IntArray
 
     def leaf_of(self, places: IntArray, adapters: IntArray) -> IntArray:
         """Return the switch of each adapter."""
         return self.leaf_of_adapter[places, adapters]
 
-    def leaf_classes(self, works: BoolArray) -> IntArray:
-        """Return a number for each leaf; those with the same number reach each other and the same others."""
-        return self.graph.components(works)[: self.n_leaves]
-
     def leaf_name(self, leaf: int) -> str:
-        """Return the name of a leaf as the scenario gives it."""
+        """Return the name of a switch as the scenario gives it."""
         return self.names[leaf]
 
     def link_name(self, link: int) -> str:
@@ -50,10 +40,6 @@ class SwitchGraph:
         tail, head = self.ends(link)
         alone = int(np.count_nonzero((self.graph.tails == self.graph.tails[link]) & (self.graph.heads == self.graph.heads[link]))) == 1
         return f"{tail}/{head}" if alone else f"{tail}/{head}/{self.cable[link]}"
-
-    def ends(self, link: int) -> tuple[str, str]:
-        """Return the names of the switches that a link joins."""
-        return self.names[int(self.graph.tails[link])], self.names[int(self.graph.heads[link])]
 
     def ways(self, sources: IntArray, destinations: IntArray, condition: RoutingState) -> RouteRows:
         """Return shortest paths over links that work.

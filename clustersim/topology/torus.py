@@ -43,10 +43,6 @@ class Torus(RouterFabric):
         router, way = divmod(link, 2 * len(self.sizes))
         return f"router{router}/{self.axes[way // 2]}{'-' if way % 2 else '+'}"
 
-    def ends(self, link: int) -> tuple[str, str]:
-        """Return the names of the routers that a link joins."""
-        return f"router{self.graph.tails[link]}", f"router{self.graph.heads[link]}"
-
     def ways(self, sources: IntArray, destinations: IntArray, condition: RoutingState) -> RouteRows:
         """Return paths that go along one dimension after the other, each in the shorter direction.
 
@@ -125,6 +121,7 @@ def torus(fabric: Fabric, below: Below) -> ScaleOut:
         sizes=long,
         strides=strides,
         axes=tuple(_AXES[index] for index in kept),
+        n_leaves=below.n_places,
         graph=RouterGraph(n_routers=below.n_places, tails=tails, heads=heads),
         bandwidth_bytes_per_s=as_built_bytes_per_s if width_bytes_per_s is None else np.full(len(tails), width_bytes_per_s),
         latency_s=np.full(len(tails), hop_latency_s(fabric.leaf, fabric.leaf, fabric.cable_latency_s)),

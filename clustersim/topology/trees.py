@@ -125,4 +125,4 @@ def _tree(fabric: Fabric, below: Below, *, nodes_per_unit: int, leaves_per_unit:
     bandwidths_bytes_per_s = leaves.adapter_bandwidth_bytes_per_s(below)
     if one_by_one:
         return spine_tree(leaves, fabric, bandwidths_bytes_per_s)
-    return BundledTree(leaves=leaves, **uplinks_of(leaves, fabric, bandwidths_bytes_per_s))
+    return BundledTree(**uplinks_of(leaves, fabric, bandwidths_bytes_per_s))

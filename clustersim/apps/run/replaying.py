@@ -35,7 +35,6 @@ from clustersim.parallel.training_plan import Plan, Strategy
 from clustersim.program.placing import Placement, placed
 from clustersim.program.program import Background, Program
 from clustersim.progress import phase
-from clustersim.topology.cluster import IntArray
 from clustersim.topology.wired import Cluster
 from clustersim.trace.timeline import Timeline
 
@@ -121,7 +120,7 @@ class _Prepared:
         machine = self.machine
         if machine.pace_of is not None:
             pace_of = np.full(cluster.n_ranks, -1, dtype=np.int64)
-            pace_of[ranks_on(nodes, cluster)] = machine.pace_of
+            pace_of[cluster.ranks_on(np.array(nodes, dtype=np.int64))] = machine.pace_of
             machine = replace(machine, pace_of=pace_of)
         return replace(self, program=on_nodes(self.program, nodes, cluster), machine=machine)
 
@@ -270,13 +269,7 @@ def _kernels_on(job: PlannedJob, cluster: Cluster) -> Timing:
 def on_nodes(program: Program, nodes: Sequence[int], cluster: Cluster) -> Program:
     """Return a program on some nodes of a cluster; its hosts are those of the nodes in order, and then the dedicated ones."""
     hosts = dict(enumerate((*nodes, *range(cluster.n_nodes, cluster.n_hosts))))
-    return placed(program, Placement(ranks=ranks_on(nodes, cluster), hosts=hosts))
-
-
-def ranks_on(nodes: Sequence[int], cluster: Cluster) -> IntArray:
-    """Return the ranks of some nodes of a cluster, node by node."""
-    size = cluster.node.n_accelerators
-    return (np.array(nodes, dtype=np.int64)[:, None] * size + np.arange(size, dtype=np.int64)).reshape(-1)
+    return placed(program, Placement(ranks=cluster.ranks_on(np.array(nodes, dtype=np.int64)), hosts=hosts))
 
 
 def _check_bursts(background: Sequence[Sequence[Background]], step_s: float) -> None:
