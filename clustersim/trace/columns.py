@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from clustersim.trace.lazy_sequence import LazySequence
 from clustersim.trace.step_log import Repetition
 from clustersim.trace.timeline import Span
 
@@ -85,49 +85,25 @@ class SpanColumns:
         )
 
 
-class Spans(Sequence["Span"]):
-    """All spans of a timeline, by rank class, stream, start and end; they are made when they are first looked at."""
+class Spans(LazySequence[Span]):
+    """All spans of a timeline, by rank class, stream, start and end."""
 
     def __init__(self, columns: SpanColumns) -> None:
         """Take the columns as they are."""
         self.columns = columns
-        self._made: tuple[Span, ...] | None = None
-
-    def within(self, start_s: float, end_s: float) -> tuple[Span, ...]:
-        """Return the spans that are in progress at some time between two moments, without making the others."""
-        whole = self.columns.whole()
-        return whole.taken((whole.start_s < end_s) & (whole.end_s > start_s)).sorted().spans()
 
     def __len__(self) -> int:
         """Return how many there are, repetitions included."""
         return int(self.columns.weights().sum())
 
-    @overload
-    def __getitem__(self, index: int) -> Span: ...
+    def make(self) -> tuple[Span, ...]:
+        """Return all spans, repetitions included."""
+        return self.columns.whole().sorted().spans()
 
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Span, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> Span | tuple[Span, ...]:
-        """Return one, or some."""
-        return self._all()[index]
-
-    def __iter__(self) -> Iterator[Span]:
-        """Iterate over the spans in order."""
-        return iter(self._all())
-
-    def __eq__(self, other: object) -> bool:
-        """Compare with other spans, one by one."""
-        return self._all() == (other._all() if isinstance(other, Spans) else other)
-
-    def __hash__(self) -> int:
-        """Return the hash of all."""
-        return hash(self._all())
-
-    def _all(self) -> tuple[Span, ...]:
-        if self._made is None:
-            self._made = self.columns.whole().sorted().spans()
-        return self._made
+    def within(self, start_s: float, end_s: float) -> tuple[Span, ...]:
+        """Return the spans that are in progress at some time between two moments, without making the others."""
+        whole = self.columns.whole()
+        return whole.taken((whole.start_s < end_s) & (whole.end_s > start_s)).sorted().spans()
 
 
 def columns_of(spans: Sequence[Span]) -> SpanColumns:

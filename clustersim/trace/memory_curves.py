@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Final, overload
+from typing import Final
 
+from clustersim.trace.lazy_sequence import LazySequence
 from clustersim.trace.step_log import Repetition
 
 STACK: Final = ("parameters", "optimizer", "gradients", "buffers", "activations")
@@ -52,7 +53,7 @@ class MemoryCurve:
         return max(self.total_bytes)
 
 
-class Curves(Sequence[MemoryCurve]):
+class Curves(LazySequence[MemoryCurve]):
     """The curves of all classes; those of a timeline with repetitions are drawn out when they are looked at."""
 
     def __init__(self, written: tuple[MemoryCurve, ...], repetition: Repetition | None = None) -> None:
@@ -60,39 +61,15 @@ class Curves(Sequence[MemoryCurve]):
         self.written = written
         """With what repeats once; the moments of their peaks are those of the whole timeline."""
         self.repetition = repetition
-        self._drawn: tuple[MemoryCurve, ...] | None = None
 
     def __len__(self) -> int:
         """Return the number of classes."""
         return len(self.written)
 
-    @overload
-    def __getitem__(self, index: int) -> MemoryCurve: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[MemoryCurve, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> MemoryCurve | tuple[MemoryCurve, ...]:
-        """Return one, or some."""
-        return self._all()[index]
-
-    def __iter__(self) -> Iterator[MemoryCurve]:
-        """Iterate over the spans in the order of the classes."""
-        return iter(self._all())
-
-    def __eq__(self, other: object) -> bool:
-        """Compare with other curves, one by one."""
-        return self._all() == (other._all() if isinstance(other, Curves) else other)
-
-    def __hash__(self) -> int:
-        """Return the hash of all."""
-        return hash(self._all())
-
-    def _all(self) -> tuple[MemoryCurve, ...]:
-        if self._drawn is None:
-            again = self.repetition
-            self._drawn = self.written if again is None else tuple(_drawn_out(curve, again) for curve in self.written)
-        return self._drawn
+    def make(self) -> tuple[MemoryCurve, ...]:
+        """Return the curves with all repetitions."""
+        again = self.repetition
+        return self.written if again is None else tuple(_drawn_out(curve, again) for curve in self.written)
 
 
 def _drawn_out(curve: MemoryCurve, again: Repetition) -> MemoryCurve:

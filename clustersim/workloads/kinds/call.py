@@ -50,6 +50,18 @@ class Layer(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputLayer:
+    """A layer that knows its input, and by default keeps its shape."""
+
+    input: Shape
+
+    @property
+    def output(self) -> Shape:
+        """Shape of what one sample becomes."""
+        return self.input
+
+
 def chain(layers: Sequence[Layer], call: LayerCall) -> tuple[Operator, ...]:
     """Return the operators of layers that follow each other.
 

@@ -6,17 +6,16 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from clustersim.workloads.ends import FUSED_LOSS_PASSES
-from clustersim.workloads.kinds.call import LayerCall, Shape
+from clustersim.workloads.kinds.call import InputLayer, LayerCall, Shape
 from clustersim.workloads.linear import LinearShape, linear
 from clustersim.workloads.operators import Operator, Stream
 from clustersim.workloads.shapes import FP32_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinearLayer:
+class LinearLayer(InputLayer):
     """A matrix that maps the last dimension of the input to ``features``."""
 
-    input: Shape
     features: int
     bias: bool
 
@@ -36,15 +35,8 @@ class LinearLayer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SoftmaxLoss:
+class SoftmaxLoss(InputLayer):
     """Cross entropy of the softmax, in fp32."""
-
-    input: Shape
-
-    @property
-    def output(self) -> Shape:
-        """That of the input."""
-        return self.input
 
     def operators(self, call: LayerCall) -> tuple[Operator, ...]:
         """Return log-softmax and loss: logits to fp32, a read and a write, stored; backward two reads and a write.

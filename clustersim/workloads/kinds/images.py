@@ -7,15 +7,14 @@ from dataclasses import replace as changed
 from math import prod
 from typing import Literal
 
-from clustersim.workloads.kinds.call import LayerCall, Shape
+from clustersim.workloads.kinds.call import InputLayer, LayerCall, Shape
 from clustersim.workloads.operators import Convolution, Kernel, Operator, Pair, Stream, reach
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConvolutionLayer:
+class ConvolutionLayer(InputLayer):
     """Filters over an image of channels, height and width."""
 
-    input: Shape
     filters: int
     kernel: Pair
     stride: Pair
@@ -89,10 +88,9 @@ INDEX_BYTES = 8.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PoolLayer:
+class PoolLayer(InputLayer):
     """Windows over an image, each of which becomes one number."""
 
-    input: Shape
     kind: Literal["max", "average"]
     places: Pair
     """Rows and columns of the result."""

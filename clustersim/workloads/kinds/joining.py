@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from clustersim.workloads.kinds.call import Layer, LayerCall, Shape, chain
+from clustersim.workloads.kinds.call import InputLayer, Layer, LayerCall, Shape, chain
 from clustersim.workloads.kinds.normalization import Activation, NormLayer
 from clustersim.workloads.operators import Operator, Stream
 
@@ -43,10 +43,9 @@ def _beside(paths: Sequence[Path], call: LayerCall) -> tuple[Operator, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResidualPath:
+class ResidualPath(InputLayer):
     """A path added to its input, or to a shortcut of it."""
 
-    input: Shape
     layers: Path
     shortcut: Path
     """Empty where the input itself is added."""
@@ -85,10 +84,9 @@ def _ends_in_norm(path: Path) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Concatenation:
+class Concatenation(InputLayer):
     """Paths from one input, concatenated channel by channel."""
 
-    input: Shape
     paths: tuple[Path, ...]
     """An empty one passes the input on."""
 
@@ -106,16 +104,10 @@ class Concatenation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Auxiliary:
+class Auxiliary(InputLayer):
     """Layers aside, such as a second classifier that trains the first half of a model; what follows reads their input."""
 
-    input: Shape
     layers: Path
-
-    @property
-    def output(self) -> Shape:
-        """That of the input."""
-        return self.input
 
     def operators(self, call: LayerCall) -> tuple[Operator, ...]:
         """Return the side layers; the next layer stores their input."""
@@ -135,10 +127,9 @@ class View:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Join:
+class Join(InputLayer):
     """Features stored earlier, concatenated with those of the input."""
 
-    input: Shape
     kept: Shape
 
     @property

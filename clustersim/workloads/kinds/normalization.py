@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
-from clustersim.workloads.kinds.call import IMAGE_SIDES, LayerCall, Shape
+from clustersim.workloads.kinds.call import IMAGE_SIDES, InputLayer, LayerCall
 from clustersim.workloads.operators import Operator, Stream
 
 NormKind = Literal["batch", "layer"]
@@ -21,18 +21,12 @@ more for scale and shift."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NormLayer:
+class NormLayer(InputLayer):
     """Normalisation with scale and shift: of each channel over batch and image, or of each row over its features."""
 
-    input: Shape
     kind: NormKind
     activated: bool = False
     """True where an activation follows; fused kernels apply it in the same pass, and restore its sign in the backward pass."""
-
-    @property
-    def output(self) -> Shape:
-        """That of the input."""
-        return self.input
 
     def operators(self, call: LayerCall) -> tuple[Operator, ...]:
         """Return the normalisation; one of batches saves its input, and what follows saves the result."""
@@ -54,15 +48,8 @@ class NormLayer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Activation:
+class Activation(InputLayer):
     """An elementwise function, such as ReLU."""
-
-    input: Shape
-
-    @property
-    def output(self) -> Shape:
-        """That of the input."""
-        return self.input
 
     def operators(self, call: LayerCall) -> tuple[Operator, ...]:
         """Return a read and a write in place; backward the result and two gradients. The next layer stores the result."""
@@ -79,15 +66,8 @@ class Activation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dropout:
+class Dropout(InputLayer):
     """Dropout; the mask is stored, one byte per number."""
-
-    input: Shape
-
-    @property
-    def output(self) -> Shape:
-        """That of the input."""
-        return self.input
 
     def operators(self, call: LayerCall) -> tuple[Operator, ...]:
         """Return a read and a write with the mask, and the same backward."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal
 
-from clustersim.workloads.kinds.call import LayerCall, Shape
+from clustersim.workloads.kinds.call import InputLayer, LayerCall, Shape
 from clustersim.workloads.linear import LinearShape, linear
 from clustersim.workloads.operators import Gemm, Operator, Stream
 
@@ -20,10 +20,9 @@ KEPT_STATES: Final = MappingProxyType({"lstm": 1, "gru": 1})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecurrentLayer:
+class RecurrentLayer(InputLayer):
     """A layer of LSTM or GRU cells over a sequence, in one or both directions."""
 
-    input: Shape
     cell: CellKind
     features: int
     """Features of one direction."""
@@ -97,7 +96,7 @@ one; sums over queries and over keys count as one read, the larger of the two be
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionLayer:
+class AttentionLayer(InputLayer):
     """Additive (Bahdanau) or multiplicative (Luong) attention; its result is concatenated with each query.
 
     References
@@ -184,10 +183,9 @@ class AttentionLayer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmbeddingLayer:
+class EmbeddingLayer(InputLayer):
     """A lookup of one row for each token."""
 
-    input: Shape
     rows: int
     features: int
     shared: bool
