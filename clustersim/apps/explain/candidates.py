@@ -9,14 +9,11 @@ from itertools import zip_longest
 from operator import itemgetter
 from typing import Final
 
-from clustersim.apps.explain.changing import changed_alone
+from clustersim.apps.explain.changing import ChangedRun
 from clustersim.apps.run.bound import evaluator_of
-from clustersim.apps.run.result import Result
 from clustersim.apps.run.running import step_metrics
 from clustersim.apps.run.simulation import memory_report
 from clustersim.config.build import Built
-from clustersim.config.load import ScenarioText
-from clustersim.config.overriding import Override
 from clustersim.errors import InfeasibleError, ScenarioError
 from clustersim.measure.deciding import Decision, is_shorter
 from clustersim.parallel.shard import WHOLE_VOCABULARY, head_vector_bytes, local_model, padded_vocabulary
@@ -284,14 +281,7 @@ class Gains:
     """Could be faster, and were not replayed."""
 
 
-def gains(
-    source: ScenarioText,
-    changes: Sequence[Override],
-    base: Result,
-    tried: Sequence[CandidateChange],
-    most: int = sys.maxsize,
-    told: int = sys.maxsize,
-) -> Gains:
+def gains(run: ChangedRun, tried: Sequence[CandidateChange], most: int = sys.maxsize, told: int = sys.maxsize) -> Gains:
     """Return what each of some changes gains over a run, replayed with the same seed.
 
     A change is not replayed where closed forms say that it does not fit in memory, or that no step of it can be short enough to be the
@@ -299,16 +289,13 @@ def gains(
 
     Parameters
     ----------
-    source
-        The scenario as it was written.
-    changes
-        Of the run itself.
     most
         Replays, of every family first the change with the least bound.
     told
         Changes that matter: none is replayed that cannot be among so many.
     """
-    in_turn, n_impossible, n_misfits = _worth_replaying(source, changes, base, tried)
+    base = run.result
+    in_turn, n_impossible, n_misfits = _worth_replaying(run, tried)
     n_replayed = n_left = 0
     best: dict[str, Gain] = {}
     with phase("replay changes"):
@@ -340,15 +327,14 @@ def gains(
     return Gains(best=tuple(ordered), n_tried=len(tried), n_impossible=n_impossible, n_misfits=n_misfits, n_left=n_left)
 
 
-def _worth_replaying(
-    source: ScenarioText, changes: Sequence[Override], base: Result, tried: Sequence[CandidateChange]
-) -> tuple[list[tuple[float, CandidateChange, Built]], int, int]:
+def _worth_replaying(run: ChangedRun, tried: Sequence[CandidateChange]) -> tuple[list[tuple[float, CandidateChange, Built]], int, int]:
     """Return changes that fit and could be faster, the least bounds of families first; and how many are impossible, and do not fit."""
+    base = run.result
     by_family: dict[str, list[tuple[float, CandidateChange, Built]]] = {}
     n_impossible = n_misfits = 0
     for candidate in tried:
         try:
-            overrides, built = changed_alone(source, changes, base, candidate.overrides)
+            overrides, built = run.changed_alone(candidate.overrides)
             bound_s = evaluator_of(built).passes_s(built.plan)
             if bound_s >= (1.0 - LEAST) * base.step_time_s:
                 continue

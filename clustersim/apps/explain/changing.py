@@ -1,8 +1,9 @@
-"""A scenario with a change that leaves all else as it is, the settings that nobody gave too."""
+"""A run with changes that leave all else as it is, the settings that nobody gave too."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from json import dumps
 from operator import attrgetter
 
@@ -17,44 +18,43 @@ from clustersim.errors import ScenarioError
 from clustersim.parallel.needs import idle
 
 
-def changed_alone(
-    source: ScenarioText, changes: Sequence[Override], base: Result, overrides: Sequence[str]
-) -> tuple[tuple[str, ...], Built]:
-    """Return a change with what keeps the usual settings of a run as they are, and what is built with it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedRun:
+    """A run, and the scenario and changes that it was made from."""
 
-    Software comes with its precision and sharding: without that a change of these would be credited with the kernels of another software.
+    written: ScenarioText
+    changes: tuple[Override, ...]
+    result: Result
 
-    Parameters
-    ----------
-    source
-        The scenario as it was written.
-    changes
-        Of the run itself.
-    overrides
-        Of the change, as ``--set`` takes them.
-    """
+    def built(self, overrides: Sequence[str]) -> Built:
+        """Return the scenario of the run with further changes, as ``--set`` takes them."""
+        built = build(checked_scenario(self.written, (*self.changes, *map(parse_override, overrides))))
+        return seeded(built, self.result.seed)
 
-    def built_with(texts: Sequence[str]) -> Built:
-        return seeded(build(checked_scenario(source, (*changes, *map(parse_override, texts)))), base.seed)
+    def changed_alone(self, overrides: Sequence[str]) -> tuple[tuple[str, ...], Built]:
+        """Return a change with what keeps the usual settings of the run as they are, and what is built with it.
 
-    built = built_with(overrides)
-    given = {text.partition("=")[0] for text in overrides}
-    unused = {".".join(each.path) for plan in (base.built.plan, built.plan) for each in idle(plan.model, plan.training, plan.strategy)}
-    usual, others = _usual(base.built), _usual(built)
-    held: dict[str, str] = {}
-    for key in dict.fromkeys((*usual, *others)):
-        now, then = attrgetter(key)(base.built.plan), attrgetter(key)(built.plan)
-        if usual.get(key) != others.get(key) and now not in (None, then) and key not in given | unused:
-            held[key] = f"{key}={dumps(now)}".replace('"', "")
-    while held:
-        together = (*overrides, *held.values())
-        try:
-            return together, built_with(together)
-        except ScenarioError as error:
-            # A setting that cannot stand beside the change goes with it.
-            if error.field is None or held.pop(error.field, None) is None:
-                raise
-    return tuple(overrides), built
+        Software comes with its precision and sharding: without that a change of these would be credited with the kernels of another
+        software.
+        """
+        base, built = self.result.built, self.built(overrides)
+        given = {text.partition("=")[0] for text in overrides}
+        unused = {".".join(each.path) for plan in (base.plan, built.plan) for each in idle(plan.model, plan.training, plan.strategy)}
+        usual, others = _usual(base), _usual(built)
+        held: dict[str, str] = {}
+        for key in dict.fromkeys((*usual, *others)):
+            now, then = attrgetter(key)(base.plan), attrgetter(key)(built.plan)
+            if usual.get(key) != others.get(key) and now not in (None, then) and key not in given | unused:
+                held[key] = f"{key}={dumps(now)}".replace('"', "")
+        while held:
+            together = (*overrides, *held.values())
+            try:
+                return together, self.built(together)
+            except ScenarioError as error:
+                # A setting that cannot stand beside the change goes with it.
+                if error.field is None or held.pop(error.field, None) is None:
+                    raise
+        return tuple(overrides), built
 
 
 def _usual(built: Built) -> Mapping[str, Value]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Final
 
@@ -35,41 +35,29 @@ class Constant:
     """Those that cover it; several where several measurements were fitted together."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Figure:
-    field: str
-    meaning: str
-    value: str
+_Figure = tuple[str, str, str]
+"""Field, meaning and value of a constant."""
 
 
 def constants_of(built: Built) -> tuple[Constant, ...]:
     """Return the inputs of the step time besides the scenario: data sheets and calibration, by kind of node."""
-    found: dict[str, Constant] = {}
+    found: list[Constant] = []
     for node, _ in built.cluster.kinds:
         calibration = calibration_for(node.accelerator)
-        parts = (
-            (node.accelerator.name, node.accelerator.sources, _of_accelerator(node, built.plan.training.precision)),
-            (node.nic.name, node.nic.sources, _of_nic(node)),
-            (calibration.name, calibration.sources, _of_calibration(calibration, stage_of(built.plan, 0))),
-        )
-        for name, sources, figures in parts:
-            for figure in figures:
-                full = f"{name}.{figure.field}"
-                found[full] = Constant(name=full, meaning=figure.meaning, value=figure.value, sources=_covering(sources, figure.field))
-    return tuple(found.values())
+        found += served_constants(node, built.plan.training.precision)
+        found += _constants(calibration.name, calibration.sources, _of_calibration(calibration, stage_of(built.plan, 0)))
+    return tuple({each.name: each for each in found}.values())
 
 
-def served_constants(node: Node) -> tuple[Constant, ...]:
-    """Return the data sheet that the steps of a serving run follow from."""
-    parts = (
-        (node.accelerator.name, node.accelerator.sources, _of_accelerator(node, "bf16")),
-        (node.nic.name, node.nic.sources, _of_nic(node)),
-    )
-    return tuple(
-        Constant(name=f"{name}.{each.field}", meaning=each.meaning, value=each.value, sources=_covering(sources, each.field))
-        for name, sources, figures in parts
-        for each in figures
-    )
+def served_constants(node: Node, precision: Precision = "bf16") -> tuple[Constant, ...]:
+    """Return the data sheets of a node that steps follow from."""
+    card, nic = node.accelerator, node.nic
+    return (*_constants(card.name, card.sources, _of_accelerator(node, precision)), *_constants(nic.name, nic.sources, _of_nic(node)))
+
+
+def _constants(name: str, sources: Sequence[Source], figures: Iterable[_Figure]) -> Iterator[Constant]:
+    for field, meaning, value in figures:
+        yield Constant(name=f"{name}.{field}", meaning=meaning, value=value, sources=_covering(sources, field))
 
 
 def _covering(sources: Sequence[Source], field: str) -> tuple[Source, ...]:
@@ -81,23 +69,21 @@ def _covering(sources: Sequence[Source], field: str) -> tuple[Source, ...]:
 
 def _of_accelerator(node: Node, precision: Precision) -> Iterator[_Figure]:
     card = node.accelerator
-    yield _Figure(
-        f"peak_flops.{precision}", f"dense matrix peak in {precision}", format_quantity(card.peak_flops_per_s[precision], "FLOP/s")
-    )
-    yield _Figure("memory", "memory of one accelerator", memory_text(card.memory_bytes))
-    yield _Figure("memory_bandwidth", "bandwidth of that memory", format_quantity(card.memory_bandwidth_bytes_per_s, "B/s"))
+    yield (f"peak_flops.{precision}", f"dense matrix peak in {precision}", format_quantity(card.peak_flops_per_s[precision], "FLOP/s"))
+    yield ("memory", "memory of one accelerator", memory_text(card.memory_bytes))
+    yield ("memory_bandwidth", "bandwidth of that memory", format_quantity(card.memory_bandwidth_bytes_per_s, "B/s"))
     if card.scale_up_bandwidth_bytes_per_s > 0:
-        yield _Figure("scale_up.bandwidth", "all scale-up links of one accelerator, one way", _rate(card.scale_up_bandwidth_bytes_per_s))
-    yield _Figure("multiprocessors", "multiprocessors, among which tiles of products are dealt out", str(card.n_multiprocessors))
+        yield (
+            "scale_up.bandwidth",
+            "all scale-up links of one accelerator, one way",
+            format_quantity(card.scale_up_bandwidth_bytes_per_s, "B/s"),
+        )
+    yield ("multiprocessors", "multiprocessors, among which tiles of products are dealt out", str(card.n_multiprocessors))
 
 
 def _of_nic(node: Node) -> Iterator[_Figure]:
-    yield _Figure("bandwidth", f"one of {node.n_nics} adapters of a node, one way", _rate(node.nic.bandwidth_bytes_per_s))
-    yield _Figure("latency", "of an adapter", format_quantity(node.nic.latency_s, "s"))
-
-
-def _rate(bytes_per_s: float) -> str:
-    return format_quantity(bytes_per_s, "B/s")
+    yield ("bandwidth", f"one of {node.n_nics} adapters of a node, one way", format_quantity(node.nic.bandwidth_bytes_per_s, "B/s"))
+    yield ("latency", "of an adapter", format_quantity(node.nic.latency_s, "s"))
 
 
 def _of_calibration(calibration: Calibration, stage: Stage) -> Iterator[_Figure]:
@@ -107,27 +93,25 @@ def _of_calibration(calibration: Calibration, stage: Stage) -> Iterator[_Figure]
         ("under_load", "what is left of that under hours of load", gemm.under_load),
     ):
         key = precision if precision in shares else "default"
-        yield _Figure(f"gemm.{name}.{key}", meaning, f"{shares[key]:.4g}")
-    yield _Figure("gemm.depth_overhead", "steps of depth that fill and drain of a tile cost", f"{gemm.depth_overhead:.4g}")
+        yield (f"gemm.{name}.{key}", meaning, f"{shares[key]:.4g}")
+    yield ("gemm.depth_overhead", "steps of depth that fill and drain of a tile cost", f"{gemm.depth_overhead:.4g}")
     rows = alignment(head_vector_bytes(stage.local, precision))
     if rows != "whole":
         meaning = "what is left of the rate where rows are no multiples of 16 bytes"
-        yield _Figure(f"gemm.unaligned_fraction.{rows}", meaning, f"{gemm.unaligned_fraction[rows]:.4g}")
+        yield (f"gemm.unaligned_fraction.{rows}", meaning, f"{gemm.unaligned_fraction[rows]:.4g}")
     generation = calibration.attention.get(stage.training.attention)
     if generation is not None:
         best = next(name for name, each in calibration.attention.items() if each == generation and name != "flash")
         for way, each in (("forward", generation.forward), ("backward", generation.backward)):
-            yield _Figure(
-                f"attention.{best}.{way}.fraction", f"share of the peak that fused attention reaches {way}", f"{each.fraction:.4g}"
-            )
-    yield _Figure("memory_fraction", "share of the memory bandwidth that streaming kernels reach", f"{calibration.memory_fraction:.4g}")
-    yield _Figure("launch.kernel", "from one kernel to the next on a busy stream", format_quantity(launch.kernel_s, "s"))
-    yield _Figure("launch.dispatch", "time of the host to issue one kernel", format_quantity(launch.dispatch_s, "s"))
-    yield _Figure("launch.step", "time of the host in each step that nothing hides", format_quantity(launch.step_s, "s"))
+            yield (f"attention.{best}.{way}.fraction", f"share of the peak that fused attention reaches {way}", f"{each.fraction:.4g}")
+    yield ("memory_fraction", "share of the memory bandwidth that streaming kernels reach", f"{calibration.memory_fraction:.4g}")
+    yield ("launch.kernel", "from one kernel to the next on a busy stream", format_quantity(launch.kernel_s, "s"))
+    yield ("launch.dispatch", "time of the host to issue one kernel", format_quantity(launch.dispatch_s, "s"))
+    yield ("launch.step", "time of the host in each step that nothing hides", format_quantity(launch.step_s, "s"))
     for tier in ("nvlink", "nic", "leaf", "spine"):
         meaning = f"share of the bandwidth of {tier} links that messages reach"
-        yield _Figure(f"network.efficiency.{tier}", meaning, f"{network.efficiency[tier]:.4g}")
-    yield _Figure("network.multiprocessors", "multiprocessors that a collective holds while it runs", str(network.multiprocessors))
+        yield (f"network.efficiency.{tier}", meaning, f"{network.efficiency[tier]:.4g}")
+    yield ("network.multiprocessors", "multiprocessors that a collective holds while it runs", str(network.multiprocessors))
 
 
 ROUND_OFF: Final = 1e-9

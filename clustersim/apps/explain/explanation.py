@@ -9,6 +9,7 @@ from typing import Final
 
 from clustersim.apps.compare.run_directories import named_directory, named_scenario, replayed
 from clustersim.apps.explain.candidates import Gain, Gains, candidates, gains
+from clustersim.apps.explain.changing import ChangedRun
 from clustersim.apps.explain.constants import ROUND_OFF, Constant, Explained, constants_of, explained
 from clustersim.apps.explain.savings import fitting_changes
 from clustersim.apps.explain.served_explanation import ServedExplanation, explain_served
@@ -91,21 +92,21 @@ def explain(source: str, overrides: Sequence[str] = (), *, seed: int = 0, change
     """
     folder = named_directory(source, overrides)
     if folder is not None:
-        run = replayed(folder)
-        written, changed, result = run.written, run.changes, run.result
+        kept = replayed(folder)
+        written, changed, result = kept.written, kept.changes, kept.result
     else:
         written, changed = read_source(source), tuple(parse_override(text) for text in overrides)
         result = run_scenario(written, changed, seed=seed)
     if isinstance(result, ServingResult):
         return explain_served(written, changed, result, replays=changes)
-    built = result.built
+    built, run = result.built, ChangedRun(written=written, changes=changed, result=result)
     return Explanation(
         result=result,
         path=critical_path(built, seed=result.seed) if built.plan.strategy.data_parallel.mode == "sync" else None,
         figures=explained(result),
         constants=constants_of(built),
-        gains=gains(written, changed, result, candidates(built)) if changes else None,
-        unsaid=unsaid(written, changed, result, alternatives(built)) if changes else (),
+        gains=gains(run, candidates(built)) if changes else None,
+        unsaid=unsaid(run, alternatives(built)) if changes else (),
     )
 
 
@@ -118,13 +119,14 @@ def measured_changes(source: str, overrides: Sequence[str], result: Result) -> M
     if source == "-" or foreign_source(source) or result.built.plan.strategy.data_parallel.mode != "sync":
         return NOT_MEASURED
     written, changed = named_scenario(source, overrides)
+    run = ChangedRun(written=written, changes=changed, result=result)
     command = f"{shlex.quote(source)} {set_options(overrides)}".rstrip()
     if not result.metrics.memory.fits:
-        return MeasuredChanges(changes=fitting_changes(written, changed, result, command))
+        return MeasuredChanges(changes=fitting_changes(run, command))
     engine = result.metrics.engine
     most = MOST_EFFORT // (engine.events + engine.n_tasks + engine.ranks) // 2
-    found, others = gains(written, changed, result, candidates(result.built), most, N_TOLD), alternatives(result.built)
-    settings = unsaid(written, changed, result, others[:most])
+    found, others = gains(run, candidates(result.built), most, N_TOLD), alternatives(result.built)
+    settings = unsaid(run, others[:most])
     told = tuple(_change_text(gain, result.step_time_s) for gain in found.best[:N_TOLD])
     remarks = [] if told else [f"none of {found.n_tried - found.n_left} changes does, each by itself"]
     n_left = found.n_left + len(others[most:])

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import combinations
 from typing import Final
 
 from clustersim.apps.explain.candidates import RECOMPUTATION, CandidateChange, candidates
-from clustersim.apps.explain.changing import changed_alone
-from clustersim.apps.run.result import Result
+from clustersim.apps.explain.changing import ChangedRun
 from clustersim.apps.run.running import step_metrics
 from clustersim.apps.run.simulation import memory_report
 from clustersim.config.build import Built
-from clustersim.config.load import ScenarioText
-from clustersim.config.overriding import Override, set_options
+from clustersim.config.overriding import set_options
 from clustersim.errors import InfeasibleError, ScenarioError
 from clustersim.parallel.stage import stages_of
 from clustersim.report.facts import memory_verdict
@@ -27,24 +25,24 @@ SAVING: Final = ("layout", "micro-batch", "sharding")
 """Families of changes that may save memory."""
 
 
-def fitting_changes(source: ScenarioText, changes: Sequence[Override], base: Result, asked: str) -> tuple[str, ...]:
+def fitting_changes(run: ChangedRun, asked: str) -> tuple[str, ...]:
     """Return changes with which a run fits, as few at once as can be, in the order of their step; or that none is enough; as sentences.
 
     The last names the scenario as it was asked for: the argument and options of a command.
     """
-    singles = list(_savings(base.built))
+    singles = list(_savings(run.result.built))
     for count in range(1, AT_ONCE + 1):
         fitting: list[tuple[str, tuple[str, ...], Built]] = []
         for together in combinations(singles, count):
             if len({change.family for change in together}) < count:
                 continue
             try:
-                overrides, built = changed_alone(source, changes, base, [each for change in together for each in change.overrides])
+                overrides, built = run.changed_alone([each for change in together for each in change.overrides])
             except (ScenarioError, InfeasibleError):
                 continue
             if memory_report(stages_of(built.plan), built.cluster).fits:
                 fitting.append((" and ".join(change.what for change in together), overrides, built))
-        replayed = [(what, overrides, step_metrics(built, base.seed)) for what, overrides, built in fitting[:MOST_REPLAYED]]
+        replayed = [(what, overrides, step_metrics(built, run.result.seed)) for what, overrides, built in fitting[:MOST_REPLAYED]]
         ordered = sorted((each for each in replayed if each[2].memory.fits), key=lambda each: each[2].step_time_s)
         if ordered:
             return tuple(

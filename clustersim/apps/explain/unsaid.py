@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final, Literal, get_args, get_origin
 
-from clustersim.apps.explain.changing import changed_alone
-from clustersim.apps.run.result import Result
+from clustersim.apps.explain.changing import ChangedRun
 from clustersim.apps.run.running import step_metrics
 from clustersim.config.build import Built
-from clustersim.config.load import ScenarioText
-from clustersim.config.overriding import Override, set_options
+from clustersim.config.overriding import set_options
 from clustersim.errors import InfeasibleError, ScenarioError
 from clustersim.measure.deciding import is_shorter
 from clustersim.parallel.needs import idle
@@ -66,24 +64,18 @@ class Unsaid:
         return f"{name} is taken as {self.value}; {self.other} would be {by}{doubt}: {set_options(self.overrides)}"
 
 
-def unsaid(source: ScenarioText, changes: Sequence[Override], base: Result, tried: Sequence[tuple[str, str, str]]) -> tuple[Unsaid, ...]:
+def unsaid(run: ChangedRun, tried: Sequence[tuple[str, str, str]]) -> tuple[Unsaid, ...]:
     """Return the settings that were left to defaults and that decide, each replayed with other values; the largest change first.
 
-    Parameters
-    ----------
-    source
-        The scenario as it was written.
-    changes
-        Of the run itself.
-    tried
-        From :func:`alternatives`.
+    Those that are tried are from :func:`alternatives`.
     """
+    base = run.result
     found: dict[str, Unsaid] = {}
     with phase("replay settings"):
         for number, (key, value, other) in enumerate(tried):
             advanced(number, len(tried))
             try:
-                overrides, built = changed_alone(source, changes, base, [f"{key}={other}"])
+                overrides, built = run.changed_alone([f"{key}={other}"])
                 metrics = step_metrics(built, base.seed, regard=base.metrics.engine.told_apart)
             except (ScenarioError, InfeasibleError):
                 continue

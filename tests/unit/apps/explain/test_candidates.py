@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
 from clustersim.apps.explain import candidates as module
 from clustersim.apps.explain.candidates import LEAST, CandidateChange, Gains, candidates, gains
-from clustersim.apps.explain.changing import changed_alone
+from clustersim.apps.explain.changing import ChangedRun
 from clustersim.apps.run.result import Result
 from clustersim.apps.run.running import run_built, step_metrics
 from clustersim.config.build import Built, build
@@ -133,9 +133,13 @@ TIGHT = ("training.micro_batch_size=1", "strategy.recompute=full", "strategy.zer
 
 
 def found(source: str, changes: Sequence[str], tried: Sequence[CandidateChange] | None = None) -> tuple[Result, Gains]:
+    run = changeable(source, changes)
+    return run.result, gains(run, candidates(run.result.built) if tried is None else tried)
+
+
+def changeable(source: str | Mapping[str, object], changes: Sequence[str] = ()) -> ChangedRun:
     written, changed = read_source(source), tuple(parse_override(text) for text in changes)
-    base = run_built(build(checked_scenario(written, changed)))
-    return base, gains(written, changed, base, candidates(base.built) if tried is None else tried)
+    return ChangedRun(written=written, changes=changed, result=run_built(build(checked_scenario(written, changed))))
 
 
 def change(*overrides: str, family: str = "one") -> CandidateChange:
@@ -158,9 +162,11 @@ def replays(monkeypatch: pytest.MonkeyPatch) -> list[Built]:
 def by_replaying_all(source: str, changes: Sequence[str], base: Result) -> list[tuple[str, float]]:
     """Return the best change of each family, with every change replayed."""
     best: dict[str, tuple[float, str]] = {}
+    written, changed = read_source(source), tuple(parse_override(text) for text in changes)
+    run = ChangedRun(written=written, changes=changed, result=base)
     for candidate in candidates(base.built):
         try:
-            _, built = changed_alone(read_source(source), [parse_override(text) for text in changes], base, candidate.overrides)
+            _, built = run.changed_alone(candidate.overrides)
             metrics = run_built(built, seed=base.seed).metrics
         except (ScenarioError, InfeasibleError):
             continue
@@ -230,39 +236,33 @@ SHARDED = {
 
 
 def test_a_change_of_sharding_leaves_the_software_as_it_is_and_its_options_say_so() -> None:
-    written = read_source(SHARDED)
-    base = run_built(build(checked_scenario(written, ())))
+    run = changeable(SHARDED)
 
-    overrides, built = changed_alone(written, (), base, ["strategy.zero_stage=1"])
+    overrides, built = run.changed_alone(["strategy.zero_stage=1"])
 
-    taken, before = built.plan.training, base.built.plan.training
+    taken, before = built.plan.training, run.result.built.plan.training
     assert built.plan.strategy.zero_stage == 1
     assert (taken.kernels, taken.attention) == (before.kernels, before.attention) == ("eager", "flash_2")
     assert taken == build(load_scenario(SHARDED, overrides)).plan.training
 
 
 def test_what_cannot_stand_beside_a_change_goes_with_it() -> None:
-    base = run_built(build(load_scenario(SHARDED)))
+    run = changeable(SHARDED)
 
-    assert base.built.plan.strategy.recompute_stops_early
-    assert changed_alone(read_source(SHARDED), (), base, ["strategy.recompute=none"])[0] == ("strategy.recompute=none",)
+    assert run.result.built.plan.strategy.recompute_stops_early
+    assert run.changed_alone(["strategy.recompute=none"])[0] == ("strategy.recompute=none",)
 
 
 def test_fp8_keeps_the_overlap_in_force_without_an_option() -> None:
-    written = read_source("llama3-70b-h100-512")
-    base = run_built(build(checked_scenario(written, ())))
-
-    assert changed_alone(written, (), base, ["training.precision=fp8"])[0] == ("training.precision=fp8",)
+    assert changeable("llama3-70b-h100-512").changed_alone(["training.precision=fp8"])[0] == ("training.precision=fp8",)
 
 
 def test_few_replays_go_to_the_least_bound_of_each_family_first(replays: list[Built]) -> None:
     one, two = "strategy.virtual_stages=2", "strategy.virtual_stages=5"
     chunked = [change("strategy.schedule=interleaved_1f1b", each, family="schedule") for each in (one, two)]
     fast = change("training.precision=fp8", family="precision")
-    written = read_source("llama3-70b-h100-512")
-    base = run_built(build(checked_scenario(written, ())))
 
-    got = gains(written, (), base, [*chunked, fast], 1)
+    got = gains(changeable("llama3-70b-h100-512"), [*chunked, fast], 1)
 
     assert [gain.change for gain in got.best] == [fast]
     assert (len(replays), got.n_left) == (1, 2)
@@ -271,10 +271,9 @@ def test_few_replays_go_to_the_least_bound_of_each_family_first(replays: list[Bu
 def test_what_cannot_be_among_those_that_are_told_is_not_replayed(replays: list[Built]) -> None:
     chunked = change("strategy.schedule=interleaved_1f1b", "strategy.virtual_stages=2", family="schedule")
     fast = change("training.precision=fp8", family="precision")
-    written = read_source("llama3-70b-h100-512")
-    base = run_built(build(checked_scenario(written, ())))
+    run = changeable("llama3-70b-h100-512")
 
-    got = gains(written, (), base, [chunked, fast], told=1)
+    got = gains(run, [chunked, fast], told=1)
 
     assert [gain.change for gain in got.best] == [fast]
     assert (len(replays), got.n_left) == (1, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 
+from clustersim.apps.explain.changing import ChangedRun
 from clustersim.apps.explain.explanation import measured_changes
 from clustersim.apps.explain.savings import fitting_changes
 from clustersim.apps.run.running import run, run_built
@@ -19,7 +20,7 @@ def test_each_change_that_is_told_makes_the_run_fit() -> None:
     source, changes = read_source(NAME), tuple(map(parse_override, TOO_MUCH))
     base = run_built(build(checked_scenario(source, changes)))
 
-    told = fitting_changes(source, changes, base, NAME)
+    told = fitting_changes(ChangedRun(written=source, changes=changes, result=base), NAME)
 
     assert not base.metrics.memory.fits
     assert told
