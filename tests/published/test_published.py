@@ -16,12 +16,12 @@ from typing import Final
 import pytest
 
 from clustersim.apps.validate.published import Validation, validate
-from clustersim.apps.validate.validation_table import defaults_table, markdown_page, summary_table
 from clustersim.config.build import build
 from clustersim.config.load import load_scenario
 from clustersim.workloads.reading.model_fields import ModelSpec, agrees_with_published
 from clustersim.workloads.transformer import Transformer
 from tests.published.validated import defaults, everything, published, result, results
+from tests.published.validation_page import defaults_table, markdown_page, summary_table
 from tests.unit.parallel.factories import flops_of
 
 pytestmark = [pytest.mark.xdist_group("published"), pytest.mark.slow]

@@ -1,4 +1,4 @@
-"""Validation results as text: cells for the terminal, and the table of the documentation."""
+"""Validation results as text: figures, cells and lines."""
 
 from __future__ import annotations
 
@@ -20,14 +20,6 @@ DIGITS: Final = 4
 SUMMARY_HEADER: Final = ("rows", "mean absolute error", "median", "bias", "in interval", "worst row")
 HIDDEN_MARK: Final = "°"
 GIVEN_MARK: Final = "†"
-LEGENDS: Final = {
-    HIDDEN_MARK: "°: a setting that decides the result is hidden. Errors are a range, over all that the setting allows, and the rows are"
-    " not in *all*.",
-    GIVEN_MARK: "†: the speed of one accelerator alone is taken from the source. The error is that of communication, and the rows are not"
-    " in *all*.",
-}
-_HEADER: Final = ("row", "model", "GPUs", "tp x pp x dp", "chunks", "measured", "predicted", "error", "fits", "quality", "published in")
-_RIGHT: Final = ("GPUs", "chunks", "measured", "predicted", "error")
 
 
 def layout_text(row: RowResult) -> str:
@@ -143,52 +135,6 @@ def fitted_text(source: SourceResult) -> str:
     return f"not independent: calibrated with figures of this source: {', '.join(source.fitted)}"
 
 
-def summary_table(validation: Validation) -> str:
-    """Return one line for each source and one for all, as a table in Markdown, with the legends of the marks that are used."""
-    rows = [(f"`{source.source_id}`{_marked(source)}", *_source_cells(source), _fits(source)) for source in validation.sources]
-    rows.append(("all", *summary_cells(validation.summary), ""))
-    marks = {_marked(source) for source in validation.sources}
-    legend = "".join(f"\n{text}\n" for mark, text in LEGENDS.items() if mark in marks)
-    return _table(("source", *SUMMARY_HEADER, "calibration fitted to it"), SUMMARY_HEADER[:-1], rows) + legend
-
-
-def defaults_table(validation: Validation) -> str:
-    """Return one line for each source, one for all, and one for each thing that runs make use of, by defaults alone, in Markdown."""
-    rows = [(f"`{source.source_id}`", *summary_cells(source.summary)) for source in validation.sources]
-    rows.append(("all", *summary_cells(validation.summary)))
-    table = _table(("source", *SUMMARY_HEADER), SUMMARY_HEADER[:-1], rows)
-    return f"{table}\nRefused: {len(validation.refused)} rows.\n\n{capability_table(validation)}"
-
-
-def capability_table(validation: Validation) -> str:
-    """Return one line for each thing that runs make use of, as a table in Markdown."""
-    rows = [(each.capability, f"{each.n_sources}", *summary_cells(each.summary)) for each in validation.capabilities]
-    return _table(("rows that use", "sources", *SUMMARY_HEADER), ("sources", *SUMMARY_HEADER[:-1]), rows)
-
-
-def correlates_table(validation: Validation) -> str:
-    """Return one line for each source whose errors go with something, as a table in Markdown."""
-    rows = [
-        (f"`{source.source_id}`", f"{len(source.stated)}", *(f"{each.feature} {each.rank_correlation:+.2f}" for each in source.correlates))
-        for source in validation.sources
-        if source.correlates
-    ]
-    header = ("source", "rows", "strongest", "second", "third")
-    return _table(header, ("rows",), [(*row, *("",) * (len(header) - len(row))) for row in rows])
-
-
-def markdown_page(validation: Validation) -> str:
-    """Return what the documentation shows: the summary, and a table for each source with errors to three digits."""
-    sources = "".join(_section(source) for source in validation.sources)
-    remarks = "".join(f"- {line}\n" for line in together_lines(validation))
-    reasons = "".join(f"- `{row.id}`: {row.explained}\n" for source in validation.sources for row in source.rows if row.explained)
-    return (
-        f"{summary_table(validation)}\n{remarks}\n## By what runs use\n\n{capability_table(validation)}"
-        f"\n## What errors go with\n\n{correlates_table(validation)}"
-        f"\n## Why rows are far off\n\n{reasons or 'None is explained.'}\n{sources}"
-    )
-
-
 def _misfits(summary: Summary) -> str:
     return ", ".join(summary.false_out_of_memory) or "none"
 
@@ -233,25 +179,6 @@ def misfit_lines(source: SourceResult) -> list[str]:
     ]
 
 
-def _section(source: SourceResult) -> str:
-    methods = dict.fromkeys(row.derived_from for row in source.rows if row.derived_from)
-    derived = f"\n{_escaped(DERIVED_MARK)} not printed, but derived from {'; '.join(methods)}.\n" if methods else ""
-    if len(source.rows) > MANY_ROWS:
-        header, lines = layouts_table(source)
-        table = _table(header, header[:1] + header[2:5], lines)
-    else:
-        table = _table(_HEADER, _RIGHT, [_cells(row) for row in source.rows])
-    remarks = "".join(f"- {line}\n" for line in (*correlate_lines(source), *ranking_lines(source), *misfit_lines(source)))
-    rest = f"{derived}\n{remarks}" if remarks else derived
-    return f"\n## `{source.source_id}`\n\n{source.title}: <{source.urls[0]}>.\n\n{table}{rest}"
-
-
-def _table(header: Sequence[str], right: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    rule = "|".join("---:" if name in right else "---" for name in header)
-    lines = [f"| {' | '.join(header)} |", f"|{rule}|", *(f"| {' | '.join(row)} |" for row in rows)]
-    return "".join(f"{line}\n" for line in lines)
-
-
 def summary_cells(summary: Summary, quote: str = "`") -> tuple[str, ...]:
     """Return the cells below ``SUMMARY_HEADER``, with a mark around the id of a row."""
     return (
@@ -266,45 +193,22 @@ def summary_cells(summary: Summary, quote: str = "`") -> tuple[str, ...]:
 
 def source_text(source: SourceResult) -> str:
     """Return how wrong the rows of a source are, in a few words."""
-    if _marked(source) != HIDDEN_MARK:
+    if mark_of(source) != HIDDEN_MARK:
         return summary_text(source.summary)
-    return f"rows with a hidden setting: mean error {_source_cells(source)[3]} over all that it allows"
+    return f"rows with a hidden setting: mean error {source_cells(source)[3]} over all that it allows"
 
 
-def _source_cells(source: SourceResult) -> tuple[str, ...]:
+def source_cells(source: SourceResult) -> tuple[str, ...]:
     """Return the cells of a source; where all rows hide a setting, the mean error at both ends of the range and nothing else."""
-    if _marked(source) != HIDDEN_MARK:
+    if mark_of(source) != HIDDEN_MARK:
         return summary_cells(source.summary)
     ranges = [(row.predicted_range_s or (row.predicted_s,) * 2, row.measured_s) for row in source.rows]
     ends = [fmean(times_s[end] / measured_s - 1.0 for times_s, measured_s in ranges) for end in (0, 1)]
     return (f"{len(source.rows)}", "", "", _range_text(ends), "", "")
 
 
-def _marked(source: SourceResult) -> str:
+def mark_of(source: SourceResult) -> str:
+    """Return the mark of a source whose rows all hide a setting, or have the speed of one accelerator given; empty for others."""
     if source.stated:
         return ""
     return GIVEN_MARK if source.rows[0].speed_given else HIDDEN_MARK
-
-
-def _fits(source: SourceResult) -> str:
-    return ", ".join(f"`{constant}`" for constant in source.fitted) or "none"
-
-
-def _cells(row: RowResult) -> tuple[str, ...]:
-    return (
-        row.id,
-        row.model,
-        f"{row.gpus}",
-        layout_text(row),
-        f"{row.virtual_stages}",
-        _escaped(measured_text(row)),
-        predicted_text(row),
-        row_error_text(row, 2),
-        "yes" if row.fits else "no",
-        row.quality,
-        f"{row.source.table}, {row.source.row}",
-    )
-
-
-def _escaped(text: str) -> str:
-    return text.replace(DERIVED_MARK, f"\\{DERIVED_MARK}")

@@ -13,9 +13,9 @@ from clustersim.apps.validate.error_summary import summarise
 from clustersim.apps.validate.published import Validation, parse_error_limit, validate, validate_defaults
 from clustersim.apps.validate.rows import RowPlace, run_row
 from clustersim.apps.validate.sources import as_typed, read_source
-from clustersim.apps.validate.validation_table import summary_table
 from clustersim.errors import ScenarioError
 from clustersim.measure.metrics import Parallelism
+from tests.published.validation_page import summary_table
 from tests.unit.apps.samples import ROW, TEXT, rows, write
 
 

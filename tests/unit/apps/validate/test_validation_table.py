@@ -17,7 +17,6 @@ from clustersim.apps.validate.validation_table import (
     fitted_text,
     layout_text,
     layouts_table,
-    markdown_page,
     measured_text,
     memory_text,
     misfit_lines,
@@ -26,10 +25,10 @@ from clustersim.apps.validate.validation_table import (
     row_error_text,
     share_text,
     source_text,
-    summary_table,
     summary_text,
 )
 from clustersim.measure.metrics import Parallelism
+from tests.published.validation_page import markdown_page, summary_table
 from tests.unit.apps.samples import ROW, TEXT, rows, write
 
 
