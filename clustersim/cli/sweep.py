@@ -8,10 +8,11 @@ from typing import Annotated
 
 import typer
 
+from clustersim.apps.study.axis import value_text
 from clustersim.apps.study.pools import WorkerPool, check_executor, make_pool
 from clustersim.apps.study.results import check_format
 from clustersim.apps.study.study_file import StudyRequest
-from clustersim.apps.study.sweep import N_SHOWN, SweepResult, default_folder, run_sweep, value_text
+from clustersim.apps.study.sweep import N_SHOWN, SweepResult, default_folder, run_sweep
 from clustersim.apps.study.sweep_question import SweepQuestion, asked_sweep
 from clustersim.cli.options import JobsOption, JsonOption, SeedOption, SetOption
 from clustersim.cli.terminal import notice, print_table, write_json, write_lines, write_out

@@ -32,3 +32,14 @@ def listed(items: Sequence[object], word: str = "or") -> str:
     if len(items) > _MOST_SHOWN:
         return f"{', '.join(shown)} and so on"
     return f"{', '.join(shown[:-1])} {word} {shown[-1]}" if len(shown) > 1 else shown[0]
+
+
+def shortened(text: str, longest: int) -> str:
+    """Return a text, cut where it has more characters than may be shown.
+
+    Examples
+    --------
+    >>> shortened("bandwidth", 9), shortened("bandwidths", 9)
+    ('bandwidth', 'bandwi...')
+    """
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."

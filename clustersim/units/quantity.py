@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from clustersim.errors import ScenarioError
+from clustersim.units.divisors import shortened
 
 if TYPE_CHECKING:
     from quantiphy import Quantity
@@ -332,7 +333,7 @@ def _show(value: object) -> str:
     if value is None or isinstance(value, bool):
         return {None: "an empty value", True: "true", False: "false"}[value]
     shown = f"'{value}'" if isinstance(value, str) else repr(value)
-    return shown if len(shown) <= _LONGEST_TEXT else f"{shown[: _LONGEST_TEXT - 3]}..."
+    return shortened(shown, _LONGEST_TEXT)
 
 
 def _format_time(value: float, digits: int) -> str:

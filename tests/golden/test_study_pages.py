@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from clustersim.apps.study.claims import StudyAnswer, answered_question, question_titles, read_question
-from clustersim.apps.study.claims_report import page_block
+from clustersim.apps.study.claims_report import runs_table
 
 PAGES = Path(__file__).parents[2] / "docs" / "studies"
 BLOCK = re.compile(r"(?P<mark><!-- answer -->\n)(?P<said>.*?)(?P<end><!-- end of answer -->\n)", re.DOTALL)
@@ -19,6 +19,15 @@ VERDICT = re.compile(r"^\| .+ \| \*\*(right|wrong)\*\* \|", re.MULTILINE)
 @cache
 def answer_to(name: str) -> StudyAnswer:
     return answered_question(read_question(name))
+
+
+def page_block(answer: StudyAnswer) -> str:
+    """Return the answer, the claims with their verdicts and the table as Markdown, as the page of the study has them."""
+    title = answer.question.title
+    claims = "\n".join(f"| {each.says} | **{each.verdict}** | {each.found} |" for each in answer.judged)
+    picture = f"```{{image}} ../_studies/{answer.question.name}.png\n:alt: {title}\n```"
+    table = f"| introductions say | here it is | because the runs show |\n| --- | --- | --- |\n{claims}"
+    return f"*{title}*\n\n**{answer.answer}**\n\n{table}\n\n{picture}\n\n{runs_table(answer).markdown()}\n"
 
 
 def test_every_question_has_a_page_and_every_page_a_question() -> None:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from clustersim.apps.buy.options import Option
-from clustersim.apps.buy.purchase import CONDITIONS, Figures, Offer, Request, UnfitOption, offers
+from clustersim.apps.buy.purchase import CONDITIONS, Figures, Offer, Option, Request, UnfitOption, offers
 from clustersim.apps.plan.asking import NO_PRICES
 from clustersim.apps.plan.layout_table import memory_cell
 from clustersim.apps.run.highest_mfu import ABOVE_PUBLISHED
@@ -18,6 +17,7 @@ from clustersim.documents.spots import Data
 from clustersim.measure.deciding import Judged, undecided, undecided_ratios, undecided_text
 from clustersim.report.page.content import Image, Page, PageSection, PageTable, render
 from clustersim.report.plots.offers import OfferBar, OffersPicture, draw_offers, write_offers_picture
+from clustersim.units.divisors import listed
 from clustersim.units.quantity import format_quantity
 
 DAY_S: Final = 86400.0
@@ -158,7 +158,7 @@ class Answer:
         near = self.undecided
         if not near:
             return f"Decided: {best}, and the error bars do not change that"
-        return f"Not decided which is {self._what}: {_listed([best, *near])}, within the error bars"
+        return f"Not decided which is {self._what}: {listed([best, *near])}, within the error bars"
 
     def _fastest(self) -> str:
         fastest = min(self.found, key=lambda each: each.figures.time_s)
@@ -177,7 +177,7 @@ class Answer:
         found += [f"{name}: {under} is best" for name, under in bests.items() if under != best]
         same = [name for name, under in bests.items() if under == best]
         if same and len(self.of_options) > 1:
-            found.append(f"not on {_listed(same)}")
+            found.append(f"not on {listed(same)}")
         return found or ["nothing, there is no other option"]
 
     def _worth_of_nics(self) -> list[str]:
@@ -309,10 +309,6 @@ def usd_range(least: float, most: float) -> str:
     factor, unit = next(((f, u) for f, u in ((1e6, "MUSD"), (1e3, "kUSD")) if most >= f), (1.0, "USD"))
     digits = 3 - len(f"{most / factor:.0f}")
     return f"{least / factor:.{digits}f} to {most / factor:.{digits}f} {unit}"
-
-
-def _listed(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 def _offer_data(each: Offer) -> Data:

@@ -12,6 +12,7 @@ from clustersim.documents.near_names import choices_hint
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from clustersim.network.flow_times import INF, Flow, Pipe
+from clustersim.units.divisors import shortened
 
 FILE_KEYS: Final = ("links", "flows", "name", "finish_s")
 """The last two may say what the case is called and how it ends; they are not read."""
@@ -114,9 +115,10 @@ def _route(names: Sequence[Data], path: Path, link_ids: Mapping[str, int]) -> tu
         name = _text(item, (*path, place))
         link = link_ids.get(name)
         if link is None:
-            raise _FlowMistake((*path, place), f"unknown link '{_short(name)}'", choices_hint(name, link_ids))
+            raise _FlowMistake((*path, place), f"unknown link '{shortened(name, _LONGEST)}'", choices_hint(name, link_ids))
         if route.setdefault(link, place) != place:
-            raise _FlowMistake((*path, place), f"link '{_short(name)}' is in the route twice", "a route crosses each link once")
+            message = f"link '{shortened(name, _LONGEST)}' is in the route twice"
+            raise _FlowMistake((*path, place), message, "a route crosses each link once")
     return tuple(route)
 
 
@@ -126,7 +128,7 @@ def _mapping(data: Data, path: Path, known: Sequence[str], *, needed: Sequence[s
         raise _FlowMistake(path, f"{_shown(data)} is not a mapping", f"write {{{keys}}}")
     for key in data:
         if key not in known:
-            raise _FlowMistake((*path, key), f"unknown field '{_short(key)}'", choices_hint(key, known), at_key=True)
+            raise _FlowMistake((*path, key), f"unknown field '{shortened(key, _LONGEST)}'", choices_hint(key, known), at_key=True)
     for key in needed:
         if key not in data:
             raise _FlowMistake((*path, key), f"'{key}' is missing", f'add "{key}": ...')
@@ -164,14 +166,10 @@ def _number(data: Mapping[str, Data], path: Path, key: str, *, default: float | 
 
 def _shown(data: Data) -> str:
     if isinstance(data, str):
-        return f"'{_short(data)}'" if data else "an empty text"
+        return f"'{shortened(data, _LONGEST)}'" if data else "an empty text"
     if isinstance(data, dict | list):
         return "a mapping" if isinstance(data, dict) else "a list"
     return "an empty value" if data is None else str(data).lower()
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
 def _dotted(path: Path) -> str:

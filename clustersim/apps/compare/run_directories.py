@@ -24,6 +24,7 @@ from clustersim.units.quantity import format_quantity
 
 RESULTS: Final = "results.json"
 RESOLVED: Final = "resolved.yaml"
+_MANIFEST: Final = "manifest.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +86,7 @@ def replayed(folder: Path) -> ReplayedRun:
     ScenarioError
         When it comes out otherwise, or a file cannot be used.
     """
-    recorded, (seed, overrides) = _digits(folder / RESULTS), _manifest(folder / "manifest.json")
+    recorded, (seed, overrides) = str(read_results(folder)["scenario_hash"]), _manifest(folder / _MANIFEST)
     # As it was written first, so that figures keep their sources; what it refers to may be gone, and then as it was resolved.
     with suppress(ScenarioError):
         found = _run(folder / "scenario.yaml", overrides, seed)
@@ -103,14 +104,14 @@ def replayed(folder: Path) -> ReplayedRun:
 
 def written_scenario(folder: Path) -> Scenario:
     """Return the scenario of a run directory with what was set for the run; none of the files that it names is read."""
-    _, overrides = _manifest(folder / "manifest.json")
+    _, overrides = _manifest(folder / _MANIFEST)
     return checked_scenario(read_source(folder / "scenario.yaml"), [parse_override(text) for text in overrides])
 
 
 def named_scenario(source: str, overrides: Sequence[str] = ()) -> tuple[ScenarioText, tuple[Override, ...]]:
     """Return a scenario that a user names, or that of a run directory, as it was written, and its changes."""
     folder = named_directory(source, overrides)
-    path, texts = (source, overrides) if folder is None else (folder / "scenario.yaml", _manifest(folder / "manifest.json")[1])
+    path, texts = (source, overrides) if folder is None else (folder / "scenario.yaml", _manifest(folder / _MANIFEST)[1])
     return read_source(path), tuple(parse_override(text) for text in texts)
 
 
@@ -119,11 +120,12 @@ def _run(path: Path, overrides: Sequence[str], seed: int) -> ReplayedRun:
     return ReplayedRun(written=written, changes=changes, result=run_scenario(written, changes, seed=seed))
 
 
-def _digits(path: Path) -> str:
-    name, _, results = read_json(str(path))
+def read_results(folder: Path) -> Mapping[str, Data]:
+    """Return the results of a run directory."""
+    name, _, results = read_json(str(folder / RESULTS))
     if not isinstance(results, dict) or "scenario_hash" not in results:
         raise ScenarioError("is not the result of a run", place=Place(file=name), hint="run the scenario again")
-    return str(results["scenario_hash"])
+    return results
 
 
 def _manifest(path: Path) -> tuple[int, tuple[str, ...]]:
@@ -176,7 +178,6 @@ def load_result(source: str, overrides: Sequence[str] = (), *, seed: int = 0) ->
 
 
 COLUMNS: Final = ("run", "written", ">GPUs", ">step", ">MFU", ">tokens/s", "tags", "changes")
-_MANIFEST: Final = "manifest.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +232,7 @@ def kept_runs(folder: Path, tell: Callable[[str], None]) -> list[KeptRun]:
 
 def _kept(folder: Path) -> KeptRun:
     manifest, results = (_mapping(folder / name) for name in (_MANIFEST, RESULTS))
-    gpus, changes = results.get("gpus"), manifest.get("overrides")
+    gpus, changes, tags = results.get("gpus"), manifest.get("overrides"), folder / TAGS
     return KeptRun(
         folder=str(folder),
         written_at=str(manifest.get("written_at", "")),
@@ -239,14 +240,9 @@ def _kept(folder: Path) -> KeptRun:
         step_time_s=_number(results, "step_time_s"),
         mfu=_number(results, "mfu"),
         tokens_per_s=_number(results, "tokens_per_s", "total_tokens_per_s"),
-        tags=_tags(folder),
+        tags=tuple(tags.read_text(encoding="utf-8").splitlines()) if tags.is_file() else (),
         changes=tuple(map(str, changes)) if isinstance(changes, list) else (),
     )
-
-
-def _tags(folder: Path) -> tuple[str, ...]:
-    path = folder / TAGS
-    return tuple(path.read_text(encoding="utf-8").splitlines()) if path.is_file() else ()
 
 
 def tag_run(run: KeptRun, *, add: str | None = None, remove: str | None = None) -> KeptRun:
@@ -264,5 +260,9 @@ def _mapping(path: Path) -> Mapping[str, Data]:
 
 
 def _number(results: Mapping[str, Data], *names: str) -> float | None:
-    values = (results.get(name) for name in names)
-    return next((float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)), None)
+    return next((number for name in names if (number := number_in(results.get(name))) is not None), None)
+
+
+def number_in(value: Data) -> float | None:
+    """Return a number of a document; None for anything else, truth among it."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from clustersim.apps.compare.run_directories import RESOLVED, RESULTS, named_directory
+from clustersim.apps.compare.run_directories import RESOLVED, RESULTS, named_directory, number_in, read_results
 from clustersim.apps.importing.entries import LoggedSteps
 from clustersim.apps.importing.opening import open_job, open_measured, open_steps
 from clustersim.apps.run.result import Result
@@ -21,8 +21,7 @@ from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.config.build import build
 from clustersim.config.load import Scenario
 from clustersim.config.serving_scenario import ServingScenario
-from clustersim.documents.json_text import read_json
-from clustersim.documents.spots import Data, Scalar
+from clustersim.documents.spots import Data
 from clustersim.documents.text import read_document
 from clustersim.errors import InfeasibleError, Place, ScenarioError
 from clustersim.measure.deciding import Decision, Judged, bar_of, figures_at, is_better, judged_by
@@ -232,13 +231,11 @@ def _judged(run: ComparedRun) -> Judged | None:
 
 
 def _read(source: str, folder: Path) -> ComparedRun:
-    name, _, results = read_json(str(folder / RESULTS))
-    if not isinstance(results, dict) or "scenario_hash" not in results:
-        raise ScenarioError("is not the result of a run", place=Place(file=name), hint="run the scenario again")
+    results = read_results(folder)
     version = results.get("schema_version")
     if version != SCHEMA_VERSION:
         message = f"is of schema version {version}, and this is version {SCHEMA_VERSION}"
-        raise ScenarioError(message, place=Place(file=name), hint=f"run {folder / 'scenario.yaml'} again")
+        raise ScenarioError(message, place=Place(file=str(folder / RESULTS)), hint=f"run {folder / 'scenario.yaml'} again")
     return ComparedRun(
         source=source,
         name=str(results.get("scenario", folder.parent.name)),
@@ -268,9 +265,9 @@ def _differences(resolved: Sequence[Mapping[str, Data]]) -> tuple[Difference, ..
 
 
 def _figures(results: Sequence[Mapping[str, Data]]) -> tuple[ComparedFigure, ...]:
-    flat = [{key: value for key, value in _flat(each) if _is_number(value)} for each in results]
+    flat = [{key: number for key, value in _flat(each) if (number := number_in(value)) is not None} for each in results]
     keys = dict.fromkeys(key for each in flat for key in each if key not in _ABOUT_THE_RUN)
-    return tuple(ComparedFigure(key=key, values=tuple(_number(each.get(key)) for each in flat)) for key in keys)
+    return tuple(ComparedFigure(key=key, values=tuple(each.get(key) for each in flat)) for key in keys)
 
 
 def _flat(data: Mapping[str, Data], prefix: str = "") -> Iterator[tuple[str, Data]]:
@@ -280,11 +277,3 @@ def _flat(data: Mapping[str, Data], prefix: str = "") -> Iterator[tuple[str, Dat
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
-
-
-def _is_number(value: Data) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _number(value: Data | Scalar) -> float | None:
-    return float(value) if isinstance(value, int | float) else None

@@ -15,6 +15,7 @@ from clustersim.measure.deciding import UNDECIDED, bar_of
 from clustersim.measure.metrics import COMMUNICATION
 from clustersim.report.shares import PART_LABELS
 from clustersim.report.text_tables import CLOSE, NOTHING, TextTable, escaped, shown, shown_alike, signed
+from clustersim.units.divisors import shortened
 
 SCHEMA_VERSION: Final = 1
 _LONGEST: Final = 40
@@ -25,11 +26,6 @@ _WHOLES: Final = ("model.name", "cluster.name", "cluster.node")
 _NAMES: Final = (*_WHOLES, "cluster.nodes", "cluster.accelerator")
 _SMALL: Final = 1e-7
 """Share of the step time below which a difference is round-off."""
-
-
-def _breakdown_rows() -> dict[str, str]:
-    exposed = {key: f"breakdown_s.exposed_communication.{key}" for key in COMMUNICATION}
-    return {label: exposed.get(key, f"breakdown_s.{key}") for key, label in PART_LABELS.items()}
 
 
 ROWS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
@@ -45,7 +41,7 @@ ROWS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "peak memory": "memory.peak_bytes",
         },
         "Where the step goes": {
-            **_breakdown_rows(),
+            **{label: f"breakdown_s.{'exposed_communication.' if key in COMMUNICATION else ''}{key}" for key, label in PART_LABELS.items()},
             **{f"hidden {key.upper()}": f"overlapped_communication_s.{key}" for key in COMMUNICATION},
         },
         "Serving": {
@@ -107,7 +103,7 @@ def _place(row: Difference) -> int:
 def tables(compared: SideBySide, *, short: bool = False) -> tuple[TextTable, ...]:
     """Return what differs in the scenarios, all or the first, and the figures that people compare, as far as any run has them."""
     differences, left = _short(compared.differences) if short else (compared.differences, "")
-    differing = tuple(_difference(row) for row in differences)
+    differing = tuple((row.key, *(shortened(_plain(value), _LONGEST) for value in row.values)) for row in differences)
     found = [TextTable(heading=f"What differs{left}", columns=("key", *compared.labels), rows=differing)]
     step = compared.figure("step_time_s")
     shortest_s = min((value for value in step.values if value), default=0.0) if step else 0.0
@@ -117,7 +113,8 @@ def tables(compared: SideBySide, *, short: bool = False) -> tuple[TextTable, ...
     for heading, named in ROWS.items():
         figures = [(name, compared.figure(key)) for name, key in named.items()]
         threshold = _SMALL * shortest_s if heading == "Where the step goes" else 0.0
-        rows = [_row(name, figure) for name, figure in figures if figure is not None and _says_something(figure, threshold)]
+        told = [(name, each) for name, each in figures if each and any(abs(value or 0.0) > threshold for value in each.values)]
+        rows = [_row(name, figure) for name, figure in told]
         if heading == "Speed":
             rows += _answers(compared.runs)
         if rows:
@@ -217,21 +214,9 @@ def _checks(run: ComparedRun) -> str:
     return f"{sum(bool(each.get('holds')) for each in checks if isinstance(each, dict))} of {len(checks)}"
 
 
-def _says_something(figure: ComparedFigure, threshold: float) -> bool:
-    return any(value is not None and abs(value) > threshold for value in figure.values)
-
-
-def _difference(row: Difference) -> tuple[str, ...]:
-    return (row.key, *(_cut(_plain(value)) for value in row.values))
-
-
 def _plain(value: Data) -> str:
     if value is None:
         return NOTHING
     if isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False)
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

@@ -58,7 +58,7 @@ def write_simai(result: Result, path: Path) -> None:
     rows = [
         _row(f"weights_{operation.name}".replace(" ", "_"), _NOTHING, _NOTHING, operation)
         for operation in operations
-        if _is_of_weights(operation)
+        if operation.beside and operation.collective is not None and operation.collective.group.size > 1
     ]
     for number in range(n_batches):
         own = [each for each in operations if tasks[each.task].micro_batch == number]
@@ -86,10 +86,6 @@ def write_simai(result: Result, path: Path) -> None:
     }
     first = "HYBRID_TRANSFORMER_FWD_IN_BCKWD " + " ".join(f"{key}: {value}" for key, value in head.items())
     write_text(path, "\n".join([first, str(len(rows)), *rows]) + "\n")
-
-
-def _is_of_weights(operation: StepOperation) -> bool:
-    return operation.beside and operation.collective is not None and operation.collective.group.size > 1
 
 
 def _parts(operations: Sequence[StepOperation]) -> list[_RowPart]:

@@ -122,7 +122,7 @@ class PlanAnswer:
         best = [one for one in tried if not any(_beats(other, one) for other in tried)]
         unlike: dict[tuple[str, ...], Tried] = {}
         for one in best:
-            unlike.setdefault(_rounded(one), one)
+            unlike.setdefault(tuple(f"{figure:.3g}" for figure in _figures(one)), one)
         return tuple(unlike.values())
 
     @property
@@ -149,10 +149,6 @@ def _figures(tried: Tried) -> tuple[float, float, float]:
     if cost is None:
         return tried.step_time_s, 0.0, 0.0
     return tried.step_time_s, cost.step.usd or 0.0, cost.step.energy_kwh
-
-
-def _rounded(tried: Tried) -> tuple[str, ...]:
-    return tuple(f"{figure:.3g}" for figure in _figures(tried))
 
 
 def _beats(one: Tried, other: Tried) -> bool:

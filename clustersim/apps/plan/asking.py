@@ -11,7 +11,7 @@ from typing import Final
 
 from clustersim.apps.importing.machines import cluster_of
 from clustersim.apps.importing.opening import open_scenario
-from clustersim.apps.plan.space import PLACEMENTS, ParallelLayout, SearchQuestion, Space, layout_of, space_of
+from clustersim.apps.plan.space import PLACEMENTS, ParallelLayout, Space, layout_of, space_of
 from clustersim.config.build import build
 from clustersim.config.constraints import check_size
 from clustersim.config.load import Scenario, example_names, load_scenario
@@ -137,20 +137,18 @@ def asked_of(
     kinds = [kind for kind, _ in hardware.kinds]
     software = one_software(circumstances_of(scenario.spec, loaded, kinds, n_ranks=n_ranks)) if loaded.divisible else None
     base, usual = _of_one_software(base, scenario, software) if software else (base, ())
-    question = SearchQuestion(
-        n_ranks=n_ranks,
-        n_layers=loaded.n_layers,
-        batch=scenario.spec.training.global_batch_size,
-        n_heads=loaded.n_heads,
-        n_experts=loaded.experts.n_experts if loaded.experts else 1,
-        domain_size=node.n_accelerators * node.scale_up.nodes_per_domain,
-    )
     narrowed = limits_of(limits)
     if not loaded.divisible:
         narrowed = {"pp": (1,), "cp": (1,), "recompute": ("none",), **narrowed}
     return PlanRequest(
         base=base,
-        space=space_of(question, narrowed),
+        space=space_of(
+            loaded,
+            batch=scenario.spec.training.global_batch_size,
+            n_ranks=n_ranks,
+            domain_size=node.n_accelerators * node.scale_up.nodes_per_domain,
+            limits=narrowed,
+        ),
         assumed=(*assumed, *(each.message.removeprefix(NOT_SAID) for each in usual), *unknown),
         scenario=given,
         own=_own_layout(given) if cluster is None else None,

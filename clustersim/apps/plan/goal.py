@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Final
 
 from clustersim.apps.plan.answer import NoLayoutError, PlanAnswer, document, plan_for
@@ -172,13 +172,13 @@ def counts(most: int) -> tuple[int, ...]:
 def _of_kind(model: str, node: str, goal: Goal, asking: Asking, into: tuple[list[Reached], list[MissedGoal]]) -> None:
     """Try the counts of one kind of node until one meets the time limit."""
     found, missed = into
-    within = _within(model, node, goal, asking)
+    tried, longest_s = _within(model, node, goal, asking)
     with phase(f"plan for numbers of {node}"):
-        for place, n_nodes in enumerate(within.counts):
-            advanced(place, len(within.counts))
+        for place, n_nodes in enumerate(tried):
+            advanced(place, len(tried))
             asked = _asked(model, node, n_nodes, asking, goal)
-            one = _of_cluster(asked, node, n_nodes, goal, replace(asking.terms, within_s=within.step_s))
-            if isinstance(one, MissedGoal) and n_nodes == within.counts[-1] and one.time_s is not None:
+            one = _of_cluster(asked, node, n_nodes, goal, replace(asking.terms, within_s=longest_s))
+            if isinstance(one, MissedGoal) and n_nodes == tried[-1] and one.time_s is not None:
                 one = _of_cluster(asked, node, n_nodes, goal, asking.terms)
             if isinstance(one, MissedGoal):
                 missed.append(one)
@@ -189,20 +189,11 @@ def _of_kind(model: str, node: str, goal: Goal, asking: Asking, into: tuple[list
                 return
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Within:
-    """Numbers of nodes of one kind that have to be searched."""
-
-    counts: tuple[int, ...]
-    """Counts that could meet the time limit by their FLOPs alone; the largest where none could."""
-    step_s: float
-    """The longest step that is in time."""
-
-
-def _within(model: str, node: str, goal: Goal, asking: Asking) -> _Within:
+def _within(model: str, node: str, goal: Goal, asking: Asking) -> tuple[tuple[int, ...], float]:
+    """Return the counts of nodes of one kind that could be in time by their FLOPs, or the largest, and the longest step in time."""
     every = counts(goal.most_nodes)
     if goal.within_s is None:
-        return _Within(counts=every, step_s=float("inf"))
+        return every, inf
     for n_nodes in every:
         asked = _asked(model, node, n_nodes, asking, goal)
         drafts = Drafts(asked.base)
@@ -216,8 +207,8 @@ def _within(model: str, node: str, goal: Goal, asking: Asking) -> _Within:
             flops = step_flops(plan.model, plan.training, plan.strategy).model
             least = flops / (step_s * card.peak_flops_per_s[plan.training.precision] * n_cards)
             # Sums in another order may say a little more than the limit of a run that is just in time.
-            return _Within(counts=tuple(n for n in every if n >= least) or every[-1:], step_s=step_s * (1.0 + TIE_FRACTION))
-    return _Within(counts=every[-1:], step_s=float("inf"))
+            return tuple(n for n in every if n >= least) or every[-1:], step_s * (1.0 + TIE_FRACTION)
+    return every[-1:], inf
 
 
 def _asked(model: str, node: str, n_nodes: int, asking: Asking, goal: Goal) -> PlanRequest:
@@ -305,12 +296,8 @@ def goal_lines(found: GoalAnswer) -> list[str]:
     lines += [f"  {each.n_nodes} {each.node}: not in time, {each.why}" for each in found.missed]
     if found.goal.within_s is not None:
         lines += ["", f"Tried: every count to 16, and eighths between powers of two, up to {found.goal.most_nodes} and the first in time."]
-    lines += [f"{each.node}: {line}." for each in _one_of_each_kind(found.found) for line in each.answer.unknown]
+    lines += [f"{each.node}: {line}." for each in {one.node: one for one in found.found}.values() for line in each.answer.unknown]
     return lines
-
-
-def _one_of_each_kind(found: Sequence[Reached]) -> list[Reached]:
-    return list({each.node: each for each in found}.values())
 
 
 def _words(each: Reached) -> str:

@@ -10,6 +10,7 @@ from clustersim.documents.spots import Data
 from clustersim.parallel.schedules import SCHEDULES
 from clustersim.parallel.training_plan import Strategy
 from clustersim.units.divisors import divisors
+from clustersim.workloads.model import Model
 
 PLACEMENTS: Final = (("tp", "cp", "ep", "dp", "pp"), ("tp", "cp", "ep", "pp", "dp"))
 SEARCHED_SCHEDULES: Final = ("1f1b", "interleaved_1f1b")
@@ -143,37 +144,25 @@ class Space:
     """Least number of dimensions, out of tp, pp and cp, along which a layout is divided."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchQuestion:
-    """Sizes that a search space depends on."""
-
-    n_ranks: int
-    n_layers: int
-    batch: int
-    n_heads: int
-    """Number of attention heads; 1 where there are none."""
-    n_experts: int
-    """1 where there are none."""
-    domain_size: int
-    """Accelerators of a scale-up domain: tensor parallelism across the fabric is searched only on request."""
-
-
-def space_of(asked: SearchQuestion, limits: Mapping[str, Sequence[object]]) -> Space:
+def space_of(model: Model, *, batch: int, n_ranks: int, domain_size: int, limits: Mapping[str, Sequence[object]]) -> Space:
     """Return every value that could be legal, within limits.
 
     Parameters
     ----------
+    domain_size
+        Accelerators of a scale-up domain: tensor parallelism across the fabric is searched only on request.
     limits
         Values to be searched instead, by key of the space.
     """
+    n_experts = model.experts.n_experts if model.experts else 1
     found: dict[str, Sequence[object]] = {
-        "tp": [degree for degree in divisors(asked.n_heads) if asked.n_ranks % degree == 0 and degree <= asked.domain_size],
-        "pp": [degree for degree in divisors(asked.n_ranks) if degree <= asked.n_layers],
-        "cp": [degree for degree in divisors(asked.n_ranks) if degree <= MOST_CONTEXT],
-        "ep": [degree for degree in divisors(asked.n_experts) if asked.n_ranks % degree == 0],
+        "tp": [degree for degree in divisors(model.n_heads) if n_ranks % degree == 0 and degree <= domain_size],
+        "pp": [degree for degree in divisors(n_ranks) if degree <= model.n_layers],
+        "cp": [degree for degree in divisors(n_ranks) if degree <= MOST_CONTEXT],
+        "ep": [degree for degree in divisors(n_experts) if n_ranks % degree == 0],
         **limits,
     }
-    sizes = {"n_ranks": asked.n_ranks, "n_layers": asked.n_layers, "batch": asked.batch}
+    sizes = {"n_ranks": n_ranks, "n_layers": model.n_layers, "batch": batch}
     return Space(**sizes, **{key: tuple(values) for key, values in found.items()})  # pyright: ignore[reportArgumentType] - checked by whoever reads limits
 
 

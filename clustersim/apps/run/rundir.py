@@ -60,10 +60,19 @@ def write_run_directory(result: Result | ServingResult, out: Path, *, plots: boo
     target = run_directory(result, out)
     try:
         with _replacing(target) as folder:
-            if isinstance(result, ServingResult):
+            serves = isinstance(result, ServingResult)
+            texts = {
+                "scenario.yaml": result.built.scenario.text,
+                "resolved.yaml": yaml_text(result.resolved),
+                **(files_of_serving(result.built) if serves else files_of(result.built)),
+                "results.json": _json(results_document(result)),
+            }
+            for name, text in texts.items():
+                _write_text(folder / name, text)
+            if serves:
                 _write_serving(result, folder, plots=plots)
             else:
-                _write_files(result, folder, plots=plots)
+                _write_training(result, folder, plots=plots)
             if (target / TAGS).is_file():
                 shutil.copyfile(target / TAGS, folder / TAGS)
             # Last: a folder with a manifest is complete.
@@ -83,16 +92,11 @@ def results_document(result: Result | ServingResult) -> dict[str, Data]:
     return document
 
 
-def _write_files(result: Result, folder: Path, *, plots: bool) -> None:
+def _write_training(result: Result, folder: Path, *, plots: bool) -> None:
     from clustersim.report.chrome import write_trace
     from clustersim.report.summary import markdown_summary
     from clustersim.report.tables import write_tables
 
-    _write_text(folder / "scenario.yaml", result.built.scenario.text)
-    _write_text(folder / "resolved.yaml", yaml_text(result.resolved))
-    for name, text in files_of(result.built).items():
-        _write_text(folder / name, text)
-    _write_text(folder / "results.json", _json(results_document(result)))
     _write_text(folder / "summary.md", markdown_summary(result.metrics, result.spans) + markdown_verdict(result))
     write_tables(result.metrics, result.spans, folder)
     write_trace(result.spans, folder / "trace.json.gz")
@@ -114,12 +118,7 @@ def write_page(result: Result, folder: Path, changes: Sequence[str] | None = Non
 def _write_serving(result: ServingResult, folder: Path, *, plots: bool) -> None:
     from clustersim.report.serving_summary import markdown_serving, write_serving_tables, write_serving_trace
 
-    run, built = result.run, result.built
-    _write_text(folder / "scenario.yaml", built.scenario.text)
-    _write_text(folder / "resolved.yaml", yaml_text(result.resolved))
-    for name, text in files_of_serving(built).items():
-        _write_text(folder / name, text)
-    _write_text(folder / "results.json", _json(results_document(result)))
+    run = result.run
     _write_text(folder / "summary.md", markdown_serving(result.metrics))
     write_serving_tables(run.requests, run.log, (run.steps, run.decode_steps), folder)
     write_serving_trace((run.steps, run.decode_steps), len(run.replicas), folder / "trace.json.gz")

@@ -184,6 +184,11 @@ def canonical(value: object) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
+def value_text(value: object) -> str:
+    """Return a value as it is written on the command line."""
+    return value if isinstance(value, str) else canonical(value)
+
+
 def split_values(text: str) -> list[str]:
     """Return what stands between commas, apart from those inside brackets and quotes."""
     parts, depth, quote, begin = list[str](), 0, "", 0

@@ -60,15 +60,6 @@ def notes(answer: StudyAnswer) -> tuple[str, ...]:
     return tuple(said)
 
 
-def page_block(answer: StudyAnswer) -> str:
-    """Return the answer, the claims with their verdicts and the table as Markdown, as the page of the study has them."""
-    title = answer.question.title
-    claims = "\n".join(f"| {each.says} | **{each.verdict}** | {each.found} |" for each in answer.judged)
-    picture = f"```{{image}} ../_studies/{answer.question.name}.png\n:alt: {title}\n```"
-    table = f"| introductions say | here it is | because the runs show |\n| --- | --- | --- |\n{claims}"
-    return f"*{title}*\n\n**{answer.answer}**\n\n{table}\n\n{picture}\n\n{runs_table(answer).markdown()}\n"
-
-
 def data_tables(answer: StudyAnswer) -> tuple[DataTable, DataTable]:
     """Return the runs and the claims in full."""
     names = [name for name, _ in answer.question.columns]

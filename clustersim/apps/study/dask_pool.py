@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Mapping
-from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Final
@@ -26,17 +25,13 @@ _LOGGERS: Final = ("distributed", "tornado")
 _SAME: Final = "install the same version where the workers are"
 
 
-class DaskPool:
+class DaskPool(WorkerPool):
     """The workers of a Dask cluster: its scheduler deals with those that die."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._seen_s = monotonic()
-        self.executor: Executor = client.get_executor(pure=False)
-        self.n_workers = max(1, sum(client.nthreads().values()))
-
-    def renew(self) -> None:
-        """Do nothing: the scheduler has other workers."""
+        super().__init__(client.get_executor(pure=False), max(1, sum(client.nthreads().values())))
 
     def check(self) -> None:
         """Look whether there is a scheduler that has workers, while nothing finishes.

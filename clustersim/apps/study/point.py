@@ -13,7 +13,7 @@ from clustersim.apps.serve.deployment import build_serving
 from clustersim.apps.serve.deployment_run import machine_of_serving, run_serving
 from clustersim.apps.serve.served_intervals import served_bar
 from clustersim.apps.serve.serving_result import ServingResult
-from clustersim.apps.study.axis import canonical
+from clustersim.apps.study.axis import canonical, value_text
 from clustersim.config.build import build
 from clustersim.config.checks import metric_names, metric_values, serving_names, serving_values
 from clustersim.config.load import Scenario, ScenarioText, checked_scenario
@@ -156,8 +156,7 @@ def figure_names(*, serves: bool = False) -> Mapping[str, bool]:
 
 def override_of(key: str, value: Data) -> Override:
     """Return a value of a point as ``--set`` has it; with none the key is left out."""
-    text = value if isinstance(value, str) else canonical(value)
-    return Override(path=tuple(key.split(".")), value=value, text=f"{key}={text}", leaves_out=value is None)
+    return Override(path=tuple(key.split(".")), value=value, text=f"{key}={value_text(value)}", leaves_out=value is None)
 
 
 def evaluate(base: Base, values: Mapping[str, Data]) -> PointOutcome:

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from multiprocessing.connection import wait
 from time import perf_counter
 from types import ModuleType
-from typing import Final, ParamSpec, Protocol, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 from clustersim.documents.near_names import choices_hint
 from clustersim.errors import ScenarioError
@@ -32,23 +32,17 @@ AHEAD: Final = 2
 """Points that are handed out for each worker, so that none waits for the next one."""
 
 
-class WorkerPool(Protocol):
-    """An executor that can be restarted."""
+class WorkerPool:
+    """An executor that can be restarted, and the number of its workers."""
 
-    n_workers: int
-
-    @property
-    def executor(self) -> Executor:
-        """Executor that takes work now."""
-        ...
+    def __init__(self, executor: Executor, n_workers: int) -> None:
+        self.executor, self.n_workers = executor, n_workers
 
     def renew(self) -> None:
-        """Begin again with fresh workers, after one of them has died."""
-        ...
+        """Begin again with fresh workers after one of them has died, where the executor does not do so itself."""
 
     def check(self) -> None:
-        """Check that workers are alive, while nothing finishes; raises a ScenarioError if none is."""
-        ...
+        """Raise a ScenarioError if no worker is alive while nothing finishes, where that breaks no executor."""
 
 
 class InlineExecutor(Executor):
@@ -64,37 +58,18 @@ class InlineExecutor(Executor):
         return future
 
 
-class InlinePool:
-    """One worker: this process."""
-
-    n_workers = 1
-
-    def __init__(self) -> None:
-        self.executor: Executor = InlineExecutor()
-
-    def renew(self) -> None:
-        """Do nothing: this process is alive."""
-
-    def check(self) -> None:
-        """Do nothing: this process is alive."""
-
-
-class LocalPool:
+class LocalPool(WorkerPool):
     """Local processes on this machine, each started afresh (``spawn``)."""
 
     def __init__(self, n_workers: int) -> None:
-        self.n_workers = n_workers
         self._others = {child.pid for child in multiprocessing.active_children()}
         self._managers: list[threading.Thread] = []
-        self.executor: Executor = self._start()
+        super().__init__(self._start(n_workers), n_workers)
 
     def renew(self) -> None:
         """Replace the processes by new ones."""
         self.stop()
-        self.executor = self._start()
-
-    def check(self) -> None:
-        """Do nothing: the end of a process breaks the executor."""
+        self.executor = self._start(self.n_workers)
 
     def stop(self) -> None:
         """End all processes, also those that are busy, and wait for their end."""
@@ -108,13 +83,13 @@ class LocalPool:
         for manager in self._managers:
             manager.join()
 
-    def _start(self) -> Executor:
+    def _start(self, n_workers: int) -> Executor:
         context = multiprocessing.get_context("spawn")
-        executor = ProcessPoolExecutor(self.n_workers, mp_context=context, initializer=begin_worker)
+        executor = ProcessPoolExecutor(n_workers, mp_context=context, initializer=begin_worker)
         threads = set(threading.enumerate())
         with interrupts_kept_from_children(), _script_kept_from_children():
             # One call for each, or later ones would be started outside.
-            for _ in range(self.n_workers):
+            for _ in range(n_workers):
                 executor.submit(os.getpid)
         self._managers = [each for each in threading.enumerate() if each not in threads and not each.daemon]
         return executor
@@ -143,7 +118,7 @@ def begin_worker() -> None:
 def local_pool(n_workers: int) -> Generator[WorkerPool]:
     """Yield this process for one worker, otherwise local processes that end in any case."""
     if n_workers == 1:
-        yield InlinePool()
+        yield WorkerPool(InlineExecutor(), 1)
         return
     pool = LocalPool(n_workers)
     try:

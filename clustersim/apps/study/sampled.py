@@ -18,6 +18,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Final, Literal
 
@@ -37,6 +38,8 @@ Method = Literal["morris", "sobol"]
 METHODS: Final[tuple[Method, ...]] = ("morris", "sobol")
 SAMPLES: Final[Mapping[Method, int]] = {"morris": 8, "sobol": 32}
 """Default number of trajectories and of base samples."""
+MEASURES: Final[Mapping[Method, tuple[str, str]]] = {"morris": ("mu_star", "sigma"), "sobol": ("S1", "ST")}
+_OPTIONS: Final[Mapping[Method, Mapping[str, bool]]] = {"morris": {}, "sobol": {"calc_second_order": False}}
 MOST_RUNS: Final = 20_000
 
 FloatArray = NDArray[np.float64]
@@ -129,13 +132,8 @@ def sampled(
 
 
 def _rows(problem: dict[str, object], method: Method, n_base: int, seed: int) -> FloatArray:
-    if method == "morris":
-        from SALib.sample import morris
-
-        return np.asarray(morris.sample(problem, n_base, seed=seed), dtype=np.float64)
-    from SALib.sample import sobol
-
-    return np.asarray(sobol.sample(problem, n_base, calc_second_order=False, seed=seed), dtype=np.float64)
+    rows = import_module(f"SALib.sample.{method}").sample(problem, n_base, seed=seed, **_OPTIONS[method])
+    return np.asarray(rows, dtype=np.float64)
 
 
 def _numbers(question: WhatIfQuestion, inputs: Sequence[Input], rows: FloatArray, jobs: int | None) -> dict[str, FloatArray]:
@@ -159,21 +157,13 @@ def _numbers(question: WhatIfQuestion, inputs: Sequence[Input], rows: FloatArray
 
 
 def _measures(problem: dict[str, object], method: Method, rows: FloatArray, numbers: FloatArray, seed: int) -> list[dict[str, float]]:
-    n_inputs = rows.shape[1]
+    names, n_inputs = MEASURES[method], rows.shape[1]
     if np.ptp(numbers) <= 1e-12 * np.max(np.abs(numbers)):
         # Nothing varies, and SALib would divide by that.
-        names = ("mu_star", "sigma") if method == "morris" else ("S1", "ST")
         return [dict.fromkeys(names, 0.0) for _ in range(n_inputs)]
+    samples = (problem, rows, numbers) if method == "morris" else (problem, numbers)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if method == "morris":
-            from SALib.analyze import morris
-
-            found = morris.analyze(problem, rows, numbers, seed=seed)
-            measures = {name: np.asarray(found[name], dtype=np.float64) for name in ("mu_star", "sigma")}
-        else:
-            from SALib.analyze import sobol
-
-            found = sobol.analyze(problem, numbers, calc_second_order=False, seed=seed)
-            measures = {name: np.asarray(found[name], dtype=np.float64) for name in ("S1", "ST")}
+        found = import_module(f"SALib.analyze.{method}").analyze(*samples, seed=seed, **_OPTIONS[method])
+    measures = {name: np.asarray(found[name], dtype=np.float64) for name in names}
     return [{name: float(values[at]) for name, values in measures.items()} for at in range(n_inputs)]

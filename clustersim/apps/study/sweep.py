@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from clustersim.apps.run.intervals import shipped_memory_band
-from clustersim.apps.study.axis import canonical
+from clustersim.apps.study.axis import canonical, value_text
 from clustersim.apps.study.point import STATUSES, PointOutcome, ResultRow, software_lines
 from clustersim.apps.study.point_runs import run_points
 from clustersim.apps.study.pools import WorkerPool
@@ -263,11 +263,6 @@ def point_text(row: ResultRow) -> str:
     """Return the name and the values of a point, such as ``strategy.tp=4 strategy.pp=2``."""
     values = [f"{key}={value_text(value)}" for key, value in row.point.values.items()]
     return " ".join([*([row.point.name] if row.point.name else []), *values])
-
-
-def value_text(value: object) -> str:
-    """Return a value as it is written on the command line."""
-    return value if isinstance(value, str) else canonical(value)
 
 
 def _figures(rows: Sequence[ResultRow], name: str) -> list[str]:

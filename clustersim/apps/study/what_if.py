@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from clustersim.apps.study.axis import KeyRange, canonical, parse_span
+from clustersim.apps.study.axis import KeyRange, parse_span, value_text
 from clustersim.apps.study.break_even import BreakEven, Crossing, break_even
 from clustersim.apps.study.point import ResultRow, software_lines
 from clustersim.apps.study.sampled import Method, Sampled, check_method, sampled
@@ -160,9 +160,8 @@ class WhatIfAnswer:
         numbers = shown_alike(metric, [self.question.objective.number(row) for row in self.rows])
         for row, number in zip(self.rows, numbers, strict=True):
             name, relative = row.point.name, self._fraction(row)
-            values = row.point.values.items()
-            changes = " ".join(f"{key}={value if isinstance(value, str) else canonical(value)}" for key, value in values)
-            changes = f"none: {self._scenario}" if name == BASE else changes
+            values = " ".join(f"{key}={value_text(value)}" for key, value in row.point.values.items())
+            changes = f"none: {self._scenario}" if name == BASE else values
             against = "" if relative is None or name == BASE else signed(relative)
             if name != BASE and self.better(name, BASE) == "not decided":
                 against += ", not decided"

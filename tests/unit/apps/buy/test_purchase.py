@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clustersim.apps.buy.offer_order import Answer, answered, offers_page
-from clustersim.apps.buy.options import adapted_batch, read_nics, read_option
-from clustersim.apps.buy.purchase import CONDITIONS, NO_FAILURES, Request
+from clustersim.apps.buy.purchase import CONDITIONS, NO_FAILURES, Request, adapted_batch, read_nics, read_option
 from clustersim.errors import ScenarioError
 from clustersim.report.plots.offers import OfferBar, OffersPicture, draw_offers
 

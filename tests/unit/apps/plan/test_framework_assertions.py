@@ -21,16 +21,17 @@ import pytest
 
 from clustersim.apps.plan.drafts import Drafts
 from clustersim.apps.plan.flags import FrameworkFiles, deepspeed, megatron, torchtitan
-from clustersim.apps.plan.space import SearchQuestion, families, layouts, space_of
+from clustersim.apps.plan.space import families, layouts, space_of
 from clustersim.config.build import build
 from clustersim.config.load import load_scenario
 from clustersim.errors import ScenarioError
 from clustersim.parallel.training_plan import Plan
+from clustersim.workloads.reading.model_spec import load_model
 
 pytestmark = pytest.mark.xdist_group("plans")  # drawn once
 
-MODELS = {"llama3.2-1b": (16, 32, 1), "qwen2.5-7b": (28, 28, 1), "mixtral-8x7b": (32, 32, 8)}
-"""Layers, heads and experts; 28 layers do not divide among 8 or 16 stages."""
+MODELS = ("llama3.2-1b", "qwen2.5-7b", "mixtral-8x7b")
+"""The second has 28 layers, which do not divide among 8 or 16 stages."""
 RANKS = 16
 EVERY = {"llama3.2-1b": 13, "qwen2.5-7b": 13, "mixtral-8x7b": 61}
 """Distance between sampled layouts; prime, so that no key keeps one value."""
@@ -39,11 +40,10 @@ EVERY = {"llama3.2-1b": 13, "qwen2.5-7b": 13, "mixtral-8x7b": 61}
 @cache
 def plans(name: str) -> tuple[Plan, ...]:
     """Return the plans of a sample of all layouts on 16 ranks."""
-    layers, heads, experts = MODELS[name]
     training = {"global_batch_size": 32, "micro_batch_size": 1, "seq_length": 2048, "precision": "bf16"}
     cluster = {"node": "dgx-h100", "nodes": 2}
     drafts = Drafts(base={"version": 1, "name": "drawn", "model": name, "cluster": cluster, "training": training, "strategy": {}})
-    space = space_of(SearchQuestion(n_ranks=RANKS, n_layers=layers, batch=32, n_heads=heads, n_experts=experts, domain_size=8), {})
+    space = space_of(load_model(name).model, batch=32, n_ranks=RANKS, domain_size=8, limits={})
     every = (layout for family in families(space) for layout in layouts(space, family))
     sample = (drafts.whole_plan(layout) for number, layout in enumerate(every) if number % EVERY[name] == 0)
     return tuple(plan for plan in sample if isinstance(plan, Plan))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clustersim.apps.study.claims import StudyAnswer, answered_question, read_question
-from clustersim.apps.study.claims_report import chart_of, data_tables, notes, page_block, runs_table, write_study
+from clustersim.apps.study.claims_report import chart_of, data_tables, notes, runs_table, write_study
 from clustersim.errors import ScenarioError
 from tests.unit.apps.study.factories import written
 
@@ -67,15 +67,6 @@ def test_a_plan_that_does_not_fit_is_marked_everywhere(tmp_path: Path) -> None:
     first = chart_of(big).panels[0].series[0]
     assert first.doubtful == (True, True)
     assert first.texts[0].endswith(", does not fit")
-
-
-def test_a_page_has_answer_verdicts_picture_and_table(answer: StudyAnswer) -> None:
-    block = page_block(answer)
-
-    assert block.startswith(f"*Is twice as much more?*\n\n**{answer.answer}**\n")
-    assert "| Twice is twice. | **wrong** | It is " in block
-    assert "```{image} ../_studies/small.png\n:alt: Is twice as much more?\n```" in block
-    assert "| case | accelerators | step time | states | sent |\n| --- | --- | ---: | ---: | ---: |\n| plain copies | 4 |" in block
 
 
 def test_tables_and_pictures_are_written(answer: StudyAnswer, tmp_path: Path) -> None:

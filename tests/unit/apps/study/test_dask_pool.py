@@ -15,7 +15,7 @@ import pytest
 from clustersim.apps.study import dask_pool
 from clustersim.apps.study.dask_pool import cluster_pool, scheduler_pool
 from clustersim.apps.study.point_runs import run_points
-from clustersim.apps.study.pools import InlinePool, WorkerPool
+from clustersim.apps.study.pools import InlineExecutor, WorkerPool
 from clustersim.errors import ScenarioError
 from tests.unit.apps.study.factories import make_question
 
@@ -75,7 +75,7 @@ def test_a_worker_that_is_killed_midway_costs_no_point() -> None:
                 processes[1].kill()
             found.append((point.number, outcome))
 
-    alone = [(point.number, outcome) for point, outcome in run_points(question.base, question.points, InlinePool())]
+    alone = [(point.number, outcome) for point, outcome in run_points(question.base, question.points, WorkerPool(InlineExecutor(), 1))]
     assert sorted(found, key=lambda each: each[0]) == alone
 
 
@@ -90,7 +90,8 @@ def test_a_cluster_of_its_own_gives_the_same_beside_another_on_the_usual_port() 
         with cluster_pool(2) as pool:
             found = {point.number: outcome for point, outcome in run_points(question.base, question.points, pool)}
 
-    assert found == {point.number: outcome for point, outcome in run_points(question.base, question.points, InlinePool())}
+    here = WorkerPool(InlineExecutor(), 1)
+    assert found == {point.number: outcome for point, outcome in run_points(question.base, question.points, here)}
 
 
 @pytest.mark.slow

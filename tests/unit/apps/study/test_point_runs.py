@@ -11,7 +11,7 @@ import pytest
 
 from clustersim.apps.study.point import Point, PointOutcome
 from clustersim.apps.study.point_runs import run_points
-from clustersim.apps.study.pools import InlinePool, local_pool
+from clustersim.apps.study.pools import InlineExecutor, WorkerPool, local_pool
 from clustersim.errors import ScenarioError
 from tests.unit.apps.study.factories import make_base, make_question
 
@@ -50,16 +50,12 @@ class FragileExecutor(Executor):
         self.held, self.broken = [], dies
 
 
-class FragilePool:
+class FragilePool(WorkerPool):
     """One worker with two points at a time, of which the last works at once."""
-
-    n_workers = 1
 
     def __init__(self, deadly: Callable[[int, int], bool]) -> None:
         self.deadly, self.log, self.n_renewed = deadly, list[tuple[int, ...]](), 0
-        self.executor: Executor = FragileExecutor(deadly, self.log)
-
-    def check(self) -> None: ...
+        super().__init__(FragileExecutor(deadly, self.log), 1)
 
     def renew(self) -> None:
         self.n_renewed += 1
@@ -119,7 +115,7 @@ def test_work_that_the_scheduler_gives_up_is_an_error() -> None:
             future.set_running_or_notify_cancel()
             return future
 
-    pool = InlinePool()
+    pool = WorkerPool(InlineExecutor(), 1)
     pool.executor = Cancelling()
 
     with pytest.raises(ScenarioError, match="the scheduler gave up the work"):
@@ -133,7 +129,7 @@ def test_an_error_of_an_executor_is_the_reason_of_its_point() -> None:
             future.set_exception(RuntimeError("no way\nto get there"))
             return future
 
-    pool = InlinePool()
+    pool = WorkerPool(InlineExecutor(), 1)
     pool.executor = Failing()
 
     ((_, outcome),) = run_points(make_base(), points(1), pool)
@@ -154,6 +150,6 @@ def test_a_worker_that_is_killed_costs_no_point() -> None:
                 victim.kill()
             found[point.number] = outcome
 
-    alone = {point.number: outcome for point, outcome in run_points(question.base, question.points, InlinePool())}
+    alone = {point.number: outcome for point, outcome in run_points(question.base, question.points, WorkerPool(InlineExecutor(), 1))}
     assert found == alone
     assert {child.pid for child in multiprocessing.active_children()} <= before
