@@ -10,7 +10,7 @@ from typing import Final, Self
 from pydantic import Field, model_validator
 
 from clustersim.config.overriding import Override
-from clustersim.documents.check import validate_document
+from clustersim.documents.check import validate_document, value_at
 from clustersim.documents.files import data_names, data_path
 from clustersim.documents.near_names import choices_hint
 from clustersim.documents.spots import Data, Scalar, Spot
@@ -133,7 +133,7 @@ def apply_preset(document: Document, overrides: Sequence[Override] = ()) -> Merg
     ScenarioError
         There is no such preset, or the scenario contradicts what it fixes.
     """
-    name = _at(document.data, KEY)
+    name = value_at(document.data, KEY)
     if not isinstance(name, str):
         return Merged(document=document)
     if name not in preset_names():
@@ -148,7 +148,7 @@ def apply_preset(document: Document, overrides: Sequence[Override] = ()) -> Merg
         merged = merged.with_value(path, setting.data)
     namer = next((override for override in reversed(overrides) if KEY[: len(override.path)] == override.path), None)
     if namer is not None:
-        brought = tuple(Override(path=path, value=_at(merged.data, path), text=namer.text) for path in paths)
+        brought = tuple(Override(path=path, value=value_at(merged.data, path), text=namer.text) for path in paths)
         return Merged(document=merged, brought=brought, keys=keys)
     return Merged(document=_with_places(merged, paths), keys=keys)
 
@@ -158,14 +158,14 @@ def _applying(document: Document, preset: Preset) -> Iterator[PresetSetting]:
     known = document
     for setting in preset.settings:
         path = setting.key.split(".")
-        if _at(known.data, path) is not None or not _can_hold(known.data, path) or not _holds(known, setting):
+        if value_at(known.data, path) is not None or not _can_hold(known.data, path) or not _holds(known, setting):
             continue
         known = known.with_value(path, setting.data)
         yield setting
 
 
 def _holds(document: Document, setting: PresetSetting) -> bool:
-    return all(_at(document.data, key.split(".")) in values for key, values in (setting.where or {}).items())
+    return all(value_at(document.data, key.split(".")) in values for key, values in (setting.where or {}).items())
 
 
 def _can_hold(data: Data, path: Sequence[str]) -> bool:
@@ -181,7 +181,7 @@ def _check_fixed(document: Document, name: str) -> None:
     preset = load_preset(name)
     for setting in preset.settings:
         path = setting.key.split(".")
-        given = _at(document.data, path)
+        given = value_at(document.data, path)
         if setting.fixed and given is not None and given != setting.data:
             raise ScenarioError(
                 f"{_show(given)} contradicts preset {name}, for which it is {_show(setting.data)}: {setting.reason}",
@@ -191,7 +191,7 @@ def _check_fixed(document: Document, name: str) -> None:
             )
     for refusal in preset.refuses:
         path = refusal.key.split(".")
-        given = _at(document.data, path)
+        given = value_at(document.data, path)
         if refusal.refuses(given):
             served = [f"use preset {other}" for other in _fixing(refusal.key, given)[:1]]
             raise ScenarioError(
@@ -241,12 +241,6 @@ def _placed(spot: Spot, path: Sequence[str], at: Spot) -> Spot:
     child = spot.children.get(first, Spot(line=at.line, column=at.column))
     keys = {first: (at.line, at.column), **spot.keys}
     return replace(spot, keys=keys, children={**spot.children, first: _placed(child, rest, at)})
-
-
-def _at(data: Data, path: Sequence[str]) -> Data:
-    for part in path:
-        data = data.get(part) if isinstance(data, dict) else None
-    return data
 
 
 def _show(value: Data) -> str:

@@ -18,8 +18,7 @@ COMMUNICATION: Final = ("tp", "cp", "ep", "pp", "dp", "ps", "offload")
 
 def by_dimension(times: ByDimension) -> dict[str, float]:
     """Return seconds for each dimension, in the order of :data:`COMMUNICATION`."""
-    found = {"tp": times.tp, "cp": times.cp, "ep": times.ep, "pp": times.pp, "dp": times.dp, "ps": times.ps, "offload": times.offload}
-    return {dimension: found[dimension] for dimension in COMMUNICATION}
+    return {dimension: getattr(times, dimension) for dimension in COMMUNICATION}
 
 
 def nine_digits(value: float) -> float:

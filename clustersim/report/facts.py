@@ -187,8 +187,7 @@ def shown_stages(metrics: Metrics) -> tuple[tuple[tuple[str, StageMemory], ...],
 
 def memory_parts(stage: StageMemory) -> dict[str, float]:
     """Return bytes by what they hold, in the order of :data:`MEMORY_PARTS`."""
-    sizes = (stage.parameters_bytes, stage.gradients_bytes, stage.optimizer_bytes, stage.activations_bytes, stage.buffers_bytes)
-    return dict(zip(MEMORY_PARTS, sizes, strict=True))
+    return {part: getattr(stage, f"{part}_bytes") for part in MEMORY_PARTS}
 
 
 def link_rows(metrics: Metrics, timeline: Timeline) -> tuple[LinkRow, ...]:

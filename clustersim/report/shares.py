@@ -156,13 +156,5 @@ def hidden_communication(metrics: Metrics) -> tuple[tuple[str, float], ...]:
 
 def step_seconds(metrics: Metrics) -> dict[str, float]:
     """Return the seconds of every part of the step, also of those that took none, in the order of :data:`PART_LABELS`."""
-    breakdown = metrics.breakdown_s
-    known = {
-        "compute": breakdown.compute,
-        **by_dimension(breakdown.exposed_communication),
-        "bubble": breakdown.bubble,
-        "stall": breakdown.stall,
-        "optimizer": breakdown.optimizer,
-        "host": breakdown.host,
-    }
-    return {key: known[key] for key in PART_LABELS}
+    exposed = by_dimension(metrics.breakdown_s.exposed_communication)
+    return {key: exposed[key] if key in exposed else getattr(metrics.breakdown_s, key) for key in PART_LABELS}

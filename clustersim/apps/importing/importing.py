@@ -37,7 +37,7 @@ from clustersim.config.presets import load_preset
 from clustersim.config.scenario_schema import ClusterSpec
 from clustersim.config.serving_scenario import ServingScenario, checked_serving, is_serving
 from clustersim.config.yaml_text import yaml_text
-from clustersim.documents.check import validate_part
+from clustersim.documents.check import validate_part, value_at
 from clustersim.documents.spots import Data
 from clustersim.documents.text import parse_document, plain_document
 from clustersim.errors import ClustersimError, DomainError, InfeasibleError, Place, ScenarioError
@@ -370,8 +370,8 @@ def _with_results(draft: Draft, scenario: Scenario | ServingScenario, asked: Imp
     keys = list(draft.keys)
     shown = [
         ("model", model, asked.model, "--model"),
-        *((f"cluster.{key}", _at(cluster, key), asked.cluster, "--cluster") for key in ("name", "node")),
-        ("cluster.nodes", _at(cluster, "nodes"), asked.nodes, "--nodes"),
+        *((f"cluster.{key}", value_at(cluster, key.split(".")), asked.cluster, "--cluster") for key in ("name", "node")),
+        ("cluster.nodes", value_at(cluster, ["nodes"]), asked.nodes, "--nodes"),
     ]
     for key, value, given, option in shown:
         if isinstance(value, str | int) and (given or key not in draft.settings) and key not in changes:
@@ -388,12 +388,6 @@ def _with_results(draft: Draft, scenario: Scenario | ServingScenario, asked: Imp
     preset = scenario.spec.strategy.preset
     reasons = {(each.key, str(each.data)): each.reason for each in load_preset(preset).settings} if preset else {}
     for key in sorted(scenario.of_preset):
-        value = _at(scenario.document.data, key)
+        value = value_at(scenario.document.data, key.split("."))
         keys.append(Key(key=key, how="default", to=key, value=value, note=reasons.get((key, str(value)))))
     return keys
-
-
-def _at(data: Data, key: str) -> Data:
-    for part in key.split("."):
-        data = data.get(part) if isinstance(data, dict) else None
-    return data

@@ -18,6 +18,7 @@ from clustersim.config.load import Scenario, example_names, load_scenario
 from clustersim.config.machine import hardware_of
 from clustersim.config.planning import circumstances_of
 from clustersim.config.usual import ASSUMED_KERNELS, KERNELS, NOT_SAID, OneSoftware, one_software
+from clustersim.documents.check import value_at
 from clustersim.documents.near_names import did_you_mean
 from clustersim.documents.spots import Data
 from clustersim.documents.text import Document
@@ -181,19 +182,12 @@ def _own_layout(scenario: Scenario) -> ParallelLayout | str | None:
     return layout_of(plan.strategy, plan.training.micro_batch_size)
 
 
-def _value(data: Data, key: str) -> Data:
-    """Return the value at a dotted key; None where there is none."""
-    for part in key.split("."):
-        data = data.get(part) if isinstance(data, dict) else None
-    return data
-
-
 def _of_one_software(base: Mapping[str, Data], scenario: Scenario, software: OneSoftware) -> tuple[dict[str, Data], tuple[Flag, ...]]:
     """Return a scenario that leaves no setting open whose usual value depends on the layout and says so of its kernels, and notices."""
-    flags = software.flags([key for key in software.usual if _value(dict(base), key) is None])
+    flags = software.flags([key for key in software.usual if value_at(dict(base), key.split(".")) is None])
     document = Document(name=scenario.document.name, data=dict(base))
     for key, value in software.held.items():
-        if _value(document.data, key) is None:
+        if value_at(document.data, key.split(".")) is None:
             document = document.with_value(key.split("."), [*value] if isinstance(value, tuple) else value)
             if key == KERNELS:
                 said = document.data.get("assumed")

@@ -13,14 +13,14 @@ from clustersim.apps.study.design import MOST_POINTS
 from clustersim.apps.study.point import Point
 from clustersim.apps.study.pools import LOCAL, make_pool
 from clustersim.apps.study.results import ALL
-from clustersim.apps.study.study_file import StudyRequest, is_mapping
+from clustersim.apps.study.study_file import StudyRequest
 from clustersim.apps.study.sweep import SweepResult, run_sweep
 from clustersim.apps.study.sweep_question import asked_sweep
 from clustersim.apps.study.what_if import WhatIfAnswer, answered, asked_what_if
 from clustersim.apps.study.what_if_cases import case_of
 from clustersim.config.load import read_source
 from clustersim.config.overriding import from_here
-from clustersim.documents.spots import Data
+from clustersim.documents.spots import Data, is_mapping
 from clustersim.errors import Place, ScenarioError
 
 

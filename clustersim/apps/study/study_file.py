@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Final, Literal, TypeGuard
+from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, JsonValue, StringConstraints
 
@@ -18,7 +18,7 @@ from clustersim.config.overriding import parse_override
 from clustersim.config.scenario_schema import NAME_PATTERN
 from clustersim.documents.check import validate_document
 from clustersim.documents.files import data_path
-from clustersim.documents.spots import Data
+from clustersim.documents.spots import Data, is_mapping
 from clustersim.documents.text import Document, read_document
 from clustersim.errors import Place, ScenarioError
 from clustersim.hardware.profile_schema import Checked
@@ -44,11 +44,6 @@ class CaseSpec(Checked):
 def _as_case(data: object) -> object:
     """Return changes alone as a case without a label."""
     return data if is_mapping(data) and data.keys() <= {"label", "set"} else {"set": data}
-
-
-def is_mapping(value: object) -> TypeGuard[Mapping[object, object]]:
-    """Return whether a value is a mapping."""
-    return isinstance(value, Mapping)
 
 
 Case = Annotated[CaseSpec, BeforeValidator(_as_case)]
