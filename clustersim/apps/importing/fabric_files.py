@@ -206,6 +206,11 @@ def read_topograph(text: str, file: str) -> Described:
             _block({"switch": switch_of.get(name), **block}, name, fabric, file)
             if isinstance(product := block.get("type"), str):
                 facts = [("accelerators.product", product, None)]
+    placed = {node for switch in fabric.switches.values() for node in switch.hosts}
+    if placed and (others := [node for node in fabric.nodes if node not in placed]):
+        # Beside nodes at switches, those at none have no fabric: a pool of CPUs.
+        fabric.domains = {name: [node for node in nodes if node in placed] for name, nodes in fabric.domains.items()}
+        facts.append(("nodes.others", ", ".join(others), None))
     return Described(title="topograph of NVIDIA", facts=tuple(facts), fabric=fabric)
 
 

@@ -73,8 +73,11 @@ def read_nccl_topology(text: str, file: str) -> Described:
         speeds = [int(speed) for speed in counted(each.attributes.get("speed", "") for each in adapters) if _SPEED.fullmatch(speed)]
         if speeds:
             facts.append(("adapters.bandwidth", f"{speeds[0] / 1000:g} Gbit/s", adapters[0].line))
-    if any(each.attributes.get("vendor") == _EFA for each in cards):
-        facts.append(("adapters.kind", "efa", cards[0].line))
+    of_aws = next(
+        (each for each in (*cards, *nets) if each.attributes.get("vendor") == _EFA or "rdmap" in each.attributes.get("name", "")), None
+    )
+    if of_aws:
+        facts.append(("adapters.kind", "efa", of_aws.line))
     facts += _links(elements)
     return Described(title="topology of NCCL", facts=tuple(facts))
 

@@ -277,17 +277,7 @@ class Foreign(Checked):
     """A kind of file that is no configuration of a training job."""
 
     title: str
-    kind: Literal[
-        "a description of a cluster",
-        "a trace",
-        "a workload of another simulator",
-        "a measurement",
-        "a serving deployment",
-        "a loop of reinforcement learning",
-        "an evaluation or a generation",
-        "a model of another kind",
-        "a script of Python",
-    ]
+    kind: str
     patterns: list[str] = Field(min_length=1)
     """Regular expressions, all of which are found near the beginning."""
     reader: str | None = None

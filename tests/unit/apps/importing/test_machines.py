@@ -378,3 +378,22 @@ def test_a_description_that_cannot_be_read_is_refused(tmp_path: Path, text: str,
 def test_a_fabric_with_fewer_nodes_than_the_job_is_refused() -> None:
     with pytest.raises(ScenarioError, match="names 5 nodes, and the job has 6"):
         imported("ibnetdiscover.out", "dgx-h100", nodes=6)
+
+
+def test_nodes_at_no_switch_are_left_out_beside_those_at_some(tmp_path: Path) -> None:
+    blocks = "".join(f'- {{switch: pod-{n}, nodes: ["gpu-[0{2 * n + 1}-0{2 * n + 2}]"]}}\n' for n in range(2))
+    text = f"switches:\n  core: {{switches: [pod-0, pod-1]}}\nblocks:\n{blocks}- nodes: ['cpu-[01-02]']\n"
+
+    found = written(tmp_path, text, "dgx-h100")
+
+    assert at(found.data, "cluster.nodes") == 4
+    assert [key.value for key in found.keys if key.how == "not_modelled"] == ["cpu-01, cpu-02"]
+
+
+def test_adapters_of_aws_tell_an_instance_without_names_of_accelerators(tmp_path: Path) -> None:
+    card = '<pci class="0x020000" link_speed="16.0 GT/s PCIe"><nic><net name="rdmap79s0" speed="100000"/></nic></pci>'
+    switch = f'<pci class="0x060400"><pci class="0x030200" link_speed="32.0 GT/s PCIe"/>{4 * card}</pci>'
+
+    found = written(tmp_path, f'<system version="1"><cpu>{8 * switch}</cpu></system>')
+
+    assert at(found.data, "cluster.node") == "aws-p5"

@@ -33,8 +33,33 @@ spec:
     command: [bash, -c]
     args: ['torchrun {arguments}']
 """
+LITGPT: Final = """checkpoint_dir: checkpoints/meta-llama/Meta-Llama-3-8B
+precision: bf16-true
+devices: 4
+lora_r: 32
+train: {global_batch_size: 8, micro_batch_size: 1, max_seq_length: 512, max_tokens: null}
+"""
+DELTA: Final = "--num-layers 8 --experimental-attention-variant gated_delta_net --linear-attention-freq 4"
+DELTA_SIZES: Final = " --linear-num-key-heads 4 --linear-key-head-dim 64 --linear-num-value-heads 8 --linear-value-head-dim 64 "
 SLURM: Final = f" python {MEGATRON}--tensor-model-parallel-size 4"
 FILES: Final = (
+    Line(
+        "litgpt",
+        LITGPT,
+        {"model": "llama3-8b", "training.lora_rank": 32, "training.kernels": "eager", "cluster.accelerators_per_node": 4},
+    ),
+    Line(
+        "litgpt",
+        "model: {n_layer: 6, n_head: 6, n_embd: 384, padded_vocab_size: 32000, block_size: 256, intermediate_size: 1536}\n"
+        "train: {global_batch_size: 64, micro_batch_size: 4, lr_warmup_steps: 10}\n",
+        {"model.hidden_size": 384, "model.gated_mlp": False, "training.seq_length": 256, "training.kernels": "fused"},
+    ),
+    Line(
+        "megatron_lm",
+        f"python {MEGATRON}{DELTA}{DELTA_SIZES}",
+        {"model.layer_types": ([*["linear_attention"] * 3, "full_attention"] * 2), "model.linear_num_value_heads": 8},
+        nodes=1,
+    ),
     Line(
         "megatron_lm", f"srun -N 2 --ntasks-per-node 4 --gpus-per-task 1{SLURM}", {"cluster.nodes": 2, "cluster.accelerators_per_node": 4}
     ),
