@@ -12,7 +12,7 @@ from clustersim.documents.files import data_names, data_path
 _AFFIXES: Final = re.compile(
     r"^(meta-|base-|nvidia-|amd-|redhatai-|deepseek-ai-)|-(hf|instruct|chat|base|it|pt|v[01]\.?\d|pretrain(ing)?|config|finetune|sft|peft|recipe|bf16|fp8(-dynamic|-block)?|(nv)?fp4(-v\d)?"
     r"|awq|gptq(-int\d)?|bnb-(4bit|nf4)|\d{1,3}k|1m|\d{4}|linearized|int\d|w\d?-?a(4|8|16)|w-mxfp4(-a-fp8)?|quantized\.w\da\d{1,2}|thinking|reasoning"
-    r"|terminus|uncased|dequantized|deduped|\d{1,2}e)$|bpetokenizer$"
+    r"|terminus|uncased|dequantized|deduped|kv|\d{1,2}e)$|bpetokenizer$"
 )
 _NAMES: Final = re.compile(r"^names: \[(.*)\]$", re.MULTILINE)
 _ON_THE_HUB: Final = re.compile(r"[A-Za-z][\w-]*/[\w.-]+")
