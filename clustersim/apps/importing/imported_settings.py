@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Final, Literal
 
-from clustersim.apps.importing.entries import Contents, Entry
+from clustersim.apps.importing.entries import Contents, Entry, flattened
 from clustersim.apps.importing.interpolation import is_open
 from clustersim.apps.importing.table import Default, KeyRow, Value, Vocabulary, canonical
 from clustersim.apps.importing.transforms import TRANSFORMS, UnreadableError, truth
@@ -17,6 +18,8 @@ from clustersim.errors import Place
 
 How = Literal["read", "given", "default", "derived", "not_modelled", "no_effect", "unknown"]
 
+_NULL: Final = "null"
+"""Key of the values of a row that an empty value has a meaning of its own in."""
 _LEFT_OPEN: Final = ("auto", "default", "")
 """Values that leave a choice to the framework."""
 _FIRST_FIELDS: Final = ("model", "model.", "training.", "strategy.", "cluster.", "serving.", "requests.", "slo.", "steps", "reliability.")
@@ -91,7 +94,7 @@ def read_settings(table: Vocabulary, contents: Sequence[Contents], *, model: str
     """
     draft = Draft()
     of_row: dict[int, dict[str, list[Entry]]] = {}
-    for entry in (entry for each in contents for entry in each.entries):
+    for entry in (inner for each in contents for whole in each.entries for inner in _with_inner(table, whole)):
         number = None if entry.name.startswith(_OTHERS) else table.row_of(entry.name)
         if number is None:
             draft.keys.append(_without_row(table, entry))
@@ -116,6 +119,19 @@ def read_settings(table: Vocabulary, contents: Sequence[Contents], *, model: str
         draft.derive("model", known or f"{family}-{flavour}", f"{named} of {table.file.title}")
     draft.keys.sort(key=lambda key: (key.file or "", key.line or 0))
     return draft
+
+
+def _with_inner(table: Vocabulary, entry: Entry) -> Iterator[Entry]:
+    """Yield an entry, and of a mapping in its text the keys that the table has rows for."""
+    yield entry
+    if isinstance(entry.value, str) and entry.value.lstrip().startswith("{"):
+        try:
+            data: Data = json.loads(entry.value)
+        except (RecursionError, ValueError):
+            return
+        for each in flattened(data, None, entry.file, entry.key):
+            if table.row_of(each.name) not in (None, table.row_of(entry.name)):
+                yield replace(each, line=entry.line)
 
 
 def _read_row(draft: Draft, row: KeyRow, entries: Sequence[Entry], *, again: bool) -> None:
@@ -201,7 +217,9 @@ def _apply(draft: Draft, row: KeyRow, entry: Entry, *, again: bool = False) -> K
 
 
 def _left_open(row: KeyRow, value: Data) -> bool:
-    return value is None or (isinstance(value, str) and value.strip().lower() in _LEFT_OPEN and _mapped(row, value) is None)
+    if value is None:
+        return _NULL not in (row.values or {})
+    return isinstance(value, str) and value.strip().lower() in _LEFT_OPEN and _mapped(row, value) is None
 
 
 def _combined(row: KeyRow, was: Data, value: Data) -> Data:
@@ -251,11 +269,15 @@ def _mapped(row: KeyRow, value: Data) -> tuple[Value | dict[str, Value]] | None:
     """Return our value for theirs, in a tuple; None where the row has none."""
     known = {key.lower(): each for key, each in (row.values or {}).items()}
     said = truth(value)
-    for text in (str(value).strip().lower(), *(() if said is None else (str(said).lower(),))):
+    for text in (_text(value), *(() if said is None else (str(said).lower(),))):
         if text in known:
             return (known[text],)
-    text = str(value).strip().lower()
+    text = _text(value)
     return next(((each,) for key, each in known.items() if "*" in key and fnmatchcase(text, key)), None)
+
+
+def _text(value: Data) -> str:
+    return _NULL if value is None else str(value).strip().lower()
 
 
 def _is_neutral(row: KeyRow, value: Data) -> bool:

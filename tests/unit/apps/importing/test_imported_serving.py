@@ -265,3 +265,18 @@ def test_run_takes_a_deployment_and_plan_refuses_it() -> None:
     assert isinstance(open_job(source, overrides), ServingScenario)
     with pytest.raises(ScenarioError, match="is a serving deployment, not a training job"):
         open_scenario(source, overrides)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cat > x.yml <<E\ncuda_graph_config: null\nE\ntrtllm-serve Qwen/Qwen3-32B --tp_size 2 --config x.yml\n",
+        """vllm serve Qwen/Qwen3-32B -tp 2 --compilation-config '{"cudagraph_mode": "NONE", "level": 3}'""",
+        "vllm serve Qwen/Qwen3-32B -tp 2 -O0",
+    ],
+)
+def test_graphs_that_are_off_are_off_however_that_is_written(tmp_path: Path, text: str) -> None:
+    found = written(tmp_path, text)
+
+    assert at(found.data, "serving.max_graph_tokens") == 0
+    assert [key.key for key in found.keys if key.how == "unknown"] == []

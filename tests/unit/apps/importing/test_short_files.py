@@ -9,6 +9,7 @@ import pytest
 
 from clustersim.apps.importing.entries import ImportOptions
 from clustersim.apps.importing.importing import import_files
+from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from tests.unit.apps.importing.test_command_lines import Line, assert_read
 from tests.unit.apps.importing.test_jobs import MEGATRON, ON_H100, at, written
@@ -41,6 +42,7 @@ train: {global_batch_size: 8, micro_batch_size: 1, max_seq_length: 512, max_toke
 """
 DELTA: Final = "--num-layers 8 --experimental-attention-variant gated_delta_net --linear-attention-freq 4"
 DELTA_SIZES: Final = " --linear-num-key-heads 4 --linear-key-head-dim 64 --linear-num-value-heads 8 --linear-value-head-dim 64 "
+WITH_STATES: Final[list[Data]] = [*["linear_attention"] * 3, "full_attention"] * 2
 SLURM: Final = f" python {MEGATRON}--tensor-model-parallel-size 4"
 FILES: Final = (
     Line(
@@ -57,7 +59,7 @@ FILES: Final = (
     Line(
         "megatron_lm",
         f"python {MEGATRON}{DELTA}{DELTA_SIZES}",
-        {"model.layer_types": ([*["linear_attention"] * 3, "full_attention"] * 2), "model.linear_num_value_heads": 8},
+        {"model.layer_types": WITH_STATES, "model.linear_num_value_heads": 8},
         nodes=1,
     ),
     Line(
