@@ -93,7 +93,9 @@ def plan_command(
     ] = None,
     as_: Annotated[
         str | None,
-        typer.Option("--as", metavar="FRAMEWORK", help="megatron, torchtitan, deepspeed, sbatch, jobset; with --serving vllm, sglang."),
+        typer.Option(
+            "--as", metavar="FRAMEWORK", help="megatron, torchtitan, deepspeed, sbatch, jobset; with --serving vllm, sglang, trtllm."
+        ),
     ] = None,
     serving: Annotated[bool, typer.Option("--serving", help="Find the fewest GPUs that keep the slo of a serving scenario.")] = False,
     gpus: Annotated[int | None, typer.Option(min=1, metavar="N", help="With --serving: at most so many GPUs; 64 if left out.")] = None,

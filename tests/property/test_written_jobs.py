@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -78,6 +79,8 @@ def test_a_written_training_job_is_read_back(framework: str, strategy: dict[str,
     assert [key.key for key in found.keys if key.how == "unknown"] == []
 
 
+NAMES: Final = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt_llm"}
+"""Engines by the name that a deployment is written under."""
 lengths = st.integers(1, 4096)
 serving = st.fixed_dictionaries(
     {"tp": st.sampled_from([1, 2, 4, 8]), "precision": st.sampled_from(["bf16", "fp8"]), "kv_precision": st.sampled_from(["bf16", "fp8"])},
@@ -97,7 +100,7 @@ requests = st.one_of(
 )
 
 
-@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+@pytest.mark.parametrize("engine", NAMES)
 @QUICK
 @given(
     deployment=serving,
@@ -111,12 +114,13 @@ def test_a_written_deployment_is_read_back(
 ) -> None:
     asked, answered, count = sizes
     if own is not None:
-        deployment |= {"max_graph_tokens": own} | ({} if engine == "vllm" else {"receive_interval": own + 1})
+        deployment |= {"max_graph_tokens": own} | ({"receive_interval": own + 1} if engine == "sglang" else {})
     document: dict[str, object] = {
         "name": "drawn",
         "model": "llama3.1-8b",
         "cluster": {"node": "hgx-h200", "nodes": 1},
-        "serving": {"engine": engine, "replicas": replicas, **deployment},
+        # One server of TensorRT-LLM is one replica.
+        "serving": {"engine": NAMES[engine], "replicas": 1 if engine == "trtllm" else replicas, **deployment},
         "requests": {**sent, "count": count, "input_tokens": asked, "output_tokens": answered},
     }
     try:
@@ -133,7 +137,7 @@ def test_a_written_deployment_is_read_back(
     assert found.scenario.spec.model == scenario.spec.model
 
 
-@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+@pytest.mark.parametrize("engine", NAMES)
 @QUICK
 @given(
     tp=st.sampled_from([1, 2, 4, 8]),
@@ -145,7 +149,7 @@ def test_a_written_deployment_is_read_back(
 def test_a_written_layout_of_experts_is_read_back(
     engine: str, tp: int, dp: int, copies: int, *, divides_experts: bool, limit: int | None
 ) -> None:
-    serving: dict[str, object] = {"engine": engine, "replicas": 1, "tp": tp, "dp": dp, "ep": tp * dp if divides_experts else 1}
+    serving: dict[str, object] = {"engine": NAMES[engine], "replicas": 1, "tp": tp, "dp": dp, "ep": tp * dp if divides_experts else 1}
     serving |= {"redundant_experts": copies} if copies and divides_experts and tp * dp > 1 else {}
     serving |= {} if limit is None else {"max_num_seqs": limit}
     document: dict[str, object] = {
@@ -169,7 +173,7 @@ def test_a_written_layout_of_experts_is_read_back(
 
 
 @QUICK
-@given(least=lengths, spread=st.integers(1, 2000), engine=st.sampled_from(["vllm", "sglang"]))
+@given(least=lengths, spread=st.integers(1, 2000), engine=st.sampled_from([*NAMES]))
 def test_lengths_of_one_spread_are_read_back(least: int, spread: int, engine: str) -> None:
     ends = [least, least + 2 * spread]
     document: dict[str, object] = {

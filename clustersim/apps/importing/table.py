@@ -195,12 +195,12 @@ class Vocabulary:
         alike = ((each, [key for key in keys if abs(len(key) - len(each)) < 2]) for each in names)
         return next((near for each, some in alike if (near := did_you_mean(each, some, 1 - 1.01 / len(each)))), None)
 
-    def said(self, setting: str, value: Data) -> tuple[str, Data] | None:
+    def said(self, setting: str, value: Data, under: str = "") -> tuple[str, Data] | None:
         """Return the key and value of a setting in the framework; None without a key.
 
-        The inverse of reading: of several keys and of several values the first.
+        The inverse of reading: of several keys and of several values the first, of keys with a beginning alone.
         """
-        for row in (row for row in self.rows if row.to == setting):
+        for row in (row for row in self.rows if row.to == setting and row.keys[0].startswith(under)):
             theirs = _inverse(row, value)
             if theirs is not None:
                 return row.keys[0], theirs

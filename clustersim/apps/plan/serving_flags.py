@@ -31,7 +31,9 @@ _LIMITS: Final = ("max_num_seqs", "max_batched_tokens")
 """Settings of one rank of attention data parallelism."""
 _LEFT_TO_THE_ENGINE: Final = (None, "auto")
 _HUB: Final = "https://huggingface.co/"
-_PORTS: Final = MappingProxyType({"vllm": 8000, "sglang": 30000})
+_PORTS: Final = MappingProxyType({"vllm": 8000, "sglang": 30000, "tensorrt_llm": 8000})
+_ON_THE_COMMAND_LINE: Final = ("tp_size", "pp_size", "ep_size", "max_batch_size", "max_num_tokens", "kv_cache_free_gpu_memory_fraction")
+"""Options of ``trtllm-serve``; all others stand in a file."""
 _WAIT: Final = "until curl -sf http://localhost:{port}/health; do sleep 5; done"
 
 
@@ -68,7 +70,18 @@ def sglang(built: BuiltServing) -> FrameworkFiles:
     return _files(built, table, words, copies, serve=serve, bench=bench)
 
 
-SERVERS: Final[Mapping[str, Callable[[BuiltServing], FrameworkFiles]]] = MappingProxyType({"vllm": vllm, "sglang": sglang})
+def trtllm(built: BuiltServing) -> FrameworkFiles:
+    """Return the commands of TensorRT-LLM's server and of its client, and its file of options."""
+    table, spec, model = load_table("tensorrt_llm"), _checked(built, "TensorRT-LLM"), _name(built.loaded)
+    layout: dict[str, Data] = {"serving.tp": spec.tp * spec.dp, "serving.pp": spec.pp, "serving.ep": spec.ep}
+    words = [*_degrees(table, layout), *(["--enable-attention-dp"] if spec.dp > 1 else [])]
+    bench = ["python3", "-m", "tensorrt_llm.serve.scripts.benchmark_serving", "--model", model]
+    return _files(built, table, words, 1, serve=["trtllm-serve", model], bench=bench)
+
+
+SERVERS: Final[Mapping[str, Callable[[BuiltServing], FrameworkFiles]]] = MappingProxyType(
+    {"vllm": vllm, "sglang": sglang, "trtllm": trtllm}
+)
 """Engines in whose words a deployment can be written."""
 
 
@@ -92,10 +105,34 @@ def _files(built: BuiltServing, table: Vocabulary, layout: list[str], copies: in
     client = _client(built.scenario.spec.requests, table, notes)
     notes += _unsaid(built, table, copies)
     # What the engine cannot be told stands in the file too: it may be all that is kept.
-    lines = ["#!/bin/bash", *(f"# {note}" for note in notes), _command(serve, options, end=" &" if client else "")]
+    file = list[str]()
+    if table.name == "tensorrt_llm":
+        options, file = _with_a_file(options)
+    lines = ["#!/bin/bash", *(f"# {note}" for note in notes), *file, _command(serve, options, end=" &" if client else "")]
     if client:
         lines += [_WAIT.format(port=_PORTS[table.name]), _command(bench, client)]
     return FrameworkFiles(text="\n".join(lines) + "\n", notes=tuple(notes))
+
+
+def _with_a_file(options: list[str]) -> tuple[list[str], list[str]]:
+    """Return the options of a command line, and the lines that write the others to the file that it names."""
+    kept, data = list[str](), dict[str, dict[str, Data]]()
+    for option in options:
+        flag, _, value = option.partition(" ")
+        key = canonical(flag.removeprefix("--"))
+        if key in _ON_THE_COMMAND_LINE:
+            kept.append(f"--{key} {value}")
+        else:
+            section, _, field = key.partition(".")
+            data.setdefault(section, {})[field] = value or "true"
+    if not data:
+        return kept, []
+    said = {key: each.get("") or f"{{{', '.join(f'{field}: {value}' for field, value in each.items())}}}" for key, each in data.items()}
+    return [*kept, "--extra_llm_api_options options.yaml"], [
+        "cat > options.yaml <<'EOF'",
+        *(f"{key}: {value}" for key, value in said.items()),
+        "EOF",
+    ]
 
 
 def _command(words: list[str], options: list[str], end: str = "") -> str:
@@ -130,12 +167,12 @@ def _of_the_checkpoint(table: Vocabulary, model: str) -> str:
     return next((str(each.value) for each in rows if any(fnmatchcase(model.lower(), str(name)) for name in each.where["model"])), "bf16")
 
 
-def _option(table: Vocabulary, setting: str, value: Data) -> list[str]:
-    said = table.said(setting, value)
+def _option(table: Vocabulary, setting: str, value: Data, under: str = "") -> list[str]:
+    said = table.said(setting, value, under)
     if said is None:
         return []
     key, theirs = said
-    option, dot, field = key.removeprefix("client.").partition(".")
+    option, dot, field = key.removeprefix(under).partition(".")
     flag = f"--{option.replace('_', '-')}{dot}{field}"
     return [flag if theirs is True or theirs == "true" else f"{flag} {shlex.quote(str(theirs))}"]
 
@@ -179,7 +216,7 @@ def _client(requests: RequestsSpec, table: Vocabulary, notes: list[str]) -> list
         given["job.concurrency"] = requests.concurrency
     if requests.warmup:
         notes.append(f"the client counts its first {requests.warmup} requests too")
-    return [option for key, value in given.items() if value is not None for option in _option(table, key, value)]
+    return [option for key, value in given.items() if value is not None for option in _option(table, key, value, "client.")]
 
 
 def _lengths(requests: RequestsSpec, *, symmetric: bool) -> dict[str, Data] | None:

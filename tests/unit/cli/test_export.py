@@ -9,7 +9,10 @@ from pathlib import Path
 import pandas
 import pytest
 
+from clustersim.apps.importing.entries import ImportOptions
+from clustersim.apps.importing.importing import import_files
 from clustersim.apps.run.running import run
+from tests.unit.apps.importing.test_imported_serving import REQUESTS, at
 from tests.unit.cli.conftest import Cli
 
 
@@ -96,10 +99,31 @@ def test_replicas_of_one_node_are_told_as_those_of_the_server(cli: Cli, engine: 
 
 
 @pytest.mark.parametrize(
+    ("setting", "line"),
+    [
+        ("serving.max_graph_tokens=0", "cuda_graph_config: null"),
+        ("serving.max_graph_tokens=64", "cuda_graph_config: {max_batch_size: 64}"),
+        ("serving.prefix_cache=false", "kv_cache_config: {enable_block_reuse: false}"),
+        ("serving.max_batched_tokens=4096", "  --max_num_tokens 4096"),
+    ],
+)
+def test_what_tensorrt_llm_takes_from_a_file_is_written_to_one(cli: Cli, tmp_path: Path, setting: str, line: str) -> None:
+    file = tmp_path / "serve.sh"
+    cli("export", "serve-llama3-70b-chat", "--as", "trtllm", "-s", "serving.precision=bf16", "-s", setting, "-o", str(file))
+
+    key, _, value = setting.partition("=")
+    found = import_files([str(file)], ImportOptions(cluster="dgx-h100", overrides=REQUESTS))
+
+    assert any(each.startswith(line) for each in file.read_text(encoding="utf-8").splitlines())
+    assert str(at(found.data, key)).lower() == value
+    assert at(found.data, "serving.tp") == 4
+
+
+@pytest.mark.parametrize(
     ("asked", "said"),
     [
         (("starter", "--as", "vllm"), "a training job cannot be written as 'vllm'; use megatron"),
-        (("serve-llama3-70b-chat", "--as", "sbatch"), "a deployment cannot be written as 'sbatch'; use vllm, sglang"),
+        (("serve-llama3-70b-chat", "--as", "sbatch"), "a deployment cannot be written as 'sbatch'; use vllm, sglang, trtllm"),
         (("serve-disaggregated", "--as", "vllm"), "has no one command for pools"),
         (("starter", "--as", "sbatch", "--json"), "--json and --as both write to stdout"),
     ],
