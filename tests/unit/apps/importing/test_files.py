@@ -264,6 +264,7 @@ def test_every_framework_has_a_sample_or_extends_one() -> None:
     assert set(framework_names()) - {case.framework for case in CASES} == {
         "flagscale",
         "levanter",
+        "litgpt",
         "megatron_bridge",
         "primus_maxtext",
         "primus_torchtitan",
