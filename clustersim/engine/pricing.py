@@ -76,7 +76,10 @@ class Price:
                 change_s = overlap.exposed_s(factor) - overlap.exposed_s(1.0)
                 exposed_s[overlap.dimension] += change_s
                 hidden_s[overlap.dimension] -= change_s
-        device_s = sum(times * max(whole_ticks_s(factor * compute_s), moved_s) for (compute_s, moved_s), times in self.items.items())
+        device_s = 0.0
+        for (compute_s, moved_s), times in self.items.items():
+            computed_s = whole_ticks_s(factor * compute_s)
+            device_s += times * (computed_s if computed_s > moved_s else moved_s)
         host_s = whole_ticks_s(self.held_up_s(device_s, factor * self.issue_s))
         return Price(
             duration_s=device_s + host_s,
@@ -90,7 +93,7 @@ class Price:
             detail=self.detail,
             issue_s=factor * self.issue_s,
             host_s=host_s,
-            waiting_s={dimension: factor * seconds for dimension, seconds in self.waiting_s.items()},
+            waiting_s=self.waiting_s and {dimension: factor * seconds for dimension, seconds in self.waiting_s.items()},
             blocks=self.blocks,
             quotes=self.quotes,
         )

@@ -306,9 +306,10 @@ def _batches(route_sets: Sequence[RouteSet], most_classes: int) -> Iterator[Entr
             end += 1
         some = route_sets[begin:end]
         if n_entries:
+            alone = end == begin + 1
             yield Entries(
                 flow_classes=np.repeat(np.arange(begin, end, dtype=np.int64), [len(each.link_ids) for each in some]),
-                places=np.concatenate([each.link_ids for each in some]),
-                flows=np.concatenate([each.flows for each in some]),
+                places=some[0].link_ids if alone else np.concatenate([each.link_ids for each in some]),
+                flows=some[0].flows if alone else np.concatenate([each.flows for each in some]),
             )
         begin = end

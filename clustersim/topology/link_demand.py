@@ -13,6 +13,8 @@ from clustersim.topology.cluster import FloatArray, IntArray
 
 DENSE: Final = 4
 """Largest ratio of id range to list length at which links are summed in a dense table."""
+LOOK: Final = 64
+"""Values that are looked at before all of them."""
 MOST_SHORT: Final = 1 << 31
 """Range of ids that 32 bits hold."""
 
@@ -38,7 +40,8 @@ def ones(number: int) -> FloatArray:
 
 def are_ones(values: FloatArray) -> bool:
     """Return whether all values are one."""
-    return bool((values[:1] if values.strides == (0,) else values == 1.0).all())
+    # Shares of flows that are spread show at once.
+    return bool((values[:LOOK] == 1.0).all()) and (values.strides == (0,) or bool((values == 1.0).all()))
 
 
 def summed(link_ids: IntArray, flows: FloatArray) -> RouteSet:
