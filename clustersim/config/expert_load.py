@@ -9,7 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from clustersim.documents.files import MB, read_text
+from clustersim.documents.files import MB, named_file, read_text
 from clustersim.errors import ScenarioError
 from clustersim.notices import Flag
 from clustersim.workloads.token_routing import ExpertLoad
@@ -39,21 +39,14 @@ def expert_load_of(asked: StrategySettings, model: Model, *, scenario: str) -> t
     if load.kind == "balanced" or model.experts is None:
         return load, ()
     if load.kind == "file":
-        text, name = read_text(_found(load.file, scenario), _MOST_BYTES, _HEADER), Path(load.file).name
-        return replace(load, shares=_read(text, name, model), file=name, text=text), ()
+        path = named_file(load.file, Path(scenario).parent, field=_FIELD, otherwise=f"put it beside the scenario; {_HEADER}")
+        text = read_text(path, _MOST_BYTES, _HEADER)
+        return replace(load, shares=_read(text, path.name, model), file=path.name, text=text), ()
     if skewed:
         return replace(load, skew=asked.expert_skew), ()
     what = "exponent" if load.kind == "zipf" else "concentration"
     message = f"no expert_skew is given: tokens spread over experts by a {load.kind} law of {what} {load.skew:g}"
     return load, (Flag(code="assumed_expert_skew", message=message),)
-
-
-def _found(name: str, scenario: str) -> Path:
-    beside, here = Path(scenario).parent / name, Path(name)
-    for path in (beside, here):
-        if path.is_file():
-            return path
-    raise ScenarioError(f"there is no file '{name}'", field=_FIELD, hint=f"put it beside the scenario; {_HEADER}")
 
 
 def _rows(text: str) -> list[tuple[int, dict[str, str | None]]]:

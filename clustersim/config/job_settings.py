@@ -17,6 +17,7 @@ from clustersim.config.overriding import apply_overrides
 from clustersim.config.presets import apply_preset
 from clustersim.config.scenario_schema import JobSpec, ScenarioSpec
 from clustersim.documents.check import validate_document
+from clustersim.documents.files import named_file
 from clustersim.documents.near_names import did_you_mean
 from clustersim.documents.text import Document, read_document
 from clustersim.errors import DomainError, ScenarioError
@@ -157,12 +158,7 @@ def _find(asked: str, scenario: Scenario, field: str) -> Path:
             hint = did_you_mean(asked, known) or "write a path that ends in .yaml, or see clustersim show examples"
             raise ScenarioError(f"there is no shipped example '{asked}'", field=field, hint=hint)
         return example_path(asked)
-    found = next((path for path in (scenario.folder / asked, Path(asked)) if path.is_file()), None)
-    if found is None:
-        beside = sorted(path.name for path in (scenario.folder / asked).parent.glob("*.y*ml"))
-        hint = did_you_mean(Path(asked).name, beside) or "write the path of a scenario, counted from the directory of this one"
-        raise ScenarioError(f"there is no file '{asked}'", field=field, hint=hint)
-    return found
+    return named_file(asked, scenario.folder, field=field, otherwise="write the path of a scenario, counted from the directory of this one")
 
 
 def _inner(document: Document, outer: Scenario, folder: Path, node: Node) -> tuple[Scenario, tuple[str, ...]]:

@@ -10,8 +10,8 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
-from clustersim.documents.files import read_text
-from clustersim.documents.near_names import choices_hint, did_you_mean
+from clustersim.documents.files import named_file, read_text
+from clustersim.documents.near_names import choices_hint
 from clustersim.documents.text import MOST_BYTES
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import Calibration
@@ -49,7 +49,8 @@ def read_constants(asked: str, scenario: str) -> ConstantsFile:
     ScenarioError
         When there is no such file, it cannot be used, or names an accelerator that nobody knows.
     """
-    path = _found(asked, Path(scenario).parent)
+    otherwise = "write the path of a file of `clustersim calibrate`, counted from the scenario"
+    path = named_file(asked, Path(scenario).parent, field=FIELD, otherwise=otherwise)
     calibration = read_calibration(path)
     for name in calibration.accelerators:
         if name not in accelerator_names():
@@ -79,15 +80,6 @@ def with_constants(constants: Mapping[str, Calibration], kinds: tuple[tuple[Node
 def _with(constants: Mapping[str, Calibration], node: Node) -> Node:
     own = constants.get(node.accelerator.generation)
     return node if own is None else replace(node, accelerator=replace(node.accelerator, calibration=own))
-
-
-def _found(asked: str, folder: Path) -> Path:
-    for path in (folder / asked, Path(asked)):
-        if path.is_file():
-            return path
-    beside = sorted(path.name for path in (folder / asked).parent.glob("*.y*ml"))
-    hint = did_you_mean(Path(asked).name, beside) or "write the path of a file of `clustersim calibrate`, counted from the scenario"
-    raise ScenarioError(f"there is no file '{asked}'", field=FIELD, hint=hint)
 
 
 class NodeGroupSpec(NodeChange):

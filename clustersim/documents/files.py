@@ -14,6 +14,7 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import Final
 
+from clustersim.documents.near_names import did_you_mean
 from clustersim.errors import Place, ScenarioError
 
 STDIN: Final = "-"
@@ -232,6 +233,22 @@ def _kind(mode: int) -> str:
     if stat.S_ISDIR(mode):
         return "a directory"
     return "a pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
+
+
+def named_file(asked: str, folder: Path, *, field: str, otherwise: str) -> Path:
+    """Return a file that a scenario names: counted from its folder, or else from the working directory.
+
+    Raises
+    ------
+    ScenarioError
+        When there is none; its hint is the nearest name in the folder, or ``otherwise``.
+    """
+    found = next((path for path in (folder / asked, Path(asked)) if path.is_file()), None)
+    if found is None:
+        beside = sorted(path.name for path in (folder / asked).parent.glob("*.*"))
+        hint = did_you_mean(Path(asked).name, beside) or otherwise
+        raise ScenarioError(f"there is no file '{asked}'", field=field, hint=hint)
+    return found
 
 
 def _nearby(path: Path) -> str | None:
