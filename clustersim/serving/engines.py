@@ -42,6 +42,8 @@ class EngineConstants:
     """Whether steps with prompts are captured too, all but attention; otherwise they are launched kernel by kernel."""
     launch_s: float
     """Host time to launch one kernel outside a graph."""
+    attention_launches: int
+    """Launches of a layer for attention outside a graph; where a step with prompts is captured in pieces, those beside the pieces."""
     expert_launches: int
     """Launches of routed experts outside a graph, those beside the kernels that a profile names included."""
     stream_floor_s: float
@@ -90,6 +92,7 @@ class _Version(Checked):
     largest_graph: int
     piecewise: bool
     launch_us: float
+    attention_launches: int
     expert_launches: int
     stream_floor_us: float
     fused_casts: bool
@@ -142,6 +145,7 @@ def engine_constants(engine: str, version: str | None = None) -> EngineConstants
         largest_graph=found.largest_graph,
         piecewise=found.piecewise,
         launch_s=found.launch_us * 1e-6,
+        attention_launches=found.attention_launches,
         expert_launches=found.expert_launches,
         stream_floor_s=found.stream_floor_us * 1e-6,
         fused_casts=found.fused_casts,

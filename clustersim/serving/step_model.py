@@ -25,11 +25,10 @@ from clustersim.workloads.model import Model
 STREAM_FRACTION: Final = 0.8
 """Share of the memory bandwidth that kernels between products reach, as ``memory_fraction`` of the calibrations of Ampere and Hopper."""
 
-ATTENTION_LAUNCHES: Final = 4
-"""Launches of a layer for attention: rotation, write to the cache and two kernels. Where a step with prompts is captured in pieces, those
-of the pieces take the place of rotation, which they hold."""
 FUSED_EXPERTS: Final = ("mxfp4_mxfp8",)
-"""Formats whose experts are one launch, no more than an MLP (trtllm-gen kernels of Blackwell)."""
+"""Formats whose experts are one launch (trtllm-gen kernels of Blackwell)."""
+FUSED_EXPERT_LAUNCHES: Final = 3
+"""Launches that such experts have beside those of an MLP: the choice of experts, the cast and the sum."""
 
 LOGIT_PASSES: Final = 4.0
 """Passes over the logits in fp32 by temperature, softmax and choice."""
@@ -106,13 +105,13 @@ class TermStepModel:
         plain = self._look_up("product", "bf16", borrowed)
         if self.engine.fused_casts:
             self._constants = {key: without_casts(each, plain) for key, each in self._constants.items()}
-        launches = 0 if self.formats.experts in FUSED_EXPERTS else self.engine.expert_launches
+        launches = FUSED_EXPERT_LAUNCHES if self.formats.experts in FUSED_EXPERTS else self.engine.expert_launches
+        attention = self.engine.attention_launches
         self._n_kernels = sum(
-            layer.n_layers
-            * (len(layer.projections) + layer.n_streams + ATTENTION_LAUNCHES + (launches if layer.experts is not None else 0))
+            layer.n_layers * (len(layer.projections) + layer.n_streams + attention + (launches if layer.experts is not None else 0))
             for layer in self.work.layers
         )
-        self._n_outside = ATTENTION_LAUNCHES * sum(layer.n_layers for layer in self.work.layers)
+        self._n_outside = attention * sum(layer.n_layers for layer in self.work.layers)
         self._attention = tuple(self._attention_cost(layer, borrowed) for layer in self.work.layers)
         self._tile_rows = prompt_tile_rows(self.accelerator, self.engine.framework)
         exchange = self.layout.exchange
