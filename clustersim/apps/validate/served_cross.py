@@ -77,7 +77,9 @@ FITTED: Final[Mapping[str, Fitted]] = MappingProxyType(
         "expert_launches": Fitted(
             shipped=1.0, neutral=0.5, values=(0.25, 0.5, 1.0, 1.5, 2.0), metrics=("ttft_s",), concerns=_has_separate_experts
         ),
-        "frontend": Fitted(shipped=1.0, neutral=0.0, values=(0.0, 0.5, 1.0, 1.5, 2.0), metrics=("ttft_s",), concerns=_has_few_requests),
+        "frontend": Fitted(
+            shipped=1.0, neutral=0.0, values=(0.0, 1 / 3, 2 / 3, 1.0, 4 / 3), metrics=("ttft_s",), concerns=_has_few_requests
+        ),
     }
 )
 """Shape of expert popularity; host time of vLLM, gap between the steps of SGLang, launches of experts and time of the front end over the
