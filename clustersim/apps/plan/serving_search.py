@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -24,19 +25,10 @@ from clustersim.errors import DomainError, InfeasibleError, ScenarioError
 from clustersim.hardware.prices import load_price_list
 from clustersim.measure.serving_metrics import ServingMetrics, SloCheck
 from clustersim.progress import advanced, noted, phase
+from clustersim.serving.step_model import TermStepModel
 
-KEYS: Final[Mapping[str, str]] = {
-    "node": "cluster.node",
-    "engine": "serving.engine",
-    "precision": "serving.precision",
-    "kv_precision": "serving.kv_precision",
-    "tp": "serving.tp",
-    "ep": "serving.ep",
-    "dp": "serving.dp",
-    "max_num_seqs": "serving.max_num_seqs",
-    "max_batched_tokens": "serving.max_batched_tokens",
-    "router": "serving.router",
-}
+_OF_SERVING: Final = ("engine", "precision", "kv_precision", "tp", "ep", "dp", "max_num_seqs", "max_batched_tokens", "router")
+KEYS: Final[Mapping[str, str]] = {"node": "cluster.node"} | {name: f"serving.{name}" for name in _OF_SERVING}
 """Dimensions of the search, each with its key of a scenario."""
 DEFAULTS: Final[Mapping[str, tuple[str, ...]]] = {"tp": ("1", "2", "4", "8"), "max_batched_tokens": ("2048", "8192")}
 """Values that are searched by default; of all other keys those of the scenario."""
@@ -49,8 +41,11 @@ _MORE: Final = 4
 """Replicas more that the best deployment is tried with until it meets the SLO at the upper ends of all intervals."""
 _OF_BATCH: Final = ("max_num_seqs", "max_batched_tokens", "router")
 """Dimensions in which deployments of one kind differ."""
+_OF_OTHERS: Final = ("max_num_seqs", "router")
+"""Dimensions that mean nothing to a request by itself."""
 _APART_S: Final = 3600.0
 """Time between requests that do not meet."""
+Values = frozenset[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +62,13 @@ class Candidate:
     binds: str
 
     @property
-    def kind(self) -> tuple[tuple[str, str], ...]:
+    def kind(self) -> Values:
         """Values but for those of the batch."""
-        return tuple(each for each in self.values if each[0] not in _OF_BATCH)
+        return _but_for(self.values, _OF_BATCH)
+
+
+def _but_for(values: Sequence[tuple[str, str]], dimensions: Sequence[str]) -> Values:
+    return frozenset(each for each in values if each[0] not in dimensions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +122,11 @@ class Replayed:
         return self.gpus, self.excess
 
     @property
+    def speed(self) -> float:
+        """Tokens a second of one user."""
+        return 1.0 / self.metrics.tpot_s.mean if self.metrics.tpot_s is not None else 0.0
+
+    @property
     def broken(self) -> tuple[str, ...]:
         """Promises that do not hold."""
         return tuple(check.name for check in self.checks if not check.holds)
@@ -150,7 +154,7 @@ class ServingPlan:
     @property
     def kinds(self) -> tuple[Replayed, ...]:
         """The deployment of each kind that keeps the promises with the fewest GPUs, the best first."""
-        firsts: dict[tuple[tuple[str, str], ...], Replayed] = {}
+        firsts: dict[Values, Replayed] = {}
         for each in sorted((each for each in self.replayed if each.keeps), key=lambda each: each.order):
             firsts.setdefault(each.candidate.kind, each)
         return tuple(firsts.values())
@@ -168,20 +172,14 @@ class ServingPlan:
     @property
     def frontier(self) -> tuple[Replayed, ...]:
         """Deployments that meet the SLO and are on the frontier of tokens per GPU and speed per user."""
-        kept = sorted((each for each in self.replayed if each.keeps), key=lambda each: (-_speed(each), -_per_gpu(each)))
+        kept = sorted(
+            (each for each in self.replayed if each.keeps), key=lambda each: (-each.speed, -each.metrics.output_tokens_per_s_per_gpu)
+        )
         found: list[Replayed] = []
         for each in kept:
-            if not found or _per_gpu(each) > _per_gpu(found[-1]):
+            if not found or each.metrics.output_tokens_per_s_per_gpu > found[-1].metrics.output_tokens_per_s_per_gpu:
                 found.append(each)
         return tuple(found)
-
-
-def _speed(each: Replayed) -> float:
-    return 1.0 / each.metrics.tpot_s.mean if each.metrics.tpot_s is not None else 0.0
-
-
-def _per_gpu(each: Replayed) -> float:
-    return each.metrics.output_tokens_per_s_per_gpu
 
 
 @dataclass(slots=True)
@@ -192,10 +190,13 @@ class _ServingSearch:
     most_replays: int
     asked: DrawnRequests | None = None
     assumed: dict[str, None] = field(default_factory=dict[str, None])
-    rejected: dict[str, int] = field(default_factory=dict[str, int])
+    rejected: dict[tuple[tuple[str, str], ...], str] = field(default_factory=dict[tuple[tuple[str, str], ...], str])
+    """Why deployments cannot run or cannot meet the SLO."""
     done: dict[tuple[Candidate, int], Replayed] = field(default_factory=dict[tuple[Candidate, int], Replayed])
-    apart: dict[Candidate, Replayed] = field(default_factory=dict[Candidate, Replayed])
-    """Requests that never meet."""
+    apart: dict[Values, Replayed] = field(default_factory=dict[Values, Replayed])
+    """Requests that never meet, by what a request by itself depends on."""
+    models: dict[Values, TermStepModel] = field(default_factory=dict[Values, TermStepModel])
+    """Step model of each kind of deployment, which remembers its terms."""
 
     def built(self, values: Sequence[tuple[str, str]], replicas: int, nodes: int) -> BuiltServing:
         texts = [f"{KEYS[name]}={value}" for name, value in values]
@@ -210,28 +211,30 @@ class _ServingSearch:
                 self.assumed[f"no price of {card} is known, and none is counted; give -s cost.gpu_hour='2.50 USD'"] = None
         if self.asked is None:
             self.asked = asked_requests(scenario.spec.requests, scenario.folder, 0)
-        return build_serving(scenario, asked=self.asked)
+        built = build_serving(scenario, asked=self.asked)
+        model = self.models.setdefault(_but_for(values, _OF_BATCH), built.pools[0].model)
+        return replace(built, pools=tuple(replace(pool, model=model) for pool in built.pools))
 
     def candidate(self, values: Sequence[tuple[str, str]]) -> Candidate | None:
         """Return a candidate with its bound; None, counted by reason, where it cannot run or cannot meet the SLO."""
         try:
             built = self.built(values, 1, self.most_gpus)
         except InfeasibleError:
-            return self._reject("memory: weights and one request do not fit")
+            return self._reject(values, "memory: weights and one request do not fit")
         except DomainError as error:
             key = error.field if isinstance(error, ScenarioError) else None
             if key not in _MAY_CONTRADICT:
                 raise
-            return self._reject(f"{key}: sizes do not divide, or batch limits contradict each other")
+            return self._reject(values, f"{key}: sizes do not divide, or batch limits contradict each other")
         slo = built.scenario.spec.slo
         assert slo is not None
         too_long = refused_beyond(built, slo)
         if too_long is not None:
-            return self._reject(too_long)
+            return self._reject(values, too_long)
         least, binds = least_replicas(built, replica_bounds(built), slo)
         each = built.pools[0].layout.n_accelerators
         if least * each > self.most_gpus:
-            return self._reject(binds)
+            return self._reject(values, binds)
         serving = built.scenario.spec.serving
         return Candidate(
             values=tuple(values),
@@ -243,8 +246,8 @@ class _ServingSearch:
             binds=binds,
         )
 
-    def _reject(self, reason: str) -> None:
-        self.rejected[reason] = self.rejected.get(reason, 0) + 1
+    def _reject(self, values: Sequence[tuple[str, str]], reason: str) -> None:
+        self.rejected[tuple(values)] = reason
 
     def replay(self, candidate: Candidate, replicas: int) -> Replayed:
         key = candidate, replicas
@@ -261,25 +264,25 @@ class _ServingSearch:
 
     def is_hopeless(self, candidate: Candidate) -> bool:
         """Return whether a promise is broken even if every request has a replica to itself, so that no number of replicas keeps it."""
-        new = candidate not in self.apart
         broken = self.alone(candidate).broken
-        if new and broken:
-            self._reject(f"{', '.join(broken)}: a request by itself takes longer")
+        if broken:
+            self._reject(candidate.values, f"{', '.join(broken)}: a request by itself takes longer")
         return bool(broken)
 
     def alone(self, candidate: Candidate) -> Replayed:
         """Return the replay in which every request has a replica to itself."""
-        if candidate not in self.apart:
+        key = _but_for(candidate.values, _OF_OTHERS)
+        if key not in self.apart:
             built = self.built(candidate.values, 1, self.most_gpus)
             requests = built.asked.requests
             lone = replace(requests, arrival_s=_APART_S * np.arange(len(requests), dtype=np.float64), concurrency=None)
             metrics = run_serving(replace(built, asked=replace(built.asked, requests=lone))).metrics
-            self.apart[candidate] = Replayed(candidate=candidate, replicas=1, metrics=metrics)
-        return self.apart[candidate]
+            self.apart[key] = Replayed(candidate=candidate, replicas=1, metrics=metrics)
+        return self.apart[key]
 
     def others(self, candidates: Sequence[Candidate], best: Replayed) -> None:
         """Replay the first candidate of each other kind, and the best one with more replicas where the error bars ask for them."""
-        firsts: dict[tuple[tuple[str, str], ...], Candidate] = {}
+        firsts: dict[Values, Candidate] = {}
         for candidate in candidates:
             firsts.setdefault(candidate.kind, candidate)
         for candidate in firsts.values():
@@ -289,24 +292,23 @@ class _ServingSearch:
         if not best.decided and self.alone(best.candidate).decided:
             self._until(best.candidate, range(best.replicas + 1, best.replicas + 1 + _MORE), lambda found: found.keeps and found.decided)
 
-    def _until(self, candidate: Candidate, replicas: Sequence[int], enough: Callable[[Replayed], bool]) -> None:
+    def _until(self, candidate: Candidate, replicas: Sequence[int], enough: Callable[[Replayed], bool]) -> Replayed | None:
         for count in replicas:
             if count * candidate.gpus_each > self.most_gpus or len(self.done) >= self.most_replays:
-                return
-            if enough(self.replay(candidate, count)) or self.is_hopeless(candidate):
-                return
+                return None
+            found = self.replay(candidate, count)
+            if enough(found):
+                return found
+            if self.is_hopeless(candidate):
+                return None
+        return None
 
     def first(self, candidates: Sequence[Candidate]) -> Replayed | None:
         """Return the first deployment that meets the SLO, doubling the replicas."""
         for candidate in candidates[:_FIRST]:
-            replicas = int(candidate.least_replicas)
-            while replicas * candidate.gpus_each <= self.most_gpus and len(self.done) < self.most_replays:
-                found = self.replay(candidate, replicas)
-                if found.keeps:
-                    return found
-                if self.is_hopeless(candidate):
-                    break
-                replicas *= 2
+            doubled = [int(candidate.least_replicas) << times for times in range(self.most_gpus.bit_length())]
+            if (found := self._until(candidate, doubled, lambda found: found.keeps)) is not None:
+                return found
         return None
 
     def run(self, candidates: Sequence[Candidate]) -> tuple[Replayed | None, float]:
@@ -371,7 +373,7 @@ def plan_serving(
         replayed=replayed,
         n_candidates=len(combinations),
         n_pruned=len(combinations) - len({each.candidate for each in replayed}),
-        rejected=dict(sorted(search.rejected.items())),
+        rejected=dict(sorted(Counter(search.rejected.values()).items())),
         most_gpus=most_gpus,
         assumed=tuple(search.assumed),
     )
