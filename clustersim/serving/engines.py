@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, Literal
+from types import MappingProxyType
+from typing import Any, Final, Literal
 
 from clustersim.documents.check import validate_document
 from clustersim.documents.files import data_path
@@ -14,6 +16,8 @@ from clustersim.hardware.profile_schema import Checked
 from clustersim.hardware.source import CheckedSource
 
 MIB: Final = 2.0**20
+_UNITS: Final = MappingProxyType({"_us_": ("_s_", 1e-6), "_ms_": ("_s_", 1e-3), "_mib_": ("_bytes_", MIB)})
+"""Units of the file in names of its keys, and those of :class:`EngineConstants`."""
 
 FractionOf = Literal["all", "static", "free"]
 
@@ -133,32 +137,7 @@ def engine_constants(engine: str, version: str | None = None) -> EngineConstants
     if version is not None:
         fitting = [each for each in ranges if version_key(each.since) <= version_key(version)]
         found = fitting[-1] if fitting else ranges[0]
-    return EngineConstants(
-        engine=engine,
-        since=found.since,
-        framework=found.framework,
-        collectives=found.collectives,
-        host_base_s=found.host_base_us * 1e-6,
-        host_per_sequence_s=found.host_per_sequence_us * 1e-6,
-        asynchronous=found.asynchronous,
-        graph_step=found.graph_step,
-        largest_graph=found.largest_graph,
-        piecewise=found.piecewise,
-        launch_s=found.launch_us * 1e-6,
-        attention_launches=found.attention_launches,
-        expert_launches=found.expert_launches,
-        stream_floor_s=found.stream_floor_us * 1e-6,
-        fused_casts=found.fused_casts,
-        sampling_base_s=found.sampling_base_us * 1e-6,
-        frontend_base_s=found.frontend_base_ms * 1e-3,
-        frontend_per_token_s=found.frontend_per_token_us * 1e-6,
-        memory_fraction=found.memory_fraction,
-        fraction_of=found.fraction_of,
-        block_tokens=found.block_tokens,
-        context_bytes=found.context_mib * MIB,
-        graph_bytes_per_layer=found.graph_mib_per_layer * MIB,
-        communication_bytes=found.communication_mib * MIB,
-    )
+    return EngineConstants(engine=engine, **_in_si(found.model_dump()))
 
 
 def version_key(version: str) -> tuple[int, ...]:
@@ -182,6 +161,17 @@ def version_key(version: str) -> tuple[int, ...]:
         if len(digits) < len(part):
             break
     return tuple(numbers)
+
+
+def _in_si(values: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        key = f"{name}_"
+        for unit, (si, factor) in _UNITS.items():
+            if unit in key:
+                key, value = key.replace(unit, si), value * factor  # noqa: PLW2901 - the same in other units
+        found[key.removesuffix("_")] = value
+    return found
 
 
 @lru_cache
