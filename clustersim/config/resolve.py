@@ -196,7 +196,7 @@ def _switch(switch: GraphSwitch) -> dict[str, Data]:
         "switch": switch.switch,
         "nodes": [*switch.nodes],
         "adapters": [*switch.adapters],
-        "to": {**dict(switch.to)},
+        "to": {**switch.to},
     }
     if width is not None:
         written["bandwidth"] = exact_quantity(width, "B/s")

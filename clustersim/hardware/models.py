@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
-from pydantic import with_config
+from pydantic import Field, with_config
 
 from clustersim.documents.form import UNITLESS
 from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.source import Source
-from clustersim.units.fields import Degree, Seconds
+from clustersim.units.fields import Degree, LineRate, Seconds
 
 ScaledFormat = Literal["mx", "nvfp4"]
 """Formats of which matrix units must take blocks with a scale each; others need nothing of them [1]_ [2]_.
@@ -21,6 +21,8 @@ References
 .. [1] Triton, tutorial on blocked-scaled products of Blackwell: MX and NVFP4.
 .. [2] ROCm, pull requests rocm-libraries 3738 and meta-pytorch/MSLK 381: MX and no NVFP4 on gfx950 (CDNA 4).
 """
+Few = Annotated[int, Field(strict=True, gt=0, le=1024)]
+"""Parts of one node, or links of one switch: each is wired, and no node has a tenth of it."""
 ScaleUpKind = Literal["nvswitch", "cube_mesh", "full_mesh", "bridge_pairs", "pcie"]
 FabricTopology = Literal["rail_optimized", "leaf_spine", "fat_tree", "single_switch", "torus", "dragonfly", "graph"]
 Routing = Literal["adaptive", "ecmp"]
@@ -124,19 +126,22 @@ class ScaleUp:
     """Links between each two accelerators of a full mesh."""
 
 
+Number = Annotated[int, Field(strict=True, ge=0)]
+
+
+@with_config(UNITLESS)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphSwitch:
     """One switch of a fabric that is given switch by switch, or a part of its nodes and cables."""
 
-    switch: str
-    nodes: tuple[int, ...] = ()
-    """Nodes with adapters on one leaf."""
-    adapters: tuple[int, ...] = ()
-    """Adapters of these nodes, such as those of one rail; empty for all."""
-    to: tuple[tuple[str, int], ...] = ()
-    """Other switches, with the number of cables to each. Each cable is listed at one of its ends."""
-    bandwidth_bytes_per_s: float | None = None
-    """Bandwidth of each of these cables, one direction; None for that of the fabric."""
+    switch: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="Its name.")]
+    nodes: Annotated[tuple[Number, ...], Field(max_length=1_000_000, description="Nodes whose adapters hang at it.")] = ()
+    adapters: Annotated[tuple[Number, ...], Field(max_length=1000, description="Adapters of these nodes; all if left out.")] = ()
+    to: Annotated[
+        Mapping[str, Few], Field(description="Other switches, with the number of cables to each; each cable is listed at one end.")
+    ] = field(default_factory=dict[str, int])
+    bandwidth_bytes_per_s: Annotated[LineRate | None, Field(description="Of each of these cables, one direction.")] = None
+    """None for that of the fabric."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,9 +13,9 @@ from clustersim.documents.spots import Data
 from clustersim.documents.text import Document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import FABRIC_KEYS, SCALE_UP_KEYS, load_node, updated
-from clustersim.hardware.models import Accelerator, Fabric, FabricTopology, GraphSwitch, Nic, Node, ScaleUp
+from clustersim.hardware.models import Accelerator, Fabric, FabricTopology, Nic, Node, ScaleUp
 from clustersim.hardware.own_parts import ACCELERATOR, HOST, NIC, SWITCH, part_of
-from clustersim.hardware.profile_schema import FabricChange, GraphSwitchSpec, NicsChange, NodeChange, ScaleUpChange
+from clustersim.hardware.profile_schema import FabricChange, NicsChange, NodeChange, ScaleUpChange
 from clustersim.hardware.provenance import SCENARIO
 from clustersim.hardware.source import Source
 
@@ -192,17 +192,7 @@ def _changed_fabric(fabric: Fabric, change: FabricChange, document: Document, pa
         updated(fabric, change, FABRIC_KEYS),
         leaf=fabric.leaf if change.leaf is None else part_of(SWITCH, change.leaf, document, (*path, "leaf")),
         spine=fabric.spine if change.spine is None else part_of(SWITCH, change.spine, document, (*path, "spine")),
-        graph=fabric.graph if change.graph is None else tuple(map(_switch, change.graph)),
-    )
-
-
-def _switch(spec: GraphSwitchSpec) -> GraphSwitch:
-    return GraphSwitch(
-        switch=spec.switch,
-        nodes=tuple(spec.nodes),
-        adapters=tuple(spec.adapters),
-        to=tuple(spec.to.items()),
-        bandwidth_bytes_per_s=spec.bandwidth,
+        graph=fabric.graph if change.graph is None else change.graph,
     )
 
 

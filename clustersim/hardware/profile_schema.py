@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
-from clustersim.hardware.models import FabricTopology, Routing, ScaledFormat, ScaleUp, ScaleUpKind
+from clustersim.hardware.models import FabricTopology, Few, GraphSwitch, Routing, ScaledFormat, ScaleUp, ScaleUpKind
 from clustersim.hardware.source import CheckedSource
 from clustersim.units.fields import (
     MOST_GPUS,
@@ -25,8 +25,6 @@ from clustersim.units.fields import (
 
 PeakPrecision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
 Vendor = Annotated[str, Field(pattern="^[a-z0-9-]+$")]
-Few = Annotated[int, Field(strict=True, gt=0, le=1024)]
-"""Parts of one node, or links of one switch: each is wired, and no node has a tenth of it."""
 Leaves = Annotated[int, Field(strict=True, ge=0, le=MOST_GPUS)]
 Oversubscription = Annotated[PositiveRatio, Field(ge=0.1, le=1000)]
 """Bandwidth down over bandwidth up. Below a tenth a leaf would have ten times the ports up that it has down, and each is wired."""
@@ -227,22 +225,6 @@ class ScaleUpChange(Checked):
     in_network_reduction: bool | None = Field(default=None, description="Whether switches reduce, as NVLS does.")
 
 
-class GraphSwitchSpec(Checked):
-    """One switch of a fabric that is given switch by switch."""
-
-    switch: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="Its name.")]
-    nodes: Annotated[list[Annotated[int, Field(strict=True, ge=0)]], Field(max_length=1_000_000)] = Field(
-        default=[], description="Nodes whose adapters hang at it."
-    )
-    adapters: Annotated[list[Annotated[int, Field(strict=True, ge=0)]], Field(max_length=1000)] = Field(
-        default=[], description="Adapters of these nodes; all if left out."
-    )
-    to: dict[str, Few] = Field(
-        default={}, description="Other switches, with the number of cables to each; each cable is listed at one end."
-    )
-    bandwidth: LineRate | None = Field(default=None, description="Of each of these cables, one direction.")
-
-
 class FabricChange(FabricFigures):
     """Settings of the network between nodes that a scenario may change."""
 
@@ -250,7 +232,7 @@ class FabricChange(FabricFigures):
     leaf: str | OwnPart | None = Field(default=None, description="Switch that nodes hang at: a shipped one, a file, or one described here.")
     spine: str | OwnPart | None = Field(default=None, description="Switch above the leaves, in the same way.")
     nodes_per_leaf: Degree | None = Field(default=None, description="Nodes at one leaf.")
-    graph: Annotated[list[GraphSwitchSpec], Field(max_length=100_000)] | None = Field(
+    graph: Annotated[tuple[GraphSwitch, ...], Field(max_length=100_000)] | None = Field(
         default=None, description="Switches and cables one by one, for topology: graph."
     )
 

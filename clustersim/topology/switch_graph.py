@@ -140,7 +140,7 @@ def graph(fabric: Fabric, below: Below) -> ScaleOut:
         No switch is listed, or the adapters of the nodes do not hang at one switch each.
     """
     holding = list(dict.fromkeys(each.switch for each in fabric.graph if each.nodes))
-    others = [name for each in fabric.graph for name in (each.switch, *dict(each.to))]
+    others = [name for each in fabric.graph for name in (each.switch, *each.to)]
     names = tuple(dict.fromkeys([*holding, *others]))
     if not holding:
         message = "a graph does not say at which switches the nodes hang"
@@ -173,7 +173,7 @@ def _links(fabric: Fabric, number: dict[str, int]) -> tuple[IntArray, IntArray, 
     widths: list[float] = []
     for each in fabric.graph:
         one = each.bandwidth_bytes_per_s or fabric.link_bandwidth_bytes_per_s or fabric.leaf.port_bandwidth_bytes_per_s
-        for name, count in each.to:
+        for name, count in each.to.items():
             for cable in range(1 if fabric.routing == "adaptive" else count):
                 ends = number[each.switch], number[name]
                 tails += ends

@@ -79,7 +79,7 @@ def fitted(fabric: Fabric, n_places: int) -> Fabric:
         return replace(
             fabric,
             graph=tuple(
-                GraphSwitch(switch=f"leaf{number}", nodes=tuple(nodes), to=(("spine0", 2), ("spine1", 2)))
+                GraphSwitch(switch=f"leaf{number}", nodes=tuple(nodes), to={"spine0": 2, "spine1": 2})
                 for number, nodes in enumerate(leaves)
             ),
         )

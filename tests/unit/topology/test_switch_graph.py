@@ -29,7 +29,7 @@ SMALL = make_node(n_accelerators=2, n_nics=2)
 
 
 def leaf(name: str, nodes: Sequence[int], **to: int) -> GraphSwitch:
-    return GraphSwitch(switch=name, nodes=tuple(nodes), to=tuple(to.items()))
+    return GraphSwitch(switch=name, nodes=tuple(nodes), to=to)
 
 
 TWO_TIERS = (leaf("a", (0, 1), s0=2, s1=2), leaf("b", (2, 3), s0=2, s1=2))
@@ -90,7 +90,7 @@ def test_a_link_that_is_down_is_gone_around_over_more_switches() -> None:
 
 
 def test_rails_hang_at_switches_of_their_own() -> None:
-    rails = tuple(GraphSwitch(switch=f"rail{rail}", nodes=(0, 1), adapters=(rail,), to=(("s", 1),)) for rail in (0, 1))
+    rails = tuple(GraphSwitch(switch=f"rail{rail}", nodes=(0, 1), adapters=(rail,), to={"s": 1}) for rail in (0, 1))
 
     built = cluster(rails, n_nodes=2)
 
