@@ -53,6 +53,7 @@ from clustersim.config.yaml_text import plain
 from clustersim.documents.files import check_folder, write_text
 from clustersim.documents.near_names import choices_hint
 from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
+from clustersim.units.grouping import grouped
 from clustersim.units.quantity import format_quantity
 
 _COLUMNS: Final = ("row", ">GPUs", ">layout", ">v", ">measured", ">predicted", ">error", "fits", "q")
@@ -222,10 +223,7 @@ def _foot(source: SourceResult) -> Iterator[tuple[str, str]]:
 
 def _assumed(source: SourceResult) -> Iterator[tuple[str, str]]:
     """Yield what was assumed, each assumption once with the rows that it holds for."""
-    rows_of: dict[str, list[str]] = {}
-    for row in source.rows:
-        for assumption in row.assumed:
-            rows_of.setdefault(assumption, []).append(row.id)
+    rows_of = grouped((assumption, row.id) for row in source.rows for assumption in row.assumed)
     if rows_of:
         yield from (("", ""), ("", "Assumed, where the source does not say"))
     for assumption, rows in rows_of.items():

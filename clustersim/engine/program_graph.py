@@ -8,6 +8,7 @@ from functools import cached_property
 
 from clustersim.program.program import Program
 from clustersim.program.tasks import Task
+from clustersim.units.grouping import grouped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +86,7 @@ class Graph:
             if len(connected) > 1:
                 first = min(connected)
                 leader = [first if each in connected else each for each in leader]
-        found: dict[int, list[int]] = {}
-        for each in sorted(set[int]().union(*self.classes)):
-            found.setdefault(leader[each], []).append(each)
+        found = grouped((leader[each], each) for each in sorted(set[int]().union(*self.classes)))
         return tuple(map(tuple, found.values()))
 
     def _joint(self, index: int) -> Joint:

@@ -17,6 +17,7 @@ from clustersim.parallel.step_settings import DataParallelSettings, WirePrecisio
 from clustersim.parallel.training_plan import Strategy
 from clustersim.parallel.weights import Weights
 from clustersim.program.tasks import Block, Work
+from clustersim.units.grouping import grouped
 from clustersim.workloads.operators import Operator, Stream
 from clustersim.workloads.shapes import FP32_BYTES, Numerics
 
@@ -96,10 +97,7 @@ def _filled(gradients: DataParallelSettings, number_bytes: float, tensors: Seque
         closed.append((0, fsum(held)))
     if closed:
         closed[-1] = (0, closed[-1][1])
-    ready: dict[int, list[float]] = {}
-    for layer, parameters in closed:
-        ready.setdefault(layer, []).append(parameters)
-    return ready
+    return grouped(closed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,9 +8,10 @@ from types import MappingProxyType
 from typing import Final
 
 from clustersim.measure.error_bars import ALL_RUNS, TIGHT
-from clustersim.measure.metrics import JobReport, Memory, Metrics, SharedLink, StageMemory, TierUse, nine_digits
+from clustersim.measure.metrics import JobReport, Memory, Metrics, StageMemory, TierUse, nine_digits
 from clustersim.measure.steps_report import StepsReport, WaitedFor
 from clustersim.trace.timeline import Timeline
+from clustersim.units.grouping import grouped
 from clustersim.units.quantity import format_alike, format_quantity, format_range
 
 STEP_TIME: Final = "step time"
@@ -235,11 +236,8 @@ def neighbour_lines(metrics: Metrics) -> tuple[str, ...]:
 
 def _shared_lines(metrics: Metrics) -> tuple[str, ...]:
     """Return for each set of jobs the link with the longest contention, and the number of other links."""
-    by_jobs: dict[tuple[str, ...], list[SharedLink]] = {}
-    for link in metrics.shared_links:
-        by_jobs.setdefault(link.jobs, []).append(link)
     lines: list[str] = []
-    for jobs, links in by_jobs.items():
+    for jobs, links in grouped((link.jobs, link) for link in metrics.shared_links).items():
         n_more = sum(link.n_links for link in links) - 1
         more = f", and on {n_more:,} more link{'' if n_more == 1 else 's'}" if n_more else ""
         share = percent_text(links[0].contended_s / metrics.step_time_s)

@@ -19,6 +19,7 @@ from clustersim.serving.batch import Chunk, FloatArray, ServingLayout, StepBatch
 from clustersim.serving.busiest_rank import POPULARITY_SHAPE, busiest_rank
 from clustersim.serving.engines import EngineConstants
 from clustersim.serving.formats import KV_BYTES, ServedFormats
+from clustersim.units.grouping import grouped
 from clustersim.workloads.inference import ELEMENT_BYTES, ExpertWork, InferenceLayer, InferenceWork, Projection, inference_work
 from clustersim.workloads.model import Model
 
@@ -217,9 +218,8 @@ class TermStepModel:
 
     def decode_laws(self, tokens_each: int, tile_rows: int = 0) -> tuple[DecodeLaw, ...]:
         """Return the time law of decode attention of layers of each window, for sequences with a number of tokens per step."""
-        by_window: dict[int | None, list[DecodeLaw]] = {}
-        for cost in self._attention if "attention_decode" not in self.without else ():
-            by_window.setdefault(cost.work.window, []).append(cost.decode_law(tokens_each, tile_rows))
+        costs = self._attention if "attention_decode" not in self.without else ()
+        by_window = grouped((cost.work.window, cost.decode_law(tokens_each, tile_rows)) for cost in costs)
         kernels = 2.0 if self.layout.overlaps_batches else 1.0  # one kernel for each half of the batch
         found = self._laws[tokens_each, tile_rows] = tuple(
             DecodeLaw(

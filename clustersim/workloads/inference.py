@@ -8,6 +8,7 @@ from math import ceil
 from typing import Final
 
 from clustersim.errors import DomainError
+from clustersim.units.grouping import grouped
 from clustersim.workloads.linear_attention import STATE_BYTES, local_heads
 from clustersim.workloads.model import Model
 from clustersim.workloads.operators import Gemm, Operator, Stream
@@ -174,9 +175,7 @@ def inference_work(model: Model, *, tp: int, expert_tp: int, ep: int, copies: in
     if model.position == "yarn":  # engines rotate and scale in one kernel
         model = replace(model, position="rope")
     local = _local_shape(model, tp=tp, expert_tp=expert_tp, ep=ep, copies=copies)
-    kinds: dict[object, list[int]] = {}
-    for layer in range(model.n_layers):
-        kinds.setdefault(model.layer_kind(layer), []).append(layer)
+    kinds = grouped((model.layer_kind(layer), layer) for layer in range(model.n_layers))
     (logits,) = (_projection(operator) for operator in model.head(local, COUNTING) if operator.role == "logits")
     return InferenceWork(
         layers=tuple(_layer(model, layers, local) for layers in kinds.values()),

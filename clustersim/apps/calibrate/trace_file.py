@@ -15,6 +15,7 @@ from clustersim.apps.calibrate.traced import LaunchedKernel, NamedRange, TracedG
 from clustersim.documents.json_text import place_in, read_json
 from clustersim.documents.spots import Data
 from clustersim.errors import Place, ScenarioError
+from clustersim.units.grouping import grouped
 
 MICRO: Final = 1e-6
 KERNEL: Final = "kernel"
@@ -148,9 +149,7 @@ def _trace(events: Sequence[_Event], name: str) -> TraceFile:
     if not kernels:
         hint = "record it with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
         raise ScenarioError("holds no kernels", hint=hint, place=Place(file=name))
-    threads: dict[tuple[str, str], list[float]] = {}
-    for event in sorted(launches, key=lambda each: each.start_s):
-        threads.setdefault(event.thread, []).append(event.start_s)
+    threads = grouped((event.thread, event.start_s) for event in sorted(launches, key=lambda each: each.start_s))
     waits = (event for event in runtime if may_wait(event.name))
     return TraceFile(
         kernels=tuple(kernels),

@@ -19,6 +19,7 @@ from clustersim.apps.calibrate.trace_file import read_trace
 from clustersim.apps.calibrate.traced import LaunchedKernel, TracedTensor, TraceFile, check_device
 from clustersim.errors import ScenarioError
 from clustersim.hardware.constant_names import constant as constant_of
+from clustersim.units.grouping import grouped
 from clustersim.workloads.operators import Gemm, vector_bytes
 
 FEWEST: Final = 10
@@ -99,10 +100,7 @@ def trace_result(path: str, target: CalibrationTarget, device: str | None = None
 
 def gaps_s(trace: TraceFile) -> list[float]:
     """Return the gaps between kernels on the busiest stream before those that had been issued when the one before ended."""
-    streams: dict[tuple[str, str], list[LaunchedKernel]] = {}
-    for kernel in trace.kernels:
-        streams.setdefault(kernel.stream, []).append(kernel)
-    busiest = max(streams.values(), key=len)
+    busiest = max(grouped((kernel.stream, kernel) for kernel in trace.kernels).values(), key=len)
     return [
         max(0.0, after.start_s - before.end_s)
         for before, after in pairwise(busiest)
@@ -149,11 +147,7 @@ def _products(trace: TraceFile, target: CalibrationTarget, name: str) -> tuple[l
 
 def _kernels_of(trace: TraceFile) -> dict[int, list[LaunchedKernel]]:
     """Return the kernels of each operator with known shapes."""
-    found: dict[int, list[LaunchedKernel]] = {}
-    for kernel in trace.kernels:
-        if kernel.operator is not None and kernel.operator in trace.operators:
-            found.setdefault(kernel.operator, []).append(kernel)
-    return found
+    return grouped((each.operator, each) for each in trace.kernels if each.operator is not None and each.operator in trace.operators)
 
 
 def _shape(left: TracedTensor, right: TracedTensor) -> tuple[int, int, int, int] | None:

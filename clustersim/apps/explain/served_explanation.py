@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from clustersim.apps.explain.candidates import LEAST, CandidateChange
 from clustersim.apps.explain.constants import Constant, served_constants
@@ -23,6 +24,8 @@ from clustersim.report.text_tables import TextTable
 from clustersim.units.quantity import format_quantity
 
 SCHEMA_VERSION = 1
+_DOCUMENTED: Final = ("step_s", "ttft_s", "ttft_interval_s", "tpot_s", "tpot_interval_s", "e2e_interval_s")
+"""Metrics of the run in the document."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,12 +170,7 @@ def served_document(explanation: ServedExplanation) -> dict[str, Data]:
     return {
         "schema_version": SCHEMA_VERSION,
         "scenario": metrics.scenario,
-        "step_s": plain(metrics.step_s),
-        "ttft_s": plain(metrics.ttft_s),
-        "ttft_interval_s": plain(metrics.ttft_interval_s),
-        "tpot_s": plain(metrics.tpot_s),
-        "tpot_interval_s": plain(metrics.tpot_interval_s),
-        "e2e_interval_s": plain(metrics.e2e_interval_s),
+        **{name: plain(getattr(metrics, name)) for name in _DOCUMENTED},
         "frontend_s": explanation.frontend_s,
         "changes": [
             {

@@ -34,6 +34,7 @@ from clustersim.program.program import Program
 from clustersim.program.tasks import Block, Compute, Lane, Task, Work
 from clustersim.topology.cluster_wiring import cluster_of
 from clustersim.trace.timeline import RankClass
+from clustersim.units.grouping import grouped
 from clustersim.workloads.operators import Recorded
 
 _NODE: Final = "dgx-h100"
@@ -122,18 +123,14 @@ def _action(name: str, seconds: float) -> Compute:
 
 def recorded_job(found: JobRecords, file: str) -> RecordedJob:
     """Return the job that some records are of."""
-    by_step: dict[int, list[int]] = {}
-    for place, record in enumerate(found.records):
-        by_step.setdefault(record.step, []).append(place)
+    by_step = grouped((record.step, place) for place, record in enumerate(found.records))
     stage_of = {record.rank: record.stage for record in found.records}
     ranks = {rank: place for place, rank in enumerate(sorted(stage_of))}
     steps = [_step(found, places, ranks, file) for _, places in sorted(by_step.items())]
     if found.whole_steps:
         _check_alike(steps, file)
-    alike: dict[Hashable, list[float]] = {}
     operations = [each for step in steps for each in step.operations]
-    for operation in operations:
-        alike.setdefault(operation.alike, []).append(operation.own_s)
+    alike = grouped((operation.alike, operation.own_s) for operation in operations)
     means = {operation.alike for operation in operations if operation.computes or operation.name == HOST}
     return RecordedJob(
         steps=tuple(steps),
@@ -160,9 +157,8 @@ def _check_alike(steps: Sequence[RecordedStep], file: str) -> None:
 
 def _step(found: JobRecords, places: Sequence[int], ranks: Mapping[int, int], file: str) -> RecordedStep:
     records = [found.records[place] for place in places]
-    members: dict[Hashable, list[int]] = {}
-    for own in sorted(range(len(records)), key=lambda each: (records[each].start_s, records[each].rank)):
-        members.setdefault(records[own].shared, []).append(own)
+    in_order = sorted(range(len(records)), key=lambda each: (records[each].start_s, records[each].rank))
+    members = grouped((records[own].shared, own) for own in in_order)
     operation_of = {own: place for place, group in enumerate(members.values()) for own in group}
     waits = _waits(records, {place: own for own, place in enumerate(places)}, found.overlap_s)
     hosts: list[RecordedOperation] = []
@@ -181,13 +177,9 @@ def _step(found: JobRecords, places: Sequence[int], ranks: Mapping[int, int], fi
                 before = {len(members) + len(hosts) - 1}
             after |= before
         operations.append(_operation(each, ranks, min(record.duration_s for record in each), after))
-    return RecordedStep(
-        number=records[0].step,
-        recorded_s=None
-        if found.clocks == "none"
-        else max(_lasted_s(each) for each in ([records] if found.clocks == "one" else _by_rank(records))),
-        operations=(*operations, *hosts),
-    )
+    clocked = {"none": [], "one": [records], "of ranks": list(grouped((each.rank, each) for each in records).values())}[found.clocks]
+    recorded_s = max((_lasted_s(each) for each in clocked), default=None)
+    return RecordedStep(number=records[0].step, recorded_s=recorded_s, operations=(*operations, *hosts))
 
 
 def _operation(
@@ -211,23 +203,13 @@ def _lasted_s(records: Sequence[JobRecord]) -> float:
     return max(each.end_s for each in records) - min(each.start_s for each in records)
 
 
-def _by_rank(records: Sequence[JobRecord]) -> list[list[JobRecord]]:
-    found: dict[int, list[JobRecord]] = {}
-    for record in records:
-        found.setdefault(record.rank, []).append(record)
-    return list(found.values())
-
-
 def _waits(records: Sequence[JobRecord], own_of: Mapping[int, int], overlap_s: float) -> list[list[int]]:
     """Return for each record of a step its dependencies on the rank: the recorded ones, or the last that had ended at its start.
 
     Of those that had ended, one is enough for all that had ended before it began.
     """
     found: list[list[int]] = [[own_of[place] for place in record.after or () if place in own_of] for record in records]
-    by_rank: dict[int, list[int]] = {}
-    for own, record in enumerate(records):
-        if record.after is None:
-            by_rank.setdefault(record.rank, []).append(own)
+    by_rank = grouped((record.rank, own) for own, record in enumerate(records) if record.after is None)
     for owns in by_rank.values():
         ended = sorted(owns, key=lambda own: records[own].end_s)
         ends_s = [records[own].end_s for own in ended]

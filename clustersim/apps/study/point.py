@@ -28,6 +28,7 @@ from clustersim.measure.metrics import Metrics
 from clustersim.notices import Flag
 from clustersim.report.facts import memory_text
 from clustersim.topology.cluster import TIERS
+from clustersim.units.grouping import grouped
 from clustersim.units.quantity import format_quantity
 
 Status = Literal["ok", "unmet", "infeasible", "failed"]
@@ -133,10 +134,7 @@ class ResultRow:
 
 def software_lines(rows: Sequence[ResultRow]) -> list[str]:
     """Return which settings that are not said differ between rows: then more than the values of the points does."""
-    names: dict[str, list[str]] = {}
-    for row in rows:
-        if row.outcome.figures:
-            names.setdefault(row.outcome.software, []).append(row.point.name or f"point {row.point.number}")
+    names = grouped((row.outcome.software, row.point.name or f"point {row.point.number}") for row in rows if row.outcome.figures)
     if len(names) < 2:
         return []
     told = "; ".join(f"{_some(names_of)}: {software or 'defaults'}" for software, names_of in names.items())

@@ -19,6 +19,7 @@ from clustersim.config.stragglers import slowdowns_of
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from clustersim.progress import phase
+from clustersim.units.grouping import grouped
 from clustersim.units.quantity import parse_quantity
 
 HARDWARE: Final = "hardware"
@@ -49,6 +50,11 @@ class Input:
         if self.span.key != SPEED:
             return {self.span.key: self.span.value(number)}
         return {"cluster.stragglers": [{"ranks": list(ranks), "slowdown": slowdown / number} for ranks, slowdown in self.slowdowns]}
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """Least and largest value as people read them."""
+        return self.text(self.span.low), self.text(self.span.high)
 
     def text(self, number: float) -> str:
         """Return a value as people read it."""
@@ -172,9 +178,7 @@ def _slowdowns(built: Built | BuiltServing) -> tuple[tuple[tuple[str, ...], floa
     kinds = [(built.node, built.n_nodes)] if isinstance(built, BuiltServing) else built.cluster.kinds
     sizes = [node.n_accelerators for node, count in kinds for _ in range(count)]
     slow = slowdowns_of(built.scenario.spec.cluster.stragglers, sizes)
-    together: dict[float, list[int]] = {}
-    for rank in range(sum(sizes)):
-        together.setdefault(slow.get(rank, 1.0), []).append(rank)
+    together = grouped((slow.get(rank, 1.0), rank) for rank in range(sum(sizes)))
     return tuple((tuple(_ranges(ranks)), slowdown) for slowdown, ranks in together.items())
 
 

@@ -176,11 +176,10 @@ class WhatIfAnswer:
         columns = ("figure", ">from", ">to", f">{metric} at low", f">{metric} at high", ">swing")
         rows: list[tuple[str, ...]] = []
         for bar in found.bars:
-            low, high, span = bar.low[found.case], bar.high[found.case], bar.input.span
+            low, high = bar.low[found.case], bar.high[found.case]
             swing = "-" if low is None or high is None else f"{100 * abs(high - low) / abs(found.number):.1f} %"
             best = (bar.best_at_low or "none", bar.best_at_high or "none") if decides else ()
-            ends = (bar.input.text(span.low), bar.input.text(span.high))
-            rows.append((bar.input.name, *ends, shown(metric, low), shown(metric, high), swing, *best))
+            rows.append((bar.input.name, *bar.input.ends, shown(metric, low), shown(metric, high), swing, *best))
         heading = f"One figure at a time, {found.case}"
         return TextTable(heading, (*columns, *(("best at low", "best at high") if decides else ())), tuple(rows))
 
@@ -299,8 +298,8 @@ def _sensitivity_lines(found: Sensitivity, n_cases: int) -> list[str]:
 
 
 def _turn(bar: SensitivityBar) -> str:
-    ends = ((bar.input.span.low, bar.best_at_low), (bar.input.span.high, bar.best_at_high))
-    return ", ".join(f"{best or 'no case'} is best at {bar.input.text(number)}" for number, best in ends)
+    bests = (bar.best_at_low, bar.best_at_high)
+    return ", ".join(f"{best or 'no case'} is best at {end}" for end, best in zip(bar.input.ends, bests, strict=True))
 
 
 def _break_even_data(found: BreakEven) -> dict[str, Data]:
@@ -332,9 +331,7 @@ def _undecided_data(span: KeyRange, undecided: tuple[float, float] | None) -> Da
 def _sensitivity_data(found: Sensitivity) -> dict[str, Data]:
     bars: list[Data] = [
         {
-            "input": bar.input.name,
-            "low": bar.input.text(bar.input.span.low),
-            "high": bar.input.text(bar.input.span.high),
+            **_figure_data(bar.input),
             "values_at_low": dict(bar.low),
             "values_at_high": dict(bar.high),
             "best_at_low": bar.best_at_low,
@@ -345,12 +342,14 @@ def _sensitivity_data(found: Sensitivity) -> dict[str, Data]:
     return {"case": found.case, "value": found.number, "inputs": bars}
 
 
+def _figure_data(varied: Input) -> dict[str, Data]:
+    return {"input": varied.name, "low": varied.ends[0], "high": varied.ends[1]}
+
+
 def _sampled_data(found: Sampled) -> dict[str, Data]:
     effects: list[Data] = [
         {
-            "input": each.input.name,
-            "low": each.input.text(each.input.span.low),
-            "high": each.input.text(each.input.span.high),
+            **_figure_data(each.input),
             "of_value": dict(each.of_number),
             "of_margin": None if each.of_margin is None else dict(each.of_margin),
         }
@@ -372,8 +371,7 @@ def _sampled_table(found: Sampled) -> TextTable:
     rows = [
         (
             each.input.name,
-            each.input.text(each.input.span.low),
-            each.input.text(each.input.span.high),
+            *each.input.ends,
             *(f"{measures[name]:.4g}" for measures in (each.of_number, each.of_margin) if measures is not None for name in names),
         )
         for each in found.effects

@@ -9,6 +9,7 @@ from math import sqrt
 from typing import Final
 
 from clustersim.apps.validate.rows import RowResult
+from clustersim.units.grouping import grouped
 
 FEWEST_ROWS: Final = 3
 """A group of fewer says nothing."""
@@ -36,9 +37,7 @@ def rankings(rows: Sequence[RowResult]) -> tuple[Ranking, ...]:
 
     Samples per second are compared, so that batches may differ a little.
     """
-    groups: dict[tuple[str, int], list[RowResult]] = {}
-    for row in rows:
-        groups.setdefault((row.model, row.gpus), []).append(row)
+    groups = grouped(((row.model, row.gpus), row) for row in rows)
     layouts = {place: {(row.parallelism.tp, row.parallelism.pp, row.parallelism.dp) for row in group} for place, group in groups.items()}
     return tuple(_ranking(group) for place, group in groups.items() if len(group) >= FEWEST_ROWS and len(layouts[place]) > 1)
 

@@ -27,6 +27,7 @@ from clustersim.config.yaml_text import plain, yaml_text
 from clustersim.documents.files import write_text
 from clustersim.documents.spots import Data
 from clustersim.measure.error_bars import WORDS, Bands, Reach, Spread
+from clustersim.units.grouping import grouped
 
 ROW_DIGITS: Final = 5
 """Digits of the residuals that the digest is made of."""
@@ -123,9 +124,7 @@ def error_bars(residuals: Sequence[Residual], widenings: Widenings = NOT_WIDER) 
     ValueError
         Where there are fewer sources: none can be left out.
     """
-    by_source: dict[str, list[Residual]] = {}
-    for residual in residuals:
-        by_source.setdefault(residual.source_id, []).append(residual)
+    by_source = grouped((each.source_id, each) for each in residuals)
     if len(by_source) < FEWEST_SOURCES:
         raise ValueError(f"{len(by_source)} sources, of at least {FEWEST_SOURCES}")
     spread = _fit(by_source).spread(_widening(by_source))

@@ -24,6 +24,7 @@ from clustersim.hardware.serving_constants import without_measurements
 from clustersim.progress import phase
 from clustersim.serving.engines import EngineConstants
 from clustersim.serving.step_model import FUSED_EXPERTS
+from clustersim.units.grouping import grouped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,9 +178,7 @@ def _borrowed(case: ServedCase) -> ServedResult:
 
 def _chosen(name: str) -> list[ServedRow]:
     """Return rows of a source at equal distances in each group of one model, machine, engine and number format."""
-    groups: dict[tuple[str, ...], list[ServedRow]] = {}
-    for row in served_rows(name):
-        groups.setdefault(row.group, []).append(row)
+    groups = grouped((row.group, row) for row in served_rows(name))
     return [row for rows in groups.values() for row in rows[:: max(1, len(rows) // ROWS_OF_A_GROUP)][:ROWS_OF_A_GROUP]]
 
 
@@ -251,10 +250,9 @@ def _bands(results: Sequence[tuple[str, ServedResult]], borrowed: Mapping[str, f
 
 def _ratio(metric: str, results: Sequence[ServedResult]) -> float:
     """Return the factor that meets the ratio of two runs alike as often as the level says; a group weighs as the root of its pairs."""
-    groups: dict[tuple[str, ...], list[float]] = {}
-    for each in results:
-        group = each.source_id, each.model, each.node, each.engine
-        groups.setdefault(group, []).append(log(each.measured[metric] / each.predicted[metric]))
+    groups = grouped(
+        ((each.source_id, each.model, each.node, each.engine), log(each.measured[metric] / each.predicted[metric])) for each in results
+    )
     pairs = [[abs(one - other) for one, other in combinations(errors, 2)] for errors in groups.values()]
     sizes = [size for of in pairs for size in of]
     weights = [len(of) ** -0.5 for of in pairs for _ in of]

@@ -10,6 +10,7 @@ from clustersim.apps.validate.error_summary import RankingSummary, Summary, summ
 from clustersim.apps.validate.published import SourceResult, Validation
 from clustersim.apps.validate.quantiles import LEVEL_FRACTION
 from clustersim.apps.validate.rows import RowResult
+from clustersim.units.grouping import grouped
 from clustersim.units.quantity import format_quantity
 
 DERIVED_MARK: Final = "*"
@@ -141,9 +142,7 @@ def _misfits(summary: Summary) -> str:
 
 def layouts_table(source: SourceResult) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return the header and the cells of a table of many rows: one line for each layout."""
-    layouts: dict[tuple[int, str], list[RowResult]] = {}
-    for row in source.rows:
-        layouts.setdefault((row.gpus, layout_text(row)), []).append(row)
+    layouts = grouped(((row.gpus, layout_text(row)), row) for row in source.rows)
     lines: list[tuple[str, ...]] = []
     for (gpus, layout), rows in sorted(layouts.items()):
         summary = summarise(rows)

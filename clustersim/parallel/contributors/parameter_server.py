@@ -29,6 +29,7 @@ from clustersim.parallel.training_plan import Strategy, StrategySettings
 from clustersim.program.holds import Hold
 from clustersim.program.program import Key
 from clustersim.program.tasks import Collective, Communicate, Lane, RankGroups
+from clustersim.units.grouping import grouped
 from clustersim.workloads.model import Model
 
 ServedOp = Literal["pull", "push", "update"]
@@ -120,9 +121,7 @@ def _holdings(service: DataParallel, sizes: Sequence[float], holders: Sequence[i
     if not holders:
         servers = Servers(hosts=hosts, shares=(1.0 / len(hosts),) * len(hosts), per_node=per_node, adds=adds)
         return (Holding(servers=servers, parameters=fsum(sizes)),)
-    kept: dict[int, list[float]] = {}
-    for size, holder in zip(sizes, holders, strict=True):
-        kept.setdefault(holder, []).append(size)
+    kept = grouped(zip(holders, sizes, strict=True))
     return tuple(
         Holding(servers=Servers(hosts=(hosts[holder],), shares=(1.0,), per_node=per_node, adds=adds), parameters=fsum(kept[holder]))
         for holder in sorted(kept)

@@ -18,6 +18,7 @@ from clustersim.errors import DomainError
 from clustersim.parallel.schedules.execution import Done, execute, needs
 from clustersim.parallel.schedules.order import EQUAL_COSTS, Pass, PassKind, StageOrder
 from clustersim.parallel.schedules.places import Places, bidirectional
+from clustersim.units.grouping import grouped
 
 _PASS: Final = re.compile(r"([0-9]{1,6})([FBIW])([0-9]{1,6})")
 _PAIR: Final = re.compile(r"\(([^;()]*);([^;()]*)\)OVERLAP_F_B")
@@ -157,10 +158,7 @@ def _places(cells: Sequence[Sequence[_Cell]]) -> Places:
         few, many = counts.index(min(counts)), counts.index(max(counts))
         message = f"rank {many} has {counts[many]} stages of the file, and rank {few} has {counts[few]}"
         raise DomainError(message, hint="give every rank as many")
-    ranks: dict[int, list[int]] = {}
-    for rank, parts in enumerate(held):
-        for part in parts:
-            ranks.setdefault(part, []).append(rank)
+    ranks = grouped((part, rank) for rank, parts in enumerate(held) for part in parts)
     n_parts = 1 + max(ranks)
     missing = next((part for part in range(n_parts) if part not in ranks), None)
     if missing is not None:

@@ -16,6 +16,7 @@ from clustersim.report.facts import TIER_LABELS
 from clustersim.report.page.content import InteractiveChart
 from clustersim.report.plots.time_scales import Excerpt, drawn_part, excerpt_of, joined
 from clustersim.trace.timeline import DIMENSIONS, Span, Timeline
+from clustersim.units.grouping import grouped
 from clustersim.units.quantity import format_quantity
 
 MOST_SPANS: Final = 6000
@@ -51,9 +52,7 @@ def timeline_chart(timeline: Timeline) -> InteractiveChart:
     beside = [span for span in spans if span.kind == "communication"]
     shown_lanes = [(index, lane) for index in classes for lane in ("compute", *_dimensions(beside))]
     lanes = {lane: place for place, lane in enumerate(shown_lanes)}
-    groups: dict[str, list[Span]] = {}
-    for span in (*cells, *beside):
-        groups.setdefault(span.dimension or span.kind, []).append(span)
+    groups = grouped((span.dimension or span.kind, span) for span in (*cells, *beside))
     # Recomputation is the beginning of a backward pass, and is drawn over it.
     if recomputed := [
         replace(span, end_s=span.start_s + span.recompute_s) for span in cells if span.recompute_s and span.kind != "recompute"
