@@ -8,8 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.apps.serve.deployment import BuiltServing
-from clustersim.apps.serve.too_long import refused_of, refused_text
+from clustersim.apps.serve.deployment import BuiltServing, refused_of, refused_text
 from clustersim.config.serving_scenario import SloSpec
 from clustersim.hardware.serving_constants import FORMATS
 from clustersim.serving.batch import FloatArray

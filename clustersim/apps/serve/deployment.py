@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from clustersim.apps.serve.engine_settings import engine_of, idle_waits, rank_rules, replica_rules
-from clustersim.apps.serve.pool_layouts import Asked, Ranks, asked_layouts, placed_ranks
+from clustersim.apps.serve.pool_settings import Asked, Ranks, asked_layouts, engine_of, idle_waits, placed_ranks, rank_rules, replica_rules
 from clustersim.apps.serve.scenario_requests import DrawnRequests, asked_requests
 from clustersim.collectives.library import Library
 from clustersim.config.background_loads import background_of
@@ -359,3 +359,27 @@ def _pool_flags(pool: BuiltPool, serving: ServingSpec, node: Node) -> list[Flag]
         found.append(("assumed_static_host", "a static server has the kernels and the host time of vLLM"))
     found += [("no_effect", f"{key} does nothing: {reason}") for key, reason in idle_waits(serving, pool.layout.dp).items()]
     return [Flag(code=code, message=message) for code, message in found]
+
+
+def refused_of(built: BuiltServing) -> NDArray[np.bool_]:
+    """Return whether each request is longer than what there is room for."""
+    requests = built.asked.requests
+    return requests.input_tokens + requests.output_tokens > _room_tokens(built)
+
+
+def refused_text(built: BuiltServing, count: int) -> str:
+    """Return how many requests are refused, the limit that they exceed, and a remedy."""
+    room, be = _room_tokens(built), "request is" if count == 1 else "requests are"
+    limit, remedy = f"{room:,} tokens of the KV cache", "give a replica more accelerators, weights fewer bits, or clip lengths"
+    if room == positions_of(built.loaded):
+        limit, remedy = f"{room:,} positions of the model", "take a model with more positions, or clip lengths"
+    return f"{count:,} {be} longer than the {limit}; {remedy}"
+
+
+def _room_tokens(built: BuiltServing) -> int:
+    rooms = [
+        (pool.kv_tokens // pool.layout.pp // pool.rules.block_tokens - pool.rules.n_null_blocks) * pool.rules.block_tokens
+        for pool in built.pools
+    ]
+    positions = positions_of(built.loaded)
+    return min(rooms) if positions is None else min(*rooms, positions)

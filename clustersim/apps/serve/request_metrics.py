@@ -7,11 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.apps.serve.deployment import BuiltServing
-from clustersim.apps.serve.full_load import full_load_tokens_per_s
+from clustersim.apps.serve.deployment import BuiltServing, refused_text
+from clustersim.apps.serve.full_load import full_load_tokens_per_s, short_run_flag
 from clustersim.apps.serve.served_intervals import ServedIntervals, lenders, not_measured_flag, served_intervals
-from clustersim.apps.serve.short_run import short_run_flag
-from clustersim.apps.serve.too_long import refused_text
 from clustersim.config.cost_section import MILLION, Priced
 from clustersim.config.serving_scenario import SloSpec
 from clustersim.economics import amount

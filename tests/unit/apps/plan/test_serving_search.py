@@ -13,9 +13,8 @@ import pytest
 
 from clustersim.apps.plan.serving_bounds import least_replicas, least_tpot_s, replica_bounds, whole_work_s
 from clustersim.apps.plan.serving_search import ServingPlan, plan_serving
-from clustersim.apps.serve.deployment import build_serving
+from clustersim.apps.serve.deployment import build_serving, refused_of, refused_text
 from clustersim.apps.serve.deployment_run import run_serving
-from clustersim.apps.serve.too_long import refused_of, refused_text
 from clustersim.config.load import read_source
 from clustersim.config.serving_scenario import load_serving
 from clustersim.errors import ScenarioError
