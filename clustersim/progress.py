@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from math import inf
 from time import perf_counter
 from typing import Final, Protocol
 
@@ -20,8 +21,8 @@ class Watcher(Protocol):
         """Record the end of the innermost phase, after a number of seconds."""
         ...
 
-    def advanced(self, n_done: int, n_total: int) -> None:
-        """Take notice of how much of the innermost phase is done."""
+    def advanced(self, n_done: int, n_total: int, left_s: float) -> None:
+        """Take notice of how much of the innermost phase is done, and of about how long the rest takes, in seconds."""
         ...
 
     def noted(self, text: str) -> None:
@@ -66,10 +67,10 @@ def phase(name: str) -> Generator[None]:
             watcher.ended(name, seconds)
 
 
-def advanced(n_done: int, n_total: int) -> None:
-    """Report the progress of the innermost phase to observers."""
+def advanced(n_done: int, n_total: int, left_s: float = inf) -> None:
+    """Report the progress of the innermost phase to observers, and about how long the rest takes where that is known."""
     for watcher in _WATCHERS.get():
-        watcher.advanced(n_done, n_total)
+        watcher.advanced(n_done, n_total, left_s)
 
 
 def noted(text: str) -> None:

@@ -6,11 +6,13 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from clustersim.cli.terminal import notice, tells_a_person
 from clustersim.progress import watched_by
+from clustersim.units.quantity import format_quantity
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -43,7 +45,7 @@ class Profile:
         self.phases[tuple(self._open)] = (times + 1, before_s + seconds)
         assert self._open.pop() == phase
 
-    def advanced(self, n_done: int, n_total: int) -> None:
+    def advanced(self, n_done: int, n_total: int, left_s: float) -> None:
         """Pay no heed to how far a phase is."""
 
     def noted(self, text: str) -> None:
@@ -74,6 +76,8 @@ class ProgressLine:
     _task: TaskID | None = None
     _phase: str | None = None
     _told_s: float = field(default_factory=perf_counter)
+    _ends_s: float = 0.0
+    """Expected end of what goes on, where it is known."""
     _place: str = ""
     _notes: dict[str, str] = field(default_factory=dict[str, str])
     """Findings so far, by phase."""
@@ -90,7 +94,7 @@ class ProgressLine:
         del self._open[places[-1] if places else len(self._open) :]
         self._show()
 
-    def advanced(self, n_done: int, n_total: int) -> None:
+    def advanced(self, n_done: int, n_total: int, left_s: float) -> None:
         """Take notice of how much of the innermost phase is done."""
         if self._open:
             phase, before, of = self._open[-1]
@@ -98,6 +102,8 @@ class ProgressLine:
             least = 0.0 if of is None else n_total * before / max(of, 1)
             # A phase that is open is not over, and what it shows last must leave room for the work that comes up.
             self._open[-1] = (phase, min(max(n_done, least), MOST_SHOWN * n_total), n_total)
+            if left_s < inf:
+                self._ends_s = perf_counter() + left_s
             self._show()
 
     def noted(self, text: str) -> None:
@@ -127,11 +133,12 @@ class ProgressLine:
         phase, n_done, n_total = self.shown()
         now_s = perf_counter()
         share = "" if n_total is None else f", {100 * n_done / max(n_total, 1):.0f} %"
+        left = "" if self._ends_s <= now_s else f", about {format_quantity(self._ends_s - now_s, 's', 2)} left"
         self._place = f"{now_s - self._began_s:.0f} s: {phase}{share}"
         if not self.on_terminal:
             if now_s - self._told_s >= EVERY_S:
                 self._told_s = now_s
-                notice(self._place)
+                notice(self._place + left)
             return
         if now_s - self._began_s < PATIENCE_S:
             return
@@ -143,7 +150,7 @@ class ProgressLine:
         if phase != self._phase:
             self._progress.reset(self._task, total=n_total, completed=round(n_done))
             self._phase = phase
-        self._progress.update(self._task, description=phase, completed=n_done, total=n_total)
+        self._progress.update(self._task, description=phase + left, completed=n_done, total=n_total)
 
 
 def _make_progress() -> Progress:

@@ -266,9 +266,15 @@ class OneSoftware:
         found = usual_flags(self.usual, keys)
         if KERNELS not in others:
             return found
-        options = set_options(f"{key}={str(value).lower()}" for key, value in others.items())
-        ask = f"all layouts have these; ask for those of PyTorch's FSDP with {options}, or for a framework with -s strategy.preset=NAME"
-        return (replace(found[0], message=f"{found[0].message}; {ask}"), *found[1:])
+        asks, holds = (
+            set_options(f"{key}={str(value).lower()}" for key, value in values.items())
+            for values in (others, {key: self.usual[key][0] for key in others})
+        )
+        lines = (
+            f"all layouts have these; for those of PyTorch's FSDP {asks}, or for a framework -s strategy.preset=NAME",
+            f"run takes those of PyTorch's FSDP for a layout with zero 3 that is typed by hand; as in the table it is with {holds}",
+        )
+        return (*found, *(Flag(code=USUAL_SETTINGS, message=line) for line in lines))
 
 
 def one_software(run: Circumstances) -> OneSoftware:

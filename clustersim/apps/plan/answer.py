@@ -231,10 +231,9 @@ def certificate_lines(search: Search, memory_margin_fraction: float) -> list[str
     if search.below_bound:
         lines.append("  Withdrawn: replays are shorter than their bounds, so that a layout that was left out may be faster.")
     elif not search.complete:
-        gap = "an unknown amount" if search.gap_fraction is None or not search.winner else f"{100 * search.gap_fraction:.1f} %"
-        lines.append(
-            f"  The search ended early: a layout that was not looked at may be faster, by {gap} at most (--most-replays, --time-limit)."
-        )
+        unknown = search.gap_fraction is None or not search.winner
+        gap = "it is not known by how much" if unknown else f"by {100 * (search.gap_fraction or 0.0):.1f} % at most"
+        lines.append(f"  The search ended early: a layout that was not looked at may be faster, {gap} (--most-replays, --time-limit).")
     if search.cut_short:
         lines.append("  The time was over before the last replays with more or less of a resource (--time-limit).")
     return lines

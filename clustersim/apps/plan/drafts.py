@@ -15,14 +15,21 @@ from clustersim.documents.spots import Data
 from clustersim.errors import DomainError, ScenarioError
 from clustersim.measure.bounds.bound_evaluator import BoundEvaluator
 from clustersim.measure.bounds.layer_bounds import cut_key
-from clustersim.parallel.contributors import CONTRIBUTORS
+from clustersim.parallel.contributors import CONTRIBUTORS, stage_holds, stage_peak
+from clustersim.parallel.contributors.model_state import FRAMEWORK_BYTES
 from clustersim.parallel.pass_costs import balanced_layers, kernels_of
+from clustersim.parallel.schedules.order import backward, forward
 from clustersim.parallel.shard import local_model
+from clustersim.parallel.stage import Stage
 from clustersim.parallel.stages import places_of
 from clustersim.parallel.training_plan import Plan, StrategySettings
+from clustersim.program.holds import FORWARD_TO_BACKWARD, held_bytes
 
 SURROUNDINGS: Final = ("cluster", "cost", "reliability", "background", "jobs", "checks")
 """Sections of a scenario that no layout changes: an error there concerns all layouts."""
+
+FILLS_UP: Final = ("1f1b", "interleaved_1f1b", "gpipe")
+"""Schedules whose first stage begins as many micro-batches as there are stages before it ends one."""
 
 Key = tuple[object, ...]
 
@@ -162,3 +169,20 @@ def _refused(plan: Plan, asked: StrategySettings) -> str | None:
     except DomainError as error:
         return error.message
     return None
+
+
+def least_bytes(first: Stage) -> float:
+    """Return a lower bound of the first stage's memory, independent of the order of its passes."""
+    order = (*(forward(micro_batch) for micro_batch in range(_in_flight(first))), backward(0))
+    return held_bytes(stage_peak(first, order=order))
+
+
+def activations_bytes_of(first: Stage) -> float:
+    """Return the memory of activations on the first stage, for any sharding."""
+    kept_bytes = held_bytes(stage_holds(first), interval=FORWARD_TO_BACKWARD, chunk=0)
+    return FRAMEWORK_BYTES + _in_flight(first) * kept_bytes
+
+
+def _in_flight(first: Stage) -> int:
+    strategy = first.strategy
+    return min(strategy.pp, first.n_micro_batches) if strategy.schedule in FILLS_UP else 1

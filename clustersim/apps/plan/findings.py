@@ -132,9 +132,9 @@ class Search:
         """By how much of the winner's step time anything that was not looked at can be faster at most; None where that is not known."""
         if self.below_bound:
             return None
-        if self.complete or self.winner is None or self.next_bound_s is None:
+        if self.complete or self.winner is None:
             return 0.0
-        return max(0.0, 1.0 - self.next_bound_s / self.winner.step_time_s)
+        return None if not self.next_bound_s else max(0.0, 1.0 - self.next_bound_s / self.winner.step_time_s)
 
     @property
     def refusal(self) -> str | None:

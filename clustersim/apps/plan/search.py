@@ -10,19 +10,17 @@ from math import inf
 from time import perf_counter
 from typing import Final
 
-from clustersim.apps.plan.drafts import Drafts, PeakMemory
+from clustersim.apps.plan.drafts import Drafts, PeakMemory, activations_bytes_of, least_bytes
 from clustersim.apps.plan.findings import ABOVE, CONSTRAINT, HOST, MARGIN, MEMORY, SLOWER, UNSEEN, Search, TooLarge, Tried, ranked
 from clustersim.apps.plan.replays import AT_ONCE, Replayed, ReplayOutcome, Replays
-from clustersim.apps.plan.space import LayoutFamily, ParallelLayout, Space, families, layouts
+from clustersim.apps.plan.space import LayoutFamily, ParallelLayout, Space, families, layouts, small_part
 from clustersim.apps.run.bound import StepBound
 from clustersim.config.checks import metric_values, without_value
 from clustersim.expressions.parse import Condition
-from clustersim.parallel.contributors import stage_holds, stage_peak
-from clustersim.parallel.contributors.model_state import FRAMEWORK_BYTES
-from clustersim.parallel.schedules.order import backward, forward
-from clustersim.parallel.stage import Stage, stage_of
+from clustersim.parallel.contributors import stage_peak
+from clustersim.parallel.stage import stage_of
 from clustersim.parallel.training_plan import Plan
-from clustersim.program.holds import FORWARD_TO_BACKWARD, held_bytes
+from clustersim.program.holds import held_bytes
 from clustersim.progress import advanced, noted, phase
 from clustersim.units.quantity import format_quantity
 
@@ -38,7 +36,7 @@ MOST_REPLAYS: Final = 32
 BOUNDED_FOR_REPLAY: Final = 4
 """Layouts that are bounded by their programs for each that may be replayed: a bound takes a tenth of the time."""
 BOUNDED_FIRST: Final = 16
-"""Layouts that are bounded by their programs before the first replay, where time is limited: the first may be the last."""
+"""Layouts of a small space that are bounded by their programs before the first replay, where time is limited."""
 MANY_RANKS: Final = 8192
 FEWER_REPLAYS: Final = 12
 """Number of ranks from which on the lower limit applies, since one replay takes seconds."""
@@ -50,13 +48,13 @@ OF_A_KIND: Final = 2
 SLOWEST: Final = 3.0
 """and multiple of the winner's step from which on their bounds are of no interest."""
 
+REPLAYS_AFTER: Final = MOST_KINDS * OF_A_KIND + 7
+"""Replays behind the search, those of margins and turns with them."""
+
 BOUNDED_PERCENT: Final = (0, 40)
 SEARCHED_PERCENT: Final = (40, 80)
 KINDS_PERCENT: Final = (80, 100)
 """Parts of a search on its progress bar, in percent."""
-
-FILLS_UP: Final = ("1f1b", "interleaved_1f1b", "gpipe")
-"""Schedules whose first stage begins as many micro-batches as there are stages before it ends one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,26 +127,46 @@ class _Searching:
     """Families that are bounded by their stages."""
     _weighed: dict[ParallelLayout, None] = field(default_factory=dict[ParallelLayout, None])
     """Layouts that fit, and are bounded by the order of their passes."""
+    _known: set[ParallelLayout] = field(default_factory=set[ParallelLayout])
+    """Layouts that were replayed before the search."""
 
     def run(self, replays: Replays) -> Search:
-        self._begin()
         if self.terms.time_limit_s < inf:
-            self._begin_the_most_promising(replays)
+            small, part = small_part(self.space), Search(ends_s=self.search.ends_s)
+            self._take(replace(self, space=small, search=part, _heap=[], _open=deque(), _cut={}, _weighed={}).first(replays))
+        self._begin()
         self._go(replays)
         self._end()
         return self.search
 
+    def first(self, replays: Replays) -> Search:
+        """Replay the most promising layout alone: in a small space it takes little of a limited time."""
+        self._begin()
+        self._begin_the_most_promising(replays)
+        while self._open:
+            self._collect(replays)
+        return self.search
+
+    def _take(self, first: Search) -> None:
+        self.search.tried, self.search.failing = first.tried, first.failing
+        self._known = {tried.layout for tried in (*first.tried, *first.failing)}
+        self._limit_s = min((tried.step_time_s for tried in first.tried), default=self._limit_s)
+
     def _go(self, replays: Replays) -> None:
-        n_begun, heap, open_ = len(self._open), self._heap, self._open
+        n_begun, n_popped, left_s, began_s, heap, open_ = 0, 0, inf, perf_counter(), self._heap, self._open
         while (goes_on := bool(heap) and heap[0][0] < self._limit_s and self._may_begin(n_begun) and not self._late()) or open_:
-            _advanced(SEARCHED_PERCENT, (n_begun - len(open_)) / (BOUNDED_FOR_REPLAY * self.most_replays))
+            _advanced(SEARCHED_PERCENT, (n_begun - len(open_)) / (BOUNDED_FOR_REPLAY * self.most_replays), left_s)
             item = heap[0][2] if goes_on else None
             if item is None or (len(open_) == AT_ONCE and item in self._weighed):
                 self._collect(replays)
+                left_s = self._left_s((perf_counter() - began_s) / max(n_popped, 1), replays.mean_s)
                 continue
             bound_s, _, _ = heapq.heappop(heap)
+            n_popped += 1
             if isinstance(item, LayoutFamily):
                 self._refine(bound_s, item)
+            elif item in self._known:
+                continue
             elif item in self._weighed:
                 n_begun += 1
                 open_.append((bound_s, item, replays.begin(self.drafts.document(item), limit_s=self._limit_s)))
@@ -156,10 +174,16 @@ class _Searching:
                 self._weighed[item] = None
                 self._push(bound_s, item)
 
+    def _left_s(self, each_s: float, replay_s: float) -> float:
+        """Return the time that is left, by that of a bound and of a replay so far: most families that remain are bounded twice more."""
+        n_below = sum(bound_s < self._limit_s for bound_s, _, _ in self._heap)
+        left_s = inf if self._limit_s == inf else 2 * n_below * each_s + REPLAYS_AFTER * replay_s
+        return min(left_s, self.search.ends_s - perf_counter())
+
     def _begin_the_most_promising(self, replays: Replays) -> None:
         """Begin the replay of the layout whose program has the least bound, among those with the least bounds of passes."""
         found = list[tuple[float, ParallelLayout]]()
-        while self._heap and len(found) < BOUNDED_FIRST:
+        while self._heap and len(found) < BOUNDED_FIRST and not (found and self.search.is_over):
             bound_s, _, item = heapq.heappop(self._heap)
             if isinstance(item, LayoutFamily):
                 self._refine(bound_s, item)
@@ -171,11 +195,8 @@ class _Searching:
                     self.search.n_bounds += 1
                     bound_s = max(bound_s, outcome.bound_s)
                 found.append((bound_s, item))
-        for bound_s, item in sorted(found, key=lambda each: each[0]):
-            if not self._open:
-                self._open.append((bound_s, item, replays.begin(self.drafts.document(item), limit_s=self._limit_s)))
-            else:
-                self._push(bound_s, item)
+        for bound_s, item in sorted(found, key=lambda each: each[0])[:1]:
+            self._open.append((bound_s, item, replays.begin(self.drafts.document(item), limit_s=self._limit_s)))
 
     def _may_begin(self, n_begun: int) -> bool:
         """Return whether one more layout may be bounded by its program, and replayed where the bound allows it."""
@@ -234,6 +255,9 @@ class _Searching:
             _advanced(BOUNDED_PERCENT, number / len(found))
             every = list(layouts(self.space, family))
             search.n_layouts += len(every)
+            if self._late():
+                self._push(0.0, family)
+                continue
             plan: Plan | str = "no layout"
             for layout in every:
                 plan = drafts.plan(layout)
@@ -247,7 +271,7 @@ class _Searching:
     def _bound(self, least_s: float, family: LayoutFamily) -> None:
         """Bound a family by its stages, and not their mean, unless it fits nowhere."""
         plan = next(found for found in map(self.drafts.whole_plan, layouts(self.space, family)) if not isinstance(found, str))
-        activations_bytes = _activations_bytes(stage_of(plan, 0))
+        activations_bytes = activations_bytes_of(stage_of(plan, 0))
         if activations_bytes > self._usable_bytes():
             self.search.count(self._too_much(activations_bytes), sum(1 for _ in layouts(self.space, family)))
             return
@@ -287,7 +311,7 @@ class _Searching:
         layout = replace(layout, placement=self.space.placement[0])
         found = self.drafts.peaks.get(layout)
         if found is None:
-            found = self.drafts.peaks[layout] = PeakMemory(_least_bytes(stage_of(plan, 0)))
+            found = self.drafts.peaks[layout] = PeakMemory(least_bytes(stage_of(plan, 0)))
         return found
 
     def _drop(self, peak_bytes: float) -> None:
@@ -359,30 +383,14 @@ class _Searching:
         if search.tried:
             search.count(SLOWER, len(search.tried) - 1)
         for bound_s, _, item in self._heap:
-            n_layouts = 1 if isinstance(item, ParallelLayout) else sum(1 for _ in layouts(self.space, item))
+            of_it = (item,) if isinstance(item, ParallelLayout) else layouts(self.space, item)
+            n_layouts = sum(layout not in self._known for layout in of_it)
             search.count(ABOVE if bound_s >= self._limit_s else UNSEEN, n_layouts)
         if self._heap:
             search.next_bound_s = self._heap[0][0]
 
 
-def _advanced(part: tuple[int, int], share: float) -> None:
-    """Report how far a part of the search is, in percent of the whole."""
+def _advanced(part: tuple[int, int], share: float, left_s: float = inf) -> None:
+    """Report how far a part of the search is, in percent of the whole, and about how long the rest takes where that is known."""
     begin, end = part
-    advanced(round(begin + (end - begin) * share), 100)
-
-
-def _least_bytes(first: Stage) -> float:
-    """Return a lower bound of the first stage's memory, independent of the order of its passes."""
-    order = (*(forward(micro_batch) for micro_batch in range(_in_flight(first))), backward(0))
-    return held_bytes(stage_peak(first, order=order))
-
-
-def _activations_bytes(first: Stage) -> float:
-    """Return the memory of activations on the first stage, for any sharding."""
-    kept_bytes = held_bytes(stage_holds(first), interval=FORWARD_TO_BACKWARD, chunk=0)
-    return FRAMEWORK_BYTES + _in_flight(first) * kept_bytes
-
-
-def _in_flight(first: Stage) -> int:
-    strategy = first.strategy
-    return min(strategy.pp, first.n_micro_batches) if strategy.schedule in FILLS_UP else 1
+    advanced(round(begin + (end - begin) * share), 100, left_s)

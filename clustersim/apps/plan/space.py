@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
 
 from clustersim.documents.spots import Data
 from clustersim.parallel.schedules import SCHEDULES
@@ -18,6 +18,9 @@ SEARCHED_SCHEDULES: Final = ("1f1b", "interleaved_1f1b")
 MICRO_BATCHES: Final = (1, 2, 4, 8)
 MOST_CONTEXT: Final = 16
 MOST_CHUNKS: Final = 8
+MOST_SMALL: Final = 2000
+"""Families of a space that are bounded in a second or two."""
+T = TypeVar("T")
 
 NARROWED: Final = ("schedule=1f1b,interleaved_1f1b", "micro_batch_size=1,2", "offload=none", "zero_stage=1,3")
 """Default space of a comparison of clusters: settings that frameworks run every day."""
@@ -164,6 +167,26 @@ def space_of(model: Model, *, batch: int, n_ranks: int, domain_size: int, limits
     }
     sizes = {"n_ranks": n_ranks, "n_layers": model.n_layers, "batch": batch}
     return Space(**sizes, **{key: tuple(values) for key, values in found.items()})  # pyright: ignore[reportArgumentType] - checked by whoever reads limits
+
+
+def small_part(space: Space) -> Space:
+    """Return a space itself, or of a large one a part in which a good layout is found soon."""
+    part = space
+    if sum(1 for _ in families(space)) > MOST_SMALL:
+        part = replace(
+            space,
+            micro_batch_size=space.micro_batch_size[:1],
+            recompute=_those(space.recompute, ("none", "full")),
+            zero_stage=_those(space.zero_stage, (1, 3)),
+            placement=space.placement[:1],
+            offload=space.offload[:1],
+        )
+    return replace(part, cp=part.cp[:1]) if sum(1 for _ in families(part)) > MOST_SMALL else part
+
+
+def _those(values: tuple[T, ...], wanted: Sequence[T]) -> tuple[T, ...]:
+    """Return the wanted ones of some values, or all where there are none."""
+    return tuple(value for value in values if value in wanted) or values
 
 
 def families(space: Space) -> Iterator[LayoutFamily]:

@@ -188,7 +188,7 @@ class _ProgressWatcher:
     def noted(self, text: str) -> None:
         """Pay no heed to what was found so far."""
 
-    def advanced(self, n_done: int, n_total: int) -> None:
+    def advanced(self, n_done: int, n_total: int, left_s: float) -> None:  # noqa: ARG002 - a page shows the count
         """Send the innermost phase and its progress."""
         if self._phases and monotonic() >= self._next_s:
             self._next_s = monotonic() + _LOOK_S

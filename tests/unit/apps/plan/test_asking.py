@@ -108,12 +108,15 @@ def test_the_usual_settings_of_all_layouts_are_said_with_how_to_ask_for_others()
     assert said.message.removeprefix("not said, and taken as usual: ") in asked.assumed
     assert "overlap_tp gemm_chunks" in said.message
     assert "kernels fused" in said.message
-    assert "those of PyTorch's FSDP with -s strategy.overlap_tp=none" in said.message
-    assert "-s training.kernels=eager" in said.message
+    asks, holds = (flag.message for flag in asked.usual[-2:])
+    assert "for those of PyTorch's FSDP -s strategy.overlap_tp=none" in asks
+    assert "-s training.kernels=eager" in asks
+    assert "typed by hand" in holds
+    assert "-s training.kernels=fused" in holds
 
 
 def test_settings_that_the_printed_options_ask_for_are_those_of_a_run_with_sharded_parameters() -> None:
-    said = next(flag for flag in asked_of("llama3-8b", "dgx-h100", nodes=1).usual if flag.code == "usual_settings")
+    said = asked_of("llama3-8b", "dgx-h100", nodes=1).usual[-2]
     options = re.findall(r"-s (\S+=[^,\s]+)", said.message.partition("or for a framework")[0])
     run = {"model": "llama3-8b", "cluster": {"node": "dgx-h100", "nodes": 1}, "training": {"global_batch_size": 1024}}
 

@@ -123,7 +123,7 @@ class Told:
 
     def noted(self, text: str) -> None: ...
 
-    def advanced(self, n_done: int, n_total: int) -> None:
+    def advanced(self, n_done: int, n_total: int, left_s: float) -> None:
         self.progress.append((n_done, n_total))
 
 
