@@ -28,6 +28,8 @@ from clustersim.units.quantity import format_quantity, format_range
 SCHEMA_VERSION: Final = 1
 _COLUMNS: Final = (">GPUs", ">tok/s/GPU", ">USD/M")
 _MOST_GPUS: Final = 64
+_FULL: Final = 0.95
+"""Share of the KV cache from which on first tokens wait for it."""
 _SAID: Final = ("short_run", "refused", "interval_not_measured")
 """Notices on requests and intervals, not on the deployment."""
 
@@ -97,7 +99,7 @@ def _no(found: ServingPlan) -> str:
     broken = [*near.broken]
     broken += ["the rate: the queue grows without end"] if near.metrics.overloaded else []
     where = f"{_name(near)} with replicas={near.replicas} on {near.gpus} GPUs"
-    return f"no: nobody keeps the promises; nearest is {where}, which breaks {', '.join(broken)}"
+    return f"no: nobody keeps the promises; nearest is {where}, which breaks {', '.join(broken)}: bound by {bound_by(near)}"
 
 
 def _print(found: ServingPlan) -> None:
@@ -152,7 +154,7 @@ def _verdict(best: Replayed) -> str:
         for check in best.checks
         if check.interval_s is not None and not check.decided
     ]
-    return f"{UNDECIDED}: {', '.join(doubts)}" if doubts else "decided: the promises hold at the upper ends of their intervals too"
+    return f"{UNDECIDED}, since {', '.join(doubts)}" if doubts else "decided: the promises hold at the upper ends of their intervals too"
 
 
 def _same_bill(found: ServingPlan, best: Replayed) -> list[str]:
@@ -178,7 +180,33 @@ def _turns(found: ServingPlan, best: Replayed) -> list[str]:
     terms = best.metrics.step_s.by_term
     largest = max(terms, key=lambda term: terms[term])
     share = percent_text(terms[largest] / best.metrics.step_s.mean)
-    return [*lines, f"largest part of a step: {largest.replace('_', ' ')}, {share}"]
+    return [*_bound_lines(found, best), *lines, f"largest part of a step: {largest.replace('_', ' ')}, {share}"]
+
+
+def bound_by(each: Replayed) -> str:
+    """Return what comes nearest to its limit, or is furthest beyond it: the rate, KV memory, prefill or decode time."""
+    metrics, checks = each.metrics, [(check.found_s / check.limit_s, check) for check in each.checks if check.found_s is not None]
+    full = f"the KV cache is at most {percent_text(metrics.kv.peak_fraction)} full"
+    if metrics.overloaded or not checks:
+        return f"the rate, requests come faster than they are answered; {full}"
+    share, check = max(checks, key=lambda each: each[0])
+    cause = (
+        "decode time" if check.name.startswith("tpot") else "prefill time" if check.name.startswith("ttft") else "prefill and decode time"
+    )
+    if metrics.kv.preemptions or (metrics.kv.peak_fraction > _FULL and check.name.startswith("ttft")):
+        cause = "KV memory"
+    return f"{cause}, {_title(check.name)} at {percent_text(share)} of its limit; {full}"
+
+
+def _bound_lines(found: ServingPlan, best: Replayed) -> list[str]:
+    """Return what binds the best deployment, the same with a replica less, and those of other kinds that keep no promise."""
+    lines, kept = [f"bound by {bound_by(best)}"], {each.candidate.kind for each in found.kinds}
+    refused: dict[object, Replayed] = {}
+    for each in sorted(found.replayed, key=lambda each: (each.candidate.kind in kept, each.excess)):
+        fewer = each.candidate == best.candidate and each.replicas == best.replicas - 1
+        if fewer or each.candidate.kind not in kept:
+            refused.setdefault(each.candidate.kind, each)
+    return [*lines, *(f"refused: {_whole_name(each)}, {each.gpus} GPUs, by {bound_by(each)}" for each in refused.values())]
 
 
 def _print_deployments(shown: Sequence[Replayed]) -> None:
@@ -249,6 +277,7 @@ def _deployment(each: Replayed) -> dict[str, Data]:
         "gpus": each.gpus,
         "least_replicas": each.candidate.least_replicas,
         "binds": each.candidate.binds,
+        "bound_by": bound_by(each),
         "precision": each.candidate.precision,
         "output_tokens_per_s": metrics.output_tokens_per_s,
         "output_tokens_per_s_interval": plain(metrics.output_tokens_per_s_interval),

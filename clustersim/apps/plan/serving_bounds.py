@@ -119,14 +119,16 @@ def least_replicas(built: BuiltServing, bounds: ReplicaBounds, slo: SloSpec) -> 
         if limit_s is None:
             continue
         if latency == "tpot" and int(requests.output_tokens.max()) > 1 and least_tpot_s(built, bounds) > limit_s:
-            return inf, f"{name}: reading the weights takes longer"
+            return inf, f"{name}: decode time, reading the weights alone takes longer"
         if latency not in ("ttft", "e2e") or statistic not in SHARE or requests.arrival_s is None:
             continue
-        works = [prompt_work_s(built, bounds)] if latency == "ttft" else list(whole_work_s(built, bounds))
+        works = {"prefill": prompt_work_s(built, bounds)}
+        if latency == "e2e":
+            works = dict(zip(("prefill and decode", "decode"), whole_work_s(built, bounds), strict=True))
         until_s = float(requests.arrival_s[-1]) + limit_s
-        for work_s in works:
+        for work, work_s in works.items():
             measured = np.sort(work_s[kept])
             needed = float(measured[: int(SHARE[statistic] * (len(measured) - 1))].sum()) / until_s
             if needed * (1.0 - _ROUND_OFF) > least:
-                least, reason = ceil(needed * (1.0 - _ROUND_OFF)), f"{name}: work of all requests"
+                least, reason = ceil(needed * (1.0 - _ROUND_OFF)), f"{name}: {work} time of all requests"
     return float(ceil(least)), reason

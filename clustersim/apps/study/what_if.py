@@ -12,6 +12,10 @@ from clustersim.apps.study.sampled import Method, Sampled, check_method, sampled
 from clustersim.apps.study.sensitivity import HARDWARE, Input, Sensitivity, SensitivityBar, inputs_of, sensitivity
 from clustersim.apps.study.study_file import Source, Study, StudyRequest, open_study
 from clustersim.apps.study.what_if_cases import BASE, WhatIfQuestion, check_span, what_if_of
+from clustersim.config.build import build
+from clustersim.config.load import Scenario
+from clustersim.config.resolve import resolved_scenario
+from clustersim.documents.check import value_at
 from clustersim.documents.spots import Data
 from clustersim.errors import Place, ScenarioError
 from clustersim.measure.deciding import UNDECIDED, Decision, standing_text
@@ -154,6 +158,14 @@ class WhatIfAnswer:
             found.append(f"{self.best} stays best in {100 * self.sampled.best_fraction:.0f} % of {self.sampled.n_samples} samples")
         return found
 
+    def _base(self) -> str:
+        """Return the name of the base, with what it has where cases differ from it."""
+        scenario, keys = self.question.base.any_scenario({}), dict.fromkeys(key for row in self.rows for key in row.point.values)
+        runs = self.rows[0].outcome.status == "ok"
+        whole = resolved_scenario(build(scenario)) if runs and isinstance(scenario, Scenario) else {}
+        values = {key: value_at(scenario.document.data, key.split(".")) or value_at(whole, key.split(".")) for key in keys}
+        return " ".join([f"none: {scenario.name}", *(f"{key}={value_text(value)}" for key, value in values.items() if value is not None)])
+
     def case_table(self) -> TextTable:
         """Return name, changes, number and difference from the base of each case, and why it may not be chosen if that is so of any."""
         metric, rows = self.question.objective.quantity.text, list[tuple[str, ...]]()
@@ -161,7 +173,7 @@ class WhatIfAnswer:
         for row, number in zip(self.rows, numbers, strict=True):
             name, relative = row.point.name, self._fraction(row)
             values = " ".join(f"{key}={value_text(value)}" for key, value in row.point.values.items())
-            changes = f"none: {self._scenario}" if name == BASE else values
+            changes = self._base() if name == BASE else values
             against = "" if relative is None or name == BASE else signed(relative)
             if name != BASE and self.better(name, BASE) == "not decided":
                 against += ", not decided"

@@ -93,14 +93,14 @@ def test_a_rate_beyond_the_roofline_asks_for_more_replicas() -> None:
     built = build_serving(scenario)
     least, reason = least_replicas(built, replica_bounds(built), scenario.spec.slo)
     assert least > 5
-    assert reason == "ttft_p99: work of all requests"
+    assert reason == "ttft_p99: prefill time of all requests"
 
 
 def test_a_promise_below_the_time_to_read_the_weights_is_refused_without_a_replay() -> None:
     found = planned(service(tpot_p99="1 ms"))
     assert found.best is None
     assert not found.replayed
-    assert found.rejected == {"tpot_p99: reading the weights takes longer": 24}
+    assert found.rejected == {"tpot_p99: decode time, reading the weights alone takes longer": 24}
     assert found.least_gpus == inf
 
 
