@@ -145,7 +145,7 @@ class Library:
     """By call without a size, and whether for one group alone."""
     _layouts: dict[bytes, str] = field(default_factory=dict[bytes, str])
     """With ``rotated``, by the layout of the first group, the name of equivalent groups."""
-    _facts: dict[tuple[str, CollectiveOp], Facts] = field(default_factory=dict[tuple[str, CollectiveOp], Facts])
+    _facts: dict[str, Facts] = field(default_factory=dict[str, Facts])
     _transfers: dict[str, AlgorithmCandidate] = field(default_factory=dict[str, AlgorithmCandidate])
     _calibrations: dict[tuple[int, ...], NetworkCalibration] = field(default_factory=dict[tuple[int, ...], NetworkCalibration])
     """By the kinds of nodes that a group spans."""
@@ -308,12 +308,12 @@ class Library:
         return found
 
     def _facts_of(self, call: CollectiveCall, groups: Grouping) -> Facts:
-        key = (call.group, call.op)
-        if key not in self._facts:
+        found = self._facts.get(call.group)
+        if found is None:
             calibration = self._calibration_of(groups.members)
             nodes = [self.cluster.kinds[kind][0] for kind in self._kinds_of(groups.members)]
             per_domain = min(groups.per_domain or groups.size, *(node.n_nics * node.scale_up.nodes_per_domain for node in nodes))
-            self._facts[key] = Facts(
+            found = self._facts[call.group] = Facts(
                 op=call.op,
                 n_ranks=groups.size,
                 n_domains=groups.n_domains,
@@ -323,7 +323,7 @@ class Library:
                 protocols=calibration.protocols,
                 relays=all(node.scale_up.kind == "nvswitch" for node in nodes) and self.cluster.fabric.topology == "rail_optimized",
             )
-        return self._facts[key]
+        return replace(found, op=call.op)
 
     def _kinds_of(self, ranks: IntArray) -> tuple[int, ...]:
         """Return the kinds of nodes that some ranks are on."""
