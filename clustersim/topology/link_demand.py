@@ -13,6 +13,8 @@ from clustersim.topology.cluster import FloatArray, IntArray
 
 DENSE: Final = 4
 """Largest ratio of id range to list length at which links are summed in a dense table."""
+CACHED: Final = 1 << 12
+"""Range of ids up to which they always are: a table that fits the processor's cache."""
 LOOK: Final = 64
 """Values that are looked at before all of them."""
 MOST_SHORT: Final = 1 << 31
@@ -41,7 +43,8 @@ def ones(number: int) -> FloatArray:
 def are_ones(values: FloatArray) -> bool:
     """Return whether all values are one."""
     # Shares of flows that are spread show at once.
-    return bool((values[:LOOK] == 1.0).all()) and (values.strides == (0,) or bool((values == 1.0).all()))
+    few = bool((values[:LOOK] == 1.0).all())
+    return few and (len(values) <= LOOK or values.strides == (0,) or bool((values == 1.0).all()))
 
 
 def summed(link_ids: IntArray, flows: FloatArray) -> RouteSet:
@@ -58,7 +61,7 @@ def summed(link_ids: IntArray, flows: FloatArray) -> RouteSet:
         return RouteSet(link_ids=link_ids, flows=np.zeros(0))
     first = int(link_ids.min())
     n_between = int(link_ids.max()) + 1 - first
-    if n_between <= DENSE * len(link_ids):
+    if n_between <= max(DENSE * len(link_ids), CACHED):
         weights = None if are_ones(flows) else flows
         total = np.bincount(link_ids - first, weights=weights, minlength=n_between)
         used = np.flatnonzero(total)
@@ -83,7 +86,7 @@ def distinct(link_ids: IntArray) -> tuple[IntArray, IntArray]:
         return link_ids, link_ids
     first = int(link_ids.min())
     n_between = int(link_ids.max()) + 1 - first
-    if n_between > DENSE * len(link_ids):
+    if n_between > max(DENSE * len(link_ids), CACHED):
         short = _short(link_ids, first, n_between)
         order = np.argsort(short, kind="stable")
         ordered = short[order]
