@@ -300,6 +300,7 @@ def _fixed(value: float, digits: int) -> str:
     return text.rstrip("0").rstrip(".") if decimals else text
 
 
+@lru_cache(maxsize=1024)
 def exact_quantity(value: float, unit: str) -> str:
     """Return the shortest text that :func:`parse_quantity` reads back as the same float."""
     for digits in range(3, _ROUND_TRIP_DIGITS):
