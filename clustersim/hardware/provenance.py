@@ -61,8 +61,8 @@ def _remembered(profile: Profile, *, fabric: bool = True) -> Iterator[str]:
     given = [cover for source in profile.sources if source.url == SCENARIO for cover in source.covers]
     for source in profile.sources:
         if source.url in UNSEEN:
-            covers = [cover for cover in source.covers if fabric or not _within(cover, "fabric")]
-            yield from (f"{profile.name}.{cover}" for cover in covers if not any(_within(cover, field) for field in given))
+            covers = [cover for cover in source.covers if fabric or not is_within(cover, "fabric")]
+            yield from (f"{profile.name}.{cover}" for cover in covers if not any(is_within(cover, field) for field in given))
     yield from _remembered_parts(profile, fabric=fabric)
 
 
@@ -78,7 +78,8 @@ def _remembered_parts(profile: Profile, *, fabric: bool) -> Iterator[str]:
         yield from _remembered(profile.fabric.spine)
 
 
-def _within(field: str, parent: str) -> bool:
+def is_within(field: str, parent: str) -> bool:
+    """Return whether a dotted field is another one, or a part of it."""
     return field == parent or field.startswith(f"{parent}.")
 
 

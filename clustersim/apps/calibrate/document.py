@@ -11,8 +11,10 @@ from typing import Final
 from clustersim.apps.calibrate.fitting import PER_CONSTANT
 from clustersim.apps.calibrate.measurements import MeasuredFile
 from clustersim.config.yaml_text import yaml_text
+from clustersim.documents.check import value_at
 from clustersim.documents.spots import Data
 from clustersim.hardware.constant_names import TILES
+from clustersim.hardware.provenance import is_within
 from clustersim.hardware.source import MEASURED
 from clustersim.units.quantity import exact_quantity, format_quantity
 
@@ -129,18 +131,16 @@ def _without(source: Data, fitted: Sequence[str], data: Mapping[str, Data]) -> d
     assert isinstance(covers, list)
     left: list[Data] = []
     for cover in map(str, covers):
-        if not any(_within(name, cover) or _within(cover, name) for name in fitted):
+        if not any(is_within(name, cover) or is_within(cover, name) for name in fitted):
             left.append(cover)
             continue
-        left += [leaf for leaf in leaves(data, cover) if not any(_within(leaf, name) for name in fitted)]
+        left += [leaf for leaf in leaves(data, cover) if not any(is_within(leaf, name) for name in fitted)]
     return {**source, "covers": left} if left else {}
 
 
 def leaves(data: Mapping[str, Data], cover: str) -> list[str]:
     """Return the names of all numbers at and below a name."""
-    at: Data = dict(data)
-    for part in cover.split("."):
-        at = at.get(part) if isinstance(at, dict) else None
+    at = value_at(dict(data), cover.split("."))
     if not isinstance(at, dict):
         return [cover]
     return [leaf for key, value in at.items() if not _is_word(value) for leaf in leaves(data, f"{cover}.{key}")]
@@ -148,10 +148,6 @@ def leaves(data: Mapping[str, Data], cover: str) -> list[str]:
 
 def _is_word(value: Data) -> bool:
     return isinstance(value, str) and not value[:1].isdigit()
-
-
-def _within(name: str, parent: str) -> bool:
-    return name == parent or name.startswith(f"{parent}.")
 
 
 def _short(fraction: float) -> float:

@@ -11,7 +11,7 @@ from clustersim.config.build import Built
 from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.models import Node, Source
-from clustersim.hardware.provenance import SCENARIO
+from clustersim.hardware.provenance import SCENARIO, is_within
 from clustersim.kernels.gemm import alignment
 from clustersim.measure.metrics import ByDimension, Metrics
 from clustersim.parallel.schedules import SCHEDULES
@@ -61,8 +61,7 @@ def _constants(name: str, sources: Sequence[Source], figures: Iterable[_Figure])
 
 
 def _covering(sources: Sequence[Source], field: str) -> tuple[Source, ...]:
-    path = field.split(".")
-    covering = tuple(source for source in sources if any(path[: len(cover.split("."))] == cover.split(".") for cover in source.covers))
+    covering = tuple(source for source in sources if any(is_within(field, cover) for cover in source.covers))
     # What the user gave replaces what a profile says.
     return tuple(source for source in covering if source.url == SCENARIO) or covering
 

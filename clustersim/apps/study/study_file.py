@@ -16,7 +16,7 @@ from clustersim.apps.study.point import Base, Point, override_of
 from clustersim.config.load import ScenarioText, example_names, read_source
 from clustersim.config.overriding import parse_override
 from clustersim.config.scenario_schema import NAME_PATTERN
-from clustersim.documents.check import validate_document
+from clustersim.documents.check import validate_document, value_at
 from clustersim.documents.files import data_path
 from clustersim.documents.spots import Data, is_mapping
 from clustersim.documents.text import Document, read_document
@@ -170,13 +170,7 @@ class Study:
 
     def data(self, *path: str | int) -> Data:
         """Return a value of the file as it was written."""
-        data: Data = self.document.data
-        for part in path:
-            if isinstance(data, dict):
-                data = data[str(part)]
-            elif isinstance(data, list):
-                data = data[int(part)]
-        return data
+        return value_at(self.document.data, path)
 
     def named_points(self) -> tuple[Point, ...]:
         """Return cases times points, without those that are left out.

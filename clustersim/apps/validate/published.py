@@ -26,7 +26,8 @@ from clustersim.apps.validate.quantiles import Residual, thinned
 from clustersim.apps.validate.ranking import Ranking, rankings
 from clustersim.apps.validate.residuals import Coverage, ErrorBars, Widenings, coverage_of, error_bars
 from clustersim.apps.validate.rows import MisfitResult, Ran, RowResult, Wanted, run_misfit, run_rows
-from clustersim.apps.validate.sources import QUALITIES, PublishedSource, Quality, as_typed, read_source, source_names, value_at
+from clustersim.apps.validate.sources import QUALITIES, PublishedSource, Quality, as_typed, read_source, source_names
+from clustersim.documents.check import value_at
 from clustersim.errors import ScenarioError
 from clustersim.measure.error_bars import Bands
 from clustersim.progress import phase
@@ -271,7 +272,8 @@ def _source_result(source: PublishedSource, rows: Sequence[RowResult], fitted: t
         retrieved=spec.retrieved,
         notes=tuple(spec.notes),
         conventions=tuple(
-            Convention(key=key, value=_shown(value_at(spec.common, key)), reason=reason) for key, reason in spec.conventions.items()
+            Convention(key=key, value=_shown(value_at(spec.common, key.split("."))), reason=reason)
+            for key, reason in spec.conventions.items()
         ),
         fitted=fitted,
         rows=tuple(rows),

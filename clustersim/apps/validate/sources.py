@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, JsonValue, StringConstraints, model_validator
 
 from clustersim.config.scenario_schema import NAME_PATTERN
-from clustersim.documents.check import validate_document, validate_part
+from clustersim.documents.check import validate_document, validate_part, value_at
 from clustersim.documents.files import MB, data_path, read_text
 from clustersim.documents.near_names import choices_hint
 from clustersim.documents.spots import merged
@@ -308,14 +308,6 @@ def _nested(key: str, value: JsonValue) -> dict[str, JsonValue]:
     return {first: _nested(rest, value) if rest else value}
 
 
-def value_at(data: dict[str, JsonValue], key: str) -> JsonValue:
-    """Return the value at a dotted key, or None."""
-    value: JsonValue = data
-    for part in key.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    return value
-
-
 def _find(name: str | Path) -> Path:
     if isinstance(name, Path) or name.endswith(_SUFFIXES) or "/" in name:
         return Path(name)
@@ -330,7 +322,7 @@ def _folder() -> Path:
 
 
 def _holds(data: dict[str, JsonValue], path: list[str]) -> bool:
-    return bool(path) and value_at(data, ".".join(path)) is not None
+    return bool(path) and value_at(data, path) is not None
 
 
 def _dotted(data: dict[str, JsonValue], prefix: str = "") -> list[str]:

@@ -11,7 +11,8 @@ from clustersim.apps.study import pools
 from clustersim.apps.validate.capabilities import CAPABILITIES
 from clustersim.apps.validate.published import check_complete, validate
 from clustersim.apps.validate.rows import run_row
-from clustersim.apps.validate.sources import read_source, value_at
+from clustersim.apps.validate.sources import read_source
+from clustersim.documents.check import value_at
 from clustersim.errors import ScenarioError
 from clustersim.progress import watched_by
 from tests.unit.apps.samples import TEXT, refusal, write
@@ -27,7 +28,7 @@ def hidden(measured: str = TIMES) -> str:
 def test_each_combination_of_what_is_hidden_is_a_scenario(tmp_path: Path) -> None:
     scenarios = read_source(write(tmp_path, hidden())).alternatives(0)
 
-    chosen = [(value_at(each, "strategy.recompute"), value_at(each, "training.micro_batch_size")) for each in scenarios]
+    chosen = [(value_at(each, ["strategy", "recompute"]), value_at(each, ["training", "micro_batch_size"])) for each in scenarios]
     assert chosen == [("none", 1), ("none", 2), ("full", 1), ("full", 2)]
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from clustersim.apps.validate.sources import PublishedSource, read_source, source_names, value_at
+from clustersim.apps.validate.sources import PublishedSource, read_source, source_names
 from clustersim.config.load import load_scenario
+from clustersim.documents.check import value_at
 from clustersim.documents.spots import merged
 from clustersim.errors import Place, ScenarioError
 from tests.unit.apps.samples import TEXT, refusal, write
@@ -41,7 +42,7 @@ def test_merging_changes_neither_mapping() -> None:
 
 @pytest.mark.parametrize(("key", "value"), [("a.b", 1), ("a", {"b": 1}), ("a.c", None), ("a.b.c", None), ("x", None)])
 def test_a_value_is_found_by_its_dotted_key(key: str, value: object) -> None:
-    assert value_at({"a": {"b": 1}}, key) == value
+    assert value_at({"a": {"b": 1}}, key.split(".")) == value
 
 
 @pytest.mark.parametrize(
@@ -184,7 +185,7 @@ def test_every_row_of_a_shipped_source_leaves_nothing_of_its_layout_to_defaults(
         for key in keys
         # Images have no length, and giving one is refused.
         if not any(f"{key}.".startswith(f"{hidden}.") for hidden in row.hidden)
-        and value_at(source.scenario(index), key) is None
+        and value_at(source.scenario(index), key.split(".")) is None
         and (key != "training.seq_length" or source.spec.source_id not in OF_IMAGES)
     ]
 
@@ -199,7 +200,7 @@ def test_numerics_and_kernels_of_a_shipped_source_have_a_reason() -> None:
     keys = [f"training.{key}" for key in ("precision", "attention", "gradient_precision", "fused_gradient_accumulation", "kernels")]
 
     for source in shipped():
-        set_by_all = [key for key in keys if value_at(source.spec.common, key) is not None]
+        set_by_all = [key for key in keys if value_at(source.spec.common, key.split(".")) is not None]
         assert [key for key in set_by_all if key not in source.spec.conventions] == [], source.spec.source_id
 
 
@@ -250,8 +251,8 @@ def test_a_table_adds_a_row_for_each_of_its_lines(tmp_path: Path) -> None:
     assert third.measured.step_time == pytest.approx(0.25, rel=1e-12)
     assert third.assumed == ["one sequence in a micro-batch"]
     assert source.scenario(2)["strategy"] == {"tp": 4, "pp": 2}
-    assert value_at(source.scenario(2), "model.name") == "tiny"
-    assert value_at(source.scenario(3), "training.global_batch_size") == 128
+    assert value_at(source.scenario(2), ["model", "name"]) == "tiny"
+    assert value_at(source.scenario(3), ["training", "global_batch_size"]) == 128
 
 
 def test_a_table_alone_is_enough(tmp_path: Path) -> None:
@@ -301,5 +302,5 @@ def test_a_run_that_did_not_fit_has_a_scenario_and_no_time(tmp_path: Path) -> No
 
     assert len(source.spec.rows) == 2
     assert source.misfit(0)["name"] == "huge"
-    assert value_at(source.misfit(0), "training.global_batch_size") == 128
-    assert value_at(source.misfit(0), "strategy.pp") == 2
+    assert value_at(source.misfit(0), ["training", "global_batch_size"]) == 128
+    assert value_at(source.misfit(0), ["strategy", "pp"]) == 2
