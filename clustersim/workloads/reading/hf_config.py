@@ -17,46 +17,11 @@ from clustersim.documents.text import MOST_BYTES, Document
 from clustersim.errors import Place, ScenarioError
 from clustersim.workloads.reading.model_families import BIAS_KEYS, FAMILIES, REFUSED, ModelFamily
 from clustersim.workloads.reading.model_reading import SIZE_ALIASES, TRANSFORMERS_ONLY, Flags, ModelDocument, ModelReading, require
-from clustersim.workloads.reading.model_sparse import OF_EXPERTS, OF_LATENT
+from clustersim.workloads.reading.model_sparse import OF_EXPERTS, OF_LATENT, SparseSpec
 
 _FIELDS: Final = (
-    "num_hidden_layers",
-    "hidden_size",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "head_dim",
-    "intermediate_size",
-    "vocab_size",
-    "max_position_embeddings",
-    "tie_word_embeddings",
-    "num_experts",
-    "num_experts_per_tok",
-    "moe_intermediate_size",
-    "num_shared_experts",
-    "shared_expert_intermediate_size",
-    "first_k_dense_replace",
-    "decoder_sparse_step",
-    "moe_layer_freq",
-    "mlp_only_layers",
-    "n_group",
-    "topk_group",
-    "scoring_func",
-    "q_lora_rank",
-    "kv_lora_rank",
-    "qk_nope_head_dim",
-    "qk_rope_head_dim",
-    "v_head_dim",
-    "num_nextn_predict_layers",
-    "sliding_window",
-    "sliding_window_pattern",
-    "attention_chunk_size",
-    "layer_types",
-    "attn_output_gate",
-    "linear_num_key_heads",
-    "linear_key_head_dim",
-    "linear_num_value_heads",
-    "linear_value_head_dim",
-    "linear_conv_kernel_dim",
+    *("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size", "vocab_size"),
+    *("max_position_embeddings", "tie_word_embeddings", *SparseSpec.model_fields),
 )
 """Fields that the Hub spells as we do."""
 
