@@ -71,8 +71,16 @@ def sglang(built: BuiltServing) -> FrameworkFiles:
 
 
 def trtllm(built: BuiltServing) -> FrameworkFiles:
-    """Return the commands of TensorRT-LLM's server and of its client, and its file of options."""
+    """Return the commands of TensorRT-LLM's server and of its client, and its file of options.
+
+    Raises
+    ------
+    ScenarioError
+        When TensorRT-LLM has no such deployment.
+    """
     table, spec, model = load_table("tensorrt_llm"), _checked(built, "TensorRT-LLM"), _name(built.loaded)
+    if spec.dp > 1 and spec.tp > 1:
+        raise _refused("TensorRT-LLM", "attention that is data parallel and divided too", "serving.tp")
     layout: dict[str, Data] = {"serving.tp": spec.tp * spec.dp, "serving.pp": spec.pp, "serving.ep": spec.ep}
     words = [*_degrees(table, layout), *(["--enable-attention-dp"] if spec.dp > 1 else [])]
     bench = ["python3", "-m", "tensorrt_llm.serve.scripts.benchmark_serving", "--model", model]
