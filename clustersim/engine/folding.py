@@ -136,7 +136,8 @@ def fold_by_rotation(program: Program, wires: Wires, colours: IntArray | None) -
         rotation = cluster.rotation(step)
         if rotation is None:
             continue
-        rotated = Library(cluster=cluster, calibration=library.calibration, rotated=Rotated(cluster=cluster, rotation=rotation))
+        turned = Rotated(cluster=cluster, rotation=rotation)
+        rotated = Library(cluster=cluster, calibration=library.calibration, rotated=turned, waited_send_s=library.waited_send_s)
         try:
             side = _Side(program=program, library=rotated, colours=colours, apart=False)
         except NotAlikeError:

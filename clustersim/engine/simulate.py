@@ -184,6 +184,11 @@ class Rolling:
     """False for a single step, so that steps cannot overlap."""
 
 
+def _library(machine: Machine) -> Library:
+    calibration = machine.calibration
+    return Library(cluster=machine.cluster, calibration=calibration.network, waited_send_s=calibration.launch.waited_send_s)
+
+
 def prepare(
     program: Program, machine: Machine, background: Sequence[Background], *, others: Sequence[Job], rolling: Rolling | None = None
 ) -> PreparedJobs:
@@ -192,7 +197,7 @@ def prepare(
     check_programs(program, others, machine.cluster.n_ranks)
     owned = [(other, each) for other in others for each in other.programs]
     wires = Wires(
-        libraries=tuple(Library(cluster=machine.cluster, calibration=machine.calibration.network) for _ in range(1 + len(owned))),
+        libraries=tuple(_library(machine) for _ in range(1 + len(owned))),
         names=("", *(other.name for other, _ in owned)),
         labels=link_labels(background, machine.cluster),
         loaded=np.array([link for load in background for link in load.link_ids], dtype=np.int64),

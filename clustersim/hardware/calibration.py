@@ -162,6 +162,8 @@ class LaunchCalibration:
     """Host time to issue each further kernel of one call, such as grouped products."""
     product_s: Seconds = PRODUCT_S
     """Accelerator time of each of several products on concurrent streams, above their share of the waves."""
+    waited_send_s: Seconds = 0.0
+    """Host time of a send and a receive that it waits for, so that nothing is issued meanwhile."""
 
 
 @with_config(UNITLESS)

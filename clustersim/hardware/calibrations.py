@@ -103,7 +103,8 @@ def calibration_at(node: Node) -> Calibration:
     if pace == 1.0:
         return calibration
     launch = calibration.launch
-    slower = replace(launch, dispatch_s=launch.dispatch_s * pace, further_s=launch.further_s * pace, step_s=launch.step_s * pace)
+    of_host = ("dispatch_s", "further_s", "step_s", "waited_send_s")
+    slower = replace(launch, **{name: getattr(launch, name) * pace for name in of_host})
     return replace(calibration, launch=slower)
 
 

@@ -64,6 +64,7 @@ def _add_pipeline(step: Step, contributors: Sequence[Contributor]) -> None:
             places=places_of(strategy),
             pair_bytes=step.stages[0].local.boundary_bytes / strategy.tp,
             overlap=strategy.overlap_p2p,
+            waits=0.0 if strategy.overlap_p2p else 1.0 if strategy.virtual_stages == 1 else 0.5,
             part=part,
         )
         for part in range(step.division.n_parts)

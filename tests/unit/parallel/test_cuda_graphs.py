@@ -63,4 +63,5 @@ def test_a_slower_host_takes_longer_in_proportion(node: str, host: str) -> None:
 
     assert made.host.name == host
     assert calibration_at(twice).launch.dispatch_s == pytest.approx(2.0 * calibration_at(made).launch.dispatch_s)
+    assert calibration_at(twice).launch.waited_send_s == pytest.approx(2.0 * calibration_at(made).launch.waited_send_s)
     assert calibration_at(twice).launch.step_s == pytest.approx(2.0 * calibration_at(made).launch.step_s)
