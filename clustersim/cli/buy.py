@@ -126,9 +126,9 @@ def _check_file(option: str, name: str | None, suffixes: tuple[str, ...]) -> Non
 def _print(answer: Answer) -> None:
     write_lines(*answer.lines())
     if answer.found:
-        columns, rows = answer.table()
+        offers = answer.table()
         write_out("\n")
-        print_table(columns[:-2], [row[:-2] for row in rows])
-        write_lines("", "Layouts", *(f"  {name}: {layout}; {memory}" for name, *_, memory, layout in rows))
+        print_table(offers.columns[:-2], [row[:-2] for row in offers.rows])
+        write_lines("", "Layouts", *(f"  {name}: {layout}; {memory}" for name, *_, memory, layout in offers.rows))
     for line in answer.notes():
         notice(line)

@@ -17,6 +17,7 @@ from clustersim.documents.spots import Data
 from clustersim.measure.deciding import Judged, undecided, undecided_ratios, undecided_text
 from clustersim.report.page.content import Image, Page, PageSection, PageTable, render
 from clustersim.report.plots.offers import OfferBar, OffersPicture, draw_offers, write_offers_picture
+from clustersim.report.text_tables import TextTable
 from clustersim.units.divisors import listed
 from clustersim.units.quantity import format_quantity
 
@@ -218,8 +219,8 @@ class Answer:
         lines += [f"{each.option.name}: {flag.message}" for each in self.of_options for flag in each.flags if flag.code == ABOVE_PUBLISHED]
         return [*lines, *(f"{each.name}: {each.why}" for each in self.missed)]
 
-    def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        """Return columns and a row for each offer, the best first."""
+    def table(self) -> TextTable:
+        """Return a row for each offer, the best first."""
         columns = ("option", ">days", ">interval", ">cost", ">interval", ">USD/GPU h", ">MFU", "memory", "layout")
         rows: list[tuple[str, ...]] = []
         for each in self.ranked:
@@ -240,7 +241,7 @@ class Answer:
                     each.winner.layout.words(),
                 )
             )
-        return columns, rows
+        return TextTable("All offers", columns, tuple(rows))
 
     def to_dict(self) -> dict[str, Data]:
         """Return the document that ``buy --json`` prints."""
@@ -356,9 +357,9 @@ def offers_page(answer: Answer) -> str:
 
     with style():
         image: Image = image_of(draw_offers(_picture(answer)), svg=True)
-    columns, rows = answer.table()
+    offers = answer.table()
     first, *others = answer.lines()
-    table = PageTable(caption="All offers", columns=tuple(name.removeprefix(">") for name in columns), rows=tuple(rows))
+    table = PageTable(caption=offers.heading, columns=offers.names, rows=offers.rows)
     sections = [
         PageSection(name="answer", heading="Answer", lines=tuple(others), images=(image,)),
         PageSection(name="offers", heading="Offers", tables=(table,)),
