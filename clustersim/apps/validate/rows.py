@@ -145,7 +145,7 @@ def run_row(source: PublishedSource, index: int, *, bounds: bool = True) -> tupl
 
 def run_misfit(source: PublishedSource, index: int) -> MisfitResult:
     """Return what is predicted of a run that ran out of memory."""
-    row, memory = source.spec.out_of_memory[index], run_built(build(load_scenario(source.misfit(index)))).metrics.memory
+    row, memory = source.spec.out_of_memory[index], run_built(build(load_scenario(source.misfit(index))), varies=False).metrics.memory
     return MisfitResult(
         id=row.id,
         source=RowPlace(table=row.source.table, row=row.source.row, url=row.source.url or source.spec.urls[0]),
