@@ -102,7 +102,7 @@ class ProgressLine:
             least = 0.0 if of is None else n_total * before / max(of, 1)
             # A phase that is open is not over, and what it shows last must leave room for the work that comes up.
             self._open[-1] = (phase, min(max(n_done, least), MOST_SHOWN * n_total), n_total)
-            if left_s < inf:
+            if left_s < inf and self.shown() == self._open[-1]:
                 self._ends_s = perf_counter() + left_s
             self._show()
 

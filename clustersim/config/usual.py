@@ -331,7 +331,9 @@ def usual_flags(usual: Mapping[str, tuple[Value, str]], keys: Iterable[str]) -> 
     for key in keys:
         value, software = usual[key]
         if key == LAUNCH_OVERHEAD:
-            message = f"{NOT_SAID}launch_overhead {value} ({software}), which moves steps that wait for their host"
+            message = (
+                f"{NOT_SAID}launch_overhead {value}, times the calibrated one ({software}), which moves steps that wait for their host"
+            )
             flags.append(Flag(code=ASSUMED_LAUNCH, message=message))
             continue
         by_software.setdefault(software, []).append(f"{key.partition('.')[2]} {str(value).lower()}")

@@ -74,12 +74,13 @@ class LinkRow:
 def layout_line(metrics: Metrics, timeline: Timeline) -> str:
     """Return how the ranks are divided, such as ``512 GPUs (h100-sxm5-80g): dp 16, tp 8, pp 4``."""
     parallelism = metrics.parallelism
-    degrees = {"dp": parallelism.dp, "tp": parallelism.tp, "pp": parallelism.pp, "cp": parallelism.cp, "ep": parallelism.ep}
+    degrees = {"dp": parallelism.dp, "tp": parallelism.tp, "pp": parallelism.pp, "cp": parallelism.cp}
+    experts = f", and ep {parallelism.ep} of the same ranks" if parallelism.ep > 1 else ""
     division = ", ".join(f"{name} {degree}" for name, degree in degrees.items() if degree > 1 or name in {"dp", "tp", "pp"})
     classes = len(timeline.rank_classes)
     replayed = f"; {classes} rank class{'' if classes == 1 else 'es'} replayed" if timeline.engine.folded else ""
     kinds = f" ({metrics.accelerators})" if metrics.accelerators else ""
-    return "; ".join(filter(None, (f"{gpus_text(metrics)}{kinds}: {division}", metrics.trained))) + replayed
+    return "; ".join(filter(None, (f"{gpus_text(metrics)}{kinds}: {division}{experts}", metrics.trained))) + replayed
 
 
 def gpus_text(metrics: Metrics) -> str:

@@ -119,7 +119,7 @@ def print_flags(console: Console, metrics: Metrics, *, verbose: bool = False) ->
     for flag in told:
         page.paragraph(f"{flag.code}: {flag.message}")
     if light:
-        page.paragraph(f"light: {', '.join(light)} (--verbose)")
+        page.paragraph(f"of little effect on the step: {', '.join(light)} (in full with --verbose)")
 
 
 def _page(console: Console) -> _Page:

@@ -29,7 +29,7 @@ from clustersim.notices import Flag
 from clustersim.progress import advanced, noted, phase
 from clustersim.units.quantity import format_quantity
 
-_OPTION: Final = re.compile(r"(?P<count>[1-9]\d*)\s*[x×]?\s+(?P<node>\S+)(\s+at\s+(?P<price>.+))?")
+_OPTION: Final = re.compile(r"(?P<count>[1-9]\d*)(\s*[x×]\s*|\s+)(?P<node>\S+)(\s+at\s+(?P<price>.+))?")
 _EXAMPLE: Final = "write a number, a node and perhaps a price, such as '64 dgx-h100' or '64 dgx-h100 at 2.10 USD/h'"
 
 

@@ -247,7 +247,7 @@ def _document(
         if nodes is None and "cluster.nodes" not in given:
             if isinstance(model, str):
                 load_model(model)  # a mistake in its name is told first
-            raise ScenarioError(f"how many nodes of {cluster}?", field="--nodes", hint="write --nodes 64")
+            raise ScenarioError(f"the number of nodes of {cluster} is missing", field="--nodes", hint="write such as --nodes 64")
     else:
         known = (*cluster_names(), *node_names())
         hint = nodes_with(cluster, known) or did_you_mean(cluster, known) or "see `clustersim show nodes` and `clustersim show clusters`"
@@ -259,7 +259,7 @@ def _document(
 
 def nodes_with(accelerator: str, known: Sequence[str]) -> str:
     """Return a hint at the nodes, of some, that have an accelerator in their names; empty where none has."""
-    having = [name for name in known if accelerator and accelerator in name.split("-")]
+    having = [name for name in known if accelerator and accelerator.lower() in name.split("-")]
     return f"use {', '.join(having)}" if having else ""
 
 

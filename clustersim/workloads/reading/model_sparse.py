@@ -81,7 +81,11 @@ class SparseSpec(BaseModel):
             return self
         n_experts = self.num_experts or 0
         if self.num_experts_per_tok is None:
-            raise ScenarioError(f"each token goes to how many of {n_experts} experts?", field="num_experts_per_tok", hint="such as 2")
+            raise ScenarioError(
+                f"the number of the {n_experts} experts that each token goes to is missing",
+                field="num_experts_per_tok",
+                hint="write such as 2",
+            )
         if self.num_experts_per_tok > n_experts:
             hint = f"use at most {n_experts}"
             raise ScenarioError(f"{self.num_experts_per_tok} of {n_experts} experts", field="num_experts_per_tok", hint=hint)

@@ -84,9 +84,10 @@ def load_model(reference: Data | Mapping[str, Data], *, document: Document | Non
     origin = ModelDocument(document=document or plain_document({}, "model"), at=("model",) if document else ())
     if not isinstance(reference, str) or not reference.strip():
         raise origin.error(f"{reference!r} is not a model", hint="write a shipped name, a path, 'hf:path/to/config.json' or a mapping")
-    if reference.startswith(HUB_PREFIX):
-        return _from_hub(_find(reference.removeprefix(HUB_PREFIX).strip(), origin, missing=_NOT_HERE))
-    on_hub = hub_model(reference) if _found(reference, origin) is None else None
+    named = reference.removeprefix(HUB_PREFIX).strip()
+    on_hub = hub_model(named) if _found(named, origin) is None else None
+    if on_hub is None and reference.startswith(HUB_PREFIX):
+        return _from_hub(_find(named, origin, missing=_NOT_HERE))
     if on_hub is None and (reference.endswith(_YAML) or "/" in reference):
         found = read_document(_find(reference, origin))
         return _from_own(found.data, ModelDocument(document=found), default_name=Path(reference).stem)

@@ -27,6 +27,7 @@ def test_the_answer_has_precision_intervals_cost_and_the_next_best(cli: Cli) -> 
     assert "USD for a million of them;" in outcome.out
     assert re.search(r"GPUs +tok/s/GPU +USD/M +TTFT p99 +TPOT p99 +deployment", outcome.out)
     assert "next best of another kind: tp=" in outcome.out
+    assert re.search(r"bound by (prefill|decode) time, T\w+ p99 at [\d.]+ % of its limit; the KV cache is at most", outcome.out)
     assert "assumed: no prices are given: those of on-demand-2026-10" in outcome.err
 
 

@@ -82,8 +82,8 @@ def test_a_missing_file_is_refused_with_its_nearest(tmp_path: Path) -> None:
 
 
 def test_a_model_of_the_hub_has_to_be_downloaded_first() -> None:
-    with pytest.raises(ScenarioError, match="there is no file 'meta-llama/Llama-2-7b-hf'") as caught:
-        load_model("hf:meta-llama/Llama-2-7b-hf")
+    with pytest.raises(ScenarioError, match="there is no file 'somebody/own-7b-hf'") as caught:
+        load_model("hf:somebody/own-7b-hf")
 
     assert caught.value.hint is not None
     assert "download" in caught.value.hint
@@ -138,3 +138,7 @@ def test_a_name_of_the_hub_means_the_shipped_model_unless_a_file_has_it(tmp_path
     assert parse_override("model=Qwen/Qwen2.5-32B").value == str(tmp_path / "Qwen" / "Qwen2.5-32B")
     with pytest.raises(ScenarioError):
         load_model("Qwen/Qwen2.5-32B")
+
+
+def test_a_name_of_the_hub_that_is_shipped_needs_no_file() -> None:
+    assert load_model("hf:meta-llama/Llama-3.1-8B").model == load_model("llama3.1-8b").model

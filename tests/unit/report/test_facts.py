@@ -44,7 +44,7 @@ def test_the_layout_names_degrees_and_what_was_replayed() -> None:
 def test_the_layout_names_context_and_expert_parallelism_where_there_is_some() -> None:
     metrics = replace(METRICS, parallelism=Parallelism(dp=4, tp=1, pp=1, cp=2, ep=4))
 
-    assert layout_line(metrics, TIMELINE).startswith("512 GPUs: dp 4, tp 1, pp 1, cp 2, ep 4")
+    assert layout_line(metrics, TIMELINE).startswith("512 GPUs: dp 4, tp 1, pp 1, cp 2, and ep 4 of the same ranks")
 
 
 def test_an_unfolded_replay_does_not_speak_of_classes() -> None:

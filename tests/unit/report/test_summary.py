@@ -116,7 +116,8 @@ def test_light_assumptions_stand_in_one_line_and_others_in_full() -> None:
 
     text = printed(replace(METRICS, flags=flags), verbose=False)
 
-    assert text.endswith("borrowed_calibration: of borrowed_calibration\n  light: assumed_reserve, no_interference (--verbose)\n")
+    light = "  of little effect on the step: assumed_reserve, no_interference (in full with\n    --verbose)\n"
+    assert text.endswith(f"borrowed_calibration: of borrowed_calibration\n{light}")
 
 
 @pytest.mark.parametrize(("share", "told"), [(0.005, False), (0.02, True)])

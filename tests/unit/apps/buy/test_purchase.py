@@ -139,6 +139,11 @@ def test_an_adapted_batch_has_the_odd_factors_of_the_ranks_and_is_near(batch: in
     assert abs(found - batch) <= n_ranks
 
 
+@pytest.mark.parametrize("text", ["64 dgx-h100", "64xdgx-h100", "64 x dgx-h100", "64x dgx-h100"])
+def test_an_option_is_a_number_and_a_node(text: str) -> None:
+    assert read_option(text).name == "64 dgx-h100"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
