@@ -134,3 +134,18 @@ def test_a_phase_that_fails_has_ended_too() -> None:
         raise ValueError("wrong")
 
     assert [times for times, _ in profile.phases.values()] == [1, 1]
+
+
+def test_the_time_that_is_left_is_that_of_the_phase_that_is_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(watching, "EVERY_S", 0.0)
+    line = ProgressLine(on_terminal=False)
+
+    line.begun("whole")
+    line.advanced(1, 10, 3600.0)
+    line.begun("part")
+    line.advanced(1, 2, 1.0)
+
+    told = capsys.readouterr().err.splitlines()
+    assert told[1:] == ["0 s: whole, 10 %, about 60 min left"] * 3
