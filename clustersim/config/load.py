@@ -22,7 +22,7 @@ from clustersim.documents.near_names import did_you_mean
 from clustersim.documents.spots import HALF, WHOLE, Data, is_mapping, is_sequence, whole_text
 from clustersim.documents.text import MOST_BYTES, Document, parse_document, plain_document, read_written
 from clustersim.errors import DomainError, Place, ScenarioError
-from clustersim.workloads.reading.model_spec import HUB_PREFIX
+from clustersim.workloads.reading.model_spec import HUB_PREFIX, model_names
 
 _MAX_DEPTH: Final = 50
 _MAPPING: Final = "scenario"
@@ -168,6 +168,9 @@ def _find(source: str | Path) -> Path:
         return example_path(text)
     if path.exists():
         return path  # a folder, which its reader refuses as that
+    if text in model_names():
+        hint = f"find a layout: clustersim plan {text} dgx-h100 --nodes 2, or write 'model: {text}' in a scenario"
+        raise ScenarioError(f"'{text}' is a model and no scenario", hint=hint)
     near = did_you_mean(text, known)
     raise ScenarioError(
         f"there is no file and no shipped example '{text}'", hint=near or "write the path of a YAML file, or see clustersim show examples"

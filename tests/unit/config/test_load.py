@@ -236,3 +236,10 @@ def test_what_the_model_and_the_machine_refuse_is_told_at_once() -> None:
         build(scenario)
 
     assert [each.field for each in (caught.value, *caught.value.further)] == ["cluster.node", "strategy.tp"]
+
+
+def test_a_model_in_the_place_of_a_scenario_is_told_from_a_misspelt_one() -> None:
+    error = refused("llama3-8b")
+
+    assert error.message == "'llama3-8b' is a model and no scenario"
+    assert "clustersim plan llama3-8b dgx-h100" in str(error.hint)
