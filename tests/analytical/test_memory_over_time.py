@@ -7,7 +7,6 @@ import pytest
 from clustersim.apps.run.result import Result
 from clustersim.apps.run.running import run
 from clustersim.documents.spots import Data
-from clustersim.parallel.schedules import SCHEDULES
 from clustersim.program.holds import BACKWARD_PASS, FORWARD_TO_BACKWARD
 from clustersim.trace.memory_curves import MemoryCurve
 from tests.unit.config.samples import small
@@ -28,16 +27,6 @@ def check_memory(result: Result) -> None:
         assert curve.optimizer_bytes[at] == pytest.approx(stage.optimizer_bytes, rel=1e-9)
         assert (stage.peak_at_s, stage.peak_during) == (curve.peak_at_s, curve.peak_during)
         assert stage.peak_during
-
-
-@pytest.mark.parametrize(
-    ("name", "recompute"),
-    [*((name, "none") for name in SCHEDULES), *((name, "full") for name in ("1f1b", "interleaved_1f1b", "zb_h1", "dualpipe"))],
-)
-def test_the_peak_over_time_of_every_schedule_is_the_sum_by_category(name: str, recompute: str) -> None:
-    strategy: Data = {"tp": 2, "pp": 4, "schedule": name, "recompute": recompute, "virtual_stages": SCHEDULES[name].n_chunks or 2}
-
-    check_memory(run(small(strategy=strategy, cluster={"node": "dgx-a100-40g", "nodes": 1})))
 
 
 @pytest.mark.parametrize(("schedule", "in_flight"), [("naive", [1, 1, 1, 1]), ("gpipe", [8, 8, 8, 8]), ("1f1b", [4, 3, 2, 1])])

@@ -29,7 +29,6 @@ from tests.unit.engine.factories import (
     make_machine,
     paced,
     same_times,
-    without_wall_time,
     work,
     workers,
 )
@@ -144,12 +143,6 @@ def test_the_account_adds_up(story: Story) -> None:
         assert busy_s + each.idle_s == pytest.approx(log.duration_s, rel=1e-9)
         assert each.last_end_s <= log.duration_s
         assert each.waited_steps == 0 or each.waited_s > 0.0
-
-
-@settings(deadline=None)
-@given(stories())
-def test_a_run_is_the_same_to_the_last_bit(story: Story) -> None:
-    assert without_wall_time(story.timeline()) == without_wall_time(story.timeline())
 
 
 @settings(deadline=None)

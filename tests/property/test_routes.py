@@ -5,7 +5,6 @@ from itertools import pairwise
 from math import prod
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -265,14 +264,3 @@ def test_pairs_do_not_depend_on_their_company(cluster: Cluster, seed: int) -> No
 
     alone = [rows(cluster.routes(sources[i : i + 1], destinations[i : i + 1]))[0] for i in range(20)]
     assert together[:20] == alone
-
-
-@pytest.mark.parametrize("kind", list(SCALE_UP))
-@pytest.mark.parametrize("topology", list(FABRICS))
-def test_every_kind_goes_with_every_fabric(kind: ScaleUpKind, topology: FabricTopology) -> None:
-    cluster = build_cluster(make_node(kind), 5, fitted(make_fabric(topology, leaves_per_pod=2), 5))
-    sources, destinations = all_pairs(cluster.n_ranks)
-
-    lengths = np.diff(cluster.routes(sources, destinations).starts)
-
-    np.testing.assert_array_equal(lengths == 0, sources == destinations)

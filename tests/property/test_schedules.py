@@ -152,25 +152,6 @@ def test_the_automatic_schedule_is_no_longer_than_those_by_hand(p: int, m: int, 
     assert longest_s("zb_2p") <= min(longest_s("zb_h1"), longest_s("zb_h2"))
 
 
-@settings(deadline=None)
-@given(shapes(), costs)
-def test_nothing_is_left_in_flight(shape: Shape, given_costs: PassCosts) -> None:
-    for order in orders_of(shape, given_costs):
-        kept = Counter[int]()
-        for step in order:
-            kept[step.chunk] += {"F": 1, "B": -1, "I": 0, "W": -1}[step.kind]
-            assert kept[step.chunk] >= 0
-        assert not any(kept.values())
-
-
-@given(shapes())
-def test_1f1b_never_keeps_more_than_gpipe_and_naive_keeps_one(shape: Shape) -> None:
-    _, p, m, _ = shape
-    naive, gpipe, one = ([peak_in_flight(order, [1.0]) for order in SCHEDULES[name].orders(p, m, 1)] for name in ("naive", "gpipe", "1f1b"))
-
-    assert all(a <= b <= c for a, b, c in zip(naive, one, gpipe, strict=True))
-
-
 LOWERED = [(name, p, m) for name in SCHEDULES for p, m in ((2, 4), (4, 8), (4, 16), (8, 16)) if name in PLAIN or m % p == 0]
 
 

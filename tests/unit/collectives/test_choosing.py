@@ -105,10 +105,6 @@ def test_only_protocols_that_the_calibration_allows_are_used(allowed: tuple[Prot
     assert protocols <= set(allowed)
 
 
-def test_rccl_has_its_two_protocols_and_no_lines_over_its_own_links() -> None:
-    assert {chosen("mi300x-oam", 1, size_bytes)[1] for size_bytes in SIZES} <= set(PROTOCOLS)
-
-
 # Between nodes
 
 

@@ -124,38 +124,6 @@ def test_inside_a_domain_every_way_up_and_down_carries_each_ring_once() -> None:
     assert len(rings.route_set.link_ids) == 16
 
 
-def test_the_order_of_the_members_does_not_matter() -> None:
-    cluster = build_cluster(make_node(), 2)
-
-    straight, turned = (lay_rings(cluster, members(group)) for group in ((0, 3, 8, 11), (11, 0, 8, 3)))
-
-    np.testing.assert_array_equal(straight.route_set.link_ids, turned.route_set.link_ids)
-    np.testing.assert_array_equal(straight.route_set.flows, turned.route_set.flows)
-
-
-@pytest.mark.parametrize("share", [1, 2, 8])
-@pytest.mark.parametrize("n_nodes", [2, 3, 4])
-def test_over_nodes_every_members_adapter_carries_one_ring_each_way(share: int, n_nodes: int) -> None:
-    cluster = build_cluster(make_node(), n_nodes)
-    group = tuple(node * 8 + index for node in range(n_nodes) for index in range(share))
-
-    rings = lay_rings(cluster, members(group))
-
-    assert rings.n_rings == share
-    assert flows_by_tier(cluster, rings, "nic") == {1.0: 2 * share * n_nodes}
-
-
-@pytest.mark.parametrize("share", [2, 4, 8])
-def test_over_nodes_a_ring_takes_one_step_less_inside_each(share: int) -> None:
-    cluster = build_cluster(make_node(), 2)
-    group = tuple(node * 8 + index for node in range(2) for index in range(share))
-
-    rings = lay_rings(cluster, members(group))
-
-    # g rings with g - 1 edges in a node: each member is the last of one ring, which it does not send on.
-    assert flows_by_tier(cluster, rings, "nvlink") == {share - 1.0: 2 * 2 * share}
-
-
 def test_rings_stay_on_their_rails() -> None:
     cluster = build_cluster(make_node(), 4, make_fabric("rail_optimized", nodes_per_leaf=4))
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from clustersim.collectives import ALGORITHMS
-from clustersim.collectives.library import OFFERED, SERVED, CollectiveCall, Library, algorithm_of, usable_shares
+from clustersim.collectives.library import OFFERED, SERVED, CollectiveCall, Library, usable_shares
 from clustersim.collectives.push_pull import place_servers
 from clustersim.collectives.timing import Operation
 from clustersim.errors import DomainError
@@ -18,7 +18,7 @@ from clustersim.hardware.models import Node
 from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster import TIERS
 from clustersim.topology.cluster_wiring import build_cluster
-from tests.unit.engine.factories import IDEAL_NETWORK, LATENT_NETWORK, families
+from tests.unit.engine.factories import LATENT_NETWORK, families
 from tests.unit.topology.factories import CABLE_S, LEAF_S, NIC_BYTES_PER_S, NIC_S, SCALE_UP_S, make_node, make_servers
 
 ROUND_OFF = 1e-12
@@ -55,12 +55,6 @@ def test_a_link_carries_the_calibrated_share_of_its_tier() -> None:
     assert usable.tolist() == shares
     found = np.asarray(library(n_nodes=2).bandwidth_bytes_per_s)
     assert found.tolist() == (np.asarray(cluster.bandwidth_bytes_per_s) * usable).tolist()
-
-
-def test_an_ideal_network_is_as_wide_as_the_data_sheet_says() -> None:
-    cluster = build_cluster(make_node(), 2)
-
-    assert set(np.asarray(usable_shares(cluster, IDEAL_NETWORK)).tolist()) == {1.0}
 
 
 # Which algorithm
@@ -159,11 +153,6 @@ def test_an_unknown_algorithm_is_refused_with_those_there_are(op: CollectiveOp) 
     assert caught.value.hint == f"use auto, {', '.join(ALGORITHMS[op])}"
 
 
-def test_an_algorithm_of_another_operation_is_refused_too() -> None:
-    with pytest.raises(DomainError, match="'tree' is not an algorithm of all_gather"):
-        algorithm_of("all_gather", "tree")
-
-
 @pytest.mark.parametrize(
     ("algorithm", "n_nodes", "message"),
     [
@@ -209,25 +198,10 @@ def test_a_pattern_is_laid_once_for_all_sizes() -> None:
     assert large.bytes_per_flow == pytest.approx(1e9 * small.bytes_per_flow, rel=ROUND_OFF)
 
 
-def test_a_ring_of_eight_in_a_node_takes_what_its_formula_says() -> None:
-    ((leg,),) = library().operation(call(algorithm="ring"), EIGHT).phases
-
-    # Two rounds of seven steps; every way up and down carries 7/4 of the tensor.
-    assert leg.latency_s == pytest.approx(14e-6 + 14 * 1.3e-6, rel=ROUND_OFF)
-    assert leg.bytes_per_flow * leg.route_set.flows == pytest.approx(np.full(16, 7 / 4 * SIZE), rel=ROUND_OFF)
-
-
 def test_members_may_come_in_any_order() -> None:
     there, back = (library().operation(call(), (members,)) for members in ((0, 1, 2, 3), (3, 1, 0, 2)))
 
     assert [leg.route_set.link_ids.tolist() for (leg,) in there.phases] == [leg.route_set.link_ids.tolist() for (leg,) in back.phases]
-
-
-def test_uneven_groups_say_so() -> None:
-    machine = library(n_nodes=2)
-
-    assert machine.operation(call(group="even"), ((0, 1, 8, 9),)).uniform
-    assert not machine.operation(call(group="crooked"), ((0, 1, 2, 8),)).uniform
 
 
 def test_neighbours_over_pcie_make_a_ring_of_pcie() -> None:

@@ -15,7 +15,6 @@ from clustersim.collectives.push_pull import place_servers
 from clustersim.collectives.ring import RINGS
 from clustersim.collectives.sharp import lay_sharp
 from clustersim.errors import DomainError
-from clustersim.hardware.calibration import NetworkCalibration
 from clustersim.hardware.calibrations import calibration_of_generation
 from clustersim.hardware.catalog import load_node
 from clustersim.hardware.mixed import calibration_of, slowest
@@ -162,12 +161,3 @@ def test_parameters_are_pulled_over_the_adapters_of_any_kind() -> None:
     flow_sets = [leg for phase in operation.phases for leg in phase]
     crossed = {cluster.link_name(int(link)) for leg in flow_sets for link in leg.route_set.link_ids}
     assert {"node1/nic0/rx", "node1/nic1/rx", "server0/nic0/tx", "node0/nic0/tx"} <= crossed
-
-
-def test_constants_of_a_kind_are_worked_out_once() -> None:
-    machine = library(both())
-
-    first, second = (machine._calibration_of(np.array(members)) for members in (ON_BOTH, ON_BOTH))
-
-    assert first is second
-    assert isinstance(first, NetworkCalibration)

@@ -49,26 +49,6 @@ def test_stdin_is_read(monkeypatch: pytest.MonkeyPatch, raw: bytes) -> None:
     assert read_json("-") == ("<stdin>", "[1]", [1])
 
 
-def test_a_missing_file_is_named_with_one_like_it(tmp_path: Path) -> None:
-    written(tmp_path, b"{}")
-
-    error = refused(tmp_path / "y.json")
-
-    assert str(error) == f"{tmp_path / 'y.json'}: no such file; did you mean '{tmp_path / 'x.json'}'?"
-
-
-def test_a_missing_folder_is_no_such_file(tmp_path: Path) -> None:
-    assert refused(tmp_path / "nowhere" / "x.json").message == "no such file"
-
-
-def test_a_folder_is_refused(tmp_path: Path) -> None:
-    assert refused(tmp_path).message == "is a directory, not a file"
-
-
-def test_a_name_that_no_file_can_have_is_refused() -> None:
-    assert refused("x\0y").message.startswith("cannot be read")
-
-
 @pytest.mark.parametrize(
     ("raw", "message"),
     [

@@ -260,54 +260,11 @@ def test_line_endings_of_all_systems_are_read(tmp_path: Path, ending: str) -> No
     assert document.place(("b",)).line == 2
 
 
-def test_a_missing_file_suggests_its_neighbour(tmp_path: Path) -> None:
-    (tmp_path / "scenario.yaml").write_text("a: 1\n")
-
-    with pytest.raises(ScenarioError, match="no such file") as caught:
-        read_document(tmp_path / "scenaro.yaml")
-
-    assert caught.value.hint == f"did you mean '{tmp_path / 'scenario.yaml'}'?"
-
-
 def test_a_missing_folder_is_said(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="no such file") as caught:
         read_document(tmp_path / "nowhere" / "run.yaml")
 
     assert "nowhere does not exist" in str(caught.value.hint)
-
-
-def test_a_directory_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match="is a directory"):
-        read_document(tmp_path)
-
-
-def test_a_path_below_a_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("a: 1\n")
-
-    with pytest.raises(ScenarioError, match="cannot be read"):
-        read_document(tmp_path / "file" / "run.yaml")
-
-
-def test_a_path_with_a_nul_is_refused() -> None:
-    with pytest.raises(ScenarioError):
-        read_document(Path("a\0b"))
-
-
-@pytest.mark.parametrize("raw", [b"\x89PNG\r\n\x1a\n\0\0", b"\xff\xfe\0a", bytes(range(256)), b"a: \xe9\n"])
-def test_a_binary_file_is_refused(tmp_path: Path, raw: bytes) -> None:
-    path = tmp_path / "run.yaml"
-    path.write_bytes(raw)
-
-    with pytest.raises(ScenarioError, match=r"is not text in UTF-8|is binary"):
-        read_document(path)
-
-
-def test_ten_megabytes_are_refused_without_being_read(tmp_path: Path) -> None:
-    path = tmp_path / "run.yaml"
-    path.write_bytes(b"a: 1\n" * 2_000_000)
-
-    with pytest.raises(ScenarioError, match="larger than 2 MB"):
-        read_document(path)
 
 
 def test_a_document_without_a_text_has_places_without_lines() -> None:

@@ -25,7 +25,6 @@ from tests.unit.engine.factories import (
     program,
     task,
     transfer,
-    without_wall_time,
     work,
 )
 from tests.unit.topology.factories import NIC_BYTES_PER_S, SCALE_UP_BYTES_PER_S
@@ -216,16 +215,6 @@ def test_a_deadlock_is_found_although_a_load_goes_on_for_ever(times: dict[str, f
 
     with pytest.raises(DeadlockError, match="2 of 3 tasks wait"):
         replay(circle, machine, [replace(load_on(machine, "node0/nic0/tx"), **times)])
-
-
-def test_two_replays_with_a_load_agree_to_the_last_bit() -> None:
-    machine = make_machine(n_nodes=2)
-    loads = [load_on(machine, "node0/nic0/tx", "node0/nic1/tx", period_s=0.03, burst_s=0.01), load_on(machine, "node0/nic1/tx", name="b")]
-    tasks = (task(compute(work(0.1))), task(SEND, 0), task(transfer((1, 9), size_bytes=1e9), 0, stream="other"))
-
-    one, other = (timeline_with(machine, loads, *tasks) for _ in range(2))
-
-    assert without_wall_time(one) == without_wall_time(other)
 
 
 def network_of(*route_sets: tuple[int, ...], n_links: int = 6) -> SharedNetwork:

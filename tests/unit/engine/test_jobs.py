@@ -29,7 +29,6 @@ from tests.unit.engine.factories import (
     program,
     task,
     transfer,
-    without_wall_time,
     work,
 )
 from tests.unit.parallel.factories import make_plan
@@ -64,27 +63,6 @@ def beside(machine: Machine, first: Program, *others: Program) -> Timeline:
 def use_of(timeline: Timeline, name: str) -> LinkUse:
     (use,) = [link for link in timeline.links if link.name == name]
     return use
-
-
-def test_two_equal_jobs_get_half_of_the_uplink_each() -> None:
-    machine = make_machine(NARROW, 4)
-    tasks = (task(compute(work(0.5))), task(ACROSS, 0))
-
-    alone = beside(machine, job(*tasks, nodes=(0, 2)))
-    both = beside(machine, job(*tasks, nodes=(0, 2)), job(*tasks, nodes=(1, 3)))
-
-    assert alone.step_time_s == pytest.approx(0.5 + 1.0, rel=1e-12)
-    assert both.step_time_s == pytest.approx(0.5 + 2.0, rel=1e-12)
-
-
-def test_jobs_below_leaves_of_their_own_share_nothing() -> None:
-    machine = make_machine(NARROW, 4)
-    step = job(task(ACROSS), nodes=(0, 1))
-
-    both = beside(machine, step, job(task(ACROSS), nodes=(2, 3)))
-
-    # As wide as the adapters.
-    assert both.step_time_s == beside(machine, step).step_time_s == pytest.approx(1 / 2, rel=1e-12)
 
 
 def test_the_work_of_one_job_lies_in_the_gaps_of_the_other() -> None:
@@ -188,21 +166,6 @@ PLANS = [make_plan(dp=8, tp=2, zero_stage=1), make_plan(dp=2, tp=4, pp=2, zero_s
 
 
 @pytest.mark.parametrize("plan", PLANS)
-def test_a_job_on_links_of_its_own_changes_nothing(plan: Plan) -> None:
-    machine = make_machine(replace(NARROW, fabric=make_fabric("leaf_spine", nodes_per_leaf=2)), 4, network=LATENT_NETWORK)
-    first, second = (on_nodes(lower(plan), *nodes) for nodes in ((0, 1), (2, 3)))
-
-    alone, both = beside(machine, first), beside(machine, first, second)
-
-    # The clock stops at other instants in between, which moves the last bit.
-    assert both.step_time_s == pytest.approx(alone.step_time_s, rel=1e-12)
-    assert [span.end_s for span in both.spans] == pytest.approx([span.end_s for span in alone.spans], rel=1e-12)
-    own = [link for link in both.links if not any(user.startswith("other") for user in link.users)]
-    assert [(link.name, link.n_links, link.users) for link in own] == [(link.name, link.n_links, link.users) for link in alone.links]
-    assert [link.bytes for link in own] == pytest.approx([link.bytes for link in alone.links], rel=1e-12)
-
-
-@pytest.mark.parametrize("plan", PLANS)
 def test_the_place_of_a_job_makes_no_difference_to_it(plan: Plan) -> None:
     machine = make_machine(NARROW, 4, network=LATENT_NETWORK)
 
@@ -264,13 +227,3 @@ def test_a_deadlock_of_another_job_is_found() -> None:
         DeadlockError, match=r"2 of 3 tasks of job 'other 0' wait .* on rank 8:\n  F on stage 0 waits for reduce on stage 0"
     ):
         beside(machine, job(task(compute(work(1.0))), nodes=(0, 2)), job(*CIRCLE, nodes=(1, 3)))
-
-
-def test_two_replays_of_two_jobs_agree_to_the_last_bit() -> None:
-    machine = make_machine(NARROW, 4, network=LATENT_NETWORK)
-    plans = (make_plan(dp=16, zero_stage=1), make_plan(dp=4, tp=4))
-    jobs = [on_nodes(lower(plan), *nodes) for plan, nodes in zip(plans, ((0, 2), (1, 3)), strict=True)]
-
-    one, again = (beside(machine, *jobs) for _ in range(2))
-
-    assert without_wall_time(one) == without_wall_time(again)

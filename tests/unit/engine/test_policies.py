@@ -115,23 +115,6 @@ def test_what_was_in_progress_at_the_end_is_there_as_far_as_it_had_come() -> Non
     assert total_bytes(timeline, "nvlink") == pytest.approx((2 * 3 + 4 * 0.75) * SCALE_UP_BYTES_PER_S, rel=1e-9)
 
 
-def test_nobody_gets_further_ahead_than_the_bound() -> None:
-    timeline, log = run(workers(1.0, 4.0), 6, StaleSynchronous(staleness=2))
-
-    # Three steps are allowed before the slow one has ended its first, then one for each of its steps.
-    assert starts(timeline, 0)[:5] == [0.0, 1.0, 2.0, 4.0, 8.0]
-    assert log.max_lead == 2
-
-
-def test_a_bound_of_zero_is_a_barrier() -> None:
-    jitter = Given([[1.0, 3.0, 2.0], [2.0, 1.0, 2.0]])
-
-    timeline, log = run(workers(1.0, 1.0), 3, StaleSynchronous(staleness=0), jitter=jitter)
-
-    assert starts(timeline, 0) == starts(timeline, 1) == [0.0, 2.0, 5.0]
-    assert (log.step_times_s, log.max_lead) == ((2.0, 3.0, 2.0), 0)
-
-
 def test_a_bound_that_nobody_reaches_changes_nothing() -> None:
     of = workers(1.0, 1.5, 2.0)
 

@@ -81,12 +81,6 @@ def test_a_collective_beside_work_is_exposed_where_it_sticks_out(work_s: float, 
     assert price.hidden_s["tp"] == pytest.approx(1.0 - exposed_s, abs=1e-12)
 
 
-def test_time_is_computation_and_exposed_communication() -> None:
-    price = price_of(compute(work(0.3), collective(CP, 1e9), overlapped(collective(TP, ONE_SECOND), 0.7), repeat=4))
-
-    assert price.duration_s == pytest.approx(price.compute_s + sum(price.exposed_s.values()), rel=1e-12)
-
-
 def test_dimensions_are_kept_apart() -> None:
     price = price_of(compute(collective(TP, ONE_SECOND), collective(CP, SCALE_UP_BYTES_PER_S)))
 
@@ -120,12 +114,6 @@ def test_a_pass_is_priced_once() -> None:
     pricing = pricing_of(action)
 
     assert pricing.price(action) is pricing.price(action)
-
-
-def test_equal_passes_are_priced_alike() -> None:
-    pricing = pricing_of(compute(collective(TP, 1e9)))
-
-    assert pricing.price(compute(collective(TP, 1e9))).duration_s == pricing.price(compute(collective(TP, 1e9))).duration_s
 
 
 def test_states_hold_the_seconds_with_bytes_on_the_links() -> None:
@@ -303,12 +291,6 @@ def test_slower_kernels_hide_more_communication() -> None:
     # 1 s beside 0.75 s and 1 s that stands alone; then all of the first is hidden.
     assert slow_price(1.0).exposed_s["tp"] == pytest.approx(3 * 1.25, rel=1e-12)
     assert slow_price(2.0).exposed_s["tp"] == pytest.approx(3 * 1.0, rel=1e-12)
-
-
-def test_the_usual_pace_leaves_the_price_as_it_is() -> None:
-    price = price_of(MIXED)
-
-    assert price.at(1.0) is price
 
 
 def test_a_host_that_is_slow_takes_longer_too() -> None:

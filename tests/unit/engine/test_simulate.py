@@ -94,35 +94,6 @@ def test_events_are_counted_where_transfers_share_a_link_and_nowhere_else() -> N
     assert both.n_tasks == 2
 
 
-def test_every_way_up_and_down_carries_what_a_ring_sends() -> None:
-    everyone = group_of(tuple(range(8)))
-
-    timeline = timeline_of(make_machine(), task(communicate(everyone, SIZE)))
-
-    (link,) = timeline.links
-    assert (link.tier, link.n_links, link.bandwidth_bytes_per_s) == ("nvlink", 16, SCALE_UP_BYTES_PER_S)
-    assert link.bytes == pytest.approx(2 * 7 / 8 * SIZE, rel=1e-12)
-
-
-@pytest.mark.parametrize("repeat", [1, 6])
-def test_links_count_what_is_inside_passes_too(repeat: int) -> None:
-    action = compute(work(0.1), collective(TP, SIZE), overlapped(collective(TP, SIZE, "all_gather"), 0.2), repeat=repeat)
-
-    timeline = timeline_of(make_machine(network=LATENT_NETWORK), task(action))
-
-    (link,) = timeline.links
-    assert link.bytes == pytest.approx(repeat * (2 + 1) * 3 / 4 * SIZE, rel=1e-12)
-
-
-def test_inside_or_beside_a_pass_a_collective_loads_the_links_alike() -> None:
-    inside = timeline_of(make_machine(network=LATENT_NETWORK), task(compute(collective(TP, SIZE))))
-    beside = timeline_of(make_machine(network=LATENT_NETWORK), task(communicate(TP, SIZE)))
-
-    (one,), (other,) = inside.links, beside.links
-    assert (one.bytes, one.busy_s) == (pytest.approx(other.bytes, rel=1e-12), pytest.approx(other.busy_s, rel=1e-12))
-    assert one.peak_utilisation == pytest.approx(other.peak_utilisation, rel=1e-12)
-
-
 def test_a_link_is_busy_while_bytes_move_and_not_during_latency() -> None:
     timeline = timeline_of(make_machine(network=LATENT_NETWORK), task(communicate(TP, SIZE)))
 
@@ -154,20 +125,6 @@ def test_a_link_is_busy_only_with_its_own_passes() -> None:
     }
 
 
-def test_utilisation_is_measured_against_the_data_sheet() -> None:
-    timeline = timeline_of(make_machine(network=LATENT_NETWORK), task(communicate(TP, SIZE)))
-
-    assert timeline.links[0].peak_utilisation == pytest.approx(0.8, rel=1e-12)
-
-
-def test_two_collectives_at_once_fill_a_link_once() -> None:
-    timeline = timeline_of(make_machine(), task(communicate(TP, SIZE)), task(communicate(DP, SIZE), stream="other"))
-
-    (link,) = timeline.links
-    assert link.peak_utilisation == pytest.approx(1.0, rel=1e-12)
-    assert link.bytes == pytest.approx((2 * 3 / 4 + 1) * SIZE, rel=1e-12)
-
-
 def test_no_link_is_used_beyond_its_share() -> None:
     action = compute(work(0.01), collective(TP, SIZE), overlapped(collective(DP, SIZE), 0.01), repeat=3)
     machine = make_machine(n_nodes=2, network=LATENT_NETWORK)
@@ -193,45 +150,10 @@ def test_a_program_without_traffic_has_no_links() -> None:
     assert timeline_of(make_machine(), task(compute(work(1.0)))).links == ()
 
 
-def test_two_replays_agree_in_everything_but_the_wall_clock() -> None:
-    action = compute(work(0.01), collective(TP, SIZE), overlapped(collective(TP, SIZE), 0.01), repeat=3)
-    tasks = (task(action), task(communicate(DP, SIZE)), task(action, 0), task(transfer((0, 8), size_bytes=SIZE), 0, stream="send"))
-
-    one, other = (timeline_of(make_machine(n_nodes=2, network=LATENT_NETWORK), *tasks) for _ in range(2))
-
-    assert without_wall_time(one) == without_wall_time(other)
-
-
 def test_a_second_replay_of_the_same_objects_is_the_same() -> None:
     machine, of = make_machine(network=LATENT_NETWORK), program(task(compute(collective(TP, SIZE))), task(communicate(DP, SIZE)))
 
     assert without_wall_time(replay(of, machine)[0]) == without_wall_time(replay(of, machine)[0])
-
-
-def test_the_timeline_says_how_its_collectives_were_performed() -> None:
-    tasks = (task(compute(collective(TP, SIZE))), task(communicate(DP, SIZE), 0), task(communicate(DP, SIZE), 1))
-
-    choices = timeline_of(make_machine(), *tasks).collectives
-
-    assert [(choice.dimension, choice.op, choice.ranks, choice.bytes, choice.algorithm) for choice in choices] == [
-        ("tp", "all_reduce", 4, SIZE, "ring"),
-        ("dp", "all_reduce", 2, SIZE, "ring"),
-    ]
-
-
-def test_uneven_groups_are_named_beside_the_timeline() -> None:
-    crooked = group_of((0, 1, 2, 8), name="crooked")
-
-    _, uneven = replay(program(task(communicate(crooked, SIZE)), n_ranks=16), make_machine(n_nodes=2))
-
-    assert uneven == ("crooked",)
-
-
-def test_a_program_that_waits_for_itself_is_refused() -> None:
-    circle = program(task(compute(work(1.0)), 1), task(communicate(DP, 1.0), 0))
-
-    with pytest.raises(DeadlockError, match="F on stage 0 waits for reduce on stage 0"):
-        replay(circle, make_machine())
 
 
 def test_a_deadlock_behind_passes_with_collectives_is_found_too() -> None:

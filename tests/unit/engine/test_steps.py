@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from clustersim.engine.jobs import Repeated
-from clustersim.engine.pace import Drawn, Lognormal, Pace
+from clustersim.engine.pace import Drawn, Pace
 from clustersim.engine.policies import Asynchronous, BackupWorkers, PacePolicy, StaleSynchronous
 from clustersim.engine.simulate import Machine, replay
 from clustersim.engine.steps import replay_steps
@@ -30,10 +30,8 @@ from tests.unit.engine.factories import (
     overlapped,
     paced,
     program,
-    same_times,
     task,
     transfer,
-    without_wall_time,
     work,
     workers,
 )
@@ -62,19 +60,6 @@ def steps_of(of: Program, n_steps: int, *, machine: Machine | None = None, jitte
 def intervals(timeline: Timeline, rank_class: int) -> list[tuple[int, float, float]]:
     """Return step, start and end of the passes of a class."""
     return [(span.step, span.start_s, span.end_s) for span in timeline.spans if (span.rank_class, span.stream) == (rank_class, "compute")]
-
-
-def test_one_step_is_what_a_replay_gives() -> None:
-    machine = make_machine(network=LATENT_NETWORK)
-    of = program(*joined(0.1, 0.3, size_bytes=1e9).tasks, task(compute(work(0.2), collective(TP, 1e8)), 2), n_classes=2)
-
-    one, _ = replay(of, machine)
-    many, _ = replay_steps(of, machine, n_steps=1)
-
-    assert same_times(many, one)
-    assert one.steps is None
-    assert many.steps is not None
-    assert many.steps.step_times_s == (pytest.approx(one.step_time_s, rel=1e-12),)
 
 
 def test_a_step_follows_another_at_once() -> None:
@@ -374,16 +359,6 @@ def test_a_load_takes_its_share_in_all_steps(policy: PacePolicy | None) -> None:
     assert timeline.step_time_s == pytest.approx(1 / 0.75, abs=4 * TICK_S)
     (busiest,) = [each for each in timeline.links if each.name == "node0/gpu0/nvlink/up"]
     assert busiest.bytes == pytest.approx(ONE_SECOND * (1 + 0.25 / 0.75), rel=1e-9)
-
-
-def test_the_same_seed_gives_the_same_bits() -> None:
-    of = joined(1.0, 1.0, 2.0, size_bytes=1e9)
-    runs = [
-        steps_of(of, 50, jitter=Drawn(Lognormal(sigma=0.3), (1, 2, 4), seed=3), machine=make_machine(network=LATENT_NETWORK))
-        for _ in range(2)
-    ]
-
-    assert without_wall_time(runs[0]) == without_wall_time(runs[1])
 
 
 def test_every_step_of_every_task_is_written_down_once() -> None:

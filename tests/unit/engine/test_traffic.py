@@ -100,12 +100,6 @@ def test_an_operation_in_phases_flies_in_phases() -> None:
     assert traffic.flow_classes(two_level) == (0, 1)
 
 
-def test_flows_of_one_collective_are_worked_out_once() -> None:
-    traffic, _ = registered(task(PASS))
-
-    assert traffic.phases(REDUCE.collective) is traffic.phases(REDUCE.collective)
-
-
 def test_equal_collectives_fly_alike() -> None:
     traffic, _ = registered(task(PASS))
 

@@ -26,38 +26,6 @@ def levels(flows: list[list[float]], capacity: list[float], limits: list[float] 
     return fill(flows, capacity, limits).levels.tolist()
 
 
-def test_one_flow_class_has_its_narrowest_link_class() -> None:
-    assert levels([[1.0], [1.0]], [8.0, 5.0]) == [5.0]
-
-
-def test_flow_classes_on_one_link_class_have_equal_levels() -> None:
-    assert levels([[1.0, 1.0]], [8.0]) == [4.0, 4.0]
-
-
-def test_a_flow_class_of_three_flows_takes_three_shares() -> None:
-    assert levels([[3.0, 1.0]], [8.0]) == [2.0, 2.0]
-
-
-def test_what_is_held_back_elsewhere_leaves_the_rest_to_others() -> None:
-    assert levels([[2.0, 1.0], [5.0, 0.0]], [10.0, 5.0]) == [1.0, 8.0]
-
-
-def test_flow_classes_that_share_nothing_do_not_touch_each_other() -> None:
-    assert levels([[1.0, 0.0], [0.0, 1.0]], [3.0, 7.0]) == [3.0, 7.0]
-
-
-def test_a_flow_class_stops_at_its_limit_and_the_rest_grow_on() -> None:
-    assert levels([[1.0, 1.0, 1.0]], [9.0], [1.0, INF, INF]) == [1.0, 4.0, 4.0]
-
-
-def test_limits_are_reached_one_after_the_other() -> None:
-    assert levels([[1.0, 1.0, 1.0]], [9.0], [3.5, 1.0, 2.0]) == [3.5, 1.0, 2.0]
-
-
-def test_a_limit_out_of_reach_changes_nothing() -> None:
-    assert levels([[1.0, 1.0]], [9.0], [100.0, INF]) == [4.5, 4.5]
-
-
 def test_a_flow_class_that_crosses_nothing_has_its_limit() -> None:
     assert levels([[1.0, 0.0, 0.0]], [5.0], [INF, INF, 7.0]) == [5.0, INF, 7.0]
 

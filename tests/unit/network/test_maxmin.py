@@ -86,35 +86,6 @@ def random_wiring(generator: np.random.Generator) -> Wiring:
     return wiring(flow_classes, generator.choice([1.0, 2.0, 4.0, 7.3, 33.0], n_links).tolist())
 
 
-def test_a_flow_class_enters_an_idle_network_at_its_narrowest_link_class(way: str) -> None:
-    found = made(way, [flow_class([0, 1])], [8.0, 5.0])
-
-    assert settle(found, {0: 1.0})
-    assert rates(found) == [5.0]
-    assert out_of_balance(found) == []
-
-
-def test_a_flow_class_that_enters_takes_from_those_on_its_link_classes(way: str) -> None:
-    found = made(way, [flow_class([0]), flow_class([0, 1]), flow_class([1])], [10.0, 4.0])
-
-    settle(found, {0: 1.0})
-    settle(found, {1: 1.0, 2: 1.0})
-
-    assert rates(found) == [8.0, 2.0, 2.0]
-    assert out_of_balance(found) == []
-
-
-def test_what_departs_leaves_its_share_to_those_at_its_level_and_above(way: str) -> None:
-    found = made(way, [flow_class([0]), flow_class([0]), flow_class([0, 1]), flow_class([1])], [6.0, 10.0])
-    settle(found, dict.fromkeys(range(4), 1.0))
-    assert rates(found) == [2.0, 2.0, 2.0, 8.0]
-
-    settle(found, {0: 0.0})
-
-    assert rates(found) == [0.0, 3.0, 3.0, 7.0]
-    assert out_of_balance(found) == []
-
-
 def test_what_has_a_lower_level_than_a_departing_flow_is_not_looked_at(way: str) -> None:
     # Flow classes 0 and 1 share a narrow link class, 1 and 2 a wide one.
     found = made(way, [flow_class([0]), flow_class([0, 1]), flow_class([1]), flow_class([1])], [2.0, 11.0])
@@ -132,40 +103,6 @@ def test_another_component_is_not_looked_at(way: str) -> None:
     settle(found, dict.fromkeys(range(4), 1.0))
 
     assert settle(found, {0: 0.0}) == {1: 2.0}
-
-
-def test_more_flows_of_a_flow_class_weigh_more(way: str) -> None:
-    found = made(way, [flow_class([0]), flow_class([0])], [8.0])
-    settle(found, {0: 1.0, 1: 1.0})
-
-    settle(found, {1: 3.0})
-    assert rates(found) == [2.0, 2.0]
-    settle(found, {1: 1.0})
-    assert rates(found) == [4.0, 4.0]
-    assert out_of_balance(found) == []
-
-
-def test_a_flow_class_at_its_limit_stays_there_until_a_link_class_holds_it_back(way: str) -> None:
-    found = made(way, [flow_class([0], cap=3.0), flow_class([0]), flow_class([0])], [8.0])
-
-    settle(found, {0: 1.0})
-    assert rates(found)[0] == 3.0
-    settle(found, {1: 1.0})
-    assert rates(found)[:2] == [3.0, 5.0]
-    settle(found, {2: 2.0})
-    assert rates(found) == [2.0, 2.0, 2.0]
-    settle(found, {2: 0.0})
-    assert rates(found)[:2] == [3.0, 5.0]
-    assert out_of_balance(found) == []
-
-
-def test_a_flow_class_that_neither_was_nor_is_in_flight_changes_nothing(way: str) -> None:
-    found = made(way, [flow_class([0]), flow_class([0])], [8.0])
-    settle(found, {0: 1.0})
-
-    assert settle(found, {1: 0.0}) == {}
-    assert rates(found) == [8.0, 0.0]
-    assert out_of_balance(found) == []
 
 
 def test_a_link_class_without_capacity_stops_its_flow_classes(way: str) -> None:

@@ -69,30 +69,6 @@ def test_links_that_no_flow_crosses_do_not_count() -> None:
     assert shared.add_class(route_set({0: 1.0, 1: 0.0})) == shared.add_class(route_set([0]))
 
 
-def test_two_flows_share_a_link_and_the_second_then_has_it_alone() -> None:
-    shared = network(4.0)
-    flow_class = shared.add_class(route_set([0]))
-    shared.start(0, flow_class, 4.0)
-    shared.start(1, flow_class, 8.0)
-    shared.share()
-
-    assert finish(shared) == {0: 2.0, 1: 3.0}
-
-
-def test_rates_grow_by_weight() -> None:
-    shared = network(9.0)
-    light, heavy = shared.add_class(route_set([0])), shared.add_class(route_set([0]), weight=2.0)
-
-    assert shared.rates(((light, 1), (heavy, 1))) == {light: 3.0, heavy: 6.0}
-
-
-def test_a_cap_holds_whatever_the_weight() -> None:
-    shared = network(9.0)
-    light, heavy = shared.add_class(route_set([0])), shared.add_class(route_set([0]), weight=2.0, cap_bytes_per_s=4.0)
-
-    assert shared.rates(((light, 1), (heavy, 1))) == {light: 5.0, heavy: 4.0}
-
-
 def test_an_idle_rate_is_that_of_one_flow_alone() -> None:
     shared = network(9.0, 4.0)
 
@@ -238,13 +214,6 @@ def test_there_is_no_account_for_those_who_want_none() -> None:
     finish(shared)
 
     assert shared.occupancy() == {}
-
-
-def test_labels_keep_links_apart() -> None:
-    shared = SharedNetwork(np.array([4.0, 4.0]), labels=np.array([0, 1]))
-    shared.add_class(route_set([0, 1]))
-
-    assert len(shared.wiring.first_link) == 2
 
 
 def test_time_does_not_run_backwards() -> None:

@@ -137,16 +137,6 @@ def test_every_task_follows_the_task_before_it_on_each_of_its_lanes(changes: dic
         assert all(before in program.tasks[after].after for before, after in pairwise(on_lane)), lane
 
 
-@pytest.mark.parametrize("overlap", [False, True])
-@pytest.mark.parametrize("pp", [1, 4])
-def test_every_rank_reduces_a_gradient_for_each_of_its_parameters(pp: int, overlap: bool) -> None:
-    plan = make_plan(dp=4, pp=pp, overlap=overlap)
-
-    for stage in range(pp):
-        sizes = [collective(task).bytes for task in tasks_of(plan, "gradients", rank_class=stage)]
-        assert sum(sizes) == pytest.approx(4 * stage_of(plan, stage).weights.total, rel=1e-12)
-
-
 @pytest.mark.parametrize("layers", [1, 2.5, 3, 16, 100])
 def test_buckets_are_those_that_tensors_fill_and_hold_every_gradient(layers: float) -> None:
     plan = make_plan(dp=4, bucket_bytes=layers * LAYER_BYTES)
@@ -207,13 +197,6 @@ def test_chunks_of_a_stage_reduce_their_gradients_as_they_finish() -> None:
     buckets = chosen(program, "gradients", rank_class=0)
 
     assert [program.tasks[bucket.after[0]].chunk for bucket in buckets] == [1, 0]
-
-
-@pytest.mark.parametrize(("zero_stage", "operations"), [(0, {"all_reduce"}), (1, {"reduce_scatter", "all_gather"})])
-def test_zero_1_reduces_and_scatters_gradients_and_gathers_weights(zero_stage: int, operations: set[str]) -> None:
-    tasks = tasks_of(make_plan(dp=4, zero_stage=zero_stage), stream="dp")
-
-    assert {collective(task).op for task in tasks} == operations
 
 
 def test_weights_are_gathered_after_the_update_in_their_own_precision() -> None:

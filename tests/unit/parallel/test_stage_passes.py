@@ -54,22 +54,6 @@ def test_without_tensor_parallelism_a_layer_is_two_stretches_of_work() -> None:
     assert names(passes().layer_backward()) == ["mlp", "attention"]
 
 
-def test_tensor_parallelism_reduces_twice_forward_and_twice_backward() -> None:
-    divided = passes(tp=4)
-
-    assert operations(divided.layer_forward()) == ["all_reduce"] * 2
-    assert operations(divided.layer_backward()) == ["all_reduce"] * 2
-
-
-def test_sequence_parallelism_gathers_before_and_scatters_after_each_pair() -> None:
-    assert operations(passes(tp=4, sequence_parallel=True).layer_forward()) == ["all_gather", "reduce_scatter"] * 2
-
-
-def test_sequence_parallelism_gathers_saved_inputs_again_in_the_backward_pass() -> None:
-    # Of each pair: the gradient of the output, the input for the weight gradient, and the input gradient scattered.
-    assert operations(passes(tp=4, sequence_parallel=True).layer_backward()) == ["all_gather", "all_gather", "reduce_scatter"] * 2
-
-
 @pytest.mark.parametrize("sequence_parallel", [False, True])
 def test_every_collective_of_a_layer_is_one_activation(sequence_parallel: bool) -> None:
     divided = passes(tp=4, sequence_parallel=sequence_parallel, micro_batch_size=3)

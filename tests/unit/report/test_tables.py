@@ -115,13 +115,3 @@ def test_a_step_of_no_length_has_no_shares(tmp_path: Path) -> None:
 
     assert {row["share_fraction"] for row in rows_of(tmp_path / "breakdown.csv")} == {"0.0"}
     assert {row["mean_utilisation_fraction"] for row in rows_of(tmp_path / "links.csv")} == {"0.0"}
-
-
-def test_equal_runs_give_equal_bytes(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    again = tmp_path_factory.mktemp("again")
-
-    write_tables(reference_metrics(reference_timeline()), reference_timeline(), again)
-
-    for name in HEADERS:
-        assert (again / name).read_bytes() == (folder / name).read_bytes()
-        assert b"\r" not in (folder / name).read_bytes()

@@ -9,7 +9,7 @@ import pytest
 from clustersim.apps.run.simulation import memory_report
 from clustersim.measure.step_breakdown import breakdown
 from clustersim.parallel.stage import stages_of
-from clustersim.parallel.training_plan import Plan, Recompute
+from clustersim.parallel.training_plan import Recompute
 from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.wired import Cluster
 from clustersim.trace.timeline import KINDS
@@ -75,28 +75,6 @@ def test_the_step_ends_with_the_last_span() -> None:
     assert {span.kind for span in timeline.spans} <= set(KINDS)
 
 
-def test_classes_stand_for_ranks_and_say_so() -> None:
-    engine = metrics_of(PLAN).engine
-
-    assert (engine.ranks, engine.rank_classes, engine.folded) == (16, 4, True)
-    assert engine.n_tasks > 0
-
-
-def test_nothing_is_folded_where_every_rank_is_a_class() -> None:
-    engine = metrics_of(make_plan(pp=8)).engine
-
-    assert (engine.ranks, engine.rank_classes, engine.folded) == (8, 8, False)
-
-
-@pytest.mark.parametrize("plan", [PLAN, make_plan(dp=8, zero_stage=3), make_plan(tp=8, sequence_parallel=True)])
-def test_equal_runs_are_equal_but_for_their_wall_time(plan: Plan) -> None:
-    (first, first_timeline), (second, second_timeline) = run(plan), run(plan)
-
-    assert replace(first, engine=replace(first.engine, wall_s=0.0)) == replace(second, engine=replace(second.engine, wall_s=0.0))
-    assert first_timeline.spans == second_timeline.spans
-    assert first_timeline.links == second_timeline.links
-
-
 def test_every_tier_that_the_cluster_has_is_reported_and_none_is_overbooked() -> None:
     metrics = metrics_of(PLAN)
 
@@ -142,12 +120,6 @@ def test_the_peak_is_that_of_the_stage_that_needs_most() -> None:
     for stage, held in enumerate(memory.by_stage):
         assert held.peak_bytes == peak(PLAN, stage)
         assert held.activations_bytes == peak(PLAN, stage, category="activations")
-
-
-def test_the_parts_of_a_stage_s_memory_sum_to_its_peak() -> None:
-    for stage in metrics_of(PLAN).memory.by_stage:
-        parts = stage.parameters_bytes + stage.gradients_bytes + stage.optimizer_bytes + stage.activations_bytes + stage.buffers_bytes
-        assert stage.peak_bytes == pytest.approx(parts, rel=1e-12)
 
 
 def test_a_plan_fits_up_to_the_last_byte() -> None:
@@ -210,12 +182,6 @@ def test_gradients_are_hidden_by_overlap() -> None:
     assert together.step_time_s < apart.step_time_s
     assert together.breakdown_s.exposed_communication.dp < apart.breakdown_s.exposed_communication.dp
     assert apart.overlapped_communication_s.dp == 0.0 < together.overlapped_communication_s.dp
-
-
-def test_more_micro_batches_shrink_the_bubble() -> None:
-    few, many = (metrics_of(make_plan(pp=8, global_batch_size=size)) for size in (8, 64))
-
-    assert many.bubble_fraction < few.bubble_fraction
 
 
 def test_tensor_parallelism_across_nodes_is_slower_than_inside_one() -> None:

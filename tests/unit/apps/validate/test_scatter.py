@@ -36,16 +36,6 @@ def test_experts_have_a_colour_of_their_own(validation: Validation) -> None:
     assert {group.colour for group in one.groups}.isdisjoint(group.colour for group in many.groups)
 
 
-@pytest.mark.parametrize("name", ["all.png", "all.svg"])
-def test_equal_validations_give_equal_bytes(validation: Validation, tmp_path: Path, name: str) -> None:
-    first, second = tmp_path / f"1{name}", tmp_path / f"2{name}"
-
-    write_scatter(validation, first)
-    write_scatter(validation, second)
-
-    assert first.read_bytes() == second.read_bytes() != b""
-
-
 def test_what_is_no_picture_is_refused() -> None:
     with pytest.raises(ScenarioError, match="no picture"):
         picture_path("all.txt")

@@ -237,14 +237,6 @@ def test_an_update_reads_and_writes_what_servers_keep_in_their_memory() -> None:
     assert {(each.op, rows(each.group.members)) for each in moved(plan, "update")} == {("update", ((0, 1, 2, 3),))}
 
 
-def test_the_update_covers_the_parts_of_all_tensor_parallel_ranks() -> None:
-    plan = served(tp=4)
-
-    (update, *_) = moved(plan, "update")
-    assert len(rows(update.group.members)) == 4
-    assert fsum(each.bytes for each in moved(plan, "update")) == pytest.approx(34 * stage_of(plan, 0).weights.total, rel=1e-12)
-
-
 def test_workers_neither_update_nor_take_the_norm() -> None:
     plan = served(tp=4)
 

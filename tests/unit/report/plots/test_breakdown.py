@@ -112,12 +112,6 @@ def test_the_title_states_the_finding() -> None:
     assert title_of(drawn()) == ("reference, 512 GPUs: 57.3 % of the step computes; the largest loss is the pipeline bubble (26.9 %)")
 
 
-def test_it_draws_into_given_axes() -> None:
-    ax = Figure().subplots()
-
-    assert step_breakdown(METRICS, TIMELINE, ax) is ax
-
-
 def test_labels_do_not_overlap_each_other() -> None:
     ax = drawn()
     figure = ax.get_figure(root=True)

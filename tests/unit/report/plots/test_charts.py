@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +13,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
 from clustersim.report.pictures import Chart, ChartPanel, Series
-from clustersim.report.plots.canvas import WIDTH_PX, save_figure, style
+from clustersim.report.plots.canvas import WIDTH_PX, style
 from clustersim.report.plots.charts import COLOURS, draw_chart
 
 SERIES = (
@@ -118,12 +117,3 @@ def test_no_words_overlap_or_leave_the_picture(chart: Chart) -> None:
     assert not [
         (one, other) for at, one in enumerate(boxes) for other in boxes[:at] if one.shrunk(0.9, 0.8).overlaps(other.shrunk(0.9, 0.8))
     ]
-
-
-@pytest.mark.parametrize("chart", [LINES, BARS], ids=["lines", "bars"])
-def test_equal_charts_give_equal_bytes(chart: Chart) -> None:
-    files = [io.BytesIO(), io.BytesIO()]
-    for file in files:
-        save_figure(drawn(chart), file, svg=False)
-
-    assert files[0].getvalue() == files[1].getvalue()

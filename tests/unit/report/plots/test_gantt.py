@@ -207,14 +207,6 @@ def test_later_model_chunks_are_lighter() -> None:
     assert all(palette.luminance(colour) > palette.luminance(palette.FORWARD) for colour in lighter)
 
 
-def test_it_draws_into_given_axes() -> None:
-    timeline = reference_timeline()
-    ax = Figure(figsize=(8, 4)).subplots()
-
-    assert pipeline_gantt(reference_metrics(timeline), timeline, ax) is ax
-    assert ax.collections
-
-
 def test_a_timeline_without_spans_is_drawn_empty(tmp_path: Path) -> None:
     classes = (RankClass(name="all ranks", stage=0, representative_rank=0, ranks=np.arange(1)),)
     metrics = reference_metrics(reference_timeline())

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
-from matplotlib.figure import Figure
 
 from clustersim.measure.metrics import Memory
 from clustersim.report.palette import MEMORY_COLOURS
@@ -109,9 +108,3 @@ def test_no_stages_give_an_empty_picture() -> None:
         ax = memory_by_stage(metrics, TIMELINE)
 
     assert ax.get_title(loc="left") == "reference, 512 GPUs: fits with 0.0 MiB of 74.5 GiB, 74.5 GiB to spare"
-
-
-def test_it_draws_into_given_axes() -> None:
-    ax = Figure().subplots()
-
-    assert memory_by_stage(METRICS, TIMELINE, ax) is ax

@@ -60,15 +60,6 @@ def test_a_figure_without_effect_has_no_bar_and_says_so() -> None:
     assert "9 to 10: no effect" in [text.get_text() for text in ax.texts]
 
 
-@pytest.mark.parametrize("name", ["a.png", "a.svg"])
-def test_equal_pictures_are_equal_bytes(tmp_path: Path, name: str) -> None:
-    (tmp_path / "other").mkdir()
-    for folder in (tmp_path, tmp_path / "other"):
-        write_tornado(PICTURE, folder / name)
-
-    assert (tmp_path / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
-
-
 def test_a_file_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="cannot write"):
         write_tornado(PICTURE, tmp_path / "missing" / "a.png")

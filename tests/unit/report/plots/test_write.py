@@ -43,16 +43,6 @@ def test_all_pictures_are_written_in_one_width(tmp_path: Path, n_stages: int) ->
         assert 200 < int.from_bytes(header[4:8], "big") < 1200
 
 
-def test_equal_runs_give_equal_bytes_without_version_or_time(tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        write_plots(METRICS, TIMELINE, tmp_path / name)
-
-    for path in (tmp_path / "one").iterdir():
-        assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
-        assert not {b"tEXt", b"iTXt", b"zTXt", b"tIME"} & png_chunks(path.read_bytes()).keys()
-
-
 def test_a_users_settings_change_nothing(tmp_path: Path) -> None:
     for name in ("plain", "odd"):
         (tmp_path / name).mkdir()
