@@ -69,8 +69,8 @@ class Wires:
     """One number per link; links with different numbers are never in one class."""
     loaded: IntArray
     """Links with traffic of others."""
-    finest: str = "all"
-    """Regard for links that is tried first."""
+    regard: str = "all"
+    """Links that may tell ranks apart, tried first; see ``EngineStats.told_apart``."""
 
     @property
     def rotation(self) -> Rotation | None:
@@ -152,7 +152,7 @@ def fold_by_rotation(program: Program, wires: Wires, colours: IntArray | None) -
 def _folded(sides: Sequence[_Side], wires: Wires, most: int | None) -> Wired:
     """Return programs refined by as many of the links as there may be tasks for."""
     regards: tuple[Regard, ...] = get_args(Regard)
-    for regard in regards[:1] if most is None else regards[regards.index(wires.finest) :]:
+    for regard in regards[:1] if most is None else regards[regards.index(wires.regard) :]:
         for side in sides:
             side.begin()
         wired = _refined(sides, wires, regard, most)

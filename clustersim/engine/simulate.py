@@ -201,7 +201,7 @@ def prepare(
         names=("", *(other.name for other, _ in owned)),
         labels=link_labels(background, machine.cluster),
         loaded=np.array([link for load in background for link in load.link_ids], dtype=np.int64),
-        finest=machine.regard,
+        regard=machine.regard,
     )
     given = (program, *(each for _, each in owned))
     with phase("fold"):

@@ -139,7 +139,7 @@ class GraphSwitch:
     adapters: Annotated[tuple[Number, ...], Field(max_length=1000, description="Adapters of these nodes; all if left out.")] = ()
     to: Annotated[
         Mapping[str, Few], Field(description="Other switches, with the number of cables to each; each cable is listed at one end.")
-    ] = field(default_factory=dict[str, int])
+    ] = field(default_factory=dict[str, int], hash=False)
     bandwidth_bytes_per_s: Annotated[LineRate | None, Field(description="Of each of these cables, one direction.")] = None
     """None for that of the fabric."""
 
