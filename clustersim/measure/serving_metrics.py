@@ -163,6 +163,8 @@ class ServingMetrics:
     requests: RequestCounts
     duration_s: float
     """From sending the first measured request to the last token of the last."""
+    asked_requests_per_s: float | None
+    """Mean rate that arrivals are drawn at; None where they follow another rule or a trace."""
     requests_per_s: float
     requests_per_s_per_gpu: float
     output_tokens_per_s: float

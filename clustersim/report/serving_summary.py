@@ -72,10 +72,13 @@ def html_serving(metrics: ServingMetrics) -> str:
 
 def headline(metrics: ServingMetrics) -> list[tuple[str, str]]:
     """Return the headline figures, each as name and text."""
+    warmup = metrics.requests.completed - metrics.requests.measured
     figures = [
         ("requests answered", f"{metrics.requests.completed:,} of {metrics.requests.arrived:,}"),
+        *([("of the warm-up, not measured", f"{warmup:,}")] if warmup else []),
         ("duration", format_quantity(metrics.duration_s, "s")),
         ("requests", f"{metrics.requests_per_s:.4g} /s"),
+        *([] if metrics.asked_requests_per_s is None else [("rate asked for", f"{metrics.asked_requests_per_s:.4g} /s")]),
         ("output tokens", _rate(metrics.output_tokens_per_s)),
         *([("output tokens at full load", _rate(metrics.full_load_output_tokens_per_s))] if metrics.rate_binds else []),
         ("output tokens per GPU", _rate(metrics.output_tokens_per_s_per_gpu)),

@@ -99,6 +99,7 @@ def serving_metrics(built: BuiltServing, run: ServingRun, wall_s: float) -> Serv
             measured=latencies.n_measured,
         ),
         duration_s=duration_s,
+        asked_requests_per_s=built.scenario.spec.requests.rate,
         requests_per_s=latencies.n_measured * rate,
         requests_per_s_per_gpu=latencies.n_measured * rate / gpus,
         output_tokens_per_s=n_output * rate,
