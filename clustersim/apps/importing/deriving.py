@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from types import MappingProxyType
 from typing import Final
 
 from clustersim.apps.importing.imported_settings import Draft
@@ -15,6 +16,17 @@ from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import cluster_names, load_cluster, load_node, node_names
 from clustersim.hardware.models import Node
+
+_SWITCHED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "job.lora_query": ("q",),
+        "job.lora_key": ("k",),
+        "job.lora_value": ("v",),
+        "job.lora_projection": ("output",),
+        "job.lora_mlp": ("gate", "up", "down"),
+    }
+)
+"""Layers of each part whose adapters a key of its own switches on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,9 +332,11 @@ def _adapters(draft: Draft) -> None:
     draft.derive(
         "training.lora_rank", rank or USUAL_RANK, "the rank of the adapters" if rank else f"no rank is given: {USUAL_RANK}, as PEFT"
     )
-    layers = draft.get("training.lora_layers")
-    if isinstance(layers, list) and draft.get("job.lora_mlp") is True:
-        draft.derive("training.lora_layers", [*layers, "gate", "up", "down"], "layers of attention, and those of the MLP")
+    named = draft.get("training.lora_layers")
+    switched = [layer for part, layers in _SWITCHED.items() if draft.get(part) is True for layer in layers]
+    if switched:
+        together: list[Data] = [*named, *switched] if isinstance(named, list) else [*switched]
+        draft.derive("training.lora_layers", [*dict.fromkeys(together)], "the parts whose adapters are on")
     if draft.get("job.four_bits") is True:
         draft.derive("training.frozen_precision", "nf4", "weights of the frozen model are quantised to 4 bits")
 

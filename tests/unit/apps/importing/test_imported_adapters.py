@@ -24,6 +24,10 @@ BRIDGE = (
     "  num_attention_heads: 32\n  ffn_hidden_size: 14336\n  vocab_size: 128256\n  num_query_groups: 8\n  gated_linear_unit: true\n"
     "train: {global_batch_size: 32, micro_batch_size: 1}\n"
 )
+LITGPT = (
+    "checkpoint_dir: checkpoints/meta-llama/Llama-2-7b-hf\nprecision: bf16-true\nlora_r: 8\n"
+    "train: {global_batch_size: 16, micro_batch_size: 2, max_seq_length: 512}\n"
+)
 ALL = ["q", "k", "v", "output", "gate", "up", "down"]
 
 
@@ -48,6 +52,9 @@ ALL = ["q", "k", "v", "output", "gate", "up", "down"]
         (FOUNDRY + "  peft_config: {r: 16, peft_type: LORA, target_modules: [q_proj, v_proj]}\n", 16, ["q", "v"], None),
         (BRIDGE + "peft: {_target_: megatron.bridge.peft.lora.LoRA}\n", 32, ["qkv", "output", "gate_up", "down"], None),
         (BRIDGE + "peft: {_target_: megatron.bridge.peft.lora.LoRA, dim: 8, target_modules: [linear_qkv]}\n", 8, ["qkv"], None),
+        (LITGPT, 8, ["q", "v"], None),
+        (LITGPT + "lora_query: false\nlora_key: true\nlora_projection: true\n", 8, ["k", "v", "output"], None),
+        (LITGPT + "lora_query: true\nlora_key: true\nlora_value: true\nlora_projection: true\nlora_mlp: true\n", 8, ALL, None),
     ],
 )
 def test_adapters_of_a_framework_are_read(
@@ -71,3 +78,9 @@ def test_adapters_of_swift_that_are_not_modelled_are_said(tmp_path: Path, text: 
 
     assert [key.how for key in found.keys if key.key == "--train_type"] == [how]
     assert (at(found.data, "training.lora_rank") is not None) is (kind == "lora")
+
+
+def test_an_adapter_of_the_head_is_said_to_be_left_out(tmp_path: Path) -> None:
+    found = import_files([written(tmp_path, LITGPT + "lora_head: true\n", "job.yaml")], ON_H100)
+
+    assert [key.how for key in found.keys if key.key == "lora_head"] == ["not_modelled"]
