@@ -17,11 +17,19 @@ from clustersim.documents.text import MOST_BYTES, Document
 from clustersim.errors import Place, ScenarioError
 from clustersim.workloads.reading.model_families import BIAS_KEYS, FAMILIES, REFUSED, ModelFamily
 from clustersim.workloads.reading.model_reading import SIZE_ALIASES, TRANSFORMERS_ONLY, Flags, ModelDocument, ModelReading, require
-from clustersim.workloads.reading.model_sparse import OF_EXPERTS, OF_LATENT, SparseSpec
+from clustersim.workloads.reading.model_sparse import OF_EXPERTS, OF_FAMILIES, OF_LATENT, SparseSpec
 
 _FIELDS: Final = (
-    *("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size", "vocab_size"),
-    *("max_position_embeddings", "tie_word_embeddings", *SparseSpec.model_fields),
+    "num_hidden_layers",
+    "hidden_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "intermediate_size",
+    "vocab_size",
+    "max_position_embeddings",
+    "tie_word_embeddings",
+    *(name for name in SparseSpec.model_fields if name not in OF_FAMILIES),
 )
 """Fields that the Hub spells as we do."""
 
@@ -108,6 +116,8 @@ def config_fields(origin: ModelDocument, config: Mapping[str, Data]) -> ModelRea
     for key, belonging in (("num_experts", OF_EXPERTS), ("kv_lora_rank", OF_LATENT)):
         if fields.get(key) is None or (key == "num_experts" and fields[key] in (0, 1)):
             fields = {name: value for name, value in fields.items() if name not in (key, *belonging)}
+    if _scaled(config) and fields.get("position_embedding", "rope") == "rope" and fields.get("kv_lora_rank") is None:
+        fields["position_embedding"] = "yarn"
     require(fields, origin)
     flags = _flags(model_type, config)
     return ModelReading(fields=fields, written=written, flags=(*flags, text_only) if config.get("vision_config") is not None else flags)
@@ -116,6 +126,12 @@ def config_fields(origin: ModelDocument, config: Mapping[str, Data]) -> ModelRea
 def _family(model_type: str) -> ModelFamily | None:
     """Return a known family, also by the type of the language model in one with more than text."""
     return FAMILIES.get(model_type) or FAMILIES.get(model_type.removesuffix("_text"))
+
+
+def _scaled(config: Mapping[str, Data]) -> bool:
+    """Return whether positions are those of YaRN, as Transformers has spelt it."""
+    parts = (config.get("rope_scaling"), config.get("rope_parameters"))
+    return any(isinstance(part, dict) and "yarn" in (part.get("rope_type"), part.get("type")) for part in parts)
 
 
 def _alike(value: Data) -> Data:
@@ -133,7 +149,8 @@ def _refuse_others(config: Mapping[str, Data], model_type: str, origin: ModelDoc
     if reason := REFUSED.get(model_type):
         raise origin.error(f"'{model_type}' is {reason}", key="model_type", hint=TRANSFORMERS_ONLY)
     recurrent = next((key for key, value in config.items() if value and key.startswith(_OF_RECURRENCE)), None)
-    if recurrent and _family(model_type) is None:
+    family = _family(model_type)
+    if recurrent and (family is None or not family.has_states):
         raise origin.error(f"this is {REFUSED['mamba']}", key=recurrent, hint=TRANSFORMERS_ONLY)
     for key, value, message in _UNLIKE:
         if config.get(key) is value:

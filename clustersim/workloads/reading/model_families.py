@@ -46,6 +46,8 @@ class ModelFamily:
     """Configuration keys of this type, and the fields that each one sets."""
     adapt: Callable[[Mapping[str, Data]], dict[str, Data]] | None = None
     """Function for fields that follow from several keys, which no table can say."""
+    has_states: bool = False
+    """Whether its configuration has keys of layers with a state, and they are read."""
 
 
 ATTENTION: Final = ("qkv_bias", "attention_output_bias")
@@ -107,7 +109,7 @@ def _gptj() -> ModelFamily:
 def _qwen_states() -> ModelFamily:
     """Return a family of Qwen whose layers have a gated delta network, but for every fourth."""
     traits: dict[str, Data] = {"head_dim": 256, "qk_normalization": True, "attn_output_gate": True, "shared_expert_gate": True}
-    return ModelFamily(defaults=traits, keys={"attention_bias": ATTENTION}, adapt=every_so_many)
+    return ModelFamily(defaults=traits, keys={"attention_bias": ATTENTION}, adapt=every_so_many, has_states=True)
 
 
 def _mamba_hybrid() -> ModelFamily:
@@ -122,7 +124,7 @@ def _mamba_hybrid() -> ModelFamily:
         "mamba_chunk_size": ("linear_chunk_size",),
     }
     own: dict[str, Data] = {"linear_rule": "decay", "linear_conv_bias": True, "linear_chunk_size": 256, "linear_num_key_heads": 1}
-    return ModelFamily(defaults=own, keys=keys, adapt=mamba)
+    return ModelFamily(defaults=own, keys=keys, adapt=mamba, has_states=True)
 
 
 def _deepseek(**changes: Data) -> ModelFamily:

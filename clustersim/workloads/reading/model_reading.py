@@ -93,8 +93,16 @@ REQUIRED: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 _PASTED: Final = (
-    *("architectures", "bos_token_id", "eos_token_id", "initializer_range", "rms_norm_eps", "rope_scaling", "rope_theta"),
-    *("torch_dtype", "transformers_version", "use_cache"),
+    "architectures",
+    "bos_token_id",
+    "eos_token_id",
+    "initializer_range",
+    "rms_norm_eps",
+    "rope_scaling",
+    "rope_theta",
+    "torch_dtype",
+    "transformers_version",
+    "use_cache",
 )
 """Keys of nearly every configuration of the Hub that say nothing here: who writes them has pasted one."""
 

@@ -21,10 +21,29 @@ _HEADS: Final = ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 OF_LATENT: Final = ("q_lora_rank", *_HEADS)
 """Keys that matter only with ``kv_lora_rank``."""
 OF_EXPERTS: Final = (
-    *("num_experts_per_tok", "moe_intermediate_size", "num_shared_experts", "shared_expert_intermediate_size", "first_k_dense_replace"),
-    *("decoder_sparse_step", "moe_layer_freq", "mlp_only_layers", "n_group", "topk_group"),
+    "num_experts_per_tok",
+    "moe_intermediate_size",
+    "num_shared_experts",
+    "shared_expert_intermediate_size",
+    "first_k_dense_replace",
+    "decoder_sparse_step",
+    "moe_layer_freq",
+    "mlp_only_layers",
+    "n_group",
+    "topk_group",
 )
 """Keys that matter only with ``num_experts``."""
+OF_FAMILIES: Final = (
+    "shared_expert_gate",
+    "router_bias",
+    "expert_bias",
+    "swiglu_limit",
+    "attention_sinks",
+    "linear_conv_bias",
+    "linear_rule",
+    "linear_chunk_size",
+)
+"""Keys of ours alone: on the Hub they follow from the family, and the same name may mean another thing."""
 
 
 class SparseSpec(BaseModel):

@@ -277,6 +277,26 @@ def test_one_expert_is_dense(tmp_path: Path) -> None:
     assert imported(tmp_path, {**LLAMA, "num_local_experts": 1}).flags == ()
 
 
+@pytest.mark.parametrize("key", ["shared_expert_gate", "router_bias", "swiglu_limit", "linear_rule", "attention_sinks"])
+def test_a_key_that_only_our_files_give_is_not_read_from_the_hub(tmp_path: Path, key: str) -> None:
+    assert imported(tmp_path, {**LLAMA, key: 1}).model == imported(tmp_path, LLAMA).model
+
+
+@pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
+@pytest.mark.parametrize(("spelling", "position"), [("rope_type", "yarn"), ("type", "yarn"), ("factor", "rope")])
+def test_yarn_is_read_in_each_spelling_of_the_library(tmp_path: Path, key: str, spelling: str, position: str) -> None:
+    scaling: Data = {"factor": 4.0, spelling: position if position == "yarn" else 4.0}
+
+    assert transformer_of(imported(tmp_path, {**LLAMA, "model_type": "qwen2", key: scaling})).position == position
+
+
+def test_yarn_of_latent_attention_is_left_to_its_own_rotation(tmp_path: Path) -> None:
+    latent: dict[str, Data] = {"kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16}
+    config: dict[str, Data] = {**LLAMA, **latent, "model_type": "deepseek_v2", "rope_scaling": {"type": "yarn", "factor": 40}}
+
+    assert transformer_of(imported(tmp_path, config)).position == "rope"
+
+
 @pytest.mark.parametrize(
     ("config", "field", "words"),
     [
@@ -284,6 +304,8 @@ def test_one_expert_is_dense(tmp_path: Path) -> None:
         ({"model_type": "mamba2"}, "model_type", "state-space"),
         ({"model_type": "albert"}, "model_type", "share their weights"),
         ({"model_type": "strange", "linear_num_key_heads": 2}, "linear_num_key_heads", "this is a recurrent or state-space"),
+        ({"model_type": "qwen2", "ssm_cfg": {"layer": "Mamba2"}}, "ssm_cfg", "this is a recurrent or state-space"),
+        ({"model_type": "qwen2_moe", "mamba_d_state": 16}, "mamba_d_state", "this is a recurrent or state-space"),
         ({"model_type": "hunyuan_v1_moe", "use_cla": True}, "use_cla", "share keys and values"),
         ({"model_type": "hunyuan_v1_moe", "use_mixed_mlp_moe": False}, "use_mixed_mlp_moe", "no shared experts in some"),
         ({"model_type": "gemma3n"}, "model_type", "more than text"),
