@@ -132,7 +132,7 @@ class Library:
     rotated: Rotated | None = None
     """Node symmetry, or None. With it, route sets are those on the lowest of equivalent links, and flows those of the lowest ranks."""
     waited_send_s: float = 0.0
-    """Host time of a transfer that the hosts wait for."""
+    """Host time of one wait for a transfer."""
     bandwidth_bytes_per_s: LinkFloats = field(init=False)
     """Usable, of each link."""
     _known_bytes_per_s: LinkFloats = field(init=False)
@@ -202,15 +202,15 @@ class Library:
         calibration = self._calibration_of(groups.members)
         return timed(candidate, way, self.cluster, calibration, size_bytes=call.size_bytes, pieces=call.pieces)
 
-    def transfer(self, name: str, pairs: Members, *, size_bytes: float, waits: float = 0.0) -> Operation:
+    def transfer(self, name: str, pairs: Members, *, size_bytes: float, waits_per_transfer: float = 0.0) -> Operation:
         """Return the link loads of sends of a number of bytes over each pair.
 
         Parameters
         ----------
         name
             Of the pairs; transfers with the same name have the same pairs.
-        waits
-            Times that the hosts wait for it.
+        waits_per_transfer
+            Number of waits of the hosts.
         """
         candidate, ends = self._transfers.get(name), np.asarray(pairs, dtype=np.int64)
         if candidate is None:
@@ -237,7 +237,7 @@ class Library:
         _, protocol = choose([candidate], facts, size_bytes)
         way = Way(algorithm="direct", protocol=protocol, family="exchange", medium=facts.medium)
         sending = timed(candidate, way, self.cluster, calibration, size_bytes=size_bytes)
-        waited_s = waits * self.waited_send_s
+        waited_s = waits_per_transfer * self.waited_send_s
         if not waited_s:
             return sending
         later = (tuple(replace(flow, latency_s=flow.latency_s + waited_s) for flow in phase) for phase in sending.phases)

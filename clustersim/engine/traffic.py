@@ -133,7 +133,7 @@ class Traffic:
         cluster = self.library.cluster
         match moved:
             case Transfer():
-                return self.library.transfer(moved.name, moved.pairs, size_bytes=moved.bytes, waits=moved.waits)
+                return self.library.transfer(moved.name, moved.pairs, size_bytes=moved.bytes, waits_per_transfer=moved.waits_per_transfer)
             case HostCopy():
                 return lay_copy(cluster, moved.ranks, moved.source, moved.destination, size_bytes=moved.bytes)
             case HostUpdate():

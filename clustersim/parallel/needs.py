@@ -134,6 +134,7 @@ CONDITIONS: Final[Mapping[str, tuple[Callable[[LocalModel, Strategy], bool], str
     ),
     "tp": (lambda _, strategy: strategy.tp > 1, "with tp 1"),
     "pp": (lambda _, strategy: strategy.pp > 1, "with pp 1"),
+    "waited sends": (lambda _, strategy: not strategy.overlap_p2p, "where sends overlap (overlap_p2p: true)"),
     "cp": (lambda _, strategy: strategy.cp > 1, "with cp 1"),
     "ep": (lambda _, strategy: strategy.ep > 1, "with ep 1"),
     "stages of several ranks": (lambda _, strategy: strategy.n_ranks > strategy.pp, "with one rank for each stage"),

@@ -97,8 +97,8 @@ class Pipeline:
     pair_bytes: float
     """Bytes that one rank sends to its neighbour."""
     overlap: bool
-    waits: float = 0.0
-    """Times that the hosts wait for a transfer; without overlap."""
+    waits_per_transfer: float = 0.0
+    """Number of waits of the hosts for one transfer."""
     part: int = 0
     _routes: dict[tuple[int, int, bool], _Route] = field(default_factory=dict[tuple[int, int, bool], "_Route"])
     _sends: dict[int, dict[Lane, None]] = field(default_factory=dict[int, dict[Lane, None]])
@@ -168,7 +168,9 @@ class Pipeline:
             name = self.division.name(f"{'B' if backward else 'F'} {sender}->{receiver}", self.part)
             way = self._way(sender, receiver, backward=backward)
             route = self._routes[sender, receiver, backward] = _Route(
-                transfer=Transfer(name=name, dimension="pp", pairs=pairs, bytes=self.pair_bytes, waits=self.waits),
+                transfer=Transfer(
+                    name=name, dimension="pp", pairs=pairs, bytes=self.pair_bytes, waits_per_transfer=self.waits_per_transfer
+                ),
                 lanes=(
                     self.division.lane(sender, self.part, SEND[backward] + way),
                     self.division.lane(receiver, self.part, RECEIVE[backward] + way),

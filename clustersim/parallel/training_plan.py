@@ -192,9 +192,7 @@ class StrategySettings(Settings, frozen=True):
         "Activations that the backward pass computes again: `none`, `selective` (attention), `alternate` (all but attention and every "
         "second product, as torchtitan's `op`; transformers only) or `full` (whole layers).",
     )
-    recompute_layers: Chunks | None = setting(
-        None, "Layers of each model chunk that full recomputation repeats, from the first; default: all."
-    )
+    recompute_layers: Chunks | None = setting(None, "Layers of each chunk, from its first, that full recomputation repeats; default: all.")
     recompute_modules: Annotated[tuple[RecomputeModule, ...], Written(WrittenModules, tuple, list)] = auto(
         "What `recompute: selective` repeats of a layer: `core_attention`, `norms`, `activations`, `latent_projections` (MLA), `mlp`, "
         "`shared_experts`, `experts` (with their communication); default: `[core_attention]`.",
@@ -205,6 +203,7 @@ class StrategySettings(Settings, frozen=True):
     )
     data_parallel: DataParallelSettings = DataParallelSettings()
     overlap_p2p: StrictBool = auto("Sends and receives run beside computation; default: false for `naive`, `gpipe` and `1f1b`.", "pp")
+    sync_p2p: StrictBool = setting(True, "Hosts wait for sends that do not overlap (Megatron's `batch_p2p_sync`).", "pp", "waited sends")
     overlap_tp: Annotated[TensorOverlap, Written(TensorOverlap | StrictBool, _read_overlap, _as_is)] = setting(
         "weight_gradient",
         "What tensor-parallel collectives run beside: `none`; `weight_gradient`, gradients of column-split layers (Megatron-LM); "

@@ -150,8 +150,8 @@ class Transfer:
     """Shape (n, 2): the global ranks of each sender and its receiver."""
     bytes: float
     """Bytes sent by one pair."""
-    waits: float = 0.0
-    """Times that the hosts wait for it, a half where one wait is for two transfers."""
+    waits_per_transfer: float = 0.0
+    """Number of waits of the hosts, a half where one wait is for two transfers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

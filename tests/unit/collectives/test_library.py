@@ -273,7 +273,7 @@ def test_sends_of_one_name_are_laid_once() -> None:
 def test_a_send_that_hosts_wait_for_takes_their_time_longer() -> None:
     machine = replace(library(), waited_send_s=3e-4)
 
-    alone, waited = (machine.transfer("waited", ((0, 1),), size_bytes=1e6, waits=waits).phases[0][0] for waits in (0.0, 0.5))
+    alone, waited = (machine.transfer("waited", ((0, 1),), size_bytes=1e6, waits_per_transfer=waits).phases[0][0] for waits in (0.0, 0.5))
 
     assert waited.latency_s == pytest.approx(alone.latency_s + 1.5e-4)
     assert waited.bytes_per_flow == alone.bytes_per_flow

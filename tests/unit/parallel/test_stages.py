@@ -196,12 +196,19 @@ def test_what_follows_on_the_same_stage_is_not_sent(schedule: str, borders: int)
 
 
 @pytest.mark.parametrize(
-    ("schedule", "beside", "waits"), [("1f1b", True, 0.0), ("1f1b", False, 1.0), ("interleaved_1f1b", False, 0.5), ("zb_h1", False, 1.0)]
+    ("schedule", "settings", "waits"),
+    [
+        ("1f1b", {"overlap_p2p": True}, 0.0),
+        ("1f1b", {"overlap_p2p": False}, 1.0),
+        ("1f1b", {"overlap_p2p": False, "sync_p2p": False}, 0.0),
+        ("interleaved_1f1b", {"overlap_p2p": False}, 0.5),
+        ("zb_h1", {"overlap_p2p": False}, 1.0),
+    ],
 )
-def test_hosts_wait_for_sends_that_overlap_with_nothing(schedule: str, beside: bool, waits: float) -> None:
-    transfers = [task.action for task in lower(plan_of(schedule, overlap_p2p=beside)).tasks if isinstance(task.action, Transfer)]
+def test_hosts_wait_for_sends_that_overlap_with_nothing(schedule: str, settings: dict[str, object], waits: float) -> None:
+    transfers = [task.action for task in lower(plan_of(schedule, **settings)).tasks if isinstance(task.action, Transfer)]
 
-    assert {transfer.waits for transfer in transfers} == {waits}
+    assert {transfer.waits_per_transfer for transfer in transfers} == {waits}
 
 
 def test_transfers_up_and_down_the_stages_have_streams_of_their_own() -> None:
