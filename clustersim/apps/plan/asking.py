@@ -213,13 +213,19 @@ def _scenario(model: str | Mapping[str, object], overrides: Sequence[str]) -> Sc
         raise ScenarioError(error.message, field=error.field, hint=hint, place=error.place) from error
 
 
+def no_price_of(names: str) -> str:
+    """Return the notice that no list has a price of accelerators, with the settings that give one."""
+    one, many = "-s cost.gpu_hour='2.50 USD' for all", "-s cost.prices=mine.yaml, a list such as `clustersim show prices reserved-2026`"
+    return f"no price of {names} is known, and none is counted; give {one}, or {many}"
+
+
 def _priced(base: Mapping[str, Data], accelerators: Sequence[Accelerator]) -> tuple[Mapping[str, Data], tuple[str, ...]]:
     """Return a scenario with shipped prices, as far as there are any, and the unknown ones."""
     rents = load_price_list(PRICES).usd_per_gpu_hour
     if all(each.name in rents for each in accelerators):
         return {**base, "cost": {"prices": PRICES}}, ()
     names = ", ".join(dict.fromkeys(each.name for each in accelerators if each.name not in rents))
-    unknown = [f"no price of {names} is known, and none is counted; give -s cost.gpu_hour='2.50 USD'"]
+    unknown = [no_price_of(names)]
     dark = ", ".join(dict.fromkeys(each.name for each in accelerators if each.power_w is None))
     if dark:
         return base, (*unknown, f"nobody says how much power {dark} draws, and none is counted; give -s cost.power.busy='700 W'")

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.apps.plan.asking import NO_PRICES, PRICES
+from clustersim.apps.plan.asking import NO_PRICES, PRICES, no_price_of
 from clustersim.apps.plan.serving_bounds import least_replicas, refused_beyond, replica_bounds
 from clustersim.apps.serve.deployment import BuiltServing, build_serving
 from clustersim.apps.serve.deployment_run import run_serving
@@ -208,7 +208,7 @@ class _ServingSearch:
                 scenario = checked_serving(self.source, [*changes, parse_override(f"cost.prices={PRICES}")])
                 self.assumed[f"{NO_PRICES}: those of {PRICES} (-s cost.gpu_hour='2.50 USD')"] = None
             else:
-                self.assumed[f"no price of {card} is known, and none is counted; give -s cost.gpu_hour='2.50 USD'"] = None
+                self.assumed[no_price_of(card)] = None
         if self.asked is None:
             self.asked = asked_requests(scenario.spec.requests, scenario.folder, 0)
         built = build_serving(scenario, asked=self.asked)

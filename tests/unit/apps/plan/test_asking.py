@@ -87,7 +87,8 @@ def test_more_nodes_than_anybody_has_are_refused_at_once(nodes: int) -> None:
 def test_what_no_list_has_a_price_of_is_said_and_its_power_counted() -> None:
     asked = asked_of("llama3-8b", "dgx-b300", nodes=1)
 
-    assert asked.unknown == ("no price of b300-sxm is known, and none is counted; give -s cost.gpu_hour='2.50 USD'",)
+    (notice,) = asked.unknown
+    assert notice.startswith("no price of b300-sxm is known, and none is counted; give -s cost.gpu_hour='2.50 USD' for all, or")
     assert asked.unknown[0] in asked.assumed
     assert asked.base["cost"] == {}
 
