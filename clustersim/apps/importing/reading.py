@@ -43,6 +43,8 @@ _SERVICE: Final = re.compile(r"^ExecStart=[-@:+!]*", re.MULTILINE)
 """Before the command of a unit of systemd."""
 _SET: Final = re.compile(r"^Environment=", re.MULTILINE)
 """Before variables of such a unit, quoted as in a shell."""
+_RUN_WITH: Final = re.compile(r"^#\s*tune run (?:\S+ )*?(\w+_(?:single_device|distributed)) ", re.MULTILINE)
+"""Command in a comment of a configuration, which names the recipe that nothing else there does."""
 _HELD: Final = "serveConfigV2"
 """Key of a RayService, whose text is the YAML of Ray Serve."""
 _DEVICE: Final = re.compile(r"\| +(\d+) +((?:NVIDIA|Tesla|GeForce|Quadro|A100|H100|H200|B200)\b.*?)\s+(?:On|Off) +\|")
@@ -213,6 +215,8 @@ def _yaml(text: str, file: str) -> Contents:
         raise ScenarioError("is not a mapping of keys to values", place=Place(file=file), hint=_HINT)
     entries = tuple(flattened(*read, file))
     held = [each for each in entries if each.key.endswith(_HELD)]
+    if (recipe := _RUN_WITH.search(text)) is not None:
+        entries = (Entry(key="program", value=recipe[1], file=file, line=text.count("\n", 0, recipe.start(1)) + 1), *entries)
     texts = [read_yaml(str(each.value), file, [], lenient=True) for each in held]
     within = (entry for each in texts if each is not None for entry in flattened(each[0], None, file))
     return Contents(file=file, format="yaml", entries=resolved((*within, *(each for each in entries if each not in held))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,20 @@ def test_an_adapter_of_the_head_is_said_to_be_left_out(tmp_path: Path) -> None:
     found = import_files([written(tmp_path, LITGPT + "lora_head: true\n", "job.yaml")], ON_H100)
 
     assert [key.how for key in found.keys if key.key == "lora_head"] == ["not_modelled"]
+
+
+@pytest.mark.parametrize(
+    ("comment", "nodes", "replicas"),
+    [
+        ("#   tune run lora_finetune_single_device --config llama3_1/8B_lora_single_device", 1, 1),
+        ("#   tune run lora_finetune_single_device --config llama3_1/8B_lora_single_device", None, 1),
+        ("#   tune run --nproc_per_node 2 lora_finetune_distributed --config llama3_1/8B_lora", 1, 8),
+        ("# For one device use 8B_lora_single_device.yaml", 1, 8),
+    ],
+)
+def test_a_recipe_that_a_comment_names_counts_its_accelerators(tmp_path: Path, comment: str, nodes: int | None, replicas: int) -> None:
+    text = f"{comment}\n{TORCHTUNE}gradient_accumulation_steps: 4\n"
+
+    found = import_files([written(tmp_path, text, "job.yaml")], replace(ON_H100, nodes=nodes))
+
+    assert at(found.data, "training.global_batch_size") == 2 * 4 * replicas
