@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Final, Literal
 
 from clustersim.apps.importing.entries import Contents, Entry, flattened
-from clustersim.apps.importing.interpolation import is_open
+from clustersim.apps.importing.interpolation import is_open, is_output
 from clustersim.apps.importing.table import Default, KeyRow, Value, Vocabulary, canonical
 from clustersim.apps.importing.transforms import TRANSFORMS, UnreadableError, truth
 from clustersim.documents.near_names import did_you_mean
@@ -96,7 +96,9 @@ def read_settings(table: Vocabulary, contents: Sequence[Contents], *, model: str
     of_row: dict[int, dict[str, list[Entry]]] = {}
     for entry in (inner for each in contents for whole in each.entries for inner in _with_inner(table, whole)):
         number = None if entry.name.startswith(_OTHERS) else table.row_of(entry.name)
-        if number is None:
+        if is_output(entry.value) and not entry.name.startswith(_OTHERS):
+            draft.keys.append(_key(entry, "unknown", note="is the output of a command, which is not run: name a file"))
+        elif number is None:
             draft.keys.append(_without_row(table, entry))
         else:
             of_row.setdefault(number, {}).setdefault(table.pool_of(entry.name), []).append(entry)

@@ -30,6 +30,11 @@ def is_open(value: Data) -> bool:
     return isinstance(value, str) and "$" in value
 
 
+def is_output(value: Data) -> bool:
+    """Return whether a value is the output of a command of the shell, as a file."""
+    return any(isinstance(each, str) and each.startswith("<(") for each in (value if isinstance(value, list) else [value]))
+
+
 def _resolved(value: Data, key: str, known: Mapping[str, Data]) -> Data:
     if not isinstance(value, str) or "${" not in value:
         return value

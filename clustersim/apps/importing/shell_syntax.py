@@ -12,8 +12,8 @@ _COMMENT: Final = re.compile(r"#[^\n]*")
 _HEREDOC: Final = re.compile(r"<<(?!<)-?\s*(['\"]?)(\w+)\1")
 _REDIRECTION: Final = re.compile(r"\d*(?:>>?|<<?<?)(?:&\d)?[ \t]*|&>>?[ \t]*")
 _OPERATOR: Final = re.compile(r"&&|\|\||;;&?|;&|\|&|[\n;&|()]")
-_BRACKET: Final = re.compile(r"\((?!\s*\))")
-"""Not that of a function."""
+_BRACKET: Final = re.compile(r"<?\((?!\s*\))")
+"""Not that of a function; with ``<`` the output of a command, as a file."""
 _SEPARATORS: Final = ("\n", ";", "&", ";;", ";&", ";;&")
 _DEEPEST: Final = 40
 
@@ -109,7 +109,7 @@ def _tokens(text: str, line: int) -> Iterator[_Token]:
         if (joint := _JOINT.match(text, at)) is not None:
             at, line = joint.end(), line + 1
         elif text.startswith("((", at) or (within and _BRACKET.match(text, at)):
-            end = word_end(text, at)
+            end = word_end(text, at + (text[at] == "<"))
             yield _Token(text=text[at:end], line=line)
             line += text.count("\n", at, end)
             at = end
@@ -117,7 +117,8 @@ def _tokens(text: str, line: int) -> Iterator[_Token]:
             waiting.append(heredoc)
             at = heredoc.end()
         elif (redirection := _REDIRECTION.match(text, at)) is not None:
-            at = word_end(text, redirection.end())
+            # A file, or what a command gives: ``< <(...)``.
+            at = word_end(text, redirection.end() + text.startswith(("<(", ">("), redirection.end()))
             if ">" in redirection[0]:
                 yield _Token(text=text[redirection.end() : at].strip("'\""), line=line, kind="target")
         elif (operator := _OPERATOR.match(text, at)) is not None:

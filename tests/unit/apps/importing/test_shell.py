@@ -154,3 +154,11 @@ def test_a_script_is_followed_as_a_shell_would(text: str, expected: dict[str, ob
 )
 def test_a_broken_or_endless_script_ends(text: str) -> None:
     read_script(text)
+
+
+def test_the_output_of_a_command_is_the_value_of_an_option() -> None:
+    assert values('x.py --a <(echo "b c") --d 1 > >(tee log)') == {"program": "x.py", "--a": "<(echo b c)", "--d": 1}
+
+
+def test_the_output_of_a_command_that_is_input_alone_is_no_command() -> None:
+    assert values("while read -r a; do\n  echo $a\ndone < <(ls --all)\nx.py --d 1") == {"program": "x.py", "--d": 1}
