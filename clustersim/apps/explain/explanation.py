@@ -159,7 +159,11 @@ _UNITS = (("_bytes_per_s", "B/s"), ("_flops_per_s", "FLOP/s"), ("_per_s", ""), (
 def lines(explanation: Explanation) -> tuple[str, ...]:
     """Return the summary of a run, in sentences: the step, its critical path, and the changes that shorten it most."""
     metrics, path, gains = explanation.result.metrics, explanation.path, explanation.gains
-    said = [f"A step takes {format_quantity(metrics.step_time_s, 's')}, {percent_text(metrics.mfu)} MFU."]
+    computing = metrics.breakdown_s.compute / metrics.step_time_s
+    said = [
+        f"A step takes {format_quantity(metrics.step_time_s, 's')}, {percent_text(metrics.mfu)} MFU: accelerators compute for"
+        f" {percent_text(computing)} of it, at {percent_text(metrics.mfu / computing)} of their peak (plot roofline has it by kernel)."
+    ]
     if path is None:
         said.append("Workers do not wait for each other: no chain of tasks sets the step time.")
     else:
