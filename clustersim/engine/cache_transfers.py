@@ -32,6 +32,8 @@ class CacheLinks:
     receivers: tuple[tuple[int, ...], ...]
     """Ranks of each replica that decodes."""
     bytes_per_token: float
+    state_bytes: float = 0.0
+    """States of a sequence, whatever its length."""
     n_layers: int = 1
     """Parts in which a cache leaves while its prompt is computed, one behind the other; 1 where it leaves when the prompt is."""
     background: tuple[Background, ...] = ()
@@ -72,10 +74,10 @@ class CacheTransfers:
         for load in prepare_loads(links.background, network, capacity):
             self.world.process(play(load, self._clock))
 
-    def send(self, source: int, target: int, n_tokens: float, landed: Callable[[], None]) -> None:
-        """Send the cache of a number of tokens, and call ``landed`` when the last byte has arrived."""
+    def send(self, source: int, target: int, size_bytes: float, landed: Callable[[], None]) -> None:
+        """Send a part of a cache, and call ``landed`` when the last byte has arrived."""
         phases, n_pairs = self._routes[source, target]
-        scale = n_tokens * self.links.bytes_per_token / n_pairs / _NOMINAL_BYTES
+        scale = size_bytes / n_pairs / _NOMINAL_BYTES
         scaled = tuple(
             tuple(CoupledFlow(flow_class=each.flow_class, size_bytes=each.size_bytes * scale, latency_s=each.latency_s) for each in phase)
             for phase in phases

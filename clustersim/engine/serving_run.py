@@ -65,8 +65,7 @@ class _KvTransfer:
     decoder: Replica
     target: int
     """Number of the decode replica in its pool."""
-    n_sent: float = 0.0
-    """Tokens, a share of them for some layers."""
+    sent_bytes: float = 0.0
     n_missing: int = 1
     """Parts that have not landed; the last one is sent when the prompt is computed."""
     all_landed: Callable[[], None] | None = None
@@ -133,9 +132,7 @@ class ServingRun:
             assert deployment.links is not None
             self.transfers = CacheTransfers(deployment.links, self.world)
         self._n_open = len(self.requests)
-        room = min(
-            replica.scheduler.pool.n_blocks * replica.scheduler.pool.block_tokens for replica in (self.replicas[0], self.replicas[-1])
-        )
+        room = min(replica.scheduler.pool.room_tokens for replica in (self.replicas[0], self.replicas[-1]))
         self._most_tokens = room if deployment.most_tokens is None else min(room, deployment.most_tokens)
 
     def run(self) -> None:
@@ -278,10 +275,12 @@ class ServingRun:
             if transfer is None:
                 transfer = self._under_way[index] = self._route_transfer(index)
                 n_found = sequence.n_cached  # in the prefix cache
-            sent = (n_tokens + n_found) * (1.0 - 1.0 / links.n_layers)
-            transfer.n_sent += sent
+            # States are known when the last token of the prompt is in them.
+            state_bytes = links.state_bytes if sequence.n_cached + n_tokens == sequence.n_target else 0.0
+            sent_bytes = ((n_tokens + n_found) * links.bytes_per_token + state_bytes) * (1.0 - 1.0 / links.n_layers)
+            transfer.sent_bytes += sent_bytes
             transfer.n_missing += 1
-            begin = partial(transfers.send, replica.number, transfer.target, sent, transfer.landed)
+            begin = partial(transfers.send, replica.number, transfer.target, sent_bytes, transfer.landed)
             self.world.when(self.world.after(ticks // links.n_layers), begin)
 
     def _hand_over(self, replica: Replica, sequence: Sequence) -> None:
@@ -308,5 +307,6 @@ class ServingRun:
 
         transfer.all_landed = all_landed
         # At least one layer: a prompt that was preempted was sent before.
-        left = max(moved.n_input - transfer.n_sent, moved.n_input / transfers.links.n_layers)
-        transfers.send(replica.number, transfer.target, left, transfer.landed)
+        whole_bytes = moved.n_input * transfers.links.bytes_per_token + transfers.links.state_bytes
+        left_bytes = max(whole_bytes - transfer.sent_bytes, whole_bytes / transfers.links.n_layers)
+        transfers.send(replica.number, transfer.target, left_bytes, transfer.landed)

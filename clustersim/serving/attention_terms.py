@@ -135,7 +135,7 @@ class AttentionCost:
             Query rows that the prompt kernel computes for each sequence, where decoding sequences share it with prompts; 0 elsewhere.
         """
         read_s = self.cached_bytes / self.bandwidth_bytes_per_s
-        if self.work.latent_width:
+        if self.work.latent:
             tile_rows = 0
         compute_s = max(tokens_each, tile_rows) * self.work.decode_flops / self.peak_flops_per_s
         peak_fraction = self.prefill.peak_fraction if tile_rows else self.decode.peak_fraction

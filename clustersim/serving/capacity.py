@@ -28,9 +28,11 @@ class KvCapacity:
     """KV-cache capacity of one replica in tokens; each rank of attention data parallelism has its own cache."""
     bytes_per_token: float
     """On one accelerator."""
+    state_blocks: int
+    """Blocks that a sequence takes for its states; 0 where they are set aside."""
     by_category: Mapping[str, float]
-    """Bytes of weights, activation_peak, states (where layers have some), graphs, communication, context, kv_cache, fragmentation, reserve;
-    they sum to the memory."""
+    """Bytes of weights, activation_peak, states (where some are set aside), graphs, communication, context, kv_cache, fragmentation,
+    reserve; they sum to the memory."""
 
 
 def rank_weight_bytes(work: InferenceWork, formats: ServedFormats, layout: ServingLayout) -> float:
@@ -94,14 +96,15 @@ def kv_capacity(
         "communication": engine.communication_bytes if layout.tp * layout.dp * layout.pp > 1 else 0.0,
         "context": engine.context_bytes,
     }
-    if work.state_bytes():
-        fixed["states"] = work.state_bytes() * ceil(limits.max_num_seqs / layout.dp) * share
+    state_bytes = work.state_bytes(engine.state_element_bytes) * share
+    if state_bytes and not engine.states_in_cache:
+        fixed["states"] = state_bytes * ceil(limits.max_num_seqs / layout.dp)
     loaded = sum(fixed.values())
     match engine.fraction_of:
         case "all":
             budget = memory * fraction - loaded
         case "static":
-            budget = min(memory * fraction - fixed["weights"], memory - loaded)
+            budget = min(memory * fraction - fixed["weights"] - fixed.get("states", 0.0), memory - loaded)
         case "free":
             budget = (memory - loaded) * fraction
     reserve = memory - loaded - budget
@@ -117,7 +120,12 @@ def kv_capacity(
     fixed["kv_cache"] = n_blocks * block
     fixed["fragmentation"] = budget - n_blocks * block
     fixed["reserve"] = reserve
-    return KvCapacity(tokens=n_blocks * engine.block_tokens * layout.dp, bytes_per_token=per_token, by_category=fixed)
+    return KvCapacity(
+        tokens=n_blocks * engine.block_tokens * layout.dp,
+        bytes_per_token=per_token,
+        state_blocks=ceil(state_bytes / block) if engine.states_in_cache else 0,
+        by_category=fixed,
+    )
 
 
 def activation_peak_bytes(work: InferenceWork, limits: BatchLimits) -> float:

@@ -63,8 +63,8 @@ class EngineConstants:
     memory_fraction: float
     """Share of the memory that it takes by default."""
     fraction_of: FractionOf
-    """``all``: of all memory, for everything. ``static``: of all memory, for weights and cache. ``free``: of what is free behind the model,
-    for the cache."""
+    """``all``: of all memory, for everything. ``static``: of all memory, for weights, states and cache. ``free``: of what is free behind
+    the model, for the cache."""
     block_tokens: int
     """Tokens of one block of the cache."""
     context_bytes: float
@@ -73,6 +73,10 @@ class EngineConstants:
     """CUDA graphs of all captured sizes."""
     communication_bytes: float
     """Buffers of NCCL and of the engine's own all-reduce."""
+    state_element_bytes: float
+    """One number of the matrix of a layer with a state."""
+    states_in_cache: bool
+    """Whether sequences take blocks of the cache for their states; otherwise states of all sequences of a batch are set aside."""
 
     def padded(self, n_tokens: int) -> int:
         """Return the captured size that a decode batch is padded to; the batch itself where it is not captured."""
@@ -109,6 +113,8 @@ class _Version(Checked):
     context_mib: float
     graph_mib_per_layer: float
     communication_mib: float
+    state_element_bytes: float
+    states_in_cache: bool
 
 
 class _Engines(Checked):

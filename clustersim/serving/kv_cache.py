@@ -15,6 +15,8 @@ class BlockPool:
     n_blocks: int
     block_tokens: int
     """Tokens of one block."""
+    state_blocks: int = 0
+    """Blocks that a sequence holds for its states."""
     n_used: int = 0
     """Blocks that sequences hold."""
     peak_used: int = 0
@@ -39,9 +41,14 @@ class BlockPool:
         """Free blocks; their content is evicted when they are taken."""
         return self.n_blocks - self.n_used
 
+    @property
+    def room_tokens(self) -> int:
+        """Tokens of the longest sequence that there is room for."""
+        return (self.n_blocks - self.state_blocks) * self.block_tokens
+
     def blocks(self, n_tokens: int) -> int:
-        """Return the blocks of a number of tokens."""
-        return -(-n_tokens // self.block_tokens)
+        """Return the blocks of a sequence of a number of tokens."""
+        return -(-n_tokens // self.block_tokens) + self.state_blocks
 
     def take(self, n_blocks: int) -> None:
         """Take further blocks; there must be enough free ones."""
@@ -53,7 +60,7 @@ class BlockPool:
 
     def grow(self, sequence: Sequence, n_tokens: int) -> bool:
         """Take blocks for a sequence of a number of tokens; return whether there were enough."""
-        more = -(-n_tokens // self.block_tokens) - sequence.n_shared_blocks - sequence.n_blocks
+        more = -(-n_tokens // self.block_tokens) + self.state_blocks - sequence.n_shared_blocks - sequence.n_blocks
         if more <= 0:
             return True
         if more > self.n_blocks - self.n_used:
@@ -132,9 +139,9 @@ class BlockPool:
         sequence.n_blocks = sequence.n_shared = sequence.n_shared_blocks = 0
 
     def _leave(self, sequence: Sequence) -> None:
-        if sequence.n_blocks:
-            self._idle[-1 - sequence.index] = sequence.n_blocks
-            self._n_idle += sequence.n_blocks
+        if (n_left := sequence.n_blocks - self.state_blocks) > 0:
+            self._idle[-1 - sequence.index] = n_left
+            self._n_idle += n_left
         # The end of a prefix goes first: without its beginning it is of no use.
         for entry in reversed(sequence.prefix[: sequence.n_shared]):
             self._held[entry] -= 1

@@ -137,7 +137,7 @@ class Scheduler:
             if sequence.n_cached == sequence.n_target:
                 self._produce(sequence)
         for sequence in self.done:
-            sequence.n_blocks = self.decoding.n_held(sequence) - sequence.n_shared_blocks
+            sequence.n_blocks = self.decoding.n_held(sequence) + self.pool.state_blocks - sequence.n_shared_blocks
             del self.running[sequence]
             self.n_reserved -= sequence.n_reserved
             self.pool.release(sequence)
@@ -201,7 +201,7 @@ class Scheduler:
             if self._taken:
                 self.pool.n_used -= self.decoding.n_wanted(sequence)
             self.decoding.remove(sequence)
-            sequence.n_blocks = self.decoding.n_held(sequence) - sequence.n_shared_blocks
+            sequence.n_blocks = self.decoding.n_held(sequence) + self.pool.state_blocks - sequence.n_shared_blocks
         else:
             self.prefilling.pop(sequence, None)
         del self.running[sequence]

@@ -127,13 +127,13 @@ class TermStepModel:
         return found
 
     def _attention_cost(self, layer: InferenceLayer, borrowed: dict[Borrowed, None]) -> AttentionCost:
-        latent = layer.attention.latent_width > 0
+        latent, state_bytes = layer.attention.latent, layer.attention.state_bytes(self.engine.state_element_bytes)
         return AttentionCost(
             n_layers=layer.n_layers,
             work=layer.attention,
             query_bytes=layer.attention.moved_elements * ELEMENT_BYTES,
             # A state is read and written.
-            cached_bytes=layer.attention.cache_elements * KV_BYTES[self.formats.kv] + 2.0 * layer.attention.state_bytes,
+            cached_bytes=layer.attention.cache_elements * KV_BYTES[self.formats.kv] + 2.0 * state_bytes,
             decode=self._look_up("latent_decode" if latent else "decode_attention", self.formats.kv, borrowed),
             prefill=self._look_up("prefill_attention", "bf16" if latent else self.formats.kv, borrowed),
             bandwidth_bytes_per_s=self.accelerator.memory_bandwidth_bytes_per_s,

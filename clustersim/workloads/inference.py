@@ -8,13 +8,14 @@ from math import ceil
 from typing import Final
 
 from clustersim.errors import DomainError
+from clustersim.units.divisors import divisors, listed
 from clustersim.units.grouping import grouped
-from clustersim.workloads.linear_attention import STATE_BYTES, local_heads
+from clustersim.workloads.linear_attention import divides_heads, heads_text, local_heads
 from clustersim.workloads.model import Model
 from clustersim.workloads.operators import Gemm, Operator, Stream
 from clustersim.workloads.shapes import COUNTING, ExpertShare, LocalShape
 from clustersim.workloads.transformer import Transformer
-from clustersim.workloads.transformer_shape import LinearAttention
+from clustersim.workloads.transformer_shape import LayerKind
 
 ELEMENT_BYTES: Final = 2.0
 """Activations between kernels stay in 16 bits."""
@@ -36,54 +37,27 @@ class Projection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionWork:
-    """Attention of a layer on one rank."""
+    """Attention of a layer on one rank, or the state that it has in place of attention."""
 
-    n_heads: int
-    n_kv_heads: int
-    """Held on this rank: at least one, so that a cache of fewer heads than ranks is replicated."""
-    head_dim: int
-    value_dim: int
     window: int | None
-    latent_width: int = 0
-    """Numbers of the latent vector and rotated key that the cache has for a token; 0 without latent attention."""
-    latent_rank: int = 0
-    state: LinearAttention | None = None
-    """Heads of this rank where the layer has a state, of the size of one token that stays, in place of a cache."""
+    """Tokens that a query sees at most; a state is as one."""
+    cache_elements: int = 0
+    """Numbers that the cache of this rank has for one token of one layer; a latent vector is not divided."""
+    matrix_elements: int = 0
+    """Numbers in the matrices of the state of one sequence in one layer."""
+    convolution_elements: int = 0
+    """Numbers that the convolution keeps of one sequence in one layer."""
+    decode_flops: float
+    """FLOPs of one new token for each cached one; latent attention multiplies in the latent space."""
+    prefill_flops: float
+    """FLOPs of one pair of query and key in prefill, which has whole heads also where attention is latent; of a state for one token."""
+    moved_elements: float
+    """Numbers that a query of prefill reads and writes: itself and its result, its key and value."""
+    latent: bool = False
 
-    @property
-    def state_bytes(self) -> float:
-        """State of one sequence in one layer on this rank, in bytes."""
-        return STATE_BYTES * self.state.state_elements if self.state is not None else 0.0
-
-    @property
-    def cache_elements(self) -> int:
-        """Numbers that the cache of this rank has for one token of one layer; a latent vector is not divided."""
-        if self.state is not None:
-            return 0
-        return self.latent_width or self.n_kv_heads * (self.head_dim + self.value_dim)
-
-    @property
-    def decode_flops(self) -> float:
-        """FLOPs of one new token for each cached one; latent attention multiplies in the latent space."""
-        if self.state is not None:
-            return self.state.recurrent_flops
-        if self.latent_width:
-            return 2.0 * self.n_heads * (self.latent_width + self.latent_rank)
-        return 2.0 * self.n_heads * (self.head_dim + self.value_dim)
-
-    @property
-    def prefill_flops(self) -> float:
-        """FLOPs of one pair of query and key in prefill, which has whole heads also where attention is latent; of a state for one token."""
-        if self.state is not None:
-            return self.state.chunk_flops
-        return 2.0 * self.n_heads * (self.head_dim + self.value_dim)
-
-    @property
-    def moved_elements(self) -> float:
-        """Numbers that a query of prefill reads and writes: itself and its result, its key and value."""
-        if self.state is not None:
-            return self.state.mixed_width + self.state.n_value_heads * self.state.value_dim
-        return (self.n_heads + self.n_kv_heads) * (self.head_dim + self.value_dim)
+    def state_bytes(self, element_bytes: float) -> float:
+        """Return the state of one sequence in one layer, in bytes; numbers of its matrices have as many as the engine gives them."""
+        return self.matrix_elements * element_bytes + self.convolution_elements * ELEMENT_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,9 +114,9 @@ class InferenceWork:
         """All layers."""
         return sum(layer.n_layers for layer in self.layers)
 
-    def state_bytes(self) -> float:
+    def state_bytes(self, element_bytes: float) -> float:
         """Return the states of one sequence in all layers on one rank, in bytes."""
-        return sum(layer.n_layers * layer.attention.state_bytes for layer in self.layers)
+        return sum(layer.n_layers * layer.attention.state_bytes(element_bytes) for layer in self.layers)
 
     def cache_elements(self) -> float:
         """Return the numbers that the cache of one rank has for one token of all layers."""
@@ -172,6 +146,9 @@ def inference_work(model: Model, *, tp: int, expert_tp: int, ep: int, copies: in
     if not isinstance(model, Transformer) or not model.causal:
         raise DomainError(f"{model.name} does not generate tokens", path=("model",), hint="serve a decoder such as llama3.1-8b")
     _check_divides(model.n_heads, tp, "attention heads", "tp")
+    if model.linear is not None and not divides_heads(model.linear, tp):
+        good = [degree for degree in divisors(model.n_heads) if divides_heads(model.linear, degree)]
+        raise DomainError(f"tp: {heads_text(model.linear, tp)}", path=("tp",), hint=f"use {listed(good)}")
     if model.position == "yarn":  # engines rotate and scale in one kernel
         model = replace(model, position="rope")
     local = _local_shape(model, tp=tp, expert_tp=expert_tp, ep=ep, copies=copies)
@@ -202,10 +179,9 @@ def _layer(model: Transformer, layers: list[int], local: LocalShape) -> Inferenc
     operators = [operator for sublayer in model.sublayers(first, local, COUNTING) for operator in sublayer.operators]
     projections = _joined(_projection(operator) for operator in _products(operators) if operator.name != "router")
     router = next((_projection(operator) for operator in operators if operator.name == "router"), None)
-    kind, latent = model.layer_kind(first), model.latent
+    kind = model.layer_kind(first)
     between = [operator for operator in operators if operator.name in (*_BETWEEN, *_FUSED_WITH_NORMS)]
     streams = [each for operator in between for each in operator.kernels("forward") if isinstance(each, Stream)]
-    state = local_heads(model, model.linear, local) if kind.linear and model.linear is not None else None
     experts = None
     if kind.experts and model.experts is not None and local.experts is not None:
         experts = ExpertWork(
@@ -219,21 +195,35 @@ def _layer(model: Transformer, layers: list[int], local: LocalShape) -> Inferenc
     return InferenceLayer(
         n_layers=len(layers),
         projections=projections,
-        attention=AttentionWork(
-            n_heads=local.n_heads,
-            n_kv_heads=local.n_kv_heads,
-            head_dim=model.head_dim if latent is None else latent.qk_head_dim,
-            value_dim=model.value_dim,
-            window=1 if state else model.window.tokens if kind.windowed and model.window is not None else None,
-            latent_width=0 if latent is None else latent.down_width,
-            latent_rank=0 if latent is None else latent.kv_lora_rank,
-            state=state,
-        ),
+        attention=_attention(model, kind, local),
         router=router,
         experts=experts,
         stream_elements=sum(each.traffic_bytes for each in streams) / ELEMENT_BYTES,
         n_streams=_n_streams(operators),
         n_row_split=2,
+    )
+
+
+def _attention(model: Transformer, kind: LayerKind, local: LocalShape) -> AttentionWork:
+    if kind.linear and model.linear is not None:
+        state = local_heads(model, model.linear, local)
+        return AttentionWork(
+            window=1,
+            matrix_elements=state.matrix_elements,
+            convolution_elements=state.convolution_elements,
+            decode_flops=state.recurrent_flops,
+            prefill_flops=state.chunk_flops,
+            moved_elements=state.mixed_width + state.n_value_heads * state.value_dim,
+        )
+    latent, n_kv_heads = model.latent, local.n_kv_heads
+    width = (model.head_dim if latent is None else latent.qk_head_dim) + model.value_dim
+    return AttentionWork(
+        window=model.window.tokens if kind.windowed and model.window is not None else None,
+        cache_elements=n_kv_heads * width if latent is None else latent.down_width,
+        decode_flops=2.0 * local.n_heads * (width if latent is None else latent.down_width + latent.kv_lora_rank),
+        prefill_flops=2.0 * local.n_heads * width,
+        moved_elements=(local.n_heads + n_kv_heads) * width,
+        latent=latent is not None,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import ceil
-from typing import Final
 
 from clustersim.workloads.elementwise import normalization, residual
 from clustersim.workloads.linear import gathered_input, linear, scattered_result
@@ -12,14 +11,23 @@ from clustersim.workloads.operators import Gemm, Operator, Stream
 from clustersim.workloads.shapes import LocalShape, Numerics
 from clustersim.workloads.transformer_shape import LinearAttention, TransformerShape
 
-STATE_BYTES: Final = 4.0
-"""One number of a state: engines and kernels keep it in fp32."""
+
+def divides_heads(linear: LinearAttention, tp: int) -> bool:
+    """Return whether ranks have equal heads: value heads divided, key heads divided or each repeated equally often."""
+    return linear.n_value_heads % tp == 0 and (linear.n_key_heads % tp == 0 or tp % linear.n_key_heads == 0)
+
+
+def heads_text(linear: LinearAttention, tp: int) -> str:
+    """Return why a degree of tensor parallelism does not fit the heads of a state."""
+    if linear.n_value_heads % tp:
+        return f"{tp} does not divide {linear.n_value_heads} value heads of layers with a state"
+    return f"{linear.n_key_heads} key heads of layers with a state can neither be divided nor be repeated evenly among {tp} ranks"
 
 
 def local_heads(model: TransformerShape, linear: LinearAttention, local: LocalShape) -> LinearAttention:
     """Return the heads of one rank: value heads divided, key heads repeated where they are fewer than ranks."""
     tp = model.n_heads // local.n_heads
-    return replace(linear, n_key_heads=max(1, linear.n_key_heads // tp), n_value_heads=ceil(linear.n_value_heads / tp))
+    return replace(linear, n_key_heads=max(1, linear.n_key_heads // tp), n_value_heads=linear.n_value_heads // tp)
 
 
 def linear_attention_operators(model: TransformerShape, local: LocalShape, numerics: Numerics) -> tuple[Operator, ...]:

@@ -118,9 +118,14 @@ class LinearAttention:
         return 2 if self.delta else 3
 
     @property
-    def state_elements(self) -> int:
-        """Numbers of the state of one sequence in one layer, tokens that the convolution sees included."""
-        return self.n_value_heads * self.key_dim * self.value_dim + (self.kernel - 1) * self.mixed_width
+    def matrix_elements(self) -> int:
+        """Numbers in the matrices of the state of one sequence in one layer."""
+        return self.n_value_heads * self.key_dim * self.value_dim
+
+    @property
+    def convolution_elements(self) -> int:
+        """Numbers that the convolution keeps of the tokens before."""
+        return (self.kernel - 1) * self.mixed_width
 
     @property
     def chunk_flops(self) -> float:
@@ -133,7 +138,7 @@ class LinearAttention:
     @property
     def recurrent_flops(self) -> float:
         """Matrix FLOPs of one token, by the recurrence: the state takes it in and is read; by the delta rule it is read for its key too."""
-        return (6.0 if self.delta else 4.0) * self.n_value_heads * self.key_dim * self.value_dim
+        return (6.0 if self.delta else 4.0) * self.matrix_elements
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from math import sqrt
+from dataclasses import replace
+from math import ceil, sqrt
 
 import numpy as np
 import pytest
@@ -12,13 +13,14 @@ from clustersim.hardware.catalog import load_accelerator
 from clustersim.hardware.serving_constants import KernelConstants, borrowed_notes
 from clustersim.kernels.kernel_model import kernel_s
 from clustersim.serving.batch import TERMS, Chunk, ServingLayout, StepBatch
-from clustersim.serving.capacity import BatchLimits, kv_capacity, rank_weight_bytes
+from clustersim.serving.capacity import BatchLimits, KvCapacity, kv_capacity, rank_weight_bytes
 from clustersim.serving.engines import engine_constants
 from clustersim.serving.formats import served_formats
 from clustersim.serving.step_model import TermStepModel, step_model
 from clustersim.workloads.inference import inference_work
 from clustersim.workloads.model import Model
 from clustersim.workloads.reading.model_spec import load_model
+from clustersim.workloads.transformer import Transformer
 
 
 def _model(name: str) -> Model:
@@ -332,31 +334,49 @@ def test_a_state_is_read_and_written_once_a_token_however_long_the_context() -> 
     # 36 of 40 layers of Granite have a state, and the others keys and values of 8 heads.
     steps, work = _steps("granite-4.0-h-small"), inference_work(_model("granite-4.0-h-small"), tp=1, expert_tp=1, ep=1)
     bandwidth = steps.accelerator.memory_bandwidth_bytes_per_s
-    state_bytes = 36 * 4 * (128 * 128 * 64 + 3 * (2 * 128 + 128 * 64))
+    state_bytes = 36 * 2 * (128 * 128 * 64 + 3 * (2 * 128 + 128 * 64))
     kept_bytes = 4 * 2 * 8 * 128 * 2.0
 
     more_s = _of_decode("granite-4.0-h-small", 64, 4096) - _of_decode("granite-4.0-h-small", 64, 2048)
 
-    assert work.state_bytes() == state_bytes
+    assert work.state_bytes(2.0) == state_bytes
+    assert work.state_bytes(4.0) == state_bytes + 36 * 2 * 128 * 128 * 64
     assert work.cache_elements() * 2.0 == kept_bytes
     assert _of_decode("granite-4.0-h-small", 64, 2048) > 2 * 64 * state_bytes / bandwidth
     assert 0.7 < more_s / (64 * 2048 * kept_bytes / bandwidth) < 2.0
 
 
-def test_states_of_all_sequences_are_set_aside() -> None:
+def test_states_are_set_aside_by_sglang_and_take_blocks_of_the_cache_in_vllm() -> None:
     work, device = inference_work(_model("qwen3-next-80b-a3b"), tp=4, expert_tp=4, ep=1), load_accelerator("h100-sxm5-80g")
     formats = served_formats(_model("qwen3-next-80b-a3b"), device, "bf16")
-    found = [
-        kv_capacity(
-            work,
-            formats,
-            device,
-            ServingLayout(tp=4),
-            engine=engine_constants("vllm"),
-            limits=BatchLimits(max_batched_tokens=8192, max_num_seqs=n),
-        )
-        for n in (128, 256)
-    ]
 
-    assert found[1].by_category["states"] == 256 * work.state_bytes() == 2 * found[0].by_category["states"]
-    assert found[1].tokens < found[0].tokens
+    def capacity(engine: str, n: int) -> KvCapacity:
+        limits = BatchLimits(max_batched_tokens=8192, max_num_seqs=n)
+        return kv_capacity(work, formats, device, ServingLayout(tp=4), engine=engine_constants(engine), limits=limits)
+
+    of_sglang, of_vllm = [capacity("sglang", n) for n in (128, 256)], [capacity("vllm", n) for n in (128, 256)]
+    # 36 layers of 8 value heads of 128 x 128, and 3 tokens of 4 key and 8 value heads on each of four ranks.
+    matrices, convolution = 36 * 8 * 128 * 128, 36 * 3 * (2 * 4 + 8) * 128
+
+    assert of_sglang[1].by_category["states"] == 256 * (4 * matrices + 2 * convolution) == 2 * of_sglang[0].by_category["states"]
+    assert of_sglang[1].tokens < of_sglang[0].tokens
+    assert of_sglang[1].state_blocks == 0
+    assert "states" not in of_vllm[1].by_category
+    assert of_vllm[1].tokens == of_vllm[0].tokens
+    # 12 layers of 1 key and value head of 256 on a rank.
+    assert of_vllm[1].state_blocks == ceil(2 * (matrices + convolution) / (16 * 12 * 2 * 256 * 2))
+
+
+@pytest.mark.parametrize(("tp", "text"), [(4, "6 key heads"), (8, "does not divide 12 value heads")])
+def test_heads_of_a_state_that_ranks_cannot_share_are_refused(tp: int, text: str) -> None:
+    model = _model("qwen3-next-80b-a3b")
+    assert isinstance(model, Transformer)
+    assert model.linear is not None
+    odd = replace(model, linear=replace(model.linear, n_key_heads=6, n_value_heads=12))
+
+    with pytest.raises(DomainError, match=text):
+        inference_work(odd, tp=tp, expert_tp=tp, ep=1)
+
+    assert inference_work(odd, tp=2, expert_tp=2, ep=1).state_bytes(2.0) * 2 == inference_work(odd, tp=1, expert_tp=1, ep=1).state_bytes(
+        2.0
+    )

@@ -65,6 +65,12 @@ class BuiltPool:
         """Accelerators of all replicas of the pool."""
         return self.n_replicas * self.layout.n_accelerators
 
+    def block_pool(self) -> BlockPool:
+        """Return the cache of one of the batches that a pipeline has under way, which share replica and cache."""
+        size, rules = self.rules.block_tokens, self.rules
+        n_blocks = self.kv_tokens // self.layout.pp // size - rules.n_null_blocks
+        return BlockPool(n_blocks, size, state_blocks=self.capacity.state_blocks, caches=rules.prefix_cache)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltServing:
@@ -113,13 +119,13 @@ class BuiltServing:
         )
 
     def _started(self, pool: BuiltPool, number: int) -> ReplicaPool:
-        # The batches that a pipeline has under way share replica and cache; each goes through all stages.
-        share, pp = pool.kv_tokens // pool.layout.pp, pool.layout.pp
+        # Each batch that a pipeline has under way goes through all stages.
+        pp = pool.layout.pp
         rules = replace(pool.rules, max_num_seqs=max(1, pool.rules.max_num_seqs // pp))
         schedulers = [
             Scheduler(
                 rules=rules,
-                pool=BlockPool(share // rules.block_tokens - rules.n_null_blocks, rules.block_tokens, caches=rules.prefix_cache),
+                pool=pool.block_pool(),
                 decoding=self._decoding(rules, [self.seed, 2, number, replica]),
             )
             for replica in range(pool.n_replicas * pp)
@@ -295,10 +301,11 @@ def _check_lengths(asked: DrawnRequests, pools: tuple[BuiltPool, ...], positions
             hint=f"ask for at most {positions} tokens of prompt and answer, or give the model more max_position_embeddings",
         )
     for pool in pools:
-        room = pool.kv_tokens // pool.layout.pp - pool.rules.n_null_blocks * pool.rules.block_tokens
+        room = pool.block_pool().room_tokens
         if shortest > room:
             given = pool.kv_tokens != pool.capacity.tokens
-            enough = (-(-shortest // pool.rules.block_tokens) + pool.rules.n_null_blocks) * pool.rules.block_tokens * pool.layout.pp
+            blocks = pool.block_pool().blocks(shortest) + pool.rules.n_null_blocks
+            enough = blocks * pool.rules.block_tokens * pool.layout.pp
             larger = f"kv_tokens: {enough}" if given else "more accelerators in a replica, fewer bits for each weight"
             raise InfeasibleError(
                 f"a KV cache of {room} tokens ({'given' if given else 'predicted'}) is smaller than every request: the shortest has"
@@ -335,6 +342,7 @@ def _links(
         senders=senders,
         receivers=receivers,
         bytes_per_token=cache.cache_elements() * KV_BYTES[spec.serving.kv_precision],
+        state_bytes=cache.state_bytes(pools[0].model.engine.state_element_bytes),
         n_layers=cache.n_layers if apart is not None and apart.transfer == "layers" else 1,
         background=tuple(load for loads in background_of(spec.background, cluster) for load in loads),
     )
@@ -377,9 +385,6 @@ def refused_text(built: BuiltServing, count: int) -> str:
 
 
 def _room_tokens(built: BuiltServing) -> int:
-    rooms = [
-        (pool.kv_tokens // pool.layout.pp // pool.rules.block_tokens - pool.rules.n_null_blocks) * pool.rules.block_tokens
-        for pool in built.pools
-    ]
+    rooms = [pool.block_pool().room_tokens for pool in built.pools]
     positions = positions_of(built.loaded)
     return min(rooms) if positions is None else min(*rooms, positions)

@@ -43,7 +43,8 @@ class _MeanRequest:
         """Return the time of a replica for its further tokens, its share of a full batch."""
         context = int(self.n_cached + self.n_new + self.n_output / 2.0)
         pp = pool.layout.pp
-        n = max(1, min(pool.rules.max_num_seqs, pool.kv_tokens // context) // pp)
+        held = context + pool.capacity.state_blocks * pool.rules.block_tokens
+        n = max(1, min(pool.rules.max_num_seqs, pool.kv_tokens // held) // pp)
         step_s = pool.model.step_s(StepBatch((), n, n * context, context, self.tokens_each))
         return (self.n_output - 1.0) / self.yielded * step_s / n
 

@@ -271,9 +271,8 @@ def _transfers(built: BuiltServing, run: ServingRun) -> TransferReport | None:
         return None
     count = len(run.transfer_s)
     moved = run.requests.input_tokens[(run.log.done >= 0) & (run.requests.output_tokens > 1)]
-    return TransferReport(
-        count=count, mean_s=sum(run.transfer_s) / count if count else 0.0, bytes=float(moved.sum()) * built.links.bytes_per_token
-    )
+    moved_bytes = float(moved.sum()) * built.links.bytes_per_token + len(moved) * built.links.state_bytes
+    return TransferReport(count=count, mean_s=sum(run.transfer_s) / count if count else 0.0, bytes=moved_bytes)
 
 
 def _links(run: ServingRun) -> tuple[TierUse, ...]:

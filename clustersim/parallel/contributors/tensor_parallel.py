@@ -24,6 +24,7 @@ from clustersim.parallel.sublayers import Beside, Entries, Entry, LayerTechnique
 from clustersim.parallel.training_plan import Strategy, StrategySettings, TensorOverlap
 from clustersim.program.tasks import Block, Collective, Item, Overlapped, Phase, RankGroups, Work
 from clustersim.units.divisors import divisors, listed
+from clustersim.workloads.linear_attention import divides_heads, heads_text
 from clustersim.workloads.model import HEAD, Model, Sublayer
 from clustersim.workloads.operand_formats import SCALINGS, Scales
 from clustersim.workloads.operators import Gemm, Kernel, Operator, Stream
@@ -56,6 +57,8 @@ class TensorParallelism(Contributor):
             message = f"{tp} does not divide {model.n_heads} attention heads"
         elif inner_size % tp:
             message = f"{tp} does not divide the intermediate size {inner_size}"
+        elif model.linear is not None and not divides_heads(model.linear, tp):
+            message = heads_text(model.linear, tp)
         else:
             message = f"{model.n_kv_heads} key and value heads can neither be divided nor be repeated evenly among {tp} ranks"
         raise DomainError(message, path=("strategy", "tp"), hint=f"use {listed(good)}")
@@ -280,4 +283,5 @@ def _names(operators: Sequence[Operator]) -> str:
 def _divides_heads(model: Model, tp: int) -> bool:
     heads = model.n_kv_heads
     # More ranks than key and value heads: each head is kept by several ranks.
-    return model.n_heads % tp == 0 and (heads % tp == 0 or tp % heads == 0)
+    whole = model.n_heads % tp == 0 and (heads % tp == 0 or tp % heads == 0)
+    return whole and (model.linear is None or divides_heads(model.linear, tp))

@@ -103,6 +103,17 @@ def test_key_and_value_heads_that_cannot_be_repeated_evenly_are_refused() -> Non
     assert error.hint == "use 1 or 2"
 
 
+def test_heads_of_a_state_that_cannot_be_shared_evenly_are_refused() -> None:
+    types = f"model.layer_types=[{', '.join(['linear_attention', 'full_attention'] * 4)}]"
+    heads = ("model.linear_num_key_heads=6", "model.linear_num_value_heads=12")
+    widths = ("model.linear_key_head_dim=64", "model.linear_value_head_dim=64", "model.linear_conv_kernel_dim=4")
+    key, value = (refusal(types, *heads, *widths, f"strategy.tp={tp}") for tp in (4, 8))
+
+    assert key.message == "6 key heads of layers with a state can neither be divided nor be repeated evenly among 4 ranks"
+    assert value.message == "8 does not divide 12 value heads of layers with a state"
+    assert key.hint == value.hint == "use 1 or 2"
+
+
 def test_a_tensor_degree_must_divide_the_mlp() -> None:
     error = refusal("model.intermediate_size=1022", "strategy.tp=4")
 

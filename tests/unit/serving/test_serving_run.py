@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -163,6 +165,47 @@ def test_disaggregated_pools_answer_everything_and_share_the_link() -> None:
     alone = [tokens * 2.5e6 / NIC_BYTES_PER_S for tokens in run.requests.input_tokens.tolist()]
     assert sum(run.transfer_s) > sum(alone)
     assert max(run.transfer_s) > max(alone)
+
+
+@pytest.mark.parametrize("n_layers", [1, 4])
+def test_states_move_once_a_request_with_its_cache(n_layers: int) -> None:
+    # The prompt is computed in two chunks; states leave with the last one.
+    rules, steps = make_rules("vllm", prefix_cache=False, max_batched_tokens=600), LinearSteps()
+    whole_bytes = 1000 * 1e5 + 9e9
+    links = replace(cache_links(((0,),), ((8,),), bytes_per_token=1e5), state_bytes=9e9, n_layers=n_layers)
+    run = served(fixed_requests(1, 1000, 11, np.zeros(1)), [make_scheduler(rules, 200)], decode=[make_scheduler(rules, 200)], links=links)
+
+    last_s = (steps.base_s + 400 * steps.token_s) * (1.0 - 1.0 / n_layers)
+    first_bytes = 600 * 1e5 * (1.0 - 1.0 / n_layers)  # which have left when the second chunk begins to leave
+    early_s = 0.0 if n_layers == 1 else last_s
+    assert run.transfer_s == pytest.approx([(whole_bytes - first_bytes) / NIC_BYTES_PER_S - early_s], rel=0.02)
+    assert run.transfers is not None
+    assert run.transfers.link_bytes.max() == pytest.approx(whole_bytes, rel=1e-9)
+
+
+@pytest.mark.parametrize("prefix_cache", [False, True])
+def test_sequences_hold_blocks_for_their_states(prefix_cache: bool) -> None:
+    rules = make_rules("vllm", prefix_cache=prefix_cache)
+    plain, state = make_scheduler(rules, 1000), make_scheduler(rules, 1000)
+    state.pool.state_blocks = 50
+    runs = [served(fixed_requests(30, 320, 11, np.zeros(30)), [scheduler]) for scheduler in (plain, state)]
+
+    assert plain.pool.peak_used == 30 * 21
+    # No more than 1,000 / (50 + 21) requests, or 1,000 / (50 + 20) until they take the next block and one is preempted.
+    assert state.pool.peak_used in (14 * 71, 14 * 70)
+    assert runs[1].log.done.max() > runs[0].log.done.max()
+    assert state.pool.n_used == 0
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt_llm"])
+@pytest.mark.parametrize("state_blocks", [0, 40])
+def test_a_cache_with_states_answers_everything_and_is_empty_then(engine: str, state_blocks: int) -> None:
+    rules = make_rules(engine)
+    scheduler = make_scheduler(rules, 12_000 // rules.block_tokens + 3 * state_blocks)
+    scheduler.pool.state_blocks = state_blocks
+    run = served(make_requests(60), [scheduler])
+    assert (run.log.done > 0).all()
+    assert scheduler.pool.n_used == 0
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt_llm"])
