@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, redirect_stdout
+from dataclasses import dataclass
 from math import isinf
 from pathlib import Path
 from typing import Final
@@ -30,6 +31,7 @@ _COLUMNS: Final = (">GPUs", ">tok/s/GPU", ">USD/M")
 _MOST_GPUS: Final = 64
 _FULL: Final = 0.95
 """Share of the KV cache from which on first tokens wait for it."""
+_RATE: Final = "the rate"
 _SAID: Final = ("short_run", "refused", "interval_not_measured")
 """Notices on requests and intervals, not on the deployment."""
 
@@ -183,19 +185,38 @@ def _turns(found: ServingPlan, best: Replayed) -> list[str]:
     return [*_bound_lines(found, best), *lines, f"largest part of a step: {largest.replace('_', ' ')}, {share}"]
 
 
-def bound_by(each: Replayed) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingBound:
+    """Limit that a deployment comes nearest to, or is furthest beyond."""
+
+    cause: str
+    """One of ``the rate``, ``KV memory``, ``prefill time``, ``decode time``, and the two together; ``no limit`` where nothing is promised."""
+    check: str | None = None
+    limit_fraction: float | None = None
+    """Latency of the check as a share of its limit."""
+    kv_fraction: float
+    """Largest share of the KV cache in use."""
+
+    def __str__(self) -> str:
+        """Return it as a part of a sentence."""
+        at = "requests come faster than they are answered" if self.cause == _RATE else "no latency is promised"
+        if self.check is not None and self.limit_fraction is not None:
+            at = f"{_title(self.check)} at {percent_text(self.limit_fraction)} of its limit"
+        return f"{self.cause}, {at}; the KV cache is at most {percent_text(self.kv_fraction)} full"
+
+
+def bound_by(each: Replayed) -> ServingBound:
     """Return what comes nearest to its limit, or is furthest beyond it: the rate, KV memory, prefill or decode time."""
     metrics, checks = each.metrics, [(check.found_s / check.limit_s, check) for check in each.checks if check.found_s is not None]
-    full = f"the KV cache is at most {percent_text(metrics.kv.peak_fraction)} full"
     if metrics.overloaded or not checks:
-        return f"the rate, requests come faster than they are answered; {full}"
+        return ServingBound(cause=_RATE if metrics.overloaded else "no limit", kv_fraction=metrics.kv.peak_fraction)
     share, check = max(checks, key=lambda each: each[0])
     cause = (
         "decode time" if check.name.startswith("tpot") else "prefill time" if check.name.startswith("ttft") else "prefill and decode time"
     )
     if metrics.kv.preemptions or (metrics.kv.peak_fraction > _FULL and check.name.startswith("ttft")):
         cause = "KV memory"
-    return f"{cause}, {_title(check.name)} at {percent_text(share)} of its limit; {full}"
+    return ServingBound(cause=cause, check=check.name, limit_fraction=share, kv_fraction=metrics.kv.peak_fraction)
 
 
 def _bound_lines(found: ServingPlan, best: Replayed) -> list[str]:
@@ -277,7 +298,7 @@ def _deployment(each: Replayed) -> dict[str, Data]:
         "gpus": each.gpus,
         "least_replicas": each.candidate.least_replicas,
         "binds": each.candidate.binds,
-        "bound_by": bound_by(each),
+        "bound_by": plain(bound_by(each)),
         "precision": each.candidate.precision,
         "output_tokens_per_s": metrics.output_tokens_per_s,
         "output_tokens_per_s_interval": plain(metrics.output_tokens_per_s_interval),

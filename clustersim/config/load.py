@@ -50,7 +50,7 @@ class Scenario:
     def located(self, error: DomainError) -> ScenarioError:
         """Return an error and what else is wrong, with keys and the places of those: lines of the file, or the ``--set`` of a value."""
         return blame(
-            with_others(placed(error, self.document), self.document, *refusals(self.document, self.spec.strategy)),
+            with_others(placed(error, self.document), self.document, *refusals(self.spec, self.document)),
             (*self.preset_overrides, *self.overrides),
             self.document,
         )
@@ -125,12 +125,13 @@ def checked_scenario(source: ScenarioText, changes: Sequence[Override]) -> Scena
     blamed = tuple(changes)
     try:
         if "serving" in document.data:
-            raise ScenarioError(
+            error = ScenarioError(
                 "serves requests and trains nothing",
                 field="serving",
                 place=document.place(("serving",)),
                 hint="use run, compare, sweep, what-if or explain",
             )
+            raise with_others(error, document)
         if "architectures" in document.data or "model_type" in document.data:
             raise _only_a_model(document.name)
         try:
@@ -138,8 +139,7 @@ def checked_scenario(source: ScenarioText, changes: Sequence[Override]) -> Scena
             document, blamed = merged.document, (*merged.brought, *changes)
             spec = validate_document(ScenarioSpec, document)
         except ScenarioError as error:
-            with_others(error, document, lambda: validate_document(ScenarioSpec, document))
-            raise
+            raise with_others(error, document, lambda: validate_document(ScenarioSpec, document)) from error.__cause__
     except ScenarioError as error:
         raise blame(error, blamed, document) from error
     return Scenario(

@@ -8,33 +8,78 @@ from typing import TYPE_CHECKING, Any
 
 from clustersim.config.keys import placed
 from clustersim.documents.check import validate_part, value_at
-from clustersim.errors import DomainError, ScenarioError
+from clustersim.errors import DomainError, Place, ScenarioError
 
 if TYPE_CHECKING:
+    from clustersim.config.machine import Hardware
+    from clustersim.config.scenario_schema import ScenarioSpec
     from clustersim.documents.text import Document
     from clustersim.parallel.training_plan import StrategySettings
+    from clustersim.workloads.model import Model
 
 Reader = Callable[[], object]
 
 
 def with_others(error: ScenarioError, document: Document, *readers: Reader) -> ScenarioError:
-    """Return an error, to which is added what else is wrong: the model, the cluster and its parts, and what some readers find."""
-    told = {str(each): each for each in _whole(error.beside(error.further))}
+    """Return all mistakes by their lines: an error, those of the model, the cluster and its parts, and what some readers find.
+
+    Of each key one mistake is told.
+    """
+    told = _whole(error)
     for read in (*readers, *_sections(document)):
         try:
             read()
         except DomainError as other:
-            told |= {text: each for each in _whole(placed(other, document)) if (text := str(each)) not in told}
-    return error.beside(list(told.values())[1:])
+            keys = set(map(_key, told))
+            told += [each for each in _whole(placed(other, document)) if _key(each) not in keys]
+
+    def order(each: ScenarioError) -> tuple[bool, bool, int, int]:
+        place = each.place or Place(file=document.name)
+        return place.line is None, place.file != document.name, place.line or 0, place.column or 0
+
+    first, *others = sorted(told, key=order)
+    return first.beside(others)
 
 
-def refusals(document: Document, strategy: StrategySettings) -> Iterator[Reader]:
-    """Yield a reader for each technique that may not go with the model."""
+def refusals(spec: ScenarioSpec, document: Document) -> Iterator[Reader]:
+    """Yield readers for what may not go together: each technique and the stages with the model, each degree with the GPUs, the wiring."""
+    from clustersim.config.constraints import check_size, resolve_dp
+    from clustersim.config.job_settings import allocate_nodes
+    from clustersim.config.machine import hardware_of, link_changes
+    from clustersim.config.planning import data_parallel, server_hosts
     from clustersim.parallel.contributors import CONTRIBUTORS
+    from clustersim.parallel.contributors.pipeline_parallel import check_layers
+    from clustersim.parallel.training_plan import StrategySettings
+    from clustersim.topology.cluster_wiring import cluster_of
     from clustersim.workloads.reading.model_spec import load_model
 
+    def model() -> Model:
+        return load_model(document.data.get("model"), document=document).model
+
+    def own_nodes() -> tuple[Hardware, int]:
+        hardware = hardware_of(spec.cluster, document)
+        check_size(hardware.n_nodes, hardware.node.n_accelerators)
+        return hardware, len(allocate_nodes(spec.jobs, hardware.n_nodes).own)
+
+    def fill(strategy: StrategySettings) -> None:
+        hardware, n_nodes = own_nodes()
+        resolve_dp(strategy, n_nodes * hardware.node.n_accelerators)
+
+    def wire() -> None:
+        hardware, n_nodes = own_nodes()
+        servers = server_hosts(data_parallel(spec.strategy, hardware.node, n_nodes), hardware.node, n_nodes)
+        cluster_of(hardware.kinds, hardware.fabric, servers=servers, changes=link_changes(spec.cluster))
+
     for each in CONTRIBUTORS:
-        yield lambda each=each: each.refuse_model(load_model(document.data.get("model"), document=document).model, strategy)
+        yield lambda each=each: each.refuse_model(model(), spec.strategy)
+    yield lambda: check_layers(model().n_layers, StrategySettings(), spec.strategy.pp)
+    for name in ("tp", "pp", "cp"):
+        yield partial(fill, StrategySettings().changed(**{name: getattr(spec.strategy, name)}))
+    yield from (partial(fill, spec.strategy), wire)
+
+
+def _key(error: ScenarioError) -> tuple[str | None, str]:
+    return error.place and error.place.file, error.field or str(error)
 
 
 def _whole(error: ScenarioError) -> list[ScenarioError]:

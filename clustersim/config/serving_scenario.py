@@ -267,17 +267,14 @@ def checked_serving(source: ScenarioText, changes: Sequence[Override]) -> Servin
     """
     document = apply_overrides(source.document, changes)
     try:
-        for key in ("training", "strategy"):
-            if key in document.data:
-                raise located(
-                    ScenarioError(f"{key} stands beside serving", field=key, hint="a scenario is about one of the two: delete the other"),
-                    document,
-                )
         try:
+            for key in ("training", "strategy"):
+                if key in document.data:
+                    hint = "a scenario is about one of the two: delete the other"
+                    raise located(ScenarioError(f"{key} stands beside serving", field=key, hint=hint), document)
             spec = validate_document(ServingScenarioSpec, document)
         except ScenarioError as error:
-            with_others(error, document)
-            raise
+            raise with_others(error, document, lambda: validate_document(ServingScenarioSpec, document)) from error.__cause__
     except ScenarioError as error:
         raise blame(error, tuple(changes), document) from error
     return ServingScenario(

@@ -228,6 +228,7 @@ USUAL: Final = (
 """For transformers. The first rule with a key applies, otherwise the default of the key. docs/reference/defaults.md has the reasons."""
 
 
+AS_IN_TABLE: Final = "to run a layout with zero 3 as in the table, add"
 _BY_DEFAULT: Final = "by default"
 NOT_SAID: Final = "not said, and taken as usual: "
 USUAL_SETTINGS: Final = "usual_settings"
@@ -272,7 +273,7 @@ class OneSoftware:
         )
         lines = (
             f"all layouts have these; for those of PyTorch's FSDP {asks}, or for a framework -s strategy.preset=NAME",
-            f"run takes those of PyTorch's FSDP for a layout with zero 3 that is typed by hand; as in the table it is with {holds}",
+            f"{AS_IN_TABLE} {holds}: alone it gets those of PyTorch's FSDP",
         )
         return (*found, *(Flag(code=USUAL_SETTINGS, message=line) for line in lines))
 

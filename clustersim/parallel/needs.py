@@ -99,6 +99,27 @@ def _weights_move(strategy: Strategy) -> bool:
     return shards or strategy.data_parallel.central
 
 
+def _deals_weights(strategy: Strategy) -> bool:
+    return strategy.gathers_weights or (strategy.deals_tensors and _weights_move(strategy))
+
+
+def _has_replicas(strategy: Strategy) -> bool:
+    return strategy.reduces_gradients or strategy.data_parallel.service is not None or offloads(strategy)
+
+
+def _has_buckets(strategy: Strategy) -> bool:
+    return strategy.zero_stage < SHARDS_PARAMETERS or strategy.gather != "layer" or strategy.shard_degree is not None
+
+
+def _works_beside_experts(local: LocalModel, strategy: Strategy) -> bool:
+    experts = local.model.experts
+    return experts is None or experts.shared_size > 0 or strategy.overlap_ep == "micro_batches"
+
+
+def _has_own_layout(strategy: Strategy) -> bool:
+    return [strategy.dp, strategy.tp, strategy.pp, strategy.cp, strategy.ep].count(1) < 4
+
+
 def _checks_later(strategy: Strategy) -> bool:
     schedule = SCHEDULES.get(strategy.schedule)
     return strategy.optimizer_post_validation or (schedule is not None and schedule.validates_later)
@@ -121,12 +142,7 @@ CONDITIONS: Final[Mapping[str, tuple[Callable[[LocalModel, Strategy], bool], str
         lambda local, _: local.numerics.grouped_experts and not local.numerics.fused_experts,
         "without grouped_experts: true",
     ),
-    "work beside experts": (
-        lambda local, strategy: (
-            local.model.experts is None or local.model.experts.shared_size > 0 or strategy.overlap_ep == "micro_batches"
-        ),
-        "without shared experts",
-    ),
+    "work beside experts": (_works_beside_experts, "without shared experts"),
     "skewed load": (lambda _, strategy: strategy.expert_load.kind in ("zipf", "dirichlet"), "without a zipf or dirichlet load"),
     "capacity": (
         lambda _, strategy: strategy.expert_load.kind != "balanced" or (strategy.expert_capacity or 0.0) < 1.0,
@@ -140,7 +156,7 @@ CONDITIONS: Final[Mapping[str, tuple[Callable[[LocalModel, Strategy], bool], str
     "stages of several ranks": (lambda _, strategy: strategy.n_ranks > strategy.pp, "with one rank for each stage"),
     "zero_stage 3": (lambda _, strategy: strategy.zero_stage == SHARDS_PARAMETERS, "without zero_stage 3"),
     "weights by tensors": (
-        lambda _, strategy: strategy.gathers_weights or (strategy.deals_tensors and _weights_move(strategy)),
+        lambda _, strategy: _deals_weights(strategy),
         "where no weights are gathered by layers or dealt by tensors",
     ),
     "gathers": (lambda _, strategy: strategy.gathers_weights, "where every rank has all parameters"),
@@ -149,19 +165,10 @@ CONDITIONS: Final[Mapping[str, tuple[Callable[[LocalModel, Strategy], bool], str
     "weights move": (lambda _, strategy: _weights_move(strategy), "where every rank keeps and updates all parameters"),
     "selective recomputation": (lambda _, strategy: strategy.recompute == "selective", "without selective recomputation"),
     "later checks of norms": (lambda _, strategy: _checks_later(strategy), "with a schedule that checks norms before it updates"),
-    "replicas": (
-        lambda _, strategy: strategy.reduces_gradients or strategy.data_parallel.service is not None or offloads(strategy),
-        "with one replica",
-    ),
-    "buckets": (
-        lambda _, strategy: strategy.zero_stage < SHARDS_PARAMETERS or strategy.gather != "layer" or strategy.shard_degree is not None,
-        "where gradients are not reduced in buckets",
-    ),
+    "replicas": (lambda _, strategy: _has_replicas(strategy), "with one replica"),
+    "buckets": (lambda _, strategy: _has_buckets(strategy), "where gradients are not reduced in buckets"),
     "collective reduction": (lambda _, strategy: strategy.data_parallel.service is None, "with parameter servers"),
-    "own layout": (
-        lambda _, strategy: [strategy.dp, strategy.tp, strategy.pp, strategy.cp, strategy.ep].count(1) < 4,
-        "where one dimension has all ranks",
-    ),
+    "own layout": (lambda _, strategy: _has_own_layout(strategy), "where one dimension has all ranks"),
     "several pushes": (lambda local, strategy: _pushes_often(strategy, local), "where servers take all gradients at once"),
     "several processes": (lambda _, strategy: not strategy.data_parallel.single_process, "with single_process"),
     "several servers": (lambda _, strategy: len(strategy.data_parallel.hosts) > 1, "with one server"),

@@ -20,12 +20,13 @@ from clustersim.apps.run.highest_mfu import ABOVE_PUBLISHED, PublishedMfu, above
 from clustersim.apps.run.intervals import shipped_support
 from clustersim.config.checks import parse_check
 from clustersim.config.yaml_text import plain
+from clustersim.config.usual import AS_IN_TABLE
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from clustersim.measure.deciding import UNDECIDED
 from clustersim.measure.error_bars import ALL_RUNS, TIGHT
 from clustersim.notices import Flag
-from clustersim.parallel.training_plan import Plan
+from clustersim.parallel.training_plan import SHARDS_PARAMETERS, Plan
 from clustersim.progress import phase
 from clustersim.report.facts import memory_verdict, percent_text
 from clustersim.report.text_tables import TextTable, html_answer, text_answer
@@ -350,15 +351,16 @@ def plan_for(asked: PlanRequest, terms: Terms | None = None) -> PlanAnswer:
         own = asked.own if layout is None else replays.end(replays.begin(drafts.document(layout)))
     winner = search.winner
     built = drafts.built(winner.layout) if winner else None
+    shards = any(tried.layout.zero_stage == SHARDS_PARAMETERS for tried in search.kinds)
     return PlanAnswer(
         search=search,
         margins=bought,
         turns=turned,
         scenario=drafts.document(winner.layout) if winner else None,
         plan=built.plan if built else None,
-        assumed=asked.assumed,
+        assumed=tuple(line for line in asked.assumed if shards or not line.startswith(AS_IN_TABLE)),
         unknown=asked.unknown,
-        usual=asked.usual,
+        usual=tuple(flag for flag in asked.usual if shards or not flag.message.startswith(AS_IN_TABLE)),
         own=Tried(layout=layout, bound_s=own.bounds.bound_s, result=own) if layout and isinstance(own, ReplayOutcome) else None,
         own_refusal=own if isinstance(own, str) else "",
         memory_margin_fraction=terms.memory_margin_fraction,

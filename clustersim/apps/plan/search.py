@@ -148,7 +148,7 @@ class _Searching:
         return self.search
 
     def _take(self, first: Search) -> None:
-        self.search.tried, self.search.failing = first.tried, first.failing
+        self.search.tried, self.search.failing, self.search.n_bounds = first.tried, first.failing, first.n_bounds
         self._known = {tried.layout for tried in (*first.tried, *first.failing)}
         self._limit_s = min((tried.step_time_s for tried in first.tried), default=self._limit_s)
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
 from importlib.util import find_spec
 from typing import Final, Literal
 
@@ -132,7 +131,9 @@ def sampled(
 
 
 def _rows(problem: dict[str, object], method: Method, n_base: int, seed: int) -> FloatArray:
-    rows = import_module(f"SALib.sample.{method}").sample(problem, n_base, seed=seed, **_OPTIONS[method])
+    from SALib.sample import morris, sobol
+
+    rows = (morris if method == "morris" else sobol).sample(problem, n_base, seed=seed, **_OPTIONS[method])
     return np.asarray(rows, dtype=np.float64)
 
 
@@ -157,6 +158,8 @@ def _numbers(question: WhatIfQuestion, inputs: Sequence[Input], rows: FloatArray
 
 
 def _measures(problem: dict[str, object], method: Method, rows: FloatArray, numbers: FloatArray, seed: int) -> list[dict[str, float]]:
+    from SALib.analyze import morris, sobol
+
     names, n_inputs = MEASURES[method], rows.shape[1]
     if np.ptp(numbers) <= 1e-12 * np.max(np.abs(numbers)):
         # Nothing varies, and SALib would divide by that.
@@ -164,6 +167,6 @@ def _measures(problem: dict[str, object], method: Method, rows: FloatArray, numb
     samples = (problem, rows, numbers) if method == "morris" else (problem, numbers)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = import_module(f"SALib.analyze.{method}").analyze(*samples, seed=seed, **_OPTIONS[method])
+        found = (morris if method == "morris" else sobol).analyze(*samples, seed=seed, **_OPTIONS[method])
     measures = {name: np.asarray(found[name], dtype=np.float64) for name in names}
     return [{name: float(values[at]) for name, values in measures.items()} for at in range(n_inputs)]

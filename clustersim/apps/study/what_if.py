@@ -164,7 +164,8 @@ class WhatIfAnswer:
         runs = self.rows[0].outcome.status == "ok"
         whole = resolved_scenario(build(scenario)) if runs and isinstance(scenario, Scenario) else {}
         values = {key: value_at(scenario.document.data, key.split(".")) or value_at(whole, key.split(".")) for key in keys}
-        return " ".join([f"none: {scenario.name}", *(f"{key}={value_text(value)}" for key, value in values.items() if value is not None)])
+        has = ", ".join(f"{key.rpartition('.')[2]} {value_text(value)}" for key, value in values.items() if value is not None)
+        return f"base: {scenario.name}{f' ({has})' if has else ''}"
 
     def case_table(self) -> TextTable:
         """Return name, changes, number and difference from the base of each case, and why it may not be chosen if that is so of any."""

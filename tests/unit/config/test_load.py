@@ -10,6 +10,7 @@ import pytest
 
 from clustersim.config.build import build
 from clustersim.config.load import example_names, example_path, load_scenario
+from clustersim.config.serving_scenario import load_serving
 from clustersim.errors import ScenarioError
 from tests.unit.config.samples import TEXT, small
 
@@ -224,8 +225,8 @@ def test_all_mistakes_of_a_scenario_are_told_at_once(tmp_path: Path) -> None:
         load_scenario(path)
 
     fields = [(each.place and each.place.line, each.field) for each in (caught.value, *caught.value.further)]
-    in_file = [(2, "cluster.nodes"), (3, "strategy.tp"), (3, "strategy.zero_stag"), (4, "training.global_batch_size")]
-    assert fields == [*in_file, (1, "model"), (2, "cluster.node"), (2, "cluster.host"), (1, None)]
+    in_file = [(1, "model"), (2, "cluster.node"), (2, "cluster.nodes"), (2, "cluster.host"), (3, "strategy.tp"), (3, "strategy.zero_stag")]
+    assert fields == [*in_file, (4, "training.global_batch_size"), (1, None)]
     assert "own lacks latency" in str(caught.value)
 
 
@@ -236,6 +237,30 @@ def test_what_the_model_and_the_machine_refuse_is_told_at_once() -> None:
         build(scenario)
 
     assert [each.field for each in (caught.value, *caught.value.further)] == ["cluster.node", "strategy.tp"]
+
+
+def test_degrees_that_go_with_neither_model_nor_gpus_are_told_beside_a_fabric_of_another_size() -> None:
+    torus = "cluster={node: dgx-h100, nodes: 4, fabric: {topology: torus, dimensions: [3, 3]}}"
+    scenario = load_scenario("llama3-8b-8xh100", [torus, "strategy={tp: 3, cp: 3, pp: 40}"])
+
+    with pytest.raises(ScenarioError) as caught:
+        build(scenario)
+
+    fields = {each.field for each in (caught.value, *caught.value.further)}
+    assert fields == {"strategy.tp", "strategy.cp", "strategy.pp", "cluster.fabric.dimensions"}
+
+
+def test_training_beside_serving_hides_no_other_mistake(tmp_path: Path) -> None:
+    path = tmp_path / "both.yaml"
+    path.write_text("model: llama3-8bb\nserving: {tp: eight}\ntraining: {tokens: 15T}\ncluster: {node: dgx-h10, nodes: 1}\n")
+
+    for load, fields in (
+        (load_serving, ["requests", "model", "serving.tp", "training", "cluster.node"]),
+        (load_scenario, ["model", "serving", "cluster.node"]),
+    ):
+        with pytest.raises(ScenarioError) as caught:
+            load(path)
+        assert [each.field for each in (caught.value, *caught.value.further)] == fields
 
 
 def test_a_model_in_the_place_of_a_scenario_is_told_from_a_misspelt_one() -> None:
