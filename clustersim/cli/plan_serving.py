@@ -190,7 +190,7 @@ class ServingBound:
     """Limit that a deployment comes nearest to, or is furthest beyond."""
 
     cause: str
-    """One of ``the rate``, ``KV memory``, ``prefill time``, ``decode time``, and the two together; ``no limit`` where nothing is promised."""
+    """The rate, KV memory, prefill time, decode time or both; ``no limit`` where nothing is promised."""
     check: str | None = None
     limit_fraction: float | None = None
     """Latency of the check as a share of its limit."""

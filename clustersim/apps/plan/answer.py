@@ -19,8 +19,8 @@ from clustersim.apps.run.bound import NAMES
 from clustersim.apps.run.highest_mfu import ABOVE_PUBLISHED, PublishedMfu, above_published, beside_published, published_beside
 from clustersim.apps.run.intervals import shipped_support
 from clustersim.config.checks import parse_check
-from clustersim.config.yaml_text import plain
 from clustersim.config.usual import AS_IN_TABLE
+from clustersim.config.yaml_text import plain
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
 from clustersim.measure.deciding import UNDECIDED

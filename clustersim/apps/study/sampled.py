@@ -38,7 +38,6 @@ METHODS: Final[tuple[Method, ...]] = ("morris", "sobol")
 SAMPLES: Final[Mapping[Method, int]] = {"morris": 8, "sobol": 32}
 """Default number of trajectories and of base samples."""
 MEASURES: Final[Mapping[Method, tuple[str, str]]] = {"morris": ("mu_star", "sigma"), "sobol": ("S1", "ST")}
-_OPTIONS: Final[Mapping[Method, Mapping[str, bool]]] = {"morris": {}, "sobol": {"calc_second_order": False}}
 MOST_RUNS: Final = 20_000
 
 FloatArray = NDArray[np.float64]
@@ -133,8 +132,9 @@ def sampled(
 def _rows(problem: dict[str, object], method: Method, n_base: int, seed: int) -> FloatArray:
     from SALib.sample import morris, sobol
 
-    rows = (morris if method == "morris" else sobol).sample(problem, n_base, seed=seed, **_OPTIONS[method])
-    return np.asarray(rows, dtype=np.float64)
+    if method == "morris":
+        return np.asarray(morris.sample(problem, n_base, seed=seed), dtype=np.float64)
+    return np.asarray(sobol.sample(problem, n_base, calc_second_order=False, seed=seed), dtype=np.float64)
 
 
 def _numbers(question: WhatIfQuestion, inputs: Sequence[Input], rows: FloatArray, jobs: int | None) -> dict[str, FloatArray]:
@@ -164,9 +164,11 @@ def _measures(problem: dict[str, object], method: Method, rows: FloatArray, numb
     if np.ptp(numbers) <= 1e-12 * np.max(np.abs(numbers)):
         # Nothing varies, and SALib would divide by that.
         return [dict.fromkeys(names, 0.0) for _ in range(n_inputs)]
-    samples = (problem, rows, numbers) if method == "morris" else (problem, numbers)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = (morris if method == "morris" else sobol).analyze(*samples, seed=seed, **_OPTIONS[method])
+        if method == "morris":
+            found = morris.analyze(problem, rows, numbers, seed=seed)
+        else:
+            found = sobol.analyze(problem, numbers, calc_second_order=False, seed=seed)
     measures = {name: np.asarray(found[name], dtype=np.float64) for name in names}
     return [{name: float(values[at]) for name, values in measures.items()} for at in range(n_inputs)]
