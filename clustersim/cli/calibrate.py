@@ -43,7 +43,7 @@ def calibrate_command(
         str | None, typer.Option(metavar="NAME", help="Algorithm of collectives whose files name none, as NCCL_ALGO had it, such as ring.")
     ] = None,
     device: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Device that traces are of, such as a100; default: what they say.")
+        str | None, typer.Option(metavar="NAME", help="Device of traces and nccl-tests, such as a100; default: what they say.")
     ] = None,
     json: JsonOption = False,
 ) -> int:

@@ -54,7 +54,7 @@ class CalibrationRequest:
     algorithm: str | None = None
     """Algorithm of collectives whose files name none; None: that which the library would choose."""
     device: str | None = None
-    """Device that traces are of, in place of what they say."""
+    """Device that traces and measured collectives are of, in place of what they say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +137,12 @@ def calibrate(request: CalibrationRequest, name: str) -> Calibrated:
     given: tuple[tuple[tuple[str, ...], Callable[[], CalibrationPart]], ...] = (
         ((*request.gemm, *(file.name for file in with_products)), lambda: products_part(request.gemm, target, traced, with_products)),
         (request.attention, lambda: attention_part(request.attention, target)),
-        (request.nccl, lambda: collectives_part(request.nccl, target, _node(request, target), request.ranks, algorithm=request.algorithm)),
+        (
+            request.nccl,
+            lambda: collectives_part(
+                request.nccl, target, _node(request, target), request.ranks, algorithm=request.algorithm, device=request.device
+            ),
+        ),
         (request.steps, lambda: steps_part(request.steps, target)),
     )
     # All files are read before the first fit: a mistake in the last one is found at once.

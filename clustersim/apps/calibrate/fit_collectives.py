@@ -11,6 +11,7 @@ import numpy as np
 from clustersim.apps.calibrate.fitting import CalibrationPart, CalibrationTarget, Constants, MeasuredTime, Parameter, parameter
 from clustersim.apps.calibrate.measurements import measured_file
 from clustersim.apps.calibrate.nccl_tests import AUTO, Ranks, TimedCollective, algorithm_of, read_collectives
+from clustersim.apps.calibrate.traced import TracedDevice, check_device
 from clustersim.apps.collective.collective_times import group_members
 from clustersim.collectives import ALGORITHMS
 from clustersim.collectives.library import CollectiveCall, Library
@@ -30,7 +31,7 @@ SMALL_WEIGHT: Final = 0.25
 
 
 def collectives_part(
-    paths: Sequence[str], target: CalibrationTarget, node: Node, ranks: Ranks, *, algorithm: str | None = None
+    paths: Sequence[str], target: CalibrationTarget, node: Node, ranks: Ranks, *, algorithm: str | None = None, device: str | None = None
 ) -> CalibrationPart:
     """Return the measured collectives of some files and the constants that they may move.
 
@@ -38,16 +39,20 @@ def collectives_part(
     ----------
     algorithm
         Algorithm of collectives whose files name none, also as ``NCCL_ALGO`` has it; None: that which the library would choose.
+    device
+        Device that the user says they ran on, which stands above what the files say.
 
     Raises
     ------
     ScenarioError
-        When a file cannot be used, or names ranks that the nodes do not have.
+        When a file cannot be used, is of other devices, or names ranks that the nodes do not have.
     """
     if node.accelerator.name != target.accelerator.name:
         message = f"{node.name} has {node.accelerator.name}, and {target.accelerator.name} is calibrated"
         raise ScenarioError(message, field="--node", hint="name a node with this accelerator; see clustersim show nodes")
     timed = [_by(algorithm, each) for path in paths for each in read_collectives(path, ranks)]
+    for file, name in dict.fromkeys((each.file, each.device) for each in timed if each.device):
+        check_device([TracedDevice(name=name, memory_bytes=None)], target.accelerator, said=device, file=file)
     clusters = {n_nodes: _cluster(node, n_nodes) for n_nodes in dict.fromkeys(each.n_nodes for each in timed)}
     members = [group_members(clusters[each.n_nodes], each.ranks_per_node) for each in timed]
     for each in timed:

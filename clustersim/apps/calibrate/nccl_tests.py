@@ -36,7 +36,8 @@ _ALGORITHM: Final = re.compile(r"NCCL_ALGO set by environment to (\w+)")
 """Printed with NCCL_DEBUG=INFO."""
 _PROGRAM: Final = re.compile(r"(?:^|[/\s])([a-z_]+?)_perf\w*(?:$|[\s\"'])")
 _BEGINS: Final = re.compile(r"nThread\s+\d+\s+nGpus\s+\d+")
-_DEVICE: Final = re.compile(r"^#?\s*Rank\s+\d+\s.*\son\s+(\S+)\s+device\s")
+_DEVICE: Final = re.compile(r"^\s*#?\s*Rank\s+\d+\s.*\son\s+(\S+)\s+device\s(?:\s*\d+\s+\[[^\]]*\]\s*(.*\S))?")
+"""Host of a rank, and what its device is called."""
 _RESULT: Final = re.compile(r"^\s*(\d+)\s+(\d+)\s+[a-z]\w*\s+(?:[a-z]\w*\s+)?(?:-?\d+\s+(?=(?:\S+\s+){7}\S+\s*$))?(\S+\s.*)$")
 """Bytes, elements, type, reduction and root, of which old versions leave out some, then times and bandwidths out of place and in place."""
 COLUMNS: Final = {
@@ -62,6 +63,8 @@ class TimedCollective:
     time_s: float
     file: str
     algorithm: str = AUTO
+    device: str = ""
+    """Name of the devices that it ran on, as far as the file says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +142,7 @@ def _of_text(path: str, ranks: Ranks) -> list[TimedCollective]:
     lines = [_LABEL.sub("", line) for line in raw]
     algorithm = next((algorithm_of(match[1]) for match in map(_ALGORITHM.search, raw) if match), AUTO)
     hosts: list[str] = []
+    called = ""
     program: str | None = None
     each: TimedCollective | None = None
     found: list[TimedCollective] = []
@@ -149,13 +153,14 @@ def _of_text(path: str, ranks: Ranks) -> list[TimedCollective]:
             program, each = started[1] if started is not None else program, None
         if (device := _DEVICE.match(line)) is not None:
             hosts.append(device[1])
+            called = device[2] or called
         match = _RESULT.match(line)
         if match is None:
             continue
         if each is None:
             op, (n_nodes, per_node) = _operation(program, path), ranks.known(hosts, Place(file=path))
             each = TimedCollective(
-                op=op, n_nodes=n_nodes, ranks_per_node=per_node, size_bytes=0.0, time_s=0.0, file=name, algorithm=algorithm
+                op=op, n_nodes=n_nodes, ranks_per_node=per_node, size_bytes=0.0, time_s=0.0, file=name, algorithm=algorithm, device=called
             )
         column = len(raw[number - 1]) - len(line) + match.start(3) + 1
         time_us = _first_time(match[3], source_place(path, raw, number, column))

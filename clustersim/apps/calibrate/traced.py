@@ -40,7 +40,7 @@ def devices_of(data: Data) -> tuple[TracedDevice, ...]:
 def check_device(
     devices: Sequence[TracedDevice], accelerator: Accelerator, *, said: str | None, file: str, use: str = "calibrated"
 ) -> None:
-    """Refuse a trace of another device.
+    """Refuse a trace, or a measurement, of another device.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def check_device(
         if not is_of(device.name, accelerator.name) or not _holds(device.memory_bytes, accelerator.memory_bytes):
             memory = format_quantity(accelerator.memory_bytes, "B", 3)
             message = f"is of {device.name}{size}, and {accelerator.name} with {memory} is {use}"
-            hint = "take the accelerator that was traced, or say with --device what it is if the trace is wrong"
+            hint = "take the accelerator that was measured, or say with --device what it is if the file is wrong"
             raise ScenarioError(message, hint=hint, place=Place(file=file))
 
 

@@ -42,6 +42,8 @@ _STARTERS: Final = (
     "paddle.distributed.launch",
 )
 """Modules that start another script."""
+_PER_NODE: Final = ("mpirun", "mpiexec", "orterun", "aprun")
+"""Launchers whose ``-N`` counts the processes of a node, not nodes."""
 LAUNCHERS: Final = ("torchrun", "deepspeed", "srun", "mpirun", "mpiexec", "jsrun", "accelerate", "launch", *_STARTERS)
 
 
@@ -125,7 +127,8 @@ def _entries(words: Sequence[Word], file: str) -> Iterator[Entry]:
             while at < min(most, len(words)) and _is_value(words[at].text, values) and at != start - 1:
                 values.append(words[at].text)
                 at += 1
-            yield Entry(key=prefix + word.text, value=_value(values), file=file, line=word.line)
+            per_node = prefix and word.text == "-N" and words[0].text.rpartition("/")[2] in _PER_NODE
+            yield Entry(key=prefix + (word.text, "-npernode")[bool(per_node)], value=_value(values), file=file, line=word.line)
         elif at == start or (at == 1 and not start):
             n_sub = 1 if at < len(words) and words[at].text in command_file().subcommands else 0
             n_sub += n_sub and at + 1 < len(words) and words[at + 1].text in command_file().subcommands

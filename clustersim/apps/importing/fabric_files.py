@@ -133,8 +133,14 @@ def _free(name: str, guid: str, taken: Mapping[str, str]) -> str:
 
 
 def read_slurm(text: str, file: str) -> Described:
-    """Return the switches, blocks and nodes of a ``topology.conf``, ``topology.yaml`` or ``slurm.conf``, or of ``scontrol show``."""
-    fabric, named, default = ListedFabric(), dict[str, list[str]](), ""
+    """Return the switches, blocks and nodes of a ``topology.conf``, ``topology.yaml`` or ``slurm.conf``, or of ``scontrol show``.
+
+    Raises
+    ------
+    ScenarioError
+        When a node hangs at two switches.
+    """
+    fabric, named, leaf_of, default = ListedFabric(), dict[str, list[str]](), dict[str, str](), ""
     for number, fields in _slurm_records(text, file):
         resources = fields.get("gres", default)
         if fields.get("nodename") == "DEFAULT":
@@ -146,6 +152,12 @@ def read_slurm(text: str, file: str) -> Described:
         nodes = () if "switches" in fields else expanded(fields.get("nodes", ""), file)
         if "switchname" in fields:
             switch = fabric.at(fields["switchname"], number)
+            for node in nodes:
+                if (other := leaf_of.setdefault(node, fields["switchname"])) != fields["switchname"]:
+                    hint = f"name it below one leaf; line {fabric.at(other).line} names it too"
+                    raise ScenarioError(
+                        f"node {node} hangs at {other} and at {fields['switchname']}", hint=hint, place=Place(file=file, line=number)
+                    )
             switch.hosts |= dict.fromkeys(nodes, 0)
             for below in expanded(fields.get("switches", ""), file):
                 fabric.at(below).links[fields["switchname"]] = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import statistics
 import tomllib
 import zlib
@@ -45,6 +46,9 @@ _SET: Final = re.compile(r"^Environment=", re.MULTILINE)
 """Before variables of such a unit, quoted as in a shell."""
 _RUN_WITH: Final = re.compile(r"^#\s*tune run (?:\S+ )*?(\w+_(?:single_device|distributed)) ", re.MULTILINE)
 """Command in a comment of a configuration, which names the recipe that nothing else there does."""
+_STAGE: Final = re.compile(r"^FROM\s+(?:--\S+\s+)*(\S+)", re.MULTILINE)
+_STARTED: Final = re.compile(r"^(ENTRYPOINT|CMD)\s+((?:.*\\\n)*.*)$", re.MULTILINE)
+"""Start of a container in a Dockerfile; the last one counts."""
 _HELD: Final = "serveConfigV2"
 """Key of a RayService, whose text is the YAML of Ray Serve."""
 _DEVICE: Final = re.compile(r"\| +(\d+) +((?:NVIDIA|Tesla|GeForce|Quadro|A100|H100|H200|B200)\b.*?)\s+(?:On|Off) +\|")
@@ -183,6 +187,8 @@ def read_contents(text: str, file: str, sourced: Mapping[str, str] = NO_TEXTS) -
     if _SERVICE.search(text):
         return read_commands(_SET.sub("export ", _SERVICE.sub("", text)), file, sourced)
     head = _first_line(text)
+    if head.startswith(("FROM ", "ARG ")) and (started := _of_image(text)) is not None:
+        return read_commands(started, file, sourced)
     if _TABLE.fullmatch(head) or _TOML_VALUE.fullmatch(head):
         found = _toml(text, file)
         if found is not None:
@@ -194,6 +200,29 @@ def read_contents(text: str, file: str, sourced: Mapping[str, str] = NO_TEXTS) -
     if _COMMANDS.search(text) or part_in(text) == "serve" or any(name in text for name in sourced):
         return read_commands(text, file, sourced)
     raise ScenarioError("holds no keys and values", place=Place(file=file), hint=_HINT)
+
+
+def _of_image(text: str) -> str | None:
+    """Return the command that a Dockerfile starts, and its variables, line by line as a script has them; None without one."""
+    stages = [*_STAGE.finditer(text)]
+    started = {each[1]: each for each in _STARTED.finditer(text, stages[-1].start())} if stages else {}
+    if not started:
+        return None
+    lines = [f"export {line[4:]}" if line.startswith("ENV ") and "=" in line else "" for line in text.splitlines()]
+    at = text.count("\n", 0, max(each.start() for each in started.values()))
+    words = [_quoted(started[key][2]) for key in ("ENTRYPOINT", "CMD") if key in started]
+    lines[at] = " ".join(("docker run", stages[-1][1], *words))
+    return "\n".join(lines)
+
+
+def _quoted(text: str) -> str:
+    """Return a list of words as a shell takes them; any other text as it is, without continued lines."""
+    text = text.replace("\\\n", " ")
+    try:
+        words: Data = json.loads(text)
+    except ValueError:
+        return text
+    return shlex.join(map(str, words)) if isinstance(words, list) else text
 
 
 def _first_line(text: str) -> str:

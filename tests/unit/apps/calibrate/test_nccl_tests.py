@@ -117,6 +117,16 @@ def test_ranks_that_the_file_does_not_list_are_given(tmp_path: Path) -> None:
     assert (found.n_nodes, found.ranks_per_node) == (4, 2)
 
 
+def test_collectives_of_another_device_are_refused_unless_the_user_says_what_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "run.txt"
+    path.write_text(nccl_text({1024: 40.0}, hosts=TWO_NODES, prefix="    ").replace("A100", "NVIDIA GB10"), encoding="utf-8")
+
+    with pytest.raises(ScenarioError, match="is of NVIDIA GB10, and a100-sxm4-80g"):
+        collectives_part([str(path)], TARGET, NODE, Ranks())
+
+    assert len(collectives_part([str(path)], TARGET, NODE, Ranks(), device="a100").measured) == 1
+
+
 def test_json_says_the_same_as_text(tmp_path: Path) -> None:
     result = {"size": 1024, "count": 256, "out_of_place": {"time": 40.0}, "in_place": {"time": 20.0}}
     in_place = {"size": 2048, "out_of_place": None, "in_place": {"time": 50.0}}

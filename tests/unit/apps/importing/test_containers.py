@@ -165,6 +165,16 @@ spec:
             "ExecStart=/opt/bin/vllm serve Qwen/Qwen3-8B \\\n  -tp ${TP} --max-num-seqs $SEQS\nRestart=always\n",
             {"model": "qwen3-8b", "serving.tp": 4, "serving.max_num_seqs": 32},
         ),
+        (
+            'FROM python:3.12 AS build\nCMD ["true"]\nFROM vllm/vllm-openai:v0.10.1\nENV TP=2\n'
+            "HEALTHCHECK --interval=60s \\\n  CMD curl -f http://localhost:8000/health\n"
+            'CMD ["--model", "Qwen/Qwen3-8B", \\\n     "--max-num-seqs", "32"]\n',
+            {"model": "qwen3-8b", "serving.max_num_seqs": 32, "serving.engine": "vllm@0.10.1"},
+        ),
+        (
+            "# an image\nFROM nvidia/cuda\nENV TP=2\nENTRYPOINT vllm serve Qwen/Qwen3-8B \\\n  -tp $TP\n",
+            {"model": "qwen3-8b", "serving.tp": 2},
+        ),
     ],
 )
 def test_a_container_or_a_unit_is_read_as_its_command(tmp_path: Path, text: str, expected: dict[str, Data]) -> None:

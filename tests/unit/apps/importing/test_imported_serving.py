@@ -182,6 +182,7 @@ def test_data_parallelism_with_experts_is_of_attention(tmp_path: Path) -> None:
             "cuda_graph_config: {enable_padding: true, batch_sizes: [1, 2, 384]}\n",
             {"serving.batch_wait": {"steps": 40, "budget_share": 0}, "serving.max_graph_tokens": 384},
         ),
+        ("backend: pytorch\nmodel: nvidia/DeepSeek-V3-NVFP4\ntp_size: 8\nep_size: 8\n", {"serving.precision": "nvfp4"}),
         (
             "backend: pytorch\nmodel: deepseek-ai/DeepSeek-R1\ntp_size: 8\nep_size: 8\nenable_attention_dp: true\n"
             "batch_wait_timeout_iters: 40\nbatch_wait_max_tokens_ratio: 0.8\n"

@@ -364,6 +364,7 @@ EDGE: Final = (
         (EDGE.format(host="hosts", leaf="leaf", port="port"), "ep1: is at no component of an instance in the file"),
         ("SwitchName=s0 Nodes=n[1-999999999]\n", "names more than 100000 nodes"),
         ("SwitchName=s0 Switches=s1\n", "names no node"),
+        ("SwitchName=a Nodes=n[1-2]\nSwitchName=b Nodes=n[2-3]\n", "machine:2: node n2 hangs at a and at b.* line 1 names it too"),
         ("SwitchName=s0 Nodes=n[1-4]\n", "no file says the accelerators: --cluster NAME"),
         ("PARTITION AVAIL TIMELIMIT NODES STATE NODELIST\ngpu* up 7-00:00:00 12 idle dgx[001-012]\n", "scontrol show nodes"),
         ("xtuner train internlm2_chat_7b_qlora_oasst1_e3 --deepspeed deepspeed_zero2\n", "its options are not read"),

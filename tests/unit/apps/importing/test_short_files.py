@@ -97,6 +97,8 @@ FILES: Final = (
         f"#PBS -N job\n#PBS -l select=16:ncpus=64:ngpus=4\n#PBS -l walltime=1:00:00\nmpiexec -n 64 --ppn 4{SLURM}",
         {"cluster.nodes": 16, "cluster.accelerators_per_node": 4},
     ),
+    Line("megatron_lm", f"mpirun -n 16 -N 8{SLURM}", {"cluster.nodes": 2, "cluster.accelerators_per_node": None}),
+    Line("megatron_lm", f"aprun -n 16 -N 4{SLURM}", {"cluster.nodes": 4, "cluster.accelerators_per_node": 4}),
     Line(
         "megatron_lm",
         f"#PBS -l ngpus=32,walltime=1:00:00\nmpirun -np 32{SLURM}",
@@ -363,3 +365,14 @@ def test_a_router_that_pads_is_read(tmp_path: Path, form: str, which: str, reque
 
     assert found.framework in request.node.name
     assert at(found.data, "training.router_padding") is True
+
+
+@pytest.mark.parametrize(("file", "stage"), [("zero_stage1_config.json", 1), ("zero2.json", 2), ("ds_config.json", 3)])
+def test_the_name_of_a_file_of_deepspeed_tells_the_stage(tmp_path: Path, file: str, stage: int) -> None:
+    path = tmp_path / "accelerate.yaml"
+    path.write_text(f"distributed_type: DEEPSPEED\ndeepspeed_config: {{deepspeed_config_file: {file}}}\nnum_processes: 8\n", "utf-8")
+    overrides = ("training.seq_length=2048", "training.global_batch_size=32", "training.micro_batch_size=2")
+
+    found = import_files([str(path)], ImportOptions(cluster="dgx-h100", model="llama3.1-8b", overrides=overrides))
+
+    assert at(found.data, "strategy.preset") == f"deepspeed_zero{stage}"
