@@ -14,6 +14,7 @@ from clustersim.apps.importing.transforms import number
 from clustersim.documents.near_names import choices_hint
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
+from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.catalog import cluster_names, load_cluster, load_node, node_names
 from clustersim.hardware.models import Node
 
@@ -187,13 +188,20 @@ def derive_strategy(draft: Draft, *, n_ranks: int, n_layers: int | None, has_exp
         draft.derive("strategy.etp", beside, "counts beside expert parallelism")
 
 
+def take_known_attention(draft: Draft, name: str) -> None:
+    """Take the fastest attention of a machine without constants for the generation that a file names."""
+    accelerator, asked = shipped_node(name).accelerator, draft.settings.get("training.attention")
+    if asked is None or asked.how == "given" or asked.value in ("unfused", *calibration_for(accelerator).attention):
+        return
+    draft.derive("training.attention", "flash", f"nothing is known of {asked.value} on {accelerator.name}: the fastest there")
+
+
 def _drop_unused(draft: Draft, *, has_experts: bool) -> None:
     """Forget settings of parallelism, experts and formats that the job does not have."""
     if not has_experts and (draft.whole("strategy.ep") or 1) > 1:
         draft.derive("strategy.ep", 1, "the model has no experts")
     alone = {key for key in ("tp", "pp", "ep") if (draft.whole(f"strategy.{key}") or 1) == 1}
     for unused, keys in (
-        ("tp" in alone, ["strategy.sequence_parallel"]),
         ("pp" in alone, [f"strategy.{key}" for key in ("virtual_stages", "schedule", "overlap_p2p", "stage_layers")]),
         ("ep" in alone, ["strategy.dispatch", "job.etp"]),
         (not has_experts, ["strategy.expert_capacity", "strategy.etp"]),
@@ -201,6 +209,8 @@ def _drop_unused(draft: Draft, *, has_experts: bool) -> None:
     ):
         if unused:
             draft.drop(*keys)
+    if "tp" in alone and draft.get("strategy.sequence_parallel") is not None:
+        draft.derive("strategy.sequence_parallel", False, "tp is 1")
 
 
 def _batch(draft: Draft, dp: int, together: int) -> None:

@@ -143,9 +143,13 @@ def _read_row(draft: Draft, row: KeyRow, entries: Sequence[Entry], *, again: boo
         alike.setdefault(entry.name if row.combine or row.lost else "", []).append(entry)
     for number, each in enumerate(alike.values()):
         last = next((entry for entry in reversed(each) if not is_open(entry.value) and not _left_open(row, entry.value)), each[-1])
+        told = _apply(draft, row, last, again=again or number > 0)
         for entry in (entry for entry in each if entry is not last):
-            draft.keys.append(_key(entry, "no_effect", note=f"given again in line {last.line}" if last.line else "given again"))
-        draft.keys.append(_apply(draft, row, last, again=again or number > 0))
+            alike_value = entry.value == last.value and entry.key != last.key
+            again_note = f"given again in line {last.line}" if last.line else "given again"
+            same = replace(told, key=entry.key, file=entry.file, line=entry.line)
+            draft.keys.append(same if alike_value else _key(entry, "no_effect", note=again_note))
+        draft.keys.append(told)
 
 
 def _holds(default: Default, names: set[str], draft: Draft, model: str | None) -> bool:
@@ -215,7 +219,7 @@ def _apply(draft: Draft, row: KeyRow, entry: Entry, *, again: bool = False) -> K
     if row.lost is not None and not _is_neutral(row, value):
         return _key(entry, "not_modelled", to=first, note=row.lost)
     how: How = "no_effect" if first is None and row.to is None else "read"
-    return _key(entry, how, to=first, value=shown, note=row.note)
+    return _key(entry, how, to=first, value=shown if len(found) == 1 or _in_scenario(first) else None, note=row.note)
 
 
 def _left_open(row: KeyRow, value: Data) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from clustersim.apps.importing.deriving import derive_strategy, derive_tokens, drop_open, machine_of, text_of
+from clustersim.apps.importing.deriving import derive_strategy, derive_tokens, drop_open, machine_of, take_known_attention, text_of
 from clustersim.apps.importing.entries import Contents, ImportOptions, LoggedSteps
 from clustersim.apps.importing.imported_models import complete_model, model_of
 from clustersim.apps.importing.imported_serving import derive_serving, n_experts, n_nodes
@@ -277,6 +277,8 @@ def _scenario(
         derive_strategy(draft, n_ranks=machine.n_ranks, n_layers=_n_layers(model), has_experts=n_experts(model) > 1)
     if job == "training":
         derive_tokens(draft)
+        if known := text_of(machine.cluster.get("node"), machine.cluster.get("name")):
+            take_known_attention(draft, known)
     of_files = " and ".join(dict.fromkeys(each.file for each in contents))
     missing = missing_settings(draft, missing, job)
     if missing:

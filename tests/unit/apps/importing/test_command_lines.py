@@ -155,7 +155,7 @@ LINES: Final = (
         ' "seq-length": 2048, "pos-emb": "rotary", "no-weight-tying": True, "attention-config": [[["flash"], 24]],\n'
         ' "zero_optimization": {"stage": 1}, "train_micro_batch_size_per_gpu": 4, "gradient-accumulation-steps": 8,\n'
         ' "fp16": {"enabled": true}, "padded_vocab_size": 50432,}\n',
-        {"training.global_batch_size": 128, "training.attention": "flash", "strategy.tp": 2, "strategy.zero_stage": 1},
+        {"training.global_batch_size": 128, "training.attention": "flash_2", "strategy.tp": 2, "strategy.zero_stage": 1},
         nodes=1,
     ),
     Line(

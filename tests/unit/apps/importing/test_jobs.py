@@ -219,7 +219,7 @@ def test_attention_of_gpt_neox_is_the_first_of_its_kinds(tmp_path: Path) -> None
 
     found = import_files([written(tmp_path, text, "job.yml"), str(FILES / "neox-train.yml")], asked)
 
-    assert at(found.data, "training.attention") == "flash"
+    assert at(found.data, "training.attention") == "flash_2"
 
 
 def test_two_frameworks_that_fit_are_named(tmp_path: Path) -> None:
