@@ -38,5 +38,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Return the public names, asked for or not."""
-    return sorted({*globals(), *__all__})
+    """Return the public names, asked for or not, and those that Python gives every module."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

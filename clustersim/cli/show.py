@@ -32,10 +32,10 @@ Row = tuple[str, ...]
 _SIZES: Final = {
     "hidden_size": ">hidden",
     "n_heads": ">heads",
-    "n_kv_heads": ">kv heads",
+    "n_kv_heads": ">KV",
     "intermediate_size": ">MLP",
-    "vocab_size": ">vocabulary",
-    "max_positions": ">positions",
+    "vocab_size": ">vocab",
+    "max_positions": ">context",
 }
 """Columns of a model that a list of layers does not have."""
 
@@ -60,7 +60,9 @@ def show_command(
 ) -> int:
     """List shipped files, or show one in full."""
     if kind not in SHELVES:
-        raise ScenarioError(f"cannot show '{kind}'", hint=choices_hint(kind, SHELVES))
+        holding = next((shelf for shelf, each in SHELVES.items() if kind in each.names()), None)
+        hint = choices_hint(kind, SHELVES) if holding is None else f"try: clustersim show {holding} {kind}"
+        raise ScenarioError(f"cannot show '{kind}'", hint=hint)
     shelf = SHELVES[kind]
     names = shelf.names()
     if name is not None and name not in names:
@@ -233,7 +235,7 @@ SHELVES: Final[Mapping[str, Shelf]] = MappingProxyType(
         "models": Shelf(
             singular="model",
             names=model_names,
-            columns=(">parameters", ">active", ">FLOPs a sample", ">layers", *_SIZES.values()),
+            columns=(">params", ">active", ">FLOPs", ">layers", *_SIZES.values()),
             row=_model_row,
             full=_full_model,
         ),

@@ -75,7 +75,8 @@ class CheckpointSpec(Checked):
         default=None, description="Of all of it; default: weights, master copy and optimizer state of the model."
     )
     bandwidth: Annotated[BytesPerSecond, Field(gt=0)] | None = Field(
-        default=None, description="Of the storage, all nodes together; default: what the NVMe drives of the nodes can write."
+        default=None,
+        description="Of the storage, all nodes together; default: of the NVMe drives of the nodes, with two copies where nodes fail.",
     )
     stall: Seconds | None = Field(
         default=None, description="How long training waits at each; default: for the write, or with async for the copy over PCIe."
@@ -183,7 +184,7 @@ def goodput_report(maintained: Maintained, *, work_s: float | None, replays: int
 def maintained_job(spec: ReliabilitySpec, stage: Stage, nodes: Sequence[Node]) -> Maintained:
     """Return the handling of failures of a plan's job, with all defaults."""
     failures, flags = _failures(spec, nodes)
-    report = _checkpoint(spec, checkpoint_bytes(stage.training, stage.local), nodes)
+    report = _checkpoint(spec, checkpoint_bytes(stage.training, stage.local), nodes, breaks_nodes=math.isfinite(failures.node_mtbf_s))
     behind_s = max(report.write_s - report.stall_s, 0.0) if report.asynchronous else 0.0
     if report.interval_s == 0.0:
         # Not so often that one checkpoint is not through when the next begins.
@@ -198,7 +199,11 @@ def maintained_job(spec: ReliabilitySpec, stage: Stage, nodes: Sequence[Node]) -
         message = f"no restart time is given: {format_quantity(ASSUMED_RESTART_S, 's')} are assumed"
         flags = (*flags, Flag(code="assumed_restart", message=message))
     if spec.checkpoint.bandwidth is None:
-        message = "checkpoints go to the NVMe drives of the nodes, where what is on a node that fails may be lost with it"
+        message = "checkpoints go to the NVMe drives of the nodes"
+        if report.n_copies > 1:
+            message += ", each part to those of two, as what is on a node that fails may be lost with it"
+        elif report.lost_with_node:
+            message += ", where what is on the node that fails may be lost with it: give reliability.checkpoint.bandwidth of other storage"
         flags = (*flags, Flag(code="assumed_checkpoint_storage", message=message))
     recovery = Recovery(
         detection_s=spec.detection,
@@ -243,10 +248,12 @@ def _failures(spec: ReliabilitySpec, nodes: Sequence[Node]) -> tuple[Failures, t
     return Failures(n_nodes=len(nodes), node_mtbf_s=mtbfs_s[0], job_mtbf_s=mtbfs_s[1], sources=tuple(rates.items())), flags
 
 
-def _checkpoint(spec: ReliabilitySpec, whole_bytes: float, nodes: Sequence[Node]) -> CheckpointReport:
+def _checkpoint(spec: ReliabilitySpec, whole_bytes: float, nodes: Sequence[Node], *, breaks_nodes: bool) -> CheckpointReport:
     asked = spec.checkpoint
     size_bytes = whole_bytes if asked.size is None else asked.size
-    bandwidth = _storage_bandwidth(nodes) if asked.bandwidth is None else asked.bandwidth
+    of_nodes = asked.bandwidth is None and breaks_nodes
+    n_copies = 2 if of_nodes and len(nodes) > 1 else 1
+    bandwidth = _storage_bandwidth(nodes, n_copies) if asked.bandwidth is None else asked.bandwidth
     write_s, asynchronous = size_bytes / bandwidth, asked.mode == "async"
     copy_s = size_bytes / fsum(node.n_accelerators * node.accelerator.pcie_bandwidth_bytes_per_s for node in nodes)
     usual_s = copy_s if asynchronous else write_s
@@ -257,11 +264,16 @@ def _checkpoint(spec: ReliabilitySpec, whole_bytes: float, nodes: Sequence[Node]
         stall_s=usual_s if asked.stall is None else asked.stall,
         interval_s=0.0 if spec.checkpoint_every == "auto" else spec.checkpoint_every,
         asynchronous=asynchronous,
+        n_copies=n_copies,
+        lost_with_node=of_nodes and n_copies == 1,
     )
 
 
-def _storage_bandwidth(nodes: Sequence[Node]) -> float:
-    """Return the write bandwidth of the drives of all nodes, at the rate of the slowest."""
+def _storage_bandwidth(nodes: Sequence[Node], n_copies: int) -> float:
+    """Return the rate at which the drives of all nodes take a checkpoint, at that of the slowest.
+
+    Each further copy of what a node writes crosses its adapters to the drives of another node.
+    """
     each = [node.host.storage_write_bandwidth_bytes_per_s for node in nodes]
     known = [bandwidth for bandwidth in each if bandwidth is not None]
     if len(known) < len(each):
@@ -271,7 +283,10 @@ def _storage_bandwidth(nodes: Sequence[Node]) -> float:
             field="reliability.checkpoint",
             hint="add 'checkpoint: {bandwidth: 100 GB/s}' to reliability, of the storage for all nodes together",
         )
-    return len(known) * min(known)
+    rates = [bandwidth / n_copies for bandwidth in known]
+    if n_copies > 1:
+        rates += [node.n_nics * node.nic.bandwidth_bytes_per_s / (n_copies - 1) for node in nodes if node.n_nics]
+    return len(known) * min(rates)
 
 
 def _check_progress(upkeep: Upkeep, shares: Shares) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -53,6 +54,19 @@ def set_options(overrides: Iterable[str]) -> str:
     "-s strategy.tp=4 -s 'cluster.nics.bandwidth=800 Gbit/s'"
     """
     return " ".join(f"-s {shlex.quote(each)}" for each in overrides)
+
+
+def override_texts(changes: str | Sequence[str] | Mapping[str, object]) -> tuple[str, ...]:
+    """Return changes as ``key=value`` texts: one text, several, or values by key.
+
+    Examples
+    --------
+    >>> override_texts({"strategy.tp": 4, "cluster.nics.bandwidth": "800 Gbit/s"})
+    ('strategy.tp=4', 'cluster.nics.bandwidth=800 Gbit/s')
+    """
+    if isinstance(changes, Mapping):
+        return tuple(f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in changes.items())
+    return (changes,) if isinstance(changes, str) else tuple(changes)
 
 
 def parse_override(text: str) -> Override:

@@ -11,6 +11,8 @@ _FILLING: Final = ("", "model", "size", "degree")
 """Words of long names that short ones leave out."""
 _SLIP: Final = 0.9
 """Least likeness of a word to a choice that is one slip away, where first letters are another choice."""
+_SHORT: Final = 7
+"""Letters above which a slip in the beginning of a longer choice is told from another word."""
 _LEAST_LETTERS: Final = 3
 """Letters from which on a choice that begins so is the nearest."""
 
@@ -20,11 +22,24 @@ def did_you_mean(word: str, choices: Iterable[str], alike: float = 0.6) -> str |
     known = list(choices)
     begun = sorted((choice for choice in known if len(word) >= _LEAST_LETTERS and choice.startswith(word)), key=len)
     likeness = max(alike, _SLIP) if (short := initials(word, known)) else alike
-    close = begun[:1] or difflib.get_close_matches(word, known, n=1, cutoff=likeness) or [short] * bool(short)
+    letters = len(word) + 1
+    slipped = [choice for choice in known if len(word) > _SHORT and _likeness(word, choice[:letters]) >= _SLIP]
+    exact = difflib.get_close_matches(word, known, n=1, cutoff=_SLIP)
+    close = (
+        begun[:1]
+        or exact
+        or sorted(slipped, key=len)[:1]
+        or difflib.get_close_matches(word, known, n=1, cutoff=likeness)
+        or [short] * bool(short)
+    )
     if not close:
         folded = {choice.lower().replace("-", "_"): choice for choice in known}
         close = [folded[match] for match in difflib.get_close_matches(word.lower().replace("-", "_"), list(folded), n=1, cutoff=alike)]
     return f"did you mean '{close[0]}'?" if close else None
+
+
+def _likeness(word: str, other: str) -> float:
+    return difflib.SequenceMatcher(a=word, b=other).ratio()
 
 
 def initials(word: str, choices: Iterable[str]) -> str:

@@ -37,6 +37,10 @@ class CheckpointReport:
     interval_s: float
     """Training between two."""
     asynchronous: bool
+    n_copies: int = 1
+    """On the drives of as many nodes: 2 where a node that fails may take one along."""
+    lost_with_node: bool = False
+    """Whether a node that fails may take the only copy along; goodput counts on it all the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +151,8 @@ def goodput_lines(report: GoodputReport | None, bar: ErrorBar | None = None) -> 
     low, high = report.confidence_interval_fraction
     lines = [
         f"goodput {_percent(report.goodput_fraction)} of the time (replayed, 95 % confidence {_percent(low)} to"
-        f" {_percent(high)}; closed form {_percent(report.closed_form.goodput_fraction)})",
+        f" {_percent(high)}; closed form {_percent(report.closed_form.goodput_fraction)})"
+        + (", if checkpoints survive on the node that fails" if report.checkpoint.lost_with_node else ""),
     ]
     shares = [(getattr(report.parts_fraction, name), words) for name, words in PART_WORDS]
     lost = [f"{words} {_percent(share)}" for share, words in sorted(shares, key=lambda part: -part[0]) if share >= 5e-5]
@@ -185,7 +190,8 @@ def _checkpoint_line(report: GoodputReport) -> str:
     point = report.checkpoint
     size, write = format_quantity(point.size_bytes, "B"), format_quantity(point.write_s, "s")
     stall = f" and stalls training for {format_quantity(point.stall_s, 's')}" if point.asynchronous else ""
-    return f"a checkpoint of {size} every {format_quantity(point.interval_s, 's')} takes {write} to write{stall}"
+    copies = ", a copy on another node included" if point.n_copies > 1 else ""
+    return f"a checkpoint of {size} every {format_quantity(point.interval_s, 's')} takes {write} to write{copies}{stall}"
 
 
 def _time_lines(time: TrainingTime | None, bar: ErrorBar | None) -> tuple[str, ...]:

@@ -160,7 +160,10 @@ class SharedLink:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
-    """One training step in numbers; field names and order are those of `run --json`."""
+    """One training step in numbers; field names and order are those of `run --json`.
+
+    Names end in their unit, in SI. docs/reference/results.md says the meaning of each.
+    """
 
     schema_version: int
     scenario: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from types import MappingProxyType
@@ -86,6 +87,22 @@ def layout_line(metrics: Metrics, timeline: Timeline) -> str:
 def gpus_text(metrics: Metrics) -> str:
     """Return ``1 GPU`` or ``512 GPUs``."""
     return f"{metrics.gpus:,} GPU{'' if metrics.gpus == 1 else 's'}"
+
+
+def unfit_text(fits: Mapping[str, bool]) -> str:
+    """Return which runs do not fit in memory, as the end of a sentence; empty where all fit.
+
+    Parameters
+    ----------
+    fits
+        Whether each run fits, by its name.
+    """
+    unfit = [name for name, each in fits.items() if not each]
+    if not unfit:
+        return ""
+    if len(unfit) == len(fits):
+        return "; does not fit in memory" if len(fits) == 1 else "; none of them fits in memory"
+    return f"; {' and '.join(unfit)} {'does' if len(unfit) == 1 else 'do'} not fit in memory"
 
 
 def headline(metrics: Metrics) -> tuple[tuple[str, str], ...]:

@@ -23,6 +23,8 @@ NOTHING: Final = "-"
 EQUAL: Final = "="
 CLOSE: Final = 5e-5
 """Relative difference that one decimal of a percentage would show as 0.0."""
+_TIMES: Final = 9.0
+"""Relative difference from which on a percentage is hard to read."""
 _TONNE_KG: Final = 1e3
 _MARKDOWN: Final = re.compile(r"[\\`|*\[\]]|(?<![^\W_])_|_(?![^\W_])")
 """Signs that Markdown reads; an underscore between letters is none."""
@@ -116,6 +118,8 @@ def shown_alike(key: str, values: Sequence[float | None]) -> list[str]:
     """
     measure = measure_of_key(key)
     unit = _UNITS.get((measure.powers, measure.scale))
+    if unit == "USD" and all(value is None or 1.0 <= value < _TONNE_KG for value in values):
+        return [NOTHING if value is None else f"{value:.2f} USD" for value in values]
     if unit not in ("s", "B") or holds_memory(key):
         return [shown(key, value) for value in values]
     texts = iter(format_alike([value for value in values if value is not None], unit, 4))
@@ -139,7 +143,9 @@ def three_digits(value: float | None) -> float | None:
 
 
 def signed(fraction: float) -> str:
-    """Return a relative difference as a percentage with its sign."""
+    """Return a relative difference as a percentage with its sign, from ten times on as times."""
+    if fraction >= _TIMES:
+        return f"{1 + fraction:,.1f} times"
     return EQUAL if abs(fraction) < CLOSE else f"{100 * fraction:+.1f} %"
 
 

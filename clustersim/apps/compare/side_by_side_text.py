@@ -80,8 +80,19 @@ def verdicts(compared: SideBySide) -> tuple[str, ...]:
         return ()
     first = compared.labels[0]
     others = [(place, label) for place, label in enumerate(compared.labels) if place]
-    found = [_verdict(f"{label} against {first}", rates, steps, place) + _judgement(compared, place) for place, label in others]
+    found = [
+        _verdict(f"{label} against {first}{_unfit(compared, place)}", rates, steps, place) + _judgement(compared, place)
+        for place, label in others
+    ]
     return (*found, *(run.note for run in compared.runs if run.note))
+
+
+def _unfit(compared: SideBySide, place: int) -> str:
+    """Return which of a run and the first do not fit in memory; empty where both fit."""
+    unfit = [compared.labels[each] for each in (0, place) if _fits(compared.runs[each]) == "no"]
+    if len(unfit) > 1:
+        return " (neither fits in memory, and neither can be chosen)"
+    return "".join(f" ({label} does not fit in memory, and cannot be chosen)" for label in unfit)
 
 
 def _short(differences: Sequence[Difference]) -> tuple[tuple[Difference, ...], str]:
@@ -172,7 +183,7 @@ def _judgement(compared: SideBySide, place: int) -> str:
         least, most, step = shown_alike("step_time_s", (*ends, found))
         side = "inside" if ends[0] <= found <= ends[1] else "outside"
         return f"; {step} measured is {side} the 80 % interval of the prediction, {least} to {most}"
-    return f"; {UNDECIDED}" if compared.faster(place) == "not decided" else ""
+    return f"; {UNDECIDED}" if compared.faster(place) == "not decided" and not _unfit(compared, place) else ""
 
 
 def _verdict(names: str, rates: ComparedFigure, steps: ComparedFigure, index: int) -> str:

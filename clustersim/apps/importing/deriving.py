@@ -14,7 +14,6 @@ from clustersim.apps.importing.transforms import number
 from clustersim.documents.near_names import choices_hint
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
-from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.catalog import cluster_names, load_cluster, load_node, node_names
 from clustersim.hardware.models import Node
 
@@ -186,14 +185,6 @@ def derive_strategy(draft: Draft, *, n_ranks: int, n_layers: int | None, has_exp
         draft.derive("strategy.sequence_parallel", True, note)
     if (beside := draft.whole("job.etp")) is not None:
         draft.derive("strategy.etp", beside, "counts beside expert parallelism")
-
-
-def take_known_attention(draft: Draft, name: str) -> None:
-    """Take the fastest attention of a machine without constants for the generation that a file names."""
-    accelerator, asked = shipped_node(name).accelerator, draft.settings.get("training.attention")
-    if asked is None or asked.how == "given" or asked.value in ("unfused", *calibration_for(accelerator).attention):
-        return
-    draft.derive("training.attention", "flash", f"nothing is known of {asked.value} on {accelerator.name}: the fastest there")
 
 
 def _drop_unused(draft: Draft, *, has_experts: bool) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from clustersim.apps.importing.deriving import derive_strategy, derive_tokens, drop_open, machine_of, take_known_attention, text_of
+from clustersim.apps.importing.deriving import derive_strategy, derive_tokens, drop_open, machine_of, text_of
 from clustersim.apps.importing.entries import Contents, ImportOptions, LoggedSteps
 from clustersim.apps.importing.imported_models import complete_model, model_of
 from clustersim.apps.importing.imported_serving import derive_serving, n_experts, n_nodes
@@ -21,6 +21,7 @@ from clustersim.apps.importing.machines import (
     labelled_machines,
     machine_contents,
     shipped_machine,
+    take_known_attention,
 )
 from clustersim.apps.importing.needed import missing_settings
 from clustersim.apps.importing.reading import name_of, read_contents, read_raw

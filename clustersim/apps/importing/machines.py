@@ -31,6 +31,7 @@ from clustersim.config.overriding import CLUSTER_FILES
 from clustersim.documents.spots import Data
 from clustersim.documents.text import read_document
 from clustersim.errors import Place, ScenarioError
+from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.catalog import accelerator_names
 from clustersim.hardware.models import Node
 
@@ -214,3 +215,11 @@ def shipped_machine(name: str) -> str:
     row = next(row for row in machine_table().rows if "instance" in row.keys)
     known = next((node for pattern, node in (row.values or {}).items() if pattern != "*" and fnmatchcase(name.lower(), pattern)), None)
     return known if isinstance(known, str) else name
+
+
+def take_known_attention(draft: Draft, name: str) -> None:
+    """Take the fastest attention of a machine without constants for the generation that a file names."""
+    accelerator, asked = shipped_node(name).accelerator, draft.settings.get("training.attention")
+    if asked is None or asked.how == "given" or asked.value in ("unfused", *calibration_for(accelerator).attention):
+        return
+    draft.derive("training.attention", "flash", f"nothing is known of {asked.value} on {accelerator.name}: the fastest there")

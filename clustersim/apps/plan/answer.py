@@ -19,6 +19,7 @@ from clustersim.apps.run.bound import NAMES
 from clustersim.apps.run.highest_mfu import ABOVE_PUBLISHED, PublishedMfu, above_published, beside_published, published_beside
 from clustersim.apps.run.intervals import shipped_support
 from clustersim.config.checks import parse_check
+from clustersim.config.overriding import override_texts
 from clustersim.config.usual import AS_IN_TABLE
 from clustersim.config.yaml_text import plain
 from clustersim.documents.spots import Data
@@ -299,7 +300,7 @@ def plan(
     cluster: str | None = None,
     *,
     nodes: int | None = None,
-    set: str | Sequence[str] = (),  # noqa: A002 - named like --set
+    set: str | Sequence[str] | Mapping[str, object] = (),  # noqa: A002 - named like --set
     only: str | Sequence[str] = (),
     where: str | Sequence[str] = (),
 ) -> PlanAnswer:
@@ -325,7 +326,7 @@ def plan(
     PlanAnswer
         With ``headline``, ``families`` and ``scenario``, that of the winner, which :func:`clustersim.run` takes.
     """
-    texts = [(each,) if isinstance(each, str) else tuple(each) for each in (set, only, where)]
+    texts = [override_texts(each) for each in (set, only, where)]
     asked = asked_of(model, cluster, nodes=nodes, overrides=texts[0], limits=texts[1])
     with asked.told():
         return plan_for(asked, Terms(constraints=tuple(map(parse_check, texts[2]))))

@@ -23,7 +23,7 @@ from clustersim.documents.near_names import did_you_mean
 from clustersim.documents.spots import Data
 from clustersim.documents.text import Document
 from clustersim.errors import DomainError, ScenarioError
-from clustersim.hardware.catalog import cluster_names, node_names
+from clustersim.hardware.catalog import accelerator_names, cluster_names, node_names
 from clustersim.hardware.models import Accelerator
 from clustersim.hardware.prices import load_price_list
 from clustersim.notices import Flag
@@ -265,7 +265,9 @@ def _document(
 
 def nodes_with(accelerator: str, known: Sequence[str]) -> str:
     """Return a hint at the nodes, of some, that have an accelerator in their names; empty where none has."""
-    having = [name for name in known if accelerator and accelerator.lower() in name.split("-")]
+    # The first word of an accelerator is that in the names of its nodes: dgx-b200 has b200-sxm.
+    word = accelerator.lower().partition("-")[0] if accelerator in accelerator_names() else accelerator.lower()
+    having = [name for name in known if word and word in name.split("-")]
     return f"use {', '.join(having)}" if having else ""
 
 

@@ -104,7 +104,12 @@ def _check_number(name: str, plot: RunPlot[Subject] | RunPlot[ServedSubject], so
     if not sources:
         raise ScenarioError(f"'{name}' shows runs, and none is named", hint="name a run directory, a scenario file or a shipped example")
     if len(sources) > plot.n_most:
-        hint = "name one of them" if plot.n_most == 1 else f"name at most {plot.n_most}"
+        from clustersim.report.plots.kinds import RUN_PLOTS, SERVED_PLOTS
+
+        shelves = (each for each in (RUN_PLOTS, SERVED_PLOTS) if plot in each.values())
+        several = [other for shelf in shelves for other, each in shelf.items() if each.n_most >= len(sources)]
+        most = "name one of them" if plot.n_most == 1 else f"name at most {plot.n_most}"
+        hint = f"{most}, or draw {', '.join(several)}" if several else most
         raise ScenarioError(f"'{name}' does not show {len(sources)} runs at once", hint=hint)
     if len(sources) < plot.n_least and not plot.grows:
         raise ScenarioError(f"'{name}' shows {plot.n_least} runs or more", hint="name more runs")

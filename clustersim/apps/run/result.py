@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from clustersim.config.build import Built
 from clustersim.config.checks import CheckResult
 from clustersim.config.yaml_text import plain
+from clustersim.documents.near_names import did_you_mean
 from clustersim.documents.spots import Data
 from clustersim.measure.cost_report import CostReport, cost_lines
 from clustersim.measure.error_bars import with_ends
@@ -88,9 +89,14 @@ class Result:
     def __getattr__(self, name: str) -> object:
         """Return a metric by its name."""
         if name.startswith("_") or name not in Metrics.__dataclass_fields__:
-            raise AttributeError(f"'Result' has no attribute '{name}'")
+            near = None if name.startswith("_") else did_you_mean(name, dir(self))
+            raise AttributeError(f"'Result' has no attribute '{name}'{f'; {near}' if near else ''}")
         value: object = getattr(self.metrics, name)
         return value
+
+    def __dir__(self) -> list[str]:
+        """Return the names of attributes and metrics."""
+        return sorted({*dir(type(self)), *Metrics.__dataclass_fields__})
 
     def __repr__(self) -> str:
         """Return the result in one line; all of it is in ``print(result)`` and :meth:`to_dict`."""

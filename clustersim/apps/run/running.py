@@ -20,7 +20,7 @@ from clustersim.config.checks import CheckResult, evaluate_checks, metric_values
 from clustersim.config.cost_section import cost_report
 from clustersim.config.goodput_section import goodput_report
 from clustersim.config.load import ScenarioText, checked_scenario, read_source
-from clustersim.config.overriding import Override, parse_override
+from clustersim.config.overriding import Override, override_texts, parse_override
 from clustersim.config.resolve import files_of, resolved_scenario, scenario_hash
 from clustersim.config.serving_scenario import checked_serving, is_serving
 from clustersim.engine.passes import ALL_PASSES, Passes
@@ -34,8 +34,8 @@ from clustersim.trace.timeline import Timeline
 
 def run(
     source: str | Path | Mapping[str, object],
+    set: str | Sequence[str] | Mapping[str, object] = (),  # noqa: A002 - named like --set
     *,
-    set: str | Sequence[str] = (),  # noqa: A002 - named like --set
     seed: int = 0,
     fold: bool = True,
     collapse: bool = True,
@@ -48,7 +48,7 @@ def run(
     source
         A path, the name of a shipped example, ``-`` for stdin, or a mapping with the same keys.
     set
-        Changes such as ``"strategy.tp=4"``, as on the command line.
+        Changes such as ``"strategy.tp=4"``, as on the command line, or ``{"strategy.tp": 4}``.
     seed
         Seed of everything random: how computation varies from step to step.
     fold
@@ -77,8 +77,7 @@ def run(
     8
     """
     passes = Passes(fold=fold, collapse=collapse, repeat=repeat)
-    texts = (set,) if isinstance(set, str) else set
-    changes = [parse_override(text) for text in texts]
+    changes = [parse_override(text) for text in override_texts(set)]
     # The kind of a result is known when the scenario is read, and most are of training.
     return run_scenario(read_source(source), changes, seed=seed, passes=passes)  # pyright: ignore[reportReturnType] - see above
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from clustersim.apps.serve.deployment import BuiltServing
 from clustersim.config.yaml_text import plain
+from clustersim.documents.near_names import did_you_mean
 from clustersim.documents.spots import Data
 from clustersim.engine.serving_run import ServingRun
 from clustersim.measure.serving_metrics import ServingMetrics
@@ -50,9 +51,14 @@ class ServingResult:
     def __getattr__(self, name: str) -> object:
         """Return a metric by its name."""
         if name.startswith("_") or name not in ServingMetrics.__dataclass_fields__:
-            raise AttributeError(f"'ServingResult' has no attribute '{name}'")
+            near = None if name.startswith("_") else did_you_mean(name, dir(self))
+            raise AttributeError(f"'ServingResult' has no attribute '{name}'{f'; {near}' if near else ''}")
         value: object = getattr(self.metrics, name)
         return value
+
+    def __dir__(self) -> list[str]:
+        """Return the names of attributes and metrics."""
+        return sorted({*dir(type(self)), *ServingMetrics.__dataclass_fields__})
 
     def __repr__(self) -> str:
         """Return the result in one line; all of it is in ``print(result)`` and :meth:`to_dict`."""

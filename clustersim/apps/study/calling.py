@@ -19,7 +19,7 @@ from clustersim.apps.study.sweep_question import asked_sweep
 from clustersim.apps.study.what_if import WhatIfAnswer, answered, asked_what_if
 from clustersim.apps.study.what_if_cases import case_of
 from clustersim.config.load import read_source
-from clustersim.config.overriding import from_here
+from clustersim.config.overriding import from_here, override_texts
 from clustersim.documents.spots import Data, is_mapping
 from clustersim.errors import Place, ScenarioError
 
@@ -28,7 +28,7 @@ def sweep(
     source: str | Path | Mapping[str, object],
     over: str | Sequence[str] | Mapping[str, object] = (),
     *,
-    set: str | Sequence[str] = (),  # noqa: A002 - named like --set
+    set: str | Sequence[str] | Mapping[str, object] = (),  # noqa: A002 - named like --set
     where: str | Sequence[str] = (),
     workers: int = 1,
     out: str | Path | None = None,
@@ -67,7 +67,7 @@ def sweep(
     >>> found.best.point.values
     {'strategy.tp': 1}
     """
-    asked = StudyRequest(over=axes_of(over), changes=texts_of(set), where=texts_of(where), metrics=(ALL,))
+    asked = StudyRequest(over=axes_of(over), changes=override_texts(set), where=texts_of(where), metrics=(ALL,))
     question = asked_sweep(source, asked)
     folder = None if out is None else Path(out)
     return run_sweep(question, lambda n_points: make_pool(LOCAL, workers, n_points), folder=folder)
@@ -77,7 +77,7 @@ def what_if(
     source: str | Path | Mapping[str, object],
     cases: str | Sequence[str] | Mapping[str, Mapping[str, object]] = (),
     *,
-    set: str | Sequence[str] = (),  # noqa: A002 - named like --set
+    set: str | Sequence[str] | Mapping[str, object] = (),  # noqa: A002 - named like --set
     where: str | Sequence[str] = (),
     break_even: str | None = None,
     sensitivity: str | Sequence[str] = (),
@@ -115,7 +115,7 @@ def what_if(
     'base'
     """
     asked = StudyRequest(
-        cases=cases_of(cases), changes=texts_of(set), where=texts_of(where), break_even=break_even, sensitivity=texts_of(sensitivity)
+        cases=cases_of(cases), changes=override_texts(set), where=texts_of(where), break_even=break_even, sensitivity=texts_of(sensitivity)
     )
     return answered(*asked_what_if(source, asked))
 

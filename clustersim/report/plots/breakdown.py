@@ -15,7 +15,7 @@ import numpy as np
 from clustersim.measure.deciding import judged_by, standing_text, undecided
 from clustersim.report import palette
 from clustersim.report.bottleneck import LOSSES, find_bottleneck
-from clustersim.report.facts import gpus_text, interval_text
+from clustersim.report.facts import gpus_text, interval_text, unfit_text
 from clustersim.report.plots.canvas import (
     FAINT_INK,
     Margins,
@@ -182,9 +182,8 @@ def _draw_hidden(ax: Axes, metrics: Metrics, step_s: float) -> None:
 def _title(metrics: Metrics, timeline: Timeline) -> str:
     found = find_bottleneck(metrics, timeline)
     opening = f"{metrics.scenario}, {gpus_text(metrics)}: {computing_percent(metrics):.1f} % of the step computes"
-    if not found.loss:
-        return opening
-    return f"{opening}; the largest loss is {LOSSES[found.loss]} ({found.loss_percent:.1f} %)"
+    loss = f"; the largest loss is {LOSSES[found.loss]} ({found.loss_percent:.1f} %)" if found.loss else ""
+    return f"{opening}{loss}{unfit_text({'': metrics.memory.fits})}"
 
 
 def step_breakdowns(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
@@ -257,4 +256,5 @@ def _title_of_several(subjects: Sequence[Subject]) -> str:
     runs = [judged_by("step_time_s", each.metrics.step_time_s, each.metrics.error_bar) for each in ordered]
     near = [ordered[place].label for place in undecided(runs)]
     finding = standing_text(first.label, near) if near else f"A step of {first.label} is the shortest of {len(subjects)}"
-    return f"{finding}; {last.label} takes {ratio:.3g} times as long"
+    unfit = unfit_text({each.label: each.metrics.memory.fits for each in subjects})
+    return f"{finding}; {last.label} takes {ratio:.3g} times as long{unfit}"

@@ -14,7 +14,7 @@ import numpy as np
 
 from clustersim.measure.exposure import busy_intervals, split_by
 from clustersim.report import palette
-from clustersim.report.facts import gpus_text, percent_text
+from clustersim.report.facts import gpus_text, percent_text, unfit_text
 from clustersim.report.plots.canvas import FloatArray, Margins, add_boxes, beside, caption, key, name_rows, new_axes, shortened, size_px
 from clustersim.report.plots.time_scales import (
     Excerpt,
@@ -315,12 +315,11 @@ def _draw_row_labels(chart: _Chart, timeline: Timeline) -> None:
 
 
 def _title(metrics: Metrics, closed_form: float | None) -> str:
-    whole = f"{metrics.scenario}, {gpus_text(metrics)}"
+    whole, unfit = f"{metrics.scenario}, {gpus_text(metrics)}", unfit_text({"": metrics.memory.fits})
     if metrics.bubble_fraction >= 0.005:
-        return f"{whole}: {percent_text(metrics.bubble_fraction)} of the step is pipeline bubble" + (
-            "" if closed_form is None else f" (closed form {percent_text(closed_form)})"
-        )
-    return f"{whole}: {computing_percent(metrics):.1f} % of the step computes"
+        expected = "" if closed_form is None else f" (closed form {percent_text(closed_form)})"
+        return f"{whole}: {percent_text(metrics.bubble_fraction)} of the step is pipeline bubble{expected}{unfit}"
+    return f"{whole}: {computing_percent(metrics):.1f} % of the step computes{unfit}"
 
 
 def _subtitle(chart: _Chart, metrics: Metrics, excerpt: Excerpt | None, *, exposed_inside: Collection[str], unnumbered: bool) -> str:

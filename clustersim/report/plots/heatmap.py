@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from clustersim.documents.near_names import choices_hint
 from clustersim.errors import ScenarioError
 from clustersim.measure.deciding import UNDECIDED, Judged, judged_by, more_is_better, standing_text, undecided
 from clustersim.report import palette
@@ -127,7 +128,7 @@ def figure_of(frame: pandas.DataFrame, keys: Sequence[str], figure: str | None) 
     names = [str(name) for name in frame.columns]
     if figure is not None:
         if figure not in names:
-            raise ScenarioError(f"there is no column '{figure}'", hint=f"columns are {', '.join(names[:12])}")
+            raise ScenarioError(f"there is no column '{figure}'", hint=choices_hint(figure, names))
         return figure
     numbers = [name for name in names if name not in keys and frame[name].dtype.kind in "fi"]
     if not numbers:

@@ -151,7 +151,10 @@ def test_predictions_of_one_source_are_drawn(cli: Cli) -> None:
         (("breakdown", "starter", "-o", "x.pdf"), "'x.pdf' does not say its format; name a file that ends in .png or .svg"),
         (("breakdown", "starter", "-o", "no/x.png"), "cannot write no/x.png: its folder does not exist; choose another file with --out"),
         (("breakdown",), "'breakdown' shows runs, and none is named; name a run directory, a scenario file or a shipped example"),
-        (("links", "1f1b", "gpipe"), "'links' does not show 2 runs at once; name one of them"),
+        (
+            ("links", "1f1b", "gpipe"),
+            "does not show 2 runs at once; name one of them, or draw breakdown, strong_scaling, weak_scaling, pareto",
+        ),
         (("pareto", "1f1b"), "'pareto' shows 2 runs or more; name more runs"),
         (("strong_scaling", "1f1b", "gpipe"), "all runs have as many accelerators"),
         (("cost", "1f1b"), "1f1b has no cost; add such as 'cost: {gpu_hour: 2.50 USD, pue: 1.2}' to its scenario"),

@@ -64,6 +64,8 @@ def test_an_example_is_shown_as_its_file(cli: Cli) -> None:
     ("arguments", "message"),
     [
         (["gpus"], "error: cannot show 'gpus'; use one of accelerators, nodes, clusters, models, examples, prices, presets\n"),
+        (["gpipe"], "error: cannot show 'gpipe'; try: clustersim show examples gpipe\n"),
+        (["models", "qwen3-nxt"], "error: unknown model 'qwen3-nxt'; did you mean 'qwen3-next-80b-a3b'?\n"),
         (["nodse"], "error: cannot show 'nodse'; did you mean 'nodes'?\n"),
         (["nodes", "dgx-h10"], "error: unknown node 'dgx-h10'; did you mean 'dgx-h100'?\n"),
         (["models", "../models/llama3-8b"], None),
@@ -92,6 +94,7 @@ def test_a_list_of_layers_is_shown_layer_by_layer(cli: Cli) -> None:
 def test_the_table_says_what_a_sample_of_a_list_of_layers_takes(cli: Cli) -> None:
     lines = {line.split()[0]: line.split() for line in cli("show", "models").out.splitlines()}
 
+    assert max(len(line) for line in cli("show", "models").out.splitlines()) <= 100
     assert lines["resnet-50"][1:6] == ["25.6M", "-", "8.178", "G", "22"]
     assert lines["llama3-8b"][2:4] == ["-", "-"]
     assert lines["mixtral-8x7b"][1:3] == ["46.7G", "12.9G"]

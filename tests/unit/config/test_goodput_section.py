@@ -65,8 +65,35 @@ def test_without_a_bandwidth_checkpoints_go_to_the_drives_of_the_nodes() -> None
     found = built(cluster={"node": "dgx-h100", "nodes": 2}, reliability={"node_mtbf": "1 year", "restart": "5 min"}).maintained
 
     assert found is not None
-    assert found.checkpoint.bandwidth_bytes_per_s == pytest.approx(2 * 33.9e9)
+    # Each node writes its own part and that of the other.
+    assert (found.checkpoint.n_copies, found.checkpoint.bandwidth_bytes_per_s) == (2, pytest.approx(2 * 33.9e9 / 2))
     assert [flag.code for flag in found.flags] == ["assumed_checkpoint_storage"]
+
+
+def test_where_no_node_breaks_one_copy_is_enough() -> None:
+    section: dict[str, Data] = {"component_mtbf": {"software": "1 day"}, "restart": "5 min"}
+
+    found = built(cluster={"node": "dgx-h100", "nodes": 2}, reliability=section).maintained
+
+    assert found is not None
+    assert (found.checkpoint.n_copies, found.checkpoint.bandwidth_bytes_per_s) == (1, pytest.approx(2 * 33.9e9))
+
+
+def test_a_second_copy_is_no_faster_than_the_adapters() -> None:
+    cluster: dict[str, Data] = {"node": "dgx-h100", "nodes": 2, "nics": {"bandwidth": "8 Gbit/s"}}
+
+    found = built(cluster=cluster, reliability={"node_mtbf": "1 year", "restart": "5 min"}).maintained
+
+    assert found is not None
+    assert found.checkpoint.bandwidth_bytes_per_s == pytest.approx(2 * 8 * 1e9)
+
+
+def test_the_only_copy_on_a_node_that_fails_is_told_beside_the_goodput() -> None:
+    found = built(cluster={"node": "dgx-h100", "nodes": 1}, reliability={"node_mtbf": "1 year", "restart": "5 min"}).maintained
+
+    assert found is not None
+    line = goodput_lines(goodput_report(found, work_s=DAY_S, replays=4, seed=0))[0]
+    assert line.endswith(", if checkpoints survive on the node that fails")
 
 
 def test_checkpoints_are_made_at_the_best_interval_unless_one_is_given() -> None:

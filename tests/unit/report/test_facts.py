@@ -28,6 +28,7 @@ from clustersim.report.facts import (
     rate_text,
     shown_stages,
     steps_lines,
+    unfit_text,
 )
 from clustersim.topology.cluster import TIERS
 from clustersim.trace.timeline import CollectiveChoice, Meeting
@@ -325,3 +326,17 @@ def test_metrics_without_an_interval_say_nothing_of_it() -> None:
     without = replace(METRICS, step_time_interval_s=None, step_time_interval_level_fraction=None, step_time_interval_kind=None)
 
     assert (interval_text(without), interval_line(without), interval_note(without)) == ("", "", "")
+
+
+@pytest.mark.parametrize(
+    ("fits", "text"),
+    [
+        ({"a": True, "b": True}, ""),
+        ({"a": False}, "; does not fit in memory"),
+        ({"a": False, "b": True}, "; a does not fit in memory"),
+        ({"a": False, "b": True, "c": False}, "; a and c do not fit in memory"),
+        ({"a": False, "b": False}, "; none of them fits in memory"),
+    ],
+)
+def test_runs_that_do_not_fit_are_named(fits: dict[str, bool], text: str) -> None:
+    assert unfit_text(fits) == text

@@ -12,7 +12,7 @@ import pytest
 from clustersim.apps.compare.side_by_side import ComparedRun, SideBySide, side_by_side
 from clustersim.apps.compare.side_by_side_text import csv_text, document, markdown, tables, verdicts
 from clustersim.documents.spots import Data
-from clustersim.report.text_tables import shown
+from clustersim.report.text_tables import shown, shown_alike
 
 BREAKDOWN: dict[str, Data] = {"compute": 1.5, "exposed_communication": {"tp": 0.5, "pp": 0.0}, "bubble": 1e-12}
 
@@ -36,7 +36,30 @@ def table(heading: str, *more: ComparedRun) -> dict[str, tuple[str, ...]]:
 
 
 def test_the_first_line_answers() -> None:
-    assert verdicts(compared()) == ("b against a: +25.0 %, 625,000 instead of 500,000 tokens/s, a step -20.0 %",)
+    line = "b against a (a does not fit in memory, and cannot be chosen): +25.0 %, 625,000 instead of 500,000 tokens/s, a step -20.0 %"
+
+    assert verdicts(compared()) == (line,)
+
+
+def test_of_runs_that_do_not_fit_the_first_line_says_so_and_leaves_nothing_to_decide() -> None:
+    runs = side_by_side([made(name, 1, step_s, error_bar=bar(name)) for name, step_s in (("a", 2.0), ("b", 1.6))])
+
+    assert document(runs)["verdicts"] == [{"label": "b", "against": "a", "faster": "not decided", "text": verdicts(runs)[0]}]
+    assert verdicts(runs)[0].startswith("b against a (neither fits in memory, and neither can be chosen): +25.0 %, ")
+    assert "not decided" not in verdicts(runs)[0]
+
+
+def test_a_run_of_many_times_the_speed_is_told_in_times() -> None:
+    runs = side_by_side([made("a", 2, 2.0), made("b", 2, 0.02)])
+
+    assert verdicts(runs)[0].startswith("b against a: 100.0 times, ")
+
+
+def test_prices_of_one_row_have_equal_decimals() -> None:
+    key = "cost.per_million_tokens.usd"
+
+    assert shown_alike(key, [1.5, 1.514, None]) == ["1.50 USD", "1.51 USD", "-"]
+    assert shown_alike(key, [0.0153])[0] == shown(key, 0.0153)
 
 
 def bar(machine: str, most: float = 1.3) -> Data:
@@ -45,7 +68,7 @@ def bar(machine: str, most: float = 1.3) -> Data:
 
 @pytest.mark.parametrize(("machine", "said"), [("one", "yes"), ("other", "not decided")])
 def test_what_lies_within_the_error_bars_is_said_to_be_not_decided(machine: str, said: str) -> None:
-    runs = side_by_side([made("a", 1, 2.0, error_bar=bar("one")), made("b", 2, 1.6, error_bar=bar(machine))])
+    runs = side_by_side([made("a", 2, 2.0, error_bar=bar("one")), made("b", 4, 1.6, error_bar=bar(machine))])
 
     line = "b against a: +25.0 %, 625,000 instead of 500,000 tokens/s, a step -20.0 %"
     line += "; within the error bars: not decided" if said == "not decided" else ""
@@ -65,7 +88,7 @@ def test_a_run_beside_itself_is_as_fast_and_not_undecided() -> None:
 
 
 def test_a_run_that_is_as_fast_is_said_to_be() -> None:
-    assert verdicts(side_by_side([made("a", 1, 2.0), made("b", 2, 2.0)])) == ("b against a: as fast, 500,000 tokens/s",)
+    assert verdicts(side_by_side([made("a", 2, 2.0), made("b", 4, 2.0)])) == ("b against a: as fast, 500,000 tokens/s",)
 
 
 def test_of_another_model_its_name_alone_is_shown_to_people() -> None:
@@ -132,7 +155,7 @@ def test_a_long_value_of_the_scenario_is_cut_in_tables_and_whole_in_data() -> No
 def test_markdown_has_the_same_tables_and_escapes_bars() -> None:
     text = markdown(side_by_side([made("a|b", 1, 2.0), made("c", 2, 1.6)]))
 
-    assert text.startswith("# a\\|b against c\n\nc against a\\|b: +25.0 %")
+    assert text.startswith("# a\\|b against c\n\nc against a\\|b (a\\|b does not fit in memory, and cannot be chosen): +25.0 %")
     assert "## What differs\n\n| key | a\\|b | c |\n| --- | --- | --- |\n| strategy.tp | 1 | 2 |" in text
     assert text.endswith("|\n")
 

@@ -93,13 +93,14 @@ def test_what_no_list_has_a_price_of_is_said_and_its_power_counted() -> None:
     assert asked.base["cost"] == {}
 
 
-def test_an_accelerator_in_place_of_a_node_is_told_the_nodes_that_have_it() -> None:
-    with pytest.raises(ScenarioError, match="there is no cluster or node 'h100'") as caught:
-        asked_of("llama3-8b", "h100", nodes=1)
+@pytest.mark.parametrize(("name", "node"), [("h100", "dgx-h100"), ("b200-sxm", "dgx-b200")])
+def test_an_accelerator_in_place_of_a_node_is_told_the_nodes_that_have_it(name: str, node: str) -> None:
+    with pytest.raises(ScenarioError, match=f"there is no cluster or node '{name}'") as caught:
+        asked_of("llama3-8b", name, nodes=1)
 
     assert caught.value.hint is not None
     assert caught.value.hint.startswith("use ")
-    assert "dgx-h100" in caught.value.hint
+    assert node in caught.value.hint
 
 
 def test_the_usual_settings_of_all_layouts_are_said_with_how_to_ask_for_others() -> None:

@@ -54,8 +54,18 @@ def result(*, fits: bool = True, holds: bool = True) -> Result:
 def test_every_metric_is_an_attribute() -> None:
     made = result()
 
+    assert {"mfu", "step_time_s", "to_dict"} < set(dir(made))
     for name in Metrics.__dataclass_fields__:
         assert getattr(made, name) == getattr(made.metrics, name)
+
+
+def test_an_attribute_that_is_not_there_has_the_nearest_name() -> None:
+    with pytest.raises(AttributeError, match=r"^'Result' has no attribute 'step_tme_s'; did you mean 'step_time_s'\?$"):
+        _ = result().step_tme_s
+
+
+def test_the_package_lists_what_it_offers() -> None:
+    assert [name for name in dir(clustersim) if not name.startswith("__")] == ["Result", "compare", "plan", "run", "sweep", "what_if"]
 
 
 def test_bounds_are_worked_out_once_and_when_they_are_asked_for() -> None:

@@ -29,6 +29,7 @@ def test_a_change_is_as_good_as_an_edit() -> None:
     assert run(small(), set=["training.global_batch_size=64"]).step_time_s == run(
         small(training={"global_batch_size": 64, "micro_batch_size": 1, "precision": "bf16"})
     ).step_time_s  # fmt: skip
+    assert run(small(), {"training.global_batch_size": 64}).step_time_s == run(small(), "training.global_batch_size=64").step_time_s
 
 
 def test_a_budget_of_tokens_gives_the_time_to_train() -> None:

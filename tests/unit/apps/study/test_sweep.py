@@ -166,3 +166,5 @@ def test_a_notebook_shows_the_answer_the_table_and_pictures() -> None:
     assert page.count("<tr>") == 3
     assert dir(found.plot) == ["heatmap", "lines", "pareto"]
     assert found.plot.lines(figure="mfu").get_xlabel() == "strategy.tp"
+    with pytest.raises(ScenarioError, match=r"there is no column 'mfuu'; did you mean 'mfu'\?$"):
+        found.plot.lines(figure="mfuu")

@@ -109,6 +109,7 @@ def test_hidden_communication_longer_than_the_step_stays_inside() -> None:
 
 
 def test_the_title_states_the_finding() -> None:
+    assert title_of(drawn(replace(METRICS, memory=replace(METRICS.memory, fits=False)))).endswith("; does not fit in memory")
     assert title_of(drawn()) == ("reference, 512 GPUs: 57.3 % of the step computes; the largest loss is the pipeline bubble (26.9 %)")
 
 

@@ -163,6 +163,16 @@ def test_the_title_states_the_finding() -> None:
     assert title_of(drawn(alone)) == "reference, 1 GPU: 81.3 % of the step computes"
 
 
+def test_the_title_says_that_a_run_does_not_fit_in_memory() -> None:
+    timeline = reference_timeline()
+    metrics = reference_metrics(timeline)
+
+    with style():
+        ax = pipeline_gantt(replace(metrics, memory=replace(metrics.memory, fits=False)), timeline)
+
+    assert title_of(ax).endswith("; does not fit in memory")
+
+
 @pytest.mark.parametrize(
     ("n_stages", "n_micro_batches", "part"),
     [
