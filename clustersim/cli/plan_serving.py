@@ -179,10 +179,13 @@ def _turns(found: ServingPlan, best: Replayed) -> list[str]:
         if found.surely is not None:
             enough = f"{_whole_name(found.surely)} on {found.surely.gpus} GPUs keeps the promises"
         lines.append(f"at the upper ends of the intervals: {enough}")
-    terms = best.metrics.step_s.by_term
+    return [*_bound_lines(found, best), *lines, _largest_term(best)]
+
+
+def _largest_term(each: Replayed) -> str:
+    terms = each.metrics.step_s.by_term
     largest = max(terms, key=lambda term: terms[term])
-    share = percent_text(terms[largest] / best.metrics.step_s.mean)
-    return [*_bound_lines(found, best), *lines, f"largest part of a step: {largest.replace('_', ' ')}, {share}"]
+    return f"largest part of a step: {largest.replace('_', ' ')}, {percent_text(terms[largest] / each.metrics.step_s.mean)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +230,8 @@ def _bound_lines(found: ServingPlan, best: Replayed) -> list[str]:
         fewer = each.candidate == best.candidate and each.replicas == best.replicas - 1
         if fewer or each.candidate.kind not in kept:
             refused.setdefault(each.candidate.kind, each)
-    return [*lines, *(f"refused: {_whole_name(each)}, {each.gpus} GPUs, by {bound_by(each)}" for each in refused.values())]
+    told = (f"refused: {_whole_name(each)}, {each.gpus} GPUs, by {bound_by(each)}; {_largest_term(each)}" for each in refused.values())
+    return [*lines, *told]
 
 
 def _print_deployments(shown: Sequence[Replayed]) -> None:

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 from pydantic import BaseModel
 
 from clustersim.config.overriding import set_options
+from clustersim.config.yaml_text import flat_text
 from clustersim.notices import Flag
 from clustersim.parallel.settings import Settings
 from clustersim.parallel.step_settings import Training
@@ -268,7 +269,7 @@ class OneSoftware:
         if KERNELS not in others:
             return found
         asks, holds = (
-            set_options(f"{key}={str(value).lower()}" for key, value in values.items())
+            set_options(f"{key}={flat_text(value)}" for key, value in values.items())
             for values in (others, {key: self.usual[key][0] for key in others})
         )
         lines = (
@@ -337,7 +338,7 @@ def usual_flags(usual: Mapping[str, tuple[Value, str]], keys: Iterable[str]) -> 
             )
             flags.append(Flag(code=ASSUMED_LAUNCH, message=message))
             continue
-        by_software.setdefault(software, []).append(f"{key.partition('.')[2]} {str(value).lower()}")
+        by_software.setdefault(software, []).append(f"{key.partition('.')[2]} {flat_text(value)}")
     said = [f"{', '.join(values)} ({software})" for software, values in by_software.items()]
     if said:
         flags.insert(0, Flag(code=USUAL_SETTINGS, message=f"{NOT_SAID}{'; '.join(said)}"))

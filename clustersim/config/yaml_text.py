@@ -75,8 +75,8 @@ def _item(item: Data, indent: str) -> Iterator[str]:
         yield f"{indent}- {line.lstrip(' ')}" if number == 0 else line
 
 
-def flat_text(value: Data) -> str:
-    """Return a value on one line.
+def flat_text(value: Data | tuple[str, ...]) -> str:
+    """Return a value on one line, as ``--set`` takes it too.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def flat_text(value: Data) -> str:
     match value:
         case dict():
             return "{}"
-        case list():
+        case list() | tuple():
             return "[" + ", ".join(flat_text(item) for item in value) + "]"
         case str():
             return _text(value)

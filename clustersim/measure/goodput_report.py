@@ -7,7 +7,7 @@ from typing import Final
 
 from clustersim.measure.error_bars import ErrorBar, with_ends
 from clustersim.reliability import Shares
-from clustersim.units.quantity import format_quantity, format_range
+from clustersim.units.quantity import format_alike, format_quantity, format_range
 
 PART_WORDS: Final = (
     ("checkpoint", "checkpoints"),
@@ -197,7 +197,9 @@ def _checkpoint_line(report: GoodputReport) -> str:
 def _time_lines(time: TrainingTime | None, bar: ErrorBar | None) -> tuple[str, ...]:
     if time is None:
         return ()
-    drawn = format_range(time.p5_s, time.p95_s, "s")
+    # Of a long training the draws differ by little.
+    digits = next(digits for digits in range(3, 8) if digits == 7 or len(set(format_alike((time.p5_s, time.p95_s), "s", digits))) > 1)
+    drawn = format_range(time.p5_s, time.p95_s, "s", digits)
     return (f"the whole training takes {with_ends(time.mean_s, 's', bar)}; at one step time, one in ten is outside {drawn}",)
 
 

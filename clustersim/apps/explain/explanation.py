@@ -133,7 +133,7 @@ def measured_changes(source: str, overrides: Sequence[str], result: Result) -> M
     if n_left:
         remarks.append(f"not replayed, to stay short: {n_left} more changes and settings; clustersim explain {command} has them")
     searched = result.built.plan.n_ranks > 1 and named_directory(source, overrides) is None
-    further = (f"clustersim plan {command} searches all layouts",) if searched else ()
+    further = (f"clustersim plan {command} searches layouts, and names those that it leaves out",) if searched else ()
     return MeasuredChanges(told, tuple(remarks), tuple(each.sentence for each in settings[:N_TOLD]), further)
 
 

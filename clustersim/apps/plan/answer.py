@@ -181,6 +181,7 @@ def document(answer: PlanAnswer) -> dict[str, Data]:
             "n_replayed": len(search.tried) + len(search.failing),
             "next_bound_s": search.next_bound_s,
             "gap_fraction": search.gap_fraction,
+            "left_out": list(search.left_out),
             "why_not": {reason: search.counts[reason] for reason in REASONS if search.counts.get(reason)},
         },
         "memory_margin_fraction": answer.memory_margin_fraction,
@@ -236,6 +237,7 @@ def certificate_lines(search: Search, memory_margin_fraction: float) -> list[str
         unknown = search.gap_fraction is None or not search.winner
         gap = "it is not known by how much" if unknown else f"by {100 * (search.gap_fraction or 0.0):.1f} % at most"
         lines.append(f"  The search ended early: a layout that was not looked at may be faster, {gap} (--most-replays, --time-limit).")
+    lines += [f"  not searched: {line}" for line in search.left_out]
     if search.cut_short:
         lines.append("  The time was over before the last replays with more or less of a resource (--time-limit).")
     return lines

@@ -11,7 +11,7 @@ from typing import Final
 
 from clustersim.apps.importing.machines import cluster_of
 from clustersim.apps.importing.opening import open_scenario
-from clustersim.apps.plan.space import PLACEMENTS, ParallelLayout, Space, layout_of, space_of
+from clustersim.apps.plan.space import PLACEMENTS, STAGE_LAYERS, ParallelLayout, Space, layout_of, space_of
 from clustersim.config.build import build
 from clustersim.config.constraints import check_size
 from clustersim.config.load import Scenario, example_names, load_scenario
@@ -47,7 +47,11 @@ NO_PRICES: Final = "no prices are given"
 MOST_LETTERS: Final = 100
 """Longest name of a scenario."""
 NUMBERS: Final = ("tp", "pp", "cp", "ep", "micro_batch_size", "virtual_stages", "zero_stage")
-WORDS: Final[Mapping[str, tuple[str, ...]]] = {"schedule": tuple(SCHEDULES), "recompute": ("none", "selective", "alternate", "full")}
+WORDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "schedule": tuple(SCHEDULES),
+    "stage_layers": STAGE_LAYERS,
+    "recompute": ("none", "selective", "alternate", "full"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,6 +241,7 @@ def _document(
 ) -> dict[str, object]:
     given = [text.split("=", 1)[0].strip() for text in overrides]
     training: dict[str, object] = {}
+    _refuse_searched(given)
     if "training.global_batch_size" not in given:
         training["global_batch_size"] = BATCH
         assumed.append(f"no batch is given: {BATCH} sequences a step (-s training.global_batch_size=...)")
@@ -261,6 +266,16 @@ def _document(
     if nodes is not None:
         machine["nodes"] = nodes
     return {"version": 1, "name": _name(model, cluster, nodes), "model": model, "cluster": machine, "training": training}
+
+
+def _refuse_searched(given: Sequence[str]) -> None:
+    """Refuse settings that every layout of a search replaces."""
+    keys = {f"strategy.{key}": key for key in ("dp", "offload", "placement", *NUMBERS, *WORDS)}
+    for key in given:
+        name = "micro_batch_size" if key == "training.micro_batch_size" else keys.get(key)
+        if name is not None:
+            hint = f"write --only {name}=..." if name != "dp" else "write --only with tp, pp and cp, from which it follows"
+            raise ScenarioError(f"plan searches {name}, and would replace what is given", field=key, hint=hint)
 
 
 def nodes_with(accelerator: str, known: Sequence[str]) -> str:

@@ -82,6 +82,8 @@ class Search:
     too_large: list[TooLarge] = field(default_factory=list[TooLarge])
     others: list[Tried] = field(default_factory=list[Tried])
     """Layouts of other kinds, replayed after the search."""
+    left_out: tuple[str, ...] = ()
+    """Schedules and stages that a scenario can have and the space has not."""
     ends_s: float = inf
     """Reading of ``perf_counter`` from which on no replay begins."""
     cut_short: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
@@ -21,6 +21,9 @@ MOST_LARGER: Final = 2
 
 LEAST_GAIN: Final = 0.0005
 """Share of the step time from which on a gain is one."""
+
+LESS_IS_FASTER: Final = " (shorter than on the whole network: collectives over it are slower and slow those within nodes less)"
+"""Remark on a step that half the network shortens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,14 +53,16 @@ class Turn:
     """None where the winner stays."""
     decided: bool = True
     """Whether the error bars tell."""
+    remark: str = ""
+    """Reason for which less of a resource shortens the step of the winner; empty where it does not."""
 
     @property
     def text(self) -> str:
         """Outcome in words."""
         step = format_quantity(self.step_time_s, "s")
         if self.layout is None or self.gain_fraction < LEAST_GAIN:
-            return f"the same layout wins, with a step of {step}"
-        doubt = "" if self.decided else f"; {UNDECIDED}"
+            return f"the same layout wins, with a step of {step}{self.remark}"
+        doubt = f"{self.remark}{'' if self.decided else f'; {UNDECIDED}'}"
         before = format_quantity(self.step_time_s / (1.0 - self.gain_fraction), "s")
         return f"{self.layout} wins with a step of {step}, {percent_text(self.gain_fraction)} shorter than the {before} of the first{doubt}"
 
@@ -84,7 +89,9 @@ def turns(drafts: Drafts, search: Search, replays: Replays, memory_margin_fracti
             condition = f"network at half its bandwidth, of the {1 + len(rivals)} layouts above"
             wins = best_s < first.step_time_s
             if not search.cut_short:
-                found.append(_turn(condition, winner, first.step_time_s, *((best_s, layout) if wins else (first.step_time_s, None))))
+                turn = _turn(condition, winner, first.step_time_s, *((best_s, layout) if wins else (first.step_time_s, None)))
+                shortens = first.step_time_s < winner.step_time_s * (1.0 - LEAST_GAIN)
+                found.append(replace(turn, remark=LESS_IS_FASTER if shortens else ""))
     if memory_margin_fraction > 0.0:
         capacity_bytes = min(node.accelerator.memory_bytes for node, _ in built.cluster.kinds)
         best_s, layout = _fastest_larger(drafts, search, replays, capacity_bytes)

@@ -13,7 +13,7 @@ from typing import Final
 from clustersim.apps.plan.drafts import Drafts, PeakMemory, activations_bytes_of, least_bytes
 from clustersim.apps.plan.findings import ABOVE, CONSTRAINT, HOST, MARGIN, MEMORY, SLOWER, UNSEEN, Search, TooLarge, Tried, ranked
 from clustersim.apps.plan.replays import AT_ONCE, Replayed, ReplayOutcome, Replays
-from clustersim.apps.plan.space import LayoutFamily, ParallelLayout, Space, families, layouts, small_part
+from clustersim.apps.plan.space import LayoutFamily, ParallelLayout, Space, families, layouts, left_out, small_part
 from clustersim.apps.run.bound import StepBound
 from clustersim.config.checks import metric_values, without_value
 from clustersim.expressions.parse import Condition
@@ -92,7 +92,7 @@ def fastest(drafts: Drafts, space: Space, terms: Terms | None = None, *, replays
     terms = terms or Terms()
     default = FEWER_REPLAYS if space.n_ranks >= MANY_RANKS else MOST_REPLAYS
     most_replays = default if terms.most_replays is None else terms.most_replays
-    search = Search(ends_s=perf_counter() + terms.time_limit_s)
+    search = Search(left_out=left_out(space), ends_s=perf_counter() + terms.time_limit_s)
     searching = _Searching(drafts=drafts, space=space, terms=terms, search=search, most_replays=most_replays, _limit_s=terms.within_s)
     if replays is not None:
         # One phase, so that a bar does not begin again.

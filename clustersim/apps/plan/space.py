@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Final, TypeVar
 
 from clustersim.documents.spots import Data
@@ -18,6 +19,9 @@ SEARCHED_SCHEDULES: Final = ("1f1b", "interleaved_1f1b")
 MICRO_BATCHES: Final = (1, 2, 4, 8)
 MOST_CONTEXT: Final = 16
 MOST_CHUNKS: Final = 8
+HEAVY: Final = 2.0
+"""Layers whose weights those of the logits are as many as, from which on balanced stages are searched too where layers divide evenly."""
+STAGE_LAYERS: Final = ("even", "balanced")
 MOST_SMALL: Final = 2000
 """Families of a space that are bounded in a second or two."""
 T = TypeVar("T")
@@ -139,6 +143,8 @@ class Space:
     schedule: tuple[str, ...] = SEARCHED_SCHEDULES
     virtual_stages: tuple[int, ...] | None = None
     """None: all that divide the layers of a stage, up to ``MOST_CHUNKS``."""
+    stage_layers: tuple[str, ...] | None = None
+    """None: even where the layers divide, balanced elsewhere."""
     recompute: tuple[str, ...] = ("none", "selective", "full")
     zero_stage: tuple[int, ...] = (0, 1, 2, 3)
     placement: tuple[tuple[str, ...], ...] = PLACEMENTS
@@ -163,10 +169,25 @@ def space_of(model: Model, *, batch: int, n_ranks: int, domain_size: int, limits
         "pp": [degree for degree in divisors(n_ranks) if degree <= model.n_layers],
         "cp": [degree for degree in divisors(n_ranks) if degree <= MOST_CONTEXT],
         "ep": [degree for degree in divisors(n_experts) if n_ranks % degree == 0],
+        **({"stage_layers": STAGE_LAYERS} if _has_heavy_head(model) else {}),
         **limits,
     }
     sizes = {"n_ranks": n_ranks, "n_layers": model.n_layers, "batch": batch}
     return Space(**sizes, **{key: tuple(values) for key, values in found.items()})  # pyright: ignore[reportArgumentType] - checked by whoever reads limits
+
+
+def _has_heavy_head(model: Model) -> bool:
+    """Return whether the logits make the last of evenly divided stages much longer than the others."""
+    logits = model.vocab_size * model.hidden_size if model.lm_head else 0
+    return model.n_layers * logits >= HEAVY * (model.n_active - logits)
+
+
+def left_out(space: Space) -> tuple[str, ...]:
+    """Return what a scenario can have and a space has not, with the option that searches it."""
+    found = [("schedules", "schedule", [name for name in SCHEDULES if name not in space.schedule])]
+    if space.stage_layers is None:
+        found.append(("stages where layers divide evenly", "stage_layers", ["balanced"]))
+    return tuple(f"{what}: {', '.join(names)} (--only {key}=...)" for what, key, names in found if names and max(space.pp) > 1)
 
 
 def small_part(space: Space) -> Space:
@@ -217,7 +238,7 @@ def _scheduled(space: Space, cut: tuple[int, int, int, int, int, int]) -> Iterat
             n_parts = schedule.layout(pp, chunks).n_parts
             if n_parts > n_layers:
                 continue
-            for recompute in space.recompute:
+            for balanced, recompute in product(_dealt(space, n_parts), space.recompute):
                 yield LayoutFamily(
                     tp=tp,
                     pp=pp,
@@ -227,9 +248,17 @@ def _scheduled(space: Space, cut: tuple[int, int, int, int, int, int]) -> Iterat
                     micro_batch_size=size,
                     schedule=name,
                     virtual_stages=chunks,
-                    balanced=n_layers % n_parts != 0,
+                    balanced=balanced,
                     recompute=recompute,
                 )
+
+
+def _dealt(space: Space, n_parts: int) -> tuple[bool, ...]:
+    """Return whether layers are dealt out by time, in each way that is searched for a number of parts."""
+    divides, asked = space.n_layers % n_parts == 0, space.stage_layers
+    if asked is None:
+        return (not divides,)
+    return tuple(way == "balanced" for way in asked if divides or way == "balanced") if 1 < n_parts < space.n_layers else (False,)
 
 
 def _takes(name: str, pp: int, n_micro_batches: int) -> bool:

@@ -9,6 +9,7 @@ from typing import Final
 from clustersim.apps.plan.asking import asked_of
 from clustersim.apps.plan.drafts import Drafts
 from clustersim.apps.plan.findings import Search, Tried, ranked
+from clustersim.apps.plan.layout_table import MARK, MARKED, within_error_bars
 from clustersim.apps.plan.replays import outcome_of
 from clustersim.apps.plan.search import MEMORY_MARGIN, Terms, fastest
 from clustersim.apps.plan.space import PLACEMENTS, Space, layout_of
@@ -68,12 +69,19 @@ def layout_rows(document: Mapping[str, Data]) -> Looked:
     found = _others(present, searches)
     slower = [] if found or not fits else [fastest(drafts, part, Terms(most_replays=_MOST_SLOWER)) for part in _parts(space)]
     found = found or _others(present, slower)
-    rows = [LayoutRow(cells=_cells(tried), changes=tried.layout.changes()) for tried in found]
     place = sum(tried.step_time_s < present.step_time_s for tried in found) if fits else len(found)
-    if found or fits:
-        rows.insert(place, LayoutRow(cells=_cells(present, note="as it is: "), changes={}))
+    shown = [*found[:place], *([present] if found or fits else []), *found[place:]]
+    near = [tried for tried in within_error_bars(shown) if tried.result.metrics.memory.fits] if shown else []
+    rows = [
+        LayoutRow(
+            cells=_cells(tried, note="as it is: " if tried is present else "", mark=f" {MARK}" if tried in near else ""),
+            changes={} if tried is present else tried.layout.changes(),
+        )
+        for tried in shown
+    ]
+    told = _told(searches, space, best_s, n_more=sum(len(search.tried) for search in slower)) + (f". {MARKED}" if near else "")
     first = "The present layout is the fastest of these. " if rows and not rows[0].changes else ""
-    return Looked(rows=tuple(rows), told=f"{first}{_told(searches, space, best_s, n_more=sum(len(search.tried) for search in slower))}")
+    return Looked(rows=tuple(rows), told=f"{first}{told}")
 
 
 def _others(present: Tried, searches: Sequence[Search]) -> list[Tried]:
@@ -117,7 +125,7 @@ def _parts(space: Space) -> tuple[Space, Space]:
     return replace(space, zero_stage=(1,)), replace(space, zero_stage=(3,), pp=(1,))
 
 
-def _cells(tried: Tried, note: str = "") -> tuple[str, ...]:
+def _cells(tried: Tried, *, note: str, mark: str) -> tuple[str, ...]:
     metrics = tried.result.metrics
     memory = f"{memory_text(metrics.memory.peak_bytes)}, {metrics.memory.verdict}"
-    return (f"{note}{tried.layout.words()}", format_quantity(tried.step_time_s, "s", 4), percent_text(metrics.mfu), memory)
+    return (f"{note}{tried.layout.words()}", format_quantity(tried.step_time_s, "s", 4) + mark, percent_text(metrics.mfu), memory)

@@ -164,7 +164,7 @@ def _plan() -> Component:
     return html.Section(
         [
             html.H2("Layouts", id="plan-heading"),
-            html.P("The fastest that fits, for each degree of tensor parallelism. A click on one loads it.", className="said"),
+            html.P("The fastest that fit. A click on one loads it.", className="said"),
             html.Div(html.Button("Look for layouts", id="plan", type="button"), className="buttons"),
             html.Div(
                 [html.Button("Stop", id="stop", type="button", className="quiet"), html.Span(id="progress", role="status")],

@@ -18,7 +18,7 @@ from clustersim.config.yaml_text import yaml_text
 from clustersim.documents.spots import Data
 from clustersim.measure.metrics import Metrics
 from clustersim.report.bottleneck import find_bottleneck
-from clustersim.report.facts import headline, interval_line, layout_line, memory_text, memory_verdict
+from clustersim.report.facts import headline, interval_line, layout_line, memory_text, memory_verdict, percent_text
 
 if TYPE_CHECKING:
     from clustersim.apps.compare.side_by_side import ComparedRun
@@ -87,7 +87,7 @@ def shown(document: Mapping[str, Data], result: Result) -> Shown:
         errors=[""] * len(controls()),
         stale="" if result.ok else "failing",
         verdict=_verdict(result),
-        figures=[html.Div([html.Span(name), html.Strong(value)]) for name, value in (*headline(metrics), _peak(metrics))],
+        figures=[html.Div([html.Span(name), html.Strong(value)]) for name, value in (*headline(metrics), _peak(metrics), *_given(result))],
         breakdown=breakdown_bars([(metrics.scenario, metrics)]),
         memory=memory_bars([(metrics.scenario, metrics)]),
         memory_said=f"The plan {memory_verdict(metrics)}.",
@@ -100,6 +100,13 @@ def shown(document: Mapping[str, Data], result: Result) -> Shown:
 
 def _peak(metrics: Metrics) -> tuple[str, str]:
     return "peak memory", memory_text(metrics.memory.peak_bytes)
+
+
+def _given(result: Result) -> list[tuple[str, str]]:
+    """Return cost and goodput, where prices and failures are given."""
+    cost, goodput = result.cost, result.goodput
+    found = [] if cost is None or cost.step.usd is None else [("cost of a step", f"{cost.step.usd:.3g} USD")]
+    return [*found, *([] if goodput is None else [("goodput", percent_text(goodput.goodput_fraction))])]
 
 
 def _verdict(result: Result) -> list[Component]:

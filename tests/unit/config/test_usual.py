@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from clustersim.apps.plan.asking import asked_of
 from clustersim.config.build import Built
+from clustersim.config.overriding import parse_override, set_options
 from clustersim.config.usual import USUAL
+from clustersim.config.yaml_text import flat_text
+from clustersim.documents.check import value_at
 from clustersim.parallel.step_settings import DataParallelSettings, Training
 from clustersim.parallel.training_plan import StrategySettings
 from tests.unit.config.samples import built, small
+
+TEXTS = st.from_regex(r"[a-z][a-z0-9_]*|[0-9]+ (MB|s)|[a-z]+, [a-z]+|true|null|1e5", fullmatch=True)
 
 
 def usual_flag(run: Built) -> str:
@@ -168,6 +178,24 @@ def test_a_search_compares_layouts_of_one_software() -> None:
 
     assert isinstance(training, dict)
     assert (training["kernels"], training["attention"], training["fused_gradient_accumulation"]) == ("fused", "flash", True)
+
+
+def test_settings_that_a_plan_prints_are_read_back_from_the_command_line() -> None:
+    found = asked_of("gpt-oss-120b", "dgx-b200", nodes=8)
+
+    printed = next(line for line in found.assumed if "as in the table it is with" in line)
+    read = [parse_override(*shlex.split(word)) for word in re.findall(r"-s ('[^']*'|\S+)", printed)]
+    values = {".".join(each.path): each.value for each in read}
+    assert values["training.cuda_graphs"] == ["attention", "router"]
+    assert all(value_at(dict(found.base), key.split(".")) == value for key, value in values.items())
+    assert "cuda_graphs [attention, router]" in " ".join(found.assumed)
+
+
+@given(st.one_of(st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), TEXTS, st.lists(TEXTS).map(tuple)))
+def test_a_value_is_read_back_as_it_was_written(value: bool | float | str | tuple[str, ...]) -> None:
+    (_, text) = shlex.split(set_options([f"training.kernels={flat_text(value)}"]))
+
+    assert parse_override(text).value == ([*value] if isinstance(value, tuple) else value)
 
 
 SECTIONS = {"training": Training, "strategy": StrategySettings, "strategy.data_parallel": DataParallelSettings}

@@ -10,6 +10,7 @@ from clustersim.apps.run.running import run
 from clustersim.apps.ui import layouts
 from clustersim.apps.ui.layouts import COLUMNS, layout_rows, with_layout
 from clustersim.errors import ScenarioError
+from clustersim.measure.deciding import is_shorter
 from clustersim.units.quantity import format_quantity
 
 BASE: dict[str, Any] = {
@@ -24,12 +25,21 @@ def test_layouts_are_scenarios_that_run_as_fast_as_the_table_says() -> None:
 
     results = [run(with_layout(BASE, row.changes)) for row in rows]
     assert len(rows) > 2
-    assert [row.cells[1] for row in rows] == [format_quantity(result.step_time_s, "s", 4) for result in results]
+    assert [row.cells[1].removesuffix(" *") for row in rows] == [format_quantity(result.step_time_s, "s", 4) for result in results]
     assert all(len(row.cells) == len(COLUMNS) for row in rows)
     # As it is the scenario does not fit, and stands below those that do.
     assert [result.metrics.memory.fits for result in results] == [True] * (len(rows) - 1) + [False]
     assert rows[-1].cells[3].endswith("GiB, does not fit")
     assert [result.step_time_s for result in results[:-1]] == sorted(result.step_time_s for result in results[:-1])
+
+
+def test_a_layout_within_the_error_bars_of_the_first_is_marked() -> None:
+    looked = layout_rows(BASE)
+
+    first, *others = [run(with_layout(BASE, row.changes)).metrics for row in looked.rows]
+    near = [other.memory.fits and is_shorter(first, other) == "not decided" for other in others]
+    assert [row.cells[1].endswith(" *") for row in looked.rows] == [False, *near]
+    assert looked.told.endswith("not decided against the first") == any(near)
 
 
 def test_the_rest_of_a_scenario_stays() -> None:
