@@ -101,7 +101,8 @@ def _no(found: ServingPlan) -> str:
     broken = [*near.broken]
     broken += ["the rate: the queue grows without end"] if near.metrics.overloaded else []
     where = f"{_name(near)} with replicas={near.replicas} on {near.gpus} GPUs"
-    return f"no: nobody keeps the promises; nearest is {where}, which breaks {', '.join(broken)}: bound by {bound_by(near)}"
+    bound = f"bound by {bound_by(near)}; {_largest_term(near)}"
+    return f"no: nobody keeps the promises; nearest is {where}, which breaks {', '.join(broken)}: {bound}"
 
 
 def _print(found: ServingPlan) -> None:

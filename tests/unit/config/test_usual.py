@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from clustersim.apps.plan.asking import asked_of
 from clustersim.config.build import Built
 from clustersim.config.overriding import parse_override, set_options
-from clustersim.config.usual import USUAL
+from clustersim.config.usual import AS_IN_TABLE, USUAL
 from clustersim.config.yaml_text import flat_text
 from clustersim.documents.check import value_at
 from clustersim.parallel.step_settings import DataParallelSettings, Training
@@ -183,7 +183,7 @@ def test_a_search_compares_layouts_of_one_software() -> None:
 def test_settings_that_a_plan_prints_are_read_back_from_the_command_line() -> None:
     found = asked_of("gpt-oss-120b", "dgx-b200", nodes=8)
 
-    printed = next(line for line in found.assumed if "as in the table it is with" in line)
+    printed = next(line for line in found.assumed if AS_IN_TABLE in line)
     read = [parse_override(*shlex.split(word)) for word in re.findall(r"-s ('[^']*'|\S+)", printed)]
     values = {".".join(each.path): each.value for each in read}
     assert values["training.cuda_graphs"] == ["attention", "router"]
