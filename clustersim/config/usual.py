@@ -273,8 +273,8 @@ class OneSoftware:
             for values in (others, {key: self.usual[key][0] for key in others})
         )
         lines = (
-            f"all layouts have these; for those of PyTorch's FSDP {asks}, or for a framework -s strategy.preset=NAME",
-            f"{AS_IN_TABLE} {holds}: alone it gets those of PyTorch's FSDP",
+            f"all layouts have these; for those of PyTorch's FSDP {asks} (for a framework -s strategy.preset=NAME)",
+            f"{AS_IN_TABLE} {holds} (alone it gets those of PyTorch's FSDP)",
         )
         return (*found, *(Flag(code=USUAL_SETTINGS, message=line) for line in lines))
 

@@ -119,7 +119,7 @@ def test_the_usual_settings_of_all_layouts_are_said_with_how_to_ask_for_others()
 
 def test_settings_that_the_printed_options_ask_for_are_those_of_a_run_with_sharded_parameters() -> None:
     said = asked_of("llama3-8b", "dgx-h100", nodes=1).usual[-2]
-    options = re.findall(r"-s (\S+=[^,\s]+)", said.message.partition("or for a framework")[0])
+    options = re.findall(r"-s (\S+=[^,\s]+)", said.message.partition("(for a framework")[0])
     run = {"model": "llama3-8b", "cluster": {"node": "dgx-h100", "nodes": 1}, "training": {"global_batch_size": 1024}}
 
     asked = asked_of("llama3-8b", "dgx-h100", nodes=1, overrides=options)
