@@ -87,6 +87,7 @@ def test_a_step_without_contention_is_its_bound(name: str) -> None:
     assert clustersim.run(name).bounds.bound_fraction == 1.0
 
 
+# llama3-70b-h100-512 has 0.99997 since hosts wait for its sends, and 1.0 with sync_p2p: false.
 @pytest.mark.parametrize(
     "name", ["mixtral-8x7b-ep", "dualpipe", "llama3-70b-h100-512", "llama3-405b-4d", "resnet50-async-servers", "two-jobs-one-fabric"]
 )

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clustersim.engine.simulate import replay
+from clustersim.hardware.calibration import LaunchCalibration
 from clustersim.network.in_flight import TICK_S
 from clustersim.parallel.division import Mesh, divided
 from clustersim.parallel.pipeline import Piece, Pipeline
@@ -42,6 +43,8 @@ class Pipe:
     """Part of the backward pass."""
     send_s: float = 0.0
     overlap: bool = True
+    wait_s: float = 0.0
+    """Host time of a transfer."""
     weight_fraction: float = 1.0
 
     @property
@@ -70,6 +73,7 @@ class Pipe:
             places=SCHEDULES[self.schedule].layout(p, self.n_chunks),
             pair_bytes=self.send_s * SCALE_UP_BYTES_PER_S,
             overlap=self.overlap,
+            waits_per_transfer=1.0,
         )
         passes = {
             "F": compute(work(self.forward_s)),
@@ -88,7 +92,8 @@ class Pipe:
         return builder.build(classes)
 
     def timeline(self) -> Timeline:
-        timeline, _ = replay(self.program(), make_machine(network=IDEAL_NETWORK))
+        launch = LaunchCalibration(kernel_s=0.0, dispatch_s=0.0, step_s=0.0, waited_send_s=self.wait_s)
+        timeline, _ = replay(self.program(), make_machine(network=IDEAL_NETWORK, launch=launch))
         return timeline
 
     def step_s(self) -> float:
@@ -212,6 +217,18 @@ def test_sends_that_a_stage_waits_for_lengthen_every_slot(p: int, m: int) -> Non
 
     # All slots but the last of each direction are followed by a send.
     assert pipe.step_s() == pytest.approx((m + p - 2) * (pipe.both_s + 2 * 0.5) + pipe.both_s, rel=ROUND_OFF)
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+@pytest.mark.parametrize(("p", "m"), [(2, 1), (2, 2), (2, 8), (3, 3), (3, 6), (4, 3), (4, 16), (8, 8)])
+def test_a_step_grows_by_the_waits_of_hosts_on_its_longest_path(schedule: str, p: int, m: int) -> None:
+    pipe = Pipe(schedule=schedule, n_stages=p, n_micro_batches=m, overlap=False)
+    # GPipe waits behind all slots but the last of each direction. In 1F1B the last stage turns round without one; of two stages, each waits
+    # while the other does.
+    of_1f1b = m + 1 if p == 2 else 2 * (m + p - 2) - 1
+    n_waits = 2 * (m + p - 2) if schedule == "gpipe" else of_1f1b
+
+    assert replace(pipe, wait_s=0.01).step_s() - pipe.step_s() == pytest.approx(n_waits * 0.01, rel=1e-6)
 
 
 def test_sends_longer_than_a_pass_set_the_pace() -> None:

@@ -160,7 +160,10 @@ def _overlaps(built: Built) -> Iterator[CandidateChange]:
             )
     if strategy.pp > 1 and not strategy.overlap_p2p:
         yield CandidateChange(
-            family="stage overlap", what="sends between stages beside computation", overrides=("strategy.overlap_p2p=true",)
+            family="stage overlap",
+            what="sends between stages beside computation",
+            overrides=("strategy.overlap_p2p=true",),
+            remark="" if strategy.virtual_stages > 1 else "Megatron-LM does so for interleaved stages alone",
         )
     if strategy.replicas > 1 and not strategy.data_parallel.overlap and strategy.data_parallel.mode == "sync":
         yield CandidateChange(

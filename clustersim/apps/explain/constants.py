@@ -107,6 +107,9 @@ def _of_calibration(calibration: Calibration, stage: Stage) -> Iterator[_Figure]
     yield ("launch.kernel", "from one kernel to the next on a busy stream", format_quantity(launch.kernel_s, "s"))
     yield ("launch.dispatch", "time of the host to issue one kernel", format_quantity(launch.dispatch_s, "s"))
     yield ("launch.step", "time of the host in each step that nothing hides", format_quantity(launch.step_s, "s"))
+    strategy = stage.strategy
+    if strategy.pp > 1 and strategy.sync_p2p and not strategy.overlap_p2p:
+        yield ("launch.waited_send", "time of the host to wait for a send between stages", format_quantity(launch.waited_send_s, "s"))
     for tier in ("nvlink", "nic", "leaf", "spine"):
         meaning = f"share of the bandwidth of {tier} links that messages reach"
         yield (f"network.efficiency.{tier}", meaning, f"{network.efficiency[tier]:.4g}")

@@ -157,6 +157,8 @@ def _megatron_notes(strategy: Strategy, stage: int) -> tuple[str, ...]:
         found.append(f"its FSDP asserts that {MAX_CONNECTIONS} is not 1: leave it unset")
     elif connections(strategy) == 1:
         found.append(f"before Blackwell it asserts {MAX_CONNECTIONS}=1 for tensor and context parallelism: export it")
+    if strategy.pp > 1 and strategy.overlap_p2p and strategy.virtual_stages == 1:
+        found.append("sends overlap in the plan (overlap_p2p); it overlaps those of interleaved stages alone")
     return tuple(found)
 
 

@@ -52,6 +52,7 @@ from clustersim.trace.memory_curves import Curves, MemoryCurve
 from clustersim.trace.timeline import EngineStats, Timeline, ranks_text
 from clustersim.workloads.model import Model
 from clustersim.workloads.operators import VECTOR_BYTES
+from clustersim.workloads.transformer import Transformer
 
 
 def experts_report(local: LocalModel, strategy: Strategy, timeline: Timeline) -> ExpertsReport | None:
@@ -320,6 +321,9 @@ def _model_flags(stage: Stage) -> tuple[Flag, ...]:
         if training.grouped_experts == "fused":
             message = "what is joined to the products of experts, casts among it, is counted by its bytes; no such kernel was measured"
             flags.append(Flag(code="joined_experts", message=message))
+    if isinstance(stage.local.model, Transformer) and stage.local.model.position == "yarn" and stage.local.numerics.kernels == "fused":
+        message = "YaRN is rotated by separate kernels, as in Megatron-Core with Transformer Engine; a compiler fuses them"
+        flags.append(Flag(code="unfused_rotation", message=message))
     if stage.local.adapters and strategy.tp > 1:
         message = "adapters are divided as their layers are, and partial results are summed with those of the layers"
         flags.append(Flag(code="adapters_divided", message=message))

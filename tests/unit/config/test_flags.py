@@ -84,6 +84,11 @@ def test_communication_that_slows_nobody_is_named(changes: dict[str, object], fl
     assert ("no_interference" in codes(metrics_of(make_plan(**changes)))) is flagged
 
 
+@pytest.mark.parametrize(("position", "kernels", "flagged"), [("yarn", "fused", True), ("yarn", "eager", False), ("rope", "fused", False)])
+def test_separate_kernels_of_rotation_are_named(position: str, kernels: str, flagged: bool) -> None:
+    assert ("unfused_rotation" in codes(metrics_of(make_plan(replace(LLAMA, position=position), kernels=kernels)))) is flagged
+
+
 @pytest.mark.parametrize(("changes", "flagged"), [({}, True), ({"tp": 8}, False), ({"vocabulary_multiple": 64}, False)])
 def test_a_vocabulary_that_slows_the_head_is_named_with_what_mends_it(changes: dict[str, object], flagged: bool) -> None:
     metrics = metrics_of(make_plan(replace(GPT, vocab_size=50257), **changes))

@@ -107,6 +107,14 @@ def test_nothing_overlaps_in_megatron_where_it_does_not_in_the_plan() -> None:
     assert overlaps & set(lines(megatron(dense(zero_stage=0)))) == {"--overlap-grad-reduce"}
 
 
+def test_megatron_is_not_said_to_overlap_sends_of_stages_that_are_not_interleaved() -> None:
+    noted = [
+        any("interleaved stages alone" in note for note in megatron(dense(**STAGES, overlap_p2p=beside)).notes) for beside in (True, False)
+    ]
+
+    assert noted == [True, False]
+
+
 def test_megatron_is_told_how_its_fsdp_wants_the_environment() -> None:
     assert any("CUDA_DEVICE_MAX_CONNECTIONS is not 1" in note for note in megatron(sparse()).notes)
     assert any("CUDA_DEVICE_MAX_CONNECTIONS=1" in note for note in megatron(dense()).notes)
