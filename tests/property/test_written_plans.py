@@ -18,7 +18,20 @@ from clustersim.config.load import Scenario, load_scenario
 from clustersim.errors import DomainError, ScenarioError
 from clustersim.parallel.training_plan import SHARDS_GRADIENTS, SHARDS_PARAMETERS, Plan
 
-DEGREES: Final = ("dp", "tp", "pp", "cp", "ep", "expert_tp", "zero_stage", "virtual_stages", "schedule", "sequence_parallel", "offload")
+DEGREES: Final = (
+    "dp",
+    "tp",
+    "pp",
+    "cp",
+    "ep",
+    "expert_tp",
+    "zero_stage",
+    "virtual_stages",
+    "schedule",
+    "sequence_parallel",
+    "offload",
+    "stage_layers",
+)
 UNSAID: Final = {"deepspeed": ("recompute", "sequence_parallel", "expert_tp")}
 """Settings without a key in a framework's file; its notes say where they are given."""
 
@@ -41,6 +54,10 @@ def jobs(draw: st.DrawFn) -> dict[str, object]:
     }
     if schedule is not None:
         strategy |= {"schedule": schedule, "virtual_stages": 2 if schedule == "interleaved_1f1b" else 1}
+    if schedule == "1f1b" and pp == 2:
+        strategy |= {"stage_layers": draw(st.sampled_from((None, [15, 17])))}
+    if strategy["zero_stage"] == 3:
+        strategy |= {"reshard_after_forward": draw(st.sampled_from((None, True))), "shard_degree": draw(st.sampled_from((None, 4)))}
     if experts:
         strategy |= {"ep": draw(st.sampled_from((1, 2, 4))), "etp": 1}
     return {

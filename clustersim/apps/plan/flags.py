@@ -293,6 +293,11 @@ def _check_deepspeed(strategy: Strategy, training: Training) -> None:
         (strategy.pp > 1 and strategy.schedule != "1f1b", f"schedule {strategy.schedule}", "--only schedule=1f1b"),
         (strategy.pp > 1 and stage > 1, f"pipeline stages with zero_stage {stage}", "--only zero_stage=0,1"),
         (strategy.cp > 1, f"context parallelism over {strategy.cp} ranks", "--only cp=1"),
+        (
+            bool(stage) and strategy.sharding.degree < strategy.replicas,
+            "shards among some of the replicas",
+            "-s strategy.shard_degree=auto",
+        ),
         (whole and strategy.ep > 1, "expert parallelism with zero_stage 3", "--only zero_stage=0,1,2"),
         (whole and strategy.tp > 1, "tensor parallelism with zero_stage 3", "--only zero_stage=0,1,2"),
         (strategy.recompute not in ("none", "full"), f"key for recompute {strategy.recompute}", "--only recompute=none,full"),

@@ -57,12 +57,6 @@ def test_csv_on_stdout_is_a_table(cli: Cli) -> None:
     assert rows[0] == {"kind": "scenario", "key": "strategy.schedule", "1f1b": "1f1b", "gpipe": "gpipe", "relative gpipe": ""}
 
 
-def test_equal_comparisons_are_equal_byte_for_byte(cli: Cli) -> None:
-    first, second = (cli("compare", "1f1b", "zb-h1", "--md").out for _ in range(2))
-
-    assert first == second
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 from clustersim.apps.study import pools
-from clustersim.cli import watching
 from tests.unit.cli.conftest import Cli
 
 
@@ -211,11 +209,3 @@ def test_commands_of_many_runs_take_jobs_alike(cli: Cli, command: str) -> None:
 
     assert "-j, --jobs, --workers" in help_text
     assert "Processes; default: one for each processor. The result is the same." in help_text
-
-
-def test_a_person_at_the_terminal_sees_the_progress(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(sys.stderr), "isatty", lambda _: True, raising=False)
-    monkeypatch.setattr(watching, "PATIENCE_S", 0.0)
-
-    # The first frame: later phases may be over before the terminal is drawn again.
-    assert "draw" in cli("plot", "breakdown", "1f1b", "gpipe").err

@@ -73,16 +73,6 @@ def test_a_question_prints_its_answer_first_and_then_what_decides_each_claim(cli
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_narrow_terminal_gets_narrow_paragraphs(cli: Cli, study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-
-    out = cli("study", study).out
-
-    prose = [line for line in out.splitlines() if line.startswith(("Introductions", "smaller", "wrong"))]
-    assert len(prose) >= 2
-    assert max(len(line) for line in prose) <= 40
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -199,15 +199,6 @@ def test_a_mistake_is_one_line_and_exit_code_two(cli: Cli, tmp_path: Path, argum
 
 
 @pytest.mark.slow
-def test_both_processes_give_what_one_gives(cli: Cli, tmp_path: Path) -> None:
-    cli(*SWEEP, "-o", "one", "--workers", 1)
-    cli(*SWEEP, "-o", "two", "--workers", 2)
-
-    for name in (POINTS, TABLE):
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
-
-
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 def test_killing_a_worker_and_then_the_parent_costs_nothing(tmp_path: Path) -> None:
     killed, whole = tmp_path / "killed", tmp_path / "whole"

@@ -63,14 +63,9 @@ def algorithms(node: str, n_nodes: int, sizes: list[float], *, op: CollectiveOp 
 # Inside a node
 
 
-@pytest.mark.parametrize("size_bytes", [size for size in SIZES if size <= MIB])
-def test_eight_h200_reduce_up_to_a_mebibyte_over_rings_of_low_latency(size_bytes: float) -> None:
-    assert chosen("hgx-h200", 1, size_bytes) == ("ring", "ll")
-
-
-@pytest.mark.parametrize("size_bytes", [size for size in SIZES if size >= 2 * MIB])
-def test_eight_h200_reduce_from_two_mebibytes_in_the_switch(size_bytes: float) -> None:
-    assert chosen("hgx-h200", 1, size_bytes) == ("nvls", "simple")
+def test_eight_h200_reduce_up_to_a_mebibyte_over_rings_of_low_latency_and_more_in_the_switch() -> None:
+    for size_bytes in SIZES:
+        assert chosen("hgx-h200", 1, size_bytes) == (("ring", "ll") if size_bytes <= MIB else ("nvls", "simple")), size_bytes
 
 
 @pytest.mark.parametrize(("node", "fewest"), [("hgx-h200", 5), ("dgx-h100", 5), ("dgx-b200", 6)])

@@ -35,19 +35,13 @@ def copied(source: Place, destination: Place, *ranks: int, cluster: Cluster | No
     return load(cluster, lay_copy(cluster, np.array(ranks), source, destination, size_bytes=SIZE))
 
 
-def test_a_copy_to_the_host_takes_pcie_up_and_the_memory_once() -> None:
-    carried = copied("accelerator", "host", 0)
+@pytest.mark.parametrize(("source", "destination", "way"), [("accelerator", "host", "up"), ("host", "accelerator", "down")])
+def test_a_copy_takes_pcie_one_way_and_the_memory_once(source: Place, destination: Place, way: str) -> None:
+    carried = copied(source, destination, 0)
 
     assert carried.pop("node0/memory") == 1.0
     assert set(carried.values()) == {1.0}
-    assert all("pcie" in name and name.endswith("up") for name in carried)
-
-
-def test_a_copy_from_the_host_takes_pcie_down_and_the_memory_once() -> None:
-    carried = copied("host", "accelerator", 0)
-
-    assert carried.pop("node0/memory") == 1.0
-    assert all("pcie" in name and name.endswith("down") for name in carried)
+    assert all("pcie" in name and name.endswith(way) for name in carried)
 
 
 def test_accelerators_below_one_switch_share_its_uplink() -> None:

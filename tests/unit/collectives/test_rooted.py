@@ -38,22 +38,15 @@ def test_groups_of_an_orbit_have_a_root_each(op: RootedOp, name: str) -> None:
     assert {link: share for link, share in load.items() if "nic" in link} == dict.fromkeys(adapters, 1.0)
 
 
-def test_a_chain_in_a_domain_passes_every_other_member() -> None:
-    flow_set = only_flow_set("broadcast", "ring", one_domain(6))
+@pytest.mark.parametrize(
+    ("cluster", "steps"),
+    [(one_domain(6), (5, 0)), (one_each(6), (0, 5)), (nodes_of(4, 3), (8, 3))],
+    ids=["past every other member", "leaving each node but the last", "starting in the middle of a node and back to it"],
+)
+def test_a_chain_takes_a_step_for_every_member_that_it_reaches(cluster: Cluster, steps: tuple[int, int]) -> None:
+    flow_set = only_flow_set("broadcast", "ring", cluster)
 
-    assert (flow_set.intra_steps, flow_set.inter_steps) == (5, 0)
-
-
-def test_a_chain_over_nodes_of_one_leaves_each_but_the_last() -> None:
-    flow_set = only_flow_set("broadcast", "ring", one_each(6))
-
-    assert (flow_set.intra_steps, flow_set.inter_steps) == (0, 5)
-
-
-def test_a_chain_that_starts_in_the_middle_of_a_node_comes_back_to_it() -> None:
-    flow_set = only_flow_set("reduce", "ring", nodes_of(4, 3))
-
-    assert (flow_set.intra_steps, flow_set.inter_steps) == (8, 3)
+    assert (flow_set.intra_steps, flow_set.inter_steps) == steps
 
 
 def test_a_chain_relays_between_nodes_over_twice_as_many_channels_as_it_has_rings() -> None:

@@ -8,7 +8,7 @@ import pytest
 from clustersim.collectives.pattern import Pattern, grouping
 from clustersim.collectives.sharp import lay_sharp
 from clustersim.errors import DomainError
-from clustersim.hardware.models import Fabric
+from clustersim.hardware.models import Fabric, FabricTopology
 from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.wired import Cluster
 from tests.unit.collectives.execution import load_by_name, nodes_of
@@ -35,17 +35,12 @@ def test_every_adapter_carries_its_share_once_each_way() -> None:
     assert above_adapters(load) == {}
 
 
-def test_a_leaf_sends_one_stream_for_each_rail_however_many_nodes_are_below() -> None:
-    load = on(make_fabric("leaf_spine", nodes_per_leaf=4), 12)
+@pytest.mark.parametrize(("topology", "n_leaves", "share"), [("leaf_spine", 3, 1.0), ("rail_optimized", 6, 0.5)])
+def test_a_leaf_sends_one_stream_for_each_rail_however_many_nodes_are_below(topology: FabricTopology, n_leaves: int, share: float) -> None:
+    load = on(make_fabric(topology, nodes_per_leaf=4), 12)
 
-    # Two rails of half the tensor hang at each of the three leaves.
-    assert above_adapters(load) == {f"leaf{leaf}/{way}": 1.0 for leaf in range(3) for way in ("up", "down")}
-
-
-def test_a_rail_has_leaves_of_its_own_on_a_rail_optimised_fabric() -> None:
-    load = on(make_fabric("rail_optimized", nodes_per_leaf=4), 12)
-
-    assert above_adapters(load) == {f"leaf{leaf}/{way}": 0.5 for leaf in range(6) for way in ("up", "down")}
+    # Two rails of half the tensor hang at each of three leaves, or one at each of six.
+    assert above_adapters(load) == {f"leaf{leaf}/{way}": share for leaf in range(n_leaves) for way in ("up", "down")}
 
 
 def test_a_pod_sends_one_stream_to_the_core() -> None:

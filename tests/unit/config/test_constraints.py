@@ -25,10 +25,6 @@ def test_dp_auto_fills_the_cluster() -> None:
     assert built("strategy.dp=auto").plan.strategy.dp == 4
 
 
-def test_degrees_that_do_not_fill_the_cluster_are_told_what_auto_gives() -> None:
-    assert full("strategy.dp=5") == "strategy.dp: tp*pp*cp*dp = 20 does not match 16 GPUs; dp: auto gives 4"
-
-
 def test_the_example_of_the_promise() -> None:
     overrides = [
         "cluster.node=dgx-h100",
@@ -40,35 +36,6 @@ def test_the_example_of_the_promise() -> None:
     ]
 
     assert full(*overrides) == "strategy.dp: tp*pp*cp*dp = 480 does not match 512 GPUs; dp: auto gives 16"
-
-
-def test_degrees_that_cannot_fill_the_cluster_get_the_stages_that_can() -> None:
-    assert full("model.num_hidden_layers=24", "strategy.pp=3") == (
-        "strategy.pp: tp*pp*cp = 6 does not divide 16 GPUs; with the other degrees as they are, use pp 1, 2, 4 or 8"
-    )
-
-
-def test_a_tensor_degree_that_alone_does_not_divide_the_cluster_is_blamed_itself() -> None:
-    error = refusal("cluster.nodes=1", "cluster.accelerators_per_node=6", "strategy.tp=4", "strategy.pp=1")
-
-    assert (error.field, error.message) == ("strategy.tp", "tp*pp*cp = 4 does not divide 6 GPUs")
-    assert error.hint == "with the other degrees as they are, use tp 1, 2, 3 or 6"
-
-
-def test_a_pinned_dp_beside_degrees_that_do_not_divide_is_told_why() -> None:
-    assert full("strategy.dp=2", "model.num_hidden_layers=24", "strategy.pp=3") == (
-        "strategy.dp: tp*pp*cp*dp = 12 does not match 16 GPUs; tp*pp*cp = 6 does not divide 16"
-    )
-
-
-def test_a_tensor_degree_must_divide_the_heads() -> None:
-    assert full("strategy.tp=6") == "strategy.tp: 6 does not divide 8 attention heads; use 1, 2, 4 or 8"
-
-
-def test_the_degrees_that_are_offered_divide_the_heads() -> None:
-    assert full("model.num_attention_heads=64", "model.num_key_value_heads=8", "strategy.tp=6") == (
-        "strategy.tp: 6 does not divide 64 attention heads; use 1, 2, 4, 8, 16, 32 or 64"
-    )
 
 
 @pytest.mark.parametrize(("heads", "kv_heads"), HEADS)
@@ -96,13 +63,6 @@ def test_key_and_value_heads_may_be_repeated() -> None:
     assert built("strategy.tp=8").plan.model.n_kv_heads == 4
 
 
-def test_key_and_value_heads_that_cannot_be_repeated_evenly_are_refused() -> None:
-    error = refusal("model.num_attention_heads=12", "model.head_dim=64", "model.num_key_value_heads=6", "strategy.tp=4")
-
-    assert error.message == "6 key and value heads can neither be divided nor be repeated evenly among 4 ranks"
-    assert error.hint == "use 1 or 2"
-
-
 def test_heads_of_a_state_that_cannot_be_shared_evenly_are_refused() -> None:
     types = f"model.layer_types=[{', '.join(['linear_attention', 'full_attention'] * 4)}]"
     heads = ("model.linear_num_key_heads=6", "model.linear_num_value_heads=12")
@@ -114,55 +74,69 @@ def test_heads_of_a_state_that_cannot_be_shared_evenly_are_refused() -> None:
     assert key.hint == value.hint == "use 1 or 2"
 
 
-def test_a_tensor_degree_must_divide_the_mlp() -> None:
-    error = refusal("model.intermediate_size=1022", "strategy.tp=4")
-
-    assert error.message == "4 does not divide the intermediate size 1022"
-    assert error.hint == "use 1 or 2"
-
-
-def test_more_stages_than_chunks_allow_get_the_stages_that_work() -> None:
-    error = refusal("strategy.schedule=interleaved_1f1b", "strategy.pp=8", "strategy.virtual_stages=2", "strategy.tp=1")
-
-    assert (error.message, error.hint) == ("8 layers are too few for 8 stages of 2 chunks", "use pp 1, 2 or 4 with virtual_stages 2")
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message", "hint"),
-    [
-        (
-            ["strategy.pp=1", "strategy.virtual_stages=2"],
-            "interleaved_1f1b needs at least 2 stages",
-            "use pp of 2 or more, or schedule 1f1b",
-        ),
-        ([], "interleaved_1f1b with 1 chunk per stage is 1f1b", "use virtual_stages 2 or 4, or schedule 1f1b"),
-        (
-            ["strategy.virtual_stages=2", "training.global_batch_size=12"],
-            "interleaved_1f1b needs a multiple of pp = 2 micro-batches, and 12 / (4 * 1) is 3",
-            "the nearest that works is 8 or 16",
-        ),
-        (
-            ["strategy.virtual_stages=2", "training.global_batch_size=4"],
-            "interleaved_1f1b needs a multiple of pp = 2 micro-batches, and 4 / (4 * 1) is 1",
-            "the nearest that works is 8",
-        ),
-    ],
-)
-def test_what_interleaving_needs(overrides: list[str], message: str, hint: str) -> None:
-    error = refusal("strategy.schedule=interleaved_1f1b", *overrides)
-
-    assert (error.message, error.hint) == (message, hint)
-
-
 def test_the_batches_that_are_offered_are_taken() -> None:
     for batch in (8, 16):
         plan = built("strategy.schedule=interleaved_1f1b", "strategy.virtual_stages=2", f"training.global_batch_size={batch}").plan
         assert plan.n_micro_batches % 2 == 0
 
 
+INTERLEAVED = ["strategy.schedule=interleaved_1f1b"]
+
+
 @pytest.mark.parametrize(
     ("overrides", "message", "hint"),
     [
+        (
+            ["model.num_hidden_layers=24", "strategy.pp=3"],
+            "strategy.pp: tp*pp*cp = 6 does not divide 16 GPUs",
+            "with the other degrees as they are, use pp 1, 2, 4 or 8",
+        ),
+        (
+            ["strategy.dp=2", "model.num_hidden_layers=24", "strategy.pp=3"],
+            "strategy.dp: tp*pp*cp*dp = 12 does not match 16 GPUs",
+            "tp*pp*cp = 6 does not divide 16",
+        ),
+        (
+            ["cluster.nodes=1", "cluster.accelerators_per_node=6", "strategy.tp=4", "strategy.pp=1"],
+            "strategy.tp: tp*pp*cp = 4 does not divide 6 GPUs",
+            "with the other degrees as they are, use tp 1, 2, 3 or 6",
+        ),
+        (
+            ["model.num_attention_heads=12", "model.head_dim=64", "model.num_key_value_heads=6", "strategy.tp=4"],
+            "strategy.tp: 6 key and value heads can neither be divided nor be repeated evenly among 4 ranks",
+            "use 1 or 2",
+        ),
+        (["model.intermediate_size=1022", "strategy.tp=4"], "strategy.tp: 4 does not divide the intermediate size 1022", "use 1 or 2"),
+        (
+            ["training.global_batch_size=30"],
+            "training.global_batch_size: 30 is not a multiple of dp * micro_batch_size = 4 * 1 = 4",
+            "the nearest is 28 or 32",
+        ),
+        (
+            ["training.global_batch_size=2"],
+            "training.global_batch_size: 2 is not a multiple of dp * micro_batch_size = 4 * 1 = 4",
+            "the nearest is 4",
+        ),
+        (
+            [*INTERLEAVED, "strategy.pp=8", "strategy.virtual_stages=2", "strategy.tp=1"],
+            "strategy.pp: 8 layers are too few for 8 stages of 2 chunks",
+            "use pp 1, 2 or 4 with virtual_stages 2",
+        ),
+        (
+            [*INTERLEAVED, "strategy.pp=1", "strategy.virtual_stages=2"],
+            "strategy.schedule: interleaved_1f1b needs at least 2 stages",
+            "use pp of 2 or more, or schedule 1f1b",
+        ),
+        (
+            INTERLEAVED,
+            "strategy.schedule: interleaved_1f1b with 1 chunk per stage is 1f1b",
+            "use virtual_stages 2 or 4, or schedule 1f1b",
+        ),
+        (
+            [*INTERLEAVED, "strategy.virtual_stages=2", "training.global_batch_size=12"],
+            "training.global_batch_size: interleaved_1f1b needs a multiple of pp = 2 micro-batches, and 12 / (4 * 1) is 3",
+            "the nearest that works is 8 or 16",
+        ),
         (
             ["strategy.schedule=zb_v", "strategy.virtual_stages=4"],
             "strategy.virtual_stages: schedule zb_v has 2 chunks per stage, not 4",
@@ -214,16 +188,6 @@ def test_what_a_schedule_or_a_layout_cannot_take_is_refused_with_what_would_be_r
     error = refusal(*overrides)
 
     assert (f"{error.field}: {error.message}", error.hint) == (message, hint)
-
-
-def test_the_batch_must_divide_among_replicas() -> None:
-    assert full("training.global_batch_size=30") == (
-        "training.global_batch_size: 30 is not a multiple of dp * micro_batch_size = 4 * 1 = 4; the nearest is 28 or 32"
-    )
-
-
-def test_a_batch_smaller_than_the_replicas_gets_the_smallest_that_works() -> None:
-    assert refusal("training.global_batch_size=2").hint == "the nearest is 4"
 
 
 @pytest.mark.parametrize("overlap", ["gemm_chunks", "async_tp"])

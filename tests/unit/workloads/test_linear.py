@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from clustersim.workloads.linear import LinearShape, linear
-from clustersim.workloads.operators import Gemm, Operator, Stream
+from clustersim.workloads.operators import Gemm, KernelPhase, Operator, Stream
 from clustersim.workloads.shapes import Numerics
 from tests.unit.parallel.factories import NUMERICS, gemms, traffic_bytes
 
@@ -16,22 +16,11 @@ def layer(shape: LinearShape = SHAPE, numerics: Numerics = NUMERICS) -> Operator
     return linear("layer", shape, numerics)
 
 
-def test_forward_is_rows_by_inputs_times_inputs_by_outputs() -> None:
-    (product,) = gemms(layer().kernels("forward"))
+@pytest.mark.parametrize(("direction", "shape"), [("forward", (96, 7, 5)), ("input_gradient", (96, 5, 7)), ("weight_gradient", (5, 7, 96))])
+def test_each_product_has_the_shape_of_its_result(direction: KernelPhase, shape: tuple[int, int, int]) -> None:
+    (product,) = gemms(layer().kernels(direction))
 
-    assert (product.m, product.n, product.k) == (96, 7, 5)
-
-
-def test_the_gradient_of_the_input_has_the_shape_of_the_input() -> None:
-    (product,) = gemms(layer().kernels("input_gradient"))
-
-    assert (product.m, product.n, product.k) == (96, 5, 7)
-
-
-def test_the_gradient_of_the_weight_has_the_shape_of_the_weight() -> None:
-    (product,) = gemms(layer().kernels("weight_gradient"))
-
-    assert (product.m, product.n, product.k) == (5, 7, 96)
+    assert (product.m, product.n, product.k) == shape
 
 
 @pytest.mark.parametrize(("bias", "parameters"), [(False, 35), (True, 42)])

@@ -11,6 +11,7 @@ import pytest
 from clustersim.apps.importing.entries import ImportOptions
 from clustersim.apps.importing.importing import import_files
 from clustersim.documents.spots import Data
+from tests.unit.apps.importing.found import at
 
 
 @dataclass(frozen=True)
@@ -389,12 +390,6 @@ def assert_read(line: Line, tmp_path: Path) -> None:
 
     found = import_files([str(path)], ImportOptions(cluster="dgx-h100", nodes=line.nodes))
 
-    def at(key: str) -> Data:
-        data: Data = found.data
-        for part in key.split("."):
-            data = data.get(part) if isinstance(data, dict) else None
-        return data
-
     assert found.framework == line.framework
-    assert {key: at(key) for key in line.expected} == line.expected
+    assert {key: at(found.data, key) for key in line.expected} == line.expected
     assert [key.key for key in found.keys if key.how == "unknown"] == []

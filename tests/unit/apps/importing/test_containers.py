@@ -11,7 +11,8 @@ import pytest
 from clustersim.apps.importing.entries import ImportOptions
 from clustersim.apps.importing.importing import import_files
 from clustersim.documents.spots import Data
-from tests.unit.apps.importing.test_imported_serving import REQUESTS, at, written
+from tests.unit.apps.importing.found import at
+from tests.unit.apps.importing.test_imported_serving import REQUESTS, written
 from tests.unit.apps.importing.test_jobs import MEGATRON
 
 LWS: Final = """apiVersion: leaderworkerset.x-k8s.io/v1

@@ -18,6 +18,7 @@ from clustersim.apps.run.running import run_built
 from clustersim.config.build import build
 from clustersim.config.load import Scenario
 from clustersim.documents.spots import Data
+from tests.unit.apps.importing.found import at
 
 FILES: Final = Path(__file__).parent / "files"
 
@@ -235,12 +236,6 @@ def paths_of(case: Case) -> list[str]:
 
 def imported(case: Case) -> Imported:
     return import_files(paths_of(case), ImportOptions(cluster=case.cluster, nodes=case.nodes, model=case.model, overrides=case.set_))
-
-
-def at(data: Data, key: str) -> Data:
-    for part in key.split("."):
-        data = data.get(part) if isinstance(data, dict) else None
-    return data
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.files)

@@ -9,7 +9,8 @@ import pytest
 
 from clustersim.apps.importing.importing import import_files
 from clustersim.documents.spots import Data
-from tests.unit.apps.importing.test_jobs import MEGATRON, ON_H100, at, written
+from tests.unit.apps.importing.found import at
+from tests.unit.apps.importing.test_jobs import MEGATRON, ON_H100, written
 
 AXOLOTL = "base_model: NousResearch/Llama-2-7b-hf\nsequence_len: 512\nmicro_batch_size: 4\nbf16: true\n"
 TORCHTUNE = (

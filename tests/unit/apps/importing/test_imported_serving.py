@@ -13,6 +13,7 @@ from clustersim.apps.importing.opening import open_job, open_scenario
 from clustersim.config.serving_scenario import ServingScenario
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
+from tests.unit.apps.importing.found import at
 
 FILES: Final = Path(__file__).parent / "files"
 REQUESTS: Final = (
@@ -23,12 +24,6 @@ REQUESTS: Final = (
     "requests.output_tokens=8",
 )
 POOLS: Final = "serving.disaggregated"
-
-
-def at(data: Data, key: str) -> Data:
-    for part in key.split("."):
-        data = data.get(part) if isinstance(data, dict) else None
-    return data
 
 
 def imported(name: str, cluster: str = "hgx-h200", set_: tuple[str, ...] = REQUESTS) -> Imported:

@@ -12,14 +12,9 @@ from clustersim.apps.importing.importing import import_files
 from clustersim.config.load import Scenario
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
+from tests.unit.apps.importing.found import at
 
 FILES: Final = Path(__file__).parent / "files"
-
-
-def at(data: Data, key: str) -> Data:
-    for part in key.split("."):
-        data = data.get(part) if isinstance(data, dict) else None
-    return data
 
 
 def written(tmp_path: Path, text: str, name: str = "job.txt") -> str:

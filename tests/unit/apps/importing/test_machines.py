@@ -11,18 +11,13 @@ from clustersim.apps.importing.entries import ImportOptions
 from clustersim.apps.importing.importing import Imported, import_files
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
+from tests.unit.apps.importing.found import at
 
 FILES: Final = Path(__file__).parent / "files"
 MEGATRON: Final = (
     "pretrain_gpt.py --num-layers 8 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 --max-position-embeddings 1024"
     " --micro-batch-size 1 --global-batch-size 20 --vocab-size 32000 --bf16 --tensor-model-parallel-size 2"
 )
-
-
-def at(data: Data, key: str) -> Data:
-    for part in key.split("."):
-        data = data.get(part) if isinstance(data, dict) else None
-    return data
 
 
 def imported(name: str, cluster: str | None = None, nodes: int | None = None) -> dict[str, Data]:

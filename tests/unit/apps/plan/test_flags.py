@@ -247,13 +247,6 @@ def test_deepspeed_says_where_experts_are_divided() -> None:
     assert any("deepspeed.moe.layer.MoE(..., ep_size=8, enable_expert_tensor_parallelism=True)" in note for note in written.notes)
 
 
-def test_deepspeed_counts_samples_of_all_ranks() -> None:
-    config = json.loads(deepspeed(dense(**STAGES)).text)
-
-    replicas = 32 // (2 * 4)
-    assert config["train_batch_size"] == config["train_micro_batch_size_per_gpu"] * config["gradient_accumulation_steps"] * replicas
-
-
 @pytest.mark.parametrize(
     ("framework", "changes", "message"),
     [

@@ -22,8 +22,6 @@ import pytest
 from clustersim.apps.plan.drafts import Drafts
 from clustersim.apps.plan.flags import FrameworkFiles, deepspeed, megatron, torchtitan
 from clustersim.apps.plan.space import families, layouts, space_of
-from clustersim.config.build import build
-from clustersim.config.load import load_scenario
 from clustersim.errors import ScenarioError
 from clustersim.parallel.training_plan import Plan
 from clustersim.workloads.reading.model_spec import load_model
@@ -133,21 +131,6 @@ def test_megatron_takes_all_flags_that_are_written_for_it(model: str) -> None:
         written += 1
 
     assert written > 100
-
-
-@pytest.mark.parametrize(("zero_stage", "pp"), [(stage, pp) for stage in (0, 1, 2, 3) for pp in (1, 2)])
-def test_every_zero_stage_without_stages_and_the_first_two_with_them_can_be_written_for_megatron(zero_stage: int, pp: int) -> None:
-    training = {"global_batch_size": 32, "micro_batch_size": 1, "seq_length": 2048}
-    cluster = {"node": "dgx-h100", "nodes": 2}
-    strategy = {"tp": 2, "pp": pp, "zero_stage": zero_stage}
-    document = {"version": 1, "name": "drawn", "model": "llama3.2-1b", "cluster": cluster, "training": training, "strategy": strategy}
-    plan = build(load_scenario(document)).plan
-
-    if zero_stage >= 2 and pp > 1:
-        with pytest.raises(ScenarioError, match="pipeline stages with its FSDP"):
-            megatron(plan)
-    else:
-        megatron_asserts(taken(megatron(plan)), plan)
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -142,15 +142,6 @@ def test_a_mistake_is_told_at_its_input_and_the_result_turns_pale(show: Open) ->
     opened.page.wait_for_selector(f"{TP}:not([aria-invalid])")
 
 
-@pytest.mark.parametrize("model", ["mine.yaml", "hf:config.json", "../../etc/passwd"])
-def test_a_file_is_not_read(show: Open, model: str) -> None:
-    opened = show()
-
-    opened.page.fill("#control-model", model)
-
-    opened.becomes("#control-model-error", "no file is read here")
-
-
 def test_a_choice_is_made_with_the_keyboard(show: Open) -> None:
     opened = show()
 
@@ -189,16 +180,6 @@ def test_a_link_with_a_mistake_shows_it_at_its_input(show: Open, address: str) -
     opened.page.reload()
 
     opened.becomes(f"{TP}-error", "5 does not divide")
-
-
-def test_a_link_that_names_a_file_or_is_damaged_is_refused(show: Open, address: str) -> None:
-    from clustersim.apps.ui.link import link_of
-
-    for link, message in ((link_of({"model": "mine.yaml"}), "no file is read here"), ("#scenario=aaaa", "damaged")):
-        opened = show(address + link)
-
-        assert message in opened.page.inner_text("#load-error")
-        assert opened.page.input_value("#control-model") == "llama3-8b"
 
 
 def test_a_click_on_a_layout_loads_it(show: Open) -> None:
@@ -243,19 +224,6 @@ def test_two_scenarios_stand_side_by_side_and_the_first_comes_back(show: Open) -
     opened.waits_for("document.querySelector('#comparison').textContent === ''")
 
 
-def test_another_example_is_loaded_by_its_name(show: Open) -> None:
-    opened = show()
-
-    opened.page.fill("#start", "startr")
-    opened.page.press("#start", "Enter")
-    opened.becomes("#start-error", "did you mean 'starter'")
-    opened.page.fill("#start", "starter")
-    opened.page.press("#start", "Enter")
-
-    opened.holds("#control-cluster-nodes", "2")
-    opened.waits_for("document.querySelector('#start-error').textContent === ''")
-
-
 def test_every_input_has_a_label_and_the_first_tab_leads_to_the_result(show: Open) -> None:
     opened = show()
 
@@ -292,15 +260,6 @@ def test_a_newer_change_ends_an_older_one_and_the_page_says_that_it_is_at_work(s
 
     opened.becomes("#verdict", "16 GPUs")
     opened.page.wait_for_selector("#busy", state="hidden")
-
-
-def test_what_is_too_large_is_told_with_the_limit_and_the_command(show: Open) -> None:
-    opened = show()
-
-    opened.page.fill("#control-cluster-nodes", "100000")
-
-    opened.becomes("#mistake", "more than the 131,072 that this page simulates; .* clustersim run scenario.yaml")
-    opened.becomes("#yaml", "nodes: 100000")
 
 
 def test_a_picture_can_be_saved(show: Open) -> None:
