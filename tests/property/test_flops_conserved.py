@@ -18,14 +18,6 @@ N_RANKS = 64
 BIG_GPT = replace(GPT, n_layers=64, n_heads=64, n_kv_heads=64, head_dim=8)
 BIG_LLAMA = replace(LLAMA, n_layers=64, n_heads=64, n_kv_heads=8, head_dim=16)
 
-LAYOUTS = [
-    (dp, N_RANKS // dp, v)
-    for dp in (1, 2, 4, 8, 16, 32, 64)
-    for v in (1, 2, 4)
-    if v == 1 or (N_RANKS // dp > 1 and 64 % (N_RANKS // dp * v) == 0)
-]
-"""Degrees dp and pp, and chunks; other grids are in ``test_flops_of_every_grid.py``."""
-
 
 def laid_out(model: Transformer, dp: int, tp: int, pp: int, v: int, **changes: object) -> Plan:
     schedule = "interleaved_1f1b" if v > 1 else "1f1b"
@@ -60,7 +52,7 @@ MIXTURE = replace(
 )
 
 
-@pytest.mark.parametrize(("dp", "pp", "v"), LAYOUTS)
+@pytest.mark.parametrize(("dp", "pp", "v"), [(64, 1, 1), (1, 64, 1), (1, 16, 4), (8, 8, 2)])
 def test_layers_of_several_kinds_are_divided_without_loss(dp: int, pp: int, v: int) -> None:
     plan = laid_out(MIXTURE, dp, 1, pp, v)
 

@@ -19,14 +19,6 @@ def test_by_default_tensor_parallel_ranks_are_neighbours_and_stages_farthest() -
     assert placed.stage_ranks(1).tolist() == [4, 5, 6, 7]
 
 
-def test_data_parallel_ranks_may_be_neighbours_instead() -> None:
-    placed = mesh("dp", "cp", "ep", "pp", "tp")
-
-    assert rows(placed.groups("dp", 0)) == ((0, 1), (4, 5))
-    assert rows(placed.groups("tp", 0)) == ((0, 4), (1, 5))
-    assert placed.stage_ranks(1).tolist() == [2, 6, 3, 7]
-
-
 def test_the_place_of_expert_parallelism_does_not_matter() -> None:
     first, last = mesh("ep", "tp", "cp", "dp", "pp"), mesh("tp", "cp", "dp", "pp", "ep")
 

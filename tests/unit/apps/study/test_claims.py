@@ -51,18 +51,6 @@ def test_what_runs_assume_is_told_once(answer: StudyAnswer) -> None:
     assert len(answer.flags) == len(set(answer.flags)) > 0
 
 
-def test_the_same_question_has_the_same_answer(answer: StudyAnswer, tmp_path: Path) -> None:
-    again = asked(written(tmp_path))
-
-    assert (again.rows, again.values, again.answer, again.judged, again.flags) == (
-        answer.rows,
-        answer.values,
-        answer.answer,
-        answer.judged,
-        answer.flags,
-    )
-
-
 def test_no_answer_that_is_true_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="none of the answers is true in these runs"):
         asked(written(tmp_path, ("when: ratio > 1,", "when: ratio > 100,")))
@@ -208,21 +196,6 @@ def test_a_scenario_that_does_not_exist_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(ScenarioError, match="nowhere"):
         read_question(tmp_path / "small.yaml")
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("one-server-or-rings", "unknown study 'one-server-or-rings'; did you mean 'one-server-or-ring'?"),
-        ("zzz", "unknown study 'zzz'; use one of bert-on-two-gpus, bubble-and-micro-batches, "),
-        ("nowhere/zzz.yaml", "no such file"),
-    ],
-)
-def test_an_unknown_study_is_refused(name: str, message: str) -> None:
-    with pytest.raises(ScenarioError) as caught:
-        read_question(name)
-
-    assert message in str(caught.value)
 
 
 def test_what_is_filled_in_is_not_read_again() -> None:

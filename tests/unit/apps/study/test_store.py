@@ -83,7 +83,7 @@ def test_a_crash_in_the_first_line_begins_anew(tmp_path: Path) -> None:
         assert list(again.found) == [key(1)]
 
 
-@pytest.mark.parametrize("raw", [b"my only copy", b"my only copy\n", b'{"a": 1}\n{"b":', b"\0" * 50])
+@pytest.mark.parametrize("raw", [b"my only copy", b"my only copy\n", b'{"a": 1}\n{"b":', b"\0" * 50, b"[]\n", b"point,status\n1,ok\n"])
 def test_a_file_of_somebody_else_is_refused_and_left_as_it_is(tmp_path: Path, raw: bytes) -> None:
     (tmp_path / POINTS).write_bytes(raw)
 
@@ -176,16 +176,6 @@ def test_a_file_that_the_scenario_names_belongs_to_it(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("hidden_size: 16", encoding="utf-8")
 
     assert len({str(each) for each in (before, with_file, header_of(base)["scenario"])}) == 3
-
-
-@pytest.mark.parametrize("text", ["point,status\n1,ok\n", "[]\n", '{"a": 1}\n'])
-def test_a_file_of_somebody_else_is_refused_and_left_alone(tmp_path: Path, text: str) -> None:
-    (tmp_path / POINTS).write_text(text, encoding="utf-8")
-
-    with pytest.raises(ScenarioError, match="of a sweep"), opened(tmp_path, make_base()):
-        pass
-
-    assert (tmp_path / POINTS).read_text(encoding="utf-8") == text
 
 
 @pytest.mark.parametrize("text", ["{}\n", "nonsense\n", '{"point": {}, "status": "done"}\n'])

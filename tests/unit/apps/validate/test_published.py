@@ -101,18 +101,6 @@ def test_a_source_that_is_named_twice_is_run_once(tmp_path: Path) -> None:
     assert len(validate([path, path], quality="A").sources) == 1
 
 
-def test_a_row_that_contradicts_itself_is_told_with_its_line(tmp_path: Path) -> None:
-    path = write(tmp_path, TEXT.replace("strategy: {tp: 4}", "strategy: {tp: 3}"))
-
-    with pytest.raises(ScenarioError) as caught:
-        validate([path])
-
-    assert caught.value.field == "rows.1.scenario.strategy.tp"
-    assert "3 does not divide 8 attention heads" in caught.value.message
-    assert caught.value.place is not None
-    assert caught.value.place.text == "      strategy: {tp: 3}"
-
-
 def test_a_source_that_a_calibration_cites_is_not_independent(tmp_path: Path) -> None:
     cited = TEXT.replace("https://example.org/paper", "https://arxiv.org/abs/2205.05198")
 
@@ -145,13 +133,6 @@ def test_rows_that_ran_and_are_predicted_not_to_fit_are_named() -> None:
     good, bad = rows(0.0, 0.0)
 
     assert summarise([good, replace(bad, fits=False)]).false_out_of_memory == ("row-1",)
-
-
-def test_the_memory_of_a_row_is_judged(tmp_path: Path) -> None:
-    # The activations of so many sequences at once do not fit into 40 GB.
-    text = TEXT.replace("scenario: {}", "scenario: {training: {global_batch_size: 65536, micro_batch_size: 16384}}")
-
-    assert validate([write(tmp_path, text)], quality="A").summary.false_out_of_memory == ("one",)
 
 
 @pytest.mark.parametrize(("limit", "good"), [(0.05, True), (0.04, True), (0.039, False)])

@@ -98,18 +98,6 @@ def test_what_is_no_mapping_is_refused(tmp_path: Path, text: str) -> None:
     assert isinstance(refusal(tmp_path, text), ScenarioError)
 
 
-def test_an_unknown_source_gets_the_nearest_name() -> None:
-    with pytest.raises(ScenarioError, match="unknown source 'megatron-sc22'; did you mean 'megatron-sc21'"):
-        read_source("megatron-sc22")
-
-
-def test_a_path_that_does_not_exist_gets_the_nearest_file(tmp_path: Path) -> None:
-    write(tmp_path)
-
-    with pytest.raises(ScenarioError, match=r"no such file; did you mean '.*small\.yaml'"):
-        read_source(str(tmp_path / "smal.yaml"))
-
-
 def test_the_shipped_sources_are_in_alphabetical_order() -> None:
     names = source_names()
 
@@ -117,34 +105,21 @@ def test_the_shipped_sources_are_in_alphabetical_order() -> None:
     assert {"megatron-sc21", "korthikanti-2022"} <= set(names)
 
 
-def test_an_error_in_a_row_is_placed_in_the_row(tmp_path: Path) -> None:
-    source = read_source(write(tmp_path))
+@pytest.mark.parametrize(
+    ("field", "told", "line"),
+    [
+        ("strategy.tp", "rows.1.scenario.strategy.tp", "      strategy: {tp: 4}"),
+        ("strategy.pp", "common.strategy.pp", "  strategy: {tp: 2, pp: 2}"),
+        ("cluster.name", "rows.1.scenario.cluster.name", "      training: {global_batch_size: 64}"),
+    ],
+    ids=["in the row", "in what all rows share", "nowhere"],
+)
+def test_an_error_is_placed_where_its_value_is_written_or_at_the_row(tmp_path: Path, field: str, told: str, line: str) -> None:
+    error = read_source(write(tmp_path)).located(ScenarioError("wrong", field=field, hint="right"), 1)
 
-    error = source.located(ScenarioError("wrong", field="strategy.tp", hint="right"), 1)
-
-    assert (error.message, error.field, error.hint) == ("wrong", "rows.1.scenario.strategy.tp", "right")
+    assert (error.message, error.field, error.hint) == ("wrong", told, "right")
     assert error.place is not None
-    assert error.place.text == "      strategy: {tp: 4}"
-
-
-def test_an_error_in_what_all_rows_share_is_placed_there(tmp_path: Path) -> None:
-    source = read_source(write(tmp_path))
-
-    error = source.located(ScenarioError("wrong", field="strategy.pp"), 1)
-
-    assert error.field == "common.strategy.pp"
-    assert error.place is not None
-    assert error.place.text == "  strategy: {tp: 2, pp: 2}"
-
-
-def test_an_error_about_nothing_that_is_written_is_placed_at_the_row(tmp_path: Path) -> None:
-    source = read_source(write(tmp_path))
-
-    error = source.located(ScenarioError("missing", field="cluster.name"), 1)
-
-    assert error.field == "rows.1.scenario.cluster.name"
-    assert error.place is not None
-    assert error.place.text == "      training: {global_batch_size: 64}"
+    assert error.place.text == line
 
 
 def test_an_error_in_another_file_keeps_its_place(tmp_path: Path) -> None:
