@@ -28,7 +28,7 @@ def speed_up(row: RowResult, step_s: float) -> float:
     """Return the speed of all accelerators over that of one, which the source prints and the scenario takes."""
     name = "horovod-2017" if row.id.startswith("hvd") else "tensorflow-ps-2017"
     (spec,) = (each for each in read_source(name).spec.rows if each.id == row.id)
-    alone = parse_quantity(str(value_at(spec.scenario, "model.samples_per_s")), "samples/s")
+    alone = parse_quantity(str(value_at(spec.scenario, ["model", "samples_per_s"])), "samples/s")
     return row.global_batch_size / step_s / alone
 
 

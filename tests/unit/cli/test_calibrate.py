@@ -104,7 +104,7 @@ def test_a_trace_alone_is_read_off(cli: Cli, tmp_path: Path) -> None:
     assert "Errors of predicted times" not in lines
     assert (
         lines[-1]
-        == "Not moved by these measurements, and kept from ampere: gemm, attention, launch.further, launch.step, launch.product, network"
+        == "Not moved by these measurements, and kept from ampere: gemm, attention, launch.further, launch.step, launch.product, launch.waited_send, network"
     )
 
 

@@ -238,7 +238,7 @@ def test_a_mistake_in_a_limit_is_told(text: str, message: str) -> None:
 
 
 def test_a_node_without_a_number_is_refused() -> None:
-    with pytest.raises(ScenarioError, match="how many nodes"):
+    with pytest.raises(ScenarioError, match="the number of nodes of dgx-h100"):
         asked_of("llama3-8b", "dgx-h100", nodes=None, overrides=[], limits=[])
 
 
@@ -361,7 +361,7 @@ def test_a_replay_below_its_bound_withdraws_the_certificate(monkeypatch: pytest.
     assert isinstance(told, dict)
     assert [flag.code for flag in answer.flags] == ["replay_below_bound"]
     assert (told["holds"], told["complete"], told["gap_fraction"]) == (False, False, None)
-    assert "Withdrawn" in certificate_lines(answer.search, MEMORY_MARGIN)[-1]
+    assert any("Withdrawn" in line for line in certificate_lines(answer.search, MEMORY_MARGIN))
 
 
 def test_a_search_with_a_limit_replays_nothing_that_is_too_slow_by_its_bound() -> None:
