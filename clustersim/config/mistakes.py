@@ -72,7 +72,7 @@ def refusals(spec: ScenarioSpec, document: Document) -> Iterator[Reader]:
 
     for each in CONTRIBUTORS:
         yield lambda each=each: each.refuse_model(model(), spec.strategy)
-    yield lambda: check_layers(model().n_layers, StrategySettings(), spec.strategy.pp)
+    yield lambda: check_layers(model().n_layers, StrategySettings().changed(pp=spec.strategy.pp), spec.strategy.pp)
     for name in ("tp", "pp", "cp"):
         yield partial(fill, StrategySettings().changed(**{name: getattr(spec.strategy, name)}))
     yield from (partial(fill, spec.strategy), wire)

@@ -65,7 +65,7 @@ def override_texts(changes: str | Sequence[str] | Mapping[str, object]) -> tuple
     ('strategy.tp=4', 'cluster.nics.bandwidth=800 Gbit/s')
     """
     if isinstance(changes, Mapping):
-        return tuple(f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in changes.items())
+        return tuple(f"{key}={value if isinstance(value, str) else json.dumps(value, default=str)}" for key, value in changes.items())
     return (changes,) if isinstance(changes, str) else tuple(changes)
 
 

@@ -198,7 +198,8 @@ def _time_lines(time: TrainingTime | None, bar: ErrorBar | None) -> tuple[str, .
     if time is None:
         return ()
     # Of a long training the draws differ by little.
-    digits = next(digits for digits in range(3, 8) if digits == 7 or len(set(format_alike((time.p5_s, time.p95_s), "s", digits))) > 1)
+    ends = (time.p5_s, time.p95_s)
+    digits = next((digits for digits in range(3, 8) if len(set(format_alike(ends, "s", digits))) > 1), 3)
     drawn = format_range(time.p5_s, time.p95_s, "s", digits)
     return (f"the whole training takes {with_ends(time.mean_s, 's', bar)}; at one step time, one in ten is outside {drawn}",)
 

@@ -44,7 +44,7 @@ class BlockPool:
     @property
     def room_tokens(self) -> int:
         """Tokens of the longest sequence that there is room for."""
-        return (self.n_blocks - self.state_blocks) * self.block_tokens
+        return max(0, self.n_blocks - self.state_blocks) * self.block_tokens
 
     def blocks(self, n_tokens: int) -> int:
         """Return the blocks of a sequence of a number of tokens."""

@@ -163,7 +163,7 @@ def _overlaps(built: Built) -> Iterator[CandidateChange]:
             family="stage overlap",
             what="sends between stages beside computation",
             overrides=("strategy.overlap_p2p=true",),
-            remark="" if strategy.virtual_stages > 1 else "Megatron-LM does so for interleaved stages alone",
+            remark="" if strategy.virtual_stages > 1 else "is for interleaved stages alone in Megatron-LM",
         )
     if strategy.replicas > 1 and not strategy.data_parallel.overlap and strategy.data_parallel.mode == "sync":
         yield CandidateChange(

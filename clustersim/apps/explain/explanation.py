@@ -162,7 +162,7 @@ def lines(explanation: Explanation) -> tuple[str, ...]:
     computing = metrics.breakdown_s.compute / metrics.step_time_s
     said = [
         f"A step takes {format_quantity(metrics.step_time_s, 's')}, {percent_text(metrics.mfu)} MFU: accelerators compute for"
-        f" {percent_text(computing)} of it, at {percent_text(metrics.mfu / computing)} of their peak (plot roofline has it by kernel)."
+        f" {percent_text(computing)} of it, at {percent_text(metrics.hfu / computing)} of their peak (plot roofline has it by kernel)."
     ]
     if path is None:
         said.append("Workers do not wait for each other: no chain of tasks sets the step time.")

@@ -193,7 +193,7 @@ def _drop_unused(draft: Draft, *, has_experts: bool) -> None:
         draft.derive("strategy.ep", 1, "the model has no experts")
     alone = {key for key in ("tp", "pp", "ep") if (draft.whole(f"strategy.{key}") or 1) == 1}
     for unused, keys in (
-        ("pp" in alone, [f"strategy.{key}" for key in ("virtual_stages", "schedule", "overlap_p2p", "stage_layers")]),
+        ("pp" in alone, [f"strategy.{key}" for key in ("virtual_stages", "schedule", "overlap_p2p", "sync_p2p", "stage_layers")]),
         ("ep" in alone, ["strategy.dispatch", "job.etp"]),
         (not has_experts, ["strategy.expert_capacity", "strategy.etp"]),
         (draft.get("training.precision") != "fp8", ["training.fp8_parameters"]),

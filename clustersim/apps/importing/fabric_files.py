@@ -154,7 +154,8 @@ def read_slurm(text: str, file: str) -> Described:
             switch = fabric.at(fields["switchname"], number)
             for node in nodes:
                 if (other := leaf_of.setdefault(node, fields["switchname"])) != fields["switchname"]:
-                    hint = f"name it below one leaf; line {fabric.at(other).line} names it too"
+                    line = fabric.at(other).line
+                    hint = "name it below one leaf" + (f"; line {line} names it too" if line is not None else "")
                     raise ScenarioError(
                         f"node {node} hangs at {other} and at {fields['switchname']}", hint=hint, place=Place(file=file, line=number)
                     )

@@ -22,7 +22,7 @@ MOST_LARGER: Final = 2
 LEAST_GAIN: Final = 0.0005
 """Share of the step time from which on a gain is one."""
 
-LESS_IS_FASTER: Final = " (shorter than on the whole network: collectives over it are slower and slow those within nodes less)"
+LESS_IS_FASTER: Final = " (shorter than on the whole network)"
 """Remark on a step that half the network shortens."""
 
 

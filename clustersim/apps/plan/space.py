@@ -186,7 +186,7 @@ def left_out(space: Space) -> tuple[str, ...]:
     """Return what a scenario can have and a space has not, with the option that searches it."""
     found = [("schedules", "schedule", [name for name in SCHEDULES if name not in space.schedule])]
     if space.stage_layers is None:
-        found.append(("stages where layers divide evenly", "stage_layers", ["balanced"]))
+        found.append(("kinds of stages where layers divide evenly", "stage_layers", ["balanced"]))
     return tuple(f"{what}: {', '.join(names)} (--only {key}=...)" for what, key, names in found if names and max(space.pp) > 1)
 
 

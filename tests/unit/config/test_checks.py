@@ -94,6 +94,7 @@ def test_names_are_those_of_the_result_and_lists_are_none() -> None:
         "engine.folded",
         "cost.owned",
         "goodput.checkpoint.asynchronous",
+        "goodput.checkpoint.lost_with_node",
     ]
     assert "scenario" not in names
 

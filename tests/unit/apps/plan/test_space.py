@@ -39,11 +39,11 @@ def test_what_a_search_leaves_out_is_named() -> None:
     schedules, stages = left_out(asked_of("llama3-70b", "dgx-h100", nodes=1).space)
     assert schedules.startswith("schedules: naive, gpipe, ")
     assert "zb_h1" in schedules
-    assert stages == "stages where layers divide evenly: balanced (--only stage_layers=...)"
+    assert stages == "kinds of stages where layers divide evenly: balanced (--only stage_layers=...)"
     assert left_out(asked_of("llama3-70b", "dgx-h100", nodes=1, limits=("pp=1",)).space) == ()
 
 
 def test_a_step_that_half_the_network_shortens_says_so() -> None:
     turn = Turn(condition="half", step_time_s=36.37, gain_fraction=0.0, remark=LESS_IS_FASTER)
 
-    assert turn.text.startswith("the same layout wins, with a step of 36.4 s (shorter than on the whole network: ")
+    assert turn.text.startswith("the same layout wins, with a step of 36.4 s (shorter than on the whole network)")
