@@ -126,7 +126,7 @@ def _joint(model: type[BaseModel], details: Sequence[ErrorDetails], document: Do
     told: list[_Mistake] = []
     for mistake in sorted(mistakes, key=order):
         # A field is often missing because its name is misspelt, and the misspelt one tells more.
-        if not (mistake.kind == "missing" and misspelt(mistake)) and not any(_alternatives(mistake, other) for other in told):
+        if not (mistake.kind == "missing" and misspelt(mistake)) and not any(_alternatives(mistake, other) for other in told[:_MOST_TOLD]):
             told.append(mistake)
     untold = [ScenarioError(f"{len(told) - _MOST_TOLD} further mistakes are not shown")] if len(told) > _MOST_TOLD else []
     first, *others = [*map(error, told[:_MOST_TOLD]), *untold]
