@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from clustersim.config.build import build
 from clustersim.config.constraints import check_size
 from clustersim.config.load import Scenario, example_names, load_scenario
 from clustersim.config.machine import hardware_of
+from clustersim.config.overriding import Override, parse_override
 from clustersim.config.planning import circumstances_of
 from clustersim.config.usual import ASSUMED_KERNELS, KERNELS, NOT_SAID, OneSoftware, one_software
 from clustersim.documents.check import value_at
@@ -239,7 +240,7 @@ def _priced(base: Mapping[str, Data], accelerators: Sequence[Accelerator]) -> tu
 def _document(
     model: str | Mapping[str, object], cluster: str, nodes: int | None, overrides: Sequence[str], assumed: list[str]
 ) -> dict[str, object]:
-    given = [text.split("=", 1)[0].strip() for text in overrides]
+    given = [key for text in overrides for key in _given_keys(parse_override(text))]
     training: dict[str, object] = {}
     _refuse_searched(given)
     if "training.global_batch_size" not in given:
@@ -266,6 +267,15 @@ def _document(
     if nodes is not None:
         machine["nodes"] = nodes
     return {"version": 1, "name": _name(model, cluster, nodes), "model": model, "cluster": machine, "training": training}
+
+
+def _given_keys(override: Override) -> Iterator[str]:
+    """Yield the dotted keys of one change, those within a mapping too."""
+    key = ".".join(override.path)
+    yield key
+    if isinstance(override.value, dict):
+        for inner in override.value:
+            yield f"{key}.{inner}"
 
 
 def _refuse_searched(given: Sequence[str]) -> None:

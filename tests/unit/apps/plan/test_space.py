@@ -35,6 +35,11 @@ def test_a_setting_that_each_layout_replaces_is_refused(key: str) -> None:
         asked_of("llama3.2-1b", "dgx-h100", nodes=1, overrides=(f"{key}=2",))
 
 
+def test_such_a_setting_is_refused_within_a_mapping_too() -> None:
+    with pytest.raises(ScenarioError, match=r"strategy\.tp: plan searches tp"):
+        asked_of("llama3.2-1b", "dgx-h100", nodes=1, overrides=("strategy={tp: 4}",))
+
+
 def test_what_a_search_leaves_out_is_named() -> None:
     schedules, stages = left_out(asked_of("llama3-70b", "dgx-h100", nodes=1).space)
     assert schedules.startswith("schedules: naive, gpipe, ")
