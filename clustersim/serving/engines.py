@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from types import MappingProxyType
-from typing import Any, Final, Literal
+from re import sub
+from typing import Annotated, Final, Literal
+
+from pydantic import AfterValidator, with_config
 
 from clustersim.documents.check import validate_document
 from clustersim.documents.files import data_path
@@ -16,26 +17,32 @@ from clustersim.hardware.profile_schema import Checked
 from clustersim.hardware.source import CheckedSource
 
 MIB: Final = 2.0**20
-_UNITS: Final = MappingProxyType({"_us_": ("_s_", 1e-6), "_ms_": ("_s_", 1e-3), "_mib_": ("_bytes_", MIB)})
-"""Units of the file in names of its keys, and those of :class:`EngineConstants`."""
+Microseconds = Annotated[float, AfterValidator(lambda value: value * 1e-6)]
+Mebibytes = Annotated[float, AfterValidator(lambda value: value * MIB)]
+
+
+def _key_of(attribute: str) -> str:
+    """Return the key of an attribute in the file, whose units are smaller."""
+    return attribute if attribute == "state_element_bytes" else sub("_s$", "_us", attribute).replace("_bytes", "_mib")
+
 
 FractionOf = Literal["all", "static", "free"]
 
 
+@with_config({"extra": "forbid", "alias_generator": _key_of})
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConstants:
     """Constants of one range of versions of an engine."""
 
-    engine: str
     since: str
     """First version of the range."""
     framework: str
     """Whose kernels it runs."""
     collectives: str
     """Library of its all-reduce: its own kernels, or ``nccl``."""
-    host_base_s: float
+    host_base_s: Microseconds
     """Host time of a step that does not depend on the batch."""
-    host_per_sequence_s: float
+    host_per_sequence_s: Microseconds
     asynchronous: bool
     """Whether the next step is scheduled while the accelerator computes this one."""
     graph_step: int
@@ -44,21 +51,21 @@ class EngineConstants:
     """Tokens of the largest captured batch; larger ones are launched kernel by kernel."""
     piecewise: bool
     """Whether steps with prompts are captured too, all but attention; otherwise they are launched kernel by kernel."""
-    launch_s: float
+    launch_s: Microseconds
     """Host time to launch one kernel outside a graph."""
     attention_launches: int
     """Launches of a layer for attention outside a graph; where a step with prompts is captured in pieces, those beside the pieces."""
     expert_launches: int
     """Launches of routed experts outside a graph, those beside the kernels that a profile names included."""
-    stream_floor_s: float
+    stream_floor_s: Microseconds
     """Time of a small kernel between products, inside a graph."""
     fused_casts: bool
     """Whether norms and activations write operands of 8 or 4 bits; otherwise a separate kernel casts them."""
-    sampling_base_s: float
+    sampling_base_s: Microseconds
     """Time of sampling that does not depend on the batch."""
-    frontend_base_s: float
+    frontend_base_s: Microseconds
     """Latency of one request outside the steps: from the client to the scheduler and back."""
-    frontend_per_token_s: float
+    frontend_per_token_s: Microseconds
     """The same for each token of the prompt, which is tokenised."""
     memory_fraction: float
     """Share of the memory that it takes by default."""
@@ -67,16 +74,17 @@ class EngineConstants:
     the model, for the cache."""
     block_tokens: int
     """Tokens of one block of the cache."""
-    context_bytes: float
+    context_bytes: Mebibytes
     """Kept by the driver, libraries and the allocator."""
-    graph_bytes_per_layer: float
+    graph_bytes_per_layer: Mebibytes
     """CUDA graphs of all captured sizes."""
-    communication_bytes: float
+    communication_bytes: Mebibytes
     """Buffers of NCCL and of the engine's own all-reduce."""
     state_element_bytes: float
     """One number of the matrix of a layer with a state."""
     states_in_cache: bool
     """Whether sequences take blocks of the cache for their states; otherwise states of all sequences of a batch are set aside."""
+    engine: str = ""
 
     def padded(self, n_tokens: int) -> int:
         """Return the captured size that a decode batch is padded to; the batch itself where it is not captured."""
@@ -89,36 +97,8 @@ class EngineConstants:
         return -(-n_tokens // self.graph_step) * self.graph_step
 
 
-class _Version(Checked):
-    since: str
-    framework: str
-    collectives: str
-    host_base_us: float
-    host_per_sequence_us: float
-    asynchronous: bool
-    graph_step: int
-    largest_graph: int
-    piecewise: bool
-    launch_us: float
-    attention_launches: int
-    expert_launches: int
-    stream_floor_us: float
-    fused_casts: bool
-    sampling_base_us: float
-    frontend_base_ms: float
-    frontend_per_token_us: float
-    memory_fraction: float
-    fraction_of: FractionOf
-    block_tokens: int
-    context_mib: float
-    graph_mib_per_layer: float
-    communication_mib: float
-    state_element_bytes: float
-    states_in_cache: bool
-
-
 class _Engines(Checked):
-    engines: dict[str, list[_Version]]
+    engines: dict[str, list[EngineConstants]]
     sources: list[CheckedSource]
 
 
@@ -143,7 +123,7 @@ def engine_constants(engine: str, version: str | None = None) -> EngineConstants
     if version is not None:
         fitting = [each for each in ranges if version_key(each.since) <= version_key(version)]
         found = fitting[-1] if fitting else ranges[0]
-    return EngineConstants(engine=engine, **_in_si(found.model_dump()))
+    return replace(found, engine=engine)
 
 
 def version_key(version: str) -> tuple[int, ...]:
@@ -167,17 +147,6 @@ def version_key(version: str) -> tuple[int, ...]:
         if len(digits) < len(part):
             break
     return tuple(numbers)
-
-
-def _in_si(values: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        key = f"{name}_"
-        for unit, (si, factor) in _UNITS.items():
-            if unit in key:
-                key, value = key.replace(unit, si), value * factor  # noqa: PLW2901 - the same in other units
-        found[key.removesuffix("_")] = value
-    return found
 
 
 @lru_cache
