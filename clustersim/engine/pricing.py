@@ -12,7 +12,7 @@ from clustersim.engine.pace import Timing
 from clustersim.engine.traffic import FlowPhases, Traffic
 from clustersim.network.in_flight import whole_ticks_s
 from clustersim.network.sharing import SharedNetwork
-from clustersim.program.tasks import Block, Collective, Compute, Item, Task, UnevenWork, Work, collectives_in, works_in
+from clustersim.program.tasks import Block, Collective, Compute, Item, Task, Work, collectives_in, works_in
 from clustersim.trace.timeline import DetailBlock, SpanDetail
 from clustersim.workloads.operators import Kernel
 
@@ -211,12 +211,12 @@ class Pricing:
     def _quote(self, item: Item) -> Quote:
         works, collectives = works_in(item), collectives_in(item)
         moved = [self._alone(collective) for collective in collectives]
-        issued = [kernel for work in works for kernel in _longest(work).kernels]
-        means_s = [self._work_s(_mean(work)) for work in works]
+        issued = [kernel for work in works for kernel in work.longest or work.kernels]
+        means_s = [self._work_s(work, work.kernels) for work in works]
         waits = tuple(
-            (work.dimension, whole_ticks_s(max(0.0, self._work_s(work.longest) - mean_s)))
+            (work.dimension, whole_ticks_s(max(0.0, self._work_s(work, work.longest) - mean_s)))
             for work, mean_s in zip(works, means_s, strict=True)
-            if isinstance(work, UnevenWork)
+            if work.longest
         )
         return Quote(
             compute_s=fsum(map(whole_ticks_s, means_s)),
@@ -229,10 +229,10 @@ class Pricing:
             waiting_s=fsum(seconds for _, seconds in waits),
         )
 
-    def _work_s(self, work: Work) -> float:
+    def _work_s(self, work: Work, kernels: Sequence[Kernel]) -> float:
         # The loader is the host's, and keeps its pace beside a slow accelerator.
         slowdown = 1.0 if work.phase == "load" else self.slowdown
-        return slowdown * self.kernels.work_s(work.kernels)
+        return slowdown * self.kernels.work_s(kernels)
 
     def _issue_s(self, kernels: Sequence[Kernel], n_collectives: int = 0) -> float:
         return self.slowdown * self.kernels.issue_s(kernels, n_collectives)
@@ -286,14 +286,13 @@ class Pricing:
             shown = self._shown_of[id(item)] = _Shown(works=tuple(works), collectives=tuple(collectives))
         return shown
 
-    def _of_work(self, item: Work | UnevenWork) -> list[SpanDetail]:
-        work = _mean(item)
-        flops, compute_s = fsum(kernel.flops for kernel in work.kernels), self._work_s(work)
+    def _of_work(self, work: Work) -> list[SpanDetail]:
+        flops, compute_s = fsum(kernel.flops for kernel in work.kernels), self._work_s(work, work.kernels)
         computed = SpanDetail(name=work.name, kind=work.phase, dimension="", duration_s=compute_s, flops=flops)
-        if not isinstance(item, UnevenWork):
+        if not work.longest:
             return [computed]
-        waiting_s = max(0.0, self._work_s(item.longest) - compute_s)
-        return [computed, SpanDetail(name=WAITING, kind="communication", dimension=item.dimension, duration_s=waiting_s)]
+        waiting_s = max(0.0, self._work_s(work, work.longest) - compute_s)
+        return [computed, SpanDetail(name=WAITING, kind="communication", dimension=work.dimension, duration_s=waiting_s)]
 
     def _of_collective(self, collective: Collective, quote: Quote) -> _Communicated:
         """Return one collective; of several beside the same work each sticks out of its share of it."""
@@ -317,14 +316,6 @@ def price_of(prices: Sequence[Pricing], task: Task) -> Price:
     """Return the uncontended price of a pass, given the prices of each rank class."""
     assert isinstance(task.action, Compute)  # only passes have prices
     return prices[task.lanes[0].rank_class].price(task.action)
-
-
-def _mean(work: Work | UnevenWork) -> Work:
-    return work.work if isinstance(work, UnevenWork) else work
-
-
-def _longest(work: Work | UnevenWork) -> Work:
-    return work.longest if isinstance(work, UnevenWork) else work
 
 
 def _add_work(price: Price, part: SpanDetail, *, repeat: int) -> None:

@@ -18,7 +18,7 @@ from clustersim.parallel.stages import ModelChunk
 from clustersim.parallel.training_plan import Strategy
 from clustersim.parallel.units import casts_gathered, reduction_units
 from clustersim.parallel.weights import NOTHING, Weights, total_weights
-from clustersim.program.tasks import Block, Compute, Item, OverlappedPasses, Phase, UnevenWork, Work, collectives_in, works_in
+from clustersim.program.tasks import Block, Compute, Item, Overlapped, Phase, Work, collectives_in, works_in
 from clustersim.workloads.operators import Interference
 from clustersim.workloads.shapes import Numerics
 
@@ -258,11 +258,11 @@ def _beside(mine: Block, theirs: Block | None, repeat: int) -> Block:
         return replace(mine, repeat=repeat)
     collectives = tuple(found for item in theirs.body for found in collectives_in(item) if _travels(item))
     kept = tuple(part for item in mine.body for part in (works_in(item) if _travels(item) else (item,)))
-    works = tuple(item for item in kept if isinstance(item, Work | UnevenWork))
+    works = tuple(item for item in kept if isinstance(item, Work))
     if not collectives or not works:
         return replace(mine, body=kept if works else (*kept, *collectives), repeat=repeat)
-    rest: tuple[Item, ...] = tuple(item for item in kept if not isinstance(item, Work | UnevenWork))
-    return replace(mine, body=(*rest, OverlappedPasses(collectives=collectives, works=works)), repeat=repeat)
+    rest: tuple[Item, ...] = tuple(item for item in kept if not isinstance(item, Work))
+    return replace(mine, body=(*rest, Overlapped(collectives=collectives, works=works)), repeat=repeat)
 
 
 def _travels(item: Item) -> bool:

@@ -84,7 +84,7 @@ def joined(part: Sublayer, entries: Iterable[Entry], phase: Phase) -> tuple[Item
                 case OperatorRun():
                     pass
                 case Beside(collective=collective, runs=runs):
-                    items.append(Overlapped(collective=collective, work=joined_work(part, runs, phase)))
+                    items.append(Overlapped(collectives=(collective,), works=(joined_work(part, runs, phase),)))
                 case _:
                     items.append(entry)
     return tuple(items)

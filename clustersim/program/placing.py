@@ -20,10 +20,8 @@ from clustersim.program.tasks import (
     HostUpdate,
     Item,
     Overlapped,
-    OverlappedPasses,
     RankGroups,
     Transfer,
-    UnevenWork,
     Work,
 )
 from clustersim.topology.cluster import IntArray
@@ -65,13 +63,11 @@ class Rewriting:
 
     def _item(self, item: Item) -> Item:
         match item:
-            case Work() | UnevenWork():
+            case Work():
                 return item
             case Collective():
                 return self.collective(item)
             case Overlapped():
-                return replace(item, collective=self.collective(item.collective))
-            case OverlappedPasses():
                 return replace(item, collectives=tuple(map(self.collective, item.collectives)))
 
 

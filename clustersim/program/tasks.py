@@ -55,62 +55,43 @@ class Work:
     name: str
     phase: Phase
     kernels: tuple[Kernel, ...]
+    """Of the mean rank, where the ranks of a class have unlike amounts."""
+    longest: tuple[Kernel, ...] = ()
+    """Then the kernels of the rank for which the others wait."""
+    dimension: str = ""
+    """Dimension to which that waiting is charged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlapped:
-    """A collective that runs beside work of the same rank; both must end before anything else goes on."""
-
-    collective: Collective
-    work: Work
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnevenWork:
-    """Work of which the ranks of a class have unlike amounts, and after which they wait for each other."""
-
-    work: Work
-    """The mean of all."""
-    longest: Work
-    """Work of the rank for which the others wait."""
-    dimension: str
-    """Dimension to which the waiting is charged."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OverlappedPasses:
-    """Consecutive collectives overlapped with consecutive work; both end before the next item begins."""
+    """Consecutive collectives overlapped with consecutive work of the same rank; both end before the next item begins."""
 
     collectives: tuple[Collective, ...]
-    works: tuple[Work | UnevenWork, ...]
+    works: tuple[Work, ...]
 
 
-Item = Work | Collective | Overlapped | UnevenWork | OverlappedPasses
+Item = Work | Collective | Overlapped
 
 
 def collectives_in(item: Item) -> tuple[Collective, ...]:
     """Return the collectives of one item, in order."""
     match item:
-        case Work() | UnevenWork():
+        case Work():
             return ()
         case Collective():
             return (item,)
         case Overlapped():
-            return (item.collective,)
-        case OverlappedPasses():
             return item.collectives
 
 
-def works_in(item: Item) -> tuple[Work | UnevenWork, ...]:
+def works_in(item: Item) -> tuple[Work, ...]:
     """Return the work of one item, in order."""
     match item:
-        case Work() | UnevenWork():
+        case Work():
             return (item,)
         case Collective():
             return ()
         case Overlapped():
-            return (item.work,)
-        case OverlappedPasses():
             return item.works
 
 

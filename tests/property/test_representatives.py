@@ -98,7 +98,7 @@ class _Unfolding:
             case Collective():
                 return self._own(item, replica)
             case Overlapped():
-                return replace(item, collective=self._own(item.collective, replica))
+                return replace(item, collectives=tuple(self._own(each, replica) for each in item.collectives))
             case _:
                 return item
 

@@ -22,7 +22,6 @@ from clustersim.program.tasks import (
     HostCopy,
     HostUpdate,
     Transfer,
-    UnevenWork,
     collectives_in,
     works_in,
 )
@@ -98,8 +97,7 @@ def _computed(program: Program, place: int, model: KernelModel) -> _Sums:
     for action in (each for each in actions if isinstance(each, Compute)):
         for block in action.blocks:
             for work in (each for item in block.body for each in works_in(item)):
-                mean = work.work if isinstance(work, UnevenWork) else work
-                for kernel in mean.kernels:
+                for kernel in work.kernels:
                     name = OPTIMIZER if action.phase == "optimizer" else _class_name(kernel)
                     sums.add(name, block.repeat * model.kernel_s(kernel), block.repeat * launches(kernel))
     return sums

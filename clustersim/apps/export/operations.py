@@ -21,7 +21,6 @@ from clustersim.program.tasks import (
     Item,
     Task,
     Transfer,
-    UnevenWork,
     Work,
     collectives_in,
     works_in,
@@ -177,13 +176,13 @@ def _seconds(action: Compute, span: Span, kernels: KernelModel) -> Iterator[floa
     usual_s = fsum(part.duration_s for part in parts)
     pace = (span.end_s - span.start_s - span.host_s) / usual_s if usual_s > 0.0 else 1.0
     shown = iter(parts)
-    modelled_s = 0.0 if parts else fsum(kernels.work_s(_mean(work).kernels) for item in items for work in works_in(item))
+    modelled_s = 0.0 if parts else fsum(kernels.work_s(work.kernels) for item in items for work in works_in(item))
     for item in items:
         for work in works_in(item):
             if parts:
-                yield pace * fsum(next(shown).duration_s for _ in range(2 if isinstance(work, UnevenWork) else 1))
+                yield pace * fsum(next(shown).duration_s for _ in range(2 if work.longest else 1))
             else:
-                yield span.compute_s * kernels.work_s(_mean(work).kernels) / modelled_s if modelled_s > 0.0 else 0.0
+                yield span.compute_s * kernels.work_s(work.kernels) / modelled_s if modelled_s > 0.0 else 0.0
         for collective in collectives_in(item):
             dimension = collective.group.dimension
             own_s = pace * next(shown).duration_s if parts else exposed_s.get(dimension, 0.0) * _share(collective.bytes, moved[dimension])
@@ -203,18 +202,13 @@ def _share(part: float, whole: float) -> float:
     return part / whole if whole > 0.0 else 0.0
 
 
-def _mean(work: Work | UnevenWork) -> Work:
-    return work.work if isinstance(work, UnevenWork) else work
-
-
-def _computed(work: Work | UnevenWork, index: int, after: tuple[int, ...], seconds: float) -> StepOperation:
-    mean = _mean(work)
+def _computed(work: Work, index: int, after: tuple[int, ...], seconds: float) -> StepOperation:
     return StepOperation(
-        name=mean.name,
-        phase=mean.phase,
+        name=work.name,
+        phase=work.phase,
         task=index,
         after=after,
         duration_s=seconds,
-        flops=fsum(kernel.flops for kernel in mean.kernels),
-        traffic_bytes=fsum(kernel.traffic_bytes for kernel in mean.kernels),
+        flops=fsum(kernel.flops for kernel in work.kernels),
+        traffic_bytes=fsum(kernel.traffic_bytes for kernel in work.kernels),
     )

@@ -135,7 +135,7 @@ class SharedAttention(LayerTechnique):
         """Return the steps of a ring, the first ones overlapped with transfers of a multiple of the keys and values."""
         steps, merge = kernels[: self.share.degree], kernels[self.share.degree :]
         moves = {times: self._move("send_recv", times * self.keys_bytes) for times in set(hops)}
-        beside = [Overlapped(collective=moves[times], work=_work((step,), phase)) for step, times in zip(steps, hops, strict=False)]
+        beside = [Overlapped(collectives=(moves[times],), works=(_work((step,), phase),)) for step, times in zip(steps, hops, strict=False)]
         return (*beside, _work((*steps[len(hops) :], *merge), phase))
 
     def _move(self, op: CollectiveOp, size_bytes: float) -> Collective:

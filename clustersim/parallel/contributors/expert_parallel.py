@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from clustersim.errors import DomainError
 from clustersim.hardware.library_costs import CollectiveOp
@@ -16,7 +16,7 @@ from clustersim.parallel.local_model import LocalModel
 from clustersim.parallel.step_settings import Training, WirePrecision
 from clustersim.parallel.sublayers import Beside, Entries, LayerTechnique, OperatorRun, backward_runs, forward_runs, joined_work
 from clustersim.parallel.training_plan import Strategy, StrategySettings
-from clustersim.program.tasks import Collective, Phase, UnevenWork
+from clustersim.program.tasks import Collective, Phase
 from clustersim.units.divisors import divisors, listed
 from clustersim.workloads.experts import MoeHalf
 from clustersim.workloads.model import Model, Sublayer
@@ -150,7 +150,7 @@ class SpreadExperts(LayerTechnique):
         most = [entry for entry in longest if isinstance(entry, OperatorRun)]
         if [run.kernels for run in runs] == [run.kernels for run in most]:
             return tuple(runs)
-        return (UnevenWork(work=joined_work(part, runs, phase), longest=joined_work(part, most, phase), dimension="ep"),)
+        return (replace(joined_work(part, runs, phase), longest=joined_work(part, most, phase).kernels, dimension="ep"),)
 
     def _exchange(self, spread: Dispatch, precision: WirePrecision, *, extra: float) -> tuple[Collective, ...]:
         if spread.n_ranks == 1:

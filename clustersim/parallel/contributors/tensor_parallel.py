@@ -207,8 +207,8 @@ class SplitLayers(LayerTechnique):
             return (*regather, weight_gradient)
         if self.overlap in ("none", "async_tp") or not weights:
             return (*regather, input_gradient, *close, *((weight_gradient,) if weights else ()))
-        first: tuple[Item, ...] = tuple(Overlapped(collective=each, work=input_gradient) for each in regather) or (input_gradient,)
-        return (*first, *(Overlapped(collective=each, work=weight_gradient) for each in close))
+        first: tuple[Item, ...] = tuple(Overlapped(collectives=(each,), works=(input_gradient,)) for each in regather) or (input_gradient,)
+        return (*first, *(Overlapped(collectives=(each,), works=(weight_gradient,)) for each in close))
 
     def _chunks(self, part: Sublayer) -> bool:
         """Return whether the products of a sublayer are cut; those of the head are not."""
@@ -254,7 +254,8 @@ def beside_chunks(name: str, phase: Phase, kernels: Sequence[Kernel], collective
     others = tuple(kernel for kernel in kernels if not isinstance(kernel, Gemm))
     together = tuple(replace(chunk, batch=(n_chunks - 1) * chunk.batch) for chunk in chunks)
     rest = Work(name=f"{name} chunks", phase=phase, kernels=together)
-    return (Work(name=name, phase=phase, kernels=(*others, *chunks, *_sum(collective))), Overlapped(collective=collective, work=rest))
+    first = Work(name=name, phase=phase, kernels=(*others, *chunks, *_sum(collective)))
+    return (first, Overlapped(collectives=(collective,), works=(rest,)))
 
 
 def _sum(collective: Collective) -> tuple[Kernel, ...]:

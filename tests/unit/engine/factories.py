@@ -164,7 +164,7 @@ def work(seconds: float, *, phase: Phase = "forward", name: str = "work") -> Wor
 
 
 def overlapped(collective: Collective, seconds: float) -> Overlapped:
-    return Overlapped(collective=collective, work=work(seconds))
+    return Overlapped(collectives=(collective,), works=(work(seconds),))
 
 
 def compute(*body: Item, repeat: int = 1, phase: Phase = "forward", name: str = "F") -> Compute:

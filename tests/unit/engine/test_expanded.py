@@ -12,7 +12,7 @@ from clustersim.engine.simulate import Machine
 from clustersim.engine.traffic import FlowPhases
 from clustersim.hardware.calibration import LaunchCalibration
 from clustersim.network.in_flight import TICK_S, whole_ticks_s
-from clustersim.program.tasks import Block, Compute, Item, OverlappedPasses, UnevenWork, Work
+from clustersim.program.tasks import Block, Compute, Item, Overlapped, Work
 from clustersim.workloads.operators import Recorded, Stream
 from tests.unit.engine.factories import (
     LATENT_NETWORK,
@@ -75,12 +75,12 @@ MIXED: list[Item] = [
     collective(CP, 1e6, "all_gather", pieces=3),
     replace(collective(ALL, 3e7), algorithm="hierarchical"),
     replace(collective(TP, 1e6), algorithm="tree"),
-    UnevenWork(work=work(2e-4), longest=work(7e-4), dimension="ep"),
-    OverlappedPasses(
+    replace(work(2e-4), longest=work(7e-4).kernels, dimension="ep"),
+    Overlapped(
         collectives=(collective(TP, 2e7), collective(CP, 1e8)),
-        works=(work(1e-4), UnevenWork(work=work(1e-4), longest=work(2e-4), dimension="ep")),
+        works=(work(1e-4), replace(work(1e-4), longest=work(2e-4).kernels, dimension="ep")),
     ),
-    OverlappedPasses(collectives=(collective(TP, 1e6),), works=(work(5e-3),)),
+    Overlapped(collectives=(collective(TP, 1e6),), works=(work(5e-3),)),
     work(1e-5),
 ]
 

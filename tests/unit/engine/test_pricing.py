@@ -9,7 +9,7 @@ from clustersim.engine.pricing import Price, Pricing, Quote, exposed_pairs
 from clustersim.hardware.calibration import LaunchCalibration
 from clustersim.kernels.kernel_model import KernelModel
 from clustersim.network.in_flight import TICK_S
-from clustersim.program.tasks import Block, Compute, Item, Overlapped, OverlappedPasses, UnevenWork, Work
+from clustersim.program.tasks import Block, Compute, Item, Overlapped, Work
 from clustersim.trace.timeline import SpanDetail
 from clustersim.workloads.operators import Gemm, Recorded, Stream
 from tests.unit.engine.factories import (
@@ -204,7 +204,7 @@ def test_a_host_that_is_faster_costs_nothing() -> None:
 def test_a_collective_is_issued_once_for_each_of_its_pieces() -> None:
     pieces = replace(collective(TP, ONE_SECOND), pieces=3)
 
-    assert issued(Overlapped(collective=pieces, work=SMALL), dispatch_s=1.0).issue_s == 4 * (3 + 3)
+    assert issued(Overlapped(collectives=(pieces,), works=(SMALL,)), dispatch_s=1.0).issue_s == 4 * (3 + 3)
 
 
 @pytest.mark.parametrize("dispatch_s", [0.1, 1.0])
@@ -326,7 +326,7 @@ def test_a_part_of_a_pass_costs_its_share() -> None:
 
 
 def test_the_mean_of_uneven_work_is_computed_and_the_rest_is_waited_for() -> None:
-    price = price_of(compute(UnevenWork(work=work(2.0), longest=work(5.0), dimension="ep"), repeat=3))
+    price = price_of(compute(replace(work(2.0), longest=work(5.0).kernels, dimension="ep"), repeat=3))
 
     assert (price.duration_s, price.compute_s) == (15.0, 6.0)
     assert price.exposed_s == {"ep": 9.0}
@@ -334,7 +334,7 @@ def test_the_mean_of_uneven_work_is_computed_and_the_rest_is_waited_for() -> Non
 
 
 def test_slow_accelerators_wait_longer_for_who_has_most_work() -> None:
-    price = price_of(compute(UnevenWork(work=work(2.0), longest=work(5.0), dimension="ep"))).at(1.5)
+    price = price_of(compute(replace(work(2.0), longest=work(5.0).kernels, dimension="ep"))).at(1.5)
 
     assert (price.duration_s, price.compute_s) == (7.5, 3.0)
     assert price.exposed_s == {"ep": 4.5}
@@ -344,7 +344,7 @@ def test_slow_accelerators_wait_longer_for_who_has_most_work() -> None:
 def test_woven_communication_sticks_out_of_computation_or_does_not(seconds: float, takes: float) -> None:
     half = ONE_SECOND
     price = price_of(
-        compute(OverlappedPasses(collectives=(collective(TP, half), collective(TP, half)), works=(work(seconds / 2), work(seconds / 2))))
+        compute(Overlapped(collectives=(collective(TP, half), collective(TP, half)), works=(work(seconds / 2), work(seconds / 2))))
     )
 
     assert price.duration_s == pytest.approx(takes, rel=1e-12)
@@ -354,7 +354,7 @@ def test_woven_communication_sticks_out_of_computation_or_does_not(seconds: floa
 
 
 def test_woven_communication_is_hidden_more_behind_slow_computation() -> None:
-    price = price_of(compute(OverlappedPasses(collectives=(collective(TP, ONE_SECOND),) * 2, works=(work(1.0),)))).at(1.5)
+    price = price_of(compute(Overlapped(collectives=(collective(TP, ONE_SECOND),) * 2, works=(work(1.0),)))).at(1.5)
 
     assert price.duration_s == pytest.approx(2.0, rel=1e-12)
     assert price.exposed_s["tp"] == pytest.approx(0.5, rel=1e-12)

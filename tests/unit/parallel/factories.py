@@ -24,7 +24,7 @@ from clustersim.parallel.step_settings import DataParallel, Training
 from clustersim.parallel.training_plan import Plan, Strategy
 from clustersim.program.holds import FORWARD_TO_BACKWARD, INPUT_TO_WEIGHT, Hold, MemoryPlace, held_bytes, held_over
 from clustersim.program.program import Program
-from clustersim.program.tasks import Block, Collective, Communicate, Compute, Item, Overlapped, Task, Work
+from clustersim.program.tasks import Block, Collective, Communicate, Compute, Item, Task, Work, collectives_in, works_in
 from clustersim.workloads.layer import layer_operators
 from clustersim.workloads.operators import Gemm, Kernel
 from clustersim.workloads.shapes import ExpertShare, LocalShape, Numerics, balanced_rows
@@ -195,14 +195,12 @@ def traffic_bytes(kernels: tuple[Kernel, ...]) -> float:
 
 def collectives_of(items: tuple[Item, ...]) -> list[Collective]:
     """Return the collectives among items, those beside work too."""
-    inside = [item.collective if isinstance(item, Overlapped) else item for item in items]
-    return [item for item in inside if isinstance(item, Collective)]
+    return [collective for item in items for collective in collectives_in(item)]
 
 
 def works_of(items: tuple[Item, ...]) -> list[Work]:
     """Return the work among items, that beside collectives too."""
-    inside = [item.work if isinstance(item, Overlapped) else item for item in items]
-    return [item for item in inside if isinstance(item, Work)]
+    return [work for item in items for work in works_in(item)]
 
 
 def kernels_of(blocks: tuple[Block, ...]) -> list[Kernel]:

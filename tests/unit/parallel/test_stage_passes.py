@@ -45,7 +45,7 @@ def names(items: tuple[Item, ...]) -> list[str]:
             case Collective():
                 out.append(item.op)
             case Overlapped():
-                out.append(f"{item.collective.op} + {item.work.name}")
+                out.append(f"{item.collectives[0].op} + {item.works[0].name}")
     return out
 
 
@@ -131,8 +131,8 @@ def test_chunks_change_neither_the_work_nor_what_is_sent(recompute: str, overlap
 def test_recomputation_that_stops_early_gathers_beside_chunks_too() -> None:
     items = passes(LLAMA, **CHUNKED, recompute="full", recompute_stops_early=True).layer_backward()
 
-    again = [item for item in items if isinstance(item, Overlapped) and item.work.phase == "recompute"]
-    assert [item.work.name for item in again] == ["qkv chunks", "projection chunks", "mlp_up chunks"]
+    again = [item for item in items if isinstance(item, Overlapped) and item.works[0].phase == "recompute"]
+    assert [item.works[0].name for item in again] == ["qkv chunks", "projection chunks", "mlp_up chunks"]
 
 
 @pytest.mark.parametrize("changes", [{}, {"tp": 4}, {"tp": 4, "sequence_parallel": True}, {"tp": 4, "overlap_tp": "none"}])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from clustersim.parallel.stage_work import overlapped_passes
-from clustersim.program.tasks import Block, Collective, Compute, Item, Overlapped, OverlappedPasses, RankGroups, Work
+from clustersim.program.tasks import Block, Collective, Compute, Item, Overlapped, RankGroups, Work, works_in
 
 EP = RankGroups(name="ep", dimension="ep", members=np.array(((0, 1),)))
 TP = RankGroups(name="tp", dimension="tp", members=np.array(((0, 1),)))
@@ -39,11 +39,8 @@ def moved(action: Compute) -> dict[str, float]:
 
 def _beside(item: Item) -> tuple[str, tuple[Collective, ...]]:
     match item:
-        case OverlappedPasses():
-            assert isinstance(item.works[0], Work)
-            return item.works[0].name, item.collectives
         case Overlapped():
-            return f"own {item.work.name}", (item.collective,)
+            return item.works[0].name, item.collectives
         case Collective():
             return "nothing", (item,)
         case _:
@@ -51,10 +48,7 @@ def _beside(item: Item) -> tuple[str, tuple[Collective, ...]]:
 
 
 def n_works(action: Compute) -> int:
-    return sum(
-        block.repeat * sum(len(item.works) if isinstance(item, OverlappedPasses) else isinstance(item, Work) for item in block.body)
-        for block in action.blocks
-    )
+    return sum(block.repeat * sum(len(works_in(item)) for item in block.body) for block in action.blocks)
 
 
 def test_each_layer_computes_while_the_tokens_of_the_other_travel() -> None:
@@ -82,10 +76,10 @@ def test_runs_of_different_lengths_meet_layer_by_layer() -> None:
 
 
 def test_collectives_of_other_dimensions_stay_where_they_are() -> None:
-    tensor = Block(name="layer", body=(work("a"), move(3.0, TP), Overlapped(collective=move(5.0, TP), work=work("a"))))
+    tensor = Block(name="layer", body=(work("a"), move(3.0, TP), Overlapped(collectives=(move(5.0, TP),), works=(work("c"),))))
     (one,), (other,) = overlapped_passes([passed(tensor)], [passed(layers("b", 10.0, 1))])
 
-    assert moved(one) == {"a": 10.0, "nothing": 3.0, "own a": 5.0}
+    assert moved(one) == {"a": 10.0, "nothing": 3.0, "c": 5.0}
     assert moved(other) == {}
 
 

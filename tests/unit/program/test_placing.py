@@ -47,7 +47,7 @@ def test_collectives_inside_a_pass_follow() -> None:
     _, stopping, beside = action.blocks[0].body
     assert isinstance(stopping, Collective)
     assert isinstance(beside, Overlapped)
-    assert rows(stopping.group.members) == rows(beside.collective.group.members) == ((1, 3),)
+    assert rows(stopping.group.members) == rows(beside.collectives[0].group.members) == ((1, 3),)
 
 
 def test_servers_follow() -> None:
@@ -90,7 +90,7 @@ def identities(of: Program) -> list[int]:
             for block in each.action.blocks:
                 things.append(block)
                 for item in block.body:
-                    inside = item.collective if isinstance(item, Overlapped) else item
+                    inside = item.collectives[0] if isinstance(item, Overlapped) else item
                     things += [item, inside, *([inside.group] if isinstance(inside, Collective) else [])]
         elif isinstance(each.action, Communicate):
             things += [each.action.collective, each.action.collective.group]

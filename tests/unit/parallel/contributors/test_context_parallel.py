@@ -59,7 +59,7 @@ def test_backward_gradients_of_keys_go_one_hop_further_and_are_waited_for() -> N
     assert isinstance(once, Overlapped)
 
     assert shapes(items) == ["beside"] * 4 + ["work", "move"]
-    assert [each.bytes / once.collective.bytes for each in collectives_of(items)] == [1, 2, 2, 1, 1]
+    assert [each.bytes / once.collectives[0].bytes for each in collectives_of(items)] == [1, 2, 2, 1, 1]
 
 
 def test_the_first_step_is_the_causal_one_and_the_others_half_of_whole_blocks() -> None:

@@ -13,7 +13,7 @@ from clustersim.parallel.groups import ExpertGroups, expert_groups
 from clustersim.parallel.lower import lower
 from clustersim.parallel.training_plan import Offload, Plan
 from clustersim.program.program import Program
-from clustersim.program.tasks import Collective, Compute, Item, Overlapped, UnevenWork, Work
+from clustersim.program.tasks import Collective, Compute, Item, Overlapped, Work
 from clustersim.workloads.operators import GroupedGemm
 from clustersim.workloads.token_routing import ExpertLoad
 from clustersim.workloads.transformer_shape import Experts
@@ -129,10 +129,10 @@ def test_each_rank_computes_its_experts_for_the_tokens_of_all() -> None:
 
 def test_with_an_uneven_load_all_wait_for_the_fullest_rank() -> None:
     items = chunk_passes(plan_of(dp=4, ep=4, expert_load=ZIPF)).layer_forward(0)
-    (uneven,) = (item for item in items if isinstance(item, UnevenWork))
+    (uneven,) = (item for item in items if isinstance(item, Work) and item.longest)
 
-    rows = [sum(kernel.rows) for kernel in uneven.longest.kernels if isinstance(kernel, GroupedGemm)]
-    mean = [sum(kernel.rows) for kernel in uneven.work.kernels if isinstance(kernel, GroupedGemm)]
+    rows = [sum(kernel.rows) for kernel in uneven.longest if isinstance(kernel, GroupedGemm)]
+    mean = [sum(kernel.rows) for kernel in uneven.kernels if isinstance(kernel, GroupedGemm)]
     assert uneven.dimension == "ep"
     assert min(rows) > 2 * max(mean)
 
@@ -149,7 +149,7 @@ def test_shared_experts_compute_while_tokens_travel() -> None:
     items = chunk_passes(plan_of(SHARED, dp=4, ep=4, overlap_ep=True)).layer_forward(0)
     beside = [item for item in items if isinstance(item, Overlapped)]
 
-    assert [item.work.name for item in beside] == ["shared_up to shared_activation", "shared_down"]
+    assert [item.works[0].name for item in beside] == ["shared_up to shared_activation", "shared_down"]
     assert len(of_experts(items)) == 2
 
 
@@ -191,7 +191,7 @@ def test_one_rank_with_all_experts_waits_for_nobody() -> None:
     items = chunk_passes(plan_of(expert_load=ZIPF)).layer_forward(0)
     rows = [kernel.rows for work in works_of(items) for kernel in work.kernels if isinstance(kernel, GroupedGemm)]
 
-    assert not any(isinstance(item, UnevenWork) for item in items)
+    assert not any(work.longest for work in works_of(items))
     assert max(rows[0]) > 4 * min(rows[0])
 
 

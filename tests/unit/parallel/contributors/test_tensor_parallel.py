@@ -34,8 +34,8 @@ def test_a_collective_runs_beside_all_chunks_but_the_first(n_ranks: int) -> None
 
     assert first == Work(name="qkv", phase="forward", kernels=(Stream(100.0), chunk))
     assert isinstance(rest, Overlapped)
-    assert rest.collective == collective
-    assert rest.work.kernels == (replace(chunk, batch=n_ranks - 1),)
+    assert rest.collectives == (collective,)
+    assert rest.works[0].kernels == (replace(chunk, batch=n_ranks - 1),)
 
 
 def test_tiles_of_chunks_share_waves() -> None:
@@ -48,7 +48,7 @@ def test_tiles_of_chunks_share_waves() -> None:
 
     _, rest = beside_chunks("qkv", "forward", (Gemm(8 * 128, 60 * 128, 256),), (gather(8),))
     assert isinstance(rest, Overlapped)
-    (together,) = rest.work.kernels
+    (together,) = rest.works[0].kernels
     assert isinstance(together, Gemm)
 
     # Seven chunks of 60 tiles are five waves of 100, not seven.
