@@ -55,9 +55,9 @@ class Work:
     name: str
     phase: Phase
     kernels: tuple[Kernel, ...]
-    """Of the mean rank, where the ranks of a class have unlike amounts."""
+    """Kernels; those of the mean rank, where the ranks of a class have unlike amounts."""
     longest: tuple[Kernel, ...] = ()
-    """Then the kernels of the rank for which the others wait."""
+    """Kernels of the rank for which the others wait, where amounts are unlike."""
     dimension: str = ""
     """Dimension to which that waiting is charged."""
 
