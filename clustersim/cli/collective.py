@@ -55,17 +55,13 @@ def collective_command(
     )
     rows, flags = collective_rows(machine, request)
     if json:
-        write_json([_plain(row) for row in rows])
+        write_json([asdict(row) for row in rows])
     else:
         notice(f"{op} of {machine.n_nodes} x {ranks_per_node or machine.node.n_accelerators} ranks of {machine.node.accelerator.name}")
         print_table(COLUMNS, [_cells(row) for row in rows])
     for flag in flags:
         notice(f"{flag.code}: {flag.message}")
     return EXIT_OK
-
-
-def _plain(row: CollectiveRow) -> dict[str, object]:
-    return asdict(row)
 
 
 def _cells(row: CollectiveRow) -> tuple[str, ...]:

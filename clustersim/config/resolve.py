@@ -56,7 +56,7 @@ def resolved_scenario(built: Built) -> dict[str, Data]:
 def resolved_cluster(built: Built, profile: str | None = None) -> dict[str, Data]:
     """Return the complete machine of a scenario with all defaults; by its parts, or as a shipped cluster."""
     hardware = resolved_hardware(built.cluster.kinds, built.cluster.fabric, profile)
-    return hardware | _constants(built) | unlike(built.scenario.spec.cluster)
+    return hardware | ({} if built.constants is None else {"calibration": built.constants.name}) | unlike(built.scenario.spec.cluster)
 
 
 def files_of(built: Built) -> dict[str, str]:
@@ -123,10 +123,6 @@ def _job(job: PlannedJob) -> dict[str, Data]:
 def _model(loaded: LoadedModel, name: str) -> dict[str, Data]:
     spec = loaded.spec.model_dump(mode="json", exclude_none=True, exclude={"name", "description", "sources"})
     return {"name": name, **spec}
-
-
-def _constants(built: Built) -> dict[str, Data]:
-    return {} if built.constants is None else {"calibration": built.constants.name}
 
 
 def unlike(spec: ClusterSpec) -> dict[str, Data]:

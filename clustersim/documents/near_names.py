@@ -23,7 +23,7 @@ def did_you_mean(word: str, choices: Iterable[str], alike: float = 0.6) -> str |
     begun = sorted((choice for choice in known if len(word) >= _LEAST_LETTERS and choice.startswith(word)), key=len)
     likeness = max(alike, _SLIP) if (short := initials(word, known)) else alike
     letters = len(word) + 1
-    slipped = [choice for choice in known if len(word) > _SHORT and _likeness(word, choice[:letters]) >= _SLIP]
+    slipped = [choice for choice in known if len(word) > _SHORT and difflib.SequenceMatcher(a=word, b=choice[:letters]).ratio() >= _SLIP]
     exact = difflib.get_close_matches(word, known, n=1, cutoff=_SLIP)
     close = (
         begun[:1]
@@ -36,10 +36,6 @@ def did_you_mean(word: str, choices: Iterable[str], alike: float = 0.6) -> str |
         folded = {choice.lower().replace("-", "_"): choice for choice in known}
         close = [folded[match] for match in difflib.get_close_matches(word.lower().replace("-", "_"), list(folded), n=1, cutoff=alike)]
     return f"did you mean '{close[0]}'?" if close else None
-
-
-def _likeness(word: str, other: str) -> float:
-    return difflib.SequenceMatcher(a=word, b=other).ratio()
 
 
 def initials(word: str, choices: Iterable[str]) -> str:

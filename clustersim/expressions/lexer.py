@@ -113,10 +113,6 @@ def _number(text: str, at: int, end: int) -> tuple[Token, int]:
         if name == "count":
             # 40M is a number without a unit: of GPU hours, tokens or whatever it meets.
             return Token(kind="number", text=whole, at=at, value=value), unit.end()
-        return Token(kind="number", text=whole, at=at, value=value * measure.scale, measure=_in_si(measure)), unit.end()
+        return Token(kind="number", text=whole, at=at, value=value * measure.scale, measure=Measure(powers=measure.powers)), unit.end()
     hint = did_you_mean(word, WORDS) or choices_hint(word, _EXAMPLES, longest=len(_EXAMPLES))
     raise ExpressionError(f"'{word}' is not a unit", hint=hint, at=unit.start(1))
-
-
-def _in_si(measure: Measure) -> Measure:
-    return Measure(powers=measure.powers)

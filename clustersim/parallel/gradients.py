@@ -18,7 +18,7 @@ from clustersim.parallel.training_plan import Strategy
 from clustersim.parallel.weights import Weights
 from clustersim.program.tasks import Block, Work
 from clustersim.units.grouping import grouped
-from clustersim.workloads.operators import Operator, Stream
+from clustersim.workloads.operators import Stream
 from clustersim.workloads.shapes import FP32_BYTES, Numerics
 
 GRADIENT_STREAM: Final = "dp"
@@ -124,13 +124,9 @@ def chunk_tensors(local: LocalModel, chunk: ModelChunk) -> tuple[WeightAndBias, 
         first += count
     if chunk.last:
         shared, last = local.tied_parameters if chunk.beside_first else 0.0, max(chunk.n_layers - 1, 0)
-        behind = [(operator.parameters - _shared(operator, shared), operator.expert) for operator in local.back]
+        behind = [(operator.parameters - (shared if operator.role == "logits" else 0.0), operator.expert) for operator in local.back]
         tensors += [WeightAndBias(layer=last, parameters=parameters, expert=expert) for parameters, expert in behind]
     return tuple(tensor for tensor in tensors if tensor.parameters)
-
-
-def _shared(operator: Operator, tied: float) -> float:
-    return tied if operator.role == "logits" else 0.0
 
 
 def layer_slices(local: LocalModel, bucket_bytes: float) -> tuple[tuple[int, int], ...]:

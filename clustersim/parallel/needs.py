@@ -99,10 +99,6 @@ def _weights_move(strategy: Strategy) -> bool:
     return shards or strategy.data_parallel.central
 
 
-def _deals_weights(strategy: Strategy) -> bool:
-    return strategy.gathers_weights or (strategy.deals_tensors and _weights_move(strategy))
-
-
 def _has_replicas(strategy: Strategy) -> bool:
     return strategy.reduces_gradients or strategy.data_parallel.service is not None or offloads(strategy)
 
@@ -156,7 +152,7 @@ CONDITIONS: Final[Mapping[str, tuple[Callable[[LocalModel, Strategy], bool], str
     "stages of several ranks": (lambda _, strategy: strategy.n_ranks > strategy.pp, "with one rank for each stage"),
     "zero_stage 3": (lambda _, strategy: strategy.zero_stage == SHARDS_PARAMETERS, "without zero_stage 3"),
     "weights by tensors": (
-        lambda _, strategy: _deals_weights(strategy),
+        lambda _, strategy: strategy.gathers_weights or (strategy.deals_tensors and _weights_move(strategy)),
         "where no weights are gathered by layers or dealt by tensors",
     ),
     "gathers": (lambda _, strategy: strategy.gathers_weights, "where every rank has all parameters"),

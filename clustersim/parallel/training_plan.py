@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal, TypeGuard, get_args
+from typing import Annotated, Final, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, WithJsonSchema
 
@@ -105,11 +105,7 @@ def _check_schedule(value: str) -> str:
 
 def _read_expert_load(value: str) -> ExpertLoad:
     _name_or_file(value, EXPERT_LOADS)
-    return ExpertLoad(kind=value) if _is_load(value) else ExpertLoad(kind="file", file=value)
-
-
-def _is_load(value: str) -> TypeGuard[Literal["balanced", "zipf", "dirichlet"]]:
-    return value in EXPERT_LOADS
+    return ExpertLoad(kind=value) if value in EXPERT_LOADS else ExpertLoad(kind="file", file=value)
 
 
 def _read_placement(value: Literal["auto"] | list[Dimension]) -> tuple[Dimension, ...]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pandas
 
     from clustersim.serving.batch import FloatArray
-    from clustersim.serving.records import EngineStepLog, IntArray, RequestLog
+    from clustersim.serving.records import EngineStepLog, RequestLog
     from clustersim.serving.requests import Requests
 
 _BAR: Final = 30
@@ -241,11 +241,7 @@ def write_steps(steps: Iterable[EngineStepLog], path: Path) -> None:
 
 
 def _times(log: RequestLog) -> tuple[FloatArray, ...]:
-    return tuple(_seconds(column) for column in (log.sent, log.first_token, log.done))
-
-
-def _seconds(ticks: IntArray) -> FloatArray:
-    return np.where(ticks >= 0, ticks * TICK_S, np.nan)
+    return tuple(np.where(column >= 0, column * TICK_S, np.nan) for column in (log.sent, log.first_token, log.done))
 
 
 def _or_none(value: float) -> float | None:

@@ -349,12 +349,8 @@ def _render(value: float, label: str, prefixes: str, digits: int) -> str:
     # Half a byte is "0.5 B": quantiphy would write "500e-3 B" where it has no prefix for so little.
     too_small = 0 < abs(value) < 1 and "m" not in prefixes
     if not prefixes or too_small:
-        return _plain(value, label, digits)
+        return f"{value:.{digits}g} {label}" if abs(value) < 10**digits else f"{value:.0f} {label}"
     return _number_class(prefixes)(value, label).render(form="si", prec=digits - 1)
-
-
-def _plain(value: float, label: str, digits: int) -> str:
-    return f"{value:.{digits}g} {label}" if abs(value) < 10**digits else f"{value:.0f} {label}"
 
 
 @lru_cache

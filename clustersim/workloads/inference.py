@@ -199,7 +199,7 @@ def _layer(model: Transformer, layers: list[int], local: LocalShape) -> Inferenc
         router=router,
         experts=experts,
         stream_elements=sum(each.traffic_bytes for each in streams) / ELEMENT_BYTES,
-        n_streams=_n_streams(operators),
+        n_streams=sum(1 for operator in operators if operator.name in _BETWEEN and operator.kernels("forward")),
         n_row_split=2,
     )
 
@@ -233,10 +233,6 @@ _BETWEEN: Final = (
 )
 """Operators between products that engines run as one kernel each; the residual additions are part of the norms."""
 _FUSED_WITH_NORMS: Final = ("residual_1", "residual_2")
-
-
-def _n_streams(operators: Iterable[Operator]) -> int:
-    return sum(1 for operator in operators if operator.name in _BETWEEN and operator.kernels("forward"))
 
 
 def _products(operators: Iterable[Operator]) -> list[Operator]:

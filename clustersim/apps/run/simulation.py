@@ -145,7 +145,8 @@ def simulate(
     ]
     step_s, n_ranks, strategy = own.step_time_s, plan.n_ranks, plan.strategy
     peak_flops_per_s = _peak_flops_per_s(plan.training.precision, n_ranks, cluster, conditions)
-    used = _used_fraction(strategy, timeline)
+    # The share of the batch whose gradients are not too late for an update.
+    used = 1.0 - (strategy.data_parallel.backup_workers or 0) / len(timeline.rank_classes)
     flops = step_flops(plan.model, plan.training, plan.strategy)
     model, hardware = used * flops.model, used * flops.hardware
     samples_per_s = used * plan.training.global_batch_size / step_s
@@ -183,11 +184,6 @@ def simulate(
         flags=(*all_flags, *_turn_flags(strategy, timeline), *_mask_flags(flops.masked / model, mfu=model / step_s / peak_flops_per_s)),
     )
     return metrics, timeline
-
-
-def _used_fraction(strategy: Strategy, timeline: Timeline) -> float:
-    """Return the share of the batch whose gradients are not too late for an update."""
-    return 1.0 - (strategy.data_parallel.backup_workers or 0) / len(timeline.rank_classes)
 
 
 def in_whole_steps_of(strategy: Strategy, timeline: Timeline) -> Timeline:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from clustersim.apps.run.intervals import SHORT_S
 from clustersim.apps.run.result import Result
-from clustersim.notices import Flag
 from clustersim.parallel.shard import local_model
 from clustersim.parallel.step_settings import Training
 from clustersim.parallel.training_plan import SHARDS_PARAMETERS, Strategy
@@ -65,7 +64,7 @@ def capabilities_of(result: Result) -> tuple[str, ...]:
     used = {
         _family(built.plan.model, built.plan.training, built.plan.strategy),
         ONE_NODE if len(built.nodes) == 1 else MANY_NODES,
-        _calibrated(result.flags),
+        ("accelerator not measured" if any(flag.code in NOT_MEASURED for flag in result.flags) else "measured accelerator"),
         built.cluster.node.accelerator.generation.title(),
         *(f"more than {n} accelerators" for n in MANY_ACCELERATORS if result.metrics.gpus > n),
     }
@@ -75,10 +74,6 @@ def capabilities_of(result: Result) -> tuple[str, ...]:
     if result.step_time_s < SHORT_S:
         used.add(SHORT)
     return tuple(name for name in CAPABILITIES if name in used)
-
-
-def _calibrated(flags: Iterable[Flag]) -> str:
-    return "accelerator not measured" if any(flag.code in NOT_MEASURED for flag in flags) else "measured accelerator"
 
 
 def _family(model: Model, training: Training, strategy: Strategy) -> str:

@@ -288,7 +288,7 @@ def table_rows(table: TableSpec, file: Path) -> list[RowSpec]:
 
 
 def _row_of(table: TableSpec, line: Mapping[str, str]) -> dict[str, JsonValue]:
-    cells: dict[str, JsonValue] = {name: _value(text) for name, text in line.items() if text}
+    cells: dict[str, JsonValue] = {name: int(text) if text.isdecimal() else _TRUTH.get(text, text) for name, text in line.items() if text}
     measured = {name.removeprefix(MEASURED): cell for name, cell in cells.items() if name.startswith(MEASURED)}
     scenario: dict[str, JsonValue] = {}
     for name, cell in cells.items():
@@ -297,10 +297,6 @@ def _row_of(table: TableSpec, line: Mapping[str, str]) -> dict[str, JsonValue]:
     place: dict[str, JsonValue] = {"table": table.table, "row": str(cells.get("row", ""))}
     row: dict[str, JsonValue] = {"id": cells.get("id"), "source": place, "quality": table.quality, "measured": measured}
     return {**row, "assumed": [*table.assumed], "scenario": scenario}
-
-
-def _value(text: str) -> JsonValue:
-    return int(text) if text.isdecimal() else _TRUTH.get(text, text)
 
 
 def _nested(key: str, value: JsonValue) -> dict[str, JsonValue]:

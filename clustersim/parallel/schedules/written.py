@@ -111,7 +111,7 @@ def read_schedule(text: str) -> WrittenSchedule:
         raise DomainError(f"the rows cannot be read: {error}", hint=f"cells need no quotes; {_EXAMPLES}") from error
     if not rows:
         raise DomainError("there are no rows", hint="write a row for each rank")
-    cells = [_passes_of(row, rank) for rank, row in enumerate(rows)]
+    cells = [[cell for column, text in enumerate(row) for cell in _passes(text.strip(), rank, column)] for rank, row in enumerate(rows)]
     places = _places(cells)
     _check_complete(cells, places)
     orders = tuple(
@@ -119,10 +119,6 @@ def read_schedule(text: str) -> WrittenSchedule:
     )
     _check_progress(cells, orders, places)
     return WrittenSchedule(places=places, orders=orders, text=text)
-
-
-def _passes_of(row: Sequence[str], rank: int) -> list[_Cell]:
-    return [cell for column, text in enumerate(row) for cell in _passes(text.strip(), rank, column)]
 
 
 def _passes(text: str, rank: int, column: int) -> Iterator[_Cell]:

@@ -63,7 +63,7 @@ def cost_waterfall(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
     add_boxes(ax, np.array([[len(bars) - 0.36, len(bars) + 0.36, 0.0, total]]), INK)
     _write(ax, len(bars), total, total, 100.0, strong=True)
     names = [*(bar.label for bar in bars), "all of it"]
-    ax.set_xticks(range(len(names)), [_folded(name) for name in names])
+    ax.set_xticks(range(len(names)), ["\n".join(name.split(" ")) if len(name) > 9 else name for name in names])
     ax.tick_params(axis="x", length=0, labelsize=9.5)
     values = round_values(0.0, total * 1.12, 6)
     ax.set_yticks(values, [format_quantity(value, "USD") if value else "0" for value in values])
@@ -118,10 +118,6 @@ def _bars(subject: Subject, amount: UsageCost) -> list[_Bar]:
 def _write(ax: Axes, place: int, top: float, usd: float, percent: float, *, strong: bool = False) -> None:
     text, weight = f"{format_quantity(usd, 'USD')}\n{percent:.1f} %", "bold" if strong else "normal"
     write(ax, text, (place, top), (0, 4), ha="center", va="baseline", fontweight=weight, bbox=paper(0.5))
-
-
-def _folded(name: str) -> str:
-    return "\n".join(name.split(" ")) if len(name) > 9 else name
 
 
 def _prices(report: CostReport | None) -> str:
