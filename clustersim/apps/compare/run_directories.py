@@ -110,9 +110,17 @@ def written_scenario(folder: Path) -> Scenario:
 
 def named_scenario(source: str, overrides: Sequence[str] = ()) -> tuple[ScenarioText, tuple[Override, ...]]:
     """Return a scenario that a user names, or that of a run directory, as it was written, and its changes."""
-    folder = named_directory(source, overrides)
-    path, texts = (source, overrides) if folder is None else (folder / "scenario.yaml", _manifest(folder / _MANIFEST)[1])
+    path, texts, _ = changeable(source, overrides)
     return read_source(path), tuple(parse_override(text) for text in texts)
+
+
+def changeable(source: str, overrides: Sequence[str] = (), *, seed: int = 0) -> tuple[str, tuple[str, ...], int]:
+    """Return the file or name of a scenario, its changes and its seed, which a run directory has its own of."""
+    folder = named_directory(source, overrides)
+    if folder is None:
+        return source, tuple(overrides), seed
+    seed, texts = _manifest(folder / _MANIFEST)
+    return str(folder / "scenario.yaml"), texts, seed
 
 
 def _run(path: Path, overrides: Sequence[str], seed: int) -> ReplayedRun:

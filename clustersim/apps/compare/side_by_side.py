@@ -50,6 +50,11 @@ class ComparedRun:
     note: str | None = None
     """Assumption about a log."""
 
+    @property
+    def serves(self) -> bool:
+        """Whether it answers requests, and trains nothing."""
+        return "serving" in self.resolved
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
@@ -215,7 +220,18 @@ def compare(*runs: Result | ServingResult | str) -> SideBySide:
 
 
 def side_by_side(runs: Sequence[ComparedRun]) -> SideBySide:
-    """Return runs side by side."""
+    """Return runs side by side.
+
+    Raises
+    ------
+    ScenarioError
+        When some train and some serve, which have hardly a figure in common.
+    """
+    first, *others = runs
+    for run in others:
+        if run.serves != first.serves:
+            does, did = ("serves requests", "trains") if run.serves else ("trains", "serves requests")
+            raise ScenarioError(f"{run.name} {does}, and {first.name} {did}", hint="hold runs of one kind against each other")
     return SideBySide(
         runs=tuple(runs),
         labels=_labels(runs),

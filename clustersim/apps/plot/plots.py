@@ -8,7 +8,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from clustersim.apps.compare.run_directories import is_served, load_result, written_source
+from clustersim.apps.compare.run_directories import changeable, is_served, load_result, written_source
 from clustersim.apps.run.pictured_run import served_subject_of, subject_of
 from clustersim.apps.run.result import Result
 from clustersim.apps.serve.serving_result import ServingResult
@@ -173,6 +173,7 @@ def _named_apart(runs: Sequence[tuple[_S, str]]) -> list[_S]:
 
 def _loaded(asked: _Asked) -> list[_Asked]:
     """Return one serving scenario with several loads, from a quarter to four times its own."""
+    asked = _Asked(*changeable(*asked[:2], seed=asked.seed))
     requests = checked_serving(written_source(asked.source), [parse_override(text) for text in asked.overrides]).spec.requests
     if requests.rate is not None:
         loads = [f"requests.rate={factor * requests.rate:.6g} /s" for factor in LOADS]
@@ -190,6 +191,7 @@ def _growing(name: str, asked: _Asked, grows: str, jobs: int | None) -> list[Sub
     first = load_result(asked.source, asked.overrides, seed=asked.seed)
     if isinstance(first, ServingResult):
         raise ScenarioError(f"'{name}' shows training, and {asked.source} serves requests", hint="draw throughput_latency")
+    asked = _Asked(*changeable(*asked[:2], seed=asked.seed))
     n_nodes, batch = first.built.cluster.n_nodes, first.built.plan.training.global_batch_size
     larger: list[_Asked] = []
     for doubling in range(1, N_SIZES):

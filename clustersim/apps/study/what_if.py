@@ -235,6 +235,8 @@ class WhatIfAnswer:
 
 def answered(question: WhatIfQuestion, options: WhatIfOptions) -> WhatIfAnswer:
     """Return what comes of all cases, and of what else is asked."""
+    if len(question.cases) < 2 and not options.inputs:
+        raise ScenarioError("no case is named", field="--case", hint="write such as --case wide:strategy.tp=8, or --sensitivity hardware")
     rows = question.rows()
     best = question.best(rows)
     number = None if best is None else question.numbers(rows)[best]

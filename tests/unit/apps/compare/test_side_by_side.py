@@ -100,6 +100,11 @@ def test_a_scenario_can_be_changed_and_a_run_directory_cannot(folder: Path) -> N
         load_run(str(folder), ["strategy.tp=4"])
 
 
+def test_training_is_not_held_against_serving() -> None:
+    with pytest.raises(ScenarioError, match="b serves requests, and a trains"):
+        side_by_side([made("a"), made("b", resolved={"serving": {}})])
+
+
 def test_a_folder_that_is_no_run_has_the_nearest_name(tmp_path: Path) -> None:
     (tmp_path / "llama").mkdir()
     (tmp_path / "lama").mkdir()
