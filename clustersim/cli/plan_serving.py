@@ -20,7 +20,6 @@ from clustersim.config.serving_scenario import ServingScenario, checked_serving
 from clustersim.config.yaml_text import plain, yaml_text
 from clustersim.documents.files import write_text
 from clustersim.documents.spots import Data
-from clustersim.economics import HOUR_S
 from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
 from clustersim.measure.deciding import UNDECIDED
 from clustersim.report.facts import percent_text
@@ -253,9 +252,7 @@ def _usd(each: Replayed) -> float | None:
 
 
 def _usd_per_hour(each: Replayed) -> float | None:
-    """Return the rent of the nodes."""
-    usd = _usd(each)
-    return None if usd is None else each.metrics.output_tokens_per_s * HOUR_S * usd / 1e6
+    return None if each.metrics.cost is None else each.metrics.cost.usd_per_hour
 
 
 def _whole_name(each: Replayed) -> str:

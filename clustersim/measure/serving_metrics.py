@@ -119,9 +119,11 @@ class TransferReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingCost:
-    """Cost of the run, for a number of tokens."""
+    """Cost of the service, for a number of tokens: at a rate of their own those that requests ask for, without ramp and drain."""
 
     prices: Prices
+    usd_per_hour: float | None
+    """Of all nodes."""
     per_million_output_tokens: UsageCost
     per_million_tokens: UsageCost
     """Cost of a million input and output tokens."""
@@ -182,7 +184,7 @@ class ServingMetrics:
     ttft_s: LatencyStatistics | None
     """From sending a request to its first token."""
     ttft_interval_s: Interval | None
-    """Least and most that the median is expected to be; None where nothing of the kind was measured."""
+    """Least and most that the mean is expected to be; None where nothing of the kind was measured."""
     tpot_s: LatencyStatistics | None
     """(last - first token) / (tokens - 1) of each request; None where all answers are a single token."""
     tpot_interval_s: Interval | None

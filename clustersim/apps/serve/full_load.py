@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 
 from clustersim.apps.serve.deployment import BuiltPool, BuiltServing
+from clustersim.engine.bottlenecks import BoolArray
 from clustersim.engine.serving_run import ServingRun
-from clustersim.measure.serving_metrics import ServingCost
 from clustersim.network.in_flight import TICK_S
 from clustersim.notices import Flag
 from clustersim.serving.batch import Chunk, StepBatch
@@ -89,34 +89,42 @@ _LONG: Final = 0.05
 """Share of the duration that the advised number of requests leaves them."""
 
 
-def short_run_flag(built: BuiltServing, run: ServingRun, full_load_tokens_per_s: float, cost: ServingCost | None) -> Flag | None:
+def asked_tokens_per_s(built: BuiltServing, run: ServingRun) -> float | None:
+    """Return the output tokens that requests which come at a rate ask for in a second; None where all come at once."""
+    measured = _measured(run)
+    rate = _rate(built, run, measured)
+    return None if rate is None else rate * float(run.requests.output_tokens[measured].mean())
+
+
+def _measured(run: ServingRun) -> BoolArray:
+    return (np.arange(len(run.requests)) >= run.requests.n_warmup) & (run.log.done >= 0)
+
+
+def _rate(built: BuiltServing, run: ServingRun, measured: BoolArray) -> float | None:
+    sent = run.log.sent[measured]
+    sending_s = float(sent.max() - sent.min()) * TICK_S if len(sent) else 0.0
+    return (built.scenario.spec.requests.rate or (len(sent) - 1) / sending_s) if sending_s else None
+
+
+def short_run_flag(built: BuiltServing, run: ServingRun, full_load_tokens_per_s: float) -> Flag | None:
     """Return a notice where ramp and drain are more than a tenth of the duration of a run whose requests come at a rate.
 
     Tokens are counted from the first request sent to the last token, as clients of benchmarks do. The drain is the time after the last
     request is sent. The ramp is the mean time of a request: until then fewer are under way than later. Warm-up shortens it.
     """
-    log, requests, n_warmup = run.log, run.requests, run.requests.n_warmup
-    measured = (np.arange(len(requests)) >= n_warmup) & (log.done >= 0)
-    if not measured.any():
+    log, n_warmup, measured = run.log, run.requests.n_warmup, _measured(run)
+    rate, asked_for = _rate(built, run, measured), asked_tokens_per_s(built, run)
+    if rate is None or asked_for is None:
         return None
     sent, done = log.sent[measured], log.done[measured]
-    sending_s = float(sent.max() - sent.min()) * TICK_S
-    if not sending_s:
-        return None
     drain_s = max(0.0, float(done.max() - sent.max()) * TICK_S)
     ramp_s = max(0.0, (float((done - sent).mean()) - float(sent.min() - log.sent.min())) * TICK_S)
-    duration_s = sending_s + drain_s
-    share = min(1.0, (ramp_s + drain_s) / duration_s)
+    share = min(1.0, (ramp_s + drain_s) / (float(sent.max() - sent.min()) * TICK_S + drain_s))
     if share <= _SHORT:
         return None
     asked = built.scenario.spec.requests
-    rate = asked.rate or (len(sent) - 1) / sending_s
-    n_output = float(requests.output_tokens[measured].sum())
-    asked_for = rate * n_output / len(sent)
     long_run = min(asked_for, full_load_tokens_per_s)
     what = "the rate gives" if long_run == asked_for else "full batches give"
-    usd = cost.per_million_output_tokens.usd if cost is not None else None
-    money = "" if usd is None else f", at {usd * n_output / duration_s / long_run:.4g} USD for a million"
     count = _rounded_up(n_warmup + rate * ((ramp_s + drain_s) / _LONG - drain_s))
     if asked.trace is not None:
         remedy = f"a longer trace, of about {count} requests,"
@@ -124,7 +132,7 @@ def short_run_flag(built: BuiltServing, run: ServingRun, full_load_tokens_per_s:
         remedy = f"requests.count={count}" if asked.duration is None else f"requests.duration={ceil(count / rate)}s"
     message = (
         f"ramp ({format_quantity(ramp_s, 's')}) and drain ({format_quantity(drain_s, 's')}) are {100 * share:.0f} % of the duration,"
-        f" which tokens/s and cost are counted over; in the long run {what} {long_run:,.0f} output tokens/s{money};"
+        f" which tokens/s are counted over; in the long run {what} {long_run:,.0f} output tokens/s;"
         f" {remedy} brings both below {100 * _LONG:.0f} %"
     )
     return Flag(code="short_run", message=message)

@@ -8,11 +8,11 @@ from typing import Final
 import numpy as np
 
 from clustersim.apps.serve.deployment import BuiltServing, refused_text
-from clustersim.apps.serve.full_load import full_load_tokens_per_s, short_run_flag
+from clustersim.apps.serve.full_load import asked_tokens_per_s, full_load_tokens_per_s, short_run_flag
 from clustersim.apps.serve.served_intervals import ServedIntervals, lenders, not_measured_flag, served_intervals
 from clustersim.config.cost_section import MILLION, Priced
 from clustersim.config.serving_scenario import SloSpec
-from clustersim.economics import amount
+from clustersim.economics import HOUR_S, amount
 from clustersim.engine.serving_run import ServingRun
 from clustersim.measure.metrics import TierUse
 from clustersim.measure.serving_metrics import (
@@ -84,7 +84,9 @@ def serving_metrics(built: BuiltServing, run: ServingRun, wall_s: float) -> Serv
     borrowed = bool(lenders(built.node.accelerator, built.borrowed))
     intervals = served_intervals(found, n_output * rate, full_load if binds else None, borrowed=borrowed)
     utilisation = _utilisation(run)
-    cost = _cost(built.priced, utilisation, rate * n_output, rate * (n_output + n_input))
+    asked = asked_tokens_per_s(built, run) if binds else None
+    lasting = n_output * rate if asked is None else min(full_load, asked)
+    cost = _cost(built.priced, utilisation, lasting, n_input / n_output if n_output else 0.0)
     slo = _slo(built.scenario.spec.slo, latencies, found, intervals, len(run.requests) - run.requests.n_warmup)
     return ServingMetrics(
         schema_version=SCHEMA_VERSION,
@@ -127,9 +129,9 @@ def serving_metrics(built: BuiltServing, run: ServingRun, wall_s: float) -> Serv
         transfers=_transfers(built, run),
         overloaded=overloaded,
         cost=cost,
-        energy=_energy(built.priced, utilisation, rate * n_output),
+        energy=_energy(built.priced, utilisation, lasting),
         engine=_engine(run, wall_s),
-        flags=_flags(built, run, full_load if binds else None, cost, overloaded=overloaded),
+        flags=_flags(built, run, full_load if binds else None, overloaded=overloaded),
     )
 
 
@@ -143,9 +145,7 @@ def _engine(run: ServingRun, wall_s: float) -> ServingEngineStats:
     )
 
 
-def _flags(
-    built: BuiltServing, run: ServingRun, full_load_tokens_per_s: float | None, cost: ServingCost | None, *, overloaded: bool
-) -> tuple[Flag, ...]:
+def _flags(built: BuiltServing, run: ServingRun, full_load_tokens_per_s: float | None, *, overloaded: bool) -> tuple[Flag, ...]:
     """Return all notices; without a full load those of a run whose requests do not come at a rate."""
     flags = [*built.flags]
     if run.log.refused:
@@ -153,7 +153,7 @@ def _flags(
     if overloaded:
         message = "requests come faster than they are answered: the queue grows without end, and latencies with the length of the run"
         flags.append(Flag(code="overload", message=message))
-    short = None if full_load_tokens_per_s is None else short_run_flag(built, run, full_load_tokens_per_s, cost)
+    short = None if full_load_tokens_per_s is None else short_run_flag(built, run, full_load_tokens_per_s)
     return (*flags, *filter(None, (not_measured_flag(built.node.accelerator, built.borrowed), short)))
 
 
@@ -285,15 +285,16 @@ def _links(run: ServingRun) -> tuple[TierUse, ...]:
     )
 
 
-def _cost(priced: Priced | None, utilisation: float, output_per_s: float, total_per_s: float) -> ServingCost | None:
+def _cost(priced: Priced | None, utilisation: float, output_per_s: float, n_inputs: float) -> ServingCost | None:
+    """Return the cost, for so many input tokens beside each output token."""
     if priced is None or not output_per_s:
         return None
     power_w = priced.machine_w(utilisation)
-    output, total = (
-        amount(priced.prices, gpu_s=MILLION * priced.n_accelerators / rate, machine_j=MILLION * power_w / rate)
-        for rate in (output_per_s, total_per_s)
+    output, total, hour = (
+        amount(priced.prices, gpu_s=seconds * priced.n_accelerators, machine_j=seconds * power_w)
+        for seconds in (MILLION / output_per_s, MILLION / (output_per_s * (1.0 + n_inputs)), HOUR_S)
     )
-    return ServingCost(prices=priced.prices, per_million_output_tokens=output, per_million_tokens=total)
+    return ServingCost(prices=priced.prices, usd_per_hour=hour.usd, per_million_output_tokens=output, per_million_tokens=total)
 
 
 def _energy(priced: Priced | None, utilisation: float, output_per_s: float) -> ServingEnergy | None:
