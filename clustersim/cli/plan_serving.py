@@ -23,6 +23,7 @@ from clustersim.documents.spots import Data
 from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
 from clustersim.measure.deciding import UNDECIDED
 from clustersim.report.facts import percent_text
+from clustersim.report.serving_summary import slo_title
 from clustersim.units.quantity import format_quantity, format_range
 
 SCHEMA_VERSION: Final = 1
@@ -139,7 +140,7 @@ def _figures(best: Replayed) -> list[str]:
         least, most = (usd * metrics.output_tokens_per_s / rate for rate in reversed(rate_interval))
         money += f" ({least:.2f} to {most:.2f} USD)"
     latencies = [
-        f"{_title(check.name)} {format_quantity(check.found_s, 's')}"
+        f"{slo_title(check.name)} {format_quantity(check.found_s, 's')}"
         + (f" ({format_range(*check.interval_s, 's')})" if check.interval_s is not None else "")
         for check in best.checks
         if check.found_s is not None
@@ -152,7 +153,7 @@ def _figures(best: Replayed) -> list[str]:
 def _verdict(best: Replayed) -> str:
     """Return whether the promises hold within the error bars."""
     doubts = [
-        f"{_title(check.name)} can be {format_quantity(check.interval_s[1], 's')} of {format_quantity(check.limit_s, 's')}"
+        f"{slo_title(check.name)} can be {format_quantity(check.interval_s[1], 's')} of {format_quantity(check.limit_s, 's')}"
         for check in best.checks
         if check.interval_s is not None and not check.decided
     ]
@@ -204,7 +205,7 @@ class ServingBound:
         """Return it as a part of a sentence."""
         at = "requests come faster than they are answered" if self.cause == _RATE else "no latency is promised"
         if self.check is not None and self.limit_fraction is not None:
-            at = f"{_title(self.check)} at {percent_text(self.limit_fraction)} of its limit"
+            at = f"{slo_title(self.check)} at {percent_text(self.limit_fraction)} of its limit"
         return f"{self.cause}, {at}; the KV cache is at most {percent_text(self.kv_fraction)} full"
 
 
@@ -236,14 +237,9 @@ def _bound_lines(found: ServingPlan, best: Replayed) -> list[str]:
 
 def _print_deployments(shown: Sequence[Replayed]) -> None:
     """Print deployments as a table."""
-    titles = [f">{_title(check.name)}" for check in shown[0].checks]
+    titles = [f">{slo_title(check.name)}" for check in shown[0].checks]
     print_table((*_COLUMNS, *titles, "deployment"), list(map(_cells, shown)))
     write_lines("  output tokens, USD for a million of them; latencies with their share of the limit")
-
-
-def _title(name: str) -> str:
-    latency, _, statistic = name.partition("_")
-    return f"{latency.upper()} {statistic}"
 
 
 def _usd(each: Replayed) -> float | None:

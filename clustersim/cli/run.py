@@ -132,7 +132,8 @@ def serve_command(scenario: ServingScenario, options: RunOptions) -> int:
     if options.as_json:
         write_json(result.to_dict())
     elif not options.quiet:
-        write_out(summary_text(result.metrics, make_console().width))
+        console = make_console()
+        write_out(summary_text(result.metrics, console.width, ascii_only=console.options.ascii_only))
     if not options.quiet:
         for line in _broken(result):
             notice(line)

@@ -123,7 +123,7 @@ class ServingCost:
 
     prices: Prices
     usd_per_hour: float | None
-    """Of all nodes."""
+    """Rent and energy of all nodes."""
     per_million_output_tokens: UsageCost
     per_million_tokens: UsageCost
     """Cost of a million input and output tokens."""

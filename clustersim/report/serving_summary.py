@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Iterable, Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,9 +15,9 @@ from clustersim.documents.files import replacing_bytes
 from clustersim.measure.serving_metrics import Interval, ServingCost, ServingMetrics, SloReport
 from clustersim.network.in_flight import TICK_S
 from clustersim.report.chrome import STEP_NS, to_ns
-from clustersim.report.facts import memory_text
-from clustersim.report.folded import table_lines
-from clustersim.report.summary import LARGEST_WIDTH, markdown_table
+from clustersim.report.facts import memory_text, rate_text
+from clustersim.report.folded import folded, table_lines
+from clustersim.report.summary import LARGEST_WIDTH, bar_text, markdown_table
 from clustersim.report.tables import write_table
 from clustersim.report.text_tables import TextTable, html_answer
 from clustersim.serving.records import EngineStepLog, StepRecord
@@ -30,24 +31,30 @@ if TYPE_CHECKING:
     from clustersim.serving.requests import Requests
 
 _BAR: Final = 30
+_LEAST: Final = 0.0005
+"""Least share that one decimal of a percentage shows."""
+_NAMES: Final = {"kv cache": "KV cache", "graphs": "CUDA graphs", "context": "CUDA context"}
+"""Parts of memory as people write them."""
 Row = tuple[str, ...]
 Section = tuple[str, Row, tuple[Row, ...], tuple[str, ...]]
 """Heading, columns of a table as :class:`TextTable` has them, its rows, and sentences."""
 
 
-def summary_text(metrics: ServingMetrics, width: int) -> str:
+def summary_text(metrics: ServingMetrics, width: int, *, ascii_only: bool = False) -> str:
     """Return the report of a serving run, as plain text of a number of columns."""
     width = min(width, LARGEST_WIDTH)
-    lines = [metrics.scenario, f"  {layout_line(metrics)}", ""]
+    lines = [metrics.scenario, folded(f"  {layout_line(metrics)}", width), ""]
     figures = headline(metrics)
-    names, values = max(len(name) for name, _ in figures), max(len(value) for _, value in figures)
-    lines += [f"  {name:<{names}}  {value:>{values}}" for name, value in figures]
+    half = -(-len(figures) // 2)
+    columns = [[line for line, _ in table_lines(("", ">"), part, None) if line] for part in (figures[:half], figures[half:])]
+    lines += [f"  {left}      {right}" for left, right in zip_longest(*columns, fillvalue="")]
     for heading, header, rows, sentences in _sections(metrics):
         table = [f"  {line}" for line, is_heading in table_lines(header, rows, None) if line or not is_heading] if rows else []
         lines += ["", heading, *table]
         for sentence in sentences:
             lines += textwrap.wrap(sentence, max(width - 1, 1), initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
-    return "\n".join(line.rstrip() for line in lines) + "\n"
+    text = "\n".join(line.rstrip() for line in lines) + "\n"
+    return text.translate(dict.fromkeys(map(ord, "█▏▎▍▌▋▊▉"), "#")) if ascii_only else text
 
 
 def markdown_serving(metrics: ServingMetrics) -> str:
@@ -72,32 +79,26 @@ def html_serving(metrics: ServingMetrics) -> str:
 
 def headline(metrics: ServingMetrics) -> list[tuple[str, str]]:
     """Return the headline figures, each as name and text."""
-    warmup = metrics.requests.completed - metrics.requests.measured
     figures = [
-        ("requests answered", f"{metrics.requests.completed:,} of {metrics.requests.arrived:,}"),
-        *([("of the warm-up, not measured", f"{warmup:,}")] if warmup else []),
-        ("duration", format_quantity(metrics.duration_s, "s")),
-        ("requests", f"{metrics.requests_per_s:.4g} /s"),
-        *([] if metrics.asked_requests_per_s is None else [("rate asked for", f"{metrics.asked_requests_per_s:.4g} /s")]),
-        ("output tokens", _rate(metrics.output_tokens_per_s)),
-        *([("output tokens at full load", _rate(metrics.full_load_output_tokens_per_s))] if metrics.rate_binds else []),
-        ("output tokens per GPU", _rate(metrics.output_tokens_per_s_per_gpu)),
-        ("prompt and output tokens", _rate(metrics.total_tokens_per_s)),
+        ("output tokens/s", metrics.output_tokens_per_s),
+        ("tokens/s at full load", metrics.full_load_output_tokens_per_s if metrics.rate_binds else None),
+        ("output tokens/s/GPU", metrics.output_tokens_per_s_per_gpu),
+        ("all tokens/s", metrics.total_tokens_per_s),
+        ("requests/s", metrics.requests_per_s),
+        ("requests/s asked for", metrics.asked_requests_per_s),
+        ("goodput, requests/s", None if metrics.slo is None else metrics.slo.goodput_requests_per_s),
     ]
-    if metrics.slo is not None:
-        figures.append(("goodput", f"{metrics.slo.goodput_requests_per_s:.4g} /s"))
-    return figures
-
-
-def _rate(value: float) -> str:
-    return f"{value:,.0f} /s" if value >= 1000 else f"{value:.4g} /s"
+    answered = f"{metrics.requests.completed:,} of {metrics.requests.arrived:,}"
+    return [*((name, rate_text(value)) for name, value in figures if value is not None), ("requests answered", answered)]
 
 
 def layout_line(metrics: ServingMetrics) -> str:
-    """Return replicas, GPUs and mean batch in one line."""
+    """Return replicas, GPUs, mean batch and duration in one line."""
+    warmup = metrics.requests.completed - metrics.requests.measured
+    during = f"{format_quantity(metrics.duration_s, 's')}{f' after a warm-up of {warmup:,} requests' if warmup else ''}"
     gpus = f"{metrics.gpus} GPU{'s' if metrics.gpus > 1 else ''}"
     replicas = f"{metrics.replicas} replica{'s' if metrics.replicas > 1 else ''}"
-    return f"{replicas} on {gpus} ({metrics.accelerators}), a batch of {metrics.batch.mean_sequences:.3g} sequences on average"
+    return f"{replicas} on {gpus} ({metrics.accelerators}), a mean batch of {metrics.batch.mean_sequences:.3g} sequences; {during}"
 
 
 def _sections(metrics: ServingMetrics) -> list[Section]:
@@ -120,7 +121,7 @@ def measured_sections(metrics: ServingMetrics) -> list[Section]:
             1,
             (
                 "Promised latencies",
-                ("", ">limit", ">found", ">expected", ""),
+                ("", ">limit", ">predicted", ">80 % interval", ""),
                 _slo_rows(metrics.slo),
                 _slo_lines(metrics.slo, overloaded=metrics.overloaded),
             ),
@@ -148,26 +149,27 @@ def _interval_lines(metrics: ServingMetrics) -> tuple[str, ...]:
         ("time to first token", metrics.ttft_interval_s),
         ("time per output token", metrics.tpot_interval_s),
     )
-    return tuple(f"mean {name} expected between {' and '.join(format_alike(found, 's'))}" for name, found in intervals if found is not None)
+    return tuple(f"80 % interval of the mean {name}: {format_range(*found, 's')}" for name, found in intervals if found is not None)
 
 
 def _term_rows(metrics: ServingMetrics) -> tuple[Row, ...]:
     whole = metrics.step_s.mean
     terms = sorted(metrics.step_s.by_term.items(), key=lambda each: -each[1])
-    some = [(term, seconds) for term, seconds in terms if seconds > 0.0]
+    some = [(term, seconds) for term, seconds in terms if seconds > _LEAST * whole]
     times = format_alike([seconds for _, seconds in some], "s")
     rows = [_bar_row(term.replace("_", " "), seconds / whole, time) for (term, seconds), time in zip(some, times, strict=True)]
     return (*rows, ("step", "", format_quantity(whole, "s"), f"{metrics.batch.mean_tokens:.4g} tokens"))
 
 
 def _bar_row(name: str, share: float, text: str) -> Row:
-    return (name, f"{100 * share:.1f} %", text, "#" * round(share * _BAR))
+    return (name, f"{100 * share:.1f} %", text, bar_text(share, _BAR))
 
 
 def _memory_rows(metrics: ServingMetrics) -> tuple[Row, ...]:
     memory = metrics.memory
     parts = sorted(memory.by_category.items(), key=lambda each: -each[1])
-    return tuple(_bar_row(name.replace("_", " "), size / memory.capacity_bytes, memory_text(size)) for name, size in parts if size > 0.0)
+    shares = [(name.replace("_", " "), size / memory.capacity_bytes, size) for name, size in parts]
+    return tuple(_bar_row(_NAMES.get(name, name), share, memory_text(size)) for name, share, size in shares if share > _LEAST)
 
 
 def _kv_lines(metrics: ServingMetrics) -> tuple[str, ...]:
@@ -182,10 +184,22 @@ def _kv_lines(metrics: ServingMetrics) -> tuple[str, ...]:
     return tuple(lines)
 
 
+def slo_title(name: str) -> str:
+    """Return a promised latency as people write it.
+
+    Examples
+    --------
+    >>> slo_title("ttft_p99")
+    'TTFT p99'
+    """
+    latency, _, statistic = name.partition("_")
+    return f"{latency.upper()} {statistic}"
+
+
 def _slo_rows(slo: SloReport) -> tuple[Row, ...]:
     return tuple(
         (
-            check.name.replace("_", " "),
+            slo_title(check.name),
             format_quantity(check.limit_s, "s"),
             "-" if check.found_s is None else format_quantity(check.found_s, "s"),
             "" if check.interval_s is None else format_range(*check.interval_s, "s"),

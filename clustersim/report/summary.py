@@ -30,6 +30,12 @@ _EIGHTHS: Final = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 _LABEL_WIDTH: Final = max(len(label) for label in PART_LABELS.values())
 
 
+def bar_text(fraction: float, width: int) -> str:
+    """Return a bar in eighths of a character, seen for any share above 0."""
+    eighths = max(round(fraction * width * 8), int(fraction > 0))
+    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Page:
     """A console and what it can show."""
@@ -67,8 +73,7 @@ class _Page:
         if self.ascii_only or idle:
             mark = ("-" if self.ascii_only else "▒") if idle else "#"
             return (mark * max(round(clipped * width), int(clipped > 0))).ljust(width)
-        eighths = max(round(clipped * width * 8), int(clipped > 0))
-        return ("█" * (eighths // 8) + _EIGHTHS[eighths % 8]).ljust(width)
+        return bar_text(clipped, width).ljust(width)
 
     def _encodable(self, cell: str | tuple[str, str]) -> str | tuple[str, str]:
         if not self.ascii_only:

@@ -359,7 +359,7 @@ def offers_page(answer: Answer) -> str:
         image: Image = image_of(draw_offers(_picture(answer)), svg=True)
     offers = answer.table()
     first, *others = answer.lines()
-    table = PageTable(caption=offers.heading, columns=offers.names, rows=offers.rows)
+    table = PageTable(caption=offers.heading, columns=offers.columns, rows=offers.rows)
     sections = [
         PageSection(name="answer", heading="Answer", lines=tuple(others), images=(image,)),
         PageSection(name="offers", heading="Offers", tables=(table,)),

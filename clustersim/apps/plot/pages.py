@@ -69,7 +69,7 @@ def _comparison_page(sources: Sequence[str], results: Sequence[Result | ServingR
     images = draw_images(subjects, ("breakdown", "pareto")) if subjects else draw_served(served, ("throughput_latency",))
     sections = [PageSection(name="summary", heading="Summary", lines=tuple(found), images=tuple(images.values()))]
     for place, table in enumerate(tables(compared)):
-        shown = PageTable(caption=table.heading, columns=table.names, rows=table.rows)
+        shown = PageTable(caption=table.heading, columns=table.columns, rows=table.rows)
         sections.append(PageSection(name=f"table-{place}", heading=table.heading, tables=(shown,)))
     for place, subject in enumerate(subjects):
         pictures = draw_images([subject], ("pipeline", "memory"))

@@ -21,6 +21,7 @@ class PageTable:
 
     caption: str
     columns: tuple[str, ...]
+    """One that begins with ``>`` holds numbers, set to the right."""
     rows: tuple[tuple[Cell, ...], ...]
 
 

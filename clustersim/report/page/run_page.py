@@ -255,7 +255,7 @@ def serving_page(subject: ServedSubject, background: PageContext, images: Mappin
     sections = [PageSection(name="summary", heading="Summary", figures=figures, paragraphs=(f"{serving_summary.layout_line(metrics)}.",))]
     for heading, header, rows, sentences in serving_summary.measured_sections(metrics):
         picture = _PICTURES.get(heading)
-        table = PageTable(caption=heading, columns=tuple(name.removeprefix(">") for name in header), rows=rows)
+        table = PageTable(caption="", columns=header, rows=rows)
         sections.append(
             PageSection(
                 name=heading.lower().replace(" ", "-"),

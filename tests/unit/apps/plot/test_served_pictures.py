@@ -106,7 +106,9 @@ def test_a_page_has_every_section_and_a_directory_the_same_page(tmp_path: Path) 
         assert heading in kept
     assert report_page([str(folder)]) == page
     grown = draw_plot("throughput_latency", [str(folder)])
-    assert list(np.asarray(grown.lines[0].get_ydata())) == list(np.asarray(draw_plot("throughput_latency", [CHAT], FEW).lines[0].get_ydata()))
+    assert list(np.asarray(grown.lines[0].get_ydata())) == list(
+        np.asarray(draw_plot("throughput_latency", [CHAT], FEW).lines[0].get_ydata())
+    )
 
 
 def test_a_page_of_two_runs_has_them_side_by_side() -> None:
