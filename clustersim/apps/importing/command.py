@@ -9,7 +9,7 @@ from typing import Final
 
 from clustersim.apps.importing.entries import Contents, Entry
 from clustersim.apps.importing.parts import Command, command_file, exported, together
-from clustersim.apps.importing.shell import NO_TEXTS, Word, read_script
+from clustersim.apps.importing.shell import NO_TEXTS, WRAPPERS, Word, read_script
 from clustersim.documents.composing import read_yaml
 from clustersim.documents.spots import Data
 from clustersim.errors import ScenarioError
@@ -42,8 +42,8 @@ _STARTERS: Final = (
     "paddle.distributed.launch",
 )
 """Modules that start another script."""
-_PER_NODE: Final = ("mpirun", "mpiexec", "orterun", "aprun")
-"""Launchers whose ``-N`` counts the processes of a node, not nodes."""
+_PER_NODE: Final = {"-N": ("mpirun", "mpiexec", "orterun", "aprun"), "--num_processes": ("mason.py",)}
+"""Options that count the processes of a node, not nodes or all processes, below these programs."""
 LAUNCHERS: Final = ("torchrun", "deepspeed", "srun", "mpirun", "mpiexec", "jsrun", "accelerate", "launch", *_STARTERS)
 
 
@@ -110,11 +110,14 @@ def options(words: Sequence[Word], file: str) -> tuple[Entry, ...]:
 
 def _entries(words: Sequence[Word], file: str) -> Iterator[Entry]:
     start, at = _start_of_arguments(words), 0
+    above = [word.text.rpartition("/")[2] for word in words[:2]]
     # The options of jsrun count sets of resources, not processes.
-    prefix = f"{'jsrun' if words[0].text == 'jsrun' else LAUNCHER}." if start else ""
+    prefix = f"{'jsrun' if words[0].text == 'jsrun' else 'beaker' if _wrapped(words) else LAUNCHER}." if start else ""
     while at < len(words):
         if at >= start:
             prefix = ""
+        elif words[at].text == "--":
+            prefix = f"{LAUNCHER}."
         word = words[at]
         assigned = _ASSIGNED.fullmatch(word.text)
         at += 1
@@ -127,7 +130,7 @@ def _entries(words: Sequence[Word], file: str) -> Iterator[Entry]:
             while at < min(most, len(words)) and _is_value(words[at].text, values) and at != start - 1:
                 values.append(words[at].text)
                 at += 1
-            per_node = prefix and word.text == "-N" and words[0].text.rpartition("/")[2] in _PER_NODE
+            per_node = prefix and any(name in _PER_NODE.get(word.text, ()) for name in above)
             yield Entry(key=prefix + (word.text, "-npernode")[bool(per_node)], value=_value(values), file=file, line=word.line)
         elif at == start or (at == 1 and not start):
             n_sub = 1 if at < len(words) and words[at].text in command_file().subcommands else 0
@@ -144,6 +147,8 @@ def _start_of_arguments(words: Sequence[Word]) -> int:
     """Return the number of words up to the script and with it; 0 without one."""
     image = 0
     for at, word in enumerate(words):
+        if at < _wrapped(words):
+            continue
         if word.text.endswith(".py"):
             return at + 1
         if at and words[at - 1].text == _MODULE and word.text not in _STARTERS:
@@ -153,6 +158,12 @@ def _start_of_arguments(words: Sequence[Word]) -> int:
         if not image and at > 1 and words[0].text in _CONTAINERS and _IMAGE.fullmatch(word.text):
             image = at + 1
     return image
+
+
+def _wrapped(words: Sequence[Word]) -> int:
+    """Return the place of the ``--`` of a program that runs what follows; 0 without one."""
+    ends = [at for at, word in enumerate(words) if word.text == "--"]
+    return ends[0] if ends and any(word.text in WRAPPERS for word in words[:2]) else 0
 
 
 def _is_value(text: str, before: Sequence[str]) -> bool:

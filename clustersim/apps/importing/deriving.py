@@ -130,7 +130,8 @@ def _ranks(draft: Draft, per_node: int | None) -> int | None:
     if nodes is not None and (each := draft.whole("job.ranks_per_node") or per_node) is not None:
         return nodes * each
     replicas = draft.whole("job.dp")
-    if replicas is None and (shard := _shard(draft)) is not None:
+    open_ = draft.get("job.replicate") == -1 or draft.get("job.experts_fill") is True
+    if replicas is None and not open_ and (shard := _shard(draft)) is not None:
         replicas = shard * (draft.whole("job.replicate") or 1)
     return None if replicas is None else replicas * model_parallel(draft)
 

@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from operator import eq, ge, gt, le, lt, ne
+from operator import add, eq, ge, gt, le, lt, ne
+from shlex import quote
 from types import MappingProxyType
 from typing import Final
 
@@ -27,6 +28,8 @@ _REMOTE: Final = ("ssh", "sbatch", "salloc")
 """Programs that run a text or a script elsewhere."""
 _QUOTED: Final = ("ssh", "pdsh", "clush", "pssh", "parallel-ssh")
 """Programs whose last word is the text of commands."""
+WRAPPERS: Final = ("mason.py", "gantry")
+"""Programs that run the words after ``--`` on nodes of Beaker."""
 _STARTS: Final = ("srun", "mpirun", "mpiexec", "env", "nice", "numactl", *_SHELLS)
 """Programs that run a script here."""
 _HANDLES: Final = ("chmod", "cat", "rm", "cp", "scp")
@@ -215,7 +218,7 @@ class _Reader:
             return
         name = node.target and self.known.known(node.target)
         if node.heredoc is not None and name:
-            text = self.known.known(node.heredoc.text) if node.heredoc.expands else node.heredoc.text
+            text = self.known.document(node.heredoc)
             self.documents.append(EmbeddedFile(name=name.rpartition("/")[2], text=text, line=node.heredoc.line))
         inside = self._inside(words, node.heredoc if not name else None)
         if inside is None:
@@ -259,7 +262,7 @@ class _Reader:
                 for formula in formulas:
                     self._let(formula)
             case ["read", *rest] if heredoc is not None and rest:
-                self.known.values[rest[-1]] = [self.known.known(heredoc.text) if heredoc.expands else heredoc.text]
+                self.known.read(rest, self.known.document(heredoc))
             case ["shift", *rest]:
                 left = self.known.values.get("@", [])
                 for number in range(1, len(left) + 1):
@@ -308,11 +311,15 @@ class _Reader:
             inner = assigned or "".join(texts[at + 1 : at + 2])
             if option in _WRAPS and " " in inner:
                 return _EmbeddedText(text=inner, line=words[at].line, before=words[:at])
+        if "--" in texts and any(text in WRAPPERS for text in texts[:2]):
+            at = texts.index("--")
+            joints = ["\\\n" * (word.line - before.line) for before, word in zip(words[at:], words[at + 1 :], strict=False)]
+            said = [text if text == "&&" else quote(text) for text in texts[at + 1 :]]
+            return _EmbeddedText(text=" ".join(map(add, joints, said)), line=words[at].line, before=words[: at + 1])
         if texts[0] in _QUOTED and " " in texts[-1].strip():
             return _EmbeddedText(text=texts[-1], line=words[-1].line)
         if heredoc is not None and (shell is not None or texts[0] in _REMOTE):
-            text = self.known.known(heredoc.text) if heredoc.expands else heredoc.text
-            return _EmbeddedText(text=text, line=heredoc.line, before=() if shell is None else words[:shell])
+            return _EmbeddedText(text=self.known.document(heredoc), line=heredoc.line, before=() if shell is None else words[:shell])
         return self._script(words, shell, first)
 
     def _script(self, words: tuple[Word, ...], shell: int | None, first: int) -> _EmbeddedText | None:

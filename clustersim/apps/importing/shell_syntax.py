@@ -34,6 +34,8 @@ class Heredoc:
     line: int
     """First line of the text."""
     expands: bool
+    is_word: bool = False
+    """Whether it is the word after ``<<<``, with its quotes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +123,9 @@ def _tokens(text: str, line: int) -> Iterator[_Token]:
             at = word_end(text, redirection.end() + text.startswith(("<(", ">("), redirection.end()))
             if ">" in redirection[0]:
                 yield _Token(text=text[redirection.end() : at].strip("'\""), line=line, kind="target")
+            elif "<<<" in redirection[0]:
+                word = Heredoc(text=text[redirection.end() : at], line=line, expands=True, is_word=True)
+                yield _Token(text="", line=line, kind="heredoc", heredoc=word)
         elif (operator := _OPERATOR.match(text, at)) is not None:
             at, within = operator.end(), False
             if operator[0] != "\n":
@@ -350,6 +355,6 @@ class _Parser:
         # The text of a heredoc comes at the end of the line, behind all of its commands.
         ahead = range(self.at, len(self.tokens))
         at = next((each for each in ahead if self.tokens[each].heredoc is not None or self.tokens[each].text == "\n"), len(self.tokens))
-        if heredoc is None and at < len(self.tokens) and self.tokens[at].heredoc is not None:
+        if heredoc is None and at < len(self.tokens) and (later := self.tokens[at].heredoc) is not None and not later.is_word:
             heredoc = self.tokens.pop(at).heredoc
         return Simple(words=tuple(words), heredoc=heredoc, target=target) if words else None

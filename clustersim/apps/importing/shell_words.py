@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from clustersim.apps.importing.arithmetic import arithmetic
-from clustersim.apps.importing.shell_syntax import Simple, Word, array_words, parse_shell, word_end
+from clustersim.apps.importing.shell_syntax import Heredoc, Simple, Word, array_words, parse_shell, word_end
 
 NAME: Final = r"[A-Za-z_]\w*"
 ASSIGNMENT: Final = re.compile(rf"({NAME})(\[[^\]=]*\])?(\+?)=(.*)", re.DOTALL)
@@ -79,6 +79,26 @@ class Variables:
             return found
 
         return _VARIABLE.sub(value, text).replace("\\$", "$")
+
+    def document(self, document: Heredoc) -> str:
+        """Return the text that a command is given."""
+        if document.is_word:
+            return self.text(document.text)
+        return self.known(document.text) if document.expands else document.text
+
+    def read(self, words: list[str], text: str) -> None:
+        """Set the variables of ``read`` to the parts of the first line, of which the last has all that is left."""
+        *names, last = words
+        if "-d" not in words:
+            text, separators = text.partition("\n")[0], "".join(self.values.get("IFS", [" \t"]))
+            parts = [part for part in re.split(f"[{re.escape(separators)}]", text) if part] if separators else [text]
+            if names[-1:] == ["-a"] or names[-1:] == ["-ra"]:
+                self.values[last] = parts
+                return
+            for name in (name for name in names if not name.startswith("-")):
+                self.values[name] = [parts.pop(0) if parts else ""]
+            text = (separators[:1] or " ").join(parts)
+        self.values[last] = [text]
 
     def options(self) -> tuple[Word, ...]:
         """Return the options that variables hold, without those of a variable that another one takes in."""
@@ -159,7 +179,7 @@ class Variables:
         words = [text for word in node.words for text in self.words(word.text, depth)]
         match words:
             case ["cat"] if node.heredoc is not None:
-                return self.known(node.heredoc.text) if node.heredoc.expands else node.heredoc.text
+                return self.document(node.heredoc)
             case ["echo", *rest] if not any(part.startswith("$(") for part in rest):
                 return " ".join(part for part in rest if part not in ("-n", "-e"))
             case ["expr", *rest]:
