@@ -232,8 +232,8 @@ def _batch(draft: Draft, dp: int, together: int) -> None:
     elif micro is None and batch is not None and accumulation is not None and batch % (dp * accumulation) == 0:
         draft.derive(key, batch // (dp * accumulation), f"{batch} in {dp} replicas and {accumulation} accumulated")
     limit = draft.whole("job.micro_batch_limit")
-    if limit is not None and batch is not None and batch % dp == 0:
-        draft.derive(key, min(limit, batch // dp), f"at most {limit}, and {batch} sequences on {dp} replicas")
+    if limit is not None and batch is not None:
+        draft.derive(key, min(limit, max(1, batch // dp)), f"at most {limit}, and {batch} sequences on {dp} replicas")
 
 
 def _stages(draft: Draft, n_layers: int | None) -> None:
@@ -369,6 +369,8 @@ def _offload(draft: Draft) -> None:
     kept = [part for part in parts if not to_drive or part != "activations"]
     value: list[Data] = [*kept, {"to": "nvme"}] if to_drive else [*kept]
     note = "kept on drives" if to_drive else "kept on the host"
+    if draft.get("job.offload_optimizer") and draft.get("training.moment_precision") is not None:
+        draft.derive("training.moment_precision", "fp32", "moments on the host are simulated in fp32: memory there too large")
     draft.derive("strategy.offload", value, note if kept == parts else f"{note}; activations, which go to the host, stay: memory too large")
 
 

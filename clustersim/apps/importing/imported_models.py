@@ -179,8 +179,13 @@ def _changed(name: str, draft: Draft) -> Data:
     settings = {key.removeprefix("model."): each for key, each in draft.settings.items() if key.startswith("model.")}
     said = {key: each.value for key, each in settings.items() if each.how in ("read", "given") and key not in _LENGTHS}
     base: dict[str, Data] = spec.model_dump(mode="json", exclude_unset=True, exclude=set(_NOT_DIMENSIONS))
+    if not isinstance(spec, ModelSpec):
+        return name
+    tokens, usual = draft.whole("model.vocab_size"), spec.vocab_size
+    if tokens and usual and settings["vocab_size"].how == "derived" and max(tokens, usual) > 1.1 * min(tokens, usual):
+        said["vocab_size"] = tokens
     changes = {key: value for key, value in said.items() if getattr(spec, key, None) != value}
-    if not changes or not isinstance(spec, ModelSpec):
+    if not changes:
         return name
     # Some are told in other words, such as a head_dim that follows from the others.
     found: dict[str, Data] = {**base, **changes}

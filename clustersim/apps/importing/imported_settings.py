@@ -223,7 +223,7 @@ def _apply(draft: Draft, row: KeyRow, entry: Entry, *, again: bool = False) -> K
 
 
 def _left_open(row: KeyRow, value: Data) -> bool:
-    if value is None:
+    if value is None or value in ([], {}):
         return _NULL not in (row.values or {})
     return isinstance(value, str) and value.strip().lower() in _LEFT_OPEN and _mapped(row, value) is None
 

@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from operator import add, eq, ge, gt, le, lt, ne
+from operator import add
 from shlex import quote
 from types import MappingProxyType
 from typing import Final
 
 from clustersim.apps.importing.shell_syntax import Block, CaseClause, Function, Heredoc, If, Loop, Node, Simple, Word, parse_shell
-from clustersim.apps.importing.shell_words import ASSIGNMENT, NAME, QUOTED, Variables
+from clustersim.apps.importing.shell_words import ASSIGNMENT, NAME, QUOTED, Variables, text_test
 
 __all__ = ["EmbeddedFile", "Script", "Word", "read_script"]
 
@@ -36,8 +36,6 @@ _HANDLES: Final = ("chmod", "cat", "rm", "cp", "scp")
 """Programs that do not run a script that they name."""
 _ASKS: Final = ("getopts", "read", "IFS=")
 """Tests of loops over arguments and input, of which there are none."""
-_COMPARES: Final = {"-eq": eq, "-ne": ne, "-gt": gt, "-ge": ge, "-lt": lt, "-le": le}
-_INTEGER: Final = re.compile(r"\s*[+-]?\d{1,18}\s*")
 _RANKS: Final = re.compile(r"^[\d,*-]+[ \t]+", re.MULTILINE)
 _UNSET: Final = re.compile(r"\$(?:\w+|[@*]|\{\w+(?:[+-][^{}]*)?\})")
 _MOST_STEPS: Final = 50_000
@@ -368,7 +366,7 @@ class _Reader:
             found = self.holds(["[", *words[1:]])
             return None if found is None else not found
         values = [_UNSET.sub("", "".join(self.known.words(word))) for word in words]
-        return None if any("$(" in value or "`" in value for value in values) else _test(values)
+        return None if any("$(" in value or "`" in value for value in values) else text_test(values)
 
 
 def _after_options(texts: Sequence[str], at: int) -> int:
@@ -384,24 +382,3 @@ def _starts(before: Sequence[str]) -> bool:
         text.startswith("-") or text.rpartition("/")[2] in _STARTS or ASSIGNMENT.fullmatch(text) or before[at - 1].startswith("-")
         for at, text in enumerate(before)
     )
-
-
-def _test(values: list[str]) -> bool | None:
-    """Return whether a test of texts holds; None for a test of the machine."""
-    match values:
-        case []:
-            return False
-        case [value]:
-            return value != ""
-        case ["-n", value]:
-            return value != ""
-        case ["-z", value]:
-            return value == ""
-        case [left, "=" | "==" | "!=" as sign, right]:
-            return (left == right or fnmatchcase(left, right)) is (sign != "!=")
-        case [left, "=~", right]:
-            return None if re.search(r"[\\^$.|?*+(){}\[\]]", right) else right in left
-        case [left, sign, right] if sign in _COMPARES and _INTEGER.fullmatch(left) and _INTEGER.fullmatch(right):
-            return _COMPARES[sign](int(left), int(right))
-        case _:
-            return None

@@ -121,11 +121,7 @@ def _tokens(text: str, line: int) -> Iterator[_Token]:
         elif (redirection := _REDIRECTION.match(text, at)) is not None:
             # A file, or what a command gives: ``< <(...)``.
             at = word_end(text, redirection.end() + text.startswith(("<(", ">("), redirection.end()))
-            if ">" in redirection[0]:
-                yield _Token(text=text[redirection.end() : at].strip("'\""), line=line, kind="target")
-            elif "<<<" in redirection[0]:
-                word = Heredoc(text=text[redirection.end() : at], line=line, expands=True, is_word=True)
-                yield _Token(text="", line=line, kind="heredoc", heredoc=word)
+            yield from _redirected(redirection[0], text[redirection.end() : at], line)
         elif (operator := _OPERATOR.match(text, at)) is not None:
             at, within = operator.end(), False
             if operator[0] != "\n":
@@ -148,6 +144,13 @@ def _tokens(text: str, line: int) -> Iterator[_Token]:
             yield _Token(text=text[at:end], line=line)
             line += text.count("\n", at, end)
             at, within = end, True
+
+
+def _redirected(sign: str, word: str, line: int) -> Iterator[_Token]:
+    if ">" in sign:
+        yield _Token(text=word.strip("'\""), line=line, kind="target")
+    elif "<<<" in sign:
+        yield _Token(text="", line=line, kind="heredoc", heredoc=Heredoc(text=word, line=line, expands=True, is_word=True))
 
 
 def _behind(text: str, at: int, line: int, end: str) -> tuple[int, int]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from fnmatch import translate
+from fnmatch import fnmatchcase, translate
+from operator import eq, ge, gt, le, lt, ne
 from types import MappingProxyType
 from typing import Final
 
@@ -28,6 +29,8 @@ _PIECE: Final = re.compile(r"(?:\$\([^()]*\)|`[^`]*`|\S)+")
 _MOST_CHARACTERS: Final = 1_000_000
 """Text of one file after expansion; variables that hold each other would grow without end."""
 _DEEPEST: Final = 20
+_COMPARES: Final = {"-eq": eq, "-ne": ne, "-gt": gt, "-ge": ge, "-lt": lt, "-le": le}
+_INTEGER: Final = re.compile(r"\s*[+-]?\d{1,18}\s*")
 _CASES: Final = MappingProxyType({"^": str.upper, ",": str.lower})
 
 
@@ -270,3 +273,24 @@ def _closing(text: str, at: int, brackets: str = "{}") -> int:
             return at
         at += 1
     return len(text)
+
+
+def text_test(values: list[str]) -> bool | None:
+    """Return whether a test of texts holds; None for a test of the machine."""
+    match values:
+        case []:
+            return False
+        case [value]:
+            return value != ""
+        case ["-n", value]:
+            return value != ""
+        case ["-z", value]:
+            return value == ""
+        case [left, "=" | "==" | "!=" as sign, right]:
+            return (left == right or fnmatchcase(left, right)) is (sign != "!=")
+        case [left, "=~", right]:
+            return None if re.search(r"[\\^$.|?*+(){}\[\]]", right) else right in left
+        case [left, sign, right] if sign in _COMPARES and _INTEGER.fullmatch(left) and _INTEGER.fullmatch(right):
+            return _COMPARES[sign](int(left), int(right))
+        case _:
+            return None

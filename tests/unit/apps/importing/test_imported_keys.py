@@ -90,3 +90,82 @@ def test_a_value_with_several_meanings_is_shown_as_it_stands(tmp_path: Path) -> 
     found = import_files([written(tmp_path, text, "job.toml")], TWO)
 
     assert [key.value for key in found.keys if key.key == "compile.components"] == [["model", "loss"]]
+
+
+NANOTRON = "parallelism: {dp: 2, pp: 1, tp: 4}\ntokens: {micro_batch_size: 1, sequence_length: 2048}\nmodel:\n  model_config:\n"
+DIMENSIONS = (
+    "hidden_size: 5120, num_attention_heads: 40, num_key_value_heads: 8, num_hidden_layers: 4, vocab_size: 202048,"
+    " intermediate_size: 8192, intermediate_size_mlp: 16384, num_local_experts: 16, num_experts_per_tok: 1"
+)
+NEOX = (
+    "{pipe_parallel_size: 1, model_parallel_size: 1, num_layers: 8, hidden_size: 512, num_attention_heads: 8, seq_length: 512,\n"
+    "padded_vocab_size: 50304, train_micro_batch_size_per_gpu: 4, zero_optimization: {stage: 0}, precision: bfloat16}\n"
+)
+PRIMUS = "modules:\n  pre_trainer:\n    framework: %s\n    model: %s.yaml\n    overrides:\n      %s\n"
+AXOLOTL = "base_model: Qwen/Qwen3-30B-A3B\nsequence_len: 2048\nmicro_batch_size: 1\noptimizer: adamw_8bit\n"
+OLMO = "model: {d_model: 512, n_heads: 8, n_layers: 4, mlp_ratio: 4, vocab_size: 50304, max_sequence_length: 512, block_type: moe}\n"
+MOSAIC = (
+    "model: {name: mpt_causal_lm, d_model: 512, n_heads: 8, n_layers: 4, vocab_size: 50368,\n"
+    "  ffn_config: {ffn_type: mb_dmoe, moe_num_experts: 8%s}}\n"
+)
+BATCH = "global_train_batch_size: 64\ndevice_train_microbatch_size: 2\nmax_seq_len: 512\nfsdp_config: {sharding_strategy: FULL_SHARD}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            f"{NANOTRON}    text_config: {{{DIMENSIONS}}}\n",
+            {"model.intermediate_size": 16384, "model.moe_intermediate_size": 8192, "model.num_shared_experts": 1, "model.num_experts": 16},
+        ),
+        (NEOX, {"strategy.zero_stage": 1}),
+        (NEOX.replace("bfloat16", "fp16"), {"strategy.zero_stage": 0}),
+        (
+            PRIMUS
+            % (
+                "megatron",
+                "llama2_70B",
+                "tensor_model_parallel_size: 8\n      lora: {enabled: true, dim: 16, target_modules: [linear_qkv]}",
+            ),
+            {"training.lora_rank": 16, "training.lora_layers": ["qkv"]},
+        ),
+        (
+            PRIMUS % ("megatron", "gpt_oss_20B", "global_batch_size: 64\n      tokenizer_model: meta-llama/Llama-3.1-8B"),
+            {"model.vocab_size": 128256},
+        ),
+        (
+            PRIMUS % ("maxtext", "mixtral_8x7B", "{ici_fsdp_parallelism: 1, dcn_data_parallelism: -1, ici_expert_parallelism: -1}"),
+            {"strategy.ep": 8, "cluster.nodes": 2},
+        ),
+        (f"{AXOLOTL}expert_parallel_size: 2\ndp_shard_size: 8\n", {"strategy.ep": 2, "cluster.nodes": 2}),
+        (f"{AXOLOTL}context_parallel: {{size: 4}}\n", {"strategy.cp": 4}),
+        (
+            f"{AXOLOTL}deepspeed: deepspeed_configs/zero3_bf16_cpuoffload_all.json\n",
+            {"strategy.preset": "deepspeed_zero3", "strategy.offload": ["optimizer", "parameters"], "training.moment_precision": "fp32"},
+        ),
+        (f"{OLMO}{BATCH}", {"model.num_experts": 8, "model.num_experts_per_tok": 2}),
+        (f"{MOSAIC % ''}{BATCH}", {"model.gated_mlp": False}),
+        (f"{MOSAIC % ', mlp_type: glu'}{BATCH}", {"model.gated_mlp": True}),
+        (
+            "model_args: {model_name_or_path: Qwen/Qwen3-30B-A3B, max_seq_length: 4096, model_config: {use_fp8_mlp: true}}\n"
+            "trainer_args: {per_device_train_batch_size: 1, tensor_model_parallel_size: 4, pipeline_model_parallel_size: 1,\n"
+            "  expert_model_parallel_size: 16, bf16: true}\n",
+            {"training.precision": "fp8", "strategy.etp": 1, "strategy.ep": 16},
+        ),
+    ],
+)
+def test_parts_of_a_framework_are_read_where_it_keeps_them(tmp_path: Path, text: str, expected: dict[str, object]) -> None:
+    found = import_files([written(tmp_path, text, "job.yaml")], TWO).data
+
+    assert {key: at(found, key) for key in expected} == expected
+
+
+def test_processes_behind_mason_are_those_of_a_node(tmp_path: Path) -> None:
+    command = (
+        "python mason.py --num_nodes 4 --gpus 8 -- accelerate launch --num_machines 4 --num_processes 8 --config_file ds/zero3.yaml sft.py"
+        " --model_name_or_path meta-llama/Llama-3.1-8B --per_device_train_batch_size 1 --max_seq_length 4096 --bf16\n"
+    )
+
+    found = import_files([written(tmp_path, command, "job.sh")], ImportOptions(cluster="dgx-h100")).data
+
+    assert (at(found, "cluster.nodes"), at(found, "strategy.preset")) == (4, "deepspeed_zero3")

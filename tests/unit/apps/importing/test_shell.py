@@ -140,6 +140,13 @@ JOB = "pretrain_gpt.py --num-layers 7"
         (f"srun -l -n 16 numactl --cpunodebind=0 python -u {JOB}", {"launcher.-n": 16}),
         (f"for tp in 1 2; do\n for ((i=0; i<3; i++)); do\n torchrun {JOB} --tp $tp\n done\ndone", {"--tp": 1}),
         (f"while true; do\n torchrun {JOB} --tp 2 && break\ndone", {"--tp": 2}),
+        (f"C='2,4 8'\nIFS=, read -r TP X <<< \"$C\"\nread P Q <<< $X\ntorchrun {JOB} --tp $TP --q $Q", {"--tp": 2, "--q": 8}),
+        (f"IFS=, read -ra A <<< 7,9; echo; cat <<< x\ntorchrun {JOB} --tp ${{A[1]}}", {"--tp": 9}),
+        (
+            f"python mason.py --num_nodes 4 --gpus 8 -- pip install x \\&\\& accelerate launch --num_processes 8 {JOB}",
+            {"beaker.--num_nodes": 4},
+        ),
+        (f"gantry run --replicas 4 -- bash -c 'torchrun --nproc_per_node 8 {JOB}'", {"beaker.--replicas": 4}),
     ],
 )
 def test_a_script_is_followed_as_a_shell_would(text: str, expected: dict[str, object]) -> None:
