@@ -30,17 +30,22 @@ _MAPPING: Final = "scenario"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario:
-    """A scenario whose keys and values are right one by one, and the text they came from."""
+class ScenarioText:
+    """A scenario as it was written, before anything in it is changed or checked."""
+
+    document: Document
+    text: str
+    """As it was given, without overrides."""
+    folder: Path
+    """Folder to which paths inside the scenario are relative."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario(ScenarioText):
+    """A scenario whose keys and values are right one by one, the overrides and the values of its preset in its document."""
 
     name: str
     spec: ScenarioSpec
-    document: Document
-    """With the overrides and the values of its preset in it."""
-    text: str
-    """As it was given, without the overrides."""
-    folder: Path
-    """Folder to which paths inside the scenario are relative."""
     overrides: tuple[Override, ...]
     preset_overrides: tuple[Override, ...] = ()
     """Overrides from a preset that ``--set`` named."""
@@ -54,16 +59,6 @@ class Scenario:
             (*self.preset_overrides, *self.overrides),
             self.document,
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScenarioText:
-    """A scenario as it was written, before anything in it is changed or checked."""
-
-    document: Document
-    text: str
-    folder: Path
-    """Folder to which paths inside the scenario are relative."""
 
 
 @lru_cache

@@ -15,7 +15,6 @@ from clustersim.config.mistakes import with_others
 from clustersim.config.overriding import Override, apply_overrides, blame
 from clustersim.config.scenario_schema import NAME_PATTERN, BackgroundSpec, ClusterSpec, ModelField, ScenarioPart, VersionField, json_schema
 from clustersim.documents.check import located, validate_document
-from clustersim.documents.text import Document
 from clustersim.errors import DomainError, ScenarioError
 from clustersim.serving.router import ROUTERS
 from clustersim.units.fields import Degree, NonNegativeInt, PerSecond, PositiveInt, Seconds, mistake
@@ -224,17 +223,11 @@ def serving_json_schema() -> dict[str, JsonValue]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServingScenario:
-    """A serving scenario whose keys and values are right one by one, and the text they came from."""
+class ServingScenario(ScenarioText):
+    """A serving scenario whose keys and values are right one by one, the overrides in its document."""
 
     name: str
     spec: ServingScenarioSpec
-    document: Document
-    """With the overrides in it."""
-    text: str
-    """As it was given, without the overrides."""
-    folder: Path
-    """Folder that paths in the scenario are relative to."""
     overrides: tuple[Override, ...]
 
     def located(self, error: DomainError) -> ScenarioError:
