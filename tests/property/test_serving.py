@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clustersim.serving.policies import ENGINES
-from clustersim.serving.prompt_waits import BatchWait, RankWait
 from clustersim.serving.requests import Requests
+from clustersim.serving.rules import BatchWait, RankWait
 from tests.unit.serving.factories import make_rules, make_scheduler, served
 
 LENGTHS = st.tuples(st.integers(1, 400), st.integers(1, 60))

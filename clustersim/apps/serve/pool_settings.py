@@ -14,8 +14,7 @@ from clustersim.serving.batch import ServingLayout
 from clustersim.serving.engines import EngineConstants, engine_constants
 from clustersim.serving.expert_exchange import expert_exchange
 from clustersim.serving.policies import rules_of
-from clustersim.serving.prompt_waits import BatchWait, RankWait
-from clustersim.serving.rules import EngineDevice, EngineRules
+from clustersim.serving.rules import BatchWait, EngineDevice, EngineRules, RankWait
 from clustersim.workloads.model import Model
 from clustersim.workloads.transformer import Transformer
 

@@ -15,15 +15,16 @@ from clustersim.apps.validate.cross import BORROWED, BORROWED_RATIOS, read_folds
 from clustersim.apps.validate.error_summary import (
     CapabilitySummary,
     Correlate,
+    Ranking,
     RankingSummary,
     Summary,
     by_capability,
     correlates,
+    rankings,
     summarise,
     summarise_rankings,
 )
 from clustersim.apps.validate.quantiles import Residual, thinned
-from clustersim.apps.validate.ranking import Ranking, rankings
 from clustersim.apps.validate.residuals import Coverage, ErrorBars, Widenings, coverage_of, error_bars
 from clustersim.apps.validate.rows import MisfitResult, Ran, RowResult, Wanted, run_misfit, run_rows
 from clustersim.apps.validate.sources import QUALITIES, PublishedSource, Quality, as_typed, read_source, source_names

@@ -12,7 +12,8 @@ import numpy as np
 
 from clustersim.documents.near_names import choices_hint
 from clustersim.errors import ScenarioError
-from clustersim.measure.deciding import UNDECIDED, Judged, judged_by, more_is_better, standing_text, undecided
+from clustersim.measure.deciding import UNDECIDED, Judged, bar_of, judged_by, more_is_better, standing_text, undecided
+from clustersim.measure.error_bars import BAR, BAR_COLUMNS
 from clustersim.report import palette
 from clustersim.report.facts import figure_text, is_share
 from clustersim.report.plots.canvas import (
@@ -28,13 +29,33 @@ from clustersim.report.plots.canvas import (
     share_colour,
     size_px,
 )
-from clustersim.report.plots.table_bars import STATUS, have_results, table_bars
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.axes import Axes
 
     from clustersim.measure.error_bars import ErrorBar
+
+
+STATUS: Final = "status"
+_WITHOUT_RESULT: Final = ("infeasible", "failed")
+"""Statuses of points of a sweep that have nothing to draw."""
+
+
+def table_bars(frame: pandas.DataFrame) -> list[ErrorBar | None]:
+    """Return the error bar of each row; None for all of a table of an earlier version, and for rows without a run."""
+    if not all(name in frame.columns for name in BAR_COLUMNS):
+        return [None] * len(frame)
+    bars = frame[list(BAR_COLUMNS)].rename(columns=lambda name: name.removeprefix(BAR))
+    known = bars.notna().all(axis="columns")
+    rows = bars.to_dict("records")
+    return [bar_of({str(name): value for name, value in row.items()}) if there else None for row, there in zip(rows, known, strict=True)]
+
+
+def have_results(frame: pandas.DataFrame) -> list[bool]:
+    """Return for each row whether it has a result, by its status; a table without statuses has results only."""
+    return [True] * len(frame) if STATUS not in frame.columns else (~frame[STATUS].isin(_WITHOUT_RESULT)).tolist()
+
 
 BoolArray = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 IntArray = np.ndarray[tuple[int, ...], np.dtype[np.int64]]

@@ -24,9 +24,9 @@ from clustersim.report.plots.heatmap import (
     label_of,
     near_best,
     shown_unit,
+    table_bars,
     values_of,
 )
-from clustersim.report.plots.table_bars import table_bars
 
 if TYPE_CHECKING:
     import pandas

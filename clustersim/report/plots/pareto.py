@@ -30,8 +30,7 @@ from clustersim.report.plots.canvas import (
     round_locator,
     size_px,
 )
-from clustersim.report.plots.heatmap import keys_of, label_of
-from clustersim.report.plots.table_bars import have_results, table_bars
+from clustersim.report.plots.heatmap import have_results, keys_of, label_of, table_bars
 from clustersim.report.subject import check_alike
 
 if TYPE_CHECKING:

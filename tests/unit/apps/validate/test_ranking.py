@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from clustersim.apps.validate.ranking import kendall_tau, rankings
+from clustersim.apps.validate.error_summary import kendall_tau, rankings
 from clustersim.apps.validate.rows import RowResult
 from clustersim.measure.metrics import Parallelism
 from tests.unit.apps.samples import ROW

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from clustersim.apps.validate.error_summary import summarise
+from clustersim.apps.validate.error_summary import rankings, summarise
 from clustersim.apps.validate.published import Validation, validate
-from clustersim.apps.validate.ranking import rankings
 from clustersim.apps.validate.rows import MisfitResult, RowPlace
 from clustersim.apps.validate.validation_table import (
     MANY_ROWS,

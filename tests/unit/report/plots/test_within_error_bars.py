@@ -12,10 +12,9 @@ from clustersim.errors import ScenarioError
 from clustersim.measure.error_bars import BAR_COLUMNS, ErrorBar
 from clustersim.report.plots.breakdown import step_breakdowns
 from clustersim.report.plots.canvas import style, title_of
-from clustersim.report.plots.heatmap import sweep_heatmap
+from clustersim.report.plots.heatmap import sweep_heatmap, table_bars
 from clustersim.report.plots.lines import COLOURS, sweep_lines
 from clustersim.report.plots.pareto import pareto
-from clustersim.report.plots.table_bars import table_bars
 from clustersim.report.subject import Subject
 from tests.golden.reference import reference_metrics, reference_timeline
 
