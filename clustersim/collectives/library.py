@@ -25,11 +25,11 @@ from clustersim.hardware.mixed import slowest
 from clustersim.topology.cluster import FABRIC, TIERS, FloatArray, IntArray, LinkFloats, for_each_link, link_values
 from clustersim.topology.wired import Cluster
 
-MOST_RANKS: Final = 512
+MOST_RANKS: Final = 1 << 15
 """Maximum ranks of a cluster whose patterns are cached. Larger ones would take too much memory."""
 
 
-MOST_PAIRS: Final = 8192
+MOST_PAIRS: Final = 1 << 14
 """Maximum rank pairs of groups whose patterns are cached: as many flows as an all-to-all has."""
 
 

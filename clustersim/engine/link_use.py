@@ -76,22 +76,26 @@ def link_use(
         account.note(states, network)
     carried_bytes = link_classes.flows @ moved_bytes
     account.carry(link_classes.flows, moved_bytes)
-    nominal = cluster.bandwidth_bytes_per_s
-    place = {name: number for number, name in enumerate(dict.fromkeys(name for names in account.names for name in names))}
+    nominal = cluster.bandwidth_bytes_per_s[link_classes.first_link]
+    sizes = zip(link_classes.n_links.tolist(), nominal.tolist(), carried_bytes.tolist(), strict=True)
+    uses = zip(account.busy_s.tolist(), (account.peak_bytes_per_s / nominal).tolist(), account.users(), account.bytes_of(), strict=True)
+    tiers = [TIERS[int(tier)] for tier in cluster.tier_index[link_classes.first_link]]
     return tuple(
         LinkUse(
-            tier=TIERS[int(cluster.tier_index[link])],
-            name=cluster.links[int(link)].name,
-            n_links=int(link_classes.n_links[link_class]),
-            bandwidth_bytes_per_s=float(nominal[link]),
-            bytes=float(carried_bytes[link_class]),
-            busy_s=float(account.busy_s[link_class]),
-            peak_utilisation=float(account.peak_bytes_per_s[link_class] / nominal[link]),
-            users=tuple(sorted(account.users(link_class), key=place.__getitem__)),
-            meetings=tuple(Meeting(names=names, seconds=lasted) for names, lasted in sorted(account.met[link_class].items(), key=_longest)),
-            bytes_of=account.bytes_of(link_class),
+            tier=tier,
+            name=cluster.link_name(link),
+            n_links=n_links,
+            bandwidth_bytes_per_s=bandwidth_bytes_per_s,
+            bytes=moved,
+            busy_s=busy_s,
+            peak_utilisation=peak,
+            users=users,
+            meetings=tuple(Meeting(names=names, seconds=lasted) for names, lasted in sorted(met.items(), key=_longest)),
+            bytes_of=tuple(bytes_of),
         )
-        for link_class, link in enumerate(link_classes.first_link.tolist())
+        for link, tier, (n_links, bandwidth_bytes_per_s, moved), (busy_s, peak, users, bytes_of), met in zip(
+            link_classes.first_link.tolist(), tiers, sizes, uses, account.met, strict=True
+        )
     )
 
 
@@ -152,19 +156,30 @@ class _Account:
             carried_bytes=np.zeros((n_link_classes, len(places))),
         )
 
-    def users(self, link_class: int) -> Iterator[str]:
-        """Yield the names of what has crossed a link class, each once."""
-        return iter(dict.fromkeys(name for place in np.flatnonzero(self.seen[link_class]).tolist() for name in self.names[place]))
+    def users(self) -> Iterator[tuple[str, ...]]:
+        """Yield the names of what has crossed each link class, each once, in the order of the program."""
+        order = {name: number for number, name in enumerate(dict.fromkeys(name for names in self.names for name in names))}
+        told: dict[bytes, tuple[str, ...]] = {}
+        for row in self.seen:
+            key = row.tobytes()
+            if key not in told:
+                crossed = {name for place in np.flatnonzero(row).tolist() for name in self.names[place]}
+                told[key] = tuple(sorted(crossed, key=order.__getitem__))
+            yield told[key]
 
     def carry(self, flows: FloatArray, moved_bytes: FloatArray) -> None:
         """Write down the bytes of each flow class over each link class; ``flows`` has shape (n_link_classes, n_flow_classes)."""
         for flow_class in np.flatnonzero(moved_bytes).tolist():
             self.carried_bytes[:, self.name_of[flow_class]] += flows[:, flow_class] * moved_bytes[flow_class]
 
-    def bytes_of(self, link_class: int) -> tuple[tuple[tuple[str, ...], float], ...]:
-        """Return what each name carried over a link of a link class, in the order of the program."""
-        row = self.carried_bytes[link_class]
-        return tuple((self.names[place], float(row[place])) for place in np.flatnonzero(row > 0.0).tolist())
+    def bytes_of(self) -> Sequence[Sequence[tuple[tuple[str, ...], float]]]:
+        """Return for each link class what each name carried over one of its links, in the order of the program."""
+        found: list[list[tuple[tuple[str, ...], float]]] = [[] for _ in self.met]
+        link_classes, places = np.nonzero(self.carried_bytes > 0.0)
+        carried_bytes = self.carried_bytes[link_classes, places].tolist()
+        for link_class, place, size_bytes in zip(link_classes.tolist(), places.tolist(), carried_bytes, strict=True):
+            found[link_class].append((self.names[place], size_bytes))
+        return found
 
     def note(self, states: Sequence[tuple[State, float]], network: SharedNetwork) -> None:
         """Write down states with their seconds."""

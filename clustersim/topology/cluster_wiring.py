@@ -242,7 +242,7 @@ def _kinds(columns: Sequence[FloatArray | IntArray]) -> tuple[NDArray[np.int32],
     return keys.astype(np.int32), firsts
 
 
-MOST_RANKS: Final = 512
+MOST_RANKS: Final = 1 << 15
 """Most ranks of a cluster that is cached. A larger one takes more memory, and its wiring a smaller share of its run time."""
 N_KEPT: Final = 4
 """Number of cached clusters; the oldest is dropped first."""
