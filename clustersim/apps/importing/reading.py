@@ -19,6 +19,7 @@ from clustersim.apps.importing.entries import Contents, Entry, LoggedSteps, flat
 from clustersim.apps.importing.interpolation import resolved
 from clustersim.apps.importing.parts import part_in
 from clustersim.apps.importing.shell import NO_TEXTS
+from clustersim.apps.importing.tracked_runs import is_wandb, wandb_labels, wandb_values
 from clustersim.documents.composing import read_yaml
 from clustersim.documents.files import STDIN, STDIN_NAME, read_bytes, read_stdin
 from clustersim.documents.json_text import place_in
@@ -243,12 +244,14 @@ def _yaml(text: str, file: str) -> Contents:
     if read is None or not isinstance(read[0], dict):
         raise ScenarioError("is not a mapping of keys to values", place=Place(file=file), hint=_HINT)
     entries = tuple(flattened(*read, file))
+    labels = tuple(wandb_labels(entries))
+    entries = tuple(wandb_values(entries)) if is_wandb(entries) else entries
     held = [each for each in entries if each.key.endswith(_HELD)]
     if (recipe := _RUN_WITH.search(text)) is not None:
         entries = (Entry(key="program", value=recipe[1], file=file, line=text.count("\n", 0, recipe.start(1)) + 1), *entries)
     texts = [read_yaml(str(each.value), file, [], lenient=True) for each in held]
     within = (entry for each in texts if each is not None for entry in flattened(each[0], None, file))
-    return Contents(file=file, format="yaml", entries=resolved((*within, *(each for each in entries if each not in held))))
+    return Contents(file=file, format="yaml", entries=resolved((*within, *(each for each in entries if each not in held))), labels=labels)
 
 
 def _json(text: str, file: str) -> Contents | None:

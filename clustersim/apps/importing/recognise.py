@@ -12,7 +12,7 @@ from clustersim.apps.importing.parts import OTHER
 from clustersim.apps.importing.table import Foreign, canonical, foreign_kinds, framework_names, load_table
 from clustersim.errors import Place, ScenarioError
 
-_CONFIGURATIONS: Final = (".yaml", ".yml", ".toml", ".json")
+_CONFIGURATIONS: Final = (".yaml", ".yml", ".toml", ".json", ".sh", ".slurm", ".sbatch")
 _HEAD: Final = 20_000
 _OWN: Final = ({"model", "cluster"}, {"model", "training"})
 """Keys at the top that make a file a scenario of ours."""
@@ -60,7 +60,7 @@ def framework_of(contents: Sequence[Contents]) -> str:
         names = " and of ".join(load_table(name).file.title for name in fits)
         raise ScenarioError(f"holds keys of {names}", place=Place(file=files), hint=f"choose with --as {' or --as '.join(fits)}")
     named = {text for each in contents for entry in each.entries for text in str(entry.value).split() if text.endswith(_CONFIGURATIONS)}
-    where = f"it names {', '.join(sorted(named)[:3])}: import that" if named else "name a file of a training job"
+    where = f"it names {', '.join(sorted(named)[:3])}: name that too" if named else "name a file of a training job"
     raise ScenarioError(
         "holds keys of no framework that is known",
         place=Place(file=files),

@@ -10,7 +10,8 @@ References
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from statistics import median
@@ -30,6 +31,8 @@ FILES: Final = "files"
 PARAMETERS, METRICS = "params", "metrics"
 _MOST_BYTES: Final = 16 * MB
 _MOST_FILES: Final = 5000
+_VALUE: Final = re.compile(r"(.+?)\.value(\..+)?")
+_SEEN: Final = re.compile(r"_wandb\.value\.e\.[^.]+\.gpu(_count)?")
 _OWN: Final = "_wandb"
 """Key of a configuration under which the tracker keeps its own."""
 STEP_TIMES: Final[Mapping[str, float]] = {
@@ -78,11 +81,26 @@ def _wandb_config(path: Path) -> Iterator[Entry]:
     read = read_yaml(text, str(path), text.splitlines(), lenient=True)
     if read is None or not isinstance(read[0], dict):
         raise ScenarioError("is not a mapping of keys to values", place=Place(file=str(path)))
-    for name, held in read[0].items():
-        below = read[1].children.get(name)
-        if name != _OWN and isinstance(held, dict) and "value" in held:
-            spot = below.children.get("value") if below is not None else None
-            yield from flattened(held["value"], spot, str(path), name)
+    yield from wandb_values(tuple(flattened(*read, str(path))))
+
+
+def is_wandb(entries: Sequence[Entry]) -> bool:
+    """Return whether keys are those of a configuration as Weights & Biases writes it."""
+    return any(each.key.startswith(f"{_OWN}.") for each in entries)
+
+
+def wandb_values(entries: Sequence[Entry]) -> Iterator[Entry]:
+    """Yield the keys of a run without the ``value`` that each has below it, and without those of the tracker."""
+    for each in entries:
+        if (held := _VALUE.fullmatch(each.key)) is not None and not each.key.startswith(f"{_OWN}."):
+            yield replace(each, key=held[1] + (held[2] or ""))
+
+
+def wandb_labels(entries: Sequence[Entry]) -> Iterator[Entry]:
+    """Yield name and number of the accelerators that the tracker saw, as the labels of a node."""
+    for each in entries:
+        if (seen := _SEEN.fullmatch(each.key)) is not None:
+            yield replace(each, key=f"nvidia.com/gpu.{'count' if seen[1] else 'product'}")
 
 
 def _wandb_device(path: Path) -> Iterator[Entry]:

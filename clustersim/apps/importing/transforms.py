@@ -20,6 +20,8 @@ _REPEATED: Final = (re.compile(r"\(([^()]*)\)\*(\d{1,9})"), re.compile(r"([EtmL]
 _IMAGE_VERSION: Final = re.compile(r"(?:vllm/vllm-openai|lmsysorg/sglang|tensorrt-llm/release):v?(\d{1,4}\.\d{1,4}(?:\.\d{1,4})?)")
 _RECIPE: Final = re.compile(r"_(full|q?lora|dora|qat)(_.*)?$")
 """Method of training at the end of a recipe's name."""
+_GENERATED: Final = 20
+"""Length of generated texts, which configurations of models hold by default, and no length of training."""
 _LARGEST: Final = 1e30
 _MOST_LAYERS: Final = 10_000
 _TRUE: Final = ("true", "yes", "on", "1")
@@ -274,6 +276,7 @@ def _same(value: Data) -> Data:
 TRANSFORMS: Final[Mapping[str, Callable[[Data], Data]]] = MappingProxyType(
     {
         "same": _same,
+        "length": lambda value: None if number(value) == _GENERATED else number(value),
         "boolean": _boolean,
         "negated": lambda value: not _boolean(value),
         "positive": _positive,

@@ -153,7 +153,7 @@ def test_a_later_file_and_a_later_option_count(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("name: x\nvalues: [1, 2]\n", "holds keys of no framework that is known"),
-        ("axolotl train examples/fft-8b.yaml --num-processes 8\n", "it names examples/fft-8b.yaml: import that"),
+        ("axolotl train examples/fft-8b.yaml --num-processes 8\n", "it names examples/fft-8b.yaml: name that too"),
         ("", "is empty"),
         ("just some words", "holds no keys and values"),
         ("version: 1\nmodel: llama3-8b\ncluster: {node: dgx-h100}\ntraining: {global_batch_size: 8}\n", "is a scenario already"),

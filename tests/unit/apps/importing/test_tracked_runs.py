@@ -14,6 +14,7 @@ from clustersim.apps.importing.opening import open_measured
 from clustersim.apps.importing.tracked_runs import read_tracked, tracked_folder
 from clustersim.cli.app import main
 from clustersim.errors import ScenarioError
+from tests.unit.apps.importing.found import at
 
 TRAINER = {
     "per_device_train_batch_size": 2,
@@ -112,3 +113,20 @@ def test_a_broken_configuration_has_its_file(tmp_path: Path) -> None:
 
     with pytest.raises(ScenarioError, match=r"config.yaml: is not a mapping of keys to values"):
         import_files([source], ImportOptions())
+
+
+def test_a_configuration_of_weights_and_biases_alone_is_a_job_with_its_model_and_device(tmp_path: Path) -> None:
+    dimensions = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256}
+    logged = {**TRAINER, "model_type": "llama", "intermediate_size": 14336, "max_length": 20, **dimensions}
+    logged.pop("model_name_or_path")
+    adapters = {"default": {"peft_type": "LORA", "r": 16}}
+    tracker = {"e": {"opndi1": {"gpu": "NVIDIA H100 80GB HBM3", "gpu_count": 4}}}
+    keys = {"_wandb": tracker, **logged, "peft_config": adapters}
+    path = tmp_path / "config.yaml"
+    path.write_text("".join(f"{key}:\n  value: {json.dumps(value)}\n" for key, value in keys.items()), encoding="utf-8")
+
+    found = import_files([str(path)], ImportOptions(nodes=1, overrides=("training.seq_length=2048",))).data
+
+    assert str(found["model"]).startswith("llama3")
+    assert found["cluster"] == {"node": "dgx-h100", "nodes": 1, "accelerators_per_node": 4}
+    assert (at(found, "training.lora_rank"), at(found, "training.lora_layers")) == (16, ["q", "v"])
