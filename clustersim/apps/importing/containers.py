@@ -12,7 +12,7 @@ from typing import Final
 from clustersim.apps.importing.command import LAUNCHERS, options
 from clustersim.apps.importing.entries import Contents, Entry
 from clustersim.apps.importing.fabric_files import LABELS
-from clustersim.apps.importing.parts import Command, exported, part_of, together
+from clustersim.apps.importing.parts import Command, exported, part_in, part_of, together
 from clustersim.apps.importing.recognise import candidates
 from clustersim.apps.importing.shell import EmbeddedFile, Word, read_script
 from clustersim.documents.composing import read_yaml
@@ -293,7 +293,8 @@ def _command(words: tuple[Word, ...], data: Mapping[str, Data], around: _Around)
     pods = next((each.value for each in entries if each.name == "nnodes" and isinstance(each.value, int)), 1)
     # Without an object that groups pods, each is a node of a server of several nodes.
     servers = around.replicas // pods if around.group is None and pods > 0 and around.replicas % pods == 0 else around.replicas
-    if isinstance(image, str):
+    # A command of its own replaces the server of an image.
+    if isinstance(image, str) and part_in(" ".join(word.text for word in words)) not in ("job", "other"):
         entries = (Entry(key="image", value=image, file=around.file, line=line), *entries)
     return Command(words=words, entries=entries, service=around.service, replicas=servers)
 

@@ -68,10 +68,10 @@ def machine_of(draft: Draft, name: str | None, nodes: int | None) -> TargetClust
     missing: list[str] = []
     known = name or text_of(draft.get("cluster.node"))
     if known is None:
-        sizes = [node for node in node_names() if f"-{draft.get('job.accelerator')}-" in node and node.startswith("dgx")]
-        missing.append(
-            f"the {'memory of the ' if sizes else ''}accelerators: --cluster {' or '.join(sizes) or 'NAME (a shipped node or cluster)'}"
-        )
+        named = draft.get("job.accelerator") or draft.get("job.instance")
+        sizes = [node for node in node_names() if f"-{named}-" in node and node.startswith("dgx")]
+        asked = "the memory of the accelerators" if sizes else f"which shipped node comes near to {named}" if named else "the accelerators"
+        missing.append(f"{asked}: --cluster {' or '.join(sizes) or 'NAME (a shipped node or cluster)'}")
     elif known not in (*cluster_names(), *node_names()):
         raise ScenarioError(
             f"there is no cluster or node '{known}'", field="--cluster", hint=choices_hint(known, (*cluster_names(), *node_names()))

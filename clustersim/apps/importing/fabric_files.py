@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -22,10 +22,12 @@ from clustersim.documents.composing import read_yaml
 from clustersim.documents.spots import Data
 from clustersim.errors import Place, ScenarioError
 
-_SWITCH: Final = re.compile(r'Switch\s+\d+\s+"(S-\w+)"\s*#\s*"([^"]*)"')
-_PORT: Final = re.compile(r'\[(\d+)\]\s+"([SH]-\w+)"\[\d+\](?:\(\w+\))?\s*#\s*"([^"]*)".*?\b(\d{1,2})x([A-Z]+)\b')
+_SWITCH: Final = re.compile(r'Switch\s+\d+\s+"(S-[^"]+)"\s*#\s*"([^"]*)"')
+_PORT: Final = re.compile(
+    r'\[(\d+)\](?:\[ext \d+\])?\s+"([SH]-[^"]+)"\[\d+\](?:\[ext \d+\])?(?:\([^)]*\))?\s*#\s*"([^"]*)".*?\b(\d{1,2})x([A-Z]+)'
+)
 _LISTED_PORT: Final = re.compile(
-    r"SW\s+\d+\s+\d+\s+0x(\w+)\s+(\d{1,2})x\s+([A-Z]+)\s+-\s+(SW|CA)\s+\d+\s+\d+\s+0x(\w+)\s+\(\s*'([^']*)'\s+-\s+'([^']*)'\s*\)"
+    r"SW\s+\d+\s+(\d+)\s+0x(\w+)\s+(\d{1,2})x\s+([A-Z]+)\s+-\s+(SW|CA)\s+\d+\s+\d+\s+0x(\w+)\s+\(\s*'([^']*)'\s+-\s+'([^']*)'\s*\)"
 )
 _LANES: Final = {"SDR": 2.5, "DDR": 5.0, "QDR": 10.0, "FDR": 14.0, "EDR": 25.0, "HDR": 50.0, "NDR": 100.0, "XDR": 200.0}
 """Gigabits per second of one lane of InfiniBand, as its generations are named."""
@@ -33,6 +35,8 @@ _AGGREGATION: Final = "Aggregation Node"
 _UNNAMED: Final = re.compile(r"ConnectX|Mellanox Technologies|^MT\d")
 _SLURM: Final = re.compile(r"(\w+)=(\S+)")
 _GPUS: Final = re.compile(r"\bgpu\b(?::([A-Za-z][\w.-]*))?(?::(\d{1,4}))?")
+_TRACKED: Final = re.compile(r"\bgres/gpu(?::([A-Za-z][\w.-]*))?=(\d{1,7})\b")
+"""Accelerators among what Slurm tracks."""
 _SLURM_YAML: Final = re.compile(r"^\s*-\s*topology:", re.MULTILINE)
 _LISTED: Final = re.compile(r"^NAME\s+STATUS\s.*\bLABELS\s*$", re.MULTILINE)
 """Head of what ``kubectl get nodes --show-labels`` prints."""
@@ -82,38 +86,58 @@ class _Port(NamedTuple):
 
     line: int
     switch: str
-    label: str
+    """GUID and name: either may be taken out of a file that is shown to others."""
+    number: str = ""
     peer: str = ""
     described: str = ""
     gigabits: float = 0.0
 
 
-def read_ibnetdiscover(text: str, _file: str) -> Described:
-    """Return the switches and cables in the output of ``ibnetdiscover``, with ``-p`` too; adapter names identify nodes."""
-    fabric, names, ports = ListedFabric(), dict[str, str](), [*_ports(text)]
+def read_ibnetdiscover(text: str, file: str) -> Described:
+    """Return the switches and cables in the output of ``ibnetdiscover``, with ``-p`` too; adapter names identify nodes.
+
+    Raises
+    ------
+    ScenarioError
+        When a port is listed twice, since two switches have the same GUID and name.
+    """
+    fabric, names, ports, lines = ListedFabric(), dict[str, str](), [*_ports(text)], dict[tuple[str, str], int]()
     for port in ports:
         if port.switch not in names:
-            names[port.switch] = _free(port.label.partition(";")[2].partition(":")[0] or port.label, port.switch, names)
+            guid, _, label = port.switch.partition(" ")
+            names[port.switch] = _free(label.partition(";")[2].partition(":")[0] or label, guid, names)
+        first = lines.setdefault((port.switch, port.number), port.line)
+        if port.number and first != port.line:
+            hint = f"line {first} lists it too: two switches have the same GUID and the same name; keep one of these apart"
+            raise ScenarioError(f"port {port.number} of {port.switch} is listed twice", hint=hint, place=Place(file=file, line=port.line))
     for port in ports:
         _cable(fabric.at(names[port.switch], port.line), port, names)
-    widths = [f"{port.gigabits:g}" for port in ports if port.peer.startswith("S-") and port.gigabits > 0.0]
-    fabric.bandwidth = next((f"{width} Gbit/s" for width in counted(widths)), None)
-    return Described(title="ibnetdiscover", fabric=fabric)
+    fabric.bandwidth, adapters = (_commonest(port.gigabits for port in ports if port.peer.startswith(kind)) for kind in "SH")
+    facts: list[Fact] = [] if adapters is None else [("adapters.bandwidth", adapters, None)]
+    if unnamed := [port for port in ports if port.peer.startswith("H-") and _UNNAMED.search(port.described)]:
+        facts.append(("adapters.unnamed", len(unnamed), unnamed[0].line))
+    return Described(title="ibnetdiscover", facts=tuple(facts), fabric=fabric)
+
+
+def _commonest(gigabits: Iterable[float]) -> str | None:
+    return next((f"{width} Gbit/s" for width in counted(f"{each:g}" for each in gigabits if each > 0.0)), None)
 
 
 def _ports(text: str) -> Iterator[_Port]:
-    here: tuple[str, str] | None = None
+    here: str | None = None
     for number, line in enumerate(text.splitlines(), start=1):
         if (listed := _LISTED_PORT.match(line)) is not None:
-            guid, lanes, speed, kind, peer, label, described = listed.groups()
-            yield _Port(number, f"S-{guid}", label, f"{kind[0]}-{peer}", described, int(lanes) * _LANES.get(speed, 0.0))
+            at, guid, lanes, speed, kind, peer, label, described = listed.groups()
+            there = f"S-{peer} {described}" if kind == "SW" else f"H-{peer}"
+            yield _Port(number, f"S-{guid} {label}", at, there, described, int(lanes) * _LANES.get(speed, 0.0))
         elif (switch := _SWITCH.match(line)) is not None:
-            here = (switch[1], switch[2])
-            yield _Port(number, *here)
+            here = f"{switch[1]} {switch[2]}"
+            yield _Port(number, here)
         elif not line.startswith("["):
-            here = None if line.startswith("Ca") else here
+            here = None if line.startswith(("Ca", "Rt")) else here
         elif here is not None and (port := _PORT.match(line)) is not None:
-            yield _Port(number, *here, port[2], port[3], int(port[4]) * _LANES.get(port[5], 0.0))
+            there = f"{port[2]} {port[3]}" if port[2].startswith("S-") else port[2]
+            yield _Port(number, here, port[1], there, port[3], int(port[4]) * _LANES.get(port[5], 0.0))
 
 
 def _cable(switch: ListedSwitch, port: _Port, names: Mapping[str, str]) -> None:
@@ -140,9 +164,11 @@ def read_slurm(text: str, file: str) -> Described:
     ScenarioError
         When a node hangs at two switches.
     """
-    fabric, named, leaf_of, default = ListedFabric(), dict[str, list[str]](), dict[str, str](), ""
+    fabric, named, leaf_of, default, others = ListedFabric(), dict[str, list[str]](), dict[str, str](), "", list[str]()
+    facts = list[Fact]()
     for number, fields in _slurm_records(text, file):
         resources = fields.get("gres", default)
+        others += [fields["topology"]] if "topology" in fields else []
         if fields.get("nodename") == "DEFAULT":
             default = resources
         else:
@@ -164,7 +190,24 @@ def read_slurm(text: str, file: str) -> Described:
                 fabric.at(below).links[fields["switchname"]] = 0
         elif "blockname" in fields:
             fabric.domains[fields["blockname"]] = [*nodes]
-    return Described(title="topology.conf of Slurm", facts=tuple(_most_nodes(named, counts=not fabric.nodes)), fabric=fabric)
+        elif not facts:
+            facts = [*_allocated(fields, number)]
+    facts += [*_most_nodes(named, counts=not fabric.nodes), *([("topologies.others", ", ".join(others), None)] if others else [])]
+    return Described(title="topology.conf of Slurm", facts=tuple(facts), fabric=fabric)
+
+
+def _allocated(fields: Mapping[str, str], line: int | None) -> Iterator[Fact]:
+    """Yield the nodes and accelerators of a job or a partition, as scontrol shows them."""
+    nodes, tracked = fields.get("numnodes", fields.get("totalnodes", "")).partition("-")[0], _TRACKED.findall(fields.get("tres", ""))
+    if not nodes.isdecimal() or not int(nodes[:9]) > 0 or not tracked:
+        return
+    yield "nodes.count", int(nodes[:9]), line
+    yield "accelerators.count", max(1, max(int(count) for _, count in tracked) // int(nodes[:9])), line
+    product = next((product for product, _ in tracked if product), None) or next(
+        (match[1] for key in ("trespernode", "gres") if (match := _GPUS.search(fields.get(key, "")))), None
+    )
+    if product:
+        yield "accelerators.product", product, line
 
 
 def _most_nodes(named: Mapping[str, list[str]], *, counts: bool) -> Iterator[Fact]:
@@ -182,25 +225,29 @@ def _most_nodes(named: Mapping[str, list[str]], *, counts: bool) -> Iterator[Fac
 
 
 def _slurm_records(text: str, file: str) -> Iterator[tuple[int | None, dict[str, str]]]:
-    """Yield the fields of each switch, block or node with its first line."""
+    """Yield the fields of each switch, block, node, job or partition with its first line."""
     if _SLURM_YAML.search(text) is None:
         first, fields = 1, dict[str, str]()
         for number, line in enumerate(text.splitlines(), start=1):
             own = {key.lower(): value for key, value in _SLURM.findall(line.partition("#")[0])}
             # Fields of a node follow on further lines in the output of scontrol.
-            if own.keys() & {"switchname", "blockname", "nodename"}:
+            if own.keys() & {"switchname", "blockname", "nodename", "jobid"} or line.lower().startswith("partitionname"):
                 yield first, fields
                 first, fields = number, {}
             fields |= own
         yield first, fields
         return
     read = read_yaml(text, file, text.splitlines(), lenient=True)
-    for topology in mappings_in(read[0] if read is not None else None):
-        for kind, plural in (("tree", "switches"), ("block", "blocks")):
-            held = topology.get(kind)
-            for each in mappings_in(held.get(plural) if isinstance(held, dict) else None):
-                names = {"switch": "switchname", "block": "blockname", "children": "switches"}
-                yield None, {names.get(key, key): value for key, value in each.items() if isinstance(value, str)}
+    topologies = [*mappings_in(read[0] if read is not None else None)]
+    # The default comes first; tree and blocks of the same nodes are read together.
+    topologies.sort(key=lambda each: each.get("cluster_default") is not True)
+    for kind, plural in (("tree", "switches"), ("block", "blocks")):
+        held, *others = [each for each in topologies if isinstance(each.get(kind), dict)] or [{}]
+        yield from ((None, {"topology": str(each.get("topology"))}) for each in others)
+        section = held.get(kind)
+        for each in mappings_in(section.get(plural) if isinstance(section, dict) else None):
+            names = {"switch": "switchname", "block": "blockname", "children": "switches"}
+            yield None, {names.get(key, key): value for key, value in each.items() if isinstance(value, str)}
 
 
 def read_topograph(text: str, file: str) -> Described:

@@ -261,9 +261,10 @@ def _settings(row: KeyRow, value: Data) -> dict[str, Data]:
         found = _mapped(row, value)
         if found is None:
             raise UnreadableError(f"one of {', '.join(row.values)}")
-        (mapped,) = found
+        # A star stands for the text itself.
+        (mapped,) = (_text(value),) if found == ("*",) else found
         if isinstance(mapped, dict):
-            return {key: _data(each) for key, each in mapped.items()}
+            return {key: _text(value) if each == "*" else _data(each) for key, each in mapped.items()}
         return {} if mapped is None or row.to is None else {row.to: _data(mapped)}
     if row.to is None:
         return {}

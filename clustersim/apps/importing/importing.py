@@ -24,6 +24,7 @@ from clustersim.apps.importing.machines import (
     take_known_attention,
 )
 from clustersim.apps.importing.needed import missing_settings
+from clustersim.apps.importing.parts import with_option_files
 from clustersim.apps.importing.reading import name_of, read_contents, read_raw
 from clustersim.apps.importing.recognise import candidates, framework_of, is_own, refuse_foreign
 from clustersim.apps.importing.table import JobKind, load_table, machine_table
@@ -82,7 +83,7 @@ def import_files(sources: Sequence[str], asked: ImportOptions) -> Imported:
         for source in sources
         for each in _contents(source, asked, scripts)
     ]
-    contents = _roots(contents)
+    contents = with_option_files(_roots(contents))
     machines = [each for each in contents if each.format == "machine"]
     if len(machines) == len(contents):
         return _imported_cluster(machines, asked)

@@ -34,6 +34,7 @@ from clustersim.errors import Place, ScenarioError
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.catalog import accelerator_names
 from clustersim.hardware.models import Node
+from clustersim.units.quantity import parse_quantity
 
 _READERS: Final[Mapping[str, Callable[[str, str], Described]]] = MappingProxyType(
     {
@@ -163,7 +164,10 @@ def cluster_with(cluster: dict[str, Data], draft: Draft, machines: Sequence[Cont
         found["accelerator"] = accelerator
     if nics:
         found["nics"] = nics
-    node = replace(node, n_nics=count or node.n_nics, n_accelerators=per_node if isinstance(per_node, int) else node.n_accelerators)
+    nic = replace(node.nic, bandwidth_bytes_per_s=parse_quantity(bandwidth, "B/s")) if isinstance(bandwidth, str) else node.nic
+    node = replace(
+        node, nic=nic, n_nics=count or node.n_nics, n_accelerators=per_node if isinstance(per_node, int) else node.n_accelerators
+    )
     fabric = fabric_of(machines)
     if fabric is None:
         return found

@@ -13,7 +13,8 @@ from clustersim.errors import Place, ScenarioError
 
 _GPU_CLASSES: Final = ("0x0302", "0x0300", "0x1200", "0x0380")
 _ADAPTER_CLASSES: Final = ("0x0200", "0x0207", "0x0280")
-_EFA: Final = "0x1d0f"
+_CLOUDS: Final = {"0x1d0f": "efa", "0x1ae0": "gvnic"}
+"""Adapters of AWS and Google by their vendors."""
 _DEEPEST: Final = 100
 _SPEED: Final = re.compile(r"[1-9][0-9]{2,6}")
 """Megabits per second of an adapter."""
@@ -26,12 +27,15 @@ _ESCAPE: Final = re.compile(r"\x1b\[[0-9;]*m")
 """Colours and underlines of a terminal."""
 _NAMED: Final = re.compile(
     r"^(?:GPU (\d{1,3}): (.+?) \(UUID:|\| +(\d{1,3}) +((?:NVIDIA|Tesla|GeForce|Quadro) .+?) +(?:On|Off|N/A) +\|"
-    r"|GPU\[(\d{1,3})\]\s*: Card [Ss]eries:\s*(\S.*?)\s*$|(?:\d{1,3}, )?(NVIDIA [^,]+), | +Product Name +: (NVIDIA .*\S))"
+    r"|GPU\[(\d{1,3})\]\s*: Card [Ss]eries:\s*(\S.*?)\s*$|(?:\d{1,3}, )?(NVIDIA [^,]+), | +Product Name +: (NVIDIA .*\S)"
+    r"| +MARKET_NAME: (\S.*))"
 )
-"""A line of ``nvidia-smi -L``, ``-q`` or ``--query-gpu=name,...``, of its table, or of ``rocm-smi --showproductname``."""
+"""A line of ``nvidia-smi -L``, ``-q``, ``--query-gpu=name,...`` or its table, of ``rocm-smi --showproductname`` or ``amd-smi static``."""
 _SLICE: Final = re.compile(r"\s+MIG \d{1,2}[cg]\.|\| +\d+ +\d+ +\d+ +\d+ +\|.*MiB")
 """A slice of an accelerator, as ``nvidia-smi -L`` and the table of ``nvidia-smi`` list them."""
 _SLOTS: Final = re.compile(r"^[\w.-]+[ \t]+slots=(\d{1,3})\b", re.MULTILINE)
+_OF_AWS: Final = re.compile(r"\b(rdmap|efa_?)\d+")
+"""Names of the adapters of AWS."""
 _BONDED: Final = re.compile(r"NV\d{1,2}")
 _CELL: Final = re.compile(r"X|NV\d{1,2}|SYS|NODE|PHB|PXB|PIX|XGMI|SOC|0")
 
@@ -67,19 +71,21 @@ def read_nccl_topology(text: str, file: str) -> Described:
     nets = [each for each in elements if each.tag == "net"]
     cards = [each for each in devices if each.attributes.get("class", "")[:6] in _ADAPTER_CLASSES]
     facts = [*_accelerators(gpus), *_generation(gpus)]
-    adapters = _nearest(nets or cards, gpus)
+    # Beside cards that accelerators share a switch with, a network without a device is that of the host.
+    adapters = _near(nets, gpus) or _near(cards, gpus) or nets or cards
     if adapters:
         facts.append(("adapters.count", len(adapters), adapters[0].line))
         speeds = [int(speed) for speed in counted(each.attributes.get("speed", "") for each in adapters) if _SPEED.fullmatch(speed)]
         if speeds:
             facts.append(("adapters.bandwidth", f"{speeds[0] / 1000:g} Gbit/s", adapters[0].line))
-    of_aws = next(
-        (each for each in (*cards, *nets) if each.attributes.get("vendor") == _EFA or "rdmap" in each.attributes.get("name", "")), None
-    )
-    if of_aws:
-        facts.append(("adapters.kind", "efa", of_aws.line))
+    of_cloud = [(kind, each) for each in (*cards, *nets) if (kind := _adapter_kind(each)) is not None]
+    facts += [("adapters.kind", kind, each.line) for kind, each in of_cloud[:1]]
     facts += _links(elements)
     return Described(title="topology of NCCL", facts=tuple(facts))
+
+
+def _adapter_kind(element: _Element) -> str | None:
+    return _CLOUDS.get(element.attributes.get("vendor", ""), "efa" if _OF_AWS.match(element.attributes.get("name", "")) else None)
 
 
 def _elements(text: str, file: str) -> Iterator[_Element]:
@@ -125,12 +131,11 @@ def _generation(gpus: Sequence[_Element]) -> Iterator[Fact]:
         yield "accelerators.pcie", generation, gpus[0].line
 
 
-def _nearest(adapters: Sequence[_Element], gpus: Sequence[_Element]) -> list[_Element]:
-    """Return the adapters that share a PCIe switch with accelerators, where any do; the others serve storage."""
+def _near(adapters: Sequence[_Element], gpus: Sequence[_Element]) -> list[_Element]:
+    """Return the adapters that share a PCIe switch with accelerators; the others serve storage."""
     # Below the root and the CPU comes the bridge of each device.
     bridges = {each.path[2] for each in gpus if len(each.path) > 2}
-    near = [each for each in adapters if len(each.path) > 2 and each.path[2] in bridges]
-    return near or list(adapters)
+    return [each for each in adapters if len(each.path) > 2 and each.path[2] in bridges]
 
 
 def _links(elements: Sequence[_Element]) -> Iterator[Fact]:
@@ -172,6 +177,8 @@ def read_nvidia_smi(text: str, file: str) -> Described:
     near = [each for each in nics if {"PIX", "PXB"} & set(each[1][1 : len(gpus) + 1])] or nics
     if near:
         facts.append(("adapters.count", len(near), near[0][0]))
+    if of_aws := _OF_AWS.search(text):
+        facts.append(("adapters.kind", "efa", text.count("\n", 0, of_aws.start()) + 1))
     return Described(title="nvidia-smi", facts=tuple(facts))
 
 
@@ -212,6 +219,8 @@ def read_hwloc(text: str, file: str) -> Described:
     ports = [each for each in elements if each.tag == "object" and each.attributes.get("osdev_type") in ("3", "OpenFabrics")]
     if ports:
         facts.append(("adapters.count", len(ports), ports[0].line))
+    if of_aws := next((each for each in ports if _OF_AWS.match(each.attributes.get("name", ""))), None):
+        facts.append(("adapters.kind", "efa", of_aws.line))
     names = [each for each in elements if each.tag == "info" and each.attributes.get("name") == "DMIProductName"]
-    facts += [("machine", each.attributes.get("value", ""), each.line) for each in names]
+    facts += [("instance", each.attributes.get("value", ""), each.line) for each in names]
     return Described(title="lstopo of hwloc", facts=tuple(facts))

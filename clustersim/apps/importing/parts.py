@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Final, Literal
 
 from clustersim.apps.importing.entries import Contents, Entry, flattened
@@ -131,13 +132,45 @@ def _line(command: Command) -> int | None:
 def _with_documents(command: Command, documents: Sequence[EmbeddedFile], file: str) -> tuple[Entry, ...]:
     """Return the options of a command, after those of its option files, or before where those count."""
     by_name = {document.name: document for document in documents}
-    found: list[Entry] = []
-    for word in command.words:
-        document = by_name.get(re.split(r"[/=]", word.text)[-1])
-        if document is not None:
-            found += _read(document, file)
-    files_count = any(re.search(command_file().files_count, word.text) for word in command.words)
-    return (*command.entries, *found) if files_count else (*found, *command.entries)
+    named = [by_name[name] for word in command.words if (name := _file_in(word.text)) in by_name]
+    found = [entry for document in named for entry in _read(document, file)]
+    entries = _without_names(command.entries, by_name)
+    return (*entries, *found) if _files_count(command.entries) else (*found, *entries)
+
+
+def _file_in(text: str) -> str:
+    return re.split(r"[/=]", text)[-1]
+
+
+def _files_count(entries: Sequence[Entry]) -> bool:
+    """Return whether the option files of a command count before its options."""
+    return any(entry.name.endswith("program") and re.search(command_file().files_count, str(entry.value)) for entry in entries)
+
+
+def _names_file(entry: Entry, names: Collection[str]) -> bool:
+    """Return whether the value of an option is one of some files."""
+    return isinstance(entry.value, str) and _file_in(entry.value) in names
+
+
+def _without_names(entries: Sequence[Entry], read: Collection[str]) -> tuple[Entry, ...]:
+    """Return options without the names of files that are read with them."""
+    return tuple(replace(entry, value=None) if _names_file(entry, read) else entry for entry in entries)
+
+
+def with_option_files(contents: Sequence[Contents]) -> list[Contents]:
+    """Return the files with those that options of a command name before it, or behind it where those count."""
+    found = [*contents]
+    for command in (each for each in contents if each.format == "arguments"):
+        named = [
+            each
+            for each in found
+            if each.format != "arguments" and any(_names_file(entry, [Path(each.file).name]) for entry in command.entries)
+        ]
+        found = [each for each in found if each not in named]
+        read = replace(command, entries=_without_names(command.entries, [Path(each.file).name for each in named]))
+        at = found.index(command)
+        found[at : at + 1] = [read, *named] if _files_count(command.entries) else [*named, read]
+    return found
 
 
 def _read(document: EmbeddedFile, file: str) -> Iterator[Entry]:

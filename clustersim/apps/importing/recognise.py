@@ -72,7 +72,8 @@ def candidates(contents: Sequence[Contents]) -> list[str]:
     """Return the frameworks whose keys the files hold."""
     entries = [entry for each in contents for entry in each.entries]
     names = {entry.name for entry in entries}
-    started = [entry for entry in entries if entry.name.rpartition(".")[2] in ("program", "image")]
+    # Deeper in an object of Kubernetes stand the images of containers without a command.
+    started = [entry for entry in entries if re.fullmatch(r"(\w+\.)?(program|image)", entry.name)]
     servers = [entry for entry in started if not entry.name.startswith((OTHER, "router.", "client."))]
     # A client says which engine it measures only where no server does.
     programs = {str(entry.value) for entry in servers or started if not entry.name.startswith((OTHER, "router."))}

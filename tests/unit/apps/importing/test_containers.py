@@ -11,6 +11,7 @@ import pytest
 from clustersim.apps.importing.entries import ImportOptions
 from clustersim.apps.importing.importing import import_files
 from clustersim.documents.spots import Data
+from clustersim.errors import ScenarioError
 from tests.unit.apps.importing.found import at
 from tests.unit.apps.importing.test_imported_serving import REQUESTS, written
 from tests.unit.apps.importing.test_jobs import MEGATRON
@@ -214,3 +215,14 @@ def test_the_nodes_that_pods_ask_for_name_the_accelerators(tmp_path: Path) -> No
     found = import_files([str(path)], ImportOptions(overrides=REQUESTS)).data
 
     assert at(found, "cluster.node") == "hgx-h200"
+
+
+@pytest.mark.parametrize("command", ["[sleep, infinity]", "[bash, -c, 'exit 0']"])
+def test_the_image_of_a_server_that_a_container_does_not_start_is_no_server(tmp_path: Path, command: str) -> None:
+    path = tmp_path / "pod.yaml"
+    path.write_text(
+        f"apiVersion: v1\nkind: Pod\nspec:\n  containers:\n  - image: vllm/vllm-openai\n    command: {command}\n", encoding="utf-8"
+    )
+
+    with pytest.raises(ScenarioError, match="no command of a server is in it"):
+        import_files([str(path)], ImportOptions())

@@ -108,6 +108,23 @@ def test_an_option_of_vllm_is_read(tmp_path: Path, flags: str, expected: dict[st
     assert {key: at(found, key) for key in expected} == expected
 
 
+@pytest.mark.parametrize(
+    ("command", "tp"),
+    [("vllm serve Qwen/Qwen3-8B --config {} -tp 8", 8), ("trtllm-serve Qwen/Qwen3-8B --extra_llm_api_options {} --tp_size 8", 2)],
+)
+def test_an_option_file_beside_a_command_lies_below_it_unless_its_engine_says_otherwise(tmp_path: Path, command: str, tp: int) -> None:
+    script, file = tmp_path / "serve.sh", tmp_path / "options.yaml"
+    script.write_text(command.format(file), encoding="utf-8")
+    file.write_text("tensor_parallel_size: 2\nmax_num_seqs: 64\n", encoding="utf-8")
+
+    both, alone = (
+        import_files(files, ImportOptions(cluster="hgx-h200", overrides=REQUESTS)) for files in ([str(script), str(file)], [str(script)])
+    )
+
+    assert at(both.data, "serving.tp") == tp
+    assert [[key.value for key in each.keys if key.how == "not_modelled"] for each in (both, alone)] == [[], [str(file)]]
+
+
 def test_data_parallelism_with_experts_is_of_attention(tmp_path: Path) -> None:
     found = written(tmp_path, "vllm serve Qwen/Qwen3-30B-A3B --data-parallel-size 4 --enable-expert-parallel").data
 

@@ -84,7 +84,7 @@ def test_ports_that_ibnetdiscover_lists_are_cables(tmp_path: Path) -> None:
 
     fabric = at(import_files([str(path)], ImportOptions(cluster="dgx-h100")).data, "cluster.fabric")
 
-    assert fabric == {"topology": "rail_optimized", "nodes_per_leaf": 1, "leaves_per_pod": 0, "oversubscription": 4.0}
+    assert fabric == {"topology": "rail_optimized", "nodes_per_leaf": 1, "leaves_per_pod": 0, "oversubscription": 1.0}
 
 
 def test_a_job_and_a_fabric_are_one_scenario(tmp_path: Path) -> None:
@@ -225,6 +225,7 @@ def test_bridges_between_pairs_of_boards_are_no_node_with_a_switch(tmp_path: Pat
             {"node": "pcie-a100-80g", "accelerator": "h100-pcie-80g"},
         ),
         ("GPU 0: NVIDIA GH200 480GB (UUID: GPU-0)\n", {"node": "gh200", "nodes": 1}),
+        (smi("NV18", 8) + "".join(f"rdmap{index}s0 {8 * 'PIX '}\n" for index in range(16)), {"node": "aws-p5en", "nics": None}),
         (
             "switches:\n- {name: s1, switches: [l1, l2]}\n- {name: l1, capacity_blocks: [c1]}\n- {name: l2, capacity_blocks: [c2]}\n"
             "capacity_blocks:\n- {name: c1, type: H100, nodes: [n1, n2]}\n- {name: c2, type: H100, nodes: [n3, n4]}\n",

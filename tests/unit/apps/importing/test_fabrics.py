@@ -1,0 +1,76 @@
+"""Descriptions of fabrics as they are shown to others: without GUIDs, with several topologies, and of a job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from clustersim.apps.importing.entries import ImportOptions
+from clustersim.apps.importing.importing import Imported, import_files
+from clustersim.errors import ScenarioError
+from tests.unit.apps.importing.found import at
+
+
+def written(tmp_path: Path, text: str, cluster: str | None = "dgx-h100") -> Imported:
+    path = tmp_path / "fabric"
+    path.write_text(text, encoding="utf-8")
+    return import_files([str(path)], ImportOptions(cluster=cluster))
+
+
+def dumped(guid: str, leaves: tuple[str, str] = ("leaf-0", "leaf-1"), host: str = "node{} mlx5_0") -> str:
+    """Return what ibnetdiscover prints of two leaves with two nodes each below one spine, without vendors."""
+    lines: list[str] = []
+    for number, leaf in enumerate(leaves):
+        lines += [f'Switch\t65 "S-{guid}"\t\t# "MF0;{leaf}:MQM9700/U1" enhanced port 0 lid 14 lmc 0']
+        lines += [f'[{port}]\t"H-{guid}"[1]({guid})\t\t# "{host.format(2 * number + port)}" lid 5 4xNDR' for port in (1, 2)]
+        lines += [f'[{port}]\t"S-{guid}"[{port}]\t\t# "MF0;spine:MQM9700/U1" lid 6 4xNDR' for port in (33, 34)]
+    return "\n".join([*lines, f'Switch\t65 "S-{guid}"\t\t# "MF0;spine:MQM9700/U1" enhanced port 0 lid 6 lmc 0'])
+
+
+@pytest.mark.parametrize("guid", ["<redacted>", "xxxx"])
+def test_switches_are_told_apart_by_their_names_where_guids_are_taken_out(tmp_path: Path, guid: str) -> None:
+    found = written(tmp_path, dumped(guid))
+
+    assert at(found.data, "cluster.nodes") == 4
+    assert at(found.data, "cluster.fabric.nodes_per_leaf") == 2
+    assert at(found.data, "cluster.fabric.oversubscription") == 1.0
+
+
+def test_two_switches_without_guids_and_names_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="port 1 of S-x MF0;leaf:MQM9700/U1 is listed twice"):
+        written(tmp_path, dumped("x", ("leaf", "leaf")))
+
+
+def test_adapters_without_the_name_of_a_node_are_told_of(tmp_path: Path) -> None:
+    found = written(tmp_path, dumped("x", host="MT4129 ConnectX7   Mellanox Technologies"))
+
+    assert ("adapters.unnamed", 4) in [(key.key, key.value) for key in found.keys if key.how == "not_modelled"]
+
+
+SEVERAL = """- topology: all
+  tree: {switches: [{switch: one, nodes: "n[1-4]"}]}
+- topology: halves
+  cluster_default: true
+  tree: {switches: [{switch: a, nodes: "n[1-2]"}, {switch: b, nodes: "n[3-4]"}, {switch: top, children: "a,b"}]}
+"""
+
+
+def test_the_default_of_several_topologies_of_slurm_is_read(tmp_path: Path) -> None:
+    found = written(tmp_path, SEVERAL)
+
+    assert at(found.data, "cluster.fabric.nodes_per_leaf") == 2
+    assert ("topologies.others", "all") in [(key.key, key.value) for key in found.keys]
+
+
+JOB = "JobId=7 JobName=train\n   NumNodes=16 NumTasks=128\n   TRES=cpu=96,node=16,gres/gpu={}\n   TresPerNode=gres/gpu:{}\n"
+
+
+@pytest.mark.parametrize(("count", "resources", "node"), [(128, "h100:8", "dgx-h100"), (64, "gb200:4", "gb200-nvl72")])
+def test_a_job_that_scontrol_shows_counts_nodes_and_accelerators(tmp_path: Path, count: int, resources: str, node: str) -> None:
+    assert at(written(tmp_path, JOB.format(count, resources), None).data, "cluster") == {"node": node, "nodes": 16}
+
+
+def test_accelerators_that_no_shipped_node_has_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="no file says which shipped node comes near to gaudi3: --cluster NAME"):
+        written(tmp_path, JOB.format(128, "gaudi3:8"), None)
