@@ -20,7 +20,7 @@ from clustersim.hardware.profile_schema import Checked
 
 
 class PresetSource(Checked):
-    """Document in which a framework states its defaults."""
+    """Document in which a framework states its keys and defaults."""
 
     title: str
     version: str

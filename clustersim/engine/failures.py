@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import floor, inf
 from typing import TYPE_CHECKING, Final
 
@@ -42,15 +42,7 @@ class SimulatedTraining:
     @property
     def shares(self) -> Shares:
         """The same as shares of all of it."""
-        return Shares(
-            useful=self.useful_s / self.wall_s,
-            checkpoint=self.checkpoint_s / self.wall_s,
-            lost_work=self.lost_work_s / self.wall_s,
-            detection=self.detection_s / self.wall_s,
-            restart=self.restart_s / self.wall_s,
-            waiting=self.waiting_s / self.wall_s,
-            shrunk=self.shrunk_s / self.wall_s,
-        )
+        return Shares(**{part.name: getattr(self, f"{part.name}_s") / self.wall_s for part in fields(Shares)})
 
 
 def replay_training(upkeep: Upkeep, work_s: float, random: Random) -> SimulatedTraining:
@@ -79,7 +71,7 @@ class _Job:
         self._failures, self._points, self._recovery = upkeep.failures, upkeep.checkpoints, upkeep.recovery
         self._random = random
         self._work_s, self._left_s = work_s, work_s
-        self._booked = dict.fromkeys(("useful", "checkpoint", "lost_work", "detection", "restart", "waiting", "shrunk"), 0.0)
+        self._booked = dict.fromkeys((part.name for part in fields(Shares)), 0.0)
         self._interruptions = self._node_failures = 0
         self._in_repair = 0
         self._held = False

@@ -12,6 +12,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from clustersim.apps.importing.transforms import TRANSFORMS
+from clustersim.config.presets import PresetSource
 from clustersim.documents.check import validate_document
 from clustersim.documents.files import data_path
 from clustersim.documents.near_names import choices_hint, did_you_mean
@@ -29,14 +30,6 @@ _NO_TABLES = (FOREIGN, "commands")
 Value = Scalar | list[Scalar]
 Settings = dict[str, Value]
 JobKind = Literal["training", "serving"]
-
-
-class ImportSource(Checked):
-    """Document in which a framework states its keys and defaults."""
-
-    title: str
-    version: str
-    url: str
 
 
 class KeyRow(Checked):
@@ -118,7 +111,7 @@ class TableFile(Checked):
     rows: list[KeyRow] = Field(default_factory=list[KeyRow])
     defaults: list[Default] = Field(default_factory=list[Default])
     no_effect: list[str] = Field(default_factory=list[str])
-    sources: dict[str, ImportSource] = Field(default_factory=dict[str, ImportSource])
+    sources: dict[str, PresetSource] = Field(default_factory=dict[str, PresetSource])
 
     @model_validator(mode="after")
     def _sources_exist(self) -> Self:

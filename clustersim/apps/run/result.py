@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from io import StringIO
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from clustersim.config.build import Built
 from clustersim.config.checks import CheckResult
@@ -16,6 +16,7 @@ from clustersim.measure.cost_report import CostReport, cost_lines
 from clustersim.measure.error_bars import with_ends
 from clustersim.measure.goodput_report import GoodputReport, goodput_lines
 from clustersim.measure.metrics import BoundsReport, Metrics
+from clustersim.measure.serving_metrics import ServingMetrics
 from clustersim.notices import Flag
 from clustersim.report.bottleneck import find_bottleneck
 from clustersim.report.facts import headline
@@ -31,18 +32,45 @@ if TYPE_CHECKING:
     from clustersim.report.plots.method import Plots
     from clustersim.report.subject import Subject
 
+M = TypeVar("M", Metrics, ServingMetrics)
+
 HOST_SHORTAGES: Final = ("host_memory", "server_memory")
 """Codes of flags that say that a host has too little memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """One simulated training step.
+class MeasuredRun(Generic[M]):
+    """One simulated run; every metric is an attribute too: ``result.mfu`` is ``result.metrics.mfu``."""
 
-    Every metric is an attribute too: ``result.mfu`` is ``result.metrics.mfu``.
-    """
+    metrics: M
+    scenario_hash: str
+    """Eight hexadecimal digits that name the resolved scenario."""
+    resolved: dict[str, Data]
+    """The scenario with every default written out."""
+    seed: int
 
-    metrics: Metrics
+    @property
+    def flags(self) -> tuple[Flag, ...]:
+        """Flags for what was assumed, extrapolated or not calibrated."""
+        return self.metrics.flags
+
+    def __getattr__(self, name: str) -> object:
+        """Return a metric by its name."""
+        if name.startswith("_") or name not in self.metrics.__dataclass_fields__:
+            near = None if name.startswith("_") else did_you_mean(name, dir(self))
+            raise AttributeError(f"'{type(self).__name__}' has no attribute '{name}'{f'; {near}' if near else ''}")
+        value: object = getattr(self.metrics, name)
+        return value
+
+    def __dir__(self) -> list[str]:
+        """Return the names of attributes and metrics."""
+        return sorted({*dir(type(self)), *self.metrics.__dataclass_fields__})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result(MeasuredRun[Metrics]):
+    """One simulated training step."""
+
     spans: Timeline
     """Everything that happened; :meth:`timeline` gives it as a frame."""
     checks: tuple[CheckResult, ...]
@@ -54,12 +82,7 @@ class Result:
     """None without a cost section."""
     goodput: GoodputReport | None
     """None without a reliability section."""
-    scenario_hash: str
-    """Eight hexadecimal digits that name the resolved scenario."""
-    resolved: dict[str, Data]
-    """The scenario with every default written out."""
     built: Built
-    seed: int
 
     @property
     def bounds(self) -> BoundsReport:
@@ -72,11 +95,6 @@ class Result:
         return self.metrics.step_time_s
 
     @property
-    def flags(self) -> tuple[Flag, ...]:
-        """Flags for what was assumed, extrapolated or not calibrated."""
-        return self.metrics.flags
-
-    @property
     def host_shortages(self) -> tuple[Flag, ...]:
         """Flags that report a shortage of host memory."""
         return tuple(flag for flag in self.flags if flag.code in HOST_SHORTAGES)
@@ -85,18 +103,6 @@ class Result:
     def ok(self) -> bool:
         """Whether the plan fits in the memory of accelerators and hosts, and every check holds."""
         return self.metrics.memory.fits and not self.host_shortages and all(check.holds for check in self.checks)
-
-    def __getattr__(self, name: str) -> object:
-        """Return a metric by its name."""
-        if name.startswith("_") or name not in Metrics.__dataclass_fields__:
-            near = None if name.startswith("_") else did_you_mean(name, dir(self))
-            raise AttributeError(f"'Result' has no attribute '{name}'{f'; {near}' if near else ''}")
-        value: object = getattr(self.metrics, name)
-        return value
-
-    def __dir__(self) -> list[str]:
-        """Return the names of attributes and metrics."""
-        return sorted({*dir(type(self)), *Metrics.__dataclass_fields__})
 
     def __repr__(self) -> str:
         """Return the result in one line; all of it is in ``print(result)`` and :meth:`to_dict`."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from clustersim.apps.run.result import MeasuredRun
 from clustersim.apps.serve.deployment import BuiltServing
 from clustersim.config.yaml_text import plain
-from clustersim.documents.near_names import did_you_mean
 from clustersim.documents.spots import Data
 from clustersim.engine.serving_run import ServingRun
 from clustersim.measure.serving_metrics import ServingMetrics
-from clustersim.notices import Flag
 
 if TYPE_CHECKING:
     import pandas
@@ -21,44 +20,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServingResult:
-    """One simulated serving run.
+class ServingResult(MeasuredRun[ServingMetrics]):
+    """One simulated serving run."""
 
-    Every metric is an attribute too: ``result.ttft_s`` is ``result.metrics.ttft_s``.
-    """
-
-    metrics: ServingMetrics
     run: ServingRun
     """Times of every request, and records of steps."""
-    scenario_hash: str
-    """Eight hexadecimal digits that name the resolved scenario."""
-    resolved: dict[str, Data]
-    """The scenario with every default written out."""
     built: BuiltServing
-    seed: int
-
-    @property
-    def flags(self) -> tuple[Flag, ...]:
-        """Flags of all that was assumed, extrapolated or not calibrated."""
-        return self.metrics.flags
 
     @property
     def ok(self) -> bool:
         """Whether all requests were answered and every promised latency holds."""
         slo = self.metrics.slo
         return not self.metrics.requests.refused and (slo is None or slo.met)
-
-    def __getattr__(self, name: str) -> object:
-        """Return a metric by its name."""
-        if name.startswith("_") or name not in ServingMetrics.__dataclass_fields__:
-            near = None if name.startswith("_") else did_you_mean(name, dir(self))
-            raise AttributeError(f"'ServingResult' has no attribute '{name}'{f'; {near}' if near else ''}")
-        value: object = getattr(self.metrics, name)
-        return value
-
-    def __dir__(self) -> list[str]:
-        """Return the names of attributes and metrics."""
-        return sorted({*dir(type(self)), *ServingMetrics.__dataclass_fields__})
 
     def __repr__(self) -> str:
         """Return the result in one line; all of it is in ``print(result)`` and :meth:`to_dict`."""

@@ -77,30 +77,26 @@ class MeasuredSpec(Checked):
         return self
 
 
-class RowSpec(Checked):
-    """One run that somebody has timed."""
-
-    id: Name
-    source: PlaceSpec
-    quality: Quality
-    measured: MeasuredSpec
-    derived_from: Sentence | None = None
-    """Figure from which the step time was computed, where the source does not print it."""
-    assumed: list[Sentence] = Field(default=[])
-    """Facts that the source does not state about this run, and values taken instead."""
-    hidden: dict[str, Annotated[list[JsonValue], Field(min_length=2)]] = Field(default={})
-    """Dotted keys of the scenario that the source does not say and that decide the result, each with the values that it may have had."""
-    scenario: dict[str, JsonValue]
-    """Put on top of what all rows have in common."""
-
-
 class MisfitSpec(Checked):
     """A run that somebody has tried, and that ran out of memory."""
 
     id: Name
     source: PlaceSpec
     assumed: list[Sentence] = Field(default=[])
+    """Facts that the source does not state about this run, and values taken instead."""
     scenario: dict[str, JsonValue]
+    """Put on top of what all rows have in common."""
+
+
+class RowSpec(MisfitSpec):
+    """One run that somebody has timed."""
+
+    quality: Quality
+    measured: MeasuredSpec
+    derived_from: Sentence | None = None
+    """Figure from which the step time was computed, where the source does not print it."""
+    hidden: dict[str, Annotated[list[JsonValue], Field(min_length=2)]] = Field(default={})
+    """Dotted keys of the scenario that the source does not say and that decide the result, each with the values that it may have had."""
 
 
 class TableSpec(Checked):
