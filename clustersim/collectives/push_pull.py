@@ -4,14 +4,13 @@ References
 ----------
 .. [1] M. Li et al., "Scaling distributed machine learning with the parameter server", OSDI 2014: key ranges.
 .. [2] Y. Jiang et al., "A unified architecture for accelerating distributed DNN training in heterogeneous GPU/CPU clusters",
-   OSDI 2020 (BytePS): summation on hosts, and what share of the parameters is best where.
+   OSDI 2020 (BytePS): summation on hosts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from math import fsum
 from typing import Final
 
 import numpy as np
@@ -30,25 +29,6 @@ WRITTEN_MEMORY_BYTES: Final = 1.0
 """Memory traffic of a gradient byte without a sum to add it to, in bytes: the adapter writes it, and the update reads it."""
 SENT_MEMORY_BYTES: Final = 1.0
 """Memory traffic of a byte that a server sends, in bytes: the adapter reads it."""
-ROUND_OFF: Final = 1e-9
-"""By how much the sum of all shares may miss 1."""
-
-
-def place_servers(hosts: Sequence[int], shares: Sequence[float] | None = None, *, per_node: bool = False) -> Servers:
-    """Return parameter servers on some hosts of a cluster.
-
-    Parameters
-    ----------
-    shares
-        Share of the parameters that each of them holds; equal ones when left out.
-    per_node
-        The accelerators of a domain add up their gradients first, by a ring, each sends its part of the sum, and what comes back
-        goes round the same way.
-    """
-    parts = [1.0 / len(hosts)] * len(hosts) if shares is None else list(shares)
-    assert len(set(hosts)) == len(hosts) == len(parts), hosts
-    assert abs(fsum(parts) - 1.0) <= ROUND_OFF, parts
-    return Servers(hosts=tuple(hosts), shares=tuple(parts), per_node=per_node)
 
 
 def greedy_holders(tensor_bytes: Sequence[float], n_servers: int) -> tuple[int, ...]:
@@ -75,8 +55,7 @@ def greedy_holders(tensor_bytes: Sequence[float], n_servers: int) -> tuple[int, 
 def lay_push(cluster: Cluster, group: Grouping, servers: Servers) -> Pattern:
     """Return the push of gradients: each worker sends each server its share of ``S``, and the server sums them.
 
-    Flows to servers with different shares do not wait for each other, nor do those that stay in a node for those that leave
-    it; each kind is a flow set.
+    Flows that stay in a node do not wait for those that leave it; each kind is a flow set.
     """
     return Pattern(phases=_phases(_flights(cluster, group, servers, up=True)), uniform=group.per_domain > 0)
 
@@ -88,32 +67,22 @@ def lay_pull(cluster: Cluster, group: Grouping, servers: Servers) -> Pattern:
 
 def lay_update(cluster: Cluster, group: Grouping, servers: Servers) -> Pattern:
     """Return what servers do with what has been added up: for each group every server reads and writes its share of ``S`` in its memory."""
-    all_hosts, shares = np.array(servers.hosts, dtype=np.int64), np.array(servers.shares, dtype=np.float64)
-    flow_sets = tuple(
-        FlowSet(
-            route_set=on_links(cluster.memory_link(all_hosts[shares == share]), float(len(group.members))),
-            share=float(share),
-            intra_steps=0,
-            inter_steps=0,
-            intra_latency_s=0.0,
-            inter_latency_s=0.0,
-        )
-        for share in np.unique(shares[shares > 0.0])
+    hosts = np.array(servers.hosts, dtype=np.int64)
+    update = FlowSet(
+        route_set=on_links(cluster.memory_link(hosts), float(len(group.members))),
+        share=servers.share,
+        intra_steps=0,
+        inter_steps=0,
+        intra_latency_s=0.0,
+        inter_latency_s=0.0,
     )
-    return Pattern(phases=_phases(flow_sets), uniform=True)
+    return Pattern(phases=((update,),), uniform=True)
 
 
-def lay_push_pull(cluster: Cluster, group: Grouping, servers: Servers, *, overlapped: bool = False) -> Pattern:
-    """Return a whole round: push, then pull.
-
-    Parameters
-    ----------
-    overlapped
-        Both at once, as a tensor of many layers does in steady state: while one layer is pushed another is pulled.
-    """
-    push, pull = (_flights(cluster, group, servers, up=up) for up in (True, False))
-    phases = _phases(push + pull) if overlapped else (*_phases(push), *_phases(pull))
-    return Pattern(phases=phases, uniform=group.per_domain > 0)
+def lay_push_pull(cluster: Cluster, group: Grouping, servers: Servers) -> Pattern:
+    """Return a whole round: push, then pull."""
+    push, pull = lay_push(cluster, group, servers), lay_pull(cluster, group, servers)
+    return replace(push, phases=(*push.phases, *pull.phases))
 
 
 def _phases(flow_sets: tuple[FlowSet, ...]) -> tuple[tuple[FlowSet, ...], ...]:
@@ -123,7 +92,7 @@ def _phases(flow_sets: tuple[FlowSet, ...]) -> tuple[tuple[FlowSet, ...], ...]:
 def _flights(cluster: Cluster, group: Grouping, servers: Servers, *, up: bool) -> tuple[FlowSet, ...]:
     """Return the coupled flows of one direction."""
     parts = np.ones(group.members.shape)
-    all_hosts, shares = np.array(servers.hosts, dtype=np.int64), np.array(servers.shares, dtype=np.float64)
+    hosts = np.array(servers.hosts, dtype=np.int64)
     flow_sets: list[FlowSet] = []
     ring_steps, ring_latency_s = 0, 0.0
     if servers.per_node:
@@ -135,13 +104,11 @@ def _flights(cluster: Cluster, group: Grouping, servers: Servers, *, up: bool) -
     weight = (WRITTEN_MEMORY_BYTES if _is_alone(group, servers) else ADDED_MEMORY_BYTES) if up else SENT_MEMORY_BYTES
     for part in np.unique(parts):
         workers = group.members[parts == part]
-        for share in np.unique(shares[shares > 0.0]):
-            hosts = all_hosts[shares == share]
-            batches = _batches(cluster, workers, hosts, up=up, weight=weight)
-            for each in separate_flow_sets(cluster, batches, share=float(part * share), itemised=len(group.members) > 1):
-                # The first part that the servers get has gone round its node before.
-                latency_s = max(each.intra_latency_s, ring_latency_s)
-                flow_sets.append(replace(each, intra_steps=each.intra_steps + ring_steps, intra_latency_s=latency_s))
+        batches = _batches(cluster, workers, hosts, up=up, weight=weight)
+        for each in separate_flow_sets(cluster, batches, share=float(part * servers.share), itemised=len(group.members) > 1):
+            # The first part that the servers get has gone round its node before.
+            latency_s = max(each.intra_latency_s, ring_latency_s)
+            flow_sets.append(replace(each, intra_steps=each.intra_steps + ring_steps, intra_latency_s=latency_s))
     return tuple(flow_sets)
 
 

@@ -81,13 +81,16 @@ and write what they keep."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Servers:
-    """Parameter servers: hosts of the cluster, and the share of a tensor that each holds."""
+    """Parameter servers: hosts of the cluster, each with an equal part of a tensor."""
 
     hosts: tuple[int, ...]
     """The nodes' own hosts come first, then dedicated ones."""
-    shares: tuple[float, ...]
-    """Add up to 1."""
     per_node: bool = False
     """True where the accelerators of a scale-up domain add up their gradients first, and each sends its part of the sum."""
     adds: bool = False
     """True where gradients of several groups are summed; otherwise the group decides whether there is a sum."""
+
+    @property
+    def share(self) -> float:
+        """Share of a tensor that each server holds."""
+        return 1.0 / len(self.hosts)

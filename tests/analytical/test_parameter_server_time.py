@@ -11,11 +11,12 @@ from math import ceil
 import pytest
 
 from clustersim.collectives import ALGORITHMS
-from clustersim.collectives.push_pull import Servers, lay_pull, lay_push, lay_push_pull, place_servers
+from clustersim.collectives.push_pull import lay_pull, lay_push, lay_push_pull
+from clustersim.hardware.library_costs import Servers
 from clustersim.hardware.models import Fabric, ServerHosts
 from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.wired import Cluster
-from tests.unit.collectives.beside import busiest_link_s, flown_s
+from tests.unit.collectives.beside import flown_s
 from tests.unit.collectives.execution import everybody, laid
 from tests.unit.topology.factories import NIC_BYTES_PER_S, PCIE_BYTES_PER_S, SCALE_UP_BYTES_PER_S, make_fabric, make_node
 
@@ -36,24 +37,19 @@ def dedicated(cluster: Cluster) -> range:
     return range(cluster.n_nodes, cluster.n_hosts)
 
 
-def push_s(cluster: Cluster, hosts: range | list[int], *, shares: list[float] | None = None, per_node: bool = False) -> float:
-    return flown_s(cluster, lay_push(cluster, everybody(cluster), place_servers(list(hosts), shares, per_node=per_node)))
+def push_s(cluster: Cluster, hosts: range | list[int], *, per_node: bool = False) -> float:
+    return flown_s(cluster, lay_push(cluster, everybody(cluster), Servers(hosts=tuple(hosts), per_node=per_node)))
 
 
-def pull_s(cluster: Cluster, hosts: range | list[int], *, shares: list[float] | None = None, per_node: bool = False) -> float:
-    return flown_s(cluster, lay_pull(cluster, everybody(cluster), place_servers(list(hosts), shares, per_node=per_node)))
+def pull_s(cluster: Cluster, hosts: range | list[int], *, per_node: bool = False) -> float:
+    return flown_s(cluster, lay_pull(cluster, everybody(cluster), Servers(hosts=tuple(hosts), per_node=per_node)))
 
 
-def both_s(cluster: Cluster, hosts: range | list[int], *, shares: list[float] | None = None) -> float:
-    servers = place_servers(list(hosts), shares)
-    return flown_s(cluster, lay_push_pull(cluster, everybody(cluster), servers, overlapped=True))
-
-
-def balanced(cluster: Cluster) -> Servers:
-    """Return servers everywhere, with the shares that load the adapters of workers and dedicated servers alike."""
-    n, k = cluster.n_nodes, cluster.n_hosts - cluster.n_nodes
-    on_worker = (n - k) / (n * n + k * n - 2 * k)
-    return place_servers(list(range(n + k)), [on_worker] * n + [(1 - n * on_worker) / k] * k)
+def both_s(cluster: Cluster, hosts: range | list[int]) -> float:
+    """Return the duration of both at once, as for a tensor of many layers in steady state."""
+    group, servers = everybody(cluster), Servers(hosts=tuple(hosts))
+    push, pull = lay_push(cluster, group, servers), lay_pull(cluster, group, servers)
+    return flown_s(cluster, replace(push, phases=(push.phases[0] + pull.phases[0],)))
 
 
 def ring_s(cluster: Cluster) -> float:
@@ -114,23 +110,6 @@ def test_servers_on_some_workers_receive_from_the_others(n: int, k: int) -> None
     assert push_s(cluster, range(k)) == pytest.approx((n - 1) / k / B, rel=ROUND_OFF)
 
 
-@pytest.mark.parametrize("shares", [[0.5, 0.3, 0.2], [0.7, 0.15, 0.15], [0.98, 0.01, 0.01]])
-def test_the_server_with_the_largest_share_is_last(shares: list[float]) -> None:
-    cluster = workers_and_servers(8, 3)
-
-    assert push_s(cluster, dedicated(cluster), shares=shares) == pytest.approx(max(shares) * 8 / B, rel=ROUND_OFF)
-
-
-def test_a_light_server_is_done_before_the_heavy_one() -> None:
-    cluster = workers_and_servers(4, 2)
-    servers = place_servers(list(dedicated(cluster)), [0.25, 0.75])
-
-    (flow_sets,) = lay_push(cluster, everybody(cluster), servers).phases
-
-    assert [flow_set.share for flow_set in flow_sets] == [0.25, 0.75]
-    assert flown_s(cluster, lay_push(cluster, everybody(cluster), servers)) == pytest.approx(0.75 * 4 / B, rel=ROUND_OFF)
-
-
 @pytest.mark.parametrize("n", [2, 4, 8, 16, 64])
 def test_against_the_ring_fewer_servers_than_workers_never_win_one_way_after_the_other(n: int) -> None:
     for k in sorted({1, n // 2, n - 1, n}):
@@ -155,26 +134,6 @@ def test_as_many_servers_as_workers_take_nearly_half_of_the_ring() -> None:
     cluster = workers_and_servers(64, 64)
 
     assert ring_s(cluster) / both_s(cluster, dedicated(cluster)) == pytest.approx(2 * 63 / 64, rel=ROUND_OFF)
-
-
-@pytest.mark.parametrize(("n", "k"), [(4, 1), (8, 2), (8, 5), (8, 8), (16, 4)])
-def test_shares_on_workers_and_servers_reach_the_bound_of_byteps_on_the_busiest_link(n: int, k: int) -> None:
-    cluster = workers_and_servers(n, k)
-
-    pattern = lay_push_pull(cluster, everybody(cluster), balanced(cluster), overlapped=True)
-
-    bound_s = 2 * n * (n - 1) / (n * n + k * n - 2 * k) / B
-    assert busiest_link_s(cluster, pattern) == pytest.approx(bound_s, rel=ROUND_OFF)
-    assert flown_s(cluster, pattern) >= bound_s * (1 - ROUND_OFF)
-
-
-def test_fair_sharing_misses_that_bound() -> None:
-    cluster = workers_and_servers(8, 4)
-
-    pattern = lay_push_pull(cluster, everybody(cluster), balanced(cluster), overlapped=True)
-
-    # 7 + 4 + 7 flows leave each worker at equal rates until the small ones have landed.
-    assert flown_s(cluster, pattern) / busiest_link_s(cluster, pattern) == pytest.approx(19 / 14, rel=ROUND_OFF)
 
 
 @pytest.mark.parametrize("ratio", [1.0, 2.0, 4.0, 8.0])
@@ -214,7 +173,7 @@ def test_nodes_that_add_up_first_push_one_gradient_each(n_nodes: int, per_node: 
 @pytest.mark.parametrize(("n", "k"), [(4, 1), (8, 3), (16, 1), (16, 16), (64, 4)])
 def test_servers_win_below_the_size_at_which_their_bytes_cost_what_the_steps_of_the_ring_do(n: int, k: int) -> None:
     cluster = workers_and_servers(n, k)
-    served = lay_push_pull(cluster, everybody(cluster), place_servers(list(dedicated(cluster))))
+    served = lay_push_pull(cluster, everybody(cluster), Servers(hosts=tuple(dedicated(cluster))))
     ring = laid(ALGORITHMS["all_reduce"]["ring"], cluster)
 
     steps = [sum(max(flow_set.inter_steps for flow_set in phase) for phase in pattern.phases) for pattern in (served, ring)]

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 from clustersim.apps.run.simulation import algorithm_flags, calibration_flags
 from clustersim.collectives import ALGORITHMS
 from clustersim.collectives.library import CollectiveCall, Library
-from clustersim.collectives.push_pull import place_servers
 from clustersim.config.constraints import check_size
 from clustersim.config.keys import placed, refusal
 from clustersim.config.machine import hardware_of, link_changes, routing_flags
@@ -216,7 +215,7 @@ def _servers(cluster: Cluster, request: CollectiveRequest) -> Servers | None:
             f"{request.n_servers} servers on {cluster.n_nodes} nodes", field="--servers", hint="use fewer, or --placement dedicated"
         )
     first = cluster.n_nodes if request.dedicated else 0
-    return place_servers(range(first, first + request.n_servers))
+    return Servers(hosts=tuple(range(first, first + request.n_servers)))
 
 
 def servers_on(algorithm: str, n_servers: int | None, placement: str) -> int:

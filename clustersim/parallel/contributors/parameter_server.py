@@ -119,11 +119,11 @@ def _holders(sizes: Sequence[float], n_servers: int, assignment: Assignment) -> 
 def _holdings(service: DataParallel, sizes: Sequence[float], holders: Sequence[int], *, adds: bool) -> tuple[Holding, ...]:
     hosts, per_node = service.hosts, service.reduce_in_node
     if not holders:
-        servers = Servers(hosts=hosts, shares=(1.0 / len(hosts),) * len(hosts), per_node=per_node, adds=adds)
+        servers = Servers(hosts=hosts, per_node=per_node, adds=adds)
         return (Holding(servers=servers, parameters=fsum(sizes)),)
     kept = grouped(zip(holders, sizes, strict=True))
     return tuple(
-        Holding(servers=Servers(hosts=(hosts[holder],), shares=(1.0,), per_node=per_node, adds=adds), parameters=fsum(kept[holder]))
+        Holding(servers=Servers(hosts=(hosts[holder],), per_node=per_node, adds=adds), parameters=fsum(kept[holder]))
         for holder in sorted(kept)
     )
 
@@ -184,7 +184,7 @@ class ParameterServers(Contributor):
         """Return the memory of the fullest parameter server: weights in the precision sent, sum of gradients, and optimizer state."""
         strategy, local, number = stage.strategy, stage.local, stage.local.numerics
         (whole,) = served_slices(local, service_of(strategy), [(0, local.model.n_layers)])
-        most = strategy.tp * strategy.cp * max(each.parameters * max(each.servers.shares) for each in whole.holdings)
+        most = strategy.tp * strategy.cp * max(each.parameters * each.servers.share for each in whole.holdings)
         state_bytes = most * optimizer_bytes_per_parameter(stage.training, local)
         return (
             Hold(category="parameters", owner="parameter_server", bytes=most * number.element_bytes, place="server"),

@@ -10,10 +10,9 @@ import pytest
 
 from clustersim.collectives import ALGORITHMS
 from clustersim.collectives.library import OFFERED, SERVED, CollectiveCall, Library, usable_shares
-from clustersim.collectives.push_pull import place_servers
 from clustersim.collectives.timing import Operation
 from clustersim.errors import DomainError
-from clustersim.hardware.library_costs import PROTOCOLS, CollectiveOp
+from clustersim.hardware.library_costs import PROTOCOLS, CollectiveOp, Servers
 from clustersim.hardware.models import Node
 from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster import TIERS
@@ -285,7 +284,7 @@ def test_a_send_that_hosts_wait_for_takes_their_time_longer() -> None:
 @pytest.mark.parametrize("op", [op for op in SERVED if op != "update"])
 def test_workers_push_to_servers_and_pull_from_them(op: CollectiveOp) -> None:
     machine = library(n_nodes=2, n_servers=2)
-    servers = place_servers([2, 3])
+    servers = Servers(hosts=(2, 3))
 
     done = machine.operation(replace(call(op), servers=servers), (tuple(range(16)),))
 
@@ -299,7 +298,7 @@ def test_workers_push_to_servers_and_pull_from_them(op: CollectiveOp) -> None:
 
 def test_every_server_gets_the_bytes_of_its_share() -> None:
     machine = library(n_nodes=2, n_servers=2)
-    servers = place_servers([2, 3], [0.75, 0.25])
+    servers = Servers(hosts=(2, 3))
 
     (phase,) = machine.operation(replace(call("push"), servers=servers), (tuple(range(16)),)).phases
 
@@ -307,21 +306,21 @@ def test_every_server_gets_the_bytes_of_its_share() -> None:
     for leg in phase:
         arrived[leg.route_set.link_ids] += leg.route_set.flows * leg.bytes_per_flow
     by_name = {machine.cluster.links[link].name: arrived[link] for link in np.flatnonzero(arrived).tolist()}
-    assert by_name["server0/nic0/rx"] == pytest.approx(16 * 0.75 * SIZE, rel=ROUND_OFF)
-    assert by_name["server1/nic0/rx"] == pytest.approx(16 * 0.25 * SIZE, rel=ROUND_OFF)
+    assert by_name["server0/nic0/rx"] == pytest.approx(16 * 0.5 * SIZE, rel=ROUND_OFF)
+    assert by_name["server1/nic0/rx"] == pytest.approx(16 * 0.5 * SIZE, rel=ROUND_OFF)
 
 
 def test_a_worker_alone_has_servers_to_talk_to() -> None:
     machine = library(n_nodes=1, n_servers=1)
 
-    assert machine.operation(replace(call("push"), servers=place_servers([1])), ((0,),)).phases
+    assert machine.operation(replace(call("push"), servers=Servers(hosts=(1,))), ((0,),)).phases
 
 
 def test_servers_do_not_gather() -> None:
     machine = library(n_nodes=1, n_servers=1)
 
     with pytest.raises(DomainError) as caught:
-        machine.operation(replace(call("all_gather"), servers=place_servers([1])), EIGHT)
+        machine.operation(replace(call("all_gather"), servers=Servers(hosts=(1,))), EIGHT)
 
     assert caught.value.message == "parameter servers do not serve all_gather"
     assert caught.value.hint == "they serve push, pull, update, all_reduce"

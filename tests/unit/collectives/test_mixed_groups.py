@@ -11,12 +11,12 @@ from clustersim.collectives.group_layout import cycle_arcs
 from clustersim.collectives.library import CollectiveCall, Library, usable_shares
 from clustersim.collectives.nvls import lay_nvls
 from clustersim.collectives.pattern import grouping
-from clustersim.collectives.push_pull import place_servers
 from clustersim.collectives.ring import RINGS
 from clustersim.collectives.sharp import lay_sharp
 from clustersim.errors import DomainError
 from clustersim.hardware.calibrations import calibration_of_generation
 from clustersim.hardware.catalog import load_node
+from clustersim.hardware.library_costs import Servers
 from clustersim.hardware.mixed import calibration_of, slowest
 from clustersim.hardware.models import Node
 from clustersim.topology.cluster import IntArray, LinkFloats
@@ -155,7 +155,7 @@ def test_in_a_mesh_rings_follow_its_links_and_behind_a_switch_the_order_of_the_r
 def test_parameters_are_pulled_over_the_adapters_of_any_kind() -> None:
     cluster = build_mixed_cluster(((make_node(), 1), (make_node(n_accelerators=4, n_nics=2), 1)), SPINES, servers=make_servers(1))
     machine = Library(cluster=cluster, calibration=IDEAL_NETWORK)
-    call = CollectiveCall(op="pull", group="all", size_bytes=1e9, servers=place_servers([0, 2]))
+    call = CollectiveCall(op="pull", group="all", size_bytes=1e9, servers=Servers(hosts=(0, 2)))
     operation = machine.operation(call, [list(range(12))])
 
     flow_sets = [leg for phase in operation.phases for leg in phase]

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clustersim.collectives.pattern import Pattern
-from clustersim.collectives.push_pull import Servers, greedy_holders, lay_pull, lay_push, lay_push_pull, lay_update, place_servers
+from clustersim.collectives.push_pull import greedy_holders, lay_pull, lay_push, lay_push_pull, lay_update
+from clustersim.hardware.library_costs import Servers
 from clustersim.hardware.models import ServerHosts
 from clustersim.topology.cluster_wiring import build_cluster
 from clustersim.topology.wired import Cluster
@@ -32,37 +33,22 @@ def tier_load(cluster: Cluster, pattern: Pattern, word: str) -> dict[str, float]
 
 def test_memory_carries_four_bytes_for_each_that_is_added_and_one_for_each_that_is_sent() -> None:
     cluster = cluster_of(2, 1)
-    servers = place_servers([2])
+    servers = Servers(hosts=(2,))
 
     assert tier_load(cluster, lay_push(cluster, everybody(cluster), servers), "memory") == {"server0/memory": 4 * 16.0}
     assert tier_load(cluster, lay_pull(cluster, everybody(cluster), servers), "memory") == {"server0/memory": 16.0}
 
 
-def test_servers_with_equal_shares_are_one_flow_set() -> None:
+def test_servers_are_one_flow_set() -> None:
     cluster = cluster_of(2, 4)
 
-    assert shares_of(lay_push(cluster, everybody(cluster), place_servers([2, 3, 4, 5]))) == [[0.25]]
-
-
-def test_servers_with_other_shares_are_flow_sets_beside_each_other() -> None:
-    cluster = cluster_of(2, 4)
-    servers = place_servers([2, 3, 4, 5], [0.4, 0.1, 0.4, 0.1])
-
-    assert shares_of(lay_push(cluster, everybody(cluster), servers)) == [[0.1, 0.4]]
-
-
-def test_a_server_without_a_share_is_left_alone() -> None:
-    cluster = cluster_of(2, 2)
-
-    load = load_by_name(cluster, lay_push(cluster, everybody(cluster), place_servers([2, 3], [1.0, 0.0])))
-
-    assert [name for name in load if name.startswith("server1")] == []
+    assert shares_of(lay_push(cluster, everybody(cluster), Servers(hosts=(2, 3, 4, 5)))) == [[0.25]]
 
 
 def test_the_share_of_the_own_node_does_not_cross_the_network() -> None:
     cluster = cluster_of(2, 0, per_node=1)
 
-    pattern = lay_push(cluster, everybody(cluster), place_servers([0, 1]))
+    pattern = lay_push(cluster, everybody(cluster), Servers(hosts=(0, 1)))
 
     assert tier_load(cluster, pattern, "nic") == {f"node{node}/nic0/{way}": 0.5 for node in (0, 1) for way in ("tx", "rx")}
     assert tier_load(cluster, pattern, "memory") == {"node0/memory": 4.0, "node1/memory": 4.0}
@@ -72,7 +58,7 @@ def test_the_share_of_the_own_node_does_not_cross_the_network() -> None:
 def test_in_a_rack_hosts_of_the_own_domain_are_inside() -> None:
     cluster = cluster_of(4, 0, per_node=2, nodes_per_domain=2)
 
-    inside, between = lay_push(cluster, groups(cluster, (0,)), place_servers([1, 2])).phases[0]
+    inside, between = lay_push(cluster, groups(cluster, (0,)), Servers(hosts=(1, 2))).phases[0]
 
     assert (inside.intra_steps, inside.inter_steps) == (1, 0)
     assert (between.intra_steps, between.inter_steps) == (0, 1)
@@ -80,7 +66,7 @@ def test_in_a_rack_hosts_of_the_own_domain_are_inside() -> None:
 
 def test_a_round_is_push_then_pull() -> None:
     cluster = cluster_of(2, 1)
-    group, servers = everybody(cluster), place_servers([2])
+    group, servers = everybody(cluster), Servers(hosts=(2,))
 
     both = lay_push_pull(cluster, group, servers)
 
@@ -93,7 +79,7 @@ def test_nodes_with_fewer_members_push_larger_parts() -> None:
     cluster = cluster_of(2, 1)
     group = groups(cluster, (0, 1, 2, 3, 8, 9))
 
-    pattern = lay_push(cluster, group, place_servers([2], per_node=True))
+    pattern = lay_push(cluster, group, Servers(hosts=(2,), per_node=True))
 
     load = tier_load(cluster, pattern, "nic")
     assert load["node0/nic0/tx"] == pytest.approx(1 / 4, rel=1e-12)
@@ -104,17 +90,9 @@ def test_nodes_with_fewer_members_push_larger_parts() -> None:
 def test_groups_of_an_orbit_meet_at_the_servers() -> None:
     cluster = cluster_of(2, 1)
 
-    load = tier_load(cluster, lay_push(cluster, groups(cluster, (0, 8), (1, 9)), place_servers([2])), "server0/nic")
+    load = tier_load(cluster, lay_push(cluster, groups(cluster, (0, 8), (1, 9)), Servers(hosts=(2,))), "server0/nic")
 
     assert load == {"server0/nic0/rx": 4.0}
-
-
-def servers_of(hosts: list[int], shares: list[float] | None = None) -> Servers:
-    return place_servers(hosts, shares)
-
-
-def test_without_shares_all_servers_hold_the_same() -> None:
-    assert servers_of([0, 1, 2]).shares == (1 / 3,) * 3
 
 
 @given(sizes=st.lists(st.floats(0.1, 100.0), min_size=1, max_size=30), n_servers=st.integers(1, 8))
@@ -127,17 +105,9 @@ def test_no_server_holds_more_than_another_by_more_than_one_tensor(sizes: list[f
 
 def test_an_update_fills_the_memory_of_each_server_with_its_share_for_every_group() -> None:
     cluster = cluster_of(2, 2, per_node=2)
-    servers = place_servers([2, 3], [0.75, 0.25])
+    servers = Servers(hosts=(2, 3))
 
     pattern = lay_update(cluster, groups(cluster, (0, 2), (1, 3)), servers)
 
-    assert load_by_name(cluster, pattern) == {"server0/memory": 2 * 0.75, "server1/memory": 2 * 0.25}
-    assert [flow_set.intra_steps + flow_set.inter_steps for phase in pattern.phases for flow_set in phase] == [0, 0]
-
-
-def test_equal_shares_are_updated_in_one_flow_set() -> None:
-    cluster = cluster_of(4, 0)
-
-    (phase,) = lay_update(cluster, everybody(cluster), place_servers([0, 2])).phases
-
-    assert len(phase) == 1
+    assert load_by_name(cluster, pattern) == {"server0/memory": 2 * 0.5, "server1/memory": 2 * 0.5}
+    assert [flow_set.intra_steps + flow_set.inter_steps for phase in pattern.phases for flow_set in phase] == [0]

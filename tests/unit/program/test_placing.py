@@ -51,7 +51,7 @@ def test_collectives_inside_a_pass_follow() -> None:
 
 
 def test_servers_follow() -> None:
-    servers = Servers(hosts=(1, 0), shares=(0.5, 0.5))
+    servers = Servers(hosts=(1, 0))
     push = replace(collective(group_of((0, 1)), 8.0, "push"), servers=servers)
     action = only(task(Communicate(name="push", collective=push))).action
 

@@ -71,7 +71,7 @@ def test_key_ranges_put_an_even_part_of_every_slice_on_every_server() -> None:
     assert [(each.start, each.stop) for each in slices] == [(0, 1), (1, 2), (2, 3), (3, 4)]
     for each in slices:
         (holding,) = each.holdings
-        assert (holding.servers.hosts, holding.servers.shares, holding.servers.per_node) == ((0, 2), (0.5, 0.5), True)
+        assert (holding.servers.hosts, holding.servers.share, holding.servers.per_node) == ((0, 2), 0.5, True)
     assert fsum(each.holdings[0].parameters for each in slices) == FOUR.n_parameters
 
 
@@ -83,7 +83,6 @@ def test_round_robin_deals_out_tensors_in_the_order_in_which_they_are_created() 
 
     kept = {holding.servers.hosts: holding.parameters for holding in whole.holdings}
     assert kept == {(0,): fsum(sizes[0::2]), (2,): fsum(sizes[1::2])}
-    assert all(holding.servers.shares == (1.0,) for holding in whole.holdings)
 
 
 def test_greedy_evens_out_what_round_robin_leaves_uneven() -> None:
