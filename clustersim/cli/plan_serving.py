@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass
-from math import isinf
+from math import inf, isinf
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +29,8 @@ from clustersim.units.quantity import format_quantity, format_range
 SCHEMA_VERSION: Final = 1
 _COLUMNS: Final = (">GPUs", ">tok/s/GPU", ">USD/M")
 _MOST_GPUS: Final = 64
+_CHEAPER: Final = 0.99
+"""Share of a rent below which another is told: the power of a node differs little between deployments."""
 _FULL: Final = 0.95
 """Share of the KV cache from which on first tokens wait for it."""
 _RATE: Final = "the rate"
@@ -109,8 +111,8 @@ def _print(found: ServingPlan) -> None:
     best = found.best
     if best is not None:
         write_lines(f"{_whole_name(best)}: {best.gpus} GPUs of {best.n_nodes} {best.candidate.machine}")
-        write_lines(*(f"  {line}" for line in (*_figures(best), _verdict(best), *_same_bill(found, best))), "")
         rows = [*found.kinds, *(each for each in found.frontier if each not in found.kinds)]
+        write_lines(*(f"  {line}" for line in (*_figures(best), _verdict(best), *_same_bill(found, best), *_cheaper(rows, best))), "")
         _print_deployments(sorted(rows, key=lambda each: each.gpus))
         write_lines("", "What the choice turns on", *(f"  {line}" for line in _turns(found, best)), "", "Certificate")
     proven = "nothing else keeps the promises with fewer GPUs" if best is not None else "none of them keeps the promises"
@@ -166,6 +168,16 @@ def _same_bill(found: ServingPlan, best: Replayed) -> list[str]:
     if other is None or best.decided or (other.candidate.machine, other.n_nodes) != (best.candidate.machine, best.n_nodes):
         return []
     return [f"the same bill: {_whole_name(other)} on {other.gpus} GPUs, {_verdict(other)}"]
+
+
+def _cheaper(rows: Sequence[Replayed], best: Replayed) -> list[str]:
+    """Return the deployment with the least rent, where the best one has a larger."""
+    rents = [(rent, each) for each in rows if (rent := _usd_per_hour(each)) is not None]
+    rent, other = min(rents, key=lambda each: each[0], default=(inf, best))
+    if rent >= _CHEAPER * (_usd_per_hour(best) or 0.0):
+        return []
+    nodes = f"{other.gpus} GPUs of {other.n_nodes} {other.candidate.machine}"
+    return [f"cheaper: {_whole_name(other)}, {nodes}, {rent:.2f} USD per hour, {_verdict(other)}"]
 
 
 def _turns(found: ServingPlan, best: Replayed) -> list[str]:

@@ -62,7 +62,9 @@ class CostSpec(Checked):
     """Costs of machines, energy and carbon."""
 
     prices: str | list[str] | None = Field(default=None, description="Price lists: shipped ones by name, or .yaml files; the first counts.")
-    gpu_hour: PositiveUsdPerHour | None = Field(default=None, description="Rent of one accelerator with its share of the node.")
+    gpu_hour: PositiveUsdPerHour | dict[str, PositiveUsdPerHour] | None = Field(
+        default=None, description="Rent of one accelerator with its share of the node, or of each by name: {h100-sxm5-80g: 2.50 USD}."
+    )
     owned: OwnedSpec | None = Field(default=None, description="Instead of rent: machines that were bought.")
     power_price: UsdPerKilowattHour | None = Field(default=None, description="Of energy, beside the rent; left out, rent includes it.")
     pue: Pue | None = Field(default=None, description="Power usage effectiveness of the building.")
@@ -141,8 +143,14 @@ class _Desk:
 
     def usd_per_gpu_hour(self, nodes: Sequence[Node]) -> float | None:
         """Return the price of an accelerator hour, the mean over all; None where unknown."""
-        if self.spec.gpu_hour is not None:
-            return self.spec.gpu_hour
+        given = self.spec.gpu_hour
+        if isinstance(given, Mapping):
+            missing = next((name for name in (node.accelerator.name for node in nodes) if name not in given), None)
+            if missing is not None:
+                raise ScenarioError(f"there is no rent of {missing}", field="cost.gpu_hour", hint=f"there is one of {', '.join(given)}")
+            return _mean_by_accelerator(nodes, [given[node.accelerator.name] for node in nodes])
+        if given is not None:
+            return given
         if self.spec.owned is not None:
             return self._depreciation(self.spec.owned, nodes)
         if not any(each.usd_per_gpu_hour for each in self._lists):

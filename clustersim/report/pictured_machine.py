@@ -55,6 +55,8 @@ class PicturedMachine:
     wires: tuple[NodeWire, ...]
     oversubscription: float
     """Bandwidth down over bandwidth up at a leaf."""
+    domain_nodes: int = 1
+    """Nodes that the switch of the first one joins."""
 
 
 def machine_of(cluster: Cluster) -> PicturedMachine:
@@ -65,6 +67,7 @@ def machine_of(cluster: Cluster) -> PicturedMachine:
         n_nodes=cluster.kinds[0][1],
         wires=tuple(_wire(cluster, link) for link in range(int(cluster.layout.first_wire(np.array([1]))[0]))),
         oversubscription=cluster.fabric.oversubscription,
+        domain_nodes=int((cluster.domain_of_host(np.arange(cluster.n_nodes)) == 0).sum()),
     )
 
 

@@ -112,7 +112,7 @@ def asked_of(
     ScenarioError
         When something is unknown or cannot be used.
     """
-    assumed: list[str] = []
+    assumed = _told_of_searched(_searched(overrides), limits, refused=cluster is not None)
     given = _scenario(model, overrides) if cluster is None else _of_cluster(model, cluster, nodes, overrides, assumed)
     base: Mapping[str, Data] = given.document.data
     scenario = load_scenario(dict(base))
@@ -220,8 +220,8 @@ def _scenario(model: str | Mapping[str, object], overrides: Sequence[str]) -> Sc
 
 def no_price_of(names: str) -> str:
     """Return the notice that no list has a price of accelerators, with the settings that give one."""
-    one, many = "-s cost.gpu_hour='2.50 USD' for all", "-s cost.prices=mine.yaml, a list such as `clustersim show prices reserved-2026`"
-    return f"no price of {names} is known, and none is counted; give {one}, or {many}"
+    each = f"-s cost.gpu_hour='{{{names.partition(', ')[0]}: 2.50 USD}}'"
+    return f"no price of {names} is known, and none is counted; give one for all, -s cost.gpu_hour='2.50 USD', or for each, {each}"
 
 
 def _priced(base: Mapping[str, Data], accelerators: Sequence[Accelerator]) -> tuple[Mapping[str, Data], tuple[str, ...]]:
@@ -242,7 +242,6 @@ def _document(
 ) -> dict[str, object]:
     given = [key for text in overrides for key in _given_keys(parse_override(text))]
     training: dict[str, object] = {}
-    _refuse_searched(given)
     if "training.global_batch_size" not in given:
         training["global_batch_size"] = BATCH
         assumed.append(f"no batch is given: {BATCH} sequences a step (-s training.global_batch_size=...)")
@@ -278,14 +277,21 @@ def _given_keys(override: Override) -> Iterator[str]:
             yield f"{key}.{inner}"
 
 
-def _refuse_searched(given: Sequence[str]) -> None:
-    """Refuse settings that every layout of a search replaces."""
+def _searched(overrides: Sequence[str]) -> list[tuple[str, str]]:
+    """Return key and name of the settings, of some, that every layout of a search replaces."""
     keys = {f"strategy.{key}": key for key in ("dp", "offload", "placement", *NUMBERS, *WORDS)}
-    for key in given:
-        name = "micro_batch_size" if key == "training.micro_batch_size" else keys.get(key)
-        if name is not None:
-            hint = f"write --only {name}=..." if name != "dp" else "write --only with tp, pp and cp, from which it follows"
-            raise ScenarioError(f"plan searches {name}, and would replace what is given", field=key, hint=hint)
+    keys["training.micro_batch_size"] = "micro_batch_size"
+    return [(key, keys[key]) for text in overrides for key in _given_keys(parse_override(text)) if key in keys]
+
+
+def _told_of_searched(replaced: Sequence[tuple[str, str]], limits: Sequence[str], *, refused: bool) -> list[str]:
+    """Return a notice on settings that are searched in spite of their value, or refuse the first: without a layout to begin from."""
+    for key, name in replaced if refused else ():
+        hint = f"write --only {name}=..." if name != "dp" else "write --only with tp, pp and cp, from which it follows"
+        raise ScenarioError(f"plan searches {name}, and would replace what is given", field=key, hint=hint)
+    held = {text.partition("=")[0].strip() for text in limits}
+    names = [name for _, name in replaced if name not in held]
+    return [f"{', '.join(names)} as given: of the layout marked yours alone; --only {names[0]}=... holds it"] if names else []
 
 
 def nodes_with(accelerator: str, known: Sequence[str]) -> str:

@@ -34,6 +34,8 @@ MAIN_METRICS: Final = (
     "memory.peak_bytes",
     "time_to_train_s",
     "cost.training.usd",
+    "cost.per_million_tokens.usd",
+    "cost.per_million_tokens.energy_kwh",
     "goodput.goodput_fraction",
 )
 """Default columns."""

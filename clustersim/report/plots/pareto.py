@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.ticker import NullLocator
 
 from clustersim.errors import ScenarioError
-from clustersim.measure.deciding import UNDECIDED, Decision, is_better, judged_by, standing_text
+from clustersim.measure.deciding import UNDECIDED, Decision, is_better, judged_by
 from clustersim.measure.error_bars import BAR, BAR_COLUMNS
 from clustersim.report import palette
 from clustersim.report.plots.breakdown import spread
@@ -133,8 +133,7 @@ def pareto(frame: pandas.DataFrame, ax: Axes | None = None) -> Axes:
     left_out = f"; {len(frame) - len(known)} without a result are left out" if len(known) < len(frame) else ""
     energy = f"{least:.3g} to {most:.3g} kWh for a million tokens"
     subtitle = f"to the lower left is better; the area of a point grows with its energy, {energy}{left_out}"
-    title = _finding(labels, points, front, [labels[place] for place in near])
-    caption(ax, title, subtitle)
+    caption(ax, _finding(labels, points, front, len(near)), subtitle)
     note(ax, f"ringed: beaten by a joined one, but {UNDECIDED}" if near else "", below_px=30)
     return ax
 
@@ -248,11 +247,11 @@ def _label(ax: Axes, points: Sequence[tuple[float, float, str, bool]]) -> None:
         )
 
 
-def _finding(labels: Sequence[str], points: Sequence[_Point], front: Sequence[int], near: Sequence[str]) -> str:
+def _finding(labels: Sequence[str], points: Sequence[_Point], front: Sequence[int], n_near: int) -> str:
     first, last = front[0], front[-1]
     if first == last:
-        if near:
-            return f"{standing_text(labels[first], near)}, both in time and in cost"
+        if n_near:
+            return f"{labels[first]} is ahead in time and in cost; not decided against the {n_near} ringed"
         text, doubt = f"{labels[first]} is both the fastest and the cheapest of {len(labels)}", ""
     else:
         faster, dearer = points[last].time_s / points[first].time_s, points[first].cost_usd / points[last].cost_usd

@@ -191,7 +191,9 @@ def _draw_node(ax: Axes, machine: PicturedMachine, load: _Load, down: tuple[floa
         _draw_wire(ax, wire, spots, max(px_per_byte_per_s * wire.bandwidth_bytes_per_s, _LEAST), load.colour(load.of_wire(wire)))
     below = begin + len(rows) * (_PLATE + _ROW)
     if any("nvswitch" in wire.head for wire in machine.wires):
-        _box(ax, (150.0, right - 20.0), (below, below + _PLATE), "NVSwitch", bold=False)
+        shared = machine.domain_nodes > 1
+        named = f"NVSwitch, shared by {machine.domain_nodes} nodes" if shared else "NVSwitch"
+        _box(ax, (150.0, right + (12.0 if shared else -20.0)), (below, below + _PLATE), named, bold=False)
     for name, (left, to, upper) in spots.items():
         _box(ax, (left, to), (upper, upper + _PLATE), _label(name, to - left), bold=False)
     for row, (label, wires) in enumerate(rows.values()):

@@ -40,6 +40,14 @@ def test_what_surely_keeps_the_promises_for_the_same_bill_is_named(cli: Cli) -> 
     assert "nothing else keeps the promises with fewer GPUs, by the predicted values" in out
 
 
+def test_another_node_with_a_lower_rent_is_named_beside_the_fewest_gpus(cli: Cli) -> None:
+    kept = ("--only", "tp=4", "--only", "max_batched_tokens=2048", "--only", "node=hgx-h200,dgx-h100", "--gpus", "8")
+    rent = "cost.gpu_hour={h200-sxm: 6 USD, h100-sxm5-80g: 1 USD}"
+
+    assert "  cheaper: tp=4 max_batched_tokens=2048 node=dgx-h100 replicas=" in cli(*SERVICE, *kept, "--set", rent).out
+    assert "cheaper:" not in cli(*SERVICE, *kept, "--set", "cost.gpu_hour=2 USD").out
+
+
 def test_where_nobody_keeps_the_promises_the_nearest_is_named(cli: Cli) -> None:
     outcome = cli(*SERVICE, "--only", "tp=4", "--gpus", "4", "--set", "slo.ttft_p99=20 ms")
     assert outcome.code == EXIT_NO

@@ -43,6 +43,13 @@ def test_a_list_gives_what_is_not_written_and_the_first_counts() -> None:
     assert found.price_lists == ("rented-2026", "electricity-us-2023", "electricity-world-2023")
 
 
+def test_a_rent_by_name_is_that_of_the_accelerator_and_a_missing_one_is_refused() -> None:
+    assert priced(gpu_hour={"h200-sxm": "3 USD", "h100-sxm5-80g": "2.10 USD"}).prices.usd_per_gpu_hour == 2.1
+    with pytest.raises(ScenarioError, match="there is no rent of h100-sxm5-80g") as caught:
+        priced(gpu_hour={"h100": "2 USD"}, prices="rented-2026")
+    assert caught.value.hint == "there is one of h100"
+
+
 def test_rent_includes_energy_unless_it_has_a_price() -> None:
     assert priced(gpu_hour="2.50 USD").prices.usd_per_kwh is None
     assert priced(gpu_hour="2.50 USD", power_price="0.08 USD/kWh").prices.usd_per_kwh == 0.08
