@@ -162,7 +162,24 @@ class SharedLink:
 class Metrics:
     """One training step in numbers; field names and order are those of `run --json`.
 
-    Names end in their unit, in SI. docs/reference/results.md says the meaning of each.
+    Names end in their unit, in SI. docs/reference/results.md has all of them.
+
+    Attributes
+    ----------
+    step_time_s, step_time_interval_s
+        Time of a step, and its interval from published runs.
+    tokens_per_s, tokens_per_s_per_gpu, samples_per_s
+        Throughput, of all GPUs and of one.
+    mfu, hfu, tflops_per_gpu
+        FLOPs of the model, and with those computed again, over the dense peak; those of the model on one GPU.
+    breakdown_s, overlapped_communication_s
+        Parts of the step, which sum to it, and communication beside computation: means over ranks.
+    bubble_fraction
+        Share of the step in which ranks wait for other pipeline stages.
+    memory
+        Peak of each stage, by kind; whether it fits.
+    links, collectives
+        Use of links by tier, and the algorithms of the largest collectives.
     """
 
     schema_version: int

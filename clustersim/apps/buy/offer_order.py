@@ -12,6 +12,7 @@ from clustersim.apps.plan.asking import NO_PRICES
 from clustersim.apps.plan.layout_table import memory_cell
 from clustersim.apps.run.highest_mfu import ABOVE_PUBLISHED
 from clustersim.apps.run.page import image_of
+from clustersim.config.usual import AS_IN_TABLE
 from clustersim.config.yaml_text import plain, yaml_text
 from clustersim.documents.spots import Data
 from clustersim.measure.deciding import Judged, undecided, undecided_ratios, undecided_text
@@ -205,14 +206,11 @@ class Answer:
         some: dict[str, dict[str, None]] = {}
         for each in self.found:
             for line in each.assumed:
-                if line not in common and not line.startswith(NO_PRICES):
+                # A buyer looks at layouts; plan says how one is run.
+                if not line.startswith((NO_PRICES, AS_IN_TABLE)):
                     some.setdefault(line, {})[each.option.name] = None
-        lines += [f"{', '.join(names)}: {line}" for line, names in some.items()]
-        lines += [
-            f"assumed: {line}"
-            for line in (self.found[0].assumed if self.found else ())
-            if line in common and not line.startswith(NO_PRICES)
-        ]
+        lines += [f"{', '.join(names)}: {line}" for line, names in some.items() if line not in common]
+        lines += [f"assumed: {line}" for line in some if line in common]
         lines += [f"{each.option.name}: no failures are counted, {each.no_failures}" for each in self.of_options if each.no_failures]
         codes = ("single_source_price", "assumed_failure_rate", "memory_tight")
         lines += list(dict.fromkeys(flag.message for each in self.of_options for flag in each.flags if flag.code in codes))
