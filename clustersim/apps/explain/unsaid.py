@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Final, Literal, get_args, get_origin
+from typing import Final, Literal, cast, get_args, get_origin
 
 from clustersim.apps.explain.changing import ChangedRun
 from clustersim.apps.run.running import step_metrics
 from clustersim.config.build import Built
 from clustersim.config.overriding import set_options
+from clustersim.config.yaml_text import flat_text
 from clustersim.errors import InfeasibleError, ScenarioError
 from clustersim.measure.deciding import is_shorter
 from clustersim.parallel.needs import idle
@@ -21,9 +22,12 @@ from clustersim.report.facts import percent_text
 OF_SOFTWARE: Final = (
     "training.attention",
     "training.kernels",
+    "training.cuda_graphs",
     "strategy.overlap_tp",
     "strategy.data_parallel.overlap",
     "strategy.sequence_parallel",
+    "strategy.dispatch",
+    "training.grouped_experts",
     "training.fused_gradient_accumulation",
     "training.gradient_precision",
     "training.fused_loss",
@@ -103,7 +107,8 @@ def alternatives(built: Built) -> tuple[tuple[str, str, str], ...]:
         if key in unused or written.gives(name):
             continue
         value, values = getattr(taken, name), _values(type(taken).model_fields[name].annotation)
-        others = sorted((other for other in values if other != value), key=lambda other: -abs(values.index(other) - values.index(value)))
+        place = values.index(value) if value in values else 0
+        others = sorted((other for other in values if other != value), key=lambda other: -abs(values.index(other) - place))
         found.append([(key, _text(value), _text(other)) for other in others])
     return tuple(each for places in zip_longest(*found) for each in places if each is not None)
 
@@ -116,12 +121,14 @@ def _section(whole: object, names: Sequence[str]) -> Settings:
 
 
 def _values(annotation: object) -> tuple[bool | str, ...]:
-    """Return the values that a setting may have."""
+    """Return the values that a setting may have by itself, lists of some left out."""
     if get_origin(annotation) is Literal:
         return get_args(annotation)
+    if get_origin(annotation) is tuple:
+        return ()
     found = tuple(value for part in get_args(annotation) for value in _values(part))
     return found or (True, False)
 
 
 def _text(value: object) -> str:
-    return str(value).lower()
+    return flat_text(cast("tuple[str, ...]", value)) if isinstance(value, tuple) else str(value).lower()

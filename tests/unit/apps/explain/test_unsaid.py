@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from clustersim.apps.explain.explanation import Explanation, document, explain, lines, tables
-from clustersim.apps.explain.unsaid import LEAST
+from clustersim.apps.explain.unsaid import LEAST, alternatives
 from clustersim.apps.run.running import run
+from tests.unit.config.samples import built
 
 TYPED = """\
 version: 1
@@ -78,3 +79,10 @@ def test_they_are_told_with_the_option_that_says_them(typed: Explanation) -> Non
 
 def test_without_changes_none_is_replayed(file: str) -> None:
     assert trained(file, changes=False).unsaid == ()
+
+
+def test_graphs_of_experts_are_tried_with_all_kernels_and_none() -> None:
+    asked = ("cluster.node=dgx-b200", "training.precision=fp8")
+    found = alternatives(built(*asked, model="mixtral-8x7b", strategy={"ep": 8}, training={"global_batch_size": 64, "seq_length": 256}))
+
+    assert {other for key, value, other in found if (key, value) == ("training.cuda_graphs", "[attention, router]")} == {"true", "false"}
