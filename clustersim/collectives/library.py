@@ -51,12 +51,12 @@ def sent(cluster: Cluster, pairs: IntArray) -> Pattern:
 
 
 # Clusters and algorithms are compared by identity: neither ever changes, and both live as long as they are keys here.
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=512)
 def _laid(lay: Lay, cluster: Cluster, members: bytes, size: int) -> Pattern:
     return lay(cluster, grouping(cluster, np.frombuffer(members, dtype=np.int64).reshape(-1, size)))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)
 def _sent(cluster: Cluster, pairs: bytes) -> Pattern:
     ends = np.frombuffer(pairs, dtype=np.int64).reshape(-1, 2)
     return lay_transfers(cluster, ends[:, 0], ends[:, 1])

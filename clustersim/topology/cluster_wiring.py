@@ -243,8 +243,8 @@ def _kinds(columns: Sequence[FloatArray | IntArray]) -> tuple[NDArray[np.int32],
 
 
 MOST_RANKS: Final = 1 << 15
-"""Most ranks of a cluster that is cached. A larger one takes more memory, and its wiring a smaller share of its run time."""
-N_KEPT: Final = 4
+"""Most ranks of a cluster that is cached. A larger one takes more memory."""
+N_KEPT: Final = 16
 """Number of cached clusters; the oldest is dropped first."""
 
 _Asked = tuple[tuple[tuple[Node, int], ...], Fabric | None, tuple[LinkChange, ...], ServerHosts | None]
