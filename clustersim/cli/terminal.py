@@ -99,17 +99,11 @@ def silence_stdout() -> None:
         _silence(sys.stdout)
 
 
-def make_console(width: int | None = None) -> Console:
-    """Return a rich console that writes as :func:`write_out` does, and honours ``NO_COLOR``.
-
-    Parameters
-    ----------
-    width
-        In characters; that of the terminal when omitted.
-    """
+def make_console() -> Console:
+    """Return a rich console that writes as :func:`write_out` does, and honours ``NO_COLOR``."""
     from rich.console import Console
 
-    return Console(file=_Out(), highlight=False, width=width)
+    return Console(file=_Out(), highlight=False)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, piped: bool = False) -> None:

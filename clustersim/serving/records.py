@@ -32,9 +32,9 @@ def ticks(seconds: float) -> int:
     return round(seconds / TICK_S)
 
 
-def tick_array(seconds: FloatArray, factor: float | FloatArray = 1.0) -> IntArray:
-    """Return times, times a factor, in whole ticks."""
-    return np.rint(seconds * (factor / TICK_S)).astype(np.int64)  # a tick is a power of two, so that the division is exact
+def tick_array(seconds: FloatArray) -> IntArray:
+    """Return times in whole ticks."""
+    return np.rint(seconds / TICK_S).astype(np.int64)  # a tick is a power of two, so that the division is exact
 
 
 @dataclass(slots=True)

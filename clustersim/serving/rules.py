@@ -141,8 +141,6 @@ class EngineRules:
     """Whether chunks of prompts and decoding sequences share a step; otherwise prompts go first."""
     chunked_prefill: bool = True
     """Whether a prompt may be computed in several steps."""
-    chunk_tokens: int | None = None
-    """Longest chunk of a prompt; None for the token budget."""
     prefix_cache: bool = False
     asynchronous: bool = False
     """Whether a step is scheduled while the one before it runs: a request that arrives meanwhile waits one step longer, and the host's work

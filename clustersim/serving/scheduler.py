@@ -220,7 +220,7 @@ class Scheduler:
         for sequence in list(self.prefilling) if self.prefilling else ():
             if sequence not in self.prefilling:
                 continue
-            n_tokens = min(sequence.n_target - sequence.n_cached, budget, self.rules.chunk_tokens or budget)
+            n_tokens = min(sequence.n_target - sequence.n_cached, budget)
             if n_tokens <= 0:
                 break
             while not self.pool.grow(sequence, sequence.n_cached + n_tokens):
@@ -290,7 +290,7 @@ class Scheduler:
     def _chunk_tokens(self, n_new: int, budget: int, *, alone: bool) -> int | None:
         """Return the tokens of the first chunk of a prompt; None where the rest of the budget is too small."""
         rules = self.rules
-        n_tokens = min(n_new, budget, rules.chunk_tokens or budget)
+        n_tokens = min(n_new, budget)
         if n_tokens < n_new and not rules.chunked_prefill:
             return n_new if alone and budget >= rules.max_batched_tokens else None
         return n_tokens

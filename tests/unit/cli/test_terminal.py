@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from clustersim.cli.terminal import make_console, notice, print_table, write_json, write_lines, write_out
+from clustersim.cli.terminal import notice, print_table, write_json, write_lines, write_out
 
 
 def test_data_goes_to_stdout_and_notices_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,10 +54,6 @@ def test_a_table_shows_brackets_as_they_are(capsys: pytest.CaptureFixture[str]) 
     print_table(("name",), [("[bold]x[/bold]",)])
 
     assert "[bold]x[/bold]" in capsys.readouterr().out
-
-
-def test_the_console_has_the_width_that_is_asked_for() -> None:
-    assert make_console(100).width == 100
 
 
 @pytest.mark.parametrize("colour", [True, False])
