@@ -55,7 +55,7 @@ class Scenario(ScenarioText):
     def located(self, error: DomainError) -> ScenarioError:
         """Return an error and what else is wrong, with keys and the places of those: lines of the file, or the ``--set`` of a value."""
         return blame(
-            with_others(placed(error, self.document), self.document, *refusals(self.spec, self.document)),
+            with_others(placed(error, self.document), self.document, *refusals(self.spec, self.document, self.folder)),
             (*self.preset_overrides, *self.overrides),
             self.document,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clustersim.config.keys import placed
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from clustersim.config.scenario_schema import ScenarioSpec
     from clustersim.documents.text import Document
     from clustersim.parallel.training_plan import StrategySettings
+    from clustersim.topology.changes import LinkChange
+    from clustersim.topology.wired import Cluster
     from clustersim.workloads.model import Model
 
 Reader = Callable[[], object]
@@ -41,12 +44,15 @@ def with_others(error: ScenarioError, document: Document, *readers: Reader) -> S
     return first.beside(others)
 
 
-def refusals(spec: ScenarioSpec, document: Document) -> Iterator[Reader]:
-    """Yield readers for what may not go together: each technique and the stages with the model, each degree with the GPUs, the wiring."""
+def refusals(spec: ScenarioSpec, document: Document, folder: Path) -> Iterator[Reader]:
+    """Yield readers for what may not go together: stages and techniques with the model, degrees with the GPUs, the rest with the nodes."""
+    from clustersim.config.background_loads import background_of
     from clustersim.config.constraints import check_size, resolve_dp
+    from clustersim.config.cost_section import priced_nodes
     from clustersim.config.job_settings import allocate_nodes
     from clustersim.config.machine import hardware_of, link_changes
     from clustersim.config.planning import data_parallel, server_hosts
+    from clustersim.config.stragglers import slowdowns_of
     from clustersim.parallel.contributors import CONTRIBUTORS
     from clustersim.parallel.contributors.pipeline_parallel import check_layers
     from clustersim.parallel.training_plan import StrategySettings
@@ -65,17 +71,22 @@ def refusals(spec: ScenarioSpec, document: Document) -> Iterator[Reader]:
         hardware, n_nodes = own_nodes()
         resolve_dp(strategy, n_nodes * hardware.node.n_accelerators)
 
-    def wire() -> None:
+    def wire(changes: tuple[LinkChange, ...]) -> Cluster:
         hardware, n_nodes = own_nodes()
         servers = server_hosts(data_parallel(spec.strategy, hardware.node, n_nodes), hardware.node, n_nodes)
-        cluster_of(hardware.kinds, hardware.fabric, servers=servers, changes=link_changes(spec.cluster))
+        return cluster_of(hardware.kinds, hardware.fabric, servers=servers, changes=changes)
 
     for each in CONTRIBUTORS:
         yield lambda each=each: each.refuse_model(model(), spec.strategy)
     yield lambda: check_layers(model().n_layers, StrategySettings().changed(pp=spec.strategy.pp), spec.strategy.pp)
     for name in ("tp", "pp", "cp"):
         yield partial(fill, StrategySettings().changed(**{name: getattr(spec.strategy, name)}))
-    yield from (partial(fill, spec.strategy), wire)
+    yield from (partial(fill, spec.strategy), lambda: wire(link_changes(spec.cluster)))
+    yield lambda: slowdowns_of(spec.cluster.stragglers, [node.n_accelerators for node in own_nodes()[0].nodes])
+    if spec.background:
+        yield lambda: background_of(spec.background, wire(()))
+    if (cost := spec.cost) is not None:
+        yield lambda: priced_nodes(cost, own_nodes()[0].nodes, folder)
 
 
 def _key(error: ScenarioError) -> tuple[str | None, str]:

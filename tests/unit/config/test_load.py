@@ -239,6 +239,23 @@ def test_what_the_model_and_the_machine_refuse_is_told_at_once() -> None:
     assert [each.field for each in (caught.value, *caught.value.further)] == ["cluster.node", "strategy.tp"]
 
 
+def test_what_does_not_go_with_the_built_machine_is_told_at_once() -> None:
+    changes = [
+        "strategy.tp=3",
+        "cluster.links=[{between: [node0/nic0, leaf7], fraction: 0.1}]",
+        "cluster.stragglers=[{ranks: 300, slowdown: 1.3}]",
+        "background=[{links: [node9/nic*/tx], load: 80 %}]",
+        "cost.prices=rented-2062",
+    ]
+
+    with pytest.raises(ScenarioError) as caught:
+        build(load_scenario("llama3-8b-8xh100", ["cluster.nodes=2", *changes]))
+
+    fields = [each.field for each in (caught.value, *caught.value.further)]
+    at = ["strategy.tp", "cluster.links.0.between", "cluster.stragglers.0.ranks", "background.0.links.0", "cost.prices"]
+    assert sorted(map(str, fields)) == sorted(at)
+
+
 def test_degrees_that_go_with_neither_model_nor_gpus_are_told_beside_a_fabric_of_another_size() -> None:
     torus = "cluster={node: dgx-h100, nodes: 4, fabric: {topology: torus, dimensions: [3, 3]}}"
     scenario = load_scenario("llama3-8b-8xh100", [torus, "strategy={tp: 3, cp: 3, pp: 40}"])
