@@ -60,6 +60,8 @@ class Circumstances:
     cp: int
     causal: bool
     experts: bool
+    dispatch: str | None
+    """Way in which tokens travel to their experts, where a scenario says it."""
     seq_length: int
     generation: str
     """Generation of the accelerator."""
@@ -97,6 +99,11 @@ def _recent(run: Circumstances) -> bool:
 
 def _experts(run: Circumstances) -> bool:
     return _recent(run) and run.experts
+
+
+def _captures_experts(run: Circumstances) -> bool:
+    # Recipes of Megatron-Bridge that capture graphs send tokens by its flex dispatcher.
+    return _experts(run) and run.dispatch != "all_to_all"
 
 
 def _of_2021(run: Circumstances) -> bool:
@@ -206,13 +213,13 @@ USUAL: Final = (
     ),
     Usual(
         software="experts in MXFP8 on a rack, as recipes of Megatron-Bridge since 26.06",
-        holds=lambda run: _experts(run) and run.scaling == "mx" and run.rack,
+        holds=lambda run: _captures_experts(run) and run.scaling == "mx" and run.rack,
         values={"training.cuda_graphs": lambda run: not run.blocking_launches, "training.grouped_experts": "fused"},
         sources=(MEGATRON_BRIDGE,),
     ),
     Usual(
         software="experts on Blackwell, as recipes of Megatron-Bridge",
-        holds=lambda run: _experts(run) and run.generation == "blackwell" and not run.blocking_launches,
+        holds=lambda run: _captures_experts(run) and run.generation == "blackwell" and not run.blocking_launches,
         values={"training.cuda_graphs": ("attention", "router")},
         sources=(MEGATRON_BRIDGE,),
     ),

@@ -159,9 +159,19 @@ def test_models_of_today_on_several_accelerators_are_issued_as_megatron_core_iss
     assert any(flag.code == "assumed_launch_overhead" for flag in found.flags) == (overhead == 1.7)
 
 
-@pytest.mark.parametrize(("node", "graphs"), [("dgx-b200", ("attention", "router")), ("dgx-h100", False)])
-def test_experts_on_blackwell_are_captured_up_to_their_router(node: str, graphs: object) -> None:
-    run = built(f"cluster.node={node}", model="mixtral-8x7b", strategy={"ep": 8}, training={"global_batch_size": 64, "seq_length": 256})
+@pytest.mark.parametrize(
+    ("node", "said", "graphs"),
+    [
+        ("dgx-b200", (), ("attention", "router")),
+        ("dgx-b200", ("strategy.dispatch=all_to_all",), False),
+        ("dgx-h100", (), False),
+    ],
+)
+def test_experts_on_blackwell_are_captured_up_to_their_router_unless_sent_otherwise(
+    node: str, said: tuple[str, ...], graphs: object
+) -> None:
+    batch = ("training.global_batch_size=64", "training.seq_length=256")
+    run = built(f"cluster.node={node}", *said, *batch, model="mixtral-8x7b", strategy={"ep": 8})
 
     assert run.plan.training.cuda_graphs == graphs
 
