@@ -166,9 +166,7 @@ def _print_dry_run(built: Built, options: RunOptions) -> None:
     digits = scenario_hash(resolved, options.seed, files_of(built))
     # Where there are several kinds of nodes, the smallest domain is where groups first leave one.
     node = min((node for node, _ in built.cluster.kinds), key=lambda each: each.scale_up.nodes_per_domain)
-    spans = rank_layout(
-        built.plan.strategy, node_size=node.n_accelerators, domain_size=node.n_accelerators * node.scale_up.nodes_per_domain
-    )
+    spans = rank_layout(built.plan.strategy, node_size=node.n_accelerators, domain_size=node.domain_size)
     if options.as_json:
         layout: list[Data] = [plain(span) for span in spans]
         flags: list[Data] = [plain(flag) for flag in built.flags]

@@ -99,10 +99,9 @@ def _accelerator_row(name: str) -> Row:
 
 def _node_row(name: str) -> Row:
     node = load_node(name)
-    size = node.scale_up.nodes_per_domain * node.n_accelerators
     return (
         f"{node.n_accelerators} x {node.accelerator.name}",
-        f"{node.scale_up.kind} of {size}",
+        f"{node.scale_up.kind} of {node.domain_size}",
         f"{node.n_nics} x {format_quantity(node.nic.bandwidth_bytes_per_s, 'B/s')}",
         _fabric_text(node.fabric),
     )

@@ -258,18 +258,17 @@ def _strategy(spec: ScenarioSpec, nodes: Sequence[Node], found: Pipelining) -> S
         data_parallel=data_parallel(asked, node, n_nodes),
         shard_degree=None if asked.shard_degree == dp * asked.cp else asked.shard_degree,
         node_size=node.n_accelerators,
-        domain_size=node.n_accelerators * node.scale_up.nodes_per_domain,
+        domain_size=node.domain_size,
         preset=None,
     )
 
 
 def _reach_flags(strategy: Strategy, node: Node) -> tuple[Flag, ...]:
     """Return the notice on tensor parallelism that leaves the scale-up domain of a node."""
-    domain_size = node.n_accelerators * node.scale_up.nodes_per_domain
-    message = f"groups of tp = {strategy.tp} ranks reach beyond the scale-up domain of {domain_size} GPUs"
+    message = f"groups of tp = {strategy.tp} ranks reach beyond the scale-up domain of {node.domain_size} GPUs"
     return tuple(
         Flag(code="tp_across_fabric", message=message)
-        for span in rank_layout(strategy, node_size=node.n_accelerators, domain_size=domain_size)
+        for span in rank_layout(strategy, node_size=node.n_accelerators, domain_size=node.domain_size)
         if span.dimension == "tp" and span.reach == "across the fabric"
     )
 

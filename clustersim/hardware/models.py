@@ -195,6 +195,11 @@ class Node:
     """Reference fabric, used where a scenario names none."""
     sources: tuple[Source, ...]
 
+    @property
+    def domain_size(self) -> int:
+        """Accelerators of a scale-up domain."""
+        return self.n_accelerators * self.scale_up.nodes_per_domain
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerHosts:

@@ -185,7 +185,6 @@ def pass_costs(stage: Stage, node: Node, kernels: KernelModel) -> PassCosts:
 def _send_s(strategy: Strategy, boundary_bytes: float, node: Node) -> float:
     """Return the time of a micro-batch's activation on the wire between the first two stages, without contention."""
     ranks = place(strategy).ranks[:2, 0, 0, 0]
-    domain = node.n_accelerators * node.scale_up.nodes_per_domain
-    near = ranks[0] // domain == ranks[1] // domain
+    near = ranks[0] // node.domain_size == ranks[1] // node.domain_size
     bandwidth_bytes_per_s = node.accelerator.scale_up_bandwidth_bytes_per_s if near else node.nic.bandwidth_bytes_per_s
     return boundary_bytes / strategy.tp / bandwidth_bytes_per_s if bandwidth_bytes_per_s else 0.0

@@ -88,7 +88,7 @@ def expert_exchange(node: Node, n_ranks: int, groups: tuple[int, int]) -> Expert
     groups
         Groups of experts, and of those the groups that a token takes.
     """
-    domain = node.n_accelerators * node.scale_up.nodes_per_domain
+    domain = node.domain_size
     n_groups, taken = groups
     n_nodes = max(1.0, n_ranks / domain)
     constants, borrowed = exchange_constants(node.accelerator)
