@@ -9,7 +9,7 @@ References
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import fsum, inf, sqrt
 from types import MappingProxyType
@@ -251,11 +251,16 @@ def _cap(flow_set: FlowSet, way: Way, cluster: Cluster, calibration: NetworkCali
 class SmallCollectives:
     """Times of collectives among accelerators of one node, from constants fitted to measurements.
 
-    Engines bring all-reduce kernels of their own for small messages and hand large ones to NCCL; the smaller time of both is taken.
+    Engines bring all-reduce kernels of their own for small messages and hand large ones to NCCL; the smaller time of both is taken. More
+    ranks than a scale-up domain has are left to NCCL, on the links of the cluster.
     """
 
     accelerator: Accelerator
     framework: str
+    n_domain: int = 0
+    """Accelerators of a scale-up domain, where ``across_s`` is given."""
+    across_s: Callable[[CollectiveOp, float, int], float] | None = None
+    """Time of a collective of so many bytes and ranks beyond a domain; None where all ranks are taken to be in one."""
     borrowed: list[Borrowed] = field(default_factory=list[Borrowed])
     _constants: dict[tuple[str, str, int], CollectiveConstants] = field(default_factory=dict[tuple[str, str, int], CollectiveConstants])
 
@@ -277,7 +282,9 @@ class SmallCollectives:
         """Return the time to send to the next stage of a pipeline, in seconds: as the exchange of two ranks."""
         return self._time_s("nccl", "all_to_all", size_bytes, 2)
 
-    def _time_s(self, library: str, operation: str, size_bytes: float, n_ranks: int) -> float:
+    def _time_s(self, library: str, operation: CollectiveOp, size_bytes: float, n_ranks: int) -> float:
+        if self.across_s is not None and n_ranks > self.n_domain:
+            return self.across_s(operation, size_bytes, n_ranks)
         key = library, operation, n_ranks
         found = self._constants.get(key)
         if found is None:

@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from clustersim.engine.traffic import CoupledFlow, FlowPhases
+from clustersim.collectives.library import CollectiveCall, Library
+from clustersim.engine.traffic import CoupledFlow, FlowPhases, Traffic
+from clustersim.hardware.library_costs import CollectiveOp
 from clustersim.network.in_flight import whole_ticks_s
 from clustersim.network.rates import State
 from clustersim.network.sharing import SharedNetwork
@@ -41,6 +43,24 @@ class Alone:
 
     duration_s: float
     carried: Carried
+
+
+@dataclass(slots=True)
+class IdleCollectives:
+    """Times of collectives among the first ranks of a cluster, on links that nothing else uses."""
+
+    library: Library
+    _traffic: Traffic = field(init=False)
+
+    def __post_init__(self) -> None:
+        network = SharedNetwork(self.library.bandwidth_bytes_per_s, labels=self.library.cluster.tier_index)
+        self._traffic = Traffic(library=self.library, network=network)
+
+    def seconds(self, op: CollectiveOp, size_bytes: float, n_ranks: int) -> float:
+        """Return the time of a collective of a tensor, by the algorithm that the library chooses."""
+        call = CollectiveCall(op=op, group=f"{n_ranks} ranks", size_bytes=size_bytes)
+        operation = self.library.operation(call, (tuple(range(n_ranks)),))
+        return alone(self._traffic.phases_of(operation), self._traffic.network).duration_s
 
 
 def alone(phases: FlowPhases, network: SharedNetwork) -> Alone:

@@ -91,6 +91,11 @@ class ServingLayout:
         """Accelerators of one replica."""
         return self.tp * self.pp * self.dp
 
+    @property
+    def n_together(self) -> int:
+        """Ranks of the largest collective."""
+        return self.tp * (self.dp if self.exchange is None else 1)
+
 
 class StepModel(Protocol):
     """Durations of the engine steps of one replica."""

@@ -16,6 +16,15 @@ from clustersim.workloads.inference import ELEMENT_BYTES, InferenceWork
 
 FP32_BYTES: Final = 4.0
 
+STATE_SHARE: Final = 0.9 / 1.9
+"""Share of the memory for states and cache that states have: ``--mamba-full-memory-ratio`` 0.9 of states to cache [1]_.
+
+References
+----------
+.. [1] sgl-project/sglang, ``python/sglang/srt/model_executor/model_runner_kv_cache_mixin.py``: ``handle_max_mamba_cache``.
+"""
+STATES_WITH_PREFIXES: Final = 3
+"""States of each sequence that runs, where prefixes are kept: ``MAMBA_CACHE_SIZE_MAX_RUNNING_REQUESTS_RATIO`` of the same file."""
 
 _GIB: Final = 2.0**30
 
@@ -30,6 +39,8 @@ class KvCapacity:
     """On one accelerator."""
     state_blocks: int
     """Blocks that a sequence takes for its states; 0 where they are set aside."""
+    max_num_seqs: int
+    """Sequences in the batch of a rank: those asked for, or as many as have states."""
     by_category: Mapping[str, float]
     """Bytes of weights, activation_peak, states (where some are set aside), graphs, communication, context, kv_cache, fragmentation,
     reserve; they sum to the memory."""
@@ -63,8 +74,8 @@ class BatchLimits:
 
     max_batched_tokens: int
     max_num_seqs: int
-    memory_fraction: float | None = None
-    """Share of the memory that the engine may use; None for its default."""
+    prefix_cache: bool = True
+    """Whether prefixes are kept, and states with them."""
 
 
 def kv_capacity(
@@ -88,7 +99,7 @@ def kv_capacity(
         Nothing is left for the cache.
     """
     memory, share = accelerator.memory_bytes, _stage_share(work.n_layers, layout.pp)
-    fraction = engine.memory_fraction if limits.memory_fraction is None else limits.memory_fraction
+    fraction, max_num_seqs = engine.memory_fraction, limits.max_num_seqs
     fixed = {
         "weights": rank_weight_bytes(work, formats, layout),
         "activation_peak": activation_peak_bytes(work, limits),
@@ -97,21 +108,26 @@ def kv_capacity(
         "context": engine.context_bytes,
     }
     state_bytes = work.state_bytes(engine.state_element_bytes) * share
-    if state_bytes and not engine.states_in_cache:
-        fixed["states"] = state_bytes * ceil(limits.max_num_seqs / layout.dp)
+    if state_bytes and engine.states == "batch":
+        fixed["states"] = state_bytes * max_num_seqs
     loaded = sum(fixed.values())
     match engine.fraction_of:
         case "all":
             budget = memory * fraction - loaded
         case "static":
-            budget = min(memory * fraction - fixed["weights"] - fixed.get("states", 0.0), memory - loaded)
+            budget = min((memory - fixed["context"]) * fraction - fixed["weights"] - fixed.get("states", 0.0), memory - loaded)
         case "free":
             budget = (memory - loaded) * fraction
     reserve = memory - loaded - budget
+    if state_bytes and engine.states == "share":
+        n_states = int(STATE_SHARE * max(budget, 0.0) // state_bytes)
+        max_num_seqs = min(max_num_seqs, n_states // (STATES_WITH_PREFIXES if limits.prefix_cache else 1))
+        fixed["states"] = state_bytes * n_states
+        budget -= fixed["states"]
     per_token = work.cache_elements() * KV_BYTES[formats.kv] * share
     block = engine.block_tokens * per_token
     n_blocks = int(budget // block) if budget > 0 else 0
-    if n_blocks < 1:
+    if n_blocks < 1 or max_num_seqs < 1:
         raise DomainError(
             f"{loaded / _GIB:.1f} GiB of weights and buffers leave no room for a cache in {memory * fraction / _GIB:.1f} GiB",
             path=("layout", "tp"),
@@ -123,7 +139,8 @@ def kv_capacity(
     return KvCapacity(
         tokens=n_blocks * engine.block_tokens * layout.dp,
         bytes_per_token=per_token,
-        state_blocks=ceil(state_bytes / block) if engine.states_in_cache else 0,
+        state_blocks=ceil(state_bytes / block) if engine.states == "blocks" else 0,
+        max_num_seqs=max_num_seqs,
         by_category=fixed,
     )
 

@@ -27,6 +27,7 @@ def _key_of(attribute: str) -> str:
 
 
 FractionOf = Literal["all", "static", "free"]
+States = Literal["blocks", "batch", "share"]
 
 
 @with_config({"extra": "forbid", "alias_generator": _key_of})
@@ -61,6 +62,8 @@ class EngineConstants:
     """Time of a small kernel between products, inside a graph."""
     fused_casts: bool
     """Whether norms and activations write operands of 8 or 4 bits; otherwise a separate kernel casts them."""
+    gathers_cast: bool = False
+    """Whether attention data parallelism gathers tokens for the experts in the format of their product, not in 16 bits."""
     sampling_base_s: Microseconds
     """Time of sampling that does not depend on the batch."""
     frontend_base_s: Microseconds
@@ -82,8 +85,9 @@ class EngineConstants:
     """Buffers of NCCL and of the engine's own all-reduce."""
     state_element_bytes: float
     """One number of the matrix of a layer with a state."""
-    states_in_cache: bool
-    """Whether sequences take blocks of the cache for their states; otherwise states of all sequences of a batch are set aside."""
+    states: States
+    """``blocks``: sequences take blocks of the cache for their states. ``batch``: states of all sequences of a batch are set aside.
+    ``share``: a share of what is left for cache and states is, and limits the batch."""
     engine: str = ""
 
     def padded(self, n_tokens: int) -> int:

@@ -17,7 +17,7 @@ from clustersim.workloads.transformer import Transformer
 KV_BYTES: Final[Mapping[str, float]] = MappingProxyType({"bf16": 2.0, "fp16": 2.0, "fp8": 1.0})
 """Bytes of one number in the cache."""
 
-_ATTENTION: Final = frozenset({"qkv", "projection", "q_down", "kv_down", "q", "q_up", "kv_up"})
+_ATTENTION: Final = frozenset({"qkv", "q_down", "kv_down", "q", "q_up", "kv_up"})
 _PLAIN: Final = frozenset({"shared_gate"})
 
 
@@ -45,12 +45,12 @@ def served_formats(model: Model, accelerator: Accelerator, precision: str, kv_pr
     """Return the formats of a checkpoint in a precision, as an accelerator executes them.
 
     DeepSeek-V3 and the mixtures of many narrow experts that follow it are published in fp8 with a scale for each block [3]_ [4]_. Published
-    four-bit checkpoints leave some parts in 16 bits: ``mxfp4`` all but the experts [1]_, ``nvfp4`` latent attention [2]_.
+    four-bit checkpoints leave some parts in 16 bits: ``mxfp4`` all but the experts [1]_, ``nvfp4`` latent attention but its output [2]_.
 
     References
     ----------
     .. [1] OpenAI, *gpt-oss-120b & gpt-oss-20b Model Card*, 2025: MoE weights in MXFP4.
-    .. [2] NVIDIA, model card of DeepSeek-R1-FP4: linear layers within transformer blocks of experts and MLP are quantised.
+    .. [2] NVIDIA, model card of DeepSeek-R1-0528-FP4-v2: ``wo`` of attention is quantised beside experts and MLP.
     .. [3] DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024, section 3.3.2.
     .. [4] Qwen, model card of Qwen3-235B-A22B-FP8: fine-grained fp8 quantization with a block size of 128; config.json of MiniMax-M2.
 

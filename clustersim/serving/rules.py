@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -101,10 +102,13 @@ Admission = Literal["first_chunk", "prompt", "estimated", "guaranteed", "batch"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineDevice:
-    """Accelerator, as far as defaults of an engine depend on it."""
+    """Accelerator and ranks of a replica, as far as defaults of an engine depend on them."""
 
     name: str
     memory_bytes: float
+    tp: int = 1
+    pp: int = 1
+    dp: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +157,8 @@ class EngineRules:
     """Blocks that hold no tokens."""
     memory_fraction: float = 0.9
     """Share of the memory that weights, activations and KV cache may fill."""
+    default_fraction: Callable[[EngineDevice, int], float] | None = None
+    """That share by device and token budget, where the engine works it out."""
     max_num_seqs: int = 0
     """Sequences in a batch; zero until the device is known."""
     max_batched_tokens: int = 0

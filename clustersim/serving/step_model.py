@@ -342,7 +342,8 @@ class TermStepModel:
             return self.collectives.all_reduce_s(size, self.layout.tp) + self._exchange(layer.experts, here)[0]
         ranks = self.layout.tp * self.layout.dp
         everything = everywhere * self.work.hidden * ELEMENT_BYTES
-        exchanged_s = self.collectives.all_gather_s(everything, ranks) + self.collectives.reduce_scatter_s(everything, ranks)
+        rate = FORMATS[self.formats.experts].rate if self.engine.gathers_cast and self.formats.experts != "fp8_block" else 1.0
+        exchanged_s = self.collectives.all_gather_s(everything / rate, ranks) + self.collectives.reduce_scatter_s(everything, ranks)
         return self.collectives.all_reduce_s(size, self.layout.tp) + exchanged_s
 
     def _exchange(self, work: ExpertWork, here: int) -> tuple[float, float]:

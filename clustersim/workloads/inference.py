@@ -146,6 +146,9 @@ def inference_work(model: Model, *, tp: int, expert_tp: int, ep: int, copies: in
     if not isinstance(model, Transformer) or not model.causal:
         raise DomainError(f"{model.name} does not generate tokens", path=("model",), hint="serve a decoder such as llama3.1-8b")
     _check_divides(model.n_heads, tp, "attention heads", "tp")
+    if model.latent is None and model.n_kv_heads % tp and tp % model.n_kv_heads:
+        good = [degree for degree in divisors(model.n_heads) if model.n_kv_heads % degree == 0 or degree % model.n_kv_heads == 0]
+        raise DomainError(f"tp: {tp} ranks cannot share {model.n_kv_heads} key heads evenly", path=("tp",), hint=f"use {listed(good)}")
     if model.linear is not None and not divides_heads(model.linear, tp):
         good = [degree for degree in divisors(model.n_heads) if divides_heads(model.linear, degree)]
         raise DomainError(f"tp: {heads_text(model.linear, tp)}", path=("tp",), hint=f"use {listed(good)}")

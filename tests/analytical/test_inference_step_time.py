@@ -346,20 +346,22 @@ def test_a_state_is_read_and_written_once_a_token_however_long_the_context() -> 
     assert 0.7 < more_s / (64 * 2048 * kept_bytes / bandwidth) < 2.0
 
 
-def test_states_are_set_aside_by_sglang_and_take_blocks_of_the_cache_in_vllm() -> None:
+def test_states_are_a_share_of_the_memory_in_sglang_and_take_blocks_of_the_cache_in_vllm() -> None:
     work, device = inference_work(_model("qwen3-next-80b-a3b"), tp=4, expert_tp=4, ep=1), load_accelerator("h100-sxm5-80g")
     formats = served_formats(_model("qwen3-next-80b-a3b"), device, "bf16")
 
-    def capacity(engine: str, n: int) -> KvCapacity:
-        limits = BatchLimits(max_batched_tokens=8192, max_num_seqs=n)
+    def capacity(engine: str, n: int, *, prefix_cache: bool = True) -> KvCapacity:
+        limits = BatchLimits(max_batched_tokens=8192, max_num_seqs=n, prefix_cache=prefix_cache)
         return kv_capacity(work, formats, device, ServingLayout(tp=4), engine=engine_constants(engine), limits=limits)
 
-    of_sglang, of_vllm = [capacity("sglang", n) for n in (128, 256)], [capacity("vllm", n) for n in (128, 256)]
+    of_sglang, of_vllm = [capacity("sglang", n) for n in (64, 4096)], [capacity("vllm", n) for n in (128, 256)]
     # 36 layers of 8 value heads of 128 x 128, and 3 tokens of 4 key and 8 value heads on each of four ranks.
     matrices, convolution = 36 * 8 * 128 * 128, 36 * 3 * (2 * 4 + 8) * 128
 
-    assert of_sglang[1].by_category["states"] == 256 * (4 * matrices + 2 * convolution) == 2 * of_sglang[0].by_category["states"]
-    assert of_sglang[1].tokens < of_sglang[0].tokens
+    n_states = of_sglang[1].by_category["states"] / (4 * matrices + 2 * convolution)
+    assert of_sglang[1].by_category["states"] == pytest.approx(0.9 * of_sglang[1].by_category["kv_cache"], rel=0.002)
+    assert [each.max_num_seqs for each in of_sglang] == [64, n_states // 3]
+    assert capacity("sglang", 4096, prefix_cache=False).max_num_seqs == n_states
     assert of_sglang[1].state_blocks == 0
     assert "states" not in of_vllm[1].by_category
     assert of_vllm[1].tokens == of_vllm[0].tokens
@@ -367,16 +369,29 @@ def test_states_are_set_aside_by_sglang_and_take_blocks_of_the_cache_in_vllm() -
     assert of_vllm[1].state_blocks == ceil(2 * (matrices + convolution) / (16 * 12 * 2 * 256 * 2))
 
 
-@pytest.mark.parametrize(("tp", "text"), [(4, "6 key heads"), (8, "does not divide 12 value heads")])
-def test_heads_of_a_state_that_ranks_cannot_share_are_refused(tp: int, text: str) -> None:
+def test_four_bit_weights_of_latent_attention_are_those_of_its_output_and_tokens_are_gathered_in_them() -> None:
+    layout = ServingLayout(dp=4, ep=4)
+    steps = _steps("deepseek-v3", "b200-sxm", layout=layout, precision="nvfp4", engine="tensorrt_llm")
+    (layer,) = (each for each in steps.work.layers if each.experts is not None)
+    whole, cast = (replace(steps, engine=replace(steps.engine, gathers_cast=casts)).step(_decode(4096, 1000)) for casts in (False, True))
+    size_bytes = 4096 * 7168 * 2.0
+    saved_s = steps.collectives.all_gather_s(size_bytes, 4) - steps.collectives.all_gather_s(size_bytes / 4, 4)
+
+    assert [each.name for each in layer.projections if steps.formats.of(each) == "bf16"] == ["q_down", "q_up", "kv_up"]
+    assert whole.terms["collectives"] - cast.terms["collectives"] == pytest.approx(58 * saved_s)
+
+
+@pytest.mark.parametrize(
+    ("tp", "n_kv_heads", "text"), [(4, 2, "6 key heads"), (8, 2, "does not divide 12 value"), (4, 3, "4 ranks cannot share 3 key heads")]
+)
+def test_heads_that_ranks_cannot_share_are_refused(tp: int, n_kv_heads: int, text: str) -> None:
     model = _model("qwen3-next-80b-a3b")
     assert isinstance(model, Transformer)
     assert model.linear is not None
-    odd = replace(model, linear=replace(model.linear, n_key_heads=6, n_value_heads=12))
+    odd = replace(model, n_kv_heads=n_kv_heads, linear=replace(model.linear, n_key_heads=6, n_value_heads=12))
 
     with pytest.raises(DomainError, match=text):
         inference_work(odd, tp=tp, expert_tp=tp, ep=1)
 
-    assert inference_work(odd, tp=2, expert_tp=2, ep=1).state_bytes(2.0) * 2 == inference_work(odd, tp=1, expert_tp=1, ep=1).state_bytes(
-        2.0
-    )
+    states = [inference_work(replace(odd, n_kv_heads=2), tp=n, expert_tp=n, ep=1).state_bytes(2.0) for n in (1, 2)]
+    assert states[0] == 2 * states[1]

@@ -8,7 +8,17 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersim.apps.serve.pool_settings import Asked, Ranks, asked_layouts, engine_of, idle_waits, placed_ranks, rank_rules, replica_rules
+from clustersim.apps.serve.pool_settings import (
+    Asked,
+    Ranks,
+    asked_layouts,
+    engine_of,
+    idle_waits,
+    placed_ranks,
+    rank_rules,
+    replica_rules,
+    wide_collectives,
+)
 from clustersim.apps.serve.scenario_requests import DrawnRequests, asked_requests
 from clustersim.collectives.library import Library
 from clustersim.config.background_loads import background_of
@@ -172,7 +182,7 @@ def _build(scenario: ServingScenario, seed: int, asked: DrawnRequests | None) ->
     layouts = asked_layouts(serving, node, loaded.model, n_accelerators)
     ranks = placed_ranks(layouts, node.n_accelerators, n_accelerators)
     pools = tuple(
-        _pool(scenario, loaded, node, asked, tuple(max(slowdowns.get(rank, 1.0) for rank in replica) for replica in placed))
+        _pool(scenario, loaded, hardware, asked, tuple(max(slowdowns.get(rank, 1.0) for rank in replica) for replica in placed))
         for asked, placed in zip(layouts, ranks, strict=True)
     )
     asked = asked or asked_requests(spec.requests, scenario.folder, seed)
@@ -215,24 +225,25 @@ def _own_nodes(node: Node, n_nodes: int, pools: tuple[BuiltPool, ...]) -> list[N
     return [node] * min(n_nodes, -(-taken // node.n_accelerators))
 
 
-def _pool(scenario: ServingScenario, loaded: LoadedModel, node: Node, asked: Asked, slowdowns: tuple[float, ...]) -> BuiltPool:
+def _pool(scenario: ServingScenario, loaded: LoadedModel, hardware: Hardware, asked: Asked, slowdowns: tuple[float, ...]) -> BuiltPool:
     role, layout, n_replicas = asked
-    serving, model = scenario.spec.serving, loaded.model
-    rules = rank_rules(serving, node.accelerator)
+    serving, model, node = scenario.spec.serving, loaded.model, hardware.node
+    rules = rank_rules(serving, node.accelerator, layout)
     engine = engine_of(serving, rules)
     formats = served_formats(model, node.accelerator, serving.precision, serving.kv_precision)
     steps = step_model(model, node.accelerator, layout, engine=engine, formats=formats)
+    if layout.n_together > node.domain_size:
+        steps = replace(steps, collectives=wide_collectives(hardware, engine))
     capacity = _capacity(loaded, node, (layout, rules, engine, formats))
-    kv_tokens = capacity.tokens if serving.kv_tokens == "auto" else serving.kv_tokens
     return BuiltPool(
         role=role,
         layout=layout,
         n_replicas=n_replicas,
         slowdowns=slowdowns,
-        rules=replica_rules(serving, rules, layout.dp),
+        rules=replica_rules(serving, replace(rules, max_num_seqs=capacity.max_num_seqs), layout.dp),
         model=steps,
         capacity=capacity,
-        kv_tokens=kv_tokens,
+        kv_tokens=capacity.tokens if serving.kv_tokens == "auto" else serving.kv_tokens,
     )
 
 
@@ -264,7 +275,7 @@ def _capacity_of(loaded: LoadedModel, node: Node, sized: Sized) -> KvCapacity:
     )
     # A static batch is set aside for as it comes.
     budget = min(rules.max_batched_tokens, 8192) if rules.admission == "batch" else rules.max_batched_tokens
-    limits = BatchLimits(max_batched_tokens=budget, max_num_seqs=rules.max_num_seqs, memory_fraction=rules.memory_fraction)
+    limits = BatchLimits(max_batched_tokens=budget, max_num_seqs=rules.max_num_seqs, prefix_cache=rules.prefix_cache)
     return kv_capacity(work, formats, node.accelerator, layout, engine=engine, limits=limits)
 
 
@@ -351,10 +362,9 @@ def _links(
 def _pool_flags(pool: BuiltPool, serving: ServingSpec, node: Node) -> list[Flag]:
     """Return the notices on replicas."""
     found = [("uncalibrated_kernel", text) for text in borrowed_notes(pool.model.borrowed)]
-    domain = node.n_accelerators * node.scale_up.nodes_per_domain
-    together, pp = pool.layout.tp * (pool.layout.dp if pool.layout.exchange is None else 1), pool.layout.pp
-    if together > domain:
-        found.append(("tp_across_fabric", f"collectives of {together} GPUs are timed as if all were in one domain; it has {domain}"))
+    together, pp = pool.layout.n_together, pool.layout.pp
+    if together > node.domain_size:
+        found.append(("tp_across_fabric", f"collectives of {together} GPUs cross the fabric, and are those of NCCL on idle links"))
     if pp > 1:
         text = f"{pp} batches are under way in a pipeline, each with its share of the KV cache; they do not delay each other"
         found.append(("assumed_pipeline", text))

@@ -60,16 +60,19 @@ def resolved_serving(built: BuiltServing) -> dict[str, Data]:
     serving: dict[str, Data] = spec.serving.model_dump(mode="json", exclude_none=True)
     serving |= {
         "engine": _engine_text(built),
-        "max_num_seqs": rules.max_num_seqs // dp,  # asked for by rank
         "max_batched_tokens": rules.max_batched_tokens // dp,
         "max_graph_tokens": built.pools[0].model.engine.largest_graph,
-        "memory_fraction": rules.memory_fraction,
         "prefix_cache": rules.prefix_cache,
         "chunked_prefill": rules.chunked_prefill,
         "asynchronous": rules.asynchronous,
     }
     if len(built.pools) == 1:
-        serving |= {"kv_tokens": built.pools[0].kv_tokens, "replicas": built.pools[0].n_replicas}
+        serving |= {
+            "max_num_seqs": rules.max_num_seqs // dp,  # asked for by rank
+            "memory_fraction": rules.memory_fraction,
+            "kv_tokens": built.pools[0].kv_tokens,
+            "replicas": built.pools[0].n_replicas,
+        }
     else:
         for key in ("tp", "pp", "ep", "dp", "redundant_experts", "replicas"):
             serving.pop(key, None)

@@ -7,14 +7,20 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
+from clustersim.collectives.library import Library
+from clustersim.collectives.timing import SmallCollectives
+from clustersim.config.node_groups import Hardware
 from clustersim.config.serving_scenario import ReplicaPoolSpec, ServingSpec
+from clustersim.engine.alone import IdleCollectives
 from clustersim.errors import ScenarioError
+from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.models import Accelerator, Node
 from clustersim.serving.batch import ServingLayout
 from clustersim.serving.engines import EngineConstants, engine_constants
 from clustersim.serving.expert_exchange import expert_exchange
 from clustersim.serving.policies import rules_of
 from clustersim.serving.rules import BatchWait, EngineDevice, EngineRules, RankWait
+from clustersim.topology.cluster_wiring import cluster_of
 from clustersim.workloads.model import Model
 from clustersim.workloads.transformer import Transformer
 
@@ -28,7 +34,7 @@ _STAND_IN: Final = "vllm"
 """Engine whose kernels and host a static server has."""
 
 
-def rank_rules(serving: ServingSpec, accelerator: Accelerator) -> EngineRules:
+def rank_rules(serving: ServingSpec, accelerator: Accelerator, layout: ServingLayout) -> EngineRules:
     """Return the rules of one rank of attention data parallelism.
 
     Raises
@@ -36,9 +42,12 @@ def rank_rules(serving: ServingSpec, accelerator: Accelerator) -> EngineRules:
     ScenarioError
         The token budget of a step is too small for its sequences.
     """
-    rules = rules_of(serving.engine, EngineDevice(name=accelerator.name, memory_bytes=accelerator.memory_bytes))
+    device = EngineDevice(name=accelerator.name, memory_bytes=accelerator.memory_bytes, tp=layout.tp, pp=layout.pp, dp=layout.dp)
+    rules = rules_of(serving.engine, device)
     given = {key: value for key in _KEYS if (value := getattr(serving, key)) is not None}
     rules = replace(rules, **given)
+    if rules.default_fraction is not None and "memory_fraction" not in given:
+        rules = replace(rules, memory_fraction=rules.default_fraction(device, rules.max_batched_tokens))
     if rules.mixes and rules.max_batched_tokens < rules.max_num_seqs:
         if "max_num_seqs" not in given:
             return replace(rules, max_num_seqs=rules.max_batched_tokens)
@@ -92,7 +101,17 @@ def engine_of(serving: ServingSpec, rules: EngineRules) -> EngineConstants:
         found = engine_constants(name, version or None)
     if serving.max_graph_tokens is not None:
         found = replace(found, largest_graph=serving.max_graph_tokens)
+    if found.states == "share" and serving.max_num_seqs is not None and not rules.prefix_cache:
+        found = replace(found, states="batch")
     return replace(found, asynchronous=rules.asynchronous, block_tokens=rules.block_tokens, memory_fraction=rules.memory_fraction)
+
+
+def wide_collectives(hardware: Hardware, engine: EngineConstants) -> SmallCollectives:
+    """Return the times of collectives, beyond a scale-up domain on the idle links of the cluster."""
+    node = hardware.node
+    library = Library(cluster=cluster_of(hardware.kinds, hardware.fabric), calibration=calibration_for(node.accelerator).network)
+    across_s = IdleCollectives(library).seconds
+    return SmallCollectives(node.accelerator, engine.collectives, n_domain=node.domain_size, across_s=across_s)
 
 
 Asked = tuple[str, ServingLayout, int]

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 import clustersim
+from clustersim.apps.collective.collective_times import CollectiveRequest, collective_cluster, collective_rows
+from clustersim.apps.serve.deployment import build_serving
 from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.apps.study.calling import sweep
 from clustersim.config.load import example_names
@@ -172,6 +174,16 @@ def test_the_resolved_scenario_of_two_pools_is_the_same_run() -> None:
     first = apart(background=[{"links": ["node0/nic*/tx"], "load": "50 %"}], cluster={"stragglers": [{"ranks": 12, "slowdown": 1.5}]})
 
     assert clustersim.run(first.resolved).to_dict()["ttft_s"] == first.to_dict()["ttft_s"]
+
+
+def test_collectives_beyond_a_domain_are_those_of_the_cluster() -> None:
+    serving = {"engine": "tensorrt_llm", "tp": 16}
+    built = build_serving(load_serving(CHAT | {"model": "llama3.1-70b", "cluster": {"node": "dgx-h100", "nodes": 2}, "serving": serving}))
+    (row,), _ = collective_rows(collective_cluster("dgx-h100", 2, ()), CollectiveRequest(op="all_reduce", sizes_bytes=(28672.0,)))
+
+    assert built.pools[0].model.collectives.all_reduce_s(28672.0, 16) == row.time_s
+    assert built.pools[0].model.collectives.all_reduce_s(28672.0, 8) < row.time_s / 2
+    assert "tp_across_fabric" in {flag.code for flag in built.flags}
 
 
 def test_a_promise_that_nobody_can_keep_is_answered_with_no(tmp_path: Path) -> None:
