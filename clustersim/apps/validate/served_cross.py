@@ -130,8 +130,8 @@ def cross_validate_served(names: Sequence[str] = (), *, jobs: int | None = None)
     Each constant is fitted alone, with the others as shipped: the value with the least median error, of the runs of the others that
     depend on it. What was measured on kernels and collectives is not of these sources, and stays.
     """
-    cases = [_case(row) for name in names or served_source_names() for row in _chosen(name)]
-    errors = _errors_by_value(cases, jobs)
+    cases, known = [_case(row) for name in names or served_source_names() for row in _chosen(name)], Known()
+    errors = _errors_by_value(cases, known, jobs)
     results: dict[str, list[tuple[str, ServedResult]]] = {}
     folds: list[ServedFold] = []
     left_out: dict[str, list[str]] = {"source": [case.row.source_id for case in cases], "accelerator": [case.accelerator for case in cases]}
@@ -139,35 +139,34 @@ def cross_validate_served(names: Sequence[str] = (), *, jobs: int | None = None)
         of_cases = list(zip(lots, cases, strict=True))
         constants = {lot: _refitted([case for own, case in of_cases if own != lot], errors) for lot in lots}
         with phase(f"predict each {kind} without it"):
-            found = list(in_order(_predicted, [(case, constants[lot]) for lot, case in of_cases], jobs=jobs))
+            found = _results([(case, constants[lot]) for lot, case in of_cases], known, jobs)
         results[kind] = list(zip(lots, found, strict=True))
         folds += chain.from_iterable(_folds(kind, lot, own, results[kind]) for lot, own in constants.items())
-    bands = _bands(results["source"], borrowed_widenings(cases, jobs))
+    bands = _bands(results["source"], borrowed_widenings(cases, jobs, known))
     return ServedResiduals(sources=sorted(set(left_out["source"])), level=LEVEL_FRACTION, bands=list(bands), folds=folds)
 
 
-def borrowed_widenings(cases: Sequence[ServedCase], jobs: int | None = None) -> Mapping[str, float]:
+def borrowed_widenings(cases: Sequence[ServedCase], jobs: int | None = None, known: Known | None = None) -> Mapping[str, float]:
     """Return how many times as large the errors of a metric are where another generation lends all constants; at least 1.
 
     Errors are mean absolute logarithms, of an accelerator and then of all accelerators.
     """
     sizes: dict[tuple[str, str, bool], list[float]] = {}
-    for borrows in (False, True):
-        with phase("predict with constants of other generations" if borrows else "predict as shipped"):
-            for case, result in zip(cases, in_order(_borrowed if borrows else _shipped, cases, jobs=jobs), strict=True):
-                for metric, value in result.measured.items():
-                    size = abs(log(result.predicted[metric] / value))
-                    sizes.setdefault((metric, case.accelerator, borrows), []).append(size)
+    with phase("predict as shipped"):
+        shipped = _results([(case, ()) for case in cases], Known() if known is None else known, jobs)
+    with phase("predict with constants of other generations"):
+        borrowed = list(in_order(_borrowed, cases, jobs=jobs))
+    for borrows, results in ((False, shipped), (True, borrowed)):
+        for case, result in zip(cases, results, strict=True):
+            for metric, value in result.measured.items():
+                size = abs(log(result.predicted[metric] / value))
+                sizes.setdefault((metric, case.accelerator, borrows), []).append(size)
 
     def mean(metric: str, *, borrows: bool) -> float:
         return fmean(fmean(found) for (name, _, of), found in sizes.items() if (name, of) == (metric, borrows))
 
     metrics = dict.fromkeys(metric for metric, *_ in sizes)
     return {metric: max(1.0, mean(metric, borrows=True) / mean(metric, borrows=False)) for metric in metrics}
-
-
-def _shipped(case: ServedCase) -> ServedResult:
-    return served_result(case.row)
 
 
 def _borrowed(case: ServedCase) -> ServedResult:
@@ -193,14 +192,26 @@ def _predicted(task: tuple[ServedCase, Constants]) -> ServedResult:
     return served_result(case.row, partial(adapted, constants))
 
 
+Known = dict[tuple[str, Constants], ServedResult]
+"""Results by row and the constants that are not as shipped."""
+
+
+def _results(tasks: Sequence[tuple[ServedCase, Constants]], known: Known, jobs: int | None) -> list[ServedResult]:
+    """Return the result of each task, each computed once, and remember them."""
+    keys = [(case.row.id, tuple(each for each in constants if each[1] != FITTED[each[0]].shipped)) for case, constants in tasks]
+    missing = {key: task for key, task in zip(keys, tasks, strict=True) if key not in known}
+    known.update(zip(missing, in_order(_predicted, list(missing.values()), jobs=jobs), strict=True))
+    return [known[key] for key in keys]
+
+
 Errors = Mapping[tuple[str, str, float], float]
 """Absolute logarithm of predicted over measured, by row, constant and value; the mean of the metrics that depend on it."""
 
 
-def _errors_by_value(cases: Sequence[ServedCase], jobs: int | None) -> Errors:
+def _errors_by_value(cases: Sequence[ServedCase], known: Known, jobs: int | None) -> Errors:
     tasks = [(case, ((name, value),)) for case in cases for name in case.depends_on for value in FITTED[name].values]
     with phase("predict with each value of the fitted constants"):
-        found = in_order(_predicted, tasks, jobs=jobs)
+        found = _results(tasks, known, jobs)
         return {
             (case.row.id, name, value): fmean(
                 abs(log(result.predicted[metric] / result.measured[metric])) for metric in FITTED[name].metrics if metric in result.measured
