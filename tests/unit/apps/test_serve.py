@@ -177,12 +177,10 @@ def test_the_resolved_scenario_of_two_pools_is_the_same_run() -> None:
 
 
 def test_collectives_beyond_a_domain_are_those_of_the_cluster() -> None:
-    serving = {"engine": "tensorrt_llm", "tp": 16}
-    built = build_serving(load_serving(CHAT | {"model": "llama3.1-70b", "cluster": {"node": "dgx-h100", "nodes": 2}, "serving": serving}))
+    wide = {"model": "llama3.1-70b", "cluster": {"node": "dgx-h100", "nodes": 2}, "serving": {"engine": "tensorrt_llm", "tp": 16}}
+    built = build_serving(load_serving(CHAT | wide))
     (row,), _ = collective_rows(collective_cluster("dgx-h100", 2, ()), CollectiveRequest(op="all_reduce", sizes_bytes=(28672.0,)))
-
     assert built.pools[0].model.collectives.all_reduce_s(28672.0, 16) == row.time_s
-    assert built.pools[0].model.collectives.all_reduce_s(28672.0, 8) < row.time_s / 2
     assert "tp_across_fabric" in {flag.code for flag in built.flags}
 
 
