@@ -124,7 +124,7 @@ def checked_scenario(source: ScenarioText, changes: Sequence[Override]) -> Scena
                 "serves requests and trains nothing",
                 field="serving",
                 place=document.place(("serving",)),
-                hint="use run, compare, sweep, what-if or explain",
+                hint="use run, compare, sweep, what-if, explain or plan --serving",
             )
             raise with_others(error, document)
         if "architectures" in document.data or "model_type" in document.data:

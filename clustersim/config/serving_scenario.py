@@ -259,6 +259,9 @@ def checked_serving(source: ScenarioText, changes: Sequence[Override]) -> Servin
         With each mistake, its place and what would be right.
     """
     document = apply_overrides(source.document, changes)
+    if "serving" not in document.data and "training" in document.data:
+        hint = "name a scenario with 'serving', such as serve-llama3-70b-chat"
+        raise located(ScenarioError("trains and serves no requests", field="training", hint=hint), document)
     try:
         try:
             for key in ("training", "strategy"):

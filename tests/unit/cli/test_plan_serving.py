@@ -65,6 +65,10 @@ def test_the_limit_of_gpus_is_refused_where_a_layout_of_training_is_planned(cli:
     assert "--gpus: does nothing with a layout of training" in cli("plan", "llama3-8b", "dgx-h100", "--gpus", "4").err
 
 
+def test_a_scenario_of_training_serves_nothing(cli: Cli) -> None:
+    assert "training: trains and serves no requests" in cli("plan", "llama3-8b-8xh100", "--serving").err
+
+
 def test_values_without_a_key_are_refused(cli: Cli) -> None:
     assert "--only: 'tp' has no values" in cli(*SERVICE, "--only", "tp").err
 
