@@ -258,7 +258,9 @@ def _table(heading: str, columns: Sequence[str], rows: Sequence[Sequence[str | C
     sides = ["number" if name.startswith(">") else "" for name in columns]
     head = [html.Th(name.removeprefix(">"), className=side, scope="col") for name, side in zip(columns, sides, strict=True)]
     body = [html.Tr([html.Td(cell, className=side) for cell, side in zip(row, sides, strict=True)]) for row in rows]
-    return html.Div(html.Table([html.Caption(heading), html.Thead(html.Tr(head)), html.Tbody(body)]), className="wide-table")
+    table = html.Div(html.Table([html.Thead(html.Tr(head)), html.Tbody(body)]), className="wide-table")
+    # A caption would be as wide as its table, beyond a narrow screen.
+    return html.Div([html.P(heading, className="caption"), table])
 
 
 def _register_plan(app: DashPage, desk: Desk) -> None:
