@@ -47,9 +47,10 @@ _SET: Final = re.compile(r"^Environment=", re.MULTILINE)
 """Before variables of such a unit, quoted as in a shell."""
 _RUN_WITH: Final = re.compile(r"^#\s*tune run (?:\S+ )*?(\w+_(?:single_device|distributed)) ", re.MULTILINE)
 """Command in a comment of a configuration, which names the recipe that nothing else there does."""
-_STAGE: Final = re.compile(r"^FROM\s+(?:--\S+\s+)*(\S+)", re.MULTILINE)
+_STAGE: Final = re.compile(r"^FROM[ \t]+(?:--\S+[ \t]+)*(\S+)(?:[ \t]+(?:AS|as)[ \t]+(\S+))?", re.MULTILINE)
+_VARIABLE: Final = re.compile(r"^(?:ENV|ARG)[ \t]+(\w+)[ =]((?:.*\\\n)*.*)$", re.MULTILINE)
 _STARTED: Final = re.compile(r"^(ENTRYPOINT|CMD)\s+((?:.*\\\n)*.*)$", re.MULTILINE)
-"""Start of a container in a Dockerfile; the last one counts."""
+"""Start of a container in a Dockerfile; the last one counts, of the last stage or of those that it begins with."""
 _HELD: Final = "serveConfigV2"
 """Key of a RayService, whose text is the YAML of Ray Serve."""
 _DEVICE: Final = re.compile(r"\| +(\d+) +((?:NVIDIA|Tesla|GeForce|Quadro|A100|H100|H200|B200)\b.*?)\s+(?:On|Off) +\|")
@@ -205,14 +206,24 @@ def read_contents(text: str, file: str, sourced: Mapping[str, str] = NO_TEXTS) -
 
 def _of_image(text: str) -> str | None:
     """Return the command that a Dockerfile starts, and its variables, line by line as a script has them; None without one."""
-    stages = [*_STAGE.finditer(text)]
-    started = {each[1]: each for each in _STARTED.finditer(text, stages[-1].start())} if stages else {}
+    spans, image = [], ""
+    end = len(text)
+    for stage in reversed([*_STAGE.finditer(text)]):
+        if not spans or stage[2] == image:
+            spans.insert(0, (stage.start(), end))
+            image = stage[1]
+        end = stage.start()
+    started = {each[1]: each for span in spans for each in _STARTED.finditer(text, *span)}
     if not started:
         return None
-    lines = [f"export {line[4:]}" if line.startswith("ENV ") and "=" in line else "" for line in text.splitlines()]
+    lines = [""] * (text.count("\n") + 1)
+    for each in (each for span in spans for each in _VARIABLE.finditer(text, *span)):
+        at = text.count("\n", 0, each.start())
+        set_here = f"export {each[1]}={each[2]}".split("\n")
+        lines[at : at + len(set_here)] = set_here
     at = text.count("\n", 0, max(each.start() for each in started.values()))
     words = [_quoted(started[key][2]) for key in ("ENTRYPOINT", "CMD") if key in started]
-    lines[at] = " ".join(("docker run", stages[-1][1], *words))
+    lines[at] = " ".join(("docker run", image, *words))
     return "\n".join(lines)
 
 

@@ -299,6 +299,7 @@ TRANSFORMS: Final[Mapping[str, Callable[[Data], Data]]] = MappingProxyType(
         "rate": _rate,
         "graphs": _graphs,
         "adapted": _adapted,
+        "words": lambda value: value if isinstance(value, list) else re.findall(r"[\w.]+", str(value)),
         "numbers": lambda value: [*_numbers(value)],
         "largest": lambda value: max(_numbers(value), default=None),
     }

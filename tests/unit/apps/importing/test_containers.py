@@ -177,6 +177,11 @@ spec:
             "# an image\nFROM nvidia/cuda\nENV TP=2\nENTRYPOINT vllm serve Qwen/Qwen3-8B \\\n  -tp $TP\n",
             {"model": "qwen3-8b", "serving.tp": 2},
         ),
+        (
+            "FROM python AS build\nENV SEQS=64\nFROM vllm/vllm-openai:v0.10.1 AS base\nARG WHO=Qwen/Qwen3-8B\n"
+            "ENV TP=2 \\\n  MODEL=$WHO\nFROM base\nENV SEQS 32\nENTRYPOINT vllm serve $MODEL -tp $TP --max-num-seqs $SEQS\n",
+            {"model": "qwen3-8b", "serving.tp": 2, "serving.max_num_seqs": 32, "serving.engine": "vllm@0.10.1"},
+        ),
     ],
 )
 def test_a_container_or_a_unit_is_read_as_its_command(tmp_path: Path, text: str, expected: dict[str, Data]) -> None:

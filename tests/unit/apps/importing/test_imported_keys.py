@@ -109,6 +109,10 @@ MOSAIC = (
     "  ffn_config: {ffn_type: mb_dmoe, moe_num_experts: 8%s}}\n"
 )
 BATCH = "global_train_batch_size: 64\ndevice_train_microbatch_size: 2\nmax_seq_len: 512\nfsdp_config: {sharding_strategy: FULL_SHARD}\n"
+TESTED = (
+    "MODEL_ARGS:\n  --num-layers: 12\n  --hidden-size: 512\n  --num-attention-heads: 8\n  --seq-length: 1024\n  --vocab-size: 50257\n"
+    "  --max-position-embeddings: 1024\n  --micro-batch-size: 4\n  --global-batch-size: 128\n  --bf16: true\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -152,6 +156,11 @@ BATCH = "global_train_batch_size: 64\ndevice_train_microbatch_size: 2\nmax_seq_l
             "  expert_model_parallel_size: 16, bf16: true}\n",
             {"training.precision": "fp8", "strategy.etp": 1, "strategy.ep": 16},
         ),
+        (
+            f'{TESTED}  --recompute-granularity: selective\n  --recompute-modules: "[moe_act layernorm]"\n  --bert-no-binary-head: true\n',
+            {"strategy.recompute_modules": ["activations", "norms"], "model.causal": False},
+        ),
+        (f"{TESTED}  --decoder-seq-length: 4096\n  --img-h: 336\n", {"training.seq_length": 4096}),
     ],
 )
 def test_parts_of_a_framework_are_read_where_it_keeps_them(tmp_path: Path, text: str, expected: dict[str, object]) -> None:
