@@ -123,7 +123,7 @@ def test_a_shipped_model_with_other_dimensions_is_written_out(tmp_path: Path) ->
     assert (at(found.data, "model.num_hidden_layers"), at(found.data, "model.hidden_size")) == (4, 8192)
 
 
-@pytest.mark.parametrize("flag", ["--decoder-num-layers 4"])
+@pytest.mark.parametrize("flag", ["--img-h 336"])
 def test_what_is_not_modelled_is_said(tmp_path: Path, flag: str) -> None:
     found = import_files([written(tmp_path, MEGATRON + flag)], ON_H100)
 

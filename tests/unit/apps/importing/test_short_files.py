@@ -40,11 +40,29 @@ devices: 4
 lora_r: 32
 train: {global_batch_size: 8, micro_batch_size: 1, max_seq_length: 512, max_tokens: null}
 """
+OUMI: Final = """model: {model_name: meta-llama/Llama-3.1-8B-Instruct, model_max_length: 8192, torch_dtype_str: bfloat16}
+training: {trainer_type: TRL_SFT, use_peft: true, per_device_train_batch_size: 2, enable_gradient_checkpointing: true, compile: true}
+peft: {q_lora: true, lora_r: 16, lora_target_modules: [q_proj, v_proj]}
+fsdp: {enable_fsdp: true, sharding_strategy: HYBRID_SHARD, cpu_offload: true}
+"""
+OUMI_READ: Final[dict[str, Data]] = {
+    "model": "llama3.1-8b",
+    "training.seq_length": 8192,
+    "training.precision": "bf16",
+    "training.lora_rank": 16,
+    "training.frozen_precision": "nf4",
+    "training.kernels": "fused",
+    "strategy.preset": "pytorch_fsdp",
+    "strategy.shard_degree": 8,
+    "strategy.recompute": "full",
+    "strategy.offload": ["optimizer", "gradients", "parameters"],
+}
 DELTA: Final = "--num-layers 8 --experimental-attention-variant gated_delta_net --linear-attention-freq 4"
 DELTA_SIZES: Final = " --linear-num-key-heads 4 --linear-key-head-dim 64 --linear-num-value-heads 8 --linear-value-head-dim 64 "
 WITH_STATES: Final[list[Data]] = [*["linear_attention"] * 3, "full_attention"] * 2
 SLURM: Final = f" python {MEGATRON}--tensor-model-parallel-size 4"
 FILES: Final = (
+    Line("oumi", OUMI, OUMI_READ, nodes=2),
     Line(
         "litgpt",
         LITGPT,
