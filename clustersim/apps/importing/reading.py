@@ -206,7 +206,8 @@ def read_contents(text: str, file: str, sourced: Mapping[str, str] = NO_TEXTS) -
 
 def _of_image(text: str) -> str | None:
     """Return the command that a Dockerfile starts, and its variables, line by line as a script has them; None without one."""
-    spans, image = [], ""
+    spans: list[tuple[int, int]] = []
+    image = ""
     end = len(text)
     for stage in reversed([*_STAGE.finditer(text)]):
         if not spans or stage[2] == image:
