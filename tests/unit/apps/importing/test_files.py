@@ -260,6 +260,7 @@ def test_every_framework_has_a_sample_or_extends_one() -> None:
         "flagscale",
         "levanter",
         "litgpt",
+        "oumi",
         "megatron_bridge",
         "primus_maxtext",
         "primus_torchtitan",
