@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -40,6 +41,8 @@ _DEVICE: Final = re.compile(r"^\s*#?\s*Rank\s+\d+\s.*\son\s+(\S+)\s+device\s(?:\
 """Host of a rank, and what its device is called."""
 _RESULT: Final = re.compile(r"^\s*(\d+)\s+(\d+)\s+[a-z]\w*\s+(?:[a-z]\w*\s+)?(?:-?\d+\s+(?=(?:\S+\s+){7}\S+\s*$))?(\S+\s.*)$")
 """Bytes, elements, type, reduction and root, of which old versions leave out some, then times and bandwidths out of place and in place."""
+_REDUCES: Final = re.compile(r"\s(sum|prod|max|min|avg)\s+-1\s")
+"""Reduction without a root."""
 COLUMNS: Final = {
     "op": ("collective", "operation"),
     "nodes": (),
@@ -158,7 +161,8 @@ def _of_text(path: str, ranks: Ranks) -> list[TimedCollective]:
         if match is None:
             continue
         if each is None:
-            op, (n_nodes, per_node) = _operation(program, path), ranks.known(hosts, Place(file=path))
+            n_nodes, per_node = ranks.known(hosts, Place(file=path))
+            op = (None if program else _operation_of(lines[number - 1 :], n_nodes * per_node)) or _operation(program, path)
             each = TimedCollective(
                 op=op, n_nodes=n_nodes, ranks_per_node=per_node, size_bytes=0.0, time_s=0.0, file=name, algorithm=algorithm, device=called
             )
@@ -240,6 +244,20 @@ def _operation(program: str | None, path: str) -> CollectiveOp:
         hint = "begin the name of the file with it, such as all_reduce-2x8.txt"
         raise ScenarioError("nothing says which operation this is", hint=hint, place=Place(file=path))
     raise ScenarioError(f"'{program}' is not simulated", hint=f"use one of {', '.join(OPERATIONS)}", place=Place(file=path))
+
+
+def _operation_of(lines: Sequence[str], n_ranks: int) -> CollectiveOp | None:
+    """Return the operation that reduces, by bus bandwidth over bandwidth in the largest result of a test; None of any other."""
+    own = takewhile(lambda line: not _BEGINS.search(line), lines)
+    rows = [match for line in own if (match := _RESULT.match(line)) is not None and _REDUCES.search(line)]
+    words = max(rows, key=lambda row: int(row[1]))[3].split() if rows else []
+    try:
+        share = float(words[2]) / float(words[1])
+    except (IndexError, ValueError, ZeroDivisionError):
+        return None
+    once = (n_ranks - 1) / n_ranks
+    known: dict[CollectiveOp, float] = {"all_reduce": 2 * once, "reduce_scatter": once}
+    return next((op for op, wanted in known.items() if abs(share - wanted) < 0.25 / n_ranks), None)
 
 
 def _listed(counts: dict[str, int]) -> str:

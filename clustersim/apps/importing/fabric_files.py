@@ -64,6 +64,7 @@ _DOMAINS: Final = (
 LABELS: Final = {
     "nvidia.com/gpu.product": "accelerators.product",
     "nvidia.com/gpu.count": "accelerators.count",
+    "gpu.nvidia.com/count": "accelerators.count",
     "amd.com/gpu.product-name": "accelerators.product",
     "node.kubernetes.io/instance-type": "instance",
     "beta.kubernetes.io/instance-type": "instance",
@@ -315,6 +316,9 @@ def read_kubernetes_nodes(text: str, file: str) -> Described:
             place=Place(file=file),
             hint="name what kubectl get nodes -o yaml writes, or the file with the job's command",
         )
+    if sliced := next((str(value) for key, value, _ in facts if key == "accelerators.product" and "-MIG-" in str(value)), None):
+        # With one size of slices, the product names it, and the count is that of the slices.
+        facts = [("accelerators.slices", sliced, None), *(each for each in facts if each[0] != "accelerators.count")]
     if "accelerators.count" in {key for key, _, _ in facts}:
         facts = [
             (key, int(str(value)[:4]) if key == "accelerators.count" and str(value).isdecimal() else value, at) for key, value, at in facts

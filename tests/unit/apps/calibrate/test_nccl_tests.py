@@ -56,6 +56,15 @@ def test_the_program_names_the_operation(tmp_path: Path, program: str, op: str) 
     assert found.op == op
 
 
+@pytest.mark.parametrize(("share", "op"), [(1.875, "all_reduce"), (0.9375, "reduce_scatter")])
+def test_bus_bandwidth_tells_a_reduction_where_nothing_names_it(tmp_path: Path, share: float, op: str) -> None:
+    text = nccl_text({1024: 40.0}, hosts=TWO_NODES, program=None).rpartition("1024 ")[0]
+
+    (found,) = read(tmp_path, f"{text}\n1024 256 float sum -1 40.0 100.0 {100 * share} 0 40.0 100.0 {100 * share} 0\n")
+
+    assert found.op == op
+
+
 @pytest.mark.parametrize(
     ("columns", "line"),
     [
