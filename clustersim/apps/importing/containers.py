@@ -293,8 +293,9 @@ def _command(words: tuple[Word, ...], data: Mapping[str, Data], around: _Around)
     pods = next((each.value for each in entries if each.name == "nnodes" and isinstance(each.value, int)), 1)
     # Without an object that groups pods, each is a node of a server of several nodes.
     servers = around.replicas // pods if around.group is None and pods > 0 and around.replicas % pods == 0 else around.replicas
-    # A command of its own replaces the server of an image.
-    if isinstance(image, str) and part_in(" ".join(word.text for word in words)) not in ("job", "other"):
+    # A command of its own replaces the server of an image, unless it hands options on to it.
+    starts = part_in(" ".join(word.text for word in words)) not in ("job", "other") or any(word.text.startswith("--") for word in words)
+    if isinstance(image, str) and starts:
         entries = (Entry(key="image", value=image, file=around.file, line=line), *entries)
     return Command(words=words, entries=entries, service=around.service, replicas=servers)
 

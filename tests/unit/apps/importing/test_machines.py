@@ -225,6 +225,11 @@ def test_bridges_between_pairs_of_boards_are_no_node_with_a_switch(tmp_path: Pat
             {"node": "pcie-a100-80g", "accelerator": "h100-pcie-80g"},
         ),
         ("GPU 0: NVIDIA GH200 480GB (UUID: GPU-0)\n", {"node": "gh200", "nodes": 1}),
+        ("kind: Node\nmetadata: {labels: {cloud.google.com/gke-accelerator: nvidia-h100-mega-80gb}}\n", {"node": "gcp-a3-mega"}),
+        (
+            "kind: Node\nmetadata: {labels: {nvidia.com/gpu.product: A100-SXM4-80GB-MIG-1g.10gb, nvidia.com/gpu.count: '56'}}\n",
+            {"nodes": 1},
+        ),
         (smi("NV18", 8) + "".join(f"rdmap{index}s0 {8 * 'PIX '}\n" for index in range(16)), {"node": "aws-p5en", "nics": None}),
         (
             "switches:\n- {name: s1, switches: [l1, l2]}\n- {name: l1, capacity_blocks: [c1]}\n- {name: l2, capacity_blocks: [c2]}\n"
