@@ -74,3 +74,12 @@ def test_a_job_that_scontrol_shows_counts_nodes_and_accelerators(tmp_path: Path,
 def test_accelerators_that_no_shipped_node_has_are_named(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="no file says which shipped node comes near to gaudi3: --cluster NAME"):
         written(tmp_path, JOB.format(128, "gaudi3:8"), None)
+
+
+def test_adapters_of_aws_tell_an_instance_without_names_of_accelerators(tmp_path: Path) -> None:
+    card = '<pci class="0x020000" link_speed="16.0 GT/s PCIe"><nic><net name="rdmap79s0" speed="100000"/></nic></pci>'
+    switch = f'<pci class="0x060400"><pci class="0x030200" link_speed="32.0 GT/s PCIe"/>{4 * card}</pci>'
+
+    found = written(tmp_path, f'<system version="1"><cpu>{8 * switch}</cpu></system>', None)
+
+    assert at(found.data, "cluster.node") == "aws-p5"

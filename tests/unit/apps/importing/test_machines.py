@@ -390,12 +390,3 @@ def test_nodes_at_no_switch_are_left_out_beside_those_at_some(tmp_path: Path) ->
 
     assert at(found.data, "cluster.nodes") == 4
     assert [key.value for key in found.keys if key.how == "not_modelled"] == ["cpu-01, cpu-02"]
-
-
-def test_adapters_of_aws_tell_an_instance_without_names_of_accelerators(tmp_path: Path) -> None:
-    card = '<pci class="0x020000" link_speed="16.0 GT/s PCIe"><nic><net name="rdmap79s0" speed="100000"/></nic></pci>'
-    switch = f'<pci class="0x060400"><pci class="0x030200" link_speed="32.0 GT/s PCIe"/>{4 * card}</pci>'
-
-    found = written(tmp_path, f'<system version="1"><cpu>{8 * switch}</cpu></system>')
-
-    assert at(found.data, "cluster.node") == "aws-p5"
