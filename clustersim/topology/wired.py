@@ -13,7 +13,6 @@ from clustersim.hardware.models import Fabric, Node
 from clustersim.topology.cluster import TIERS, IntArray, Link, LinkFloats, LinkInts, Rotation, Routes
 from clustersim.topology.cluster_layout import ClusterLayout
 from clustersim.topology.hashing import BoolArray
-from clustersim.topology.node_wiring import NodeWiring
 from clustersim.topology.rotation import rotation_of
 from clustersim.topology.routing import RouteRows, RoutingPolicy, between, compressed, down_from_leaf, own_leaf, up_to_leaf
 from clustersim.topology.scale_out import ScaleOut
@@ -51,11 +50,6 @@ class Cluster:
     def n_nodes(self) -> int:
         """Number of nodes."""
         return self.layout.n_nodes
-
-    @property
-    def wiring(self) -> NodeWiring:
-        """The wires of one node, of the first kind."""
-        return self.layout.groups[0].wiring
 
     @property
     def scale_out(self) -> ScaleOut | None:
