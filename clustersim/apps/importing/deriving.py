@@ -133,7 +133,7 @@ def _ranks(draft: Draft, per_node: int | None) -> int | None:
     open_ = draft.get("job.replicate") == -1 or draft.get("job.experts_fill") is True
     if replicas is None and not open_ and (shard := _shard(draft)) is not None:
         replicas = shard * (draft.whole("job.replicate") or 1)
-    return None if replicas is None else replicas * model_parallel(draft)
+    return draft.whole("job.gpus") if replicas is None else replicas * model_parallel(draft)
 
 
 def _shard(draft: Draft) -> int | None:
