@@ -110,7 +110,6 @@ def options(words: Sequence[Word], file: str) -> tuple[Entry, ...]:
 
 def _entries(words: Sequence[Word], file: str) -> Iterator[Entry]:
     start, at = _start_of_arguments(words), 0
-    above = [word.text.rpartition("/")[2] for word in words[:2]]
     # The options of jsrun count sets of resources, not processes.
     prefix = f"{'jsrun' if words[0].text == 'jsrun' else 'beaker' if _wrapped(words) else LAUNCHER}." if start else ""
     while at < len(words):
@@ -130,7 +129,7 @@ def _entries(words: Sequence[Word], file: str) -> Iterator[Entry]:
             while at < min(most, len(words)) and _is_value(words[at].text, values) and at != start - 1:
                 values.append(words[at].text)
                 at += 1
-            per_node = prefix and any(name in _PER_NODE.get(word.text, ()) for name in above)
+            per_node = prefix and _counts_a_node(word.text, words[:at])
             yield Entry(key=prefix + (word.text, "-npernode")[bool(per_node)], value=_value(values), file=file, line=word.line)
         elif at == start or (at == 1 and not start):
             n_sub = 1 if at < len(words) and words[at].text in command_file().subcommands else 0
@@ -141,6 +140,13 @@ def _entries(words: Sequence[Word], file: str) -> Iterator[Entry]:
             yield Entry(key="program", value=f"{words[0].text} {word.text}", file=file, line=word.line)
         elif at > start and word.text not in command_file().subcommands:
             yield Entry(key="argument", value=word.text, file=file, line=word.line)
+
+
+def _counts_a_node(option: str, words: Sequence[Word]) -> bool:
+    """Return whether an option counts processes of a node: of programs with such an option, the last of the words before it decides."""
+    programs = _PER_NODE.get(option, ())
+    names = (word.text.rpartition("/")[2] for word in reversed(words))
+    return next((name for name in names if name in (*programs, "srun")), None) in programs
 
 
 def _start_of_arguments(words: Sequence[Word]) -> int:
