@@ -78,7 +78,7 @@ def _pattern(draft: Draft) -> None:
         return
     main = pattern.partition("/")[0].replace("|", "")
     if re.fullmatch(r"(?:\*[-E])+", main) is None:
-        draft.derive("model", "nemotron_h", "layers other than pairs of attention and MLP")
+        draft.settings["model"] = replace(draft.settings["job.pattern"], value="nemotron_h")
         return
     draft.derive("model.num_hidden_layers", len(main) // 2, f"{len(main)} layers of the pattern, of which two are attention and its MLP")
     if "E" in main:
@@ -159,8 +159,11 @@ def model_of(draft: Draft, given: str | None) -> tuple[Data, list[str]]:
     if name is not None:
         return _changed(name, draft), []
     reason = _unsayable(named) if isinstance(named, str) else None
-    if reason is not None or any(fields.get(key) is None for key in _NEEDED):
-        what = f"the dimensions of '{named}', which is {reason or 'not shipped'}" if isinstance(named, str) else "the model"
+    if reason is not None:
+        hint = "name a job of another model, or give --model NAME"
+        raise ScenarioError(f"the model '{named}' is {reason}, which is not simulated", place=draft.settings["model"].place, hint=hint)
+    if any(fields.get(key) is None for key in _NEEDED):
+        what = f"the dimensions of '{named}', which is not shipped" if isinstance(named, str) else "the model"
         return None, [f"{what}: --model NAME, or --model hf:path/to/config.json"]
     if fields.get("vocab_size") is None:
         alike = next(iter(_alike({**fields, "vocab_size": 1}, vocabulary=False)), None)
