@@ -103,6 +103,7 @@ NEOX = (
 )
 PRIMUS = "modules:\n  pre_trainer:\n    framework: %s\n    model: %s.yaml\n    overrides:\n      %s\n"
 AXOLOTL = "base_model: Qwen/Qwen3-30B-A3B\nsequence_len: 2048\nmicro_batch_size: 1\noptimizer: adamw_8bit\n"
+OUMI = "{model: {model_name: Qwen/Qwen3-4B, model_max_length: 512, torch_dtype_str: %s}, training: {per_device_train_batch_size: 2}}"
 OLMO = "model: {d_model: 512, n_heads: 8, n_layers: 4, mlp_ratio: 4, vocab_size: 50304, max_sequence_length: 512, block_type: moe}\n"
 MOSAIC = (
     "model: {name: mpt_causal_lm, d_model: 512, n_heads: 8, n_layers: 4, vocab_size: 50368,\n"
@@ -145,7 +146,18 @@ TESTED = (
         (f"{AXOLOTL}context_parallel: {{size: 4}}\n", {"strategy.cp": 4}),
         (
             f"{AXOLOTL}deepspeed: deepspeed_configs/zero3_bf16_cpuoffload_all.json\n",
-            {"strategy.preset": "deepspeed_zero3", "strategy.offload": ["optimizer", "parameters"], "training.moment_precision": "fp32"},
+            {
+                "strategy.preset": "deepspeed_zero3",
+                "strategy.offload": ["optimizer", "gradients", "parameters"],
+                "training.moment_precision": "fp32",
+            },
+        ),
+        (OUMI % "f32", {"training.precision": "fp32"}),
+        (OUMI % "half", {"training.precision": "fp16"}),
+        (OUMI % "auto", {"training.precision": "bf16"}),
+        (
+            "{model_name_or_path: Qwen/Qwen3-4B, per_device_train_batch_size: 2, cutoff_len: 20, max_length: 20}",
+            {"training.seq_length": 20},
         ),
         (f"{OLMO}{BATCH}", {"model.num_experts": 8, "model.num_experts_per_tok": 2}),
         (f"{MOSAIC % ''}{BATCH}", {"model.gated_mlp": False}),
@@ -178,3 +190,10 @@ def test_processes_behind_mason_are_those_of_a_node(tmp_path: Path) -> None:
     found = import_files([written(tmp_path, command, "job.sh")], ImportOptions(cluster="dgx-h100")).data
 
     assert (at(found, "cluster.nodes"), at(found, "strategy.preset")) == (4, "deepspeed_zero3")
+
+
+def test_the_file_of_deepspeed_counts_before_its_name(tmp_path: Path) -> None:
+    job = written(tmp_path, f"{AXOLOTL}deepspeed: zero2.json\n", "job.yaml")
+    own = written(tmp_path, '{"zero_optimization": {"stage": 3}, "bf16": {"enabled": true}}', "zero2.json")
+
+    assert [at(import_files(files, TWO).data, "strategy.preset") for files in ([job], [job, own])] == ["deepspeed_zero2", "deepspeed_zero3"]

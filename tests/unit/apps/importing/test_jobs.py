@@ -380,8 +380,8 @@ def test_experts_beside_tensor_parallelism_bring_sequence_parallelism(tmp_path: 
         ("colossalai run --nproc_per_node 8 benchmark.py --tp 4\n", "is a script of Python"),
         ("docker run ghcr.io/huggingface/text-generation-inference:3.0 --num-shard 4\n", "is a serving deployment"),
         (
-            MEGATRON.replace("gpt", "t5") + "--encoder-num-layers 12 --decoder-num-layers 12 --decoder-seq-length 128",
-            "an encoder and a decoder",
+            MEGATRON + "--encoder-num-layers 12 --decoder-num-layers 12 --decoder-seq-length 128",
+            "'t5' is an encoder and a decoder, which is not simulated",
         ),
         (f"{MEGATRON} --hybrid-override-pattern M-M*-", "state-space model"),
         (

@@ -115,7 +115,9 @@ FILES: Final = (
         f"#PBS -N job\n#PBS -l select=16:ncpus=64:ngpus=4\n#PBS -l walltime=1:00:00\nmpiexec -n 64 --ppn 4{SLURM}",
         {"cluster.nodes": 16, "cluster.accelerators_per_node": 4},
     ),
-    Line("megatron_lm", f"mpirun -n 16 -N 8{SLURM}", {"cluster.nodes": 2, "cluster.accelerators_per_node": None}),
+    Line("megatron_lm", f"numactl --cpunodebind=0 mpirun -n 16 -N 8{SLURM}", {"cluster.nodes": 2, "cluster.accelerators_per_node": None}),
+    Line("megatron_lm", f"#SBATCH -G h100:16\nsrun{SLURM}", {"cluster.nodes": 2, "cluster.accelerators_per_node": None}),
+    Line("megatron_lm", f"#SBATCH --gpus=16\n#SBATCH --nodes=4\nsrun{SLURM}", {"cluster.nodes": 4}),
     Line("megatron_lm", f"aprun -n 16 -N 4{SLURM}", {"cluster.nodes": 4, "cluster.accelerators_per_node": 4}),
     Line(
         "megatron_lm",
@@ -340,7 +342,7 @@ def test_the_name_of_a_program_says_the_kind_of_its_model(tmp_path: Path, progra
     path = written(tmp_path, MEGATRON.replace("pretrain_gpt.py", f"torchrun {program}"))
 
     if kind == "t5":
-        with pytest.raises(ScenarioError, match="the dimensions of 't5'"):
+        with pytest.raises(ScenarioError, match="'t5' is an encoder and a decoder, which is not simulated"):
             import_files([path], ON_H100)
     else:
         assert at(import_files([path], ON_H100).data, "model.causal") is not False
