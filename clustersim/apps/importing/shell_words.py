@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase, translate
+from itertools import zip_longest
 from operator import eq, ge, gt, le, lt, ne
 from types import MappingProxyType
 from typing import Final
@@ -29,6 +30,10 @@ _PIECE: Final = re.compile(r"(?:\$\([^()]*\)|`[^`]*`|\S)+")
 _MOST_CHARACTERS: Final = 1_000_000
 """Text of one file after expansion; variables that hold each other would grow without end."""
 _DEEPEST: Final = 20
+_TAKES_VALUE: Final = re.compile(r"-\w*[dinNptu]")
+_READS_TO: Final = re.compile(r"-\w*d")
+_INTO_ARRAY: Final = re.compile(r"-\w*a")
+"""Options of ``read``, also joined."""
 _COMPARES: Final = {"-eq": eq, "-ne": ne, "-gt": gt, "-ge": ge, "-lt": lt, "-le": le}
 _INTEGER: Final = re.compile(r"\s*[+-]?\d{1,18}\s*")
 _CASES: Final = MappingProxyType({"^": str.upper, ",": str.lower})
@@ -90,18 +95,22 @@ class Variables:
         return self.known(document.text) if document.expands else document.text
 
     def read(self, words: list[str], text: str) -> None:
-        """Set the variables of ``read`` to the parts of the first line, of which the last has all that is left."""
-        *names, last = words
-        if "-d" not in words:
-            text, separators = text.partition("\n")[0], "".join(self.values.get("IFS", [" \t"]))
-            parts = [part for part in re.split(f"[{re.escape(separators)}]", text) if part] if separators else [text]
-            if names[-1:] == ["-a"] or names[-1:] == ["-ra"]:
-                self.values[last] = parts
-                return
-            for name in (name for name in names if not name.startswith("-")):
-                self.values[name] = [parts.pop(0) if parts else ""]
-            text = (separators[:1] or " ").join(parts)
-        self.values[last] = [text]
+        """Set the variables of ``read`` to the parts of the first line, or up to another end; the last has all that is left."""
+        pairs = [*zip(("", *words), words, strict=False)]
+        is_array = any(_INTO_ARRAY.fullmatch(word) for word in words)
+        *names, last = [word for before, word in pairs if not word.startswith("-") and not _TAKES_VALUE.fullmatch(before)] or ["REPLY"]
+        end = next((_unescaped(word) for before, word in pairs if _READS_TO.fullmatch(before)), "\n")
+        separators = _unescaped("".join(self.values.get("IFS", [" \t\n"])))
+        blanks, others = ("".join(each for each in separators if each.isspace() is blank) for blank in (True, False))
+        text = (text.partition(end[0])[0] if end else text).strip(blanks)
+        # Blanks separate together; between two other separators there is a part, also an empty one.
+        blank, other = (f"[{re.escape(each)}]" if each else "(?:(?!))" for each in (blanks, others))
+        between = f"{blank}*{other}{blank}*|{blank}+"
+        parts = re.split(between, text, maxsplit=0 if is_array else len(names)) if names or is_array else [text]
+        if is_array:
+            self.values[last] = parts if parts[-1] else parts[:-1]
+            return
+        self.values |= {name: [part] for name, part in zip_longest((*names, last), parts, fillvalue="")}
 
     def options(self) -> tuple[Word, ...]:
         """Return the options that variables hold, without those of a variable that another one takes in."""
@@ -215,6 +224,11 @@ class Variables:
         if known is None or not sign:
             return known
         return [_changed(value, sign, self.text(word, depth + 1)) for value in known]
+
+
+def _unescaped(text: str) -> str:
+    """Return the newlines and tabs of a word in ``$'...'``, which has kept its dollar; any other as it is."""
+    return text[1:].replace("\\n", "\n").replace("\\t", "\t").replace("\\0", "") if text.startswith("$\\") else text
 
 
 def _changed(value: str, sign: str, word: str) -> str:

@@ -141,6 +141,11 @@ JOB = "pretrain_gpt.py --num-layers 7"
         (f"for tp in 1 2; do\n for ((i=0; i<3; i++)); do\n torchrun {JOB} --tp $tp\n done\ndone", {"--tp": 1}),
         (f"while true; do\n torchrun {JOB} --tp 2 && break\ndone", {"--tp": 2}),
         (f"C='2,4 8'\nIFS=, read -r TP X <<< \"$C\"\nread P Q <<< $X\ntorchrun {JOB} --tp $TP --q $Q", {"--tp": 2, "--q": 8}),
+        (
+            f"IFS=: read A B C <<< '1::3'\nread -rd '' D <<'X'\n--tp 2\n--q 8\nX\ntorchrun {JOB} --b x$B --c $C $D",
+            {"--b": "x", "--c": 3, "--q": 8},
+        ),
+        (f"IFS=$'\\n' read -rd '' -a A <<X\n--tp 2\n--n 3\nX\ntorchrun {JOB} ${{A[@]}}", {"--tp": 2, "--n": 3}),
         (f"IFS=, read -ra A <<< 7,9; echo; cat <<< x\ntorchrun {JOB} --tp ${{A[1]}}", {"--tp": 9}),
         (
             f"python mason.py --num_nodes 4 --gpus 8 -- pip install x \\&\\& accelerate launch --num_processes 8 {JOB}",
