@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -273,10 +273,18 @@ def _container(data: Mapping[str, Data], spot: Spot, around: _Around, found: _Fo
         found.documents += [EmbeddedFile(name=each.name, text=each.text, line=each.line + script.line - 1) for each in read.documents]
         commands = [tuple(Word(text=word.text, line=word.line + script.line - 1) for word in each) for each in read.commands]
     else:
-        commands = [tuple(Word(text=_known(word.text, variables), line=word.line) for word in words)]
+        commands = [(*_server_of(words, data), *(Word(text=_known(word.text, variables), line=word.line) for word in words))]
     for each in commands:
         if each:
             found.commands.append(_command(each, data, around))
+
+
+def _server_of(words: Sequence[Word], data: Mapping[str, Data]) -> Iterator[Word]:
+    """Yield the image of a server that is handed arguments which begin with its model, where no command replaces its own."""
+    image, own = data.get("image"), part_in(" ".join(word.text for word in words))
+    given = words and own == "job" and "command" not in data and not words[0].text.startswith("-")
+    if given and isinstance(image, str) and part_in(image) == "serve":
+        yield Word(text=image, line=words[0].line)
 
 
 def _command(words: tuple[Word, ...], data: Mapping[str, Data], around: _Around) -> Command:

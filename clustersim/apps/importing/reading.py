@@ -48,7 +48,9 @@ _SET: Final = re.compile(r"^Environment=", re.MULTILINE)
 _RUN_WITH: Final = re.compile(r"^#\s*tune run (?:\S+ )*?(\w+_(?:single_device|distributed)) ", re.MULTILINE)
 """Command in a comment of a configuration, which names the recipe that nothing else there does."""
 _STAGE: Final = re.compile(r"^FROM[ \t]+(?:--\S+[ \t]+)*(\S+)(?:[ \t]+(?:AS|as)[ \t]+(\S+))?", re.MULTILINE)
-_VARIABLE: Final = re.compile(r"^(?:ENV|ARG)[ \t]+(\w+)[ =]((?:.*\\\n)*.*)$", re.MULTILINE)
+_VARIABLE: Final = re.compile(r"^(?:ENV|ARG)[ \t]+(\w+)(=|[ \t]+)((?:.*\\\n)*.*)$", re.MULTILINE)
+_BLANKS: Final = re.compile(r"(\"[^\"]*\"|'[^']*')|[ \t]+")
+"""Blanks outside of quotes, and what is in quotes."""
 _STARTED: Final = re.compile(r"^(ENTRYPOINT|CMD)\s+((?:.*\\\n)*.*)$", re.MULTILINE)
 """Start of a container in a Dockerfile; the last one counts, of the last stage or of those that it begins with."""
 _HELD: Final = "serveConfigV2"
@@ -214,13 +216,17 @@ def _of_image(text: str) -> str | None:
             spans.insert(0, (stage.start(), end))
             image = stage[1]
         end = stage.start()
+    # Arguments before the first stage are for the names of images.
+    spans.insert(0, (0, end))
     started = {each[1]: each for span in spans for each in _STARTED.finditer(text, *span)}
     if not started:
         return None
     lines = [""] * (text.count("\n") + 1)
     for each in (each for span in spans for each in _VARIABLE.finditer(text, *span)):
         at = text.count("\n", 0, each.start())
-        set_here = f"export {each[1]}={each[2]}".split("\n")
+        # Without an equals sign the value is all that follows.
+        value = each[3] if each[2] == "=" else _BLANKS.sub(lambda match: match[1] or f'"{match[0]}"', each[3])
+        set_here = f"export {each[1]}={value}".split("\n")
         lines[at : at + len(set_here)] = set_here
     at = text.count("\n", 0, max(each.start() for each in started.values()))
     words = [_quoted(started[key][2]) for key in ("ENTRYPOINT", "CMD") if key in started]

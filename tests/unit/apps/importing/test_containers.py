@@ -174,12 +174,16 @@ spec:
             {"model": "qwen3-8b", "serving.max_num_seqs": 32, "serving.engine": "vllm@0.10.1"},
         ),
         (
+            "kind: Pod\nspec:\n  containers:\n  - image: vllm/vllm-openai:v0.10.1\n    args: [Qwen/Qwen3-8B, -tp, '2']\n",
+            {"model": "qwen3-8b", "serving.tp": 2, "serving.engine": "vllm@0.10.1"},
+        ),
+        (
             "# an image\nFROM nvidia/cuda\nENV TP=2\nENTRYPOINT vllm serve Qwen/Qwen3-8B \\\n  -tp $TP\n",
             {"model": "qwen3-8b", "serving.tp": 2},
         ),
         (
-            "FROM python AS build\nENV SEQS=64\nFROM vllm/vllm-openai:v0.10.1 AS base\nARG WHO=Qwen/Qwen3-8B\n"
-            "ENV TP=2 \\\n  MODEL=$WHO\nFROM base\nENV SEQS 32\nENTRYPOINT vllm serve $MODEL -tp $TP --max-num-seqs $SEQS\n",
+            "ARG VERSION=0.10.1\nFROM python AS build\nENV SEQS=64\nFROM vllm/vllm-openai:v${VERSION} AS base\nARG WHO=Qwen/Qwen3-8B\n"
+            "ENV TP=2 \\\n  MODEL=$WHO\nFROM base\nENV SEQS -tp $TP --max-num-seqs  32\nENTRYPOINT vllm serve $MODEL $SEQS\n",
             {"model": "qwen3-8b", "serving.tp": 2, "serving.max_num_seqs": 32, "serving.engine": "vllm@0.10.1"},
         ),
     ],
