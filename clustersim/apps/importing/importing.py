@@ -83,7 +83,8 @@ def import_files(sources: Sequence[str], asked: ImportOptions) -> Imported:
         for source in sources
         for each in _contents(source, asked, scripts)
     ]
-    contents = with_option_files(_roots(contents))
+    given = _roots(contents)
+    contents = with_option_files(given)
     machines = [each for each in contents if each.format == "machine"]
     if len(machines) == len(contents):
         return _imported_cluster(machines, asked)
@@ -102,8 +103,10 @@ def import_files(sources: Sequence[str], asked: ImportOptions) -> Imported:
         changes = _changes(asked)
     if asked.strict:
         _refuse_unknown(draft, table.file.title)
-    data = _scenario(draft, asked, changes, [*jobs, *machines], job=table.file.job)
-    files = tuple(dict.fromkeys(each.file for each in contents))
+    # The files of a command's options are read before it, and are named as the user did.
+    named = [each for each in given if each.format != "machine"]
+    data = _scenario(draft, asked, changes, [*named, *machines], job=table.file.job)
+    files = tuple(dict.fromkeys(each.file for each in given))
     # What is set of the model is in it by now, unless it is described in a file of its own.
     elsewhere = isinstance(data["model"], str) and data["model"] not in model_names()
     changes = [each for each in changes if each.path[0] != "model" or elsewhere]

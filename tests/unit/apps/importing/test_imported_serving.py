@@ -121,7 +121,7 @@ def test_an_option_file_beside_a_command_lies_below_it_unless_its_engine_says_ot
         import_files(files, ImportOptions(cluster="hgx-h200", overrides=REQUESTS)) for files in ([str(script), str(file)], [str(script)])
     )
 
-    assert at(both.data, "serving.tp") == tp
+    assert (at(both.data, "serving.tp"), both.data["name"], both.files) == (tp, "serve", (str(script), str(file)))
     assert [[key.value for key in each.keys if key.how == "not_modelled"] for each in (both, alone)] == [[], [str(file)]]
 
 
