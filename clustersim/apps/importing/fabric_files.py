@@ -199,7 +199,9 @@ def read_slurm(text: str, file: str) -> Described:
 
 def _allocated(fields: Mapping[str, str], line: int | None) -> Iterator[Fact]:
     """Yield the nodes and accelerators of a job or a partition, as scontrol shows them."""
-    nodes, tracked = fields.get("numnodes", fields.get("totalnodes", "")).partition("-")[0], _TRACKED.findall(fields.get("tres", ""))
+    nodes = fields.get("numnodes", fields.get("totalnodes", "")).partition("-")[0]
+    told: list[list[tuple[str, str]]] = [_TRACKED.findall(fields.get(key, "")) for key in ("tres", "alloctres", "reqtres")]
+    tracked = told[0] or told[1] or told[2]
     if not nodes.isdecimal() or not int(nodes[:9]) > 0 or not tracked:
         return
     yield "nodes.count", int(nodes[:9]), line

@@ -63,17 +63,20 @@ def test_the_default_of_several_topologies_of_slurm_is_read(tmp_path: Path) -> N
     assert ("topologies.others", "all") in [(key.key, key.value) for key in found.keys]
 
 
-JOB = "JobId=7 JobName=train\n   NumNodes=16 NumTasks=128\n   TRES=cpu=96,node=16,gres/gpu={}\n   TresPerNode=gres/gpu:{}\n"
+JOB = "JobId=7 JobName=train\n   NumNodes=16 NumTasks=128\n   {2}TRES=cpu=96,node=16,gres/gpu={0}\n   TresPerNode=gres/gpu:{1}\n"
 
 
-@pytest.mark.parametrize(("count", "resources", "node"), [(128, "h100:8", "dgx-h100"), (64, "gb200:4", "gb200-nvl72")])
-def test_a_job_that_scontrol_shows_counts_nodes_and_accelerators(tmp_path: Path, count: int, resources: str, node: str) -> None:
-    assert at(written(tmp_path, JOB.format(count, resources), None).data, "cluster") == {"node": node, "nodes": 16}
+@pytest.mark.parametrize(
+    ("count", "resources", "kind", "node"),
+    [(128, "h100:8", "", "dgx-h100"), (64, "gb200:4", "Req", "gb200-nvl72"), (128, "h100:8", "Alloc", "dgx-h100")],
+)
+def test_a_job_that_scontrol_shows_counts_nodes_and_accelerators(tmp_path: Path, count: int, resources: str, kind: str, node: str) -> None:
+    assert at(written(tmp_path, JOB.format(count, resources, kind), None).data, "cluster") == {"node": node, "nodes": 16}
 
 
 def test_accelerators_that_no_shipped_node_has_are_named(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="no file says which shipped node comes near to gaudi3: --cluster NAME"):
-        written(tmp_path, JOB.format(128, "gaudi3:8"), None)
+        written(tmp_path, JOB.format(128, "gaudi3:8", ""), None)
 
 
 def test_adapters_of_aws_tell_an_instance_without_names_of_accelerators(tmp_path: Path) -> None:
