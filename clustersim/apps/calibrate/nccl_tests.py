@@ -162,7 +162,7 @@ def _of_text(path: str, ranks: Ranks) -> list[TimedCollective]:
             continue
         if each is None:
             n_nodes, per_node = ranks.known(hosts, Place(file=path))
-            op = (None if program else _operation_of(lines[number - 1 :], n_nodes * per_node)) or _operation(program, path)
+            op = _operation(program, path, None if program else _operation_of(lines[number - 1 :], n_nodes * per_node))
             each = TimedCollective(
                 op=op, n_nodes=n_nodes, ranks_per_node=per_node, size_bytes=0.0, time_s=0.0, file=name, algorithm=algorithm, device=called
             )
@@ -232,15 +232,20 @@ def _list_at(data: Data, key: str) -> list[Data]:
     return found if isinstance(found, list) else []
 
 
-def _operation(program: str | None, path: str) -> CollectiveOp:
-    """Return the operation of a program, or else the one that the name of the file begins with."""
+def _operation(program: str | None, path: str, measured: CollectiveOp | None = None) -> CollectiveOp:
+    """Return the operation of a program, or else the one that the name of the file or else its bandwidth tells."""
     if program is not None and program in PROGRAMS:
         return PROGRAMS[program]
     if program is None:
         words = re.sub(r"[^a-z]+", "_", Path(path).stem.lower()).strip("_")
-        named = [word for word in sorted(PROGRAMS, key=len, reverse=True) if re.search(rf"(^|_){word}(_|$)", words)]
-        if named:
-            return PROGRAMS[named[0]]
+        named: list[CollectiveOp] = [
+            PROGRAMS[word] for word in sorted(PROGRAMS, key=len, reverse=True) if re.search(rf"(^|_){word}(_|$)", words)
+        ]
+        if measured is not None and named and measured not in named:
+            message = f"is named as {named[0]}, and has the bus bandwidth of {measured}"
+            raise ScenarioError(message, hint="begin the name of the file with its operation", place=Place(file=path))
+        if measured is not None or named:
+            return named[0] if measured is None else measured
         hint = "begin the name of the file with it, such as all_reduce-2x8.txt"
         raise ScenarioError("nothing says which operation this is", hint=hint, place=Place(file=path))
     raise ScenarioError(f"'{program}' is not simulated", hint=f"use one of {', '.join(OPERATIONS)}", place=Place(file=path))

@@ -57,12 +57,15 @@ def test_the_program_names_the_operation(tmp_path: Path, program: str, op: str) 
 
 
 @pytest.mark.parametrize(("share", "op"), [(1.875, "all_reduce"), (0.9375, "reduce_scatter")])
-def test_bus_bandwidth_tells_a_reduction_where_nothing_names_it(tmp_path: Path, share: float, op: str) -> None:
+def test_bus_bandwidth_tells_a_reduction_where_nothing_names_it_and_contradicts_no_name(tmp_path: Path, share: float, op: str) -> None:
     text = nccl_text({1024: 40.0}, hosts=TWO_NODES, program=None).rpartition("1024 ")[0]
 
-    (found,) = read(tmp_path, f"{text}\n1024 256 float sum -1 40.0 100.0 {100 * share} 0 40.0 100.0 {100 * share} 0\n")
+    text += f"\n1024 256 float sum -1 40.0 100.0 {100 * share} 0 40.0 100.0 {100 * share} 0\n"
+
+    (found,) = read(tmp_path, text)
 
     assert found.op == op
+    assert refusal(tmp_path, text, "all_gather-2x8.txt").message == f"is named as all_gather, and has the bus bandwidth of {op}"
 
 
 @pytest.mark.parametrize(
