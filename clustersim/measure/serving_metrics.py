@@ -119,7 +119,7 @@ class TransferReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingCost:
-    """Cost of the service, for a number of tokens: at a rate of their own those that requests ask for, without ramp and drain."""
+    """Cost of the service, for a number of tokens: at a rate of their own those that answered requests ask for."""
 
     prices: Prices
     usd_per_hour: float | None

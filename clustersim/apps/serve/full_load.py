@@ -90,18 +90,18 @@ _LONG: Final = 0.05
 
 
 def asked_tokens_per_s(built: BuiltServing, run: ServingRun) -> float | None:
-    """Return the output tokens that requests which come at a rate ask for in a second; None where all come at once."""
-    measured = _measured(run)
-    rate = _rate(built, run, measured)
-    return None if rate is None else rate * float(run.requests.output_tokens[measured].mean())
+    """Return the output tokens that answered requests which come at a rate ask for in a second; None where all come at once."""
+    rate, measured = _rate(built, run), _measured(run)
+    # Those that are refused come too.
+    return None if rate is None else rate * float(run.requests.output_tokens[measured].sum()) / (len(measured) - run.requests.n_warmup)
 
 
 def _measured(run: ServingRun) -> BoolArray:
     return (np.arange(len(run.requests)) >= run.requests.n_warmup) & (run.log.done >= 0)
 
 
-def _rate(built: BuiltServing, run: ServingRun, measured: BoolArray) -> float | None:
-    sent = run.log.sent[measured]
+def _rate(built: BuiltServing, run: ServingRun) -> float | None:
+    sent = run.log.sent[run.requests.n_warmup :]
     sending_s = float(sent.max() - sent.min()) * TICK_S if len(sent) else 0.0
     return (built.scenario.spec.requests.rate or (len(sent) - 1) / sending_s) if sending_s else None
 
@@ -113,8 +113,8 @@ def short_run_flag(built: BuiltServing, run: ServingRun, full_load_tokens_per_s:
     request is sent. The ramp is the mean time of a request: until then fewer are under way than later. Warm-up shortens it.
     """
     log, n_warmup, measured = run.log, run.requests.n_warmup, _measured(run)
-    rate, asked_for = _rate(built, run, measured), asked_tokens_per_s(built, run)
-    if rate is None or asked_for is None:
+    rate, asked_for = _rate(built, run), asked_tokens_per_s(built, run)
+    if rate is None or not asked_for:
         return None
     sent, done = log.sent[measured], log.done[measured]
     drain_s = max(0.0, float(done.max() - sent.max()) * TICK_S)
