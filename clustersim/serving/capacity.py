@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Final
 
@@ -99,7 +99,7 @@ def kv_capacity(
         Nothing is left for the cache.
     """
     memory, share = accelerator.memory_bytes, _stage_share(work.n_layers, layout.pp)
-    fraction, max_num_seqs = engine.memory_fraction, limits.max_num_seqs
+    max_num_seqs = limits.max_num_seqs
     fixed = {
         "weights": rank_weight_bytes(work, formats, layout),
         "activation_peak": activation_peak_bytes(work, limits),
@@ -110,18 +110,15 @@ def kv_capacity(
     state_bytes = work.state_bytes(engine.state_element_bytes) * share
     if state_bytes and engine.states == "batch":
         fixed["states"] = state_bytes * max_num_seqs
-    loaded = sum(fixed.values())
-    match engine.fraction_of:
-        case "all":
-            budget = memory * fraction - loaded
-        case "static":
-            budget = min((memory - fixed["context"]) * fraction - fixed["weights"] - fixed.get("states", 0.0), memory - loaded)
-        case "free":
-            budget = (memory - loaded) * fraction
+    loaded, budget = sum(fixed.values()), _budget_bytes(engine, memory, fixed)
     reserve = memory - loaded - budget
     if state_bytes and engine.states == "share":
         n_states = int(STATE_SHARE * max(budget, 0.0) // state_bytes)
         max_num_seqs = min(max_num_seqs, n_states // (STATES_WITH_PREFIXES if limits.prefix_cache else 1))
+        if 0 < max_num_seqs < limits.max_num_seqs:
+            # The activations are those of the smaller batch.
+            smaller = replace(limits, max_num_seqs=max_num_seqs)
+            return kv_capacity(work, formats, accelerator, layout, engine=engine, limits=smaller)
         fixed["states"] = state_bytes * n_states
         budget -= fixed["states"]
     per_token = work.cache_elements() * KV_BYTES[formats.kv] * share
@@ -129,7 +126,7 @@ def kv_capacity(
     n_blocks = int(budget // block) if budget > 0 else 0
     if n_blocks < 1 or max_num_seqs < 1:
         raise DomainError(
-            f"{loaded / _GIB:.1f} GiB of weights and buffers leave no room for a cache in {memory * fraction / _GIB:.1f} GiB",
+            f"{loaded / _GIB:.1f} GiB of weights and buffers leave no room for a cache in {memory * engine.memory_fraction / _GIB:.1f} GiB",
             path=("layout", "tp"),
             hint="use more accelerators in a replica, fewer bits for each weight, or a larger memory fraction",
         )
@@ -143,6 +140,18 @@ def kv_capacity(
         max_num_seqs=max_num_seqs,
         by_category=fixed,
     )
+
+
+def _budget_bytes(engine: EngineConstants, memory: float, fixed: Mapping[str, float]) -> float:
+    """Return the memory for the cache, and for states that are a share of it."""
+    fraction, loaded = engine.memory_fraction, sum(fixed.values())
+    match engine.fraction_of:
+        case "all":
+            return memory * fraction - loaded
+        case "static":
+            return min((memory - fixed["context"]) * fraction - fixed["weights"] - fixed.get("states", 0.0), memory - loaded)
+        case "free":
+            return (memory - loaded) * fraction
 
 
 def activation_peak_bytes(work: InferenceWork, limits: BatchLimits) -> float:
