@@ -340,8 +340,8 @@ def _links(
     if len(pools) == 1:
         for key, given in (("cluster.links", spec.cluster.links), ("background", spec.background)):
             if given:
-                hint = "delete it, or use disaggregated: KV caches cross links between pools"
-                raise ScenarioError(f"{key} does nothing: one pool of replicas has no traffic between replicas", field=key, hint=hint)
+                text = f"{key} does nothing: collectives inside a replica have whole, idle links, and replicas of one pool send nothing"
+                raise ScenarioError(text, field=key, hint="delete it, or use disaggregated: KV caches cross links between pools")
         return None
     cluster = cluster_of(hardware.kinds, hardware.fabric, changes=link_changes(spec.cluster))
     cache, apart = inference_work(loaded.model, tp=1, expert_tp=1, ep=1), spec.serving.disaggregated

@@ -227,7 +227,7 @@ def test_a_cache_smaller_than_every_request_is_answered_with_no() -> None:
         ),
         ({"training": {"seq_length": 1}}, "training: training stands beside serving"),
         ({"cluster": {"stragglers": [{"ranks": 8, "slowdown": 2}]}}, "cluster.stragglers.0.ranks: there is no rank 8"),
-        ({"cluster": {"links": [{"between": ["node0/nic0", "leaf0"], "state": "down"}]}}, "cluster.links does nothing: one pool"),
+        ({"cluster": {"links": [{"between": ["node0/nic0", "leaf0"], "state": "down"}]}}, "cluster.links does nothing: collectives inside"),
         ({"serving": {"routr": "x"}}, "did you mean 'router'"),
     ],
 )
