@@ -39,6 +39,8 @@ class NumberFormat:
     """Bytes of one weight, its share of the scales included."""
     rate: float
     """Dense peak over that of bf16."""
+    gathered_bytes: float = 2.0
+    """Bytes of one activation that is gathered for such products, where an engine casts before it."""
     needs: str | None = None
     """Precision of the accelerator's peaks, or its scaled format, that such products need; without it they are weight-only."""
 
@@ -46,13 +48,13 @@ class NumberFormat:
 FORMATS: Final[Mapping[str, NumberFormat]] = MappingProxyType(
     {
         "bf16": NumberFormat(weight_bytes=2.0, rate=1.0),
-        "fp8": NumberFormat(weight_bytes=1.0, rate=2.0, needs="fp8"),
+        "fp8": NumberFormat(weight_bytes=1.0, rate=2.0, gathered_bytes=1.0, needs="fp8"),
         "fp8_block": NumberFormat(weight_bytes=1.0, rate=2.0, needs="fp8"),
         # Sixteen elements share a scale of 8 bits, or thirty-two in mxfp4.
-        "nvfp4": NumberFormat(weight_bytes=0.5625, rate=4.0, needs="nvfp4"),
+        "nvfp4": NumberFormat(weight_bytes=0.5625, rate=4.0, gathered_bytes=0.5, needs="nvfp4"),
         "mxfp4": NumberFormat(weight_bytes=0.53125, rate=1.0),
-        "mxfp4_mxfp8": NumberFormat(weight_bytes=0.53125, rate=2.0, needs="nvfp4"),
-        "int8": NumberFormat(weight_bytes=1.0, rate=2.0),
+        "mxfp4_mxfp8": NumberFormat(weight_bytes=0.53125, rate=2.0, gathered_bytes=1.0, needs="nvfp4"),
+        "int8": NumberFormat(weight_bytes=1.0, rate=2.0, gathered_bytes=1.0),
         "int8_weights": NumberFormat(weight_bytes=1.0, rate=1.0),
         "int4": NumberFormat(weight_bytes=0.5, rate=1.0),
     }

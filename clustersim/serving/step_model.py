@@ -341,9 +341,9 @@ class TermStepModel:
         if self.layout.exchange is not None:
             return self.collectives.all_reduce_s(size, self.layout.tp) + self._exchange(layer.experts, here)[0]
         ranks = self.layout.tp * self.layout.dp
-        everything = everywhere * self.work.hidden * ELEMENT_BYTES
-        rate = FORMATS[self.formats.experts].rate if self.engine.gathers_cast and self.formats.experts != "fp8_block" else 1.0
-        exchanged_s = self.collectives.all_gather_s(everything / rate, ranks) + self.collectives.reduce_scatter_s(everything, ranks)
+        n = everywhere * self.work.hidden
+        gathered_bytes = FORMATS[self.formats.experts].gathered_bytes if self.engine.gathers_cast else ELEMENT_BYTES
+        exchanged_s = self.collectives.all_gather_s(n * gathered_bytes, ranks) + self.collectives.reduce_scatter_s(n * ELEMENT_BYTES, ranks)
         return self.collectives.all_reduce_s(size, self.layout.tp) + exchanged_s
 
     def _exchange(self, work: ExpertWork, here: int) -> tuple[float, float]:
