@@ -102,8 +102,8 @@ def _experts(run: Circumstances) -> bool:
 
 
 def _captures_experts(run: Circumstances) -> bool:
-    # Recipes of Megatron-Bridge that capture graphs send tokens by its flex dispatcher.
-    return _experts(run) and run.dispatch != "all_to_all"
+    # Recipes of Megatron-Bridge that capture graphs are in fp8, and send tokens by its flex dispatcher.
+    return _experts(run) and run.precision == "fp8" and run.dispatch != "all_to_all"
 
 
 def _of_2021(run: Circumstances) -> bool:
@@ -218,7 +218,7 @@ USUAL: Final = (
         sources=(MEGATRON_BRIDGE,),
     ),
     Usual(
-        software="experts on Blackwell, as recipes of Megatron-Bridge",
+        software="experts in fp8 on Blackwell, as recipes of Megatron-Bridge",
         holds=lambda run: _captures_experts(run) and run.generation == "blackwell" and not run.blocking_launches,
         values={"training.cuda_graphs": ("attention", "router")},
         sources=(MEGATRON_BRIDGE,),

@@ -8,8 +8,10 @@ from math import fsum
 from typing import Final
 
 from clustersim.engine.alone import Alone, Carried, alone
+from clustersim.engine.host_waits import Launched, awaited, between_waits_s, waits
 from clustersim.engine.pace import Timing
 from clustersim.engine.traffic import FlowPhases, Traffic
+from clustersim.kernels.kernel_model import launches
 from clustersim.network.in_flight import whole_ticks_s
 from clustersim.network.sharing import SharedNetwork
 from clustersim.program.tasks import Block, Collective, Compute, Item, Task, Work, collectives_in, works_in
@@ -52,6 +54,8 @@ class Price:
     detail: tuple[DetailBlock, ...] = ()
     issue_s: float = 0.0
     """Host time of the whole pass, in seconds."""
+    waited_moves_s: float = 0.0
+    """Communication within the host time, for which the host waits, and which keeps its pace."""
     host_s: float = 0.0
     """Part of the host time on top of the accelerator and its communication, in seconds, where the host is the slower of the two."""
     waiting_s: dict[str, float] = field(default_factory=dict[str, float])
@@ -80,7 +84,8 @@ class Price:
         for (compute_s, moved_s), times in self.items.items():
             computed_s = whole_ticks_s(factor * compute_s)
             device_s += times * (computed_s if computed_s > moved_s else moved_s)
-        host_s = whole_ticks_s(self.held_up_s(device_s, factor * self.issue_s))
+        issue_s = factor * (self.issue_s - self.waited_moves_s) + self.waited_moves_s
+        host_s = whole_ticks_s(self.held_up_s(device_s, issue_s))
         return Price(
             duration_s=device_s + host_s,
             compute_s=factor * self.compute_s,
@@ -91,7 +96,8 @@ class Price:
             hidden_s=hidden_s,
             carried=self.carried,
             detail=self.detail,
-            issue_s=factor * self.issue_s,
+            issue_s=issue_s,
+            waited_moves_s=self.waited_moves_s,
             host_s=host_s,
             waiting_s=self.waiting_s and {dimension: factor * seconds for dimension, seconds in self.waiting_s.items()},
             blocks=self.blocks,
@@ -114,6 +120,7 @@ class Price:
             hidden_s={dimension: share * seconds for dimension, seconds in self.hidden_s.items()},
             carried=self.carried.times(share),
             issue_s=share * self.issue_s,
+            waited_moves_s=share * self.waited_moves_s,
             host_s=share * self.host_s,
             waiting_s={dimension: share * seconds for dimension, seconds in self.waiting_s.items()},
         )
@@ -251,6 +258,7 @@ class Pricing:
             price.duration_s = price.issue_s = price.host_s = whole_ticks_s(self.slowdown * self.step_host_s)
             return price
         price.detail = tuple(self._add_block(price, block) for block in action.blocks)
+        self._add_host(price, action.blocks)
         price.quotes = tuple((block.repeat, tuple(map(self.quote, block.body))) for block in action.blocks)
         price.blocks = self.kernels.blocks
         price.host_s = price.held_up_s(price.duration_s, price.issue_s)
@@ -265,7 +273,6 @@ class Pricing:
             item_s = quote.compute_s + quote.waiting_s, quote.communication_s
             price.items[item_s] = price.items.get(item_s, 0) + block.repeat
             price.compute_s += block.repeat * quote.compute_s
-            price.issue_s += block.repeat * quote.issue_s
             for slice_ in shown.works:
                 _add_work(price, slice_, repeat=block.repeat)
             for carried in quote.carried:
@@ -274,6 +281,35 @@ class Pricing:
                 communicated.add_to(price, repeat=block.repeat)
             slices += shown.slices
         return DetailBlock(name=block.name, repeat=block.repeat, slices=tuple(slices))
+
+    def _add_host(self, price: Price, blocks: Sequence[Block]) -> None:
+        """Add the host time of a pass: of its launches, or, where the host waits for results, of whichever is longer in each block."""
+        quoted = [[self.quote(item) for item in block.body] for block in blocks]
+        issues_s = [fsum(quote.issue_s for quote in quotes) for quotes in quoted]
+        waiting = not self.kernels.blocks and any(issues_s) and any(map(waits, blocks))
+        for block, quotes, issue_s in zip(blocks, quoted, issues_s, strict=True):
+            longest_s = issue_s
+            if waiting:
+                device_s = fsum(quote.duration_s for quote in quotes)
+                waited_s = between_waits_s([each for item in block.body for each in self._launched(item)]) if waits(block) else 0.0
+                longest_s = max(issue_s, device_s, waited_s)
+                if issue_s < device_s:
+                    price.waited_moves_s += block.repeat * fsum(quote.duration_s - quote.compute_s - quote.waiting_s for quote in quotes)
+            price.issue_s += block.repeat * longest_s
+
+    def _launched(self, item: Item) -> list[Launched]:
+        if not isinstance(item, Work):
+            quote = self.quote(item)
+            return [Launched(issue_s=quote.issue_s, device_s=quote.duration_s)]
+        return [
+            Launched(
+                issue_s=self._issue_s((kernel,)),
+                device_s=self.slowdown * self.kernels.work_s((kernel,)),
+                n=max(1, launches(kernel)),
+                awaited=awaited(kernel),
+            )
+            for kernel in item.kernels
+        ]
 
     def _shown(self, item: Item) -> _Shown:
         """Return the row of an item in a timeline; most items occur in many passes."""

@@ -220,15 +220,15 @@ def _permute(model: TransformerShape, experts: Experts, local: LocalShape, numer
     sent, tokens, e = local.experts.dispatched_rows, local.sequence_rows, numerics.elementwise_bytes
     placing = tokens * experts.n_experts * MAP_BYTES + sent * (INDEX_BYTES + 2 * FP32_BYTES)
     way = "all_to_all" if local.experts.counts_first else "alone" if local.experts.n_ranks == 1 else "node"
-    launches = COUNT_LAUNCHES[way] + PERMUTE_LAUNCHES[numerics.kernels]
-    forward = Stream(2.0 * sent * model.hidden_size * e + placing, launches=launches)
+    counts = Stream(0.0, launches=COUNT_LAUNCHES[way], awaited=not local.experts.fixed_rows)
+    forward = (counts, Stream(2.0 * sent * model.hidden_size * e + placing, launches=PERMUTE_LAUNCHES[numerics.kernels]))
     # Backward the gradients of scores have an all-to-all of their own.
     back = Stream((sent + tokens) * model.hidden_size * e + sent * (INDEX_BYTES + 2 * FP32_BYTES), launches=2 if way == "all_to_all" else 1)
     if numerics.fused_experts and local.experts.n_ranks > 1:
-        forward, back = Stream(placing), Stream(sent * (INDEX_BYTES + 2 * FP32_BYTES))
+        forward, back = (Stream(placing),), Stream(sent * (INDEX_BYTES + 2 * FP32_BYTES))
     return Operator(
         name="permute",
-        phases={"forward": (forward,), "input_gradient": (back,)},
+        phases={"forward": forward, "input_gradient": (back,)},
         saved_bytes=tokens * experts.n_experts * MAP_BYTES + sent * INDEX_BYTES,
     )
 
@@ -291,8 +291,8 @@ def _second_bias(model: TransformerShape, share: ExpertShare, numerics: Numerics
     return Operator(
         name="experts_bias",
         phases={
-            "forward": (Stream(forward_bytes, launches=each * n_used + once),),
-            "input_gradient": (Stream(backward_bytes, launches=each_back * n_used + once_back),),
+            "forward": (Stream(forward_bytes, launches=each * n_used + once, one_call=True),),
+            "input_gradient": (Stream(backward_bytes, launches=each_back * n_used + once_back, one_call=True),),
         },
         expert=True,
         parameters=float(share.n_local * model.hidden_size),

@@ -172,6 +172,8 @@ class Stream:
     flops: float = 0.0
     one_call: bool = False
     """True where one call of the host issues all of its kernels."""
+    awaited: bool = False
+    """True where the host waits for its result before it issues anything else."""
     issued: bool = True
     """False where the host does not issue it by itself: it was captured in a graph."""
 

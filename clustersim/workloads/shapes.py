@@ -38,7 +38,9 @@ class ExpertShare:
     n_ranks: int = 1
     """Ranks that the experts are divided among."""
     counts_first: bool = False
-    """True where ranks tell each other how many rows they send, and their hosts wait for that, before an all-to-all."""
+    """True where ranks tell each other how many rows they send before an all-to-all."""
+    fixed_rows: bool = False
+    """True where experts have a capacity, so that hosts know their rows and do not wait for counts."""
 
     @property
     def n_local(self) -> int:
