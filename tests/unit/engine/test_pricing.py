@@ -207,6 +207,23 @@ def test_a_collective_is_issued_once_for_each_of_its_pieces() -> None:
     assert issued(Overlapped(collectives=(pieces,), works=(SMALL,)), dispatch_s=1.0).issue_s == 4 * (3 + 3)
 
 
+COUNTED = Work(name="counted", phase="forward", kernels=(Recorded(5.0), Stream(0.0, launches=2), Stream(0.0, awaited=True)))
+
+
+def test_a_host_that_waits_for_a_result_has_no_lead_behind_it() -> None:
+    # The host needs 3 s for a layer and the accelerator 6, but 1.5 s of launches come between the wait and the first work behind it.
+    price = issued(COUNTED, SMALL, dispatch_s=0.5)
+
+    assert price.host_s == pytest.approx(4 * 1.5)
+    assert price.at(2.0).duration_s == pytest.approx(2.0 * price.duration_s)
+
+
+def test_communication_that_a_host_waits_for_keeps_its_pace() -> None:
+    price = issued(COUNTED, collective(TP, 10 * ONE_SECOND), dispatch_s=0.1)
+
+    assert price.at(3.0).duration_s - price.duration_s == pytest.approx(2.0 * (price.compute_s + price.host_s))
+
+
 @pytest.mark.parametrize("dispatch_s", [0.1, 1.0])
 def test_a_host_that_waits_for_each_kernel_hides_nothing_of_what_it_needs(dispatch_s: float) -> None:
     price = issued(SMALL, collective(TP, ONE_SECOND), dispatch_s=dispatch_s, blocks=True)

@@ -161,8 +161,20 @@ def test_products_beside_each_other_are_issued_one_by_one_and_those_of_one_kerne
 def test_hosts_learn_how_many_rows_go_where(share: dict[str, int], counts: int) -> None:
     permute = divided(share=replace(SHARE, **share))["permute"]
 
-    assert launches(permute.kernels("forward")) == 4 + counts
+    counted, moved = permute.kernels("forward")
+    assert (launches((counted,)), launches((moved,))) == (counts, 4)
     assert launches(permute.kernels("input_gradient")) == (2 if counts == 13 else 1)
+
+
+@pytest.mark.parametrize("share", [{}, {"n_ranks": 1}, {"fixed_rows": True}])
+def test_hosts_wait_for_numbers_of_rows_that_they_do_not_know(share: dict[str, int]) -> None:
+    awaited = [
+        kernel
+        for kernel in divided(share=replace(SHARE, **share))["permute"].kernels("forward")
+        if isinstance(kernel, Stream) and kernel.awaited
+    ]
+
+    assert len(awaited) == (0 if "fixed_rows" in share else 1)
 
 
 def test_a_second_bias_is_added_in_fp32() -> None:
