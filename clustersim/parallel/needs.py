@@ -140,6 +140,10 @@ CONDITIONS: Final[Mapping[str, tuple[Callable[[LocalModel, Strategy], bool], str
     ),
     "work beside experts": (_works_beside_experts, "without shared experts"),
     "skewed load": (lambda _, strategy: strategy.expert_load.kind in ("zipf", "dirichlet"), "without a zipf or dirichlet load"),
+    "capacity": (
+        lambda _, strategy: strategy.expert_load.kind != "balanced" or (strategy.expert_capacity or 0.0) <= 1.0,
+        "where every expert gets the mean",
+    ),
     "tp": (lambda _, strategy: strategy.tp > 1, "with tp 1"),
     "pp": (lambda _, strategy: strategy.pp > 1, "with pp 1"),
     "waited sends": (lambda _, strategy: not strategy.overlap_p2p, "where sends overlap (overlap_p2p: true)"),

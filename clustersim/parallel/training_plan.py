@@ -266,7 +266,10 @@ class StrategySettings(Settings, frozen=True):
         "Exponent of `zipf`, or concentration of `dirichlet` (the smaller, the more uneven); default: 1.", "skewed load"
     )
     expert_capacity: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] | None = setting(
-        None, "An expert takes at most so many times the mean; further tokens are dropped; default: it takes all.", "experts"
+        None,
+        "An expert takes at most so many times the mean; further tokens are dropped, and up to 1 all experts are full; default: it takes all.",
+        "experts",
+        "capacity",
     )
     dispatch: ExpertDispatch = setting(
         "all_to_all",

@@ -220,7 +220,7 @@ def _permute(model: TransformerShape, experts: Experts, local: LocalShape, numer
     sent, tokens, e = local.experts.dispatched_rows, local.sequence_rows, numerics.elementwise_bytes
     placing = tokens * experts.n_experts * MAP_BYTES + sent * (INDEX_BYTES + 2 * FP32_BYTES)
     way = "all_to_all" if local.experts.counts_first else "alone" if local.experts.n_ranks == 1 else "node"
-    counts = Stream(0.0, launches=COUNT_LAUNCHES[way], awaited=not local.experts.fixed_rows)
+    counts = Stream(0.0, launches=COUNT_LAUNCHES[way], awaited=not (local.experts.fixed_rows or numerics.fused_experts))
     forward = (counts, Stream(2.0 * sent * model.hidden_size * e + placing, launches=PERMUTE_LAUNCHES[numerics.kernels]))
     # Backward the gradients of scores have an all-to-all of their own.
     back = Stream((sent + tokens) * model.hidden_size * e + sent * (INDEX_BYTES + 2 * FP32_BYTES), launches=2 if way == "all_to_all" else 1)

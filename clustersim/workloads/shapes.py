@@ -40,7 +40,7 @@ class ExpertShare:
     counts_first: bool = False
     """True where ranks tell each other how many rows they send before an all-to-all."""
     fixed_rows: bool = False
-    """True where experts have a capacity, so that hosts know their rows and do not wait for counts."""
+    """True where all experts are filled to their capacity, so that hosts know their rows and do not wait for counts."""
 
     @property
     def n_local(self) -> int:
