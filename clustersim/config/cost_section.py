@@ -144,49 +144,52 @@ class _Desk:
     def usd_per_gpu_hour(self, nodes: Sequence[Node]) -> float | None:
         """Return the price of an accelerator hour, the mean over all; None where unknown."""
         given = self.spec.gpu_hour
-        if isinstance(given, Mapping):
-            missing = next((name for name in (node.accelerator.name for node in nodes) if name not in given), None)
-            if missing is not None:
-                raise ScenarioError(f"there is no rent of {missing}", field="cost.gpu_hour", hint=f"there is one of {', '.join(given)}")
-            return _mean_by_accelerator(nodes, [given[node.accelerator.name] for node in nodes])
-        if given is not None:
+        if given is not None and not isinstance(given, Mapping):
             return given
         if self.spec.owned is not None:
             return self._depreciation(self.spec.owned, nodes)
-        if not any(each.usd_per_gpu_hour for each in self._lists):
+        if given is None and not any(each.usd_per_gpu_hour for each in self._lists):
             self.assume("no_machine_price", "machines have no price: give cost.gpu_hour, cost.owned or a price list with rents")
             return None
-        rents = [self._by_accelerator(node.accelerator.name, [each.usd_per_gpu_hour for each in self._lists], "rent") for node in nodes]
-        return _mean_by_accelerator(nodes, rents)
+        return self._by_accelerator(nodes, [each.usd_per_gpu_hour for each in self._lists], "rent", given or {})
 
     def _depreciation(self, owned: OwnedSpec, nodes: Sequence[Node]) -> float:
         if owned.depreciation is None:
             self.assume("assumed_depreciation", "no time of depreciation is given: 5 years are assumed; owners take 5 to 6")
         if owned.node_price is not None:
-            prices = [owned.node_price / node.n_accelerators for node in nodes]
+            mean = _mean_by_accelerator(nodes, [owned.node_price / node.n_accelerators for node in nodes])
         else:
-            listed = [each.accelerator_price_usd for each in self._lists]
-            prices = [self._by_accelerator(node.accelerator.name, listed, "price") for node in nodes]
+            mean = self._by_accelerator(nodes, [each.accelerator_price_usd for each in self._lists], "price", {})
         life_s = LIFE_S if owned.depreciation is None else owned.depreciation
-        return depreciation_usd_per_gpu_hour(_mean_by_accelerator(nodes, prices), life_s=life_s, in_use_fraction=owned.in_use)
+        return depreciation_usd_per_gpu_hour(mean, life_s=life_s, in_use_fraction=owned.in_use)
 
-    def _by_accelerator(self, name: str, tables: Sequence[Mapping[str, float]], what: str) -> float:
-        has: dict[str, None] = {}
-        for price_list, table in zip(self._lists, tables, strict=True):
-            if name in table:
-                self.used[price_list.name] = None
-                if what == "rent" and price_list.one_source(name):
-                    self.assume("single_source_price", f"the rent of {name} in {price_list.name} stands under one source alone")
-                return table[name]
-            has |= dict.fromkeys(table)
+    def _by_accelerator(self, nodes: Sequence[Node], tables: Sequence[Mapping[str, float]], what: str, given: Mapping[str, float]) -> float:
+        """Return the mean of what the accelerators of nodes cost: what is given counts first, then the lists in their order."""
+        found = dict(given)
+        for name in dict.fromkeys(node.accelerator.name for node in nodes):
+            first = next(((each, table[name]) for each, table in zip(self._lists, tables, strict=True) if name in table), None)
+            if name in given or first is None:
+                continue
+            price_list, found[name] = first
+            self.used[price_list.name] = None
+            if what == "rent" and price_list.one_source(name):
+                self.assume("single_source_price", f"the rent of {name} in {price_list.name} stands under one source alone")
+        missing = list(dict.fromkeys(node.accelerator.name for node in nodes if node.accelerator.name not in found))
+        if missing:
+            raise self._no_price(missing, what, [*given, *(name for table in tables for name in table)])
+        return _mean_by_accelerator(nodes, [found[node.accelerator.name] for node in nodes])
+
+    def _no_price(self, missing: Sequence[str], what: str, has: Sequence[str]) -> ScenarioError:
         shipped = [load_price_list(each) for each in price_list_names()]
-        others = [each.name for each in shipped if name in (each.usd_per_gpu_hour if what == "rent" else each.accelerator_price_usd)]
+        tables = {each.name: each.usd_per_gpu_hour if what == "rent" else each.accelerator_price_usd for each in shipped}
+        others = [name for name, table in tables.items() if all(each in table for each in missing)]
         named = ", ".join(each.name for each in self._lists) or "the scenario"
-        hint = f"there is one of {', '.join(has)}; " if has else ""
+        hint = f"there is one of {', '.join(dict.fromkeys(has))}; " if has else ""
         add = f", or add to cost.prices one of {', '.join(others)}" if others else ""
         instead = "cost.gpu_hour" if what == "rent" else "cost.owned.node_price"
-        field = "cost.prices" if what == "rent" else "cost.owned"
-        raise ScenarioError(f"there is no {what} of {name} in {named}", field=field, hint=f"{hint}write {instead} yourself{add}")
+        field = "cost.owned" if what != "rent" else "cost.prices" if self.spec.gpu_hour is None else "cost.gpu_hour"
+        message = f"there is no {what} of {', '.join(missing)} in {named}"
+        return ScenarioError(message, field=field, hint=f"{hint}write {instead} yourself{add}")
 
     def _listed(self, values: Sequence[float | None]) -> float | None:
         for price_list, value in zip(self._lists, values, strict=True):

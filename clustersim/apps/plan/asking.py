@@ -14,6 +14,7 @@ from clustersim.apps.importing.opening import open_scenario
 from clustersim.apps.plan.space import PLACEMENTS, STAGE_LAYERS, ParallelLayout, Space, layout_of, space_of
 from clustersim.config.build import build
 from clustersim.config.constraints import check_size
+from clustersim.config.cost_section import CostSpec
 from clustersim.config.load import Scenario, example_names, load_scenario
 from clustersim.config.machine import hardware_of
 from clustersim.config.overriding import Override, parse_override
@@ -122,10 +123,11 @@ def asked_of(
     except ScenarioError as error:
         raise (ScenarioError(error.message, field="--nodes", hint=error.hint) if nodes is not None else given.located(error)) from error
     unknown: tuple[str, ...] = ()
-    if base.get("cost") is None:
-        base, unknown = _priced(base, [node.accelerator for node, _ in hardware.kinds])
+    without = unpriced(scenario.spec.cost, [node.accelerator for node, _ in hardware.kinds])
+    if without:
+        base, unknown = _priced(base, without)
         if not unknown:
-            assumed.append(f"{NO_PRICES}: those of {PRICES} (-s cost.gpu_hour='2.50 USD')")
+            assumed.append(listed_rents(scenario.spec.cost, without))
     loaded = load_model(scenario.document.data.get("model"), document=given.document if cluster is None else None).model
     training = base.get("training")
     if (
@@ -220,21 +222,37 @@ def _scenario(model: str | Mapping[str, object], overrides: Sequence[str]) -> Sc
 
 def no_price_of(names: str) -> str:
     """Return the notice that no list has a price of accelerators, with the settings that give one."""
-    each = f"-s cost.gpu_hour='{{{names.partition(', ')[0]}: 2.50 USD}}'"
+    each = f"-s cost.gpu_hour='{{{names.replace(', ', ': 2.50 USD, ')}: 2.50 USD}}'"
     return f"no price of {names} is known, and none is counted; give one for all, -s cost.gpu_hour='2.50 USD', or for each, {each}"
+
+
+def unpriced(cost: CostSpec | None, accelerators: Sequence[Accelerator]) -> list[Accelerator]:
+    """Return the accelerators whose price is that of the list: all without costs, and those that rents by name leave out."""
+    if cost is None:
+        return list(accelerators)
+    named = cost.gpu_hour
+    return [each for each in accelerators if each.name not in named] if isinstance(named, Mapping) and cost.prices is None else []
+
+
+def listed_rents(cost: CostSpec | None, accelerators: Sequence[Accelerator]) -> str:
+    """Return the note on rents of the list."""
+    names = "" if cost is None else f" of {', '.join(dict.fromkeys(each.name for each in accelerators))}"
+    return f"{NO_PRICES}{names}: those of {PRICES} (-s cost.gpu_hour='2.50 USD')"
 
 
 def _priced(base: Mapping[str, Data], accelerators: Sequence[Accelerator]) -> tuple[Mapping[str, Data], tuple[str, ...]]:
     """Return a scenario with shipped prices, as far as there are any, and the unknown ones."""
     rents = load_price_list(PRICES).usd_per_gpu_hour
+    given = base.get("cost")
+    given = given if isinstance(given, Mapping) else {}
     if all(each.name in rents for each in accelerators):
-        return {**base, "cost": {"prices": PRICES}}, ()
+        return {**base, "cost": {**given, "prices": PRICES}}, ()
     names = ", ".join(dict.fromkeys(each.name for each in accelerators if each.name not in rents))
     unknown = [no_price_of(names)]
     dark = ", ".join(dict.fromkeys(each.name for each in accelerators if each.power_w is None))
-    if dark:
+    if dark and not given:
         return base, (*unknown, f"nobody says how much power {dark} draws, and none is counted; give -s cost.power.busy='700 W'")
-    return {**base, "cost": {}}, tuple(unknown)
+    return {**base, "cost": {key: value for key, value in given.items() if key != "gpu_hour"}}, tuple(unknown)
 
 
 def _document(

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.apps.plan.asking import NO_PRICES, PRICES, no_price_of
+from clustersim.apps.plan.asking import PRICES, listed_rents, no_price_of, unpriced
 from clustersim.apps.plan.serving_bounds import least_replicas, refused_beyond, replica_bounds
 from clustersim.apps.serve.deployment import BuiltServing, build_serving
 from clustersim.apps.serve.deployment_run import run_serving
@@ -202,13 +202,13 @@ class _ServingSearch:
         texts = [f"{KEYS[name]}={value}" for name, value in values]
         changes = [*self.overrides, *map(parse_override, (*texts, f"serving.replicas={replicas}", f"cluster.nodes={nodes}"))]
         scenario = checked_serving(self.source, changes)
-        if scenario.spec.cost is None:
-            (card,) = {node.accelerator.name for node, _ in hardware_of(scenario.spec.cluster, scenario.document).kinds}
-            if card in load_price_list(PRICES).usd_per_gpu_hour:
+        cost = scenario.spec.cost
+        for card in unpriced(cost, [node.accelerator for node, _ in hardware_of(scenario.spec.cluster, scenario.document).kinds]):
+            if card.name in load_price_list(PRICES).usd_per_gpu_hour:
                 scenario = checked_serving(self.source, [*changes, parse_override(f"cost.prices={PRICES}")])
-                self.assumed[f"{NO_PRICES}: those of {PRICES} (-s cost.gpu_hour='2.50 USD')"] = None
+                self.assumed[listed_rents(cost, [card])] = None
             else:
-                self.assumed[no_price_of(card)] = None
+                self.assumed[no_price_of(card.name)] = None
         if self.asked is None:
             self.asked = asked_requests(scenario.spec.requests, scenario.folder, 0)
         built = build_serving(scenario, asked=self.asked)

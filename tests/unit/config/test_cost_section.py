@@ -43,11 +43,14 @@ def test_a_list_gives_what_is_not_written_and_the_first_counts() -> None:
     assert found.price_lists == ("rented-2026", "electricity-us-2023", "electricity-world-2023")
 
 
-def test_a_rent_by_name_is_that_of_the_accelerator_and_a_missing_one_is_refused() -> None:
-    assert priced(gpu_hour={"h200-sxm": "3 USD", "h100-sxm5-80g": "2.10 USD"}).prices.usd_per_gpu_hour == 2.1
-    with pytest.raises(ScenarioError, match="there is no rent of h100-sxm5-80g") as caught:
-        priced(gpu_hour={"h100": "2 USD"}, prices="rented-2026")
-    assert caught.value.hint == "there is one of h100"
+def test_rents_by_name_count_before_those_of_lists_and_missing_ones_are_refused_together() -> None:
+    named = priced(gpu_hour={"h200-sxm": "3 USD", "h100-sxm5-80g": "2.10 USD"}, prices="rented-2026")
+    assert (named.prices.usd_per_gpu_hour, named.price_lists) == (2.1, ())
+    listed = priced(gpu_hour={"h200-sxm": "3 USD"}, prices="rented-2026")
+    assert (listed.prices.usd_per_gpu_hour, listed.price_lists) == (3.75, ("rented-2026",))
+    with pytest.raises(ScenarioError, match="there is no rent of h100-sxm5-80g, b300-sxm in the scenario") as caught:
+        priced_nodes(CostSpec.model_validate({"gpu_hour": {"h100": "2 USD"}}), [*NODES, load_node("dgx-b300")], Path())
+    assert caught.value.hint == "there is one of h100; write cost.gpu_hour yourself"
 
 
 def test_rent_includes_energy_unless_it_has_a_price() -> None:
@@ -111,6 +114,7 @@ def test_an_accelerator_of_which_nobody_knows_the_power_is_refused() -> None:
         ({"prices": ["rented-2026", "nope"]}, "cost.prices.1", "unknown price list 'nope'", "one of aws-on-demand-2025-05"),
         ({"prices": "mine.yaml"}, "cost.prices", "mine.yaml: no such file", None),
         ({"prices": "rented-2026"}, "cost.prices", "there is no rent of a100-sxm4-40g in rented-2026", "there is one of a100-sxm4-80g"),
+        ({"gpu_hour": {}}, "cost.gpu_hour", "there is no rent of a100-sxm4-40g in the scenario", "write cost.gpu_hour yourself, or add"),
         ({"owned": {}}, "cost.owned", "there is no price of a100-sxm4-40g in the scenario", "write cost.owned.node_price yourself"),
         ({"owned": {"in_use": 1.5}}, "cost.owned.in_use", "1.5 is out of range", "write a number that is at most 1.0"),
     ],

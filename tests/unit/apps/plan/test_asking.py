@@ -93,6 +93,18 @@ def test_what_no_list_has_a_price_of_is_said_and_its_power_counted() -> None:
     assert asked.base["cost"] == {}
 
 
+def test_rents_by_name_leave_those_of_the_list_for_the_rest() -> None:
+    overrides = ("cost.gpu_hour={b300-sxm: 2.50 USD}", "cost.pue=1.1")
+
+    listed, named = (asked_of("llama3-8b", node, nodes=1, overrides=overrides) for node in ("dgx-h100", "dgx-b300"))
+
+    assert "no prices are given of h100-sxm5-80g: those of on-demand-2026-10 (-s cost.gpu_hour='2.50 USD')" in listed.assumed
+    assert [each.base["cost"] for each in (listed, named)] == [
+        {"gpu_hour": {"b300-sxm": "2.50 USD"}, "pue": 1.1, "prices": "on-demand-2026-10"},
+        {"gpu_hour": {"b300-sxm": "2.50 USD"}, "pue": 1.1},
+    ]
+
+
 def test_a_setting_of_a_scenario_that_is_searched_is_said_unless_it_is_held() -> None:
     said = "tp, pp as given: of the layout marked yours alone; --only tp=... holds it"
     given = ("strategy.tp=2", "strategy.pp=2")
