@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
@@ -99,6 +100,8 @@ class Page:
 LARGEST_BYTES: Final = 6_000_000
 """Maximum bytes of a page with everything in it, small enough for mail."""
 _TEMPLATE: Final = "page.html.j2"
+_SETTING: Final = re.compile(r"(?<![\w-])(-s (?:'[^']*'|[\w.]+='[^']*'|\S*[^\s,;)]))")
+"""A setting in a line, which is set as code."""
 
 
 def render(page: Page) -> str:
@@ -114,7 +117,7 @@ def render(page: Page) -> str:
         lstrip_blocks=True,
     )
     library = plotly_library() if page.has_charts else ""
-    return environment.get_template(_TEMPLATE).render(page=page, library=library, chart_text=_chart_text) + "\n"
+    return environment.get_template(_TEMPLATE).render(page=page, library=library, chart_text=_chart_text, setting=_SETTING) + "\n"
 
 
 def has_plotly() -> bool:

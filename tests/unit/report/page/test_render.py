@@ -19,7 +19,7 @@ PAGE = Page(
             name="one",
             heading="First",
             figures=(HeadlineFigure(name="step time", value="2 s", note="80 %: 1.8 to 2.4 s"), HeadlineFigure(name="MFU", value="40 %")),
-            lines=("a line",),
+            lines=("one for all, -s a.b='2.50 USD', or for each, -s 'c={d: 1}' -s e=f,g, or none (-s h=...)",),
             images=(Image(title="a picture of <x>", data=b"<svg/>", kind="svg"),),
             tables=(PageTable(caption="rows", columns=("name", "size"), rows=(("a", ("1 GB", 1e9)), ("b", ("2 kB", 2e3)))),),
             text="version: 1\n# <script>\n",
@@ -36,6 +36,12 @@ def test_what_users_write_is_never_markup() -> None:
     assert "<title>a &lt;b&gt; &amp; c</title>" in text
     assert "# &lt;script&gt;" in text
     assert 'alt="a picture of &lt;x&gt;"' in text
+
+
+def test_settings_in_a_line_are_code_and_the_words_around_them_are_not() -> None:
+    found = re.findall(r"<code>(.*?)</code>", render(PAGE))
+
+    assert found == ["-s a.b=&#39;2.50 USD&#39;", "-s &#39;c={d: 1}&#39;", "-s e=f,g", "-s h=..."]
 
 
 def test_a_note_stands_below_its_figure_and_none_below_others() -> None:
