@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from clustersim.serving.batch import Chunk, StepBatch
 from clustersim.serving.decoding import DecodingSet
 from clustersim.serving.kv_cache import BlockPool
-from clustersim.serving.rules import EngineRules, Estimate, PromptWaits
+from clustersim.serving.prompt_waits import PromptWaits
+from clustersim.serving.rules import EngineRules, Estimate
 from clustersim.serving.sequence import Sequence
 
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from clustersim.network.in_flight import TICK_S
+from clustersim.serving.prompt_waits import PromptWaits
 from clustersim.serving.requests import Requests
-from clustersim.serving.rules import BatchWait, EngineRules, PromptWaits, RankWait
+from clustersim.serving.rules import BatchWait, EngineRules, RankWait
 from clustersim.serving.sequence import Sequence
 from tests.unit.serving.factories import LinearSteps, fixed_requests, make_rules, make_scheduler, served
 
