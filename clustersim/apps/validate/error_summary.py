@@ -171,8 +171,8 @@ def _correlation(one: FloatArray, other: FloatArray) -> float:
     return float(one @ other) / spread if spread > 0.0 else 0.0
 
 
-FEWEST_LAYOUTS: Final = 3
-"""A group of fewer says nothing."""
+FEWEST_RANKED: Final = 3
+"""A group of fewer rows says nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +199,7 @@ def rankings(rows: Sequence[RowResult]) -> tuple[Ranking, ...]:
     """
     groups = grouped(((row.model, row.gpus), row) for row in rows)
     layouts = {place: {(row.parallelism.tp, row.parallelism.pp, row.parallelism.dp) for row in group} for place, group in groups.items()}
-    return tuple(_ranking(group) for place, group in groups.items() if len(group) >= FEWEST_LAYOUTS and len(layouts[place]) > 1)
+    return tuple(_ranking(group) for place, group in groups.items() if len(group) >= FEWEST_RANKED and len(layouts[place]) > 1)
 
 
 def _ranking(rows: Sequence[RowResult]) -> Ranking:
