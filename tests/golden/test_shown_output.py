@@ -13,6 +13,7 @@ from tests.unit.test_shown_code import lay_out_what_is_given
 
 ROOT = Path(__file__).parents[2]
 SHOWN = re.compile(r"^<!-- (?P<part>output|first lines): (?P<command>[^\n]+) -->\n```text\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+PROGRESS = re.compile(r"\d+ s: ")
 PAGES = [ROOT / "README.md", *(page for part in ("tutorial", "how-to") for page in sorted((ROOT / "docs" / part).glob("*.md")))]
 CASES = [(page, match["command"]) for page in PAGES for match in SHOWN.finditer(page.read_text(encoding="utf-8"))]
 
@@ -26,9 +27,16 @@ def printed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.Capt
     lay_out_what_is_given(page.relative_to(ROOT).as_posix())
     capsys.readouterr()
     arguments = shlex.split(command)
-    main([*arguments, "--no-plots"] if arguments[0] == "run" else arguments)
+    code = main([*arguments, "--no-plots"] if arguments[0] == "run" else arguments)
     output = capsys.readouterr()
-    return "".join(f"{line.rstrip()}\n" for line in (output.out or output.err).splitlines())
+    return to_show(code, output.out, output.err)
+
+
+def to_show(code: int, out: str, err: str) -> str:
+    """Return the output of a command, or its error without progress; one that did not come to its end has none to show."""
+    assert code in {0, 1, 2}, f"ends with {code}: {err}"
+    lines = out.splitlines() or [line for line in err.splitlines() if not PROGRESS.match(line)]
+    return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -49,6 +57,12 @@ def test_what_is_shown_is_what_is_printed(page: Path, command: str, printed: str
         return
 
     assert shown["text"] == printed
+
+
+def test_neither_progress_nor_an_interruption_is_shown() -> None:
+    assert to_show(2, "", "10 s: replay, 20 %\nerror: no \n") == "error: no\n"
+    with pytest.raises(AssertionError, match="ends with 130"):
+        to_show(130, "", "10 s: replay\ninterrupted\n")
 
 
 def test_the_demo_is_shown_to_whoever_opens_the_readme() -> None:
