@@ -12,9 +12,9 @@ from clustersim.apps.buy.offer_order import Answer, answered, offers_page, write
 from clustersim.apps.buy.purchase import Request, check_options, read_nics, read_option
 from clustersim.apps.plan.goal import figure_of
 from clustersim.apps.plan.search import Terms
-from clustersim.cli.options import JsonOption, SetOption
+from clustersim.cli.options import JsonOption, NotesOption, SetOption
 from clustersim.cli.plan import margin_of
-from clustersim.cli.terminal import notice, print_table, write_json, write_lines, write_out
+from clustersim.cli.terminal import notice, notices, print_table, write_json, write_lines, write_out
 from clustersim.cli.watching import watched
 from clustersim.config.checks import parse_check
 from clustersim.documents.files import check_folder, write_text
@@ -36,6 +36,7 @@ class BuyOptions:
     plot: str | None
     page: str | None
     as_json: bool
+    verbose: bool
 
 
 def buy_command(
@@ -56,6 +57,7 @@ def buy_command(
     memory_margin: Annotated[str, typer.Option(metavar="SHARE", help="Of the memory, that stays free.")] = "8 %",
     plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw days and cost, such as offers.png.")] = None,
     page: Annotated[str | None, typer.Option(metavar="FILE", help="Write a page, such as offers.html.")] = None,
+    verbose: NotesOption = False,
     json: JsonOption = False,
 ) -> int:
     """Choose among clusters for a training.
@@ -74,6 +76,7 @@ def buy_command(
         plot=plot,
         page=page,
         as_json=json,
+        verbose=verbose,
     )
     _check_file("--plot", options.plot, (".png", ".svg"))
     _check_file("--page", options.page, (".html", ".htm"))
@@ -83,7 +86,7 @@ def buy_command(
     if options.as_json:
         write_json(answer.to_dict())
     else:
-        _print(answer)
+        _print(answer, verbose=options.verbose)
     if answer.best is None:
         return EXIT_NO
     if options.plot is not None:
@@ -123,12 +126,13 @@ def _check_file(option: str, name: str | None, suffixes: tuple[str, ...]) -> Non
     check_folder(path, field=option, hint="choose another file")
 
 
-def _print(answer: Answer) -> None:
+def _print(answer: Answer, *, verbose: bool) -> None:
     write_lines(*answer.lines())
     if answer.found:
         offers = answer.table()
         write_out("\n")
         print_table(offers.columns[:-2], [row[:-2] for row in offers.rows])
         write_lines("", "Layouts", *(f"  {name}: {layout}; {memory}" for name, *_, memory, layout in offers.rows))
-    for line in answer.notes():
+    notices(answer.assumed(), verbose=verbose)
+    for line in answer.cautions():
         notice(line)

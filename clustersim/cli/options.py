@@ -20,6 +20,7 @@ JobsOption = Annotated[
     ),
 ]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Seed of everything random.")]
+NotesOption = Annotated[bool, typer.Option("--verbose", "-v", help="Show all notes on prices and on what is assumed.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON document to stdout.")]
 
 

@@ -25,9 +25,9 @@ from clustersim.apps.plan.goal import Asking, Goal, GoalAnswer, figure_of, goal_
 from clustersim.apps.plan.layout_table import layout_table
 from clustersim.apps.plan.nearest import nearest_lines
 from clustersim.apps.plan.search import Terms
-from clustersim.cli.options import JsonOption, SetOption, refuse_given
+from clustersim.cli.options import JsonOption, NotesOption, SetOption, refuse_given
 from clustersim.cli.plan_serving import plan_serving_command
-from clustersim.cli.terminal import notice, print_table, write_files, write_json, write_lines
+from clustersim.cli.terminal import notice, notices, print_table, write_files, write_json, write_lines
 from clustersim.cli.watching import watched
 from clustersim.config.checks import parse_check
 from clustersim.config.load import load_scenario
@@ -57,6 +57,7 @@ class PlanOptions:
     write: str | None
     framework: str | None
     as_json: bool
+    verbose: bool
     goal: Goal | None
 
     @property
@@ -99,6 +100,7 @@ def plan_command(
     ] = None,
     serving: Annotated[bool, typer.Option("--serving", help="Find the fewest GPUs that keep the slo of a serving scenario.")] = False,
     gpus: Annotated[int | None, typer.Option(min=1, metavar="N", help="With --serving: at most so many GPUs; 64 if left out.")] = None,
+    verbose: NotesOption = False,
     json: JsonOption = False,
 ) -> int:
     """Find the fastest layout of a model on a cluster.
@@ -120,6 +122,7 @@ def plan_command(
             framework=as_,
             write=write,
             as_json=json,
+            verbose=verbose,
         )
     refuse_given({"--gpus": gpus}, beside="a layout of training", hint="add --serving")
     goal = None
@@ -137,6 +140,7 @@ def plan_command(
         write=write,
         framework=as_,
         as_json=json,
+        verbose=verbose,
         goal=goal,
     )
     if options.framework is not None:
@@ -161,7 +165,7 @@ def plan_command(
         write_json(document(answer))
     else:
         with options.report():
-            _print(answer, nearest)
+            _print(answer, nearest, verbose=options.verbose)
     _write(answer, options)
     return EXIT_OK if answer.search.winner else EXIT_NO
 
@@ -204,7 +208,7 @@ def _goal(model: str, goal: Goal, options: PlanOptions, terms: Terms) -> int:
     return EXIT_OK if found.reached else EXIT_NO
 
 
-def _print(answer: PlanAnswer, nearest: Sequence[str]) -> None:
+def _print(answer: PlanAnswer, nearest: Sequence[str], *, verbose: bool) -> None:
     winner = answer.search.winner
     if winner is None:
         write_lines(_why_none(answer), *nearest)
@@ -223,8 +227,7 @@ def _print(answer: PlanAnswer, nearest: Sequence[str]) -> None:
         # The others stand in the report.
         if flag.code == BELOW_BOUND:
             notice(f"{flag.code}: {flag.message}")
-    for line in answer.assumed:
-        notice(f"assumed: {line}")
+    notices([f"assumed: {line}" for line in answer.assumed], verbose=verbose)
 
 
 def _why_none(answer: PlanAnswer) -> str:

@@ -12,7 +12,7 @@ from typing import Final
 
 from clustersim.apps.plan.exports import check_written, written
 from clustersim.apps.plan.serving_search import MOST_REPLAYS, Replayed, ServingPlan, plan_serving
-from clustersim.cli.terminal import notice, print_table, write_files, write_json, write_lines
+from clustersim.cli.terminal import notice, notices, print_table, write_files, write_json, write_lines
 from clustersim.cli.watching import watched
 from clustersim.config.load import read_source
 from clustersim.config.overriding import parse_override
@@ -48,6 +48,7 @@ def plan_serving_command(
     framework: str | None,
     write: str | None,
     as_json: bool,
+    verbose: bool,
 ) -> int:
     """Find the fewest GPUs that meet the SLO of a serving scenario, print them, and return the exit code."""
     alone = framework is not None and write is None
@@ -68,7 +69,7 @@ def plan_serving_command(
         write_json(plan_document(found))
     else:
         with redirect_stdout(sys.stderr) if alone else nullcontext():
-            _print(found)
+            _print(found, verbose=verbose)
     if found.best is not None:
         if framework is not None or write is not None:
             _write(checked_serving(source, (*changes, *found.best.overrides)), framework, write)
@@ -107,7 +108,7 @@ def _no(found: ServingPlan) -> str:
     return f"no: nobody keeps the promises; nearest is {where}, which breaks {', '.join(broken)}: {bound}"
 
 
-def _print(found: ServingPlan) -> None:
+def _print(found: ServingPlan, *, verbose: bool) -> None:
     best = found.best
     if best is not None:
         write_lines(f"{_whole_name(best)}: {best.gpus} GPUs of {best.n_nodes} {best.candidate.machine}")
@@ -121,8 +122,7 @@ def _print(found: ServingPlan) -> None:
     n_simulated = found.n_candidates - found.n_pruned
     write_lines(f"  {n_simulated} of {found.n_candidates} deployments were simulated, in {len(found.replayed)} runs; {proof}")
     write_lines(*(f"  {count} cannot: {reason}" for reason, count in found.rejected.items()))
-    for line in found.assumed:
-        notice(f"assumed: {line}")
+    notices([f"assumed: {line}" for line in found.assumed], verbose=verbose)
     shown = best or found.nearest
     for flag in shown.metrics.flags if shown is not None else ():
         if flag.code in _SAID:

@@ -68,6 +68,13 @@ def notice(text: str) -> None:
         _silence(sys.stderr)
 
 
+def notices(lines: Sequence[str], *, verbose: bool) -> None:
+    """Write notes on what was assumed to stderr, several of them only if requested."""
+    shown = lines if verbose or len(lines) < 2 else (f"{len(lines)} notes on prices and what is assumed: --verbose shows them",)
+    for line in shown:
+        notice(line)
+
+
 def write_files(files: FrameworkFiles, out: str | None) -> None:
     """Write the file of a framework to a path, or alone to stdout; notes go to stderr."""
     for line in files.notes:

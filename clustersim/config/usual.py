@@ -236,6 +236,7 @@ USUAL: Final = (
 """For transformers. The first rule with a key applies, otherwise the default of the key. docs/reference/defaults.md has the reasons."""
 
 
+ALL_LAYOUTS: Final = "usual settings are the same in all layouts"
 AS_IN_TABLE: Final = "to run a layout with zero 3 as in the table, add"
 _BY_DEFAULT: Final = "by default"
 NOT_SAID: Final = "not said, and taken as usual: "
@@ -280,7 +281,7 @@ class OneSoftware:
             for values in (others, {key: self.usual[key][0] for key in others})
         )
         lines = (
-            f"all layouts have these; for those of PyTorch's FSDP {asks} (for a framework -s strategy.preset=NAME)",
+            f"{ALL_LAYOUTS}; for those of PyTorch's FSDP {asks} (for a framework -s strategy.preset=NAME)",
             f"{AS_IN_TABLE} {holds} (alone it gets those of PyTorch's FSDP)",
         )
         return (*found, *(Flag(code=USUAL_SETTINGS, message=line) for line in lines))
@@ -340,10 +341,8 @@ def usual_flags(usual: Mapping[str, tuple[Value, str]], keys: Iterable[str]) -> 
     for key in keys:
         value, software = usual[key]
         if key == LAUNCH_OVERHEAD:
-            message = (
-                f"{NOT_SAID}launch_overhead {value}, times the calibrated one ({software}), which moves steps that wait for their host"
-            )
-            flags.append(Flag(code=ASSUMED_LAUNCH, message=message))
+            effect = f"the host takes {value} times as long to issue a kernel as was measured, which moves only steps that wait for it"
+            flags.append(Flag(code=ASSUMED_LAUNCH, message=f"{NOT_SAID}launch_overhead {value} ({software}): {effect}"))
             continue
         by_software.setdefault(software, []).append(f"{key.partition('.')[2]} {flat_text(value)}")
     said = [f"{', '.join(values)} ({software})" for software, values in by_software.items()]

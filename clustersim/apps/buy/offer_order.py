@@ -12,7 +12,7 @@ from clustersim.apps.plan.asking import NO_PRICES
 from clustersim.apps.plan.layout_table import memory_cell
 from clustersim.apps.run.highest_mfu import ABOVE_PUBLISHED
 from clustersim.apps.run.page import image_of
-from clustersim.config.usual import AS_IN_TABLE
+from clustersim.config.usual import ALL_LAYOUTS, AS_IN_TABLE
 from clustersim.config.yaml_text import plain, yaml_text
 from clustersim.documents.spots import Data
 from clustersim.measure.deciding import Judged, undecided, undecided_ratios, undecided_text
@@ -193,6 +193,15 @@ class Answer:
         return [f"rents are the same for all adapters: on {first.option.name} {more}"]
 
     def notes(self) -> list[str]:
+        """Return all that is said of the offers beside their figures."""
+        return [*self.assumed(), *self.cautions()]
+
+    def cautions(self) -> list[str]:
+        """Return options that run in no layout, and predictions above all published runs."""
+        lines = [f"{each.option.name}: {flag.message}" for each in self.of_options for flag in each.flags if flag.code == ABOVE_PUBLISHED]
+        return [*lines, *(f"{each.name}: {each.why}" for each in self.missed)]
+
+    def assumed(self) -> list[str]:
         """Return adaptations, assumptions, sources of prices, and unknowns."""
         lines = [
             f"{each.option.name}: the batch is {each.batch:,} and not {each.asked_batch:,}, which {each.n_gpus:,} GPUs do not divide"
@@ -202,20 +211,17 @@ class Answer:
         lines += self._worth_of_nics() if self.found else []
         lists = dict.fromkeys(name for each in self.found for name in each.price_lists)
         lines += [f"prices: {', '.join(lists)} (clustersim show prices)"] if lists else []
-        common = {line for each in self.found for line in each.assumed if all(line in other.assumed for other in self.found)}
         some: dict[str, dict[str, None]] = {}
         for each in self.found:
-            for line in each.assumed:
-                # A buyer looks at layouts; plan says how one is run.
-                if not line.startswith((NO_PRICES, AS_IN_TABLE)):
+            for line in map(_for_buyers, each.assumed):
+                if line:
                     some.setdefault(line, {})[each.option.name] = None
+        common = {line for line, names in some.items() if len(names) == len(self.of_options)}
         lines += [f"{', '.join(names)}: {line}" for line, names in some.items() if line not in common]
         lines += [f"assumed: {line}" for line in some if line in common]
         lines += [f"{each.option.name}: no failures are counted, {each.no_failures}" for each in self.of_options if each.no_failures]
         codes = ("single_source_price", "assumed_failure_rate", "memory_tight")
-        lines += list(dict.fromkeys(flag.message for each in self.of_options for flag in each.flags if flag.code in codes))
-        lines += [f"{each.option.name}: {flag.message}" for each in self.of_options for flag in each.flags if flag.code == ABOVE_PUBLISHED]
-        return [*lines, *(f"{each.name}: {each.why}" for each in self.missed)]
+        return [*lines, *dict.fromkeys(flag.message for each in self.of_options for flag in each.flags if flag.code in codes)]
 
     def table(self) -> TextTable:
         """Return a row for each offer, the best first."""
@@ -264,6 +270,13 @@ def answered(request: Request) -> Answer:
     """Return the best layout of every option and their order."""
     found, missed = offers(request)
     return Answer(request=request, found=tuple(found), missed=tuple(missed))
+
+
+def _for_buyers(line: str) -> str:
+    """Return an assumption without the options that run a layout, which plan has: a buyer looks at layouts."""
+    if line.startswith(ALL_LAYOUTS):
+        return f"{ALL_LAYOUTS}; for those of a framework -s strategy.preset=NAME"
+    return "" if line.startswith((NO_PRICES, AS_IN_TABLE)) else line
 
 
 def _judged(offer: Offer, number: float) -> Judged | None:

@@ -29,8 +29,14 @@ def test_the_first_line_is_the_layout_and_the_last_ones_the_certificate(cli: Cli
     assert re.search(r"fits .*GiB to spare.*; bound by ", lines[1])
     assert "Certificate" in lines
     assert any("its bound is above the winner" in line for line in lines)
-    assert "assumed: no prices are given" in outcome.err
-    assert "assumed: overlap_tp gemm_chunks (recipes with Transformer Engine)" in outcome.err
+    assert re.fullmatch(r"\d notes on prices and what is assumed: --verbose shows them\n", outcome.err)
+
+
+def test_all_that_is_assumed_is_told_where_somebody_asks(cli: Cli) -> None:
+    said = cli("plan", *QUESTION, "-v").err
+
+    assert "assumed: no prices are given" in said
+    assert "assumed: overlap_tp gemm_chunks (recipes with Transformer Engine)" in said
 
 
 def test_the_report_says_on_what_the_choice_turns(cli: Cli) -> None:

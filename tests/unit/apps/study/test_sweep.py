@@ -55,7 +55,7 @@ def test_points_that_differ_in_settings_that_follow_the_swept_ones_say_so() -> N
 
     assert "not said" not in of_one
     assert (
-        "Settings that are not said differ too; say them to compare the rest alone (point 1: launch_overhead 1.7, times the calibrated"
+        "Settings that are not said differ too; say them to compare the rest alone (point 1: launch_overhead 1.7 (Megatron"
         in of_two
     )
 
