@@ -54,10 +54,7 @@ def test_points_that_differ_in_settings_that_follow_the_swept_ones_say_so() -> N
     of_one, of_two = (" ".join(str(clustersim.sweep(SMALL, [f"strategy.zero_stage={values}"])).split()) for values in ("0,1", "1,3"))
 
     assert "not said" not in of_one
-    assert (
-        "Settings that are not said differ too; say them to compare the rest alone (point 1: launch_overhead 1.7 (Megatron"
-        in of_two
-    )
+    assert "Settings that are not said differ too; say them to compare the rest alone (point 1: launch_overhead 1.7 (Megatron" in of_two
 
 
 def test_a_sweep_from_python_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
