@@ -28,7 +28,7 @@ from clustersim.errors import Place, ScenarioError
 CONFIG, SUMMARY, METADATA = "config.yaml", "wandb-summary.json", "wandb-metadata.json"
 FILES: Final = "files"
 """Folder of a run of Weights & Biases that holds its files."""
-PARAMETERS, METRICS = "params", "metrics"
+PARAMETERS, METRICS, ABOUT = "params", "metrics", "meta.yaml"
 _MOST_BYTES: Final = 16 * MB
 _MOST_FILES: Final = 5000
 _VALUE: Final = re.compile(r"(.+?)\.value(\..+)?")
@@ -53,11 +53,20 @@ STEP_RATES: Final = ("*train_steps_per_second", "*batches_per_sec", "*steps_per_
 
 
 def tracked_folder(source: str) -> Path | None:
-    """Return the folder with the files of a tracked run: that which is named, or ``files`` in it; None where it is none."""
+    """Return the folder with the files of a tracked run: that which is named, or ``files`` in it; None where it is none.
+
+    Raises
+    ------
+    ScenarioError
+        When a run has no configuration.
+    """
     for folder in (Path(source), Path(source) / FILES):
-        if (folder / CONFIG).is_file() and (folder / SUMMARY).is_file():
+        if any((folder / name).is_file() for name in (SUMMARY, METADATA)):
+            if not (folder / CONFIG).is_file():
+                hint = f"a run of Weights & Biases has its configuration in {CONFIG}"
+                raise ScenarioError(f"has no {CONFIG}", place=Place(file=str(folder)), hint=hint)
             return folder
-        if (folder / PARAMETERS).is_dir() and (folder / METRICS).is_dir():
+        if (folder / PARAMETERS).is_dir() and ((folder / METRICS).is_dir() or (folder / ABOUT).is_file()):
             return folder
     return None
 
@@ -66,7 +75,7 @@ def read_tracked(folder: Path) -> list[Contents]:
     """Return the configuration of a tracked run as keys and values with the step time that it reported, and its machine if told."""
     if (folder / CONFIG).is_file():
         entries = tuple(_wandb_config(folder / CONFIG))
-        metrics = {name: [float(value)] for name, value in _leaves(str(folder / SUMMARY)) if isinstance(value, int | float)}
+        metrics = {name: [float(value)] for name, value in _leaves(folder / SUMMARY) if isinstance(value, int | float)}
     else:
         entries = tuple(_mlflow_parameters(folder / PARAMETERS))
         metrics = {name: values for name, path in _files(folder / METRICS) if (values := _reported(path))}
@@ -105,15 +114,17 @@ def wandb_labels(entries: Sequence[Entry]) -> Iterator[Entry]:
 
 def _wandb_device(path: Path) -> Iterator[Entry]:
     """Yield name and number of the accelerators of a node, as descriptions of machines have them."""
-    about = dict(_leaves(str(path))) if path.is_file() else {}
+    about = dict(_leaves(path))
     name, count = about.get("gpu"), about.get("gpu_count")
     if isinstance(name, str) and isinstance(count, int):
         yield Entry(key="accelerators.product", value=name, file=str(path), line=None)
         yield Entry(key="accelerators.count", value=count, file=str(path), line=None)
 
 
-def _leaves(file: str) -> Iterator[tuple[str, Data]]:
-    return ((entry.key, entry.value) for entry in flattened(read_json(file)[2], None, file))
+def _leaves(path: Path) -> Iterator[tuple[str, Data]]:
+    """Yield keys and values of a file that a run may have."""
+    if path.is_file():
+        yield from ((entry.key, entry.value) for entry in flattened(read_json(str(path))[2], None, str(path)))
 
 
 def _mlflow_parameters(folder: Path) -> Iterator[Entry]:

@@ -88,7 +88,16 @@ def test_step_times_are_known_by_the_names_of_frameworks(tmp_path: Path, metric:
 
 
 def test_a_run_without_a_step_time_is_a_job_all_the_same(tmp_path: Path) -> None:
-    assert import_files([wandb(tmp_path / "run", {"loss": 2.0})], ImportOptions(nodes=1)).measured is None
+    unfinished, logged = wandb(tmp_path / "run", {"loss": 2.0}), mlflow(tmp_path / "abc", {})
+    (tmp_path / "abc" / "meta.yaml").write_text("run_id: abc\n", encoding="utf-8")
+
+    assert import_files([unfinished], ImportOptions(nodes=1)).measured is None
+    (tmp_path / "run" / "files" / "wandb-summary.json").unlink()
+    assert import_files([unfinished], ImportOptions(nodes=1)).measured is None
+    assert import_files([logged], ImportOptions(nodes=1, cluster="dgx-h100")).measured is None
+    (tmp_path / "run" / "files" / "config.yaml").unlink()
+    with pytest.raises(ScenarioError, match=r"run/files: has no config.yaml"):
+        import_files([unfinished], ImportOptions(nodes=1))
 
 
 def test_measured_stands_beside_predicted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
