@@ -13,11 +13,11 @@ from clustersim.documents.spots import Data
 
 SECTIONS: Final[tuple[tuple[How, str], ...]] = (
     ("read", "Read"),
+    ("not_modelled", "Not modelled"),
+    ("unknown", "Unknown"),
     ("given", "Given on the command line"),
     ("derived", "Derived"),
     ("default", "Defaults of the framework"),
-    ("not_modelled", "Not modelled"),
-    ("unknown", "Unknown"),
 )
 _LONGEST: Final = 60
 MOST_SILENT: Final = 20

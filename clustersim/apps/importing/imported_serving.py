@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from clustersim.apps.importing.deriving import shipped_per_node
-from clustersim.apps.importing.imported_settings import OF_A_POOL, Draft
+from clustersim.apps.importing.imported_settings import OF_A_POOL, Draft, Key
 from clustersim.apps.importing.parts import POOLS
 from clustersim.documents.spots import Data
 from clustersim.errors import DomainError
 from clustersim.hardware.catalog import cluster_names, node_names
-from clustersim.serving.engines import engine_names
+from clustersim.serving.engines import engine_names, version_key
 from clustersim.workloads.reading.model_spec import load_model
 from clustersim.workloads.transformer import Transformer
 
@@ -26,6 +26,9 @@ NEEDED: Final = (
     ("requests.input_tokens", "the length of prompts: -s requests.input_tokens=..."),
     ("requests.output_tokens", "the length of answers: -s requests.output_tokens=..."),
 )
+
+DIVIDED_ABOVE, SMALLEST_BUDGET = 32768, 2048
+"""Tokens of the longest request above which vLLM 0.6 and 0.7 divide prompts, and of the smallest budget where they do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,7 @@ def derive_serving(draft: Draft, model: Data) -> None:
     engine, version = draft.get("serving.engine"), draft.get("job.version")
     if version is not None and engine in engine_names():
         draft.derive("serving.engine", f"{engine}@{version}", "the version of the container image")
+        _budget(draft, version_key(str(version)))
     if draft.get("job.balance") is True and attention_dp:
         for key, fact, usual in (("steps", "job.balance_steps", 50), ("further_steps", "job.balance_further_steps", 10)):
             asked = draft.get(fact)
@@ -73,6 +77,19 @@ def derive_serving(draft: Draft, model: Data) -> None:
                 f"serving.rank_wait.{key}", usual if asked is None else asked, "ranks of attention data parallelism wait for each other"
             )
     _requests(draft)
+
+
+def _budget(draft: Draft, version: tuple[int, ...]) -> None:
+    """Take the budget of a step from the longest request, as vLLM did before 0.8 unless it divided prompts."""
+    longest, divided = draft.whole("job.max_model_len"), draft.get("serving.chunked_prefill")
+    if longest is None or divided is True or not () < version < (0, 8) or draft.get("serving.max_batched_tokens") is not None:
+        return
+    if divided is None and longest > DIVIDED_ABOVE:
+        note = f"prompts are divided by default above {DIVIDED_ABOVE}: give -s serving.chunked_prefill=true and a budget"
+        draft.keys.append(Key(key="serving.chunked_prefill", how="not_modelled", value=False, note=note))
+    else:
+        note = f"the longest request, or {SMALLEST_BUDGET}, where prompts are not divided"
+        draft.derive("serving.max_batched_tokens", max(longest, SMALLEST_BUDGET), note)
 
 
 def n_ranks(draft: Draft) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -43,6 +43,7 @@ from clustersim.documents.check import validate_part, value_at
 from clustersim.documents.spots import Data
 from clustersim.documents.text import parse_document, plain_document
 from clustersim.errors import ClustersimError, DomainError, InfeasibleError, Place, ScenarioError
+from clustersim.parallel.needs import idle
 from clustersim.topology.cluster_wiring import build_mixed_cluster
 from clustersim.workloads.reading.model_spec import load_model, model_names
 
@@ -110,14 +111,14 @@ def import_files(sources: Sequence[str], asked: ImportOptions) -> Imported:
     # What is set of the model is in it by now, unless it is described in a file of its own.
     elsewhere = isinstance(data["model"], str) and data["model"] not in model_names()
     changes = [each for each in changes if each.path[0] != "model" or elsewhere]
-    data, scenario = _checked(data, draft, " and ".join(files), changes)
+    data, scenario, unused = _checked(data, draft, " and ".join(files), changes)
     return Imported(
         framework=name,
         title=table.file.title,
         files=files,
         data=data,
         scenario=scenario,
-        keys=tuple(_with_results(draft, scenario, asked)),
+        keys=tuple(_with_results(draft, scenario, asked, unused)),
         measured=next((each.measured for each in contents if each.measured), None),
         lent=lent,
     )
@@ -339,18 +340,20 @@ def _name(file: str) -> str:
 
 def _checked(
     data: dict[str, Data], draft: Draft, files: str, changes: Sequence[Override]
-) -> tuple[dict[str, Data], Scenario | ServingScenario]:
-    """Return the scenario as written, checked as far as possible without a run; an error names the key that gave the value."""
-    document = plain_document(data, files)
+) -> tuple[dict[str, Data], Scenario | ServingScenario, Collection[str]]:
+    """Return the scenario as written, checked as far as possible without a run, and keys without effect; an error names the key."""
+    document, unused = plain_document(data, files), set[str]()
     try:
         read = checked_job(ScenarioText(document=document, text=yaml_text(data), folder=Path()), changes)
         if isinstance(read, ServingScenario):
             build_serving(read)
         else:
-            build(read)
+            plan = build(read).plan
+            unused = {".".join(each.path) for each in idle(plan.model, plan.training, plan.strategy)}
     except InfeasibleError as error:
         # The file is well understood; a run says that this machine cannot do it.
-        draft.keys.append(Key(key="cluster", how="derived", to="cluster", value=data["cluster"], note=f"cannot run there: {error}"))
+        node = text_of(value_at(data, ["cluster", "node"]), value_at(data, ["cluster", "name"]))
+        draft.keys.append(Key(key="cluster", how="derived", to="cluster", value=node, note=f"cannot run there: {error}"))
     except DomainError as error:
         field = error.field if isinstance(error, ScenarioError) else None
         setting = draft.settings.get(field or "")
@@ -361,7 +364,7 @@ def _checked(
     # Read again from its own text, so that it is the scenario that a file of it would be.
     written = apply_overrides(document, changes).data
     text = yaml_text(written)
-    return written, checked_job(ScenarioText(document=parse_document(text, files), text=text, folder=Path()), ())
+    return written, checked_job(ScenarioText(document=parse_document(text, files), text=text, folder=Path()), ()), unused
 
 
 def checked_job(source: ScenarioText, changes: Sequence[Override]) -> Scenario | ServingScenario:
@@ -369,8 +372,8 @@ def checked_job(source: ScenarioText, changes: Sequence[Override]) -> Scenario |
     return checked_serving(source, changes) if is_serving(source) else checked_scenario(source, changes)
 
 
-def _with_results(draft: Draft, scenario: Scenario | ServingScenario, asked: ImportOptions) -> list[Key]:
-    """Return the keys of the files, then what was given, derived and left to the framework."""
+def _with_results(draft: Draft, scenario: Scenario | ServingScenario, asked: ImportOptions, unused: Collection[str]) -> list[Key]:
+    """Return the keys of the files, then what was given, derived and left to the framework where that has an effect."""
     overrides = _changes(asked)
     changes = {".".join(each.path): each.value for each in overrides}
     model, cluster = scenario.document.data.get("model"), scenario.document.data.get("cluster")
@@ -394,7 +397,7 @@ def _with_results(draft: Draft, scenario: Scenario | ServingScenario, asked: Imp
         return keys
     preset = scenario.spec.strategy.preset
     reasons = {(each.key, str(each.data)): each.reason for each in load_preset(preset).settings} if preset else {}
-    for key in sorted(scenario.of_preset):
+    for key in sorted(scenario.of_preset.difference(unused)):
         value = value_at(scenario.document.data, key.split("."))
         keys.append(Key(key=key, how="default", to=key, value=value, note=reasons.get((key, str(value)))))
     return keys

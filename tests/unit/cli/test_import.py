@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from clustersim.documents.text import parse_document
@@ -208,3 +209,15 @@ def test_a_script_of_megatron_is_told_what_its_overlap_of_gathers_does_not_chang
 
     assert "--overlap-param-gather" in told.partition("Not modelled:")[2].partition("Unknown:")[0]
     assert " program" not in told.partition("no effect on the prediction:")[2]
+    assert "strategy.recompute " in told
+    assert not any(f"strategy.{key} " in told for key in ("dispatch", "overlap_ep", "context_parallel"))
+
+
+def test_what_is_not_read_stands_before_what_follows_without_it(cli: Cli) -> None:
+    Path("serve.sh").write_text("vllm serve meta-llama/Llama-3.1-70B-Instruct --config options.yaml\n", encoding="utf-8")
+    requests = ("arrival=at_once", "count=8", "input_tokens=64", "output_tokens=8")
+
+    told = cli("import", "serve.sh", "--cluster", "dgx-h100", *(word for each in requests for word in ("-s", f"requests.{each}"))).err
+
+    assert "options.yaml" in told.partition("Not modelled:")[2].partition("Derived:")[0]
+    assert re.search(r"^  cluster +dgx-h100 +cannot run there: does not fit", told.partition("Derived:")[2], re.MULTILINE)

@@ -233,6 +233,28 @@ worker_config:
     assert at(found, "requests.output_tokens") == 256
 
 
+@pytest.mark.parametrize(
+    ("image", "flags", "budget", "told"),
+    [
+        ("v0.6.3", "--max-model-len 16384", 16384, []),
+        ("v0.6.3", "--max-model-len 1024", 2048, []),
+        ("v0.6.3", "--max-model-len 65536", None, ["serving.chunked_prefill"]),
+        ("v0.6.3", "--max-model-len 65536 --enable-chunked-prefill=false", 65536, []),
+        ("v0.6.3", "--max-model-len 16384 --enable-chunked-prefill", None, []),
+        ("v0.6.3", "--max-model-len 16384 --max-num-batched-tokens 32768", 32768, []),
+        ("v0.8.5", "--max-model-len 16384", None, []),
+        ("latest", "--max-model-len 16384", None, []),
+    ],
+)
+def test_before_its_second_engine_vllm_has_the_budget_of_its_longest_request(
+    tmp_path: Path, image: str, flags: str, budget: int | None, told: list[str]
+) -> None:
+    found = written(tmp_path, f"docker run --gpus all vllm/vllm-openai:{image} --model Qwen/Qwen3-8B {flags}\n")
+
+    assert at(found.data, "serving.max_batched_tokens") == budget
+    assert [key.key for key in found.keys if key.how == "not_modelled"] == told
+
+
 def test_speculation_is_told_of_with_its_direction(tmp_path: Path) -> None:
     text = 'vllm serve meta-llama/Llama-3.1-8B-Instruct --speculative-config \'{"method": "eagle3", "num_speculative_tokens": 3}\''
 

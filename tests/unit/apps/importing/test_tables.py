@@ -92,7 +92,7 @@ def test_no_two_rows_of_a_table_have_one_key() -> None:
         ("nemo", "trainer.num_node", "trainer.num_nodes"),
         ("transformers", "launcher.fsdp_sharding_stratgy", "fsdp_sharding_strategy"),
         ("megatron_bridge", "model.fp4_recipe", None),
-        ("vllm", "max_model_len", None),
+        ("vllm", "block_size", None),
         ("sglang", "tp_sixe", "tp_size"),
         ("sglang", "mem_fraction_statik", "mem_fraction_static"),
         ("maxtext", "lora_rank", None),
