@@ -197,10 +197,8 @@ def _set(changes: Sequence[Override]) -> dict[str, Data]:
 
 def foreign_source(source: str) -> bool:
     """Return whether a path names a file of another framework, rather than a scenario, a shipped name or a run directory."""
-    if source not in example_names() and tracked_folder(source) is not None:
-        return True
     if source in example_names() or not Path(source).is_file():
-        return False
+        return source not in example_names() and tracked_folder(source) is not None
     text = read_raw(source)
     try:
         contents = read_contents(text, source)
@@ -334,8 +332,7 @@ def _nested(flat: dict[str, Data]) -> dict[str, Data]:
 
 
 def _name(file: str) -> str:
-    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(file).stem).strip("-._")[:80]
-    return stem or "imported"
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", Path(file).stem).strip("-._")[:80] or "imported"
 
 
 def _checked(
