@@ -127,6 +127,9 @@ def _places(layout: ClusterLayout, name: _Name) -> list[int] | None:
     if not name.text.startswith(("node", "server")):
         return None
     first = _name(name.text.split("/", maxsplit=1)[0], name.path)
+    if first.text == name.text:
+        adapter = f"{layout.place_name(layout.n_nodes - 1)}/nic0"
+        raise DomainError("a node is not one end of a link", path=name.path, hint=f"name an adapter such as {adapter}")
     places = [place for place in range(layout.n_hosts) if first.means((layout.place_name(place),))]
     if not places:
         servers = f", servers server0 to server{layout.n_servers - 1}" if layout.n_servers else ""

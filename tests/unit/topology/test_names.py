@@ -87,6 +87,7 @@ def test_spines_of_several_pods_stand_with_their_pod(low: str, high: str, n_link
         ("node4/nic1", "leaf1", "between.0", "there is no 'node4'", "nodes are node0 to node3, servers server0 to server0"),
         ("server1/nic0", "leaf1", "between.0", "there is no 'server1'", "nodes are node0 to node3, servers server0 to server0"),
         ("node0/gpu8", "nvswitch", "between.0", "there is no 'node0/gpu8'", "did you mean 'node0/gpu7'?"),
+        ("node9", "leaf1", "between.0", "a node is not one end of a link", "name an adapter such as node3/nic0"),
         ("node0/nic1", "leef1", "between.1", "there is no 'leef1'", "did you mean 'leaf1'?"),
         ("node0/nic1", "leaf2", "between", "no link joins 'node0/nic1' and 'leaf2'", "'node0/nic1' is joined to leaf1"),
         ("node0/nic1", "node1/nic1", "between", "no link joins 'node0/nic1' and 'node1/nic1'", "'node0/nic1' is joined to leaf1"),
