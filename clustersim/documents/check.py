@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from clustersim.documents.field_names import field_hint
+from clustersim.documents.field_names import field_hint, missing_hint
 from clustersim.documents.near_names import did_you_mean
 from clustersim.documents.spots import Data
 from clustersim.documents.text import Document
@@ -118,6 +118,7 @@ def _joint(model: type[BaseModel], details: Sequence[ErrorDetails], document: Do
         place = document.place((*at, *mistake.path), key=mistake.at_key)
         # Only for those that are shown: looking for the nearest of many names takes its time.
         hint = field_hint(model, mistake.path, at) if mistake.kind in _UNKNOWN else mistake.hint
+        hint = missing_hint(model, mistake.path) if mistake.kind == "missing" else hint
         return ScenarioError(mistake.message, field=field or None, hint=hint, place=place)
 
     def misspelt(mistake: _Mistake) -> bool:
@@ -182,7 +183,7 @@ def _mistake(detail: ErrorDetails, data: Data) -> _Mistake:
     if kind in _UNKNOWN:
         message, at_key = f"unknown field '{path[-1]}'", True
     elif kind == "missing":
-        message, hint = f"'{path[-1]}' is missing", f"add '{path[-1]}: ...'"
+        message = f"'{path[-1]}' is missing"
     elif kind in {"literal_error", "enum"}:
         choices = [choice.strip("'") for choice in str(context.get("expected", "")).replace(" or ", ", ").split(", ")]
         expected = ", ".join(choices) if len(choices) == 1 else f"one of {', '.join(choices)}"

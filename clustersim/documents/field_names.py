@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Final, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Union, get_args, get_origin
 
 from clustersim.documents.form import Form, fields_of
 from clustersim.documents.near_names import choices_hint, did_you_mean, initials
@@ -35,11 +35,21 @@ def field_meant(model: type[BaseModel], word: str) -> str | None:
     return paths[0] if len(paths) == 1 else None
 
 
-def _field_names(model: type[BaseModel], path: Loc) -> list[str]:
+def missing_hint(model: type[BaseModel], path: Loc) -> str:
+    """Return how a missing field is written, with the words that it may have."""
+    words = [str(word) for annotation in _types_at(model, path) if get_origin(annotation) is Literal for word in get_args(annotation)]
+    return f"add '{path[-1]}: ...'" + (f", one of {', '.join(words)}" if words else "")
+
+
+def _types_at(model: type[BaseModel], path: Loc) -> list[object]:
     annotations: list[object] = [model]
     for part in path:
         annotations = [found for annotation in annotations for found in _below(annotation, part)]
-    owners = [found for annotation in annotations for found in _owners_in(annotation)]
+    return annotations
+
+
+def _field_names(model: type[BaseModel], path: Loc) -> list[str]:
+    owners = [found for annotation in _types_at(model, path) for found in _owners_in(annotation)]
     return list(dict.fromkeys(name for owner in owners for names, _ in _fields(owner) for name in names))
 
 

@@ -35,7 +35,7 @@ class Circle(Checked):
 
 class Square(Checked):
     kind: Literal["square"]
-    side: float
+    side: Literal["short", "long"]
 
 
 class Strategy(Checked):
@@ -169,6 +169,12 @@ def test_an_unknown_field_is_found_at_any_depth(text: str, field: str, hint: str
         ("name: a\nstrategy: {offload: [optimizer, x]}", "strategy.offload.1", "'x' is not one of optimizer, gradients", None),
         ("name: a\nstrategy: {shape: {kind: circle, radius: x}}", "strategy.shape.radius", "'x' is not a number", None),
         ("name: a\nstrategy: {shape: {kind: circle}}", "strategy.shape.radius", "'radius' is missing", "add 'radius: ...'"),
+        (
+            "name: a\nstrategy: {shape: {kind: square}}",
+            "strategy.shape.side",
+            "'side' is missing",
+            "add 'side: ...', one of short, long",
+        ),
         ("name: a\nstrategy: {pair: 4}", "strategy.pair", "4 is not a list", None),
         ("name: a\nbandwidth: 400", "bandwidth", "400 has no unit", "write it with a unit, such as '3.35 TB/s'"),
         ("name: a\nbandwidth: -4 GB/s", "bandwidth", "-4 GB/s is negative", "write a bandwidth such as '3.35 TB/s'"),
