@@ -134,7 +134,7 @@ def checked_scenario(source: ScenarioText, changes: Sequence[Override]) -> Scena
             document, blamed = merged.document, (*merged.brought, *changes)
             spec = validate_document(ScenarioSpec, document)
         except ScenarioError as error:
-            raise with_others(error, document, lambda: validate_document(ScenarioSpec, document)) from error.__cause__
+            raise with_others(error, document, lambda: validate_document(ScenarioSpec, document), more=True) from error.__cause__
     except ScenarioError as error:
         raise blame(error, blamed, document) from error
     return Scenario(

@@ -270,7 +270,7 @@ def checked_serving(source: ScenarioText, changes: Sequence[Override]) -> Servin
                     raise located(ScenarioError(f"{key} stands beside serving", field=key, hint=hint), document)
             spec = validate_document(ServingScenarioSpec, document)
         except ScenarioError as error:
-            raise with_others(error, document, lambda: validate_document(ServingScenarioSpec, document)) from error.__cause__
+            raise with_others(error, document, lambda: validate_document(ServingScenarioSpec, document), more=True) from error.__cause__
     except ScenarioError as error:
         raise blame(error, tuple(changes), document) from error
     return ServingScenario(
