@@ -12,7 +12,7 @@ import typer
 
 from clustersim.apps.calibrate.trace_file import is_trace
 from clustersim.apps.compare import side_by_side_text, trace_comparison_text
-from clustersim.apps.compare.side_by_side import ComparedRun, SideBySide, load_run, measured_run, predicted_run, side_by_side
+from clustersim.apps.compare.side_by_side import ComparedRun, SideBySide, check_kinds, load_run, measured_run, predicted_run, side_by_side
 from clustersim.apps.compare.trace_comparison import TraceComparison, TraceRequest, compare_traces
 from clustersim.apps.importing.importing import foreign_source
 from clustersim.apps.importing.opening import open_measured
@@ -66,6 +66,8 @@ def compare_command(
         raise ScenarioError("one run alone cannot be compared", hint="name two or more run directories, scenario files or shipped examples")
     if len(sources) > MOST:
         raise ScenarioError(f"{len(sources)} runs do not fit side by side", hint=f"name at most {MOST}")
+    if logged is None:
+        check_kinds(sources)
     loaded: dict[str, ComparedRun] = {}
     # A log may name no accelerators: a prediction that it is held against says the machine.
     for source in sorted(dict.fromkeys(sources), key=foreign_source) if logged is None else ():

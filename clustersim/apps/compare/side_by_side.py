@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from clustersim.apps.compare.run_directories import RESOLVED, RESULTS, named_directory, number_in, read_results
+from clustersim.apps.compare.run_directories import RESOLVED, RESULTS, is_served, named_directory, number_in, read_results
 from clustersim.apps.importing.entries import LoggedSteps
+from clustersim.apps.importing.importing import foreign_source
 from clustersim.apps.importing.opening import open_job, open_measured, open_steps
 from clustersim.apps.run.result import Result
 from clustersim.apps.run.rundir import results_document
@@ -21,6 +23,7 @@ from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.config.build import build
 from clustersim.config.load import Scenario
 from clustersim.config.serving_scenario import ServingScenario
+from clustersim.documents.files import STDIN
 from clustersim.documents.spots import Data
 from clustersim.documents.text import read_document
 from clustersim.errors import InfeasibleError, Place, ScenarioError
@@ -147,9 +150,41 @@ def load_run(source: str, overrides: Sequence[str] = (), *, seed: int = 0, besid
     if logged is not None:
         note = f"{source} names no accelerators: taken as run on the machine that it is held against" if logged[2] else None
         return measured_run(source, predicted_run(source, logged[0]), logged[1], note=note)
-    try:
+    with _named(source):
         job = open_job(source, overrides)
         result = run_serving(build_serving(job, seed=seed)) if isinstance(job, ServingScenario) else run_built(build(job), seed=seed)
+    return run_of(result, source)
+
+
+def check_kinds(sources: Sequence[str]) -> None:
+    """Refuse runs to train beside runs to serve, before any is simulated; what a log or stdin holds is seen when it is read.
+
+    Raises
+    ------
+    ScenarioError
+        When there are both, or a source is none.
+    """
+    kinds: dict[str, bool] = {}
+    for source in sources:
+        if source != STDIN and not foreign_source(source):
+            with _named(source):
+                kinds[source] = is_served(source)
+    _check_alike(list(kinds.items()))
+
+
+def _check_alike(kinds: Sequence[tuple[str, bool]]) -> None:
+    """Refuse runs that serve requests beside others, by their names."""
+    for name, serves in kinds:
+        if serves != kinds[0][1]:
+            does, did = ("serves requests", "trains") if serves else ("trains", "serves requests")
+            raise ScenarioError(f"{name} {does}, and {kinds[0][0]} {did}", hint="hold runs of one kind against each other")
+
+
+@contextmanager
+def _named(source: str) -> Generator[None]:
+    """Say in errors which source they are about, and that a run directory may be one."""
+    try:
+        yield
     except InfeasibleError as error:
         raise InfeasibleError(f"{source}: {error}") from error
     except ScenarioError as error:
@@ -158,7 +193,6 @@ def load_run(source: str, overrides: Sequence[str] = (), *, seed: int = 0, besid
                 error.message, hint=f"{error.hint}; or name a run directory" if error.hint else "name a scenario or a run directory"
             ) from error
         raise
-    return run_of(result, source)
 
 
 def _machine_of(run: ComparedRun | None) -> tuple[str, ...]:
@@ -227,11 +261,7 @@ def side_by_side(runs: Sequence[ComparedRun]) -> SideBySide:
     ScenarioError
         When some train and some serve, which have hardly a figure in common.
     """
-    first, *others = runs
-    for run in others:
-        if run.serves != first.serves:
-            does, did = ("serves requests", "trains") if run.serves else ("trains", "serves requests")
-            raise ScenarioError(f"{run.name} {does}, and {first.name} {did}", hint="hold runs of one kind against each other")
+    _check_alike([(run.name, run.serves) for run in runs])
     return SideBySide(
         runs=tuple(runs),
         labels=_labels(runs),
