@@ -99,7 +99,7 @@ COMMANDS: Final[Mapping[str, CommandRow]] = MappingProxyType(
         "buy": CommandRow("buy", "Choose among clusters for a training."),
         "advise": CommandRow("advise", "Say which family of parallel strategies suits a model."),
         "ui": CommandRow("ui", "Show a page on which a scenario is changed and run."),
-        "show": CommandRow("show", "List shipped files, or show one in full."),
+        "show": CommandRow("show", "List shipped files, or show some in full."),
         "validate": CommandRow("validate", "Compare predictions with published measurements."),
         "measure": CommandRow("measure", "Write a script of microbenchmarks for one node."),
         "calibrate": CommandRow("calibrate", "Fit a calibration file to measurements of your own."),

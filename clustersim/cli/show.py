@@ -55,22 +55,24 @@ class Shelf:
 
 def show_command(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="accelerators, nodes, clusters, models, examples, prices or presets.")],
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show this one in full, with its sources.")] = None,
+    name: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Show these in full, with their sources.")] = None,
     json: JsonOption = False,
 ) -> int:
-    """List shipped files, or show one in full."""
+    """List shipped files, or show some in full."""
     if kind not in SHELVES:
         holding = next((shelf for shelf, each in SHELVES.items() if kind in each.names()), None)
         hint = choices_hint(kind, SHELVES) if holding is None else f"try: clustersim show {holding} {kind}"
         raise ScenarioError(f"cannot show '{kind}'", hint=hint)
     shelf = SHELVES[kind]
-    names = shelf.names()
-    if name is not None and name not in names:
-        raise ScenarioError(f"unknown {shelf.singular} '{name}'", hint=choices_hint(name, names))
+    names, asked = shelf.names(), name or ()
+    for unknown in (one for one in asked if one not in names):
+        raise ScenarioError(f"unknown {shelf.singular} '{unknown}'", hint=choices_hint(unknown, names))
     if json:
-        write_json([shelf.full(one) for one in names] if name is None else shelf.full(name))
-    elif name is not None:
-        write_out(example_path(name).read_text(encoding="utf-8") if kind == "examples" else _page(shelf.full(name)))
+        documents = [shelf.full(one) for one in asked or names]
+        write_json(documents[0] if len(asked) == 1 else documents)
+    elif asked:
+        pages = (example_path(one).read_text(encoding="utf-8") if kind == "examples" else _page(shelf.full(one)) for one in asked)
+        write_out("---\n".join(pages))
     else:
         print_table(("name", *shelf.columns), [(one, *shelf.row(one)) for one in names])
         if kind == "prices":

@@ -57,7 +57,10 @@ def test_a_model_is_shown_with_its_parameters(cli: Cli) -> None:
 
 
 def test_an_example_is_shown_as_its_file(cli: Cli) -> None:
-    assert "schedule: gpipe" in cli("show", "examples", "gpipe").out
+    first, second = cli("show", "examples", "gpipe", "1f1b").out.split("---\n")
+
+    assert "schedule: gpipe" in first
+    assert "schedule: 1f1b" in second
 
 
 @pytest.mark.parametrize(
