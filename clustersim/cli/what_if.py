@@ -126,7 +126,8 @@ def _check_plot(path: Path) -> None:
 
 
 def _print(answer: WhatIfAnswer) -> None:
-    write_lines(answer.headline(), *answer.lines())
+    write_lines(answer.headline())
+    write_lines(*answer.lines(), piped=True)
     for table in answer.tables():
         write_out(f"\n{table.heading}\n" if table.heading else "\n")
         print_table(table.columns, table.rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -16,7 +16,9 @@ from clustersim.documents.text import read_document
 from clustersim.errors import InfeasibleError, Place, ScenarioError
 from clustersim.measure.deciding import standing_text
 from clustersim.report.facts import figure_text
-from clustersim.report.plots.tornado import Tornado, TornadoBar
+
+if TYPE_CHECKING:
+    from clustersim.report.plots.tornado import Tornado, TornadoBar
 
 
 class _PicturePart(BaseModel):
@@ -103,6 +105,8 @@ def _written_tornado(source: str, overrides: Sequence[str]) -> Tornado:
 
 
 def _tornado(document: WhatIfDocument, place: Place | None) -> Tornado:
+    from clustersim.report.plots.tornado import Tornado
+
     metric, found = figure_text(document.metric), document.sensitivity
     if found is None:
         hint = "ask again with --sensitivity hardware, without --method"
@@ -133,6 +137,8 @@ def _swing(varied: VariedDocument, case: str) -> float | None:
 
 
 def _bar(varied: VariedDocument, case: str) -> TornadoBar:
+    from clustersim.report.plots.tornado import TornadoBar
+
     changes = [best or "no case" for best in (varied.best_at_low, varied.best_at_high) if best != case]
     return TornadoBar(
         name=varied.input,

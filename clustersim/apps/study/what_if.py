@@ -20,12 +20,14 @@ from clustersim.documents.spots import Data
 from clustersim.errors import Place, ScenarioError
 from clustersim.measure.deciding import UNDECIDED, Decision, standing_text
 from clustersim.report.text_tables import CLOSE, TextTable, html_answer, shown, shown_alike, signed, text_answer
-from clustersim.units.divisors import listed
+from clustersim.units.divisors import listed, shortened
 
 if TYPE_CHECKING:
     from clustersim.report.plots.method import Plots
     from clustersim.report.plots.tornado import Tornado
 
+_LONGEST: Final = 40
+"""Characters of a value of the base."""
 ONE_AT_A_TIME: Final = "one"
 """Name of the method that varies one figure at a time."""
 
@@ -164,7 +166,9 @@ class WhatIfAnswer:
         runs = self.rows[0].outcome.status == "ok"
         whole = resolved_scenario(build(scenario)) if runs and isinstance(scenario, Scenario) else {}
         values = {key: value_at(scenario.document.data, key.split(".")) or value_at(whole, key.split(".")) for key in keys}
-        has = ", ".join(f"{key.rpartition('.')[2]} {value_text(value)}" for key, value in values.items() if value is not None)
+        has = ", ".join(
+            f"{key.rpartition('.')[2]} {shortened(value_text(value), _LONGEST)}" for key, value in values.items() if value is not None
+        )
         return f"base: {scenario.name}{f' ({has})' if has else ''}"
 
     def case_table(self) -> TextTable:

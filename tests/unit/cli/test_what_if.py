@@ -19,8 +19,9 @@ def test_the_first_line_answers_and_a_table_follows(cli: Cli) -> None:
     assert (outcome.code, outcome.err) == (0, "")
     assert lines[0].startswith("base is best: tokens_per_s ")
     assert lines[1].startswith("Settings that are not said differ too")
-    assert lines[3].split() == ["case", "changes", "tokens_per_s", "against", "base"]
-    assert lines[5].split()[:2] == ["wide", "strategy.tp=8"]
+    assert max(map(len, lines)) <= 100
+    assert lines[-3].split() == ["case", "changes", "tokens_per_s", "against", "base"]
+    assert lines[-1].split()[:2] == ["wide", "strategy.tp=8"]
 
 
 def test_json_is_one_document(cli: Cli) -> None:
