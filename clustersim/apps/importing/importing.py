@@ -204,12 +204,11 @@ def foreign_source(source: str) -> bool:
         contents = read_contents(text, source)
     except ScenarioError:
         contents = None
-    if contents is not None and is_own(contents):
-        return False  # without the vocabularies of all frameworks, which take a second to read
-    job = contents is not None and (contents.only_measured or candidates([contents]) != [])
-    if not job:
-        refuse_foreign(text, source)
-    return job
+    # An own file is known without the vocabularies of frameworks, which take a second to read.
+    if contents is not None and (is_own(contents) or contents.only_measured or candidates([contents])):
+        return not is_own(contents)
+    refuse_foreign(text, source)
+    return False
 
 
 def _contents(source: str, asked: ImportOptions, sourced: Mapping[str, str]) -> list[Contents]:
