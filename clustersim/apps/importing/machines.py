@@ -121,8 +121,10 @@ def join_machines(draft: Draft, machines: Sequence[Contents]) -> None:
     if not machines:
         return
     found = read_settings(machine_table(), machines)
-    draft.keys += found.keys
     said = any(draft.get(key) is not None for key in ("job.ranks", "job.nodes"))
+    for key in found.keys:
+        other = said and key.to == "job.nodes" and key.value != draft.get("job.nodes")
+        draft.keys.append(replace(key, note="not taken: the job says its own nodes or ranks") if other else key)
     for key, setting in found.settings.items():
         if key.startswith("cluster.") or (key in _OF_THE_JOB and draft.get(key) is None and not (said and key == "job.nodes")):
             draft.settings[key] = setting

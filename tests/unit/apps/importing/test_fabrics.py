@@ -74,6 +74,19 @@ def test_a_job_that_scontrol_shows_counts_nodes_and_accelerators(tmp_path: Path,
     assert at(written(tmp_path, JOB.format(count, resources, kind), None).data, "cluster") == {"node": node, "nodes": 16}
 
 
+@pytest.mark.parametrize(
+    ("asked", "nodes", "told"), [("#SBATCH --nodes=4\n", 4, True), ("#SBATCH --nodes=16\n", 16, False), ("", 16, False)]
+)
+def test_nodes_of_which_a_script_asks_for_others_are_told_of(tmp_path: Path, asked: str, nodes: int, told: bool) -> None:
+    (job := tmp_path / "job").write_text(JOB.format(128, "h100:8", "Alloc"), encoding="utf-8")
+    (script := tmp_path / "train.sh").write_text(f"#!/bin/bash\n{asked}srun python train.py --model Qwen/Qwen3-8B\n", encoding="utf-8")
+
+    found = import_files([str(job), str(script)], ImportOptions(framework="transformers", overrides=("training.seq_length=2048",)))
+
+    assert at(found.data, "cluster.nodes") == nodes
+    assert [bool(key.note) for key in found.keys if key.key == "nodes.count"] == [told]
+
+
 def test_accelerators_that_no_shipped_node_has_are_named(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="no file says which shipped node comes near to gaudi3: --cluster NAME"):
         written(tmp_path, JOB.format(128, "gaudi3:8", ""), None)
