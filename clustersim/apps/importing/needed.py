@@ -29,6 +29,8 @@ def missing_settings(draft: Draft, missing: Sequence[str], job: JobKind) -> list
         found.append(_OF_A_RECIPE)
     if draft.get("job.open_precision") is True and draft.get("training.precision") is None:
         found.append("the precision, which it leaves to the trainer: -s training.precision=...")
+    if found and (file := draft.get("job.option_file")) is not None:
+        found = [f"the options in {file}: name it beside the command", *found]
     asked_for = " ".join(found)
     return found + [
         f"{name}, which depends on a variable: -s {key}=..."

@@ -219,5 +219,6 @@ def test_what_is_not_read_stands_before_what_follows_without_it(cli: Cli) -> Non
 
     told = cli("import", "serve.sh", "--cluster", "dgx-h100", *(word for each in requests for word in ("-s", f"requests.{each}"))).err
 
+    assert "no file says the options in options.yaml: name it beside the command; nor " in cli("import", "serve.sh").err
     assert "options.yaml" in told.partition("Not modelled:")[2].partition("Derived:")[0]
     assert re.search(r"^  cluster +dgx-h100 +cannot run there: does not fit", told.partition("Derived:")[2], re.MULTILINE)
