@@ -188,6 +188,8 @@ class Metrics:
     gpus: int
     accelerators: str = ""
     """Names of their kinds."""
+    domains: str = ""
+    """Nodes and their NVLink domains in words; empty where none spans several nodes."""
     parallelism: Parallelism
     trained: str = ""
     """Adapters and packed documents in words; empty where all weights are trained on whole sequences."""

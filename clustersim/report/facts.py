@@ -80,7 +80,7 @@ def layout_line(metrics: Metrics, timeline: Timeline) -> str:
     division = ", ".join(f"{name} {degree}" for name, degree in degrees.items() if degree > 1 or name in {"dp", "tp", "pp"})
     classes = len(timeline.rank_classes)
     replayed = f"; {classes} rank class{'' if classes == 1 else 'es'} replayed" if timeline.engine.folded else ""
-    kinds = f" ({metrics.accelerators})" if metrics.accelerators else ""
+    kinds = f" ({', '.join(filter(None, (metrics.accelerators, metrics.domains)))})" if metrics.accelerators else ""
     return "; ".join(filter(None, (f"{gpus_text(metrics)}{kinds}: {division}{experts}", metrics.trained))) + replayed
 
 

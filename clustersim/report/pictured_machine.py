@@ -12,6 +12,7 @@ import numpy as np
 from clustersim.topology.cluster import TIERS
 
 if TYPE_CHECKING:
+    from clustersim.hardware.models import Node
     from clustersim.topology.wired import Cluster
 
 _NUMBER: Final = re.compile(r"\d+")
@@ -71,9 +72,16 @@ def machine_of(cluster: Cluster) -> PicturedMachine:
     )
 
 
+def domains_text(node: Node, count: int) -> str:
+    """Return `` in 2 NVLink domains of 72 GPUs`` for nodes that share such; empty where each has its own."""
+    n_domains = ceil(count / node.scale_up.nodes_per_domain)
+    shared = f" in {n_domains:,} NVLink domain{'' if n_domains == 1 else 's'} of {node.domain_size} GPUs"
+    return shared if node.scale_up.nodes_per_domain > 1 else ""
+
+
 def _levels(cluster: Cluster) -> tuple[FabricLevel, ...]:
     """Return places, leaves, spines and cores, as far as there are any."""
-    parts = [f"{count:,} x {node.name}" for node, count in cluster.kinds]
+    parts = [f"{count:,} x {node.name}{domains_text(node, count)}" for node, count in cluster.kinds]
     n_servers = cluster.n_hosts - cluster.n_nodes
     names = [" + ".join([*parts, *([f"{n_servers} servers without accelerators"] if n_servers else [])])]
     found: list[FabricLevel] = []

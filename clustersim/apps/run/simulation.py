@@ -46,6 +46,7 @@ from clustersim.parallel.training_plan import Plan, Strategy
 from clustersim.program.holds import CATEGORIES, held_bytes
 from clustersim.progress import phase
 from clustersim.report.facts import memory_text
+from clustersim.report.pictured_machine import domains_text
 from clustersim.topology.cluster import TIERS
 from clustersim.topology.wired import Cluster
 from clustersim.trace.memory_curves import Curves, MemoryCurve
@@ -157,6 +158,7 @@ def simulate(
         ranks=n_ranks,
         gpus=n_ranks,
         accelerators=", ".join(dict.fromkeys(node.accelerator.name for node, _ in cluster.kinds)),
+        domains=" and ".join(f"{count:,} nodes{text}" for node, count in cluster.kinds if (text := domains_text(node, count))),
         parallelism=Parallelism(dp=strategy.dp, tp=strategy.tp, pp=strategy.pp, cp=strategy.cp, ep=strategy.ep),
         trained=_trained(plan.training),
         step_time_s=step_s,

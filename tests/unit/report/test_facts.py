@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from clustersim.apps.run.running import run
 from clustersim.measure.metrics import BusyLink, JobReport, Metrics, Parallelism, SharedLink, TierUse
 from clustersim.measure.steps_report import Staleness, StepsReport, WaitedFor, WorkerSteps
 from clustersim.report.facts import (
@@ -30,6 +31,7 @@ from clustersim.report.facts import (
     steps_lines,
     unfit_text,
 )
+from clustersim.report.pictured_machine import machine_of
 from clustersim.topology.cluster import TIERS
 from clustersim.trace.timeline import CollectiveChoice, Meeting
 from tests.golden.reference import reference_metrics, reference_timeline
@@ -46,6 +48,14 @@ def test_the_layout_names_context_and_expert_parallelism_where_there_is_some() -
     metrics = replace(METRICS, parallelism=Parallelism(dp=4, tp=1, pp=1, cp=2, ep=4))
 
     assert layout_line(metrics, TIMELINE).startswith("512 GPUs: dp 4, tp 1, pp 1, cp 2, and ep 4 of the same ranks")
+
+
+def test_nodes_that_share_a_domain_are_told_with_the_number_of_domains() -> None:
+    rack = ["cluster.node=gb200-nvl72", "cluster.nodes=36", "training.global_batch_size=144"]
+    result = run("llama3-8b-8xh100", set=rack)
+
+    assert layout_line(result.metrics, result.spans).startswith("144 GPUs (gb200, 36 nodes in 2 NVLink domains of 72 GPUs): ")
+    assert machine_of(result.built.cluster).levels[0].name == "36 x gb200-nvl72 in 2 NVLink domains of 72 GPUs"
 
 
 def test_an_unfolded_replay_does_not_speak_of_classes() -> None:
