@@ -279,7 +279,7 @@ def turn_lines(answer: PlanAnswer) -> list[str]:
     winner = answer.search.winner
     if winner is None:
         return []
-    lines = [f"  {turn.condition}: {turn.text}" for turn in answer.turns]
+    lines = [f"  {line}" for turn in answer.turns for line in turn.lines]
     kind, interval_s = winner.result.metrics.step_time_interval_kind, winner.result.metrics.step_time_interval_s
     if kind is not None and interval_s is not None:
         n_rows, n_sources = shipped_support(kind)

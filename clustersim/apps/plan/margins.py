@@ -8,6 +8,7 @@ from typing import Final
 
 from clustersim.apps.plan.drafts import Drafts
 from clustersim.apps.plan.findings import Search, Tried
+from clustersim.apps.plan.layout_table import is_near
 from clustersim.apps.plan.replays import HALF_NETWORK, NETWORK, ReplayOutcome, Replays, resources
 from clustersim.measure.deciding import UNDECIDED, undecided_ratios
 from clustersim.progress import advanced
@@ -55,6 +56,17 @@ class Turn:
     """Whether the error bars tell."""
     remark: str = ""
     """Reason for which less of a resource shortens the step of the winner; empty where it does not."""
+    safer: bool = False
+    """Whether the error bars tell that layout from the winner under the condition alone."""
+
+    @property
+    def lines(self) -> list[str]:
+        """Outcome in words, after a sentence on a layout that is safer."""
+        told = f"{self.condition}: {self.text}"
+        if not self.safer:
+            return [told]
+        gain = f"on half of the network its step is {percent_text(self.gain_fraction)} shorter"
+        return [f"If the network may be slower, {self.layout} is safer: the error bars do not tell it from the first, and {gain}.", told]
 
     @property
     def text(self) -> str:
@@ -91,7 +103,8 @@ def turns(drafts: Drafts, search: Search, replays: Replays, memory_margin_fracti
             if not search.cut_short:
                 turn = _turn(condition, winner, first.step_time_s, *((best_s, layout) if wins else (first.step_time_s, None)))
                 shortens = first.step_time_s < winner.step_time_s * (1.0 - LEAST_GAIN)
-                found.append(replace(turn, remark=LESS_IS_FASTER if shortens else ""))
+                safer = wins and turn.decided and layout in [each.layout.words() for each in rivals if is_near(winner, each)]
+                found.append(replace(turn, remark=LESS_IS_FASTER if shortens else "", safer=safer))
     if memory_margin_fraction > 0.0:
         capacity_bytes = min(node.accelerator.memory_bytes for node, _ in built.cluster.kinds)
         best_s, layout = _fastest_larger(drafts, search, replays, capacity_bytes)

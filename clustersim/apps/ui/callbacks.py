@@ -16,7 +16,7 @@ from clustersim.apps.ui.contained import check_contained, start
 from clustersim.apps.ui.controls import changed, controls, values_of
 from clustersim.apps.ui.desk import Desk, Visit
 from clustersim.apps.ui.link import PREFIX, document_of, link_of
-from clustersim.apps.ui.page_contents import error_name
+from clustersim.apps.ui.page_contents import LOOK, error_name
 from clustersim.apps.ui.page_pictures import breakdown_bars, memory_bars
 from clustersim.apps.ui.showing import Seen, Shown
 from clustersim.apps.ui.workers import LimitError, WorkerError
@@ -25,7 +25,7 @@ from clustersim.documents.spots import Data
 from clustersim.errors import DeadlockError, InfeasibleError, ScenarioError
 
 if TYPE_CHECKING:
-    from clustersim.apps.ui.layouts import LayoutRow
+    from clustersim.apps.ui.layouts import Looked
 
 # Modules of a replay are imported where they are used: the page answers before it has one.
 Document = dict[str, Data]
@@ -267,6 +267,7 @@ def _register_plan(app: DashPage, desk: Desk) -> None:
     @app.callback(
         Output("plan-table", "children"),
         Output("plan-rows", "data"),
+        Output("plan", "children"),
         Input("plan", "n_clicks"),
         Input("start", "value"),
         State("current", "data"),
@@ -274,18 +275,20 @@ def _register_plan(app: DashPage, desk: Desk) -> None:
         running=[(Output("searching", "hidden"), False, True), (Output("tick", "disabled"), False, True)],
         prevent_initial_call=True,
     )
-    def look(_clicks: int | None, _name: str | None, current: Document | None, visit: Visit) -> tuple[Component | None, list[Document]]:
+    def look(
+        _clicks: int | None, _name: str | None, current: Document | None, visit: Visit
+    ) -> tuple[Component | None, list[Document], str]:
         if _trigger() == "start":
-            return None, []
+            return None, [], LOOK
         try:
-            heading, rows = desk.layouts(visit, current or {})
+            heading, found = desk.layouts(visit, current or {})
         except (LimitError, WorkerError) as error:
-            return html.P(_unanswered(error, "plan"), className="bad"), []
+            return html.P(_unanswered(error, "plan"), className="bad"), [], LOOK
         except (ScenarioError, InfeasibleError, DeadlockError) as error:
-            return html.P(mistake(error).text, className="bad"), []
-        if not rows:
-            return html.P("No layout of the common schedules fits. `clustersim plan` looks at more of them.", className="bad"), []
-        return _plan_table(heading, rows), [dict(row.changes) for row in rows]
+            return html.P(mistake(error).text, className="bad"), [], LOOK
+        if not found.rows:
+            return html.P("No layout of the common schedules fits. `clustersim plan` looks at more of them.", className="bad"), [], LOOK
+        return _plan_table(heading, found), [dict(row.changes) for row in found.rows], "Look again"
 
     @app.callback(
         Output("progress", "children"),
@@ -300,15 +303,17 @@ def _register_plan(app: DashPage, desk: Desk) -> None:
         return desk.progress(visit)
 
 
-def _plan_table(heading: str, rows: Sequence[LayoutRow]) -> Component:
-    from clustersim.apps.ui.layouts import COLUMNS
+def _plan_table(heading: str, found: Looked) -> Component:
+    from clustersim.apps.ui.layouts import COLUMNS, FULL_SEARCH
 
     columns = (COLUMNS[0], *(f">{name}" for name in COLUMNS[1:]))
     cells = [
         (html.Button(row.cells[0], id={"type": "load", "index": index}, type="button", className="load"), *row.cells[1:])
-        for index, row in enumerate(rows)
+        for index, row in enumerate(found.rows)
     ]
-    return _table(heading, columns, cells)
+    said = [html.P(text, className="said") for text in (found.finding, FULL_SEARCH) if text]
+    tried = html.Details([html.Summary("Layouts that were tried"), html.P(f"{found.told}.", className="said")])
+    return html.Div([_table(heading, columns, cells), *said, tried])
 
 
 def _unanswered(error: LimitError | WorkerError, command: str) -> str:

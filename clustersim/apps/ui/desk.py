@@ -24,7 +24,7 @@ from clustersim.documents.spots import Data
 from clustersim.report.facts import gpus_text
 
 if TYPE_CHECKING:
-    from clustersim.apps.ui.layouts import LayoutRow
+    from clustersim.apps.ui.layouts import Looked
 
 _MOST_KEPT: Final = 32
 """Results of the page, of what it is compared with, of a few steps back; each twice."""
@@ -90,7 +90,7 @@ class Desk:
             found.append(seen)
         return found
 
-    def layouts(self, visit: Visit | None, document: Mapping[str, Data]) -> tuple[str, tuple[LayoutRow, ...]]:
+    def layouts(self, visit: Visit | None, document: Mapping[str, Data]) -> tuple[str, Looked]:
         """Return layouts of a scenario, and what they were found for: figures are of that, whatever is changed later.
 
         Raises
@@ -129,18 +129,18 @@ def _key(asked: object) -> str:
     return json.dumps(asked, sort_keys=True)
 
 
-def _layouts(document: Mapping[str, Data]) -> tuple[str, tuple[LayoutRow, ...]]:
+def _layouts(document: Mapping[str, Data]) -> tuple[str, Looked]:
     from clustersim.apps.ui.layouts import layout_rows
 
     check_contained(document)
     check_limits(load_scenario(document))
     found = layout_rows(document)
     if not found.rows:
-        return "", ()
+        return "", found
     result = result_of(document)
     plan = result.built.plan
     what = f"Found for {plan.model.name} on {gpus_text(result.metrics)}, batch {plan.training.global_batch_size:,}"
-    return f"{what}. {found.told}.", found.rows
+    return f"{what}.", found
 
 
 def _asker(visit: Visit | None, part: str) -> Asker:

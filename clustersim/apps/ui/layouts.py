@@ -23,7 +23,10 @@ from clustersim.report.facts import memory_text, percent_text
 from clustersim.units.quantity import format_quantity
 
 COLUMNS: Final = ("layout", "step", "MFU", "memory")
-_USUAL: Final = "each with the usual settings of its own software (clustersim plan gives all layouts the same, and may choose another)"
+FULL_SEARCH: Final = (
+    "The full search is clustersim plan scenario.yaml, with 'The scenario as a file' below: where it names a faster layout, believe that. "
+    "It gives all layouts the same settings, here each has the usual ones of its own software."
+)
 _MOST_REPLAYS: Final = 6
 """Most replays of each part of the search."""
 _MOST_SLOWER: Final = 3
@@ -45,6 +48,8 @@ class Looked:
 
     rows: tuple[LayoutRow, ...]
     """Fastest first, the present one among them; none where nothing fits."""
+    finding: str
+    """Remark on the present layout and on the mark."""
     told: str
     """Layouts that were tried, and what is proven of them."""
 
@@ -79,9 +84,9 @@ def layout_rows(document: Mapping[str, Data]) -> Looked:
         )
         for tried in shown
     ]
-    told = _told(searches, space, best_s, n_more=sum(len(search.tried) for search in slower)) + (f". {MARKED}" if near else "")
-    first = "The present layout is the fastest of these. " if rows and not rows[0].changes else ""
-    return Looked(rows=tuple(rows), told=f"{first}{told}")
+    told = _told(searches, space, best_s, n_more=sum(len(search.tried) for search in slower))
+    first = ["The present layout is the fastest of these."] if rows and not rows[0].changes else []
+    return Looked(rows=tuple(rows), finding=" ".join([*first, *([f"{MARKED}."] if near else [])]), told=told)
 
 
 def _others(present: Tried, searches: Sequence[Search]) -> list[Tried]:
@@ -96,7 +101,7 @@ def _told(searches: Sequence[Search], space: Space, best_s: float, *, n_more: in
     sizes = ", ".join(map(str, space.micro_batch_size))
     what = f"{sum(search.n_layouts for search in searches):,} layouts: {' or '.join(space.schedule)} with ZeRO 1, and ZeRO 3 without stages"
     rest = f"micro-batches of {sizes}, cp up to {max(space.cp)}, nothing offloaded, {100 * MEMORY_MARGIN:g} % of memory left free"
-    tried = f"Tried: {what}; {rest}; {_USUAL}. {replayed} were replayed"
+    tried = f"Tried: {what}; {rest}. {replayed} were replayed"
     if any(search.below_bound for search in searches):
         return f"{tried}. Nothing is proven: replays are shorter than their bounds"
     left = [search.next_bound_s for search in searches if not search.complete and search.next_bound_s is not None]

@@ -15,6 +15,7 @@ from clustersim.apps.ui.controls import Control, controls
 from clustersim.apps.ui.page_pictures import Figure
 
 TITLE: Final = "clustersim"
+LOOK: Final = "Look for layouts"
 _CONFIG: Final[dcc.Graph.Config] = {"displaylogo": False, "responsive": True, "modeBarButtonsToRemove": ["lasso2d", "select2d"]}
 _TICK_MS: Final = 500
 """Interval at which the progress of a search is asked for, in milliseconds."""
@@ -165,7 +166,7 @@ def _plan() -> Component:
         [
             html.H2("Layouts", id="plan-heading"),
             html.P("The fastest that fit. A click on one loads it.", className="said"),
-            html.Div(html.Button("Look for layouts", id="plan", type="button"), className="buttons"),
+            html.Div(html.Button(LOOK, id="plan", type="button"), className="buttons"),
             html.Div(
                 [html.Button("Stop", id="stop", type="button", className="quiet"), html.Span(id="progress", role="status")],
                 id="searching",

@@ -53,6 +53,16 @@ def test_the_report_says_on_what_the_choice_turns(cli: Cli) -> None:
     assert "published runs of" in said
 
 
+@pytest.mark.parametrize(("bandwidth", "safer"), [("12.5 GB/s", True), ("50 GB/s", False)])
+def test_a_layout_near_the_first_that_a_slower_network_hurts_less_is_named_as_safer(cli: Cli, bandwidth: str, safer: bool) -> None:
+    space = [f"--only={each}" for each in ("tp=1,2", "pp=1,2", "cp=1", "zero_stage=1,3", "schedule=1f1b", "recompute=none", "offload=none")]
+    changes = [f"-s{each}" for each in ("training.global_batch_size=32", "training.seq_length=4096", f"cluster.nics.bandwidth={bandwidth}")]
+
+    out = cli("plan", "llama3-8b", "dgx-h100", "--nodes", "2", *space, "--only", "micro_batch_size=1,2", *changes).out
+
+    assert ("If the network may be slower, tp 2 pp 2 dp 4, 1f1b" in out) is safer
+
+
 def test_the_document_counts_all_layouts(cli: Cli) -> None:
     found = json.loads(cli("plan", *QUESTION, "--json").out)
 

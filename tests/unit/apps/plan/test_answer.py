@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import clustersim
 from clustersim.apps.plan.answer import margin_lines
 from clustersim.apps.plan.margins import Margin, Turn
@@ -35,6 +37,11 @@ def test_a_turn_says_whose_step_another_layout_is_shorter_than() -> None:
     turn = Turn(condition="network at half its bandwidth", step_time_s=42.5, gain_fraction=0.15, layout="tp 8")
 
     assert turn.text == "tp 8 wins with a step of 42.5 s, 15.0 % shorter than the 50 s of the first"
+    assert replace(turn, safer=True).lines == [
+        "If the network may be slower, tp 8 is safer: the error bars do not tell it from the first, and on half of the network"
+        " its step is 15.0 % shorter.",
+        *turn.lines,
+    ]
 
 
 def test_more_memory_for_another_layout_says_whether_it_is_decided() -> None:

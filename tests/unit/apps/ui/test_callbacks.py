@@ -122,7 +122,10 @@ def test_a_click_on_a_layout_loads_it_into_what_is_shown_now(visitor: Visitor) -
     told = visitor.loads(picked(1), picked=[None, 1, None], plan_rows=rows, current=shown_now, base=slow)
 
     assert rows == [dict(row.changes) for row in layout_rows(slow).rows]
-    assert texts_in(table["plan-table"]["children"]).startswith("Found for gpt2 on 8 GPUs, batch 16. Tried: ")
+    said = texts_in(table["plan-table"]["children"])
+    assert said.startswith("Found for gpt2 on 8 GPUs, batch 16. layout step MFU memory ")
+    assert said.index("The full search is clustersim plan scenario.yaml") < said.index("Tried: ")
+    assert table["plan"]["children"] == "Look again"
     assert told["base"]["data"]["training"]["global_batch_size"] == 32
     assert told["base"]["data"]["strategy"]["tp"] == rows[1]["strategy.tp"]
 
@@ -144,7 +147,7 @@ def test_a_button_that_leads_to_no_layout_changes_nothing(visitor: Visitor, plac
 def test_layouts_are_forgotten_with_another_start(visitor: Visitor) -> None:
     told = visitor.told("plan-table.children", "start.value", start="starter", current=BASE)
 
-    assert told == {"plan-table": {"children": None}, "plan-rows": {"data": []}}
+    assert told == {"plan-table": {"children": None}, "plan-rows": {"data": []}, "plan": {"children": "Look for layouts"}}
 
 
 @pytest.mark.parametrize(

@@ -240,9 +240,12 @@ def test_every_input_has_a_label_and_the_first_tab_leads_to_the_result(show: Ope
 def test_a_narrow_window_has_no_scroll_bar_to_the_side(show: Open) -> None:
     opened = show()
 
-    opened.page.set_viewport_size({"width": 480, "height": 800})
+    opened.page.set_viewport_size({"width": 400, "height": 800})
+    opened.page.get_by_role("button", name="Look for layouts").click()
 
-    opened.waits_for("document.documentElement.scrollWidth <= 480")
+    opened.page.get_by_role("button", name="Look again").wait_for()
+    opened.waits_for("document.documentElement.scrollWidth <= 400")
+    opened.waits_for("document.querySelector('#plan-table .wide-table').scrollWidth <= 360")
 
 
 def test_a_newer_change_ends_an_older_one_and_the_page_says_that_it_is_at_work(show: Open, address: str) -> None:
