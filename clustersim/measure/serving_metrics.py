@@ -66,6 +66,8 @@ class KvReport:
     """Whether it follows from the memory, or was given."""
     bytes_per_token: float
     """On one accelerator."""
+    sequences_with_states: int | None
+    """Sequences in the batch of a rank, where memory for their states sets how many; None elsewhere."""
     peak_fraction: float
     """Largest share of the KV cache in use, on the fullest replica."""
     preemptions: int

@@ -179,6 +179,8 @@ def _kv_lines(metrics: ServingMetrics) -> tuple[str, ...]:
         f"{kv.capacity_tokens:,} tokens for each replica ({how}), at most {100 * kv.peak_fraction:.1f} % full",
         f"{kv.preemptions:,} preemptions",
     ]
+    if kv.sequences_with_states is not None:
+        lines.insert(1, f"at most {kv.sequences_with_states:,} sequences in the batch of a rank, set by the states")
     if kv.prefix_hit_fraction is not None:
         lines.append(f"{100 * kv.prefix_hit_fraction:.1f} % of the blocks of prompts were in the cache")
     return tuple(lines)

@@ -41,6 +41,8 @@ class KvCapacity:
     """Blocks that a sequence takes for its states; 0 where they are set aside."""
     max_num_seqs: int
     """Sequences in the batch of a rank: those asked for, or as many as have states."""
+    states_limit: bool
+    """Whether states are what sets that."""
     by_category: Mapping[str, float]
     """Bytes of weights, activation_peak, states (where some are set aside), graphs, communication, context, kv_cache, fragmentation,
     reserve; they sum to the memory."""
@@ -138,6 +140,7 @@ def kv_capacity(
         bytes_per_token=per_token,
         state_blocks=ceil(state_bytes / block) if engine.states == "blocks" else 0,
         max_num_seqs=max_num_seqs,
+        states_limit=max_num_seqs < limits.max_num_seqs,
         by_category=fixed,
     )
 

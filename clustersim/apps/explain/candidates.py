@@ -18,6 +18,7 @@ from clustersim.errors import InfeasibleError, ScenarioError
 from clustersim.measure.deciding import Decision, is_shorter
 from clustersim.parallel.shard import WHOLE_VOCABULARY, head_vector_bytes, local_model, padded_vocabulary
 from clustersim.parallel.stage import stages_of
+from clustersim.parallel.training_plan import SHARDS_PARAMETERS
 from clustersim.progress import advanced, phase
 from clustersim.workloads.operators import VECTOR_BYTES
 
@@ -201,6 +202,11 @@ def _kernels(built: Built) -> Iterator[CandidateChange]:
         yield CandidateChange(
             family="kernels", what="fused kernels instead of one for each operation", overrides=("training.kernels=fused",)
         )
+    if not (training.cuda_graphs or training.blocking_launches or built.plan.strategy.zero_stage == SHARDS_PARAMETERS):
+        # Tokens of experts vary from step to step, and whole passes with them.
+        parts = "[attention, router]" if built.plan.model.experts else "true"
+        what = "CUDA graphs of attention and router" if built.plan.model.experts else "CUDA graphs of whole passes"
+        yield CandidateChange(family="graphs", what=what, overrides=(f"training.cuda_graphs={parts}",))
     local = local_model(built.plan.model, training, built.plan.strategy)
     if local.numerics.amax_group == "stage" and built.plan.strategy.replicas > 1:
         yield CandidateChange(

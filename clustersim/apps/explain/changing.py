@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from json import dumps
 from operator import attrgetter
 
@@ -13,7 +13,7 @@ from clustersim.config.build import Built, build
 from clustersim.config.load import ScenarioText, checked_scenario
 from clustersim.config.overriding import Override, parse_override
 from clustersim.config.planning import circumstances_of
-from clustersim.config.usual import Value, usual_settings
+from clustersim.config.usual import Circumstances, Value, usual_settings
 from clustersim.errors import ScenarioError
 from clustersim.parallel.needs import idle
 
@@ -37,15 +37,8 @@ class ChangedRun:
         Software comes with its precision and sharding: without that a change of these would be credited with the kernels of another
         software.
         """
-        base, built = self.result.built, self.built(overrides)
-        given = {text.partition("=")[0] for text in overrides}
-        unused = {".".join(each.path) for plan in (base.plan, built.plan) for each in idle(plan.model, plan.training, plan.strategy)}
-        usual, others = _usual(base), _usual(built)
-        held: dict[str, str] = {}
-        for key in dict.fromkeys((*usual, *others)):
-            now, then = attrgetter(key)(base.plan), attrgetter(key)(built.plan)
-            if usual.get(key) != others.get(key) and now not in (None, then) and key not in given | unused:
-                held[key] = f"{key}={dumps(now)}".replace('"', "")
+        built = self.built(overrides)
+        held = {key: f"{key}={dumps(now)}".replace('"', "") for key, (now, _) in self.brought(overrides, built).items()}
         while held:
             together = (*overrides, *held.values())
             try:
@@ -56,8 +49,29 @@ class ChangedRun:
                     raise
         return tuple(overrides), built
 
+    def brought(self, overrides: Sequence[str], built: Built) -> dict[str, tuple[Value, Value]]:
+        """Return the usual settings that changes bring along where they are typed alone, with their values before and then."""
+        base, given = self.result.built, {text.partition("=")[0] for text in overrides}
+        unused = {".".join(each.path) for plan in (base.plan, built.plan) for each in idle(plan.model, plan.training, plan.strategy)}
+        usual, others = _usual(_circumstances(base)), _usual(_circumstances(built))
+        found: dict[str, tuple[Value, Value]] = {}
+        for key in dict.fromkeys((*usual, *others)):
+            now, then = attrgetter(key)(base.plan), attrgetter(key)(built.plan)
+            if usual.get(key) != others.get(key) and now not in (None, then) and key not in given | unused:
+                found[key] = now, then
+        return found
 
-def _usual(built: Built) -> Mapping[str, Value]:
+    def kept_from(self, key: str) -> str:
+        """Return the given setting that keeps one from its usual value, as text; empty where none does."""
+        run = _circumstances(self.result.built)
+        kept = _usual(run).get(key) != _usual(replace(run, dispatch=None)).get(key)
+        return f"dispatch {run.dispatch}" if kept else ""
+
+
+def _circumstances(built: Built) -> Circumstances:
     kinds, n_ranks = [node for node, _ in built.cluster.kinds], built.cluster.n_ranks
-    found = usual_settings(circumstances_of(built.scenario.spec, built.plan.model, kinds, n_ranks=n_ranks))
-    return {key: value for key, (value, _) in found.items()}
+    return circumstances_of(built.scenario.spec, built.plan.model, kinds, n_ranks=n_ranks)
+
+
+def _usual(run: Circumstances) -> Mapping[str, Value]:
+    return {key: value for key, (value, _) in usual_settings(run).items()}

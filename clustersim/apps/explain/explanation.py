@@ -239,8 +239,8 @@ def _unsaid(settings: Sequence[Unsaid]) -> TextTable:
     rows = tuple(
         (
             each.key,
-            each.value,
-            each.other,
+            each.taken,
+            each.instead,
             f"{100 * each.change_fraction:+.1f} % {' ' if each.decided else MARK}",
         )
         for each in settings

@@ -48,24 +48,38 @@ class Unsaid:
     key: str
     value: str
     """Value that was taken."""
+    since: str
+    """Given setting that keeps it from its usual value; mostly none."""
     other: str
     """Value that changes the step most."""
+    brings: str
+    """Usual settings that go with the other value, and their values; mostly none."""
     overrides: tuple[str, ...]
     """As ``--set`` takes them."""
     step_time_s: float
     """Duration of a step with the other value."""
     change_fraction: float
-    """Relative change of the step; above zero, the other value is slower."""
+    """Relative change of the step; above zero, it is longer with the other value."""
     decided: bool
-    """Whether the error bars tell which is faster."""
+    """Whether the error bars tell which step is shorter."""
+
+    @property
+    def taken(self) -> str:
+        """Value in use, with the reason where a given setting is one."""
+        return f"{self.value}, since {self.since} is said" if self.since else self.value
+
+    @property
+    def instead(self) -> str:
+        """Other value, with all that it brings along."""
+        return f"{self.other}, which brings {self.brings}" if self.brings else self.other
 
     @property
     def sentence(self) -> str:
         """Value in use, and the effect of the other one, with its option."""
-        by = f"{percent_text(abs(self.change_fraction))} {'slower' if self.change_fraction > 0 else 'faster'}"
+        by = f"{percent_text(abs(self.change_fraction))} {'longer' if self.change_fraction > 0 else 'shorter'}"
         doubt = "" if self.decided else ", not decided"
-        name = self.key.rpartition(".")[2]
-        return f"{name} is taken as {self.value}; {self.other} would be {by}{doubt}: {set_options(self.overrides)}"
+        name, then = self.key.rpartition(".")[2], self.instead + (", " if self.brings else " ")
+        return f"{name} is taken as {self.taken}; with {then}the step is {by}{doubt}: {set_options(self.overrides)}"
 
 
 def unsaid(run: ChangedRun, tried: Sequence[tuple[str, str, str]]) -> tuple[Unsaid, ...]:
@@ -79,14 +93,17 @@ def unsaid(run: ChangedRun, tried: Sequence[tuple[str, str, str]]) -> tuple[Unsa
         for number, (key, value, other) in enumerate(tried):
             advanced(number, len(tried))
             try:
-                overrides, built = run.changed_alone([f"{key}={other}"])
+                overrides = (f"{key}={other}",)
+                built = run.built(overrides)
                 metrics = step_metrics(built, base.seed, regard=base.metrics.engine.told_apart)
             except (ScenarioError, InfeasibleError):
                 continue
             each = Unsaid(
                 key=key,
                 value=value,
+                since=run.kept_from(key),
                 other=other,
+                brings=", ".join(f"{name.rpartition('.')[2]} {_text(then)}" for name, (_, then) in run.brought(overrides, built).items()),
                 overrides=overrides,
                 step_time_s=metrics.step_time_s,
                 change_fraction=metrics.step_time_s / base.step_time_s - 1.0,

@@ -235,7 +235,7 @@ def certificate_lines(search: Search, memory_margin_fraction: float) -> list[str
         lines.append("  Withdrawn: replays are shorter than their bounds, so that a layout that was left out may be faster.")
     elif not search.complete:
         unknown = search.gap_fraction is None or not search.winner
-        gap = "it is not known by how much" if unknown else f"by {100 * (search.gap_fraction or 0.0):.1f} % at most"
+        gap = "it is not known by how much" if unknown else f"its step {100 * (search.gap_fraction or 0.0):.1f} % shorter at most"
         lines.append(f"  The search ended early: a layout that was not looked at may be faster, {gap} (--most-replays, --time-limit).")
     lines += [f"  not searched: {line}" for line in search.left_out]
     if search.cut_short:

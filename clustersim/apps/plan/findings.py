@@ -131,7 +131,7 @@ class Search:
 
     @property
     def gap_fraction(self) -> float | None:
-        """By how much of the winner's step time anything that was not looked at can be faster at most; None where that is not known."""
+        """By how much of the winner's step time any other can be shorter at most; None where that is not known."""
         if self.below_bound:
             return None
         if self.complete or self.winner is None:

@@ -222,6 +222,7 @@ def _kv(built: BuiltServing, run: ServingRun) -> KvReport:
         capacity_tokens=last.kv_tokens,
         predicted=built.scenario.spec.serving.kv_tokens == "auto",
         bytes_per_token=last.capacity.bytes_per_token,
+        sequences_with_states=last.capacity.max_num_seqs if last.capacity.states_limit else None,
         peak_fraction=max(pool.peak_used / pool.n_blocks for pool in pools),
         preemptions=sum(replica.scheduler.n_preemptions for replica in run.replicas),
         prefix_hit_fraction=sum(pool.n_prefix_hit for pool in pools) / asked if asked else None,

@@ -107,7 +107,7 @@ def _told(searches: Sequence[Search], space: Space, best_s: float, *, n_more: in
     left = [search.next_bound_s for search in searches if not search.complete and search.next_bound_s is not None]
     if not left or min(left) >= best_s:
         return f"{tried}, and by its bound no other one is faster than the first"
-    return f"{tried}; of the others one may be faster than the first by {100 * (1.0 - min(left) / best_s):.1f} % at most"
+    return f"{tried}; the step of another one may be {100 * (1.0 - min(left) / best_s):.1f} % shorter than the first at most"
 
 
 def with_layout(document: Mapping[str, Data], changes: Mapping[str, Data]) -> dict[str, Data]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from clustersim.apps.explain.explanation import Explanation, document, explain, lines, tables
@@ -16,6 +18,15 @@ model: llama3-8b
 cluster: {node: dgx-h100, nodes: 1}
 training: {global_batch_size: 8, micro_batch_size: 1, seq_length: 2048, precision: bf16}
 strategy: {zero_stage: 3, recompute: full}
+"""
+
+EXPERTS = """\
+version: 1
+name: experts
+model: qwen3-30b-a3b
+cluster: {node: dgx-b200, nodes: 1}
+training: {global_batch_size: 16, micro_batch_size: 1, seq_length: 4096, precision: fp8}
+strategy: {ep: 8}
 """
 
 
@@ -86,3 +97,18 @@ def test_graphs_of_experts_are_tried_with_all_kernels_and_none() -> None:
     found = alternatives(built(*asked, model="mixtral-8x7b", strategy={"ep": 8}, training={"global_batch_size": 64, "seq_length": 256}))
 
     assert {other for key, value, other in found if (key, value) == ("training.cuda_graphs", "[attention, router]")} == {"true", "false"}
+
+
+def test_a_setting_that_brings_others_is_told_with_them_and_is_their_reason_where_it_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "experts.yaml"
+    file.write_text(EXPERTS, encoding="utf-8")
+    dispatch, graphs = "strategy.dispatch=all_to_all", "training.cuda_graphs"
+
+    unsaid = {each.overrides: each for each in trained(str(file)).unsaid}
+    said = trained(str(file), dispatch)
+
+    assert "; with all_to_all, which brings cuda_graphs false, the step is " in unsaid[dispatch,].sentence
+    assert unsaid[dispatch,].step_time_s == said.result.step_time_s
+    assert any(each.taken == "false, since dispatch all_to_all is said" for each in said.unsaid if each.key == graphs)
+    assert said.gains is not None
+    assert (f"{graphs}=[attention, router]",) in [gain.change.overrides for gain in said.gains.best]

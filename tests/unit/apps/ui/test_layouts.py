@@ -103,7 +103,7 @@ def test_a_search_that_is_cut_short_claims_no_more_than_its_bound(monkeypatch: p
 
     told = layout_rows(BASE).told
 
-    assert "; of the others one may be faster than the first by " in told
+    assert "; the step of another one may be " in told
 
 
 def test_files_are_refused_here_too() -> None:
