@@ -120,7 +120,7 @@ def kv_capacity(
         if 0 < max_num_seqs < limits.max_num_seqs:
             # The activations are those of the smaller batch.
             smaller = replace(limits, max_num_seqs=max_num_seqs)
-            return kv_capacity(work, formats, accelerator, layout, engine=engine, limits=smaller)
+            return replace(kv_capacity(work, formats, accelerator, layout, engine=engine, limits=smaller), states_limit=True)
         fixed["states"] = state_bytes * n_states
         budget -= fixed["states"]
     per_token = work.cache_elements() * KV_BYTES[formats.kv] * share
@@ -140,7 +140,7 @@ def kv_capacity(
         bytes_per_token=per_token,
         state_blocks=ceil(state_bytes / block) if engine.states == "blocks" else 0,
         max_num_seqs=max_num_seqs,
-        states_limit=max_num_seqs < limits.max_num_seqs,
+        states_limit=False,
         by_category=fixed,
     )
 

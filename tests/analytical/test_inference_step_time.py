@@ -360,9 +360,9 @@ def test_states_are_a_share_of_the_memory_in_sglang_and_take_blocks_of_the_cache
 
     n_states = of_sglang[1].by_category["states"] / (4 * matrices + 2 * convolution)
     assert of_sglang[1].by_category["states"] == pytest.approx(0.9 * of_sglang[1].by_category["kv_cache"], rel=0.002)
-    assert [each.max_num_seqs for each in of_sglang] == [64, n_states // 3]
+    assert [(each.max_num_seqs, each.states_limit) for each in of_sglang] == [(64, False), (n_states // 3, True)]
     # Activations are those of the batch that has states, so that to ask for it changes nothing.
-    assert capacity("sglang", of_sglang[1].max_num_seqs) == of_sglang[1]
+    assert replace(capacity("sglang", of_sglang[1].max_num_seqs), states_limit=True) == of_sglang[1]
     assert capacity("sglang", 4096, prefix_cache=False).max_num_seqs == n_states
     assert of_sglang[1].state_blocks == 0
     assert "states" not in of_vllm[1].by_category

@@ -25,6 +25,8 @@ from clustersim.workloads.operators import VECTOR_BYTES
 RECOMPUTATION: Final = ("none", "selective", "full")
 """From the least work to the least memory."""
 INTERLEAVED: Final = "interleaved_1f1b"
+GRAPHS: Final = "graphs"
+"""Family of changes that save time of the host alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +208,7 @@ def _kernels(built: Built) -> Iterator[CandidateChange]:
         # Tokens of experts vary from step to step, and whole passes with them.
         parts = "[attention, router]" if built.plan.model.experts else "true"
         what = "CUDA graphs of attention and router" if built.plan.model.experts else "CUDA graphs of whole passes"
-        yield CandidateChange(family="graphs", what=what, overrides=(f"training.cuda_graphs={parts}",))
+        yield CandidateChange(family=GRAPHS, what=what, overrides=(f"training.cuda_graphs={parts}",))
     local = local_model(built.plan.model, training, built.plan.strategy)
     if local.numerics.amax_group == "stage" and built.plan.strategy.replicas > 1:
         yield CandidateChange(
@@ -342,6 +344,8 @@ def _worth_replaying(run: ChangedRun, tried: Sequence[CandidateChange]) -> tuple
     by_family: dict[str, list[tuple[float, CandidateChange, Built]]] = {}
     n_impossible = n_misfits = 0
     for candidate in tried:
+        if candidate.family == GRAPHS and base.metrics.breakdown_s.host < LEAST * base.step_time_s:
+            continue
         try:
             overrides, built = run.changed_alone(candidate.overrides)
             bound_s = evaluator_of(built).passes_s(built.plan)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import clustersim
 from clustersim.apps.compare.run_directories import load_result
 from clustersim.apps.plot.pages import report_page
 from clustersim.apps.plot.plots import draw_plot
@@ -21,6 +22,7 @@ from clustersim.errors import ScenarioError
 from clustersim.report.plots.canvas import title_of
 from clustersim.report.plots.kinds import SERVED_PLOTS
 from clustersim.report.plots.serving_plots import throughput_latency
+from clustersim.report.serving_summary import summary_text
 from tests.unit.report.plots.pictures import is_empty, outside, overlapping
 
 CHAT = "serve-llama3-70b-chat"
@@ -125,3 +127,16 @@ def test_exports_hold_engine_steps_of_all_pools(tmp_path: Path) -> None:
     assert {row.partition(",")[0] for row in rows[1:]} == {"0", "1", "2", "3"}
     with pytest.raises(ScenarioError, match="a serving run has no operators for it"):
         export("serve-disaggregated", "kineto", str(tmp_path / "k"), few)
+
+
+def test_a_report_says_how_many_sequences_have_states() -> None:
+    asked = {"engine": "sglang", "tp": 4}
+    few = {"arrival": "poisson", "rate": "2 /s", "count": 4, "input_tokens": 100, "output_tokens": 4}
+    machine = {"node": "dgx-h100", "nodes": 1}
+    scenario = {"version": 1, "name": "states", "model": "qwen3-next-80b-a3b", "cluster": machine, "serving": asked, "requests": few}
+
+    result = clustersim.run(scenario)
+
+    assert isinstance(result, ServingResult)
+    n_sequences = result.built.pools[0].rules.max_num_seqs
+    assert f"at most {n_sequences:,} sequences in the batch of a rank, set by the states" in summary_text(result.metrics, 100)
