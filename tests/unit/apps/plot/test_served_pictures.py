@@ -6,6 +6,7 @@ import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -135,8 +136,7 @@ def test_a_report_says_how_many_sequences_have_states() -> None:
     machine = {"node": "dgx-h100", "nodes": 1}
     scenario = {"version": 1, "name": "states", "model": "qwen3-next-80b-a3b", "cluster": machine, "serving": asked, "requests": few}
 
-    result = clustersim.run(scenario)
+    result = cast("ServingResult", clustersim.run(scenario))
 
-    assert isinstance(result, ServingResult)
     n_sequences = result.built.pools[0].rules.max_num_seqs
     assert f"at most {n_sequences:,} sequences in the batch of a rank, set by the states" in summary_text(result.metrics, 100)
