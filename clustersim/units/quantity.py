@@ -34,6 +34,7 @@ _SHAPE: Final = re.compile(r"[+-]?(\d+(_\d+)*(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?\
 _RATE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT])(B|b|[Bb]its?)(?:/s|ps)?", re.ASCII)
 """A bandwidth with a prefix, whose time may be missing."""
 _TWO_SCALES: Final = re.compile(r"[A-Za-z]B$")
+_BILLIONS: Final = re.compile(r"B$")
 """A count in billions is written with B, which takes no further prefix."""
 _PER: Final = re.compile(r"(?<=[0-9.])\s*/")
 _BARE: Final = re.compile(r"[+-]?(\d+(_\d+)*(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -175,7 +176,7 @@ _UNITS: Final[Mapping[str, _Unit]] = MappingProxyType(
             least=1e-9,
             most=1e9,
         ),
-        "count": _Unit(what="a count", example="15T", prefixes=_LARGE, factors={"": 1.0, "B": 1e9}, label="", least=1.0, most=1e24),
+        "count": _Unit(what="a count", example="15T", prefixes=_LARGE, factors={"": 1.0}, label="", least=1.0, most=1e24),
     }
 )
 
@@ -241,7 +242,7 @@ def _parsed(text: object, unit: str) -> float:
     if unit == "/s":  # quantiphy knows no unit that begins with a stroke
         written = _PER.sub(" requests/", written)
     try:
-        number = _number_class(form.prefixes)(written, binary=True)
+        number = _number_class(form.prefixes)(_BILLIONS.sub("G", written) if unit == "count" else written, binary=True)
         factor = form.factors[number.units]
     except (ValueError, KeyError) as error:
         such = _likely(written, unit) or form.example
@@ -254,9 +255,14 @@ def format_quantity(value: float, unit: str, digits: int = 3) -> str:
 
     Examples
     --------
-    >>> format_quantity(5e10, "B/s"), format_quantity(0.0123, "s"), format_quantity(5400.0, "s")
-    ('50 GB/s', '12.3 ms', '90 min')
+    >>> format_quantity(5e10, "B/s"), format_quantity(0.0123, "s"), format_quantity(5400.0, "s"), format_quantity(7e10, "count")
+    ('50 GB/s', '12.3 ms', '90 min', '70B')
     """
+    text = _formatted(value, unit, digits)
+    return text.replace("G", "B") if unit == "count" else text  # as people write billions of tokens and parameters
+
+
+def _formatted(value: float, unit: str, digits: int) -> str:
     form = _UNITS[unit]
     if unit == "s":
         return _format_time(value, digits)
@@ -304,7 +310,7 @@ def _fixed(value: float, digits: int) -> str:
 def exact_quantity(value: float, unit: str) -> str:
     """Return the shortest text that :func:`parse_quantity` reads back as the same float."""
     for digits in range(3, _ROUND_TRIP_DIGITS):
-        text = format_quantity(value, unit, digits)
+        text = _formatted(value, unit, digits)
         if _parsed(text, unit) == value:
             return text
     form = _UNITS[unit]

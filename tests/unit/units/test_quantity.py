@@ -48,6 +48,7 @@ ALL_UNITS = ("B", "B/s", "FLOP/s", "s", "W", "Hz", "USD/h", "USD/kWh", "count")
         ("15T", "count", 15e12),
         ("1.5M", "count", 1.5e6),
         ("70B", "count", 70e9),
+        ("528.7B", "count", 528.7e9),
         ("1024", "count", 1024.0),
         (1024, "count", 1024.0),
         (1e12, "count", 1e12),
