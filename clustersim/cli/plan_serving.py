@@ -137,7 +137,7 @@ def _figures(best: Replayed) -> list[str]:
     if rate_interval:
         rate += f" ({rate_interval[0]:,.0f} to {rate_interval[1]:,.0f})" if wide else " (set by the rate)"
     usd = _usd(best)
-    money = "no price" if usd is None else f"{usd:.2f} USD for a million of them"
+    money = "no price" if usd is None else f"{usd:.2f} USD per million of {'the tokens asked for' if metrics.rate_binds else 'them'}"
     if usd is not None and rate_interval and wide:
         least, most = (usd * metrics.output_tokens_per_s / rate for rate in reversed(rate_interval))
         money += f" ({least:.2f} to {most:.2f} USD)"
@@ -147,9 +147,18 @@ def _figures(best: Replayed) -> list[str]:
         for check in best.checks
         if check.found_s is not None
     ]
-    per_hour = _usd_per_hour(best)
-    whole = "" if per_hour is None else f"; {per_hour:.2f} USD per hour, whole nodes counted"
-    return [best.candidate.precision, f"{rate} output tokens/s; {money}{whole}", ", ".join(latencies)]
+    return [best.candidate.precision, f"{rate} output tokens/s; {money}{_hourly_text(best)}", ", ".join(latencies)]
+
+
+def _hourly_text(best: Replayed) -> str:
+    """Return the cost of an hour, of machines and of energy as far as priced."""
+    cost, per_hour = best.metrics.cost, _usd_per_hour(best)
+    if cost is None or per_hour is None:
+        return ""
+    amount = cost.per_million_output_tokens
+    parts = (("machines", amount.machines_usd), ("energy", amount.energy_usd))
+    shown = " and ".join(f"{usd / (amount.usd or 1.0) * per_hour:.2f} USD for {what}" for what, usd in parts if usd is not None)
+    return f"; {shown} per hour, whole nodes counted"
 
 
 def _verdict(best: Replayed) -> str:

@@ -24,18 +24,19 @@ def test_the_answer_has_precision_intervals_cost_and_the_next_best(cli: Cli) -> 
     outcome = cli(*SERVICE, "--only", "tp=2,4", "--gpus", "8")
 
     assert "weights in fp8, KV cache in bf16" in outcome.out
-    assert "USD for a million of them;" in outcome.out
+    assert re.search(r"USD per million of the tokens asked for; [\d.]+ USD for machines per hour, whole nodes", outcome.out)
     assert re.search(r"GPUs +tok/s/GPU +USD/M +TTFT p99 +TPOT p99 +deployment", outcome.out)
     assert "next best of another kind: tp=" in outcome.out
     assert re.search(r"bound by (prefill|decode) time, T\w+ p99 at [\d.]+ % of its limit; the KV cache is at most", outcome.out)
     assert "assumed: no prices are given: those of on-demand-2026-10" in outcome.err
+    priced = cli(*SERVICE[:-2], "--only", "tp=4", "--gpus", "8").out
+    assert re.search(r"; 24.00 USD for machines and 0.\d\d USD for energy per hour, whole nodes counted", priced)
 
 
 def test_what_surely_keeps_the_promises_for_the_same_bill_is_named(cli: Cli) -> None:
     kept = ("--only", "tp=2,8", "--only", "max_batched_tokens=2048", "--set", "slo={ttft_p99: 460 ms}", "--gpus", "8")
     out = cli(*SERVICE, *kept).out
 
-    assert "USD per hour, whole nodes counted" in out
     assert "  the same bill: tp=8 max_batched_tokens=2048 replicas=1 on 8 GPUs, decided" in out
     assert "nothing else keeps the promises with fewer GPUs, by the predicted values" in out
 
@@ -99,5 +100,5 @@ def test_throughput_that_the_rate_sets_has_no_interval_of_zero_width(cli: Cli) -
     asked = (*SERVICE, "--only", "tp=2", "--only", "max_num_seqs=32", "--gpus", "2", "--set", "slo={ttft_p99: 20 s}")
     below, beyond = (cli(*asked, "--set", f"requests.rate={rate}/s").out for rate in (1, 60))
 
-    assert re.search(r"[\d,.]+ \(set by the rate\) output tokens/s; [\d.]+ USD for a million of them;", below)
-    assert re.search(r"[\d,.]+ \([\d,.]+ to [\d,.]+\) output tokens/s; [\d.]+ USD for a million of them \(", beyond)
+    assert re.search(r"[\d,.]+ \(set by the rate\) output tokens/s; [\d.]+ USD per million of the tokens asked for;", below)
+    assert re.search(r"[\d,.]+ \([\d,.]+ to [\d,.]+\) output tokens/s; [\d.]+ USD per million of the tokens asked for \(", beyond)
