@@ -52,6 +52,8 @@ _WIDEST: Final = 44
 _LETTER_PX: Final = 7.3
 """Letters of a line beside the picture, and the width of one."""
 _SIZES: Final = (50.0, 420.0)
+_ALIKE: Final = 0.8
+"""Share of the largest area from which on a smaller one looks as large."""
 _RING: Final = 90.0
 """Area of the ring about a point beyond that of the point, in square points."""
 _WORK: Final = ("model", "training.global_batch_size", "training.seq_length")
@@ -131,10 +133,10 @@ def pareto(frame: pandas.DataFrame, ax: Axes | None = None) -> Axes:
     ax.set_xlabel("time of a step, s", loc="right")
     ax.set_ylabel("cost of a million tokens, USD", loc="top")
     left_out = f"; {len(frame) - len(known)} without a result are left out" if len(known) < len(frame) else ""
-    energy = f"{least:.3g} to {most:.3g} kWh for a million tokens"
-    subtitle = f"to the lower left is better; the area of a point grows with its energy, {energy}{left_out}"
+    seen = "the area of a point grows with its energy, " if sizes.min() < _ALIKE * sizes.max() else ""
+    subtitle = f"to the lower left is better; {seen}{least:.3g} to {most:.3g} kWh for a million tokens{left_out}"
     caption(ax, _finding(labels, points, front, len(near)), subtitle)
-    note(ax, f"ringed: beaten by a joined one, but {UNDECIDED}" if near else "", below_px=30)
+    note(ax, f"ringed: beaten by {'a joined' if len(front) > 1 else 'the best'} one, but {UNDECIDED}" if near else "", below_px=30)
     return ax
 
 

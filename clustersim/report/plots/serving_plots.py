@@ -158,14 +158,15 @@ def throughput_latency(runs: Sequence[ServedSubject], ax: Axes | None = None) ->
     names = [each[0] for each in loads] if unit else [run.load if same else run.label for run in ordered]
     _name_points(ax, list(zip(rates, names, strict=True)))
     most = max(ordered, key=lambda run: run.metrics.output_tokens_per_s_per_gpu)
-    title = f"{most.label}: at most {rates[-1]:,.0f} output tokens/s per GPU, with {_of_load(most)}"
+    title = f"{most.label}: {rates[-1]:,.0f} output tokens/s per GPU with {_of_load(most)}"
+    full = f"; at full load {most.metrics.full_load_output_tokens_per_s / most.metrics.gpus:,.0f}" if same else ""
     kept = [run for run in ordered if run.metrics.slo is not None and run.metrics.slo.met and not run.metrics.overloaded]
     if same and any(run.metrics.slo is not None for run in ordered):
         title += f"; promises hold up to {kept[-1].load}" if kept else "; no load keeps the promises"
     caption(
         ax,
         title,
-        f"each point is a run; its {f'load{unit}' if same else 'name'} stands above it; TTFT, time per output token and whole answer",
+        f"each point is a run; its {f'load{unit}' if same else 'name'} stands above it; TTFT, time per output token and whole answer{full}",
         lift_points=16,
     )
     return ax

@@ -37,7 +37,8 @@ def test_a_layout_that_is_beaten_within_the_error_bars_only_has_a_ring() -> None
         ax = pareto(table(("a", "1", 1.0, 1.0), ("a", "2", 1.05, 1.05), ("a", "4", 1.2, 1.2), ("b", "1", 1.3, 1.3)))
 
     assert title_of(ax) == "node a with tp 1 is ahead in time and in cost; not decided against the 2 ringed"
-    assert "ringed: beaten by a joined one, but within the error bars: not decided" in texts(ax)
+    assert "ringed: beaten by the best one, but within the error bars: not decided" in texts(ax)
+    assert "area" not in " ".join(texts(ax))
     assert [len(found.get_offsets()) for found in ax.collections] == [3, 1, 2]  # pyright: ignore[reportArgumentType] - matplotlib's stubs
 
 
