@@ -31,6 +31,7 @@ from clustersim.hardware.mixed import calibration_of
 from clustersim.hardware.models import Source
 from clustersim.measure.deciding import UNDECIDED
 from clustersim.report.facts import holds_memory, is_share, memory_text, percent_text
+from clustersim.report.shares import computing_percent
 from clustersim.report.text_tables import TextTable
 from clustersim.trace.timeline import Span
 from clustersim.units.quantity import format_alike, format_quantity
@@ -162,7 +163,8 @@ def lines(explanation: Explanation) -> tuple[str, ...]:
     computing = metrics.breakdown_s.compute / metrics.step_time_s
     said = [
         f"A step takes {format_quantity(metrics.step_time_s, 's')}, {percent_text(metrics.mfu)} MFU: accelerators compute for"
-        f" {percent_text(computing)} of it, at {percent_text(metrics.hfu / computing)} of their peak (plot roofline has it by kernel)."
+        f" {computing_percent(metrics):.1f} % of it, at {percent_text(metrics.hfu / computing)} of their peak"
+        " (plot roofline has it by kernel)."
     ]
     if path is None:
         said.append("Workers do not wait for each other: no chain of tasks sets the step time.")
