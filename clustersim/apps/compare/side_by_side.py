@@ -168,7 +168,8 @@ def check_kinds(sources: Sequence[str]) -> None:
     for source in sources:
         if source != STDIN and not foreign_source(source):
             with _named(source):
-                kinds[source] = is_served(source)
+                folder = named_directory(source)
+                kinds[source] = is_served(source) if folder is None else _read(source, folder).serves
     _check_alike(list(kinds.items()))
 
 

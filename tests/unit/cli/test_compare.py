@@ -24,8 +24,9 @@ def test_it_compares_examples_by_name(cli: Cli) -> None:
     assert not any("strategy.tp" in line for line in lines)
 
 
-def test_a_run_directory_stands_beside_a_scenario(cli: Cli, tmp_path: Path) -> None:
+def test_a_run_directory_without_the_scenario_it_was_given_stands_beside_a_scenario(cli: Cli, tmp_path: Path) -> None:
     cli("run", "1f1b", "--no-plots", "-q")
+    next((tmp_path / "runs" / "1f1b").rglob("scenario.yaml")).unlink()
 
     outcome = cli("compare", tmp_path / "runs" / "1f1b", "gpipe", "--json")
 
