@@ -26,7 +26,7 @@ Reader = Callable[[], object]
 def with_others(error: ScenarioError, document: Document, *readers: Reader, more: bool = False) -> ScenarioError:
     """Return all mistakes by their lines: an error, those of the model, the cluster and its parts, and what some readers find.
 
-    Of each key one mistake is told. Below several stands that there is ``more`` to check, if so.
+    Of each key one mistake is told. The last of several says that there is ``more`` to check, if so.
     """
     told = _whole(error)
     for read in (*readers, *_sections(document)):
@@ -41,7 +41,9 @@ def with_others(error: ScenarioError, document: Document, *readers: Reader, more
         return place.line is None, place.file != document.name, place.line or 0, place.column or 0
 
     first, *others = sorted(told, key=order)
-    return first.beside([*others, *([ScenarioError("more is checked once these are mended")] if more and others else [])])
+    if more and others:
+        others[-1].hint = "; ".join(filter(None, (others[-1].hint, "more is checked once these are mended")))
+    return first.beside(others)
 
 
 def refusals(spec: ScenarioSpec, document: Document, folder: Path) -> Iterator[Reader]:
