@@ -243,7 +243,7 @@ def _operation(program: str | None, path: str, measured: CollectiveOp | None = N
         ]
         if measured is not None and named and measured not in named:
             message = f"is named as {named[0]}, and has the bus bandwidth of {measured}"
-            raise ScenarioError(message, hint="begin the name of the file with its operation", place=Place(file=path))
+            raise ScenarioError(message, hint="rename the file, or check the number of ranks", place=Place(file=path))
         if measured is not None or named:
             return named[0] if measured is None else measured
         hint = "begin the name of the file with it, such as all_reduce-2x8.txt"

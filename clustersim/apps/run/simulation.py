@@ -158,7 +158,9 @@ def simulate(
         ranks=n_ranks,
         gpus=n_ranks,
         accelerators=", ".join(dict.fromkeys(node.accelerator.name for node, _ in cluster.kinds)),
-        domains=" and ".join(f"{count:,} nodes{text}" for node, count in cluster.kinds if (text := domains_text(node, count))),
+        domains=" and ".join(
+            f"{count:,} node{'' if count == 1 else 's'}{text}" for node, count in cluster.kinds if (text := domains_text(node, count))
+        ),
         parallelism=Parallelism(dp=strategy.dp, tp=strategy.tp, pp=strategy.pp, cp=strategy.cp, ep=strategy.ep),
         trained=_trained(plan.training),
         step_time_s=step_s,

@@ -159,7 +159,7 @@ def throughput_latency(runs: Sequence[ServedSubject], ax: Axes | None = None) ->
     _name_points(ax, list(zip(rates, names, strict=True)))
     most = max(ordered, key=lambda run: run.metrics.output_tokens_per_s_per_gpu)
     title = f"{most.label}: {rates[-1]:,.0f} output tokens/s per GPU with {_of_load(most)}"
-    full = f"; at full load {most.metrics.full_load_output_tokens_per_s / most.metrics.gpus:,.0f}" if same else ""
+    full = f"; {most.metrics.full_load_output_tokens_per_s / most.metrics.gpus:,.0f} output tokens/s per GPU at full load" if same else ""
     kept = [run for run in ordered if run.metrics.slo is not None and run.metrics.slo.met and not run.metrics.overloaded]
     if same and any(run.metrics.slo is not None for run in ordered):
         title += f"; promises hold up to {kept[-1].load}" if kept else "; no load keeps the promises"
