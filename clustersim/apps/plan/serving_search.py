@@ -21,6 +21,7 @@ from clustersim.config.load import ScenarioText
 from clustersim.config.machine import hardware_of
 from clustersim.config.overriding import Override, parse_override
 from clustersim.config.serving_scenario import ServingScenarioSpec, checked_serving
+from clustersim.documents.spots import Data
 from clustersim.errors import DomainError, InfeasibleError, ScenarioError
 from clustersim.hardware.prices import load_price_list
 from clustersim.measure.serving_metrics import ServingMetrics, SloCheck
@@ -60,6 +61,8 @@ class Candidate:
     """Precisions of weights and KV cache, in words."""
     least_replicas: float
     binds: str
+    cost: Data = field(compare=False)
+    """That of the scenario, with the list where no rent is given."""
 
     @property
     def kind(self) -> Values:
@@ -93,7 +96,8 @@ class Replayed:
     def overrides(self) -> tuple[Override, ...]:
         """Changes of the scenario that make it this deployment."""
         texts = (f"{KEYS[name]}={value}" for name, value in self.candidate.values)
-        return tuple(map(parse_override, (*texts, f"serving.replicas={self.replicas}")))
+        changes = tuple(map(parse_override, (*texts, f"serving.replicas={self.replicas}")))
+        return (*changes, Override(path=("cost",), value=self.candidate.cost, text="cost")) if self.candidate.cost is not None else changes
 
     @property
     def keeps(self) -> bool:
@@ -203,12 +207,14 @@ class _ServingSearch:
         changes = [*self.overrides, *map(parse_override, (*texts, f"serving.replicas={replicas}", f"cluster.nodes={nodes}"))]
         scenario = checked_serving(self.source, changes)
         cost = scenario.spec.cost
-        for card in unpriced(cost, [node.accelerator for node, _ in hardware_of(scenario.spec.cluster, scenario.document).kinds]):
-            if card.name in load_price_list(PRICES).usd_per_gpu_hour:
-                scenario = checked_serving(self.source, [*changes, parse_override(f"cost.prices={PRICES}")])
-                self.assumed[listed_rents(cost, [card])] = None
-            else:
-                self.assumed[no_price_of(card.name)] = None
+        cards = unpriced(cost, [node.accelerator for node, _ in hardware_of(scenario.spec.cluster, scenario.document).kinds])
+        unlisted = ", ".join(card.name for card in cards if card.name not in load_price_list(PRICES).usd_per_gpu_hour)
+        if cards:
+            self.assumed[no_price_of(unlisted) if unlisted else listed_rents(cost, cards)] = None
+        if cards and not (unlisted and cost is None):
+            left_out = Override(path=("cost", "gpu_hour"), value=None, text="cost.gpu_hour", leaves_out=True)
+            changes.append(left_out if unlisted else parse_override(f"cost.prices={PRICES}"))
+            scenario = checked_serving(self.source, changes)
         if self.asked is None:
             self.asked = asked_requests(scenario.spec.requests, scenario.folder, 0)
         built = build_serving(scenario, asked=self.asked)
@@ -228,8 +234,7 @@ class _ServingSearch:
             return self._reject(values, f"{key}: sizes do not divide, or batch limits contradict each other")
         slo = built.scenario.spec.slo
         assert slo is not None
-        too_long = refused_beyond(built, slo)
-        if too_long is not None:
+        if (too_long := refused_beyond(built, slo)) is not None:
             return self._reject(values, too_long)
         least, binds = least_replicas(built, replica_bounds(built), slo)
         each = built.pools[0].layout.n_accelerators
@@ -244,14 +249,14 @@ class _ServingSearch:
             precision=f"weights in {serving.precision}, KV cache in {serving.kv_precision}",
             least_replicas=least,
             binds=binds,
+            cost=built.scenario.document.data.get("cost"),
         )
 
     def _reject(self, values: Sequence[tuple[str, str]], reason: str) -> None:
         self.rejected[tuple(values)] = reason
 
     def replay(self, candidate: Candidate, replicas: int) -> Replayed:
-        key = candidate, replicas
-        if key not in self.done:
+        if (key := (candidate, replicas)) not in self.done:
             nodes = -(-replicas * candidate.gpus_each // candidate.gpus_per_node)
             metrics = run_serving(self.built(candidate.values, replicas, nodes)).metrics
             self.done[key] = Replayed(candidate=candidate, replicas=replicas, metrics=metrics)
@@ -264,15 +269,13 @@ class _ServingSearch:
 
     def is_hopeless(self, candidate: Candidate) -> bool:
         """Return whether a promise is broken even if every request has a replica to itself, so that no number of replicas keeps it."""
-        broken = self.alone(candidate).broken
-        if broken:
+        if broken := self.alone(candidate).broken:
             self._reject(candidate.values, f"{', '.join(broken)}: a request by itself takes longer")
         return bool(broken)
 
     def alone(self, candidate: Candidate) -> Replayed:
         """Return the replay in which every request has a replica to itself."""
-        key = _but_for(candidate.values, _OF_OTHERS)
-        if key not in self.apart:
+        if (key := _but_for(candidate.values, _OF_OTHERS)) not in self.apart:
             built = self.built(candidate.values, 1, self.most_gpus)
             requests = built.asked.requests
             lone = replace(requests, arrival_s=_APART_S * np.arange(len(requests), dtype=np.float64), concurrency=None)

@@ -102,3 +102,14 @@ def test_throughput_that_the_rate_sets_has_no_interval_of_zero_width(cli: Cli) -
 
     assert re.search(r"[\d,.]+ \(set by the rate\) output tokens/s; [\d.]+ USD per million of the tokens asked for;", below)
     assert re.search(r"[\d,.]+ \([\d,.]+ to [\d,.]+\) output tokens/s; [\d.]+ USD per million of the tokens asked for \(", beyond)
+
+
+@pytest.mark.parametrize(("node", "hint"), [("dgx-h100", "those of on-demand-2026-10"), ("dgx-b300", "no price of b300-sxm is known")])
+def test_the_written_service_runs_where_rents_leave_out_its_accelerator(cli: Cli, tmp_path: Path, node: str, hint: str) -> None:
+    file = tmp_path / "kept.yaml"
+    rent = ("-s", "cost={gpu_hour: {h200-sxm: 3 USD}}", "-s", f"cluster.node={node}")
+
+    planned = cli(*SERVICE, "--only", "tp=4", *rent, "-o", str(file))
+
+    assert hint in planned.err
+    assert cli("run", str(file), "-o", str(tmp_path)).code == EXIT_OK
