@@ -84,7 +84,7 @@ class ExpertSpread:
             dispatched_rows=round(sum(spread.rows) / (self.n_ranks * self.copies)),
             n_ranks=self.n_ranks,
             counts_first=self.counts_first,
-            fixed_rows=self.load.capacity_factor is not None and self.load.capacity_factor <= 1,
+            fixed_rows=self.load.kind == "balanced" and self.load.capacity_factor is not None and self.load.capacity_factor <= 1,
         )
 
 

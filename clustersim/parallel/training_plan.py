@@ -267,7 +267,7 @@ class StrategySettings(Settings, frozen=True):
     )
     expert_capacity: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] | None = setting(
         None,
-        "An expert takes at most so many times the mean; further tokens are dropped, and at most 1 fills all; default: it takes all.",
+        "An expert takes at most so many times the mean; further tokens are dropped; 1 fills all of a balanced load; default: all.",
         "experts",
         "capacity",
     )

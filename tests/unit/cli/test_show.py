@@ -100,7 +100,7 @@ def test_the_table_says_what_a_sample_of_a_list_of_layers_takes(cli: Cli) -> Non
     assert max(len(line) for line in cli("show", "models").out.splitlines()) <= 100
     assert lines["resnet-50"][1:6] == ["25.6M", "-", "8.178", "G", "22"]
     assert lines["llama3-8b"][2:4] == ["-", "-"]
-    assert lines["mixtral-8x7b"][1:3] == ["46.7G", "12.9G"]
+    assert lines["mixtral-8x7b"][1:3] == ["46.7B", "12.9B"]
 
 
 def test_a_suffix_becomes_a_unit() -> None:
