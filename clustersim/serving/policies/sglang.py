@@ -28,7 +28,7 @@ def static_fraction(device: EngineDevice, chunk_tokens: int) -> float:
     Examples
     --------
     >>> static_fraction(EngineDevice(name="h100-sxm5-80g", memory_bytes=81559 * 2.0**20, tp=8), 8192)
-    0.819
+    0.818
     """
     memory_mib = device.memory_bytes / 2.0**20
     graphs = next((sizes for limit, *sizes in _LARGEST_GRAPHS if device.memory_bytes < limit * _GIB), (512, 512))[
