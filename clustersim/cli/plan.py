@@ -18,7 +18,7 @@ from clustersim.apps.plan.answer import (
     document,
     plan_for,
 )
-from clustersim.apps.plan.asking import asked_of
+from clustersim.apps.plan.asking import CAUTIONS, asked_of
 from clustersim.apps.plan.exports import check_written, written
 from clustersim.apps.plan.findings import MARGIN
 from clustersim.apps.plan.goal import Asking, Goal, GoalAnswer, figure_of, goal_document, goal_lines, goal_of, reach
@@ -203,6 +203,10 @@ def _goal(model: str, goal: Goal, options: PlanOptions, terms: Terms) -> int:
     else:
         with options.report():
             write_lines(*goal_lines(found))
+        answer = found.best.answer if found.best is not None else None
+        # The answer itself has what is unknown.
+        told = [f"assumed: {line}" for line in answer.assumed if line not in answer.unknown] if answer is not None else []
+        notices(told, verbose=options.verbose)
     if found.best is not None:
         _write(found.best.answer, options)
     return EXIT_OK if found.reached else EXIT_NO
@@ -227,7 +231,7 @@ def _print(answer: PlanAnswer, nearest: Sequence[str], *, verbose: bool) -> None
         # The others stand in the report.
         if flag.code == BELOW_BOUND:
             notice(f"{flag.code}: {flag.message}")
-    notices([f"assumed: {line}" for line in answer.assumed], verbose=verbose)
+    notices([f"assumed: {line}" for line in answer.assumed], verbose=verbose, always=CAUTIONS)
 
 
 def _why_none(answer: PlanAnswer) -> str:

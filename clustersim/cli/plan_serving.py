@@ -10,6 +10,7 @@ from math import inf, isinf
 from pathlib import Path
 from typing import Final
 
+from clustersim.apps.plan.asking import CAUTIONS
 from clustersim.apps.plan.exports import check_written, written
 from clustersim.apps.plan.serving_search import MOST_REPLAYS, Replayed, ServingPlan, plan_serving
 from clustersim.cli.terminal import notice, notices, print_table, write_files, write_json, write_lines
@@ -122,7 +123,7 @@ def _print(found: ServingPlan, *, verbose: bool) -> None:
     n_simulated = found.n_candidates - found.n_pruned
     write_lines(f"  {n_simulated} of {found.n_candidates} deployments were simulated, in {len(found.replayed)} runs; {proof}")
     write_lines(*(f"  {count} cannot: {reason}" for reason, count in found.rejected.items()))
-    notices([f"assumed: {line}" for line in found.assumed], verbose=verbose)
+    notices([f"assumed: {line}" for line in found.assumed], verbose=verbose, always=CAUTIONS)
     shown = best or found.nearest
     for flag in shown.metrics.flags if shown is not None else ():
         if flag.code in _SAID:
@@ -260,7 +261,7 @@ def _print_deployments(shown: Sequence[Replayed]) -> None:
     """Print deployments as a table."""
     titles = [f">{slo_title(check.name)}" for check in shown[0].checks]
     print_table((*_COLUMNS, *titles, "deployment"), list(map(_cells, shown)))
-    write_lines("  output tokens, USD for a million of them; latencies with their share of the limit")
+    write_lines("  output tokens, USD per million (at a rate, of those asked for); latencies with their share of the limit")
 
 
 def _usd(each: Replayed) -> float | None:

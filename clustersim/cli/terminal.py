@@ -68,8 +68,11 @@ def notice(text: str) -> None:
         _silence(sys.stderr)
 
 
-def notices(lines: Sequence[str], *, verbose: bool) -> None:
-    """Write notes on what was assumed to stderr, several of them only if requested."""
+def notices(lines: Sequence[str], *, verbose: bool, always: Sequence[str] = ()) -> None:
+    """Write notes on what was assumed to stderr, several of them only if requested or with words that are told always."""
+    for line in [each for each in lines if any(words in each for words in always)]:
+        notice(line)
+    lines = [each for each in lines if not any(words in each for words in always)]
     shown = lines if verbose or len(lines) < 2 else (f"{len(lines)} notes on prices and what is assumed: --verbose shows them",)
     for line in shown:
         notice(line)

@@ -197,18 +197,19 @@ class Answer:
         return [*self.assumed(), *self.cautions()]
 
     def cautions(self) -> list[str]:
-        """Return options that run in no layout, and predictions above all published runs."""
-        lines = [f"{each.option.name}: {flag.message}" for each in self.of_options for flag in each.flags if flag.code == ABOVE_PUBLISHED]
-        return [*lines, *(f"{each.name}: {each.why}" for each in self.missed)]
-
-    def assumed(self) -> list[str]:
-        """Return adaptations, assumptions, sources of prices, and unknowns."""
+        """Return options that run in no layout, another batch, memory that is nearly full, and predictions above all published runs."""
         lines = [
             f"{each.option.name}: the batch is {each.batch:,} and not {each.asked_batch:,}, which {each.n_gpus:,} GPUs do not divide"
             for each in self.of_options
             if each.batch != each.asked_batch
         ]
-        lines += self._worth_of_nics() if self.found else []
+        lines += [f"{each.option.name}: {flag.message}" for each in self.of_options for flag in each.flags if flag.code == ABOVE_PUBLISHED]
+        lines += dict.fromkeys(flag.message for each in self.of_options for flag in each.flags if flag.code == "memory_tight")
+        return [*lines, *(f"{each.name}: {each.why}" for each in self.missed)]
+
+    def assumed(self) -> list[str]:
+        """Return assumptions, sources of prices, and unknowns."""
+        lines = self._worth_of_nics() if self.found else []
         lists = dict.fromkeys(name for each in self.found for name in each.price_lists)
         lines += [f"prices: {', '.join(lists)} (clustersim show prices)"] if lists else []
         some: dict[str, dict[str, None]] = {}
@@ -220,7 +221,7 @@ class Answer:
         lines += [f"{', '.join(names)}: {line}" for line, names in some.items() if line not in common]
         lines += [f"assumed: {line}" for line in some if line in common]
         lines += [f"{each.option.name}: no failures are counted, {each.no_failures}" for each in self.of_options if each.no_failures]
-        codes = ("single_source_price", "assumed_failure_rate", "memory_tight")
+        codes = ("single_source_price", "assumed_failure_rate")
         return [*lines, *dict.fromkeys(flag.message for each in self.of_options for flag in each.flags if flag.code in codes)]
 
     def table(self) -> TextTable:

@@ -45,6 +45,8 @@ NO_LENGTH: Final = "no sequence length is given"
 """Start of the note on it."""
 NO_PRICES: Final = "no prices are given"
 """Start of the note on it."""
+CAUTIONS: Final = ("none is counted", "marked yours alone")
+"""Words of the notes on what is not as it was asked for: these are told always."""
 
 MOST_LETTERS: Final = 100
 """Longest name of a scenario."""

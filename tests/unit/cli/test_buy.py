@@ -52,3 +52,8 @@ def test_a_wrong_command_line_is_told_at_once(cli: Cli, arguments: tuple[str, ..
 
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err.startswith(message)
+
+
+def test_another_batch_than_the_one_asked_for_is_always_told(cli: Cli) -> None:
+    options = ("--tokens", "100B", "--option", "3 dgx-h100", "--option", "2 dgx-h100")
+    assert "3 dgx-h100: the batch is 72 and not 64, which 24 GPUs do not divide\n" in cli("buy", "llama3.2-1b", *options, *SMALL).err

@@ -32,6 +32,12 @@ def test_the_first_line_is_the_layout_and_the_last_ones_the_certificate(cli: Cli
     assert re.fullmatch(r"\d notes on prices and what is assumed: --verbose shows them\n", outcome.err)
 
 
+def test_a_price_that_nobody_knows_is_always_told(cli: Cli) -> None:
+    told = cli("plan", "llama3.2-1b", "dgx-b300", "--nodes", "1", *SMALL).err.splitlines()
+    assert told[0].startswith("assumed: no price of b300-sxm is known, and none is counted")
+    assert told[1].endswith("--verbose shows them")
+
+
 def test_all_that_is_assumed_is_told_where_somebody_asks(cli: Cli) -> None:
     said = cli("plan", *QUESTION, "-v").err
 
@@ -168,6 +174,7 @@ def test_a_goal_is_reached_or_the_nearest_is_named(cli: Cli) -> None:
 
     assert (reached.code, missed.code) == (0, 1)
     assert reached.out.startswith("yes 1 dgx-h100: ")
+    assert reached.err.endswith("--verbose shows them\n")
     assert missed.out.startswith("no: the nearest is 4 dgx-h100: ")
 
 
