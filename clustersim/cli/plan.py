@@ -127,8 +127,7 @@ def plan_command(
     refuse_given({"--gpus": gpus}, beside="a layout of training", hint="add --serving")
     goal = None
     if tokens is not None:
-        names = accelerators or cluster or ""
-        goal = goal_of(tokens, within=within, budget=budget, power=power, nodes=names, most_nodes=max_nodes)
+        goal = goal_of(tokens, within=within, budget=budget, power=power, nodes=accelerators or cluster or "", most_nodes=max_nodes)
     options = PlanOptions(
         nodes=nodes,
         overrides=tuple(set_ or ()),

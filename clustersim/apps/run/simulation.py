@@ -93,7 +93,6 @@ def _ranks_at(strategy: Strategy, place_of_experts: int) -> str:
 
 SCHEMA_VERSION = 1
 TERA = 1e12
-
 MASKED_SHARE = 0.2
 """Share of the counted FLOPs from which on MFU without them is worth telling."""
 N_NAMED = 3
@@ -130,8 +129,7 @@ def simulate(
         stages = stages_of(plan)
         with phase("measure"):
             timeline = _with_memory(in_whole_steps_of(plan.strategy, replayed.timeline), stages)
-            own = in_own_time_of(plan.strategy, timeline)
-            parts, hidden = breakdown_of(plan.strategy, own)
+            parts, hidden = breakdown_of(plan.strategy, own := in_own_time_of(plan.strategy, timeline))
     memory = memory_report(stages, cluster, timeline)
     all_flags = [
         *flags,
@@ -146,8 +144,7 @@ def simulate(
     ]
     step_s, n_ranks, strategy = own.step_time_s, plan.n_ranks, plan.strategy
     peak_flops_per_s = _peak_flops_per_s(plan.training.precision, n_ranks, cluster, conditions)
-    # The share of the batch whose gradients are not too late for an update.
-    used = 1.0 - (strategy.data_parallel.backup_workers or 0) / len(timeline.rank_classes)
+    used = _used_fraction(strategy, timeline)
     flops = step_flops(plan.model, plan.training, plan.strategy)
     model, hardware = used * flops.model, used * flops.hardware
     samples_per_s = used * plan.training.global_batch_size / step_s
@@ -158,9 +155,7 @@ def simulate(
         ranks=n_ranks,
         gpus=n_ranks,
         accelerators=", ".join(dict.fromkeys(node.accelerator.name for node, _ in cluster.kinds)),
-        domains=" and ".join(
-            f"{count:,} node{'' if count == 1 else 's'}{text}" for node, count in cluster.kinds if (text := domains_text(node, count))
-        ),
+        domains=_domains(cluster),
         parallelism=Parallelism(dp=strategy.dp, tp=strategy.tp, pp=strategy.pp, cp=strategy.cp, ep=strategy.ep),
         trained=_trained(plan.training),
         step_time_s=step_s,
@@ -188,6 +183,17 @@ def simulate(
         flags=(*all_flags, *_turn_flags(strategy, timeline), *_mask_flags(flops.masked / model, mfu=model / step_s / peak_flops_per_s)),
     )
     return metrics, timeline
+
+
+def _domains(cluster: Cluster) -> str:
+    """Return the nodes of each kind and the NVLink domains that several of them share; empty where each has its own."""
+    shared = [(count, text) for node, count in cluster.kinds if (text := domains_text(node, count))]
+    return " and ".join(f"{count:,} node{'' if count == 1 else 's'}{text}" for count, text in shared)
+
+
+def _used_fraction(strategy: Strategy, timeline: Timeline) -> float:
+    """Return the share of the batch whose gradients are not too late for an update."""
+    return 1.0 - (strategy.data_parallel.backup_workers or 0) / len(timeline.rank_classes)
 
 
 def in_whole_steps_of(strategy: Strategy, timeline: Timeline) -> Timeline:
