@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from math import ceil
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
+from clustersim.hardware.models import Node
 from clustersim.topology.cluster import TIERS
-
-if TYPE_CHECKING:
-    from clustersim.hardware.models import Node
-    from clustersim.topology.wired import Cluster
+from clustersim.topology.wired import Cluster
 
 _NUMBER: Final = re.compile(r"\d+")
 _FABRIC: Final = ("nic", "leaf", "spine")

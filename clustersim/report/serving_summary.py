@@ -20,15 +20,13 @@ from clustersim.report.folded import folded, table_lines
 from clustersim.report.summary import LARGEST_WIDTH, bar_text, markdown_table
 from clustersim.report.tables import write_table
 from clustersim.report.text_tables import TextTable, html_answer
-from clustersim.serving.records import EngineStepLog, StepRecord
+from clustersim.serving.batch import FloatArray
+from clustersim.serving.records import EngineStepLog, RequestLog, StepRecord
+from clustersim.serving.requests import Requests
 from clustersim.units.quantity import format_alike, format_quantity, format_range
 
 if TYPE_CHECKING:
     import pandas
-
-    from clustersim.serving.batch import FloatArray
-    from clustersim.serving.records import EngineStepLog, RequestLog
-    from clustersim.serving.requests import Requests
 
 _BAR: Final = 30
 _LEAST: Final = 0.0005

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isclose
-from typing import TYPE_CHECKING
 
 from clustersim.errors import ScenarioError
 from clustersim.measure.cost_report import CostReport
@@ -15,11 +14,9 @@ from clustersim.measure.serving_metrics import ServingMetrics
 from clustersim.measure.step_breakdown import PipelineShape, closed_form_bubble
 from clustersim.reliability import Upkeep
 from clustersim.report.pictured_machine import PicturedMachine
+from clustersim.serving.batch import FloatArray
 from clustersim.serving.records import StepRecord
 from clustersim.trace.timeline import Timeline
-
-if TYPE_CHECKING:
-    from clustersim.serving.batch import FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

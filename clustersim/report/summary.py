@@ -12,13 +12,12 @@ from clustersim.report.bottleneck import find_bottleneck
 from clustersim.report.folded import folded, table_lines
 from clustersim.report.palette import EXPOSED, FORWARD, HIDDEN
 from clustersim.report.shares import PART_LABELS, hidden_communication, step_shares
+from clustersim.trace.timeline import Timeline
 from clustersim.units.quantity import format_alike, format_quantity
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
-
-    from clustersim.trace.timeline import Timeline
 
 LARGEST_WIDTH: Final = 120
 """Longer bars carry no more information."""

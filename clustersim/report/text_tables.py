@@ -7,17 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from clustersim.expressions.measures import measure_of_key
+from clustersim.measure.metrics import Metrics
 from clustersim.report.facts import headline, holds_memory, layout_line, memory_text, memory_verdict
 from clustersim.report.folded import folded, reading_width, table_lines
 from clustersim.report.shares import hidden_communication, step_shares
+from clustersim.trace.timeline import Timeline
 from clustersim.units.quantity import format_alike, format_quantity
-
-if TYPE_CHECKING:
-    from clustersim.measure.metrics import Metrics
-    from clustersim.trace.timeline import Timeline
 
 NOTHING: Final = "-"
 EQUAL: Final = "="

@@ -1,6 +1,5 @@
 """Breakdown of the step as a stacked bar for each run, and beside it the communication that costs nothing because it is hidden."""
 
-# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
@@ -8,11 +7,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import fsum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from clustersim.measure.deciding import judged_by, standing_text, undecided
+from clustersim.measure.metrics import Metrics
 from clustersim.report import palette
 from clustersim.report.bottleneck import LOSSES, find_bottleneck
 from clustersim.report.facts import gpus_text, interval_text, unfit_text
@@ -31,15 +32,9 @@ from clustersim.report.plots.canvas import (
     write,
 )
 from clustersim.report.shares import Share, compute_shares, computing_percent, hidden_communication, step_shares
-from clustersim.report.subject import check_alike
+from clustersim.report.subject import Subject, check_alike
+from clustersim.trace.timeline import Timeline
 from clustersim.units.quantity import format_quantity
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from clustersim.measure.metrics import Metrics
-    from clustersim.report.subject import Subject
-    from clustersim.trace.timeline import Timeline
 
 HEIGHT_PX: Final = 400
 

@@ -1,6 +1,5 @@
 """Draw a few figures of a few runs: lines that are labelled where they end, or bars with their values."""
 
-# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Which collectives the step waits for, and which are hidden."""
 
-# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from clustersim.measure.exposure import Exposure, exposures
 from clustersim.report import palette
@@ -27,12 +27,8 @@ from clustersim.report.plots.canvas import (
     size_px,
     write,
 )
+from clustersim.report.subject import Subject
 from clustersim.units.quantity import format_quantity
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from clustersim.report.subject import Subject
 
 ROW_PX: Final = 58
 MOST_ROWS: Final = 10

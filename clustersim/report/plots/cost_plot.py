@@ -1,30 +1,26 @@
 """Cost of a step or a training, from the necessary to the actual amount."""
 
-# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from clustersim.economics import UsageCost
 from clustersim.errors import ScenarioError
+from clustersim.measure.cost_report import CostReport
 from clustersim.measure.goodput_report import PART_WORDS
 from clustersim.report import palette
 from clustersim.report.facts import gpus_text
 from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, add_boxes, caption, draw_grid, new_axes, paper, round_values, write
 from clustersim.report.shares import percentages, step_shares
+from clustersim.report.subject import Subject
 from clustersim.units.quantity import format_quantity
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from clustersim.measure.cost_report import CostReport
-    from clustersim.report.subject import Subject
 
 HEIGHT_PX: Final = 560
 

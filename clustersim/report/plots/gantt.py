@@ -1,6 +1,5 @@
 """The pipeline of one step: what every rank class does, when, and what communication runs beside it."""
 
-# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
@@ -8,11 +7,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import fsum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from clustersim.measure.exposure import busy_intervals, split_by
+from clustersim.measure.metrics import Metrics
 from clustersim.report import palette
 from clustersim.report.facts import gpus_text, percent_text, unfit_text
 from clustersim.report.plots.canvas import FloatArray, Margins, add_boxes, beside, caption, key, name_rows, new_axes, shortened, size_px
@@ -32,11 +33,6 @@ from clustersim.report.plots.time_scales import (
 from clustersim.report.shares import computing_percent
 from clustersim.trace.timeline import DIMENSIONS, Span, Timeline
 from clustersim.units.quantity import format_quantity
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from clustersim.measure.metrics import Metrics
 
 ROW_PX: Final = 66
 LANE_PX: Final = 12.5

@@ -1,30 +1,25 @@
 """Goodput of a job over the interval between checkpoints."""
 
-# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from clustersim.errors import ScenarioError
-from clustersim.reliability import steady_shares, with_interval
+from clustersim.measure.goodput_report import BestInterval
+from clustersim.reliability import Upkeep, steady_shares, with_interval
 from clustersim.report import palette
 from clustersim.report.facts import gpus_text, percent_text
 from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, caption, draw_grid, new_axes, paper, round_values, write
+from clustersim.report.subject import Subject
 from clustersim.units.quantity import format_quantity
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from clustersim.measure.goodput_report import BestInterval
-    from clustersim.reliability import Upkeep
-    from clustersim.report.subject import Subject
 
 HEIGHT_PX: Final = 560
 

@@ -1,6 +1,5 @@
 """A figure over two swept keys: a cell for each pair of values, hatched where the plan does not fit."""
 
-# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
@@ -9,11 +8,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from clustersim.documents.near_names import choices_hint
 from clustersim.errors import ScenarioError
 from clustersim.measure.deciding import UNDECIDED, Judged, bar_of, judged_by, more_is_better, standing_text, undecided
-from clustersim.measure.error_bars import BAR, BAR_COLUMNS
+from clustersim.measure.error_bars import BAR, BAR_COLUMNS, ErrorBar
 from clustersim.report import palette
 from clustersim.report.facts import figure_text, is_share
 from clustersim.report.plots.canvas import (
@@ -32,9 +32,6 @@ from clustersim.report.plots.canvas import (
 
 if TYPE_CHECKING:
     import pandas
-    from matplotlib.axes import Axes
-
-    from clustersim.measure.error_bars import ErrorBar
 
 
 STATUS: Final = "status"

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from matplotlib.axes import Axes
+
+from clustersim.measure.metrics import Metrics
 from clustersim.report.plots import (
     breakdown,
     communication,
@@ -28,13 +31,10 @@ from clustersim.report.plots import (
 from clustersim.report.plots import cost_plot as cost
 from clustersim.report.plots import goodput_plot as goodput
 from clustersim.report.subject import ServedSubject, Subject
+from clustersim.trace.timeline import Timeline
 
 if TYPE_CHECKING:
     import pandas
-    from matplotlib.axes import Axes
-
-    from clustersim.measure.metrics import Metrics
-    from clustersim.trace.timeline import Timeline
 
 S = TypeVar("S", Subject, ServedSubject)
 DrawAnswer = Callable[[tornado.Tornado, "Axes | None"], "Axes"]

@@ -1,6 +1,5 @@
 """A figure over one key that was swept: a line for each value of a second one."""
 
-# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
@@ -9,10 +8,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from clustersim.errors import ScenarioError
 from clustersim.measure.deciding import figures_at
+from clustersim.measure.error_bars import ErrorBar
 from clustersim.report import palette
 from clustersim.report.plots.canvas import DPI, FloatArray, Margins, caption, draw_grid, new_axes
 from clustersim.report.plots.heatmap import (
@@ -30,9 +31,6 @@ from clustersim.report.plots.heatmap import (
 
 if TYPE_CHECKING:
     import pandas
-    from matplotlib.axes import Axes
-
-    from clustersim.measure.error_bars import ErrorBar
 
 HEIGHT_PX: Final = 560
 COLOURS: Final = (palette.FORWARD, palette.EXPOSED, palette.BACKWARD, *palette.DIMENSION_COLOURS.values())

@@ -1,25 +1,21 @@
 """Utilisation of each tier of links over the step."""
 
-# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from clustersim.measure.utilisation import mean_utilisation, used_links, utilisation_over_time
 from clustersim.report.facts import TIER_LABELS, gpus_text, percent_text
 from clustersim.report.plots.canvas import SCALE, Margins, beside, caption, draw_scale, name_rows, new_axes, round_share, say_empty
 from clustersim.report.plots.time_scales import draw_time_axis, drawn_part, excerpt_of, whole_step
+from clustersim.report.subject import Subject
 from clustersim.units.quantity import format_quantity
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from clustersim.report.subject import Subject
 
 ROW_PX: Final = 66
 N_STRETCHES: Final = 240

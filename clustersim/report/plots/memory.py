@@ -1,14 +1,15 @@
 """Peak memory of one rank of every stage by content, against the capacity."""
 
-# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from matplotlib.axes import Axes
 
+from clustersim.measure.metrics import Metrics
 from clustersim.report import palette
 from clustersim.report.facts import gpus_text, memory_parts, memory_text, memory_verdict
 from clustersim.report.plots.canvas import (
@@ -25,12 +26,7 @@ from clustersim.report.plots.canvas import (
     size_px,
     write,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from clustersim.measure.metrics import Metrics
-    from clustersim.trace.timeline import Timeline
+from clustersim.trace.timeline import Timeline
 
 ROW_PX: Final = 44
 SMALLEST_ROW_PX: Final = 14

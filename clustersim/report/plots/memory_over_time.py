@@ -1,15 +1,16 @@
 """Memory of one rank of each class over time, against the capacity."""
 
-# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from clustersim.measure.metrics import Metrics
 from clustersim.report import palette
 from clustersim.report.facts import gpus_text, memory_text
 from clustersim.report.plots.canvas import (
@@ -29,15 +30,9 @@ from clustersim.report.plots.canvas import (
     spaced,
     write,
 )
-from clustersim.trace.memory_curves import STACK
+from clustersim.trace.memory_curves import STACK, MemoryCurve
+from clustersim.trace.timeline import Timeline
 from clustersim.units.quantity import format_quantity
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from clustersim.measure.metrics import Metrics
-    from clustersim.trace.memory_curves import MemoryCurve
-    from clustersim.trace.timeline import Timeline
 
 MOST_ROWS: Final = 6
 """Stages in the picture; of more, a number of them from the first to the last."""

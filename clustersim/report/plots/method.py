@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
+
+from matplotlib.axes import Axes
 
 from clustersim.documents.near_names import choices_hint
 from clustersim.report.plots.canvas import style
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 T = TypeVar("T")
 

@@ -1,6 +1,5 @@
 """Days and cost of several clusters for one training, each with the interval that it is expected in."""
 
-# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
@@ -8,14 +7,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from matplotlib.axes import Axes
 
 from clustersim.report import palette
 from clustersim.report.plots.canvas import INK, Margins, caption, draw_grid, new_axes, round_locator, save, style, write
 from clustersim.units.quantity import format_quantity
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _ROW_PX: Final = 46
 _MARGINS: Final = Margins(left=250, right=40, top=112, bottom=44)

@@ -1,6 +1,5 @@
 """Draw measured against predicted: panels side by side with the same axes, a diagonal with its band, a ring around the farthest."""
 
-# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations

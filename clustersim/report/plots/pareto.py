@@ -1,6 +1,5 @@
 """Which layouts nothing beats: time against cost, and energy as the size of a point."""
 
-# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
@@ -11,11 +10,12 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from clustersim.errors import ScenarioError
 from clustersim.measure.deciding import UNDECIDED, Decision, is_better, judged_by
-from clustersim.measure.error_bars import BAR, BAR_COLUMNS
+from clustersim.measure.error_bars import BAR, BAR_COLUMNS, ErrorBar
 from clustersim.report import palette
 from clustersim.report.plots.breakdown import spread
 from clustersim.report.plots.canvas import (
@@ -31,14 +31,10 @@ from clustersim.report.plots.canvas import (
     size_px,
 )
 from clustersim.report.plots.heatmap import have_results, keys_of, label_of, table_bars
-from clustersim.report.subject import check_alike
+from clustersim.report.subject import Subject, check_alike
 
 if TYPE_CHECKING:
     import pandas
-    from matplotlib.axes import Axes
-
-    from clustersim.measure.error_bars import ErrorBar
-    from clustersim.report.subject import Subject
 
 HEIGHT_PX: Final = 600
 COLUMNS: Final = ("label", "step_time_s", "usd", "energy_kwh")

@@ -1,6 +1,5 @@
 """Activity of single ranks over the step: a lane for computation and one for each kind of communication."""
 
-# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
@@ -8,12 +7,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import fsum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from clustersim.measure.exposure import busy_intervals, split_by
-from clustersim.measure.metrics import by_dimension
+from clustersim.measure.metrics import Metrics, by_dimension
 from clustersim.measure.step_breakdown import times_by_class
 from clustersim.report import palette
 from clustersim.report.facts import gpus_text, percent_text
@@ -42,15 +42,10 @@ from clustersim.report.plots.time_scales import (
     passes_of,
     time_scale,
 )
+from clustersim.report.subject import Subject
 from clustersim.trace.columns import columns_of
 from clustersim.trace.timeline import DIMENSIONS, Span, Timeline
 from clustersim.units.quantity import format_quantity
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from clustersim.measure.metrics import Metrics
-    from clustersim.report.subject import Subject
 
 LANE_PX: Final = 28
 MOST_RANKS: Final = 4

@@ -1,6 +1,5 @@
 """Bounds of the kernels: the arithmetic, the memory, or the wires."""
 
-# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
@@ -8,9 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import fsum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from clustersim.measure.utilisation import used_links
@@ -19,9 +19,6 @@ from clustersim.report.facts import gpus_text, percent_text
 from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, caption, key, new_axes, paper, size_px, write
 from clustersim.report.subject import DataSheetPeaks, KernelGroup, Subject
 from clustersim.units.quantity import format_quantity
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 HEIGHT_PX: Final = 660
 MOST_POINTS: Final = 16

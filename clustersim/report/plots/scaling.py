@@ -1,24 +1,20 @@
 """Scaling over accelerators: the same work on more of them, or more work with them."""
 
-# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
 from clustersim.errors import ScenarioError
 from clustersim.report import palette
 from clustersim.report.facts import percent_text, rate_text
 from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, caption, draw_grid, new_axes, round_locator, write
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from clustersim.report.subject import Subject
+from clustersim.report.subject import Subject
 
 HEIGHT_PX: Final = 560
 

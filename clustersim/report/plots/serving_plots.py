@@ -1,6 +1,5 @@
 """Pictures of serving runs: latency distribution, batch and queue over time, KV cache over time, throughput against latency."""
 
-# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
@@ -8,9 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.ticker import NullFormatter
 
 from clustersim.network.in_flight import TICK_S
@@ -19,9 +19,6 @@ from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, caption, leg
 from clustersim.report.subject import ServedSubject
 from clustersim.serving.records import StepRecord
 from clustersim.units.quantity import format_quantity
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 HEIGHT_PX: Final = 560
 _LETTER_PX: Final = 6.5

@@ -1,6 +1,5 @@
 """Layout of the pipeline picture: the part of the step that is drawn, and the communication that is hidden."""
 
-# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations

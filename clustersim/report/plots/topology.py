@@ -1,6 +1,5 @@
 """The machine as a map: the levels of its fabric, and below them one node in full; line width is bandwidth."""
 
-# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
@@ -9,15 +8,17 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import fsum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path as MplPath
 
 from clustersim.measure.utilisation import mean_utilisation, used_links
 from clustersim.report.facts import TIER_LABELS, gpus_text, percent_text
 from clustersim.report.palette import IDLE, STALL, text_colour
+from clustersim.report.pictured_machine import FabricLevel, NodeWire, PicturedMachine
 from clustersim.report.plots.canvas import (
     FAINT_INK,
     INK,
@@ -29,14 +30,9 @@ from clustersim.report.plots.canvas import (
     round_share,
     share_colour,
 )
+from clustersim.report.subject import Subject
 from clustersim.trace.timeline import LinkUse
 from clustersim.units.quantity import format_quantity
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from clustersim.report.pictured_machine import FabricLevel, NodeWire, PicturedMachine
-    from clustersim.report.subject import Subject
 
 _MARGINS: Final = Margins(left=40, right=40, top=84, bottom=70)
 _WIDTH: Final = 1120.0

@@ -1,6 +1,5 @@
 """Effect of each figure on a number: bars to both sides of what it is now, the longest first."""
 
-# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
@@ -8,16 +7,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from clustersim.errors import ScenarioError
 from clustersim.report import palette
 from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, caption, draw_grid, name_rows, new_axes, note, save, style, write
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _ROW_PX: Final = 46
 _MARGINS: Final = Margins(left=330, right=130, top=84, bottom=64)

@@ -1,6 +1,5 @@
 """Errors of predicted step times: a strip of points for each source of published runs."""
 
-# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
 # pyright: reportUnknownMemberType=false
 
 from __future__ import annotations
@@ -8,6 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from clustersim.report.facts import percent_text
 from clustersim.report.palette import EXPOSED, FORWARD, IDLE
@@ -26,7 +26,6 @@ from clustersim.report.plots.canvas import (
 
 if TYPE_CHECKING:
     import pandas
-    from matplotlib.axes import Axes
 
 ROW_PX: Final = 34
 COLUMNS: Final = ("source", "row", "measured_s", "predicted_s")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from clustersim.measure.metrics import Metrics
-    from clustersim.report.pictures import Chart, Picture
-    from clustersim.trace.timeline import Timeline
+from clustersim.measure.metrics import Metrics
+from clustersim.report.pictures import Chart, Picture
+from clustersim.trace.timeline import Timeline
 
 
 def write_plots(metrics: Metrics, timeline: Timeline, folder: Path) -> None:
