@@ -19,7 +19,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup
 from clustersim import __version__
 from clustersim.cli.ending import ended_by, forget_interruption, interruptible
 from clustersim.cli.terminal import notice, open_standard_files, write_out
-from clustersim.documents.spots import HALF, WHOLE
+from clustersim.documents.text import HALF, WHOLE
 from clustersim.errors import EXIT_INTERRUPTED, EXIT_OK, ScenarioError
 
 app: Final = typer.Typer(

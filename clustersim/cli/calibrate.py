@@ -15,7 +15,7 @@ from clustersim.cli.terminal import notice, print_table, write_json, write_lines
 from clustersim.cli.watching import watched
 from clustersim.config.yaml_text import plain
 from clustersim.documents.files import check_folder
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import EXIT_OK, ScenarioError
 
 

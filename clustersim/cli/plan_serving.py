@@ -20,7 +20,7 @@ from clustersim.config.overriding import parse_override
 from clustersim.config.serving_scenario import ServingScenario, checked_serving
 from clustersim.config.yaml_text import plain, yaml_text
 from clustersim.documents.files import write_text
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
 from clustersim.measure.deciding import UNDECIDED
 from clustersim.report.facts import percent_text

@@ -24,7 +24,7 @@ from clustersim.config.planning import rank_layout
 from clustersim.config.resolve import files_of, resolved_scenario, scenario_hash
 from clustersim.config.serving_scenario import ServingScenario
 from clustersim.config.yaml_text import plain, yaml_text
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.engine.passes import Passes
 from clustersim.errors import EXIT_NO, EXIT_OK
 from clustersim.progress import phase

@@ -17,8 +17,7 @@ from clustersim.config.load import example_names, example_path
 from clustersim.config.presets import Preset, PresetSetting, load_preset, preset_names
 from clustersim.config.yaml_text import plain, yaml_text
 from clustersim.documents.near_names import choices_hint
-from clustersim.documents.spots import Data
-from clustersim.documents.text import read_document
+from clustersim.documents.text import Data, read_document
 from clustersim.errors import EXIT_OK, ScenarioError
 from clustersim.hardware.catalog import accelerator_names, cluster_names, load_accelerator, load_cluster, load_node, node_names
 from clustersim.hardware.models import Fabric

@@ -7,14 +7,11 @@ from types import MappingProxyType
 from typing import Final
 
 from clustersim.collectives.direct import DIRECT
-from clustersim.collectives.halving_doubling import HALVING_DOUBLING
 from clustersim.collectives.hierarchical import HIERARCHICAL
-from clustersim.collectives.nvls import NVLS
-from clustersim.collectives.nvls_tree import NVLS_TREE
+from clustersim.collectives.nvls import NVLS, NVLS_TREE
 from clustersim.collectives.pairwise import PAIRWISE
-from clustersim.collectives.pat import PAT
 from clustersim.collectives.pattern import Algorithm
-from clustersim.collectives.recursive import RECURSIVE
+from clustersim.collectives.recursive import HALVING_DOUBLING, PAT, RECURSIVE
 from clustersim.collectives.relay import RELAY
 from clustersim.collectives.ring import RINGS
 from clustersim.collectives.rooted import ROOTED

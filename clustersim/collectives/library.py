@@ -20,8 +20,8 @@ from clustersim.collectives.rotated import NotAlikeError, Rotated
 from clustersim.collectives.timing import LEAST_CHANNELS, AlgorithmCandidate, Operation, Way, family_of, idle_rate_bytes_per_s, timed
 from clustersim.errors import DomainError
 from clustersim.hardware.calibration import NetworkCalibration
+from clustersim.hardware.calibrations import slowest
 from clustersim.hardware.library_costs import CollectiveOp, Medium, Protocol, Servers
-from clustersim.hardware.mixed import slowest
 from clustersim.topology.cluster import FABRIC, TIERS, FloatArray, IntArray, LinkFloats, for_each_link, link_values
 from clustersim.topology.wired import Cluster
 

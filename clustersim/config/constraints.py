@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from clustersim.hardware.models import Accelerator
     from clustersim.parallel.step_settings import Training
     from clustersim.parallel.training_plan import Strategy, StrategySettings
-    from clustersim.workloads.operand_formats import Scaling
-    from clustersim.workloads.shapes import AttentionKind
+    from clustersim.workloads.shapes import AttentionKind, Scaling
 
 
 TOKENS: Final = "training.tokens"

@@ -12,8 +12,7 @@ from typing import Annotated, Final
 from pydantic import Field, model_validator
 
 from clustersim.documents.files import read_text
-from clustersim.documents.spots import Data
-from clustersim.documents.text import MOST_BYTES
+from clustersim.documents.text import MOST_BYTES, Data
 from clustersim.economics import (
     IDLE_FRACTION,
     REST_OF_ACCELERATORS,

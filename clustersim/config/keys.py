@@ -16,8 +16,7 @@ from clustersim.parallel.settings import key_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from clustersim.documents.spots import Data
-    from clustersim.documents.text import Document
+    from clustersim.documents.text import Data, Document
 
 Path = tuple[str | int, ...]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from clustersim.config.node_groups import Hardware, NodeGroupSpec, check_alike, in_place, read_constants
 from clustersim.config.scenario_schema import ClusterSpec, LinkSpec
 from clustersim.documents.check import value_at
-from clustersim.documents.spots import merged
+from clustersim.documents.text import merged
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import load_cluster, load_node, named
 from clustersim.hardware.models import Node
@@ -17,12 +17,11 @@ from clustersim.hardware.own_parts import BASE, read_beside
 from clustersim.hardware.profile_schema import NodeChange
 from clustersim.hardware.provenance import remembered_fields
 from clustersim.notices import Flag
-from clustersim.topology.changes import LinkChange
+from clustersim.topology.names import LinkChange
 from clustersim.topology.wired import Cluster
 
 if TYPE_CHECKING:
-    from clustersim.documents.spots import Data
-    from clustersim.documents.text import Document
+    from clustersim.documents.text import Data, Document
 
 
 from collections.abc import Sequence

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from clustersim.documents.composing import read_yaml
-from clustersim.documents.spots import Data
-from clustersim.documents.text import Document
+from clustersim.documents.text import Data, Document
 from clustersim.errors import Place, ScenarioError
 from clustersim.hardware.own_parts import read_beside
 from clustersim.workloads.reading.hub_names import hub_model

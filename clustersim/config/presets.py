@@ -13,8 +13,7 @@ from clustersim.config.overriding import Override
 from clustersim.documents.check import validate_document, value_at
 from clustersim.documents.files import data_names, data_path
 from clustersim.documents.near_names import choices_hint
-from clustersim.documents.spots import Data, Scalar, Spot
-from clustersim.documents.text import Document, read_document
+from clustersim.documents.text import Data, Document, Scalar, Spot, read_document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.profile_schema import Checked
 

@@ -14,7 +14,7 @@ from clustersim.config.build import Built
 from clustersim.config.cost_section import resolved_cost
 from clustersim.config.job_settings import PlannedJob
 from clustersim.config.scenario_schema import ClusterSpec
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.hardware.catalog import FABRIC_KEYS, profile_names
 from clustersim.hardware.models import Accelerator, Fabric, GraphSwitch, Host, Nic, Node, Switch
 from clustersim.hardware.overrides import INLINE_NAME, NODE_KEYS

@@ -10,8 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, JsonValue, StrictBool, model_validator
 
 from clustersim.config.cost_section import CostSpec
-from clustersim.config.load import ScenarioText, name_from, read_source
-from clustersim.config.mistakes import with_others
+from clustersim.config.load import ScenarioText, name_from, read_source, with_others
 from clustersim.config.overriding import Override, apply_overrides, blame
 from clustersim.config.scenario_schema import NAME_PATTERN, BackgroundSpec, ClusterSpec, ModelField, ScenarioPart, VersionField, json_schema
 from clustersim.documents.check import located, validate_document

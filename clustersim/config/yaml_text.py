@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Final
 
-from clustersim.documents.spots import Data, is_mapping, is_sequence
+from clustersim.documents.text import Data, is_mapping, is_sequence
 
 
 def plain(value: object) -> Data:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from clustersim.documents.field_names import field_hint, missing_hint
 from clustersim.documents.near_names import did_you_mean
-from clustersim.documents.spots import Data
-from clustersim.documents.text import Document
+from clustersim.documents.text import Data, Document
 from clustersim.errors import ScenarioError
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import MarkedYAMLError, StringMark, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from clustersim.documents.spots import HALF, WHOLE, Data, Scalar, Spot, source_place, whole_text
+from clustersim.documents.text import HALF, WHOLE, Data, Scalar, Spot, source_place, whole_text
 from clustersim.errors import Place, ScenarioError
 
 _MAX_NODES: Final = 100_000

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from clustersim.documents.files import STDIN, check_size, read_bytes, read_stdin, text_of
-from clustersim.documents.spots import HALF, WHOLE, Data, is_whole, source_place
+from clustersim.documents.text import HALF, WHOLE, Data, is_whole, source_place
 from clustersim.errors import Place, ScenarioError
 
 _MAX_BYTES: Final = 256 * 2**20

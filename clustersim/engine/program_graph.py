@@ -8,7 +8,7 @@ from functools import cached_property
 
 from clustersim.program.program import Program
 from clustersim.program.tasks import Task
-from clustersim.units.grouping import grouped
+from clustersim.units.divisors import grouped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

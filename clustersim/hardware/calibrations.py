@@ -1,29 +1,43 @@
-"""Find the calibration of an accelerator's generation and check it."""
+"""Find the calibration of an accelerator or of several kinds of nodes, check it, and read or change single constants by their names.
+
+A communication library settles on one plan for all members of a group, which the least of them can follow: NCCL chooses by the oldest
+generation in the group, and takes as many channels, and as much bandwidth of each, as every member has [1]_.
+
+References
+----------
+.. [1] NVIDIA NCCL 2.30.7, ``src/graph/tuning.cc`` (``minCompCap``) and ``src/init.cc`` (least of the channels and bandwidths of all ranks).
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import is_dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 from pydantic import Field, model_validator
 
 from clustersim.documents.check import validate_document
+from clustersim.documents.field_names import attribute_of
 from clustersim.documents.files import data_names, data_path
-from clustersim.documents.spots import is_mapping
-from clustersim.documents.text import read_document
+from clustersim.documents.text import is_mapping, read_document
+from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import (
+    BEST_ATTENTION,
     Attention,
     AttentionCalibration,
+    BandwidthCeilings,
     Calibration,
+    FamilyCalibration,
     GemmCalibration,
     LaunchCalibration,
     NetworkCalibration,
 )
 from clustersim.hardware.catalog import load_accelerator, read_spec
 from clustersim.hardware.models import Accelerator, Node
-from clustersim.hardware.profile_schema import Spec
+from clustersim.hardware.profile_schema import PeakPrecision, Spec
+from clustersim.units.divisors import listed
 from clustersim.units.fields import Share
 
 SAME_CHIP: Final = 0.05
@@ -168,3 +182,172 @@ def _lender() -> Path:
 def calibration_of_generation(generation: str) -> Calibration:
     """Return the shipped calibration of a generation, or that of the generation from which others borrow."""
     return read_calibration(calibration_path(generation))
+
+
+def calibration_of(nodes: Sequence[Node]) -> Calibration:
+    """Return the calibration of a cluster of some kinds of nodes.
+
+    Its network constants hold for groups that span all kinds; ``network.of_kinds`` has those of each kind. All else is that of the
+    first kind: how fast ranks compute is the business of each kind (:func:`calibration_at`).
+
+    Parameters
+    ----------
+    nodes
+        One of each kind, in the order of the cluster.
+    """
+    found = [calibration_at(node) for node in nodes]
+    notes = dict.fromkeys(note for calibration in found for note in calibration.notes)
+    names = list(dict.fromkeys(calibration.name for calibration in found))
+    if len(names) == 1:
+        return replace(found[0], notes=tuple(notes))
+    kinds = listed(list(dict.fromkeys(node.name for node in nodes)), "and")
+    message = f"groups that span {kinds} go by the slower of the constants of {listed(names, 'and')} throughout; no such group was measured"
+    sources = dict.fromkeys(source for calibration in found for source in calibration.sources)
+    return replace(
+        found[0],
+        name="+".join(names),
+        network=replace(slowest([calibration.network for calibration in found]), of_kinds=tuple(each.network for each in found)),
+        accelerators=tuple(dict.fromkeys(name for calibration in found for name in calibration.accelerators)),
+        sources=tuple(sources),
+        notes=(*notes, ("mixed_calibration", message)),
+    )
+
+
+def slowest(networks: Sequence[NetworkCalibration]) -> NetworkCalibration:
+    """Return constants that are nowhere better than any of some.
+
+    The longest times, the least shares, the most multiprocessors held, the limits of the oldest generation, and the protocols that all
+    have. What the library itself counts does not go by the kind of node.
+
+    Examples
+    --------
+    >>> from clustersim.hardware.calibrations import calibration_of_generation
+    >>> slowest([calibration_of_generation(each).network for each in ("hopper", "ampere")]).library.compute_capability
+    8.0
+    """
+    first = networks[0]
+    return replace(
+        first,
+        efficiency={tier: min(network.efficiency[tier] for network in networks) for tier in first.efficiency},
+        families={
+            family: FamilyCalibration(
+                start_s=max(network.families[family].start_s for network in networks),
+                chunk_s=max(network.families[family].chunk_s for network in networks),
+            )
+            for family in first.families
+        },
+        ceilings=BandwidthCeilings(
+            nvls=min(network.ceilings.nvls for network in networks),
+            exchange=min(network.ceilings.exchange for network in networks),
+            pair=min(network.ceilings.pair for network in networks),
+            peer=min(network.ceilings.peer for network in networks),
+        ),
+        multiprocessors=max(network.multiprocessors for network in networks),
+        library=min((network.library for network in networks), key=lambda limits: limits.compute_capability),
+        protocols=tuple(protocol for protocol in first.protocols if all(protocol in network.protocols for network in networks)),
+        of_kinds=(),
+    )
+
+
+TILES: Final = "gemm.tiles."
+"""Begins the name of the share of all tiles of one area, such as ``gemm.tiles.16384``."""
+DEFAULT: Final = "default"
+PRECISIONS: Final[tuple[str, ...]] = get_args(PeakPrecision)
+
+
+def constant(calibration: Calibration, name: str) -> float:
+    """Return a constant by its dotted name, in SI units.
+
+    Names are those of the file: ``gemm.under_load.default``, ``attention.flash_2.forward.fraction``, ``launch.dispatch``,
+    ``network.families.ring.start``. ``gemm.tiles.<rows times columns>`` is the share of all tiles of one area. A precision that has no
+    share of its own has that of ``default``.
+
+    Raises
+    ------
+    ScenarioError
+        There is no such constant.
+
+    Examples
+    --------
+    >>> from clustersim.hardware.calibrations import calibration_of_generation
+    >>> constant(calibration_of_generation("hopper"), "network.multiprocessors")
+    24.0
+    """
+    if name.startswith(TILES):
+        shares = [share for rows, columns, share in calibration.gemm.tiles if f"{rows * columns}" == name.removeprefix(TILES)]
+        if not shares:
+            raise _unknown(name)
+        return shares[0]
+    value: object = calibration
+    for part in name.split("."):
+        value = _part(value, part, name)
+    if not isinstance(value, int | float):
+        raise _unknown(name)
+    return float(value)
+
+
+def changed(calibration: Calibration, values: Mapping[str, float]) -> Calibration:
+    """Return a calibration with other values of some constants; names are those of :func:`constant`."""
+    for name, value in values.items():
+        constant(calibration, name)
+        calibration = _tiled(calibration, name, value) if name.startswith(TILES) else _changed(calibration, name, value)
+    return calibration
+
+
+def tile_areas(calibration: Calibration) -> tuple[int, ...]:
+    """Return the areas of the tiles of a calibration, the largest first."""
+    return tuple(sorted({rows * columns for rows, columns, _ in calibration.gemm.tiles}, reverse=True))
+
+
+def _tiled(calibration: Calibration, name: str, value: float) -> Calibration:
+    area = name.removeprefix(TILES)
+    tiles = tuple(each._replace(share=value) if f"{each.rows * each.columns}" == area else each for each in calibration.gemm.tiles)
+    return replace(calibration, gemm=replace(calibration.gemm, tiles=tiles))
+
+
+def _changed(calibration: Calibration, name: str, value: float) -> Calibration:
+    parts = name.split(".")
+    if parts[0] != "attention":
+        return _put_in(calibration, parts, value)
+    # The best generation stands there twice, under its own name and as the best.
+    best = calibration.attention[BEST_ATTENTION]
+    twins = [parts[1], BEST_ATTENTION] if calibration.attention[parts[1]] == best else [parts[1]]
+    for twin in twins:
+        calibration = _put_in(calibration, ["attention", twin, *parts[2:]], value)
+    return calibration
+
+
+def _put_in(calibration: Calibration, parts: Sequence[str], value: float) -> Calibration:
+    found = _put(calibration, parts, value)
+    assert isinstance(found, Calibration)
+    return found
+
+
+def _put(whole: object, parts: Sequence[str], value: float) -> object:
+    if not parts:
+        return value
+    if is_mapping(whole):
+        return {**whole, parts[0]: _put(whole.get(parts[0]), parts[1:], value)}
+    assert is_dataclass(whole)  # the name was read before
+    assert not isinstance(whole, type)
+    field = attribute_of(whole, parts[0])
+    assert field is not None
+    return replace(whole, **{field: _put(getattr(whole, field), parts[1:], value)})
+
+
+def _part(whole: object, part: str, name: str) -> object:
+    if is_mapping(whole):
+        if part in whole:
+            return whole[part]
+        if part in PRECISIONS and DEFAULT in whole:
+            return whole[DEFAULT]
+    elif is_dataclass(whole):
+        field = attribute_of(whole, part)
+        if field is not None:
+            return getattr(whole, field)
+    raise _unknown(name)
+
+
+def _unknown(name: str) -> ScenarioError:
+    hint = "names are those of a calibration file, such as gemm.under_load.default or launch.dispatch"
+    return ScenarioError(f"there is no constant '{name}'", hint=hint)

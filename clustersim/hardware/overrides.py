@@ -9,8 +9,7 @@ from types import MappingProxyType
 from typing import Final, TypeVar
 
 from clustersim.documents.check import validate_part, value_at
-from clustersim.documents.spots import Data
-from clustersim.documents.text import Document
+from clustersim.documents.text import Data, Document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import FABRIC_KEYS, SCALE_UP_KEYS, load_node, updated
 from clustersim.hardware.models import Accelerator, Fabric, FabricTopology, Nic, Node, ScaleUp

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from clustersim.documents.check import validate_part
-from clustersim.documents.form import keys_of
+from clustersim.documents.field_names import keys_of
 from clustersim.documents.near_names import choices_hint, did_you_mean
-from clustersim.documents.spots import Data
-from clustersim.documents.text import Document, read_document
+from clustersim.documents.text import Data, Document, read_document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import (
     build_accelerator,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from clustersim.documents.form import attribute_of
+from clustersim.documents.field_names import attribute_of
 from clustersim.documents.near_names import choices_hint
-from clustersim.documents.spots import is_mapping, is_sequence
-from clustersim.documents.text import Document
+from clustersim.documents.text import Document, is_mapping, is_sequence
 from clustersim.errors import ScenarioError
 from clustersim.hardware.models import Accelerator, ClusterProfile, Host, Nic, Node, Switch
 from clustersim.hardware.profile_schema import Spec

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.measure.error_bars import ErrorBar
 from clustersim.measure.metrics import Metrics
 from clustersim.units.divisors import listed

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersim.network.filling import Filling, spans
-from clustersim.topology.cluster import FloatArray, IntArray, LinkFloats, LinkInts
-from clustersim.topology.hashing import KeyArray, pair_keys
+from clustersim.topology.cluster import FloatArray, IntArray, KeyArray, LinkFloats, LinkInts, pair_keys
 from clustersim.topology.link_demand import RouteSet
 
 BoolArray = NDArray[np.bool_]

@@ -15,9 +15,8 @@ from clustersim.parallel.step_settings import Precision, Training
 from clustersim.parallel.training_plan import Strategy
 from clustersim.workloads.adapters import Adapters
 from clustersim.workloads.model import Model
-from clustersim.workloads.operand_formats import SCALINGS
 from clustersim.workloads.operators import VECTOR_BYTES, vector_bytes
-from clustersim.workloads.shapes import FP32_BYTES, ContextShare, LocalShape, Numerics, Packed
+from clustersim.workloads.shapes import FP32_BYTES, SCALINGS, ContextShare, LocalShape, Numerics, Packed
 
 ELEMENT_BYTES: Final[Mapping[str, float]] = MappingProxyType({"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 2.0})
 """Bytes of one activation; under fp8 the activations between products stay in 16 bits."""

@@ -10,10 +10,8 @@ from pydantic import Field, StrictBool
 from clustersim.parallel.settings import Settings, Written, auto, setting
 from clustersim.units.fields import MOST_GPUS, BucketBytes, Count, PositiveInt, PositiveRatio, SamplesPerSecond, mistake
 from clustersim.workloads.adapters import JOINT, AdaptedLayer, FrozenPrecision
-from clustersim.workloads.operand_formats import AmaxGroup, Scaling
 from clustersim.workloads.operators import GraphPart
-from clustersim.workloads.packing import Documents, largest_p90
-from clustersim.workloads.shapes import AttentionKind
+from clustersim.workloads.shapes import AmaxGroup, AttentionKind, Documents, Scaling, largest_p90
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
 Optimizer = Literal["adam", "sgd", "momentum", "adafactor", "lamb", "muon"]

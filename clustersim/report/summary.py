@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from clustersim.measure.metrics import Metrics, experts_lines
 from clustersim.report import facts
-from clustersim.report.bottleneck import find_bottleneck
 from clustersim.report.folded import folded, table_lines
 from clustersim.report.palette import EXPOSED, FORWARD, HIDDEN
-from clustersim.report.shares import PART_LABELS, hidden_communication, step_shares
+from clustersim.report.shares import PART_LABELS, find_bottleneck, hidden_communication, step_shares
 from clustersim.trace.timeline import Timeline
 from clustersim.units.quantity import format_alike, format_quantity
 

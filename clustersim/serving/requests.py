@@ -12,7 +12,7 @@ import numpy as np
 from clustersim.errors import DomainError
 from clustersim.serving.batch import FloatArray
 from clustersim.serving.records import IntArray
-from clustersim.workloads.packing import largest_p90, lognormal_sigma
+from clustersim.workloads.shapes import largest_p90, lognormal_sigma
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

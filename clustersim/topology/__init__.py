@@ -7,17 +7,12 @@ from types import MappingProxyType
 from typing import Final
 
 from clustersim.hardware.models import Fabric, FabricTopology, Node, ScaleUpKind
-from clustersim.topology.bridge_pairs import bridge_pairs
-from clustersim.topology.cube_mesh import cube_mesh
 from clustersim.topology.dragonfly import dragonfly
-from clustersim.topology.full_mesh import full_mesh
-from clustersim.topology.nvswitch import nvswitch
-from clustersim.topology.pcie import no_scale_up
 from clustersim.topology.scale_out import Below, ScaleOut
 from clustersim.topology.switch_graph import graph
 from clustersim.topology.torus import torus
 from clustersim.topology.trees import fat_tree, leaf_spine, rail_optimized, single_switch
-from clustersim.topology.wires import ScaleUpWiring
+from clustersim.topology.wires import ScaleUpWiring, bridge_pairs, cube_mesh, full_mesh, no_scale_up, nvswitch
 
 SCALE_UP: Final[Mapping[ScaleUpKind, Callable[[Node], ScaleUpWiring]]] = MappingProxyType(
     {

@@ -13,11 +13,9 @@ from numpy.typing import NDArray
 from clustersim.errors import DomainError, inside
 from clustersim.hardware.models import Fabric, Node, ServerHosts
 from clustersim.topology import FABRICS
-from clustersim.topology.changes import Changed, LinkChange, change_links
-from clustersim.topology.cluster import TIERS, FloatArray, IntArray, LinkFloats, LinkInts, LinkValues
+from clustersim.topology.cluster import TIERS, BoolArray, FloatArray, IntArray, LinkFloats, LinkInts, LinkValues
 from clustersim.topology.cluster_layout import ClusterLayout, PlaceGroup, numbered
-from clustersim.topology.hashing import BoolArray
-from clustersim.topology.names import names_a_spine
+from clustersim.topology.names import Changed, LinkChange, change_links, names_a_spine
 from clustersim.topology.node_wiring import (
     adapter_bandwidth_bytes_per_s,
     n_adapters,

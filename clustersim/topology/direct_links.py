@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from clustersim.topology.cluster import IntArray
-from clustersim.topology.hashing import BoolArray
+from clustersim.topology.cluster import BoolArray, IntArray
 from clustersim.topology.scale_out import RouteRows, ScaleOut
 
 

@@ -10,7 +10,10 @@ import numpy as np
 from clustersim.hardware.models import Fabric, Node, ServerHosts
 from clustersim.topology import SCALE_UP
 from clustersim.topology.cluster import IntArray
-from clustersim.topology.pcie import (
+from clustersim.topology.scale_out import hop_latency_s
+from clustersim.topology.wires import (
+    ScaleUpWiring,
+    Wire,
     n_pcie_switches,
     path_between_switches,
     path_down_to_switch,
@@ -19,8 +22,6 @@ from clustersim.topology.pcie import (
     socket_end,
     switch_end,
 )
-from clustersim.topology.scale_out import hop_latency_s
-from clustersim.topology.wires import ScaleUpWiring, Wire
 
 NO_WAY = -1
 """Length of a route that does not exist."""

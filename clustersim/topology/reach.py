@@ -9,10 +9,9 @@ from itertools import groupby
 import numpy as np
 
 from clustersim.errors import DomainError
-from clustersim.topology.changes import LinkChange
-from clustersim.topology.cluster import IntArray
+from clustersim.topology.cluster import BoolArray, IntArray
 from clustersim.topology.cluster_layout import ClusterLayout
-from clustersim.topology.hashing import BoolArray
+from clustersim.topology.names import LinkChange
 from clustersim.topology.node_wiring import NodeWiring, Path, Paths
 from clustersim.topology.routing import RoutingPolicy, between
 from clustersim.topology.wires import Wire, accelerator_end

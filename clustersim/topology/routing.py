@@ -7,9 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.topology.cluster import FloatArray, IntArray, LinkFloats, Routes
+from clustersim.topology.cluster import FloatArray, IntArray, LinkFloats, Routes, pair_keys
 from clustersim.topology.cluster_layout import ClusterLayout
-from clustersim.topology.hashing import pair_keys
 from clustersim.topology.link_demand import ones
 from clustersim.topology.node_wiring import BY_PEER, NO_WAY, PathTable
 from clustersim.topology.scale_out import RouteRows, RoutingState, ScaleOut

@@ -9,8 +9,7 @@ from typing import Final
 import numpy as np
 
 from clustersim.hardware.models import Fabric, Switch
-from clustersim.topology.cluster import FloatArray, IntArray
-from clustersim.topology.hashing import BoolArray, KeyArray, picked_among
+from clustersim.topology.cluster import BoolArray, FloatArray, IntArray, KeyArray, picked_among
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

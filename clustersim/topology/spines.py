@@ -9,8 +9,7 @@ from typing import TypedDict
 import numpy as np
 
 from clustersim.hardware.models import Fabric
-from clustersim.topology.cluster import TIERS, FloatArray, IntArray
-from clustersim.topology.hashing import BoolArray, KeyArray, picked, picked_among
+from clustersim.topology.cluster import TIERS, BoolArray, FloatArray, IntArray, KeyArray, picked, picked_among
 from clustersim.topology.scale_out import Leaves, RouteRows, RoutingState, ScaleOut, hop_latency_s, left_fraction, narrowest, shares
 
 _AT_LEAF, _AT_SPINE, _AT_CORE, _DOWN = range(4)

@@ -9,9 +9,8 @@ import numpy as np
 
 from clustersim.errors import DomainError
 from clustersim.hardware.models import Fabric
-from clustersim.topology.cluster import TIERS, FloatArray, IntArray
+from clustersim.topology.cluster import TIERS, BoolArray, FloatArray, IntArray, KeyArray, picked_among
 from clustersim.topology.direct_links import RouterFabric, RouterGraph
-from clustersim.topology.hashing import BoolArray, KeyArray, picked_among
 from clustersim.topology.scale_out import GRAIN, Below, RouteRows, RoutingState, ScaleOut, hop_latency_s, left_fraction
 
 _FAR: Final = 1 << 30

@@ -8,8 +8,7 @@ import numpy as np
 
 from clustersim.errors import DomainError
 from clustersim.hardware.models import Fabric
-from clustersim.topology.cluster import IntArray
-from clustersim.topology.hashing import BoolArray
+from clustersim.topology.cluster import BoolArray, IntArray
 from clustersim.topology.scale_out import Below, Leaves, RouteRows, RoutingState, ScaleOut
 from clustersim.topology.spines import LeafTree, spine_tree, uplinks_of
 

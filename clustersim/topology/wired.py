@@ -10,9 +10,8 @@ import numpy as np
 
 from clustersim.errors import DomainError
 from clustersim.hardware.models import Fabric, Node
-from clustersim.topology.cluster import TIERS, IntArray, Link, LinkFloats, LinkInts, Rotation, Routes
+from clustersim.topology.cluster import TIERS, BoolArray, IntArray, Link, LinkFloats, LinkInts, Rotation, Routes
 from clustersim.topology.cluster_layout import ClusterLayout
-from clustersim.topology.hashing import BoolArray
 from clustersim.topology.rotation import rotation_of
 from clustersim.topology.routing import RouteRows, RoutingPolicy, between, compressed, down_from_leaf, own_leaf, up_to_leaf
 from clustersim.topology.scale_out import ScaleOut

@@ -16,7 +16,7 @@ from functools import cache
 from io import BytesIO
 from typing import TYPE_CHECKING, Final
 
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import fsum, prod
 from typing import Final
 
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.workloads.kinds.call import Layer, LayerCall, Shape, has_parameters
 from clustersim.workloads.model import TOKEN_BYTES, Model, Sublayer
 from clustersim.workloads.operators import Operator, Recorded

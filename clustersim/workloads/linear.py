@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from clustersim.workloads.operand_formats import SCALINGS
 from clustersim.workloads.operators import Gemm, Kernel, Operator, Stream, vector_bytes
-from clustersim.workloads.shapes import LocalShape, Numerics
+from clustersim.workloads.shapes import SCALINGS, LocalShape, Numerics
 
 VECTOR_LAUNCHES = 2
 """Kernels of the gradient of a bias: the sum over rows, and its accumulation, which no product does by itself."""

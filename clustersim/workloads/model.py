@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.workloads.ends import Prediction
 from clustersim.workloads.experts import MoeHalf
 from clustersim.workloads.operators import Operator

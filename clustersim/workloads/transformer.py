@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from math import ceil, fsum
 from typing import ClassVar, Literal
 
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.workloads.attention import window_of
 from clustersim.workloads.ends import Prediction, embedding_operators, head_operators, prediction
 from clustersim.workloads.experts import moe_half

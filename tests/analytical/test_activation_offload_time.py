@@ -23,7 +23,7 @@ from clustersim.program.holds import FORWARD_TO_BACKWARD, GATHER_TO_LAST_PASS
 from clustersim.program.tasks import HostCopy
 from clustersim.trace.timeline import Span
 from clustersim.workloads.kinds.call import Layer
-from clustersim.workloads.kinds.dense import LinearLayer
+from clustersim.workloads.kinds.normalization import LinearLayer
 from clustersim.workloads.layered import Layered
 from tests.unit.engine.factories import instant, make_machine
 from tests.unit.parallel.factories import LLAMA, chosen, held, make_plan, peak, peak_in_flight

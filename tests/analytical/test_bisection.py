@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clustersim.hardware.models import Fabric, FabricTopology, Node
-from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster import FloatArray
 from clustersim.topology.cluster_wiring import build_cluster
+from clustersim.topology.names import LinkChange
 from tests.unit.topology.factories import (
     NIC_BYTES_PER_S,
     PCIE_BYTES_PER_S,

@@ -7,7 +7,7 @@ import pytest
 from clustersim.apps.run.running import run_built
 from clustersim.config.build import build
 from clustersim.config.load import load_scenario
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.engine.passes import Passes
 from tests.unit.topology.factories import bisection_bytes_per_s
 

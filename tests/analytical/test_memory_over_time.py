@@ -6,7 +6,7 @@ import pytest
 
 from clustersim.apps.run.result import Result
 from clustersim.apps.run.running import run
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.program.holds import BACKWARD_PASS, FORWARD_TO_BACKWARD
 from clustersim.trace.memory_curves import MemoryCurve
 from tests.unit.config.samples import small

@@ -12,7 +12,7 @@ from clustersim.parallel.lower import lower
 from clustersim.parallel.training_plan import Plan
 from clustersim.trace.timeline import Span
 from clustersim.workloads.kinds.call import Layer
-from clustersim.workloads.kinds.dense import LinearLayer
+from clustersim.workloads.kinds.normalization import LinearLayer
 from clustersim.workloads.layered import Layered
 from tests.unit.engine.factories import make_machine
 from tests.unit.parallel.factories import make_plan

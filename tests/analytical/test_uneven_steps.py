@@ -9,7 +9,7 @@ import pytest
 
 from clustersim.apps.run.result import Result
 from clustersim.apps.run.running import run
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 
 N, SLOWDOWN = 8, 1.3
 

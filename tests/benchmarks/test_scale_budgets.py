@@ -16,8 +16,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from clustersim.apps.collective.collective_times import CollectiveRequest, collective_cluster, collective_rows
 from clustersim.apps.run.running import run
 from clustersim.hardware.library_costs import CollectiveOp
-from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster_wiring import build_cluster
+from clustersim.topology.names import LinkChange
 from tests.benchmarks.claims import best_s, held
 from tests.unit.topology.factories import make_fabric, make_node
 

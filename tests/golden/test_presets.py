@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clustersim.config.presets import Preset, PresetSetting, load_preset, preset_names
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "presets.md"
 MARK = "<!-- presets: written by tests/golden/test_presets.py -->\n"

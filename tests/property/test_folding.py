@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import clustersim
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.engine import folding
 from clustersim.errors import ScenarioError
 

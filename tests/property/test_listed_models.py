@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clustersim.workloads.kinds.call import Layer, LayerCall
-from clustersim.workloads.kinds.dense import LinearLayer
 from clustersim.workloads.kinds.images import ConvolutionLayer, PoolLayer
 from clustersim.workloads.kinds.joining import Concatenation, ResidualPath, View
-from clustersim.workloads.kinds.normalization import Activation, Dropout, NormLayer
+from clustersim.workloads.kinds.normalization import Activation, Dropout, LinearLayer, NormLayer
 from clustersim.workloads.layered import Layered
 from clustersim.workloads.operators import Convolution
 from tests.unit.workloads.kinds.factories import EAGER, FUSED, backward_bytes, forward_bytes, saved_bytes

@@ -13,7 +13,7 @@ from clustersim.config.cost_section import CostSpec
 from clustersim.config.goodput_section import ReliabilitySpec
 from clustersim.config.scenario_schema import ClusterSpec, ScenarioSpec
 from clustersim.config.yaml_text import yaml_text
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.hardware.profile_schema import FabricChange, NicsChange, ScaleUpChange
 from clustersim.parallel.settings import key_of
 from clustersim.parallel.step_settings import DataParallelSettings, Training

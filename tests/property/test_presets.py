@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from clustersim.config.presets import apply_preset, load_preset, preset_names
 from clustersim.config.yaml_text import yaml_text
-from clustersim.documents.spots import Data
-from clustersim.documents.text import Document, parse_document
+from clustersim.documents.text import Data, Document, parse_document
 from clustersim.errors import ScenarioError
 
 KEYS = sorted({setting.key for name in preset_names() for setting in load_preset(name).settings})

@@ -17,7 +17,7 @@ from clustersim.apps.run.running import run_built
 from clustersim.config.build import build
 from clustersim.config.load import load_scenario
 from clustersim.config.yaml_text import plain
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from clustersim.parallel.needs import Idle
 from clustersim.parallel.settings import Settings, key_of

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from clustersim.errors import DomainError
 from clustersim.hardware.models import Fabric, Node, ScaleUpKind
 from clustersim.topology import FABRICS
-from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster import TIERS
 from clustersim.topology.cluster_wiring import build_cluster
+from clustersim.topology.names import LinkChange
 from clustersim.topology.wired import Cluster
 from tests.unit.topology.factories import accelerator_name, all_pairs, fitted, make_fabric, make_node
 

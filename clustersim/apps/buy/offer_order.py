@@ -14,7 +14,7 @@ from clustersim.apps.run.highest_mfu import ABOVE_PUBLISHED
 from clustersim.apps.run.page import image_of
 from clustersim.config.usual import ALL_LAYOUTS, AS_IN_TABLE
 from clustersim.config.yaml_text import plain, yaml_text
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.measure.deciding import Judged, undecided, undecided_ratios, undecided_text
 from clustersim.report.page.content import Image, Page, PageSection, PageTable, render
 from clustersim.report.plots.offers import OfferBar, OffersPicture, draw_offers, write_offers_picture

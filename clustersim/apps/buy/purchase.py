@@ -22,7 +22,7 @@ from clustersim.apps.run.running import whole_training
 from clustersim.config.build import build
 from clustersim.config.load import load_scenario
 from clustersim.documents.near_names import choices_hint
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import node_names
 from clustersim.notices import Flag

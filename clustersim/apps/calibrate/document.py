@@ -12,8 +12,8 @@ from clustersim.apps.calibrate.fitting import PER_CONSTANT
 from clustersim.apps.calibrate.measurements import MeasuredFile
 from clustersim.config.yaml_text import yaml_text
 from clustersim.documents.check import value_at
-from clustersim.documents.spots import Data
-from clustersim.hardware.constant_names import TILES
+from clustersim.documents.text import Data
+from clustersim.hardware.calibrations import TILES
 from clustersim.hardware.provenance import is_within
 from clustersim.hardware.source import MEASURED
 from clustersim.units.quantity import exact_quantity, format_quantity

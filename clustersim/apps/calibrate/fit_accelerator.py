@@ -19,13 +19,11 @@ from clustersim.apps.calibrate.nccl_tests import Ranks
 from clustersim.apps.calibrate.trace_readings import TraceResult, trace_result
 from clustersim.documents.files import write_text
 from clustersim.documents.near_names import choices_hint
-from clustersim.documents.spots import Data
-from clustersim.documents.text import Document, read_document
+from clustersim.documents.text import Data, Document, read_document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import Calibration
-from clustersim.hardware.calibrations import calibration_names, calibration_path, read_calibration
+from clustersim.hardware.calibrations import calibration_names, calibration_path, changed, constant, read_calibration
 from clustersim.hardware.catalog import load_accelerator, load_node, node_names
-from clustersim.hardware.constant_names import changed, constant
 from clustersim.hardware.models import Node
 
 TRACE: Final = "trace"

@@ -11,8 +11,8 @@ import numpy as np
 from clustersim.apps.calibrate.fitting import CalibrationPart, CalibrationTarget, Constants, MeasuredTime, Parameter, in_bursts, parameter
 from clustersim.apps.calibrate.measurements import FLAGS, PRECISIONS, Line, MeasuredFile, measured_file, read_table
 from clustersim.errors import ScenarioError
+from clustersim.hardware.calibrations import TILES, tile_areas
 from clustersim.hardware.catalog import accelerator_names
-from clustersim.hardware.constant_names import TILES, tile_areas
 from clustersim.topology.cluster import FloatArray
 from clustersim.workloads.operators import Gemm
 

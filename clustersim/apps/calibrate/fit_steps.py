@@ -30,8 +30,7 @@ from clustersim.config.build import Built, build
 from clustersim.config.load import load_scenario
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import Calibration
-from clustersim.hardware.calibrations import calibration_of_generation
-from clustersim.hardware.constant_names import changed, constant
+from clustersim.hardware.calibrations import calibration_of_generation, changed, constant
 from clustersim.progress import advanced, phase
 from clustersim.topology.cluster import FloatArray
 from clustersim.workloads.reading.model_spec import MEASURED_SPEED
@@ -146,7 +145,7 @@ def fit_steps(
     base
         By generation, what is fitted from, and what stays where steps say nothing; shipped calibrations when left out.
     names
-        Of the constants, as :func:`clustersim.hardware.constant_names.constant` takes them; each generation has its own.
+        Of the constants, as :func:`clustersim.hardware.calibrations.constant` takes them; each generation has its own.
     shared
         Those among the names for which all generations move by the same factor, such as costs of the host.
     predictions

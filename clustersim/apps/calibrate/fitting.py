@@ -13,7 +13,7 @@ import numpy as np
 from clustersim.apps.calibrate.measurements import MeasuredFile
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import Calibration
-from clustersim.hardware.constant_names import changed, constant
+from clustersim.hardware.calibrations import changed, constant
 from clustersim.hardware.models import Accelerator
 from clustersim.kernels.kernel_model import KernelModel
 from clustersim.topology.cluster import FloatArray

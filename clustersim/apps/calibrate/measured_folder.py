@@ -12,7 +12,7 @@ from clustersim.apps.calibrate.trace_readings import ReadConstant, TraceResult
 from clustersim.apps.calibrate.traced import TracedDevice, check_device
 from clustersim.documents.json_text import read_json
 from clustersim.errors import Place, ScenarioError
-from clustersim.hardware.constant_names import constant
+from clustersim.hardware.calibrations import constant
 from clustersim.hardware.models import Accelerator
 
 SCRIPT: Final = Path(__file__).parent / "assets" / "microbenchmarks.py.txt"

@@ -12,7 +12,7 @@ from typing import Final
 
 from clustersim.documents.files import MB, read_bytes, text_of
 from clustersim.documents.near_names import choices_hint, did_you_mean
-from clustersim.documents.spots import source_place
+from clustersim.documents.text import source_place
 from clustersim.errors import Place, ScenarioError
 
 MOST_BYTES: Final = 50 * MB

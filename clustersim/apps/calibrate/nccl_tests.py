@@ -12,7 +12,7 @@ from typing import Final
 from clustersim.apps.calibrate.measurements import measured_file, read_table, read_text
 from clustersim.apps.collective.collective_times import OPERATIONS
 from clustersim.documents.json_text import place_in, read_json
-from clustersim.documents.spots import Data, source_place
+from clustersim.documents.text import Data, source_place
 from clustersim.errors import Place, ScenarioError
 from clustersim.hardware.library_costs import CollectiveOp
 

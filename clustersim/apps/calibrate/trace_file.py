@@ -13,9 +13,9 @@ from typing import Final
 from clustersim.apps.calibrate.nsys_file import is_nsys, read_nsys
 from clustersim.apps.calibrate.traced import LaunchedKernel, NamedRange, TracedGroup, TracedTensor, TraceFile, devices_of, may_wait
 from clustersim.documents.json_text import place_in, read_json
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import Place, ScenarioError
-from clustersim.units.grouping import grouped
+from clustersim.units.divisors import grouped
 
 MICRO: Final = 1e-6
 KERNEL: Final = "kernel"

@@ -23,9 +23,9 @@ from clustersim.engine.alone import alone
 from clustersim.engine.traffic import Traffic
 from clustersim.errors import DomainError, ScenarioError
 from clustersim.hardware.calibration import Calibration
+from clustersim.hardware.calibrations import calibration_of
 from clustersim.hardware.catalog import cluster_names, node_names
 from clustersim.hardware.library_costs import CollectiveOp, Servers
-from clustersim.hardware.mixed import calibration_of
 from clustersim.hardware.models import ServerHosts
 from clustersim.network.sharing import SharedNetwork
 from clustersim.notices import Flag
@@ -34,7 +34,7 @@ from clustersim.topology.wired import Cluster
 from clustersim.units.quantity import parse_quantity
 
 if TYPE_CHECKING:
-    from clustersim.documents.spots import Data
+    from clustersim.documents.text import Data
 
 ELEMENT_BYTES: Final = 4
 """nccl-tests counts elements of type float."""

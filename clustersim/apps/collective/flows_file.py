@@ -9,7 +9,7 @@ from typing import Final
 
 from clustersim.documents.json_text import place_in, read_json
 from clustersim.documents.near_names import choices_hint
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from clustersim.network.flow_times import INF, Flow, Pipe
 from clustersim.units.divisors import shortened

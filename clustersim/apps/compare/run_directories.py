@@ -18,7 +18,7 @@ from clustersim.config.serving_scenario import is_serving
 from clustersim.documents.files import STDIN, write_text
 from clustersim.documents.json_text import read_json
 from clustersim.documents.near_names import did_you_mean
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import InfeasibleError, Place, ScenarioError
 from clustersim.units.quantity import format_quantity
 

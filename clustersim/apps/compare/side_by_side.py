@@ -24,8 +24,7 @@ from clustersim.config.build import build
 from clustersim.config.load import Scenario
 from clustersim.config.serving_scenario import ServingScenario
 from clustersim.documents.files import STDIN
-from clustersim.documents.spots import Data
-from clustersim.documents.text import read_document
+from clustersim.documents.text import Data, read_document
 from clustersim.errors import InfeasibleError, Place, ScenarioError
 from clustersim.measure.deciding import Decision, Judged, bar_of, figures_at, is_better, judged_by
 from clustersim.report.text_tables import html_answer, text_answer

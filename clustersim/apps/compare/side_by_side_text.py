@@ -10,7 +10,7 @@ from typing import Final
 from clustersim.apps.compare.side_by_side import ComparedFigure, ComparedRun, Difference, SideBySide
 from clustersim.config.yaml_text import plain
 from clustersim.documents.csv_text import csv_text as csv_of
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.measure.deciding import UNDECIDED, bar_of
 from clustersim.measure.metrics import COMMUNICATION
 from clustersim.report.shares import PART_LABELS

@@ -26,8 +26,7 @@ from clustersim.apps.compare.run_directories import load_result
 from clustersim.apps.run.result import Result
 from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.errors import Place, ScenarioError
-from clustersim.hardware.calibrations import calibration_for
-from clustersim.hardware.constant_names import constant
+from clustersim.hardware.calibrations import calibration_for, constant
 from clustersim.program.tasks import Collective
 from clustersim.units.quantity import format_quantity
 

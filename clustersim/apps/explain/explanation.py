@@ -24,10 +24,10 @@ from clustersim.config.build import Built
 from clustersim.config.load import read_source
 from clustersim.config.overriding import parse_override, set_options
 from clustersim.config.yaml_text import plain
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.engine.critical_path import CriticalPath
 from clustersim.errors import ScenarioError
-from clustersim.hardware.mixed import calibration_of
+from clustersim.hardware.calibrations import calibration_of
 from clustersim.hardware.models import Source
 from clustersim.measure.deciding import UNDECIDED
 from clustersim.report.facts import holds_memory, is_share, memory_text, percent_text

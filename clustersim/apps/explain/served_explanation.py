@@ -15,7 +15,7 @@ from clustersim.config.load import ScenarioText
 from clustersim.config.overriding import Override, parse_override, set_options
 from clustersim.config.serving_scenario import checked_serving
 from clustersim.config.yaml_text import plain
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import InfeasibleError, ScenarioError
 from clustersim.measure.serving_metrics import Interval, ServingMetrics
 from clustersim.progress import advanced, phase

@@ -11,7 +11,7 @@ from clustersim.apps.importing.entries import Contents, Entry
 from clustersim.apps.importing.parts import Command, command_file, exported, together
 from clustersim.apps.importing.shell import NO_TEXTS, WRAPPERS, Word, read_script
 from clustersim.documents.composing import read_yaml
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 
 LAUNCHER: Final = "launcher"

@@ -16,7 +16,7 @@ from clustersim.apps.importing.parts import Command, exported, part_in, part_of,
 from clustersim.apps.importing.recognise import candidates
 from clustersim.apps.importing.shell import EmbeddedFile, Word, read_script
 from clustersim.documents.composing import read_yaml
-from clustersim.documents.spots import Data, Spot
+from clustersim.documents.text import Data, Spot
 from clustersim.errors import ScenarioError
 
 _CONTAINER: Final = re.compile(r"^\s*(?:- )?(?:args|command|modelURL):|^run:|^kind:\s*(?:LLMInferenceService|RayJob)", re.MULTILINE)

@@ -12,7 +12,7 @@ from typing import Final
 from clustersim.apps.importing.imported_settings import Draft
 from clustersim.apps.importing.transforms import number
 from clustersim.documents.near_names import choices_hint
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import cluster_names, load_cluster, load_node, node_names
 from clustersim.hardware.models import Node

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from clustersim.apps.importing.machine_files import ListedFabric
-from clustersim.documents.spots import Data, Spot
+from clustersim.documents.text import Data, Spot
 from clustersim.errors import Place
 
 Format = Literal["arguments", "yaml", "json", "toml", "log", "machine"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from clustersim.apps.importing.machine_files import ListedFabric, natural
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.hardware.models import Node
 from clustersim.topology.node_wiring import adapter_bandwidth_bytes_per_s, n_adapters
 from clustersim.units.quantity import exact_quantity, parse_quantity

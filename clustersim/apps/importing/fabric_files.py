@@ -19,7 +19,7 @@ from clustersim.apps.importing.machine_files import (
     texts_in,
 )
 from clustersim.documents.composing import read_yaml
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import Place, ScenarioError
 
 _SWITCH: Final = re.compile(r'Switch\s+\d+\s+"(S-[^"]+)"\s*#\s*"([^"]*)"')

@@ -9,7 +9,7 @@ from typing import Final
 from clustersim.apps.importing.imported_settings import How, Key
 from clustersim.apps.importing.importing import Imported
 from clustersim.config.yaml_text import flat_text
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 
 SECTIONS: Final[tuple[tuple[How, str], ...]] = (
     ("read", "Read"),

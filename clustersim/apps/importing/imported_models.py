@@ -11,7 +11,7 @@ from typing import Final
 from clustersim.apps.importing.imported_settings import Draft
 from clustersim.apps.importing.transforms import number
 from clustersim.documents.files import data_path
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from clustersim.workloads.reading.hub_names import letters, shipped_name
 from clustersim.workloads.reading.model_families import REFUSED

@@ -10,7 +10,7 @@ from typing import Final
 from clustersim.apps.importing.deriving import shipped_per_node
 from clustersim.apps.importing.imported_settings import OF_A_POOL, Draft, Key
 from clustersim.apps.importing.parts import POOLS
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import DomainError
 from clustersim.hardware.catalog import cluster_names, node_names
 from clustersim.serving.engines import engine_names, version_key

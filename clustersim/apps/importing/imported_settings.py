@@ -13,7 +13,7 @@ from clustersim.apps.importing.interpolation import is_open, is_output
 from clustersim.apps.importing.table import Default, KeyRow, Value, Vocabulary, canonical
 from clustersim.apps.importing.transforms import TRANSFORMS, UnreadableError, truth
 from clustersim.documents.near_names import did_you_mean
-from clustersim.documents.spots import Data, Scalar
+from clustersim.documents.text import Data, Scalar
 from clustersim.errors import Place
 
 How = Literal["read", "given", "default", "derived", "not_modelled", "no_effect", "unknown"]

@@ -40,8 +40,7 @@ from clustersim.config.scenario_schema import ClusterSpec
 from clustersim.config.serving_scenario import ServingScenario, checked_serving, is_serving
 from clustersim.config.yaml_text import yaml_text
 from clustersim.documents.check import validate_part, value_at
-from clustersim.documents.spots import Data
-from clustersim.documents.text import parse_document, plain_document
+from clustersim.documents.text import Data, parse_document, plain_document
 from clustersim.errors import ClustersimError, DomainError, InfeasibleError, Place, ScenarioError
 from clustersim.parallel.needs import idle
 from clustersim.topology.cluster_wiring import build_mixed_cluster

@@ -8,7 +8,7 @@ from itertools import islice, product
 from typing import Final
 
 from clustersim.apps.importing.machine_files import Described, Fact, ListedFabric, counted, mapping_of, mappings_in, texts_in
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import Place, ScenarioError
 
 _SWITCHES: Final = re.compile(r"sw(itch)?\d*$|switch|leaf|spine|tor|core", re.IGNORECASE)

@@ -10,7 +10,7 @@ from typing import Final
 from clustersim.apps.importing.arithmetic import arithmetic
 from clustersim.apps.importing.command import scalar
 from clustersim.apps.importing.entries import Entry
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 
 _INNERMOST: Final = re.compile(r"\$\{([^${}]*)\}")
 _OPERATIONS: Final = {"multiply": "*", "mul": "*", "divide": "/", "div": "/", "floordiv": "/", "add": "+", "sum": "+", "subtract": "-"}

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from clustersim.documents.composing import read_yaml
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import Place, ScenarioError
 
 _RANGE: Final = re.compile(r"([^\[\],]*)\[([\d,\s-]+)\]([^,]*)|([^,\[\]\s]+)")

@@ -28,8 +28,7 @@ from clustersim.apps.importing.node_files import read_hostfile, read_hwloc, read
 from clustersim.apps.importing.recognise import foreign_kind
 from clustersim.apps.importing.table import machine_table
 from clustersim.config.overriding import CLUSTER_FILES
-from clustersim.documents.spots import Data
-from clustersim.documents.text import read_document
+from clustersim.documents.text import Data, read_document
 from clustersim.errors import Place, ScenarioError
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.catalog import accelerator_names

@@ -23,7 +23,7 @@ from clustersim.apps.importing.tracked_runs import is_wandb, wandb_labels, wandb
 from clustersim.documents.composing import read_yaml
 from clustersim.documents.files import STDIN, STDIN_NAME, read_bytes, read_stdin
 from clustersim.documents.json_text import place_in
-from clustersim.documents.spots import Data, Spot
+from clustersim.documents.text import Data, Spot
 from clustersim.errors import Place, ScenarioError
 
 _BEGINS: Final = re.compile(r"-{4,} ?arguments ?-{4,}")

@@ -16,8 +16,7 @@ from clustersim.config.presets import PresetSource
 from clustersim.documents.check import validate_document
 from clustersim.documents.files import data_path
 from clustersim.documents.near_names import choices_hint, did_you_mean
-from clustersim.documents.spots import Data, Scalar
-from clustersim.documents.text import read_document
+from clustersim.documents.text import Data, Scalar, read_document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.profile_schema import Checked
 

@@ -22,7 +22,7 @@ from clustersim.apps.importing.entries import Contents, Entry, LoggedSteps, flat
 from clustersim.documents.composing import read_yaml
 from clustersim.documents.files import MB, read_text
 from clustersim.documents.json_text import read_json
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import Place, ScenarioError
 
 CONFIG, SUMMARY, METADATA = "config.yaml", "wandb-summary.json", "wandb-metadata.json"

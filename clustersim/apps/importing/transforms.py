@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.workloads.adapters import AdaptedLayer
 from clustersim.workloads.operators import GraphPart
 

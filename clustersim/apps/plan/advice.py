@@ -15,7 +15,7 @@ from clustersim.apps.plan.space import Space
 from clustersim.apps.run.running import run_built
 from clustersim.config.build import build
 from clustersim.config.load import load_scenario
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from clustersim.measure.deciding import UNDECIDED, Judged, judged_by, undecided, undecided_text
 from clustersim.measure.metrics import Breakdown

@@ -22,7 +22,7 @@ from clustersim.config.checks import parse_check
 from clustersim.config.overriding import override_texts
 from clustersim.config.usual import AS_IN_TABLE
 from clustersim.config.yaml_text import plain
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from clustersim.measure.deciding import UNDECIDED
 from clustersim.measure.error_bars import ALL_RUNS, TIGHT

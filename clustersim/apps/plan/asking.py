@@ -22,8 +22,7 @@ from clustersim.config.planning import circumstances_of
 from clustersim.config.usual import ASSUMED_KERNELS, KERNELS, NOT_SAID, OneSoftware, one_software
 from clustersim.documents.check import value_at
 from clustersim.documents.near_names import did_you_mean
-from clustersim.documents.spots import Data
-from clustersim.documents.text import Document
+from clustersim.documents.text import Data, Document
 from clustersim.errors import DomainError, ScenarioError
 from clustersim.hardware.catalog import accelerator_names, cluster_names, node_names
 from clustersim.hardware.models import Accelerator

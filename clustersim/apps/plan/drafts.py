@@ -11,7 +11,7 @@ from clustersim.apps.run.bound import evaluator_of
 from clustersim.config.build import Built, build
 from clustersim.config.constraints import TOKENS
 from clustersim.config.load import load_scenario
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import DomainError, ScenarioError
 from clustersim.measure.bounds.bound_evaluator import BoundEvaluator
 from clustersim.measure.bounds.layer_bounds import cut_key

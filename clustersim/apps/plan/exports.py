@@ -16,7 +16,7 @@ from clustersim.config.load import Scenario
 from clustersim.config.serving_scenario import ServingScenario
 from clustersim.config.yaml_text import yaml_text
 from clustersim.documents.near_names import choices_hint
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 
 PORT: Final = 29500

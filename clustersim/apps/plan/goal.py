@@ -12,7 +12,7 @@ from clustersim.apps.plan.drafts import Drafts
 from clustersim.apps.plan.findings import TIE_FRACTION
 from clustersim.apps.plan.search import Terms
 from clustersim.apps.plan.space import families, layouts, usual_limits
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import load_node
 from clustersim.parallel.flops import step_flops

@@ -10,7 +10,7 @@ from typing import Final
 from clustersim.apps.plan.asking import PlanRequest, asked_of
 from clustersim.apps.plan.drafts import Drafts
 from clustersim.apps.plan.space import ParallelLayout, Space, families, layouts
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from clustersim.parallel.contributors import stage_peak
 from clustersim.parallel.stage import stage_of

@@ -18,7 +18,7 @@ from clustersim.apps.study.pools import InlineExecutor, LocalPool, usable_cores
 from clustersim.config.build import Built, build
 from clustersim.config.load import load_scenario
 from clustersim.config.machine import link_changes
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from clustersim.hardware.models import Node
 from clustersim.measure.cost_report import CostReport

@@ -13,7 +13,7 @@ from clustersim.apps.importing.table import Vocabulary, canonical, load_table
 from clustersim.apps.plan.flags import FrameworkFiles
 from clustersim.apps.serve.deployment import BuiltServing
 from clustersim.config.serving_scenario import RequestsSpec, ServingSpec, UniformSpec
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from clustersim.serving.policies import rules_of
 from clustersim.serving.rules import EngineDevice

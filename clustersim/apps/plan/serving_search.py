@@ -21,7 +21,7 @@ from clustersim.config.load import ScenarioText
 from clustersim.config.machine import hardware_of
 from clustersim.config.overriding import Override, parse_override
 from clustersim.config.serving_scenario import ServingScenarioSpec, checked_serving
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import DomainError, InfeasibleError, ScenarioError
 from clustersim.hardware.prices import load_price_list
 from clustersim.measure.serving_metrics import ServingMetrics, SloCheck

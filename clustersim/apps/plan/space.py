@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final, TypeVar
 
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.parallel.schedules import SCHEDULES
 from clustersim.parallel.training_plan import Strategy
 from clustersim.units.divisors import divisors

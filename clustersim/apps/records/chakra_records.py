@@ -13,7 +13,7 @@ from clustersim.apps.compare.kernel_names import SENDS, Classifier, kernel_names
 from clustersim.apps.records.job_records import HOST, NOT_A_NAME, JobRecord, JobRecords
 from clustersim.documents.files import MB, read_bytes
 from clustersim.documents.json_text import unpacked
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import Place, ScenarioError
 from clustersim.trace.chakra import COLLECTIVE, COLLECTIVES, NODE_TYPES, RECEIVE, SEND, ChakraNode, is_chakra, node_of, read
 

@@ -17,7 +17,7 @@ from clustersim.apps.records.records_file import is_records, read_records
 from clustersim.apps.study.point import Point
 from clustersim.apps.study.what_if_cases import parse_case
 from clustersim.documents.near_names import choices_hint
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import Place, ScenarioError
 from clustersim.report.facts import percent_text
 from clustersim.units.quantity import format_quantity

@@ -12,7 +12,7 @@ from clustersim.apps.run.simulation import breakdown_of, in_whole_steps_of
 from clustersim.collection import collection_paused
 from clustersim.config.build import Built
 from clustersim.config.planning import rank_layout
-from clustersim.hardware.mixed import calibration_of
+from clustersim.hardware.calibrations import calibration_of
 from clustersim.measure.bounds.bound_evaluator import BoundEvaluator
 from clustersim.measure.bounds.layer_bounds import Fastest, UnitCosts
 from clustersim.measure.metrics import BoundPart, BoundsReport, Breakdown, Metrics

@@ -10,8 +10,7 @@ from clustersim.measure.step_breakdown import PipelineShape
 from clustersim.parallel.pass_costs import kernels_of
 from clustersim.parallel.recomputation import recomputation_of
 from clustersim.parallel.shard import local_model
-from clustersim.report.pictured_machine import machine_of
-from clustersim.report.subject import DataSheetPeaks, KernelGroup, ServedSubject, Subject
+from clustersim.report.subject import DataSheetPeaks, KernelGroup, ServedSubject, Subject, machine_of
 from clustersim.workloads.operators import FlashAttention, Kernel
 
 if TYPE_CHECKING:

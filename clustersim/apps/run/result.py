@@ -11,16 +11,16 @@ from clustersim.config.build import Built
 from clustersim.config.checks import CheckResult
 from clustersim.config.yaml_text import plain
 from clustersim.documents.near_names import did_you_mean
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.measure.cost_report import CostReport, cost_lines
 from clustersim.measure.error_bars import with_ends
 from clustersim.measure.goodput_report import GoodputReport, goodput_lines
 from clustersim.measure.metrics import BoundsReport, Metrics
 from clustersim.measure.serving_metrics import ServingMetrics
 from clustersim.notices import Flag
-from clustersim.report.bottleneck import find_bottleneck
 from clustersim.report.facts import headline
 from clustersim.report.folded import folded, reading_width
+from clustersim.report.shares import find_bottleneck
 from clustersim.report.summary import LARGEST_WIDTH, print_flags, print_section, terminal_report
 from clustersim.trace.timeline import Timeline
 from clustersim.units.quantity import format_quantity
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pandas
     from rich.console import Console
 
-    from clustersim.report.plots.method import Plots
+    from clustersim.report.plots.kinds import Plots
     from clustersim.report.subject import Subject
 
 M = TypeVar("M", Metrics, ServingMetrics)
@@ -131,8 +131,7 @@ class Result(MeasuredRun[Metrics]):
     def plot(self) -> Plots[list[Subject]]:
         """Pictures, by name: ``result.plot.breakdown(ax=None)`` returns the axes that it drew on."""
         from clustersim.apps.run.pictured_run import subject_of
-        from clustersim.report.plots.kinds import RUN_PLOTS, single
-        from clustersim.report.plots.method import Plots
+        from clustersim.report.plots.kinds import RUN_PLOTS, Plots, single
 
         return Plots(single(RUN_PLOTS), lambda: [subject_of(self)])
 

@@ -19,7 +19,7 @@ from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.config.resolve import HASH_DIGITS, files_of
 from clustersim.config.yaml_text import yaml_text
 from clustersim.documents.files import beside, sweep_stale, write_text
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 
 LIBRARIES: Final = ("jinja2", "matplotlib", "numpy", "pandas", "pillow", "pydantic", "quantiphy", "rich", "ruamel.yaml", "simpy", "typer")

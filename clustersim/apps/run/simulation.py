@@ -16,7 +16,7 @@ from clustersim.collectives.timing import MEASURED
 from clustersim.engine.spread import CHAOTIC, VARIATION
 from clustersim.engine.uneven_ranks import division_of, slow_among, slow_ranks
 from clustersim.hardware.calibration import Calibration
-from clustersim.hardware.mixed import calibration_of
+from clustersim.hardware.calibrations import calibration_of
 from clustersim.hardware.provenance import UNSEEN
 from clustersim.measure.memory_use import memory_curves
 from clustersim.measure.metrics import (
@@ -46,7 +46,7 @@ from clustersim.parallel.training_plan import Plan, Strategy
 from clustersim.program.holds import CATEGORIES, held_bytes
 from clustersim.progress import phase
 from clustersim.report.facts import memory_text
-from clustersim.report.pictured_machine import domains_text
+from clustersim.report.subject import domains_text
 from clustersim.topology.cluster import TIERS
 from clustersim.topology.wired import Cluster
 from clustersim.trace.memory_curves import Curves, MemoryCurve

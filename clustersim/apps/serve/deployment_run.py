@@ -10,7 +10,7 @@ from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.collection import collection_paused
 from clustersim.config.cost_section import resolved_cost
 from clustersim.config.resolve import digits_of, resolved_hardware, scenario_hash, unlike
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.engine.serving_run import ServingRun
 from clustersim.progress import phase
 from clustersim.serving.engines import version_key

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from clustersim.apps.run.result import MeasuredRun
 from clustersim.apps.serve.deployment import BuiltServing
 from clustersim.config.yaml_text import plain
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.engine.serving_run import ServingRun
 from clustersim.measure.serving_metrics import ServingMetrics
 
 if TYPE_CHECKING:
     import pandas
 
-    from clustersim.report.plots.method import Plots
+    from clustersim.report.plots.kinds import Plots
     from clustersim.report.subject import ServedSubject
 
 
@@ -61,8 +61,7 @@ class ServingResult(MeasuredRun[ServingMetrics]):
     def plot(self) -> Plots[list[ServedSubject]]:
         """Pictures, by name: ``result.plot.latency(ax=None)`` returns the axes that it drew on."""
         from clustersim.apps.run.pictured_run import served_subject_of
-        from clustersim.report.plots.kinds import SERVED_PLOTS, single
-        from clustersim.report.plots.method import Plots
+        from clustersim.report.plots.kinds import SERVED_PLOTS, Plots, single
 
         return Plots(single(SERVED_PLOTS), lambda: [served_subject_of(self)])
 

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Final
 
 from clustersim.documents.composing import read_yaml
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import Place, ScenarioError
 
 EXAMPLE: Final = "write such as strategy.tp=1,2,4 or strategy.tp=1..64 times 2"

@@ -20,7 +20,7 @@ from clustersim.apps.study.what_if import WhatIfAnswer, answered, asked_what_if
 from clustersim.apps.study.what_if_cases import case_of
 from clustersim.config.load import read_source
 from clustersim.config.overriding import from_here, override_texts
-from clustersim.documents.spots import Data, is_mapping
+from clustersim.documents.text import Data, is_mapping
 from clustersim.errors import Place, ScenarioError
 
 

@@ -20,7 +20,7 @@ from clustersim.config.load import Scenario, ScenarioText, checked_scenario
 from clustersim.config.overriding import Override
 from clustersim.config.serving_scenario import ServingScenario, checked_serving, is_serving
 from clustersim.config.usual import ASSUMED_LAUNCH, NOT_SAID, USUAL_SETTINGS
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import InfeasibleError, ScenarioError
 from clustersim.measure.deciding import Judged, figures_at
 from clustersim.measure.error_bars import ErrorBar
@@ -28,7 +28,7 @@ from clustersim.measure.metrics import Metrics
 from clustersim.notices import Flag
 from clustersim.report.facts import memory_text
 from clustersim.topology.cluster import TIERS
-from clustersim.units.grouping import grouped
+from clustersim.units.divisors import grouped
 from clustersim.units.quantity import format_quantity
 
 Status = Literal["ok", "unmet", "infeasible", "failed"]

@@ -14,7 +14,7 @@ from clustersim.apps.study.store import cannot_write, replace_file
 from clustersim.documents.csv_text import csv_text
 from clustersim.documents.files import replacing
 from clustersim.documents.near_names import choices_hint
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from clustersim.expressions.parse import metric_hint
 from clustersim.measure.error_bars import BAR, BAR_COLUMNS

@@ -29,7 +29,7 @@ from clustersim.apps.study.point_runs import evaluated
 from clustersim.apps.study.sensitivity import Input
 from clustersim.apps.study.what_if_cases import WhatIfQuestion
 from clustersim.documents.near_names import choices_hint
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from clustersim.progress import phase
 

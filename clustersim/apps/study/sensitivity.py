@@ -16,10 +16,10 @@ from clustersim.config.build import Built, build
 from clustersim.config.resolve import resolved_scenario
 from clustersim.config.serving_scenario import ServingScenario
 from clustersim.config.stragglers import slowdowns_of
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from clustersim.progress import phase
-from clustersim.units.grouping import grouped
+from clustersim.units.divisors import grouped
 from clustersim.units.quantity import parse_quantity
 
 HARDWARE: Final = "hardware"

@@ -21,7 +21,7 @@ from clustersim.apps.study.axis import canonical
 from clustersim.apps.study.point import STATUSES, Base, PointOutcome, Status
 from clustersim.apps.study.pools import KEPT
 from clustersim.documents.files import read_bytes, replacing
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import Place, ScenarioError
 from clustersim.measure.deciding import bar_of
 from clustersim.workloads.reading.model_spec import HUB_PREFIX

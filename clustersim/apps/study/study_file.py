@@ -18,8 +18,7 @@ from clustersim.config.overriding import parse_override
 from clustersim.config.scenario_schema import NAME_PATTERN
 from clustersim.documents.check import validate_document, value_at
 from clustersim.documents.files import data_path
-from clustersim.documents.spots import Data, is_mapping
-from clustersim.documents.text import Document, read_document
+from clustersim.documents.text import Data, Document, is_mapping, read_document
 from clustersim.errors import Place, ScenarioError
 from clustersim.hardware.profile_schema import Checked
 

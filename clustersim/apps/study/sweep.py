@@ -17,7 +17,7 @@ from clustersim.apps.study.pools import WorkerPool
 from clustersim.apps.study.results import ALL, GrowingTable, chosen_metrics, results_path, write_results
 from clustersim.apps.study.store import header_of, opened
 from clustersim.apps.study.sweep_question import SweepQuestion
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.measure.deciding import undecided_text
 from clustersim.measure.error_bars import TIGHT, memory_verdict_of
 from clustersim.progress import advanced, phase
@@ -27,7 +27,7 @@ from clustersim.report.text_tables import TextTable, heading_of, html_answer, sh
 if TYPE_CHECKING:
     import pandas
 
-    from clustersim.report.plots.method import Plots
+    from clustersim.report.plots.kinds import Plots
 
 FOLDER: Final = Path("runs/sweeps")
 """Folder of sweeps unless something else is said, with a folder of its own for each."""
@@ -102,8 +102,7 @@ class SweepResult:
     @property
     def plot(self) -> Plots[pandas.DataFrame]:
         """Pictures, by name: ``found.plot.lines(figure="mfu")``, ``heatmap`` and ``pareto`` return the axes that they drew on."""
-        from clustersim.report.plots.kinds import TABLE_PLOTS
-        from clustersim.report.plots.method import Plots
+        from clustersim.report.plots.kinds import TABLE_PLOTS, Plots
 
         return Plots({name: plot.draw for name, plot in TABLE_PLOTS.items() if not plot.of_sources}, lambda: self.to_frame(ALL))
 

@@ -19,7 +19,7 @@ from clustersim.config.build import build
 from clustersim.config.checks import given_by
 from clustersim.config.overriding import apply_overrides
 from clustersim.config.serving_scenario import ServingScenario
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 
 BEST: Final = "-tokens_per_s"

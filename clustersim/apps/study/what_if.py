@@ -16,14 +16,14 @@ from clustersim.config.build import build
 from clustersim.config.load import Scenario
 from clustersim.config.resolve import resolved_scenario
 from clustersim.documents.check import value_at
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import Place, ScenarioError
 from clustersim.measure.deciding import UNDECIDED, Decision, standing_text
 from clustersim.report.text_tables import CLOSE, TextTable, html_answer, shown, shown_alike, signed, text_answer
 from clustersim.units.divisors import listed, shortened
 
 if TYPE_CHECKING:
-    from clustersim.report.plots.method import Plots
+    from clustersim.report.plots.kinds import Plots
     from clustersim.report.plots.tornado import Tornado
 
 _LONGEST: Final = 40
@@ -106,8 +106,7 @@ class WhatIfAnswer:
     def plot(self) -> Plots[Tornado]:
         """Pictures, by name: ``answer.plot.tornado(ax=None)`` returns the axes that it drew on; it needs a sensitivity."""
         from clustersim.apps.study.tornado_picture import tornado_of
-        from clustersim.report.plots.kinds import ANSWER_PLOTS
-        from clustersim.report.plots.method import Plots
+        from clustersim.report.plots.kinds import ANSWER_PLOTS, Plots
 
         return Plots({name: plot.draw for name, plot in ANSWER_PLOTS.items()}, lambda: tornado_of(self.to_dict()))
 

@@ -17,7 +17,7 @@ from clustersim.config.load import Scenario
 from clustersim.config.machine import hardware_of
 from clustersim.config.overriding import apply_overrides, parse_override
 from clustersim.config.serving_scenario import ServingScenario
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import Place, ScenarioError
 from clustersim.measure.deciding import more_is_better
 from clustersim.workloads.reading.model_spec import load_model

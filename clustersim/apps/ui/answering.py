@@ -10,7 +10,7 @@ from clustersim.apps.ui.contained import check_contained, check_limits
 from clustersim.apps.ui.controls import changed, control_of
 from clustersim.apps.ui.workers import LimitError
 from clustersim.config.load import load_scenario
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import DeadlockError, InfeasibleError, ScenarioError
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from clustersim.apps.ui.page_pictures import breakdown_bars, memory_bars
 from clustersim.apps.ui.showing import Seen, Shown
 from clustersim.apps.ui.workers import LimitError, WorkerError
 from clustersim.config.yaml_text import yaml_text
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import DeadlockError, InfeasibleError, ScenarioError
 
 if TYPE_CHECKING:

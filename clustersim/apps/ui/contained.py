@@ -12,7 +12,7 @@ from clustersim.apps.ui.workers import LimitError
 from clustersim.config.load import Scenario, example_names, example_path, load_scenario
 from clustersim.config.machine import hardware_of
 from clustersim.documents.near_names import choices_hint
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from clustersim.workloads.reading.model_spec import model_names
 

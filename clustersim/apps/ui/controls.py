@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, get_args
 
 from clustersim.config.overriding import parse_override
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import accelerator_names, cluster_names, node_names
 from clustersim.parallel.schedules import SCHEDULES

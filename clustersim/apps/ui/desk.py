@@ -20,7 +20,7 @@ from clustersim.apps.ui.contained import check_contained, check_limits
 from clustersim.apps.ui.showing import Seen, look, look_again
 from clustersim.apps.ui.workers import AbandonedError, Asker, LimitError, T, WorkerError, Workers
 from clustersim.config.load import load_scenario
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.report.facts import gpus_text
 
 if TYPE_CHECKING:

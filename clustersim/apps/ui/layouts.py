@@ -18,7 +18,7 @@ from clustersim.apps.ui.contained import check_contained
 from clustersim.apps.ui.controls import put
 from clustersim.config.build import build
 from clustersim.config.load import load_scenario
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.report.facts import memory_text, percent_text
 from clustersim.units.quantity import format_quantity
 

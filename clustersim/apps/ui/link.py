@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from clustersim.config.yaml_text import yaml_text
-from clustersim.documents.spots import Data
-from clustersim.documents.text import parse_document
+from clustersim.documents.text import Data, parse_document
 from clustersim.errors import ScenarioError
 
 PREFIX: Final = "#scenario="

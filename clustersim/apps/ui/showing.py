@@ -15,10 +15,10 @@ from clustersim.apps.ui.link import link_of
 from clustersim.apps.ui.page_contents import graph
 from clustersim.apps.ui.page_pictures import breakdown_bars, memory_bars, timeline_figure
 from clustersim.config.yaml_text import yaml_text
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.measure.metrics import Metrics
-from clustersim.report.bottleneck import find_bottleneck
 from clustersim.report.facts import headline, interval_line, layout_line, memory_text, memory_verdict, percent_text
+from clustersim.report.shares import find_bottleneck
 
 if TYPE_CHECKING:
     from clustersim.apps.compare.side_by_side import ComparedRun

@@ -18,8 +18,7 @@ from clustersim.apps.validate.sources import read_source, source_names
 from clustersim.documents.csv_text import csv_text
 from clustersim.documents.files import data_path
 from clustersim.hardware.calibration import Calibration
-from clustersim.hardware.calibrations import calibration_of_generation
-from clustersim.hardware.constant_names import changed, constant
+from clustersim.hardware.calibrations import calibration_of_generation, changed, constant
 from clustersim.progress import advanced, phase
 
 NEUTRAL: Final[Mapping[str, float]] = MappingProxyType(

@@ -25,9 +25,9 @@ from clustersim.apps.validate.quantiles import (
 )
 from clustersim.config.yaml_text import plain, yaml_text
 from clustersim.documents.files import write_text
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.measure.error_bars import WORDS, Bands, Reach, Spread
-from clustersim.units.grouping import grouped
+from clustersim.units.divisors import grouped
 
 ROW_DIGITS: Final = 5
 """Digits of the residuals that the digest is made of."""

@@ -21,8 +21,7 @@ from clustersim.config.yaml_text import plain
 from clustersim.documents.check import validate_document
 from clustersim.documents.files import data_path
 from clustersim.documents.near_names import choices_hint
-from clustersim.documents.spots import Data
-from clustersim.documents.text import read_document
+from clustersim.documents.text import Data, read_document
 from clustersim.errors import InfeasibleError, ScenarioError
 from clustersim.hardware.catalog import load_node
 from clustersim.hardware.profile_schema import Checked

@@ -17,8 +17,7 @@ from clustersim.config.scenario_schema import NAME_PATTERN
 from clustersim.documents.check import validate_document, validate_part, value_at
 from clustersim.documents.files import MB, data_path, read_text
 from clustersim.documents.near_names import choices_hint
-from clustersim.documents.spots import merged
-from clustersim.documents.text import Document, read_document
+from clustersim.documents.text import Document, merged, read_document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.profile_schema import Checked
 from clustersim.units.fields import Bytes, FlopsPerSecond, SamplesPerSecond, Seconds, Share, TokensPerSecond

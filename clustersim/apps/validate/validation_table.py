@@ -10,7 +10,7 @@ from clustersim.apps.validate.error_summary import RankingSummary, Summary, summ
 from clustersim.apps.validate.published import SourceResult, Validation
 from clustersim.apps.validate.quantiles import LEVEL_FRACTION
 from clustersim.apps.validate.rows import RowResult
-from clustersim.units.grouping import grouped
+from clustersim.units.divisors import grouped
 from clustersim.units.quantity import format_quantity
 
 DERIVED_MARK: Final = "*"

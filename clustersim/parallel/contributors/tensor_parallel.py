@@ -24,11 +24,10 @@ from clustersim.parallel.sublayers import Beside, Entries, Entry, LayerTechnique
 from clustersim.parallel.training_plan import Strategy, StrategySettings, TensorOverlap
 from clustersim.program.tasks import Block, Collective, Item, Overlapped, Phase, RankGroups, Work
 from clustersim.units.divisors import divisors, listed
-from clustersim.workloads.linear_attention import divides_heads, heads_text
+from clustersim.workloads.layer import divides_heads, heads_text
 from clustersim.workloads.model import HEAD, Model, Sublayer
-from clustersim.workloads.operand_formats import SCALINGS, Scales
 from clustersim.workloads.operators import Gemm, Kernel, Operator, Stream
-from clustersim.workloads.shapes import FP32_BYTES
+from clustersim.workloads.shapes import FP32_BYTES, SCALINGS, Scales
 
 LOSS_REDUCTIONS: Final = 3
 """All-reduces of one fp32 number a token in the vocabulary-parallel loss: maximum, predicted logit, sum of exponentials."""

@@ -16,7 +16,7 @@ from clustersim.report.facts import TIER_LABELS
 from clustersim.report.page.content import InteractiveChart
 from clustersim.report.plots.time_scales import Excerpt, drawn_part, excerpt_of, joined
 from clustersim.trace.timeline import DIMENSIONS, Span, Timeline
-from clustersim.units.grouping import grouped
+from clustersim.units.divisors import grouped
 from clustersim.units.quantity import format_quantity
 
 MOST_SPANS: Final = 6000

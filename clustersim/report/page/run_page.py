@@ -10,7 +10,6 @@ from clustersim.hardware.models import Source
 from clustersim.measure.exposure import exposures
 from clustersim.notices import Flag
 from clustersim.report import serving_summary
-from clustersim.report.bottleneck import find_bottleneck
 from clustersim.report.facts import (
     STEP_TIME,
     TIER_LABELS,
@@ -30,7 +29,7 @@ from clustersim.report.facts import (
 )
 from clustersim.report.page.content import Cell, HeadlineFigure, Image, Page, PageSection, PageTable
 from clustersim.report.page.interactive_charts import links_chart, timeline_chart
-from clustersim.report.shares import hidden_communication, share_text, step_shares
+from clustersim.report.shares import find_bottleneck, hidden_communication, share_text, step_shares
 from clustersim.report.subject import ServedSubject, Subject
 from clustersim.units.quantity import format_quantity
 

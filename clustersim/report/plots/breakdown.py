@@ -15,7 +15,6 @@ from matplotlib.axes import Axes
 from clustersim.measure.deciding import judged_by, standing_text, undecided
 from clustersim.measure.metrics import Metrics
 from clustersim.report import palette
-from clustersim.report.bottleneck import LOSSES, find_bottleneck
 from clustersim.report.facts import gpus_text, interval_text, unfit_text
 from clustersim.report.plots.canvas import (
     FAINT_INK,
@@ -31,7 +30,7 @@ from clustersim.report.plots.canvas import (
     size_px,
     write,
 )
-from clustersim.report.shares import Share, compute_shares, computing_percent, hidden_communication, step_shares
+from clustersim.report.shares import LOSSES, Share, compute_shares, computing_percent, find_bottleneck, hidden_communication, step_shares
 from clustersim.report.subject import Subject, check_alike
 from clustersim.trace.timeline import Timeline
 from clustersim.units.quantity import format_quantity

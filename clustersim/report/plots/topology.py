@@ -18,7 +18,6 @@ from matplotlib.path import Path as MplPath
 from clustersim.measure.utilisation import mean_utilisation, used_links
 from clustersim.report.facts import TIER_LABELS, gpus_text, percent_text
 from clustersim.report.palette import IDLE, STALL, text_colour
-from clustersim.report.pictured_machine import FabricLevel, NodeWire, PicturedMachine
 from clustersim.report.plots.canvas import (
     FAINT_INK,
     INK,
@@ -30,7 +29,7 @@ from clustersim.report.plots.canvas import (
     round_share,
     share_colour,
 )
-from clustersim.report.subject import Subject
+from clustersim.report.subject import FabricLevel, NodeWire, PicturedMachine, Subject
 from clustersim.trace.timeline import LinkUse
 from clustersim.units.quantity import format_quantity
 

@@ -28,7 +28,7 @@ def write_plots(metrics: Metrics, timeline: Timeline, folder: Path) -> None:
 
 def write_picture_as(picture: Picture, file: Path) -> None:
     """Write one picture into a file whose suffix is ``.png`` or ``.svg``; equal pictures give equal bytes."""
-    from clustersim.report.plots.panels import write_picture
+    from clustersim.report.plots.charts import write_picture
 
     write_picture(picture, file)
 

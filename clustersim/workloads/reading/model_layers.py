@@ -9,14 +9,13 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, model_validator
 
 from clustersim.documents.near_names import did_you_mean
-from clustersim.documents.spots import is_sequence
+from clustersim.documents.text import is_sequence
 from clustersim.errors import ScenarioError
 from clustersim.units.fields import NonNegativeInt, PositiveInt, mistake
 from clustersim.workloads.kinds.call import IMAGE_SIDES, SEQUENCE_SIDES, Layer, Shape
-from clustersim.workloads.kinds.dense import LinearLayer
 from clustersim.workloads.kinds.images import ConvolutionLayer, PoolLayer
 from clustersim.workloads.kinds.joining import Chain, Join, Path, View
-from clustersim.workloads.kinds.normalization import Activation, NormLayer
+from clustersim.workloads.kinds.normalization import Activation, LinearLayer, NormLayer
 from clustersim.workloads.kinds.sequences import AttentionLayer, CellKind, EmbeddingLayer, RecurrentLayer
 from clustersim.workloads.operators import Pair, reach
 

@@ -11,9 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from clustersim.errors import ScenarioError
 from clustersim.units.fields import PositiveInt, SamplesPerSecond, mistake
 from clustersim.workloads.kinds.call import IMAGE_SIDES, Layer, Shape
-from clustersim.workloads.kinds.dense import SoftmaxLoss
 from clustersim.workloads.kinds.joining import Auxiliary, Concatenation, Path, ResidualPath, View
-from clustersim.workloads.kinds.normalization import Activation, Dropout, NormKind, NormLayer
+from clustersim.workloads.kinds.normalization import Activation, Dropout, NormKind, NormLayer, SoftmaxLoss
 from clustersim.workloads.layered import Layered
 from clustersim.workloads.reading.model_fields import ModelSourceSpec
 from clustersim.workloads.reading.model_layers import (

@@ -14,11 +14,19 @@ from typing import Final
 from clustersim.documents.check import validate_document, validate_part
 from clustersim.documents.files import data_names, data_path
 from clustersim.documents.near_names import choices_hint, did_you_mean
-from clustersim.documents.spots import Data
-from clustersim.documents.text import Document, plain_document, read_document
+from clustersim.documents.text import Data, Document, plain_document, read_document
 from clustersim.errors import ScenarioError
 from clustersim.workloads.model import Model
-from clustersim.workloads.reading.hf_config import config_fields, read_config
+from clustersim.workloads.reading.hf_config import (
+    TRANSFORMERS_ONLY,
+    Flags,
+    ModelDocument,
+    ModelReading,
+    config_fields,
+    own_fields,
+    read_config,
+    require,
+)
 from clustersim.workloads.reading.hub_names import hub_model
 from clustersim.workloads.reading.model_families import FAMILIES, REFUSED
 from clustersim.workloads.reading.model_fields import (
@@ -30,7 +38,6 @@ from clustersim.workloads.reading.model_fields import (
     traits_assumed,
 )
 from clustersim.workloads.reading.model_lists import LayeredSpec
-from clustersim.workloads.reading.model_reading import TRANSFORMERS_ONLY, Flags, ModelDocument, ModelReading, own_fields, require
 from clustersim.workloads.transformer import Transformer
 
 HUB_PREFIX: Final = "hf:"

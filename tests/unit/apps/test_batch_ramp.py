@@ -9,7 +9,7 @@ from types import MappingProxyType
 import pytest
 
 import clustersim
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from clustersim.parallel.step_settings import BatchRamp
 

@@ -11,8 +11,8 @@ from clustersim.collectives.group_layout import Counts, cycle_arcs, edge_disjoin
 from clustersim.hardware.models import ScaleUpKind
 from clustersim.topology.cluster import link_values
 from clustersim.topology.cluster_wiring import build_cluster
-from clustersim.topology.cube_mesh import CUBE_MESH
 from clustersim.topology.wired import Cluster
+from clustersim.topology.wires import CUBE_MESH
 from tests.unit.topology.factories import make_node
 
 DGX1_V100 = CUBE_MESH[6]

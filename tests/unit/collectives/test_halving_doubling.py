@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.collectives.halving_doubling import lay_halving_doubling
 from clustersim.collectives.pattern import Pattern, grouping
+from clustersim.collectives.recursive import lay_halving_doubling
 from tests.unit.collectives.execution import nodes_of
 
 

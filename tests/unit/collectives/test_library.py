@@ -14,9 +14,9 @@ from clustersim.collectives.timing import Operation
 from clustersim.errors import DomainError
 from clustersim.hardware.library_costs import PROTOCOLS, CollectiveOp, Servers
 from clustersim.hardware.models import Node
-from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster import TIERS
 from clustersim.topology.cluster_wiring import build_cluster
+from clustersim.topology.names import LinkChange
 from tests.unit.engine.factories import LATENT_NETWORK, families
 from tests.unit.topology.factories import CABLE_S, LEAF_S, NIC_BYTES_PER_S, NIC_S, SCALE_UP_S, make_node, make_servers
 

@@ -14,10 +14,9 @@ from clustersim.collectives.pattern import grouping
 from clustersim.collectives.ring import RINGS
 from clustersim.collectives.sharp import lay_sharp
 from clustersim.errors import DomainError
-from clustersim.hardware.calibrations import calibration_of_generation
+from clustersim.hardware.calibrations import calibration_of, calibration_of_generation, slowest
 from clustersim.hardware.catalog import load_node
 from clustersim.hardware.library_costs import Servers
-from clustersim.hardware.mixed import calibration_of, slowest
 from clustersim.hardware.models import Node
 from clustersim.topology.cluster import IntArray, LinkFloats
 from clustersim.topology.cluster_wiring import build_mixed_cluster

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.collectives.nvls_tree import lay_nvls_tree
+from clustersim.collectives.nvls import lay_nvls_tree
 from clustersim.collectives.pattern import Pattern, grouping
 from clustersim.errors import DomainError
 from clustersim.topology.cluster_wiring import build_cluster

@@ -3,9 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.collectives.pat import lay_pat
 from clustersim.collectives.pattern import Pattern, grouping
-from clustersim.collectives.recursive import GatherOp
+from clustersim.collectives.recursive import GatherOp, lay_pat
 from tests.unit.collectives.execution import load_by_name, nodes_of
 from tests.unit.topology.factories import make_fabric
 

@@ -3,9 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.collectives.pat import aggregated_tree_shifts
 from clustersim.collectives.pattern import Pattern, grouping
-from clustersim.collectives.recursive import GatherOp, bruck_shifts, lay_recursive, shift_exchanges
+from clustersim.collectives.recursive import GatherOp, aggregated_tree_shifts, bruck_shifts, lay_recursive, shift_exchanges
 from tests.unit.collectives.execution import load_by_name, nodes_of
 
 

@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from clustersim.documents.spots import Data
-from clustersim.documents.text import Document, parse_document
+from clustersim.documents.text import Data, Document, parse_document
 from clustersim.errors import ScenarioError
 from clustersim.workloads.reading.model_spec import LoadedModel, load_model
 

@@ -8,7 +8,7 @@ import pytest
 
 from clustersim.config.build import Built, build
 from clustersim.config.load import load_scenario
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from clustersim.workloads.reading.model_spec import LoadedModel
 from clustersim.workloads.transformer import Transformer

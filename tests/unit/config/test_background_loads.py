@@ -7,7 +7,7 @@ import pytest
 from clustersim.apps.run.running import run
 from clustersim.config.background_loads import links_named
 from clustersim.config.resolve import resolved_scenario
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import DomainError
 from clustersim.topology.cluster_wiring import build_cluster
 from tests.unit.config.samples import built, refusal, small

@@ -9,7 +9,7 @@ import pytest
 
 from clustersim.config.build import build
 from clustersim.config.load import load_scenario
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import load_cluster, load_node
 from clustersim.hardware.provenance import remembered_fields

@@ -11,7 +11,7 @@ from clustersim.cli.app import main
 from clustersim.collectives import ALGORITHMS
 from clustersim.config.build import Built, build
 from clustersim.config.load import load_scenario
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import EXIT_BAD_INPUT, ScenarioError
 from clustersim.parallel.step_settings import DataParallel
 from tests.unit.config.samples import TEXT, built, refusal

@@ -12,7 +12,7 @@ from clustersim.apps.run.running import run
 from clustersim.config.build import Built, build
 from clustersim.config.load import load_scenario
 from clustersim.config.scenario_schema import Amount, LoadAmount
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from tests.unit.config.samples import built, refusal, small
 

@@ -8,7 +8,7 @@ import pytest
 
 from clustersim.apps.run.running import run as run_scenario
 from clustersim.apps.run.simulation import algorithm_flags, simulate
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.hardware.catalog import load_node
 from clustersim.notices import Flag
 from clustersim.topology.cluster_wiring import build_cluster

@@ -9,7 +9,7 @@ import pytest
 
 from clustersim.apps.run.running import run
 from clustersim.config.goodput_section import ASSUMED_GPU_HOURS, MOST_INTERRUPTIONS, Maintained, checkpoint_bytes, goodput_report
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import InfeasibleError, ScenarioError
 from clustersim.measure.goodput_report import GoodputReport, goodput_lines
 from clustersim.reliability import best_interval_s

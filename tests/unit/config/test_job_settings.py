@@ -12,7 +12,7 @@ from clustersim.config.job_settings import allocate_nodes
 from clustersim.config.load import load_scenario
 from clustersim.config.resolve import resolved_scenario, scenario_hash
 from clustersim.config.scenario_schema import JobSpec
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from tests.unit.config.samples import MODEL, built, refusal, small
 

@@ -11,7 +11,7 @@ import clustersim
 from clustersim.config.build import build
 from clustersim.config.keys import dotted, refusal
 from clustersim.config.load import load_scenario
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import DomainError, ScenarioError, inside
 from tests.unit.config.samples import TEXT, built
 from tests.unit.config.samples import refusal as refused

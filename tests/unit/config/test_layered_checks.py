@@ -10,7 +10,7 @@ import pytest
 from clustersim.config.build import Built, build
 from clustersim.config.load import load_scenario
 from clustersim.config.resolve import resolved_scenario
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from clustersim.workloads.layered import Layered
 

@@ -8,7 +8,7 @@ import clustersim
 from clustersim.apps.run.result import Result
 from clustersim.config.build import Built, build
 from clustersim.config.load import load_scenario
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.hardware.catalog import load_accelerator
 from tests.unit.config.samples import MODEL, refusal, small
 

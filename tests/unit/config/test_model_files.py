@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from clustersim.config.overriding import parse_override
-from clustersim.documents.spots import Data
-from clustersim.documents.text import parse_document
+from clustersim.documents.text import Data, parse_document
 from clustersim.errors import ScenarioError
 from clustersim.workloads.reading.hf_config import parse_config, read_config
 from clustersim.workloads.reading.model_spec import load_model, model_names

@@ -16,8 +16,7 @@ from clustersim.config.machine import hardware_of
 from clustersim.config.node_groups import Hardware, check_alike, in_place, read_constants, with_constants
 from clustersim.config.scenario_schema import ClusterSpec, ScenarioPart
 from clustersim.documents.check import located, validate_document
-from clustersim.documents.spots import Data
-from clustersim.documents.text import plain_document
+from clustersim.documents.text import Data, plain_document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibrations import calibration_for, calibration_of_generation, calibration_path
 from clustersim.hardware.catalog import load_accelerator, load_node

@@ -9,8 +9,7 @@ import pytest
 from clustersim.config.build import build
 from clustersim.config.load import load_scenario
 from clustersim.config.overriding import apply_overrides, blame, parse_override
-from clustersim.documents.spots import Data
-from clustersim.documents.text import parse_document, plain_document
+from clustersim.documents.text import Data, parse_document, plain_document
 from clustersim.errors import Place, ScenarioError
 
 DOCUMENT = plain_document({"name": "a", "strategy": {"tp": 2, "pp": 4}, "model": "gpt2", "cluster": "superpod-h100"}, "a.yaml")

@@ -8,7 +8,7 @@ import pytest
 
 from clustersim.config.machine import host_shortfall
 from clustersim.config.planning import FAR_STAGES, NEAR_STAGES, MeshDimension, rank_layout
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import DomainError
 from clustersim.hardware.catalog import load_node
 from clustersim.parallel.contributors.optimizer_update import OffloadedUpdate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from tests.unit.config.samples import built, refusal
 
 

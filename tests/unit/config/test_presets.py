@@ -11,8 +11,7 @@ from clustersim.config.build import build
 from clustersim.config.load import load_scenario
 from clustersim.config.presets import PresetSetting, apply_preset, load_preset, preset_names
 from clustersim.config.resolve import resolved_scenario
-from clustersim.documents.spots import Data
-from clustersim.documents.text import plain_document
+from clustersim.documents.text import Data, plain_document
 from clustersim.errors import ScenarioError
 from clustersim.units.quantity import parse_quantity
 from tests.unit.config.samples import MODEL, built, refusal, small

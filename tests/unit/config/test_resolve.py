@@ -17,8 +17,7 @@ from clustersim.config.resolve import resolved_hardware, resolved_scenario, scen
 from clustersim.config.scenario_schema import ClusterSpec, ScenarioPart
 from clustersim.config.yaml_text import yaml_text
 from clustersim.documents.check import validate_document
-from clustersim.documents.spots import Data
-from clustersim.documents.text import parse_document, plain_document
+from clustersim.documents.text import Data, parse_document, plain_document
 from clustersim.hardware.catalog import load_node
 from tests.unit.config.samples import TEXT, built, small
 from tests.unit.config.test_build import INLINE

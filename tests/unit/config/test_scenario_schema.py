@@ -9,7 +9,7 @@ import pytest
 from clustersim.collectives import ALGORITHMS
 from clustersim.config.load import load_scenario
 from clustersim.config.scenario_schema import ScenarioSpec, scenario_json_schema
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.parallel.step_settings import DataParallelSettings
 from tests.unit.config.samples import refusal, small
 

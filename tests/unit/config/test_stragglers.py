@@ -4,8 +4,7 @@ import pytest
 
 from clustersim.config.stragglers import StragglerSpec, slowdowns_of
 from clustersim.documents.check import validate_document
-from clustersim.documents.spots import Data
-from clustersim.documents.text import plain_document
+from clustersim.documents.text import Data, plain_document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.profile_schema import Checked
 

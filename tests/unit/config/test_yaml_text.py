@@ -8,8 +8,7 @@ from types import MappingProxyType
 import pytest
 
 from clustersim.config.yaml_text import plain, yaml_text
-from clustersim.documents.spots import Data
-from clustersim.documents.text import parse_document
+from clustersim.documents.text import Data, parse_document
 from clustersim.hardware.catalog import load_node
 from clustersim.notices import Flag
 from tests.golden.reference import reference_metrics, reference_timeline

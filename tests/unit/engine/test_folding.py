@@ -12,9 +12,9 @@ from clustersim.engine.simulate import Machine, replay
 from clustersim.hardware.models import Fabric
 from clustersim.parallel.lower import lower
 from clustersim.program.program import Background, Program
-from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster import IntArray
 from clustersim.topology.cluster_wiring import build_cluster
+from clustersim.topology.names import LinkChange
 from clustersim.trace.timeline import Timeline
 from tests.unit.engine.factories import RAMPED_NETWORK, communicate, compute, group_of, make_machine, program, task, transfer, work
 from tests.unit.parallel.factories import make_plan

@@ -6,7 +6,7 @@ import pytest
 
 from clustersim.apps.run.running import run_built
 from clustersim.config.build import Built
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.engine.pace import Jitter
 from clustersim.engine.policies import Asynchronous, BackupWorkers, StaleSynchronous, Synchronous
 from clustersim.engine.uneven_ranks import division_of, jitter_of, paces_of, policy_of, slow_ranks

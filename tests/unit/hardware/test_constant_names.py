@@ -6,8 +6,7 @@ import pytest
 
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import AttentionPass
-from clustersim.hardware.calibrations import calibration_of_generation
-from clustersim.hardware.constant_names import changed, constant, tile_areas
+from clustersim.hardware.calibrations import calibration_of_generation, changed, constant, tile_areas
 
 HOPPER = calibration_of_generation("hopper")
 

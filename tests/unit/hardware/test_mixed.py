@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from clustersim.hardware.calibration import BandwidthCeilings, FamilyCalibration, NetworkCalibration
-from clustersim.hardware.calibrations import calibration_for, calibration_of_generation
+from clustersim.hardware.calibrations import calibration_for, calibration_of, calibration_of_generation, slowest
 from clustersim.hardware.catalog import load_node
-from clustersim.hardware.mixed import calibration_of, slowest
 
 H100, A100, A100_40G, L40S = (load_node(name) for name in ("dgx-h100", "dgx-a100-80g", "dgx-a100-40g", "pcie-l40s"))
 

@@ -5,8 +5,7 @@ import pytest
 
 import clustersim.network.wiring
 from clustersim.network.wiring import Alike, links_alike
-from clustersim.topology.cluster import IntArray
-from clustersim.topology.hashing import KeyArray, pair_keys
+from clustersim.topology.cluster import IntArray, KeyArray, pair_keys
 from clustersim.topology.link_demand import RouteSet
 from tests.unit.network.factories import INF, flow_class, wiring
 

@@ -26,7 +26,7 @@ from clustersim.parallel.stage import stage_of
 from clustersim.parallel.stages import model_chunks
 from clustersim.program.tasks import Communicate
 from clustersim.workloads.kinds.call import Layer
-from clustersim.workloads.kinds.dense import LinearLayer
+from clustersim.workloads.kinds.normalization import LinearLayer
 from clustersim.workloads.layered import Layered
 from tests.rows import rows
 from tests.unit.parallel.factories import GPT, LLAMA, buckets_of, layer_parameters, local_of, make_plan

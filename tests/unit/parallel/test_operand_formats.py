@@ -11,8 +11,8 @@ from clustersim.parallel.stage_passes import ChunkPasses
 from clustersim.parallel.stages import ModelChunk
 from clustersim.program.tasks import Item
 from clustersim.workloads.experts import GroupShape, grouped_linear
-from clustersim.workloads.operand_formats import SCALINGS, Scaling
 from clustersim.workloads.operators import Gemm, Stream
+from clustersim.workloads.shapes import SCALINGS, Scaling
 from tests.unit.parallel import factories
 from tests.unit.parallel.factories import LLAMA, chunk_passes, collectives_of, local_of, make_plan
 

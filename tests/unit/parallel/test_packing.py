@@ -10,7 +10,7 @@ import pytest
 
 from clustersim.parallel.training_plan import Plan
 from clustersim.workloads.operators import FlashAttention, Operator
-from clustersim.workloads.packing import Documents, lognormal_sigma
+from clustersim.workloads.shapes import Documents, lognormal_sigma
 from clustersim.workloads.transformer_shape import Window
 from tests.unit.parallel.factories import LLAMA, flops_of, local_of, make_plan
 

@@ -13,7 +13,7 @@ from clustersim.parallel.training_plan import Offload, Plan
 from clustersim.program.program import Program
 from clustersim.program.tasks import Communicate, Compute, Task, Work
 from clustersim.workloads.kinds.call import Layer
-from clustersim.workloads.kinds.dense import LinearLayer
+from clustersim.workloads.kinds.normalization import LinearLayer
 from clustersim.workloads.layered import Layered
 from clustersim.workloads.transformer import Transformer
 from tests.rows import rows

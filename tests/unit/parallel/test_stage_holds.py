@@ -23,7 +23,7 @@ from clustersim.program.holds import (
 )
 from clustersim.workloads.experts import Experts
 from clustersim.workloads.kinds.call import Layer
-from clustersim.workloads.kinds.dense import LinearLayer
+from clustersim.workloads.kinds.normalization import LinearLayer
 from clustersim.workloads.layered import Layered
 from tests.unit.parallel.factories import (
     GPT,

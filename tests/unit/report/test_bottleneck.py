@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from clustersim.measure.metrics import Breakdown, ByDimension, Metrics
-from clustersim.report.bottleneck import LOSSES, Bottleneck, find_bottleneck
-from clustersim.report.shares import PART_LABELS
+from clustersim.report.shares import LOSSES, PART_LABELS, Bottleneck, find_bottleneck
 from tests.golden.reference import reference_metrics, reference_timeline
 
 REFERENCE = reference_metrics(reference_timeline())

@@ -31,7 +31,7 @@ from clustersim.report.facts import (
     steps_lines,
     unfit_text,
 )
-from clustersim.report.pictured_machine import machine_of
+from clustersim.report.subject import machine_of
 from clustersim.topology.cluster import TIERS
 from clustersim.trace.timeline import CollectiveChoice, Meeting
 from tests.golden.reference import reference_metrics, reference_timeline

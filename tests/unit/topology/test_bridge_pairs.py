@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from clustersim.topology.bridge_pairs import bridge_pairs
 from clustersim.topology.cluster_wiring import build_cluster
+from clustersim.topology.wires import bridge_pairs
 from tests.unit.topology.factories import SCALE_UP_BYTES_PER_S, SCALE_UP_S, make_node, route
 
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster import Link
 from clustersim.topology.cluster_wiring import build_cluster
+from clustersim.topology.names import LinkChange
 from clustersim.topology.wired import Cluster
 from tests.unit.topology.factories import NIC_BYTES_PER_S, make_fabric, make_node, ranks
 

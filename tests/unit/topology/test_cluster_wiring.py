@@ -9,8 +9,8 @@ import pytest
 from clustersim.errors import DomainError
 from clustersim.hardware.catalog import load_node
 from clustersim.hardware.models import Fabric, FabricTopology, Node
-from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster_wiring import MOST_RANKS, N_KEPT, build_cluster, cluster_of
+from clustersim.topology.names import LinkChange
 from clustersim.topology.wired import Cluster
 from tests.unit.topology.factories import (
     MEMORY_BYTES_PER_S,

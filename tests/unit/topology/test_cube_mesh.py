@@ -8,7 +8,7 @@ import pytest
 
 from clustersim.errors import DomainError
 from clustersim.topology.cluster_wiring import build_cluster
-from clustersim.topology.cube_mesh import CUBE_MESH, cube_mesh
+from clustersim.topology.wires import CUBE_MESH, cube_mesh
 from tests.unit.topology.factories import SCALE_UP_BYTES_PER_S, SCALE_UP_S, make_node, route
 
 QUADS = (range(4), range(4, 8))

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from clustersim.topology.cluster import BoolArray
 from clustersim.topology.direct_links import RouterGraph
-from clustersim.topology.hashing import BoolArray
 from tests.unit.topology.factories import ranks
 
 LINE = RouterGraph(n_routers=4, tails=ranks(0, 1, 1, 2, 3), heads=ranks(1, 0, 2, 1, 2))

@@ -7,9 +7,9 @@ import pytest
 
 from clustersim.errors import DomainError
 from clustersim.hardware.models import Routing
-from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster import TIERS
 from clustersim.topology.cluster_wiring import build_cluster
+from clustersim.topology.names import LinkChange
 from clustersim.topology.scale_out import GRAIN
 from clustersim.topology.wired import Cluster
 from tests.unit.topology.factories import NIC_BYTES_PER_S, all_pairs, make_fabric, make_node, named_rows

@@ -5,7 +5,7 @@ import pytest
 from clustersim.errors import DomainError
 from clustersim.hardware.catalog import load_node
 from clustersim.topology.cluster_wiring import build_cluster
-from clustersim.topology.full_mesh import full_mesh
+from clustersim.topology.wires import full_mesh
 from tests.unit.topology.factories import SCALE_UP_BYTES_PER_S, SCALE_UP_S, make_node, route
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.topology.hashing import pair_keys, picked, picked_among
+from clustersim.topology.cluster import pair_keys, picked, picked_among
 from tests.unit.topology.factories import all_pairs, ranks
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from clustersim.errors import DomainError
 from clustersim.hardware.models import Node
-from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster_wiring import build_cluster, build_mixed_cluster
+from clustersim.topology.names import LinkChange
 from clustersim.topology.wired import Cluster
 from tests.unit.topology.factories import (
     NIC_BYTES_PER_S,

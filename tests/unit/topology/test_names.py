@@ -6,9 +6,8 @@ import pytest
 
 from clustersim.errors import DomainError
 from clustersim.hardware.models import Fabric
-from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster_wiring import build_cluster
-from clustersim.topology.names import links_between
+from clustersim.topology.names import LinkChange, links_between
 from clustersim.topology.wired import Cluster
 from tests.unit.topology.factories import make_fabric, make_node, make_servers
 

@@ -5,7 +5,7 @@ import pytest
 
 from clustersim.errors import DomainError
 from clustersim.topology.cluster_wiring import build_cluster
-from clustersim.topology.nvswitch import nvswitch
+from clustersim.topology.wires import nvswitch
 from tests.unit.topology.factories import SCALE_UP_BYTES_PER_S, SCALE_UP_S, all_pairs, make_node, route
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from clustersim.topology.cluster_wiring import build_cluster
-from clustersim.topology.pcie import n_pcie_switches, pcie_wires, socket_of_switch
+from clustersim.topology.wires import n_pcie_switches, pcie_wires, socket_of_switch
 from tests.unit.topology.factories import PCIE_BYTES_PER_S, SCALE_UP_S, SOCKET_BYTES_PER_S, make_node, route
 
 

@@ -4,8 +4,8 @@ import pytest
 
 from clustersim.errors import DomainError
 from clustersim.hardware.models import Fabric, Node, ServerHosts
-from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster_wiring import build_cluster
+from clustersim.topology.names import LinkChange
 from clustersim.topology.node_wiring import NodeWiring, Paths, wire_node, wire_server
 from clustersim.topology.reach import detoured
 from tests.unit.topology.factories import make_fabric, make_node, make_servers

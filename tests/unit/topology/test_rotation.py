@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from clustersim.hardware.models import Fabric, Node
-from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster import TIERS
 from clustersim.topology.cluster_wiring import build_cluster, build_mixed_cluster
+from clustersim.topology.names import LinkChange
 from clustersim.topology.wired import Cluster
 from tests.unit.topology.factories import make_fabric, make_node, make_servers
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from clustersim.topology.hashing import pair_keys
+from clustersim.topology.cluster import pair_keys
 from clustersim.topology.scale_out import narrowest, shares
 from tests.unit.topology.factories import ranks
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from clustersim.hardware.catalog import load_cluster
-from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster import TIERS, FloatArray
 from clustersim.topology.cluster_wiring import build_cluster
+from clustersim.topology.names import LinkChange
 from clustersim.topology.scale_out import Leaves
 from clustersim.topology.spines import SpineTree, cables_of, spine_tree
 from clustersim.topology.wired import Cluster

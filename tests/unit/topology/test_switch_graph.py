@@ -10,8 +10,8 @@ import pytest
 
 from clustersim.errors import DomainError
 from clustersim.hardware.models import GraphSwitch, Routing
-from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster_wiring import build_cluster
+from clustersim.topology.names import LinkChange
 from clustersim.topology.wired import Cluster
 from tests.unit.topology.factories import (
     CABLE_S,

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from clustersim.errors import DomainError
-from clustersim.topology.changes import LinkChange
 from clustersim.topology.cluster import link_values
 from clustersim.topology.cluster_wiring import build_cluster
+from clustersim.topology.names import LinkChange
 from clustersim.topology.wired import Cluster
 from tests.unit.topology.factories import (
     CABLE_S,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from clustersim.workloads.kinds.dense import LinearLayer, SoftmaxLoss
-from clustersim.workloads.kinds.normalization import Activation
+from clustersim.workloads.kinds.normalization import Activation, LinearLayer, SoftmaxLoss
 from clustersim.workloads.layered import Layered
 from tests.unit.workloads.kinds.factories import NUMERICS
 

@@ -10,8 +10,7 @@ import pytest
 from clustersim.errors import DomainError
 from clustersim.parallel.contributors.context_parallel import ContextParallelism
 from clustersim.parallel.training_plan import StrategySettings
-from clustersim.workloads.layer import layer_operators
-from clustersim.workloads.linear_attention import core_linear_attention
+from clustersim.workloads.layer import core_linear_attention, layer_operators
 from clustersim.workloads.operators import Gemm, Operator
 from clustersim.workloads.transformer import Transformer
 from clustersim.workloads.transformer_shape import LinearAttention

@@ -9,9 +9,8 @@ from typing import Final
 
 from clustersim.apps.calibrate.fitting import CalibrationTarget, in_bursts
 from clustersim.hardware.calibration import Calibration
-from clustersim.hardware.calibrations import calibration_of_generation
+from clustersim.hardware.calibrations import calibration_of_generation, changed
 from clustersim.hardware.catalog import load_accelerator
-from clustersim.hardware.constant_names import changed
 from clustersim.workloads.operators import FlashAttention, Gemm
 
 A100: Final = "a100-sxm4-80g"

@@ -10,8 +10,7 @@ import pytest
 from clustersim.apps.calibrate.fit_accelerator import Calibrated, CalibrationRequest, calibrate, write_calibration
 from clustersim.documents.text import read_document
 from clustersim.errors import ScenarioError
-from clustersim.hardware.calibrations import read_calibration
-from clustersim.hardware.constant_names import constant
+from clustersim.hardware.calibrations import constant, read_calibration
 from tests.unit.apps.calibrate.making import A100, BASE, Trace, attention_file, known, products_file
 
 TRUTH = known({"gemm.sustained_fraction.default": 0.7, "gemm.depth_overhead": 120.0, "attention.flash_2.forward.fraction": 0.7})

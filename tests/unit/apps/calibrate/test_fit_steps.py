@@ -24,9 +24,8 @@ from clustersim.apps.calibrate.fit_steps import (
 from clustersim.apps.calibrate.fitting import CalibrationTarget
 from clustersim.apps.validate.sources import read_source
 from clustersim.errors import ScenarioError
-from clustersim.hardware.calibrations import calibration_of_generation
+from clustersim.hardware.calibrations import calibration_of_generation, changed, constant
 from clustersim.hardware.catalog import load_accelerator
-from clustersim.hardware.constant_names import changed, constant
 
 HOPPER, AMPERE = calibration_of_generation("hopper"), calibration_of_generation("ampere")
 MODEL = {

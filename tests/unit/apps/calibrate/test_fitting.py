@@ -9,8 +9,7 @@ import pytest
 
 from clustersim.apps.calibrate.fitting import CalibrationPart, Constants, MeasuredTime, Parameter, fit
 from clustersim.errors import ScenarioError
-from clustersim.hardware.calibrations import calibration_of_generation
-from clustersim.hardware.constant_names import constant
+from clustersim.hardware.calibrations import calibration_of_generation, constant
 from clustersim.topology.cluster import FloatArray
 from tests.unit.apps.calibrate.making import TARGET
 

@@ -12,8 +12,8 @@ from clustersim.apps.calibrate.fit_products import FEWEST_ROWS, products_part, r
 from clustersim.apps.calibrate.fitting import CalibrationPart
 from clustersim.documents.files import data_path
 from clustersim.errors import ScenarioError
+from clustersim.hardware.calibrations import constant
 from clustersim.hardware.catalog import load_accelerator
-from clustersim.hardware.constant_names import constant
 from tests.unit.apps.calibrate.making import A100, BASE, TARGET, attention_file, known, products_file, write
 
 MEASUREMENTS = data_path("hardware_profiles") / "calibration" / "measurements"

@@ -14,8 +14,8 @@ from clustersim.apps.calibrate.fit_accelerator import CalibrationRequest, calibr
 from clustersim.apps.calibrate.measured_folder import measured_folder, script
 from clustersim.cli.app import main
 from clustersim.errors import ScenarioError
+from clustersim.hardware.calibrations import constant
 from clustersim.hardware.catalog import load_accelerator
-from clustersim.hardware.constant_names import constant
 from tests.unit.apps.calibrate.making import A100, BASE, attention_file, known, products_file
 
 DISPATCH_S = 1.25 * constant(BASE, "launch.dispatch")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clustersim.apps.calibrate.traced import TracedDevice, check_device, devices_of, is_of
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import accelerator_names, load_accelerator
 

@@ -11,7 +11,7 @@ import clustersim
 from clustersim.apps.compare.side_by_side import ComparedFigure, ComparedRun, Difference, load_run, side_by_side
 from clustersim.apps.run.rundir import write_run_directory
 from clustersim.apps.run.running import run
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import InfeasibleError, ScenarioError
 from tests.unit.config.samples import small
 

@@ -11,7 +11,7 @@ import pytest
 
 from clustersim.apps.compare.side_by_side import ComparedRun, SideBySide, side_by_side
 from clustersim.apps.compare.side_by_side_text import csv_text, document, markdown, tables, verdicts
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.report.text_tables import shown, shown_alike
 
 BREAKDOWN: dict[str, Data] = {"compute": 1.5, "exposed_communication": {"tp": 0.5, "pp": 0.0}, "bubble": 1e-12}

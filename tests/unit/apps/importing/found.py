@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 
 
 def at(data: Data, key: str) -> Data:

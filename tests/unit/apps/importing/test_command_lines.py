@@ -10,7 +10,7 @@ import pytest
 
 from clustersim.apps.importing.entries import ImportOptions
 from clustersim.apps.importing.importing import import_files
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from tests.unit.apps.importing.found import at
 
 

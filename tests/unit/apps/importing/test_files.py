@@ -17,7 +17,7 @@ from clustersim.apps.importing.table import framework_names, load_table
 from clustersim.apps.run.running import run_built
 from clustersim.config.build import build
 from clustersim.config.load import Scenario
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from tests.unit.apps.importing.found import at
 
 FILES: Final = Path(__file__).parent / "files"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clustersim.apps.importing.importing import import_files
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from tests.unit.apps.importing.found import at
 from tests.unit.apps.importing.test_jobs import MEGATRON, ON_H100, written
 

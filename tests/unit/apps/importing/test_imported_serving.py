@@ -11,7 +11,7 @@ from clustersim.apps.importing.entries import ImportOptions
 from clustersim.apps.importing.importing import Imported, import_files
 from clustersim.apps.importing.opening import open_job, open_scenario
 from clustersim.config.serving_scenario import ServingScenario
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from tests.unit.apps.importing.found import at
 

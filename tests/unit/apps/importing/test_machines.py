@@ -9,7 +9,7 @@ import pytest
 
 from clustersim.apps.importing.entries import ImportOptions
 from clustersim.apps.importing.importing import Imported, import_files
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from tests.unit.apps.importing.found import at
 

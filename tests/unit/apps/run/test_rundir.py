@@ -18,8 +18,7 @@ from clustersim.apps.run.result import Result
 from clustersim.apps.run.rundir import results_document, write_run_directory
 from clustersim.apps.run.running import run
 from clustersim.config.load import load_scenario
-from clustersim.documents.spots import Data
-from clustersim.documents.text import parse_document
+from clustersim.documents.text import Data, parse_document
 from clustersim.errors import ScenarioError
 from tests.unit.config.samples import MODEL, TEXT, small
 

@@ -12,7 +12,7 @@ from clustersim.apps.study.study_file import Study, StudyRequest, StudySpec
 from clustersim.apps.study.sweep_question import SweepQuestion, sweep_of
 from clustersim.apps.study.what_if_cases import WhatIfQuestion, what_if_of
 from clustersim.config.load import read_source
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 
 SMALL: dict[str, Data] = {
     "name": "small",

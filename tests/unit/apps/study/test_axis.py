@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clustersim.apps.study.axis import axis_from_data, parse_axis
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import Place, ScenarioError
 
 HERE = Place(file="study.yaml", line=3)

@@ -11,7 +11,7 @@ from clustersim.apps.study.axis import KeyRange, parse_span
 from clustersim.apps.study.break_even import CLOSE, BreakEven, break_even
 from clustersim.apps.study.point import PointOutcome
 from clustersim.apps.study.what_if_cases import check_span
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from clustersim.measure.error_bars import ErrorBar
 from tests.unit.apps.study.factories import make_what_if

@@ -16,7 +16,7 @@ from clustersim.apps.study.axis import Axis
 from clustersim.apps.study.calling import axes_of, cases_of, sweep
 from clustersim.apps.study.design import MOST_POINTS
 from clustersim.apps.study.point import Point
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from clustersim.apps.study.axis import parse_axis
 from clustersim.apps.study.design import Design, axis_names, design_of, exclusion_of
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import Place, ScenarioError
 
 HERE = Place(file="study.yaml", line=3)

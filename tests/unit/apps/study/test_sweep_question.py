@@ -13,7 +13,7 @@ from clustersim.apps.study.point import PointOutcome, ResultRow
 from clustersim.apps.study.results import MAIN_METRICS
 from clustersim.apps.study.study_file import StudyRequest
 from clustersim.apps.study.sweep_question import SweepQuestion, asked_sweep, sweep_of
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import Place, ScenarioError
 from tests.unit.apps.study.factories import SMALL, base_of, make_base, make_question, make_study
 

@@ -10,7 +10,7 @@ import pytest
 from clustersim.apps.validate.sources import PublishedSource, read_source, source_names
 from clustersim.config.load import load_scenario
 from clustersim.documents.check import value_at
-from clustersim.documents.spots import merged
+from clustersim.documents.text import merged
 from clustersim.errors import Place, ScenarioError
 from tests.unit.apps.samples import TEXT, refusal, write
 

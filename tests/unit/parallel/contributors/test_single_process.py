@@ -14,7 +14,7 @@ from clustersim.parallel.stage import stage_of
 from clustersim.parallel.training_plan import Plan
 from clustersim.program.program import Program
 from clustersim.program.tasks import Communicate, Compute, Work
-from clustersim.workloads.kinds.dense import LinearLayer
+from clustersim.workloads.kinds.normalization import LinearLayer
 from clustersim.workloads.layered import Layered
 from tests.unit.parallel.factories import held, kernels_of, make_plan
 

@@ -17,11 +17,10 @@ from clustersim.apps.plot.plots import draw_plot
 from clustersim.errors import ScenarioError
 from clustersim.measure.step_breakdown import PipelineShape
 from clustersim.report.palette import FORWARD, HIDDEN
-from clustersim.report.pictured_machine import FabricLevel, NodeWire, PicturedMachine
 from clustersim.report.plots.canvas import WIDTH_PX, Margins, key, new_axes, save, small_png, style, title_of
 from clustersim.report.plots.kinds import ANSWER_PLOTS, KINDS, RUN_PLOTS, SERVED_PLOTS, TABLE_PLOTS
 from clustersim.report.plots.validation import COLUMNS
-from clustersim.report.subject import DataSheetPeaks, KernelGroup, Subject
+from clustersim.report.subject import DataSheetPeaks, FabricLevel, KernelGroup, NodeWire, PicturedMachine, Subject
 from tests.golden.reference import reference_metrics, reference_timeline
 from tests.unit.report.plots.pictures import figure_of, is_empty, outside, overlapping
 

@@ -15,7 +15,7 @@ from matplotlib.text import Text
 from clustersim.report.palette import IDLE
 from clustersim.report.pictures import Panel, Picture, Points
 from clustersim.report.plots.canvas import WIDTH_PX, style
-from clustersim.report.plots.panels import draw
+from clustersim.report.plots.charts import draw
 from clustersim.report.plots.write import write_picture_as
 from tests.unit.report.plots.test_write import png_chunks
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from clustersim.workloads.kinds.call import chain, has_parameters
-from clustersim.workloads.kinds.dense import LinearLayer
 from clustersim.workloads.kinds.joining import View
-from clustersim.workloads.kinds.normalization import Activation, Dropout
+from clustersim.workloads.kinds.normalization import Activation, Dropout, LinearLayer
 from tests.unit.workloads.kinds.factories import FUSED
 
 LINEAR = LinearLayer(input=(8,), features=8, bias=False)

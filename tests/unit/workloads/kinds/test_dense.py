@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from clustersim.workloads.kinds.call import Shape
-from clustersim.workloads.kinds.dense import LinearLayer, SoftmaxLoss
+from clustersim.workloads.kinds.normalization import LinearLayer, SoftmaxLoss
 from tests.unit.parallel.factories import gemms
 from tests.unit.workloads.kinds.factories import FUSED, NUMERICS, backward_bytes, forward_bytes, saved_bytes
 

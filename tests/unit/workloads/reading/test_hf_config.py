@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
-from clustersim.workloads.reading.hf_config import config_fields, parse_config
+from clustersim.workloads.reading.hf_config import ModelDocument, config_fields, parse_config
 from clustersim.workloads.reading.model_families import FAMILIES
-from clustersim.workloads.reading.model_reading import ModelDocument
 from clustersim.workloads.reading.model_spec import LoadedModel, load_model
 from clustersim.workloads.transformer_shape import Experts
 from tests.unit.config.samples import transformer_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.workloads.reading.model_adapters import dbrx, exaone, gpt_neo, llama4, qwen_windows
 
 WHOLE, LOCAL = "full_attention", "sliding_attention"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from clustersim.workloads.reading.model_fields import ModelSpec, published_text
 from clustersim.workloads.reading.model_spec import LoadedModel, load_model

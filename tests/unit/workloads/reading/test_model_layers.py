@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clustersim.documents.spots import Data
-from clustersim.documents.text import parse_document
+from clustersim.documents.text import Data, parse_document
 from clustersim.errors import ScenarioError
 from clustersim.workloads.kinds.call import Shape
 from clustersim.workloads.layered import Layered

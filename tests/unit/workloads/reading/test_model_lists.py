@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from clustersim.documents.spots import Data
+from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
-from clustersim.workloads.kinds.dense import LinearLayer
+from clustersim.workloads.kinds.normalization import LinearLayer
 from clustersim.workloads.layered import Layered
 from clustersim.workloads.operators import Recorded
 from clustersim.workloads.reading.model_lists import LayeredSpec
