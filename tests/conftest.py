@@ -64,3 +64,10 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text(encoding="utf-8"), f"{name} has changed; run pytest --update-golden if that is meant"
 
     return compare
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say in colour, below all else, that pages were not looked at."""
+    n_unseen = sum("are not tried in a browser" in str(report.longrepr) for report in terminalreporter.stats.get("skipped", []))
+    if n_unseen:
+        terminalreporter.write_sep("!", f"{n_unseen} tests of pages did not run: install Chromium and playwright", red=True, bold=True)

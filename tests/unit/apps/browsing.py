@@ -17,6 +17,8 @@ IN_CHROMIUM = [
     pytest.mark.xdist_group("chromium"),
     pytest.mark.slow,
 ]
+PATIENCE_S = 180.0
+"""How long a page may take until it is as a test needs it, so that a busy machine fails no test."""
 
 
 @dataclass
@@ -32,6 +34,7 @@ class Opened:
         """Return a page without an address in a window of its own, which is to be closed, and listen to it."""
         context = browser.new_context(offline=offline, viewport={"width": 1200, "height": 900})
         opened = cls(context.new_page())
+        opened.page.set_default_timeout(1e3 * PATIENCE_S)
         opened.page.on("console", lambda message: opened.complaints.append(message.text) if message.type in {"error", "warning"} else None)
         opened.page.on("pageerror", lambda error: opened.complaints.append(str(error)))
         opened.page.on("request", lambda request: opened.requests.append(request.url))

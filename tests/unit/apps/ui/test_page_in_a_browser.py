@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.interrupts import hear_interrupts
-from tests.unit.apps.browsing import IN_CHROMIUM, Opened
+from tests.unit.apps.browsing import IN_CHROMIUM, PATIENCE_S, Opened
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext
@@ -33,29 +34,27 @@ class Shown(Opened):
 
     def becomes(self, selector: str, pattern: str) -> None:
         """Wait until a text is as it should be."""
-        self._until(selector, "textContent", re.compile(pattern).search)
+        self._until(_read(selector, "textContent"), re.compile(pattern).search)
 
     def holds(self, selector: str, value: str) -> None:
         """Wait until an input holds something."""
-        self._until(selector, "value", lambda held: held == value)
+        self._until(_read(selector, "value"), lambda held: held == value)
 
     def waits_for(self, condition: str) -> None:
         """Wait until something holds in the page."""
-        # In turns: the policy of the page lets no text be evaluated by what waits inside it.
-        for _ in range(300):
-            if self.page.evaluate(condition):
-                return
-            self.page.wait_for_timeout(100)
-        pytest.fail(f"{condition} does not become true")
+        self._until(condition, bool)
 
-    def _until(self, selector: str, name: str, is_right: Callable[[str], object]) -> None:
-        found = ""
-        for _ in range(300):
-            found = self.page.evaluate(f"(document.querySelector({json.dumps(selector)}) || {{}}).{name} || ''")
-            if is_right(found):
-                return
+    def _until(self, expression: str, is_right: Callable[[str], object]) -> None:
+        # In turns: the policy of the page lets no text be evaluated by what waits inside it.
+        last_s = time.monotonic() + PATIENCE_S
+        while not is_right(found := self.page.evaluate(expression)):
+            if time.monotonic() > last_s:
+                pytest.fail(f"{expression} is {found!r}")
             self.page.wait_for_timeout(100)
-        pytest.fail(f"{selector} holds {found!r}")
+
+
+def _read(selector: str, name: str) -> str:
+    return f"(document.querySelector({json.dumps(selector)}) || {{}}).{name} || ''"
 
 
 Open = Callable[..., Shown]
@@ -94,6 +93,7 @@ def show(browser: Browser, address: str) -> Iterator[Open]:
         every.append(opened)
         opened.page.goto(url or address)
         opened.page.wait_for_selector("#figures strong")
+        opened.page.wait_for_selector("#busy", state="hidden")
         return opened
 
     yield open_page
@@ -112,7 +112,6 @@ def test_the_page_opens_with_the_result_of_what_it_starts_from(show: Open) -> No
     assert opened.page.locator("#breakdown-picture .bar > div").count() >= 2
     assert opened.page.locator("#memory-picture .limit").count() == 1
     assert "fits" in opened.page.inner_text("#memory-said")
-    opened.page.wait_for_selector("#busy", state="hidden")
 
 
 def test_another_tp_changes_the_result(show: Open) -> None:
@@ -253,11 +252,9 @@ def test_a_newer_change_ends_an_older_one_and_the_page_says_that_it_is_at_work(s
     opened.page.fill("#start", "llama3-405b-4d")
     opened.page.press("#start", "Enter")
     opened.holds("#control-cluster-nodes", "2048")
-    opened.page.wait_for_timeout(500)
 
     opened.page.fill("#control-training-global-batch-size", "4096")
-    opened.page.wait_for_timeout(1500)
-    assert opened.page.is_visible("#busy")
+    opened.page.wait_for_selector("#busy", state="visible")
     opened.page.fill("#start", "starter")
     opened.page.press("#start", "Enter")
 
