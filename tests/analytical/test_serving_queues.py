@@ -97,10 +97,6 @@ def test_replicas_in_turn_are_an_m_d_c_queue(servers: int) -> None:
     assert np.mean(waited) / service == pytest.approx(mean_wait_m_d_c(servers, rho * servers), rel=0.09)
 
 
-def test_the_formula_of_one_server_is_that_of_pollaczek_and_khinchine() -> None:
-    assert mean_wait_m_d_c(1, 0.7) == pytest.approx(0.7 / (2 * 0.3), rel=1e-9)
-
-
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt_llm"])
 def test_the_work_done_is_the_work_asked_for(engine: str) -> None:
     """Without preemption every token is computed once: the prompts, and each output token but the last of an answer."""

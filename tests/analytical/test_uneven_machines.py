@@ -71,12 +71,6 @@ def test_a_synchronous_step_of_lognormal_workers_takes_the_expected_largest(n: i
     assert of_twice_as_many == 0
 
 
-def test_the_lognormal_integral_gives_the_known_cases() -> None:
-    assert lognormal_maximum(0.5, 1) == pytest.approx(1.0, rel=1e-6)
-    # Of two: 2 Phi(sigma / sqrt 2).
-    assert lognormal_maximum(0.5, 2) == pytest.approx(1.0 + erf(0.5 / 2.0), rel=1e-6)
-
-
 def test_coupled_ranks_add_up_to_one_large_class() -> None:
     """Two classes of four are as slow as eight workers."""
     of = joined(WORK_S, WORK_S)

@@ -47,7 +47,3 @@ def test_a_table_of_layouts_is_what_is_predicted(page: Path, name: str, request:
         page.write_text(f"{text[: shown.start('rows')]}{table}{text[shown.end('rows') :]}", encoding="utf-8", newline="\n")
         return
     assert shown["rows"] == table
-
-
-def test_the_guides_have_tables() -> None:
-    assert {page.stem for page, _ in CASES} >= {"choose-a-layout", "train-experts", "long-sequences"}

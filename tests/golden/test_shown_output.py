@@ -57,13 +57,3 @@ def test_what_is_shown_is_what_is_printed(page: Path, command: str, printed: str
         return
 
     assert shown["text"] == printed
-
-
-def test_neither_progress_nor_an_interruption_is_shown() -> None:
-    assert to_show(2, "", "10 s: replay, 20 %\nerror: no \n") == "error: no\n"
-    with pytest.raises(AssertionError, match="ends with 130"):
-        to_show(130, "", "10 s: replay\ninterrupted\n")
-
-
-def test_the_demo_is_shown_to_whoever_opens_the_readme() -> None:
-    assert (ROOT / "README.md", "run llama3-70b-h100-512") in CASES

@@ -12,33 +12,10 @@ from hypothesis import strategies as st
 
 from clustersim.apps.importing.entries import ImportOptions
 from clustersim.apps.importing.importing import Imported, import_files
-from clustersim.apps.plan.exports import TRAINING, written
-from clustersim.config.build import build
-from clustersim.config.load import Scenario, load_scenario
+from clustersim.apps.plan.exports import written
 from clustersim.config.serving_scenario import ServingScenario, load_serving
 from clustersim.errors import DomainError, InfeasibleError
-from clustersim.parallel.training_plan import Plan
 
-NODES = 4
-LAYOUT = ("dp", "tp", "pp", "cp", "ep", "zero_stage", "virtual_stages", "recompute", "schedule", "stage_layers", "sequence_parallel")
-SAID_ELSEWHERE = {
-    "deepspeed": ("pp", "ep", "recompute", "schedule", "virtual_stages", "sequence_parallel", "dp", "tp"),
-    "torchtitan": ("zero_stage",),  # FSDP that keeps parameters gathered is written as reshard_after_forward
-}
-"""Parts of a layout that a framework has no key for, or another name for the same: its notes tell them."""
-
-degree = st.sampled_from([1, 1, 2, 4])
-training = st.fixed_dictionaries(
-    {
-        "tp": degree,
-        "pp": degree,
-        "cp": degree,
-        "zero_stage": st.sampled_from([0, 1, 2, 3]),
-        "recompute": st.sampled_from(["none", "selective", "full"]),
-        "sequence_parallel": st.booleans(),
-        "data_parallel": st.fixed_dictionaries({"overlap": st.booleans()}),
-    }
-)
 QUICK = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 
 
@@ -47,36 +24,6 @@ def read_back(text: str, options: ImportOptions) -> Imported:
         path = Path(folder) / "job"
         path.write_text(text, encoding="utf-8")
         return import_files([str(path)], options)
-
-
-def layout(plan: Plan, without: tuple[str, ...]) -> dict[str, object]:
-    found = {key: getattr(plan.strategy, key) for key in LAYOUT if key not in without}
-    return {**found, "batch": plan.training.global_batch_size, "micro_batch": plan.training.micro_batch_size}
-
-
-@pytest.mark.parametrize("framework", TRAINING)
-@QUICK
-@given(strategy=training, model=st.sampled_from(["llama3-8b", "gpt3-13b"]))
-def test_a_written_training_job_is_read_back(framework: str, strategy: dict[str, object], model: str) -> None:
-    document: dict[str, object] = {
-        "name": "drawn",
-        "model": model,
-        "cluster": {"node": "dgx-h100", "nodes": NODES},
-        "training": {"global_batch_size": 64, "micro_batch_size": 1, "seq_length": 2048, "precision": "bf16"},
-        "strategy": strategy,
-    }
-    try:
-        scenario = load_scenario(document)
-        text = written(scenario, framework).text
-    except DomainError:
-        assume(False)  # what cannot be run, or the framework has not, is refused by name
-
-    found = read_back(text, ImportOptions(cluster="dgx-h100", nodes=NODES, model=model, overrides=("training.seq_length=2048",)))
-
-    assert isinstance(found.scenario, Scenario)
-    without = SAID_ELSEWHERE.get(framework, ())
-    assert layout(build(found.scenario).plan, without) == layout(build(scenario).plan, without)
-    assert [key.key for key in found.keys if key.how == "unknown"] == []
 
 
 NAMES: Final = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt_llm"}

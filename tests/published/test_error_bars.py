@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from clustersim.apps.plan.search import MEMORY_MARGIN
-from clustersim.apps.run.intervals import MEMORY, read_bands, shipped_bands, shipped_path
+from clustersim.apps.run.intervals import MEMORY, shipped_bands, shipped_path
 from clustersim.apps.validate.published import memory_error_bars
 from clustersim.apps.validate.residuals import PEAKS, residuals_text, write_residuals
 from tests.published.validated import bars, everything
@@ -38,17 +36,6 @@ def test_no_published_run_is_predicted_not_to_fit_and_the_margin_of_plan_would_h
     assert max(shares) <= 1.0
     # Runs that took place are predicted to fill more of the memory than a plan may by default in one of fifty cases at most.
     assert sum(share > 1.0 - MEMORY_MARGIN for share in shares) <= len(shares) / 50
-
-
-def test_the_file_is_read_back_as_it_was_made(tmp_path: Path) -> None:
-    file = tmp_path / "step-time.yaml"
-    write_residuals(bars(), file)
-
-    read = read_bands(file)
-
-    assert read.spread.factors.keys() == bars().bands.spread.factors.keys()
-    for source_id, spread in bars().bands.held_out.items():
-        assert read.held_out[source_id].most_fraction == pytest.approx(spread.most_fraction, abs=5e-5)
 
 
 def test_intervals_that_other_sources_give_cover_what_they_say_of_every_kind() -> None:

@@ -48,7 +48,3 @@ def test_notebooks_are_kept_without_their_output(path: Path) -> None:
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
 
     assert not any(cell.get("outputs") or cell.get("execution_count") for cell in cells)
-
-
-def test_there_is_a_notebook() -> None:
-    assert NOTEBOOKS

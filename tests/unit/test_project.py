@@ -78,14 +78,6 @@ def test_no_file_names_a_path_of_some_machine() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize(
-    ("line", "found"),
-    [("cd /" + "work/main", True), ("see '/" + "home/ann/x'", True), ("https://example.org/home/x", False), ("tests/tmp/x", False)],
-)
-def test_a_machine_path_is_told_from_an_address(line: str, found: bool) -> None:
-    assert (MACHINE_PATH.search(line) is not None) is found
-
-
 def test_the_dependencies_are_what_the_package_imports() -> None:
     declared = {re.split(r"[<>=.\[]", requirement)[0] for requirement in PROJECT["dependencies"]}
 

@@ -22,7 +22,7 @@ from clustersim.apps.validate.sources import read_source
 from clustersim.cli.app import COMMANDS, main
 from clustersim.documents.text import parse_document, read_document
 from clustersim.hardware.prices import read_price_list
-from tests.shown import KINDS, PAGES, ROOT, Block, blocks_in, blocks_of, commands_of
+from tests.shown import KINDS, PAGES, ROOT, Block, blocks_of, commands_of
 
 OUT_OF_REACH: Final = (
     "clustersim plan llama3-70b --tokens 15T --within '60 days' --budget '12 MUSD' --power '5 MW' --accelerators dgx-h100,hgx-h200"
@@ -314,83 +314,3 @@ def test_commands_within_sentences_are_well_formed(page: str, command: str) -> N
         parse(words)
     else:
         assert words[0] in COMMANDS
-
-
-SAMPLE: Final = """\
-# A page
-
-```sh
-clustersim show nodes  # all of them
-clustersim run a.yaml \\
-    --set name='b # c'
-```
-
-- In a list:
-
-  ```python
-  if True:
-      pass
-  ```
-
-```text
-$ .venv/bin/clustersim show models > models.txt
-llama
-```
-
-```
-make demo
-```
-"""
-
-
-def test_blocks_are_found_in_their_order_with_what_they_hold() -> None:
-    found = blocks_in(SAMPLE, "page.md")
-
-    assert [(str(block), block.kind) for block in found] == [
-        ("page.md:3", "commands"),
-        ("page.md:11", "python"),
-        ("page.md:16", "commands"),
-        ("page.md:21", "commands"),
-    ]
-    assert found[1].text == "if True:\n    pass\n"
-
-
-def test_commands_are_what_is_typed() -> None:
-    typed = [command for block in blocks_in(SAMPLE, "page.md") if block.kind == "commands" for command in commands_of(block)]
-
-    assert typed == [
-        "clustersim show nodes",
-        "clustersim run a.yaml --set 'name=b # c'",
-        "clustersim show models '>' models.txt",
-        "make demo",
-    ]
-
-
-def test_a_command_that_fails_is_told_with_its_place_and_what_it_printed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    block = Block("page.md", 7, "commands", "clustersim show planets\n")
-
-    with pytest.raises(AssertionError, match=r"page.md:7: clustersim show planets ends with 2:\s+error: .*planets"):
-        run_command(block, "clustersim show planets", capsys)
-
-
-def test_a_command_of_another_program_has_to_be_named(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(AssertionError, match="name `ls -l` in NOT_RUN"):
-        run_command(Block("page.md", 7, "commands", "ls -l\n"), "ls -l", capsys)
-
-
-def test_an_option_that_does_not_exist_is_found_where_nothing_runs() -> None:
-    with pytest.raises(Exception, match="--prot"):
-        parse(["ui", "--prot", "8123"])
-
-
-def test_what_is_printed_goes_where_the_page_sends_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-
-    run_command(Block("page.md", 7, "commands", ""), "clustersim show nodes --json '>' nodes.json", capsys)
-
-    assert "dgx-h100" in (tmp_path / "nodes.json").read_text()

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from clustersim.measure.utilisation import used_links
 from clustersim.report import chrome
-from clustersim.report.chrome import category_of, n_slices, to_ns, unfolded, write_trace
+from clustersim.report.chrome import n_slices, to_ns, unfolded, write_trace
 from clustersim.trace.timeline import DetailBlock, RankClass, Span, SpanDetail, Timeline
 from tests.golden.reference import reference_timeline
 
@@ -74,82 +74,11 @@ def test_slices_nest_on_every_thread_and_are_sorted(trace: Trace) -> None:
         assert_nested(slices)
 
 
-def test_the_check_for_nesting_can_fail() -> None:
-    with pytest.raises(AssertionError, match="crosses"):
-        assert_nested([(0, 10, "a"), (5, 15, "b")])
-
-
-def test_there_is_a_process_for_each_rank_class(trace: Trace) -> None:
-    ranks = {(stage + 1, 0): f"stage {stage} (128 ranks)" for stage in range(4)}
-
-    assert trace.names("process_name") == ranks | {(5, 0): "links"}
-
-
-def test_there_is_a_thread_for_each_stream(trace: Trace) -> None:
-    names = trace.names("thread_name")
-
-    assert [name for (process, _), name in sorted(names.items()) if process == 2] == [
-        "compute",
-        "recv_forward",
-        "send_forward",
-        "recv_backward",
-        "send_backward",
-        "dp",
-    ]
-
-
-def test_no_process_or_thread_of_slices_is_number_0(trace: Trace) -> None:
-    # Perfetto takes process 0 for the idle task of the kernel and does not show it.
-    assert all(process > 0 and thread > 0 for process, thread in trace.threads())
-
-
-def test_every_span_is_a_slice_at_its_time(trace: Trace) -> None:
-    found = {(start, end) for slices in trace.threads().values() for start, end, _ in slices}
-
-    assert {(to_ns(span.start_s), to_ns(span.end_s)) for span in TIMELINE.spans} <= found
-
-
 def test_start_and_duration_add_up_without_error(trace: Trace) -> None:
     # What viewers do in floating point: an end must be the very number that the next slice starts at.
     times = [time for event in trace.events("X") for time in (event["ts"], event["dur"])]
 
     assert all(time * 8 == int(time * 8) for time in times)
-
-
-def test_passes_carry_their_numbers(trace: Trace) -> None:
-    event = next(event for event in trace.events("X") if event["name"] == "B mb 3")
-
-    span = next(span for span in TIMELINE.spans if span.kind == "backward" and span.micro_batch == 3)
-    assert event["cat"] == "backward"
-    assert event["args"] == {"micro_batch": 3, "chunk": 0, "flops": span.flops, "exposed_tp_s": dict(span.exposed_s)["tp"]}
-
-
-def test_communication_is_filed_under_its_dimension(trace: Trace) -> None:
-    event = next(event for event in trace.events("X") if event["name"] == "reduce_scatter 0")
-
-    assert event["cat"] == "communication,dp"
-    assert event["args"] == {"bytes": 100e6}
-
-
-def test_passes_are_unfolded_into_layers_and_collectives(trace: Trace) -> None:
-    compute = trace.threads()[1, 1]
-
-    # Two layers of two halves, each computation and all-reduce.
-    assert [name for _, _, name in compute[:12]] == [
-        "F mb 0",
-        "layer 0",
-        "attention",
-        "all_reduce",
-        "mlp",
-        "all_reduce",
-        "layer 1",
-        "attention",
-        "all_reduce",
-        "mlp",
-        "all_reduce",
-        "F mb 1",
-    ]
-    assert trace.document["otherData"]["details"] == "every pass is unfolded into its layers"
 
 
 def test_arrows_lead_from_every_send_to_its_receive(trace: Trace) -> None:
@@ -316,19 +245,6 @@ def block(repeat: int, *durations_s: float) -> DetailBlock:
     return DetailBlock(name="layer", repeat=repeat, slices=slices)
 
 
-def test_each_repetition_is_followed_by_its_parts() -> None:
-    pieces = list(unfolded(span_of(block(2, 0.1, 0.2))))
-
-    assert [(piece.name, piece.start_ns, piece.end_ns) for piece in pieces] == [
-        ("layer 0", 0, 300_000_000),
-        ("part 0", 0, 100_000_000),
-        ("part 1", 100_000_000, 300_000_000),
-        ("layer 1", 300_000_000, 600_000_000),
-        ("part 0", 300_000_000, 400_000_000),
-        ("part 1", 400_000_000, 600_000_000),
-    ]
-
-
 def test_a_block_that_is_not_repeated_has_no_number() -> None:
     assert next(unfolded(span_of(block(1, 0.5)))).name == "layer"
 
@@ -342,22 +258,6 @@ def test_parts_longer_than_the_span_are_shortened_alike() -> None:
 def test_what_takes_no_time_is_no_slice() -> None:
     assert [piece.name for piece in unfolded(span_of(block(1, 0.1, 0.0, 0.2)))] == ["layer", "part 0", "part 2"]
     assert list(unfolded(span_of(block(2, 0.0)))) == []
-
-
-def test_bytes_and_flops_stay_with_their_part() -> None:
-    detail = DetailBlock(
-        name="layer", repeat=1, slices=(SpanDetail(name="x", kind="forward", dimension="", duration_s=0.1, bytes=3.0, flops=5.0),)
-    )
-
-    whole, part = unfolded(span_of(detail))
-
-    assert (whole.bytes, whole.flops) == (0.0, 0.0)
-    assert (part.bytes, part.flops) == (3.0, 5.0)
-
-
-@pytest.mark.parametrize(("kind", "dimension", "category"), [("forward", "", "forward"), ("communication", "tp", "communication,tp")])
-def test_categories_are_kind_and_dimension(kind: str, dimension: str, category: str) -> None:
-    assert category_of(kind, dimension) == category
 
 
 durations = st.lists(st.floats(min_value=0.0, max_value=0.7), min_size=1, max_size=4)

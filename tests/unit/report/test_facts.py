@@ -12,7 +12,6 @@ from clustersim.measure.steps_report import Staleness, StepsReport, WaitedFor, W
 from clustersim.report.facts import (
     N_CHOICES_SHOWN,
     N_MEETINGS_SHOWN,
-    N_STAGES_SHOWN,
     TIER_LABELS,
     choice_rows,
     gpus_text,
@@ -40,10 +39,6 @@ TIMELINE = reference_timeline()
 METRICS = reference_metrics(TIMELINE)
 
 
-def test_the_layout_names_degrees_and_what_was_replayed() -> None:
-    assert layout_line(METRICS, TIMELINE) == "512 GPUs: dp 16, tp 8, pp 4; 4 rank classes replayed"
-
-
 def test_the_layout_names_context_and_expert_parallelism_where_there_is_some() -> None:
     metrics = replace(METRICS, parallelism=Parallelism(dp=4, tp=1, pp=1, cp=2, ep=4))
 
@@ -67,17 +62,6 @@ def test_an_unfolded_replay_does_not_speak_of_classes() -> None:
 @pytest.mark.parametrize(("gpus", "text"), [(1, "1 GPU"), (2, "2 GPUs"), (24576, "24,576 GPUs")])
 def test_gpus_are_counted_in_words(gpus: int, text: str) -> None:
     assert gpus_text(replace(METRICS, gpus=gpus)) == text
-
-
-def test_the_headline_has_what_people_compare() -> None:
-    assert dict(headline(METRICS)) == {
-        "step time": "352 ms",
-        "tokens/s": "1,489,455",
-        "tokens/s/GPU": "2,909",
-        "MFU": "27.6 %",
-        "HFU": "30.3 %",
-        "TFLOP/s per GPU": "272.7",
-    }
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.01234567, "0.01235"), (12.3456, "12.35"), (1000.0, "1,000"), (1234567.8, "1,234,568")])
@@ -108,22 +92,6 @@ def test_a_peak_that_measured_ones_would_carry_beyond_the_capacity_fits_tightly(
     assert text == "fits tightly with 55.4 GiB of 65.2 GiB, 9.8 GiB to spare: less than the error of predicted peaks"
 
 
-def test_a_few_stages_are_all_listed() -> None:
-    stages, rest = shown_stages(METRICS)
-
-    assert [label for label, _ in stages] == ["stage 0", "stage 1", "stage 2", "stage 3"]
-    assert rest == ""
-
-
-def test_of_many_stages_the_fullest_are_listed_in_order() -> None:
-    timeline = reference_timeline(16, 16)
-
-    stages, rest = shown_stages(reference_metrics(timeline))
-
-    assert [label for label, _ in stages] == [f"stage {stage}" for stage in range(N_STAGES_SHOWN)]
-    assert rest == "and 4 more stages with at most 51.7 GiB each"
-
-
 def test_neighbours_of_equal_need_are_one_row() -> None:
     first, *others = METRICS.memory.by_stage
     alike = tuple(replace(first, stage=stage.stage) for stage in (first, *others[:-1]))
@@ -136,16 +104,6 @@ def test_neighbours_of_equal_need_are_one_row() -> None:
 def test_parts_of_memory_sum_to_the_peak() -> None:
     for stage in METRICS.memory.by_stage:
         assert sum(memory_parts(stage).values()) == stage.peak_bytes
-
-
-def test_the_tier_nearest_to_saturation_comes_first() -> None:
-    rows = link_rows(METRICS, TIMELINE)
-
-    assert [(row.tier, row.peak, row.busiest) for row in rows] == [
-        ("NIC to leaf", "100.0 %", "nic 0 to leaf 0"),
-        ("NVLink", "80.0 %", "gpu 0 to nvswitch"),
-        ("spine to core", "50.0 %", "leaf 0 to spine 0"),
-    ]
 
 
 def test_a_tier_that_carries_nothing_is_left_out() -> None:
@@ -163,15 +121,6 @@ def test_every_tier_has_a_label() -> None:
 
 def choice(size_bytes: float, algorithm: str = "ring", *, op: str = "all_reduce", ranks: int = 8) -> CollectiveChoice:
     return CollectiveChoice(dimension="dp", op=op, ranks=ranks, bytes=size_bytes, algorithm=algorithm, protocol="simple")
-
-
-def test_collectives_are_listed_with_the_largest_first() -> None:
-    assert choice_rows(METRICS) == (
-        ("DP", "all-reduce of 16", "100 MB", "nvls_tree (simple)"),
-        ("TP", "all-reduce of 8", "64 MB", "nvls (simple)"),
-        ("PP", "send of 2", "16 MB", "direct (simple)"),
-        ("TP", "all-reduce of 8", "48 kB", "ring (ll)"),
-    )
 
 
 def test_each_way_of_doing_a_collective_has_one_row_with_the_largest_size() -> None:
@@ -203,13 +152,6 @@ def meeting_on(*links: tuple[str, list[tuple[tuple[str, ...], float]]]) -> Metri
         replace(some, name=name, meetings=tuple(Meeting(names=names, seconds=seconds) for names, seconds in met)) for name, met in links
     ]
     return replace(METRICS, busiest_links=tuple(busiest))
-
-
-def test_meetings_are_told_in_sentences() -> None:
-    assert meeting_lines(METRICS) == (
-        "contention: dp all-reduce with pp F 0->1 on nic 0 to leaf 0, 1.5 ms",
-        "contention: dp all-reduce with another on nic 0 to leaf 0, 250 us",
-    )
 
 
 def test_the_same_operations_are_told_of_once_where_they_met_longest() -> None:

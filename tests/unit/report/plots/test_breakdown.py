@@ -10,8 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.text import Text
 
 from clustersim.measure.metrics import ByDimension, Metrics
 from clustersim.report.palette import IDLE
@@ -111,18 +109,6 @@ def test_hidden_communication_longer_than_the_step_stays_inside() -> None:
 def test_the_title_states_the_finding() -> None:
     assert title_of(drawn(replace(METRICS, memory=replace(METRICS.memory, fits=False)))).endswith("; does not fit in memory")
     assert title_of(drawn()) == ("reference, 512 GPUs: 57.3 % of the step computes; the largest loss is the pipeline bubble (26.9 %)")
-
-
-def test_labels_do_not_overlap_each_other() -> None:
-    ax = drawn()
-    figure = ax.get_figure(root=True)
-    assert isinstance(figure, Figure)
-    figure.canvas.draw()
-
-    # The extent of an annotation includes its line, which may pass close by; that of its text does not.
-    boxes = [Text.get_window_extent(text) for text in ax.texts]
-    for index, box in enumerate(boxes):
-        assert not any(box.overlaps(other) for other in boxes[index + 1 :] if box.height > 0)
 
 
 @given(st.lists(st.tuples(st.floats(min_value=0.0, max_value=1000.0), st.floats(min_value=20.0, max_value=90.0)), max_size=8))
