@@ -18,7 +18,7 @@ IN_CHROMIUM = [
     pytest.mark.slow,
 ]
 PATIENCE_S = 180.0
-"""How long a page may take until it is as a test needs it, so that a busy machine fails no test."""
+"""Longest wait for a page to be as a test needs it; long enough that a busy machine fails no test."""
 
 
 @dataclass
