@@ -71,7 +71,7 @@ LABELS: Final = {
     "cloud.google.com/gke-accelerator": "accelerators.product",
     "gpu.nvidia.com/model": "accelerators.product",
     "accelerator_type": "accelerators.product",
-    "compute.gpu_type": "accelerators.product",
+    "gpu_type": "accelerators.product",
     "device_type": "instance",
     "machineType": "instance",
     "acceleratorType": "accelerators.product",

@@ -29,6 +29,8 @@ _OTHERS: Final = ("other_command.", "router.")
 _ALWAYS_SILENT: Final = ("program", "argument", "image", "replicas")
 OF_A_POOL: Final = ("tp", "pp", "ep", "dp", "redundant_experts", "replicas")
 """Settings of serving that each pool has its own of."""
+_OF_DECODING: Final = ("prefill.max_graph_tokens",)
+"""Settings of one pool that say nothing of the other one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +178,7 @@ def _of_pool(row: KeyRow, pool: str) -> KeyRow:
         section, _, rest = key.partition(".")
         if section == "serving" and rest in OF_A_POOL:
             return f"serving.disaggregated.{pool}.{rest}"
-        return f"job.{pool}.{rest}" if section == "job" else key
+        return f"job.{pool}.{rest}" if section == "job" or f"{pool}.{rest}" in _OF_DECODING else key
 
     values = row.values
     if values is not None:

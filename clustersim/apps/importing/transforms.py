@@ -257,8 +257,8 @@ def _layout(value: Data) -> Data:
 
 
 def _numbers(value: Data) -> list[int | float]:
-    """Return a list of numbers, also from a text such as ``32 32 1000``."""
-    parts = value if isinstance(value, list) else re.split(r"[\s,]+", str(value).strip(" []()"))
+    """Return a list of numbers, also from a text such as ``32 32 1000`` or ``64x128``."""
+    parts = value if isinstance(value, list) else re.split(r"[\s,x]+", str(value).strip(" []()"))
     return [number(part) for part in parts]
 
 
