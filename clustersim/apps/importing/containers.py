@@ -11,10 +11,10 @@ from typing import Final
 
 from clustersim.apps.importing.command import LAUNCHERS, options
 from clustersim.apps.importing.entries import Contents, Entry
-from clustersim.apps.importing.fabric_files import LABELS
 from clustersim.apps.importing.parts import Command, exported, part_in, part_of, together
 from clustersim.apps.importing.recognise import candidates
 from clustersim.apps.importing.shell import EmbeddedFile, Word, read_script
+from clustersim.apps.importing.table import machine_table
 from clustersim.documents.composing import read_yaml
 from clustersim.documents.text import Data, Spot
 from clustersim.errors import ScenarioError
@@ -73,7 +73,11 @@ def _labels(data: Data) -> Iterator[tuple[str, str | int]]:
         key, values = data.get("key"), data.get("values")
         if isinstance(key, str) and isinstance(values, list) and values:
             yield key, str(values[0])
-        yield from ((key, value) for key, value in data.items() if ("/" in key or key in LABELS) and isinstance(value, str | int))
+        yield from (
+            (key, value)
+            for key, value in data.items()
+            if ("/" in key or key in machine_table().file.labels) and isinstance(value, str | int)
+        )
         yield from ((SLICES, f"{value} of {key}") for key, value in data.items() if key.startswith(f"{SLICES}-"))
     for value in data.values() if isinstance(data, dict) else data if isinstance(data, list) else ():
         yield from _labels(value)

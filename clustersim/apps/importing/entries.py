@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from clustersim.apps.importing.machine_files import ListedFabric
@@ -14,6 +16,8 @@ from clustersim.errors import Place
 
 Format = Literal["arguments", "yaml", "json", "toml", "log", "machine"]
 
+TABLE: Final = re.compile(r"\s*\[{1,2}[\w.\"' -]+\]{1,2}\s*(?:#.*)?")
+"""Head of a table of TOML."""
 _DASHES: Final = re.compile(r"(?:^|(?<=\.))-+")
 
 
@@ -93,6 +97,32 @@ def flattened(data: Data, spot: Spot | None, file: str, key: str = "") -> Iterat
             )
     elif key:
         yield Entry(key=_whole(key), value=_clean(data), file=file, line=line)
+
+
+def toml_entries(text: str, file: str) -> Iterator[Entry]:
+    """Yield the keys of TOML, with their lines.
+
+    Raises
+    ------
+    ValueError
+        When it is none.
+    """
+    # Dates become text, as in YAML.
+    data: Data = json.loads(json.dumps(tomllib.loads(text), default=str))
+    lines = _toml_lines(text)
+    return (replace(each, line=lines.get(each.key)) for each in flattened(data, None, file))
+
+
+def _toml_lines(text: str) -> dict[str, int]:
+    """Return the line of each key that begins one."""
+    lines: dict[str, int] = {}
+    section = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if TABLE.fullmatch(line):
+            section = line.partition("#")[0].strip().strip("[]").strip().replace('"', "") + "."
+        elif (key := re.match(r"\s*([\w.\"-]+)\s*=", line)) is not None:
+            lines.setdefault(section + key[1].replace('"', ""), number)
+    return lines
 
 
 def _clean(value: Data) -> Data:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -41,9 +42,9 @@ def laid_fabric(fabric: ListedFabric, node: Node, n_nodes: int) -> Laid | None:
     planes = rails // cables if rails % cables == 0 else 1
     notes = (f"the file has {cables} of {rails} adapters of a node: the others are taken to be cabled alike",) if planes > 1 else ()
     regular = _regular(fabric, leaves, adapter_bandwidth_bytes_per_s(node) * cables)
-    if regular is not None:
-        topology = "rail_optimized" if planes == rails > 1 else "leaf_spine"
-        return Laid(keys={"topology": topology, **regular}, notes=notes)
+    if regular is not None and (regular[0] == 1 or regular[0] * planes == rails):
+        topology = "rail_optimized" if regular[0] * planes == rails > 1 else "leaf_spine"
+        return Laid(keys={"topology": topology, **regular[1]}, notes=notes)
     graph: list[Data] = [
         switch for plane in range(planes) for switch in _plane(fabric, leaves, number, plane=plane if planes > 1 else None, cables=cables)
     ]
@@ -54,8 +55,8 @@ def _width(fabric: ListedFabric) -> dict[str, Data]:
     return {} if fabric.bandwidth is None else {"link_bandwidth": fabric.bandwidth}
 
 
-def _regular(fabric: ListedFabric, leaves: Mapping[str, Mapping[str, int]], node_bytes_per_s: float) -> dict[str, Data] | None:
-    """Return nodes below a leaf and oversubscription where all leaves are equal; None otherwise.
+def _regular(fabric: ListedFabric, leaves: Mapping[str, Mapping[str, int]], node_bytes_per_s: float) -> tuple[int, dict[str, Data]] | None:
+    """Return the leaves of a node, nodes below a leaf and oversubscription where all leaves are equal; None otherwise.
 
     Parameters
     ----------
@@ -63,9 +64,11 @@ def _regular(fabric: ListedFabric, leaves: Mapping[str, Mapping[str, int]], node
         Bandwidth of the cables of one node.
     """
     shapes = {(len(hosts), *sorted(_cables(fabric, name).items())) for name, hosts in leaves.items()}
-    hosts = [host for each in leaves.values() for host in each]
-    if len(shapes) > 1 or len(set(hosts)) < len(hosts) or fabric.bandwidth is None:
+    units = Counter(frozenset(hosts) for hosts in leaves.values())
+    hosts = [host for unit in units for host in unit]
+    if len(shapes) > 1 or len({*units.values()}) > 1 or len(set(hosts)) < len(hosts) or fabric.bandwidth is None:
         return None
+    of_a_node = next(iter(units.values()))
     ((n_hosts, *spines),) = shapes
     if any(name in leaves for name, _ in spines) or len({count for _, count in spines}) > 1:
         return None
@@ -73,8 +76,8 @@ def _regular(fabric: ListedFabric, leaves: Mapping[str, Mapping[str, int]], node
     if n_up == 0 and len(leaves) > 1:
         return None
     up_bytes_per_s = n_up * parse_quantity(fabric.bandwidth, "B/s")
-    down_over_up = n_hosts * node_bytes_per_s / up_bytes_per_s if n_up else 1.0
-    return {"nodes_per_leaf": n_hosts, "leaves_per_pod": 0, "oversubscription": max(1.0, down_over_up)}
+    down_over_up = n_hosts * node_bytes_per_s / of_a_node / up_bytes_per_s if n_up else 1.0
+    return of_a_node, {"nodes_per_leaf": n_hosts, "leaves_per_pod": 0, "oversubscription": max(1.0, down_over_up)}
 
 
 def _cables(fabric: ListedFabric, name: str) -> dict[str, int]:

@@ -18,6 +18,7 @@ from clustersim.apps.importing.machine_files import (
     mappings_in,
     texts_in,
 )
+from clustersim.apps.importing.table import machine_table
 from clustersim.documents.composing import read_yaml
 from clustersim.documents.text import Data
 from clustersim.errors import Place, ScenarioError
@@ -42,44 +43,7 @@ _LISTED: Final = re.compile(r"^NAME\s+STATUS\s.*\bLABELS\s*$", re.MULTILINE)
 """Head of what ``kubectl get nodes --show-labels`` prints."""
 _TOLD: Final = re.compile(r"^Name: +(?=\S+$)", re.MULTILINE)
 """Head of a node as ``kubectl describe node`` prints it."""
-_LEVELS: Final = (
-    ("network.topology.nvidia.com/leaf", "network.topology.nvidia.com/spine", "network.topology.nvidia.com/core"),
-    ("network.topology.nvidia.com/block", "network.topology.nvidia.com/spine", "network.topology.nvidia.com/datacenter"),
-    ("fabric.topograph.run/tier-0", "fabric.topograph.run/tier-1", "fabric.topograph.run/tier-2"),
-    ("oci.oraclecloud.com/rdma.local_block_id", "oci.oraclecloud.com/rdma.network_block_id", "oci.oraclecloud.com/rdma.hpc_island_id"),
-    ("backend.coreweave.cloud/leafgroup", "backend.coreweave.cloud/superpod", "backend.coreweave.cloud/fabric"),
-    ("ib.coreweave.cloud/leafgroup", "ib.coreweave.cloud/superpod", "ib.coreweave.cloud/fabric"),
-    ("cloud.provider.com/topology-rack", "cloud.provider.com/topology-block"),
-    ("cloud.google.com/gce-topology-subblock", "cloud.google.com/gce-topology-block"),
-    ("topology.k8s.aws/network-node-layer-3", "topology.k8s.aws/network-node-layer-2", "topology.k8s.aws/network-node-layer-1"),
-)
-"""Labels of nodes that name their switches, from the lowest level."""
 _DOMAIN_LABEL: Final = re.compile(r"^accelerat(?:or|ed)\.topology|topology\.nvidia\.com/accelerator$")
-_DOMAINS: Final = (
-    "ds.coreweave.com/nvlink.domain",
-    "network.topology.nvidia.com/accelerator",
-    "accelerator.topograph.run/domain",
-    "nvidia.com/gpu.clique",
-)
-LABELS: Final = {
-    "nvidia.com/gpu.product": "accelerators.product",
-    "nvidia.com/gpu.count": "accelerators.count",
-    "gpu.nvidia.com/count": "accelerators.count",
-    "amd.com/gpu.product-name": "accelerators.product",
-    "node.kubernetes.io/instance-type": "instance",
-    "beta.kubernetes.io/instance-type": "instance",
-    "cloud.google.com/gke-accelerator": "accelerators.product",
-    "gpu.nvidia.com/model": "accelerators.product",
-    "accelerator_type": "accelerators.product",
-    "gpu_type": "accelerators.product",
-    "device_type": "instance",
-    "machineType": "instance",
-    "acceleratorType": "accelerators.product",
-    "nvidia.com/mig": "accelerators.slices",
-    "instance_count": "nodes.count",
-    "process_count_per_instance": "accelerators.count",
-}
-"""Labels of nodes, and keys of Ray, XPK, Vertex AI and Azure ML, that name their accelerators, by the keys of the table of machines."""
 
 
 class _Port(NamedTuple):
@@ -166,7 +130,7 @@ def read_slurm(text: str, file: str) -> Described:
         When a node hangs at two switches.
     """
     fabric, named, leaf_of, default, others = ListedFabric(), dict[str, list[str]](), dict[str, str](), "", list[str]()
-    facts = list[Fact]()
+    facts, beside = list[Fact](), list[str]()
     for number, fields in _slurm_records(text, file):
         resources = fields.get("gres", default)
         others += [fields["topology"]] if "topology" in fields else []
@@ -191,9 +155,11 @@ def read_slurm(text: str, file: str) -> Described:
                 fabric.at(below).links[fields["switchname"]] = 0
         elif "blockname" in fields:
             fabric.domains[fields["blockname"]] = [*nodes]
-        elif not facts:
-            facts = [*_allocated(fields, number)]
-    facts += [*_most_nodes(named, counts=not fabric.nodes), *([("topologies.others", ", ".join(others), None)] if others else [])]
+        elif asked := [*_allocated(fields, number)]:
+            beside += [fields.get("jobid") or fields.get("partitionname", "")] if facts else []
+            facts = facts or asked
+    facts += [*_most_nodes(named, counts=not fabric.nodes)]
+    facts += [(key, ", ".join(names), None) for key, names in (("topologies.others", others), ("allocations.others", beside)) if names]
     return Described(title="topology.conf of Slurm", facts=tuple(facts), fabric=fabric)
 
 
@@ -310,8 +276,8 @@ def read_kubernetes_nodes(text: str, file: str) -> Described:
     labels = list(listed if listed is not None else _node_labels(mapping_of(text, file)))
     # Nodes without accelerators run the scheduler, or storage.
     labels = [each for each in labels if any("gpu" in key or "accelerator" in key for key in each)] or labels
-    known = {key: counted(each[key] for each in labels if each.get(key)) for key in LABELS}
-    facts: list[Fact] = [(LABELS[key], next(iter(values)), None) for key, values in known.items() if values]
+    known = {key: counted(each[key] for each in labels if each.get(key)) for key in machine_table().file.labels}
+    facts: list[Fact] = [(machine_table().file.labels[key], next(iter(values)), None) for key, values in known.items() if values]
     if not facts:
         raise ScenarioError(
             "is an object of Kubernetes without labels of accelerators",
@@ -331,7 +297,7 @@ def read_kubernetes_nodes(text: str, file: str) -> Described:
 
 def _node_labels(data: Mapping[str, Data]) -> Iterator[dict[str, str]]:
     for number, node in enumerate(mappings_in(data.get("Instances"))):
-        levels = dict(zip(_LEVELS[-1], reversed([*texts_in(node.get("NetworkNodes"))]), strict=False))
+        levels = dict(zip(machine_table().file.levels[-1], reversed([*texts_in(node.get("NetworkNodes"))]), strict=False))
         yield {"node.kubernetes.io/instance-type": str(node.get("InstanceType")), **levels, "": str(node.get("InstanceId", number))}
     items = data.get("items", [] if "Instances" in data else None)
     for number, node in enumerate(mappings_in(items) if isinstance(items, list) else [data]):
@@ -358,10 +324,10 @@ def _listed_labels(text: str) -> Iterator[dict[str, str]]:
 
 
 def _labelled(labels: list[dict[str, str]]) -> ListedFabric | None:
-    levels = next((levels for levels in _LEVELS if all(levels[0] in each for each in labels)), None)
+    levels = next((levels for levels in machine_table().file.levels if all(levels[0] in each for each in labels)), None)
     fabric = ListedFabric()
     for each in labels:
-        for key in _DOMAINS:
+        for key in machine_table().file.domains:
             if key in each:
                 fabric.domains.setdefault(each[key], []).append(each[""])
                 break

@@ -160,7 +160,9 @@ def _holds(default: Default, names: set[str], draft: Draft, model: str | None) -
 
     if any(has(canonical(key)) for key in default.absent) or not all(has(canonical(key)) for key in default.present):
         return False
-    return all(_is_one_of(draft.get(key) or (model if key == "model" else draft.get(key)), values) for key, values in default.where.items())
+    said = {key: draft.get(key) for key in default.where}
+    named = {**said, "model": model} if model is not None and "model" in said else said
+    return any(all(_is_one_of(each[key], values) for key, values in default.where.items()) for each in (said, named))
 
 
 def _is_one_of(value: Data, values: Sequence[Scalar]) -> bool:

@@ -15,7 +15,6 @@ from clustersim.apps.importing.deriving import shipped_node
 from clustersim.apps.importing.entries import Contents, Entry, ImportOptions
 from clustersim.apps.importing.fabric import laid_fabric
 from clustersim.apps.importing.fabric_files import (
-    LABELS,
     read_ibnetdiscover,
     read_kubernetes_nodes,
     read_slurm,
@@ -99,11 +98,12 @@ def machine_contents(text: str, file: str) -> Contents | None:
 
 
 def _named_machine(entries: Iterable[Entry]) -> Iterator[Entry]:
+    labels = machine_table().file.labels
     for entry in entries:
-        key = next((key for key in (entry.key, entry.name.rpartition(".")[2]) if key in LABELS), None)
+        key = next((key for key in (entry.key, entry.name.rpartition(".")[2]) if key in labels), None)
         generic = _GENERIC_RESOURCE.fullmatch(str(entry.value)) if entry.name.endswith(_OF_SLURM) else None
         if key is not None and isinstance(entry.value, str | int):
-            yield replace(entry, key=LABELS[key])
+            yield replace(entry, key=labels[key])
         elif generic is not None:
             yield replace(entry, key="accelerators.product", value=generic[1])
             yield replace(entry, key="accelerators.count", value=int(generic[2]))

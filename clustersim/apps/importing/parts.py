@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final, Literal
 
-from clustersim.apps.importing.entries import Contents, Entry, flattened
+from clustersim.apps.importing.entries import Contents, Entry, flattened, toml_entries
 from clustersim.apps.importing.shell import EmbeddedFile, Word
 from clustersim.documents.check import validate_document
 from clustersim.documents.composing import read_yaml
@@ -175,12 +175,14 @@ def with_option_files(contents: Sequence[Contents]) -> list[Contents]:
 
 def _read(document: EmbeddedFile, file: str) -> Iterator[Entry]:
     try:
-        read = read_yaml(document.text.replace("\t", "  "), file, document.text.splitlines(), lenient=True)
-    except ScenarioError:
+        if document.name.endswith(".toml"):
+            found = [*toml_entries(document.text, file)]
+        else:
+            read = read_yaml(document.text.replace("\t", "  "), file, document.text.splitlines(), lenient=True)
+            found = [*flattened(*read, file)] if read is not None and isinstance(read[0], dict) else []
+    except (ScenarioError, ValueError, RecursionError):
         return
-    if read is not None and isinstance(read[0], dict):
-        for entry in flattened(*read, file):
-            yield replace(entry, line=None if entry.line is None else entry.line + document.line - 1)
+    yield from (replace(each, line=None if each.line is None else each.line + document.line - 1) for each in found)
 
 
 def exported(variables: Mapping[str, tuple[str, int]], file: str) -> Iterator[Entry]:

@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 import statistics
-import tomllib
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -15,7 +14,7 @@ from typing import Final
 
 from clustersim.apps.importing.command import read_commands, scalar
 from clustersim.apps.importing.containers import read_containers
-from clustersim.apps.importing.entries import Contents, Entry, LoggedSteps, flattened
+from clustersim.apps.importing.entries import TABLE, Contents, Entry, LoggedSteps, flattened, toml_entries
 from clustersim.apps.importing.interpolation import resolved
 from clustersim.apps.importing.parts import part_in
 from clustersim.apps.importing.shell import NO_TEXTS
@@ -23,7 +22,7 @@ from clustersim.apps.importing.tracked_runs import is_wandb, wandb_labels, wandb
 from clustersim.documents.composing import read_yaml
 from clustersim.documents.files import STDIN, STDIN_NAME, read_bytes, read_stdin
 from clustersim.documents.json_text import place_in
-from clustersim.documents.text import Data, Spot
+from clustersim.documents.text import Data
 from clustersim.errors import Place, ScenarioError
 
 _BEGINS: Final = re.compile(r"-{4,} ?arguments ?-{4,}")
@@ -35,6 +34,8 @@ _ARGUMENT: Final = re.compile(r"(?:^|[\s:\]])([A-Za-z_]\w*) \.{3,} ?(.*)$")
 _VOCABULARY: Final = re.compile(r"padded vocab \(size: (\d{1,12})\) with \d+ dummy tokens \(new size: (\d{1,12})\)")
 _STEP: Final = re.compile(r"iteration +(\d{1,12})/.*elapsed time per iteration \(ms\): (\d{1,12}(?:\.\d{1,12})?)")
 _STEP_LINE: Final = re.compile(rf"^(?!\s*#).*{_STEP.pattern}", re.MULTILINE)
+_STEP_TIME: Final = re.compile(r"Step Time : (\d{1,12}(?:\.\d{1,12})?)s GPU utilization")
+"""Line of Megatron-Bridge beside that of the iteration, which counts where a log has both."""
 _TIMES: Final = re.compile(r"^\s*time \(ms\) \|(.*)")
 _TIMER: Final = re.compile(r"([a-z][\w/-]{1,60}): (\d{1,12}\.\d{1,12})")
 _TIMER_LINE: Final = re.compile(r"^ {2,}([a-z][\w/-]{1,60}) \.{3,}: \(\d{1,12}\.\d{1,12}, (\d{1,12}\.\d{1,12})\)")
@@ -62,7 +63,7 @@ _MOST_LINES: Final = 2_000_000
 
 def is_log(text: str) -> bool:
     """Return whether a text holds the settings of a job as Megatron-LM or Megatron-Bridge prints them, or its step times."""
-    return any(each.search(text) is not None for each in (_BEGINS, _CONFIGURATION, _STEP_LINE))
+    return any(each.search(text) is not None for each in (_BEGINS, _CONFIGURATION, _STEP_LINE, _STEP_TIME))
 
 
 def read_log(text: str, file: str) -> Contents:
@@ -94,6 +95,7 @@ def read_log(text: str, file: str) -> Contents:
         elif devices and memory_mib is None and (memory := _DEVICE_MEMORY.search(line)):
             memory_mib = int(memory[1])
     labels = _machine(devices, memory_mib, file)
+    steps = steps or [(at, float(seconds)) for at, seconds in enumerate(_STEP_TIME.findall(text))]
     return Contents(file=file, format="log", entries=tuple(entries), measured=_measured(steps, timers), labels=labels)
 
 
@@ -145,7 +147,6 @@ _GZIP: Final = b"\x1f\x8b"
 _GZIP_BITS: Final = 31
 _HEAD: Final = 20_000
 """Characters by which a file is recognised."""
-_TABLE: Final = re.compile(r"\s*\[{1,2}[\w.\"' -]+\]{1,2}\s*(?:#.*)?")
 _TOML_VALUE: Final = re.compile(r"\s*[\w.\"-]+\s*=\s*(?:[\"'\[{0-9+-]|true\b|false\b).*")
 _MAPPING_LINE: Final = re.compile(r"^[\s'\"-]*[\w.@/<$-][\w.@/ -]*['\"]?\s*:(?:\s|$)", re.MULTILINE)
 _COMMANDS: Final = re.compile(r"(?:^|\s)--[A-Za-z][\w-]+|=|\bpython")
@@ -193,7 +194,7 @@ def read_contents(text: str, file: str, sourced: Mapping[str, str] = NO_TEXTS) -
     head = _first_line(text)
     if head.startswith(("FROM ", "ARG ")) and (started := _of_image(text)) is not None:
         return read_commands(started, file, sourced)
-    if _TABLE.fullmatch(head) or _TOML_VALUE.fullmatch(head):
+    if TABLE.fullmatch(head) or _TOML_VALUE.fullmatch(head):
         found = _toml(text, file)
         if found is not None:
             return found
@@ -293,30 +294,10 @@ def _json(text: str, file: str) -> Contents | None:
 
 def _toml(text: str, file: str) -> Contents | None:
     try:
-        # Dates become text, as in YAML.
-        data: Data = json.loads(json.dumps(tomllib.loads(text), default=str))
+        return Contents(file=file, format="toml", entries=tuple(toml_entries(text, file)))
     except ValueError as error:
-        if _TABLE.fullmatch(_first_line(text)):
+        if TABLE.fullmatch(_first_line(text)):
             raise ScenarioError(f"is not TOML: {str(error)[:1].lower()}{str(error)[1:]}", place=Place(file=file), hint=_HINT) from error
         return None
     except RecursionError as error:
         raise ScenarioError("is nested too deep", place=Place(file=file)) from error
-    lines = _toml_lines(text)
-    entries = flattened(data, Spot(line=1, column=1), file)
-    return Contents(
-        file=file,
-        format="toml",
-        entries=tuple(Entry(key=entry.key, value=entry.value, file=file, line=lines.get(entry.key)) for entry in entries),
-    )
-
-
-def _toml_lines(text: str) -> dict[str, int]:
-    """Return the line of each key that begins one."""
-    lines: dict[str, int] = {}
-    section = ""
-    for number, line in enumerate(text.splitlines(), start=1):
-        if _TABLE.fullmatch(line):
-            section = line.partition("#")[0].strip().strip("[]").strip().replace('"', "") + "."
-        elif (key := re.match(r"\s*([\w.\"-]+)\s*=", line)) is not None:
-            lines.setdefault(section + key[1].replace('"', ""), number)
-    return lines

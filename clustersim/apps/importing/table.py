@@ -110,6 +110,12 @@ class TableFile(Checked):
     rows: list[KeyRow] = Field(default_factory=list[KeyRow])
     defaults: list[Default] = Field(default_factory=list[Default])
     no_effect: list[str] = Field(default_factory=list[str])
+    labels: dict[str, str] = Field(default_factory=dict[str, str])
+    """Keys of the rows by labels of nodes, and by keys of Ray, XPK, Vertex AI, Azure ML and srt-slurm, that say the same."""
+    levels: list[list[str]] = Field(default_factory=list[list[str]])
+    """Labels of nodes that name their switches, from the lowest level."""
+    domains: list[str] = Field(default_factory=list[str])
+    """Labels of nodes that name their scale-up domain."""
     sources: dict[str, PresetSource] = Field(default_factory=dict[str, PresetSource])
 
     @model_validator(mode="after")

@@ -11,6 +11,9 @@ from clustersim.apps.importing.importing import Imported, import_files
 from clustersim.errors import ScenarioError
 from tests.unit.apps.importing.found import at
 
+ALL = [(unit, node, rail) for unit in range(2) for node in range(4) for rail in range(8)]
+"""Units, nodes and rails of a fabric."""
+
 
 def written(tmp_path: Path, text: str, cluster: str | None = "dgx-h100") -> Imported:
     path = tmp_path / "fabric"
@@ -35,6 +38,16 @@ def test_switches_are_told_apart_by_their_names_where_guids_are_taken_out(tmp_pa
     assert at(found.data, "cluster.nodes") == 4
     assert at(found.data, "cluster.fabric.nodes_per_leaf") == 2
     assert at(found.data, "cluster.fabric.oversubscription") == 1.0
+
+
+def test_adapters_of_a_node_at_a_leaf_each_are_rails(tmp_path: Path) -> None:
+    port = "SW  1 {1} 0x{0}{3} 4x NDR - {2} ( 'leaf {0}{3}' - '{4}' )"
+    lines = [port.format(unit, node, f"CA 1 1 0x{unit}f{node}{rail}", rail, f"n{unit}{node} mlx5_{rail}") for unit, node, rail in ALL]
+    lines += [port.format(unit, 8 + node, "SW 1 1 0xaa", rail, "spine") for unit, node, rail in ALL if node < 2]
+
+    fabric = at(written(tmp_path, "\n".join(lines)).data, "cluster.fabric")
+
+    assert fabric == {"topology": "rail_optimized", "nodes_per_leaf": 4, "leaves_per_pod": 0, "oversubscription": 2.0}
 
 
 def test_two_switches_without_guids_and_names_are_refused(tmp_path: Path) -> None:
@@ -71,7 +84,10 @@ JOB = "JobId=7 JobName=train\n   NumNodes=16 NumTasks=128\n   {2}TRES=cpu=96,nod
     [(128, "h100:8", "", "dgx-h100"), (64, "gb200:4", "Req", "gb200-nvl72"), (128, "h100:8", "Alloc", "dgx-h100")],
 )
 def test_a_job_that_scontrol_shows_counts_nodes_and_accelerators(tmp_path: Path, count: int, resources: str, kind: str, node: str) -> None:
-    assert at(written(tmp_path, JOB.format(count, resources, kind), None).data, "cluster") == {"node": node, "nodes": 16}
+    found = written(tmp_path, JOB.format(count, resources, kind) + JOB.replace("7", "8", 1).format(16, "h100:1", ""), None)
+
+    assert at(found.data, "cluster") == {"node": node, "nodes": 16}
+    assert ("allocations.others", "8") in [(key.key, key.value) for key in found.keys if key.how == "not_modelled"]
 
 
 @pytest.mark.parametrize(

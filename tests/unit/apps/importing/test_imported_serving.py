@@ -194,6 +194,13 @@ def test_data_parallelism_with_experts_is_of_attention(tmp_path: Path) -> None:
             "cuda_graph_config: {enable_padding: true, batch_sizes: [1, 2, 384]}\n",
             {"serving.batch_wait": {"steps": 40, "budget_share": 0}, "serving.max_graph_tokens": 384},
         ),
+        (
+            "model: {path: deepseek-r1-fp4, container: 'vllm/vllm-openai:v0.18.0', precision: fp4}\n"
+            "resources: {gpu_type: gb200, prefill_workers: 4, decode_workers: 1}\nbackend:\n  vllm_config:\n"
+            "    prefill: {data-parallel-size: 4, enable-expert-parallel: true, enforce-eager: true}\n"
+            "    decode: {data-parallel-size: 8, enable-expert-parallel: true, max-cudagraph-capture-size: 256}\n",
+            {f"{POOLS}.prefill.replicas": 4, f"{POOLS}.decode.ep": 8, "serving.max_graph_tokens": 256, "serving.precision": "nvfp4"},
+        ),
         ("backend: pytorch\nmodel: nvidia/DeepSeek-V3-NVFP4\ntp_size: 8\nep_size: 8\n", {"serving.precision": "nvfp4"}),
         (
             "backend: pytorch\nmodel: deepseek-ai/DeepSeek-R1\ntp_size: 8\nep_size: 8\nenable_attention_dp: true\n"

@@ -322,6 +322,7 @@ def test_a_log_of_megatron_bridge_holds_its_settings_and_step_times(tmp_path: Pa
     lines = [f"{prefix}{line}" for line in BRIDGE_LOG.splitlines()]
     if prefix:
         lines[20:20] = [prefix.replace("0", "1") + "NCCL version 2.27.7"]
+    lines.append(f"{prefix}Step Time : 9.00s GPU utilization: 663.5MODEL_TFLOP/s/GPU")
     path = tmp_path / "bridge.log"
     path.write_text(end.join(lines) + end, "utf-8", newline="")
 
