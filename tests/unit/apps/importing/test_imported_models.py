@@ -36,7 +36,7 @@ model: {dtype: bfloat16, model_config: {is_starcoder2_config: true, grouped_quer
 tokens: {sequence_length: 4096, micro_batch_size: 4, batch_accumulation_per_replica: 2}
 """
 DOCKED = """docker run --gpus all "${IMAGE}" bash -lc '
-cat > /tmp/q.toml <<TOML
+cat > conf/q.toml <<TOML
 [model]
 name = "qwen3"
 flavor = "8B"
@@ -44,7 +44,7 @@ flavor = "8B"
 local_batch_size = 1
 seq_len = 4096
 TOML
-torchrun --nproc_per_node=8 -m torchtitan.experiments.ft.train --job.config_file /tmp/q.toml
+torchrun --nproc_per_node=8 -m torchtitan.experiments.ft.train --job.config_file conf/q.toml
 '
 """
 INLINE = """base_model: Qwen/Qwen3-8B
