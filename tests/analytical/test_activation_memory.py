@@ -21,7 +21,7 @@ from tests.unit.config.samples import transformer_of
 from tests.unit.parallel.factories import GPT, held, layer_activation_bytes, layer_parameters, make_plan, peak, peak_in_flight
 
 GIB = 2.0**30
-SHAPES = [(s, b, h, a) for s, b, (h, a) in product((256, 2048), (1, 4), ((512, 8), (6144, 64)))]
+SHAPES = [(s, b, h, a) for (s, b), (h, a) in product(((256, 4), (2048, 1)), ((512, 8), (6144, 64)))]
 
 
 def layer_bytes(s: int, b: int, h: int, a: int, **changes: object) -> tuple[float, float]:
@@ -73,8 +73,8 @@ def test_one_layer_at_a_time_is_whole_again_during_its_backward_pass(recompute: 
     assert whole == layer_bytes(256, 2, 512, 8, **changes)[0]
 
 
-@pytest.mark.parametrize("p", [1, 2, 4, 8])
-@pytest.mark.parametrize("m", [1, 3, 8, 32])
+@pytest.mark.parametrize("p", [1, 2, 8])
+@pytest.mark.parametrize("m", [1, 3, 32])
 def test_micro_batches_in_flight_of_each_schedule(p: int, m: int) -> None:
     def in_flight(schedule: str) -> list[float]:
         return [peak_in_flight(order, [1.0]) for order in SCHEDULES[schedule].orders(p, m, 1)]
@@ -85,7 +85,7 @@ def test_micro_batches_in_flight_of_each_schedule(p: int, m: int) -> None:
 
 
 @pytest.mark.parametrize(("p", "v"), [(2, 2), (4, 2), (8, 3), (35, 3)])
-@pytest.mark.parametrize("rounds", [1, 2, 4])
+@pytest.mark.parametrize("rounds", [1, 4])
 def test_chunks_in_flight_when_stages_are_interleaved(p: int, v: int, rounds: int) -> None:
     peaks = [peak_in_flight(order, [1.0] * v) for order in SCHEDULES["interleaved_1f1b"].orders(p, rounds * p, v)]
 

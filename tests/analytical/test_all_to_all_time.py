@@ -12,7 +12,7 @@ from tests.unit.collectives.execution import laid, nodes_of, one_domain, one_eac
 from tests.unit.topology.factories import NIC_BYTES_PER_S, SCALE_UP_BYTES_PER_S, make_fabric
 
 ROUND_OFF = 1e-9
-SIZES = [2, 3, 4, 7, 8, 16, 25, 64]
+SIZES = [2, 3, 8, 25]
 EVERY_WAY = pytest.mark.parametrize("name", list(ALGORITHMS["all_to_all"]))
 ROOTED_WAYS = pytest.mark.parametrize(("op", "name"), [(op, name) for op in ("broadcast", "reduce") for name in ("ring", "tree")])
 
@@ -39,8 +39,8 @@ def test_over_nodes_of_one_every_adapter_does(name: str, n: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["direct", "hierarchical"])
-@pytest.mark.parametrize("n_nodes", [2, 3, 4, 8])
-@pytest.mark.parametrize("per_node", [2, 4, 8])
+@pytest.mark.parametrize("n_nodes", [2, 3])
+@pytest.mark.parametrize("per_node", [2, 8])
 def test_what_stays_in_a_node_does_not_cross_its_adapters(name: str, n_nodes: int, per_node: int) -> None:
     n = n_nodes * per_node
 
@@ -60,7 +60,7 @@ def test_in_pairs_of_powers_of_two_a_round_is_inside_nodes_or_between_them(n_nod
     assert time_s("all_to_all", "pairwise", nodes_of(per_node, n_nodes)) == pytest.approx(expected_s, rel=ROUND_OFF)
 
 
-@pytest.mark.parametrize("ratio", [1.0, 2.0, 4.0, 8.0])
+@pytest.mark.parametrize("ratio", [1.0, 4.0])
 @pytest.mark.parametrize(("n", "nodes_per_leaf"), [(8, 2), (16, 4), (64, 8), (30, 5)])
 def test_an_oversubscribed_leaf_carries_what_is_for_other_leaves(n: int, nodes_per_leaf: int, ratio: float) -> None:
     took_s = time_s("all_to_all", "direct", below_leaves(n, nodes_per_leaf, ratio))
@@ -68,7 +68,7 @@ def test_an_oversubscribed_leaf_carries_what_is_for_other_leaves(n: int, nodes_p
     assert took_s == pytest.approx(max(n - 1, ratio * (n - nodes_per_leaf)) / n / NIC_BYTES_PER_S, rel=ROUND_OFF)
 
 
-@pytest.mark.parametrize("ratio", [1.0, 2.0, 4.0, 8.0])
+@pytest.mark.parametrize("ratio", [1.0, 4.0])
 @pytest.mark.parametrize(("n", "nodes_per_leaf"), [(8, 2), (16, 4), (64, 8)])
 def test_in_pairs_of_powers_of_two_all_climb_or_none(n: int, nodes_per_leaf: int, ratio: float) -> None:
     took_s = time_s("all_to_all", "pairwise", below_leaves(n, nodes_per_leaf, ratio))
@@ -76,7 +76,7 @@ def test_in_pairs_of_powers_of_two_all_climb_or_none(n: int, nodes_per_leaf: int
     assert took_s == pytest.approx((nodes_per_leaf - 1 + (n - nodes_per_leaf) * ratio) / n / NIC_BYTES_PER_S, rel=ROUND_OFF)
 
 
-@pytest.mark.parametrize("ratio", [1.0, 2.0, 4.0, 8.0])
+@pytest.mark.parametrize("ratio", [1.0, 4.0])
 @pytest.mark.parametrize(("n", "nodes_per_leaf"), [(6, 2), (15, 5), (30, 5), (36, 4)])
 def test_in_turns_more_climb_the_further_the_partner(n: int, nodes_per_leaf: int, ratio: float) -> None:
     climb = [min(turn, n - turn, nodes_per_leaf) / nodes_per_leaf for turn in range(1, n)]
@@ -86,7 +86,7 @@ def test_in_turns_more_climb_the_further_the_partner(n: int, nodes_per_leaf: int
     assert took_s == pytest.approx(sum(max(1.0, ratio * share) for share in climb) / n / NIC_BYTES_PER_S, rel=ROUND_OFF)
 
 
-@pytest.mark.parametrize("ratio", [1.0, 2.0, 4.0, 8.0])
+@pytest.mark.parametrize("ratio", [1.0, 4.0])
 @pytest.mark.parametrize(("n_nodes", "per_node"), [(2, 8), (4, 4), (8, 8)])
 def test_relays_keep_traffic_on_its_rail(n_nodes: int, per_node: int, ratio: float) -> None:
     n = n_nodes * per_node
@@ -137,7 +137,7 @@ def test_a_broadcast_uses_all_adapters_of_a_node(op: CollectiveOp, name: str, n_
 
 
 @pytest.mark.parametrize("op", ["broadcast", "reduce"])
-@pytest.mark.parametrize("ratio", [1.0, 4.0, 8.0])
+@pytest.mark.parametrize("ratio", [1.0, 8.0])
 @pytest.mark.parametrize("nodes_per_leaf", [2, 4])
 def test_one_chain_leaves_each_leaf_once(op: CollectiveOp, nodes_per_leaf: int, ratio: float) -> None:
     took_s = time_s(op, "ring", below_leaves(16, nodes_per_leaf, ratio))

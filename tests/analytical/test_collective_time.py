@@ -30,7 +30,7 @@ IN_STEP: list[tuple[CollectiveOp, str, int]] = [
 
 
 @pytest.mark.parametrize(("op", "name", "rounds"), IN_STEP)
-@pytest.mark.parametrize("n_ranks", [2, 3, 8, 31, 1000])
+@pytest.mark.parametrize("n_ranks", [2, 3, 1000])
 def test_ranks_in_step_are_as_fast_as_their_ports(op: CollectiveOp, name: str, rounds: int, n_ranks: int) -> None:
     for cluster, bandwidth in ((one_domain(n_ranks), SCALE_UP_BYTES_PER_S), (one_each(n_ranks), NIC_BYTES_PER_S)):
         took_s = idle_s(cluster, laid(ALGORITHMS[op][name], cluster))
@@ -38,7 +38,7 @@ def test_ranks_in_step_are_as_fast_as_their_ports(op: CollectiveOp, name: str, r
         assert took_s == pytest.approx(rounds * (n_ranks - 1) / n_ranks / bandwidth, rel=1e-9)
 
 
-@pytest.mark.parametrize("n_ranks", [2, 4, 64, 1024])
+@pytest.mark.parametrize("n_ranks", [2, 1024])
 def test_halving_and_doubling_of_a_power_of_two_is_as_fast_as_a_ring(n_ranks: int) -> None:
     cluster = one_domain(n_ranks)
 
@@ -56,7 +56,7 @@ def test_ranks_beyond_a_power_of_two_send_the_tensor_there_and_back_as_well(n_ra
     assert took_s == pytest.approx((2 + 2 * (core - 1) / core) / SCALE_UP_BYTES_PER_S, rel=ROUND_OFF)
 
 
-@pytest.mark.parametrize("n_ranks", [2, 3, 5, 8, 100])
+@pytest.mark.parametrize("n_ranks", [2, 5, 100])
 def test_inside_a_domain_chains_carry_what_rings_do(n_ranks: int) -> None:
     cluster = one_domain(n_ranks)
 

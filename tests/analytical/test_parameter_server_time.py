@@ -73,7 +73,7 @@ def test_push_and_pull_use_both_directions_at_once(n: int, k: int) -> None:
 
 
 @COUNTS
-@pytest.mark.parametrize("memory_bytes_per_s", [1e10, 3e10, 9e10])
+@pytest.mark.parametrize("memory_bytes_per_s", [1e10, 9e10])
 def test_the_memory_of_a_server_bounds_what_it_adds(n: int, k: int, memory_bytes_per_s: float) -> None:
     cluster = workers_and_servers(n, k, memory_bytes_per_s=memory_bytes_per_s)
     hosts = dedicated(cluster)
@@ -90,7 +90,7 @@ def test_push_and_pull_at_once_share_the_memory(n: int, k: int) -> None:
     assert both_s(cluster, dedicated(cluster)) == pytest.approx(5 * n / k / 1e10, rel=ROUND_OFF)
 
 
-@pytest.mark.parametrize("n", [2, 3, 4, 5, 8, 16, 64])
+@pytest.mark.parametrize("n", [2, 5, 64])
 def test_a_server_on_every_worker_moves_what_a_ring_moves(n: int) -> None:
     cluster = workers_and_servers(n, 0)
 
@@ -110,14 +110,14 @@ def test_servers_on_some_workers_receive_from_the_others(n: int, k: int) -> None
     assert push_s(cluster, range(k)) == pytest.approx((n - 1) / k / B, rel=ROUND_OFF)
 
 
-@pytest.mark.parametrize("n", [2, 4, 8, 16, 64])
+@pytest.mark.parametrize("n", [2, 64])
 def test_against_the_ring_fewer_servers_than_workers_never_win_one_way_after_the_other(n: int) -> None:
     for k in sorted({1, n // 2, n - 1, n}):
         cluster = workers_and_servers(n, k)
         assert push_s(cluster, dedicated(cluster)) + pull_s(cluster, dedicated(cluster)) > ring_s(cluster)
 
 
-@pytest.mark.parametrize("n", [2, 3, 4, 8, 16, 64])
+@pytest.mark.parametrize("n", [2, 3, 64])
 def test_against_the_ring_overlapped_servers_win_from_half_as_many_on(n: int) -> None:
     crossover = n * n / (2 * (n - 1))
     enough = ceil(crossover)
@@ -136,7 +136,7 @@ def test_as_many_servers_as_workers_take_nearly_half_of_the_ring() -> None:
     assert ring_s(cluster) / both_s(cluster, dedicated(cluster)) == pytest.approx(2 * 63 / 64, rel=ROUND_OFF)
 
 
-@pytest.mark.parametrize("ratio", [1.0, 2.0, 4.0, 8.0])
+@pytest.mark.parametrize("ratio", [1.0, 4.0])
 @pytest.mark.parametrize(("n", "k", "nodes_per_leaf"), [(8, 2, 4), (8, 8, 4), (16, 3, 8), (8, 6, 2)])
 def test_oversubscribed_leaves_slow_servers_below_their_own(n: int, k: int, nodes_per_leaf: int, ratio: float) -> None:
     fabric = make_fabric("leaf_spine", nodes_per_leaf=nodes_per_leaf, oversubscription=ratio)
@@ -148,7 +148,7 @@ def test_oversubscribed_leaves_slow_servers_below_their_own(n: int, k: int, node
     assert pull_s(cluster, dedicated(cluster)) == pytest.approx(expected_s, rel=ROUND_OFF)
 
 
-@pytest.mark.parametrize("ratio", [1.0, 2.0, 4.0, 8.0])
+@pytest.mark.parametrize("ratio", [1.0, 4.0])
 @pytest.mark.parametrize(("n", "nodes_per_leaf"), [(8, 2), (16, 4), (32, 8)])
 def test_oversubscription_slows_servers_on_all_workers_more_than_the_ring(n: int, nodes_per_leaf: int, ratio: float) -> None:
     cluster = workers_and_servers(n, 0, fabric=make_fabric("leaf_spine", nodes_per_leaf=nodes_per_leaf, oversubscription=ratio))

@@ -43,7 +43,7 @@ def over_nodes(n_nodes: int, share: int, *, first: int = 0, name: str = "group")
 
 
 @pytest.mark.parametrize("op", list(ROUNDS))
-@pytest.mark.parametrize("n_ranks", [2, 3, 4, 7, 8])
+@pytest.mark.parametrize("n_ranks", [2, 3, 8])
 def test_a_ring_on_an_idle_switch_takes_its_bytes_over_the_bandwidth(op: RingOp, n_ranks: int) -> None:
     took_s = solo_s(communicate(group_of(tuple(range(n_ranks))), SIZE, op), make_machine())
 
@@ -51,8 +51,8 @@ def test_a_ring_on_an_idle_switch_takes_its_bytes_over_the_bandwidth(op: RingOp,
 
 
 @pytest.mark.parametrize("op", list(ROUNDS))
-@pytest.mark.parametrize("n_ranks", [2, 5, 8])
-@pytest.mark.parametrize("size_bytes", [1.0, 1e6, 3e9])
+@pytest.mark.parametrize("n_ranks", [2, 5])
+@pytest.mark.parametrize("size_bytes", [1.0, 3e9])
 def test_start_hops_and_ramp_up_come_on_top(op: RingOp, n_ranks: int, size_bytes: float) -> None:
     took_s = solo_s(communicate(group_of(tuple(range(n_ranks))), size_bytes, op), make_machine(make_node(), network=RAMPED_NETWORK))
 
@@ -93,8 +93,8 @@ def test_an_all_reduce_takes_as_long_as_its_two_halves() -> None:
 
 
 @pytest.mark.parametrize("op", list(ROUNDS))
-@pytest.mark.parametrize("n_nodes", [2, 3, 5])
-@pytest.mark.parametrize("share", [1, 2, 8])
+@pytest.mark.parametrize("n_nodes", [2, 5])
+@pytest.mark.parametrize("share", [1, 8])
 def test_over_nodes_every_adapter_carries_its_share_of_the_tensor(op: RingOp, n_nodes: int, share: int) -> None:
     n_ranks = n_nodes * share
 
@@ -106,8 +106,8 @@ def test_over_nodes_every_adapter_carries_its_share_of_the_tensor(op: RingOp, n_
 
 
 @pytest.mark.parametrize("op", list(ROUNDS))
-@pytest.mark.parametrize("n_nodes", [2, 3, 5])
-@pytest.mark.parametrize("share", [1, 2, 8])
+@pytest.mark.parametrize("n_nodes", [2, 5])
+@pytest.mark.parametrize("share", [1, 8])
 def test_over_nodes_the_adapters_set_the_time(op: RingOp, n_nodes: int, share: int) -> None:
     machine = make_machine(make_node(), n_nodes, network=replace(RAMPED_NETWORK, efficiency=IDEAL_NETWORK.efficiency))
 

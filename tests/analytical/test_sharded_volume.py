@@ -38,7 +38,7 @@ def sent_numbers(n_ranks: int, **changes: object) -> float:
     return total_bytes(timeline, "nvlink") / (2 * n_ranks * NUMBER_BYTES)
 
 
-@pytest.mark.parametrize("n", [2, 4, 8])
+@pytest.mark.parametrize("n", [2, 8])
 @pytest.mark.parametrize(
     ("changes", "volume"),
     [
@@ -58,7 +58,7 @@ def test_each_strategy_moves_its_numbers(n: int, changes: dict[str, object], vol
     assert sent_numbers(n, overlap=overlap, **changes) == pytest.approx(volume * (n - 1) / n, rel=ROUND_OFF)
 
 
-@pytest.mark.parametrize("n", [2, 4, 8])
+@pytest.mark.parametrize("n", [2, 8])
 def test_ranks_that_own_whole_tensors_sum_all_gradients_and_broadcast_all_weights(n: int) -> None:
     # An all-reduce, and broadcasts in which everybody but the owner of a tensor receives it.
     assert sent_numbers(n, zero_stage=1, gather="tensor") == pytest.approx(3 * PSI * (n - 1) / n, rel=ROUND_OFF)
@@ -74,7 +74,7 @@ def test_a_rank_that_owns_whole_tensors_keeps_the_largest_or_its_share() -> None
     assert stage_of(plan_of(64, zero_stage=1, gather="tensor"), 0).n_owners < 64
 
 
-@pytest.mark.parametrize("m", [1, 2, 5])
+@pytest.mark.parametrize("m", [1, 5])
 @pytest.mark.parametrize(
     ("changes", "each", "once"),
     [
@@ -97,7 +97,7 @@ def test_micro_batches_repeat_what_is_not_kept(m: int, changes: dict[str, object
     assert sent == pytest.approx((each * m + once) * PSI * 3 / 4, rel=ROUND_OFF)
 
 
-@pytest.mark.parametrize("d", [1, 2, 4, 8])
+@pytest.mark.parametrize("d", [1, 4])
 @pytest.mark.parametrize(("zero_stage", "gathers"), [(2, 1), (3, 2)])
 def test_hybrid_sharding_moves_whole_gradients_in_its_group_and_shards_between_copies(d: int, zero_stage: int, gathers: int) -> None:
     n = 8

@@ -12,7 +12,7 @@ from clustersim.parallel.training_plan import Dimension
 from tests.unit.parallel.factories import STRATEGY
 
 DIMENSIONS: tuple[Dimension, ...] = ("tp", "cp", "ep", "dp", "pp")
-PLACEMENTS = list(permutations(DIMENSIONS))[::5]
+PLACEMENTS = list(permutations(DIMENSIONS))[::17]
 """Each dimension stands in each place."""
 
 

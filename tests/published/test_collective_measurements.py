@@ -161,21 +161,10 @@ def test_half_of_the_times_below_a_mebibyte_are_within_a_quarter() -> None:
     assert median_error([row for row in ROWS if row.size_bytes < MIB]) <= MEDIAN_BELOW_FRACTION
 
 
-@pytest.mark.parametrize("row", [row for row in LARGE if row.setting.source not in EXCEPTIONS], ids=lambda row: str(row.setting))
-def test_the_bus_bandwidth_of_large_messages_is_predicted(row: Measured) -> None:
-    assert abs(row.bus_error_fraction) <= LARGE_FRACTION
+def test_the_bus_bandwidth_of_large_messages_is_predicted() -> None:
+    farther_off = {row.setting for row in LARGE if abs(row.bus_error_fraction) > LARGE_FRACTION}
 
-
-@pytest.mark.parametrize("source", EXCEPTIONS)
-def test_an_exception_is_one(source: str) -> None:
-    errors = [abs(row.bus_error_fraction) for row in LARGE if row.setting.source == source]
-
-    assert max(errors) > LARGE_FRACTION
-
-
-def test_exceptions_are_few() -> None:
-    assert len(EXCEPTIONS) <= 5
-    assert set(EXCEPTIONS) <= set(SOURCES)
+    assert {setting.source for setting in farther_off} == set(EXCEPTIONS), farther_off
 
 
 @pytest.mark.parametrize("size_bytes", [2**28, 2**30])
@@ -234,25 +223,25 @@ def test_every_measurement_has_a_source_and_every_source_measurements() -> None:
             assert set(source["nics"]) == {"count"}
 
 
-@pytest.mark.parametrize("setting", CURVES, ids=str)
-def test_what_was_measured_can_run_where_it_was(setting: Setting) -> None:
-    node = node_of(setting.source)
+def test_what_was_measured_can_run_where_it_was() -> None:
+    for setting in CURVES:
+        node = node_of(setting.source)
 
-    assert setting.n_ranks >= 2
-    assert setting.per_node <= node.n_accelerators
-    assert setting.algorithm in ("auto", *ALGORITHMS[setting.op])
+        assert setting.n_ranks >= 2, setting
+        assert setting.per_node <= node.n_accelerators, setting
+        assert setting.algorithm in ("auto", *ALGORITHMS[setting.op]), setting
 
 
-@pytest.mark.parametrize("row", [curve(setting)[-1] for setting in CURVES], ids=lambda row: str(row.setting))
-def test_no_measurement_beats_the_data_sheet(row: Measured) -> None:
-    setting, node = row.setting, node_of(row.setting.source)
-    n_domains = -(-setting.n_nodes // node.scale_up.nodes_per_domain)
+def test_no_measurement_beats_the_data_sheet() -> None:
+    for row in [curve(setting)[-1] for setting in CURVES]:
+        setting, node = row.setting, node_of(row.setting.source)
+        n_domains = -(-setting.n_nodes // node.scale_up.nodes_per_domain)
 
-    # Whatever the algorithm, each rank, and each node, gets what the others have of the result.
-    gets = 1.0 if setting.op in ("broadcast", "reduce", "send_recv") else 1.0 - 1.0 / setting.n_ranks
-    inside = node.accelerator.scale_up_bandwidth_bytes_per_s or node.accelerator.pcie_bandwidth_bytes_per_s
-    assert row.time_s > gets * row.size_bytes / inside
-    if n_domains > 1 and setting.op != "all_to_all":
-        between = 1.0 if setting.op == "send_recv" else 1.0 - 1.0 / n_domains
-        adapters = node.nic.bandwidth_bytes_per_s * (1 if setting.op == "send_recv" else node.n_nics)
-        assert row.time_s > between * row.size_bytes / adapters
+        # Whatever the algorithm, each rank, and each node, gets what the others have of the result.
+        gets = 1.0 if setting.op in ("broadcast", "reduce", "send_recv") else 1.0 - 1.0 / setting.n_ranks
+        inside = node.accelerator.scale_up_bandwidth_bytes_per_s or node.accelerator.pcie_bandwidth_bytes_per_s
+        assert row.time_s > gets * row.size_bytes / inside, row.setting
+        if n_domains > 1 and setting.op != "all_to_all":
+            between = 1.0 if setting.op == "send_recv" else 1.0 - 1.0 / n_domains
+            adapters = node.nic.bandwidth_bytes_per_s * (1 if setting.op == "send_recv" else node.n_nics)
+            assert row.time_s > between * row.size_bytes / adapters

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -99,21 +97,6 @@ def test_stdout_holds_the_configuration_of_deepspeed_alone(cli: Cli) -> None:
     assert "micro-batch 1" in outcome.err.splitlines()[0]
     assert "Certificate" in outcome.err
     assert "note: configuration of DeepSpeed 0.18" in outcome.err
-
-
-def test_stdout_holds_the_table_of_torchtitan_alone(cli: Cli) -> None:
-    outcome = cli("plan", *QUESTION, *ORDER, "--as", "torchtitan", "--only", "tp=1", "--only", "pp=1")
-
-    assert outcome.code == 0
-    assert tomllib.loads(outcome.out)["parallelism"]["tensor_parallel_degree"] == 1
-
-
-def test_stdout_holds_the_flags_of_megatron_alone(cli: Cli) -> None:
-    outcome = cli("plan", *QUESTION, *ORDER, "--as", "megatron")
-
-    assert outcome.code == 0
-    assert shlex.split(outcome.out)[:2] == ["--tensor-model-parallel-size", "1"]
-    assert all(line.startswith("--") for line in outcome.out.splitlines())
 
 
 def test_with_a_file_the_report_stays_on_stdout(cli: Cli, tmp_path: Path) -> None:

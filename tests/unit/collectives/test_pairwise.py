@@ -56,9 +56,9 @@ def test_all_rounds_are_counted_once() -> None:
     assert sum(intra + inter for intra, inter in steps_of(pattern)) == 34
 
 
-@pytest.mark.parametrize("kind", ["nvswitch", "pcie", "cube_mesh", "bridge_pairs"])
+@pytest.mark.parametrize("kind", ["nvswitch", "cube_mesh"])
 @pytest.mark.parametrize("topology", ["rail_optimized", "leaf_spine"])
-@pytest.mark.parametrize(("n_nodes", "members"), [(3, 8), (4, 8), (5, 6), (1, 7)])
+@pytest.mark.parametrize(("n_nodes", "members"), [(3, 8), (5, 6), (1, 7)])
 def test_merged_rounds_take_as_long_as_each_alone(kind: str, topology: str, n_nodes: int, members: int) -> None:
     fabric = make_fabric("leaf_spine" if topology == "leaf_spine" else "rail_optimized", nodes_per_leaf=2, oversubscription=3.0)
     node = {kind: make_node(kind) for kind in ("nvswitch", "pcie", "cube_mesh", "bridge_pairs")}[kind]

@@ -11,7 +11,7 @@ from clustersim.topology.cluster_wiring import build_cluster
 from tests.unit.collectives.execution import load_by_name, nodes_of
 from tests.unit.topology.factories import make_node
 
-MANY = [*range(1, 34), 64, 100, 1000, 1024]
+MANY = [*range(1, 10), 16, 33, 1000, 1024]
 
 
 @pytest.mark.parametrize("n", MANY)

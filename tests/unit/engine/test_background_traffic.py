@@ -159,8 +159,8 @@ def test_a_load_starts_when_it_says() -> None:
     assert step_s(machine, late, SEND) == pytest.approx(0.25 + 2 * 0.75, rel=1e-12)
 
 
-@pytest.mark.parametrize("size_s", [0.3, 1.0, 2.0, 7.77])
-@pytest.mark.parametrize("rate_fraction", [0.2, 0.5, 1.0])
+@pytest.mark.parametrize("size_s", [0.3, 7.77])
+@pytest.mark.parametrize("rate_fraction", [0.2, 1.0])
 @pytest.mark.parametrize(("start_s", "period_s", "burst_s"), [(0.0, 1.0, 0.25), (0.4, 0.5, 0.4), (0.1, 3.0, 0.001)])
 def test_a_square_wave_slows_a_transfer_in_its_bursts_only(
     size_s: float, rate_fraction: float, start_s: float, period_s: float, burst_s: float

@@ -25,16 +25,6 @@ def test_alarms_of_one_instant_go_off_in_the_order_in_which_they_were_set() -> N
     assert [word for word, _ in log] == ["first", "second", "third"]
 
 
-def test_a_flow_waits_its_latency_and_then_moves_its_bytes() -> None:
-    clock, log = Clock(network=one_link()), list[tuple[str, float]]()
-    fly(clock, said(clock, log, "landed"), 16.0, latency_s=3.0)
-
-    clock.world.run()
-
-    assert log == [("landed", 5.0)]
-    assert clock.network.occupancy() == {((0, 1),): 2.0}
-
-
 def test_a_flow_without_bytes_only_waits() -> None:
     network = one_link()
     clock, log = Clock(network=network), list[tuple[str, float]]()
@@ -55,27 +45,6 @@ def test_what_has_nothing_to_fly_ends_at_once_but_not_before_the_caller_has_gone
     assert log == [("landed", 0.0)]
 
 
-def test_flows_that_start_together_share_from_the_start() -> None:
-    clock, log = Clock(network=one_link()), list[tuple[str, float]]()
-    fly(clock, said(clock, log, "short"), 8.0, latency_s=1.0)
-    fly(clock, said(clock, log, "long"), 16.0, latency_s=1.0)
-
-    clock.world.run()
-
-    assert log == [("short", 3.0), ("long", 4.0)]
-
-
-def test_a_flow_that_joins_delays_the_one_that_flies() -> None:
-    clock, log = Clock(network=one_link()), list[tuple[str, float]]()
-    fly(clock, said(clock, log, "first"), 16.0)
-    fly(clock, said(clock, log, "second"), 80.0, latency_s=1.0)
-
-    clock.world.run()
-
-    # Alone for 1 s, then half of the link for the other 8 bytes; the second has 72 left and the link to itself.
-    assert log == [("first", 3.0), ("second", 12.0)]
-
-
 def test_flows_of_a_phase_start_together_and_the_last_ends_it() -> None:
     clock, log = Clock(network=one_link()), list[tuple[str, float]]()
     # Half of the link each until 1 s; then the longer one alone.
@@ -84,15 +53,6 @@ def test_flows_of_a_phase_start_together_and_the_last_ends_it() -> None:
     clock.world.run()
 
     assert log == [("landed", 2.0 + 0.5 + 1.0)]
-
-
-def test_a_phase_may_hold_a_flow_without_bytes() -> None:
-    clock, log = Clock(network=one_link()), list[tuple[str, float]]()
-    clock.perform(((coupled_flow(8.0), coupled_flow(0.0, latency_s=3.0)), (coupled_flow(8.0),)), said(clock, log, "landed"))
-
-    clock.world.run()
-
-    assert log == [("landed", 4.0)]
 
 
 def test_two_operations_meet_phase_by_phase() -> None:

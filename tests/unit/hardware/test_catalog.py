@@ -86,112 +86,112 @@ def test_every_promised_reference_cluster_is_shipped() -> None:
     assert promised <= set(cluster_names())
 
 
-@pytest.mark.parametrize("name", accelerator_names())
-def test_every_accelerator_loads_and_is_sane(name: str) -> None:
-    accelerator = load_accelerator(name)
+def test_every_accelerator_loads_and_is_sane() -> None:
+    for name in accelerator_names():
+        accelerator = load_accelerator(name)
 
-    assert accelerator.name == name
-    assert "fp32" in accelerator.peak_flops_per_s
-    # Kepler of 2014 to Blackwell Ultra of 2025, with room on both sides.
-    assert 1e12 < max(accelerator.peak_flops_per_s.values()) < 2e16
-    assert 8e9 < accelerator.memory_bytes < 500e9
-    assert 1e11 < accelerator.memory_bandwidth_bytes_per_s < 1e13
-    assert 10 <= accelerator.n_multiprocessors <= 400
-    assert accelerator.pcie_bandwidth_bytes_per_s in {15.75e9, 31.5e9, 63e9, 121e9}
-    assert (accelerator.scale_up_links == 0) == (accelerator.scale_up_bandwidth_bytes_per_s == 0)
-
-
-@pytest.mark.parametrize("name", accelerator_names())
-def test_the_ridge_point_of_every_accelerator_is_sane(name: str) -> None:
-    accelerator = load_accelerator(name)
-
-    ridges = [peak / accelerator.memory_bandwidth_bytes_per_s for peak in accelerator.peak_flops_per_s.values()]
-
-    # FLOP for each byte of memory traffic at which compute and memory take equally long.
-    assert min(ridges) > 5
-    assert max(ridges) < 2000
+        assert accelerator.name == name, name
+        assert "fp32" in accelerator.peak_flops_per_s, name
+        # Kepler of 2014 to Blackwell Ultra of 2025, with room on both sides.
+        assert 1e12 < max(accelerator.peak_flops_per_s.values()) < 2e16, name
+        assert 8e9 < accelerator.memory_bytes < 500e9, name
+        assert 1e11 < accelerator.memory_bandwidth_bytes_per_s < 1e13, name
+        assert 10 <= accelerator.n_multiprocessors <= 400, name
+        assert accelerator.pcie_bandwidth_bytes_per_s in {15.75e9, 31.5e9, 63e9, 121e9}, name
+        assert (accelerator.scale_up_links == 0) == (accelerator.scale_up_bandwidth_bytes_per_s == 0), name
 
 
-@pytest.mark.parametrize("name", accelerator_names())
-def test_a_narrower_number_is_never_slower(name: str) -> None:
-    peaks = load_accelerator(name).peak_flops_per_s
+def test_the_ridge_point_of_every_accelerator_is_sane() -> None:
+    for name in accelerator_names():
+        accelerator = load_accelerator(name)
 
-    ordered = [peaks[precision] for precision in ("fp32", "tf32", "bf16", "fp8") if precision in peaks]
+        ridges = [peak / accelerator.memory_bandwidth_bytes_per_s for peak in accelerator.peak_flops_per_s.values()]
 
-    assert ordered == sorted(ordered)
-    assert peaks.get("fp16", peaks["fp32"]) >= peaks["fp32"]
-
-
-@pytest.mark.parametrize("name", accelerator_names())
-def test_what_the_driver_reports_is_close_to_the_data_sheet(name: str) -> None:
-    spec, _ = read_spec(AcceleratorSpec, data_path("hardware_profiles") / "accelerators" / f"{name}.yaml")
-
-    # A data sheet's GB are mostly GiB, 7.4 % more; error correction in GDDR and the driver take up to a sixteenth.
-    assert spec.memory * 0.93 < load_accelerator(name).memory_bytes < spec.memory * 1.08
+        # FLOP for each byte of memory traffic at which compute and memory take equally long.
+        assert min(ridges) > 5, name
+        assert max(ridges) < 2000, name
 
 
-@pytest.mark.parametrize("name", node_names())
-def test_every_node_loads_and_is_sane(name: str) -> None:
-    node = load_node(name)
+def test_a_narrower_number_is_never_slower() -> None:
+    for name in accelerator_names():
+        peaks = load_accelerator(name).peak_flops_per_s
 
-    assert node.name == name
-    assert 1 <= node.n_accelerators <= 16
-    assert 1 <= node.n_nics <= 32
-    assert 1 <= node.accelerators_per_pcie_switch <= node.n_accelerators
-    assert node.power_w is None or node.power_w > node.n_accelerators * (node.accelerator.power_w or 0) * 0.6
-    wired = node.scale_up.kind != "pcie"
-    assert wired == (node.accelerator.scale_up_bandwidth_bytes_per_s > 0)
+        ordered = [peaks[precision] for precision in ("fp32", "tf32", "bf16", "fp8") if precision in peaks]
+
+        assert ordered == sorted(ordered), name
+        assert peaks.get("fp16", peaks["fp32"]) >= peaks["fp32"], name
 
 
-@pytest.mark.parametrize("name", node_names())
-def test_the_ports_of_a_leaf_are_fast_enough_and_as_many_as_its_reference_fabric_needs(name: str) -> None:
-    node = load_node(name)
-    fabric = node.fabric
+def test_what_the_driver_reports_is_close_to_the_data_sheet() -> None:
+    for name in accelerator_names():
+        spec, _ = read_spec(AcceleratorSpec, data_path("hardware_profiles") / "accelerators" / f"{name}.yaml")
 
-    adapters_per_leaf = fabric.nodes_per_leaf * (1 if fabric.topology == "rail_optimized" else node.n_nics)
-
-    assert fabric.leaf.port_bandwidth_bytes_per_s >= node.nic.bandwidth_bytes_per_s
-    assert adapters_per_leaf < fabric.leaf.n_ports * fabric.leaf.port_bandwidth_bytes_per_s / node.nic.bandwidth_bytes_per_s
+        # A data sheet's GB are mostly GiB, 7.4 % more; error correction in GDDR and the driver take up to a sixteenth.
+        assert spec.memory * 0.93 < load_accelerator(name).memory_bytes < spec.memory * 1.08, name
 
 
-@pytest.mark.parametrize("name", cluster_names())
-def test_every_reference_cluster_loads(name: str) -> None:
-    cluster = load_cluster(name)
+def test_every_node_loads_and_is_sane() -> None:
+    for name in node_names():
+        node = load_node(name)
 
-    assert cluster.name == name
-    assert cluster.title
-    assert cluster.n_nodes >= cluster.fabric.nodes_per_leaf or cluster.node.scale_up.nodes_per_domain == cluster.n_nodes
-
-
-@pytest.mark.parametrize("name", shipped("hosts"))
-def test_every_host_loads_and_is_sane(name: str) -> None:
-    host = load_host(name)
-
-    assert host.n_sockets in {1, 2, 4}
-    assert 1e11 < host.memory_bytes < 1e13
-    assert host.memory_bandwidth_bytes_per_s > host.socket_bandwidth_bytes_per_s
-    assert host.storage_bandwidth_bytes_per_s is None or 1e9 < host.storage_bandwidth_bytes_per_s < 1e11
-    written = host.storage_write_bandwidth_bytes_per_s
-    assert (written is None) is (host.storage_bandwidth_bytes_per_s is None)
-    # Flash is written no faster than it is read.
-    assert not written or not host.storage_bandwidth_bytes_per_s or 0.4 <= written / host.storage_bandwidth_bytes_per_s <= 1.0
+        assert node.name == name, name
+        assert 1 <= node.n_accelerators <= 16, name
+        assert 1 <= node.n_nics <= 32, name
+        assert 1 <= node.accelerators_per_pcie_switch <= node.n_accelerators, name
+        assert node.power_w is None or node.power_w > node.n_accelerators * (node.accelerator.power_w or 0) * 0.6, name
+        wired = node.scale_up.kind != "pcie"
+        assert wired == (node.accelerator.scale_up_bandwidth_bytes_per_s > 0), name
 
 
-@pytest.mark.parametrize("name", shipped("nics"))
-def test_every_adapter_loads_and_is_sane(name: str) -> None:
-    nic = load_nic(name)
+def test_the_ports_of_a_leaf_are_fast_enough_and_as_many_as_its_reference_fabric_needs() -> None:
+    for name in node_names():
+        node = load_node(name)
+        fabric = node.fabric
 
-    assert 1.25e9 <= nic.bandwidth_bytes_per_s <= 100e9
-    assert 1e-7 < nic.latency_s < 1e-4
+        adapters_per_leaf = fabric.nodes_per_leaf * (1 if fabric.topology == "rail_optimized" else node.n_nics)
+
+        assert fabric.leaf.port_bandwidth_bytes_per_s >= node.nic.bandwidth_bytes_per_s, name
+        assert adapters_per_leaf < fabric.leaf.n_ports * fabric.leaf.port_bandwidth_bytes_per_s / node.nic.bandwidth_bytes_per_s, name
 
 
-@pytest.mark.parametrize("name", shipped("switches"))
-def test_every_switch_loads_and_is_sane(name: str) -> None:
-    switch = load_switch(name)
+def test_every_reference_cluster_loads() -> None:
+    for name in cluster_names():
+        cluster = load_cluster(name)
 
-    assert 32 <= switch.n_ports <= 144
-    assert 1.25e9 <= switch.port_bandwidth_bytes_per_s <= 100e9
-    assert 5e-8 < switch.latency_s < 1e-5
+        assert cluster.name == name, name
+        assert cluster.title, name
+        assert cluster.n_nodes >= cluster.fabric.nodes_per_leaf or cluster.node.scale_up.nodes_per_domain == cluster.n_nodes, name
+
+
+def test_every_host_loads_and_is_sane() -> None:
+    for name in shipped("hosts"):
+        host = load_host(name)
+
+        assert host.n_sockets in {1, 2, 4}, name
+        assert 1e11 < host.memory_bytes < 1e13, name
+        assert host.memory_bandwidth_bytes_per_s > host.socket_bandwidth_bytes_per_s, name
+        assert host.storage_bandwidth_bytes_per_s is None or 1e9 < host.storage_bandwidth_bytes_per_s < 1e11, name
+        written = host.storage_write_bandwidth_bytes_per_s
+        assert (written is None) is (host.storage_bandwidth_bytes_per_s is None), name
+        # Flash is written no faster than it is read.
+        assert not written or not host.storage_bandwidth_bytes_per_s or 0.4 <= written / host.storage_bandwidth_bytes_per_s <= 1.0, name
+
+
+def test_every_adapter_loads_and_is_sane() -> None:
+    for name in shipped("nics"):
+        nic = load_nic(name)
+
+        assert 1.25e9 <= nic.bandwidth_bytes_per_s <= 100e9, name
+        assert 1e-7 < nic.latency_s < 1e-4, name
+
+
+def test_every_switch_loads_and_is_sane() -> None:
+    for name in shipped("switches"):
+        switch = load_switch(name)
+
+        assert 32 <= switch.n_ports <= 144, name
+        assert 1.25e9 <= switch.port_bandwidth_bytes_per_s <= 100e9, name
+        assert 5e-8 < switch.latency_s < 1e-5, name
 
 
 def test_an_nvl72_node_is_one_tray_of_a_domain_of_72() -> None:

@@ -125,7 +125,7 @@ def test_a_window_leaves_the_band_below_the_diagonal() -> None:
     assert model().kernel_s(window) / model().kernel_s(whole) == pytest.approx(pairs / (8192 * 8192 / 2), rel=1e-12)
 
 
-@pytest.mark.parametrize("window", [None, 1, 40, 250, 400])
+@pytest.mark.parametrize("window", [None, 1, 250])
 @pytest.mark.parametrize(("queries", "keys"), [(300, 300), (1, 300), (100, 300), (280, 300), (300, 100)])
 def test_queries_are_the_last_tokens_and_see_those_before_them(queries: int, keys: int, window: int | None) -> None:
     kernel = replace(attention(keys, causal=True), query_length=queries, window=window)

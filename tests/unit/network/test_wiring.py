@@ -18,22 +18,6 @@ def test_links_that_no_flow_class_tells_apart_are_one_link_class() -> None:
     assert found.n_links.tolist() == [2, 1, 1]
 
 
-def test_links_of_different_capacity_are_kept_apart() -> None:
-    found = wiring([flow_class([0, 1])], [8.0, 4.0])
-
-    assert found.capacity_bytes_per_s.tolist() == [8.0, 4.0]
-
-
-def test_links_with_different_coefficients_are_kept_apart() -> None:
-    found = wiring([flow_class({0: 1.0, 1: 2.0})], [8.0, 8.0])
-
-    assert found.flows.tolist() == [1.0, 2.0]
-
-
-def test_links_with_different_labels_are_kept_apart() -> None:
-    assert wiring([flow_class([0, 1])], [8.0, 8.0], labels=[0, 1]).n_links.tolist() == [1, 1]
-
-
 def test_a_flow_class_has_one_entry_for_each_of_its_link_classes() -> None:
     found = wiring([flow_class([0, 1, 2]), flow_class([2, 3])], [8.0] * 4)
 

@@ -37,9 +37,9 @@ def printed(
     return raw.getvalue().decode(encoding)
 
 
-@pytest.mark.parametrize("width", [80, 100, 120, 200])
+@pytest.mark.parametrize("width", [80, 200])
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
-@pytest.mark.parametrize("n_stages", [1, 4, 16])
+@pytest.mark.parametrize("n_stages", [1, 16])
 def test_no_line_is_wider_than_the_terminal(width: int, encoding: str, n_stages: int) -> None:
     timeline = reference_timeline(n_stages, 2 * n_stages)
 

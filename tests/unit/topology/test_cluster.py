@@ -5,23 +5,7 @@ import pytest
 from clustersim.errors import DomainError
 from clustersim.topology.cluster import TIERS
 from clustersim.topology.cluster_wiring import build_cluster
-from clustersim.topology.wired import Cluster
-from tests.unit.topology.factories import make_node, ranks, route
-
-
-def test_a_wired_cluster_is_what_the_floors_above_ask_for() -> None:
-    cluster: Cluster = build_cluster(make_node(), 4)
-
-    assert (cluster.n_nodes, cluster.n_ranks) == (4, 32)
-    assert len(cluster.links) == len(cluster.bandwidth_bytes_per_s) == len(cluster.latency_s) == len(cluster.tier_index)
-
-
-def test_a_route_for_people_is_the_route_of_the_arrays() -> None:
-    cluster = build_cluster(make_node(), 4)
-
-    ids = cluster.routes(ranks(3), ranks(25)).link_ids
-
-    assert route(cluster, 3, 25) == tuple(cluster.links[int(link_id)] for link_id in ids)
+from tests.unit.topology.factories import make_node, route
 
 
 def test_a_rank_reaches_itself_over_nothing() -> None:

@@ -65,14 +65,6 @@ def test_a_lone_nic_is_reached_over_the_socket() -> None:
     ]
 
 
-def test_a_receiver_is_reached_over_the_same_wires_downwards() -> None:
-    cluster = build_cluster(make_node(n_nics=1), 2, make_fabric("single_switch"))
-
-    names = [link.name for link in route(cluster, 8, 7)]
-
-    assert names[-4:] == ["node0/pcie0/up", "node0/socket0/to1", "node0/pcie3/down", "node0/gpu7/pcie/down"]
-
-
 @pytest.mark.parametrize("kind", ["nvswitch", "pcie", "bridge_pairs"])
 def test_a_nic_latency_counts_once_on_each_side(kind: str) -> None:
     node = make_node("pcie" if kind == "pcie" else "nvswitch" if kind == "nvswitch" else "bridge_pairs")
@@ -90,12 +82,6 @@ def test_a_nic_latency_below_that_of_pcie_does_not_turn_negative() -> None:
     latency_s = sum(link.latency_s for link in route(cluster, 0, 8))
 
     assert latency_s == pytest.approx(SCALE_UP_S + 2 * CABLE_S + LEAF_S, rel=1e-12)
-
-
-def test_a_wire_is_found_by_its_name() -> None:
-    wiring = wire_node(make_node(), make_fabric())
-
-    assert wiring.wires[wiring.number_of("nic5/tx")].name == "nic5/tx"
 
 
 def test_without_a_fabric_there_are_no_adapters() -> None:

@@ -40,16 +40,6 @@ def test_a_domain_of_many_trays_is_joined_by_one_switch() -> None:
     assert cluster.ends(0)[1] == "domain0/nvswitch"
 
 
-def test_neighbouring_racks_talk_over_the_fabric() -> None:
-    cluster = build_cluster(make_node(n_accelerators=4, n_nics=4, nodes_per_domain=18), 36)
-
-    tiers = [link.tier for link in route(cluster, 71, 72)]
-
-    assert tiers[0] == "pcie"
-    assert "nic" in tiers
-    assert "nvlink" not in tiers
-
-
 def test_an_accelerator_without_links_cannot_hang_at_a_switch() -> None:
     node = make_node(scale_up_links=0)
 
