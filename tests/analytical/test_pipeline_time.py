@@ -288,7 +288,7 @@ def test_breadth_first_divides_the_bubble_by_the_chunks(p: int, m: int, v: int) 
     assert pipe.step_s() == pytest.approx((m * v + p - 1) * pipe.both_s, rel=ROUND_OFF)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(
     schedule=st.sampled_from([name for name in SCHEDULES if name not in ("naive", "gpipe", "1f1b")]),
     half=st.integers(1, 3),

@@ -53,7 +53,7 @@ def lognormal_maximum(sigma: float, n: int) -> float:
     return float(x[0] + np.sum(0.5 * (above[1:] + above[:-1]) * np.diff(x)))
 
 
-@pytest.mark.parametrize("n", [1, 2, 8])
+@pytest.mark.parametrize("n", [1, 8])
 def test_a_synchronous_step_of_exponential_workers_takes_the_harmonic_number(n: int) -> None:
     right, of_twice_as_many = n_covering(joined(*[WORK_S] * n), Exponential(), WORK_S * harmonic(n), WORK_S * harmonic(2 * n))
 
@@ -61,7 +61,7 @@ def test_a_synchronous_step_of_exponential_workers_takes_the_harmonic_number(n: 
     assert of_twice_as_many == 0
 
 
-@pytest.mark.parametrize(("n", "sigma"), [(1, 0.5), (2, 0.1), (8, 0.5)])
+@pytest.mark.parametrize(("n", "sigma"), [(2, 0.1), (8, 0.5)])
 def test_a_synchronous_step_of_lognormal_workers_takes_the_expected_largest(n: int, sigma: float) -> None:
     expected_s = [WORK_S * lognormal_maximum(sigma, workers) for workers in (n, 2 * n)]
 
@@ -81,7 +81,7 @@ def test_coupled_ranks_add_up_to_one_large_class() -> None:
     assert log_of.step_time_s == pytest.approx(WORK_S * harmonic(8), abs=3 * WORK_S * pi / sqrt(6 * N_STEPS))
 
 
-@pytest.mark.parametrize("n", [2, 5, 8])
+@pytest.mark.parametrize("n", [2, 8])
 def test_one_slow_worker_slows_all_that_wait_for_it(n: int) -> None:
     slow = paced(MACHINE, *[1.0] * (n - 1), 1.3)
 
@@ -94,7 +94,7 @@ def test_one_slow_worker_slows_all_that_wait_for_it(n: int) -> None:
     assert log_of.steps.classes[n - 1].waited_s == pytest.approx(20 * 0.3 * WORK_S * (n - 1) / n, rel=1e-9)
 
 
-@pytest.mark.parametrize("n", [2, 5, 8])
+@pytest.mark.parametrize("n", [2, 8])
 def test_one_slow_worker_slows_nobody_else_without_a_barrier(n: int) -> None:
     slow = paced(MACHINE, *[1.0] * (n - 1), 1.3)
 
@@ -135,7 +135,7 @@ def served(n: int, compute_s: float, push_s: float) -> float:
     return rate
 
 
-@pytest.mark.parametrize(("n", "push_s"), [(1, 0.3), (3, 0.3), (7, 0.05), (7, 1.0)])
+@pytest.mark.parametrize(("n", "push_s"), [(1, 0.3), (7, 0.05), (7, 1.0)])
 def test_workers_that_share_a_server_queue_as_mean_value_analysis_has_it(n: int, push_s: float) -> None:
     log_of = run(pushing(n, 1.0, push_s), Asynchronous(), distribution=Exponential())
 
@@ -179,7 +179,7 @@ def test_a_looser_bound_comes_between_a_barrier_and_none() -> None:
     assert bounds[-1] > free_s == pytest.approx(WORK_S, rel=3 / sqrt(6 * N_STEPS))
 
 
-@pytest.mark.parametrize(("n", "backups"), [(6, 0), (6, 2), (4, 4), (1, 3)])
+@pytest.mark.parametrize(("n", "backups"), [(6, 2), (1, 3)])
 def test_the_first_round_with_backup_workers_takes_the_order_statistic(n: int, backups: int) -> None:
     of = workers(*[WORK_S] * (n + backups))
     rounds = [run(of, BackupWorkers(n_needed=n), distribution=Exponential(), n_steps=1, seed=seed).duration_s for seed in range(200)]
@@ -200,7 +200,7 @@ def round_s(fresh: int, stale: int, missing: int) -> float:
     return (1.0 + arrived + dropped) / running
 
 
-@pytest.mark.parametrize(("n", "backups"), [(6, 0), (6, 2), (4, 4), (1, 3)])
+@pytest.mark.parametrize(("n", "backups"), [(6, 2), (1, 3)])
 def test_later_rounds_begin_with_stragglers(n: int, backups: int) -> None:
     log_of = run(workers(*[WORK_S] * (n + backups)), BackupWorkers(n_needed=n), distribution=Exponential())
 

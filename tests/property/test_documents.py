@@ -61,7 +61,7 @@ def test_every_scalar_stands_where_its_place_says(data: dict[str, object]) -> No
             assert at.text[at.column - 1 :].startswith(str(value))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(text=st.text(max_size=200) | st.text(alphabet="a: -[]{}?&*!|>'\"%#,\n\t0.~<=", max_size=80))
 def test_any_text_is_a_mapping_or_one_clear_error(text: str) -> None:
     read = document_or_error(text)

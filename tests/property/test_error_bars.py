@@ -27,7 +27,7 @@ def residuals(draw: st.DrawFn) -> list[Residual]:
     return rows
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(residuals())
 def test_every_kind_has_an_interval_and_a_word_more_never_narrows_it(rows: list[Residual]) -> None:
     spread = error_bars(rows).bands.spread
@@ -39,7 +39,7 @@ def test_every_kind_has_an_interval_and_a_word_more_never_narrows_it(rows: list[
     assert set(spread.factors) <= set(WORDS)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(residuals(), st.floats(0.1, 10.0))
 def test_what_is_slower_by_a_factor_has_intervals_that_are_later_by_it(rows: list[Residual], factor: float) -> None:
     slower = [
@@ -53,7 +53,7 @@ def test_what_is_slower_by_a_factor_has_intervals_that_are_later_by_it(rows: lis
     assert after.most_fraction == pytest.approx(factor * before.most_fraction, rel=1e-6)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(residuals())
 def test_the_order_of_rows_does_not_matter(rows: list[Residual]) -> None:
     turned = [*rows[1:], rows[0]]

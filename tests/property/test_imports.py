@@ -66,7 +66,7 @@ def changed(draw: st.DrawFn) -> bytes:
 
 
 @given(changed(), st.sampled_from((None, "llama3-8b")))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 def test_a_changed_file_is_imported_or_refused(raw: bytes, model: str | None) -> None:
     asked = ImportOptions(cluster="dgx-h100", nodes=4, model=model, overrides=("training.seq_length=2048",))
     with TemporaryDirectory() as folder:

@@ -51,7 +51,7 @@ def plan_of(mix: dict[str, object], **changes: object) -> Plan:
     return make_plan(SPARSE, dp=4, attention="flash", global_batch_size=16, **{**mix, "schedule": name, "virtual_stages": chunks})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(mix=mixes)
 def test_the_peak_over_time_of_every_mix_is_the_sum_by_category(mix: dict[str, object]) -> None:
     plan = plan_of(mix)
@@ -67,7 +67,7 @@ def test_the_peak_over_time_of_every_mix_is_the_sum_by_category(mix: dict[str, o
         assert curve.total_bytes[-1] == curve.total_bytes[0]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(mix=mixes)
 def test_what_lives_elsewhere_is_not_held(mix: dict[str, object]) -> None:
     whole, sharded = (plan_of(mix, zero_stage=zero_stage) for zero_stage in (0, 3))

@@ -97,7 +97,7 @@ def _merged(end: str) -> str:
     return f"{place}/sockets" if part.startswith("socket") else end
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(trees())
 def test_every_route_connects_its_ranks(cluster: Cluster) -> None:
     sources, destinations = all_pairs(cluster.n_ranks)
@@ -149,7 +149,7 @@ def test_the_way_back_takes_as_many_links_and_as_long(cluster: Cluster, seed: in
     np.testing.assert_allclose(there.latency_s, back.latency_s, rtol=1e-12)  # summed in the other order
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=60)
 @given(clusters(), st.integers(0, 99))
 def test_what_leaves_an_endpoint_arrives_whole(cluster: Cluster, seed: int) -> None:
     sources, destinations = endpoint_pairs(cluster, seed)

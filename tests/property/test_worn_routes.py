@@ -112,7 +112,7 @@ def joined(graph: nx.DiGraph, plan: Plan, source: int, destination: int) -> bool
     return any(nx.has_path(graph.subgraph({leaf, peer, *above}), leaf, peer) for leaf in exits for peer in entries)
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=60)
 @given(plans(), st.lists(st.integers(0, 10_000), min_size=1, max_size=6))
 def test_links_that_are_down_are_an_error_exactly_where_they_cut_ranks_off(plan: Plan, numbers: list[int]) -> None:
     down = [LinkChange(between=one_pod(between, plan.built()), down=True) for between in some_links(plan, numbers)]
@@ -131,7 +131,7 @@ def test_links_that_are_down_are_an_error_exactly_where_they_cut_ranks_off(plan:
         assert cluster.works[routes.link_ids].all()
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=60)
 @given(plans(), st.lists(st.integers(0, 10_000), min_size=1, max_size=4), st.sampled_from(["down", "slow"]))
 def test_what_leaves_a_rank_arrives_whole_around_worn_links(plan: Plan, numbers: list[int], state: str) -> None:
     worn = [
