@@ -7,27 +7,23 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from math import inf
 from time import perf_counter
-from typing import Final, Protocol
+from typing import Final
 
 
-class Watcher(Protocol):
-    """An observer of progress, such as a progress bar or a profile."""
+class Watcher:
+    """An observer of progress, such as a progress bar or a profile; it ignores what it does not override."""
 
     def begun(self, phase: str) -> None:
         """Take notice that a phase has begun, inside the one that is going on."""
-        ...
 
     def ended(self, phase: str, seconds: float) -> None:
         """Record the end of the innermost phase, after a number of seconds."""
-        ...
 
     def advanced(self, n_done: int, n_total: int, left_s: float) -> None:
         """Take notice of how much of the innermost phase is done, and of about how long the rest takes, in seconds."""
-        ...
 
     def noted(self, text: str) -> None:
         """Take notice of what the innermost phase has found so far."""
-        ...
 
 
 _WATCHERS: Final[ContextVar[tuple[Watcher, ...]]] = ContextVar("watchers", default=())

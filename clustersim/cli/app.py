@@ -67,7 +67,7 @@ class CommandRow:
     def load(self, name: str) -> TyperCommand:
         """Return the command with its options, which imports what it needs."""
         alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-        alone.command(name)(getattr(import_module(f"clustersim.cli.{self.module}"), f"{self.module.rstrip('_')}_command"))
+        alone.command(name)(getattr(import_module(f"clustersim.cli.{self.module}"), f"{name.replace('-', '_')}_command"))
         command = typer.main.get_command(alone)
         assert isinstance(command, TyperCommand)
         for parameter in command.params:
@@ -87,12 +87,12 @@ COMMANDS: Final[Mapping[str, CommandRow]] = MappingProxyType(
     {
         "run": CommandRow("run", "Simulate one training step and report where the time goes."),
         "compare": CommandRow("compare", "Hold runs against the first, and show what differs."),
-        "runs": CommandRow("runs", "List, tag or compare earlier runs, the latest first."),
-        "explain": CommandRow("explain", "Say what sets the step time, and what would shorten it."),
+        "runs": CommandRow("compare", "List, tag or compare earlier runs, the latest first."),
+        "explain": CommandRow("run", "Say what sets the step time, and what would shorten it."),
         "sweep": CommandRow("sweep", "Run a scenario for all combinations of some values."),
         "what-if": CommandRow("what_if", "Say which of some changes is best, and what that depends on."),
         "plot": CommandRow("plot", "Draw a picture of runs, of a table or of predictions."),
-        "report": CommandRow("report", "Write a page of one run, of several, or of a sweep."),
+        "report": CommandRow("plot", "Write a page of one run, of several, or of a sweep."),
         "export": CommandRow("export", "Write a run for Perfetto, or a scenario for a framework."),
         "import": CommandRow("import_", "Turn files of a training framework into a scenario."),
         "plan": CommandRow("plan", "Find the fastest layout of a model on a cluster."),
@@ -101,14 +101,14 @@ COMMANDS: Final[Mapping[str, CommandRow]] = MappingProxyType(
         "ui": CommandRow("ui", "Show a page on which a scenario is changed and run."),
         "show": CommandRow("show", "List shipped files, or show some in full."),
         "validate": CommandRow("validate", "Compare predictions with published measurements."),
-        "measure": CommandRow("measure", "Write a script of microbenchmarks for one node."),
+        "measure": CommandRow("calibrate", "Write a script of microbenchmarks for one node."),
         "calibrate": CommandRow("calibrate", "Fit a calibration file to measurements of your own."),
         "collective": CommandRow("collective", "Print time and bandwidth of a collective, as nccl-tests would."),
-        "flows": CommandRow("flows", "Print when flows on shared links finish."),
-        "study": CommandRow("study", "Run many cases to answer one question, with tables and plots."),
+        "flows": CommandRow("collective", "Print when flows on shared links finish."),
+        "study": CommandRow("sweep", "Run many cases to answer one question, with tables and plots."),
         "schedule": CommandRow("schedule", "Print the pipeline schedule of a scenario."),
         "init": CommandRow("init", "Write a commented scenario to start from."),
-        "schema": CommandRow("schema", "Print the JSON Schema of a scenario."),
+        "schema": CommandRow("init", "Print the JSON Schema of a scenario."),
     }
 )
 """In the order in which help lists them."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -12,31 +11,13 @@ from clustersim.apps.buy.offer_order import Answer, answered, offers_page, write
 from clustersim.apps.buy.purchase import Request, check_options, read_nics, read_option
 from clustersim.apps.plan.goal import figure_of
 from clustersim.apps.plan.search import Terms
-from clustersim.cli.options import JsonOption, NotesOption, SetOption
+from clustersim.cli.options import JsonOption, NotesOption, SetOption, named_file
 from clustersim.cli.plan import margin_of
 from clustersim.cli.terminal import notice, notices, print_table, write_json, write_lines, write_out
 from clustersim.cli.watching import watched
 from clustersim.config.checks import parse_check
-from clustersim.documents.files import check_folder, write_text
-from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuyOptions:
-    """The options of ``buy``."""
-
-    tokens: str
-    options: tuple[str, ...]
-    nics: str
-    overrides: tuple[str, ...]
-    only: tuple[str, ...]
-    constraints: tuple[str, ...]
-    most_replays: int | None
-    memory_margin: str
-    plot: str | None
-    page: str | None
-    as_json: bool
-    verbose: bool
+from clustersim.documents.files import write_text
+from clustersim.errors import EXIT_NO, EXIT_OK
 
 
 def buy_command(
@@ -64,66 +45,41 @@ def buy_command(
 
     Days, cost and best layout of each, and what the order turns on.
     """
-    options = BuyOptions(
-        tokens=tokens,
-        options=tuple(option or ()),
-        nics=nic,
-        overrides=tuple(set_ or ()),
-        only=tuple(only or ()),
-        constraints=tuple(constraint or ()),
-        most_replays=most_replays,
-        memory_margin=memory_margin,
-        plot=plot,
-        page=page,
-        as_json=json,
-        verbose=verbose,
-    )
-    _check_file("--plot", options.plot, (".png", ".svg"))
-    _check_file("--page", options.page, (".html", ".htm"))
-    request = _request(model, options)
-    with watched(shows=not options.as_json, hint="--most-replays 4 ends each search sooner, --only tp=4,8 narrows it"):
-        answer = answered(request)
-    if options.as_json:
-        write_json(answer.to_dict())
-    else:
-        _print(answer, verbose=options.verbose)
-    if answer.best is None:
-        return EXIT_NO
-    if options.plot is not None:
-        write_offers(answer, Path(options.plot))
-        notice(f"wrote {options.plot}")
-    if options.page is not None:
-        write_text(Path(options.page), offers_page(answer), hint="choose another file with --page")
-        notice(f"wrote {options.page}")
-    return EXIT_OK
-
-
-def _request(model: str, options: BuyOptions) -> Request:
-    clusters = tuple(read_option(text) for text in options.options)
+    if plot is not None:
+        named_file(plot, (".png", ".svg"), "--plot")
+    if page is not None:
+        named_file(page, (".html", ".htm"), "--page")
+    clusters = tuple(map(read_option, option or ()))
     check_options(clusters)
     terms = Terms(
-        constraints=tuple(map(parse_check, options.constraints)),
-        most_replays=options.most_replays,
-        memory_margin_fraction=margin_of(options.memory_margin),
+        constraints=tuple(map(parse_check, constraint or ())),
+        most_replays=most_replays,
+        memory_margin_fraction=margin_of(memory_margin),
     )
-    return Request(
+    request = Request(
         model=model,
-        tokens=figure_of("--tokens", options.tokens, "count"),
+        tokens=figure_of("--tokens", tokens, "count"),
         options=clusters,
-        nics=read_nics(options.nics),
-        overrides=options.overrides,
-        limits=options.only,
+        nics=read_nics(nic),
+        overrides=tuple(set_ or ()),
+        limits=tuple(only or ()),
         terms=terms,
     )
-
-
-def _check_file(option: str, name: str | None, suffixes: tuple[str, ...]) -> None:
-    if name is None:
-        return
-    path = Path(name)
-    if path.suffix.lower() not in suffixes:
-        raise ScenarioError(f"'{path}' does not say its format", field=option, hint=f"name a file that ends in {' or '.join(suffixes)}")
-    check_folder(path, field=option, hint="choose another file")
+    with watched(shows=not json, hint="--most-replays 4 ends each search sooner, --only tp=4,8 narrows it"):
+        answer = answered(request)
+    if json:
+        write_json(answer.to_dict())
+    else:
+        _print(answer, verbose=verbose)
+    if answer.best is None:
+        return EXIT_NO
+    if plot is not None:
+        write_offers(answer, Path(plot))
+        notice(f"wrote {plot}")
+    if page is not None:
+        write_text(Path(page), offers_page(answer), hint="choose another file with --page")
+        notice(f"wrote {page}")
+    return EXIT_OK
 
 
 def _print(answer: Answer, *, verbose: bool) -> None:

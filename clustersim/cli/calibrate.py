@@ -1,4 +1,4 @@
-"""``clustersim calibrate``."""
+"""``clustersim measure`` and ``clustersim calibrate``."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import typer
 
 from clustersim.apps.calibrate.document import worded
 from clustersim.apps.calibrate.fit_accelerator import Calibrated, CalibrationRequest, PartResult, calibrate, write_calibration
+from clustersim.apps.calibrate.measured_folder import script
 from clustersim.apps.calibrate.nccl_tests import Ranks
 from clustersim.cli.options import JsonOption
 from clustersim.cli.terminal import notice, print_table, write_json, write_lines, write_out
 from clustersim.cli.watching import watched
 from clustersim.config.yaml_text import plain
-from clustersim.documents.files import check_folder
+from clustersim.documents.files import check_folder, write_text
 from clustersim.documents.text import Data
 from clustersim.errors import EXIT_OK, ScenarioError
 
@@ -88,11 +89,12 @@ def _print(found: Calibrated) -> None:
     write_out(f"{headline(found)}\n")
     if found.parts:
         write_out("\nErrors of predicted times\n")
-        print_table(ERROR_COLUMNS, error_rows(found))
-        write_lines(*(_worst_line(part) for part in found.parts))
+        print_table(ERROR_COLUMNS, list(map(_error_row, found.parts)))
+        for part in found.parts:
+            write_lines(f"  worst of {part.name} after: {_percent(part.worst_error_fraction, signed=True)}, {part.worst}")
     write_out("\nConstants\n")
-    print_table(CONSTANT_COLUMNS, constant_rows(found))
-    write_lines("", kept_line(found))
+    print_table(CONSTANT_COLUMNS, _constant_rows(found))
+    write_lines("", f"Not moved by these measurements, and kept from {found.base}: {', '.join(found.kept_sections) or 'nothing'}")
 
 
 SCHEMA_VERSION = 1
@@ -100,12 +102,7 @@ ERROR_COLUMNS = ("part", ">measurements", ">mean before", ">mean after", ">media
 CONSTANT_COLUMNS = ("constant", ">before", ">after", ">change", "from")
 
 
-def error_rows(found: Calibrated) -> list[tuple[str, ...]]:
-    """Return a row for each part: errors of predicted times before and after."""
-    return [_error_row(part) for part in found.parts]
-
-
-def constant_rows(found: Calibrated) -> list[tuple[str, ...]]:
+def _constant_rows(found: Calibrated) -> list[tuple[str, ...]]:
     """Return a row for each constant that was measured."""
     return [
         (
@@ -126,11 +123,6 @@ def headline(found: Calibrated) -> str:
     fitted = [f"fitted to {_counted(n_files, 'file')}"] if n_files else []
     read = [f"read off {_counted(n_traces, 'trace')}"] if n_traces else []
     return f"{found.accelerator} ({found.generation}), {' and '.join([*read, *fitted])} from the constants of {found.base}"
-
-
-def kept_line(found: Calibrated) -> str:
-    """Return which constants these measurements do not move."""
-    return f"Not moved by these measurements, and kept from {found.base}: {', '.join(found.kept_sections) or 'nothing'}"
 
 
 def document(found: Calibrated) -> dict[str, Data]:
@@ -163,13 +155,28 @@ def _error_row(part: PartResult) -> tuple[str, ...]:
     )
 
 
-def _worst_line(part: PartResult) -> str:
-    return f"  worst of {part.name} after: {_percent(part.worst_error_fraction, signed=True)}, {part.worst}"
-
-
 def _counted(count: int, noun: str) -> str:
     return f"one {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _percent(fraction: float, *, signed: bool = False) -> str:
     return f"{100 * fraction:+.1f} %" if signed else f"{100 * fraction:.1f} %"
+
+
+def measure_command(
+    *,
+    out: Annotated[
+        str | None, typer.Option("--out", "-o", metavar="FILE", help="Script to write, such as measure.py; default: stdout.")
+    ] = None,
+) -> int:
+    """Write a script of microbenchmarks for one node.
+
+    It needs PyTorch alone; `calibrate --measured` reads what it writes.
+    """
+    if out is None:
+        write_out(script())
+        return EXIT_OK
+    check_folder(Path(out))
+    write_text(Path(out), script())
+    notice(f"wrote {out}; run it on a node with: python {out}")
+    return EXIT_OK

@@ -1,23 +1,24 @@
-"""``clustersim compare``."""
+"""``clustersim compare`` and ``clustersim runs``."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 from clustersim.apps.calibrate.trace_file import is_trace
-from clustersim.apps.compare import side_by_side_text, trace_comparison_text
+from clustersim.apps.compare import side_by_side_text, trace_comparison
+from clustersim.apps.compare.run_directories import COLUMNS, kept_runs, tag_run
 from clustersim.apps.compare.side_by_side import ComparedRun, SideBySide, check_kinds, load_run, measured_run, predicted_run, side_by_side
 from clustersim.apps.compare.trace_comparison import TraceComparison, TraceRequest, compare_traces
 from clustersim.apps.importing.importing import foreign_source
 from clustersim.apps.importing.opening import open_measured
-from clustersim.cli.options import JsonOption, SeedOption, SetOption
-from clustersim.cli.terminal import notice, print_table, write_lines, write_out
+from clustersim.cli.options import JsonOption, SeedOption, SetOption, refuse_given
+from clustersim.cli.terminal import notice, print_table, write_json, write_lines, write_out
 from clustersim.documents.files import check_folder, write_text
 from clustersim.documents.near_names import did_you_mean
 from clustersim.errors import EXIT_OK, ScenarioError
@@ -56,31 +57,35 @@ def compare_command(
             named = f"{len(others)} are named" if others else "none is named"
             raise ScenarioError(f"traces are compared with one run, and {named}", hint="try: clustersim compare RUN TRACE...")
         request = TraceRequest(run=others[0], traces=traces, overrides=overrides, device=device, names=names, seed=seed)
-        _tell(_of_traces(compare_traces(request)), chosen, out)
+        _tell(compare_traces(request), chosen, out)
         return EXIT_OK
     given = next((name for name, value in (("--device", device), ("--names", names)) if value is not None), None)
     if given is not None:
         raise ScenarioError(f"{given} says how a trace is read, and none is named", hint="try: clustersim compare RUN TRACE")
-    logged = open_measured("".join(sources), overrides) if len(sources) == 1 else None
-    if logged is None and len(sources) < 2:
-        raise ScenarioError("one run alone cannot be compared", hint="name two or more run directories, scenario files or shipped examples")
     if len(sources) > MOST:
         raise ScenarioError(f"{len(sources)} runs do not fit side by side", hint=f"name at most {MOST}")
-    if logged is None:
-        check_kinds(sources)
-    loaded: dict[str, ComparedRun] = {}
-    # A log may name no accelerators: a prediction that it is held against says the machine.
-    for source in sorted(dict.fromkeys(sources), key=foreign_source) if logged is None else ():
-        predicted = next((run for run in loaded.values() if not run.measured), None)
-        loaded[source] = load_run(source, overrides, seed=seed, beside=predicted)
-    if logged is not None:
-        source = "".join(sources)
+    if len(sources) > 1:
+        compared = side_by_side(_loaded(sources, overrides, seed))
+    else:
+        source = runs[0]
+        logged = open_measured(source, overrides)
+        if logged is None:
+            hint = "name two or more run directories, scenario files or shipped examples"
+            raise ScenarioError("one run alone cannot be compared", hint=hint)
         predicted = predicted_run(source, logged[0], seed=seed)
         compared = side_by_side([measured_run(source, predicted, logged[1]), predicted])
-    else:
-        compared = side_by_side([loaded[source] for source in sources])
-    _tell(_of_runs(compared), chosen, out)
+    _tell(compared, chosen, out)
     return EXIT_OK
+
+
+def _loaded(sources: Sequence[str], overrides: Sequence[str], seed: int) -> list[ComparedRun]:
+    check_kinds(sources)
+    loaded: dict[str, ComparedRun] = {}
+    # A log may name no accelerators: a prediction that it is held against says the machine.
+    for source in sorted(dict.fromkeys(sources), key=foreign_source):
+        predicted = next((run for run in loaded.values() if not run.measured), None)
+        loaded[source] = load_run(source, overrides, seed=seed, beside=predicted)
+    return [loaded[source] for source in sources]
 
 
 def _format(formats: Sequence[str], out: str | None) -> str | None:
@@ -99,47 +104,22 @@ def _format(formats: Sequence[str], out: str | None) -> str | None:
     return suffix
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Report:
-    """A comparison in all its formats, each rendered on demand."""
-
-    show: Callable[[], None]
-    markdown: Callable[[], str]
-    csv: Callable[[], str]
-    document: Callable[[], dict[str, object]]
-
-    def text(self, chosen: str) -> str:
-        """Return it in one format."""
-        if chosen == "json":
-            return json.dumps(self.document(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-        return self.markdown() if chosen == "md" else self.csv()
-
-
-def _of_runs(compared: SideBySide) -> _Report:
-    return _Report(
-        show=lambda: print_runs(compared),
-        markdown=lambda: side_by_side_text.markdown(compared),
-        csv=lambda: side_by_side_text.csv_text(compared),
-        document=lambda: side_by_side_text.document(compared),
-    )
-
-
-def _of_traces(found: TraceComparison) -> _Report:
-    return _Report(
-        show=lambda: _print_traces(found),
-        markdown=lambda: trace_comparison_text.markdown(found),
-        csv=lambda: trace_comparison_text.csv_text(found),
-        document=lambda: trace_comparison_text.document(found),
-    )
-
-
-def _tell(report: _Report, chosen: str | None, out: str | None) -> None:
+def _tell(found: SideBySide | TraceComparison, chosen: str | None, out: str | None) -> None:
+    runs = isinstance(found, SideBySide)
     if chosen is None:
-        report.show()
-    elif out is None:
-        write_out(report.text(chosen))
+        print_runs(found) if runs else _print_traces(found)
+        return
+    if chosen == "json":
+        whole = side_by_side_text.document(found) if runs else trace_comparison.document(found)
+        text = json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    elif chosen == "md":
+        text = side_by_side_text.markdown(found) if runs else trace_comparison.markdown(found)
     else:
-        write_text(Path(out), report.text(chosen))
+        text = side_by_side_text.csv_text(found) if runs else trace_comparison.csv_text(found)
+    if out is None:
+        write_out(text)
+    else:
+        write_text(Path(out), text)
         notice(f"wrote {out}")
 
 
@@ -154,9 +134,40 @@ def print_runs(compared: SideBySide) -> None:
 
 
 def _print_traces(found: TraceComparison) -> None:
-    write_out(f"{trace_comparison_text.headline(found)}\n")
-    for table in trace_comparison_text.tables(found):
+    write_out(f"{trace_comparison.headline(found)}\n")
+    for table in trace_comparison.tables(found):
         write_out(f"\n{table.heading}\n")
         print_table(table.columns, table.rows)
-    for line in trace_comparison_text.notes(found):
+    for line in trace_comparison.notes(found):
         notice(f"note: {line}")
+
+
+def runs_command(
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Folder that runs were written to, or one of them.")] = "runs",
+    *,
+    tagged: Annotated[str | None, typer.Option(metavar="TAG", help="Only runs with this tag.")] = None,
+    tag: Annotated[str | None, typer.Option(metavar="TAG", help="Tag the runs that are listed.")] = None,
+    untag: Annotated[str | None, typer.Option(metavar="TAG", help="Remove a tag of them.")] = None,
+    compare: Annotated[bool, typer.Option("--compare", help="Hold them against the earliest, as 'compare' does.")] = False,
+    json: JsonOption = False,
+) -> int:
+    """List, tag or compare earlier runs, the latest first."""
+    found = kept_runs(Path(folder), notice)
+    if tagged is not None:
+        found = [run for run in found if tagged in run.tags]
+    if tag is not None or untag is not None:
+        found = [tag_run(run, add=tag, remove=untag) for run in found]
+        if len(found) > 1:
+            notice(f"{'tagged' if tag is not None else 'untagged'} all {len(found):,} runs below {folder}")
+    if compare:
+        refuse_given({"--json": json}, beside="--compare", hint="try: clustersim compare RUN... --json")
+        if len(found) < 2:
+            raise ScenarioError(f"{len(found)} of the runs can be compared, and two are needed", hint="name a folder with several runs")
+        print_runs(side_by_side([load_run(run.folder) for run in reversed(found)]))
+    elif json:
+        write_json([asdict(run) for run in found])
+    elif found:
+        print_table(COLUMNS, [run.cells for run in found])
+    else:
+        notice(f"{folder} keeps no run" + ("" if tagged is None else f" tagged {tagged}"))
+    return EXIT_OK

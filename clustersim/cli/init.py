@@ -1,4 +1,4 @@
-"""``clustersim init``."""
+"""``clustersim init`` and ``clustersim schema``."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Annotated, Final
 
 import typer
 
-from clustersim.cli.terminal import notice
+from clustersim.cli.terminal import notice, write_json
 from clustersim.config.load import example_path
-from clustersim.config.scenario_schema import NAME_PATTERN
+from clustersim.config.scenario_schema import NAME_PATTERN, scenario_json_schema
+from clustersim.config.serving_scenario import serving_json_schema
 from clustersim.errors import EXIT_OK, ScenarioError
 
 _MODELINE: Final = """\
@@ -44,3 +45,9 @@ def init_command(
 def _name_line(name: str, found: re.Match[str]) -> str:
     """Return the line that names a scenario, as far as a comment, which stays in its column if there is room."""
     return f"name: {name} ".ljust(len(found[0])) if found[1] else f"name: {name}"
+
+
+def schema_command(*, serving: Annotated[bool, typer.Option("--serving", help="Of a serving scenario.")] = False) -> int:
+    """Print the JSON Schema of a scenario."""
+    write_json(serving_json_schema() if serving else scenario_json_schema())
+    return EXIT_OK

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from clustersim.documents.files import check_folder
 from clustersim.errors import ScenarioError
 
 ScenarioArgument = Annotated[str, typer.Argument(metavar="SCENARIO", help="A path, the name of a shipped example, or - for stdin.")]
@@ -35,3 +37,18 @@ def refuse_given(options: Mapping[str, object], *, beside: str, hint: str = "lea
     for name, value in options.items():
         if value:
             raise ScenarioError(f"does nothing with {beside}", field=name, hint=hint)
+
+
+def named_file(name: str, suffixes: Sequence[str], option: str | None = None) -> Path:
+    """Return a file to write, before anything is simulated for it.
+
+    Raises
+    ------
+    ScenarioError
+        When its name ends in none of some suffixes, or its folder does not exist.
+    """
+    path = Path(name)
+    if path.suffix.lower() not in suffixes:
+        raise ScenarioError(f"'{path}' does not say its format", field=option, hint=f"name a file that ends in {' or '.join(suffixes)}")
+    check_folder(path, field=option, hint="choose another file" if option else "choose another file with --out")
+    return path

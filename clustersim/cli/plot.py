@@ -1,4 +1,4 @@
-"""``clustersim plot``."""
+"""``clustersim plot`` and ``clustersim report``."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from clustersim.apps.plot.pages import report_page
 from clustersim.apps.plot.plots import FORMATS, draw_plot
-from clustersim.cli.options import JobsOption, JsonOption, SeedOption, SetOption
+from clustersim.cli.options import JobsOption, JsonOption, SeedOption, SetOption, named_file
 from clustersim.cli.terminal import notice, write_json
 from clustersim.cli.watching import watched
-from clustersim.documents.files import check_folder
+from clustersim.documents.files import write_text
 from clustersim.errors import EXIT_OK, ScenarioError
 from clustersim.progress import phase
 
@@ -45,7 +46,7 @@ def plot_command(
     seed: SeedOption = 0,
 ) -> int:
     """Draw a picture of runs, of a table or of predictions."""
-    path = _file(kind, out)
+    path = named_file(out or f"{kind}.png", FORMATS)
     with watched():
         with phase("draw"):
             axes = draw_plot(kind, tuple(runs or ()), tuple(set_ or ()), figure=figure, seed=seed, jobs=jobs)
@@ -57,15 +58,6 @@ def plot_command(
     return EXIT_OK
 
 
-def _file(kind: str, out: str | None) -> Path:
-    """Return the file to write; before anything is simulated."""
-    path = Path(out or f"{kind}.png")
-    if path.suffix.lower() not in FORMATS:
-        raise ScenarioError(f"'{path}' does not say its format", hint=f"name a file that ends in {' or '.join(FORMATS)}")
-    check_folder(path)
-    return path
-
-
 def _write(axes: Axes, path: Path) -> str:
     from clustersim.report.plots.canvas import save, style, title_of
 
@@ -75,3 +67,29 @@ def _write(axes: Axes, path: Path) -> str:
     except OSError as error:
         raise ScenarioError(f"cannot write {path}: {error.strerror or error}", hint="choose another file with --out") from error
     return title_of(axes)
+
+
+def report_command(
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUN", help="Run directories, scenario files or shipped examples; or the table of a sweep.")
+    ],
+    *,
+    set_: SetOption = None,
+    out: Annotated[str, typer.Option("--out", "-o", metavar="FILE", help="File to write.")] = "report.html",
+    static: Annotated[bool, typer.Option("--static", help="Pictures that stand still, as without the html extra.")] = False,
+    json: JsonOption = False,
+    seed: SeedOption = 0,
+) -> int:
+    """Write a page of one run, of several, or of a sweep.
+
+    The page is one file that opens without a network. Several runs stand side by side.
+    """
+    path = named_file(out, (".html", ".htm"))
+    with watched():
+        with phase("report"):
+            text = report_page(tuple(runs), tuple(set_ or ()), seed=seed, zooms=False if static else None)
+        write_text(path, text)
+    if json:
+        write_json({"file": str(path), "size_bytes": path.stat().st_size})
+    notice(f"wrote {path}")
+    return EXIT_OK

@@ -1,26 +1,26 @@
-"""``clustersim run``."""
+"""``clustersim run`` and ``clustersim explain``."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from clustersim.apps.explain.explanation import measured_changes
+from clustersim.apps.explain.explanation import document, explain, lines, measured_changes, source_lines, tables
+from clustersim.apps.explain.served_explanation import ServedExplanation, served_document, served_lines, served_tables
 from clustersim.apps.importing.opening import open_job
-from clustersim.apps.run.result import Result, print_result
+from clustersim.apps.run.result import NOT_MEASURED, Result, print_result
 from clustersim.apps.run.rundir import write_page, write_run_directory
 from clustersim.apps.run.running import run_built
-from clustersim.apps.serve.deployment import build_serving
+from clustersim.apps.serve.deployment import BuiltServing, build_serving
 from clustersim.apps.serve.deployment_run import files_of_serving, resolved_serving, run_serving
 from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.cli.options import JsonOption, ScenarioArgument, SeedOption, SetOption
-from clustersim.cli.terminal import make_console, notice, write_json, write_out
+from clustersim.cli.terminal import make_console, notice, print_table, write_json, write_lines, write_out
 from clustersim.cli.watching import watched
 from clustersim.config.build import Built, build
-from clustersim.config.planning import rank_layout
+from clustersim.config.planning import MeshDimension, rank_layout
 from clustersim.config.resolve import files_of, resolved_scenario, scenario_hash
 from clustersim.config.serving_scenario import ServingScenario
 from clustersim.config.yaml_text import plain, yaml_text
@@ -31,21 +31,6 @@ from clustersim.progress import phase
 from clustersim.report.facts import memory_text
 from clustersim.report.serving_summary import summary_text
 from clustersim.units.quantity import format_quantity
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
-    """The options of ``run`` that do not change the scenario."""
-
-    as_json: bool
-    out: str
-    seed: int
-    dry_run: bool
-    quiet: bool
-    verbose: bool
-    plots: bool
-    passes: Passes
-    profile: bool
 
 
 def run_command(
@@ -72,70 +57,35 @@ def run_command(
 ) -> int:
     """Simulate one training step and report where the time goes."""
     changed = tuple(set_ or ())
-    passes = Passes(fold=fold, collapse=collapse, repeat=repeat)
-    options = RunOptions(
-        as_json=json,
-        out=out,
-        seed=seed,
-        dry_run=dry_run,
-        quiet=quiet,
-        verbose=verbose,
-        plots=plots,
-        passes=passes,
-        profile=profile,
-    )
-    with watched(profiles=options.profile, shows=not options.quiet):
+    with watched(profiles=profile, shows=not quiet):
         with phase("read and build"):
-            job = open_job(scenario, changed, tell=None if options.quiet else notice)
-            if isinstance(job, ServingScenario):
-                return serve_command(job, options)
-            built = build(job)
-        if options.dry_run:
-            _print_dry_run(built, options)
+            job = open_job(scenario, changed, tell=None if quiet else notice)
+            built = build_serving(job, seed=seed) if isinstance(job, ServingScenario) else build(job)
+        if dry_run:
+            _print_dry_run(built, seed, as_json=json)
             return EXIT_OK
         with phase("simulate"):
-            result = run_built(built, seed=options.seed, passes=options.passes)
+            passes = Passes(fold=fold, collapse=collapse, repeat=repeat)
+            serves = isinstance(built, BuiltServing)
+            result = run_serving(built, every_step=not repeat) if serves else run_built(built, seed=seed, passes=passes)
         with phase("write"):
-            folder = write_run_directory(result, Path(options.out), plots=options.plots)
+            folder = write_run_directory(result, Path(out), plots=plots)
+        measured = NOT_MEASURED
         # Changes cost as much as the run, and are measured where somebody reads them.
-        reads = not options.quiet and not options.as_json
-        measured = measured_changes(scenario, changed, result) if reads else None
-        if measured is not None and options.plots:
-            write_page(result, folder, (*measured.changes, *measured.remarks))
-    if options.as_json:
+        if isinstance(result, Result) and not quiet and not json:
+            measured = measured_changes(scenario, changed, result)
+            if plots:
+                write_page(result, folder, (*measured.changes, *measured.remarks))
+    if json:
         write_json(result.to_dict())
-    elif measured is not None:
-        print_result(result, make_console(), verbose=options.verbose, measured=measured)
-    if not options.quiet:
-        for line in _failures(result):
-            notice(line)
-        notice(f"wrote {folder}")
-    return EXIT_OK if result.ok else EXIT_NO
-
-
-def serve_command(scenario: ServingScenario, options: RunOptions) -> int:
-    """Simulate a serving scenario, write the run directory, report, and return the exit code."""
-    built = build_serving(scenario, seed=options.seed)
-    if options.dry_run:
-        resolved = resolved_serving(built)
-        if options.as_json:
-            flags: list[Data] = [plain(flag) for flag in built.flags]
-            write_json(
-                {"scenario": resolved, "scenario_hash": scenario_hash(resolved, options.seed, files_of_serving(built)), "flags": flags}
-            )
-        else:
-            write_out(yaml_text(resolved))
-        return EXIT_OK
-    result = run_serving(built, every_step=not options.passes.repeat)
-    with phase("write"):
-        folder = write_run_directory(result, Path(options.out), plots=options.plots)
-    if options.as_json:
-        write_json(result.to_dict())
-    elif not options.quiet:
+    elif not quiet:
         console = make_console()
-        write_out(summary_text(result.metrics, console.width, ascii_only=console.options.ascii_only))
-    if not options.quiet:
-        for line in _broken(result):
+        if isinstance(result, Result):
+            print_result(result, console, verbose=verbose, measured=measured)
+        else:
+            write_out(summary_text(result.metrics, console.width, ascii_only=console.options.ascii_only))
+    if not quiet:
+        for line in _failures(result) if isinstance(result, Result) else _broken(result):
             notice(line)
         notice(f"wrote {folder}")
     return EXIT_OK if result.ok else EXIT_NO
@@ -161,21 +111,57 @@ def _failures(result: Result) -> list[str]:
     return lines
 
 
-def _print_dry_run(built: Built, options: RunOptions) -> None:
-    resolved = resolved_scenario(built)
-    digits = scenario_hash(resolved, options.seed, files_of(built))
-    # Where there are several kinds of nodes, the smallest domain is where groups first leave one.
-    node = min((node for node, _ in built.cluster.kinds), key=lambda each: each.scale_up.nodes_per_domain)
-    spans = rank_layout(built.plan.strategy, node_size=node.n_accelerators, domain_size=node.domain_size)
-    if options.as_json:
-        layout: list[Data] = [plain(span) for span in spans]
+def _print_dry_run(built: Built | BuiltServing, seed: int, *, as_json: bool) -> None:
+    serves = isinstance(built, BuiltServing)
+    resolved = resolved_serving(built) if serves else resolved_scenario(built)
+    digits = scenario_hash(resolved, seed, files_of_serving(built) if serves else files_of(built))
+    spans = () if serves else _layout(built)
+    if as_json:
+        ranks: dict[str, Data] = {} if serves else {"ranks": built.plan.n_ranks, "layout": [plain(span) for span in spans]}
         flags: list[Data] = [plain(flag) for flag in built.flags]
-        write_json({"scenario": resolved, "scenario_hash": digits, "ranks": built.plan.n_ranks, "layout": layout, "flags": flags})
+        write_json({"scenario": resolved, "scenario_hash": digits, **ranks, "flags": flags})
         return
     write_out(yaml_text(resolved))
+    if serves:
+        return
     micro_batches = built.plan.n_micro_batches
     lines = [f"scenario hash {digits}", f"{built.plan.n_ranks} ranks, {micro_batches} micro-batches per replica; fastest-varying first:"]
     lines += [f"  {span.dimension} {span.degree:>5}  stride {span.stride:>5}  {span.reach}" for span in spans]
     lines += [f"{flag.code}: {flag.message}" for flag in built.flags]
     # Comments, so that the output is still a scenario.
     write_out("".join(f"# {line}\n" for line in lines))
+
+
+def _layout(built: Built) -> tuple[MeshDimension, ...]:
+    # Where there are several kinds of nodes, the smallest domain is where groups first leave one.
+    node = min((node for node, _ in built.cluster.kinds), key=lambda each: each.scale_up.nodes_per_domain)
+    return rank_layout(built.plan.strategy, node_size=node.n_accelerators, domain_size=node.domain_size)
+
+
+def explain_command(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run directory, a scenario file or a shipped example.")],
+    *,
+    set_: SetOption = None,
+    json: JsonOption = False,
+    seed: SeedOption = 0,
+    changes: Annotated[bool, typer.Option("--changes/--no-changes", help="Look for changes that shorten the step.")] = True,
+) -> int:
+    """Say what sets the step time, and what would shorten it.
+
+    Say also how figures and constants come about.
+    """
+    with watched(shows=not json):
+        explanation = explain(run, tuple(set_ or ()), seed=seed, changes=changes)
+    served = isinstance(explanation, ServedExplanation)
+    if json:
+        write_json(served_document(explanation) if served else document(explanation))
+        return EXIT_OK
+    write_lines(*(served_lines(explanation) if served else lines(explanation)), piped=True)
+    for table in served_tables(explanation) if served else tables(explanation):
+        write_lines("", table.heading, piped=True)
+        print_table(table.columns, table.rows, piped=True)
+    if not served:
+        write_lines("", "Sources of constants", *source_lines(explanation), piped=True)
+    if not explanation.result.metrics.memory.fits:
+        notice("This run does not fit in memory; changes are compared with it all the same.")
+    return EXIT_OK

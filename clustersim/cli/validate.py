@@ -24,7 +24,6 @@ from clustersim.apps.validate.published import (
 )
 from clustersim.apps.validate.residuals import PEAKS, STEP_TIMES, write_residuals
 from clustersim.apps.validate.rows import RowResult
-from clustersim.apps.validate.scatter import picture_path, write_scatter
 from clustersim.apps.validate.sources import QUALITIES, Quality
 from clustersim.apps.validate.validation_table import (
     DERIVED_MARK,
@@ -44,8 +43,9 @@ from clustersim.apps.validate.validation_table import (
     summary_cells,
     summary_text,
     together_lines,
+    write_scatter,
 )
-from clustersim.cli.options import JobsOption, JsonOption
+from clustersim.cli.options import JobsOption, JsonOption, named_file
 from clustersim.cli.terminal import notice, print_table, write_json, write_out
 from clustersim.cli.validate_served import validate_served_command
 from clustersim.cli.watching import watched
@@ -95,7 +95,7 @@ def validate_command(
     if cross_validate is not None:
         return _cross_validate(named, Path(cross_validate))
     limit_fraction = None if fail_over is None else _limit(fail_over)
-    picture = None if plot is None else picture_path(plot)
+    picture = None if plot is None else named_file(plot, (".png", ".svg"), "--plot")
     least = _quality(quality)
     if write_residuals is not None:
         check_complete(named, least)

@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from clustersim.cli.terminal import notice, tells_a_person
-from clustersim.progress import watched_by
+from clustersim.progress import Watcher, watched_by
 from clustersim.units.quantity import format_quantity
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ MOST_SHOWN: Final = 0.99
 
 
 @dataclass(slots=True)
-class Profile:
+class Profile(Watcher):
     """Seconds of every phase, those inside others included in them."""
 
     phases: dict[tuple[str, ...], tuple[int, float]] = field(default_factory=dict[tuple[str, ...], tuple[int, float]])
@@ -45,12 +45,6 @@ class Profile:
         self.phases[tuple(self._open)] = (times + 1, before_s + seconds)
         assert self._open.pop() == phase
 
-    def advanced(self, n_done: int, n_total: int, left_s: float) -> None:
-        """Pay no heed to how far a phase is."""
-
-    def noted(self, text: str) -> None:
-        """Pay no heed to what was found so far."""
-
     def lines(self) -> list[str]:
         """Return a table of all phases, in order of their first start, and of the time outside them."""
         total_s = perf_counter() - self._began_s
@@ -65,7 +59,7 @@ class Profile:
 
 
 @dataclass(slots=True)
-class ProgressLine:
+class ProgressLine(Watcher):
     """The current phase: on a terminal a line, shown after a delay and removed at the end; elsewhere a new line now and then."""
 
     on_terminal: bool = True

@@ -12,10 +12,9 @@ from clustersim.apps.records.recorded_answer import COLUMNS, answered_records, r
 from clustersim.apps.study.study_file import StudyRequest
 from clustersim.apps.study.tornado_picture import tornado_of
 from clustersim.apps.study.what_if import WhatIfAnswer, answered, asked_what_if
-from clustersim.cli.options import JobsOption, JsonOption, SeedOption, SetOption
+from clustersim.cli.options import JobsOption, JsonOption, SeedOption, SetOption, named_file
 from clustersim.cli.terminal import notice, print_table, write_json, write_lines, write_out
 from clustersim.cli.watching import watched
-from clustersim.documents.files import check_folder
 from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
 
 
@@ -69,7 +68,7 @@ def what_if_command(
         seed=seed,
     )
     if plot is not None:
-        _check_plot(Path(plot))
+        named_file(plot, (".png", ".svg"), "--plot")
     if files := recorded_files(source):
         return _of_records(files, case or (), asked, plot=plot, as_json=json)
     first, *others = source
@@ -117,12 +116,6 @@ def _of_records(sources: Sequence[str], cases: Sequence[str], asked: StudyReques
         for note in answer.notes:
             write_lines(note)
     return EXIT_OK
-
-
-def _check_plot(path: Path) -> None:
-    if path.suffix not in {".png", ".svg"}:
-        raise ScenarioError(f"'{path}' does not say its format", field="--plot", hint="name a file that ends in .png or .svg")
-    check_folder(path, field="--plot", hint="choose another file")
 
 
 def _print(answer: WhatIfAnswer) -> None:

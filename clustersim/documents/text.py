@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, TypeGuard
@@ -195,3 +195,12 @@ def parse_document(text: str, name: str) -> Document:
 def plain_document(data: Mapping[str, Data], name: str) -> Document:
     """Return a document for a mapping that never was a text; its places name only ``name``."""
     return Document(name=name, data=dict(data))
+
+
+def placed_texts(data: Data, at: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the dotted path and the text of every text in data."""
+    if isinstance(data, str):
+        yield at, data
+    elif isinstance(data, dict | list):
+        for key, value in data.items() if isinstance(data, dict) else enumerate(data):
+            yield from placed_texts(value, f"{at}.{key}" if at else str(key))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from clustersim.apps.run.highest_mfu import MfuClass, PublishedMfu, class_of
+from clustersim.apps.run.intervals import PublishedMfu, class_of
 from clustersim.apps.validate.rows import step_time_of
 from clustersim.apps.validate.sources import PublishedSource, read_source, source_names
 from clustersim.config.build import build
@@ -32,8 +32,8 @@ def highest_published(sources: Iterable[PublishedSource] | None = None) -> tuple
     Runs whose source gives the speed of one accelerator do not count, nor those below ``LEAST_MFU``. What a source hides of a
     run is no part of the FLOPs of its model.
     """
-    best: dict[MfuClass, PublishedMfu] = {}
-    runs: dict[MfuClass, int] = {}
+    best: dict[tuple[str, str, bool], PublishedMfu] = {}
+    runs: dict[tuple[str, str, bool], int] = {}
     for source in map(read_source, source_names()) if sources is None else sources:
         for index, row in enumerate(source.spec.rows):
             built = build(load_scenario(source.alternatives(index)[0]))
@@ -52,9 +52,9 @@ def highest_published(sources: Iterable[PublishedSource] | None = None) -> tuple
             runs[of] = runs.get(of, 0) + 1
             if of not in best or mfu > best[of].mfu:
                 best[of] = PublishedMfu(
-                    generation=of.generation,
-                    precision=of.precision,
-                    experts=of.experts,
+                    generation=of[0],
+                    precision=of[1],
+                    experts=of[2],
                     mfu=mfu,
                     row=row.id,
                     source=source.spec.source_id,
@@ -63,7 +63,7 @@ def highest_published(sources: Iterable[PublishedSource] | None = None) -> tuple
                     accelerator=accelerator.name,
                     runs=1,
                 )
-    ordered = sorted(best, key=lambda each: (each.generation, each.precision, each.experts))
+    ordered = sorted(best)
     return tuple(best[each].model_copy(update={"runs": runs[each]}) for each in ordered)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clustersim.apps.plan.search import MEMORY_MARGIN
-from clustersim.apps.run.intervals import MEMORY, shipped_bands, shipped_path
+from clustersim.apps.run.intervals import MEMORY, STEP_TIME, residuals_path, shipped_bands
 from clustersim.apps.validate.published import memory_error_bars
 from clustersim.apps.validate.residuals import PEAKS, residuals_text, write_residuals
 from tests.published.validated import bars, everything
@@ -15,14 +15,14 @@ pytestmark = [pytest.mark.xdist_group("published"), pytest.mark.slow]
 
 def test_the_shipped_error_bars_are_what_the_shipped_sources_give(request: pytest.FixtureRequest) -> None:
     if request.config.getoption("--update-golden"):
-        write_residuals(bars(), shipped_path())
+        write_residuals(bars(), residuals_path(STEP_TIME))
         return
 
-    assert shipped_path().read_text(encoding="utf-8") == residuals_text(bars()), "run clustersim validate --write-residuals"
+    assert residuals_path(STEP_TIME).read_text(encoding="utf-8") == residuals_text(bars()), "run clustersim validate --write-residuals"
 
 
 def test_the_shipped_error_bars_of_memory_are_what_the_shipped_sources_give(request: pytest.FixtureRequest) -> None:
-    made, file = memory_error_bars(everything()), shipped_path().with_name(MEMORY)
+    made, file = memory_error_bars(everything()), residuals_path(STEP_TIME).with_name(MEMORY)
     if request.config.getoption("--update-golden"):
         write_residuals(made, file, PEAKS)
         return

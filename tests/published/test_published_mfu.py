@@ -10,7 +10,7 @@ import pytest
 
 from clustersim.apps.plan.answer import plan_for
 from clustersim.apps.plan.asking import asked_of
-from clustersim.apps.run.highest_mfu import shipped_highest, shipped_path
+from clustersim.apps.run.intervals import MFU, residuals_path, shipped_highest
 from clustersim.apps.validate.sources import read_source
 from clustersim.config.build import build
 from clustersim.config.load import load_scenario
@@ -27,10 +27,10 @@ _WINNERS = re.compile(r"(?<=<!-- MFU of winners -->\n).*?(?=<!-- /MFU of winners
 def test_the_shipped_highest_mfu_are_those_of_the_shipped_sources(request: pytest.FixtureRequest) -> None:
     text = published_mfu_text(highest_published())
     if request.config.getoption("--update-golden"):
-        shipped_path().write_text(text, encoding="utf-8")
+        residuals_path(MFU).write_text(text, encoding="utf-8")
         return
 
-    assert shipped_path().read_text(encoding="utf-8") == text, "run pytest --update-golden"
+    assert residuals_path(MFU).read_text(encoding="utf-8") == text, "run pytest --update-golden"
 
 
 def test_the_page_on_the_search_shows_the_shipped_table(request: pytest.FixtureRequest) -> None:

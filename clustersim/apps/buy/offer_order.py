@@ -10,7 +10,7 @@ from typing import Final
 from clustersim.apps.buy.purchase import CONDITIONS, Figures, Offer, Option, Request, UnfitOption, offers
 from clustersim.apps.plan.asking import NO_PRICES
 from clustersim.apps.plan.layout_table import memory_cell
-from clustersim.apps.run.highest_mfu import ABOVE_PUBLISHED
+from clustersim.apps.run.intervals import ABOVE_PUBLISHED
 from clustersim.apps.run.page import image_of
 from clustersim.config.usual import ALL_LAYOUTS, AS_IN_TABLE
 from clustersim.config.yaml_text import plain, yaml_text

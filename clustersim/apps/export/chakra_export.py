@@ -32,13 +32,14 @@ _RING: Final = "send_recv"
 
 @collection_paused()
 def write_chakra(result: Result, folder: Path) -> None:
-    """Write ``step.RANK.et`` for each rank, and ``groups.json``, into a folder, which must exist.
+    """Write ``step.RANK.et`` for each rank, and ``groups.json``, into a folder.
 
     Raises
     ------
     ScenarioError
         When Protocol Buffers are not installed, or the step cannot be written so.
     """
+    folder.mkdir(exist_ok=True)
     program, steps = operations_of(result)
     groups: Groups = {}
     n_ranks = sum(each.n_ranks for each in program.rank_classes)

@@ -118,27 +118,24 @@ def _operations(program: Program, place: int, tasks: Sequence[int], spans: _Span
 
 def _add_task(step: _RankStep, task: Task, index: int, before: tuple[int, ...], span: Span | None) -> tuple[int, ...]:
     """Add the operations of a task, and return the last ones."""
-    action, lasted_s = task.action, 0.0 if span is None else span.end_s - span.start_s
-    match action:
-        case Compute():
-            return _add_pass(step, action, index, before, span)
-        case Communicate():
-            _check_servers(action.collective)
-            own = StepOperation(
-                name=action.name, phase="", task=index, after=before, duration_s=lasted_s, collective=action.collective, beside=True
-            )
-            return step.add(own)
-        case Transfer():
-            own = StepOperation(name=action.name, phase="", task=index, after=before, duration_s=lasted_s, transfer=action, beside=True)
-            return step.add(own)
-        case _:
-            own = StepOperation(name=action.name, phase="host", task=index, after=before, duration_s=lasted_s, beside=True)
-            return step.add(own)
-
-
-def _check_servers(collective: Collective) -> None:
-    if collective.servers is not None:
+    action = task.action
+    if isinstance(action, Compute):
+        return _add_pass(step, action, index, before, span)
+    collective = action.collective if isinstance(action, Communicate) else None
+    transfer = action if isinstance(action, Transfer) else None
+    if collective is not None and collective.servers is not None:
         raise ScenarioError("parameter servers have no ranks that it could name", field="--as", hint="use chrome, csv or kineto")
+    own = StepOperation(
+        name=action.name,
+        phase="host" if collective is None and transfer is None else "",
+        task=index,
+        after=before,
+        duration_s=0.0 if span is None else span.end_s - span.start_s,
+        collective=collective,
+        transfer=transfer,
+        beside=True,
+    )
+    return step.add(own)
 
 
 def _add_pass(step: _RankStep, action: Compute, index: int, before: tuple[int, ...], span: Span | None) -> tuple[int, ...]:

@@ -27,10 +27,6 @@ _TYPES: Final = {"micro_batch": "BIGINT", "chunk": "BIGINT", "step": "BIGINT"}
 _NUMBERS: Final = ("start_s", "end_s", "bytes", "flops")
 
 
-def _chrome(result: Result, path: Path) -> None:
-    write_trace(result.spans, path)
-
-
 def _csv(result: Result, path: Path) -> None:
     from pandas.api.types import is_numeric_dtype
 
@@ -106,19 +102,6 @@ def _members(collective: Collective, rank: int) -> tuple[int, ...]:
     return tuple(members[(members == rank).any(axis=1)][0].tolist())
 
 
-def _chakra(result: Result, path: Path) -> None:
-    path.mkdir(exist_ok=True)
-    write_chakra(result, path)
-
-
-def _served_trace(result: ServingResult, path: Path) -> None:
-    write_serving_trace((result.run.steps, result.run.decode_steps), len(result.run.replicas), path)
-
-
-def _served_steps(result: ServingResult, path: Path) -> None:
-    write_steps((result.run.steps, result.run.decode_steps), path)
-
-
 @dataclass(frozen=True, slots=True)
 class ExportFormat:
     """One format."""
@@ -147,11 +130,15 @@ class ExportFormat:
 
 FORMATS: Final[Mapping[str, ExportFormat]] = MappingProxyType(
     {
-        "chrome": ExportFormat("trace.json.gz", _chrome, _served_trace),
+        "chrome": ExportFormat(
+            "trace.json.gz",
+            lambda result, path: write_trace(result.spans, path),
+            lambda result, path: write_serving_trace((result.run.steps, result.run.decode_steps), len(result.run.replicas), path),
+        ),
         "kineto": ExportFormat("kineto", _kineto),
-        "csv": ExportFormat("timeline.csv", _csv, _served_steps),
+        "csv": ExportFormat("timeline.csv", _csv, lambda result, path: write_steps((result.run.steps, result.run.decode_steps), path)),
         "parquet": ExportFormat("timeline.parquet", _parquet),
-        "chakra": ExportFormat("chakra", _chakra),
+        "chakra": ExportFormat("chakra", write_chakra),
         "simai": ExportFormat("workload.txt", write_simai),
     }
 )

@@ -16,8 +16,7 @@ from clustersim.apps.plan.replays import ReplayOutcome, Replays
 from clustersim.apps.plan.search import Terms, fastest
 from clustersim.apps.plan.space import ParallelLayout
 from clustersim.apps.run.bound import NAMES
-from clustersim.apps.run.highest_mfu import ABOVE_PUBLISHED, PublishedMfu, above_published, beside_published, published_beside
-from clustersim.apps.run.intervals import shipped_support
+from clustersim.apps.run.intervals import ABOVE_PUBLISHED, PublishedMfu, beside_published, published_beside, shipped_support
 from clustersim.config.checks import parse_check
 from clustersim.config.overriding import override_texts
 from clustersim.config.usual import AS_IN_TABLE
@@ -289,7 +288,7 @@ def turn_lines(answer: PlanAnswer) -> list[str]:
     mfu, step_s = winner.result.metrics.mfu, winner.result.metrics.step_time_s
     # It is in inverse proportion to the step.
     span = "" if interval_s is None else " ({} to {})".format(*(percent_text(mfu * step_s / each_s) for each_s in reversed(interval_s)))
-    above = ", above all that was published" if above_published(mfu, answer.published) else ""
+    above = ", above all that was published" if answer.published and mfu > answer.published.mfu else ""
     return [*lines, f"  MFU of the winner: {percent_text(mfu)}{span}{above}; {beside_published(answer.published)}"]
 
 

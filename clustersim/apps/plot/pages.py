@@ -13,8 +13,7 @@ from clustersim.apps.compare.side_by_side import run_of, side_by_side
 from clustersim.apps.compare.side_by_side_text import tables, verdicts
 from clustersim.apps.explain.explanation import measured_changes
 from clustersim.apps.plot.plots import are_tables, read_points, subjects_of
-from clustersim.apps.run.page import draw_images, draw_served, image_of, page_of, served_page_of
-from clustersim.apps.run.pictured_run import served_subject_of
+from clustersim.apps.run.page import draw_images, draw_served, image_of, page_of, served_page_of, served_subject_of
 from clustersim.apps.run.result import Result
 from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.errors import Place, ScenarioError

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from clustersim.apps.compare.run_directories import changeable, is_served, load_result, written_source
-from clustersim.apps.run.pictured_run import served_subject_of, subject_of
+from clustersim.apps.run.page import served_subject_of, subject_of
 from clustersim.apps.run.result import Result
 from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.apps.study.point import reason_of
@@ -91,7 +91,7 @@ def draw_plot(
         if served is not None and (name not in RUN_PLOTS or (sources and is_served(sources[0]))):
             _check_number(name, served, sources)
             if served.grows and len(asked) == 1 and is_served(sources[0]):
-                return served.draw([_kind(name, each[0], ServedSubject) for each in map(_found, _runs(_loaded(asked[0]), jobs))], None)
+                return served.draw([_kind(name, each[0], ServedSubject) for each in _runs(_loaded(asked[0]), jobs)], None)
             return served.draw([_kind(name, each, ServedSubject) for each in _told_apart(asked, jobs)], None)
         plot = RUN_PLOTS[name]
         _check_number(name, plot, sources)
@@ -137,24 +137,14 @@ _Named = tuple[Subject | ServedSubject, str]
 """A run as pictures see it, and the digits of its hash."""
 
 
-def _run(asked: _Asked) -> _Named | ScenarioError | InfeasibleError:
-    """Return a run, or why there is none, as one process gives it to another."""
-    try:
-        result = load_result(asked.source, asked.overrides, seed=asked.seed)
-    except (ScenarioError, InfeasibleError) as error:
-        return error
+def _run(asked: _Asked) -> _Named:
+    result = load_result(asked.source, asked.overrides, seed=asked.seed)
     return (served_subject_of(result) if isinstance(result, ServingResult) else subject_of(result)), result.scenario_hash
 
 
-def _runs(asked: Sequence[_Asked], jobs: int | None) -> Iterator[_Named | ScenarioError | InfeasibleError]:
+def _runs(asked: Sequence[_Asked], jobs: int | None) -> Iterator[_Named]:
     with phase("simulate"):
         yield from in_order(_run, asked, jobs=jobs)
-
-
-def _found(run: _Named | ScenarioError | InfeasibleError) -> _Named:
-    if isinstance(run, ScenarioError | InfeasibleError):
-        raise run
-    return run
 
 
 def subjects_of(results: Sequence[Result]) -> list[Subject]:
@@ -163,7 +153,7 @@ def subjects_of(results: Sequence[Result]) -> list[Subject]:
 
 
 def _told_apart(asked: Sequence[_Asked], jobs: int | None) -> list[Subject | ServedSubject]:
-    return _named_apart([_found(each) for each in _runs(asked, jobs)])
+    return _named_apart(list(_runs(asked, jobs)))
 
 
 def _named_apart(runs: Sequence[tuple[_S, str]]) -> list[_S]:
@@ -200,11 +190,11 @@ def _growing(name: str, asked: _Asked, grows: str, jobs: int | None) -> list[Sub
         more += [f"training.global_batch_size={batch * factor}"] if grows == "weak" else []
         larger.append(asked._replace(overrides=(*asked.overrides, *more)))
     found, refused = [subject_of(first)], ""
-    for run in _runs(larger, jobs):
-        if isinstance(run, ScenarioError | InfeasibleError):
-            refused = reason_of(run) if isinstance(run, ScenarioError) else str(run)
-            break
-        found.append(_kind(name, run[0], Subject))
+    try:
+        for subject, _ in _runs(larger, jobs):
+            found.append(_kind(name, subject, Subject))
+    except (ScenarioError, InfeasibleError) as error:
+        refused = reason_of(error) if isinstance(error, ScenarioError) else str(error)
     if len(found) < 2:
         raise ScenarioError(f"{asked.source} does not run on twice the nodes: {refused}", hint="name several runs of several sizes")
     return [replace(subject, label=f"{subject.metrics.gpus} GPUs") for subject in found]

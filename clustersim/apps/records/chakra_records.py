@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from clustersim.apps.compare.kernel_names import SENDS, Classifier, kernel_names
-from clustersim.apps.records.job_records import HOST, NOT_A_NAME, JobRecord, JobRecords
+from clustersim.apps.records.recorded_job import HOST, NOT_A_NAME, JobRecord, JobRecords
 from clustersim.documents.files import MB, read_bytes
 from clustersim.documents.json_text import unpacked
 from clustersim.documents.text import Data

@@ -10,9 +10,17 @@ from typing import Final
 
 from clustersim.apps.calibrate.trace_file import read_trace
 from clustersim.apps.calibrate.traced import LaunchedKernel, TracedGroup, TraceFile
-from clustersim.apps.compare.kernel_names import COMMUNICATION, SENDS, Classifier, KernelNames, kernel_names
-from clustersim.apps.compare.measured_kernels import check_ranks, step_number, steps_of
-from clustersim.apps.records.job_records import NOT_A_NAME, JobRecord, JobRecords
+from clustersim.apps.compare.kernel_names import (
+    COMMUNICATION,
+    SENDS,
+    Classifier,
+    KernelNames,
+    check_ranks,
+    kernel_names,
+    step_number,
+    steps_of,
+)
+from clustersim.apps.records.recorded_job import NOT_A_NAME, JobRecord, JobRecords
 from clustersim.errors import Place, ScenarioError
 
 OVERLAP_S: Final = 1e-6

@@ -6,13 +6,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from types import MappingProxyType
 from typing import Final
 
 from clustersim.apps.calibrate.trace_file import is_trace
 from clustersim.apps.records.chakra_records import is_execution_trace, read_execution_traces
-from clustersim.apps.records.job_records import COMMUNICATION, COMPUTE, HOST, JobRecords
 from clustersim.apps.records.kineto_records import read_traces
-from clustersim.apps.records.recorded_job import OVERLAPS, Duration, RecordedJob, RecordedOperation, check_order, recorded_job
+from clustersim.apps.records.recorded_job import (
+    COMMUNICATION,
+    COMPUTE,
+    HOST,
+    OVERLAPS,
+    Duration,
+    JobRecords,
+    RecordedJob,
+    RecordedOperation,
+    check_order,
+    recorded_job,
+)
 from clustersim.apps.records.records_file import is_records, read_records
 from clustersim.apps.study.point import Point
 from clustersim.apps.study.what_if_cases import parse_case
@@ -106,20 +117,10 @@ class RecordedAnswer:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Form:
-    """One form of what was recorded."""
-
-    is_it: Callable[[str], bool]
-    read: Callable[[Sequence[str]], JobRecords]
-
-
-FORMS: Final = (
-    _Form(is_it=is_records, read=read_records),
-    _Form(is_it=is_trace, read=read_traces),
-    _Form(is_it=is_execution_trace, read=read_execution_traces),
+FORMS: Final[Mapping[Callable[[str], bool], Callable[[Sequence[str]], JobRecords]]] = MappingProxyType(
+    {is_records: read_records, is_trace: read_traces, is_execution_trace: read_execution_traces}
 )
-"""Forms of recorded jobs, recognised by the content of their files."""
+"""Readers of recorded jobs, by what recognises their files from the content."""
 
 
 def recorded_files(sources: Sequence[str]) -> list[str]:
@@ -128,7 +129,7 @@ def recorded_files(sources: Sequence[str]) -> list[str]:
     for source in map(Path, sources):
         is_run = (source / "results.json").is_file()
         files += [str(each) for each in sorted(source.iterdir())] if source.is_dir() and not is_run else [str(source)]
-    recorded = [file for file in files if any(form.is_it(file) for form in FORMS)]
+    recorded = [file for file in files if any(is_it(file) for is_it in FORMS)]
     return recorded if len(recorded) == len(files) or any(Path(source).is_dir() for source in sources) else []
 
 
@@ -149,11 +150,11 @@ def answered_records(sources: Sequence[str], cases: Sequence[str] = ()) -> Recor
         When records or a case cannot be used.
     """
     source = sources[0]
-    form = next((form for form in FORMS if form.is_it(source)), FORMS[0])
-    other = next((each for each in sources if not form.is_it(each)), None)
+    is_it = next((is_it for is_it in FORMS if is_it(source)), is_records)
+    other = next((each for each in sources if not is_it(each)), None)
     if other is not None and len(sources) > 1:
         raise ScenarioError(f"is of another form than {source}", place=Place(file=other), hint="give files of one job in one form")
-    job = recorded_job(form.read(sources), Path(source).name)
+    job = recorded_job(FORMS[is_it](sources), Path(source).name)
     asked = [parse_case(text) for text in cases]
     for case in asked:
         _duration(job, case)

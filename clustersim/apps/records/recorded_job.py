@@ -12,18 +12,19 @@ References
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from heapq import heapify, heappop, heappush
+from graphlib import TopologicalSorter
+from heapq import heappop, heappush
 from itertools import accumulate
 from statistics import fmean, median
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
-from clustersim.apps.records.job_records import HOST, JobRecord, JobRecords
 from clustersim.collection import collection_paused
 from clustersim.engine.simulate import Machine, replay
 from clustersim.errors import DeadlockError, Place, ScenarioError
@@ -36,6 +37,67 @@ from clustersim.topology.cluster_wiring import cluster_of
 from clustersim.trace.timeline import RankClass
 from clustersim.units.divisors import grouped
 from clustersim.workloads.operators import Recorded
+
+COMPUTE: Final = "compute"
+COMMUNICATION: Final = "communication"
+HOST: Final = "host"
+"""Operation of the time between the last dependency of a kernel and its start."""
+
+NOT_A_NAME: Final = re.compile(r"\W+")
+"""Characters of a class of kernels that the name of an operation in a case cannot have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRecord:
+    """One operation of one rank; times in seconds by the clock of its rank."""
+
+    step: int
+    rank: int
+    stage: int
+    operation: str
+    """Kind of operation, by which cases name it."""
+    computes: bool
+    shared: Hashable
+    """Equal in the records of one operation of a step: those of the ranks of a collective, and of both ends of a send."""
+    alike: Hashable
+    """Equal in operations that last the same where no rank is a straggler."""
+    stream: str
+    start_s: float
+    end_s: float
+    group: Hashable = None
+    """Name of the process group of a collective, or of the two ends of a send."""
+    is_send: bool = False
+    n_ends: int = 0
+    """Records that its operation has; 0 for those that are there."""
+    title: str = ""
+    """Place of the operation, for errors."""
+    after: tuple[int, ...] | None = None
+    """Places among all records of those that it waits for; None where times say it."""
+
+    @property
+    def duration_s(self) -> float:
+        """From its start to its end, in seconds."""
+        return self.end_s - self.start_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRecords:
+    """Records of some steps of a job."""
+
+    records: tuple[JobRecord, ...]
+    n_ranks: int
+    """Ranks of the job, of which some may have no records."""
+    overlap_s: float
+    """By how much an operation may begin before the one that it waits for has ended, in seconds."""
+    delays: bool
+    """Whether the time between what an operation waits for and its start is replayed."""
+    whole_steps: bool
+    """Whether every step has the same operations."""
+    clocks: Literal["one", "of ranks", "none"]
+    """Clocks of starts and ends: one for all ranks, one for each, or none, so that they give an order only."""
+    notes: Sequence[str] = ()
+    """Remarks on gaps and assumptions."""
+
 
 _NODE: Final = "dgx-h100"
 """Node of the replay: durations are recorded, and nothing is sent, so that only its number of accelerators counts."""
@@ -229,20 +291,15 @@ def _waits(records: Sequence[JobRecord], own_of: Mapping[int, int], overlap_s: f
 
 def _in_order(step: RecordedStep) -> Iterator[int]:
     """Yield the operations of a step after their dependencies, the earliest first."""
-    left = [len(each.after) for each in step.operations]
-    behind: list[list[int]] = [[] for _ in step.operations]
-    for place, each in enumerate(step.operations):
-        for other in each.after:
-            behind[other].append(place)
-    ready = [(each.start_s, place) for place, each in enumerate(step.operations) if not left[place]]
-    heapify(ready)
-    while ready:
+    sorter = TopologicalSorter({place: each.after for place, each in enumerate(step.operations)})
+    sorter.prepare()
+    ready: list[tuple[float, int]] = []
+    while sorter.is_active():
+        for place in sorter.get_ready():
+            heappush(ready, (step.operations[place].start_s, place))
         _, place = heappop(ready)
         yield place
-        for other in behind[place]:
-            left[other] -= 1
-            if not left[other]:
-                heappush(ready, (step.operations[other].start_s, other))
+        sorter.done(place)
 
 
 def _without_overlap(step: RecordedStep) -> RecordedStep:

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from clustersim.apps.records.job_records import JobRecord, JobRecords
+from clustersim.apps.records.recorded_job import JobRecord, JobRecords
 from clustersim.apps.study.duckdb_file import read_by_duckdb
 from clustersim.documents.files import MB, read_text
 from clustersim.documents.near_names import did_you_mean

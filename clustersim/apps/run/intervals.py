@@ -10,7 +10,6 @@ from typing import Annotated, Final
 
 from pydantic import Field, model_validator
 
-from clustersim.apps.run.highest_mfu import above_published, published_beside
 from clustersim.config import usual
 from clustersim.config.build import Built
 from clustersim.config.resolve import digits_of, resolved_cluster
@@ -39,13 +38,85 @@ from clustersim.measure.error_bars import (
 )
 from clustersim.measure.metrics import Memory, Metrics
 from clustersim.notices import Flag
+from clustersim.report.facts import percent_text
 from clustersim.units.fields import PositiveInt, PositiveRatio
 from clustersim.workloads.model import Model
 
-SHIPPED: Final = Path("residuals") / "step-time.yaml"
-"""Below ``hardware_profiles``."""
+STEP_TIME: Final = "step-time.yaml"
+"""File of the error bars of step times."""
 MEMORY: Final = "memory.yaml"
-"""Beside it: the same of peaks of memory, of which there are too few for kinds of their own."""
+"""File of the same of peaks of memory, of which there are too few for kinds of their own."""
+MFU: Final = "mfu.yaml"
+"""File of the highest published MFU of each class."""
+ABOVE_PUBLISHED: Final = "above_published"
+
+
+class PublishedMfu(Checked):
+    """The published run with the highest MFU of its class."""
+
+    generation: str
+    precision: str
+    """``fp16`` counts as ``bf16``, which has the same peak."""
+    experts: bool
+    mfu: Annotated[PositiveRatio, Field(le=1.0)]
+    """By the FLOPs that this program counts, which need not be those of the source."""
+    row: str
+    source: str
+    model: str
+    accelerators: PositiveInt
+    accelerator: str
+    runs: PositiveInt
+    """Published runs of the class."""
+
+    def text(self) -> str:
+        """Return the run in words."""
+        return f"{percent_text(self.mfu)}: {self.model} on {self.accelerators:,} {self.accelerator} ({self.source}, {self.row})"
+
+
+def class_of(built: Built) -> tuple[str, str, bool]:
+    """Return generation, precision and whether there are experts: the class of a run, in which MFU are held against each other."""
+    precision = built.plan.training.precision
+    return built.cluster.node.accelerator.generation, "bf16" if precision == "fp16" else precision, built.plan.model.experts is not None
+
+
+def beside_published(found: PublishedMfu | None) -> str:
+    """Return the highest MFU that was published in a class, in words."""
+    if found is None:
+        return "no run like it was published"
+    kind = f"{'models with experts' if found.experts else 'dense models'} in {found.precision} on {found.generation}"
+    return f"the highest published of {kind} is {found.text()}"
+
+
+def above_published(mfu: float, found: PublishedMfu | None) -> tuple[Flag, ...]:
+    """Return a flag where a predicted MFU is higher than any that was published of its class."""
+    if found is None or mfu <= found.mfu:
+        return ()
+    return (Flag(code=ABOVE_PUBLISHED, message=f"an MFU of {percent_text(mfu)} is above all published runs; {beside_published(found)}"),)
+
+
+class _File(Checked):
+    """``mfu.yaml``."""
+
+    sources: list[str]
+    highest: list[PublishedMfu] = Field(min_length=1)
+
+
+def residuals_path(name: str) -> Path:
+    """Return the path of a file with errors of this version, such as :data:`STEP_TIME`."""
+    return data_path("hardware_profiles", "residuals", name)
+
+
+@lru_cache(maxsize=1)
+def shipped_highest() -> tuple[PublishedMfu, ...]:
+    """Return the highest published MFU of each class in this version."""
+    return tuple(validate_document(_File, read_document(residuals_path(MFU))).highest)
+
+
+def published_beside(built: Built) -> PublishedMfu | None:
+    """Return the published run with the highest MFU of the class of a run; None where none was published."""
+    of = class_of(built)
+    return next((each for each in shipped_highest() if (each.generation, each.precision, each.experts) == of), None)
+
 
 SHORT_S: Final = 0.5
 """Duration of a step below which errors are larger, in seconds; 0.2, 1 and 2 s tell sources that were left out apart less well."""
@@ -142,20 +213,15 @@ def _spread(spec: SpreadSpec, factors: Mapping[str, float]) -> Spread:
     return Spread(middle_fraction=spec.middle, most_fraction=spec.most, factors=factors)
 
 
-def shipped_path() -> Path:
-    """Return where the bands of this version are kept."""
-    return data_path("hardware_profiles") / SHIPPED
-
-
 @lru_cache(maxsize=1)
 def shipped_bands() -> Bands:
     """Return the bands of this version."""
-    return read_bands(shipped_path())
+    return read_bands(residuals_path(STEP_TIME))
 
 
 def shipped_support(kind: str) -> tuple[int, int]:
     """Return the numbers of published runs and of their sources behind the interval of a kind, of its rarest feature."""
-    spec = validate_document(ResidualsSpec, read_document(shipped_path()))
+    spec = validate_document(ResidualsSpec, read_document(residuals_path(STEP_TIME)))
     counts = [(each.rows, each.sources) for each in spec.factors if each.word in kind.split(", ")]
     return min(counts, default=(spec.made_from.rows, len(spec.sources)))
 
@@ -163,7 +229,7 @@ def shipped_support(kind: str) -> tuple[int, int]:
 @lru_cache(maxsize=1)
 def shipped_memory_band() -> Band:
     """Return where measured peaks of memory lie, as shares of predicted ones."""
-    return read_bands(shipped_path().with_name(MEMORY)).spread.band(())
+    return read_bands(residuals_path(MEMORY)).spread.band(())
 
 
 def run_kind(model: Model, step_time_s: float, flags: Sequence[Flag]) -> RunKind:

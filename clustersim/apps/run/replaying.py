@@ -46,11 +46,18 @@ MAX_TASKS: Final = 2_000_000
 class Neighbours:
     """Other jobs and background load on a cluster."""
 
-    nodes: tuple[int, ...]
+    nodes: tuple[int, ...] = ()
     """Nodes of the plan itself."""
     jobs: tuple[PlannedJob, ...] = ()
     background: tuple[tuple[Background, ...], ...] = ()
     """For each entry of the scenario, its loads."""
+
+    def __bool__(self) -> bool:
+        """Return whether there are any."""
+        return bool(self.jobs or self.background)
+
+
+NOBODY: Final = Neighbours()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +99,9 @@ class Conditions:
     """Whether to look for the spread of a contended step."""
     regard: str = "all"
     """Links that may tell ranks apart, as ``EngineStats.told_apart``."""
+
+
+ONE_EVEN_STEP: Final = Conditions()
 
 
 def machine_of(training: Training, strategy: Strategy, cluster: Cluster, calibration: Calibration) -> Machine:
@@ -196,27 +206,23 @@ def replay_plan(
     plan: Plan,
     cluster: Cluster,
     calibration: Calibration,
-    neighbours: Neighbours | None = None,
-    conditions: Conditions | None = None,
+    neighbours: Neighbours = NOBODY,
+    conditions: Conditions = ONE_EVEN_STEP,
 ) -> ReplayedPlan:
     """Return the timeline of a plan, alone or with other jobs."""
-    conditions = conditions or Conditions()
-    is_alone = neighbours is None or not (neighbours.jobs or neighbours.background)
-    if is_alone and conditions.uneven is None and conditions.n_steps == 1 and conditions.passes.repeat:
+    if not neighbours and conditions.uneven is None and conditions.n_steps == 1 and conditions.passes.repeat:
         folding: Folding = "cells" if conditions.passes.fold else "ranks"
         machine = _under(conditions, machine_of(plan.training, plan.strategy, cluster, calibration))
         found = replay_in_part(plan, replace(machine, folding=folding))
         if found is not None:
             return ReplayedPlan(timeline=found[0], uneven=found[1])
     prepared = _prepared(plan, cluster, calibration, conditions)
-    if neighbours is None or not (neighbours.jobs or neighbours.background):
-        timeline, uneven = prepared.replay()
-        return ReplayedPlan(timeline=timeline, uneven=uneven)
-    prepared = prepared.on_nodes(neighbours.nodes, cluster)
-    if not conditions.contends:
-        timeline, uneven = prepared.replay()
-        return ReplayedPlan(timeline=timeline, uneven=uneven)
-    return _beside_others(prepared, cluster, calibration, neighbours)
+    if neighbours:
+        prepared = prepared.on_nodes(neighbours.nodes, cluster)
+        if conditions.contends:
+            return _beside_others(prepared, cluster, calibration, neighbours)
+    timeline, uneven = prepared.replay()
+    return ReplayedPlan(timeline=timeline, uneven=uneven)
 
 
 def critical_path_of(plan: Plan, cluster: Cluster, calibration: Calibration, conditions: Conditions) -> CriticalPath:

@@ -130,7 +130,7 @@ class Result(MeasuredRun[Metrics]):
     @property
     def plot(self) -> Plots[list[Subject]]:
         """Pictures, by name: ``result.plot.breakdown(ax=None)`` returns the axes that it drew on."""
-        from clustersim.apps.run.pictured_run import subject_of
+        from clustersim.apps.run.page import subject_of
         from clustersim.report.plots.kinds import RUN_PLOTS, Plots, single
 
         return Plots(single(RUN_PLOTS), lambda: [subject_of(self)])

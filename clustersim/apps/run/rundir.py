@@ -123,8 +123,7 @@ def _write_serving(result: ServingResult, folder: Path, *, plots: bool) -> None:
     write_serving_tables(run.requests, run.log, (run.steps, run.decode_steps), folder)
     write_serving_trace((run.steps, run.decode_steps), len(run.replicas), folder / "trace.json.gz")
     if plots:
-        from clustersim.apps.run.page import served_page_of
-        from clustersim.apps.run.pictured_run import served_subject_of
+        from clustersim.apps.run.page import served_page_of, served_subject_of
         from clustersim.report.plots.serving_plots import write_serving_plots
 
         (folder / "plots").mkdir()

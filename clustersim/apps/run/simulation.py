@@ -10,7 +10,7 @@ from statistics import fmean
 
 import numpy as np
 
-from clustersim.apps.run.replaying import Conditions, Neighbours, in_own_time_of, in_turn, replay_plan
+from clustersim.apps.run.replaying import NOBODY, ONE_EVEN_STEP, Conditions, Neighbours, in_own_time_of, in_turn, replay_plan
 from clustersim.collection import collection_paused
 from clustersim.collectives.timing import MEASURED
 from clustersim.engine.spread import CHAOTIC, VARIATION
@@ -105,8 +105,8 @@ def simulate(
     *,
     name: str,
     flags: Sequence[Flag],
-    neighbours: Neighbours | None = None,
-    conditions: Conditions | None = None,
+    neighbours: Neighbours = NOBODY,
+    conditions: Conditions = ONE_EVEN_STEP,
 ) -> tuple[Metrics, Timeline]:
     """Return the metrics and the timeline of one training step, or of several.
 
@@ -222,27 +222,27 @@ def _turn_flags(strategy: Strategy, timeline: Timeline) -> tuple[Flag, ...]:
     return (Flag(code="stages_in_turn", message=message),)
 
 
-def _peak_flops_per_s(precision: Precision, n_ranks: int, cluster: Cluster, conditions: Conditions | None) -> float:
+def _peak_flops_per_s(precision: Precision, n_ranks: int, cluster: Cluster, conditions: Conditions) -> float:
     """Return what all accelerators of the plan could do together."""
-    if conditions is None or conditions.uneven is None:
+    if conditions.uneven is None:
         return cluster.node.accelerator.peak_flops_per_s[precision] * n_ranks
     return fsum(node.accelerator.peak_flops_per_s[precision] * node.n_accelerators for node in conditions.uneven.nodes)
 
 
-def _slow(n_ranks: int, timeline: Timeline, neighbours: Neighbours | None, conditions: Conditions | None) -> tuple[str, ...]:
+def _slow(n_ranks: int, timeline: Timeline, neighbours: Neighbours, conditions: Conditions) -> tuple[str, ...]:
     """Return for each class the ranks of it that are slower than the others."""
-    if conditions is None or conditions.uneven is None:
+    if conditions.uneven is None:
         return ()
     of_classes = [rank_class.ranks for rank_class in timeline.rank_classes]
-    if neighbours is not None and (neighbours.jobs or neighbours.background):
+    if neighbours:
         per_node = n_ranks // len(neighbours.nodes)
         of_classes = [np.searchsorted(neighbours.nodes, ranks // per_node) * per_node + ranks % per_node for ranks in of_classes]
     return tuple(slow_among(conditions.uneven, ranks) for ranks in of_classes)
 
 
-def _pace_flags(model: Model, strategy: Strategy, conditions: Conditions | None) -> tuple[Flag, ...]:
+def _pace_flags(model: Model, strategy: Strategy, conditions: Conditions) -> tuple[Flag, ...]:
     """Return which ranks go at the pace of slower ones that they work with in every layer or add up with before anybody else."""
-    if conditions is None or conditions.uneven is None:
+    if conditions.uneven is None:
         return ()
     division = division_of(strategy, conditions.uneven, has_experts=model.experts is not None)
     pairs = [
@@ -366,9 +366,8 @@ def algorithm_flags(algorithms: Iterable[str]) -> tuple[Flag, ...]:
     return (Flag(code="uncalibrated_algorithm", message=message),)
 
 
-def _job_flags(neighbours: Neighbours | None, cluster: Cluster) -> tuple[Flag, ...]:
-    jobs = neighbours.jobs if neighbours else ()
-    too_large = [job.name for job in jobs if not memory_report(stages_of(job.planned.plan), cluster).fits]
+def _job_flags(neighbours: Neighbours, cluster: Cluster) -> tuple[Flag, ...]:
+    too_large = [job.name for job in neighbours.jobs if not memory_report(stages_of(job.planned.plan), cluster).fits]
     return tuple(Flag(code="job_memory", message=f"job {name} does not fit in memory, and is simulated all the same") for name in too_large)
 
 

@@ -60,7 +60,7 @@ class ServingResult(MeasuredRun[ServingMetrics]):
     @property
     def plot(self) -> Plots[list[ServedSubject]]:
         """Pictures, by name: ``result.plot.latency(ax=None)`` returns the axes that it drew on."""
-        from clustersim.apps.run.pictured_run import served_subject_of
+        from clustersim.apps.run.page import served_subject_of
         from clustersim.report.plots.kinds import SERVED_PLOTS, Plots, single
 
         return Plots(single(SERVED_PLOTS), lambda: [served_subject_of(self)])

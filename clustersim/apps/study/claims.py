@@ -10,8 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from clustersim.apps.study.point import Point, ResultRow, figure_names
-from clustersim.apps.study.point_runs import evaluated
+from clustersim.apps.study.point import Point, ResultRow, evaluated, figure_names
 from clustersim.apps.study.study_file import PictureSpec, Study, StudyRequest, read_study, shipped_studies
 from clustersim.documents.near_names import choices_hint
 from clustersim.documents.text import read_document

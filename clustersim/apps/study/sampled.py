@@ -24,8 +24,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersim.apps.study.point import Point
-from clustersim.apps.study.point_runs import evaluated
+from clustersim.apps.study.point import Point, evaluated
 from clustersim.apps.study.sensitivity import Input
 from clustersim.apps.study.what_if_cases import WhatIfQuestion
 from clustersim.documents.near_names import choices_hint

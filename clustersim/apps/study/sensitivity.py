@@ -10,7 +10,7 @@ from typing import Final
 from clustersim.apps.serve.deployment import BuiltServing, build_serving
 from clustersim.apps.serve.deployment_run import resolved_serving
 from clustersim.apps.study.axis import KeyRange, parse_span
-from clustersim.apps.study.point_runs import evaluated
+from clustersim.apps.study.point import evaluated
 from clustersim.apps.study.what_if_cases import WhatIfQuestion, check_span
 from clustersim.config.build import Built, build
 from clustersim.config.resolve import resolved_scenario

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from clustersim.apps.study.axis import canonical
 from clustersim.apps.study.point import STATUSES, Base, PointOutcome, Status
 from clustersim.apps.study.pools import KEPT
 from clustersim.documents.files import read_bytes, replacing
-from clustersim.documents.text import Data
+from clustersim.documents.text import Data, placed_texts
 from clustersim.errors import Place, ScenarioError
 from clustersim.measure.deciding import bar_of
 from clustersim.workloads.reading.model_spec import HUB_PREFIX
@@ -90,7 +90,7 @@ def header_of(base: Base) -> dict[str, Data]:
     """Return what all outcomes in one store have in common: the version, the scenario with the files that it names, and the seed."""
     document = base.source.document
     scenario: Data = {"data": document.data, "changes": [[list(each.path), each.value] for each in base.changes], "seed": base.seed}
-    files = {name: text for name in sorted(set(_texts(scenario))) if (text := _digest(base.source.folder, name))}
+    files = {name: text for name in sorted({text for _, text in placed_texts(scenario)}) if (text := _digest(base.source.folder, name))}
     digest = hashlib.sha256(canonical({"scenario": scenario, "files": files}).encode()).hexdigest()
     return {"schema_version": SCHEMA_VERSION, "clustersim": __version__, "scenario": digest}
 
@@ -205,17 +205,6 @@ def _line(key: str, outcome: PointOutcome) -> bytes:
         "software": outcome.software,
     }
     return (json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n").encode()
-
-
-def _texts(data: Data) -> Iterator[str]:
-    if isinstance(data, str):
-        yield data
-    elif isinstance(data, dict):
-        for value in data.values():
-            yield from _texts(value)
-    elif isinstance(data, list):
-        for value in data:
-            yield from _texts(value)
 
 
 def _digest(folder: Path, name: str) -> str | None:

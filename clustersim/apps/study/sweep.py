@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from clustersim.apps.run.intervals import shipped_memory_band
 from clustersim.apps.study.axis import canonical, value_text
-from clustersim.apps.study.point import STATUSES, PointOutcome, ResultRow, software_lines
-from clustersim.apps.study.point_runs import run_points
+from clustersim.apps.study.point import STATUSES, PointOutcome, ResultRow, run_points, software_lines
 from clustersim.apps.study.pools import WorkerPool
 from clustersim.apps.study.results import ALL, GrowingTable, chosen_metrics, results_path, write_results
 from clustersim.apps.study.store import header_of, opened

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from clustersim.apps.study.axis import KeyRange, parse_span, value_text
-from clustersim.apps.study.break_even import BreakEven, Crossing, break_even
 from clustersim.apps.study.point import ResultRow, software_lines
 from clustersim.apps.study.sampled import Method, Sampled, check_method, sampled
 from clustersim.apps.study.sensitivity import HARDWARE, Input, Sensitivity, SensitivityBar, inputs_of, sensitivity
 from clustersim.apps.study.study_file import Source, Study, StudyRequest, open_study
-from clustersim.apps.study.what_if_cases import BASE, WhatIfQuestion, check_span, what_if_of
+from clustersim.apps.study.what_if_cases import BASE, BreakEven, Crossing, WhatIfQuestion, break_even, check_span, what_if_of
 from clustersim.config.build import build
 from clustersim.config.load import Scenario
 from clustersim.config.resolve import resolved_scenario

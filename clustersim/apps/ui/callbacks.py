@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Final, ParamSpec, Protocol, TypedDict, TypeVar
 from dash import ALL, ClientsideFunction, Input, Output, State, ctx, html, no_update
 from dash.development.base_component import Component
 
-from clustersim.apps.ui.answering import Mistake, mistake
 from clustersim.apps.ui.contained import check_contained, start
 from clustersim.apps.ui.controls import changed, controls, values_of
 from clustersim.apps.ui.desk import Desk, Visit
 from clustersim.apps.ui.link import PREFIX, document_of, link_of
-from clustersim.apps.ui.page_contents import LOOK, error_name
-from clustersim.apps.ui.page_pictures import breakdown_bars, memory_bars
-from clustersim.apps.ui.showing import Seen, Shown
+from clustersim.apps.ui.page_contents import LOOK, breakdown_bars, error_name, memory_bars
+from clustersim.apps.ui.showing import PLACES, Mistake, Seen, Shown, mistake
 from clustersim.apps.ui.workers import LimitError, WorkerError
 from clustersim.config.yaml_text import yaml_text
 from clustersim.documents.text import Data
@@ -168,20 +166,8 @@ def _asked_for(trigger: str | Mapping[str, object] | None, asked: PageRequest, h
 def _register_answer(app: DashPage, inputs: Sequence[str], desk: Desk) -> None:
     @app.callback(
         output={
-            "idle": Output("busy", "hidden"),
-            "current": Output("current", "data"),
-            "mistake": Output("mistake", "children"),
             "errors": [Output(error_name(control), "children") for control in controls()],
-            "stale": Output("answer", "className"),
-            "verdict": Output("verdict", "children"),
-            "figures": Output("figures", "children"),
-            "breakdown": Output("breakdown-picture", "children"),
-            "memory": Output("memory-picture", "children"),
-            "memory_said": Output("memory-said", "children"),
-            "timeline": Output("timeline-picture", "children"),
-            "timeline_said": Output("timeline-said", "children"),
-            "link": Output("link", "href"),
-            "yaml": Output("yaml", "children"),
+            **{name: Output(*place) for name, place in PLACES.items()},
         },
         inputs={"values": [Input(name, "value") for name in inputs], "base": Input("base", "data")},
         state={"visit": State("visit", "data")},
@@ -200,15 +186,14 @@ def _register_answer(app: DashPage, inputs: Sequence[str], desk: Desk) -> None:
 def _too_much(error: LimitError | WorkerError, document: Mapping[str, Data]) -> Shown:
     """Return the page with what it cannot run, as a file for the command line."""
     shown = _mistaken(Mistake(text=_unanswered(error, "run"), key=None))
-    shown.update(link=link_of(document), yaml=yaml_text(document))
-    return shown
+    return {**shown, "link": link_of(document), "yaml": yaml_text(document)}
 
 
 def _mistaken(found: Mistake) -> Shown:
     """Return the page with a mistake at its control, and the last result pale."""
-    kept = dict.fromkeys(Shown.__annotations__, no_update)
     errors = [found.text if control.key == found.key else "" for control in controls()]
-    return Shown(**{**kept, "idle": True, "errors": errors, "mistake": "" if found.key else found.text, "stale": "stale"})  # pyright: ignore[reportArgumentType] - keys are those of Shown
+    said = {"idle": True, "errors": errors, "mistake": "" if found.key else found.text, "stale": "stale"}
+    return {**dict.fromkeys(PLACES, no_update), **said}
 
 
 def _register_keeping(app: DashPage, desk: Desk) -> None:

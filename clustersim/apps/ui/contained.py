@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +12,7 @@ from clustersim.apps.ui.workers import LimitError
 from clustersim.config.load import Scenario, example_names, example_path, load_scenario
 from clustersim.config.machine import hardware_of
 from clustersim.documents.near_names import choices_hint
-from clustersim.documents.text import Data
+from clustersim.documents.text import Data, placed_texts
 from clustersim.errors import ScenarioError
 from clustersim.workloads.reading.model_spec import model_names
 
@@ -37,25 +37,13 @@ def check_contained(data: Mapping[str, Data]) -> None:
     --------
     >>> check_contained({"model": "llama3-8b", "cluster": {"nics": {"bandwidth": "400 Gbit/s"}}})
     """
-    for field, value in _texts(dict(data), ""):
+    for field, value in placed_texts(dict(data)):
         slash = "/" in value and not _SLASHES.fullmatch(field) and not _QUANTITY.fullmatch(value.strip())
         model = _MODEL.fullmatch(field) is not None
         if slash or (model and "/" in value) or _FILE.fullmatch(value) or _FILES_ONLY.fullmatch(field):
             raise ScenarioError("no file is read here", field=field, hint=_REMEDY)
         if model and value not in model_names():
             raise ScenarioError(f"there is no model '{value}'", field=field, hint=choices_hint(value, model_names()))
-
-
-def _texts(value: Data, at: str) -> Iterator[tuple[str, str]]:
-    """Yield every text and the dotted path of where it stands."""
-    if isinstance(value, dict):
-        for key, below in value.items():
-            yield from _texts(below, f"{at}.{key}" if at else key)
-    elif isinstance(value, list):
-        for index, below in enumerate(value):
-            yield from _texts(below, f"{at}.{index}")
-    elif isinstance(value, str):
-        yield at, value
 
 
 MOST_GPUS: Final = 131_072

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, get_args
 
 from clustersim.config.overriding import parse_override
+from clustersim.documents.check import value_at
 from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import accelerator_names, cluster_names, node_names
@@ -104,7 +105,7 @@ def controls() -> tuple[Control, ...]:
 
 def values_of(document: Mapping[str, Data]) -> tuple[str, ...]:
     """Return what controls hold for a scenario, as text; empty where it says nothing, or nothing that one line can hold."""
-    return tuple(_text(_value_at(document, _path_in(document, control))) for control in controls())
+    return tuple(_text(value_at(dict(document), _path_in(document, control))) for control in controls())
 
 
 def changed(document: Mapping[str, Data], values: Sequence[str | None]) -> dict[str, Data]:
@@ -141,14 +142,11 @@ def control_of(field: str | None) -> Control | None:
 
 
 def _read(control: Control, text: str) -> Data:
+    key = "cluster.node" if control.key == MACHINE else control.key
     try:
-        return parse_override(f"{_spoken(control)}=" + (f"[{text}]" if control.listed else text)).value
+        return parse_override(f"{key}=" + (f"[{text}]" if control.listed else text)).value
     except ScenarioError as error:
         raise ScenarioError(error.message, field=control.key, hint=error.hint) from error
-
-
-def _spoken(control: Control) -> str:
-    return "cluster.node" if control.key == MACHINE else control.key
 
 
 def _path_in(document: Mapping[str, Data], control: Control) -> tuple[str, ...]:
@@ -158,12 +156,6 @@ def _path_in(document: Mapping[str, Data], control: Control) -> tuple[str, ...]:
     if not isinstance(cluster, dict):
         return ("cluster",)
     return ("cluster", "name" if cluster.get("name") is not None else "node")
-
-
-def _value_at(data: Data | Mapping[str, Data], path: Sequence[str]) -> Data:
-    for part in path:
-        data = data.get(part) if isinstance(data, Mapping) else None
-    return data if not isinstance(data, Mapping) else dict(data)
 
 
 def _text(value: Data) -> str:

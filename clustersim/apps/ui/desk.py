@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Final, TypedDict
 from dash.exceptions import PreventUpdate
 from flask import request
 
-from clustersim.apps.ui.answering import Mistake, result_of
 from clustersim.apps.ui.contained import check_contained, check_limits
-from clustersim.apps.ui.showing import Seen, look, look_again
+from clustersim.apps.ui.showing import Mistake, Seen, look, look_again, result_of
 from clustersim.apps.ui.workers import AbandonedError, Asker, LimitError, T, WorkerError, Workers
 from clustersim.config.load import load_scenario
 from clustersim.documents.text import Data

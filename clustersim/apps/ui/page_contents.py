@@ -1,9 +1,10 @@
-"""Contents of the page."""
+"""Contents and pictures of the page: bars that a browser draws at once, and the timeline as a plotly figure in plain data."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
+from math import fsum
 from secrets import token_hex
 from typing import Any, Final
 
@@ -12,7 +13,93 @@ from dash.development.base_component import Component
 
 from clustersim import __version__
 from clustersim.apps.ui.controls import Control, controls
-from clustersim.apps.ui.page_pictures import Figure
+from clustersim.measure.metrics import Metrics
+from clustersim.report import palette
+from clustersim.report.facts import memory_parts, memory_text
+from clustersim.report.page.interactive_charts import timeline_chart
+from clustersim.report.shares import IDLE_PARTS, PART_COLOURS, PART_LABELS, step_seconds, step_shares
+from clustersim.trace.timeline import Timeline
+from clustersim.units.quantity import format_quantity
+
+Figure = Mapping[str, object]
+
+_NAMED: Final = 0.06
+"""Least share of a bar whose name stands in it."""
+_IDLE: Final = [PART_LABELS[key] for key in IDLE_PARTS]
+
+
+def timeline_figure(timeline: Timeline) -> tuple[Figure, str]:
+    """Return what ranks do over the step, and what to say above it."""
+    chart = timeline_chart(timeline)
+    return {"data": chart.data, "layout": {**chart.layout, "uirevision": "timeline"}}, chart.title
+
+
+def breakdown_bars(runs: Sequence[tuple[str, Metrics]]) -> Component:
+    """Return where the steps of runs go: a bar for each of them, the first on top."""
+    rows = [
+        (
+            name,
+            {PART_LABELS[key]: seconds for key, seconds in step_seconds(metrics).items()},
+            {share.label: f"{format_quantity(share.seconds, 's')}, {share.percent_text}" for share in step_shares(metrics)},
+        )
+        for name, metrics in runs
+    ]
+    colours = {label: PART_COLOURS[key] for key, label in PART_LABELS.items()}
+    return _bars(rows, colours)
+
+
+def memory_bars(runs: Sequence[tuple[str, Metrics]]) -> Component:
+    """Return what fills the memory of the fullest stage, and its capacity: a bar for each run, the first on top."""
+    fullest = [(name, memory_parts(max(metrics.memory.by_stage, key=lambda stage: stage.peak_bytes))) for name, metrics in runs]
+    rows = [(name, parts, {label: memory_text(size) for label, size in parts.items()}) for name, parts in fullest]
+    capacities = [metrics.memory.capacity_bytes for _, metrics in runs]
+    return _bars(rows, palette.MEMORY_COLOURS, capacities)
+
+
+def _bars(
+    rows: Sequence[tuple[str, Mapping[str, float], Mapping[str, str]]], colours: Mapping[str, str], marks: Sequence[float] = ()
+) -> Component:
+    """Return a stacked bar for each row, all on one scale, and a key with the figures.
+
+    Parameters
+    ----------
+    rows
+        A name, the size of each part, and the text of each that is there.
+    marks
+        A capacity for each row.
+    """
+    wholes = [fsum(parts.values()) for _, parts, _ in rows]
+    longest = max(*wholes, *marks, 1e-300)
+    shown = [label for label in colours if any(parts[label] > 1e-7 * whole for (_, parts, _), whole in zip(rows, wholes, strict=True))]
+    texts = {label: " / ".join(told.get(label, "none") for _, _, told in rows) for label in shown}
+    drawn: list[Component] = []
+    for place, (name, parts, told) in enumerate(rows):
+        cells: list[Component] = [
+            html.Div(
+                label.removeprefix("exposed ") if parts[label] > _NAMED * longest else "",
+                title=f"{label}: {told.get(label, 'none')}",
+                className="idle" if label in _IDLE else "",
+                style={
+                    "width": f"{100 * parts[label] / longest:.4f}%",
+                    "background": colours[label],
+                    "color": palette.text_colour(colours[label]),
+                },
+            )
+            for label in shown
+        ]
+        if marks:
+            limit = memory_text(marks[place])
+            cells.append(html.Div(title=f"capacity: {limit}", className="limit", style={"left": f"{100 * marks[place] / longest:.4f}%"}))
+            texts["capacity"] = limit
+        drawn += [html.Span(name)] * (len(rows) > 1) + [html.Div(cells, className="bar")]
+    key = [
+        html.Li(
+            [html.I(style={"background": colours.get(label, "#1a1a1a")}, className="idle" if label in _IDLE else ""), f"{label} {text}"]
+        )
+        for label, text in texts.items()
+    ]
+    return html.Div([*drawn, html.Ul(key)], className="bars")
+
 
 TITLE: Final = "clustersim"
 LOOK: Final = "Look for layouts"
@@ -136,66 +223,59 @@ def _result() -> Component:
     )
 
 
+def _section(name: str, heading: str, *parts: Component) -> Component:
+    return html.Section([html.H2(heading, id=f"{name}-heading"), *parts], **_aria("labelledby", f"{name}-heading"))
+
+
+def _buttons(*parts: Component) -> Component:
+    return html.Div(list(parts), className="buttons")
+
+
+def _button(name: str, text: str, *, quiet: bool = False) -> Component:
+    return html.Button(text, id=name, type="button", className="quiet" if quiet else "")
+
+
 def _picture(name: str, heading: str) -> Component:
     # Drawn with the first answer: until then a browser need not load what draws the timeline.
-    said, drawn = html.P(id=f"{name}-said", className="said"), html.Div(id=f"{name}-picture", className="picture")
-    return html.Section([html.H2(heading, id=f"{name}-heading"), said, drawn], **_aria("labelledby", f"{name}-heading"))
+    return _section(name, heading, html.P(id=f"{name}-said", className="said"), html.Div(id=f"{name}-picture", className="picture"))
 
 
 def _comparison() -> Component:
-    return html.Section(
-        [
-            html.H2("Side by side", id="comparison-heading"),
-            html.P("Keep what you see, change something, and look at both.", className="said"),
-            html.Div(
-                [
-                    html.Button("Keep this one", id="keep", type="button"),
-                    html.Button("Forget it", id="forget", type="button", className="quiet"),
-                    html.Button("Go back to it", id="go-back", type="button", className="quiet"),
-                ],
-                className="buttons",
-            ),
-            html.Div(id="comparison"),
-        ],
-        **_aria("labelledby", "comparison-heading"),
+    return _section(
+        "comparison",
+        "Side by side",
+        html.P("Keep what you see, change something, and look at both.", className="said"),
+        _buttons(
+            _button("keep", "Keep this one"),
+            _button("forget", "Forget it", quiet=True),
+            _button("go-back", "Go back to it", quiet=True),
+        ),
+        html.Div(id="comparison"),
     )
 
 
 def _plan() -> Component:
-    return html.Section(
-        [
-            html.H2("Layouts", id="plan-heading"),
-            html.P("The fastest that fit. A click on one loads it.", className="said"),
-            html.Div(html.Button(LOOK, id="plan", type="button"), className="buttons"),
-            html.Div(
-                [html.Button("Stop", id="stop", type="button", className="quiet"), html.Span(id="progress", role="status")],
-                id="searching",
-                className="buttons",
-                hidden=True,
-            ),
-            dcc.Interval(id="tick", interval=_TICK_MS, disabled=True),
-            html.Div(id="plan-table"),
-        ],
-        **_aria("labelledby", "plan-heading"),
+    searching = [_button("stop", "Stop", quiet=True), html.Span(id="progress", role="status")]
+    return _section(
+        "plan",
+        "Layouts",
+        html.P("The fastest that fit. A click on one loads it.", className="said"),
+        _buttons(_button("plan", LOOK)),
+        html.Div(searching, id="searching", className="buttons", hidden=True),
+        dcc.Interval(id="tick", interval=_TICK_MS, disabled=True),
+        html.Div(id="plan-table"),
     )
 
 
 def _share() -> Component:
-    return html.Section(
-        [
-            html.H2("Share", id="share-heading"),
-            html.P("The link is the scenario itself; the address of this page always is that link.", className="said"),
-            html.Div(
-                [
-                    html.A("Link to this scenario", id="link", href="#"),
-                    html.Button("Copy the link", id="copy", type="button"),
-                    html.Span(id="copied", role="status"),
-                ],
-                className="buttons",
-            ),
-            html.Details([html.Summary("The scenario as a file"), html.Pre(id="yaml", tabIndex=0)]),
-        ],
-        **_aria("labelledby", "share-heading"),
+    return _section(
+        "share",
+        "Share",
+        html.P("The link is the scenario itself; the address of this page always is that link.", className="said"),
+        _buttons(
+            html.A("Link to this scenario", id="link", href="#"), _button("copy", "Copy the link"), html.Span(id="copied", role="status")
+        ),
+        html.Details([html.Summary("The scenario as a file"), html.Pre(id="yaml", tabIndex=0)]),
     )
 
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from dash import html
 from dash.development.base_component import Component
 
-from clustersim.apps.ui.answering import Mistake, answer, result_of
-from clustersim.apps.ui.controls import controls
+from clustersim.apps.ui.contained import check_contained, check_limits
+from clustersim.apps.ui.controls import changed, control_of, controls
 from clustersim.apps.ui.link import link_of
-from clustersim.apps.ui.page_contents import graph
-from clustersim.apps.ui.page_pictures import breakdown_bars, memory_bars, timeline_figure
+from clustersim.apps.ui.page_contents import breakdown_bars, graph, memory_bars, timeline_figure
+from clustersim.apps.ui.workers import LimitError
+from clustersim.config.load import load_scenario
 from clustersim.config.yaml_text import yaml_text
 from clustersim.documents.text import Data
+from clustersim.errors import DeadlockError, InfeasibleError, ScenarioError
 from clustersim.measure.metrics import Metrics
 from clustersim.report.facts import headline, interval_line, layout_line, memory_text, memory_verdict, percent_text
 from clustersim.report.shares import find_bottleneck
@@ -25,23 +28,73 @@ if TYPE_CHECKING:
     from clustersim.apps.run.result import Result
 
 
-class Shown(TypedDict):
-    """Results of a scenario that the page shows."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mistake:
+    """Description of a mistake, in words."""
 
-    idle: bool
-    current: object
-    mistake: object
-    errors: list[str]
-    stale: object
-    verdict: object
-    figures: object
-    breakdown: object
-    memory: object
-    memory_said: object
-    timeline: object
-    timeline_said: object
-    link: object
-    yaml: object
+    text: str
+    key: str | None
+    """Key of the control that it is shown at; None for the whole page."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """A scenario that runs, and its result."""
+
+    document: Mapping[str, Data]
+    result: Result
+
+
+def answer(document: Mapping[str, Data], values: Sequence[str | None]) -> Answered | Mistake:
+    """Return the result of a scenario with what controls hold.
+
+    Raises
+    ------
+    LimitError
+        When it is too large for the page.
+    """
+    try:
+        data = changed(document, values)
+        return Answered(document=data, result=result_of(data))
+    except LimitError:
+        raise
+    except (ScenarioError, InfeasibleError, DeadlockError) as error:
+        return mistake(error)
+
+
+def mistake(error: ScenarioError | InfeasibleError | DeadlockError) -> Mistake:
+    """Return an error as the page shows it."""
+    if not isinstance(error, ScenarioError):
+        return Mistake(text=str(error), key=None)
+    control = control_of(error.field)
+    said = f"{error.message}; {error.hint}" if error.hint else error.message
+    return Mistake(text=said if control or not error.field else f"{error.field}: {said}", key=control.key if control else None)
+
+
+def result_of(document: Mapping[str, Data]) -> Result:
+    """Return the result of a scenario that reads no file."""
+    from clustersim.apps.run.running import run_built
+    from clustersim.config.build import build
+
+    check_contained(document)
+    scenario = load_scenario(document)
+    check_limits(scenario)
+    return run_built(build(scenario))
+
+
+Shown = dict[str, object]
+"""Results of a scenario that the page shows, by name of :data:`PLACES`, and ``errors``."""
+PLACES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {
+        "idle": ("busy", "hidden"),
+        "current": ("current", "data"),
+        "stale": ("answer", "className"),
+        "link": ("link", "href"),
+        **{name: (name, "children") for name in ("mistake", "verdict", "figures", "memory-said", "timeline-said", "yaml")},
+        **{name: (f"{name}-picture", "children") for name in ("breakdown", "memory", "timeline")},
+    }
+)
+"""Parts of the page, each by its name there and the property that is set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,26 +133,23 @@ def shown(document: Mapping[str, Data], result: Result) -> Shown:
     """Return all that the page shows of a scenario and its result."""
     metrics = result.metrics
     timeline, timeline_said = timeline_figure(result.spans)
-    return Shown(
-        idle=True,
-        current=dict(document),
-        mistake="",
-        errors=[""] * len(controls()),
-        stale="" if result.ok else "failing",
-        verdict=_verdict(result),
-        figures=[html.Div([html.Span(name), html.Strong(value)]) for name, value in (*headline(metrics), _peak(metrics), *_given(result))],
-        breakdown=breakdown_bars([(metrics.scenario, metrics)]),
-        memory=memory_bars([(metrics.scenario, metrics)]),
-        memory_said=f"The plan {memory_verdict(metrics)}.",
-        timeline=graph("timeline", timeline),
-        timeline_said=timeline_said,
-        link=link_of(document),
-        yaml=yaml_text(document),
-    )
-
-
-def _peak(metrics: Metrics) -> tuple[str, str]:
-    return "peak memory", memory_text(metrics.memory.peak_bytes)
+    figures = (*headline(metrics), ("peak memory", memory_text(metrics.memory.peak_bytes)), *_given(result))
+    return {
+        "idle": True,
+        "current": dict(document),
+        "mistake": "",
+        "errors": [""] * len(controls()),
+        "stale": "" if result.ok else "failing",
+        "verdict": _verdict(result),
+        "figures": [html.Div([html.Span(name), html.Strong(value)]) for name, value in figures],
+        "breakdown": breakdown_bars([(metrics.scenario, metrics)]),
+        "memory": memory_bars([(metrics.scenario, metrics)]),
+        "memory-said": f"The plan {memory_verdict(metrics)}.",
+        "timeline": graph("timeline", timeline),
+        "timeline-said": timeline_said,
+        "link": link_of(document),
+        "yaml": yaml_text(document),
+    }
 
 
 def _given(result: Result) -> list[tuple[str, str]]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from clustersim.apps.study.pools import begin_worker, interrupts_kept_from_children
 from clustersim.errors import ClustersimError, ScenarioError
-from clustersim.progress import watched_by
+from clustersim.progress import Watcher, watched_by
 from clustersim.units.quantity import format_quantity
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def stop() -> None:
 
 
 @dataclass(slots=True, kw_only=False)
-class _ProgressWatcher:
+class _ProgressWatcher(Watcher):
     """A watcher that sends the progress of a process, at most so often as somebody looks."""
 
     sending: Connection
@@ -184,9 +184,6 @@ class _ProgressWatcher:
     def ended(self, phase: str, seconds: float) -> None:  # noqa: ARG002 - only what goes on is sent
         """Take notice that the innermost phase has ended."""
         self._phases.pop()
-
-    def noted(self, text: str) -> None:
-        """Pay no heed to what was found so far."""
 
     def advanced(self, n_done: int, n_total: int, left_s: float) -> None:  # noqa: ARG002 - a page shows the count
         """Send the innermost phase and its progress."""

@@ -16,7 +16,6 @@ from clustersim.apps.calibrate.fit_steps import MeasuredStep, Predictions, Slope
 from clustersim.apps.validate.quantiles import thinned
 from clustersim.apps.validate.sources import read_source, source_names
 from clustersim.documents.csv_text import csv_text
-from clustersim.documents.files import data_path
 from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.calibrations import calibration_of_generation, changed, constant
 from clustersim.progress import advanced, phase
@@ -26,6 +25,8 @@ NEUTRAL: Final[Mapping[str, float]] = MappingProxyType(
 )
 """Constants that shipped calibrations fit to steps, and what they would be taken to be if no step had been measured: a tenth lost under
 load, four fifths of the memory's bandwidth, what a launch from Python takes, and 10 ms for data, logging and the scale of the loss."""
+SHIPPED_FOLDS: Final = "cross-validation.csv"
+"""File of the folds of this version, with the errors."""
 BORROWED: Final = "borrowed"
 """Kind of the folds in which a generation has all constants of the one that lends."""
 BORROWED_RATIOS: Final = "borrowed ratios"
@@ -175,11 +176,6 @@ def folds_text(folds: Sequence[Fold]) -> str:
         errors = f"{fold.shipped_fraction:.4f}", f"{fold.refitted_fraction:.4f}"
         rows.append((fold.kind, fold.left_out, fold.n_rows, *errors, fold.quality_a[0], f"{fold.quality_a[1]:.4f}", constants))
     return csv_text(rows)
-
-
-def shipped_folds_path() -> Path:
-    """Return where the folds of this version stand."""
-    return data_path("hardware_profiles") / "residuals" / "cross-validation.csv"
 
 
 def read_folds(path: Path) -> list[Fold]:

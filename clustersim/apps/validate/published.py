@@ -10,8 +10,8 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from clustersim.apps.run.intervals import shipped_bands
-from clustersim.apps.validate.cross import BORROWED, BORROWED_RATIOS, read_folds, shipped_folds_path, unmeasured_widening
+from clustersim.apps.run.intervals import residuals_path, shipped_bands
+from clustersim.apps.validate.cross import BORROWED, BORROWED_RATIOS, SHIPPED_FOLDS, read_folds, unmeasured_widening
 from clustersim.apps.validate.error_summary import (
     CapabilitySummary,
     Correlate,
@@ -203,7 +203,7 @@ def check_complete(sources: Sequence[str], quality: Quality) -> None:
 
 def step_time_error_bars(said: Validation, defaults: Validation) -> ErrorBars:
     """Return error bars of step times from all rows, as they are and by defaults alone."""
-    folds = read_folds(shipped_folds_path())
+    folds = read_folds(residuals_path(SHIPPED_FOLDS))
     kinds = {"unmeasured": "generation", "borrowed": BORROWED, "borrowed_ratios": BORROWED_RATIOS}
     widenings = Widenings(**{name: unmeasured_widening(folds, kind) for name, kind in kinds.items()})
     return error_bars([*_residuals(said), *_residuals(defaults)], widenings)

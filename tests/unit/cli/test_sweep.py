@@ -122,7 +122,7 @@ def test_the_same_command_repeats_nothing(cli: Cli, monkeypatch: pytest.MonkeyPa
     def fail(*_: object) -> None:
         raise AssertionError("run again")
 
-    monkeypatch.setattr("clustersim.apps.study.point_runs.evaluate", fail)
+    monkeypatch.setattr("clustersim.apps.study.point.evaluate", fail)
     again = cli(*SWEEP, "--workers", 1, "--where", "mfu > 0.1", "--metrics", "mfu,step_time_s", "--sort", "mfu")
 
     assert first.err.startswith("wrote runs/sweeps/gpt2-dp-8xv100/")

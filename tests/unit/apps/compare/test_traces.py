@@ -11,11 +11,20 @@ from pathlib import Path
 import pytest
 
 from clustersim.apps.calibrate.trace_file import is_trace, read_trace
-from clustersim.apps.compare.kernel_names import UNKNOWN, kernel_names
-from clustersim.apps.compare.measured_kernels import measured_steps
+from clustersim.apps.compare.kernel_names import UNKNOWN, kernel_names, measured_steps
 from clustersim.apps.compare.predicted_kernels import predicted_step
-from clustersim.apps.compare.trace_comparison import ClassDifference, TraceComparison, TraceRequest, compare_traces
-from clustersim.apps.compare.trace_comparison_text import csv_text, document, headline, markdown, notes, tables
+from clustersim.apps.compare.trace_comparison import (
+    ClassDifference,
+    TraceComparison,
+    TraceRequest,
+    compare_traces,
+    csv_text,
+    document,
+    headline,
+    markdown,
+    notes,
+    tables,
+)
 from clustersim.apps.run.running import run
 from clustersim.config.load import load_scenario
 from clustersim.errors import ScenarioError

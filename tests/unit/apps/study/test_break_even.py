@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from clustersim.apps.study import point_runs as module
+from clustersim.apps.study import point as module
 from clustersim.apps.study.axis import KeyRange, parse_span
-from clustersim.apps.study.break_even import CLOSE, BreakEven, break_even
 from clustersim.apps.study.point import PointOutcome
-from clustersim.apps.study.what_if_cases import check_span
+from clustersim.apps.study.what_if_cases import CLOSE, BreakEven, break_even, check_span
 from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from clustersim.measure.error_bars import ErrorBar

@@ -14,7 +14,7 @@ import pytest
 
 from clustersim.apps.study import dask_pool
 from clustersim.apps.study.dask_pool import cluster_pool, scheduler_pool
-from clustersim.apps.study.point_runs import run_points
+from clustersim.apps.study.point import run_points
 from clustersim.apps.study.pools import InlineExecutor, WorkerPool
 from clustersim.errors import ScenarioError
 from tests.unit.apps.study.factories import make_question

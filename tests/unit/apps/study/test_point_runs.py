@@ -9,8 +9,7 @@ from typing import ParamSpec, TypeVar
 
 import pytest
 
-from clustersim.apps.study.point import Point, PointOutcome
-from clustersim.apps.study.point_runs import run_points
+from clustersim.apps.study.point import Point, PointOutcome, run_points
 from clustersim.apps.study.pools import InlineExecutor, WorkerPool, local_pool
 from clustersim.errors import ScenarioError
 from tests.unit.apps.study.factories import make_base, make_question

@@ -9,9 +9,9 @@ import pytest
 
 from clustersim.apps.compare.side_by_side import run_of, side_by_side
 from clustersim.apps.run.running import run
-from clustersim.apps.ui.answering import Answered, Mistake, answer, mistake, result_of
 from clustersim.apps.ui.contained import check_limits
 from clustersim.apps.ui.controls import controls, values_of
+from clustersim.apps.ui.showing import Answered, Mistake, answer, mistake, result_of
 from clustersim.apps.ui.workers import LimitError
 from clustersim.config.load import example_names, example_path, load_scenario
 from clustersim.errors import InfeasibleError

@@ -47,7 +47,7 @@ def test_a_page_from_elsewhere_is_refused(client: FlaskClient) -> None:
         ("GET", "/_dash-component-suites/dash/none.js", {}, 404),
         ("GET", "/assets/none.js", {}, 404),
         ("GET", "/", {"Host": "evil.example"}, 403),
-        ("POST", "/_dash-update-component", {}, 400),
+        ("POST", "/_dash-update-component", {}, 415),
         ("DELETE", "/", {}, 405),
     ],
 )

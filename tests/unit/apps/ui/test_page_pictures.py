@@ -8,7 +8,7 @@ import pytest
 
 from clustersim.apps.run.result import Result
 from clustersim.apps.run.running import run
-from clustersim.apps.ui.page_pictures import breakdown_bars, memory_bars, timeline_figure
+from clustersim.apps.ui.page_contents import breakdown_bars, memory_bars, timeline_figure
 from clustersim.report import palette
 
 plotly = pytest.importorskip("plotly.graph_objects", reason="plotly is not installed: figures are not checked against it")

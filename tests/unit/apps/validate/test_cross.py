@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from clustersim.apps.run.intervals import residuals_path
 from clustersim.apps.validate.cross import (
     BORROWED,
     ROWS,
+    SHIPPED_FOLDS,
     Fold,
     cross_validate,
     folds_table,
     folds_text,
     measured_steps,
     read_folds,
-    shipped_folds_path,
     unmeasured_widening,
 )
 from clustersim.apps.validate.sources import source_names
@@ -94,7 +95,7 @@ def test_what_nobody_measured_is_as_much_wider_as_errors_grow_where_a_generation
 
 
 def test_a_calibration_of_another_generation_errs_more_than_four_constants_of_ones_own_that_are_not_known() -> None:
-    folds = read_folds(shipped_folds_path())
+    folds = read_folds(residuals_path(SHIPPED_FOLDS))
 
     assert unmeasured_widening(folds, BORROWED) > unmeasured_widening(folds)
 
@@ -106,14 +107,14 @@ def test_a_table_ends_with_means_over_sources_and_rows() -> None:
 
 
 def test_the_shipped_table_has_every_source_that_states_its_rows() -> None:
-    shipped = {each.left_out for each in read_folds(shipped_folds_path()) if each.kind == "source"}
+    shipped = {each.left_out for each in read_folds(residuals_path(SHIPPED_FOLDS)) if each.kind == "source"}
 
     assert shipped == {step.source for step in measured_steps([name for name in source_names() if name != "megascale-baseline"])}
 
 
 def test_the_comparison_with_other_tools_shows_errors_out_of_sample() -> None:
     page = (PAGE.parents[1] / "comparison.md").read_text(encoding="utf-8")
-    folds = {fold.left_out: fold for fold in read_folds(shipped_folds_path()) if fold.kind == "source"}
+    folds = {fold.left_out: fold for fold in read_folds(residuals_path(SHIPPED_FOLDS)) if fold.kind == "source"}
     sources = ("megatron-sc21", "korthikanti-2022", "vtrain-multi", "vtrain-single")
 
     for name in sources:
@@ -123,7 +124,7 @@ def test_the_comparison_with_other_tools_shows_errors_out_of_sample() -> None:
 
 
 def test_the_documentation_shows_the_shipped_table() -> None:
-    folds = read_folds(shipped_folds_path())
+    folds = read_folds(residuals_path(SHIPPED_FOLDS))
 
     for kind in ("source", "generation", BORROWED):
         assert folds_table(folds, kind) in PAGE.read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clustersim.apps.validate.published import Validation, validate
-from clustersim.apps.validate.scatter import picture_path, scatter, write_scatter
+from clustersim.apps.validate.validation_table import scatter, write_scatter
 from clustersim.errors import ScenarioError
 from tests.unit.apps.samples import ROW, write
 
@@ -34,11 +34,6 @@ def test_experts_have_a_colour_of_their_own(validation: Validation) -> None:
 
     assert [group.label for group in one.groups] == ["experts"]
     assert {group.colour for group in one.groups}.isdisjoint(group.colour for group in many.groups)
-
-
-def test_what_is_no_picture_is_refused() -> None:
-    with pytest.raises(ScenarioError, match="no picture"):
-        picture_path("all.txt")
 
 
 def test_a_picture_that_cannot_be_written_is_an_input_error(validation: Validation, tmp_path: Path) -> None:
