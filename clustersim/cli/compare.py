@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -18,8 +17,9 @@ from clustersim.apps.compare.trace_comparison import TraceComparison, TraceReque
 from clustersim.apps.importing.importing import foreign_source
 from clustersim.apps.importing.opening import open_measured
 from clustersim.cli.options import JsonOption, SeedOption, SetOption, refuse_given
-from clustersim.cli.terminal import notice, print_table, write_json, write_lines, write_out
+from clustersim.cli.terminal import notice, print_table, print_tables, write_json, write_lines, write_out
 from clustersim.documents.files import check_folder, write_text
+from clustersim.documents.json_text import json_text
 from clustersim.documents.near_names import did_you_mean
 from clustersim.errors import EXIT_OK, ScenarioError
 
@@ -110,8 +110,7 @@ def _tell(found: SideBySide | TraceComparison, chosen: str | None, out: str | No
         print_runs(found) if runs else _print_traces(found)
         return
     if chosen == "json":
-        whole = side_by_side_text.document(found) if runs else trace_comparison.document(found)
-        text = json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        text = json_text(side_by_side_text.document(found) if runs else trace_comparison.document(found))
     elif chosen == "md":
         text = side_by_side_text.markdown(found) if runs else trace_comparison.markdown(found)
     else:
@@ -128,16 +127,12 @@ def print_runs(compared: SideBySide) -> None:
     write_lines(*side_by_side_text.verdicts(compared))
     if not compared.differences:
         write_out("\nThe scenarios do not differ.\n")
-    for table in side_by_side_text.tables(compared, short=True):
-        write_lines("", table.heading)
-        print_table(table.columns, table.rows)
+    print_tables(side_by_side_text.tables(compared, short=True))
 
 
 def _print_traces(found: TraceComparison) -> None:
     write_out(f"{trace_comparison.headline(found)}\n")
-    for table in trace_comparison.tables(found):
-        write_out(f"\n{table.heading}\n")
-        print_table(table.columns, table.rows)
+    print_tables(trace_comparison.tables(found))
     for line in trace_comparison.notes(found):
         notice(f"note: {line}")
 

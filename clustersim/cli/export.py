@@ -1,4 +1,4 @@
-"""``clustersim export``."""
+"""``clustersim export`` and ``clustersim import``."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ import typer
 
 from clustersim.apps.compare.run_directories import load_result
 from clustersim.apps.export.timeline_formats import FORMATS
+from clustersim.apps.importing.entries import ImportOptions
+from clustersim.apps.importing.import_report import document, lines
+from clustersim.apps.importing.importing import Imported, import_files
 from clustersim.apps.importing.opening import open_job
 from clustersim.apps.plan.exports import WRITTEN, written
 from clustersim.cli.options import JsonOption, SeedOption, SetOption
-from clustersim.cli.terminal import notice, write_files, write_json
+from clustersim.cli.terminal import notice, write_files, write_json, write_out
 from clustersim.cli.watching import watched
-from clustersim.documents.files import check_folder
+from clustersim.config.yaml_text import yaml_text
+from clustersim.documents.files import check_folder, write_text
 from clustersim.documents.near_names import choices_hint
 from clustersim.errors import EXIT_OK, ScenarioError
 from clustersim.progress import phase
@@ -79,3 +83,46 @@ def export(source: str, form: str, out: str | None = None, overrides: Sequence[s
     except OSError as error:
         raise ScenarioError(f"cannot write {path}: {error.strerror or error}", hint="choose another name with --out") from error
     return path
+
+
+def import_command(
+    files: Annotated[list[str], typer.Argument(metavar="FILE", help="Configuration, script, command line or log of a job; - for stdin.")],
+    *,
+    out: Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="Scenario to write; stdout if left out.")] = None,
+    as_: Annotated[str | None, typer.Option("--as", metavar="FRAMEWORK", help="Framework; recognised by content if left out.")] = None,
+    cluster: Annotated[str | None, typer.Option(metavar="NAME", help="A shipped node or cluster.")] = None,
+    nodes: Annotated[int | None, typer.Option(metavar="N", min=1, help="How many nodes, where no file says it.")] = None,
+    model: Annotated[str | None, typer.Option(metavar="NAME", help="A shipped model, or hf:path/to/config.json.")] = None,
+    set_: SetOption = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse files with unknown keys.")] = False,
+    json: JsonOption = False,
+) -> int:
+    """Turn files of a training framework into a scenario.
+
+    Say for each key what became of it. Nothing is executed.
+    """
+    asked = ImportOptions(framework=as_, cluster=cluster, nodes=nodes, model=model, overrides=tuple(set_ or ()), strict=strict)
+    if out is not None:
+        check_folder(Path(out))
+    imported = import_files(tuple(files), asked)
+    text = yaml_text(imported.data)
+    if out is not None:
+        write_text(Path(out), text)
+    if json:
+        write_json(document(imported))
+    else:
+        for line in lines(imported):
+            notice(line)
+        if out is None:
+            notice("")
+            write_out(text)
+    if out is not None:
+        notice(f"wrote {out}; {_use(out, imported)}")
+    return EXIT_OK
+
+
+def _use(out: str, imported: Imported) -> str:
+    """Return the command that takes a written file."""
+    if imported.scenario is not None:
+        return f"run it with: clustersim run {out}"
+    return f"give it to a job: clustersim import JOB {out}, or clustersim run SCENARIO -s cluster={out}"

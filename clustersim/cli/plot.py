@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clustersim.apps.plot.pages import report_page
-from clustersim.apps.plot.plots import FORMATS, draw_plot
+from clustersim.apps.plot.plots import FORMATS, draw_plot, report_page
 from clustersim.cli.options import JobsOption, JsonOption, SeedOption, SetOption, named_file
 from clustersim.cli.terminal import notice, write_json
 from clustersim.cli.watching import watched

@@ -17,7 +17,7 @@ from clustersim.apps.serve.deployment import BuiltServing, build_serving
 from clustersim.apps.serve.deployment_run import files_of_serving, resolved_serving, run_serving
 from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.cli.options import JsonOption, ScenarioArgument, SeedOption, SetOption
-from clustersim.cli.terminal import make_console, notice, print_table, write_json, write_lines, write_out
+from clustersim.cli.terminal import make_console, notice, print_tables, write_json, write_lines, write_out
 from clustersim.cli.watching import watched
 from clustersim.config.build import Built, build
 from clustersim.config.planning import MeshDimension, rank_layout
@@ -157,9 +157,7 @@ def explain_command(
         write_json(served_document(explanation) if served else document(explanation))
         return EXIT_OK
     write_lines(*(served_lines(explanation) if served else lines(explanation)), piped=True)
-    for table in served_tables(explanation) if served else tables(explanation):
-        write_lines("", table.heading, piped=True)
-        print_table(table.columns, table.rows, piped=True)
+    print_tables(served_tables(explanation) if served else tables(explanation), piped=True)
     if not served:
         write_lines("", "Sources of constants", *source_lines(explanation), piped=True)
     if not explanation.result.metrics.memory.fits:

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import io
-import json
 import os
+import shutil
 import sys
+import textwrap
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 from clustersim.documents.files import write_text
+from clustersim.documents.json_text import json_text
 from clustersim.errors import ScenarioError
 from clustersim.report.folded import ELSEWHERE, folded, table_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from rich.console import Console
 
     from clustersim.apps.plan.flags import FrameworkFiles
+    from clustersim.report.text_tables import TextTable
 
+_WIDEST: Final = 120
+"""Characters of a line of prose, however wide the terminal."""
 _ELSEWHERE: Final = "write it into a file with >, or to /dev/null"
 
 
@@ -45,6 +50,12 @@ def write_lines(*lines: str, piped: bool = False) -> None:
     write_out("".join(f"{_folded(line, sys.stdout, piped=piped)}\n" for line in lines))
 
 
+def filled(line: str, indent: str = "") -> str:
+    """Return a paragraph folded to the terminal, or to a usual one, but no wider than prose is read."""
+    width = max(min(shutil.get_terminal_size().columns, _WIDEST), 40)
+    return textwrap.fill(line, width, initial_indent=indent, subsequent_indent=indent * 2, break_long_words=False, break_on_hyphens=False)
+
+
 def _folded(line: str, out: TextIO | None, *, piped: bool = False) -> str:
     """Return a line folded to the width of a terminal; elsewhere as it is, unless a pipe folds too."""
     return line if out is None or out.closed or not (piped or out.isatty()) else folded(line, _width(out))
@@ -56,7 +67,7 @@ def _width(out: TextIO) -> int:
 
 def write_json(document: object) -> None:
     """Write one JSON document to stdout."""
-    write_out(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    write_out(json_text(document))
 
 
 def notice(text: str) -> None:
@@ -132,6 +143,13 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, piped:
     console = make_console()
     for line, heads in table_lines(columns, rows, room):
         console.out(line, style="bold" if heads else None, highlight=False)
+
+
+def print_tables(tables: Iterable[TextTable], *, piped: bool = False) -> None:
+    """Print tables on stdout, each after an empty line and its heading, if it has one."""
+    for table in tables:
+        write_lines("", *([table.heading] if table.heading else []), piped=piped)
+        print_table(table.columns, table.rows, piped=piped)
 
 
 class _Out(io.StringIO):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Final
@@ -46,7 +44,7 @@ from clustersim.apps.validate.validation_table import (
     write_scatter,
 )
 from clustersim.cli.options import JobsOption, JsonOption, named_file
-from clustersim.cli.terminal import notice, print_table, write_json, write_out
+from clustersim.cli.terminal import filled, notice, print_table, write_json, write_out
 from clustersim.cli.validate_served import validate_served_command
 from clustersim.cli.watching import watched
 from clustersim.config.yaml_text import plain
@@ -61,8 +59,6 @@ SCHEMA_VERSION: Final = 1
 _LEGEND: Final = (
     "layout: tp x pp x dp, and cp and ep above 1; v: chunks of layers on each stage; q: quality, A where nothing had to be assumed."
 )
-_WIDEST: Final = 120
-"""Characters of a line of prose, however wide the terminal."""
 
 
 def validate_command(
@@ -246,11 +242,4 @@ def _cells(row: RowResult) -> tuple[str, ...]:
 
 def _text(lines: Iterable[tuple[str, str]]) -> str:
     """Return indented paragraphs, folded to the width of the terminal."""
-    width = min(shutil.get_terminal_size().columns, _WIDEST)
-    return "".join(f"{_folded(indent, line, width)}\n" for indent, line in lines)
-
-
-def _folded(indent: str, line: str, width: int) -> str:
-    return textwrap.fill(
-        line, max(width, 40), initial_indent=indent, subsequent_indent=indent * 2, break_long_words=False, break_on_hyphens=False
-    )
+    return "".join(f"{filled(line, indent)}\n" for indent, line in lines)

@@ -53,6 +53,11 @@ def read_json(source: str) -> tuple[str, str, Data]:
     return name, text, data
 
 
+def json_text(document: object) -> str:
+    """Return plain data as people and programs read it."""
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
 def check_characters(text: str, name: str, data: Data) -> None:
     """Refuse data of a JSON text with an unpaired surrogate escape.
 

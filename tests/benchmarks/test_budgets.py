@@ -13,7 +13,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 import clustersim
-from clustersim.apps.plot.pages import report_page
+from clustersim.apps.plot.plots import report_page
 from clustersim.apps.run.running import run
 from clustersim.apps.ui.controls import values_of
 from clustersim.config.load import load_scenario

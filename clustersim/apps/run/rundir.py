@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
@@ -19,6 +18,7 @@ from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.config.resolve import HASH_DIGITS, files_of
 from clustersim.config.yaml_text import yaml_text
 from clustersim.documents.files import beside, sweep_stale, write_text
+from clustersim.documents.json_text import json_text
 from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 
@@ -65,7 +65,7 @@ def write_run_directory(result: Result | ServingResult, out: Path, *, plots: boo
                 "scenario.yaml": result.built.scenario.text,
                 "resolved.yaml": yaml_text(result.resolved),
                 **(files_of_serving(result.built) if serves else files_of(result.built)),
-                "results.json": _json(results_document(result)),
+                "results.json": json_text(results_document(result)),
             }
             for name, text in texts.items():
                 _write_text(folder / name, text)
@@ -76,7 +76,7 @@ def write_run_directory(result: Result | ServingResult, out: Path, *, plots: boo
             if (target / TAGS).is_file():
                 shutil.copyfile(target / TAGS, folder / TAGS)
             # Last: a folder with a manifest is complete.
-            _write_text(folder / "manifest.json", _json(_manifest(result, folder)))
+            _write_text(folder / "manifest.json", json_text(_manifest(result, folder)))
     except OSError as error:
         reason = error.strerror or str(error)
         raise ScenarioError(f"cannot write the run directory {target}: {reason}", hint="choose another folder with --out") from error
@@ -193,10 +193,6 @@ def _make_parents(folder: Path) -> list[Path]:
     for parent in missing:
         parent.mkdir(exist_ok=True)
     return missing
-
-
-def _json(document: dict[str, Data]) -> str:
-    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _write_text(path: Path, text: str) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from clustersim.apps.explain.explanation import measured_changes
-from clustersim.apps.plot import pages
-from clustersim.apps.plot.pages import report_page
+from clustersim.apps.plot import plots as pages
+from clustersim.apps.plot.plots import report_page
 from clustersim.apps.run.result import NOT_MEASURED
 from clustersim.apps.run.running import run
 from clustersim.errors import ScenarioError

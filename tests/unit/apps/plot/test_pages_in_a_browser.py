@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clustersim.apps.plot.pages import report_page
+from clustersim.apps.plot.plots import report_page
 from tests.unit.apps.browsing import IN_CHROMIUM, Opened
 
 if TYPE_CHECKING:

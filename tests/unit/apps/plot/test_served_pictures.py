@@ -13,8 +13,7 @@ import pytest
 
 import clustersim
 from clustersim.apps.compare.run_directories import load_result
-from clustersim.apps.plot.pages import report_page
-from clustersim.apps.plot.plots import draw_plot
+from clustersim.apps.plot.plots import draw_plot, report_page
 from clustersim.apps.run.page import served_subject_of
 from clustersim.apps.run.rundir import write_run_directory
 from clustersim.apps.serve.serving_result import ServingResult
