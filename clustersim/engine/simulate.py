@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from time import perf_counter
 from typing import Final
 
@@ -16,9 +17,9 @@ from clustersim.engine.clock import Clock
 from clustersim.engine.contention import Contention
 from clustersim.engine.folding import Folding, Regard, Wires, fold
 from clustersim.engine.jobs import Allocation, Job, check_programs, to_the_end
-from clustersim.engine.link_use import LinkClasses, link_classes_of, link_use
+from clustersim.engine.link_use import link_classes_of, link_use
 from clustersim.engine.pace import Assigned, Pace, StepVariation, Timing
-from clustersim.engine.passes import ALL_PASSES, Passes
+from clustersim.engine.passes import USUAL, ReplaySettings
 from clustersim.engine.prepared import Prepared
 from clustersim.engine.pricing import Pricing
 from clustersim.engine.program_graph import Unrolled, unrolled
@@ -30,11 +31,11 @@ from clustersim.hardware.calibration import Calibration
 from clustersim.program.program import Background, Program
 from clustersim.program.tasks import Collective
 from clustersim.progress import phase
-from clustersim.topology.cluster import IntArray
+from clustersim.topology.cluster import IntArray, Rotation
 from clustersim.topology.wired import Cluster
 from clustersim.trace.columns import Spans
 from clustersim.trace.step_log import StepLog
-from clustersim.trace.timeline import EngineStats, Timeline
+from clustersim.trace.timeline import EngineStats, LinkUse, Timeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,14 +50,7 @@ class Machine:
     pace_of: IntArray | None = None
     """Index into ``paces`` of each rank of the cluster; None where ``paces`` has one for each class."""
     folding: Folding = "classes"
-    regard: str = "all"
-    """Links that may tell ranks apart, as ``EngineStats.told_apart``; fewer where all take too many tasks."""
-    passes: Passes = ALL_PASSES
-    """Passes that the replay may use."""
-    contends: bool = True
-    """False for a lower bound: every flow has the rate that it has alone, so a step is its longest path."""
-    varies: bool = True
-    """Whether to look for the spread of a step, which is replayed again for it, and to keep the step without contention."""
+    settings: ReplaySettings = USUAL
 
 
 def replay(
@@ -95,11 +89,12 @@ class PreparedJobs:
     """Tasks of the first program that can be contended."""
     others: tuple[Allocation, ...]
     loads: tuple[Load, ...]
-    link_classes: LinkClasses
+    rotation: Rotation | None
+    """Node symmetry by which the program was folded."""
     began_s: float
     """By the wall clock."""
+    settings: ReplaySettings
     regard: Regard = "all"
-    varies: bool = True
     alone: PreparedJobs | None = None
     """The same step before any task was contended; None where none is, and where it is not asked for."""
 
@@ -109,8 +104,8 @@ class PreparedJobs:
             self.go(self._step())
             return self
         with phase("replay"):
-            first = collapsed(self.first, self.contention)
-        return replace(self, first=first, alone=self if self.varies and first.contended else None)
+            first = collapsed(self.first, self.contention, self.settings.limit_s)
+        return replace(self, first=first, alone=self if self.settings.varies and first.contended else None)
 
     def go(self, first: Process) -> None:
         """Start all jobs, and advance time until the first has ended."""
@@ -141,8 +136,11 @@ class PreparedJobs:
         n_ranks = sum(rank_class.n_ranks for rank_class in program.rank_classes)
         n_steps = 1 if steps is None else steps.n_steps
         runs = [self.first, *(run for other in self.others for run in other.replays)]
-        carried = _carried(runs, duration_s, added or Carried()).times(1.0 / n_steps)
-        links = link_use(self.cluster, self.link_classes, clock.network, carried, _labels(runs, self.loads))
+        links: tuple[LinkUse, ...] = ()
+        if self.settings.links:
+            carried = _carried(runs, duration_s, added or Carried()).times(1.0 / n_steps)
+            link_classes = link_classes_of(clock.network, self.rotation)
+            links = link_use(self.cluster, link_classes, clock.network, carried, _labels(runs, self.loads))
         stats = EngineStats(
             events=clock.n_events,
             n_tasks=sum(run.n_tasks for run in runs),
@@ -152,7 +150,7 @@ class PreparedJobs:
             passes=self._passes(),
             wall_s=perf_counter() - self.began_s,
             told_apart=self.regard,
-            spread=spread_of(self.first) if self.varies and not (self.loads or self.others) else 0.0,
+            spread=spread_of(self.first) if self.settings.varies and not (self.loads or self.others) else 0.0,
         )
         return Timeline(
             rank_classes=program.rank_classes,
@@ -193,7 +191,7 @@ def prepare(
     program: Program, machine: Machine, background: Sequence[Background], *, others: Sequence[Job], rolling: Rolling | None = None
 ) -> PreparedJobs:
     """Return all that is to be replayed, ready to start."""
-    began_s = perf_counter()
+    began_s, settings = perf_counter(), machine.settings
     check_programs(program, others, machine.cluster.n_ranks)
     owned = [(other, each) for other in others for each in other.programs]
     wires = Wires(
@@ -201,13 +199,13 @@ def prepare(
         names=("", *(other.name for other, _ in owned)),
         labels=link_labels(background, machine.cluster),
         loaded=np.array([link for load in background for link in load.link_ids], dtype=np.int64),
-        regard=machine.regard,
+        regard=settings.regard,
     )
     given = (program, *(each for _, each in owned))
     with phase("fold"):
         wired = fold(given, wires, (machine.pace_of, *(None for _ in owned)), machine.folding, closed=not (rolling and rolling.operations))
     programs, traffics, network = wired.programs, wired.traffics, wired.network
-    network.shares = machine.contends
+    network.shares = settings.contends
     # Updates come between the passes of any class, as other traffic does.
     own = [flow_class for operation in (rolling.operations if rolling else ()) for flow_class in traffics[0].flow_classes(operation)]
     loads = prepare_loads(background, network, wires.libraries[0].bandwidth_bytes_per_s)
@@ -219,9 +217,9 @@ def prepare(
 
     def run(place: int, prices: Sequence[Pricing], contended: frozenset[int], jitter: StepVariation | None = None) -> Replay:
         prepared = Prepared(program=programs[place], traffic=traffics[place], prices=prices)
-        if not machine.contends:
+        if not settings.contends:
             contended = frozenset()
-        elif not machine.passes.collapse:
+        elif not settings.passes.collapse:
             contended = frozenset(range(len(programs[place].tasks)))
         return Replay(prepared=prepared, clock=clock, contended=contended, records=place == 0, jitter=jitter)
 
@@ -243,10 +241,10 @@ def prepare(
             Allocation(job=job, replays=[each for each, (other, _) in zip(replays, owned, strict=True) if other is job]) for job in others
         ),
         loads=loads,
-        link_classes=link_classes_of(network, wired.rotation),
+        rotation=wired.rotation,
         began_s=began_s,
         regard=wired.regard,
-        varies=machine.varies,
+        settings=settings,
     )
 
 
@@ -313,7 +311,7 @@ MANY: Final = 0.5
 """Share of tasks that meet others from which all that share links are taken to be contended at once."""
 
 
-def collapsed(replay: Replay, contention: Contention) -> Replay:
+def collapsed(replay: Replay, contention: Contention, limit_s: float = inf) -> Replay:
     """Return a finished replay of one step in which only contended tasks passed through simulated time.
 
     First every task is taken to be alone. Where no two tasks that share a link were in progress at the same time, that is exact: the first
@@ -326,9 +324,13 @@ def collapsed(replay: Replay, contention: Contention) -> Replay:
         Replay of a program that has the network to itself; it has not started.
     contention
         Tasks that could meet each other.
+    limit_s
+        Step time without contention that is answer enough.
     """
-    for _ in range(ROUNDS):
-        met = contention.meetings(replay.run().start_s, replay.ended_s)
+    for number in range(ROUNDS):
+        if replay.run().end_s() >= limit_s and not number:
+            return replay
+        met = contention.meetings(replay.start_s, replay.ended_s)
         if met <= replay.contended:
             return replay
         if len(met) > MANY * len(replay.ended_s):

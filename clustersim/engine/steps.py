@@ -75,7 +75,13 @@ def replay_steps(  # noqa: PLR0913 - what is replayed, how often and how, and wh
         jobs = prepare(program, machine, background, others=others, rolling=rolling)
         return jobs, _Run(replay=jobs.first, n_steps=n_steps)
 
-    if machine.passes.repeat and n_steps >= _N_MANY and jitter is None and isinstance(policy, Synchronous) and not (background or others):
+    if (
+        machine.settings.passes.repeat
+        and n_steps >= _N_MANY
+        and jitter is None
+        and isinstance(policy, Synchronous)
+        and not (background or others)
+    ):
         jobs, run = run_of(_N_FEW)
         run.replay.clock.log = []
         run.go(policy, jobs)

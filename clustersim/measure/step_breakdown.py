@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from itertools import pairwise
 from math import fsum
 from types import MappingProxyType
@@ -233,21 +234,23 @@ def busiest_links(timeline: Timeline) -> tuple[BusyLink, ...]:
     """Return the groups of equal links that carried most for their bandwidth, busiest first."""
     step_s = timeline.step_time_s
     # Links that carry as much are in the order of their names, whatever sums in another order are rounded to.
-    used = [
+    used = (
+        (link.bytes / (link.bandwidth_bytes_per_s * step_s) if step_s > 0.0 else 0.0, link) for link in timeline.links if link.bytes > 0.0
+    )
+    busiest = nsmallest(N_BUSIEST, used, key=lambda each: (-nine_digits(each[0]), each[1].tier, each[1].name))
+    return tuple(
         BusyLink(
             name=link.name,
             tier=link.tier,
             n_links=link.n_links,
             bytes=link.bytes,
-            mean_utilisation=link.bytes / (link.bandwidth_bytes_per_s * step_s) if step_s > 0.0 else 0.0,
+            mean_utilisation=mean_utilisation,
             peak_utilisation=link.peak_utilisation,
             users=link.users,
             meetings=link.meetings,
         )
-        for link in timeline.links
-        if link.bytes > 0.0
-    ]
-    return tuple(sorted(used, key=lambda link: (-nine_digits(link.mean_utilisation), link.tier, link.name))[:N_BUSIEST])
+        for mean_utilisation, link in busiest
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clustersim.engine.passes import Passes
+from clustersim.engine.passes import Passes, ReplaySettings
 from clustersim.engine.precedence import Precedence, contended_passes
 from clustersim.engine.simulate import replay
 from clustersim.program.program import Program, ProgramBuilder
@@ -153,7 +153,7 @@ def test_a_pass_is_contended_if_and_only_if_neither_waits_for_the_other(program:
 
 
 def replayed(program: Program, *, collapses: bool) -> tuple[float, list[Span]]:
-    timeline, _ = replay(program, replace(make_machine(network=LATENT_NETWORK), passes=Passes(collapse=collapses)))
+    timeline, _ = replay(program, replace(make_machine(network=LATENT_NETWORK), settings=ReplaySettings(passes=Passes(collapse=collapses))))
     return timeline.step_time_s, list(timeline.spans)
 
 

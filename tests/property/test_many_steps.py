@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clustersim.engine.pace import Drawn, Exponential
-from clustersim.engine.passes import Passes
+from clustersim.engine.passes import Passes, ReplaySettings
 from clustersim.engine.policies import Asynchronous, BackupWorkers, PacePolicy, StaleSynchronous, Synchronous
 from clustersim.engine.simulate import replay
 from clustersim.engine.steps import replay_steps
@@ -106,7 +106,7 @@ def test_many_steps_are_the_same_with_and_without_the_collapse_pass(program: Pro
     machine, jitter = paced(MACHINE, *slowdowns), Drawn(Exponential(), [1] * N_CLASSES, seed=1)
 
     fast, _ = replay_steps(program, machine, n_steps=4, jitter=jitter)
-    slow, _ = replay_steps(program, replace(machine, passes=Passes(collapse=False)), n_steps=4, jitter=jitter)
+    slow, _ = replay_steps(program, replace(machine, settings=ReplaySettings(passes=Passes(collapse=False))), n_steps=4, jitter=jitter)
 
     assert [span.end_s for span in fast.spans] == [span.end_s for span in slow.spans]
     assert [link.bytes for link in fast.links] == pytest.approx([link.bytes for link in slow.links], rel=1e-12)

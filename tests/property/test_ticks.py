@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from clustersim.engine.passes import Passes
+from clustersim.engine.passes import Passes, ReplaySettings
 from clustersim.engine.replay import Replay
 from clustersim.engine.steps import replay_steps
 from clustersim.engine.world import World
@@ -40,7 +40,7 @@ def test_a_replay_that_begins_later_is_the_same_to_the_last_bit(program: Program
 
 
 def test_the_last_of_ten_thousand_steps_is_the_same_as_the_first_to_the_last_bit() -> None:
-    machine = replace(MACHINE, passes=Passes(repeat=False))
+    machine = replace(MACHINE, settings=ReplaySettings(passes=Passes(repeat=False)))
 
     timeline, _ = replay_steps(joined(0.1, 0.3), machine, n_steps=10_000)
 

@@ -314,15 +314,15 @@ def gains(run: ChangedRun, tried: Sequence[CandidateChange], most: int = sys.max
             advanced(number, len(in_turn))
             known = best.get(candidate.family)
             enough_s = known.step_time_s if known else (1.0 - LEAST) * base.step_time_s
-            ahead_s = sorted(gain.step_time_s for gain in best.values())[told - 1 : told]
-            if bound_s >= min([enough_s, *ahead_s]):
+            limit_s = min([enough_s, *sorted(gain.step_time_s for gain in best.values())[told - 1 : told]])
+            if bound_s >= limit_s:
                 continue
             if n_replayed == most:
                 n_left += 1
                 continue
             n_replayed += 1
             try:
-                metrics = step_metrics(built, base.seed, regard=base.metrics.engine.told_apart)
+                metrics = step_metrics(built, base.seed, regard=base.metrics.engine.told_apart, limit_s=enough_s)
             except (ScenarioError, InfeasibleError):
                 n_impossible += 1
                 continue

@@ -12,6 +12,7 @@ from clustersim.apps.run.simulation import breakdown_of, in_whole_steps_of
 from clustersim.collection import collection_paused
 from clustersim.config.build import Built
 from clustersim.config.planning import rank_layout
+from clustersim.engine.passes import ReplaySettings
 from clustersim.hardware.calibrations import calibration_of
 from clustersim.measure.bounds.bound_evaluator import BoundEvaluator
 from clustersim.measure.bounds.layer_bounds import Fastest, UnitCosts
@@ -66,7 +67,8 @@ def run_bound(built: Built, seed: int = 0, alone: Timeline | None = None) -> Ste
     The order of tasks on every lane is fixed, so shorter tasks never make a step longer; and no flow is faster than alone.
     """
     neighbours = Neighbours(nodes=built.nodes, jobs=built.jobs, background=built.background)
-    conditions = Conditions(uneven=built.uneven, n_steps=built.n_steps, seed=seed, contends=False)
+    settings = ReplaySettings(contends=False)
+    conditions = Conditions(uneven=built.uneven, n_steps=built.n_steps, seed=seed, settings=settings)
     calibration = calibration_of([node for node, _ in built.cluster.kinds])
     with collection_paused():
         alone = alone or replay_plan(built.plan, built.cluster, calibration, neighbours, conditions).timeline

@@ -16,7 +16,7 @@ from clustersim.engine.critical_path import CriticalPath, critical_path
 from clustersim.engine.folding import Folding
 from clustersim.engine.jobs import Repeated
 from clustersim.engine.pace import Drawn, Slowest, Timing
-from clustersim.engine.passes import ALL_PASSES, Passes
+from clustersim.engine.passes import USUAL, ReplaySettings
 from clustersim.engine.policies import PacePolicy, Synchronous
 from clustersim.engine.simulate import Machine, replay
 from clustersim.engine.steps import replay_steps
@@ -91,14 +91,7 @@ class Conditions:
     n_steps: int = 1
     seed: int = 0
     """Random seed of the variation from step to step."""
-    passes: Passes = ALL_PASSES
-    """Passes that the replay may use."""
-    contends: bool = True
-    """False for a lower bound: nothing shares links."""
-    varies: bool = True
-    """Whether to look for the spread of a contended step."""
-    regard: str = "all"
-    """Links that may tell ranks apart, as ``EngineStats.told_apart``."""
+    settings: ReplaySettings = USUAL
 
 
 ONE_EVEN_STEP: Final = Conditions()
@@ -149,23 +142,19 @@ class _Prepared:
         )
 
 
-def _under(conditions: Conditions, machine: Machine) -> Machine:
-    passes, contends, varies, regard = conditions.passes, conditions.contends, conditions.varies, conditions.regard
-    return replace(machine, passes=passes, contends=contends, varies=varies, regard=regard)
-
-
 def _prepared(plan: Plan, cluster: Cluster, calibration: Calibration, conditions: Conditions) -> _Prepared:
     uneven, strategy, has_experts = conditions.uneven, plan.strategy, plan.model.experts is not None
-    machine = _under(conditions, machine_of(plan.training, plan.strategy, cluster, calibration))
+    machine = replace(machine_of(plan.training, plan.strategy, cluster, calibration), settings=conditions.settings)
+    folds = conditions.settings.passes.fold
     if uneven is None:
-        parts = own_parts(strategy, has_experts=has_experts, folds=conditions.passes.fold)
-        folding: Folding = "classes" if plan.strategy.data_parallel.divides else "cells" if conditions.passes.fold else "ranks"
+        parts = own_parts(strategy, has_experts=has_experts, folds=folds)
+        folding: Folding = "classes" if plan.strategy.data_parallel.divides else "cells" if folds else "ranks"
         with phase("lower"):
             program = lower(plan, parts)
         _check_tasks(program, conditions.n_steps)
         machine = replace(machine, folding=folding)
         return _Prepared(program=program, machine=machine, jitter=None, policy=Synchronous(), n_steps=conditions.n_steps, strategy=strategy)
-    division = division_of(strategy, uneven, has_experts=has_experts, folds=conditions.passes.fold)
+    division = division_of(strategy, uneven, has_experts=has_experts, folds=folds)
     known: dict[tuple[str, str], KernelModel] = {}
 
     def kernels(node: Node) -> KernelModel:
@@ -180,7 +169,7 @@ def _prepared(plan: Plan, cluster: Cluster, calibration: Calibration, conditions
     if plan.strategy.data_parallel.divides and worker_ranks(strategy, division, has_experts=has_experts) is None:
         machine = replace(machine, folding="classes")
     else:
-        machine = replace(machine, pace_of=class_of_ranks(division, plan.n_ranks), folding="cells" if conditions.passes.fold else "ranks")
+        machine = replace(machine, pace_of=class_of_ranks(division, plan.n_ranks), folding="cells" if folds else "ranks")
     _check_tasks(program, conditions.n_steps)
     return _Prepared(
         program=program,
@@ -210,16 +199,17 @@ def replay_plan(
     conditions: Conditions = ONE_EVEN_STEP,
 ) -> ReplayedPlan:
     """Return the timeline of a plan, alone or with other jobs."""
-    if not neighbours and conditions.uneven is None and conditions.n_steps == 1 and conditions.passes.repeat:
-        folding: Folding = "cells" if conditions.passes.fold else "ranks"
-        machine = _under(conditions, machine_of(plan.training, plan.strategy, cluster, calibration))
-        found = replay_in_part(plan, replace(machine, folding=folding))
+    settings = conditions.settings
+    if not neighbours and conditions.uneven is None and conditions.n_steps == 1 and settings.passes.repeat:
+        folding: Folding = "cells" if settings.passes.fold else "ranks"
+        machine = replace(machine_of(plan.training, plan.strategy, cluster, calibration), settings=settings, folding=folding)
+        found = replay_in_part(plan, machine)
         if found is not None:
             return ReplayedPlan(timeline=found[0], uneven=found[1])
     prepared = _prepared(plan, cluster, calibration, conditions)
     if neighbours:
         prepared = prepared.on_nodes(neighbours.nodes, cluster)
-        if conditions.contends:
+        if settings.contends:
             return _beside_others(prepared, cluster, calibration, neighbours)
     timeline, uneven = prepared.replay()
     return ReplayedPlan(timeline=timeline, uneven=uneven)

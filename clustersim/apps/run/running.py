@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
+from math import inf
 from pathlib import Path
 
 from clustersim.apps.run.bound import StepBound, run_bounds
@@ -23,7 +24,7 @@ from clustersim.config.load import ScenarioText, checked_scenario, read_source
 from clustersim.config.overriding import Override, override_texts, parse_override
 from clustersim.config.resolve import files_of, resolved_scenario, scenario_hash
 from clustersim.config.serving_scenario import checked_serving, is_serving
-from clustersim.engine.passes import ALL_PASSES, Passes
+from clustersim.engine.passes import ALL_PASSES, Passes, ReplaySettings
 from clustersim.errors import DomainError, ScenarioError
 from clustersim.measure.cost_report import CostReport
 from clustersim.measure.goodput_report import GoodputReport
@@ -102,7 +103,8 @@ def run_built(built: Built, *, seed: int = 0, passes: Passes = ALL_PASSES, varie
         Lower bound of the step, where it is known.
     """
     built = seeded(built, seed)
-    metrics, spans = _simulated(built, Conditions(uneven=built.uneven, n_steps=built.n_steps, seed=seed, passes=passes, varies=varies))
+    settings = ReplaySettings(passes=passes, varies=varies)
+    metrics, spans = _simulated(built, Conditions(uneven=built.uneven, n_steps=built.n_steps, seed=seed, settings=settings))
     metrics = with_error_bar(metrics, built)
     time_to_train_s, goodput, cost = whole_training(built, metrics, seed)
     bounds = cache(partial(run_bounds, built, seed, metrics, spans, bound))
@@ -129,16 +131,19 @@ def run_built(built: Built, *, seed: int = 0, passes: Passes = ALL_PASSES, varie
     )
 
 
-def step_metrics(built: Built, seed: int = 0, *, regard: str = "all") -> Metrics:
-    """Return the metrics of one training step alone: no cost, goodput or checks, and not the spread of a contended step.
+def step_metrics(built: Built, seed: int = 0, *, regard: str = "all", limit_s: float = inf) -> Metrics:
+    """Return the metrics of one training step alone: no cost, goodput, checks, use of links, or spread of a contended step.
 
     Parameters
     ----------
     regard
         Links that may tell ranks apart: those of the run that it is compared with, as ``EngineStats.told_apart``.
+    limit_s
+        Step time from which on a lower bound is enough.
     """
     built = seeded(built, seed)
-    conditions = Conditions(uneven=built.uneven, n_steps=built.n_steps, seed=seed, varies=False, regard=regard)
+    settings = ReplaySettings(varies=False, links=False, limit_s=limit_s, regard=regard)
+    conditions = Conditions(uneven=built.uneven, n_steps=built.n_steps, seed=seed, settings=settings)
     return with_error_bar(_simulated(built, conditions)[0], built)
 
 

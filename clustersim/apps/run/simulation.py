@@ -123,12 +123,13 @@ def simulate(
     conditions
         How often, and what is unlike between ranks; one step of like ranks when left out.
     """
-    calibration = calibration_of([node for node, _ in cluster.kinds])
+    calibration, in_full = calibration_of([node for node, _ in cluster.kinds]), conditions is None or conditions.settings.links
     with collection_paused():
         replayed = replay_plan(plan, cluster, calibration, neighbours, conditions)
         stages = stages_of(plan)
         with phase("measure"):
-            timeline = _with_memory(in_whole_steps_of(plan.strategy, replayed.timeline), stages)
+            timeline = in_whole_steps_of(plan.strategy, replayed.timeline)
+            timeline = _with_memory(timeline, stages) if in_full else timeline
             parts, hidden = breakdown_of(plan.strategy, own := in_own_time_of(plan.strategy, timeline))
     memory = memory_report(stages, cluster, timeline)
     all_flags = [
@@ -171,7 +172,7 @@ def simulate(
         overlapped_communication_s=hidden,
         bubble_fraction=parts.bubble / step_s,
         memory=memory,
-        links=tier_use(own, _links_per_tier(cluster)),
+        links=tier_use(own, _links_per_tier(cluster)) if in_full else (),
         busiest_links=busiest_links(own),
         collectives=timeline.collectives,
         step_time_alone_s=replayed.alone_s,

@@ -151,9 +151,9 @@ def replays(monkeypatch: pytest.MonkeyPatch) -> list[Built]:
     """Return the plans that gains replays, as it replays them."""
     made: list[Built] = []
 
-    def counting(built: Built, seed: int = 0, *, regard: str = "all") -> Metrics:
+    def counting(built: Built, seed: int = 0, **options: object) -> Metrics:
         made.append(built)
-        return step_metrics(built, seed, regard=regard)
+        return step_metrics(built, seed, **options)  # pyright: ignore[reportArgumentType] - handed on
 
     monkeypatch.setattr(module, "step_metrics", counting)
     return made

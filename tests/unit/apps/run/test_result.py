@@ -13,7 +13,7 @@ from rich.console import Console
 import clustersim
 from clustersim.apps.run.bound import run_bound
 from clustersim.apps.run.result import MeasuredChanges, Result, markdown_verdict, print_result, verdict_lines
-from clustersim.apps.run.running import run
+from clustersim.apps.run.running import run, step_metrics
 from clustersim.config.checks import CheckResult
 from clustersim.measure.metrics import BoundPart, BoundsReport, Metrics
 from clustersim.notices import Flag
@@ -81,6 +81,14 @@ def test_the_first_round_of_a_contended_replay_gives_the_bound_that_a_replay_for
 
     assert run.spans.alone is not None
     assert run_bound(run.built, alone=run.spans.alone) == run_bound(run.built)
+
+
+def test_a_step_whose_bound_is_long_enough_is_replayed_without_contention_alone() -> None:
+    run = clustersim.run("mixtral-8x22b-5d")
+
+    bounded = step_metrics(run.built, limit_s=run.bounds.path_s)
+
+    assert (bounded.step_time_s, bounded.engine.events) == (run.bounds.path_s, 0)
 
 
 def test_a_step_in_which_nothing_was_contended_is_its_own_bound() -> None:
