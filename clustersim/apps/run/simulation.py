@@ -129,7 +129,8 @@ def simulate(
         stages = stages_of(plan)
         with phase("measure"):
             timeline = in_whole_steps_of(plan.strategy, replayed.timeline)
-            timeline = _with_memory(timeline, stages) if in_full else timeline
+            if in_full:
+                timeline = replace(timeline, memory=memory_curves(timeline, [stage_holds(stage) for stage in stages]))
             parts, hidden = breakdown_of(plan.strategy, own := in_own_time_of(plan.strategy, timeline))
     memory = memory_report(stages, cluster, timeline)
     all_flags = [
@@ -257,11 +258,6 @@ def _steps(batch: int, ranks_per_stage: float, timeline: Timeline, slow: Sequenc
         return None
     samples = [batch * rank_class.n_ranks / ranks_per_stage for rank_class in timeline.rank_classes]
     return steps_report(timeline.steps, timeline, samples, slow=slow)
-
-
-def _with_memory(timeline: Timeline, stages: Sequence[Stage]) -> Timeline:
-    """Return the timeline with the memory of a rank of each class over time."""
-    return replace(timeline, memory=memory_curves(timeline, [stage_holds(stage) for stage in stages]))
 
 
 def memory_report(stages: Sequence[Stage], cluster: Cluster, timeline: Timeline | None = None) -> Memory:
