@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Final
@@ -11,35 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clustersim.engine.precedence import contended_passes
-from clustersim.program.program import Program
-from clustersim.program.tasks import Action, Compute, Lane, Task
+from clustersim.engine.program_graph import Graph
+from clustersim.program.tasks import Compute, Lane
 from clustersim.topology.cluster import FloatArray, IntArray
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskTemplates:
-    """Distinct pairs of an action and its lanes, of one chunk."""
-
-    tasks: Sequence[Task]
-    """The first task of each."""
-    of_task: Sequence[int]
-    """Template of each task."""
-
-
-def templates_of(program: Program) -> TaskTemplates:
-    """Return the templates of a program, in the order of their first tasks."""
-    known: dict[tuple[Action, tuple[Lane, ...], int], int] = {}
-    first: list[Task] = []
-    of_task: list[int] = []
-    for task in program.tasks:
-        key = task.action, task.lanes, task.chunk
-        template = known.get(key)
-        if template is None:
-            template = known[key] = len(first)
-            first.append(task)
-        of_task.append(template)
-    return TaskTemplates(tasks=first, of_task=of_task)
-
 
 FlowClasses = tuple[int, ...]
 
@@ -80,10 +54,9 @@ class Contention:
     either of them. Where none of those that are left share a link, the order of tasks does not matter.
     """
 
-    program: Program
+    graph: Graph
     job: str
     """Name of the job; empty for the scenario's own."""
-    templates: TaskTemplates
     flow_classes: Sequence[FlowClasses]
     """Flow classes of each template."""
     common: NDArray[np.bool_]
@@ -108,7 +81,7 @@ class Contention:
         for template, flow_classes in enumerate(self.flow_classes):
             for flow_class in flow_classes:
                 users.setdefault(flow_class, []).append(template)
-        lanes = self._lanes = [frozenset(task.lanes) for task in self.templates.tasks]
+        lanes = self._lanes = [frozenset(task.lanes) for task in self.graph.templates.tasks]
         chains = {
             flow_class: reduce(frozenset[Lane].intersection, (lanes[template] for template in found)) for flow_class, found in users.items()
         }
@@ -124,7 +97,7 @@ class Contention:
 
     def passes(self) -> frozenset[int]:
         """Return the passes whose own collectives can be contended."""
-        are_passes = [isinstance(task.action, Compute) for task in self.templates.tasks]
+        are_passes = [isinstance(task.action, Compute) for task in self.graph.templates.tasks]
         used = {
             flow_class
             for flow_classes, is_pass in zip(self.flow_classes, are_passes, strict=True)
@@ -140,17 +113,17 @@ class Contention:
         ]
         if not any(met):
             return frozenset(reached)
-        rivals = ((index, met[template]) for index, template in enumerate(self.templates.of_task) if met[template])
+        rivals = ((index, met[template]) for index, template in enumerate(self.graph.templates.of_task) if met[template])
         inline = {
             index: self.flow_classes[template]
-            for index, template in enumerate(self.templates.of_task)
+            for index, template in enumerate(self.graph.templates.of_task)
             if are_passes[template] and self.flow_classes[template]
         }
-        return contended_passes(self.program, rivals, inline, job=self.job).union(reached)
+        return contended_passes(self.graph.program, rivals, inline, job=self.job).union(reached)
 
     def all(self) -> frozenset[int]:
         """Return the passes that can be contended, and all transfers and overlapped collectives on links shared with others."""
-        beside = (template for template, task in enumerate(self.templates.tasks) if not isinstance(task.action, Compute))
+        beside = (template for template, task in enumerate(self.graph.templates.tasks) if not isinstance(task.action, Compute))
         shared = [template for template in beside if self._met[template] or self._is_disturbed(self.flow_classes[template])]
         return self.passes().union(*map(self._of, shared))
 
@@ -181,8 +154,8 @@ class Contention:
     def _of(self, template: int) -> Sequence[int]:
         """Return the tasks of a template."""
         if not self._members:
-            self._members = [[] for _ in self.templates.tasks]
-            for index, each in enumerate(self.templates.of_task):
+            self._members = [[] for _ in self.graph.templates.tasks]
+            for index, each in enumerate(self.graph.templates.of_task):
                 self._members[each].append(index)
         return self._members[template]
 
@@ -211,12 +184,3 @@ class Contention:
             )
             rivals = self._known[met, own] = tuple(templates)
         return rivals
-
-
-def contention_of(
-    program: Program, flow_classes: Mapping[Action, FlowClasses], common: NDArray[np.bool_], others: Iterable[int] = (), *, job: str = ""
-) -> Contention:
-    """Return the tasks of a program and what they put on links, given for each action."""
-    templates = templates_of(program)
-    of_template = [flow_classes[task.action] for task in templates.tasks]
-    return Contention(program=program, job=job, templates=templates, flow_classes=of_template, common=common, others=tuple(others))

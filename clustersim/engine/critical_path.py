@@ -137,20 +137,8 @@ def slacks(replay: Replay) -> list[float]:
     """Return for each task how much later it might end."""
     tasks, step_s = replay.program.tasks, replay.end_s()
     latest_s = [step_s] * len(tasks)
-    for index in _backwards(replay):
+    for index in sorted(range(len(tasks)), key=replay.prepared.graph.levels.__getitem__, reverse=True):
         start_s = latest_s[index] - (replay.ended_s[index] - replay.start_s[index])
         for earlier in tasks[index].after:
             latest_s[earlier] = min(latest_s[earlier], start_s)
     return [latest - ended for latest, ended in zip(latest_s, replay.ended_s, strict=True)]
-
-
-def _backwards(replay: Replay) -> Sequence[int]:
-    """Return all tasks, each after those that wait for it."""
-    waiting = [len(followers) for followers in replay.prepared.graph.followers]
-    ready = [index for index, count in enumerate(waiting) if not count]
-    for index in ready:
-        for earlier in replay.program.tasks[index].after:
-            waiting[earlier] -= 1
-            if not waiting[earlier]:
-                ready.append(earlier)
-    return ready

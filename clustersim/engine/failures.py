@@ -81,7 +81,7 @@ class _Job:
         self._repaired = self._world.event()
         self._training = self._world.process(self._train())
         if self._failures.mtti_s < inf:
-            self._world.process(self._fail())
+            self._await_failure()
 
     def finish(self) -> SimulatedTraining:
         """Train until all work is done."""
@@ -102,22 +102,21 @@ class _Job:
             return 0.0
         return max(floor(healthy / recovery.replica_nodes), 0) / recovery.n_replicas
 
-    def _fail(self) -> Process:
-        mtti_s, node_share = self._failures.mtti_s, self._failures.node_rate * self._failures.mtti_s
-        while True:
-            yield self._world.timeout(float(self._random.exponential(mtti_s)))
-            breaks_node = bool(self._random.random() < node_share)
-            if not self._held:
-                continue
+    def _await_failure(self) -> None:
+        self._world.when(self._world.timeout(float(self._random.exponential(self._failures.mtti_s))), self._fail)
+
+    def _fail(self) -> None:
+        breaks_node = bool(self._random.random() < self._failures.node_rate * self._failures.mtti_s)
+        if self._held:
             self._interruptions += 1
             if breaks_node:
                 self._node_failures += 1
                 self._in_repair += 1
-                self._world.process(self._repair())
+                self._world.when(self._world.timeout(self._recovery.repair_s), self._repair)
             self._training.interrupt(_FAILURE)
+        self._await_failure()
 
-    def _repair(self) -> Process:
-        yield self._world.timeout(self._recovery.repair_s)
+    def _repair(self) -> None:
         before = self._replicas
         self._in_repair -= 1
         if self._running and self._replicas > before:

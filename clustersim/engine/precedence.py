@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from clustersim.engine.program_graph import Graph
 from clustersim.errors import DeadlockError
 from clustersim.program.program import Program
 from clustersim.program.tasks import COMPUTE_STREAM, Compute
@@ -62,7 +63,9 @@ class Precedence:
         tasks = program.tasks
         waits = np.fromiter((len(task.after) for task in tasks), dtype=np.int64, count=len(tasks))
         earlier = np.fromiter((each for task in tasks for each in task.after), dtype=np.int64, count=int(waits.sum()))
-        later, level = np.repeat(np.arange(len(tasks)), waits), _levels(program, job)
+        later, level = np.repeat(np.arange(len(tasks)), waits), np.array(Graph(program).levels, dtype=np.int64)
+        if (level < 0).any():
+            raise DeadlockError(deadlock_message(program, (level >= 0).tolist(), job))
         return cls(
             n_tasks=len(tasks),
             n_classes=len(program.rank_classes),
@@ -179,30 +182,6 @@ def _rivals_at(order: Order, tasks: Places, columns: Places) -> Places:
     lanes, size = n_places * np.arange(len(columns)), n_places * len(columns)
     change = np.bincount((first + lanes).reshape(-1), minlength=size) - np.bincount((stop + lanes).reshape(-1), minlength=size)
     return np.cumsum(change.reshape(len(columns), n_places), axis=1)
-
-
-def _levels(program: Program, job: str) -> Places:
-    """Return for each task the length of the longest chain of tasks that precede it."""
-    waiting = [len(task.after) for task in program.tasks]
-    followers: list[list[int]] = [[] for _ in program.tasks]
-    for index, task in enumerate(program.tasks):
-        for earlier in task.after:
-            followers[earlier].append(index)
-    level, ready, n_seen = [0] * len(waiting), [index for index, count in enumerate(waiting) if count == 0], 0
-    while ready:
-        n_seen += len(ready)
-        reached: list[int] = []
-        for index in ready:
-            above = level[index] + 1
-            for follower in followers[index]:
-                level[follower] = max(level[follower], above)
-                waiting[follower] -= 1
-                if waiting[follower] == 0:
-                    reached.append(follower)
-        ready = reached
-    if n_seen < len(waiting):
-        raise DeadlockError(deadlock_message(program, [count == 0 for count in waiting], job))
-    return np.array(level, dtype=np.int64)
 
 
 N_NAMED = 6

@@ -7,9 +7,8 @@ from collections.abc import MutableSequence, Sequence
 from dataclasses import dataclass, field
 
 from clustersim.engine.alone import Alone, Carried, alone
-from clustersim.engine.contention import TaskTemplates, templates_of
 from clustersim.engine.pricing import Price, Pricing, price_of
-from clustersim.engine.program_graph import Graph
+from clustersim.engine.program_graph import Graph, TaskTemplates
 from clustersim.engine.traffic import Traffic, moved_by
 from clustersim.program.program import Program
 from clustersim.program.tasks import Action, Compute
@@ -20,14 +19,12 @@ UNKNOWN_S = -1.0
 
 @dataclass(slots=True, kw_only=True)
 class Prepared:
-    """A program, and what each of its tasks takes on links that nothing else uses."""
+    """The graph of a program, and what each of its tasks takes on links that nothing else uses."""
 
-    program: Program
     traffic: Traffic
     prices: Sequence[Pricing]
     """Costs of passes, by rank class."""
-    graph: Graph = field(init=False)
-    templates: TaskTemplates = field(init=False)
+    graph: Graph
     n_after: Sequence[int] = field(init=False)
     """Number of tasks that each task waits for."""
     price: list[Price | None] = field(init=False)
@@ -37,9 +34,18 @@ class Prepared:
     alone_s: list[float] = field(init=False)
     """Duration of each task template without contention, in seconds."""
 
+    @property
+    def program(self) -> Program:
+        """The program that is replayed."""
+        return self.graph.program
+
+    @property
+    def templates(self) -> TaskTemplates:
+        """Templates of its tasks."""
+        return self.graph.templates
+
     def __post_init__(self) -> None:
         """Price each task template once."""
-        self.graph, self.templates = Graph(self.program), templates_of(self.program)
         self.n_after = [len(task.after) for task in self.program.tasks]
         self.price, self.carried, self.alone_s = [], [], []
         known: dict[Action, Alone] = {}

@@ -6,9 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
+
 from clustersim.program.program import Program
-from clustersim.program.tasks import Task
+from clustersim.program.tasks import Action, Lane, Task
 from clustersim.units.divisors import grouped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskTemplates:
+    """Distinct pairs of an action and its lanes, of one chunk, in the order of their first tasks."""
+
+    tasks: Sequence[Task]
+    """The first task of each."""
+    of_task: Sequence[int]
+    """Template of each task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +38,31 @@ class Graph:
     """Dependencies of a program; each view of them is computed when it is first read."""
 
     program: Program
+
+    @cached_property
+    def templates(self) -> TaskTemplates:
+        """Templates of the tasks."""
+        known: dict[tuple[Action, tuple[Lane, ...], int], int] = {}
+        of_task = [known.setdefault((task.action, task.lanes, task.chunk), len(known)) for task in self.program.tasks]
+        first: list[int] = np.unique(np.array(of_task, dtype=np.int64), return_index=True)[1].tolist()
+        return TaskTemplates(tasks=[self.program.tasks[index] for index in first], of_task=of_task)
+
+    @cached_property
+    def levels(self) -> Sequence[int]:
+        """Length of the longest chain of tasks that precede each task; -1 where some of them wait for each other."""
+        waiting = [len(task.after) for task in self.program.tasks]
+        levels, ready = [-1] * len(waiting), [index for index, count in enumerate(waiting) if count == 0]
+        level = 0
+        while ready:
+            reached: list[int] = []
+            for index in ready:
+                levels[index] = level
+                for follower in self.followers[index]:
+                    waiting[follower] -= 1
+                    if waiting[follower] == 0:
+                        reached.append(follower)
+            ready, level = reached, level + 1
+        return levels
 
     @cached_property
     def followers(self) -> Sequence[Sequence[int]]:
@@ -104,22 +141,13 @@ def _classes(task: Task) -> tuple[int, ...]:
     return tuple(dict.fromkeys(lane.rank_class for lane in task.lanes))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unrolled:
-    """A program whose order holds for tasks of any two steps."""
-
-    program: Program
-    originals: Sequence[int]
-    """Task of the program for each task."""
-
-
-def unrolled(program: Program) -> Unrolled:
-    """Return a program and its next step, in which each class begins as soon as it has ended the first.
+def unrolled(graph: Graph) -> Program:
+    """Return a program with the tasks of its next step behind its own; each class begins that when it has ended the first.
 
     Two steps hold all that can be in progress at once, however far classes drift apart: a task waits for nothing that belongs to a later
     step, so that if it can run beside a task several steps ahead, it can run beside the same task in the next step.
     """
-    graph, n_tasks = Graph(program), len(program.tasks)
+    program, n_tasks = graph.program, len(graph.program.tasks)
     lasts: list[list[int]] = [[] for _ in program.rank_classes]
     for index, classes in enumerate(graph.classes):
         for each in classes:
@@ -133,4 +161,4 @@ def unrolled(program: Program) -> Unrolled:
         task._replace(after=tuple(dict.fromkeys((*(n_tasks + earlier for earlier in task.after), *before[index]))))
         for index, task in enumerate(program.tasks)
     )
-    return Unrolled(program=replace(program, tasks=program.tasks + second), originals=(*range(n_tasks), *range(n_tasks)))
+    return replace(program, tasks=program.tasks + second)

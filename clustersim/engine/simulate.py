@@ -22,7 +22,7 @@ from clustersim.engine.pace import Assigned, Pace, StepVariation, Timing
 from clustersim.engine.passes import USUAL, ReplaySettings
 from clustersim.engine.prepared import Prepared
 from clustersim.engine.pricing import Pricing
-from clustersim.engine.program_graph import Unrolled, unrolled
+from clustersim.engine.program_graph import Graph, unrolled
 from clustersim.engine.replay import Replay
 from clustersim.engine.spread import spread_of
 from clustersim.engine.traffic import Traffic
@@ -211,12 +211,14 @@ def prepare(
     loads = prepare_loads(background, network, wires.libraries[0].bandwidth_bytes_per_s)
     common, clock = network.wiring.meets(), Clock(network=network, log=None if rolling else [])
 
-    def contention(place: int, of: Program) -> Contention:
+    graphs = [Graph(each) for each in programs]
+
+    def contention(place: int, of: Graph) -> Contention:
         theirs = [flow_class for other in traffics if other is not traffics[place] for flow_class in other.all_classes()]
         return traffics[place].contention(of, common, [*theirs, *own, *(load.flow_class for load in loads)])
 
     def run(place: int, prices: Sequence[Pricing], contended: frozenset[int], jitter: StepVariation | None = None) -> Replay:
-        prepared = Prepared(program=programs[place], traffic=traffics[place], prices=prices)
+        prepared = Prepared(graph=graphs[place], traffic=traffics[place], prices=prices)
         if not settings.contends:
             contended = frozenset()
         elif not settings.passes.collapse:
@@ -224,14 +226,11 @@ def prepare(
         return Replay(prepared=prepared, clock=clock, contended=contended, records=place == 0, jitter=jitter)
 
     replays = [
-        run(place, _even(programs[place], traffics[place], other.kernels, machine), contention(place, programs[place]).all())
+        run(place, _even(programs[place], traffics[place], other.kernels, machine), contention(place, graphs[place]).all())
         for place, (other, _) in enumerate(owned, start=1)
     ]
-    order = (
-        unrolled(programs[0]) if rolling and rolling.overlaps else Unrolled(program=programs[0], originals=range(len(programs[0].tasks)))
-    )
-    met = contention(0, order.program)
-    contended = frozenset(order.originals[index] for index in met.all()) if rolling or others or loads else frozenset[int]()
+    met = contention(0, Graph(unrolled(graphs[0])) if rolling and rolling.overlaps else graphs[0])
+    contended = frozenset(index % len(programs[0].tasks) for index in met.all()) if rolling or others or loads else frozenset[int]()
     jitter = _assigned(rolling.jitter, machine, programs[0]) if rolling else None
     return PreparedJobs(
         cluster=machine.cluster,

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from clustersim.collectives.host import lay_copy, lay_update
 from clustersim.collectives.library import CollectiveCall, Library
 from clustersim.collectives.timing import Operation, SizedFlow
-from clustersim.engine.contention import Contention, contention_of
+from clustersim.engine.contention import Contention
+from clustersim.engine.program_graph import Graph
 from clustersim.network.in_flight import whole_ticks_s
 from clustersim.network.sharing import SharedNetwork
 from clustersim.program.program import Program
@@ -80,7 +81,7 @@ class Traffic:
         """Return the flow classes of all collectives and transfers, each once."""
         return tuple(dict.fromkeys(flow_class for moved, _ in self._operations.values() for flow_class in self.flow_classes(moved)))
 
-    def contention(self, program: Program, common: NDArray[np.bool_], others: Iterable[int] = ()) -> Contention:
+    def contention(self, graph: Graph, common: NDArray[np.bool_], others: Iterable[int] = ()) -> Contention:
         """Return the tasks whose links can be contended.
 
         Parameters
@@ -90,15 +91,13 @@ class Traffic:
         others
             Flow classes that do not belong to the program, and can be in flight at any time.
         """
-        return contention_of(program, self._of_actions(program), common, others, job=self.job)
-
-    def _of_actions(self, program: Program) -> Mapping[Action, tuple[int, ...]]:
-        """Return the flow classes of each action that moves bytes: latency alone is no load."""
         found: dict[Action, tuple[int, ...]] = {}
-        for action in program.actions:
+        for action in graph.program.actions:
+            # Latency alone is no load.
             loads = (moved for moved in moved_by(action) if isinstance(moved, HostCopy | HostUpdate) or moved.bytes)
             found[action] = tuple(dict.fromkeys(flow_class for moved in loads for flow_class in self.flow_classes(moved)))
-        return found
+        flow_classes = [found[task.action] for task in graph.templates.tasks]
+        return Contention(graph=graph, job=self.job, flow_classes=flow_classes, common=common, others=tuple(others))
 
     def labels(self) -> Mapping[int, tuple[str, ...]]:
         """Return, for each flow class, the names of the groups and transfers that put it on the links."""

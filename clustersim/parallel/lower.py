@@ -70,7 +70,7 @@ def _add_pipeline(step: Step, contributors: Sequence[Contributor]) -> None:
         for part in range(step.division.n_parts)
     ]
     for stage, order in enumerate(step.orders):
-        beside = [contributor.stage(stage, order) for contributor in contributors]
+        beside = [each for contributor in contributors if (each := contributor.stage(stage, order)) is not None]
         parts = [_add_passes(step, pipeline, stage, beside) for pipeline in pipelines]
         for position in range(len(order)):
             for each in beside:

@@ -16,11 +16,12 @@ class Program:
 
     rank_classes: tuple[RankClass, ...]
     tasks: tuple[Task, ...]
+    actions: tuple[Action, ...] = field(init=False, repr=False, compare=False)
+    """Actions of all tasks, each once, in the order of the tasks."""
 
-    @property
-    def actions(self) -> tuple[Action, ...]:
-        """Actions of all tasks, each once, in the order of the tasks."""
-        return tuple(dict.fromkeys(task.action for task in self.tasks))
+    def __post_init__(self) -> None:
+        """Find the actions once."""
+        object.__setattr__(self, "actions", tuple(dict.fromkeys(task.action for task in self.tasks)))
 
 
 Key = tuple[str | int, ...]

@@ -157,9 +157,9 @@ class Contributor:
     def begin(self) -> None:
         """Add the tasks at the beginning of a step."""
 
-    def stage(self, stage: int, order: StageOrder) -> StageContributor:
-        """Return the tasks beside the passes of a stage."""
-        return StageContributor()
+    def stage(self, stage: int, order: StageOrder) -> StageContributor | None:
+        """Return the tasks beside the passes of a stage; None without any."""
+        return None
 
     def finish(self) -> None:
         """Add the tasks at the end of a step."""

@@ -13,6 +13,7 @@ from clustersim.engine.clock import Clock
 from clustersim.engine.pace import Pace
 from clustersim.engine.prepared import Prepared
 from clustersim.engine.pricing import Pricing
+from clustersim.engine.program_graph import Graph
 from clustersim.engine.replay import Replay
 from clustersim.engine.simulate import Machine, replay
 from clustersim.engine.traffic import Traffic
@@ -253,7 +254,7 @@ def replay_of(machine: Machine, of: Program, contended: Iterable[int] = ()) -> R
     """Return a replay that is about to start, with all rank classes alike."""
     traffic, _, pricing, clock = laid_out(machine, of)
     clock.log = []
-    prepared = Prepared(program=of, traffic=traffic, prices=[pricing] * len(of.rank_classes))
+    prepared = Prepared(graph=Graph(of), traffic=traffic, prices=[pricing] * len(of.rank_classes))
     return Replay(prepared=prepared, clock=clock, contended=frozenset(contended))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from clustersim.engine.contention import Contention
+from clustersim.engine.program_graph import Graph
 from clustersim.program.tasks import Task
 from tests.unit.engine.factories import communicate, group_of, laid_out, make_machine, program, task, transfer
 
@@ -18,7 +19,7 @@ BACK = transfer((4, 0), size_bytes=1e9, name="back")
 def contention(*tasks: Task, n_classes: int = 1, strangers: Sequence[int] = ()) -> Contention:
     of = program(*tasks, n_classes=n_classes)
     traffic, network, _, _ = laid_out(make_machine(), of)
-    return traffic.contention(of, network.wiring.meets(), strangers)
+    return traffic.contention(Graph(of), network.wiring.meets(), strangers)
 
 
 def test_transfers_of_one_lane_never_meet() -> None:

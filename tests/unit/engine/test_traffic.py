@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from clustersim.engine.link_use import link_classes_of
+from clustersim.engine.program_graph import Graph
 from clustersim.engine.traffic import Traffic, label, moved_by
 from clustersim.network.in_flight import TICK_S
 from clustersim.program.program import Program
@@ -46,7 +47,7 @@ def registered(*tasks: Task, n_nodes: int = 1, n_classes: int = 1) -> tuple[Traf
 
 def contended(*tasks: Task, n_nodes: int = 1, n_classes: int = 1) -> frozenset[int]:
     traffic, of = registered(*tasks, n_nodes=n_nodes, n_classes=n_classes)
-    return traffic.contention(of, traffic.network.wiring.meets()).passes()
+    return traffic.contention(Graph(of), traffic.network.wiring.meets()).passes()
 
 
 def test_flow_classes_are_numbered_as_the_program_names_them() -> None:
@@ -267,5 +268,5 @@ def test_a_pass_meets_what_others_put_on_its_links_at_any_time() -> None:
     nvlink, elsewhere = (traffic.network.add_class(RouteSet(link_ids=np.array([link]), flows=np.ones(1))) for link in (0, 30))
     common = traffic.network.wiring.meets()
 
-    assert traffic.contention(of, common, [nvlink]).passes() == {0, 2}
-    assert traffic.contention(of, common, [elsewhere]).passes() == frozenset()
+    assert traffic.contention(Graph(of), common, [nvlink]).passes() == {0, 2}
+    assert traffic.contention(Graph(of), common, [elsewhere]).passes() == frozenset()
