@@ -19,6 +19,7 @@ from clustersim.apps.run.result import Result
 from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.apps.study.point import reason_of
 from clustersim.apps.study.pools import in_order
+from clustersim.collection import collection_paused
 from clustersim.config.overriding import parse_override
 from clustersim.config.serving_scenario import checked_serving
 from clustersim.documents.files import read_bytes
@@ -249,6 +250,7 @@ MOST_POINTS: Final = 2000
 """Rows of a table on a page."""
 
 
+@collection_paused()
 def report_page(sources: Sequence[str], overrides: Sequence[str] = (), *, seed: int = 0, zooms: bool | None = None) -> str:
     """Return a page as HTML: of one run, of several side by side, or of the points of a sweep.
 

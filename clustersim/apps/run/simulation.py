@@ -123,7 +123,7 @@ def simulate(
     conditions
         How often, and what is unlike between ranks; one step of like ranks when left out.
     """
-    calibration, in_full = calibration_of([node for node, _ in cluster.kinds]), conditions is None or conditions.settings.links
+    calibration, in_full = calibration_of([node for node, _ in cluster.kinds]), conditions.settings.links
     with collection_paused():
         replayed = replay_plan(plan, cluster, calibration, neighbours, conditions)
         stages = stages_of(plan)

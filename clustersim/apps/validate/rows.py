@@ -16,6 +16,7 @@ from clustersim.apps.run.running import run_built
 from clustersim.apps.study.pools import in_order
 from clustersim.apps.validate.capabilities import capabilities_of
 from clustersim.apps.validate.sources import MeasuredSpec, PublishedSource, Quality, RowSpec, as_typed, read_source
+from clustersim.collection import collection_paused
 from clustersim.config.build import build
 from clustersim.config.load import load_scenario
 from clustersim.errors import ScenarioError
@@ -121,6 +122,7 @@ class MisfitResult:
     assumed: tuple[str, ...]
 
 
+@collection_paused()
 def run_row(source: PublishedSource, index: int, *, bounds: bool = True) -> tuple[RowResult, tuple[str, ...]]:
     """Simulate one row; return it with the calibration constants that were fitted to its source.
 
