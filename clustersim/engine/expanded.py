@@ -5,28 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import fsum
-from typing import Protocol
 
+from clustersim.engine.clock import Clock
 from clustersim.engine.pricing import Price, Quote
 from clustersim.engine.traffic import FlowPhases
 from clustersim.network.in_flight import whole_ticks_s
-
-
-class PassClock(Protocol):
-    """Clock and network interface of a pass."""
-
-    @property
-    def now_s(self) -> float:
-        """Simulated time."""
-        ...
-
-    def after(self, delay_s: float, action: Callable[[], None]) -> None:
-        """Call ``action`` after a number of seconds."""
-        ...
-
-    def perform(self, phases: FlowPhases, landed: Callable[[], None], *, delay_s: float = 0.0) -> None:
-        """Start an operation on the network after a delay and call ``landed`` at its end."""
-        ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,7 +18,7 @@ class Stepper:
 
     price: Price
     """Cost of the pass on idle links, at its pace."""
-    clock: PassClock
+    clock: Clock
     factor: float = 1.0
     """Ratio of the duration of computation to that of the kernel model."""
     exposed_s: dict[str, float] = field(default_factory=dict[str, float])

@@ -117,7 +117,8 @@ def test_items_come_one_after_the_other() -> None:
     _, _, pricing, clock = laid_out(machine, program(task(action)))
     asked = Asked(clock)
 
-    Stepper(price=pricing.price(action), clock=asked).run(lambda: None)
+    stepper = Stepper(price=pricing.price(action), clock=asked)  # pyright: ignore[reportArgumentType] - as much of a clock as a pass needs
+    stepper.run(lambda: None)
     clock.world.run()
 
     # Work before a collective delays it, and needs no event.
