@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from types import MappingProxyType
 from typing import Annotated, Final
 
@@ -19,7 +20,7 @@ from clustersim.config.yaml_text import plain, yaml_text
 from clustersim.documents.near_names import choices_hint
 from clustersim.documents.text import Data, read_document
 from clustersim.errors import EXIT_OK, ScenarioError
-from clustersim.hardware.catalog import accelerator_names, cluster_names, load_accelerator, load_cluster, load_node, node_names
+from clustersim.hardware.catalog import load_accelerator, load_cluster, load_node, profile_names
 from clustersim.hardware.models import Fabric
 from clustersim.hardware.prices import PriceList, load_price_list, price_list_names
 from clustersim.report.facts import memory_text
@@ -213,21 +214,21 @@ SHELVES: Final[Mapping[str, Shelf]] = MappingProxyType(
     {
         "accelerators": Shelf(
             singular="accelerator",
-            names=accelerator_names,
+            names=partial(profile_names, "accelerators"),
             columns=("generation", ">memory", ">bandwidth", ">fp32", ">tf32", ">fp16", ">bf16", ">fp8", ">scale-up", ">power"),
             row=_accelerator_row,
             full=lambda name: plain(load_accelerator(name)),
         ),
         "nodes": Shelf(
             singular="node",
-            names=node_names,
+            names=partial(profile_names, "nodes"),
             columns=("accelerators", "scale-up", "adapters", "fabric"),
             row=_node_row,
             full=lambda name: plain(load_node(name)),
         ),
         "clusters": Shelf(
             singular="cluster",
-            names=cluster_names,
+            names=partial(profile_names, "clusters"),
             columns=(">nodes", "node", ">GPUs", "fabric"),
             row=_cluster_row,
             full=lambda name: plain(load_cluster(name)),

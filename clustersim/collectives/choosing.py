@@ -20,8 +20,6 @@ from clustersim.collectives.timing import DATA_SHARE, AlgorithmCandidate, Way, f
 from clustersim.hardware.calibration import LibraryLimits
 from clustersim.hardware.library_costs import LATENCIES, PROTOCOLS, CollectiveOp, Medium, Protocol
 
-ROUNDS: Final = MappingProxyType({"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1})
-
 TREE_CORRECTION: Final = MappingProxyType(
     {
         "ll": (1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1, 1, 1),
@@ -113,7 +111,7 @@ def _rate_bytes_per_s(
     candidate: AlgorithmCandidate, protocol: Protocol, facts: Facts, rates: Mapping[str, float], size_bytes: float
 ) -> float:
     idle, ceiling = candidate.known_rate_bytes_per_s, channel_ceiling_bytes_per_s(candidate.algorithm, facts)
-    bus_share = facts.n_ranks / (ROUNDS.get(facts.op, 1) * max(1, facts.n_ranks - 1))
+    bus_share = facts.n_ranks / ((2 if facts.op == "all_reduce" else 1) * max(1, facts.n_ranks - 1))
     low_latency = facts.limits.ll_bytes_per_s.at(facts.n_domains) * bus_share
     match candidate.algorithm:
         case "ring":

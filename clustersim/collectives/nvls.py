@@ -13,7 +13,7 @@ import numpy as np
 from clustersim.collectives.collective_flows import NO_FLOWS, flow_set, gathered, joined
 from clustersim.collectives.group_layout import GroupLayout, largest_block, layouts, most_rails
 from clustersim.collectives.pattern import Algorithm, Flows, FlowSet, Grouping, Pattern
-from clustersim.collectives.ring import RingOp
+from clustersim.collectives.ring import ROUNDS, RingOp
 from clustersim.collectives.tree import depth, trees_over_domains
 from clustersim.errors import DomainError
 from clustersim.topology.cluster import IntArray
@@ -111,13 +111,7 @@ def way_through_switch_s(cluster: Cluster, ranks: IntArray) -> float:
     return float(cluster.latency_s[cluster.switch_ports(ranks)].sum(axis=1).max(initial=0.0))
 
 
-NVLS: Final[Mapping[RingOp, Algorithm]] = MappingProxyType(
-    {
-        "all_reduce": Algorithm(name="nvls", lay=partial(lay_nvls, "all_reduce")),
-        "all_gather": Algorithm(name="nvls", lay=partial(lay_nvls, "all_gather")),
-        "reduce_scatter": Algorithm(name="nvls", lay=partial(lay_nvls, "reduce_scatter")),
-    }
-)
+NVLS: Final[Mapping[RingOp, Algorithm]] = MappingProxyType({op: Algorithm(name="nvls", lay=partial(lay_nvls, op)) for op in ROUNDS})
 """The switch of a domain, for the operations that it performs."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import numpy as np
 
@@ -73,10 +73,7 @@ def _partner_exchanges(op: GatherOp, n: int) -> list[GroupExchange]:
 
 
 RECURSIVE: Final[Mapping[GatherOp, Algorithm]] = MappingProxyType(
-    {
-        "all_gather": Algorithm(name="recursive", lay=partial(lay_recursive, "all_gather")),
-        "reduce_scatter": Algorithm(name="recursive", lay=partial(lay_recursive, "reduce_scatter")),
-    }
+    {op: Algorithm(name="recursive", lay=partial(lay_recursive, op)) for op in get_args(GatherOp)}
 )
 """Recursive doubling and halving, for the operations that they perform."""
 
@@ -104,10 +101,7 @@ def lay_pat(op: GatherOp, cluster: Cluster, group: Grouping) -> Pattern:
 
 
 PAT: Final[Mapping[GatherOp, Algorithm]] = MappingProxyType(
-    {
-        "all_gather": Algorithm(name="pat", lay=partial(lay_pat, "all_gather")),
-        "reduce_scatter": Algorithm(name="pat", lay=partial(lay_pat, "reduce_scatter")),
-    }
+    {op: Algorithm(name="pat", lay=partial(lay_pat, op)) for op in get_args(GatherOp)}
 )
 """Parallel aggregated trees, for the operations that they perform."""
 
@@ -125,9 +119,10 @@ def lay_halving_doubling(cluster: Cluster, group: Grouping) -> Pattern:
        *IJHPCA* 19(1), 2005, section 4.5.
     """
     core, extra = _core(group.size)
+    here = np.arange(len(core), dtype=np.int64)
     halving = [
         (exchanged(cluster, group, [GroupExchange(sources=core, destinations=core[partners], n_parts=1)], share),)
-        for partners, share in ((_partners(len(core), step), 0.5 ** (step + 1)) for step in range(_n_steps(len(core))))
+        for partners, share in ((here ^ 1 << step, 0.5 ** (step + 1)) for step in range(_n_steps(len(core))))
     ]
     phases = [*halving, *reversed(halving)]
     if len(extra):
@@ -135,10 +130,6 @@ def lay_halving_doubling(cluster: Cluster, group: Grouping) -> Pattern:
         unfold = GroupExchange(sources=extra + 1, destinations=extra, n_parts=1)
         phases = [(exchanged(cluster, group, [fold], 1.0),), *phases, (exchanged(cluster, group, [unfold], 1.0),)]
     return Pattern(phases=tuple(phases), uniform=group.per_domain > 0)
-
-
-def _partners(size: int, step: int) -> IntArray:
-    return np.arange(size, dtype=np.int64) ^ 1 << step
 
 
 def _n_steps(size: int) -> int:

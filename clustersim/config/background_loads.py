@@ -111,7 +111,7 @@ def links_named(cluster: Cluster, text: str) -> tuple[int, ...]:
 
 
 def _nearest(cluster: Cluster, text: str) -> str:
-    first = cluster.layout.first_fabric_link
+    first = cluster.first_fabric_link
     names = [cluster.link_name(link_id) for link_id in (*range(first, len(cluster.links)), *range(first))]
     place = text.split("/", maxsplit=1)[0]
     here = [name for name in names if name.split("/", maxsplit=1)[0] == place]

@@ -62,76 +62,38 @@ def check_size(n_nodes: int, n_accelerators: int) -> None:
         )
 
 
-def check_scored_tokens(scored_tokens: int | None, seq_length: int) -> None:
-    """Refuse an output head that scores more tokens than a sequence has.
-
-    Raises
-    ------
-    ScenarioError
-        With the most that it can score.
-    """
-    if scored_tokens is not None and scored_tokens > seq_length:
-        message = f"{scored_tokens} tokens are scored of a sequence of {seq_length}"
-        raise ScenarioError(message, field="training.scored_tokens", hint=f"use {seq_length} or fewer")
-
-
-def check_tokens(tokens: float | None, batch: int, seq_length: int) -> None:
-    """Refuse a budget of tokens that is used up before the first step ends.
-
-    Raises
-    ------
-    ScenarioError
-        With the tokens of a step.
-    """
-    of_step = batch * seq_length
-    if tokens is not None and tokens < of_step:
-        message = f"{tokens:.0f} tokens are fewer than one step has, {batch} * {seq_length} = {of_step}"
-        hint = f"did you mean {tokens:g}T?" if tokens < _MOST_TRILLIONS else "write all that the model is trained on, such as 15T"
-        raise ScenarioError(message, field=TOKENS, hint=hint)
-
-
-def check_ramp(training: Training) -> None:
-    """Refuse a batch that does not grow to the full one, or not within the whole training.
+def check_training(training: Training, *, seq_length: int, precision: str) -> None:
+    """Refuse settings of one step that contradict each other, the length of the sequences or the precision.
 
     Raises
     ------
     ScenarioError
         With what would do.
     """
-    ramp, full = training.batch_ramp, training.global_batch_size
-    if ramp is None:
-        return
-    if training.tokens is None or training.tokens < ramp.tokens:
+    scored, tokens, batch = training.scored_tokens, training.tokens, training.global_batch_size
+    if scored is not None and scored > seq_length:
+        message = f"{scored} tokens are scored of a sequence of {seq_length}"
+        raise ScenarioError(message, field="training.scored_tokens", hint=f"use {seq_length} or fewer")
+    of_step = batch * seq_length
+    if tokens is not None and tokens < of_step:
+        message = f"{tokens:.0f} tokens are fewer than one step has, {batch} * {seq_length} = {of_step}"
+        hint = f"did you mean {tokens:g}T?" if tokens < _MOST_TRILLIONS else "write all that the model is trained on, such as 15T"
+        raise ScenarioError(message, field=TOKENS, hint=hint)
+    ramp = training.batch_ramp
+    if ramp is not None and (tokens is None or tokens < ramp.tokens):
         message = "a batch that grows matters to a whole training, of at least as many tokens"
         raise ScenarioError(message, field="training.batch_ramp", hint="give training.tokens, such as 15T, or leave it out")
-    if ramp.start >= full or (full - ramp.start) % ramp.increment:
-        message = f"{ramp.start} does not grow to {full} by steps of {ramp.increment}"
-        hint = f"use an increment that divides {full - ramp.start}" if ramp.start < full else f"start below {full}"
+    if ramp is not None and (ramp.start >= batch or (batch - ramp.start) % ramp.increment):
+        message = f"{ramp.start} does not grow to {batch} by steps of {ramp.increment}"
+        hint = f"use an increment that divides {batch - ramp.start}" if ramp.start < batch else f"start below {batch}"
         raise ScenarioError(message, field="training.batch_ramp", hint=hint)
-
-
-def check_clipping(*, clip_micro_batches: bool, fused_accumulation: bool) -> None:
-    """Refuse gradients that are clipped before a product has added them to those of other micro-batches.
-
-    Raises
-    ------
-    ScenarioError
-        With what adds them up later.
-    """
-    if clip_micro_batches and fused_accumulation:
+    if training.cuda_graphs and training.blocking_launches:
+        message = "kernels of a graph are issued together, and the host cannot wait for each"
+        raise ScenarioError(message, field="training.cuda_graphs", hint="leave out cuda_graphs or blocking_launches")
+    if training.clip_micro_batches and training.fused_gradient_accumulation:
         message = "gradients cannot be clipped before they are added up where the product itself adds them up"
         raise ScenarioError(message, field="training.clip_micro_batches", hint="set training.fused_gradient_accumulation to false")
-
-
-def check_fp8_parameters(*, fp8_parameters: bool, precision: str) -> None:
-    """Refuse weights in fp8 where products do not take them so.
-
-    Raises
-    ------
-    ScenarioError
-        With the key that says what was meant.
-    """
-    if fp8_parameters and precision != "fp8":
+    if training.fp8_parameters and precision != "fp8":
         message = f"weights cannot be kept in fp8 alone where products take them in {precision}"
         raise ScenarioError(message, field="training.fp8_parameters", hint="set training.precision to fp8")
 

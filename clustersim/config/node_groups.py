@@ -16,7 +16,7 @@ from clustersim.documents.text import MOST_BYTES
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.calibrations import read_calibration
-from clustersim.hardware.catalog import accelerator_names
+from clustersim.hardware.catalog import profile_names
 from clustersim.hardware.models import Fabric, Node
 from clustersim.hardware.profile_schema import NodeChange
 from clustersim.units.fields import Degree, mistake
@@ -53,9 +53,9 @@ def read_constants(asked: str, scenario: str) -> ConstantsFile:
     path = named_file(asked, Path(scenario).parent, field=FIELD, otherwise=otherwise)
     calibration = read_calibration(path)
     for name in calibration.accelerators:
-        if name not in accelerator_names():
+        if name not in profile_names("accelerators"):
             message = f"{path.name} was measured on '{name}', which is no known accelerator"
-            raise ScenarioError(message, field=FIELD, hint=choices_hint(name, accelerator_names()))
+            raise ScenarioError(message, field=FIELD, hint=choices_hint(name, profile_names("accelerators")))
     return ConstantsFile(name=path.name, text=read_text(path, MOST_BYTES), calibration=calibration)
 
 

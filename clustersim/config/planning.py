@@ -15,11 +15,7 @@ from typing import Final
 from clustersim.config.constraints import (
     check_attention,
     check_batch,
-    check_clipping,
-    check_fp8_parameters,
-    check_ramp,
-    check_scored_tokens,
-    check_tokens,
+    check_training,
     resolve_dp,
     scaling_of,
 )
@@ -61,14 +57,7 @@ def training_of(spec: ScenarioSpec, loaded: LoadedModel, nodes: Sequence[Node]) 
     precision, flags = precision_of(asked, accelerators)
     check_attention(asked.attention, accelerators)
     seq_length, length_flags = _seq_length(asked, loaded.model)
-    check_scored_tokens(asked.scored_tokens, seq_length)
-    check_tokens(asked.tokens, asked.global_batch_size, seq_length)
-    check_ramp(asked)
-    if asked.cuda_graphs and asked.blocking_launches:
-        message = "kernels of a graph are issued together, and the host cannot wait for each"
-        raise ScenarioError(message, field="training.cuda_graphs", hint="leave out cuda_graphs or blocking_launches")
-    check_clipping(clip_micro_batches=asked.clip_micro_batches, fused_accumulation=asked.fused_gradient_accumulation)
-    check_fp8_parameters(fp8_parameters=asked.fp8_parameters, precision=precision)
+    check_training(asked, seq_length=seq_length, precision=precision)
     training = asked.completed(
         precision=precision,
         optimizer_kernels="foreach" if asked.kernels == "eager" else "fused",

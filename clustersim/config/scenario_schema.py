@@ -14,7 +14,6 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     JsonValue,
     PlainSerializer,
@@ -29,7 +28,7 @@ from clustersim.config.node_groups import NodeGroups
 from clustersim.config.stragglers import JitterField, StragglerSpec
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import MOST_SPREAD
-from clustersim.hardware.profile_schema import NodeChange
+from clustersim.hardware.profile_schema import Checked, NodeChange
 from clustersim.parallel.settings import refuse_boolean
 from clustersim.parallel.step_settings import Training
 from clustersim.parallel.training_plan import StrategySettings
@@ -115,13 +114,7 @@ Steps = Annotated[int, Field(strict=True, gt=0, le=1_000_000)]
 Fraction = Annotated[float, Field(strict=True, le=MOST_RATIO, allow_inf_nan=False)]
 
 
-class ScenarioPart(BaseModel):
-    """A mapping of the scenario in which unknown keys are mistakes."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class LinkSpec(ScenarioPart):
+class LinkSpec(Checked):
     """Change of the links between two parts of the cluster."""
 
     between: tuple[str, str] = Field(description="Two neighbours, such as [node3/nic1, leaf1] or [leaf0, spine*].")
@@ -159,7 +152,7 @@ class ClusterSpec(NodeChange):
     jitter: JitterField | None = Field(default=None, description="How much computation varies from step to step, such as '3 %'.")
 
 
-class JobSpec(ScenarioPart):
+class JobSpec(Checked):
     """Another job, which repeats its step on its own nodes for the duration of the scenario's."""
 
     scenario: str | dict[str, JsonValue] = Field(
@@ -171,7 +164,7 @@ class JobSpec(ScenarioPart):
     name: str | None = Field(default=None, pattern=f"^{NAME_PATTERN}$", description="Default: that of its scenario.")
 
 
-class BackgroundSpec(ScenarioPart):
+class BackgroundSpec(Checked):
     """A load that shares links with the job, on each of them separately."""
 
     links: Annotated[list[str], AfterValidator(_check_some)] = Field(
@@ -185,14 +178,14 @@ class BackgroundSpec(ScenarioPart):
     burst: Annotated[Seconds, Field(gt=0)] | None = Field(default=None, description="How long a burst lasts; less than the period.")
 
 
-class AssumptionSpec(ScenarioPart):
+class AssumptionSpec(Checked):
     """A flag of the run that wrote a resolved scenario."""
 
     code: str = Field(pattern="^[a-z0-9_]{1,100}$", description="Code of the flag.")
     message: str = Field(max_length=2000, description="What was assumed.")
 
 
-class ScenarioSpec(ScenarioPart):
+class ScenarioSpec(Checked):
     """A training run to predict."""
 
     version: VersionField = Field(default=1, description="Of this format.")

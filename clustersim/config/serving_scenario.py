@@ -12,9 +12,10 @@ from pydantic import BeforeValidator, Field, JsonValue, StrictBool, model_valida
 from clustersim.config.cost_section import CostSpec
 from clustersim.config.load import ScenarioText, name_from, read_source, with_others
 from clustersim.config.overriding import Override, apply_overrides, blame
-from clustersim.config.scenario_schema import NAME_PATTERN, BackgroundSpec, ClusterSpec, ModelField, ScenarioPart, VersionField, json_schema
+from clustersim.config.scenario_schema import NAME_PATTERN, BackgroundSpec, ClusterSpec, ModelField, VersionField, json_schema
 from clustersim.documents.check import located, validate_document
 from clustersim.errors import DomainError, ScenarioError
+from clustersim.hardware.profile_schema import Checked
 from clustersim.serving.router import ROUTERS
 from clustersim.units.fields import Degree, NonNegativeInt, PerSecond, PositiveInt, Seconds, mistake
 
@@ -23,7 +24,7 @@ Tokens = Annotated[int, Field(strict=True, gt=0, le=100_000_000)]
 WeightFormat = Literal["bf16", "fp16", "fp8", "fp8_block", "nvfp4", "mxfp4", "int8", "int4"]
 
 
-class SpeculativeSpec(ScenarioPart):
+class SpeculativeSpec(Checked):
     """Draft tokens that are proposed cheaply, and verified in one step of the model."""
 
     method: str = Field(default="draft", max_length=40, description="Names how tokens are drafted; their cost is not modelled.")
@@ -46,7 +47,7 @@ class SpeculativeSpec(ScenarioPart):
         return self
 
 
-class ReplicaPoolSpec(ScenarioPart):
+class ReplicaPoolSpec(Checked):
     """Replicas of one of two pools."""
 
     replicas: Degree = Field(default=1, description="How many.")
@@ -57,7 +58,7 @@ class ReplicaPoolSpec(ScenarioPart):
     redundant_experts: NonNegativeInt = Field(default=0, description="Copies of popular experts, placed so that ranks are even.")
 
 
-class DisaggregatedSpec(ScenarioPart):
+class DisaggregatedSpec(Checked):
     """Prompts are computed by one pool of replicas, and outputs by another, to which the KV cache goes over the network."""
 
     prefill: ReplicaPoolSpec
@@ -73,7 +74,7 @@ def _known_router(value: object) -> object:
     return value
 
 
-class BatchWaitSpec(ScenarioPart):
+class BatchWaitSpec(Checked):
     """New prompts wait, while sequences decode, until there are many."""
 
     steps: NonNegativeInt = Field(description="Most steps that they wait (TensorRT-LLM: batch_wait_timeout_iters).")
@@ -82,14 +83,14 @@ class BatchWaitSpec(ScenarioPart):
     )
 
 
-class RankWaitSpec(ScenarioPart):
+class RankWaitSpec(Checked):
     """New prompts wait, while sequences decode, until each rank of attention data parallelism has one."""
 
     steps: PositiveInt = Field(default=50, description="Every so many steps they begin all the same (attention_dp_config.timeout_iters).")
     further_steps: NonNegativeInt = Field(default=10, description="Steps that they then wait for more (batching_wait_iters).")
 
 
-class ServingSpec(ScenarioPart):
+class ServingSpec(Checked):
     """The deployment: engine, layout, precision, batch limits and pools."""
 
     engine: str = Field(default="vllm", description="vllm, sglang, tensorrt_llm or static; vllm@0.11 names a version.")
@@ -132,7 +133,7 @@ class ServingSpec(ScenarioPart):
         return self
 
 
-class UniformSpec(ScenarioPart):
+class UniformSpec(Checked):
     """Lengths from the first to the second, equally likely."""
 
     uniform: tuple[Tokens, Tokens] = Field(description="Least and most.")
@@ -144,14 +145,14 @@ class UniformSpec(ScenarioPart):
         return self
 
 
-class LognormalShape(ScenarioPart):
+class LognormalShape(Checked):
     """Mean and 90th percentile."""
 
     mean: Annotated[float, Field(gt=0, le=1e8, description="Tokens.")]
     p90: Annotated[float, Field(gt=0, le=1e8, description="Tokens that nine of ten do not exceed.")]
 
 
-class LognormalSpec(ScenarioPart):
+class LognormalSpec(Checked):
     """Lengths whose logarithm is normal."""
 
     lognormal: LognormalShape
@@ -160,7 +161,7 @@ class LognormalSpec(ScenarioPart):
 Length = Tokens | UniformSpec | LognormalSpec | str
 
 
-class RequestsSpec(ScenarioPart):
+class RequestsSpec(Checked):
     """The requests: arrivals, lengths and warm-up."""
 
     arrival: Literal["poisson", "gamma", "constant", "at_once", "closed", "trace"] = Field(description="When requests are sent.")
@@ -181,7 +182,7 @@ class RequestsSpec(ScenarioPart):
 Limit = Annotated[Seconds, Field(gt=0)] | None
 
 
-class SloSpec(ScenarioPart):
+class SloSpec(Checked):
     """Latencies that are promised."""
 
     ttft_mean: Limit = Field(default=None, description="Mean of the time to the first token.")
@@ -202,7 +203,7 @@ class SloSpec(ScenarioPart):
     e2e_p99: Limit = Field(default=None, description="99th percentile of the time to the last token.")
 
 
-class ServingScenarioSpec(ScenarioPart):
+class ServingScenarioSpec(Checked):
     """A served model to predict."""
 
     version: VersionField = Field(default=1, description="Of this format.")

@@ -77,7 +77,7 @@ _UNDER: Final[Mapping[str, Measure]] = MappingProxyType(
 )
 """The same after ``_per_``; a step, a GPU or a million tokens are counted and not measured."""
 
-_KINDS: Final[Mapping[str, Measure]] = MappingProxyType(
+KINDS: Final[Mapping[str, Measure]] = MappingProxyType(
     {
         "s": _HEADS["s"],
         "B/s": _HEADS["bytes"].times(_HEADS["s"], -1),
@@ -96,11 +96,7 @@ _KINDS: Final[Mapping[str, Measure]] = MappingProxyType(
         "count": PLAIN,
     }
 )
-
-
-def kinds() -> Mapping[str, Measure]:
-    """Return what each unit of :mod:`clustersim.units.quantity` measures, in the order in which a text is tried."""
-    return _KINDS
+"""Measure of each unit of :mod:`clustersim.units.quantity`, in the order in which a text is tried."""
 
 
 def measure_of_key(key: str) -> Measure:
@@ -222,7 +218,7 @@ def _number(text: str, at: int, end: int) -> tuple[Token, int]:
     word = unit.group(1)
     if word == "%":
         return Token(kind="number", text=text[at : unit.end()], at=at, value=float(digits) / 100, measure=PLAIN), unit.end()
-    for name, measure in kinds().items():
+    for name, measure in KINDS.items():
         try:
             value = parse_quantity(f"{digits} {word}", name)
         except ScenarioError:

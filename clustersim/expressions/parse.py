@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -169,7 +170,7 @@ class _ExpressionReader:
         taken = self._take("not")
         if taken is None:
             return self._compared()
-        with _Deeper(self, taken):
+        with self._deeper(taken):
             inner = _condition(self._negated(), taken)
         return _Part(evaluate=lambda values: float(not inner.evaluate(values)), at=taken.at, condition=True)
 
@@ -211,14 +212,14 @@ class _ExpressionReader:
         taken = self._take("-")
         if taken is None:
             return self._atom()
-        with _Deeper(self, taken):
+        with self._deeper(taken):
             inner = _number(self._signed(), taken)
         return _Part(evaluate=lambda values: -inner.evaluate(values), at=taken.at, measure=inner.measure)
 
     def _atom(self) -> _Part:
         token = self._token
         if opened := self._take("("):
-            with _Deeper(self, opened):
+            with self._deeper(opened):
                 inner = self._either()
             if self._take(")") is None:
                 raise ExpressionError("a parenthesis is not closed", hint="add ')'", at=opened.at)
@@ -257,24 +258,14 @@ class _ExpressionReader:
             return ExpressionError(f"'{token.text}' follows '{before.text}' without an operator", hint=near or hint, at=token.at)
         return ExpressionError(f"'{token.text}' does not fit here", hint="write a metric or a number", at=token.at)
 
-    def deeper(self, token: Token, step: int) -> None:
+    @contextmanager
+    def _deeper(self, token: Token) -> Generator[None]:
         """Count how deep parentheses and signs are nested."""
-        self._depth += step
+        self._depth += 1
         if self._depth > DEEPEST:
             raise ExpressionError(f"more than {DEEPEST} parentheses or signs inside each other", hint="write it flatter", at=token.at)
-
-
-class _Deeper:
-    """One more level while the block lasts."""
-
-    def __init__(self, reader: _ExpressionReader, token: Token) -> None:
-        self._reader, self._token = reader, token
-
-    def __enter__(self) -> None:
-        self._reader.deeper(self._token, 1)
-
-    def __exit__(self, *_: object) -> None:
-        self._reader.deeper(self._token, -1)
+        yield
+        self._depth -= 1
 
 
 def metric_hint(name: str, metrics: Iterable[str]) -> str:

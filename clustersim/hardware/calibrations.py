@@ -11,7 +11,7 @@ References
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Final, get_args
@@ -74,18 +74,8 @@ class CalibrationSpec(Spec):
 def read_calibration(path: Path) -> Calibration:
     """Return the calibration that a file describes; every number in it stands under a source."""
     spec, _ = read_spec(CalibrationSpec, path)
-    return Calibration(
-        name=spec.name,
-        generation=spec.generation,
-        gemm=spec.gemm,
-        attention=spec.attention,
-        memory_fraction=spec.memory_fraction,
-        launch=spec.launch,
-        network=spec.network,
-        accelerators=tuple(spec.accelerators),
-        sources=spec.sources,
-        notes=tuple(spec.notes.items()),
-    )
+    given = {each.name: getattr(spec, each.name) for each in fields(Calibration)}
+    return Calibration(**{**given, "accelerators": tuple(spec.accelerators), "notes": tuple(spec.notes.items())})
 
 
 def calibration_for(accelerator: Accelerator) -> Calibration:
@@ -237,10 +227,7 @@ def slowest(networks: Sequence[NetworkCalibration]) -> NetworkCalibration:
             for family in first.families
         },
         ceilings=BandwidthCeilings(
-            nvls=min(network.ceilings.nvls for network in networks),
-            exchange=min(network.ceilings.exchange for network in networks),
-            pair=min(network.ceilings.pair for network in networks),
-            peer=min(network.ceilings.peer for network in networks),
+            **{each.name: min(getattr(network.ceilings, each.name) for network in networks) for each in fields(BandwidthCeilings)}
         ),
         multiprocessors=max(network.multiprocessors for network in networks),
         library=min((network.library for network in networks), key=lambda limits: limits.compute_capability),

@@ -80,21 +80,6 @@ def _given(spec: Checked, keys: Mapping[str, str]) -> dict[str, Any]:
     return {attribute: getattr(spec, key) for key, attribute in keys.items() if key not in PARTS_OF_FABRIC and hasattr(spec, key)}
 
 
-def accelerator_names() -> tuple[str, ...]:
-    """Return the names of the shipped accelerators."""
-    return profile_names("accelerators")
-
-
-def node_names() -> tuple[str, ...]:
-    """Return the names of the shipped nodes."""
-    return profile_names("nodes")
-
-
-def cluster_names() -> tuple[str, ...]:
-    """Return the names of the shipped reference clusters."""
-    return profile_names("clusters")
-
-
 @lru_cache
 def load_accelerator(name: str) -> Accelerator:
     """Return a shipped accelerator; raise ``ScenarioError`` for an unknown name."""

@@ -152,16 +152,6 @@ def borrowed_notes(borrowed: Iterable[Borrowed]) -> tuple[str, ...]:
     )
 
 
-def kernel_table() -> tuple[KernelConstants, ...]:
-    """Return the shipped constants of kernels."""
-    return _rows("kernels.csv", KernelConstants)
-
-
-def collective_table() -> tuple[CollectiveConstants, ...]:
-    """Return the shipped constants of collectives inside a node."""
-    return _rows("collectives.csv", CollectiveConstants)
-
-
 _UNMEASURED: Final[ContextVar[frozenset[str]]] = ContextVar("unmeasured", default=frozenset())
 
 
@@ -200,7 +190,7 @@ def kernel_constants(
     Measured ones come first; then those of another framework on the same accelerator, of the same generation, and of the accelerator
     whose bandwidth is nearest; and the same again for formats that are alike. Shares of peak and bandwidth carry over; floors do too.
     """
-    known = [each for each in kernel_table() if each.accelerator not in _UNMEASURED.get()]
+    known = [each for each in _rows("kernels.csv", KernelConstants) if each.accelerator not in _UNMEASURED.get()]
     table = [each for each in known if each.family == family and each.framework in (framework, *FRAMEWORKS)]
     for number_format in (wanted, *ALIKE.get(wanted, ())):
         rows = [each for each in table if each.format == number_format]
@@ -273,7 +263,11 @@ def collective_constants(
 
     Costs of bytes are scaled by the ratio of the links; ranks that were not measured take those of the nearest count above, or the most.
     """
-    of = [each for each in collective_table() if each.operation == operation and each.accelerator not in _UNMEASURED.get()]
+    of = [
+        each
+        for each in _rows("collectives.csv", CollectiveConstants)
+        if each.operation == operation and each.accelerator not in _UNMEASURED.get()
+    ]
     rows = [each for each in of if each.library == library] or [each for each in of if each.library == "nccl"]
     name = next(_lenders(accelerator, {each.accelerator for each in rows}))
     own = sorted((each for each in rows if each.accelerator == name), key=lambda each: each.n_ranks)

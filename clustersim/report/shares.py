@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Final
 
@@ -204,13 +205,13 @@ def find_bottleneck(metrics: Metrics, timeline: Timeline) -> Bottleneck:
     shares = step_shares(metrics)
     if not shares:
         return Bottleneck(part="", fraction=0.0, loss="", loss_percent=0.0, sentence="The step takes no time.")
-    largest = max(shares, key=_size)
+    largest = max(shares, key=attrgetter("fraction"))
     pieces = [piece for share in shares if share.key == "compute" for piece in compute_shares(share, timeline)]
     losses = [share for share in (*shares, *pieces) if share.key in LOSSES and share.fraction >= SMALLEST_LOSS_FRACTION]
-    loss = max(losses, key=_size, default=None)
-    sentence = f"Step time is bound by {_name(largest)}: {largest.percent:.1f} % of it."
+    loss = max(losses, key=attrgetter("fraction"), default=None)
+    sentence = f"Step time is bound by {LOSSES.get(largest.key, 'computation')}: {largest.percent:.1f} % of it."
     if loss is not None and loss is not largest:
-        sentence += f" The largest loss is {_name(loss)}: {loss.percent:.1f} %."
+        sentence += f" The largest loss is {LOSSES[loss.key]}: {loss.percent:.1f} %."
     return Bottleneck(
         part=largest.key,
         fraction=largest.fraction,
@@ -218,11 +219,3 @@ def find_bottleneck(metrics: Metrics, timeline: Timeline) -> Bottleneck:
         loss_percent=0.0 if loss is None else loss.percent,
         sentence=sentence,
     )
-
-
-def _size(share: Share) -> float:
-    return share.fraction
-
-
-def _name(share: Share) -> str:
-    return LOSSES.get(share.key, "computation")

@@ -75,7 +75,7 @@ def machine_of(cluster: Cluster) -> PicturedMachine:
         levels=_levels(cluster),
         node=cluster.node.name,
         n_nodes=cluster.kinds[0][1],
-        wires=tuple(_wire(cluster, link) for link in range(int(cluster.layout.first_wire(np.array([1]))[0]))),
+        wires=tuple(_wire(cluster, link) for link in range(int(cluster.numbering.first_wire[1]))),
         oversubscription=cluster.fabric.oversubscription,
         domain_nodes=int((cluster.domain_of_host(np.arange(cluster.n_nodes)) == 0).sum()),
     )

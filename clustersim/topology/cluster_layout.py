@@ -139,10 +139,6 @@ class ClusterLayout:
         """Return the group that a place belongs to."""
         return self.groups[int(self.numbering.group_of[place])]
 
-    def first_wire(self, places: IntArray) -> IntArray:
-        """Return the id of the first wire of each place."""
-        return self.numbering.first_wire[places]
-
     def place_name(self, place: int) -> str:
         """Return the name of a node or server."""
         return f"node{place}" if place < self.n_nodes else f"server{place - self.n_nodes}"

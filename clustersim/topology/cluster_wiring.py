@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Final
 
 import numpy as np
@@ -87,7 +87,7 @@ def build_mixed_cluster(
             check_reach(layout, policy, works, changes)
     return Cluster(
         fabric=fabric,
-        layout=layout,
+        **{each.name: getattr(layout, each.name) for each in fields(layout)},
         bandwidth_bytes_per_s=bandwidth_bytes_per_s,
         as_built_bytes_per_s=as_built_bytes_per_s,
         latency_s=latency_s,

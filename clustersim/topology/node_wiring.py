@@ -16,8 +16,6 @@ from clustersim.topology.wires import (
     Wire,
     n_pcie_switches,
     path_between_switches,
-    path_down_to_switch,
-    path_up_from_switch,
     pcie_wires,
     socket_end,
     switch_end,
@@ -250,19 +248,19 @@ def _paths(node: Node, scale_up: ScaleUpWiring, n_adapters: int) -> Paths:
 
     def to_switch(endpoint: int, switch: int) -> Path:
         if endpoint == host:
-            return path_down_to_switch(switch)
+            return (f"pcie{switch}/down",)
         return (*ups[endpoint], *path_between_switches(node, endpoint // below, switch))
 
     def from_switch(endpoint: int, switch: int) -> Path:
         if endpoint == host:
-            return path_up_from_switch(switch)
+            return (f"pcie{switch}/up",)
         return (*path_between_switches(node, switch, endpoint // below), *downs[endpoint])
 
     endpoints = range(host + 1)
     inside: dict[tuple[int, int], Path] = {(host, host): ()}
     for a in range(host):
-        inside[a, host] = (*ups[a], *path_up_from_switch(a // below))
-        inside[host, a] = (*path_down_to_switch(a // below), *downs[a])
+        inside[a, host] = (*ups[a], f"pcie{a // below}/up")
+        inside[host, a] = (f"pcie{a // below}/down", *downs[a])
         for b in range(host):
             straight = () if a == b else scale_up.paths.get((a, b))
             inside[a, b] = (*to_switch(a, b // below), *downs[b]) if straight is None else straight

@@ -81,16 +81,10 @@ def own_leaf(layout: ClusterLayout, scale_out: ScaleOut, ranks: IntArray) -> Int
     return scale_out.leaf_of(spots.places, layout.rails_of(spots.places, adapters))
 
 
-def up_to_leaf(layout: ClusterLayout, ranks: IntArray) -> RouteRows:
-    """Return the route from each rank to its leaf."""
+def to_own_leaf(layout: ClusterLayout, ranks: IntArray, *, back: bool) -> RouteRows:
+    """Return the route from each rank to its leaf, or back from there."""
     spots = _spots(layout, ranks)
-    return _looked_up(layout.tables.outward, spots, _adapters_of(layout, spots))
-
-
-def down_from_leaf(layout: ClusterLayout, ranks: IntArray) -> RouteRows:
-    """Return the route from its leaf to each rank."""
-    spots = _spots(layout, ranks)
-    return _looked_up(layout.tables.inward, spots, _adapters_of(layout, spots))
+    return _looked_up(layout.tables.inward if back else layout.tables.outward, spots, _adapters_of(layout, spots))
 
 
 def compressed(rows: RouteRows, link_latency_s: LinkFloats) -> Routes:
@@ -129,7 +123,8 @@ def _spots(layout: ClusterLayout, endpoints: IntArray) -> Spots:
     else:
         places = layout.numbering.place_of_rank[endpoints]
         numbers = endpoints - layout.numbering.first_rank[places]
-    return Spots(ids=endpoints, places=places, endpoints=numbers, kinds=layout.kind_of_place[places], first_wire=layout.first_wire(places))
+    first_wire = layout.numbering.first_wire[places]
+    return Spots(ids=endpoints, places=places, endpoints=numbers, kinds=layout.kind_of_place[places], first_wire=first_wire)
 
 
 def _adapters_of(layout: ClusterLayout, spots: Spots) -> IntArray:

@@ -277,16 +277,6 @@ def switch_end(switch: int) -> str:
     return f"{{node}}/pcie{switch}"
 
 
-def path_up_from_switch(switch: int) -> tuple[str, ...]:
-    """Return the wires from a PCIe switch to the memory of the host, which is that of all sockets together."""
-    return (f"pcie{switch}/up",)
-
-
-def path_down_to_switch(switch: int) -> tuple[str, ...]:
-    """Return the wires from the memory of the host to a PCIe switch."""
-    return (f"pcie{switch}/down",)
-
-
 def socket_end(socket: int) -> str:
     """Return the template of a socket's name."""
     return f"{{node}}/socket{socket}"

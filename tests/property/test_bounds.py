@@ -11,7 +11,7 @@ from clustersim.apps.run.running import run_built
 from clustersim.config.build import build
 from clustersim.config.load import load_scenario
 from clustersim.errors import ScenarioError
-from clustersim.hardware.catalog import load_node, node_names
+from clustersim.hardware.catalog import load_node, profile_names
 
 SMALL = 16
 """Ranks."""
@@ -52,7 +52,7 @@ def clusters(draw: st.DrawFn, node: str, n_nodes: int) -> dict[str, object]:
 
 @st.composite
 def scenarios(draw: st.DrawFn) -> dict[str, object]:
-    name = draw(st.sampled_from(node_names()))
+    name = draw(st.sampled_from(profile_names("nodes")))
     node = load_node(name)
     n_nodes = draw(st.sampled_from([each for each in (1, 2, 2, 3, 4) if each * node.n_accelerators <= RANKS]))
     model, tp, cp, ep = draw(

@@ -62,7 +62,7 @@ def merged(end: str) -> str:
 
 def place_of(cluster: Cluster, endpoint: int) -> str:
     if endpoint >= cluster.n_ranks:
-        return f"{cluster.layout.place_name(endpoint - cluster.n_ranks)}/sockets"
+        return f"{cluster.place_name(endpoint - cluster.n_ranks)}/sockets"
     before = 0
     for node in range(cluster.n_nodes):
         size = cluster.node_at(node).n_accelerators

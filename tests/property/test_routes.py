@@ -208,7 +208,7 @@ def test_adapters_are_those_that_the_ranks_are_given(cluster: Cluster) -> None:
     for index, row in enumerate(rows(cluster.routes(sources, destinations))):
         names = [cluster.link_name(link_id) for link_id in row if "nic" in cluster.link_name(link_id)]
         if names:
-            per_node = cluster.layout.groups[0].wiring.n_adapters
+            per_node = cluster.groups[0].wiring.n_adapters
             adapters = [f"node{adapter // per_node}/nic{adapter % per_node}" for adapter in (int(own[index]), int(peer[index]))]
             assert names == [f"{adapters[0]}/tx", f"{adapters[1]}/rx"]
 

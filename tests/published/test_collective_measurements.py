@@ -25,7 +25,7 @@ from clustersim.documents.text import read_document
 from clustersim.engine.alone import alone
 from clustersim.engine.traffic import Traffic
 from clustersim.hardware.calibrations import calibration_for
-from clustersim.hardware.catalog import load_node, node_names
+from clustersim.hardware.catalog import load_node, profile_names
 from clustersim.hardware.library_costs import CollectiveOp
 from clustersim.hardware.models import Node
 from clustersim.network.sharing import SharedNetwork
@@ -217,7 +217,7 @@ def test_every_measurement_has_a_source_and_every_source_measurements() -> None:
         assert isinstance(source, dict)
         assert set(source) - {"nics"} == {"title", "url", "node"}
         assert str(source["url"]).startswith("https://") or source["url"] == "not kept"
-        assert source["node"] in node_names()
+        assert source["node"] in profile_names("nodes")
         if "nics" in source:
             assert isinstance(source["nics"], dict)
             assert set(source["nics"]) == {"count"}

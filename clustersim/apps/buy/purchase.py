@@ -24,7 +24,7 @@ from clustersim.config.load import load_scenario
 from clustersim.documents.near_names import choices_hint
 from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
-from clustersim.hardware.catalog import node_names
+from clustersim.hardware.catalog import profile_names
 from clustersim.notices import Flag
 from clustersim.progress import advanced, noted, phase
 from clustersim.units.quantity import format_quantity
@@ -66,9 +66,11 @@ def read_option(text: str) -> Option:
     if found is None:
         raise ScenarioError(f"'{text}' is no option", field="--option", hint=_EXAMPLE)
     node = found["node"]
-    if node not in node_names() and not node.endswith(".yaml"):
+    if node not in profile_names("nodes") and not node.endswith(".yaml"):
         raise ScenarioError(
-            f"there is no node '{node}'", field="--option", hint=nodes_with(node, node_names()) or choices_hint(node, node_names())
+            f"there is no node '{node}'",
+            field="--option",
+            hint=nodes_with(node, profile_names("nodes")) or choices_hint(node, profile_names("nodes")),
         )
     price = None if found["price"] is None else figure_of("--option", found["price"], "USD/h")
     return Option(node=node, n_nodes=int(found["count"]), usd_per_gpu_hour=price)

@@ -23,7 +23,7 @@ from clustersim.documents.text import Data, Document, read_document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.calibrations import calibration_names, calibration_path, changed, constant, read_calibration
-from clustersim.hardware.catalog import load_accelerator, load_node, node_names
+from clustersim.hardware.catalog import load_accelerator, load_node, profile_names
 from clustersim.hardware.models import Node
 
 TRACE: Final = "trace"
@@ -291,7 +291,7 @@ def _base_path(request: CalibrationRequest, generation: str) -> Path:
 def _node(request: CalibrationRequest, target: CalibrationTarget) -> Node:
     if request.node is not None:
         return load_node(request.node)
-    fitting = [name for name in node_names() if load_node(name).accelerator.name == target.accelerator.name]
+    fitting = [name for name in profile_names("nodes") if load_node(name).accelerator.name == target.accelerator.name]
     hint = f"add --node with one of {', '.join(fitting)}" if fitting else "add --node"
     raise ScenarioError("nothing says which nodes the collectives ran on", field="--node", hint=hint)
 

@@ -12,7 +12,7 @@ from clustersim.apps.calibrate.fitting import CalibrationPart, CalibrationTarget
 from clustersim.apps.calibrate.measurements import FLAGS, PRECISIONS, Line, MeasuredFile, measured_file, read_table
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibrations import TILES, tile_areas
-from clustersim.hardware.catalog import accelerator_names
+from clustersim.hardware.catalog import profile_names
 from clustersim.topology.cluster import FloatArray
 from clustersim.workloads.operators import Gemm
 
@@ -71,7 +71,7 @@ def read_products(path: str, target: CalibrationTarget) -> tuple[list[Product], 
 
 def is_of_another(line: Line, target: CalibrationTarget) -> bool:
     """Return whether a line is of another accelerator than the one that is calibrated; without a word it is not."""
-    name = line.choice("accelerator", {each: each for each in accelerator_names()}, target.accelerator.name)
+    name = line.choice("accelerator", {each: each for each in profile_names("accelerators")}, target.accelerator.name)
     return name != target.accelerator.name
 
 

@@ -15,7 +15,7 @@ from clustersim.config.constraints import check_size
 from clustersim.config.keys import placed, refusal
 from clustersim.config.machine import hardware_of, link_changes, routing_flags
 from clustersim.config.overriding import apply_overrides, blame, parse_override
-from clustersim.config.scenario_schema import ClusterSpec, ScenarioPart
+from clustersim.config.scenario_schema import ClusterSpec
 from clustersim.documents.check import validate_document
 from clustersim.documents.near_names import choices_hint, did_you_mean
 from clustersim.documents.text import plain_document
@@ -24,9 +24,10 @@ from clustersim.engine.traffic import Traffic
 from clustersim.errors import DomainError, ScenarioError
 from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.calibrations import calibration_of
-from clustersim.hardware.catalog import cluster_names, node_names
+from clustersim.hardware.catalog import profile_names
 from clustersim.hardware.library_costs import CollectiveOp, Servers
 from clustersim.hardware.models import ServerHosts
+from clustersim.hardware.profile_schema import Checked
 from clustersim.network.sharing import SharedNetwork
 from clustersim.notices import Flag
 from clustersim.topology.cluster_wiring import build_mixed_cluster
@@ -255,7 +256,7 @@ def group_members(cluster: Cluster, ranks_per_node: int | None) -> tuple[int, ..
     return members
 
 
-class _Setting(ScenarioPart):
+class _Setting(Checked):
     """Cluster that a collective is measured on: the ``cluster`` part of a scenario."""
 
     cluster: ClusterSpec
@@ -280,11 +281,11 @@ def collective_cluster(name: str, nodes: int | None, overrides: Sequence[str], *
     ScenarioError
         There is no such node or cluster, or it cannot be wired as described.
     """
-    known = (*node_names(), *cluster_names())
+    known = (*profile_names("nodes"), *profile_names("clusters"))
     if name not in known:
         hint = did_you_mean(name, known) or "see clustersim show nodes and clustersim show clusters"
         raise ScenarioError(f"there is no node and no cluster '{name}'", field="--cluster", hint=hint)
-    described: dict[str, Data] = {"node": name, "nodes": 1} if name in node_names() else {"name": name}
+    described: dict[str, Data] = {"node": name, "nodes": 1} if name in profile_names("nodes") else {"name": name}
     if nodes is not None:
         described["nodes"] = nodes
     changes = tuple(parse_override(text) for text in overrides)

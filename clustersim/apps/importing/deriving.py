@@ -14,7 +14,7 @@ from clustersim.apps.importing.transforms import number
 from clustersim.documents.near_names import choices_hint
 from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
-from clustersim.hardware.catalog import cluster_names, load_cluster, load_node, node_names
+from clustersim.hardware.catalog import load_cluster, load_node, profile_names
 from clustersim.hardware.models import Node
 
 _SWITCHED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
@@ -69,18 +69,20 @@ def machine_of(draft: Draft, name: str | None, nodes: int | None) -> TargetClust
     known = name or text_of(draft.get("cluster.node"))
     if known is None:
         named = draft.get("job.accelerator") or draft.get("job.instance")
-        sizes = [node for node in node_names() if f"-{named}-" in node and node.startswith("dgx")]
+        sizes = [node for node in profile_names("nodes") if f"-{named}-" in node and node.startswith("dgx")]
         asked = "the memory of the accelerators" if sizes else f"which shipped node comes near to {named}" if named else "the accelerators"
         missing.append(f"{asked}: --cluster {' or '.join(sizes) or 'NAME (a shipped node or cluster)'}")
-    elif known not in (*cluster_names(), *node_names()):
+    elif known not in (*profile_names("clusters"), *profile_names("nodes")):
         raise ScenarioError(
-            f"there is no cluster or node '{known}'", field="--cluster", hint=choices_hint(known, (*cluster_names(), *node_names()))
+            f"there is no cluster or node '{known}'",
+            field="--cluster",
+            hint=choices_hint(known, (*profile_names("clusters"), *profile_names("nodes"))),
         )
     per_node = _per_node(draft, known)
     ranks = _ranks(draft, per_node)
     if nodes is None and ranks is None and draft.whole("job.nodes") is None:
         missing.append("the number of nodes: --nodes N")
-    cluster: dict[str, Data] = {} if known is None else {"name" if known in cluster_names() else "node": known}
+    cluster: dict[str, Data] = {} if known is None else {"name" if known in profile_names("clusters") else "node": known}
     if missing or known is None or per_node is None:
         return TargetCluster(cluster=cluster, n_ranks=None, missing=tuple(missing))
     shipped = shipped_per_node(known)
@@ -112,7 +114,7 @@ def _per_node(draft: Draft, name: str | None) -> int | None:
 
 def shipped_node(name: str) -> Node:
     """Return a shipped node, or the node of a shipped cluster."""
-    return load_node(name) if name in node_names() else load_cluster(name).node
+    return load_node(name) if name in profile_names("nodes") else load_cluster(name).node
 
 
 def shipped_per_node(name: str) -> int:

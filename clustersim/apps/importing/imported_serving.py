@@ -12,7 +12,7 @@ from clustersim.apps.importing.imported_settings import OF_A_POOL, Draft, Key
 from clustersim.apps.importing.parts import POOLS
 from clustersim.documents.text import Data
 from clustersim.errors import DomainError
-from clustersim.hardware.catalog import cluster_names, node_names
+from clustersim.hardware.catalog import profile_names
 from clustersim.serving.engines import engine_names, version_key
 from clustersim.workloads.reading.model_spec import load_model
 from clustersim.workloads.transformer import Transformer
@@ -99,7 +99,7 @@ def n_ranks(draft: Draft) -> int:
 
 def n_nodes(draft: Draft, cluster: str | None) -> int | None:
     """Return the nodes that the replicas fill; None without a shipped cluster."""
-    if cluster not in (*cluster_names(), *node_names()):
+    if cluster not in (*profile_names("clusters"), *profile_names("nodes")):
         return None
     return -(-n_ranks(draft) // shipped_per_node(cluster))
 

@@ -30,7 +30,7 @@ from clustersim.config.overriding import CLUSTER_FILES
 from clustersim.documents.text import Data, read_document
 from clustersim.errors import Place, ScenarioError
 from clustersim.hardware.calibrations import calibration_for
-from clustersim.hardware.catalog import accelerator_names
+from clustersim.hardware.catalog import profile_names
 from clustersim.hardware.models import Node
 from clustersim.units.quantity import parse_quantity
 
@@ -161,7 +161,7 @@ def cluster_with(cluster: dict[str, Data], draft: Draft, machines: Sequence[Cont
     found = dict(cluster)
     accelerator, chosen = draft.get("job.accelerator"), draft.settings.get("cluster.node")
     nearest = chosen is not None and chosen.how == "default" and cluster.get("node") == chosen.value
-    if nearest and accelerator in accelerator_names() and accelerator != node.accelerator.name:
+    if nearest and accelerator in profile_names("accelerators") and accelerator != node.accelerator.name:
         found["accelerator"] = accelerator
     if nics:
         found["nics"] = nics

@@ -9,7 +9,7 @@ from typing import Final
 from clustersim.apps.importing.deriving import shipped_node
 from clustersim.apps.importing.entries import Contents, Entry
 from clustersim.errors import Place, ScenarioError
-from clustersim.hardware.catalog import cluster_names, node_names
+from clustersim.hardware.catalog import profile_names
 
 _MATRIX: Final = "perf_matrix"
 """Table of Megatron-Bridge: accelerator, number of them, precision."""
@@ -54,7 +54,7 @@ def _below(entries: Sequence[tuple[Entry, list[str]]]) -> list[Entry]:
 
 
 def _fits(name: str, count: str, cluster: str | None, nodes: int | None) -> bool:
-    if cluster not in (*cluster_names(), *node_names()):
+    if cluster not in (*profile_names("clusters"), *profile_names("nodes")):
         return cluster is None
     node = shipped_node(cluster)
     asked = None if nodes is None else f"{_COUNT}{nodes * node.n_accelerators}"

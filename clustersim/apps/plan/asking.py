@@ -24,7 +24,7 @@ from clustersim.documents.check import value_at
 from clustersim.documents.near_names import did_you_mean
 from clustersim.documents.text import Data, Document
 from clustersim.errors import DomainError, ScenarioError
-from clustersim.hardware.catalog import accelerator_names, cluster_names, node_names
+from clustersim.hardware.catalog import profile_names
 from clustersim.hardware.models import Accelerator
 from clustersim.hardware.prices import load_price_list
 from clustersim.notices import Flag
@@ -268,18 +268,18 @@ def _document(
         positions = load_model(model).model.max_positions if isinstance(model, str) else 0
         length = f"{positions:,} tokens, which the model has positions for" if positions > 0 else "the positions of the model"
         assumed.append(f"{NO_LENGTH}: {length} (-s training.seq_length=...)")
-    if cluster in cluster_names():
+    if cluster in profile_names("clusters"):
         machine: dict[str, object] = {"name": cluster}
     elif (written := cluster_of(cluster)) is not None:
         machine = dict(written)
-    elif cluster in node_names() or cluster.endswith(".yaml"):
+    elif cluster in profile_names("nodes") or cluster.endswith(".yaml"):
         machine = {"node": cluster}
         if nodes is None and "cluster.nodes" not in given:
             if isinstance(model, str):
                 load_model(model)  # a mistake in its name is told first
             raise ScenarioError(f"the number of nodes of {cluster} is missing", field="--nodes", hint="write such as --nodes 64")
     else:
-        known = (*cluster_names(), *node_names())
+        known = (*profile_names("clusters"), *profile_names("nodes"))
         hint = nodes_with(cluster, known) or did_you_mean(cluster, known) or "see `clustersim show nodes` and `clustersim show clusters`"
         raise ScenarioError(f"there is no cluster or node '{cluster}'", hint=hint)
     if nodes is not None:
@@ -316,7 +316,7 @@ def _told_of_searched(replaced: Sequence[tuple[str, str]], limits: Sequence[str]
 def nodes_with(accelerator: str, known: Sequence[str]) -> str:
     """Return a hint at the nodes, of some, that have an accelerator in their names; empty where none has."""
     # The first word of an accelerator is that in the names of its nodes: dgx-b200 has b200-sxm.
-    word = accelerator.lower().partition("-")[0] if accelerator in accelerator_names() else accelerator.lower()
+    word = accelerator.lower().partition("-")[0] if accelerator in profile_names("accelerators") else accelerator.lower()
     having = [name for name in known if word and word in name.split("-")]
     return f"use {', '.join(having)}" if having else ""
 

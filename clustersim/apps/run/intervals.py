@@ -18,7 +18,7 @@ from clustersim.documents.files import data_path
 from clustersim.documents.near_names import choices_hint
 from clustersim.documents.text import read_document
 from clustersim.errors import ScenarioError
-from clustersim.hardware.catalog import accelerator_names
+from clustersim.hardware.catalog import profile_names
 from clustersim.hardware.models import Accelerator
 from clustersim.hardware.profile_schema import Checked
 from clustersim.measure.error_bars import (
@@ -320,7 +320,11 @@ def _judged(memory: Memory) -> Memory:
 
 def _flags(built: Built, beyond: Sequence[str], widening: float) -> Iterator[Flag]:
     if beyond:
-        own = [each for each in beyond if each in {node.accelerator.name for node, _ in built.cluster.kinds} - set(accelerator_names())]
+        own = [
+            each
+            for each in beyond
+            if each in {node.accelerator.name for node, _ in built.cluster.kinds} - set(profile_names("accelerators"))
+        ]
         rest = [each for each in beyond if each not in own]
         said = [f"no run of {each}, an accelerator of your own, was measured" for each in own]
         said += [f"too few measured runs had {' or '.join(rest)}"] if rest else []

@@ -10,7 +10,7 @@ from clustersim.config.overriding import parse_override
 from clustersim.documents.check import value_at
 from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
-from clustersim.hardware.catalog import accelerator_names, cluster_names, node_names
+from clustersim.hardware.catalog import profile_names
 from clustersim.parallel.schedules import SCHEDULES
 from clustersim.parallel.step_settings import Precision
 from clustersim.parallel.training_plan import Recompute
@@ -64,9 +64,11 @@ def controls() -> tuple[Control, ...]:
         Control(key="training.global_batch_size", label="Global batch", group="Model"),
         Control(key="training.micro_batch_size", label="Micro-batch", group="Model", example="1"),
         Control(key="training.precision", label="Precision", group="Model", choices=get_args(Precision), example="best", closed=True),
-        Control(key=MACHINE, label="Node or cluster", group="Cluster", choices=(*node_names(), *cluster_names()), wide=True),
+        Control(
+            key=MACHINE, label="Node or cluster", group="Cluster", choices=(*profile_names("nodes"), *profile_names("clusters")), wide=True
+        ),
         Control(key="cluster.nodes", label="Nodes", group="Cluster", example="as built"),
-        Control(key="cluster.accelerator", label="Accelerator", group="Cluster", choices=accelerator_names(), example="as built"),
+        Control(key="cluster.accelerator", label="Accelerator", group="Cluster", choices=profile_names("accelerators"), example="as built"),
         Control(key="cluster.nics.bandwidth", label="Each network adapter", group="Cluster", example="as built"),
         Control(key="cluster.fabric.oversubscription", label="Oversubscription", group="Cluster", example="as built"),
         Control(key="strategy.tp", label="Tensor parallel (tp)", group="Strategy", example="1"),
@@ -178,7 +180,7 @@ def _on_machine(data: dict[str, Data], named: Data) -> dict[str, Data]:
     if named is None:
         kept = {key: value for key, value in parts.items() if key not in {"name", "node"} or isinstance(value, dict)}
         return {**data, "cluster": kept}
-    key = "name" if named in cluster_names() else "node"
+    key = "name" if named in profile_names("clusters") else "node"
     parts.pop("node" if key == "name" else "name", None)
     return {**data, "cluster": {key: named, **{other: value for other, value in parts.items() if other != key}}}
 

@@ -19,7 +19,7 @@ from clustersim.apps.validate.residuals import rounded_data
 from clustersim.apps.validate.served import METRICS, ServedResult, ServedRow, served_result, served_rows, served_source_names
 from clustersim.config.serving_scenario import load_serving
 from clustersim.documents.text import Data
-from clustersim.hardware.catalog import accelerator_names, load_accelerator
+from clustersim.hardware.catalog import load_accelerator, profile_names
 from clustersim.hardware.serving_constants import without_measurements
 from clustersim.progress import phase
 from clustersim.serving.engines import EngineConstants
@@ -171,7 +171,7 @@ def borrowed_widenings(cases: Sequence[ServedCase], jobs: int | None = None, kno
 
 def _borrowed(case: ServedCase) -> ServedResult:
     generation = load_accelerator(case.accelerator).generation
-    with without_measurements(name for name in accelerator_names() if load_accelerator(name).generation == generation):
+    with without_measurements(name for name in profile_names("accelerators") if load_accelerator(name).generation == generation):
         return served_result(case.row)
 
 

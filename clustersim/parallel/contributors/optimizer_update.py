@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from clustersim.errors import DomainError
-from clustersim.hardware.catalog import load_node, node_names
+from clustersim.hardware.catalog import load_node, profile_names
 from clustersim.parallel.contributors.contributor import Contributor
 from clustersim.parallel.gradients import COPY_STREAM, GRADIENT_STREAM
 from clustersim.parallel.layers import heaviest_run
@@ -111,7 +111,7 @@ class OffloadedUpdate(OptimizerUpdate):
             return
         for node in map(cluster.node_at, nodes):
             if node.host.storage_bandwidth_bytes_per_s is None:
-                known = [name for name in node_names() if load_node(name).host.storage_bandwidth_bytes_per_s is not None]
+                known = [name for name in profile_names("nodes") if load_node(name).host.storage_bandwidth_bytes_per_s is not None]
                 hint = f"use {{to: host}}, or a node with NVMe: {', '.join(known)}"
                 raise DomainError(f"{node.name} has no NVMe", path=("strategy", "offload"), hint=hint)
 

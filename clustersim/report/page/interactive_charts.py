@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import ceil
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -14,7 +15,8 @@ from clustersim.measure.utilisation import utilisation_over_time
 from clustersim.report import palette
 from clustersim.report.facts import TIER_LABELS
 from clustersim.report.page.content import InteractiveChart
-from clustersim.report.plots.time_scales import Excerpt, drawn_part, excerpt_of, joined
+from clustersim.report.plots.canvas import time_unit
+from clustersim.report.plots.time_scales import drawn_part, excerpt_of, joined
 from clustersim.trace.timeline import DIMENSIONS, Span, Timeline
 from clustersim.units.divisors import grouped
 from clustersim.units.quantity import format_quantity
@@ -43,7 +45,7 @@ def timeline_chart(timeline: Timeline) -> InteractiveChart:
     n_classes = len(shown.rank_classes)
     classes: list[int] = [round(place) for place in np.linspace(0.0, n_classes - 1.0, min(n_classes, MOST_RANKS)).tolist()]
     kept: list[Span] = [span for span in shown.spans if span.rank_class in classes]
-    spans = sorted(kept, key=_start)
+    spans = sorted(kept, key=attrgetter("start_s"))
     until = ""
     if len(spans) > MOST_SPANS:
         spans = spans[:MOST_SPANS]
@@ -58,7 +60,7 @@ def timeline_chart(timeline: Timeline) -> InteractiveChart:
         replace(span, end_s=span.start_s + span.recompute_s) for span in cells if span.recompute_s and span.kind != "recompute"
     ]:
         groups["recompute"] = [*groups.get("recompute", ()), *recomputed]
-    unit = _unit(shown.step_time_s)
+    unit, per_s = time_unit(shown.step_time_s)
     data = [
         *(_trace(kind, own, lanes, unit) for kind, own in groups.items()),
         _hover(spans=(*cells, *beside), lanes=lanes, until_s=shown.step_time_s),
@@ -70,7 +72,7 @@ def timeline_chart(timeline: Timeline) -> InteractiveChart:
             # The name of an axis would stand where a narrow page folds the legend.
             "ticksuffix": f" {unit}",
             "tickformat": ",",
-            "range": [0, _PER_S[unit] * shown.step_time_s],
+            "range": [0, per_s * shown.step_time_s],
             "rangeslider": {"visible": False},
         },
         "yaxis": {
@@ -92,7 +94,8 @@ def timeline_chart(timeline: Timeline) -> InteractiveChart:
         longest_s[lane] = max(longest_s.get(lane, 0.0), span.end_s - span.start_s)
     thin = any(seconds < _SEEN * shown.step_time_s for seconds in longest_s.values())
     short = " Lanes that look empty hold transfers too short to see: zoom in." if thin else ""
-    return InteractiveChart(name="timeline", title=f"{_over(excerpt)}.{left_out}{until}{short}", data=data, layout=layout)
+    over = "What ranks do over the step" if excerpt is None else f"What ranks do in {excerpt.text}"
+    return InteractiveChart(name="timeline", title=f"{over}.{left_out}{until}{short}", data=data, layout=layout)
 
 
 def links_chart(timeline: Timeline) -> InteractiveChart | None:
@@ -102,7 +105,7 @@ def links_chart(timeline: Timeline) -> InteractiveChart | None:
     rows = utilisation_over_time(timeline, edges_s + (0.0 if excerpt is None else excerpt.start_s))
     if not rows:
         return None
-    unit = _unit(shown.step_time_s)
+    unit, _ = time_unit(shown.step_time_s)
     middles = [_rounded(float(value), unit) for value in (edges_s[1:] + edges_s[:-1]) / 2]
     scale = [[0.0, "#F0F2F4"], [1 / 3, "#A9CCE3"], [2 / 3, palette.FORWARD], [1.0, "#00304D"]]
     data: list[Mapping[str, object]] = [
@@ -129,21 +132,9 @@ def links_chart(timeline: Timeline) -> InteractiveChart | None:
     return InteractiveChart(name="links", title=title, data=data, layout=layout)
 
 
-def _over(excerpt: Excerpt | None) -> str:
-    return "What ranks do over the step" if excerpt is None else f"What ranks do in {excerpt.text}"
-
-
-def _start(span: Span) -> float:
-    return span.start_s
-
-
 def _dimensions(spans: Sequence[Span]) -> tuple[str, ...]:
     found = {span.dimension for span in spans}
     return tuple(dimension for dimension in DIMENSIONS if dimension in found)
-
-
-def _unit(until_s: float) -> str:
-    return "s" if until_s >= 1.0 else "ms"
 
 
 def _rounded(time_s: float, unit: str) -> float:
@@ -177,7 +168,7 @@ def _trace(name: str, spans: Sequence[Span], lanes: Mapping[tuple[int, str], int
 
 def _hover(spans: Sequence[Span], lanes: Mapping[tuple[int, str], int], until_s: float) -> Mapping[str, object]:
     """Return points along each bar that tell of it and are not drawn; ends of bars would stand beside two of them."""
-    unit = _unit(until_s)
+    unit, _ = time_unit(until_s)
     points = [
         (_rounded(span.start_s + (place + 0.5) / count * (span.end_s - span.start_s), unit), span)
         for span in spans

@@ -7,9 +7,10 @@ from dataclasses import fields
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, model_validator
+from pydantic import BeforeValidator, Field, StrictBool, model_validator
 
 from clustersim.errors import ScenarioError
+from clustersim.hardware.profile_schema import Checked
 from clustersim.units.divisors import divisors, listed
 from clustersim.units.fields import PositiveInt, PositiveRatio
 from clustersim.workloads.reading.model_sparse import SparseSpec, Width
@@ -33,10 +34,8 @@ def _position(value: object) -> object:
     return _POSITION_NAMES.get(lowered, lowered) if isinstance(lowered, str) else lowered
 
 
-class ModelSourceSpec(BaseModel):
+class ModelSourceSpec(Checked):
     """Source of some figures of a model."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     title: str
     url: str

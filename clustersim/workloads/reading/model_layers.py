@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, model_validator
+from pydantic import BeforeValidator, Field, StrictBool, model_validator
 
 from clustersim.documents.near_names import did_you_mean
 from clustersim.documents.text import is_sequence
 from clustersim.errors import ScenarioError
+from clustersim.hardware.profile_schema import Checked
 from clustersim.units.fields import NonNegativeInt, PositiveInt, mistake
 from clustersim.workloads.kinds.call import IMAGE_SIDES, SEQUENCE_SIDES, Layer, Shape
 from clustersim.workloads.kinds.images import ConvolutionLayer, PoolLayer
@@ -68,13 +69,7 @@ def shape_text(shape: Shape) -> str:
     return " x ".join(str(side) for side in shape)
 
 
-class LayerPart(BaseModel):
-    """A mapping in which unknown keys are mistakes."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ConvSpec(LayerPart):
+class ConvSpec(Checked):
     """A convolution over an image, with what usually follows it."""
 
     channels: Width = Field(description="Of the result: the number of filters.")
@@ -120,7 +115,7 @@ class ConvSpec(LayerPart):
         return rows // 2, columns // 2
 
 
-class LinearSpec(LayerPart):
+class LinearSpec(Checked):
     """A matrix on the features of each sample or token."""
 
     features: Width
@@ -135,7 +130,7 @@ class LinearSpec(LayerPart):
         return _followed([LinearLayer(input=here.shape, features=self.features, bias=self.bias)], activation=self.activation is not None)
 
 
-class PoolingSpec(LayerPart):
+class PoolingSpec(Checked):
     """The largest or the mean of windows over an image."""
 
     kind: Literal["max", "average"]
@@ -174,7 +169,7 @@ class PoolingSpec(LayerPart):
         return whole + (1 if beyond and whole * stride < size + padding else 0)
 
 
-class EmbeddingSpec(LayerPart):
+class EmbeddingSpec(Checked):
     """A table that maps tokens to features."""
 
     rows: Annotated[PositiveInt, Field(le=1_000_000_000)] = Field(description="Tokens of the vocabulary.")
@@ -189,7 +184,7 @@ class EmbeddingSpec(LayerPart):
         return EmbeddingLayer(input=here.shape, rows=self.rows, features=self.features, shared=self.shared)
 
 
-class RecurrentSpec(LayerPart):
+class RecurrentSpec(Checked):
     """One layer of recurrent cells over a sequence."""
 
     features: Width = Field(description="Of one direction.")
@@ -201,7 +196,7 @@ class RecurrentSpec(LayerPart):
         return RecurrentLayer(input=here.shape, cell=cell, features=self.features, bidirectional=self.bidirectional)
 
 
-class DecoderAttentionSpec(LayerPart):
+class DecoderAttentionSpec(Checked):
     """Attention of a decoder over the outputs of an encoder; the result is concatenated with each token's features."""
 
     over: str = Field(description="The name under which the keys were kept.")

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from clustersim.errors import ScenarioError
+from clustersim.hardware.profile_schema import Checked
 from clustersim.units.fields import PositiveInt, SamplesPerSecond, mistake
 from clustersim.workloads.kinds.call import IMAGE_SIDES, Layer, Shape
 from clustersim.workloads.kinds.joining import Auxiliary, Concatenation, Path, ResidualPath, View
@@ -21,7 +22,6 @@ from clustersim.workloads.reading.model_layers import (
     DecoderAttentionSpec,
     EmbeddingSpec,
     Here,
-    LayerPart,
     LinearSpec,
     PoolingSpec,
     RecurrentSpec,
@@ -38,7 +38,7 @@ MOST_LAYERS = 10_000
 Inputs = Annotated[list[Side], Field(min_length=1, max_length=IMAGE_SIDES)]
 
 
-class ResidualSpec(LayerPart):
+class ResidualSpec(Checked):
     """Layers added to their input, or to a shortcut of it."""
 
     layers: Layers = Field(min_length=1)
@@ -46,14 +46,14 @@ class ResidualSpec(LayerPart):
     activation: ActivationName | None = Field(default=None, description="Of the sum.")
 
 
-class RepeatSpec(LayerPart):
+class RepeatSpec(Checked):
     """The same layers several times, each with its own parameters."""
 
     times: Annotated[PositiveInt, Field(le=MOST_LAYERS)]
     layers: Layers = Field(min_length=1)
 
 
-class LayerSpec(LayerPart):
+class LayerSpec(Checked):
     """One layer: exactly one of the keys."""
 
     conv: ConvSpec | None = None
@@ -180,10 +180,8 @@ def _check_number(layers: Sequence[Layer], here: Here) -> None:
         raise here.refusal(f"more than {MOST_LAYERS} layers", "repeat fewer times")
 
 
-class LayeredSpec(BaseModel):
+class LayeredSpec(Checked):
     """A model that is no transformer, layer by layer."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str | None = None
     description: str = ""

@@ -60,7 +60,7 @@ def test_dedicated_servers_are_further_hosts_like_those_of_the_nodes(servers: in
 
     assert made.cluster.n_hosts == n_hosts
     assert service_of(made).hosts == tuple(range(4, n_hosts))
-    servers_laid = made.cluster.layout.servers
+    servers_laid = made.cluster.servers
     assert servers_laid is not None
     assert (servers_laid.host, servers_laid.nic, servers_laid.n_nics) == (made.cluster.node.host, made.cluster.node.nic, 8)
 

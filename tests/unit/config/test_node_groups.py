@@ -14,12 +14,13 @@ from clustersim.config.build import build
 from clustersim.config.load import load_scenario
 from clustersim.config.machine import hardware_of
 from clustersim.config.node_groups import Hardware, check_alike, in_place, read_constants, with_constants
-from clustersim.config.scenario_schema import ClusterSpec, ScenarioPart
+from clustersim.config.scenario_schema import ClusterSpec
 from clustersim.documents.check import located, validate_document
 from clustersim.documents.text import Data, plain_document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibrations import calibration_for, calibration_of_generation, calibration_path
 from clustersim.hardware.catalog import load_accelerator, load_node
+from clustersim.hardware.profile_schema import Checked
 from clustersim.network.in_flight import TICK_S
 
 H100: dict[str, Data] = {"node": "dgx-h100", "count": 2}
@@ -34,7 +35,7 @@ INLINE: dict[str, Data] = {
 }
 
 
-class Setting(ScenarioPart):
+class Setting(Checked):
     cluster: ClusterSpec
 
 

@@ -14,11 +14,12 @@ from clustersim.config.load import example_names, load_scenario
 from clustersim.config.machine import hardware_of
 from clustersim.config.node_groups import Hardware
 from clustersim.config.resolve import resolved_hardware, resolved_scenario, scenario_hash
-from clustersim.config.scenario_schema import ClusterSpec, ScenarioPart
+from clustersim.config.scenario_schema import ClusterSpec
 from clustersim.config.yaml_text import yaml_text
 from clustersim.documents.check import validate_document
 from clustersim.documents.text import Data, parse_document, plain_document
 from clustersim.hardware.catalog import load_node
+from clustersim.hardware.profile_schema import Checked
 from tests.unit.config.samples import TEXT, built, small
 from tests.unit.config.test_build import INLINE
 
@@ -184,7 +185,7 @@ def test_the_version_is_in_the_hash(monkeypatch: pytest.MonkeyPatch) -> None:
     assert digits(small()) != before
 
 
-class Setting(ScenarioPart):
+class Setting(Checked):
     cluster: ClusterSpec
 
 

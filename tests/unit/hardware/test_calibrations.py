@@ -13,7 +13,7 @@ from clustersim.documents.text import read_document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import AttentionPass, BandwidthCeilings, Calibration
 from clustersim.hardware.calibrations import calibration_for, read_calibration
-from clustersim.hardware.catalog import accelerator_names, load_accelerator
+from clustersim.hardware.catalog import load_accelerator, profile_names
 from clustersim.hardware.library_costs import LATENCIES, PROTOCOLS
 from clustersim.topology.cluster import TIERS
 
@@ -223,7 +223,7 @@ def test_a_figure_that_was_assumed_says_why(path: Path) -> None:
             assert source["note"]
 
 
-@pytest.mark.parametrize("name", accelerator_names())
+@pytest.mark.parametrize("name", profile_names("accelerators"))
 def test_every_accelerator_gets_constants_and_says_where_they_are_from(name: str) -> None:
     accelerator = load_accelerator(name)
 

@@ -9,15 +9,13 @@ from clustersim.documents.files import data_path
 from clustersim.documents.text import read_document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import (
-    accelerator_names,
-    cluster_names,
     load_accelerator,
     load_cluster,
     load_host,
     load_nic,
     load_node,
     load_switch,
-    node_names,
+    profile_names,
     read_cluster,
     read_node,
     read_spec,
@@ -64,12 +62,12 @@ def write(tmp_path: Path) -> Callable[[str], Path]:
 
 
 def test_there_are_enough_profiles() -> None:
-    assert len(accelerator_names()) >= 24
-    assert len(node_names()) >= 18
+    assert len(profile_names("accelerators")) >= 24
+    assert len(profile_names("nodes")) >= 18
 
 
 def test_every_promised_node_is_shipped() -> None:
-    assert [name for name in PROMISED_NODES if name not in node_names()] == []
+    assert [name for name in PROMISED_NODES if name not in profile_names("nodes")] == []
 
 
 def test_every_promised_reference_cluster_is_shipped() -> None:
@@ -83,11 +81,11 @@ def test_every_promised_reference_cluster_is_shipped() -> None:
         "selene-a100",
     }
 
-    assert promised <= set(cluster_names())
+    assert promised <= set(profile_names("clusters"))
 
 
 def test_every_accelerator_loads_and_is_sane() -> None:
-    for name in accelerator_names():
+    for name in profile_names("accelerators"):
         accelerator = load_accelerator(name)
 
         assert accelerator.name == name, name
@@ -102,7 +100,7 @@ def test_every_accelerator_loads_and_is_sane() -> None:
 
 
 def test_the_ridge_point_of_every_accelerator_is_sane() -> None:
-    for name in accelerator_names():
+    for name in profile_names("accelerators"):
         accelerator = load_accelerator(name)
 
         ridges = [peak / accelerator.memory_bandwidth_bytes_per_s for peak in accelerator.peak_flops_per_s.values()]
@@ -113,7 +111,7 @@ def test_the_ridge_point_of_every_accelerator_is_sane() -> None:
 
 
 def test_a_narrower_number_is_never_slower() -> None:
-    for name in accelerator_names():
+    for name in profile_names("accelerators"):
         peaks = load_accelerator(name).peak_flops_per_s
 
         ordered = [peaks[precision] for precision in ("fp32", "tf32", "bf16", "fp8") if precision in peaks]
@@ -123,7 +121,7 @@ def test_a_narrower_number_is_never_slower() -> None:
 
 
 def test_what_the_driver_reports_is_close_to_the_data_sheet() -> None:
-    for name in accelerator_names():
+    for name in profile_names("accelerators"):
         spec, _ = read_spec(AcceleratorSpec, data_path("hardware_profiles") / "accelerators" / f"{name}.yaml")
 
         # A data sheet's GB are mostly GiB, 7.4 % more; error correction in GDDR and the driver take up to a sixteenth.
@@ -131,7 +129,7 @@ def test_what_the_driver_reports_is_close_to_the_data_sheet() -> None:
 
 
 def test_every_node_loads_and_is_sane() -> None:
-    for name in node_names():
+    for name in profile_names("nodes"):
         node = load_node(name)
 
         assert node.name == name, name
@@ -144,7 +142,7 @@ def test_every_node_loads_and_is_sane() -> None:
 
 
 def test_the_ports_of_a_leaf_are_fast_enough_and_as_many_as_its_reference_fabric_needs() -> None:
-    for name in node_names():
+    for name in profile_names("nodes"):
         node = load_node(name)
         fabric = node.fabric
 
@@ -155,7 +153,7 @@ def test_the_ports_of_a_leaf_are_fast_enough_and_as_many_as_its_reference_fabric
 
 
 def test_every_reference_cluster_loads() -> None:
-    for name in cluster_names():
+    for name in profile_names("clusters"):
         cluster = load_cluster(name)
 
         assert cluster.name == name, name

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clustersim.errors import ScenarioError
-from clustersim.hardware.catalog import accelerator_names
+from clustersim.hardware.catalog import profile_names
 from clustersim.hardware.prices import load_price_list, price_list_names, read_price_list
 
 SOURCES = "sources: [{title: An offer, url: 'https://example.org', accessed: 2026-11-20, covers: [gpu_hour]}]\n"
@@ -19,7 +19,7 @@ def test_a_shipped_list_loads_and_a_rent_on_one_page_alone_is_known_as_such(name
     prices = load_price_list(name)
 
     covered = [cover for source in prices.sources for cover in source.covers]
-    assert set(prices.usd_per_gpu_hour) | set(prices.accelerator_price_usd) <= set(accelerator_names())
+    assert set(prices.usd_per_gpu_hour) | set(prices.accelerator_price_usd) <= set(profile_names("accelerators"))
     for accelerator in prices.usd_per_gpu_hour:
         assert prices.one_source(accelerator) == (covered.count("gpu_hour") + covered.count(f"gpu_hour.{accelerator}") == 1)
     for field in {cover.partition(".")[0] for cover in covered} - {"gpu_hour"}:

@@ -9,7 +9,7 @@ import pytest
 from clustersim.documents.files import data_path
 from clustersim.documents.text import Data, Document, read_document
 from clustersim.errors import ScenarioError
-from clustersim.hardware.catalog import accelerator_names, load_accelerator, load_cluster, load_node, node_names
+from clustersim.hardware.catalog import load_accelerator, load_cluster, load_node, profile_names
 from clustersim.hardware.models import Accelerator
 from clustersim.hardware.profile_schema import AcceleratorSpec, ClusterProfileSpec, HostSpec, NicSpec, NodeSpec, Spec, SwitchSpec
 from clustersim.hardware.provenance import SCENARIO, UNSEEN, check_sources, remembered_fields
@@ -155,7 +155,7 @@ def test_the_accelerators_and_adapters_that_matter_most_rest_on_seen_figures(nam
 
 
 def test_the_words_for_unseen_figures_are_those_that_profiles_use() -> None:
-    used = {item.url for name in node_names() for item in load_node(name).sources}
-    used |= {item.url for name in accelerator_names() for item in load_accelerator(name).sources}
+    used = {item.url for name in profile_names("nodes") for item in load_node(name).sources}
+    used |= {item.url for name in profile_names("accelerators") for item in load_accelerator(name).sources}
 
     assert set(UNSEEN) <= used

@@ -181,7 +181,7 @@ def accelerator_name(cluster: Cluster, rank: int) -> str:
 
 def adapters_of(cluster: Cluster, ranks: IntArray) -> IntArray:
     """Return the adapter of each rank; adapters count through the cluster, node by node."""
-    layout, nodes = cluster.layout, cluster.node_of(ranks)
+    layout, nodes = cluster, cluster.node_of(ranks)
     return layout.numbering.first_adapter[nodes] + layout.tables.adapter_of[layout.kind_of_place[nodes], cluster.local_index_of(ranks)]
 
 

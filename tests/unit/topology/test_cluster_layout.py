@@ -15,7 +15,7 @@ SPINES = make_fabric("leaf_spine", nodes_per_leaf=2)
 def layout() -> ClusterLayout:
     """Two racks of a domain each, a third that is half full, two small nodes and a server."""
     racks, small = make_node(n_accelerators=4, n_nics=4, nodes_per_domain=2), make_node("pcie", n_accelerators=2, n_nics=1)
-    return build_mixed_cluster(((racks, 5), (small, 2)), SPINES, servers=make_servers(1, n_nics=2)).layout
+    return build_mixed_cluster(((racks, 5), (small, 2)), SPINES, servers=make_servers(1, n_nics=2))
 
 
 def test_ranks_and_adapters_are_counted_through_group_by_group(layout: ClusterLayout) -> None:

@@ -24,7 +24,7 @@ def singles(fabric: Fabric) -> Cluster:
 
 
 def forward(cluster: Cluster, low: str, high: str) -> list[str]:
-    found = links_between(cluster.layout, (low, high))
+    found = links_between(cluster, (low, high))
     return [cluster.link_name(link) for links in found.forward.values() for link in links]
 
 
@@ -53,7 +53,7 @@ def test_links_are_found_by_what_they_join(low: str, high: str, names: list[str]
 
 def test_the_other_direction_is_found_too() -> None:
     cluster = wired()
-    found = links_between(cluster.layout, ("node0/nic1", "leaf1"))
+    found = links_between(cluster, ("node0/nic1", "leaf1"))
 
     assert [cluster.link_name(link) for links in found.backward.values() for link in links] == ["node0/nic1/rx"]
 

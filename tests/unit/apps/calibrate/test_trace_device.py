@@ -7,7 +7,7 @@ import pytest
 from clustersim.apps.calibrate.traced import TracedDevice, check_device, devices_of, is_of
 from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
-from clustersim.hardware.catalog import accelerator_names, load_accelerator
+from clustersim.hardware.catalog import load_accelerator, profile_names
 
 GIB = 2**30
 
@@ -31,7 +31,7 @@ GIB = 2**30
     ],
 )
 def test_the_name_of_a_driver_tells_the_model_and_sometimes_the_form(device: str, accelerators: set[str]) -> None:
-    assert {name for name in accelerator_names() if is_of(device, name)} == accelerators
+    assert {name for name in profile_names("accelerators") if is_of(device, name)} == accelerators
 
 
 @pytest.mark.parametrize(

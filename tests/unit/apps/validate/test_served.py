@@ -12,7 +12,7 @@ from clustersim.apps.validate.served import (
     validate_served,
 )
 from clustersim.errors import ScenarioError
-from clustersim.hardware.catalog import node_names
+from clustersim.hardware.catalog import profile_names
 
 
 def _result(name: str, measured: float, predicted: float) -> ServedResult:
@@ -36,7 +36,7 @@ def test_each_shipped_row_names_a_node_and_has_a_measurement(name: str) -> None:
     rows = list(served_rows(name))
 
     assert len({row.id for row in rows}) == len(rows) > 2
-    assert {row.scenario["cluster"]["node"] for row in rows} <= set(node_names())  # type: ignore[index, call-overload]
+    assert {row.scenario["cluster"]["node"] for row in rows} <= set(profile_names("nodes"))  # type: ignore[index, call-overload]
     assert all(row.measured and set(row.measured) <= set(METRICS) for row in rows)
     assert all(value > 0.0 for row in rows for value in row.measured.values())
 
