@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Final, get_args
+from typing import Any, Final, get_args
 
 from pydantic import Field, model_validator
 
@@ -74,8 +74,9 @@ class CalibrationSpec(Spec):
 def read_calibration(path: Path) -> Calibration:
     """Return the calibration that a file describes; every number in it stands under a source."""
     spec, _ = read_spec(CalibrationSpec, path)
-    given = {each.name: getattr(spec, each.name) for each in fields(Calibration)}
-    return Calibration(**{**given, "accelerators": tuple(spec.accelerators), "notes": tuple(spec.notes.items())})
+    given: dict[str, Any] = {each.name: getattr(spec, each.name) for each in fields(Calibration)}
+    given |= {"accelerators": tuple(spec.accelerators), "notes": tuple(spec.notes.items())}
+    return Calibration(**given)
 
 
 def calibration_for(accelerator: Accelerator) -> Calibration:
