@@ -6,22 +6,17 @@ settings of one section. A technique refuses its own settings in ``parallel/cont
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, get_args
+from collections.abc import Iterable
+from typing import Final, get_args
 
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibrations import calibration_for
-from clustersim.hardware.models import ScaledFormat
+from clustersim.hardware.models import Accelerator, ScaledFormat
+from clustersim.parallel.step_settings import Training
+from clustersim.parallel.training_plan import Strategy, StrategySettings
 from clustersim.units.divisors import divisors, listed
 from clustersim.units.fields import MOST_GPUS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from clustersim.hardware.models import Accelerator
-    from clustersim.parallel.step_settings import Training
-    from clustersim.parallel.training_plan import Strategy, StrategySettings
-    from clustersim.workloads.shapes import AttentionKind, Scaling
-
+from clustersim.workloads.shapes import AttentionKind, Scaling
 
 TOKENS: Final = "training.tokens"
 _MOST_TRILLIONS: Final = 1000.0

@@ -163,11 +163,11 @@ def goodput_report(maintained: Maintained, *, work_s: float | None, replays: int
     mtti_s = upkeep.failures.mtti_s
     replayed_s = min(work_s or _horizon_s(mtti_s), MOST_INTERRUPTIONS * mtti_s * shares.useful)
     runs = _replays(upkeep, replayed_s, replays, seed)
-    fractions = [run.useful_s / run.wall_s for run in runs]
+    fractions, wall_s = [run.useful_s / run.wall_s for run in runs], fsum(run.wall_s for run in runs)
     return GoodputReport(
-        goodput_fraction=fsum(run.useful_s for run in runs) / fsum(run.wall_s for run in runs),
+        goodput_fraction=fsum(run.useful_s for run in runs) / wall_s,
         confidence_interval_fraction=_interval(fractions),
-        parts_fraction=_mean_shares(runs),
+        parts_fraction=Shares(**{share.name: fsum(getattr(run, f"{share.name}_s") for run in runs) / wall_s for share in fields(Shares)}),
         mean_time_to_interruption_s=mtti_s if math.isfinite(mtti_s) else None,
         interruption_sources=tuple(InterruptionSource(name=name, per_day=rate * _DAY_S) for name, rate in upkeep.failures.sources),
         interruptions_per_day=_DAY_S / mtti_s,
@@ -321,11 +321,6 @@ def _horizon_s(mtti_s: float) -> float:
 def _interval(values: Sequence[float]) -> tuple[float, float]:
     found = confidence_interval(values)
     return found if found is not None else (values[0], values[0])
-
-
-def _mean_shares(runs: Sequence[SimulatedTraining]) -> Shares:
-    wall_s = fsum(run.wall_s for run in runs)
-    return Shares(**{share.name: fsum(getattr(run, f"{share.name}_s") for run in runs) / wall_s for share in fields(Shares)})
 
 
 def _best_interval(upkeep: Upkeep, seed: int) -> BestInterval | None:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, get_args
+from collections.abc import Mapping
+from typing import Final, get_args
 
 from pydantic import BaseModel
 
 from clustersim.config.scenario_schema import ScenarioSpec
 from clustersim.documents.check import located, value_at
+from clustersim.documents.text import Data, Document
 from clustersim.errors import DomainError, ScenarioError
 from clustersim.hardware.catalog import FABRIC_KEYS
 from clustersim.hardware.overrides import NODE_KEYS
 from clustersim.parallel.settings import key_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from clustersim.documents.text import Data, Document
 
 Path = tuple[str | int, ...]
 

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from clustersim.config.keys import placed
+from clustersim.config.machine import Hardware
 from clustersim.config.overriding import Override, apply_overrides, blame, parse_override
 from clustersim.config.presets import apply_preset
 from clustersim.config.scenario_schema import NAME_PATTERN, ScenarioSpec
@@ -32,17 +33,11 @@ from clustersim.documents.text import (
     whole_text,
 )
 from clustersim.errors import DomainError, Place, ScenarioError
+from clustersim.parallel.training_plan import StrategySettings
+from clustersim.topology.names import LinkChange
+from clustersim.topology.wired import Cluster
+from clustersim.workloads.model import Model
 from clustersim.workloads.reading.model_spec import HUB_PREFIX, model_names
-
-if TYPE_CHECKING:
-    from clustersim.config.machine import Hardware
-    from clustersim.config.scenario_schema import ScenarioSpec
-    from clustersim.documents.text import Document
-    from clustersim.parallel.training_plan import StrategySettings
-    from clustersim.topology.names import LinkChange
-    from clustersim.topology.wired import Cluster
-    from clustersim.workloads.model import Model
-
 
 Reader = Callable[[], object]
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Final
+
+import numpy as np
 
 from clustersim.config.node_groups import Hardware, NodeGroupSpec, check_alike, in_place, read_constants
 from clustersim.config.scenario_schema import ClusterSpec, LinkSpec
 from clustersim.documents.check import value_at
-from clustersim.documents.text import merged
+from clustersim.documents.text import Data, Document, merged
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import load_cluster, load_node, named
 from clustersim.hardware.models import Node
@@ -17,23 +20,13 @@ from clustersim.hardware.own_parts import BASE, read_beside
 from clustersim.hardware.profile_schema import NodeChange
 from clustersim.hardware.provenance import remembered_fields
 from clustersim.notices import Flag
-from clustersim.topology.names import LinkChange
-from clustersim.topology.wired import Cluster
-
-if TYPE_CHECKING:
-    from clustersim.documents.text import Data, Document
-
-
-from collections.abc import Sequence
-from typing import Final
-
-import numpy as np
-
 from clustersim.parallel.contributors import stage_holds, stage_peak
 from clustersim.parallel.division import place
 from clustersim.parallel.stage import Stage
 from clustersim.program.holds import held_bytes
 from clustersim.topology.cluster import FloatArray
+from clustersim.topology.names import LinkChange
+from clustersim.topology.wired import Cluster
 from clustersim.units.quantity import format_quantity
 
 

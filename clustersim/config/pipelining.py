@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from clustersim.documents.files import MB, named_file, read_text
 from clustersim.errors import DomainError, Place, ScenarioError
@@ -21,12 +21,9 @@ from clustersim.parallel.contributors.pipeline_parallel import check_layers
 from clustersim.parallel.schedules import SCHEDULES
 from clustersim.parallel.schedules.written import WrittenSchedule, read_schedule
 from clustersim.parallel.stages import N_ENDS, with_ends
+from clustersim.parallel.training_plan import StageLayers, StrategySettings
+from clustersim.workloads.model import Model
 from clustersim.workloads.token_routing import ExpertLoad
-
-if TYPE_CHECKING:
-    from clustersim.parallel.training_plan import StageLayers, StrategySettings
-    from clustersim.workloads.model import Model
-
 
 _FIELD: Final = "strategy.expert_load"
 _HEADER: Final = "write a header of layer, expert and tokens, and a row for each expert of each layer"

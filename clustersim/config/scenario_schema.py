@@ -236,11 +236,8 @@ def _describe(part: JsonValue, parts: Mapping[str, JsonValue]) -> None:
         if not isinstance(each, dict) or "description" in each:
             continue
         choices = each.get("anyOf")
-        reference = next((choice for choice in (each, *(choices if isinstance(choices, list) else ())) if _refers(choice)), None)
-        section = parts.get(str(reference["$ref"]).rpartition("/")[2]) if isinstance(reference, dict) else None
+        referring = (choice for choice in (each, *(choices if isinstance(choices, list) else ())) if isinstance(choice, dict))
+        reference = next((str(choice["$ref"]) for choice in referring if "$ref" in choice), "")
+        section = parts.get(reference.rpartition("/")[2])
         if isinstance(section, dict) and "description" in section:
             each["description"] = section["description"]
-
-
-def _refers(choice: JsonValue) -> bool:
-    return isinstance(choice, dict) and "$ref" in choice

@@ -105,17 +105,13 @@ def _types_at(model: type[BaseModel], path: Loc) -> list[object]:
     return annotations
 
 
-def _field_names(model: type[BaseModel], path: Loc) -> list[str]:
-    owners = [found for annotation in _types_at(model, path) for found in _owners_in(annotation)]
-    return list(dict.fromkeys(name for owner in owners for names, _ in _fields(owner) for name in names))
-
-
 def field_hint(model: type[BaseModel], path: Loc, at: Loc) -> str:
     """Return what was meant by an unknown field: one of that name elsewhere, else the nearest beside it, else the nearest of all."""
     key, known = str(path[-1]), _paths_by_name(model)
     elsewhere = known.get(key, ())
     if not 0 < len(elsewhere) <= _MOST_PLACES:
-        beside = _field_names(model, path[:-1])
+        owners = (found for annotation in _types_at(model, path[:-1]) for found in _owners_in(annotation))
+        beside = list(dict.fromkeys(name for owner in owners for names, _ in _fields(owner) for name in names))
         nearest = [short] if (short := initials(key, known)) else difflib.get_close_matches(key, known, n=1, cutoff=_CLOSE)
         close = [] if did_you_mean(key, beside) else nearest
         elsewhere = known[close[0]] if close and len(known[close[0]]) == 1 else ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Generic, TypeVar
@@ -54,13 +54,13 @@ class Kind(Generic[F, P]):
     build: Callable[[F, str, tuple[Source, ...]], P]
     uses: Mapping[str, str]
     """Use of each figure that must be given."""
-    optional: Mapping[str, str]
-    """Use of figures that are often wanted beside them."""
-    defaults: Mapping[str, Data]
-    """Values of the other figures that shipped profiles must give."""
     keys: Mapping[str, str]
     """Attribute of the part that each key sets, but for rates by precision."""
-    refined: Mapping[str, str]
+    optional: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Use of figures that are often wanted beside them."""
+    defaults: Mapping[str, Data] = field(default_factory=dict[str, Data])
+    """Values of the other figures that shipped profiles must give."""
+    refined: Mapping[str, str] = field(default_factory=dict[str, str])
     """Figures that are more exact forms of others, by those: they do not outlive a new value of these."""
 
 
@@ -116,9 +116,7 @@ HOST: Final = Kind(
         "socket_bandwidth": "paths between sockets",
     },
     optional={"storage_bandwidth": "offload to NVMe, with storage_write_bandwidth"},
-    defaults={},
     keys=keys_of(Host),
-    refined={},
 )
 NIC: Final = Kind(
     folder="nics",
@@ -128,10 +126,7 @@ NIC: Final = Kind(
     figures=NicFigures,
     build=partial(build_part, Nic),
     uses={"bandwidth": "collectives and sends between nodes", "latency": "each of their rounds"},
-    optional={},
-    defaults={},
     keys=keys_of(Nic),
-    refined={},
 )
 SWITCH: Final = Kind(
     folder="switches",
@@ -141,10 +136,7 @@ SWITCH: Final = Kind(
     figures=SwitchFigures,
     build=partial(build_part, Switch),
     uses={"ports": "how many leaves and spines there are", "port_bandwidth": "links of the fabric", "latency": "each hop"},
-    optional={},
-    defaults={},
     keys=keys_of(Switch),
-    refined={},
 )
 
 

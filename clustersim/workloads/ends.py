@@ -155,15 +155,14 @@ def prediction(model: TransformerShape, local: LocalShape, numerics: Numerics) -
             linear("mtp_projection", joint, numerics),
         ),
         layer=layer_operators(model, local, numerics, model.n_layers - 1),
-        head=tuple(_of_the_head(operator) for operator in head_operators(model, local, numerics)),
+        # Under their own name, and without the parameters of the model's head.
+        head=tuple(
+            replace(each, name=f"mtp_{each.name}", role="other", parameters=each.parameters if each.name == OWN else 0.0)
+            for each in head_operators(model, local, numerics)
+        ),
     )
 
 
 def _side_by_side(elements: int, element_bytes: float) -> Operator:
     copy = Stream(4.0 * elements * element_bytes)
     return Operator(name="mtp_join", phases={"forward": (copy,), "input_gradient": (copy,)})
-
-
-def _of_the_head(operator: Operator) -> Operator:
-    """Return the operators of a module's head, under their own name, without the parameters of the model's head."""
-    return replace(operator, name=f"mtp_{operator.name}", role="other", parameters=operator.parameters if operator.name == OWN else 0.0)

@@ -91,11 +91,6 @@ class Page:
     finding: str
     sections: tuple[PageSection, ...] = field(default=())
 
-    @property
-    def has_charts(self) -> bool:
-        """Whether any picture can be zoomed."""
-        return any(section.charts for section in self.sections)
-
 
 LARGEST_BYTES: Final = 6_000_000
 """Maximum bytes of a page with everything in it, small enough for mail."""
@@ -116,7 +111,7 @@ def render(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    library = plotly_library() if page.has_charts else ""
+    library = plotly_library() if any(section.charts for section in page.sections) else ""
     return environment.get_template(_TEMPLATE).render(page=page, library=library, chart_text=_chart_text, setting=_SETTING) + "\n"
 
 

@@ -155,7 +155,8 @@ def throughput_latency(runs: Sequence[ServedSubject], ax: Axes | None = None) ->
     names = [each[0] for each in loads] if unit else [run.load if same else run.label for run in ordered]
     _name_points(ax, list(zip(rates, names, strict=True)))
     most = max(ordered, key=lambda run: run.metrics.output_tokens_per_s_per_gpu)
-    title = f"{most.label}: {rates[-1]:,.0f} output tokens/s per GPU with {_of_load(most)}"
+    growing = ", where the queue grows without end" if most.metrics.overloaded else ""
+    title = f"{most.label}: {rates[-1]:,.0f} output tokens/s per GPU with {most.load}{growing}"
     full = f"; {most.metrics.full_load_output_tokens_per_s / most.metrics.gpus:,.0f} output tokens/s per GPU at full load" if same else ""
     kept = [run for run in ordered if run.metrics.slo is not None and run.metrics.slo.met and not run.metrics.overloaded]
     if same and any(run.metrics.slo is not None for run in ordered):
@@ -167,10 +168,6 @@ def throughput_latency(runs: Sequence[ServedSubject], ax: Axes | None = None) ->
         lift_points=16,
     )
     return ax
-
-
-def _of_load(run: ServedSubject) -> str:
-    return f"{run.load}, where the queue grows without end" if run.metrics.overloaded else run.load
 
 
 def _name_points(ax: Axes, points: Sequence[tuple[float, str]]) -> None:
