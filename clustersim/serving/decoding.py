@@ -88,12 +88,12 @@ class DecodingSet:
             n_steps += 1
         return n_steps
 
-    def n_blocks_in(self, first: int, end: int) -> int:
-        """Return how many further blocks some of the steps to come need: from the first up to the end, the next step being number 0."""
+    def n_blocks_behind(self, n_steps: int) -> int:
+        """Return how many further blocks a number of steps need behind the next one, which is the first of them."""
         size = self._block_tokens
-        rounds, rest = divmod(end - first, size)
+        rounds, rest = divmod(n_steps - 1, size)
         # Residues of the steps that are left over, from the last to the first: a slice of the table, seen twice.
-        last = -(self.n_steps + first + rest - 1) % size
+        last = -(self.n_steps + rest) % size
         found = sum(self._by_residue[last : last + rest]) if rest else 0
         return rounds * len(self.members) + found + (sum(self._by_residue[: last + rest - size]) if last + rest > size else 0)
 

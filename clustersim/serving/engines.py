@@ -60,8 +60,6 @@ class EngineConstants:
     """Launches of routed experts outside a graph, those beside the kernels that a profile names included."""
     stream_floor_s: Microseconds
     """Time of a small kernel between products, inside a graph."""
-    fused_casts: bool
-    """Whether norms and activations write operands of 8 or 4 bits; otherwise a separate kernel casts them."""
     gathers_cast: bool = False
     """Whether attention data parallelism gathers tokens for the experts in the format of their product, not in 16 bits."""
     sampling_base_s: Microseconds

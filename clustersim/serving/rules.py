@@ -50,6 +50,8 @@ class Defaults:
     min_memory_bytes: float = 0.0
     except_for: tuple[str, ...] = ()
     """Beginnings of names of accelerators that have it not."""
+    largest_graphs: tuple[int, int] | None = None
+    """Sequences of the largest CUDA graph on fewer than four ranks, and on more; None for that of the engine's constants."""
 
     def holds(self, device: EngineDevice) -> bool:
         """Return whether a device has these defaults."""
@@ -87,28 +89,23 @@ class EngineRules:
     """Blocks that hold no tokens."""
     memory_fraction: float = 0.9
     """Share of the memory that weights, activations and KV cache may fill."""
-    default_fraction: Callable[[EngineDevice, int], float] | None = None
-    """That share by device and token budget, where the engine works it out."""
+    default_fraction: Callable[[EngineRules, EngineDevice], float] | None = None
+    """That share by batch and device, where the engine works it out."""
     max_num_seqs: int = 0
     """Sequences in a batch; zero until the device is known."""
     max_batched_tokens: int = 0
     """Token budget of a step; zero until the device is known."""
+    divides_budget: bool = False
+    """Whether ranks of attention data parallelism share the default budget."""
+    largest_graph: int | None = None
+    """Sequences of the largest CUDA graph; None for that of the engine's constants."""
 
     def on(self, device: EngineDevice) -> EngineRules:
         """Return the rules with their defaults for a device."""
         found = next(each for each in self.defaults if each.holds(device))
-        return replace(self, max_num_seqs=found.max_num_seqs, max_batched_tokens=found.max_batched_tokens)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
-    """Share of the remaining output that is kept free for running requests, in percent of the requested output."""
-
-    start: float = 0.7
-    least: float = 0.098
-    n_steps: int = 600
-    """Decode steps over which it falls from the one to the other."""
-    most_tokens: int = 4096
-    """Output of one request that is regarded at most."""
-    n_retract_steps: int = 20
-    """Decode steps for which there must be room after a preemption."""
+        return replace(
+            self,
+            max_num_seqs=found.max_num_seqs,
+            max_batched_tokens=found.max_batched_tokens // (device.dp if self.divides_budget else 1),
+            largest_graph=found.largest_graphs and found.largest_graphs[device.tp * device.dp >= 4],
+        )

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Final
 
 from clustersim.serving.batch import Chunk, StepBatch
 from clustersim.serving.decoding import DecodingSet
 from clustersim.serving.kv_cache import BlockPool
 from clustersim.serving.prompt_waits import PromptWaits
-from clustersim.serving.rules import EngineRules, Estimate
+from clustersim.serving.rules import EngineRules
 from clustersim.serving.sequence import Sequence
+
+_KEPT: Final = 0.7
+"""Share of the remaining outputs that ``estimated`` admission keeps free at first."""
+_LEAST_KEPT: Final = 0.098
+_FALL_STEPS: Final = 600
+"""Decode steps over which it falls from the one to the other."""
+_MOST_OUTPUT: Final = 4096
+"""Output of one request that it regards at most."""
+_RETRACT_STEPS: Final = 20
+"""Decode steps for which there must be room after a preemption."""
 
 
 @dataclass(slots=True)
@@ -28,7 +39,6 @@ class Scheduler:
     rules: EngineRules
     pool: BlockPool
     decoding: DecodingSet
-    estimate: Estimate = field(default_factory=Estimate)
     waiting: deque[Sequence] = field(default_factory=deque[Sequence])
     running: dict[Sequence, None] = field(default_factory=dict[Sequence, None])
     """Admitted, in order of admission."""
@@ -47,7 +57,7 @@ class Scheduler:
     """Those whose prompt the last step completed, so that it gave them a token."""
     done: list[Sequence] = field(default_factory=list[Sequence])
     """Those that the last step gave their last token."""
-    kept_fraction: float = 0.0
+    kept_fraction: float = _KEPT
     """Share of the remaining outputs that is kept free (``estimated`` admission)."""
     waits: PromptWaits | None = field(init=False, default=None)
     n_held_steps: int = 0
@@ -56,7 +66,6 @@ class Scheduler:
     """Whether decoding sequences hold the blocks that they need in the step being scheduled."""
 
     def __post_init__(self) -> None:
-        self.kept_fraction = self.estimate.start
         rules = self.rules
         if rules.batch_wait or rules.rank_wait or rules.receive_interval > 1:
             self.waits = PromptWaits(rules.batch_wait, rules.rank_wait, rules.receive_interval)
@@ -82,7 +91,7 @@ class Scheduler:
         self._taken = False
         self.n_held_steps = 0
         if not self.running:
-            self.kept_fraction = self.estimate.start
+            self.kept_fraction = _KEPT
         if self.rules.mixes:
             return self._mixed()
         chunks: list[tuple[Sequence, int]] = []
@@ -121,10 +130,9 @@ class Scheduler:
         if step.decodes:
             self.joined.clear()
             if n_steps > 1:
-                self.pool.take(self.decoding.n_blocks_in(1, n_steps))
+                self.pool.take(self.decoding.n_blocks_behind(n_steps))
             if self.rules.admission == "estimated":
-                fall = (self.estimate.start - self.estimate.least) / self.estimate.n_steps
-                self.kept_fraction = max(self.estimate.least, self.kept_fraction - n_steps * fall)
+                self.kept_fraction = max(_LEAST_KEPT, self.kept_fraction - n_steps * (_KEPT - _LEAST_KEPT) / _FALL_STEPS)
             self.done = self.decoding.advance(n_steps)
         else:
             self.done = []
@@ -187,7 +195,7 @@ class Scheduler:
 
     def _retract(self) -> None:
         """Continue until a number of further steps have room, and keep more free from now on."""
-        n_steps = self.estimate.n_retract_steps
+        n_steps = _RETRACT_STEPS
         while len(self.decoding) > 1 and len(self.decoding) * n_steps > self.pool.n_free * self.pool.block_tokens:
             self.preempt(self._victim())
         members = self.decoding.members
@@ -353,7 +361,6 @@ class Scheduler:
 
     def _estimated_tokens(self, sequence: Sequence) -> float:
         """Return the tokens that must be free for a request: its own, and the expected output of the running ones."""
-        most = self.estimate.most_tokens
-        to_come = sum(min(self.decoding.n_to_produce(each), most) for each in self.decoding.members) * self.kept_fraction
-        chunked = sum(each.n_target - each.n_cached + min(each.n_left, most) for each in self.prefilling)
-        return sequence.n_target + min(sequence.n_left, most) + to_come + chunked
+        to_come = sum(min(self.decoding.n_to_produce(each), _MOST_OUTPUT) for each in self.decoding.members) * self.kept_fraction
+        chunked = sum(each.n_target - each.n_cached + min(each.n_left, _MOST_OUTPUT) for each in self.prefilling)
+        return sequence.n_target + min(sequence.n_left, _MOST_OUTPUT) + to_come + chunked

@@ -82,11 +82,6 @@ class SpeculativeSet(DecodingSet):
         """Return 1: the tokens of a step are not known in advance."""
         return 1
 
-    def n_affordable_steps(self, most: int, n_free: int) -> int:
-        """Return 0, for the same reason."""
-        del most, n_free
-        return 0
-
     def n_blocks_next(self) -> int:
         """Return how many further blocks the next step needs, all draft tokens included."""
         return sum(self.n_wanted(each) for each in self.members)
@@ -94,10 +89,6 @@ class SpeculativeSet(DecodingSet):
     def n_wanted(self, sequence: Sequence) -> int:
         """Return how many further blocks a sequence needs in the next step."""
         return max(0, -(-(sequence.n_cached + self.tokens_per_step) // self._block_tokens) - sequence.offset)
-
-    def n_blocks_in(self, first: int, end: int) -> int:
-        """Return the same; there is only the next step."""
-        return self.n_blocks_next() if first == 0 and end == 1 else 0
 
     def advance(self, n_steps: int) -> list[Sequence]:
         """Let all decode for a step, and return those that are then complete."""

@@ -104,8 +104,7 @@ class TermStepModel:
                 if self.layout.exchange is not None:
                     self._look_up("product", self.formats.experts, borrowed)
         plain = self._look_up("product", "bf16", borrowed)
-        if self.engine.fused_casts:
-            self._constants = {key: without_casts(each, plain) for key, each in self._constants.items()}
+        self._constants = {key: without_casts(each, plain) for key, each in self._constants.items()}
         launches = FUSED_EXPERT_LAUNCHES if self.formats.experts in FUSED_EXPERTS else self.engine.expert_launches
         attention = self.engine.attention_launches
         self._n_kernels = sum(

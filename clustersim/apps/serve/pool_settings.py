@@ -45,9 +45,11 @@ def rank_rules(serving: ServingSpec, accelerator: Accelerator, layout: ServingLa
     device = EngineDevice(name=accelerator.name, memory_bytes=accelerator.memory_bytes, tp=layout.tp, pp=layout.pp, dp=layout.dp)
     rules = rules_of(serving.engine, device)
     given = {key: value for key in _KEYS if (value := getattr(serving, key)) is not None}
+    if serving.max_graph_tokens is not None:
+        given["largest_graph"] = serving.max_graph_tokens
     rules = replace(rules, **given)
     if rules.default_fraction is not None and "memory_fraction" not in given:
-        rules = replace(rules, memory_fraction=rules.default_fraction(device, rules.max_batched_tokens))
+        rules = replace(rules, memory_fraction=rules.default_fraction(rules, device))
     if rules.mixes and rules.max_batched_tokens < rules.max_num_seqs:
         if "max_num_seqs" not in given:
             return replace(rules, max_num_seqs=rules.max_batched_tokens)
@@ -99,8 +101,8 @@ def engine_of(serving: ServingSpec, rules: EngineRules) -> EngineConstants:
         found = replace(engine_constants(_STAND_IN), frontend_base_s=0.0, frontend_per_token_s=0.0)
     else:
         found = engine_constants(name, version or None)
-    if serving.max_graph_tokens is not None:
-        found = replace(found, largest_graph=serving.max_graph_tokens)
+    if rules.largest_graph is not None:
+        found = replace(found, largest_graph=rules.largest_graph)
     if found.states == "share" and serving.max_num_seqs is not None and not rules.prefix_cache:
         found = replace(found, states="batch")
     return replace(found, asynchronous=rules.asynchronous, block_tokens=rules.block_tokens, memory_fraction=rules.memory_fraction)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
@@ -11,7 +14,7 @@ import numpy as np
 
 from clustersim.config.serving_scenario import LognormalSpec, RequestsSpec, UniformSpec
 from clustersim.documents.files import read_text
-from clustersim.errors import DomainError, ScenarioError
+from clustersim.errors import DomainError, Place, ScenarioError
 from clustersim.notices import Flag
 from clustersim.serving.requests import (
     EmpiricalTokens,
@@ -26,15 +29,6 @@ if TYPE_CHECKING:
     from clustersim.config.serving_scenario import Length
     from clustersim.serving.batch import FloatArray
     from clustersim.serving.records import IntArray
-
-
-import csv
-import math
-from collections.abc import Mapping, Sequence
-
-from clustersim.errors import Place
-from clustersim.serving.batch import FloatArray
-from clustersim.serving.records import IntArray
 
 _MOST_BYTES: Final = 1_000_000_000
 _MOST_TOKENS: Final = 100_000_000

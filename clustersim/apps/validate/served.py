@@ -197,6 +197,8 @@ def _scenario(cells: Mapping[str, str], spec: ServedSourceSpec) -> dict[str, Jso
             serving[wait] = {
                 key: float(value) if "." in value else int(value) for key, value in zip(keys, cells[wait].split("/"), strict=True)
             }
+    if cells.get("memory_fraction"):
+        serving["memory_fraction"] = float(cells["memory_fraction"])
     if spec.prefix_cache is not None:
         serving["prefix_cache"] = spec.prefix_cache
     if cells["asynchronous"]:
@@ -238,11 +240,7 @@ def _length(tokens: int, shortest: float) -> JsonValue:
     return tokens if shortest >= 1.0 else {"uniform": [round(shortest * tokens), tokens]}
 
 
-def _as_shipped(built: BuiltServing) -> BuiltServing:
-    return built
-
-
-def served_result(row: ServedRow, adapt: Callable[[BuiltServing], BuiltServing] = _as_shipped) -> ServedResult:
+def served_result(row: ServedRow, adapt: Callable[[BuiltServing], BuiltServing] | None = None) -> ServedResult:
     """Return a row with its prediction.
 
     Parameters
@@ -256,7 +254,8 @@ def served_result(row: ServedRow, adapt: Callable[[BuiltServing], BuiltServing] 
         When its scenario cannot be used.
     """
     try:
-        result = run_serving(adapt(build_serving(load_serving(row.scenario))))
+        built = build_serving(load_serving(row.scenario))
+        result = run_serving(adapt(built) if adapt else built)
     except InfeasibleError as error:
         raise ScenarioError(f"{row.source_id}, row {row.id}: {error}", field="serving") from error
     metrics, serving = result.metrics, result.built.scenario.spec.serving

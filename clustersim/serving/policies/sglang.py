@@ -3,9 +3,9 @@
 Sources: sgl-project/sglang, ``python/sglang/srt/managers/scheduler.py`` (a batch of prompts goes before decoding, the two do not mix),
 ``schedule_policy.py`` (``PrefillAdder``: room for what running requests are expected to produce, at most 4096 tokens each),
 ``environ.py`` (0.7 of the output, falling to 0.14 of that over 600 decode steps; 20 steps must fit after a retraction),
-``schedule_batch.py`` (``retract_decode``: the one with the shortest output goes first), ``server_args.py`` (chunks of 8192 tokens above
-60 GB of memory and 4096 or 2048 below; 16384 tokens of prompts in a step; pages of one token; ``mem_fraction_static`` and
-``cuda_graph_max_bs`` of v0.5).
+``schedule_batch.py`` (``retract_decode``: the one with the shortest output goes first), ``server_args.py`` of v0.5 and pull requests 6718
+and 10975 (``chunked_prefill_size`` by memory, which ranks of attention data parallelism share; ``cuda_graph_max_bs``;
+``mem_fraction_static``; pages of one token).
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ from typing import Final
 from clustersim.serving.rules import Defaults, EngineDevice, EngineRules
 
 _GIB: Final = 2.0**30
-_LARGEST_GRAPHS: Final = ((20, 8, 8), (35, 24, 80), (60, 32, 160), (160, 256, 512))
-"""GiB of memory below which the largest graph has so many sequences, with fewer than four ranks and with more; 512 above."""
 
 
-def static_fraction(device: EngineDevice, chunk_tokens: int) -> float:
+def static_fraction(rules: EngineRules, device: EngineDevice) -> float:
     """Return the share of the memory for weights, states and cache: what the engine reserves for the rest comes off, in MiB.
 
     What it reserves beside for graphs of attention data parallelism is left out: 4.5 MiB for each sequence and rank, more than there is
@@ -27,14 +25,17 @@ def static_fraction(device: EngineDevice, chunk_tokens: int) -> float:
 
     Examples
     --------
-    >>> static_fraction(EngineDevice(name="h100-sxm5-80g", memory_bytes=81559 * 2.0**20, tp=8), 8192)
+    >>> h100 = EngineDevice(name="h100-sxm5-80g", memory_bytes=81559 * 2.0**20, tp=8)
+    >>> static_fraction(VERSIONS[0].on(h100), h100)
     0.818
+    >>> b200 = EngineDevice(name="b200-sxm", memory_bytes=183359 * 2.0**20, tp=2, dp=4)
+    >>> rules = VERSIONS[0].on(b200)
+    >>> rules.max_batched_tokens, rules.largest_graph, static_fraction(rules, b200)
+    (4096, 512, 0.852)
     """
-    memory_mib = device.memory_bytes / 2.0**20
-    graphs = next((sizes for limit, *sizes in _LARGEST_GRAPHS if device.memory_bytes < limit * _GIB), (512, 512))[
-        device.tp * device.dp >= 4
-    ]
-    reserved_mib = 512.0 + 1.5 * max(chunk_tokens, 2048) + 2.0 * graphs + 128.0 * device.tp * device.dp * device.pp
+    memory_mib, chunk_tokens = device.memory_bytes / 2.0**20, rules.max_batched_tokens * device.dp
+    n_ranks = device.tp * device.dp * device.pp
+    reserved_mib = 512.0 + 1.5 * max(chunk_tokens, 2048) + 2.0 * (rules.largest_graph or 0) + 128.0 * n_ranks
     if device.memory_bytes > 60 * _GIB:
         reserved_mib = max(reserved_mib, 10240.0)
     return round((memory_mib - reserved_mib) / memory_mib, 3)
@@ -50,10 +51,16 @@ VERSIONS: Final = (
         asynchronous=True,
         prefix_cache=True,
         default_fraction=static_fraction,
-        defaults=(
-            Defaults(min_memory_bytes=60e9, max_num_seqs=4096, max_batched_tokens=8192),
-            Defaults(min_memory_bytes=35e9, max_num_seqs=4096, max_batched_tokens=4096),
-            Defaults(max_num_seqs=4096, max_batched_tokens=2048),
+        divides_budget=True,
+        defaults=tuple(
+            Defaults(min_memory_bytes=gib * _GIB, max_num_seqs=4096, max_batched_tokens=chunk_tokens, largest_graphs=graphs)
+            for gib, chunk_tokens, graphs in (
+                (160, 16384, (512, 512)),
+                (60, 8192, (256, 512)),
+                (35, 4096, (32, 160)),
+                (20, 2048, (24, 80)),
+                (0, 2048, (8, 8)),
+            )
         ),
     ),
 )
