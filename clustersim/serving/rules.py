@@ -89,8 +89,8 @@ class EngineRules:
     """Blocks that hold no tokens."""
     memory_fraction: float = 0.9
     """Share of the memory that weights, activations and KV cache may fill."""
-    default_fraction: Callable[[EngineRules, EngineDevice], float] | None = None
-    """That share by batch and device, where the engine works it out."""
+    default_fraction: Callable[[EngineDevice, int, int], float] | None = None
+    """That share by device, token budget and largest graph, where the engine works it out."""
     max_num_seqs: int = 0
     """Sequences in a batch; zero until the device is known."""
     max_batched_tokens: int = 0

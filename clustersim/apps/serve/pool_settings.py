@@ -45,11 +45,12 @@ def rank_rules(serving: ServingSpec, accelerator: Accelerator, layout: ServingLa
     device = EngineDevice(name=accelerator.name, memory_bytes=accelerator.memory_bytes, tp=layout.tp, pp=layout.pp, dp=layout.dp)
     rules = rules_of(serving.engine, device)
     given = {key: value for key in _KEYS if (value := getattr(serving, key)) is not None}
+    budget = given.get("max_batched_tokens", rules.max_batched_tokens * (layout.dp if rules.divides_budget else 1))
     if serving.max_graph_tokens is not None:
         given["largest_graph"] = serving.max_graph_tokens
     rules = replace(rules, **given)
     if rules.default_fraction is not None and "memory_fraction" not in given:
-        rules = replace(rules, memory_fraction=rules.default_fraction(rules, device))
+        rules = replace(rules, memory_fraction=rules.default_fraction(device, budget, rules.largest_graph or 0))
     if rules.mixes and rules.max_batched_tokens < rules.max_num_seqs:
         if "max_num_seqs" not in given:
             return replace(rules, max_num_seqs=rules.max_batched_tokens)

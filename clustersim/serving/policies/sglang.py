@@ -17,25 +17,23 @@ from clustersim.serving.rules import Defaults, EngineDevice, EngineRules
 _GIB: Final = 2.0**30
 
 
-def static_fraction(rules: EngineRules, device: EngineDevice) -> float:
+def static_fraction(device: EngineDevice, chunk_tokens: int, largest_graph: int) -> float:
     """Return the share of the memory for weights, states and cache: what the engine reserves for the rest comes off, in MiB.
 
-    What it reserves beside for graphs of attention data parallelism is left out: 4.5 MiB for each sequence and rank, more than there is
-    beyond 16 ranks, so that recipes give a share.
+    Left out is what recipes of attention data parallelism avoid by giving a share, since it is more than there is beyond 16 ranks: 4.5 MiB
+    for each sequence of a graph and rank, and a chunk that is given for all ranks.
 
     Examples
     --------
-    >>> h100 = EngineDevice(name="h100-sxm5-80g", memory_bytes=81559 * 2.0**20, tp=8)
-    >>> static_fraction(VERSIONS[0].on(h100), h100)
+    >>> static_fraction(EngineDevice(name="h100-sxm5-80g", memory_bytes=81559 * 2.0**20, tp=8), 8192, 512)
     0.818
     >>> b200 = EngineDevice(name="b200-sxm", memory_bytes=183359 * 2.0**20, tp=2, dp=4)
     >>> rules = VERSIONS[0].on(b200)
-    >>> rules.max_batched_tokens, rules.largest_graph, static_fraction(rules, b200)
+    >>> rules.max_batched_tokens, rules.largest_graph, static_fraction(b200, 16384, 512)
     (4096, 512, 0.852)
     """
-    memory_mib, chunk_tokens = device.memory_bytes / 2.0**20, rules.max_batched_tokens * device.dp
-    n_ranks = device.tp * device.dp * device.pp
-    reserved_mib = 512.0 + 1.5 * max(chunk_tokens, 2048) + 2.0 * (rules.largest_graph or 0) + 128.0 * n_ranks
+    memory_mib = device.memory_bytes / 2.0**20
+    reserved_mib = 512.0 + 1.5 * max(chunk_tokens, 2048) + 2.0 * largest_graph + 128.0 * device.tp * device.dp * device.pp
     if device.memory_bytes > 60 * _GIB:
         reserved_mib = max(reserved_mib, 10240.0)
     return round((memory_mib - reserved_mib) / memory_mib, 3)
