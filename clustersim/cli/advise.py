@@ -8,8 +8,8 @@ import typer
 
 from clustersim.apps.plan.advice import advise
 from clustersim.apps.plan.asking import asked_of
-from clustersim.cli.options import JsonOption, SetOption
-from clustersim.cli.terminal import notice, write_json, write_out
+from clustersim.cli.options import JsonOption, NotesOption, SetOption
+from clustersim.cli.terminal import assumed_notices, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.config.yaml_text import plain
 from clustersim.errors import EXIT_NO, EXIT_OK
@@ -22,6 +22,7 @@ def advise_command(
     nodes: Annotated[int | None, typer.Option(min=1, metavar="N", help="How many nodes.")] = None,
     set_: SetOption = None,
     only: Annotated[list[str] | None, typer.Option("--only", metavar="KEY=VALUES", help="Look at these values, such as tp=4,8.")] = None,
+    verbose: NotesOption = False,
     json: JsonOption = False,
 ) -> int:
     """Say which family of parallel strategies suits a model.
@@ -35,6 +36,5 @@ def advise_command(
     else:
         write_out(f"{advice.sentence}\n\n")
         write_out("".join(f"- {each.sentence}\n" for each in advice.families))
-        for line in advice.assumed:
-            notice(f"assumed: {line}")
+        assumed_notices(advice.assumed, verbose=verbose, cautions=advice.cautions)
     return EXIT_OK if any(each.layout for each in advice.families) else EXIT_NO

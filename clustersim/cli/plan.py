@@ -18,7 +18,7 @@ from clustersim.apps.plan.answer import (
     document,
     plan_for,
 )
-from clustersim.apps.plan.asking import CAUTIONS, asked_of
+from clustersim.apps.plan.asking import asked_of
 from clustersim.apps.plan.exports import check_written, written
 from clustersim.apps.plan.findings import MARGIN
 from clustersim.apps.plan.goal import Asking, Goal, GoalAnswer, figure_of, goal_document, goal_lines, goal_of, reach
@@ -27,7 +27,7 @@ from clustersim.apps.plan.nearest import nearest_lines
 from clustersim.apps.plan.search import Terms
 from clustersim.cli.options import JsonOption, NotesOption, SetOption, refuse_given
 from clustersim.cli.plan_serving import plan_serving_command
-from clustersim.cli.terminal import notice, notices, print_table, write_files, write_json, write_lines
+from clustersim.cli.terminal import assumed_notices, notice, print_table, write_files, write_json, write_lines
 from clustersim.cli.watching import watched
 from clustersim.config.checks import parse_check
 from clustersim.config.load import load_scenario
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import TextIO
 
-_SOONER: Final = "--time-limit '30 s' ends the search with the best so far, --only tp=4,8 narrows it"
+_SOONER: Final = "--time-limit '30 s' ends the search with the best so far, --only narrows it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,9 +203,8 @@ def _goal(model: str, goal: Goal, options: PlanOptions, terms: Terms) -> int:
         with options.report():
             write_lines(*goal_lines(found))
         answer = found.best.answer if found.best is not None else None
-        # The answer itself has what is unknown.
-        told = [f"assumed: {line}" for line in answer.assumed if line not in answer.unknown] if answer is not None else []
-        notices(told, verbose=options.verbose)
+        # The answer itself has the cautions.
+        assumed_notices(answer.assumed if answer is not None else (), verbose=options.verbose)
     if found.best is not None:
         _write(found.best.answer, options)
     return EXIT_OK if found.reached else EXIT_NO
@@ -230,7 +229,7 @@ def _print(answer: PlanAnswer, nearest: Sequence[str], *, verbose: bool) -> None
         # The others stand in the report.
         if flag.code == BELOW_BOUND:
             notice(f"{flag.code}: {flag.message}")
-    notices([f"assumed: {line}" for line in answer.assumed], verbose=verbose, always=CAUTIONS)
+    assumed_notices(answer.assumed, verbose=verbose, cautions=answer.cautions)
 
 
 def _why_none(answer: PlanAnswer) -> str:

@@ -10,10 +10,9 @@ from math import inf, isinf
 from pathlib import Path
 from typing import Final
 
-from clustersim.apps.plan.asking import CAUTIONS
 from clustersim.apps.plan.exports import check_written, written
 from clustersim.apps.plan.serving_search import MOST_REPLAYS, Replayed, ServingPlan, plan_serving
-from clustersim.cli.terminal import notice, notices, print_table, write_files, write_json, write_lines
+from clustersim.cli.terminal import assumed_notices, notice, print_table, write_files, write_json, write_lines
 from clustersim.cli.watching import watched
 from clustersim.config.load import read_source
 from clustersim.config.overriding import parse_override
@@ -58,7 +57,7 @@ def plan_serving_command(
     if alone and as_json:
         raise ScenarioError("--json and --as both write to stdout", field="--as", hint="add -o with a file for the engine")
     source, changes = read_source(scenario), tuple(map(parse_override, overrides))
-    with watched(shows=not as_json, hint="--most-replays 8 ends the search sooner, --only tp=4,8 narrows it"):
+    with watched(shows=not as_json, hint="--most-replays 8 ends the search sooner, --only narrows it"):
         found = plan_serving(
             source,
             changes,
@@ -123,7 +122,7 @@ def _print(found: ServingPlan, *, verbose: bool) -> None:
     n_simulated = found.n_candidates - found.n_pruned
     write_lines(f"  {n_simulated} of {found.n_candidates} deployments were simulated, in {len(found.replayed)} runs; {proof}")
     write_lines(*(f"  {count} cannot: {reason}" for reason, count in found.rejected.items()))
-    notices([f"assumed: {line}" for line in found.assumed], verbose=verbose, always=CAUTIONS)
+    assumed_notices(found.assumed, verbose=verbose, cautions=found.cautions)
     shown = best or found.nearest
     for flag in shown.metrics.flags if shown is not None else ():
         if flag.code in _SAID:
@@ -307,6 +306,7 @@ def plan_document(found: ServingPlan) -> dict[str, Data]:
         "replays": len(found.replayed),
         "rejected": dict(found.rejected),
         "assumed": list[Data](found.assumed),
+        "cautions": list[Data](found.cautions),
     }
 
 

@@ -79,11 +79,15 @@ def notice(text: str) -> None:
         _silence(sys.stderr)
 
 
-def notices(lines: Sequence[str], *, verbose: bool, always: Sequence[str] = ()) -> None:
-    """Write notes on what was assumed to stderr, several of them only if requested or with words that are told always."""
-    for line in [each for each in lines if any(words in each for words in always)]:
+def assumed_notices(lines: Sequence[str], *, verbose: bool, cautions: Sequence[str] = ()) -> None:
+    """Write cautions to stderr, and what was assumed as :func:`notices`."""
+    for line in cautions:
         notice(line)
-    lines = [each for each in lines if not any(words in each for words in always)]
+    notices([f"assumed: {line}" for line in lines], verbose=verbose)
+
+
+def notices(lines: Sequence[str], *, verbose: bool) -> None:
+    """Write notes to stderr, several of them only if requested."""
     shown = lines if verbose or len(lines) < 2 else (f"{len(lines)} notes on prices and what is assumed: --verbose shows them",)
     for line in shown:
         notice(line)

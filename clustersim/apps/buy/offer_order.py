@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from clustersim.apps.buy.purchase import CONDITIONS, Figures, Offer, Option, Request, UnfitOption, offers
-from clustersim.apps.plan.asking import NO_PRICES
+from clustersim.apps.plan.asking import NO_PRICES, no_price_of
 from clustersim.apps.plan.layout_table import memory_cell
 from clustersim.apps.run.intervals import ABOVE_PUBLISHED
 from clustersim.apps.run.page import image_of
@@ -197,8 +197,11 @@ class Answer:
         return [*self.assumed(), *self.cautions()]
 
     def cautions(self) -> list[str]:
-        """Return options that run in no layout, another batch, memory that is nearly full, and predictions above all published runs."""
-        lines = [
+        """Return unknown prices, options that run in no layout, another batch, nearly full memory, and predictions above all published."""
+        names = ", ".join(dict.fromkeys(each.unpriced for each in self.of_options if each.unpriced))
+        lines = [no_price_of(names)] if names else []
+        lines += dict.fromkeys(line for each in self.of_options for line in each.remarks)
+        lines += [
             f"{each.option.name}: the batch is {each.batch:,} and not {each.asked_batch:,}, which {each.n_gpus:,} GPUs do not divide"
             for each in self.of_options
             if each.batch != each.asked_batch

@@ -171,6 +171,9 @@ class Offer:
     flags: tuple[Flag, ...]
     price_lists: tuple[str, ...]
     assumed: tuple[str, ...]
+    remarks: tuple[str, ...]
+    unpriced: str
+    """Accelerators without a known price."""
     scenario: Mapping[str, Data]
 
     @property
@@ -217,7 +220,7 @@ def _so_far(one: Offer) -> str:
 
 
 def _offer(request: Request, option: Option, nic: str | None, replays: Replays, peaks: Peaks) -> Offer | UnfitOption:
-    asked, batches, assumed = _asked(request, option, nic)
+    asked, asked_batch = _asked(request, option, nic)
     name = option.name if nic is None else f"{option.name}, {nic}"
     try:
         with asked.told():
@@ -236,8 +239,8 @@ def _offer(request: Request, option: Option, nic: str | None, replays: Replays, 
     return Offer(
         option=option,
         nic=nic,
-        batch=batches[1],
-        asked_batch=batches[0],
+        batch=asked.space.batch,
+        asked_batch=asked_batch,
         n_gpus=asked.space.n_ranks,
         winner=winner,
         figures=plain if failing is None else _figures(failing, request.tokens),
@@ -246,13 +249,15 @@ def _offer(request: Request, option: Option, nic: str | None, replays: Replays, 
         others={NO_FAILURES: plain},
         flags=tuple(dict.fromkeys((*(failing or winner.result).metrics.flags, *asked.usual))),
         price_lists=cost.price_lists if cost else (),
-        assumed=assumed,
+        assumed=asked.assumed,
+        remarks=asked.remarks,
+        unpriced=asked.unpriced,
         scenario=scenario,
     )
 
 
-def _asked(request: Request, option: Option, nic: str | None) -> tuple[PlanRequest, tuple[int, int], tuple[str, ...]]:
-    """Return the search of one cluster, the given batch and the adapted one, and the settings left out."""
+def _asked(request: Request, option: Option, nic: str | None) -> tuple[PlanRequest, int]:
+    """Return the search of one cluster, and the given batch, which may be adapted."""
     overrides = [*request.overrides, f"training.tokens={request.tokens:.0f}"]
     if nic is not None:
         overrides.append(f"cluster.nics.bandwidth={nic}")
@@ -260,13 +265,13 @@ def _asked(request: Request, option: Option, nic: str | None) -> tuple[PlanReque
         overrides.append(f"cost.gpu_hour={option.usd_per_gpu_hour!r} USD/h")
     limits = usual_limits(request.limits)
     asked = asked_of(request.model, option.node, nodes=option.n_nodes, overrides=overrides, limits=limits)
-    batch, assumed = asked.space.batch, (*asked.assumed, *asked.unknown)
+    batch = asked.space.batch
     adapted = adapted_batch(batch, asked.space.n_ranks)
     if adapted != batch:
         kept = [text for text in overrides if text.partition("=")[0].strip() != _BATCH]
         again = asked_of(request.model, option.node, nodes=option.n_nodes, overrides=(*kept, f"{_BATCH}={adapted}"), limits=limits)
-        return again, (batch, adapted), assumed
-    return asked, (batch, batch), assumed
+        return again, batch
+    return asked, batch
 
 
 def _under_conditions(offer: Offer, request: Request, replays: Replays) -> Offer:

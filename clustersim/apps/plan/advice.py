@@ -63,6 +63,7 @@ class Advice:
     undecided: tuple[str, ...]
     """Families within the error bars of the fastest."""
     assumed: tuple[str, ...]
+    cautions: tuple[str, ...]
 
 
 def spaces(space: Space) -> dict[str, Space]:
@@ -95,7 +96,7 @@ def advise(asked: PlanRequest) -> Advice:
     opinions = [_opinion(name, results, layouts[name], best=order[0], decided=name not in near) for name in order]
     opinions += [_cannot(name, search) for name, search in searches.items() if name not in results]
     sentence = _answer(order, results, layouts, near)
-    return Advice(sentence=sentence, families=tuple(opinions), undecided=tuple(near), assumed=asked.assumed)
+    return Advice(sentence=sentence, families=tuple(opinions), undecided=tuple(near), assumed=asked.assumed, cautions=asked.cautions)
 
 
 def _pace(result: ReplayOutcome) -> float:

@@ -51,8 +51,8 @@ class PlanAnswer:
     plan: Plan | None
     """As it is built from it."""
     assumed: tuple[str, ...]
-    unknown: tuple[str, ...]
-    """Unknown prices and power figures, and the options that give them."""
+    cautions: tuple[str, ...]
+    """Notices on what is not as it was asked for, and on unknown prices and powers."""
     memory_margin_fraction: float
     usual: tuple[Flag, ...] = ()
     """Notices on usual settings that all layouts have."""
@@ -71,18 +71,22 @@ class PlanAnswer:
 
     def __str__(self) -> str:
         """Return the fastest layouts, and why no other one is faster."""
-        assumed = [f"assumed: {line}" for line in self.assumed]
         sections = ((heading, *lines) for heading, lines in self.sections.items() if lines)
-        return text_answer((self.headline,), self.table if self.families else (), self.table_lines, *sections, assumed)
+        return text_answer((self.headline,), self.table if self.families else (), self.table_lines, *sections, self.notes)
 
     def _repr_html_(self) -> str:
         """Return the same as notebooks show it."""
         lines = [
             *self.table_lines,
             *(line for heading, found in self.sections.items() if found for line in (heading, *found)),
-            *(f"assumed: {line}" for line in self.assumed),
+            *self.notes,
         ]
         return html_answer(self.headline, lines, (self.table,))
+
+    @property
+    def notes(self) -> list[str]:
+        """Cautions, and what was assumed."""
+        return [*self.cautions, *(f"assumed: {line}" for line in self.assumed)]
 
     @property
     def headline(self) -> str:
@@ -187,6 +191,7 @@ def document(answer: PlanAnswer) -> dict[str, Data]:
         "flags": plain((*answer.flags, *answer.usual)),
         "scenario": answer.scenario,
         "assumed": list(answer.assumed),
+        "cautions": list(answer.cautions),
     }
 
 
@@ -361,7 +366,7 @@ def plan_for(asked: PlanRequest, terms: Terms | None = None) -> PlanAnswer:
         scenario=drafts.document(winner.layout) if winner else None,
         plan=built.plan if built else None,
         assumed=tuple(line for line in asked.assumed if shards or not line.startswith(AS_IN_TABLE)),
-        unknown=asked.unknown,
+        cautions=asked.cautions,
         usual=tuple(flag for flag in asked.usual if shards or not flag.message.startswith(AS_IN_TABLE)),
         own=Tried(layout=layout, bound_s=own.bounds.bound_s, result=own) if layout and isinstance(own, ReplayOutcome) else None,
         own_refusal=own if isinstance(own, str) else "",

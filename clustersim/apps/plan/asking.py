@@ -44,8 +44,6 @@ NO_LENGTH: Final = "no sequence length is given"
 """Start of the note on it."""
 NO_PRICES: Final = "no prices are given"
 """Start of the note on it."""
-CAUTIONS: Final = ("none is counted", "marked yours alone")
-"""Words of the notes on what is not as it was asked for: these are told always."""
 
 MOST_LETTERS: Final = 100
 """Longest name of a scenario."""
@@ -72,8 +70,15 @@ class PlanRequest:
     """That of a scenario with a ``strategy``, or why it cannot be built."""
     usual: tuple[Flag, ...] = ()
     """Notices on usual settings that all layouts have."""
-    unknown: tuple[str, ...] = ()
-    """Prices and power figures that neither the scenario nor a shipped list has, and the option that gives them."""
+    remarks: tuple[str, ...] = ()
+    """Notices on what is not as it was asked for, but for prices: settings that are searched in spite of their value, unknown powers."""
+    unpriced: str = ""
+    """Accelerators whose price neither the scenario nor a shipped list has."""
+
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """Notices on what is not as it was asked for."""
+        return (*self.remarks, *([no_price_of(self.unpriced)] if self.unpriced else ()))
 
     @contextmanager
     def told(self) -> Generator[None]:
@@ -114,7 +119,8 @@ def asked_of(
     ScenarioError
         When something is unknown or cannot be used.
     """
-    assumed = _told_of_searched(_searched(overrides), limits, refused=cluster is not None)
+    assumed: list[str] = []
+    remarks, unlisted = _told_of_searched(_searched(overrides), limits, refused=cluster is not None), ""
     given = _scenario(model, overrides) if cluster is None else _of_cluster(model, cluster, nodes, overrides, assumed)
     base: Mapping[str, Data] = given.document.data
     scenario = load_scenario(dict(base))
@@ -123,11 +129,11 @@ def asked_of(
         check_size(hardware.n_nodes, hardware.node.n_accelerators)
     except ScenarioError as error:
         raise (ScenarioError(error.message, field="--nodes", hint=error.hint) if nodes is not None else given.located(error)) from error
-    unknown: tuple[str, ...] = ()
     without = unpriced(scenario.spec.cost, [node.accelerator for node, _ in hardware.kinds])
     if without:
-        base, unknown = _priced(base, without)
-        if not unknown:
+        base, unlisted, dark = _priced(base, without)
+        remarks += dark
+        if not unlisted:
             assumed.append(listed_rents(scenario.spec.cost, without))
     loaded = load_model(scenario.document.data.get("model"), document=given.document if cluster is None else None).model
     training = base.get("training")
@@ -158,11 +164,12 @@ def asked_of(
             domain_size=node.n_accelerators * node.scale_up.nodes_per_domain,
             limits=narrowed,
         ),
-        assumed=(*assumed, *(each.message.removeprefix(NOT_SAID) for each in usual), *unknown),
+        assumed=(*assumed, *(each.message.removeprefix(NOT_SAID) for each in usual)),
         scenario=given,
         own=_own_layout(given) if cluster is None else None,
         usual=usual,
-        unknown=unknown,
+        remarks=tuple(remarks),
+        unpriced=unlisted,
     )
 
 
@@ -241,19 +248,18 @@ def listed_rents(cost: CostSpec | None, accelerators: Sequence[Accelerator]) -> 
     return f"{NO_PRICES}{names}: those of {PRICES} (-s cost.gpu_hour='2.50 USD')"
 
 
-def _priced(base: Mapping[str, Data], accelerators: Sequence[Accelerator]) -> tuple[Mapping[str, Data], tuple[str, ...]]:
-    """Return a scenario with shipped prices, as far as there are any, and the unknown ones."""
+def _priced(base: Mapping[str, Data], accelerators: Sequence[Accelerator]) -> tuple[Mapping[str, Data], str, list[str]]:
+    """Return a scenario with shipped prices, as far as there are any, the accelerators without one, and a notice on unknown powers."""
     rents = load_price_list(PRICES).usd_per_gpu_hour
     given = base.get("cost")
     given = given if isinstance(given, Mapping) else {}
     if all(each.name in rents for each in accelerators):
-        return {**base, "cost": {**given, "prices": PRICES}}, ()
+        return {**base, "cost": {**given, "prices": PRICES}}, "", []
     names = ", ".join(dict.fromkeys(each.name for each in accelerators if each.name not in rents))
-    unknown = [no_price_of(names)]
     dark = ", ".join(dict.fromkeys(each.name for each in accelerators if each.power_w is None))
     if dark and not given:
-        return base, (*unknown, f"nobody says how much power {dark} draws, and none is counted; give -s cost.power.busy='700 W'")
-    return {**base, "cost": {key: value for key, value in given.items() if key != "gpu_hour"}}, tuple(unknown)
+        return base, names, [f"nobody says how much power {dark} draws, and none is counted; give -s cost.power.busy='700 W'"]
+    return {**base, "cost": {key: value for key, value in given.items() if key != "gpu_hour"}}, names, []
 
 
 def _document(
@@ -304,7 +310,7 @@ def _searched(overrides: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _told_of_searched(replaced: Sequence[tuple[str, str]], limits: Sequence[str], *, refused: bool) -> list[str]:
-    """Return a notice on settings that are searched in spite of their value, or refuse the first: without a layout to begin from."""
+    """Return a caution about settings that are searched in spite of their value, or refuse the first: without a layout to begin from."""
     for key, name in replaced if refused else ():
         hint = f"write --only {name}=..." if name != "dp" else "write --only with tp, pp and cp, from which it follows"
         raise ScenarioError(f"plan searches {name}, and would replace what is given", field=key, hint=hint)

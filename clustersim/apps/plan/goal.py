@@ -268,7 +268,8 @@ def goal_document(found: GoalAnswer) -> dict[str, Data]:
         "best": None if best is None else {**_entry(best), "plan": document(best.answer)},
         "looked_at": [_entry(each) for each in found.found],
         "missed": [{"node": each.node, "nodes": each.n_nodes, "least_time_s": each.time_s, "why": each.why} for each in found.missed],
-        "unknown": list(best.answer.unknown) if best else [],
+        "assumed": list(best.answer.assumed) if best else [],
+        "cautions": list(best.answer.cautions) if best else [],
     }
 
 
@@ -296,7 +297,7 @@ def goal_lines(found: GoalAnswer) -> list[str]:
     lines += [f"  {each.n_nodes} {each.node}: not in time, {each.why}" for each in found.missed]
     if found.goal.within_s is not None:
         lines += ["", f"Tried: every count to 16, and eighths between powers of two, up to {found.goal.most_nodes} and the first in time."]
-    lines += [f"{each.node}: {line}." for each in {one.node: one for one in found.found}.values() for line in each.answer.unknown]
+    lines += [f"{each.node}: {line}." for each in {one.node: one for one in found.found}.values() for line in each.answer.cautions]
     return lines
 
 

@@ -154,6 +154,8 @@ class ServingPlan:
     most_gpus: int
     assumed: tuple[str, ...]
     """Values that were assumed."""
+    cautions: tuple[str, ...]
+    """Unknown prices, of which none is counted."""
 
     @property
     def kinds(self) -> tuple[Replayed, ...]:
@@ -194,6 +196,7 @@ class _ServingSearch:
     most_replays: int
     asked: DrawnRequests | None = None
     assumed: dict[str, None] = field(default_factory=dict[str, None])
+    cautions: dict[str, None] = field(default_factory=dict[str, None])
     rejected: dict[tuple[tuple[str, str], ...], str] = field(default_factory=dict[tuple[tuple[str, str], ...], str])
     """Why deployments cannot run or cannot meet the SLO."""
     done: dict[tuple[Candidate, int], Replayed] = field(default_factory=dict[tuple[Candidate, int], Replayed])
@@ -210,7 +213,8 @@ class _ServingSearch:
         cards = unpriced(cost, [node.accelerator for node, _ in hardware_of(scenario.spec.cluster, scenario.document).kinds])
         unlisted = ", ".join(card.name for card in cards if card.name not in load_price_list(PRICES).usd_per_gpu_hour)
         if cards:
-            self.assumed[no_price_of(unlisted) if unlisted else listed_rents(cost, cards)] = None
+            notes, note = (self.cautions, no_price_of(unlisted)) if unlisted else (self.assumed, listed_rents(cost, cards))
+            notes[note] = None
         if cards and not (unlisted and cost is None):
             left_out = Override(path=("cost", "gpu_hour"), value=None, text="cost.gpu_hour", leaves_out=True)
             changes.append(left_out if unlisted else parse_override(f"cost.prices={PRICES}"))
@@ -379,6 +383,7 @@ def plan_serving(
         rejected=dict(sorted(Counter(search.rejected.values()).items())),
         most_gpus=most_gpus,
         assumed=tuple(search.assumed),
+        cautions=tuple(search.cautions),
     )
 
 

@@ -87,9 +87,9 @@ def test_more_nodes_than_anybody_has_are_refused_at_once(nodes: int) -> None:
 def test_what_no_list_has_a_price_of_is_said_and_its_power_counted() -> None:
     asked = asked_of("llama3-8b", "dgx-b300", nodes=1)
 
-    (notice,) = asked.unknown
+    (notice,) = asked.cautions
     assert notice.startswith("no price of b300-sxm is known, and none is counted; give one for all, -s cost.gpu_hour='2.50 USD', or for")
-    assert asked.unknown[0] in asked.assumed
+    assert notice not in asked.assumed
     assert asked.base["cost"] == {}
 
 
@@ -109,8 +109,8 @@ def test_a_setting_of_a_scenario_that_is_searched_is_said_unless_it_is_held() ->
     said = "tp, pp as given: of the layout marked yours alone; --only tp=... holds it"
     given = ("strategy.tp=2", "strategy.pp=2")
 
-    assert said in asked_of("llama3-8b-8xh100", overrides=given).assumed
-    assert not any("as given" in each for each in asked_of("llama3-8b-8xh100", overrides=given, limits=("tp=2", "pp=2")).assumed)
+    assert said in asked_of("llama3-8b-8xh100", overrides=given).cautions
+    assert not any("as given" in each for each in asked_of("llama3-8b-8xh100", overrides=given, limits=("tp=2", "pp=2")).cautions)
 
 
 @pytest.mark.parametrize(("name", "node"), [("h100", "dgx-h100"), ("b200-sxm", "dgx-b200")])

@@ -46,7 +46,8 @@ def test_what_is_not_known_is_said_and_is_no_zero() -> None:
     assert best.power_w > 8 * 500.0
     assert "no price" in lines[0]
     assert any("no price of b300-sxm is known" in line for line in lines)
-    assert goal_document(answer)["unknown"] == list(best.answer.unknown)
+    assert goal_document(answer)["cautions"] == list(best.answer.cautions)
+    assert goal_document(answer)["assumed"] == list(best.answer.assumed)
 
 
 def test_a_budget_needs_a_price() -> None:
