@@ -202,11 +202,10 @@ def _goal(model: str, goal: Goal, options: PlanOptions, terms: Terms) -> int:
     else:
         with options.report():
             write_lines(*goal_lines(found))
-        answer = found.best.answer if found.best is not None else None
         # The answer itself has the cautions.
-        assumed_notices(answer.assumed if answer is not None else (), verbose=options.verbose)
-    if found.best is not None:
-        _write(found.best.answer, options)
+        assumed_notices(found.plan.assumed if found.plan is not None else (), verbose=options.verbose)
+    if found.plan is not None:
+        _write(found.plan, options)
     return EXIT_OK if found.reached else EXIT_NO
 
 

@@ -12,6 +12,7 @@ from clustersim.config.constraints import check_size
 from clustersim.config.cost_section import Priced, priced_nodes
 from clustersim.config.goodput_section import Maintained, maintained_job
 from clustersim.config.job_settings import Planned, PlannedJob, allocate_nodes, jobs_of
+from clustersim.config.keys import placed
 from clustersim.config.load import Scenario
 from clustersim.config.machine import hardware_of, host_flags, link_changes, routing_flags
 from clustersim.config.node_groups import ConstantsFile, with_constants
@@ -75,13 +76,15 @@ class Built:
         return self.scenario.spec.training.tokens
 
 
-def build(scenario: Scenario, *, constants: Mapping[str, Calibration] | None = None) -> Built:
+def build(scenario: Scenario, *, constants: Mapping[str, Calibration] | None = None, others: bool = True) -> Built:
     """Return model, cluster and plan of a scenario, with every default filled in.
 
     Parameters
     ----------
     constants
         By generation of accelerators, calibrations to use in place of the shipped ones, for studies that ask what others would predict.
+    others
+        False where the first mistake is enough.
 
     Raises
     ------
@@ -91,7 +94,7 @@ def build(scenario: Scenario, *, constants: Mapping[str, Calibration] | None = N
     try:
         return _build(scenario, constants or {})
     except DomainError as error:
-        raise scenario.located(error) from error
+        raise (scenario.located(error) if others else placed(error, scenario.document)) from error
 
 
 def _build(scenario: Scenario, constants: Mapping[str, Calibration]) -> Built:

@@ -9,6 +9,7 @@ from typing import Final
 
 from clustersim.apps.buy.purchase import CONDITIONS, Figures, Offer, Option, Request, UnfitOption, offers
 from clustersim.apps.plan.asking import NO_PRICES, no_price_of
+from clustersim.apps.plan.goal import adapted_line
 from clustersim.apps.plan.layout_table import memory_cell
 from clustersim.apps.run.intervals import ABOVE_PUBLISHED
 from clustersim.apps.run.page import image_of
@@ -198,13 +199,13 @@ class Answer:
 
     def cautions(self) -> list[str]:
         """Return unknown prices, options that run in no layout, another batch, nearly full memory, and predictions above all published."""
-        names = ", ".join(dict.fromkeys(each.unpriced for each in self.of_options if each.unpriced))
+        names = ", ".join(dict.fromkeys(each.asked.unpriced for each in self.of_options if each.asked.unpriced))
         lines = [no_price_of(names)] if names else []
-        lines += dict.fromkeys(line for each in self.of_options for line in each.remarks)
+        lines += dict.fromkeys(line for each in self.of_options for line in each.asked.remarks)
         lines += [
-            f"{each.option.name}: the batch is {each.batch:,} and not {each.asked_batch:,}, which {each.n_gpus:,} GPUs do not divide"
+            adapted_line(each.option.name, each.asked_batch, each.asked)
             for each in self.of_options
-            if each.batch != each.asked_batch
+            if each.asked.space.batch != each.asked_batch
         ]
         lines += [f"{each.option.name}: {flag.message}" for each in self.of_options for flag in each.flags if flag.code == ABOVE_PUBLISHED]
         lines += dict.fromkeys(flag.message for each in self.of_options for flag in each.flags if flag.code == "memory_tight")
@@ -217,7 +218,7 @@ class Answer:
         lines += [f"prices: {', '.join(lists)} (clustersim show prices)"] if lists else []
         some: dict[str, dict[str, None]] = {}
         for each in self.found:
-            for line in map(_for_buyers, each.assumed):
+            for line in map(_for_buyers, each.asked.assumed):
                 if line:
                     some.setdefault(line, {})[each.option.name] = None
         common = {line for line, names in some.items() if len(names) == len(self.of_options)}
@@ -334,8 +335,8 @@ def _offer_data(each: Offer) -> Data:
     return {
         "option": each.option.name,
         "nic": each.nic,
-        "gpus": each.n_gpus,
-        "global_batch_size": each.batch,
+        "gpus": each.asked.space.n_ranks,
+        "global_batch_size": each.asked.space.batch,
         "asked_global_batch_size": each.asked_batch,
         "layout": each.winner.layout.words(),
         "step_time_s": metrics.step_time_s,

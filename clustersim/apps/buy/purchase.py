@@ -6,14 +6,13 @@ import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from math import gcd
 from typing import Final
 
 from clustersim.apps.plan.answer import NoLayoutError, searched
-from clustersim.apps.plan.asking import PlanRequest, asked_of, nodes_with
+from clustersim.apps.plan.asking import PlanRequest, nodes_with
 from clustersim.apps.plan.drafts import Peaks
 from clustersim.apps.plan.findings import Tried
-from clustersim.apps.plan.goal import figure_of
+from clustersim.apps.plan.goal import asked_for, figure_of
 from clustersim.apps.plan.nearest import nearest_lines
 from clustersim.apps.plan.replays import Replayed, ReplayOutcome, Replays
 from clustersim.apps.plan.search import Terms
@@ -91,25 +90,6 @@ def read_nics(text: str) -> tuple[str, ...]:
     return found
 
 
-def adapted_batch(batch: int, n_ranks: int) -> int:
-    """Return the batch nearest to a given one that divides among the ranks as well as powers of two do.
-
-    Data parallelism divides the batch, and takes the odd factors of the ranks wherever tensor and pipeline parallelism do not. A batch that
-    has these factors stays as it is. Any other becomes the nearest multiple of them and of the power of two that batch and ranks share.
-
-    Examples
-    --------
-    >>> adapted_batch(1024, 512), adapted_batch(1024, 384), adapted_batch(1000, 384)
-    (1024, 1152, 1008)
-    """
-    odd = n_ranks // (n_ranks & -n_ranks)
-    if batch % odd == 0:
-        return batch
-    unit = odd * gcd(batch & -batch, n_ranks & -n_ranks)
-    return unit * max(1, round(batch / unit))
-
-
-_BATCH: Final = "training.global_batch_size"
 HALF_NETWORK: Final = "adapters at half of their bandwidth"
 HALF_BATCH: Final = "half of the batch"
 TWICE_BATCH: Final = "twice the batch"
@@ -156,9 +136,9 @@ class Offer:
 
     option: Option
     nic: str | None
-    batch: int
+    asked: PlanRequest
     asked_batch: int
-    n_gpus: int
+    """The given one, which may have been adapted."""
     winner: Tried
     figures: Figures
     """With failures."""
@@ -170,10 +150,6 @@ class Offer:
     """By name of ``CONDITIONS``; missing where the layout does not run, and of slower adapters of an option."""
     flags: tuple[Flag, ...]
     price_lists: tuple[str, ...]
-    assumed: tuple[str, ...]
-    remarks: tuple[str, ...]
-    unpriced: str
-    """Accelerators without a known price."""
     scenario: Mapping[str, Data]
 
     @property
@@ -239,9 +215,8 @@ def _offer(request: Request, option: Option, nic: str | None, replays: Replays, 
     return Offer(
         option=option,
         nic=nic,
-        batch=asked.space.batch,
+        asked=asked,
         asked_batch=asked_batch,
-        n_gpus=asked.space.n_ranks,
         winner=winner,
         figures=plain if failing is None else _figures(failing, request.tokens),
         goodput_fraction=None if failing is None or failing.goodput is None else failing.goodput.goodput_fraction,
@@ -249,29 +224,18 @@ def _offer(request: Request, option: Option, nic: str | None, replays: Replays, 
         others={NO_FAILURES: plain},
         flags=tuple(dict.fromkeys((*(failing or winner.result).metrics.flags, *asked.usual))),
         price_lists=cost.price_lists if cost else (),
-        assumed=asked.assumed,
-        remarks=asked.remarks,
-        unpriced=asked.unpriced,
         scenario=scenario,
     )
 
 
 def _asked(request: Request, option: Option, nic: str | None) -> tuple[PlanRequest, int]:
-    """Return the search of one cluster, and the given batch, which may be adapted."""
-    overrides = [*request.overrides, f"training.tokens={request.tokens:.0f}"]
+    """Return the search of one cluster, and the given batch, in place of which an adapted one may be searched."""
+    overrides = [*request.overrides]
     if nic is not None:
         overrides.append(f"cluster.nics.bandwidth={nic}")
     if option.usd_per_gpu_hour is not None:
         overrides.append(f"cost.gpu_hour={option.usd_per_gpu_hour!r} USD/h")
-    limits = usual_limits(request.limits)
-    asked = asked_of(request.model, option.node, nodes=option.n_nodes, overrides=overrides, limits=limits)
-    batch = asked.space.batch
-    adapted = adapted_batch(batch, asked.space.n_ranks)
-    if adapted != batch:
-        kept = [text for text in overrides if text.partition("=")[0].strip() != _BATCH]
-        again = asked_of(request.model, option.node, nodes=option.n_nodes, overrides=(*kept, f"{_BATCH}={adapted}"), limits=limits)
-        return again, batch
-    return asked, batch
+    return asked_for(request.model, option.node, option.n_nodes, request.tokens, overrides=overrides, limits=request.limits)
 
 
 def _under_conditions(offer: Offer, request: Request, replays: Replays) -> Offer:
@@ -291,9 +255,9 @@ def _halves(offer: Offer, machine: Mapping[str, Data] | None) -> dict[str, tuple
         rate = build(load_scenario(machine)).cluster.node.nic.bandwidth_bytes_per_s / 2
         found[HALF_NETWORK] = ("cluster", "nics", {"bandwidth": f"{rate:.0f} B/s"})
     per_pass = offer.winner.layout.family.dp * offer.winner.layout.family.micro_batch_size
-    if offer.batch % (2 * per_pass) == 0:
-        found[HALF_BATCH] = ("training", "global_batch_size", offer.batch // 2)
-    found[TWICE_BATCH] = ("training", "global_batch_size", 2 * offer.batch)
+    if offer.asked.space.batch % (2 * per_pass) == 0:
+        found[HALF_BATCH] = ("training", "global_batch_size", offer.asked.space.batch // 2)
+    found[TWICE_BATCH] = ("training", "global_batch_size", 2 * offer.asked.space.batch)
     return found
 
 

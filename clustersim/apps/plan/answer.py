@@ -351,11 +351,16 @@ def plan_for(asked: PlanRequest, terms: Terms | None = None) -> PlanAnswer:
     terms = terms or Terms()
     with asked.told(), Replays() as replays:
         drafts, search = searched(asked, terms, replays, others=True)
-        with phase("margins"):
-            bought = margins(drafts, search, replays)
-            turned = turns(drafts, search, replays, terms.memory_margin_fraction)
-        layout = asked.own if isinstance(asked.own, ParallelLayout) else None
-        own = asked.own if layout is None else replays.end(replays.begin(drafts.document(layout)))
+        return answer_of(asked, drafts, search, terms, replays)
+
+
+def answer_of(asked: PlanRequest, drafts: Drafts, search: Search, terms: Terms, replays: Replays) -> PlanAnswer:
+    """Return the answer that a search gives, with what a tenth more of each resource buys and on what the choice turns."""
+    with phase("margins"):
+        bought = margins(drafts, search, replays)
+        turned = turns(drafts, search, replays, terms.memory_margin_fraction)
+    layout = asked.own if isinstance(asked.own, ParallelLayout) else None
+    own = asked.own if layout is None else replays.end(replays.begin(drafts.document(layout)))
     winner = search.winner
     built = drafts.built(winner.layout) if winner else None
     shards = any(tried.layout.zero_stage == SHARDS_PARAMETERS for tried in search.kinds)

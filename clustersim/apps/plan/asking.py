@@ -64,6 +64,7 @@ class PlanRequest:
     space: Space
     assumed: tuple[str, ...]
     """Values that were assumed."""
+    tokens_per_step: int
     scenario: Scenario
     """As it was read, for the places of mistakes."""
     own: ParallelLayout | str | None = None
@@ -136,7 +137,7 @@ def asked_of(
         if not unlisted:
             assumed.append(listed_rents(scenario.spec.cost, without))
     loaded = load_model(scenario.document.data.get("model"), document=given.document if cluster is None else None).model
-    training = base.get("training")
+    training, seq_length = base.get("training"), scenario.spec.training.seq_length or loaded.max_positions
     if (
         cluster is not None
         and loaded.unit == "sequence"
@@ -144,6 +145,7 @@ def asked_of(
         and training.get("seq_length") is None
         and not 0 < loaded.max_positions <= SEQUENCE
     ):
+        seq_length = SEQUENCE
         base = {**base, "training": {**training, "seq_length": SEQUENCE}}
         # In place of the longest that the model takes.
         assumed = [each for each in assumed if not each.startswith(NO_LENGTH)]
@@ -165,6 +167,7 @@ def asked_of(
             limits=narrowed,
         ),
         assumed=(*assumed, *(each.message.removeprefix(NOT_SAID) for each in usual)),
+        tokens_per_step=scenario.spec.training.global_batch_size * seq_length,
         scenario=given,
         own=_own_layout(given) if cluster is None else None,
         usual=usual,

@@ -104,7 +104,7 @@ class Drafts:
             return refusal
         if template is None:
             try:
-                template = self._templates[key] = self.built(layout)
+                template = self._templates[key] = build(load_scenario(self.document(layout)), others=False)
                 self._first = self._first or template
             except ScenarioError as error:
                 if error.field == TOKENS or (error.field or "").partition(".")[0] in SURROUNDINGS:

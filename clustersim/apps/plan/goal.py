@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
+from math import gcd, inf
 from typing import Final
 
-from clustersim.apps.plan.answer import NoLayoutError, PlanAnswer, document, plan_for
+from clustersim.apps.plan.answer import NoLayoutError, PlanAnswer, answer_of, document, searched
 from clustersim.apps.plan.asking import PlanRequest, asked_of
 from clustersim.apps.plan.drafts import Drafts
-from clustersim.apps.plan.findings import TIE_FRACTION
+from clustersim.apps.plan.findings import TIE_FRACTION, Search
+from clustersim.apps.plan.replays import Replays
 from clustersim.apps.plan.search import Terms
-from clustersim.apps.plan.space import families, layouts, usual_limits
+from clustersim.apps.plan.space import usual_limits
 from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import load_node
-from clustersim.parallel.flops import step_flops
 from clustersim.progress import advanced, noted, phase
 from clustersim.units.quantity import format_quantity, parse_quantity
 
 MOST_NODES: Final = 2048
+_BATCH: Final = "training.global_batch_size"
 EIGHTHS: Final = 4
 """Binary digits in which counts of nodes differ: above 16 there are eight for each power of two."""
 HINTS: Final = {
@@ -49,7 +52,11 @@ class Reached:
 
     node: str
     n_nodes: int
-    answer: PlanAnswer
+    asked: PlanRequest
+    asked_batch: int
+    """The given one, which may have been adapted."""
+    drafts: Drafts
+    search: Search
     time_s: float
     usd: float | None
     """None without a price."""
@@ -77,6 +84,8 @@ class GoalAnswer:
     goal: Goal
     found: tuple[Reached, ...]
     """All on which a layout was replayed, best first."""
+    plan: PlanAnswer | None = None
+    """That of the best."""
     missed: tuple[MissedGoal, ...] = ()
     """All others that were tried, in order."""
 
@@ -145,21 +154,24 @@ class Asking:
 def reach(model: str, goal: Goal, asking: Asking | None = None) -> GoalAnswer:
     """Return the cheapest cluster that reaches a goal, or the one that comes nearest.
 
-    Of each kind of node the numbers of ``counts`` are tried in turn, from the fewest that could compute the model's FLOPs in time at the
-    peak of the data sheet to the first that is in time. Layouts that are too slow by their bounds are not replayed, so that a count that
-    cannot be in time costs no more than bounds. Where none is, the largest is planned for without a limit, to say how near it comes.
+    Of each kind of node the fewest of ``counts`` that are in time are found by bisection. Layouts that are too slow by their bounds are not
+    replayed, so that a count that cannot be in time costs no more than bounds. Where none is, the largest is planned for without a limit,
+    to say how near it comes.
     """
     asking = asking or Asking()
     found: list[Reached] = []
     missed: list[MissedGoal] = []
-    for node in goal.nodes:
-        _of_kind(model, node, goal, asking, (found, missed))
-    found.sort(key=lambda each: (max(1.0, each.excess), each.usd if each.usd is not None else each.time_s, each.node, each.n_nodes))
-    return GoalAnswer(goal=goal, found=tuple(found), missed=tuple(missed))
+    with Replays() as replays:
+        for node in goal.nodes:
+            _of_kind(model, node, goal, asking, replays, (found, missed))
+        found.sort(key=lambda each: (max(1.0, each.excess), each.usd is None, each.usd or each.n_nodes, each.node))
+        best = found[0] if found else None
+        plan = None if best is None else answer_of(best.asked, best.drafts, best.search, asking.terms, replays)
+    return GoalAnswer(goal=goal, found=tuple(found), plan=plan, missed=tuple(sorted(missed, key=lambda each: (each.node, each.n_nodes))))
 
 
 def counts(most: int) -> tuple[int, ...]:
-    """Return the numbers of nodes that are tried: all up to 16, then eighths between powers of two, which divide batches and layers well.
+    """Return the numbers of nodes to choose from: all up to 16, then eighths between powers of two, which divide batches and layers well.
 
     Examples
     --------
@@ -169,71 +181,100 @@ def counts(most: int) -> tuple[int, ...]:
     return tuple(n for n in range(1, most + 1) if n % max(1, 2 ** (n.bit_length() - EIGHTHS)) == 0)
 
 
-def _of_kind(model: str, node: str, goal: Goal, asking: Asking, into: tuple[list[Reached], list[MissedGoal]]) -> None:
-    """Try the counts of one kind of node until one meets the time limit."""
+def _of_kind(model: str, node: str, goal: Goal, asking: Asking, replays: Replays, into: tuple[list[Reached], list[MissedGoal]]) -> None:
+    """Find the fewest nodes of one kind that are in time, if more nodes are no slower."""
     found, missed = into
-    tried, longest_s = _within(model, node, goal, asking)
+    every, within_s = counts(goal.most_nodes), inf if goal.within_s is None else goal.within_s
+    low, high = 0, len(every)
     with phase(f"plan for numbers of {node}"):
-        for place, n_nodes in enumerate(tried):
-            advanced(place, len(tried))
-            asked = _asked(model, node, n_nodes, asking, goal)
-            one = _of_cluster(asked, node, n_nodes, goal, replace(asking.terms, within_s=longest_s))
-            if isinstance(one, MissedGoal) and n_nodes == tried[-1] and one.time_s is not None:
-                one = _of_cluster(asked, node, n_nodes, goal, asking.terms)
-            if isinstance(one, MissedGoal):
+        while low < high:
+            advanced(len(every) - (high - low), len(every))
+            middle = (low + high) // 2
+            one = _of_cluster(model, node, every[middle], goal, asking, replays)
+            if isinstance(one, Reached):
+                found.append(one)
+                noted("\n".join(f"so far: {_words(each)}" for each in found))
+            else:
                 missed.append(one)
-                continue
-            found.append(one)
-            noted("\n".join(f"so far: {_words(each)}" for each in found))
-            if goal.within_s is None or one.time_s <= goal.within_s:
-                return
+            if isinstance(one, Reached) and one.time_s <= within_s:
+                high = middle
+            else:
+                # No step is shorter by more than the share of nodes that are added.
+                least = every[middle] * (1.0 if one.time_s is None else one.time_s / within_s)
+                low = max(middle + 1, bisect_left(every, least * (1.0 - TIE_FRACTION)))
+        if high == len(every) and not any(each.node == node and each.n_nodes == every[-1] and each.time_s is None for each in missed):
+            one = _of_cluster(model, node, every[-1], replace(goal, within_s=None), asking, replays)
+            if isinstance(one, Reached):
+                found.append(_against(one, goal))
 
 
-def _within(model: str, node: str, goal: Goal, asking: Asking) -> tuple[tuple[int, ...], float]:
-    """Return the counts of nodes of one kind that could be in time by their FLOPs, or the largest, and the longest step in time."""
-    every = counts(goal.most_nodes)
-    if goal.within_s is None:
-        return every, inf
-    for n_nodes in every:
-        asked = _asked(model, node, n_nodes, asking, goal)
-        drafts = Drafts(asked.base)
-        with asked.told():
-            all_layouts = (layout for family in families(asked.space) for layout in layouts(asked.space, family))
-            plan = next((found for found in map(drafts.plan, all_layouts) if not isinstance(found, str)), None)
-        if plan is not None:
-            card, n_cards = drafts.first.cluster.node.accelerator, drafts.first.cluster.node.n_accelerators
-            per_step = plan.training.global_batch_size * plan.training.seq_length
-            step_s = goal.within_s * per_step / goal.tokens
-            flops = step_flops(plan.model, plan.training, plan.strategy).model
-            least = flops / (step_s * card.peak_flops_per_s[plan.training.precision] * n_cards)
-            # Sums in another order may say a little more than the limit of a run that is just in time.
-            return tuple(n for n in every if n >= least) or every[-1:], step_s * (1.0 + TIE_FRACTION)
-    return every[-1:], inf
+def asked_for(
+    model: str, node: str, n_nodes: int, tokens: float, *, overrides: Sequence[str], limits: Sequence[str]
+) -> tuple[PlanRequest, int]:
+    """Return the search of a training on one cluster, and the given batch, in place of which an adapted one may be searched."""
+    texts, limits = [*overrides, f"training.tokens={tokens:.0f}"], usual_limits(limits)
+    asked = asked_of(model, node, nodes=n_nodes, overrides=texts, limits=limits)
+    batch = asked.space.batch
+    adapted = adapted_batch(batch, asked.space.n_ranks)
+    if adapted != batch:
+        kept = [text for text in texts if text.partition("=")[0].strip() != _BATCH]
+        asked = asked_of(model, node, nodes=n_nodes, overrides=(*kept, f"{_BATCH}={adapted}"), limits=limits)
+    return asked, batch
 
 
-def _asked(model: str, node: str, n_nodes: int, asking: Asking, goal: Goal) -> PlanRequest:
-    tokens = f"training.tokens={goal.tokens:.0f}"
-    return asked_of(model, node, nodes=n_nodes, overrides=(*asking.overrides, tokens), limits=usual_limits(asking.limits))
+def adapted_batch(batch: int, n_ranks: int) -> int:
+    """Return the batch nearest to a given one that divides among the ranks about as well as powers of two do.
+
+    Data parallelism divides the batch, and takes the odd factors of the ranks wherever tensor and pipeline parallelism do not. A batch that
+    has these factors stays as it is. Any other becomes the nearest multiple of them and of the power of two that batch and ranks share, or
+    of a smaller one where that is more than half of the batch.
+
+    Examples
+    --------
+    >>> adapted_batch(1024, 512), adapted_batch(1024, 384), adapted_batch(1000, 384), adapted_batch(1024, 10240)
+    (1024, 1152, 1008, 960)
+    """
+    odd = n_ranks // (n_ranks & -n_ranks)
+    if batch % odd == 0:
+        return batch
+    shared = gcd(batch & -batch, n_ranks & -n_ranks)
+    while shared > 1 and odd * shared > batch / 2:
+        shared //= 2
+    unit = odd * shared
+    return unit * max(1, round(batch / unit))
 
 
-def _of_cluster(asked: PlanRequest, node: str, n_nodes: int, goal: Goal, terms: Terms) -> Reached | MissedGoal:
+def adapted_line(name: str, asked_batch: int, asked: PlanRequest) -> str:
+    """Return the note on a batch that was adapted."""
+    return f"{name}: the batch is {asked.space.batch:,} and not {asked_batch:,}, which {asked.space.n_ranks:,} GPUs do not divide"
+
+
+def _of_cluster(model: str, node: str, n_nodes: int, goal: Goal, asking: Asking, replays: Replays) -> Reached | MissedGoal:
     """Return the result of the best layout on one cluster, or the reason why no layout meets the time limit."""
+    asked, asked_batch = asked_for(model, node, n_nodes, goal.tokens, overrides=asking.overrides, limits=asking.limits)
+    n_steps = goal.tokens / asked.tokens_per_step
+    # Sums in another order may say a little more than the limit of a run that is just in time.
+    longest_s = inf if goal.within_s is None else goal.within_s / n_steps * (1.0 + TIE_FRACTION)
     try:
-        answer = plan_for(asked, terms)
+        with asked.told():
+            drafts, search = searched(asked, replace(asking.terms, within_s=longest_s), replays)
     except NoLayoutError as error:
         return MissedGoal(node=node, n_nodes=n_nodes, why=error.message)
-    search, winner = answer.search, answer.search.winner
+    winner = search.winner
     if winner is None:
         least_s = None
         if goal.within_s is not None and search.next_bound_s is not None and not search.failing:
-            least_s = goal.within_s * search.next_bound_s / terms.within_s
+            least_s = n_steps * search.next_bound_s
         why = f"no layout runs: {search.commonest}" if least_s is None else f"it takes {format_quantity(least_s, 's', 4)} at least"
         return MissedGoal(node=node, n_nodes=n_nodes, time_s=least_s, why=why)
     result, cost = winner.result, winner.result.cost
     one = Reached(
         node=node,
         n_nodes=n_nodes,
-        answer=answer,
+        asked=asked,
+        asked_batch=asked_batch,
+        drafts=drafts,
+        search=search,
         time_s=result.training_s or goal.tokens / result.metrics.tokens_per_s,
         usd=cost.training.usd if cost and cost.training else None,
         power_w=cost.power.facility_w if cost else None,
@@ -265,19 +306,20 @@ def goal_document(found: GoalAnswer) -> dict[str, Data]:
     return {
         "reached": found.reached,
         "goal": {"tokens": goal.tokens, "within_s": goal.within_s, "budget_usd": goal.budget_usd, "power_w": goal.power_w},
-        "best": None if best is None else {**_entry(best), "plan": document(best.answer)},
+        "best": None if best is None or found.plan is None else {**_entry(best), "plan": document(found.plan)},
         "looked_at": [_entry(each) for each in found.found],
         "missed": [{"node": each.node, "nodes": each.n_nodes, "least_time_s": each.time_s, "why": each.why} for each in found.missed],
-        "assumed": list(best.answer.assumed) if best else [],
-        "cautions": list(best.answer.cautions) if best else [],
+        "assumed": list(found.plan.assumed) if found.plan else [],
+        "cautions": list(found.plan.cautions) if found.plan else [],
     }
 
 
 def _entry(each: Reached) -> dict[str, Data]:
-    winner = each.answer.search.winner
+    winner = each.search.winner
     return {
         "node": each.node,
         "nodes": each.n_nodes,
+        "global_batch_size": each.asked.space.batch,
         "layout": winner.layout.words() if winner else None,
         "time_s": each.time_s,
         "usd": each.usd,
@@ -296,13 +338,18 @@ def goal_lines(found: GoalAnswer) -> list[str]:
     lines += ["", "Looked at", *(f"  {_words(each)}" for each in found.found)]
     lines += [f"  {each.n_nodes} {each.node}: not in time, {each.why}" for each in found.missed]
     if found.goal.within_s is not None:
-        lines += ["", f"Tried: every count to 16, and eighths between powers of two, up to {found.goal.most_nodes} and the first in time."]
-    lines += [f"{each.node}: {line}." for each in {one.node: one for one in found.found}.values() for line in each.answer.cautions]
+        lines += [
+            "",
+            f"Bisected: counts to 16, and eighths between powers of two, up to {found.goal.most_nodes}; more are taken to be no slower.",
+        ]
+    adapted = [each for each in found.found if each.asked_batch != each.asked.space.batch]
+    lines += [f"{adapted_line(f'{each.n_nodes} {each.node}', each.asked_batch, each.asked)}." for each in adapted]
+    lines += [f"{each.node}: {line}." for each in {one.node: one for one in found.found}.values() for line in each.asked.cautions]
     return lines
 
 
 def _words(each: Reached) -> str:
-    winner = each.answer.search.winner
+    winner = each.search.winner
     layout = winner.layout.words() if winner else ""
     usd = f", {format_quantity(each.usd, 'USD')}" if each.usd is not None else ", no price"
     power = format_quantity(each.power_w, "W") if each.power_w is not None else "no power figure"

@@ -127,8 +127,9 @@ def replayed(document: Mapping[str, Data], resource: str | None = None, limit_s:
     try:
         built = build(load_scenario(document))
         built = built if resource is None else with_more(built, resource)
-        bound = run_bound(built)
-        return bound if bound.bound_s >= limit_s else outcome_of(run_built(built, varies=False, bound=bound))
+        # Without a limit the bound is the first round of the replay.
+        bound = run_bound(built) if limit_s < inf else None
+        return bound if bound and bound.bound_s >= limit_s else outcome_of(run_built(built, varies=False, bound=bound))
     except ScenarioError as error:
         return error.message
 

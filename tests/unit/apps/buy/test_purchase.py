@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clustersim.apps.buy.offer_order import Answer, answered, offers_page
-from clustersim.apps.buy.purchase import CONDITIONS, NO_FAILURES, Request, adapted_batch, read_nics, read_option
+from clustersim.apps.buy.purchase import CONDITIONS, NO_FAILURES, Request, read_nics, read_option
+from clustersim.apps.plan.goal import adapted_batch
 from clustersim.errors import ScenarioError
 from clustersim.report.plots.offers import OfferBar, OffersPicture, draw_offers
 
@@ -52,7 +53,7 @@ def test_an_option_at_its_break_even_price_costs_as_much_as_the_cheapest(answer:
 
 
 def test_a_batch_that_the_gpus_do_not_divide_is_adapted_and_told(answer: Answer) -> None:
-    adapted = {each.option.name: each.batch for each in answer.found}
+    adapted = {each.option.name: each.asked.space.batch for each in answer.found}
 
     assert adapted == {"1 dgx-h100": 64, "2 dgx-a100-80g": 64, "3 dgx-h100": 72}
     assert "3 dgx-h100: the batch is 72 and not 64, which 24 GPUs do not divide" in answer.notes()
