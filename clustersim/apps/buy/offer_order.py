@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -331,7 +330,6 @@ def usd_range(least: float, most: float) -> str:
 def _offer_data(each: Offer) -> Data:
     metrics = each.winner.result.metrics
     least, most = interval(each)
-    figures: Mapping[str, Figures] = each.others
     return {
         "option": each.option.name,
         "nic": each.nic,
@@ -344,21 +342,12 @@ def _offer_data(each: Offer) -> Data:
         "memory_fraction": metrics.memory.peak_bytes / metrics.memory.capacity_bytes,
         "memory_verdict": metrics.memory.verdict,
         "goodput_fraction": each.goodput_fraction,
-        **_figures_data(each.figures),
+        **asdict(each.figures),
         "interval_fraction": [least, most],
-        "others": {name: _figures_data(value) for name, value in figures.items()},
+        "others": {name: asdict(value) for name, value in each.others.items()},
         "price_lists": list[Data](each.price_lists),
         "flags": plain(each.flags),
         "scenario": dict(each.scenario),
-    }
-
-
-def _figures_data(figures: Figures) -> dict[str, Data]:
-    return {
-        "time_s": figures.time_s,
-        "usd": figures.usd,
-        "gpu_hours": figures.gpu_hours,
-        "usd_per_gpu_hour": figures.usd_per_gpu_hour,
     }
 
 

@@ -8,14 +8,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from clustersim.apps.plan.answer import NoLayoutError, searched
 from clustersim.apps.plan.asking import PlanRequest, nodes_with
 from clustersim.apps.plan.drafts import Peaks
 from clustersim.apps.plan.findings import Tried
 from clustersim.apps.plan.goal import asked_for, figure_of
 from clustersim.apps.plan.nearest import nearest_lines
 from clustersim.apps.plan.replays import Replayed, ReplayOutcome, Replays
-from clustersim.apps.plan.search import Terms
+from clustersim.apps.plan.search import NoLayoutError, Terms, searched
 from clustersim.apps.plan.space import usual_limits
 from clustersim.apps.run.running import whole_training
 from clustersim.config.build import build

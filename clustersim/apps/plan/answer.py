@@ -8,12 +8,12 @@ from math import inf
 from typing import Final
 
 from clustersim.apps.plan.asking import PlanRequest, asked_of
-from clustersim.apps.plan.drafts import Drafts, Peaks
-from clustersim.apps.plan.findings import ABOVE, REASONS, REFUSED, TIE_FRACTION, Search, Tried
+from clustersim.apps.plan.drafts import Drafts
+from clustersim.apps.plan.findings import ABOVE, REASONS, TIE_FRACTION, Search, Tried
 from clustersim.apps.plan.layout_table import MARK, MARKED, layout_table, within_error_bars
 from clustersim.apps.plan.margins import LEAST_GAIN, Margin, Turn, margins, turns
 from clustersim.apps.plan.replays import ReplayOutcome, Replays
-from clustersim.apps.plan.search import Terms, fastest
+from clustersim.apps.plan.search import Terms, searched
 from clustersim.apps.plan.space import ParallelLayout
 from clustersim.apps.run.bound import NAMES
 from clustersim.apps.run.intervals import ABOVE_PUBLISHED, PublishedMfu, beside_published, published_beside, shipped_support
@@ -22,7 +22,6 @@ from clustersim.config.overriding import override_texts
 from clustersim.config.usual import AS_IN_TABLE
 from clustersim.config.yaml_text import plain
 from clustersim.documents.text import Data
-from clustersim.errors import ScenarioError
 from clustersim.measure.deciding import UNDECIDED
 from clustersim.measure.error_bars import ALL_RUNS, TIGHT
 from clustersim.notices import Flag
@@ -297,10 +296,6 @@ def turn_lines(answer: PlanAnswer) -> list[str]:
     return [*lines, f"  MFU of the winner: {percent_text(mfu)}{span}{above}; {beside_published(answer.published)}"]
 
 
-class NoLayoutError(ScenarioError):
-    """Every layout of a space is refused."""
-
-
 def plan(
     model: str | Mapping[str, object],
     cluster: str | None = None,
@@ -378,31 +373,3 @@ def answer_of(asked: PlanRequest, drafts: Drafts, search: Search, terms: Terms, 
         memory_margin_fraction=terms.memory_margin_fraction,
         published=published_beside(built) if built else None,
     )
-
-
-def searched(
-    asked: PlanRequest, terms: Terms, replays: Replays, *, peaks: Peaks | None = None, others: bool = False
-) -> tuple[Drafts, Search]:
-    """Return the search of a space.
-
-    Parameters
-    ----------
-    peaks
-        Peaks of memory of an earlier search that differs by the network alone; new ones are added to them.
-    others
-        Whether to look for layouts of other kinds than those of the fastest ones.
-
-    Raises
-    ------
-    ScenarioError
-        When something is wrong with all layouts.
-    NoLayoutError
-        When every layout is refused.
-    """
-    drafts = Drafts(asked.base, {} if peaks is None else peaks)
-    search = fastest(drafts, asked.space, terms, replays=replays, others=others)
-    if search.refusal is not None and search.counts[REFUSED] == search.n_layouts:
-        raise NoLayoutError(
-            f"no layout is legal: {search.refusal}", hint="change what the message names with --set, or the space with --only"
-        )
-    return drafts, search

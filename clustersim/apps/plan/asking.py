@@ -11,7 +11,7 @@ from typing import Final
 
 from clustersim.apps.importing.machines import cluster_of
 from clustersim.apps.importing.opening import open_scenario
-from clustersim.apps.plan.space import PLACEMENTS, STAGE_LAYERS, ParallelLayout, Space, layout_of, space_of
+from clustersim.apps.plan.space import NUMBERS, WORDS, ParallelLayout, Space, layout_of, limits_of, space_of
 from clustersim.config.build import build
 from clustersim.config.constraints import check_size
 from clustersim.config.cost_section import CostSpec
@@ -28,7 +28,6 @@ from clustersim.hardware.catalog import profile_names
 from clustersim.hardware.models import Accelerator
 from clustersim.hardware.prices import load_price_list
 from clustersim.notices import Flag
-from clustersim.parallel.schedules import SCHEDULES
 from clustersim.workloads.reading.hub_names import hub_model
 from clustersim.workloads.reading.model_spec import HUB_PREFIX, load_model, model_names
 
@@ -47,12 +46,6 @@ NO_PRICES: Final = "no prices are given"
 
 MOST_LETTERS: Final = 100
 """Longest name of a scenario."""
-NUMBERS: Final = ("tp", "pp", "cp", "ep", "micro_batch_size", "virtual_stages", "zero_stage")
-WORDS: Final[Mapping[str, tuple[str, ...]]] = {
-    "schedule": tuple(SCHEDULES),
-    "stage_layers": STAGE_LAYERS,
-    "recompute": ("none", "selective", "alternate", "full"),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -348,56 +341,3 @@ def _name(model: str | Mapping[str, object], cluster: str, nodes: int | None) ->
     words = [path.parent.name if stem == "config" and path.parent.name else stem, Path(cluster).name.removesuffix(".yaml")]
     name = "-".join([*words, *([str(nodes)] if nodes is not None else [])])
     return re.sub("[^A-Za-z0-9._-]", "-", name).lstrip("._-")[:MOST_LETTERS]
-
-
-def limits_of(texts: Sequence[str]) -> dict[str, tuple[object, ...]]:
-    """Return the values to be searched of each key that is narrowed.
-
-    Examples
-    --------
-    >>> limits_of(["tp=4,8", "schedule=1f1b"])
-    {'tp': (4, 8), 'schedule': ('1f1b',)}
-
-    Raises
-    ------
-    ScenarioError
-        For a key that is not searched, or a value that it cannot have.
-    """
-    found: dict[str, tuple[object, ...]] = {}
-    for text in texts:
-        key, sign, values = text.partition("=")
-        key = key.strip()
-        items = [item.strip() for item in values.split(",") if item.strip()]
-        if not sign or not items:
-            raise ScenarioError(f"'{text}' does not say key=values", field="--only", hint="write such as tp=4,8")
-        if key in NUMBERS:
-            found[key] = tuple(_number(key, item) for item in items)
-        elif key in WORDS:
-            for item in items:
-                if item not in WORDS[key]:
-                    hint = did_you_mean(item, WORDS[key]) or f"use {', '.join(WORDS[key])}"
-                    raise ScenarioError(f"'{item}' is no {key}", field="--only", hint=hint)
-            found[key] = tuple(items)
-        elif key == "offload":
-            found[key] = tuple(() if item == "none" else tuple(item.split("+")) for item in items)
-        elif key == "placement":
-            found[key] = tuple(_placement(item) for item in items)
-        else:
-            known = (*NUMBERS, *WORDS, "offload", "placement")
-            hint = did_you_mean(key, known) or f"use {', '.join(known)}"
-            raise ScenarioError(f"'{key}' is not searched", field="--only", hint=hint)
-    return found
-
-
-def _placement(text: str) -> tuple[str, ...]:
-    found = tuple(part.strip() for part in text.split("-"))
-    if sorted(found) != sorted(PLACEMENTS[0]):
-        raise ScenarioError(f"'{text}' is no placement", field="--only", hint="write all five, such as tp-cp-ep-dp-pp")
-    return found
-
-
-def _number(key: str, text: str) -> int:
-    least = 0 if key == "zero_stage" else 1
-    if not text.isdecimal() or int(text) < least:
-        raise ScenarioError(f"'{text}' is no value of {key}", field="--only", hint=f"write whole numbers from {least}")
-    return int(text)

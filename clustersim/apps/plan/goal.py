@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from math import gcd, inf
 from typing import Final
 
-from clustersim.apps.plan.answer import NoLayoutError, PlanAnswer, answer_of, document, searched
+from clustersim.apps.plan.answer import PlanAnswer, answer_of, document
 from clustersim.apps.plan.asking import PlanRequest, asked_of
 from clustersim.apps.plan.drafts import Drafts
 from clustersim.apps.plan.findings import TIE_FRACTION, Search
 from clustersim.apps.plan.replays import Replays
-from clustersim.apps.plan.search import Terms
+from clustersim.apps.plan.search import NoLayoutError, Terms, searched
 from clustersim.apps.plan.space import usual_limits
 from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError

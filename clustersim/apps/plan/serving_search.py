@@ -126,11 +126,6 @@ class Replayed:
         return self.gpus, self.excess
 
     @property
-    def speed(self) -> float:
-        """Tokens a second of one user."""
-        return 1.0 / self.metrics.tpot_s.mean if self.metrics.tpot_s is not None else 0.0
-
-    @property
     def broken(self) -> tuple[str, ...]:
         """Promises that do not hold."""
         return tuple(check.name for check in self.checks if not check.holds)
@@ -179,7 +174,8 @@ class ServingPlan:
     def frontier(self) -> tuple[Replayed, ...]:
         """Deployments that meet the SLO and are on the frontier of tokens per GPU and speed per user."""
         kept = sorted(
-            (each for each in self.replayed if each.keeps), key=lambda each: (-each.speed, -each.metrics.output_tokens_per_s_per_gpu)
+            (each for each in self.replayed if each.keeps),
+            key=lambda each: (each.metrics.tpot_s.mean if each.metrics.tpot_s else inf, -each.metrics.output_tokens_per_s_per_gpu),
         )
         found: list[Replayed] = []
         for each in kept:
@@ -195,8 +191,8 @@ class _ServingSearch:
     most_gpus: int
     most_replays: int
     asked: DrawnRequests | None = None
-    assumed: dict[str, None] = field(default_factory=dict[str, None])
-    cautions: dict[str, None] = field(default_factory=dict[str, None])
+    notes: dict[str, bool] = field(default_factory=dict[str, bool])
+    """Notices on prices, and whether one is a caution."""
     rejected: dict[tuple[tuple[str, str], ...], str] = field(default_factory=dict[tuple[tuple[str, str], ...], str])
     """Why deployments cannot run or cannot meet the SLO."""
     done: dict[tuple[Candidate, int], Replayed] = field(default_factory=dict[tuple[Candidate, int], Replayed])
@@ -213,8 +209,7 @@ class _ServingSearch:
         cards = unpriced(cost, [node.accelerator for node, _ in hardware_of(scenario.spec.cluster, scenario.document).kinds])
         unlisted = ", ".join(card.name for card in cards if card.name not in load_price_list(PRICES).usd_per_gpu_hour)
         if cards:
-            notes, note = (self.cautions, no_price_of(unlisted)) if unlisted else (self.assumed, listed_rents(cost, cards))
-            notes[note] = None
+            self.notes[no_price_of(unlisted) if unlisted else listed_rents(cost, cards)] = bool(unlisted)
         if cards and not (unlisted and cost is None):
             left_out = Override(path=("cost", "gpu_hour"), value=None, text="cost.gpu_hour", leaves_out=True)
             changes.append(left_out if unlisted else parse_override(f"cost.prices={PRICES}"))
@@ -382,8 +377,8 @@ def plan_serving(
         n_pruned=len(combinations) - len({each.candidate for each in replayed}),
         rejected=dict(sorted(Counter(search.rejected.values()).items())),
         most_gpus=most_gpus,
-        assumed=tuple(search.assumed),
-        cautions=tuple(search.cautions),
+        assumed=tuple(note for note, is_caution in search.notes.items() if not is_caution),
+        cautions=tuple(note for note, is_caution in search.notes.items() if is_caution),
     )
 
 

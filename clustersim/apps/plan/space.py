@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final, TypeVar
 
+from clustersim.documents.near_names import did_you_mean
 from clustersim.documents.text import Data
+from clustersim.errors import ScenarioError
 from clustersim.parallel.schedules import SCHEDULES
 from clustersim.parallel.training_plan import Strategy
 from clustersim.units.divisors import divisors
@@ -22,6 +24,12 @@ MOST_CHUNKS: Final = 8
 HEAVY: Final = 2.0
 """Layers whose weights those of the logits are as many as, from which on balanced stages are searched too where layers divide evenly."""
 STAGE_LAYERS: Final = ("even", "balanced")
+NUMBERS: Final = ("tp", "pp", "cp", "ep", "micro_batch_size", "virtual_stages", "zero_stage")
+WORDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "schedule": tuple(SCHEDULES),
+    "stage_layers": STAGE_LAYERS,
+    "recompute": ("none", "selective", "alternate", "full"),
+}
 MOST_SMALL: Final = 2000
 """Families of a space that are bounded in a second or two."""
 T = TypeVar("T")
@@ -286,3 +294,56 @@ def layouts(space: Space, family: LayoutFamily) -> Iterator[ParallelLayout]:
             for offload in space.offload:
                 if not (offload and zero_stage == 0 and family.dp > 1):
                     yield ParallelLayout(family=family, zero_stage=zero_stage, placement=placement, offload=offload)
+
+
+def limits_of(texts: Sequence[str]) -> dict[str, tuple[object, ...]]:
+    """Return the values to be searched of each key that is narrowed.
+
+    Examples
+    --------
+    >>> limits_of(["tp=4,8", "schedule=1f1b"])
+    {'tp': (4, 8), 'schedule': ('1f1b',)}
+
+    Raises
+    ------
+    ScenarioError
+        For a key that is not searched, or a value that it cannot have.
+    """
+    found: dict[str, tuple[object, ...]] = {}
+    for text in texts:
+        key, sign, values = text.partition("=")
+        key = key.strip()
+        items = [item.strip() for item in values.split(",") if item.strip()]
+        if not sign or not items:
+            raise ScenarioError(f"'{text}' does not say key=values", field="--only", hint="write such as tp=4,8")
+        if key in NUMBERS:
+            found[key] = tuple(_number(key, item) for item in items)
+        elif key in WORDS:
+            for item in items:
+                if item not in WORDS[key]:
+                    hint = did_you_mean(item, WORDS[key]) or f"use {', '.join(WORDS[key])}"
+                    raise ScenarioError(f"'{item}' is no {key}", field="--only", hint=hint)
+            found[key] = tuple(items)
+        elif key == "offload":
+            found[key] = tuple(() if item == "none" else tuple(item.split("+")) for item in items)
+        elif key == "placement":
+            found[key] = tuple(_placement(item) for item in items)
+        else:
+            known = (*NUMBERS, *WORDS, "offload", "placement")
+            hint = did_you_mean(key, known) or f"use {', '.join(known)}"
+            raise ScenarioError(f"'{key}' is not searched", field="--only", hint=hint)
+    return found
+
+
+def _placement(text: str) -> tuple[str, ...]:
+    found = tuple(part.strip() for part in text.split("-"))
+    if sorted(found) != sorted(PLACEMENTS[0]):
+        raise ScenarioError(f"'{text}' is no placement", field="--only", hint="write all five, such as tp-cp-ep-dp-pp")
+    return found
+
+
+def _number(key: str, text: str) -> int:
+    least = 0 if key == "zero_stage" else 1
+    if not text.isdecimal() or int(text) < least:
+        raise ScenarioError(f"'{text}' is no value of {key}", field="--only", hint=f"write whole numbers from {least}")
+    return int(text)
