@@ -19,20 +19,19 @@ from clustersim.apps.plan.answer import (
     plan_for,
 )
 from clustersim.apps.plan.asking import asked_of
-from clustersim.apps.plan.exports import check_written, written
+from clustersim.apps.plan.exports import check_written
 from clustersim.apps.plan.findings import MARGIN
 from clustersim.apps.plan.goal import Asking, Goal, GoalAnswer, figure_of, goal_document, goal_lines, goal_of, reach
 from clustersim.apps.plan.layout_table import layout_table
 from clustersim.apps.plan.nearest import nearest_lines
 from clustersim.apps.plan.search import Terms
 from clustersim.cli.options import JsonOption, NotesOption, SetOption, refuse_given
-from clustersim.cli.plan_serving import plan_serving_command
-from clustersim.cli.terminal import assumed_notices, notice, print_table, write_files, write_json, write_lines
+from clustersim.cli.plan_serving import plan_serving_command, write_winner
+from clustersim.cli.terminal import assumed_notices, notice, print_table, write_json, write_lines
 from clustersim.cli.watching import watched
 from clustersim.config.checks import parse_check
 from clustersim.config.load import load_scenario
-from clustersim.config.yaml_text import yaml_text
-from clustersim.documents.files import check_folder, write_text
+from clustersim.documents.files import check_folder
 from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
 
 if TYPE_CHECKING:
@@ -107,6 +106,10 @@ def plan_command(
 
     Say why no other one is faster; or, with --tokens, find what reaches a goal; or, with --serving, what serves requests as promised.
     """
+    if as_ is not None:
+        check_written(as_, serving=serving)
+        if json and write is None:
+            raise ScenarioError("--json and --as both write to stdout", field="--as", hint="add -o with a file")
     if serving:
         refuse_given({"CLUSTER": cluster}, beside="--serving", hint="name a serving scenario, and its machine with -s cluster.node=NAME")
         given = {"--nodes": nodes, "--constraint": constraint, "--time-limit": time_limit, "--tokens": tokens}
@@ -142,10 +145,6 @@ def plan_command(
         verbose=verbose,
         goal=goal,
     )
-    if options.framework is not None:
-        check_written(options.framework, serving=False)
-    if options.alone and options.as_json:
-        raise ScenarioError("--json and --as both write to stdout", field="--as", hint="add -o with a file for the framework")
     if options.write is not None:
         check_folder(Path(options.write), field="--write", hint="choose another file")
     terms = Terms(
@@ -204,8 +203,7 @@ def _goal(model: str, goal: Goal, options: PlanOptions, terms: Terms) -> int:
             write_lines(*goal_lines(found))
         # The answer itself has the cautions.
         assumed_notices(found.plan.assumed if found.plan is not None else (), verbose=options.verbose)
-    if found.plan is not None:
-        _write(found.plan, options)
+    _write(found.plan, options)
     return EXIT_OK if found.reached else EXIT_NO
 
 
@@ -241,11 +239,6 @@ def _why_none(answer: PlanAnswer) -> str:
     )
 
 
-def _write(answer: PlanAnswer, options: PlanOptions) -> None:
-    if answer.plan is None or answer.scenario is None:
-        return
-    if options.framework is not None:
-        write_files(written(load_scenario(answer.scenario), options.framework), options.write)
-    elif options.write is not None:
-        write_text(Path(options.write), yaml_text(answer.scenario), hint="choose another file with --write")
-        notice(f"wrote {options.write}")
+def _write(answer: PlanAnswer | None, options: PlanOptions) -> None:
+    if answer is not None and answer.scenario is not None:
+        write_winner(load_scenario(answer.scenario), options.framework, options.write)

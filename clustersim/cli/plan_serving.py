@@ -10,11 +10,11 @@ from math import inf, isinf
 from pathlib import Path
 from typing import Final
 
-from clustersim.apps.plan.exports import check_written, written
+from clustersim.apps.plan.exports import written
 from clustersim.apps.plan.serving_search import MOST_REPLAYS, Replayed, ServingPlan, plan_serving
 from clustersim.cli.terminal import assumed_notices, notice, print_table, write_files, write_json, write_lines
 from clustersim.cli.watching import watched
-from clustersim.config.load import read_source
+from clustersim.config.load import Scenario, read_source
 from clustersim.config.overriding import parse_override
 from clustersim.config.serving_scenario import ServingScenario, checked_serving
 from clustersim.config.yaml_text import plain, yaml_text
@@ -52,10 +52,6 @@ def plan_serving_command(
 ) -> int:
     """Find the fewest GPUs that meet the SLO of a serving scenario, print them, and return the exit code."""
     alone = framework is not None and write is None
-    if framework is not None:
-        check_written(framework, serving=True)
-    if alone and as_json:
-        raise ScenarioError("--json and --as both write to stdout", field="--as", hint="add -o with a file for the engine")
     source, changes = read_source(scenario), tuple(map(parse_override, overrides))
     with watched(shows=not as_json, hint="--most-replays 8 ends the search sooner, --only narrows it"):
         found = plan_serving(
@@ -71,19 +67,19 @@ def plan_serving_command(
         with redirect_stdout(sys.stderr) if alone else nullcontext():
             _print(found, verbose=verbose)
     if found.best is not None:
-        if framework is not None or write is not None:
-            _write(checked_serving(source, (*changes, *found.best.overrides)), framework, write)
+        write_winner(checked_serving(source, (*changes, *found.best.overrides)), framework, write)
         return EXIT_OK
     notice(_no(found))
     return EXIT_NO
 
 
-def _write(winner: ServingScenario, framework: str | None, write: str | None) -> None:
+def write_winner(scenario: Scenario | ServingScenario, framework: str | None, out: str | None) -> None:
+    """Write the scenario that won to a path, or the file of a framework in its place."""
     if framework is not None:
-        write_files(written(winner, framework), write)
-    elif write is not None:
-        write_text(Path(write), yaml_text(winner.document.data), hint="choose another file with --write")
-        notice(f"wrote {write}")
+        write_files(written(scenario, framework), out)
+    elif out is not None:
+        write_text(Path(out), yaml_text(scenario.document.data), hint="choose another file with --write")
+        notice(f"wrote {out}")
 
 
 def _values(only: tuple[str, ...]) -> Mapping[str, tuple[str, ...]]:

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from clustersim.apps.plan.asking import PlanRequest, nodes_with
-from clustersim.apps.plan.drafts import Peaks
-from clustersim.apps.plan.findings import Tried
+from clustersim.apps.plan.drafts import Drafts, Peaks
+from clustersim.apps.plan.findings import NoLayoutError, Tried
 from clustersim.apps.plan.goal import asked_for, figure_of
 from clustersim.apps.plan.nearest import nearest_lines
 from clustersim.apps.plan.replays import Replayed, ReplayOutcome, Replays
-from clustersim.apps.plan.search import NoLayoutError, Terms, searched
+from clustersim.apps.plan.search import Terms, fastest
 from clustersim.apps.plan.space import usual_limits
 from clustersim.apps.run.running import whole_training
 from clustersim.config.build import build
@@ -199,7 +199,8 @@ def _offer(request: Request, option: Option, nic: str | None, replays: Replays, 
     name = option.name if nic is None else f"{option.name}, {nic}"
     try:
         with asked.told():
-            drafts, search = searched(asked, request.terms, replays, peaks=peaks)
+            drafts = Drafts(asked.base, peaks)
+            search = fastest(drafts, asked.space, request.terms, replays=replays).checked()
     except NoLayoutError as error:
         return UnfitOption(name=name, why=error.message)
     winner = search.winner

@@ -13,7 +13,7 @@ from clustersim.apps.plan.findings import ABOVE, REASONS, TIE_FRACTION, Search, 
 from clustersim.apps.plan.layout_table import MARK, MARKED, layout_table, within_error_bars
 from clustersim.apps.plan.margins import LEAST_GAIN, Margin, Turn, margins, turns
 from clustersim.apps.plan.replays import ReplayOutcome, Replays
-from clustersim.apps.plan.search import Terms, searched
+from clustersim.apps.plan.search import Terms, fastest
 from clustersim.apps.plan.space import ParallelLayout
 from clustersim.apps.run.bound import NAMES
 from clustersim.apps.run.intervals import ABOVE_PUBLISHED, PublishedMfu, beside_published, published_beside, shipped_support
@@ -345,7 +345,8 @@ def plan_for(asked: PlanRequest, terms: Terms | None = None) -> PlanAnswer:
     """
     terms = terms or Terms()
     with asked.told(), Replays() as replays:
-        drafts, search = searched(asked, terms, replays, others=True)
+        drafts = Drafts(asked.base)
+        search = fastest(drafts, asked.space, terms, replays=replays, others=True).checked()
         return answer_of(asked, drafts, search, terms, replays)
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from clustersim.apps.plan.replays import ReplayOutcome
 from clustersim.apps.plan.space import ParallelLayout
+from clustersim.errors import ScenarioError
 
 ABOVE: Final = "its bound is above the winner"
 MEMORY: Final = "it does not fit in memory"
@@ -59,6 +60,10 @@ class TooLarge:
     layout: ParallelLayout
     bound_s: float
     peak_bytes: float
+
+
+class NoLayoutError(ScenarioError):
+    """Every layout of a space is refused."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -148,6 +153,13 @@ class Search:
         """Why most layouts are not the winner."""
         reason = max(self.counts, key=lambda reason: self.counts[reason], default=INDIVISIBLE)
         return f"{reason}: {self.refusal}" if reason == REFUSED else reason
+
+    def checked(self) -> Search:
+        """Return the same, unless every layout is refused."""
+        if self.refusal is not None and self.counts[REFUSED] == self.n_layouts:
+            hint = "change what the message names with --set, or the space with --only"
+            raise NoLayoutError(f"no layout is legal: {self.refusal}", hint=hint)
+        return self
 
     def refuse(self, why: str, n_layouts: int = 1) -> None:
         """Note why some layouts are not legal."""

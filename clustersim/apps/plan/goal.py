@@ -11,9 +11,9 @@ from typing import Final
 from clustersim.apps.plan.answer import PlanAnswer, answer_of, document
 from clustersim.apps.plan.asking import PlanRequest, asked_of
 from clustersim.apps.plan.drafts import Drafts
-from clustersim.apps.plan.findings import TIE_FRACTION, Search
+from clustersim.apps.plan.findings import TIE_FRACTION, NoLayoutError, Search
 from clustersim.apps.plan.replays import Replays
-from clustersim.apps.plan.search import NoLayoutError, Terms, searched
+from clustersim.apps.plan.search import Terms, fastest
 from clustersim.apps.plan.space import usual_limits
 from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
@@ -257,7 +257,8 @@ def _of_cluster(model: str, node: str, n_nodes: int, goal: Goal, asking: Asking,
     longest_s = inf if goal.within_s is None else goal.within_s / n_steps * (1.0 + TIE_FRACTION)
     try:
         with asked.told():
-            drafts, search = searched(asked, replace(asking.terms, within_s=longest_s), replays)
+            drafts = Drafts(asked.base)
+            search = fastest(drafts, asked.space, replace(asking.terms, within_s=longest_s), replays=replays).checked()
     except NoLayoutError as error:
         return MissedGoal(node=node, n_nodes=n_nodes, why=error.message)
     winner = search.winner

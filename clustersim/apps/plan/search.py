@@ -10,14 +10,12 @@ from math import inf
 from time import perf_counter
 from typing import Final
 
-from clustersim.apps.plan.asking import PlanRequest
-from clustersim.apps.plan.drafts import Drafts, PeakMemory, Peaks, activations_bytes_of, least_bytes
-from clustersim.apps.plan.findings import ABOVE, CONSTRAINT, HOST, MARGIN, MEMORY, REFUSED, SLOWER, UNSEEN, Search, TooLarge, Tried, ranked
+from clustersim.apps.plan.drafts import Drafts, PeakMemory, activations_bytes_of, least_bytes
+from clustersim.apps.plan.findings import ABOVE, CONSTRAINT, HOST, MARGIN, MEMORY, SLOWER, UNSEEN, Search, TooLarge, Tried, ranked
 from clustersim.apps.plan.replays import AT_ONCE, Replayed, ReplayOutcome, Replays
 from clustersim.apps.plan.space import LayoutFamily, ParallelLayout, Space, families, layouts, left_out, small_part
 from clustersim.apps.run.bound import StepBound
 from clustersim.config.checks import metric_values, without_value
-from clustersim.errors import ScenarioError
 from clustersim.expressions.parse import Condition
 from clustersim.parallel.contributors import stage_peak
 from clustersim.parallel.stage import stage_of
@@ -37,6 +35,8 @@ MOST_REPLAYS: Final = 32
 """Default limit of a search."""
 BOUNDED_FOR_REPLAY: Final = 4
 """Layouts that are bounded by their programs for each that may be replayed: a bound takes a tenth of the time."""
+BOUNDED_FIRST: Final = 16
+"""Layouts that are bounded by their programs before the first replay, where time is limited."""
 MANY_RANKS: Final = 8192
 FEWER_REPLAYS: Final = 12
 """Number of ranks from which on the lower limit applies, since one replay takes seconds."""
@@ -71,38 +71,6 @@ class Terms:
     """Longest time of the search, in seconds; it ends then with what it has, but not before one layout was replayed."""
     within_s: float = float("inf")
     """Longest step that is of any use: what cannot be shorter by its bound is left out."""
-
-
-class NoLayoutError(ScenarioError):
-    """Every layout of a space is refused."""
-
-
-def searched(
-    asked: PlanRequest, terms: Terms, replays: Replays, *, peaks: Peaks | None = None, others: bool = False
-) -> tuple[Drafts, Search]:
-    """Return the search of a space.
-
-    Parameters
-    ----------
-    peaks
-        Peaks of memory of an earlier search that differs by the network alone; new ones are added to them.
-    others
-        Whether to look for layouts of other kinds than those of the fastest ones.
-
-    Raises
-    ------
-    ScenarioError
-        When something is wrong with all layouts.
-    NoLayoutError
-        When every layout is refused.
-    """
-    drafts = Drafts(asked.base, {} if peaks is None else peaks)
-    search = fastest(drafts, asked.space, terms, replays=replays, others=others)
-    if search.refusal is not None and search.counts[REFUSED] == search.n_layouts:
-        raise NoLayoutError(
-            f"no layout is legal: {search.refusal}", hint="change what the message names with --set, or the space with --only"
-        )
-    return drafts, search
 
 
 def fastest(drafts: Drafts, space: Space, terms: Terms | None = None, *, replays: Replays | None = None, others: bool = False) -> Search:
@@ -163,10 +131,13 @@ class _Searching:
     """Layouts that were replayed before the search."""
 
     def run(self, replays: Replays) -> Search:
-        if self.terms.time_limit_s < inf and (small := small_part(self.space)) != self.space:
-            terms, part = replace(self.terms, time_limit_s=inf), Search(ends_s=self.search.ends_s)
-            self._take(replace(self, space=small, terms=terms, search=part, _heap=[], _open=deque(), _cut={}, _weighed={}).run(replays))
+        limited = self.terms.time_limit_s < inf
+        if limited and (small := small_part(self.space)) != self.space:
+            part = Search(ends_s=self.search.ends_s)
+            self._take(replace(self, space=small, search=part, _heap=[], _open=deque(), _cut={}, _weighed={}).run(replays))
         self._begin()
+        if limited and not self.search.tried:
+            self._begin_the_most_promising(replays)
         self._go(replays)
         self._end()
         return self.search
@@ -203,6 +174,24 @@ class _Searching:
         n_below = sum(bound_s < self._limit_s for bound_s, _, _ in self._heap)
         left_s = inf if self._limit_s == inf else 2 * n_below * each_s + REPLAYS_AFTER * replay_s
         return min(left_s, self.search.ends_s - perf_counter())
+
+    def _begin_the_most_promising(self, replays: Replays) -> None:
+        """Begin the replay of the layout whose program has the least bound, among those with the least bounds of passes."""
+        found = list[tuple[float, ParallelLayout]]()
+        while self._heap and len(found) < BOUNDED_FIRST and not (found and self.search.is_over):
+            bound_s, _, item = heapq.heappop(self._heap)
+            if isinstance(item, LayoutFamily):
+                self._refine(bound_s, item)
+            elif self._fits(bound_s, item):
+                self._weighed[item] = None
+                # With a limit of zero nothing is replayed.
+                outcome = replays.end(replays.begin(self.drafts.document(item), limit_s=0.0))
+                if isinstance(outcome, StepBound):
+                    self.search.n_bounds += 1
+                    bound_s = max(bound_s, outcome.bound_s)
+                found.append((bound_s, item))
+        for bound_s, item in sorted(found, key=lambda each: each[0])[:1]:
+            self._open.append((bound_s, item, replays.begin(self.drafts.document(item), limit_s=self._limit_s)))
 
     def _may_begin(self, n_begun: int) -> bool:
         """Return whether one more layout may be bounded by its program, and replayed where the bound allows it."""

@@ -93,6 +93,20 @@ def test_nothing_is_replayed_when_the_time_is_over_but_a_first_layout() -> None:
     assert answer.search.gap_fraction
 
 
+def test_a_search_in_limited_time_begins_with_the_most_promising() -> None:
+    question = asked()
+    whole = searched(question).winner
+    unlimited, limited = (
+        fastest(Drafts(question.base), question.space, Terms(most_replays=1, time_limit_s=limit_s)) for limit_s in (float("inf"), 600.0)
+    )
+
+    assert whole is not None
+    assert unlimited.winner is not None
+    assert limited.winner is not None
+    assert len(limited.tried) == 1
+    assert limited.winner.step_time_s == whole.step_time_s < unlimited.winner.step_time_s
+
+
 @pytest.mark.parametrize("n_done", [0, 2])
 def test_no_replay_of_the_margins_begins_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch, n_done: int) -> None:
     question = asked("tp=1,2", "pp=1", "cp=1", "micro_batch_size=1", "recompute=none", "offload=none")
