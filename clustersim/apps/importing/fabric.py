@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from clustersim.apps.importing.machine_files import ListedFabric, natural
@@ -126,7 +127,7 @@ def _tree(fabric: ListedFabric, leaves: Mapping[str, Mapping[str, int]], number:
     cores = {tuple(above.get(spine, ())) for pod in pods for spine in pod}
     if len(leaves) == 1:
         return Laid(keys={"topology": "single_switch"}, notes=(_GUESSED,))
-    if len(per_leaf) == 1 and len(per_pod) == 1 and len(cores) == 1 and all(len(pod) == 1 for pod in pods):
+    if len(per_leaf) == 1 and len(per_pod) == 1 and len(cores) == 1 and len({*chain(*pods)}) == sum(map(len, pods)) > 0:
         (n_hosts,), (n_leaves,) = per_leaf, per_pod
         if len(pods) == 1:
             return Laid(

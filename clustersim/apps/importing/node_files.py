@@ -26,11 +26,11 @@ _MOST_LINKS: Final = 18
 _ESCAPE: Final = re.compile(r"\x1b\[[0-9;]*m")
 """Colours and underlines of a terminal."""
 _NAMED: Final = re.compile(
-    r"^(?:GPU (\d{1,3}): (.+?) \(UUID:|\| +(\d{1,3}) +((?:NVIDIA|Tesla|GeForce|Quadro) .+?) +(?:On|Off|N/A) +\|"
+    r"^(?:GPU (\d{1,3}(?:,\d{1,3})*): (.+?)(?: \(UUID:.*)?$|\| +(\d{1,3}) +((?:NVIDIA|Tesla|GeForce|Quadro) .+?) +(?:On|Off|N/A) +\|"
     r"|GPU\[(\d{1,3})\]\s*: Card [Ss]eries:\s*(\S.*?)\s*$|(?:\d{1,3}, )?(NVIDIA [^,]+), | +Product Name +: (NVIDIA .*\S)"
     r"| +MARKET_NAME: (\S.*))"
 )
-"""A line of ``nvidia-smi -L``, ``-q``, ``--query-gpu=name,...`` or its table, of ``rocm-smi --showproductname`` or ``amd-smi static``."""
+"""A line of ``nvidia-smi -L``, ``-q``, ``--query-gpu=name,...`` or its table, of rocm-smi or amd-smi, or of an environment's report."""
 _SLICE: Final = re.compile(r"\s+MIG \d{1,2}[cg]\.|\| +\d+ +\d+ +\d+ +\d+ +\|.*MiB")
 """A slice of an accelerator, as ``nvidia-smi -L`` and the table of ``nvidia-smi`` list them."""
 _SLOTS: Final = re.compile(r"^[\w.-]+[ \t]+slots=(\d{1,3})\b", re.MULTILINE)
@@ -156,7 +156,7 @@ def read_nvidia_smi(text: str, file: str) -> Described:
     """
     rows = list(enumerate(_ESCAPE.sub("", text).splitlines(), start=1))
     matches = [(number, [group for group in match.groups() if group]) for number, line in rows if (match := _NAMED.match(line)) is not None]
-    named = {index[0] if index else str(number): (number, name) for number, (*index, name) in matches}
+    named = {each: (number, name) for number, (*index, name) in matches for each in (index or [str(number)])[0].split(",")}
     cells = [(number, words) for number, line in rows if len(words := line.split()) > 1 and _CELL.fullmatch(words[1])]
     # The last table of several counts, which is that of the links in rocm-smi.
     gpus = list({words[0]: (number, words) for number, words in cells if re.fullmatch(r"GPU\d{1,3}", words[0])}.values())

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -52,13 +53,13 @@ STEP_RATES: Final = ("*train_steps_per_second", "*batches_per_sec", "*steps_per_
 """Metrics that are steps in a second: of the Trainer of Hugging Face and LLM Foundry."""
 
 
-def tracked_folder(source: str) -> Path | None:
-    """Return the folder with the files of a tracked run: that which is named, or ``files`` in it; None where it is none.
+def tracked_folder(source: str, *, holds_runs: bool = True) -> Path | None:
+    """Return the folder with the files of a tracked run: that which is named, ``files`` in it, or the only run in it; None without one.
 
     Raises
     ------
     ScenarioError
-        When a run has no configuration.
+        When a run has no configuration, or the folder holds several runs.
     """
     for folder in (Path(source), Path(source) / FILES):
         if any((folder / name).is_file() for name in (SUMMARY, METADATA)):
@@ -68,7 +69,12 @@ def tracked_folder(source: str) -> Path | None:
             return folder
         if (folder / PARAMETERS).is_dir() and ((folder / METRICS).is_dir() or (folder / ABOUT).is_file()):
             return folder
-    return None
+    found = (tracked_folder(str(each), holds_runs=False) for each in sorted(islice(Path(source).glob("*"), _MOST_FILES)) if each.is_dir())
+    held = {each.resolve(): each for each in found if each is not None} if holds_runs else {}
+    if len(held) > 1:
+        named = ", ".join(str(each.parent if each.name == FILES else each) for each in islice(held.values(), 3))
+        raise ScenarioError(f"holds {len(held)} tracked runs", place=Place(file=source), hint=f"name one of them, such as {named}")
+    return next(iter(held.values()), None)
 
 
 def read_tracked(folder: Path) -> list[Contents]:

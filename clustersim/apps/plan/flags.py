@@ -36,6 +36,8 @@ MEGATRON_RECOMPUTE: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "full": ("--recompute-granularity full", "--recompute-method uniform", "--recompute-num-layers 1"),
     }
 )
+MEGATRON_RECOMPUTE_SOME: Final = {**MEGATRON_RECOMPUTE, "full": ("--recompute-granularity full", "--recompute-method block")}
+"""Before the number of layers of a stage that are recomputed."""
 MEGATRON_CONTEXT: Final[Mapping[str, str]] = MappingProxyType({"ring": "p2p", "all_gather": "all_gather", "ulysses": "a2a"})
 TORCHTITAN_SCHEDULES: Final[Mapping[str, str]] = MappingProxyType(
     {"1f1b": "1F1B", "interleaved_1f1b": "Interleaved1F1B", "gpipe": "GPipe", "zb_v": "ZBVZeroBubble"}
@@ -80,8 +82,10 @@ def megatron(plan: Plan) -> FrameworkFiles:
         *MEGATRON_PRECISION.get(training.precision, ()),
         *MEGATRON_ZERO[stage],
         *_megatron_overlap(strategy, stage),
-        *MEGATRON_RECOMPUTE[strategy.recompute],
+        *(MEGATRON_RECOMPUTE if strategy.recompute_layers is None else MEGATRON_RECOMPUTE_SOME)[strategy.recompute],
     ]
+    if strategy.recompute_layers is not None:
+        flags.append(f"--recompute-num-layers {strategy.recompute_layers}")
     if strategy.sharding.degree < strategy.replicas and strategy.zero_stage:
         flags.append(f"--num-distributed-optimizer-instances {strategy.replicas // strategy.sharding.degree}")
     if training.vocabulary_multiple is not None:
@@ -114,6 +118,7 @@ def _check_megatron(model: Model, strategy: Strategy, training: Training) -> Non
         "Megatron-LM",
         (strategy.schedule not in ("1f1b", "interleaved_1f1b"), f"schedule {strategy.schedule}", "--only schedule=1f1b,interleaved_1f1b"),
         (strategy.recompute == "alternate", "recompute alternate", "--only recompute=none,selective,full"),
+        (training.lora_rank is not None, "adapters (lora_rank)", "-s training.lora_rank=null"),
         (sharded and strategy.pp > 1, f"pipeline stages with its FSDP (zero_stage {strategy.zero_stage})", "--only zero_stage=0,1"),
         (
             _pipeline_first(strategy) and strategy.expert_replicas != strategy.dp,
@@ -217,6 +222,9 @@ def torchtitan(plan: Plan) -> FrameworkFiles:
             "pipeline_parallel_last_stage_less_layers = 0",
             f"pipeline_parallel_microbatch_size = {training.micro_batch_size}",
         ]
+    if training.kernels == "fused":
+        compiled = ["model", *(["loss"] if training.fused_loss else [])]
+        lines += ["", "[compile]", "enable = true", f"components = {json.dumps(compiled)}"]
     lines += ["", "[activation_checkpoint]", f'mode = "{mode}"', *([f'selective_ac_option = "{option}"'] if option else [])]
     if training.precision == "fp8" and plan.model.experts:
         lines += ["", "[quantize.grouped_mm.float8]", 'fqns = ["experts"]']
@@ -250,6 +258,8 @@ def _check_torchtitan(model: Model, strategy: Strategy, training: Training) -> N
         (strategy.ep > 1 and strategy.expert_tp not in (1, strategy.tp), f"experts on {strategy.expert_tp} ranks each", "--only ep=1"),
         (training.seq_length % pieces > 0, f"{training.seq_length} tokens in {pieces} pieces", "--only cp=1 --only tp=1"),
         (strategy.tp > 1 and not strategy.sequence_parallel, "tensor parallelism without sequence parallelism", "--only tp=1"),
+        (training.lora_rank is not None, "adapters (lora_rank)", "-s training.lora_rank=null"),
+        (strategy.recompute_layers is not None, "recomputation of some layers of a stage", "-s strategy.recompute_layers=null"),
         (strategy.offload != Offload(), "offload of a part of the training state", "--only offload=none"),
         (training.precision not in TORCHTITAN_PRECISION, f"precision {training.precision}", "-s training.precision=bf16"),
     )

@@ -119,6 +119,11 @@ def test_slices_of_an_accelerator_are_told_of(tmp_path: Path, slices: str) -> No
     assert [key.value for key in found.keys if key.how == "not_modelled"] == ["1 of MIG"]
 
 
+@pytest.mark.parametrize("text", ["GPU 0,1,2,3,4,5,6,7: NVIDIA B200\n", "".join(f"GPU {at}: NVIDIA B200\n" for at in range(8))])
+def test_the_environment_that_pytorch_or_sglang_reports_names_accelerators(tmp_path: Path, text: str) -> None:
+    assert at(written(tmp_path, f"CUDA available: True\n{text}").data, "cluster") == {"node": "dgx-b200", "nodes": 1}
+
+
 def test_nodes_that_the_job_does_not_use_are_left_out() -> None:
     graph = at(imported("ibnetdiscover.out", "dgx-h100", nodes=3), "cluster.fabric.graph")
 

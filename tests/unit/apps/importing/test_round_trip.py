@@ -21,7 +21,7 @@ def layout(strategy: Strategy) -> dict[str, object]:
     return {
         **{
             key: getattr(strategy, key)
-            for key in ("dp", "tp", "pp", "cp", "zero_stage", "virtual_stages", "recompute", "schedule", "offload")
+            for key in ("dp", "tp", "pp", "cp", "zero_stage", "virtual_stages", "recompute", "recompute_layers", "schedule", "offload")
         },
         "sharded over": sharding.degree,
         "stage_layers": strategy.stage_layers,
@@ -36,6 +36,7 @@ def layout(strategy: Strategy) -> dict[str, object]:
         ("megatron", {"tp": 2, "pp": 4, "schedule": "interleaved_1f1b", "virtual_stages": 2, "recompute": "selective"}),
         ("megatron", {"tp": 2, "cp": 2, "zero_stage": 1, "data_parallel": {"overlap": False}}),
         ("megatron", {"tp": 2, "pp": 2, "stage_layers": [15, 17]}),
+        ("megatron", {"pp": 2, "recompute": "full", "recompute_layers": 8}),
         ("torchtitan", {"tp": 2, "zero_stage": 3, "recompute": "full"}),
         ("torchtitan", {"pp": 2, "zero_stage": 3, "reshard_after_forward": True, "recompute": "selective"}),
         ("torchtitan", {"zero_stage": 3, "shard_degree": 8, "recompute": "alternate"}),
@@ -49,7 +50,7 @@ def test_a_written_plan_is_read_back(framework: str, strategy: dict[str, object]
             {
                 "model": MODEL,
                 "cluster": {"node": "dgx-h100", "nodes": 2},
-                "training": {"global_batch_size": 64, "micro_batch_size": 1, "seq_length": 4096, "precision": "bf16"},
+                "training": {"global_batch_size": 64, "micro_batch_size": 1, "seq_length": 4096, "precision": "bf16", "kernels": "fused"},
                 "strategy": strategy,
             }
         )
@@ -65,5 +66,6 @@ def test_a_written_plan_is_read_back(framework: str, strategy: dict[str, object]
     if framework == "deepspeed" and plan.strategy.offload.optimizer != "accelerator":
         wanted["offload"] = read.strategy.offload  # gradients go with the optimizer there
     assert layout(read.strategy) == wanted
+    assert framework == "deepspeed" or read.training.kernels == "fused"
     assert (read.training.global_batch_size, read.training.micro_batch_size) == (64, 1)
     assert [key.key for key in found.keys if key.how == "unknown"] == []

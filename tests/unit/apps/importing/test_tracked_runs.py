@@ -100,6 +100,16 @@ def test_a_run_without_a_step_time_is_a_job_all_the_same(tmp_path: Path) -> None
         import_files([unfinished], ImportOptions(nodes=1))
 
 
+def test_a_folder_of_one_run_is_that_run_and_one_of_several_names_them(tmp_path: Path) -> None:
+    run = mlflow(tmp_path / "0" / "abc", {"loss": "1 2.5 3\n"})
+    (tmp_path / "0" / "a-link").symlink_to(run)
+
+    assert tracked_folder(str(tmp_path / "0")) == Path(run)
+    mlflow(tmp_path / "0" / "def", {"loss": "1 2.5 3\n"})
+    with pytest.raises(ScenarioError, match=r"holds 2 tracked runs; name one of them, such as .*abc, "):
+        tracked_folder(str(tmp_path / "0"))
+
+
 def test_measured_stands_beside_predicted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = wandb(tmp_path / "run", {"train/train_steps_per_second": 1 / STEP_S})
 

@@ -162,6 +162,7 @@ def test_a_dense_layout_in_the_configuration_of_torchtitan() -> None:
             "pipeline_parallel_last_stage_less_layers": 0,
             "pipeline_parallel_microbatch_size": 2,
         },
+        "compile": {"enable": True, "components": ["model"]},
         "activation_checkpoint": {"mode": "full"},
     }
 
