@@ -59,10 +59,6 @@ def number(value: Data) -> int | float:
     return int(value) if value.is_integer() else value
 
 
-def _positive(value: Data) -> Data:
-    return number(value) > 0
-
-
 def _sized(unit: str, factor: float = 1) -> Callable[[Data], Data]:
     """Return a transform of a number to a size in a unit, of which each is so many."""
     return lambda value: f"{factor * number(value):.12g} {unit}"
@@ -162,12 +158,6 @@ def _stem(value: Data) -> Data:
     """Return the last part of a path without its ending."""
     name = str(value).rstrip("/").rpartition("/")[2]
     return re.sub(r"\.(ya?ml|json|toml)$", "", name)
-
-
-def _first(value: Data) -> Data:
-    if isinstance(value, list):
-        return value[0] if value else None
-    return value
 
 
 def _last_batch(value: Data) -> Data:
@@ -279,7 +269,7 @@ TRANSFORMS: Final[Mapping[str, Callable[[Data], Data]]] = MappingProxyType(
         "length": lambda value: None if number(value) == _GENERATED else number(value),
         "boolean": _boolean,
         "negated": lambda value: not _boolean(value),
-        "positive": _positive,
+        "positive": lambda value: number(value) > 0,
         "megabytes": _sized("MB"),
         "mebibytes": _sized("MiB"),
         "elements16": _sized("MB", 2e-6),
@@ -290,7 +280,7 @@ TRANSFORMS: Final[Mapping[str, Callable[[Data], Data]]] = MappingProxyType(
         "component": _component,
         "moe_layers": _moe_layers,
         "layout": _layout,
-        "first": _first,
+        "first": lambda value: next(iter(value), None) if isinstance(value, list) else value,
         "last_batch": _last_batch,
         "last_number": _last_number,
         "listed": _listed,

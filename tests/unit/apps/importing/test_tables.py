@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from pydantic import ValidationError
 
 import clustersim
-from clustersim.apps.importing.table import Foreign, Vocabulary, foreign_kinds, framework_names, load_table
+from clustersim.apps.importing.table import Vocabulary, framework_names, load_table
 from clustersim.config.presets import preset_names
 from clustersim.config.serving_scenario import BatchWaitSpec, ReplicaPoolSpec, RequestsSpec, ServingSpec
 from clustersim.parallel.settings import key_of
@@ -48,13 +47,6 @@ def targets(table: Vocabulary, *, facts: bool = False) -> set[str]:
 
 def test_a_table_sets_keys_that_a_scenario_has() -> None:
     assert {name: missing for name in framework_names() if (missing := targets(load_table(name)) - KEYS)} == {}
-
-
-def test_a_kind_of_file_that_is_none_of_the_known_ones_is_refused() -> None:
-    described = foreign_kinds()[0].model_dump()
-
-    with pytest.raises(ValidationError, match="kind"):
-        Foreign.model_validate({**described, "kind": f"{described['kind']}s"})
 
 
 def test_a_table_names_presets_and_models_that_are_shipped() -> None:
