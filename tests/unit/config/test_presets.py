@@ -73,19 +73,19 @@ def test_every_preset_can_be_laid_out_and_sets_what_it_says(name: str) -> None:
         assert part(scenario.document.data, key) == (said or (values[0] if values else None))
 
 
-@pytest.mark.parametrize("name", preset_names())
-def test_every_setting_says_why_and_where_it_is_written_down(name: str) -> None:
-    preset = load_preset(name)
+def test_every_setting_says_why_and_where_it_is_written_down() -> None:
+    for name in preset_names():
+        preset = load_preset(name)
 
-    assert all(setting.reason and setting.reason[-1] != "." for setting in preset.settings)
-    assert all(source.url.startswith("https://") and source.version for source in preset.sources.values())
+        assert all(setting.reason and setting.reason[-1] != "." for setting in preset.settings), name
+        assert all(source.url.startswith("https://") and source.version for source in preset.sources.values()), name
 
 
-@pytest.mark.parametrize("name", preset_names())
-def test_a_preset_sets_a_key_once_for_each_condition(name: str) -> None:
-    keys = [(setting.key, setting.where) for setting in load_preset(name).settings]
+def test_a_preset_sets_a_key_once_for_each_condition() -> None:
+    for name in preset_names():
+        keys = [(setting.key, setting.where) for setting in load_preset(name).settings]
 
-    assert len(set(map(str, keys))) == len(keys)
+        assert len(set(map(str, keys))) == len(keys), name
 
 
 @pytest.mark.parametrize("name", preset_names())

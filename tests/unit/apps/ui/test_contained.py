@@ -17,9 +17,9 @@ BASE: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", example_names())
-def test_every_example_is_let_in(name: str) -> None:
-    check_contained(load_scenario(name).document.data)
+def test_every_example_is_let_in() -> None:
+    for name in example_names():
+        check_contained(load_scenario(name).document.data)
 
 
 @pytest.mark.parametrize(

@@ -31,11 +31,11 @@ def value_of(document: dict[str, Any], key: str) -> str:
     return dict(zip([control.key for control in controls()], values_of(document), strict=True))[key]
 
 
-@pytest.mark.parametrize("name", example_names())
-def test_controls_that_nobody_touched_change_nothing(name: str) -> None:
-    document = load_scenario(name).document.data
+def test_controls_that_nobody_touched_change_nothing() -> None:
+    for name in example_names():
+        document = load_scenario(name).document.data
 
-    assert changed(document, values_of(document)) == document
+        assert changed(document, values_of(document)) == document, name
 
 
 def test_controls_have_names_of_their_own_without_dots() -> None:

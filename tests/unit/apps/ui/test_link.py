@@ -24,15 +24,15 @@ def packed(raw: bytes) -> str:
     return PREFIX + base64.urlsafe_b64encode(zlib.compress(raw)).decode().rstrip("=")
 
 
-@pytest.mark.parametrize("name", example_names())
-def test_an_example_comes_back_from_a_link_that_fits_into_a_message(name: str) -> None:
-    document = load_scenario(name).document.data
+def test_an_example_comes_back_from_a_link_that_fits_into_a_message() -> None:
+    for name in example_names():
+        document = load_scenario(name).document.data
 
-    link = link_of(document)
+        link = link_of(document)
 
-    assert document_of(link) == document
-    assert len(link) < 1000
-    assert set(link.removeprefix(PREFIX)) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
+        assert document_of(link) == document, name
+        assert len(link) < 1000, name
+        assert set(link.removeprefix(PREFIX)) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"), name
 
 
 @given(st.dictionaries(KEYS, VALUES, min_size=1, max_size=4))
