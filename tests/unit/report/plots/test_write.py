@@ -56,9 +56,8 @@ def test_a_users_settings_change_nothing(tmp_path: Path) -> None:
         assert path.read_bytes() == (tmp_path / "odd" / path.name).read_bytes()
 
 
-@pytest.mark.parametrize("scenario", ["cost $5 or $6_x", "大模型", "a" * 200])
-def test_odd_names_are_drawn(tmp_path: Path, scenario: str) -> None:
-    write_plots(replace(METRICS, scenario=scenario), TIMELINE, tmp_path)
+def test_an_odd_name_is_drawn(tmp_path: Path) -> None:
+    write_plots(replace(METRICS, scenario="cost $5 or $6_x 大模型 " + "a" * 200), TIMELINE, tmp_path)
 
     assert (tmp_path / "pipeline.png").stat().st_size > 0
 
