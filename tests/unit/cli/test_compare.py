@@ -68,7 +68,6 @@ def test_csv_on_stdout_is_a_table(cli: Cli) -> None:
         (["1f1b", "gpipe", "-o", "nowhere/x.md"], "cannot write nowhere/x.md: its folder does not exist"),
         (["1f1b", "serve-llama3-70b-chat"], "serve-llama3-70b-chat serves requests, and 1f1b trains; hold runs of one kind"),
         (["1f1b", "gpip"], "there is no file and no shipped example 'gpip'; did you mean 'gpipe'?; or name a run directory"),
-        (["1f1b", "gpipe", "-s", "strategy.ttp=1"], "--set strategy.ttp=1: strategy.ttp: unknown field 'ttp'; did you mean 'tp'?"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_two(cli: Cli, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str) -> None:

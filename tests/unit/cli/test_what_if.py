@@ -64,8 +64,6 @@ def test_a_question_without_answer_is_a_no(cli: Cli) -> None:
     [
         (["--case", "x"], "--case x: is not name:key=value,key=value"),
         (["--case", "x:strategy.ttp=3"], "case x: strategy.ttp: unknown field 'ttp'; did you mean 'tp'?"),
-        (["--case", "x:cluster.node=dgx-h1000"], "case x: cluster.node: unknown node 'dgx-h1000'; did you mean 'dgx-h100'?"),
-        (["--case", "x:model=llama3-71b"], "case x: model: there is no model 'llama3-71b'; did you mean 'llama3-70b'?"),
         (["--sensitivity", "foo=1..2"], "--sensitivity foo: foo: unknown field 'foo'"),
         (["--break-even", "cluster.nics.bandwidth=1..2 GB/s"], "--break-even: the base alone breaks even with nothing; add a --case"),
         (["--metric", "mfuu"], "--metric: there is no metric 'mfuu'; did you mean 'mfu'?"),
