@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).parent
 GOLDEN = TESTS / "golden"
@@ -16,8 +16,10 @@ GOLDEN = TESTS / "golden"
 if str(TESTS.parent) not in sys.path:  # so that tests can import `tests.golden.reference` also under a bare `pytest`
     sys.path.insert(0, str(TESTS.parent))
 
-settings.register_profile("same", derandomize=True, max_examples=50)
-settings.register_profile("new", print_blob=True)
+UNHURRIED = [HealthCheck.too_slow]
+"""Drawing takes long on a busy machine, which says nothing of a test."""
+settings.register_profile("same", derandomize=True, max_examples=50, suppress_health_check=UNHURRIED)
+settings.register_profile("new", print_blob=True, suppress_health_check=UNHURRIED)
 settings.load_profile("same")
 """Each run draws the same inputs, so that a failure is due to a change; ``make test-all`` draws new ones, and keeps failures."""
 
