@@ -49,18 +49,12 @@ def named_directory(source: str, overrides: Sequence[str] = ()) -> Path | None:
         if overrides:
             place = Place(file=source)
             raise ScenarioError("is a run directory, in which nothing can be set", place=place, hint="name its scenario.yaml instead")
-        return find_run_directory(path)
+        return _only_run(path)
     return path.parent if path.name == RESULTS and path.is_file() else None
 
 
-def find_run_directory(path: Path) -> Path:
-    """Return a run directory, or the single one that a folder holds.
-
-    Raises
-    ------
-    ScenarioError
-        When there is none, or several.
-    """
+def _only_run(path: Path) -> Path:
+    """Return a run directory, or the single one that a folder holds."""
     if (path / RESULTS).is_file():
         return path
     inside = sorted(each.parent for each in path.glob(f"*/{RESULTS}"))
@@ -176,8 +170,7 @@ def load_result(source: str, overrides: Sequence[str] = (), *, seed: int = 0) ->
     InfeasibleError
         When the scenario cannot run.
     """
-    folder = named_directory(source, overrides)
-    if folder is not None:
+    if (folder := named_directory(source, overrides)) is not None:
         return replayed(folder).result
     try:
         return run_scenario(read_source(source), [parse_override(text) for text in overrides], seed=seed)

@@ -16,33 +16,14 @@ from clustersim.parallel.schedules import SCHEDULES
 from clustersim.parallel.schedules.order import Pass, StageOrder
 from clustersim.parallel.stages import orders_of, places_of
 from clustersim.parallel.training_plan import Plan, Strategy
-from clustersim.program.program import Program
 from clustersim.progress import phase
 from clustersim.topology.cluster import IntArray
 from clustersim.trace.step_log import Repetition
 from clustersim.trace.timeline import Timeline
 
 
-def replay_repeated(
-    program: Program, machine: Machine, ways: MicroBatchPaths, *, times: int, holds: Callable[[RepeatedWindow], bool]
-) -> tuple[Timeline, tuple[str, ...]] | None:
-    """Return the timeline of a program with more micro-batches, and the names of groups with unequal placement; None where unknown.
-
-    Parameters
-    ----------
-    program
-        A step like the one that is asked about, with fewer micro-batches.
-    times
-        How often the micro-batches of one repetition are missing.
-    holds
-        Whether the passes that start in a stretch of time come so often more, with the next micro-batches, before those behind it.
-    """
-    jobs = prepare(program, machine, (), others=()).replayed()
-    timeline = _repeated(jobs, ways, times=times, holds=holds)
-    return timeline and (timeline, jobs.first.traffic.uneven())
-
-
 def _repeated(jobs: PreparedJobs, ways: MicroBatchPaths, *, times: int, holds: Callable[[RepeatedWindow], bool]) -> Timeline | None:
+    """Return the timeline with so many more of the micro-batches of one repetition; None where no stretch of time repeats so."""
     replay = jobs.first
     window = window_of(replay, ways)
     if window is None or not holds(window):
@@ -104,7 +85,9 @@ def _replayed(plan: Plan, machine: Machine, n_few: int, ways: MicroBatchPaths, t
 
     with phase("lower"):
         program = lower(plan, n_micro_batches=n_few)
-    return replay_repeated(program, machine, ways, times=times, holds=holds)
+    jobs = prepare(program, machine, (), others=()).replayed()
+    timeline = _repeated(jobs, ways, times=times, holds=holds)
+    return timeline and (timeline, jobs.first.traffic.uneven())
 
 
 def _is_regular(order: StageOrder, n_together: int, n_micro_batches: int) -> bool:

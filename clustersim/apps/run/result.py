@@ -193,18 +193,14 @@ def print_result(result: Result, console: Console, *, verbose: bool = False, mea
     print_section(console, UNSAID, measured.unsaid)
     if verbose or not measured.changes:
         print_section(console, "Bottleneck", (find_bottleneck(result.metrics, result.spans).sentence,))
-    console.out(folded_verdict(result, console.width, verbose=verbose), end="", highlight=False)
+    for line in verdict_lines(result, verbose=verbose):
+        console.out(folded(line, min(console.width, LARGEST_WIDTH)), highlight=False)
     print_flags(console, result.metrics, verbose=verbose)
 
 
 def changes_heading(result: Result) -> str:
     """Return the heading of measured changes."""
     return "What would shorten the step" if result.metrics.memory.fits else "What would make it fit"
-
-
-def folded_verdict(result: Result, width: int, *, verbose: bool = True) -> str:
-    """Return :func:`verdict_lines` folded to a number of columns."""
-    return "".join(f"{folded(line, min(width, LARGEST_WIDTH))}\n" for line in verdict_lines(result, verbose=verbose))
 
 
 def verdict_lines(result: Result, *, verbose: bool = True) -> list[str]:
@@ -222,9 +218,8 @@ def verdict_lines(result: Result, *, verbose: bool = True) -> list[str]:
 
 def markdown_verdict(result: Result) -> str:
     """Return the same for ``summary.md``; empty where there is nothing to say."""
-    sections: list[str] = []
-    for heading, sentences in _sections(result):
-        sections.append("\n".join([f"\n## {heading}\n", *(f"- {sentence}" for sentence in sentences)]) + "\n")
+    found = _sections(result)
+    sections = ["\n".join([f"\n## {heading}\n", *(f"- {sentence}" for sentence in sentences)]) + "\n" for heading, sentences in found]
     if result.checks:
         rows = [f"| `{check.check}` | {check.verdict()} | {'holds' if check.holds else 'false'} |" for check in result.checks]
         sections.append("\n".join(["\n## Checks\n", "| check | found | |", "|---|---|---|", *rows]) + "\n")
@@ -233,12 +228,8 @@ def markdown_verdict(result: Result) -> str:
 
 def verdict_sections(result: Result) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Return the whole training, failures, cost and checks, each a heading with its sentences, for the sections of the scenario."""
-    found = [*_sections(result)]
-    if result.checks:
-        found.append(
-            ("Checks", tuple(f"{check.check} {'holds' if check.holds else 'is false'} ({check.verdict()})" for check in result.checks))
-        )
-    return tuple(found)
+    checks = tuple(f"{check.check} {'holds' if check.holds else 'is false'} ({check.verdict()})" for check in result.checks)
+    return (*_sections(result), *((("Checks", checks),) if checks else ()))
 
 
 def _sections(result: Result) -> tuple[tuple[str, tuple[str, ...]], ...]:

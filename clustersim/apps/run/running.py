@@ -150,7 +150,9 @@ def step_metrics(built: Built, seed: int = 0, *, regard: str = "all", limit_s: f
 def whole_training(built: Built, metrics: Metrics, seed: int = 0) -> tuple[float | None, GoodputReport | None, CostReport | None]:
     """Return time to train, goodput and cost of a scenario, given the metrics of its step; None for sections that it lacks."""
     time_to_train_s = _time_to_train_s(built, metrics, seed)
-    goodput = _goodput(built, time_to_train_s, seed)
+    goodput, reliability = None, built.scenario.spec.reliability
+    if built.maintained is not None and reliability is not None:
+        goodput = goodput_report(built.maintained, work_s=time_to_train_s, replays=reliability.replays, seed=seed)
     return time_to_train_s, goodput, _cost(built, metrics, time_to_train_s, goodput)
 
 
@@ -184,13 +186,6 @@ def _simulated(built: Built, conditions: Conditions) -> tuple[Metrics, Timeline]
         return simulate(built.plan, built.cluster, name=built.name, flags=built.flags, neighbours=neighbours, conditions=conditions)
     except DomainError as error:
         raise built.scenario.located(error) from error
-
-
-def _goodput(built: Built, time_to_train_s: float | None, seed: int) -> GoodputReport | None:
-    if built.maintained is None or built.scenario.spec.reliability is None:
-        return None
-    replays = built.scenario.spec.reliability.replays
-    return goodput_report(built.maintained, work_s=time_to_train_s, replays=replays, seed=seed)
 
 
 def _cost(built: Built, metrics: Metrics, train_s: float | None, goodput: GoodputReport | None) -> CostReport | None:

@@ -35,7 +35,6 @@ from clustersim.notices import Flag
 from clustersim.parallel.contributors import ALLOCATOR_FRACTION, stage_holds, stage_peak
 from clustersim.parallel.contributors.model_state import FRAMEWORK_BYTES
 from clustersim.parallel.division import place
-from clustersim.parallel.expert_shares import Dispatch
 from clustersim.parallel.flops import step_flops
 from clustersim.parallel.local_model import LocalModel
 from clustersim.parallel.shard import WHOLE_VOCABULARY, head_vector_bytes
@@ -72,17 +71,13 @@ def experts_report(local: LocalModel, strategy: Strategy, timeline: Timeline) ->
         load=load.file or load.kind,
         tokens_per_expert=kept / len(spreads) / model.experts.n_experts,
         hottest_expert=fullest.rows.index(max(fullest.of(hottest))),
-        expert_skew=1.0 if even else fmean(map(_expert_skew, spreads)),
+        expert_skew=1.0 if even else fmean(max(spread.rows) * len(spread.rows) / sum(spread.rows) for spread in spreads),
         rank_skew=1.0 if even else fmean(spread.skew for spread in spreads),
         hot_ranks="" if even or strategy.ep == 1 else _ranks_at(strategy, hottest),
         hot_layers_fraction=1.0 if even else times / len(spreads),
         dropped_fraction=dropped / (kept + dropped),
         waited_s=waited_for_experts_s(timeline),
     )
-
-
-def _expert_skew(spread: Dispatch) -> float:
-    return max(spread.rows) * len(spread.rows) / sum(spread.rows)
 
 
 def _ranks_at(strategy: Strategy, place_of_experts: int) -> str:
@@ -146,7 +141,8 @@ def simulate(
     ]
     step_s, n_ranks, strategy = own.step_time_s, plan.n_ranks, plan.strategy
     peak_flops_per_s = _peak_flops_per_s(plan.training.precision, n_ranks, cluster, conditions)
-    used = _used_fraction(strategy, timeline)
+    # The share of the batch whose gradients are not too late for an update.
+    used = 1.0 - (strategy.data_parallel.backup_workers or 0) / len(timeline.rank_classes)
     flops = step_flops(plan.model, plan.training, plan.strategy)
     model, hardware = used * flops.model, used * flops.hardware
     samples_per_s = used * plan.training.global_batch_size / step_s
@@ -191,11 +187,6 @@ def _domains(cluster: Cluster) -> str:
     """Return the nodes of each kind and the NVLink domains that several of them share; empty where each has its own."""
     shared = [(count, text) for node, count in cluster.kinds if (text := domains_text(node, count))]
     return " and ".join(f"{count:,} node{'' if count == 1 else 's'}{text}" for count, text in shared)
-
-
-def _used_fraction(strategy: Strategy, timeline: Timeline) -> float:
-    """Return the share of the batch whose gradients are not too late for an update."""
-    return 1.0 - (strategy.data_parallel.backup_workers or 0) / len(timeline.rank_classes)
 
 
 def in_whole_steps_of(strategy: Strategy, timeline: Timeline) -> Timeline:

@@ -47,7 +47,7 @@ class Store:
 
     def keep(self, key: str, outcome: PointOutcome) -> None:
         """Write down what came of a point."""
-        append(self.path, self.handle, _line(key, outcome))
+        _append(self.path, self.handle, _line(key, outcome))
         self.found[key] = outcome
 
     def arrange(self, keys: Iterable[str]) -> None:
@@ -73,12 +73,12 @@ def opened(folder: Path, base: Base) -> Generator[Store]:
     path, header = folder / POINTS, header_of(base)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder):
+        with _locked(folder):
             found = _read(path, header)
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
             try:
                 if not os.fstat(handle).st_size:
-                    append(path, handle, _header_line(header))
+                    _append(path, handle, _header_line(header))
                 yield Store(path=path, header=header, handle=handle, found=found)
             finally:
                 os.close(handle)
@@ -95,14 +95,8 @@ def header_of(base: Base) -> dict[str, Data]:
     return {"schema_version": SCHEMA_VERSION, "clustersim": __version__, "scenario": digest}
 
 
-def append(path: Path, handle: int, line: bytes) -> None:
-    """Write a line at the end of a file, or nothing of it.
-
-    Raises
-    ------
-    ScenarioError
-        When there is no room for it.
-    """
+def _append(path: Path, handle: int, line: bytes) -> None:
+    """Write a line at the end of a file, or nothing of it."""
     size = os.fstat(handle).st_size
     try:
         written = 0
@@ -221,14 +215,7 @@ LOCK = "lock"
 
 
 @contextmanager
-def locked(folder: Path) -> Generator[None]:
-    """Hold the lock of a folder inside.
-
-    Raises
-    ------
-    ScenarioError
-        When another process holds it.
-    """
+def _locked(folder: Path) -> Generator[None]:
     path = folder / LOCK
     if path.is_symlink() or (path.exists() and not path.is_file()):
         hint = "remove it, or choose another folder with --out"

@@ -72,7 +72,8 @@ _RUN: Final = "run "
 def starts(runs: Path) -> tuple[str, ...]:
     """Return the names of all that the page can start from."""
     # A link may lead out of the folder.
-    found = sorted(path.parent.relative_to(runs).as_posix() for path in runs.glob(f"*/*/{RESULTS}") if _is_within(path, runs))
+    whole = runs.resolve()
+    found = sorted(path.parent.relative_to(runs).as_posix() for path in runs.glob(f"*/*/{RESULTS}") if path.resolve().is_relative_to(whole))
     return (*example_names(), *(f"{_RUN}{name}" for name in found))
 
 
@@ -94,7 +95,3 @@ def start(name: str, runs: Path) -> Mapping[str, Data]:
         document = load_scenario(example_path(name)).document.data
     check_contained(document)
     return document
-
-
-def _is_within(path: Path, folder: Path) -> bool:
-    return path.resolve().is_relative_to(folder.resolve())

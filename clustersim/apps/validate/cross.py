@@ -64,11 +64,6 @@ def measured_steps(names: Sequence[str] = ()) -> list[MeasuredStep]:
     return found
 
 
-def quality_a_rows(names: Sequence[str] = ()) -> frozenset[str]:
-    """Return the rows of which nothing had to be assumed."""
-    return frozenset(row.id for name in names or source_names() for row in read_source(name).spec.rows if row.quality == "A")
-
-
 def cross_validate(names: Sequence[str] = ()) -> list[Fold]:
     """Return how each source is predicted by the others, and each generation by the others.
 
@@ -89,7 +84,8 @@ def cross_validate(names: Sequence[str] = ()) -> list[Fold]:
     slopes = slopes_of(steps, shipped, tuple(NEUTRAL), predictions=Predictions(tuple(steps)))
     neutral = {each: changed(calibration, NEUTRAL) for each, calibration in shipped.items()}
     errors = {step.id: time_s / step.measured_s - 1.0 for step, time_s in zip(steps, slopes.times_s, strict=True)}
-    best = quality_a_rows(names)
+    # Rows of which nothing had to be assumed.
+    best = {row.id for name in names or source_names() for row in read_source(name).spec.rows if row.quality == "A"}
     sources = dict.fromkeys(step.source for step in steps)
     lent = calibration_of_generation("")
     lots = [*(("source", name) for name in sources), *(("generation", name) for name in generations)]

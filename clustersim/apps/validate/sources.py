@@ -243,7 +243,7 @@ def read_source(name: str | Path) -> PublishedSource:
         message = f"'{spec.source_id}' is not the name of the file"
         raise ScenarioError(message, field="source_id", hint=f"write '{stem}'", place=document.place(("source_id",)))
     if spec.table is not None:
-        rows = table_rows(spec.table, Path(_find(name)).parent / spec.table.file)
+        rows = _table_rows(spec.table, Path(_find(name)).parent / spec.table.file)
         spec = PublishedSourceSpec.model_validate({**spec.model_dump(exclude_unset=True), "rows": [*spec.rows, *rows]})
     ids, keys = (
         [row.id for row in spec.rows],
@@ -264,14 +264,7 @@ def _check_names(document: Document, field: str, known: Sequence[str], missing: 
             raise ScenarioError(f"{missing} '{name}'", field=field, hint=choices_hint(str(name), known), place=place)
 
 
-def table_rows(table: TableSpec, file: Path) -> list[RowSpec]:
-    """Return the rows of a table.
-
-    Raises
-    ------
-    ScenarioError
-        When there is no such file, or a line of it cannot be used.
-    """
+def _table_rows(table: TableSpec, file: Path) -> list[RowSpec]:
     try:
         lines = list(csv.DictReader(read_text(file, _MOST_BYTES).splitlines()))
     except (ScenarioError, csv.Error) as error:

@@ -82,21 +82,14 @@ def share_text(fraction: float) -> str:
 def summary_text(summary: Summary) -> str:
     """Return how wrong some rows are, in a few words."""
     rows = "1 row" if summary.n_rows == 1 else f"{summary.n_rows} rows"
+    because = f": {summary.worst_explained}" if summary.worst_explained else ""
+    covered = "" if summary.coverage_fraction is None else f", {share_text(summary.coverage_fraction)} in their intervals"
     return (
         f"{rows}: mean absolute error {share_text(summary.mean_absolute_error_fraction)},"
         f" median {share_text(summary.median_absolute_error_fraction)},"
         f" mean with its sign {error_text(summary.mean_error_fraction)},"
-        f" worst {error_text(summary.worst_error_fraction)} ({summary.worst_row}{_because(summary)})"
-        f"{_covered(summary)}"
+        f" worst {error_text(summary.worst_error_fraction)} ({summary.worst_row}{because}){covered}"
     )
-
-
-def _because(summary: Summary) -> str:
-    return f": {summary.worst_explained}" if summary.worst_explained else ""
-
-
-def _covered(summary: Summary) -> str:
-    return "" if summary.coverage_fraction is None else f", {share_text(summary.coverage_fraction)} in their intervals"
 
 
 def together_lines(validation: Validation) -> tuple[str, ...]:
@@ -131,7 +124,7 @@ def rankings_text(rankings: RankingSummary) -> str:
 
 def memory_text(summary: Summary) -> str:
     """Return how wrong predicted peaks of memory are, where they were printed, and whether any row is wrongly predicted not to fit."""
-    misfits = f"wrongly predicted not to fit: {_misfits(summary)}"
+    misfits = f"wrongly predicted not to fit: {', '.join(summary.false_out_of_memory) or 'none'}"
     mean, worst = summary.mean_absolute_memory_error_fraction, summary.worst_memory_error_fraction
     if mean is None or worst is None:
         return misfits
@@ -144,10 +137,6 @@ def fitted_text(source: SourceResult) -> str:
     if not source.fitted:
         return "no calibration constant was fitted to this source"
     return f"not independent: calibrated with figures of this source: {', '.join(source.fitted)}"
-
-
-def _misfits(summary: Summary) -> str:
-    return ", ".join(summary.false_out_of_memory) or "none"
 
 
 def layouts_table(source: SourceResult) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
