@@ -12,7 +12,7 @@ from clustersim.apps.run.result import Result
 from clustersim.apps.run.rundir import TAGS
 from clustersim.apps.run.running import run_scenario
 from clustersim.apps.serve.serving_result import ServingResult
-from clustersim.config.load import Scenario, ScenarioText, checked_scenario, read_source
+from clustersim.config.load import ScenarioText, read_source
 from clustersim.config.overriding import Override, parse_override
 from clustersim.config.serving_scenario import is_serving
 from clustersim.documents.files import STDIN, write_text
@@ -96,12 +96,6 @@ def replayed(folder: Path) -> ReplayedRun:
     return found
 
 
-def written_scenario(folder: Path) -> Scenario:
-    """Return the scenario of a run directory with what was set for the run; none of the files that it names is read."""
-    _, overrides = _manifest(folder / _MANIFEST)
-    return checked_scenario(read_source(folder / "scenario.yaml"), [parse_override(text) for text in overrides])
-
-
 def named_scenario(source: str, overrides: Sequence[str] = ()) -> tuple[ScenarioText, tuple[Override, ...]]:
     """Return a scenario that a user names, or that of a run directory, as it was written, and its changes."""
     path, texts, _ = changeable(source, overrides)
@@ -124,31 +118,22 @@ def _run(path: Path, overrides: Sequence[str], seed: int) -> ReplayedRun:
 
 def read_results(folder: Path) -> Mapping[str, Data]:
     """Return the results of a run directory."""
-    name, _, results = read_json(str(folder / RESULTS))
-    if not isinstance(results, dict) or "scenario_hash" not in results:
-        raise ScenarioError("is not the result of a run", place=Place(file=name), hint="run the scenario again")
+    results = _mapping(folder / RESULTS)
+    if "scenario_hash" not in results:
+        raise ScenarioError("is not the result of a run", place=Place(file=str(folder / RESULTS)), hint="run the scenario again")
     return results
 
 
 def _manifest(path: Path) -> tuple[int, tuple[str, ...]]:
     """Return seed and changes of a run; defaults without a manifest."""
-    if not path.is_file():
-        return 0, ()
-    _, _, manifest = read_json(str(path))
-    seed, overrides = (manifest.get("seed"), manifest.get("overrides")) if isinstance(manifest, dict) else (None, None)
-    texts = tuple(str(text) for text in overrides) if isinstance(overrides, list) else ()
-    return seed if isinstance(seed, int) else 0, texts
-
-
-def written_source(source: str) -> ScenarioText:
-    """Return the scenario that a user names, or that of a run directory, as it was written."""
-    folder = named_directory(source)
-    return read_source(source if folder is None else folder / "scenario.yaml")
+    manifest: Mapping[str, Data] = _mapping(path) if path.is_file() else {}
+    seed, overrides = manifest.get("seed"), manifest.get("overrides")
+    return seed if isinstance(seed, int) else 0, tuple(map(str, overrides)) if isinstance(overrides, list) else ()
 
 
 def is_served(source: str) -> bool:
     """Return whether a source is a serving scenario, or the run directory of one; a scenario of stdin is taken for one of training."""
-    return source != STDIN and is_serving(written_source(source))
+    return source != STDIN and is_serving(named_scenario(source)[0])
 
 
 def load_result(source: str, overrides: Sequence[str] = (), *, seed: int = 0) -> Result | ServingResult:

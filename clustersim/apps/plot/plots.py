@@ -10,7 +10,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from clustersim.apps.compare.run_directories import changeable, is_served, load_result, written_source
+from clustersim.apps.compare.run_directories import changeable, is_served, load_result, named_scenario
 from clustersim.apps.compare.side_by_side import run_of, side_by_side
 from clustersim.apps.compare.side_by_side_text import tables, verdicts
 from clustersim.apps.explain.explanation import measured_changes
@@ -20,7 +20,6 @@ from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.apps.study.point import reason_of
 from clustersim.apps.study.pools import in_order
 from clustersim.collection import collection_paused
-from clustersim.config.overriding import parse_override
 from clustersim.config.serving_scenario import checked_serving
 from clustersim.documents.files import read_bytes
 from clustersim.documents.near_names import choices_hint
@@ -172,7 +171,7 @@ def _named_apart(runs: Sequence[tuple[_S, str]]) -> list[_S]:
 def _loaded(asked: _Asked) -> list[_Asked]:
     """Return one serving scenario with several loads, from a quarter to four times its own."""
     asked = _Asked(*changeable(*asked[:2], seed=asked.seed))
-    requests = checked_serving(written_source(asked.source), [parse_override(text) for text in asked.overrides]).spec.requests
+    requests = checked_serving(*named_scenario(asked.source, asked.overrides)).spec.requests
     if requests.rate is not None:
         loads = [f"requests.rate={factor * requests.rate:.6g} /s" for factor in LOADS]
     elif requests.concurrency is not None:

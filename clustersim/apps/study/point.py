@@ -178,7 +178,7 @@ def evaluate(base: Base, values: Mapping[str, Data]) -> PointOutcome:
 
 def outcome_of(result: Result) -> PointOutcome:
     """Return the stored part of a run."""
-    memory = result.metrics.memory
+    memory, sections = result.metrics.memory, {"cost": result.cost, "goodput": result.goodput}
     reason = next((f"a check is false: {check.check}" for check in result.checks if not check.holds), "")
     status: Status = "unmet" if reason else "ok"
     if result.host_shortages:
@@ -190,7 +190,7 @@ def outcome_of(result: Result) -> PointOutcome:
         status=status,
         reason=_one_line(reason),
         scenario_hash=result.scenario_hash,
-        figures=figures_of(result),
+        figures=_kept({**metric_values(result.metrics, result.time_to_train_s, sections), **_sums(result.metrics)}),
         bar=result.metrics.error_bar,
         software="; ".join(flag.message.removeprefix(NOT_SAID) for flag in result.flags if flag.code in (USUAL_SETTINGS, ASSUMED_LAUNCH)),
         flags=result.flags,
@@ -210,12 +210,6 @@ def served_outcome(result: ServingResult) -> PointOutcome:
         figures=figures,
         bar=served_bar(("tpot_s",), figures, machine_of_serving(result.built)),
     )
-
-
-def figures_of(result: Result) -> dict[str, float | bool]:
-    """Return the single figures of a run that are the same whenever and wherever it is run."""
-    sections = {"cost": result.cost, "goodput": result.goodput}
-    return _kept({**metric_values(result.metrics, result.time_to_train_s, sections), **_sums(result.metrics)})
 
 
 def _sums(metrics: Metrics) -> dict[str, float]:

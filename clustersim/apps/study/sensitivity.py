@@ -83,15 +83,14 @@ class Sensitivity:
     """All figures, the one that moves the number most first."""
 
     case: str
-    """Whose number is meant."""
+    """The best case, whose number is meant."""
     number: float
-    best: str
     bars: tuple[SensitivityBar, ...]
 
     @property
     def deciding(self) -> tuple[SensitivityBar, ...]:
         """Figures that change which case is the best."""
-        return tuple(bar for bar in self.bars if {bar.best_at_low, bar.best_at_high} != {self.best})
+        return tuple(bar for bar in self.bars if {bar.best_at_low, bar.best_at_high} != {self.case})
 
 
 def inputs_of(question: WhatIfQuestion, texts: Sequence[str]) -> tuple[Input, ...]:
@@ -137,7 +136,7 @@ def sensitivity(question: WhatIfQuestion, inputs: Sequence[Input], best: str, nu
         for each, low, high in zip(inputs, found[::2], found[1::2], strict=True)
     ]
     bars.sort(key=lambda bar: (-bar.swing(best), bar.input.name))
-    return Sensitivity(case=best, number=number, best=best, bars=tuple(bars))
+    return Sensitivity(case=best, number=number, bars=tuple(bars))
 
 
 def _input(question: WhatIfQuestion, text: str) -> Input:

@@ -310,7 +310,7 @@ def _sensitivity_lines(found: Sensitivity, n_cases: int) -> list[str]:
     if n_cases == 1:
         return []
     if not found.deciding:
-        return [f"{found.best} stays best whatever figure is varied"]
+        return [f"{found.case} stays best whatever figure is varied"]
     return [f"The decision turns on {bar.input.name}: {_turn(bar)}" for bar in found.deciding]
 
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from clustersim.apps.compare.run_directories import RESULTS, written_scenario
+from clustersim.apps.compare.run_directories import RESULTS, named_scenario
 from clustersim.apps.ui.workers import LimitError
-from clustersim.config.load import Scenario, example_names, example_path, load_scenario
+from clustersim.config.load import Scenario, checked_scenario, example_names, example_path, load_scenario
 from clustersim.config.machine import hardware_of
 from clustersim.documents.near_names import choices_hint
 from clustersim.documents.text import Data, placed_texts
@@ -89,7 +89,7 @@ def start(name: str, runs: Path) -> Mapping[str, Data]:
     if name not in known:
         raise ScenarioError(f"there is no '{name}' to start from", hint=choices_hint(name, known))
     if name.startswith(_RUN):
-        document = written_scenario(runs / name.removeprefix(_RUN)).document.data
+        document = checked_scenario(*named_scenario(str(runs / name.removeprefix(_RUN)))).document.data
     else:
         # By its path: a file of that name in the working directory is not what is meant.
         document = load_scenario(example_path(name)).document.data
