@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from clustersim.apps.study.point import ResultRow
 from clustersim.config.checks import lacking
@@ -11,6 +12,8 @@ from clustersim.errors import Place, ScenarioError
 from clustersim.expressions.measures import ExpressionError
 from clustersim.expressions.parse import Condition, Quantity, parse_condition, parse_quantity_of
 from clustersim.measure.deciding import Decision, is_better
+
+E = TypeVar("E", Quantity, Condition)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,12 +27,7 @@ class AskedExpression:
 
     def quantity(self, names: Mapping[str, bool], given: Mapping[str, bool] | None = None) -> Quantity:
         """Return the number of the expression; arguments and errors as for a condition."""
-        try:
-            found = parse_quantity_of(self.text, names)
-        except ExpressionError as error:
-            raise self.mistake(error) from error
-        self._check_given(found.names, given)
-        return found
+        return self._parsed(parse_quantity_of, names, given)
 
     def condition(self, names: Mapping[str, bool], given: Mapping[str, bool] | None = None) -> Condition:
         """Return the condition that the text states.
@@ -46,21 +44,21 @@ class AskedExpression:
         ScenarioError
             When it is none, with its place.
         """
-        try:
-            found = parse_condition(self.text, names)
-        except ExpressionError as error:
-            raise self.mistake(error) from error
-        self._check_given(found.names, given)
-        return found
+        return self._parsed(parse_condition, names, given)
 
     def mistake(self, error: ScenarioError) -> ScenarioError:
         """Return an error about the text with its place."""
         return ScenarioError(error.message, field=self.field, hint=error.hint, place=self.place)
 
-    def _check_given(self, names: Sequence[str], given: Mapping[str, bool] | None) -> None:
-        missing = None if given is None else lacking(names, given)
+    def _parsed(self, parse: Callable[[str, Mapping[str, bool]], E], names: Mapping[str, bool], given: Mapping[str, bool] | None) -> E:
+        try:
+            found = parse(self.text, names)
+        except ExpressionError as error:
+            raise self.mistake(error) from error
+        missing = None if given is None else lacking(found.names, given)
         if missing is not None:
             raise self.mistake(missing)
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

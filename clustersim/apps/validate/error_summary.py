@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from math import inf, sqrt
 from statistics import fmean, median
 from typing import Final
@@ -234,10 +233,7 @@ def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float:
     >>> kendall_tau([1, 2, 3], [10, 20, 30]), kendall_tau([1, 2, 3], [3, 2, 1]), kendall_tau([1, 2], [5, 5])
     (1.0, -1.0, 0.0)
     """
-    pairs = [(_sign(a - b), _sign(c - d)) for (a, c), (b, d) in combinations(zip(first, second, strict=True), 2)]
-    untied = sum(abs(a) for a, _ in pairs) * sum(abs(b) for _, b in pairs)
-    return sum(a * b for a, b in pairs) / sqrt(untied) if untied else 0.0
-
-
-def _sign(value: float) -> int:
-    return (value > 0) - (value < 0)
+    pairs = np.triu_indices(len(first), 1)
+    one, other = (np.sign(np.subtract.outer(each, each))[pairs] for each in (np.array(first), np.array(second)))
+    untied = float(np.abs(one).sum() * np.abs(other).sum())
+    return float(one @ other) / sqrt(untied) if untied else 0.0
