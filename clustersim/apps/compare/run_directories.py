@@ -118,9 +118,9 @@ def _run(path: Path, overrides: Sequence[str], seed: int) -> ReplayedRun:
 
 def read_results(folder: Path) -> Mapping[str, Data]:
     """Return the results of a run directory."""
-    results = _mapping(folder / RESULTS)
-    if "scenario_hash" not in results:
-        raise ScenarioError("is not the result of a run", place=Place(file=str(folder / RESULTS)), hint="run the scenario again")
+    name, _, results = read_json(str(folder / RESULTS))
+    if not isinstance(results, dict) or "scenario_hash" not in results:
+        raise ScenarioError("is not the result of a run", place=Place(file=name), hint="run the scenario again")
     return results
 
 
