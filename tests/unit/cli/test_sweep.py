@@ -229,7 +229,8 @@ def test_an_interrupted_sweep_says_so_and_leaves_no_process(tmp_path: Path) -> N
     out, err = process.communicate(timeout=PATIENCE_S)
 
     assert (process.returncode, out) == (130, "")
-    assert err == f"what is finished is kept in {tmp_path}; the same command goes on\ninterrupted\n"
+    # A slow machine has told its progress before.
+    assert err.splitlines()[-2:] == [f"what is finished is kept in {tmp_path}; the same command goes on", "interrupted"]
     until(lambda: not any(alive(child) for child in children))
     rows = rows_of(tmp_path)
     assert len(rows) == n_lines(tmp_path / POINTS) - 1
