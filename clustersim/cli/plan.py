@@ -49,10 +49,7 @@ class PlanOptions:
     nodes: int | None
     overrides: tuple[str, ...]
     only: tuple[str, ...]
-    constraints: tuple[str, ...]
-    most_replays: int | None
-    memory_margin: str
-    time_limit: str | None
+    terms: Terms
     write: str | None
     framework: str | None
     as_json: bool
@@ -135,10 +132,12 @@ def plan_command(
         nodes=nodes,
         overrides=tuple(set_ or ()),
         only=tuple(only or ()),
-        constraints=tuple(constraint or ()),
-        most_replays=most_replays,
-        memory_margin=memory_margin,
-        time_limit=time_limit,
+        terms=Terms(
+            constraints=tuple(map(parse_check, constraint or ())),
+            most_replays=most_replays,
+            memory_margin_fraction=margin_of(memory_margin),
+            time_limit_s=inf if time_limit is None else figure_of("--time-limit", time_limit, "s"),
+        ),
         write=write,
         framework=as_,
         as_json=json,
@@ -147,18 +146,12 @@ def plan_command(
     )
     if options.write is not None:
         check_folder(Path(options.write), field="--write", hint="choose another file")
-    terms = Terms(
-        constraints=tuple(map(parse_check, options.constraints)),
-        most_replays=options.most_replays,
-        memory_margin_fraction=margin_of(options.memory_margin),
-        time_limit_s=inf if options.time_limit is None else figure_of("--time-limit", options.time_limit, "s"),
-    )
     if options.goal is not None:
-        return _goal(model, options.goal, options, terms)
+        return _goal(model, options.goal, options)
     with watched(shows=not options.as_json, hint=_SOONER):
         asked = asked_of(model, cluster, nodes=options.nodes, overrides=options.overrides, limits=options.only)
-        answer = plan_for(asked, terms)
-        nearest = [] if answer.search.winner else nearest_lines(asked, options.only, terms.memory_margin_fraction)
+        answer = plan_for(asked, options.terms)
+        nearest = [] if answer.search.winner else nearest_lines(asked, options.only, options.terms.memory_margin_fraction)
     if options.as_json:
         write_json(document(answer))
     else:
@@ -192,8 +185,8 @@ def margin_of(text: str) -> float:
     return found
 
 
-def _goal(model: str, goal: Goal, options: PlanOptions, terms: Terms) -> int:
-    asking = Asking(overrides=options.overrides, limits=options.only, terms=terms)
+def _goal(model: str, goal: Goal, options: PlanOptions) -> int:
+    asking = Asking(overrides=options.overrides, limits=options.only, terms=options.terms)
     with watched(shows=not options.as_json, hint=_SOONER):
         found: GoalAnswer = reach(model, goal, asking)
     if options.as_json:

@@ -79,7 +79,7 @@ def headline(metrics: ServingMetrics) -> list[tuple[str, str]]:
     """Return the headline figures, each as name and text."""
     figures = [
         ("output tokens/s", metrics.output_tokens_per_s),
-        ("tokens/s at full load", metrics.full_load_output_tokens_per_s if metrics.rate_binds else None),
+        ("tokens/s at full load", metrics.full_load_output_tokens_per_s if metrics.rate_binds or metrics.overloaded else None),
         ("output tokens/s/GPU", metrics.output_tokens_per_s_per_gpu),
         ("all tokens/s", metrics.total_tokens_per_s),
         ("requests/s", metrics.requests_per_s),

@@ -120,6 +120,7 @@ def test_static_batches_give_the_same_keys() -> None:
 def test_overload_is_an_answer_and_not_an_error() -> None:
     busy = run(requests={"rate": "400 /s", "count": 1500})
     assert busy.metrics.overloaded
+    assert "tokens/s at full load" in str(busy)
     assert "overload" in {flag.code for flag in busy.flags}
     assert not run().metrics.overloaded
 
