@@ -22,6 +22,8 @@ Value = bool | int | float | str | tuple[str, ...]
 BEFORE_2022: Final = ("pascal", "volta", "ampere", "cdna2")
 """Generations of accelerators on which Megatron-LM ran before FlashAttention; what runs on later ones is in fp16 by choice."""
 
+MEGATRON_OF_2021: Final = "https://github.com/NVIDIA/Megatron-LM/tree/79a3bb6bf2c85b748c46749dd0695e23310d4e16"
+
 MEGATRON_BRIDGE: Final = (
     "https://github.com/NVIDIA-NeMo/Megatron-Bridge/tree/067f987df03b8355b03192d88d70f1709fedf51a/scripts/performance/configs"
 )
@@ -58,6 +60,7 @@ class Circumstances:
     """Whether it is on where tensor parallelism is."""
     recompute: str
     cp: int
+    schedule: str
     causal: bool
     experts: bool
     dispatch: str | None
@@ -106,9 +109,12 @@ def _captures_experts(run: Circumstances) -> bool:
     return _experts(run) and run.precision == "fp8" and run.dispatch != "all_to_all"
 
 
+def _old_fp16(run: Circumstances) -> bool:
+    return run.precision == "fp16" and run.generation in BEFORE_2022
+
+
 def _of_2021(run: Circumstances) -> bool:
-    old = run.precision == "fp16" and run.generation in BEFORE_2022
-    return old and run.causal and not _shards_parameters(run)
+    return _old_fp16(run) and run.causal and not _shards_parameters(run)
 
 
 def _old_attention(run: Circumstances) -> Value:
@@ -119,8 +125,11 @@ def _old_attention(run: Circumstances) -> Value:
 IMAGES: Final = Usual(
     software="PyTorch, not compiled",
     holds=lambda run: not run.preset,
-    values={KERNELS: "eager"},
-    sources=("https://docs.pytorch.org/docs/2.5/torch.compiler.html",),
+    values={KERNELS: "eager", "training.optimizer": "momentum"},
+    sources=(
+        "https://docs.pytorch.org/docs/2.5/torch.compiler.html",
+        "https://github.com/pytorch/vision/blob/017e9b99b5daddec3d82d5b05fe26f6834c48fa9/references/classification/train.py",
+    ),
 )
 """For lists of layers."""
 
@@ -147,8 +156,8 @@ USUAL: Final = (
         sources=("https://docs.pytorch.org/docs/2.5/amp.html",),
     ),
     Usual(
-        software="fused attention takes 16 bits and less",
-        holds=lambda run: run.precision in ("fp32", "tf32"),
+        software="fused attention takes 16 bits, and came after runs in fp16",
+        holds=lambda run: run.precision in ("fp32", "tf32") or _old_fp16(run),
         values={"training.attention": _old_attention},
         sources=("https://github.com/Dao-AILab/flash-attention",),
     ),
@@ -156,7 +165,6 @@ USUAL: Final = (
         software="fp16, as Megatron-LM of 2021",
         holds=_of_2021,
         values={
-            "training.attention": _old_attention,
             "training.gradient_precision": "same",
             "training.fused_gradient_accumulation": False,
             "training.vocabulary_multiple": 128,
@@ -164,7 +172,13 @@ USUAL: Final = (
             "strategy.overlap_tp": "none",
             "strategy.data_parallel.overlap": False,
         },
-        sources=("https://arxiv.org/abs/2104.04473", "https://github.com/NVIDIA/Megatron-LM/tree/79a3bb6bf2c85b748c46749dd0695e23310d4e16"),
+        sources=("https://arxiv.org/abs/2104.04473", MEGATRON_OF_2021),
+    ),
+    Usual(
+        software="interleaved stages in fp16, as Megatron-LM of 2021",
+        holds=lambda run: _of_2021(run) and run.schedule == "interleaved_1f1b",
+        values={"strategy.overlap_p2p": False},
+        sources=(MEGATRON_OF_2021,),
     ),
     Usual(
         software="fp8 with sharded parameters, as torchao",

@@ -50,6 +50,17 @@ def test_what_is_said_is_kept() -> None:
     assert "attention" not in usual_flag(said)
 
 
+@pytest.mark.parametrize(("schedule", "beside"), [("interleaved_1f1b", False), ("zb_v", True)])
+def test_interleaved_stages_in_fp16_wait_for_what_they_send(schedule: str, beside: bool) -> None:
+    plan = built("training.precision=fp16", f"strategy.schedule={schedule}", "strategy.virtual_stages=2").plan
+
+    assert plan.strategy.overlap_p2p is beside
+
+
+def test_sharded_parameters_in_fp16_have_no_fused_attention_on_accelerators_before_it() -> None:
+    assert built("training.precision=fp16", "strategy.zero_stage=3", "strategy.pp=1").plan.training.attention == "unfused"
+
+
 def test_context_parallelism_keeps_attention_fused() -> None:
     assert built("training.precision=fp16", "strategy.cp=2").plan.training.attention == "flash"
 
@@ -121,11 +132,11 @@ def test_experts_in_fp8_are_those_of_recipes(node: str, scaling: str, grouped: o
     assert (training.fp8_scaling, training.grouped_experts, training.cuda_graphs) == (scaling, grouped, graphs)
 
 
-@pytest.mark.parametrize(("preset", "kernels"), [("null", "eager"), ("gpipe", "fused")])
-def test_layers_of_a_list_are_run_as_pytorch_runs_them(preset: str, kernels: str) -> None:
-    run = built(f"strategy.preset={preset}", model="resnet-50", strategy={}, training={"global_batch_size": 32})
+@pytest.mark.parametrize(("preset", "expected"), [("null", ("eager", "momentum")), ("gpipe", ("fused", "adam"))])
+def test_layers_of_a_list_are_run_as_pytorch_runs_them(preset: str, expected: tuple[str, str]) -> None:
+    training = built(f"strategy.preset={preset}", model="resnet-50", strategy={}, training={"global_batch_size": 32}).plan.training
 
-    assert run.plan.training.kernels == kernels
+    assert (training.kernels, training.optimizer) == expected
 
 
 @pytest.mark.parametrize(("node", "dispatch"), [("dgx-h100", "per_node"), ("dgx-a100-80g", "all_to_all")])
