@@ -90,7 +90,7 @@ def validate_command(
     named = tuple(sources or ())
     if cross_validate is not None:
         return _cross_validate(named, Path(cross_validate))
-    limit_fraction = None if fail_over is None else _limit(fail_over)
+    limit_fraction = None if fail_over is None else parse_error_limit(fail_over)
     picture = None if plot is None else named_file(plot, (".png", ".svg"), "--plot")
     least = _quality(quality)
     if write_residuals is not None:
@@ -154,13 +154,6 @@ def _document(validation: Validation) -> dict[str, object]:
         "refused": plain(validation.refused),
         "interval_coverage": plain(validation.coverage),
     }
-
-
-def _limit(text: str) -> float:
-    try:
-        return parse_error_limit(text)
-    except ScenarioError as error:
-        raise ScenarioError(error.message, field="--fail-over", hint=error.hint) from error
 
 
 def _quality(text: str) -> Quality:

@@ -114,7 +114,8 @@ def _old_fp16(run: Circumstances) -> bool:
 
 
 def _of_2021(run: Circumstances) -> bool:
-    return _old_fp16(run) and run.causal and not _shards_parameters(run)
+    # What is recomputed selectively runs on Megatron-LM of 2022, where sequence parallelism is too.
+    return _old_fp16(run) and run.causal and run.recompute != "selective" and not _shards_parameters(run)
 
 
 def _old_attention(run: Circumstances) -> Value:
@@ -194,18 +195,14 @@ USUAL: Final = (
             "training.fused_gradient_accumulation": False,
             "training.attention": lambda run: "flash_2" if "flash_2" in run.attention else "flash",
             "strategy.overlap_tp": "none",
+            "strategy.recompute_stops_early": lambda run: run.recompute == "full",
         },
         sources=(
             "https://docs.pytorch.org/docs/2.5/fsdp.html",
+            "https://docs.pytorch.org/docs/2.5/checkpoint.html",
             "https://pytorch.org/blog/pytorch2-2/",
             "https://github.com/pytorch/torchtitan/blob/main/torchtitan/config/job_config.py",
         ),
-    ),
-    Usual(
-        software="sharded parameters, as PyTorch's FSDP",
-        holds=lambda run: _shards_parameters(run) and run.recompute == "full",
-        values={"strategy.recompute_stops_early": True},
-        sources=("https://docs.pytorch.org/docs/2.5/checkpoint.html",),
     ),
     Usual(
         software="recipes with Transformer Engine",

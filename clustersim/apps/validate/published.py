@@ -306,5 +306,5 @@ def parse_error_limit(text: str) -> float:
     """
     match = re.fullmatch(r"\s*(\d{1,6}(?:\.\d{1,12})?)\s*%\s*", text, re.ASCII)
     if match is None:
-        raise ScenarioError(f"'{text}' is not a percentage", hint="write a number with its sign, such as '8 %'")
+        raise ScenarioError(f"'{text}' is not a percentage", field="--fail-over", hint="write a number with its sign, such as '8 %'")
     return float(match[1]) / 100.0

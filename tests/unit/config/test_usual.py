@@ -43,6 +43,12 @@ def test_fp16_on_a_later_accelerator_is_of_today() -> None:
     assert (plan.training.attention, plan.training.launch_overhead) == ("flash", 1.7)
 
 
+def test_selective_recomputation_in_fp16_is_of_2022() -> None:
+    plan = built("training.precision=fp16", "strategy.recompute=selective").plan
+
+    assert (plan.training.gradient_precision, plan.strategy.sequence_parallel, plan.training.attention) == ("fp32", True, "unfused")
+
+
 def test_what_is_said_is_kept() -> None:
     said = built("training.precision=fp16", "training.attention=flash", "strategy.data_parallel.overlap=true")
 
