@@ -113,7 +113,11 @@ def cross_validate(names: Sequence[str] = ()) -> list[Fold]:
                     shipped_fraction=fmean(abs(errors[step.id]) for step in held),
                     refitted_fraction=fmean(map(abs, again.values())),
                     quality_a=(len(good), fmean(good) if good else 0.0),
-                    constants=_values(constants, list(dict.fromkeys(step.generation for step in held))),
+                    constants=tuple(
+                        (f"{each}.{name}", constant(constants[each], name))
+                        for each in dict.fromkeys(step.generation for step in held)
+                        for name in NEUTRAL
+                    ),
                 )
             )
             pairs = [(one.id, other.id) for one, other in combinations(held, 2) if one.source == other.source]
@@ -148,17 +152,10 @@ def _refitted(others: Slopes, neutral: Mapping[str, Calibration], *, share_all: 
         some = next(iter(sorted(known)))
         factors = {name: constant(together[some], name) / constant(neutral[some], name) for name in NEUTRAL}
         for each in set(wanted) - (set() if share_all else known):
-            moved = {name: _share(name, constant(neutral[each], name) * factor) for name, factor in factors.items()}
-            result[each] = changed(neutral[each], moved)
+            moved = {name: constant(neutral[each], name) * factor for name, factor in factors.items()}
+            # Shares are at most 1; times of launches are no shares.
+            result[each] = changed(neutral[each], {name: value if name in SHARED else min(value, 1.0) for name, value in moved.items()})
     return result
-
-
-def _share(name: str, value: float) -> float:
-    return value if name.startswith("launch") else min(value, 1.0)
-
-
-def _values(constants: Mapping[str, Calibration], generations: Sequence[str]) -> tuple[tuple[str, float], ...]:
-    return tuple((f"{each}.{name}", constant(constants[each], name)) for each in generations for name in NEUTRAL)
 
 
 _COLUMNS: Final = ("kind", "left_out", "rows", "shipped_error", "refitted_error", "a_rows", "a_refitted_error", "constants")
