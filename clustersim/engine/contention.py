@@ -119,7 +119,7 @@ class Contention:
             for index, template in enumerate(self.graph.templates.of_task)
             if are_passes[template] and self.flow_classes[template]
         }
-        return contended_passes(self.graph.program, rivals, inline, job=self.job).union(reached)
+        return contended_passes(self.graph, rivals, inline, job=self.job).union(reached)
 
     def all(self) -> frozenset[int]:
         """Return the passes that can be contended, and all transfers and overlapped collectives on links shared with others."""

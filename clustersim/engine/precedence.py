@@ -52,7 +52,7 @@ class Precedence:
     """Later and earlier tasks, the other way round."""
 
     @classmethod
-    def of(cls, program: Program, job: str = "") -> Precedence:
+    def of(cls, graph: Graph, job: str = "") -> Precedence:
         """Return the dependencies of a program.
 
         Raises
@@ -60,10 +60,10 @@ class Precedence:
         DeadlockError
             When tasks wait for each other.
         """
-        tasks = program.tasks
+        program, tasks = graph.program, graph.program.tasks
         waits = np.fromiter((len(task.after) for task in tasks), dtype=np.int64, count=len(tasks))
         earlier = np.fromiter((each for task in tasks for each in task.after), dtype=np.int64, count=int(waits.sum()))
-        later, level = np.repeat(np.arange(len(tasks)), waits), np.array(Graph(program).levels, dtype=np.int64)
+        later, level = np.repeat(np.arange(len(tasks)), waits), np.array(graph.levels, dtype=np.int64)
         if (level < 0).any():
             raise DeadlockError(deadlock_message(program, (level >= 0).tolist(), job))
         return cls(
@@ -123,7 +123,7 @@ def _reduce(function: np.ufunc, into: Positions, tos: Places, values: Positions)
 
 
 def contended_passes(
-    program: Program, rivals: Iterable[tuple[int, Sequence[int]]], inline: Mapping[int, Sequence[int]], *, job: str = ""
+    graph: Graph, rivals: Iterable[tuple[int, Sequence[int]]], inline: Mapping[int, Sequence[int]], *, job: str = ""
 ) -> frozenset[int]:
     """Return the passes that can run at the same time as traffic on their own links.
 
@@ -152,7 +152,7 @@ def contended_passes(
     if not users_of:
         return frozenset()
     uses = [(np.array(tasks_of[flow_class]), np.array(users)) for flow_class, users in users_of.items()]
-    precedence = Precedence.of(program, job)
+    program, precedence = graph.program, Precedence.of(graph, job)
     class_of = np.array([task.lanes[0].rank_class for task in program.tasks])
     wanted = np.unique(np.concatenate([class_of[users] for _, users in uses]))
     is_rival, met = np.zeros(len(program.tasks), dtype=np.bool_), np.zeros(len(program.tasks), dtype=np.bool_)

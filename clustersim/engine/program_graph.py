@@ -142,7 +142,7 @@ def _classes(task: Task) -> tuple[int, ...]:
 
 
 def unrolled(graph: Graph) -> Program:
-    """Return a program with the tasks of its next step behind its own; each class begins that when it has ended the first.
+    """Return a program of two steps: the given one, and the next, which each rank class begins when its own tasks of the first have ended.
 
     Two steps hold all that can be in progress at once, however far classes drift apart: a task waits for nothing that belongs to a later
     step, so that if it can run beside a task several steps ahead, it can run beside the same task in the next step.

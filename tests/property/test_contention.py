@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from clustersim.engine.passes import Passes, ReplaySettings
 from clustersim.engine.precedence import Precedence, contended_passes
+from clustersim.engine.program_graph import Graph
 from clustersim.engine.simulate import replay
 from clustersim.program.program import Program, ProgramBuilder
 from clustersim.program.tasks import COMPUTE_STREAM, Action, Block, Compute, Item, Lane, RankGroups
@@ -123,7 +124,7 @@ def inline_kinds(action: Action) -> list[int]:
 @settings(deadline=None)
 @given(programs())
 def test_places_in_the_order_are_what_a_search_finds(program: Program) -> None:
-    order, before = Precedence.of(program).order(), ancestors(program)
+    order, before = Precedence.of(Graph(program)).order(), ancestors(program)
 
     for index in range(len(program.tasks)):
         for rank_class in range(N_CLASSES):
@@ -141,7 +142,7 @@ def test_a_pass_is_contended_if_and_only_if_neither_waits_for_the_other(program:
     inline = {index: kinds for index, task in enumerate(program.tasks) if (kinds := inline_kinds(task.action))}
     rivals = [(index, shared[index]) for index in range(len(program.tasks))]
 
-    contended = contended_passes(program, rivals, inline)
+    contended = contended_passes(Graph(program), rivals, inline)
 
     expected = {
         index

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from clustersim.engine.precedence import Precedence, deadlock_message, task_name
+from clustersim.engine.program_graph import Graph
 from clustersim.errors import DeadlockError
 from clustersim.program.tasks import Lane, Task
 from tests.unit.engine.factories import collective, communicate, compute, group_of, program, task, transfer, work
@@ -16,7 +17,7 @@ def test_a_circle_is_found_before_the_replay() -> None:
     circle = program(task(PASS, 1), task(SEND, 0, stream="send"))
 
     with pytest.raises(DeadlockError, match="F on stage 0 waits for send on stage 0"):
-        Precedence.of(circle)
+        Precedence.of(Graph(circle))
 
 
 def test_a_deadlock_names_who_waits_for_what() -> None:
@@ -64,7 +65,7 @@ def test_a_task_is_named_after_micro_batch_class_and_stream() -> None:
 
 
 def test_a_program_without_traffic_has_an_order_too() -> None:
-    assert Precedence.of(program(task(compute(work(1.0))))).order().before.tolist() == [[-1]]
+    assert Precedence.of(Graph(program(task(compute(work(1.0)))))).order().before.tolist() == [[-1]]
 
 
 def test_a_task_that_waits_for_no_other_waits_for_its_ranks() -> None:
