@@ -211,7 +211,7 @@ class Answer:
         return [*lines, *(f"{each.name}: {each.why}" for each in self.missed)]
 
     def assumed(self) -> list[str]:
-        """Return assumptions, sources of prices, and unknowns."""
+        """Return what faster adapters are worth, sources of prices, and assumptions."""
         lines = self._worth_of_nics() if self.found else []
         lists = dict.fromkeys(name for each in self.found for name in each.price_lists)
         lines += [f"prices: {', '.join(lists)} (clustersim show prices)"] if lists else []

@@ -218,7 +218,9 @@ def asked_for(
     adapted = adapted_batch(batch, asked.space.n_ranks)
     if adapted != batch:
         kept = [text for text in texts if text.partition("=")[0].strip() != _BATCH]
-        asked = asked_of(model, node, nodes=n_nodes, overrides=(*kept, f"{_BATCH}={adapted}"), limits=limits)
+        # Its batch is given, so that it no longer says that one was assumed.
+        again = asked_of(model, node, nodes=n_nodes, overrides=(*kept, f"{_BATCH}={adapted}"), limits=limits)
+        asked = replace(again, assumed=asked.assumed)
     return asked, batch
 
 

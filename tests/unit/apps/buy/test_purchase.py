@@ -59,6 +59,12 @@ def test_a_batch_that_the_gpus_do_not_divide_is_adapted_and_told(answer: Answer)
     assert "3 dgx-h100: the batch is 72 and not 64, which 24 GPUs do not divide" in answer.notes()
 
 
+def test_a_batch_that_nobody_gave_is_assumed_of_all_options_alike() -> None:
+    found = asked("1 dgx-h100", "3 dgx-h100", overrides=("training.seq_length=1024",))
+
+    assert [line.partition(" is given")[0] for line in found.notes() if "no batch" in line] == ["assumed: no batch"]
+
+
 def test_failures_make_a_training_longer(answer: Answer) -> None:
     for offer in answer.found:
         assert offer.goodput_fraction is not None
