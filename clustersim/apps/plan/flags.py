@@ -37,7 +37,7 @@ MEGATRON_RECOMPUTE: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     }
 )
 MEGATRON_RECOMPUTE_SOME: Final = {**MEGATRON_RECOMPUTE, "full": ("--recompute-granularity full", "--recompute-method block")}
-"""Before the number of layers of a stage that are recomputed."""
+"""Before the number of layers of a model chunk that are recomputed."""
 MEGATRON_CONTEXT: Final[Mapping[str, str]] = MappingProxyType({"ring": "p2p", "all_gather": "all_gather", "ulysses": "a2a"})
 TORCHTITAN_SCHEDULES: Final[Mapping[str, str]] = MappingProxyType(
     {"1f1b": "1F1B", "interleaved_1f1b": "Interleaved1F1B", "gpipe": "GPipe", "zb_v": "ZBVZeroBubble"}
@@ -259,7 +259,7 @@ def _check_torchtitan(model: Model, strategy: Strategy, training: Training) -> N
         (training.seq_length % pieces > 0, f"{training.seq_length} tokens in {pieces} pieces", "--only cp=1 --only tp=1"),
         (strategy.tp > 1 and not strategy.sequence_parallel, "tensor parallelism without sequence parallelism", "--only tp=1"),
         (training.lora_rank is not None, "adapters (lora_rank)", "-s training.lora_rank=null"),
-        (strategy.recompute_layers is not None, "recomputation of some layers of a stage", "-s strategy.recompute_layers=null"),
+        (strategy.recompute_layers is not None, "recomputation of some layers of a chunk", "-s strategy.recompute_layers=null"),
         (strategy.offload != Offload(), "offload of a part of the training state", "--only offload=none"),
         (training.precision not in TORCHTITAN_PRECISION, f"precision {training.precision}", "-s training.precision=bf16"),
     )
@@ -311,6 +311,12 @@ def _check_deepspeed(strategy: Strategy, training: Training) -> None:
         (whole and strategy.ep > 1, "expert parallelism with zero_stage 3", "--only zero_stage=0,1,2"),
         (whole and strategy.tp > 1, "tensor parallelism with zero_stage 3", "--only zero_stage=0,1,2"),
         (strategy.recompute not in ("none", "full"), f"key for recompute {strategy.recompute}", "--only recompute=none,full"),
+        (
+            strategy.recompute_layers is not None,
+            "key for recomputation of some layers of a chunk (recompute_layers)",
+            "-s strategy.recompute_layers=null",
+        ),
+        (training.lora_rank is not None, "key for adapters (lora_rank)", "-s training.lora_rank=null"),
         (bool(strategy.stage_layers), "key for stages of unequal numbers of layers", "--only stage_layers=even"),
         (training.precision == "fp8", "fp8 in its configuration", "-s training.precision=bf16"),
         (offload.activations != "accelerator", "key for offload of activations", "--only offload=none,optimizer"),

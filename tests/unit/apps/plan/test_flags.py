@@ -285,6 +285,14 @@ def test_deepspeed_has_no_experts_with_sharded_parameters() -> None:
         deepspeed(sparse(recompute="none", tp=1))
 
 
+def test_deepspeed_has_no_key_for_layers_to_recompute_and_none_for_adapters() -> None:
+    some, plan = dense(**STAGES, recompute_layers=2), dense(**STAGES)
+
+    for changed, setting in ((some, "recompute_layers"), (replace(plan, training=plan.training.changed(lora_rank=8)), "lora_rank")):
+        with pytest.raises(ScenarioError, match=f"{setting}=null"):
+            deepspeed(changed)
+
+
 @pytest.mark.parametrize(("framework", "precision"), [("deepspeed", "fp8"), ("torchtitan", "fp16"), ("torchtitan", "tf32")])
 def test_a_precision_that_a_framework_does_not_have_is_not_written_as_another(framework: str, precision: str) -> None:
     with pytest.raises(ScenarioError, match=precision) as caught:
