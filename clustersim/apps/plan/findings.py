@@ -76,7 +76,7 @@ class Search:
     refusals: dict[str, int] = field(default_factory=dict[str, int])
     """Illegal layouts, by reason."""
     next_bound_s: float | None = None
-    """The least bound of all that was not looked at; None where everything was."""
+    """The least bound of all that was not replayed; None where everything was."""
     n_bounds: int = 0
     least_bytes: float | None = None
     """The least peak memory of those that do not fit; None where none was weighed."""

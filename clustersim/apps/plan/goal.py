@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import gcd, inf
@@ -11,7 +10,7 @@ from typing import Final
 from clustersim.apps.plan.answer import PlanAnswer, answer_of, document
 from clustersim.apps.plan.asking import PlanRequest, asked_of
 from clustersim.apps.plan.drafts import Drafts
-from clustersim.apps.plan.findings import TIE_FRACTION, NoLayoutError, Search
+from clustersim.apps.plan.findings import ABOVE, HOST, MARGIN, MEMORY, TIE_FRACTION, NoLayoutError, Search
 from clustersim.apps.plan.replays import Replays
 from clustersim.apps.plan.search import Terms, fastest
 from clustersim.apps.plan.space import usual_limits
@@ -68,13 +67,15 @@ class Reached:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissedGoal:
-    """A cluster on which no layout is in time."""
+    """A cluster on which no layout runs, or none is in time."""
 
     node: str
     n_nodes: int
     why: str
     time_s: float | None = None
     """Below which no layout is; None where none runs."""
+    too_small: bool = False
+    """Whether layouts divide it that are too slow or too large; without one it says nothing of other numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,15 +160,16 @@ def reach(model: str, goal: Goal, asking: Asking | None = None) -> GoalAnswer:
     to say how near it comes.
     """
     asking = asking or Asking()
-    found: list[Reached] = []
-    missed: list[MissedGoal] = []
+    tried: dict[tuple[str, int], Reached | MissedGoal] = {}
     with Replays() as replays:
         for node in goal.nodes:
-            _of_kind(model, node, goal, asking, replays, (found, missed))
+            _of_kind(model, node, goal, asking, replays, tried)
+        found = [each for each in tried.values() if isinstance(each, Reached)]
         found.sort(key=lambda each: (max(1.0, each.excess), each.usd is None, each.usd or each.n_nodes, each.node))
         best = found[0] if found else None
         plan = None if best is None else answer_of(best.asked, best.drafts, best.search, asking.terms, replays)
-    return GoalAnswer(goal=goal, found=tuple(found), plan=plan, missed=tuple(sorted(missed, key=lambda each: (each.node, each.n_nodes))))
+    missed = sorted((each for each in tried.values() if isinstance(each, MissedGoal)), key=lambda each: (each.node, each.n_nodes))
+    return GoalAnswer(goal=goal, found=tuple(found), plan=plan, missed=tuple(missed))
 
 
 def counts(most: int) -> tuple[int, ...]:
@@ -181,31 +183,29 @@ def counts(most: int) -> tuple[int, ...]:
     return tuple(n for n in range(1, most + 1) if n % max(1, 2 ** (n.bit_length() - EIGHTHS)) == 0)
 
 
-def _of_kind(model: str, node: str, goal: Goal, asking: Asking, replays: Replays, into: tuple[list[Reached], list[MissedGoal]]) -> None:
-    """Find the fewest nodes of one kind that are in time, if more nodes are no slower."""
-    found, missed = into
-    every, within_s = counts(goal.most_nodes), inf if goal.within_s is None else goal.within_s
-    low, high = 0, len(every)
+def _of_kind(
+    model: str, node: str, goal: Goal, asking: Asking, replays: Replays, tried: dict[tuple[str, int], Reached | MissedGoal]
+) -> None:
+    """Find the fewest nodes of one kind that are in time, out of those on which a layout runs, if more nodes are no slower."""
+    every, within_s = list(counts(goal.most_nodes)), inf if goal.within_s is None else goal.within_s
+    low, high, n_counts = 0, len(every), len(every)
     with phase(f"plan for numbers of {node}"):
         while low < high:
-            advanced(len(every) - (high - low), len(every))
+            advanced(n_counts - (high - low), n_counts)
             middle = (low + high) // 2
-            one = _of_cluster(model, node, every[middle], goal, asking, replays)
+            one = tried[node, every[middle]] = _of_cluster(model, node, every[middle], goal, asking, replays)
             if isinstance(one, Reached):
-                found.append(one)
-                noted("\n".join(f"so far: {_words(each)}" for each in found))
-            else:
-                missed.append(one)
+                noted("\n".join(f"so far: {_words(each)}" for each in tried.values() if isinstance(each, Reached)))
             if isinstance(one, Reached) and one.time_s <= within_s:
                 high = middle
+            elif isinstance(one, Reached) or one.too_small:
+                low = middle + 1
             else:
-                # No step is shorter by more than the share of nodes that are added.
-                least = every[middle] * (1.0 if one.time_s is None else one.time_s / within_s)
-                low = max(middle + 1, bisect_left(every, least * (1.0 - TIE_FRACTION)))
-        if high == len(every) and not any(each.node == node and each.n_nodes == every[-1] and each.time_s is None for each in missed):
+                del every[middle]
+                high -= 1
+        if every and high == len(every) and tried[node, every[-1]].time_s is not None:
             one = _of_cluster(model, node, every[-1], replace(goal, within_s=None), asking, replays)
-            if isinstance(one, Reached):
-                found.append(_against(one, goal))
+            tried[node, every[-1]] = _against(one, goal) if isinstance(one, Reached) else one
 
 
 def asked_for(
@@ -265,11 +265,12 @@ def _of_cluster(model: str, node: str, n_nodes: int, goal: Goal, asking: Asking,
         return MissedGoal(node=node, n_nodes=n_nodes, why=error.message)
     winner = search.winner
     if winner is None:
-        least_s = None
-        if goal.within_s is not None and search.next_bound_s is not None and not search.failing:
-            least_s = n_steps * search.next_bound_s
-        why = f"no layout runs: {search.commonest}" if least_s is None else f"it takes {format_quantity(least_s, 's', 4)} at least"
-        return MissedGoal(node=node, n_nodes=n_nodes, time_s=least_s, why=why)
+        too_small = not search.failing and any(search.counts.get(reason) for reason in (ABOVE, MEMORY, MARGIN, HOST))
+        if search.failing or not search.counts.get(ABOVE) or search.next_bound_s is None:
+            return MissedGoal(node=node, n_nodes=n_nodes, why=f"no layout runs: {search.commonest}", too_small=too_small)
+        least_s = n_steps * search.next_bound_s
+        why = f"not in time, it takes {format_quantity(least_s, 's', 4)} at least"
+        return MissedGoal(node=node, n_nodes=n_nodes, time_s=least_s, why=why, too_small=too_small)
     result, cost = winner.result, winner.result.cost
     one = Reached(
         node=node,
@@ -313,7 +314,7 @@ def goal_document(found: GoalAnswer) -> dict[str, Data]:
         "looked_at": [_entry(each) for each in found.found],
         "missed": [{"node": each.node, "nodes": each.n_nodes, "least_time_s": each.time_s, "why": each.why} for each in found.missed],
         "assumed": list(found.plan.assumed) if found.plan else [],
-        "cautions": list(found.plan.cautions) if found.plan else [],
+        "cautions": [*_cautions(found)],
     }
 
 
@@ -339,16 +340,20 @@ def goal_lines(found: GoalAnswer) -> list[str]:
     first = "yes" if found.reached else "no: the nearest is"
     lines = [f"{first} {_words(best)}"]
     lines += ["", "Looked at", *(f"  {_words(each)}" for each in found.found)]
-    lines += [f"  {each.n_nodes} {each.node}: not in time, {each.why}" for each in found.missed]
+    lines += [f"  {each.n_nodes} {each.node}: {each.why}" for each in found.missed]
     if found.goal.within_s is not None:
         lines += [
             "",
             f"Bisected: counts to 16, and eighths between powers of two, up to {found.goal.most_nodes}; more are taken to be no slower.",
         ]
+    return [*lines, *(f"{line}." for line in _cautions(found))]
+
+
+def _cautions(found: GoalAnswer) -> list[str]:
+    """Return adapted batches, and what else is not as it was asked for."""
     adapted = [each for each in found.found if each.asked_batch != each.asked.space.batch]
-    lines += [f"{adapted_line(f'{each.n_nodes} {each.node}', each.asked_batch, each.asked)}." for each in adapted]
-    lines += [f"{each.node}: {line}." for each in {one.node: one for one in found.found}.values() for line in each.asked.cautions]
-    return lines
+    lines = [adapted_line(f"{each.n_nodes} {each.node}", each.asked_batch, each.asked) for each in adapted]
+    return [*lines, *(f"{each.node}: {line}" for each in {one.node: one for one in found.found}.values() for line in each.asked.cautions)]
 
 
 def _words(each: Reached) -> str:

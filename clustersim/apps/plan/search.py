@@ -55,6 +55,8 @@ BOUNDED_PERCENT: Final = (0, 40)
 SEARCHED_PERCENT: Final = (40, 80)
 KINDS_PERCENT: Final = (80, 100)
 """Parts of a search on its progress bar, in percent."""
+SMALL_PERCENT: Final = (0, 40)
+"""That of the small part of a space, before the search of the whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,12 +131,18 @@ class _Searching:
     """Layouts that fit, and are bounded by the order of their passes."""
     _known: set[ParallelLayout] = field(default_factory=set[ParallelLayout])
     """Layouts that were replayed before the search."""
+    _above_s: float = float("inf")
+    """The least bound of a program that made its replay needless."""
+    _percent: tuple[int, int] = (0, 100)
+    """Its part of the progress bar."""
 
     def run(self, replays: Replays) -> Search:
         limited = self.terms.time_limit_s < inf
         if limited and (small := small_part(self.space)) != self.space:
-            part = Search(ends_s=self.search.ends_s)
-            self._take(replace(self, space=small, search=part, _heap=[], _open=deque(), _cut={}, _weighed={}).run(replays))
+            # It leaves half of the replays, and most of the bar, to the whole.
+            first = replace(self, space=small, most_replays=(self.most_replays + 1) // 2, search=Search(ends_s=self.search.ends_s))
+            self._take(replace(first, _heap=[], _open=deque(), _cut={}, _weighed={}, _percent=SMALL_PERCENT).run(replays))
+            self._percent = (SMALL_PERCENT[1], 100)
         self._begin()
         if limited and not self.search.tried:
             self._begin_the_most_promising(replays)
@@ -150,7 +158,7 @@ class _Searching:
     def _go(self, replays: Replays) -> None:
         n_begun, n_popped, left_s, began_s, heap, open_ = 0, 0, inf, perf_counter(), self._heap, self._open
         while (goes_on := bool(heap) and heap[0][0] < self._limit_s and self._may_begin(n_begun) and not self._late()) or open_:
-            _advanced(SEARCHED_PERCENT, (n_begun - len(open_)) / (BOUNDED_FOR_REPLAY * self.most_replays), left_s)
+            self._advanced(SEARCHED_PERCENT, max(0, n_begun - len(open_)) / (BOUNDED_FOR_REPLAY * self.most_replays), left_s)
             item = heap[0][2] if goes_on else None
             if item is None or (len(open_) == AT_ONCE and item in self._weighed):
                 self._collect(replays)
@@ -190,8 +198,11 @@ class _Searching:
                     self.search.n_bounds += 1
                     bound_s = max(bound_s, outcome.bound_s)
                 found.append((bound_s, item))
-        for bound_s, item in sorted(found, key=lambda each: each[0])[:1]:
+        found.sort(key=lambda each: each[0])
+        for bound_s, item in found[:1]:
             self._open.append((bound_s, item, replays.begin(self.drafts.document(item), limit_s=self._limit_s)))
+        for bound_s, item in found[1:]:
+            self._push(bound_s, item)
 
     def _may_begin(self, n_begun: int) -> bool:
         """Return whether one more layout may be bounded by its program, and replayed where the bound allows it."""
@@ -226,7 +237,7 @@ class _Searching:
                     self._push(bound_s, item)
             else:
                 n_replays[item.kind] += 1
-                _advanced(KINDS_PERCENT, sum(n_replays.values()) / (MOST_KINDS * OF_A_KIND))
+                self._advanced(KINDS_PERCENT, sum(n_replays.values()) / (MOST_KINDS * OF_A_KIND))
                 limit_s = min((tried.step_time_s for tried in found.get(item.kind, ())), default=inf)
                 outcome = replays.end(replays.begin(self.drafts.document(item), limit_s=limit_s))
                 if isinstance(outcome, ReplayOutcome) and not outcome.lacks_host_memory and self._holds(outcome):
@@ -247,7 +258,7 @@ class _Searching:
         drafts, search = self.drafts, self.search
         found = list(families(self.space))
         for number, family in enumerate(found):
-            _advanced(BOUNDED_PERCENT, number / len(found))
+            self._advanced(BOUNDED_PERCENT, number / len(found))
             every = list(layouts(self.space, family))
             search.n_layouts += len(every)
             if self._late():
@@ -343,6 +354,7 @@ class _Searching:
         if isinstance(outcome, StepBound):
             search.n_bounds += 1
             search.count(ABOVE)
+            self._above_s = min(self._above_s, outcome.bound_s)
             return
         if outcome.lacks_host_memory:
             search.count(HOST)
@@ -377,11 +389,11 @@ class _Searching:
             of_it = (item,) if isinstance(item, ParallelLayout) else layouts(self.space, item)
             n_layouts = sum(layout not in self._known for layout in of_it)
             search.count(ABOVE if bound_s >= self._limit_s else UNSEEN, n_layouts)
-        if self._heap:
-            search.next_bound_s = self._heap[0][0]
+        least_s = min(self._above_s, self._heap[0][0] if self._heap else inf)
+        search.next_bound_s = None if least_s == inf else least_s
 
-
-def _advanced(part: tuple[int, int], share: float, left_s: float = inf) -> None:
-    """Report how far a part of the search is, in percent of the whole, and about how long the rest takes where that is known."""
-    begin, end = part
-    advanced(round(begin + (end - begin) * share), 100, left_s)
+    def _advanced(self, part: tuple[int, int], share: float, left_s: float = inf) -> None:
+        """Report how far a part of the search is, in percent of the whole, and about how long the rest takes where that is known."""
+        begin, end = part
+        first, last = self._percent
+        advanced(round(first + (last - first) * (begin + (end - begin) * share) / 100), 100, left_s)

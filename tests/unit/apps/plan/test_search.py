@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import chain, repeat
+from math import inf
 
 import pytest
 
@@ -32,8 +33,8 @@ def asked(*limits: str) -> PlanRequest:
     return asked_of("llama3.2-1b", "dgx-a100-40g", nodes=1, overrides=overrides, limits=limits or SMALL)
 
 
-def searched(question: PlanRequest) -> Search:
-    return fastest(Drafts(question.base), question.space)
+def searched(question: PlanRequest, terms: Terms | None = None) -> Search:
+    return fastest(Drafts(question.base), question.space, terms)
 
 
 @pytest.mark.slow
@@ -107,6 +108,17 @@ def test_a_search_in_limited_time_begins_with_the_most_promising() -> None:
     assert limited.winner.step_time_s == whole.step_time_s < unlimited.winner.step_time_s
 
 
+def test_the_small_part_of_a_space_leaves_replays_and_progress_to_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    percents: list[int] = []
+    monkeypatch.setattr("clustersim.apps.plan.space.MOST_SMALL", 10)
+    monkeypatch.setattr("clustersim.apps.plan.search.advanced", lambda n_done, _n_total, _left_s: percents.append(n_done))
+
+    tried = searched(asked(), Terms(most_replays=2, time_limit_s=600.0)).tried
+
+    assert {each.layout.family.micro_batch_size for each in tried} == {1, 2}
+    assert percents == sorted(percents)
+
+
 @pytest.mark.parametrize("n_done", [0, 2])
 def test_no_replay_of_the_margins_begins_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch, n_done: int) -> None:
     question = asked("tp=1,2", "pp=1", "cp=1", "micro_batch_size=1", "recompute=none", "offload=none")
@@ -146,8 +158,9 @@ def test_why_the_layout_of_a_scenario_cannot_run_is_said() -> None:
     assert f"  The layout of the scenario cannot run: {answer.own_refusal}" in answer.table_lines
 
 
-def test_the_certificate_counts_every_layout_once() -> None:
-    search = searched(asked())
+@pytest.mark.parametrize("time_limit_s", [inf, 600.0])
+def test_the_certificate_counts_every_layout_once(time_limit_s: float) -> None:
+    search = searched(asked(), Terms(time_limit_s=time_limit_s))
 
     assert search.winner is not None
     assert search.complete
