@@ -32,6 +32,8 @@ class ReplicaPool:
     model: StepModel
     slowdowns: tuple[float, ...] = ()
     """Factor on the duration of the steps of each replica; empty where all are as fast."""
+    graph_tokens: int = 0
+    """Tokens of a replica's largest CUDA graph."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +162,7 @@ class ServingRun:
         settles = len(pool.schedulers) > 1 or self.deployment.decode is not None
         links = self.deployment.links
         layered = links is not None and links.n_layers > 1 and pool is self.deployment.serving
+        log.graph_tokens = pool.graph_tokens
         for scheduler, slowdown in zip(pool.schedulers, pool.slowdowns or repeat(1.0), strict=False):
             replica = Replica(
                 world=self.world,

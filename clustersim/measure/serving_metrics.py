@@ -86,6 +86,19 @@ class BatchReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """Settings of the engine of one pool, for each rank of attention data parallelism."""
+
+    role: str
+    max_batched_tokens: int
+    max_graph_tokens: int
+    max_num_seqs: int
+    memory_fraction: float
+    without_graphs_fraction: float
+    """Share of the steps without prompt tokens that are larger than the largest CUDA graph."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepReport:
     """Duration of engine steps, in seconds."""
 
@@ -198,6 +211,8 @@ class ServingMetrics:
     e2e_interval_s: Interval | None
     slo: SloReport | None
     kv: KvReport
+    settings: tuple[EngineSettings, ...]
+    """One entry for each pool, as given or as the engine chooses."""
     batch: BatchReport
     step_s: StepReport
     memory: ServingMemory

@@ -111,8 +111,9 @@ def measured_sections(metrics: ServingMetrics) -> list[Section]:
     found: list[Section] = [
         ("Latency", ("", ">mean", ">p50", ">p90", ">p99"), _latency_rows(metrics), _interval_lines(metrics)),
         ("Where a step goes (mean over steps)", ("term", ">share", ">time", ""), _term_rows(metrics), ()),
+        ("Settings of the engine", (), (), _settings_lines(metrics)),
         ("KV cache", (), (), _kv_lines(metrics)),
-        ("Memory of one GPU", ("", ">share", ">size", ""), _memory_rows(metrics), ()),
+        ("Memory of one GPU", ("", ">share", ">size", ""), _memory_rows(metrics), _reserve_lines(metrics)),
     ]
     if metrics.slo is not None:
         found.insert(
@@ -147,7 +148,13 @@ def _interval_lines(metrics: ServingMetrics) -> tuple[str, ...]:
         ("time to first token", metrics.ttft_interval_s),
         ("time per output token", metrics.tpot_interval_s),
     )
-    return tuple(f"80 % interval of the mean {name}: {format_range(*found, 's')}" for name, found in intervals if found is not None)
+    lines = [f"80 % interval of the mean {name}: {format_range(*found, 's')}" for name, found in intervals if found is not None]
+    gaps = metrics.itl_s
+    if gaps is not None and gaps.mean > gaps.p99:
+        lines.append(
+            "between tokens, less than 1 % of the gaps, in which prompts are computed or a sequence is preempted, raise the mean above p99"
+        )
+    return tuple(lines)
 
 
 def _term_rows(metrics: ServingMetrics) -> tuple[Row, ...]:
@@ -168,6 +175,27 @@ def _memory_rows(metrics: ServingMetrics) -> tuple[Row, ...]:
     parts = sorted(memory.by_category.items(), key=lambda each: -each[1])
     shares = [(name.replace("_", " "), size / memory.capacity_bytes, size) for name, size in parts]
     return tuple(_bar_row(_NAMES.get(name, name), share, memory_text(size)) for name, share, size in shares if share > _LEAST)
+
+
+def _reserve_lines(metrics: ServingMetrics) -> tuple[str, ...]:
+    fraction = metrics.settings[-1].memory_fraction
+    share = metrics.memory.by_category.get("reserve", 0.0) / metrics.memory.capacity_bytes
+    if share <= _LEAST:
+        return ()
+    what = "1 - memory_fraction" if abs(share - (1.0 - fraction)) < _LEAST else f"what memory_fraction {fraction:.3g} leaves"
+    return (f"reserve is {what}",)
+
+
+def _settings_lines(metrics: ServingMetrics) -> tuple[str, ...]:
+    lines: list[str] = []
+    for each in metrics.settings:
+        pool = f"{each.role}: " if len(metrics.settings) > 1 else ""
+        tokens = f"max_batched_tokens {each.max_batched_tokens:,}, max_graph_tokens {each.max_graph_tokens:,}"
+        lines.append(f"{pool}{tokens}, max_num_seqs {each.max_num_seqs:,}, memory_fraction {each.memory_fraction:.3g}")
+        if each.without_graphs_fraction > _LEAST:
+            share = f"{100 * each.without_graphs_fraction:.3g} % of the steps without prompts"
+            lines.append(f"{pool}{share} run without CUDA graphs: max_graph_tokens is {each.max_graph_tokens:,}")
+    return tuple(lines)
 
 
 def _kv_lines(metrics: ServingMetrics) -> tuple[str, ...]:

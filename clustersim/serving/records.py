@@ -169,6 +169,10 @@ class EngineStepLog:
     n_tokens: int = 0
     """Computed, summed over steps."""
     n_prefill_tokens: int = 0
+    graph_tokens: int = 0
+    """Tokens of a replica's largest CUDA graph."""
+    n_without_graphs: int = 0
+    """Steps without prompt chunks that are larger than that."""
     first: list[StepRecord] = field(default_factory=list[StepRecord])
     """The first steps one by one, for a trace."""
     samples: list[StepRecord] = field(default_factory=list[StepRecord])
@@ -192,6 +196,8 @@ class EngineStepLog:
         self.n_tokens += (n_prefill_tokens + batch.n_decode * batch.tokens_per_decode) * n_steps
         self.n_prefill_tokens += n_prefill_tokens
         kind = self.mixed if n_prefill_tokens else self.decode
+        if not n_prefill_tokens and batch.n_decode * batch.tokens_per_decode > self.graph_tokens:
+            self.n_without_graphs += n_steps
         kind.busy_ticks += busy_ticks
 
     def wants(self, end: int) -> bool:

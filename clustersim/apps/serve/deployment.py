@@ -16,6 +16,7 @@ from clustersim.apps.serve.pool_settings import (
     idle_waits,
     placed_ranks,
     rank_rules,
+    replica_capacity,
     replica_rules,
     wide_collectives,
 )
@@ -35,10 +36,9 @@ from clustersim.hardware.models import Fabric, Node
 from clustersim.hardware.serving_constants import Borrowed, borrowed_notes
 from clustersim.notices import Flag
 from clustersim.serving.batch import ServingLayout
-from clustersim.serving.capacity import BatchLimits, KvCapacity, kv_capacity
+from clustersim.serving.capacity import KvCapacity
 from clustersim.serving.decoding import DecodingSet
-from clustersim.serving.engines import EngineConstants
-from clustersim.serving.formats import KV_BYTES, ServedFormats, served_formats
+from clustersim.serving.formats import KV_BYTES, served_formats
 from clustersim.serving.kv_cache import BlockPool
 from clustersim.serving.policies import is_older_than_known
 from clustersim.serving.rules import EngineRules
@@ -141,7 +141,8 @@ class BuiltServing:
             for replica in range(pool.n_replicas * pp)
         ]
         slowdowns = tuple(each for each in pool.slowdowns for _ in range(pp))
-        return ReplicaPool(schedulers=tuple(schedulers), model=pool.model, slowdowns=slowdowns)
+        graph_tokens = pool.model.engine.largest_graph * pool.layout.dp
+        return ReplicaPool(schedulers=tuple(schedulers), model=pool.model, slowdowns=slowdowns, graph_tokens=graph_tokens)
 
     def _decoding(self, rules: EngineRules, seed: list[int]) -> DecodingSet:
         speculative = self.scenario.spec.serving.speculative
@@ -206,15 +207,21 @@ def _build(scenario: ServingScenario, seed: int, asked: DrawnRequests | None) ->
                     *asked.flags,
                     *(flag for pool in pools for flag in _pool_flags(pool, serving, node)),
                     *([Flag(code="assumed_transfer", message=_ASSUMED_TRANSFER)] if len(pools) > 1 else ()),
-                    *(_idle_flags(priced, pools) if priced else ()),
+                    *_idle_flags(priced, n_accelerators, serving, pools),
                 )
             )
         ),
     )
 
 
-def _idle_flags(priced: Priced, pools: tuple[BuiltPool, ...]) -> list[Flag]:
-    idle = priced.n_accelerators - sum(pool.n_accelerators for pool in pools)
+def _idle_flags(priced: Priced | None, n_accelerators: int, serving: ServingSpec, pools: tuple[BuiltPool, ...]) -> list[Flag]:
+    """Return notices on prices, and on GPUs without a replica that are paid or that replicas of this size leave over."""
+    taken = sum(pool.n_accelerators for pool in pools)
+    if priced is None:
+        idle = n_accelerators - taken if serving.disaggregated is None and serving.replicas == "auto" else 0
+        message = f"{idle} of the {n_accelerators} GPUs serve nothing: each replica takes {pools[0].layout.n_accelerators}"
+        return [Flag(code="idle_gpus", message=message)] if idle else []
+    idle = priced.n_accelerators - taken
     message = f"{idle} of the {priced.n_accelerators} GPUs of the nodes serve nothing, and are paid too"
     return [*priced.flags, *([Flag(code="idle_gpus", message=message)] if idle else [])]
 
@@ -234,7 +241,7 @@ def _pool(scenario: ServingScenario, loaded: LoadedModel, hardware: Hardware, as
     steps = step_model(model, node.accelerator, layout, engine=engine, formats=formats)
     if layout.n_together > node.domain_size:
         steps = replace(steps, collectives=wide_collectives(hardware, engine))
-    capacity = _capacity(loaded, node, (layout, rules, engine, formats))
+    capacity = replica_capacity(serving, loaded, node, (layout, rules, engine, formats))
     return BuiltPool(
         role=role,
         layout=layout,
@@ -245,55 +252,6 @@ def _pool(scenario: ServingScenario, loaded: LoadedModel, hardware: Hardware, as
         capacity=capacity,
         kv_tokens=capacity.tokens if serving.kv_tokens == "auto" else serving.kv_tokens,
     )
-
-
-Sized = tuple[ServingLayout, EngineRules, EngineConstants, ServedFormats]
-
-
-def _capacity(loaded: LoadedModel, node: Node, sized: Sized) -> KvCapacity:
-    """Return the memory of a replica.
-
-    Raises
-    ------
-    InfeasibleError
-        When nothing is left for the KV cache; names the nearest that fits.
-    """
-    try:
-        return _capacity_of(loaded, node, sized)
-    except DomainError as error:
-        raise InfeasibleError(f"does not fit in memory: {error.message}; {_nearest(loaded, node, sized)}") from error
-
-
-def _capacity_of(loaded: LoadedModel, node: Node, sized: Sized) -> KvCapacity:
-    layout, rules, engine, formats = sized
-    work = inference_work(
-        loaded.model,
-        tp=layout.tp,
-        expert_tp=max(1, layout.tp * layout.dp // layout.ep),
-        ep=layout.ep,
-        copies=layout.redundant_experts,
-    )
-    # A static batch is set aside for as it comes.
-    budget = min(rules.max_batched_tokens, 8192) if rules.admission == "batch" else rules.max_batched_tokens
-    limits = BatchLimits(max_batched_tokens=budget, max_num_seqs=rules.max_num_seqs, prefix_cache=rules.prefix_cache)
-    return kv_capacity(work, formats, node.accelerator, layout, engine=engine, limits=limits)
-
-
-def _nearest(loaded: LoadedModel, node: Node, sized: Sized) -> str:
-    """Return the nearest change with which the weights fit."""
-    layout, rules, engine, formats = sized
-    wider = [layout.tp << n for n in range(8) if layout.tp << n <= node.n_accelerators * node.scale_up.nodes_per_domain]
-    # More accelerators first, and then fewer bits, on as many as before where that is enough.
-    for precision in (None, "fp8", "int4"):
-        fewer = served_formats(loaded.model, node.accelerator, precision, formats.kv) if precision else formats
-        for tp in wider:
-            try:
-                _capacity_of(loaded, node, (replace(layout, tp=tp), rules, engine, fewer))
-            except DomainError:
-                continue
-            changes = {"tp": tp if tp != layout.tp else None, "precision": precision}
-            return "it fits with " + ", ".join(f"{key}: {value}" for key, value in changes.items() if value)
-    return "it fits with no tp inside a node; use pp, fewer bits for each weight, or accelerators with more memory"
 
 
 def positions_of(loaded: LoadedModel) -> int | None:

@@ -1,4 +1,4 @@
-"""Layout, rules and engine constants of the replicas of each pool of a deployment."""
+"""Layout, rules, engine constants and memory of the replicas of each pool of a deployment."""
 
 from __future__ import annotations
 
@@ -12,16 +12,20 @@ from clustersim.collectives.timing import SmallCollectives
 from clustersim.config.node_groups import Hardware
 from clustersim.config.serving_scenario import ReplicaPoolSpec, ServingSpec
 from clustersim.engine.alone import IdleCollectives
-from clustersim.errors import ScenarioError
+from clustersim.errors import DomainError, InfeasibleError, ScenarioError
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.models import Accelerator, Node
 from clustersim.serving.batch import ServingLayout
+from clustersim.serving.capacity import BatchLimits, KvCapacity, kv_capacity
 from clustersim.serving.engines import EngineConstants, engine_constants
 from clustersim.serving.expert_exchange import expert_exchange
+from clustersim.serving.formats import ServedFormats, served_formats
 from clustersim.serving.policies import rules_of
 from clustersim.serving.rules import BatchWait, EngineDevice, EngineRules, RankWait
 from clustersim.topology.cluster_wiring import cluster_of
+from clustersim.workloads.inference import inference_work
 from clustersim.workloads.model import Model
+from clustersim.workloads.reading.model_spec import LoadedModel
 from clustersim.workloads.transformer import Transformer
 
 _KEYS: Final = (
@@ -144,16 +148,13 @@ def asked_layouts(serving: ServingSpec, node: Node, model: Model, n_accelerators
     needed = sum(layout.n_accelerators * n_replicas for _, layout, n_replicas in found)
     if needed > n_accelerators:
         parts = " and ".join(
-            f"{n_replicas} {role}{'s' if n_replicas > 1 else ''} of {layout.n_accelerators}" for role, layout, n_replicas in found
+            f"{n_replicas} {role}{'s' if n_replicas > 1 else ''} of {_size_text(layout)}" for role, layout, n_replicas in found
         )
+        size = "serving.dp" if serving.dp > 1 else "serving.tp"
         raise ScenarioError(
             f"{parts}: that is {needed} accelerators, and the cluster has {n_accelerators}",
-            field="serving.disaggregated"
-            if apart is not None
-            else "serving.tp"
-            if len(found) == 1 and found[0][2] == 1
-            else "serving.replicas",
-            hint="use fewer accelerators in a replica, fewer replicas, or more nodes",
+            field="serving.disaggregated" if apart is not None else size if found[0][2] == 1 else "serving.replicas",
+            hint=f"{_rank_hint(serving)}use fewer accelerators in a replica, fewer replicas, or more nodes",
         )
     for role, layout, _ in found:
         if (layout.tp * layout.dp) % layout.ep:
@@ -170,6 +171,21 @@ def asked_layouts(serving: ServingSpec, node: Node, model: Model, n_accelerators
             hint="delete it, or give dp: with it ranks have tokens of their own",
         )
     return found
+
+
+def _size_text(layout: ServingLayout) -> str:
+    """Return the accelerators of a replica, and the degrees that they are the product of."""
+    degrees = {"tp": layout.tp, "dp": layout.dp, "pp": layout.pp}
+    several = [f"{key} {degree}" for key, degree in degrees.items() if degree > 1]
+    return f"{layout.n_accelerators} ({' x '.join(several)})" if len(several) > 1 else str(layout.n_accelerators)
+
+
+def _rank_hint(serving: ServingSpec) -> str:
+    """Return how SGLang's degrees are written, whose tensor-parallel ranks are those of attention data parallelism too."""
+    tp, dp = serving.tp, serving.dp
+    if serving.engine.partition("@")[0] != "sglang" or dp == 1 or tp % dp:
+        return ""
+    return f"SGLang's --tp {tp} --dp {dp} is tp: {tp // dp}, dp: {dp}; "
 
 
 def _layout(pool: ReplicaPoolSpec | ServingSpec, serving: ServingSpec, node: Node, model: Model) -> ServingLayout:
@@ -212,3 +228,62 @@ def placed_ranks(layouts: Sequence[Asked], per_node: int, n_accelerators: int) -
         if first <= n_accelerators:
             break
     return tuple(tuple(replicas) for replicas in found)
+
+
+Sized = tuple[ServingLayout, EngineRules, EngineConstants, ServedFormats]
+
+
+def replica_capacity(serving: ServingSpec, loaded: LoadedModel, node: Node, sized: Sized) -> KvCapacity:
+    """Return the memory of a replica.
+
+    Raises
+    ------
+    InfeasibleError
+        When nothing is left for the KV cache; names the nearest that fits.
+    """
+    try:
+        return _capacity_of(loaded, node, sized)
+    except DomainError as error:
+        raise InfeasibleError(f"does not fit in memory: {error.message}; {_nearest(serving, loaded, node, sized)}") from error
+
+
+def _capacity_of(loaded: LoadedModel, node: Node, sized: Sized) -> KvCapacity:
+    layout, rules, engine, formats = sized
+    work = inference_work(
+        loaded.model,
+        tp=layout.tp,
+        expert_tp=max(1, layout.tp * layout.dp // layout.ep),
+        ep=layout.ep,
+        copies=layout.redundant_experts,
+    )
+    # A static batch is set aside for as it comes.
+    budget = min(rules.max_batched_tokens, 8192) if rules.admission == "batch" else rules.max_batched_tokens
+    limits = BatchLimits(max_batched_tokens=budget, max_num_seqs=rules.max_num_seqs, prefix_cache=rules.prefix_cache)
+    return kv_capacity(work, formats, node.accelerator, layout, engine=engine, limits=limits)
+
+
+def _nearest(serving: ServingSpec, loaded: LoadedModel, node: Node, sized: Sized) -> str:
+    """Return the nearest change with which the weights fit."""
+    layout, rules, engine, formats = sized
+    if serving.memory_fraction is not None:
+        usual = serving.model_copy(update={"memory_fraction": None})
+        defaults = rank_rules(usual, node.accelerator, layout)
+        try:
+            _capacity_of(loaded, node, (layout, defaults, engine_of(usual, defaults), formats))
+        except DomainError:
+            pass
+        else:
+            usual_text = f"{defaults.memory_fraction:.3g}, the engine's default"
+            return f"it fits with memory_fraction: {usual_text}, in place of {serving.memory_fraction:g}"
+    wider = [layout.tp << n for n in range(8) if layout.tp << n <= node.n_accelerators * node.scale_up.nodes_per_domain]
+    # More accelerators first, and then fewer bits, on as many as before where that is enough.
+    for precision in (None, "fp8", "int4"):
+        fewer = served_formats(loaded.model, node.accelerator, precision, formats.kv) if precision else formats
+        for tp in wider:
+            try:
+                _capacity_of(loaded, node, (replace(layout, tp=tp), rules, engine, fewer))
+            except DomainError:
+                continue
+            changes = {"tp": tp if tp != layout.tp else None, "precision": precision}
+            return "it fits with " + ", ".join(f"{key}: {value}" for key, value in changes.items() if value)
+    return "it fits with no tp inside a node; use pp, fewer bits for each weight, or accelerators with more memory"

@@ -17,6 +17,7 @@ from clustersim.engine.serving_run import ServingRun
 from clustersim.measure.metrics import TierUse
 from clustersim.measure.serving_metrics import (
     BatchReport,
+    EngineSettings,
     KvReport,
     RequestCounts,
     ServingCost,
@@ -122,6 +123,7 @@ def serving_metrics(built: BuiltServing, run: ServingRun, wall_s: float) -> Serv
         e2e_interval_s=intervals.e2e_s,
         slo=slo,
         kv=kv,
+        settings=_settings(built, run),
         batch=_batch(run),
         step_s=_steps(run),
         memory=_memory(built),
@@ -131,7 +133,7 @@ def serving_metrics(built: BuiltServing, run: ServingRun, wall_s: float) -> Serv
         cost=cost,
         energy=_energy(built.priced, utilisation, lasting),
         engine=_engine(run, wall_s),
-        flags=_flags(built, run, full_load if binds else None, overloaded=overloaded),
+        flags=_flags(built, run, full_load, binds=binds, overloaded=overloaded),
     )
 
 
@@ -145,15 +147,19 @@ def _engine(run: ServingRun, wall_s: float) -> ServingEngineStats:
     )
 
 
-def _flags(built: BuiltServing, run: ServingRun, full_load_tokens_per_s: float | None, *, overloaded: bool) -> tuple[Flag, ...]:
-    """Return all notices; without a full load those of a run whose requests do not come at a rate."""
+def _flags(built: BuiltServing, run: ServingRun, full_load_tokens_per_s: float, *, binds: bool, overloaded: bool) -> tuple[Flag, ...]:
+    """Return all notices."""
     flags = [*built.flags]
     if run.log.refused:
         flags.append(Flag(code="refused", message=refused_text(built, len(run.log.refused))))
     if overloaded:
-        message = "requests come faster than they are answered: the queue grows without end, and latencies with the length of the run"
+        rate = full_load_tokens_per_s / float(built.asked.requests.output_tokens.mean())
+        message = (
+            "requests come faster than they are answered: the queue grows without end, and latencies with the length of the run;"
+            f" full batches answer about {rate:.3g} requests/s"
+        )
         flags.append(Flag(code="overload", message=message))
-    short = None if full_load_tokens_per_s is None else short_run_flag(built, run, full_load_tokens_per_s)
+    short = short_run_flag(built, run, full_load_tokens_per_s) if binds else None
     return (*flags, *filter(None, (not_measured_flag(built.node.accelerator, built.borrowed), short)))
 
 
@@ -236,6 +242,20 @@ def _batch(run: ServingRun) -> BatchReport:
         mean_sequences=sum(log.n_sequences for log in logs) / max(n_steps, 1),
         mean_tokens=sum(log.n_tokens for log in logs) / max(n_steps, 1),
         steps=n_steps,
+    )
+
+
+def _settings(built: BuiltServing, run: ServingRun) -> tuple[EngineSettings, ...]:
+    return tuple(
+        EngineSettings(
+            role=pool.role,
+            max_batched_tokens=pool.rules.max_batched_tokens // pool.layout.dp,
+            max_graph_tokens=pool.model.engine.largest_graph,
+            max_num_seqs=pool.rules.max_num_seqs // pool.layout.dp,
+            memory_fraction=pool.rules.memory_fraction,
+            without_graphs_fraction=log.n_without_graphs / max(log.decode.n_steps, 1),
+        )
+        for pool, log in zip(built.pools, (run.steps, run.decode_steps), strict=False)
     )
 
 
