@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from clustersim.apps.importing.importing import import_files
+from clustersim.documents.text import Data
 from tests.unit.apps.importing.test_command_lines import Line, assert_read
 from tests.unit.apps.importing.test_jobs import MEGATRON, ON_H100, at, written
 
@@ -53,6 +54,11 @@ micro_batch_size: 1
 gradient_accumulation_steps: 4
 deepspeed: {zero_optimization: {stage: 3, offload_optimizer: {device: cpu}}, gradient_accumulation_steps: auto}
 """
+ZERO = """model: {model_name: Qwen/Qwen3-8B, model_max_length: 4096}
+training: {trainer_type: TRL_SFT}
+deepspeed: {enable_deepspeed: %s, zero_stage: %s, overlap_comm: true, offload_optimizer: {device: cpu}}
+"""
+SHARDED: dict[str, Data] = {"strategy.preset": "deepspeed_zero3", "strategy.offload": ["optimizer", "gradients"]}
 
 
 @pytest.mark.parametrize(
@@ -67,6 +73,9 @@ deepspeed: {zero_optimization: {stage: 3, offload_optimizer: {device: cpu}}, gra
             {"model": "qwen3-8b"},
             nodes=1,
         ),
+        Line("oumi", ZERO % ("true", "ZERO_3"), {**SHARDED, "strategy.data_parallel.overlap": True}, nodes=1),
+        Line("oumi", ZERO % ("true", '"3"'), SHARDED, nodes=1),
+        Line("oumi", ZERO % ("false", "ZERO_3"), {"strategy.preset": "pytorch_ddp", "strategy.offload": None}, nodes=1),
     ],
     ids=lambda line: line.framework,
 )
