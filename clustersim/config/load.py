@@ -266,6 +266,9 @@ def checked_scenario(source: ScenarioText, changes: Sequence[Override]) -> Scena
             raise with_others(error, document)
         if "architectures" in document.data or "model_type" in document.data:
             raise _only_a_model(document.name)
+        if set(document.data) - {"version", "name"} == {"cluster"}:
+            hint = f"give it to a job: clustersim run SCENARIO -s cluster={document.name}; or add model and training"
+            raise ScenarioError("describes a cluster alone", place=document.place(("cluster",)), hint=hint)
         try:
             merged = apply_preset(document, changes)
             document, blamed = merged.document, (*merged.brought, *changes)
