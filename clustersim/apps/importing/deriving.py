@@ -81,7 +81,9 @@ def machine_of(draft: Draft, name: str | None, nodes: int | None) -> TargetClust
     per_node = _per_node(draft, known)
     ranks = _ranks(draft, per_node)
     if nodes is None and ranks is None and draft.whole("job.nodes") is None:
-        missing.append("the number of nodes: --nodes N")
+        each = draft.whole("job.ranks_per_node") or 1
+        told = f", only the {each} accelerators of one: --nodes 1 where it is alone, or" if each > 1 else ":"
+        missing.append(f"the number of nodes{told} --nodes N")
     cluster: dict[str, Data] = {} if known is None else {"name" if known in profile_names("clusters") else "node": known}
     if missing or known is None or per_node is None:
         return TargetCluster(cluster=cluster, n_ranks=None, missing=tuple(missing))

@@ -150,5 +150,7 @@ class ImportOptions:
     lent: tuple[str, ...] = ()
     """Changes that give the cluster where no file names accelerators."""
     strict: bool = False
+    command: str = ""
+    """Command that takes these files and options, for an error to complete; empty where there is none."""
     by_option: bool = True
     """Whether ``--cluster``, ``--nodes`` and ``--model`` may give values that no file has; otherwise only ``--set``."""

@@ -78,7 +78,8 @@ def read_ibnetdiscover(text: str, file: str) -> Described:
     for port in ports:
         _cable(fabric.at(names[port.switch], port.line), port, names)
     fabric.bandwidth, adapters = (_commonest(port.gigabits for port in ports if port.peer.startswith(kind)) for kind in "SH")
-    facts: list[Fact] = [] if adapters is None else [("adapters.bandwidth", adapters, None)]
+    first = next((port.line for port in ports if port.peer.startswith("H")), None)
+    facts: list[Fact] = [] if adapters is None else [("adapters.bandwidth", adapters, first)]
     if unnamed := [port for port in ports if port.peer.startswith("H-") and _UNNAMED.search(port.described)]:
         facts.append(("adapters.unnamed", len(unnamed), unnamed[0].line))
     return Described(title="ibnetdiscover", facts=tuple(facts), fabric=fabric)

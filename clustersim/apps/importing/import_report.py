@@ -10,6 +10,7 @@ from clustersim.apps.importing.imported_settings import How, Key
 from clustersim.apps.importing.importing import Imported
 from clustersim.config.yaml_text import flat_text
 from clustersim.documents.text import Data
+from clustersim.errors import Place
 
 SECTIONS: Final[tuple[tuple[How, str], ...]] = (
     ("read", "Read"),
@@ -19,6 +20,8 @@ SECTIONS: Final[tuple[tuple[How, str], ...]] = (
     ("derived", "Derived"),
     ("default", "Defaults of the framework"),
 )
+_PROGRAMS: Final = ("program", "-m")
+"""Ends of what names a program, and is no key."""
 _LONGEST: Final = 60
 MOST_SILENT: Final = 20
 """Keys without an effect that are named."""
@@ -47,7 +50,8 @@ def lines(imported: Imported) -> Iterator[str]:
             # A machine has no framework.
             yield "Assumed:" if how == "default" and imported.scenario is None else f"{title}:"
             yield from _rows(keys, many=len(imported.files) > 1)
-    silent = list(dict.fromkeys(key.key for key in imported.keys if key.how == "no_effect" and key.key != "program"))
+    without = [key.key for key in imported.keys if key.how == "no_effect" and key.key.rpartition(".")[2] not in _PROGRAMS]
+    silent = list(dict.fromkeys(without))
     if silent:
         yield ""
         more = f" and {len(silent) - MOST_SILENT} more (--json)" if len(silent) > MOST_SILENT else ""
@@ -80,7 +84,7 @@ def summary(imported: Imported) -> Iterator[str]:
 def _rows(keys: Sequence[Key], *, many: bool) -> list[str]:
     rows: list[tuple[str, ...]] = []
     for key in keys:
-        where = "" if key.line is None else f"{key.file}:{key.line}" if many else str(key.line)
+        where = str(Place(file=key.file, line=key.line)) if many and key.file else str(key.line or "")
         own = key.to is None or key.to == key.key
         rows.append(
             (where, key.key, "" if own or key.to is None or key.to.startswith("job.") else key.to, _short(key.value), key.note or "")

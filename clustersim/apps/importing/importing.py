@@ -23,7 +23,7 @@ from clustersim.apps.importing.machines import (
     shipped_machine,
     take_known_attention,
 )
-from clustersim.apps.importing.needed import missing_settings
+from clustersim.apps.importing.needed import command_with, missing_settings
 from clustersim.apps.importing.parts import with_option_files
 from clustersim.apps.importing.reading import name_of, read_contents, read_raw
 from clustersim.apps.importing.recognise import candidates, framework_of, is_own, refuse_foreign
@@ -50,7 +50,7 @@ _SECTIONS: Final = {"training": ("training", "strategy"), "serving": ("serving",
 """Sections of a scenario that an import fills in, by the kind of job."""
 _SCRIPTS: Final = (".sh", ".bash", ".slurm", ".sbatch", ".env", ".conf")
 """Endings of files that others may source or start."""
-_BY_SET: Final = {"--cluster NAME": "-s cluster.node=NAME", "--nodes N": "-s cluster.nodes=N", "--model ": "-s model="}
+_BY_SET: Final = {"--cluster NAME": "-s cluster.node=NAME", "--nodes ": "-s cluster.nodes=", "--model ": "-s model="}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,7 +288,7 @@ def _scenario(
         listed = "; nor ".join(missing)
         for option, key in () if asked.by_option else _BY_SET.items():
             listed = listed.replace(option, key)
-        raise ScenarioError(f"no file says {listed}", place=Place(file=of_files))
+        raise ScenarioError(f"no file says {listed}", place=Place(file=of_files), hint=command_with(asked.command, missing))
     data: dict[str, Data] = {"version": 1, "name": _name(contents[0].file), "model": model}
     data["cluster"] = cluster_with(machine.cluster, draft, machines)
     for section in _SECTIONS[job]:

@@ -155,9 +155,9 @@ def cluster_with(cluster: dict[str, Data], draft: Draft, machines: Sequence[Cont
         nics["count"] = count
     if isinstance(bandwidth, str) and bandwidth != f"{8 * node.nic.bandwidth_bytes_per_s / 1e9:g} Gbit/s":
         nics["bandwidth"] = bandwidth
-    for key in ("count", "bandwidth"):
-        if key not in nics:
-            draft.drop(f"cluster.nics.{key}")
+    same = {f"cluster.nics.{key}" for key in ("count", "bandwidth") if key not in nics}
+    draft.drop(*same)
+    draft.keys = [replace(each, note=each.note or "that of the shipped node") if each.to in same else each for each in draft.keys]
     found = dict(cluster)
     accelerator, chosen = draft.get("job.accelerator"), draft.settings.get("cluster.node")
     nearest = chosen is not None and chosen.how == "default" and cluster.get("node") == chosen.value

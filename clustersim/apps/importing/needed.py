@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -16,6 +17,9 @@ _NEEDED: Final = (
     ("training.micro_batch_size", "the micro-batch: -s training.micro_batch_size=..."),
     ("training.global_batch_size", "the batch of a step: -s training.global_batch_size=..."),
 )
+_OPTION: Final = re.compile(r"-s [\w.]+=[^\s,]+|--\w+ [\w-]+")
+_OTHERWISE: Final = re.compile(r",? or ")
+"""Before a second way to give a setting."""
 _OF_A_RECIPE: Final = "the degrees that the recipe sets in its code: -s strategy.tp=..., and pp, cp and ep where they are not 1"
 
 
@@ -39,3 +43,15 @@ def missing_settings(draft: Draft, missing: Sequence[str], job: JobKind) -> list
         and f"-s {key}=" not in asked_for
         and (key not in draft.settings or draft.settings[key].how in ("default", "derived"))
     ]
+
+
+def command_with(command: str, missing: Sequence[str]) -> str | None:
+    """Return a command with the first way to give each of several settings that no file says; None without several.
+
+    Examples
+    --------
+    >>> command_with("clustersim import a.sh", ["the nodes: --nodes N", "the rate: -s requests.rate=..., or a trace"])
+    'all at once: clustersim import a.sh --nodes N -s requests.rate=...'
+    """
+    options = [option for each in missing for option in _OPTION.findall(_OTHERWISE.split(each)[0])]
+    return f"all at once: {command} {' '.join(options)}" if command and len(options) > 1 else None

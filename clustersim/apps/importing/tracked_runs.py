@@ -22,7 +22,7 @@ from clustersim.apps.importing.command import scalar
 from clustersim.apps.importing.entries import Contents, Entry, LoggedSteps, flattened
 from clustersim.documents.composing import read_yaml
 from clustersim.documents.files import MB, read_text
-from clustersim.documents.json_text import read_json
+from clustersim.documents.json_text import place_in, read_json
 from clustersim.documents.text import Data
 from clustersim.errors import Place, ScenarioError
 
@@ -121,10 +121,10 @@ def wandb_labels(entries: Sequence[Entry]) -> Iterator[Entry]:
 def _wandb_device(path: Path) -> Iterator[Entry]:
     """Yield name and number of the accelerators of a node, as descriptions of machines have them."""
     about = dict(_leaves(path))
-    name, count = about.get("gpu"), about.get("gpu_count")
-    if isinstance(name, str) and isinstance(count, int):
-        yield Entry(key="accelerators.product", value=name, file=str(path), line=None)
-        yield Entry(key="accelerators.count", value=count, file=str(path), line=None)
+    if isinstance(about.get("gpu"), str) and isinstance(about.get("gpu_count"), int):
+        text = read_json(str(path))[1]
+        for key, own in (("product", "gpu"), ("count", "gpu_count")):
+            yield Entry(key=f"accelerators.{key}", value=about[own], file=str(path), line=place_in(text, str(path), (own,)).line)
 
 
 def _leaves(path: Path) -> Iterator[tuple[str, Data]]:

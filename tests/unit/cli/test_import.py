@@ -194,6 +194,18 @@ def test_a_cluster_alone_is_told_from_a_job(cli: Cli) -> None:
     assert "no effect" not in written.err
     assert again.code == 2
     assert "is a cluster, not a job" in again.err
+    assert "describes a cluster alone; give it to a job: clustersim run SCENARIO -s cluster=" in cli("run", "cluster.yaml").err
+
+
+def test_all_that_is_missing_is_asked_for_by_one_command_and_programs_are_no_keys(cli: Cli) -> None:
+    given = ("import", FILES / "dynamo-pools.yaml", "-s", "requests.rate=2 /s", "-s", "requests.arrival=poisson")
+    counts = "-s requests.count=... -s requests.input_tokens=... -s requests.output_tokens=..."
+
+    asked = cli(*given).err.strip()
+    told = cli(*given, "--cluster", "dgx-h100", *counts.replace("...", "64").split()).err
+
+    assert asked.endswith(f"dynamo-pools.yaml -s 'requests.rate=2 /s' -s requests.arrival=poisson --cluster NAME {counts}")
+    assert "env.MODEL_PATH, prefill.--is-prefill-worker\n" in told
 
 
 def test_a_file_without_a_cluster_is_refused_by_the_option_that_names_it(cli: Cli) -> None:

@@ -38,6 +38,8 @@ def test_switches_are_told_apart_by_their_names_where_guids_are_taken_out(tmp_pa
     assert at(found.data, "cluster.nodes") == 4
     assert at(found.data, "cluster.fabric.nodes_per_leaf") == 2
     assert at(found.data, "cluster.fabric.oversubscription") == 1.0
+    (bandwidth,) = (key for key in found.keys if key.to == "cluster.nics.bandwidth")
+    assert (bandwidth.line, bandwidth.note) == (2, "that of the shipped node")
 
 
 def test_adapters_of_a_node_at_a_leaf_each_are_rails(tmp_path: Path) -> None:

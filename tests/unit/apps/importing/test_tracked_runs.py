@@ -84,13 +84,15 @@ def test_step_times_are_known_by_the_names_of_frameworks(tmp_path: Path, metric:
     (job, machine) = read_tracked(folder)
     assert job.measured is not None
     assert job.measured.step_time_s == pytest.approx(STEP_S)
-    assert [entry.value for entry in machine.entries] == ["NVIDIA H100 80GB HBM3", 8]
+    assert [(entry.value, entry.line) for entry in machine.entries] == [("NVIDIA H100 80GB HBM3", 1), (8, 1)]
 
 
 def test_a_run_without_a_step_time_is_a_job_all_the_same(tmp_path: Path) -> None:
     unfinished, logged = wandb(tmp_path / "run", {"loss": 2.0}), mlflow(tmp_path / "abc", {})
     (tmp_path / "abc" / "meta.yaml").write_text("run_id: abc\n", encoding="utf-8")
 
+    with pytest.raises(ScenarioError, match="the number of nodes, only the 8 accelerators of one: --nodes 1 where it is alone"):
+        import_files([unfinished], ImportOptions(cluster="dgx-h100"))
     assert import_files([unfinished], ImportOptions(nodes=1)).measured is None
     (tmp_path / "run" / "files" / "wandb-summary.json").unlink()
     assert import_files([unfinished], ImportOptions(nodes=1)).measured is None
