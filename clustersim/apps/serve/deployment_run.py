@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from time import perf_counter
 
-from clustersim.apps.serve.deployment import BuiltServing
+from clustersim.apps.serve.deployment import BuiltPool, BuiltServing
 from clustersim.apps.serve.request_metrics import serving_metrics
 from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.collection import collection_paused
@@ -53,23 +53,23 @@ def files_of_serving(built: BuiltServing) -> dict[str, str]:
 
 
 def resolved_serving(built: BuiltServing) -> dict[str, Data]:
-    """Return the complete scenario with all defaults; it runs to the same numbers."""
+    """Return the complete scenario with all defaults; it runs to the same numbers. Sizes that pools differ in stay as they are given."""
     spec = built.scenario.spec
     model = built.loaded.spec.model_dump(mode="json", exclude_none=True, exclude={"name", "description", "sources"})
     rules, dp = built.pools[0].rules, built.pools[0].layout.dp
     serving: dict[str, Data] = spec.serving.model_dump(mode="json", exclude_none=True)
     serving |= {
         "engine": _engine_text(built),
-        "max_batched_tokens": rules.max_batched_tokens // dp,
-        "max_graph_tokens": built.pools[0].model.engine.largest_graph,
         "prefix_cache": rules.prefix_cache,
         "chunked_prefill": rules.chunked_prefill,
         "asynchronous": rules.asynchronous,
     }
+    sizes = [_sizes(pool) for pool in built.pools]
+    if all(each == sizes[0] for each in sizes):
+        serving |= sizes[0]
     if len(built.pools) == 1:
         serving |= {
             "max_num_seqs": rules.max_num_seqs // dp,  # asked for by rank
-            "memory_fraction": rules.memory_fraction,
             "kv_tokens": built.pools[0].kv_tokens,
             "replicas": built.pools[0].n_replicas,
         }
@@ -92,6 +92,15 @@ def resolved_serving(built: BuiltServing) -> dict[str, Data]:
     if spec.cost is not None:
         resolved["cost"] = resolved_cost(spec.cost)
     return resolved
+
+
+def _sizes(pool: BuiltPool) -> dict[str, Data]:
+    """Return sizes that the engine has by device and ranks; the share of the memory may follow from the other two."""
+    return {
+        "max_batched_tokens": pool.rules.max_batched_tokens // pool.layout.dp,
+        "max_graph_tokens": pool.model.engine.largest_graph,
+        "memory_fraction": pool.rules.memory_fraction,
+    }
 
 
 def _engine_text(built: BuiltServing) -> str:
