@@ -269,7 +269,8 @@ def _of_cluster(model: str, node: str, n_nodes: int, goal: Goal, asking: Asking,
         if search.failing or not search.counts.get(ABOVE) or search.next_bound_s is None:
             return MissedGoal(node=node, n_nodes=n_nodes, why=f"no layout runs: {search.commonest}", too_small=too_small)
         least_s = n_steps * search.next_bound_s
-        why = f"not in time, it takes {format_quantity(least_s, 's', 4)} at least"
+        what = "not in time" if search.complete else "none in time was found before the search ended"
+        why = f"{what}, it takes {format_quantity(least_s, 's', 4)} at least"
         return MissedGoal(node=node, n_nodes=n_nodes, time_s=least_s, why=why, too_small=too_small)
     result, cost = winner.result, winner.result.cost
     one = Reached(

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from clustersim.apps.plan.goal import Asking, Goal, counts, goal_document, goal_lines, reach
+from clustersim.apps.plan.search import Terms
 from clustersim.errors import ScenarioError
 
 LIMITS = ("tp=1,2,4,8", "pp=1", "cp=1", "micro_batch_size=1", "offload=none", "zero_stage=1", "recompute=none")
@@ -48,15 +49,19 @@ def test_numbers_that_no_layout_divides_say_nothing_of_fewer_nodes() -> None:
     assert [(each.n_nodes, each.too_small) for each in answer.missed] == [(1, False), (3, False)]
 
 
-def test_no_number_of_nodes_is_said_to_take_more_than_it_does() -> None:
+@pytest.mark.parametrize(("n_bounded", "said"), [(4, "not in time"), (1, "none in time was found before the search ended")])
+def test_no_number_of_nodes_is_said_to_take_more_than_it_does(monkeypatch: pytest.MonkeyPatch, n_bounded: int, said: str) -> None:
+    asking = replace(ASKING, limits=(*LIMITS[:5], "zero_stage=1,2,3", LIMITS[6]), terms=Terms(most_replays=1))
     one = reach("llama3.2-1b", replace(GOAL, within_s=None, most_nodes=1), ASKING).found[0]
+    monkeypatch.setattr("clustersim.apps.plan.search.BOUNDED_FOR_REPLAY", n_bounded)
 
-    answer = reach("llama3.2-1b", replace(GOAL, within_s=0.999 * one.time_s, most_nodes=2), ASKING)
+    answer = reach("llama3.2-1b", replace(GOAL, within_s=0.99 * one.time_s, most_nodes=2), asking)
 
     (missed,) = answer.missed
     assert missed.n_nodes == 1
     assert missed.time_s is not None
-    assert 0.999 * one.time_s <= missed.time_s <= one.time_s
+    assert missed.time_s <= one.time_s
+    assert missed.why.startswith(f"{said}, it takes ")
 
 
 def test_what_is_not_known_is_said_and_is_no_zero() -> None:
