@@ -80,7 +80,7 @@ ALIKE: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelConstants:
-    """Constants of one family of kernels on one accelerator, as :func:`clustersim.kernels.inference_time.kernel_s` has them."""
+    """Constants of one family of kernels on one accelerator, as :func:`clustersim.kernels.kernel_model.kernel_s` has them."""
 
     accelerator: str
     framework: str

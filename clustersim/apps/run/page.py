@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from clustersim.apps.run.result import Result
     from clustersim.apps.serve.serving_result import ServingResult
     from clustersim.report.plots.canvas import Axes
-    from clustersim.report.subject import ServedSubject, Subject
 
 
 def subject_of(result: Result) -> Subject:

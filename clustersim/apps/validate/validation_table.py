@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from clustersim.apps.validate.capabilities import EXPERTS, MANY_NODES, ONE_NODE
 from clustersim.apps.validate.error_summary import RankingSummary, Summary, summarise
@@ -18,10 +18,6 @@ from clustersim.report.pictures import Panel, Picture, Points, ticks
 from clustersim.report.plots.write import write_picture_as
 from clustersim.units.divisors import grouped
 from clustersim.units.quantity import format_quantity
-
-if TYPE_CHECKING:
-    from clustersim.apps.validate.published import Validation
-
 
 DERIVED_MARK: Final = "*"
 MANY_ROWS: Final = 200
