@@ -39,7 +39,7 @@ def refuse_given(options: Mapping[str, object], *, beside: str, hint: str = "lea
             raise ScenarioError(f"does nothing with {beside}", field=name, hint=hint)
 
 
-def named_file(name: str, suffixes: Sequence[str], option: str | None = None) -> Path:
+def named_file(name: str, suffixes: Sequence[str], option: str) -> Path:
     """Return a file to write, before anything is simulated for it.
 
     Raises
@@ -50,5 +50,5 @@ def named_file(name: str, suffixes: Sequence[str], option: str | None = None) ->
     path = Path(name)
     if path.suffix.lower() not in suffixes:
         raise ScenarioError(f"'{path}' does not say its format", field=option, hint=f"name a file that ends in {' or '.join(suffixes)}")
-    check_folder(path, field=option, hint="choose another file" if option else "choose another file with --out")
+    check_folder(path, field=option, hint="choose another file")
     return path

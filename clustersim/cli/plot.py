@@ -45,7 +45,7 @@ def plot_command(
     seed: SeedOption = 0,
 ) -> int:
     """Draw a picture of runs, of a table or of predictions."""
-    path = named_file(out or f"{kind}.png", FORMATS)
+    path = named_file(out or f"{kind}.png", FORMATS, "--out")
     with watched():
         with phase("draw"):
             axes = draw_plot(kind, tuple(runs or ()), tuple(set_ or ()), figure=figure, seed=seed, jobs=jobs)
@@ -83,7 +83,7 @@ def report_command(
 
     The page is one file that opens without a network. Several runs stand side by side.
     """
-    path = named_file(out, (".html", ".htm"))
+    path = named_file(out, (".html", ".htm"), "--out")
     with watched():
         with phase("report"):
             text = report_page(tuple(runs), tuple(set_ or ()), seed=seed, zooms=False if static else None)

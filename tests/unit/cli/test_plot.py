@@ -146,8 +146,8 @@ def test_predictions_of_one_source_are_drawn(cli: Cli) -> None:
     ("arguments", "message"),
     [
         (("brakdown", "starter"), "there is no picture 'brakdown'; did you mean 'breakdown'?"),
-        (("breakdown", "starter", "-o", "x.pdf"), "'x.pdf' does not say its format; name a file that ends in .png or .svg"),
-        (("breakdown", "starter", "-o", "no/x.png"), "cannot write no/x.png: its folder does not exist; choose another file with --out"),
+        (("breakdown", "starter", "-o", "x.pdf"), "--out: 'x.pdf' does not say its format; name a file that ends in .png or .svg"),
+        (("breakdown", "starter", "-o", "no/x.png"), "--out: cannot write no/x.png: its folder does not exist; choose another file"),
         (("breakdown",), "'breakdown' shows runs, and none is named; name a run directory, a scenario file or a shipped example"),
         (
             ("links", "1f1b", "gpipe"),

@@ -31,7 +31,7 @@ def test_a_run_directory_and_its_scenario_give_the_same_results(cli: Cli, tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("starter", "-o", "page.pdf"), "'page.pdf' does not say its format; name a file that ends in .html"),
+        (("starter", "-o", "page.pdf"), "--out: 'page.pdf' does not say its format; name a file that ends in .html"),
         (("starter", "-o", "no/page.html"), "cannot write no/page.html: its folder does not exist"),
         (("startr",), "did you mean 'starter'"),
     ],
