@@ -28,6 +28,16 @@ def test_the_terminal_report_is_unchanged(golden: Golden) -> None:
     golden("report_120.txt", file.getvalue())
 
 
+def test_the_report_fits_a_narrow_terminal_that_knows_ascii_alone(golden: Golden) -> None:
+    timeline = reference_timeline()
+    file = io.TextIOWrapper(raw := io.BytesIO(), encoding="ascii", newline="\n")
+
+    terminal_report(reference_metrics(timeline), timeline, Console(file=file, width=80))
+
+    file.flush()
+    golden("report_ascii.txt", raw.getvalue().decode("ascii"))
+
+
 def test_the_report_of_a_plan_that_does_not_fit_is_unchanged(golden: Golden) -> None:
     timeline = reference_timeline(16, 64, 2)
     file = io.StringIO()
@@ -56,3 +66,12 @@ def test_the_trace_is_unchanged(golden: Golden, tmp_path: Path) -> None:
     write_trace(reference_timeline(2, 2), tmp_path / "trace.json")
 
     golden("trace.json", (tmp_path / "trace.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", ["summary.md", "never_written.txt"])
+def test_a_changed_or_missing_golden_file_is_noticed(golden: Golden, request: pytest.FixtureRequest, name: str) -> None:
+    if request.config.getoption("--update-golden"):
+        pytest.skip("golden files are being written")
+
+    with pytest.raises(AssertionError, match="--update-golden"):
+        golden(name, "something else")

@@ -99,6 +99,14 @@ def test_stdout_holds_the_configuration_of_deepspeed_alone(cli: Cli) -> None:
     assert "note: configuration of DeepSpeed 0.18" in outcome.err
 
 
+def test_stdout_holds_the_flags_of_megatron_alone(cli: Cli) -> None:
+    outcome = cli("plan", *QUESTION, *ORDER, "--as", "megatron")
+
+    assert outcome.code == 0
+    assert outcome.out.startswith("--tensor-model-parallel-size 1\n")
+    assert all(line.startswith("--") for line in outcome.out.splitlines())
+
+
 def test_with_a_file_the_report_stays_on_stdout(cli: Cli, tmp_path: Path) -> None:
     outcome = cli("plan", *QUESTION, *ORDER, "--as", "deepspeed", "-o", "ds.json")
 
