@@ -1,7 +1,5 @@
 """Breakdown of the step as a stacked bar for each run, and beside it the communication that costs nothing because it is hidden."""
 
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence

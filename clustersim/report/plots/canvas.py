@@ -1,8 +1,5 @@
 """One look for all pictures, drawn without pyplot and without global state."""
 
-# matplotlib's stubs leave keyword arguments without a type, which taints every method that draws.
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 import io

@@ -1,7 +1,5 @@
 """Panels side by side: measured against predicted times, and a few figures of a few runs as labelled lines or bars."""
 
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 import textwrap

@@ -1,7 +1,5 @@
 """Which collectives the step waits for, and which are hidden."""
 
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Cost of a step or a training, from the necessary to the actual amount."""
 
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The pipeline of one step: what every rank class does, when, and what communication runs beside it."""
 
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence

@@ -1,7 +1,5 @@
 """Goodput of a job over the interval between checkpoints."""
 
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence

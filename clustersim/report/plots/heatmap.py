@@ -1,7 +1,5 @@
 """A figure over two swept keys: a cell for each pair of values, hatched where the plan does not fit."""
 
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A figure over one key that was swept: a line for each value of a second one."""
 
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence

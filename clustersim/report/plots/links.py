@@ -1,7 +1,5 @@
 """Utilisation of each tier of links over the step."""
 
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence

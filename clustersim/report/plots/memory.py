@@ -1,7 +1,5 @@
 """Peak memory of one rank of every stage by content, against the capacity."""
 
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 from typing import Final

@@ -1,7 +1,5 @@
 """Memory of one rank of each class over time, against the capacity."""
 
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 from typing import Final

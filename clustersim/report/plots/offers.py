@@ -1,7 +1,5 @@
 """Days and cost of several clusters for one training, each with the interval that it is expected in."""
 
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence

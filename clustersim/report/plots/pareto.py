@@ -1,7 +1,5 @@
 """Which layouts nothing beats: time against cost, and energy as the size of a point."""
 
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Activity of single ranks over the step: a lane for computation and one for each kind of communication."""
 
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence

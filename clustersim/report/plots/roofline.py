@@ -1,7 +1,5 @@
 """Bounds of the kernels: the arithmetic, the memory, or the wires."""
 
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Scaling over accelerators: the same work on more of them, or more work with them."""
 
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Pictures of serving runs: latency distribution, batch and queue over time, KV cache over time, throughput against latency."""
 
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Layout of the pipeline picture: the part of the step that is drawn, and the communication that is hidden."""
 
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The machine as a map: the levels of its fabric, and below them one node in full; line width is bandwidth."""
 
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 import re

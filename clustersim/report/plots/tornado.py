@@ -1,7 +1,5 @@
 """Effect of each figure on a number: bars to both sides of what it is now, the longest first."""
 
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence

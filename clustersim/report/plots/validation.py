@@ -1,7 +1,5 @@
 """Errors of predicted step times: a strip of points for each source of published runs."""
 
-# pyright: reportUnknownMemberType=false
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
