@@ -51,7 +51,7 @@ from clustersim.config.yaml_text import plain
 from clustersim.documents.files import check_folder, write_text
 from clustersim.documents.near_names import choices_hint
 from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
-from clustersim.units.divisors import grouped
+from clustersim.units.grouping import grouped
 from clustersim.units.quantity import format_quantity
 
 _COLUMNS: Final = ("row", ">GPUs", ">layout", ">v", ">measured", ">predicted", ">error", "fits", "q")

@@ -12,7 +12,7 @@ from typing import Final, get_args, get_type_hints
 from clustersim.config.scenario_schema import ScenarioSpec
 from clustersim.config.serving_scenario import ServingScenarioSpec
 from clustersim.errors import Place, ScenarioError
-from clustersim.expressions.measures import ExpressionError
+from clustersim.expressions.lexer import ExpressionError
 from clustersim.expressions.parse import Condition, parse_condition
 from clustersim.measure.cost_report import CostReport
 from clustersim.measure.deciding import UNDECIDED, figures_at

@@ -19,11 +19,12 @@ from clustersim.config.constraints import (
     resolve_dp,
     scaling_of,
 )
+from clustersim.config.expert_load import expert_load_of
 from clustersim.config.job_settings import Planned
 from clustersim.config.keys import dotted
 from clustersim.config.load import Scenario
 from clustersim.config.machine import server_flags
-from clustersim.config.pipelining import Pipelining, expert_load_of, pipelining_of
+from clustersim.config.pipelining import Pipelining, pipelining_of
 from clustersim.config.scenario_schema import ScenarioSpec
 from clustersim.config.usual import ASSUMED_KERNELS, Circumstances, completed_as_usual, usual_flags, usual_settings
 from clustersim.errors import DomainError, ScenarioError

@@ -10,7 +10,7 @@ import numpy as np
 
 from clustersim.program.program import Program
 from clustersim.program.tasks import Action, Lane, Task
-from clustersim.units.divisors import grouped
+from clustersim.units.grouping import grouped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

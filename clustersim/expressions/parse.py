@@ -11,7 +11,8 @@ from types import MappingProxyType
 from typing import Final
 
 from clustersim.documents.near_names import choices_hint, did_you_mean
-from clustersim.expressions.measures import COMPARISONS, PLAIN, ExpressionError, Measure, Token, measure_of_key, tokens_of
+from clustersim.expressions.lexer import COMPARISONS, ExpressionError, Token, tokens_of
+from clustersim.expressions.measures import PLAIN, Measure, measure_of_key
 
 Values = Mapping[str, float | bool]
 """Metrics by name, each in the unit of its name."""

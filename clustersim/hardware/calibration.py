@@ -13,7 +13,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 from pydantic import AfterValidator, BeforeValidator, Field, with_config
 from pydantic_core import PydanticKnownError
 
-from clustersim.documents.field_names import UNITLESS, Form
+from clustersim.documents.form import UNITLESS, Form
 from clustersim.hardware.library_costs import LATENCIES, PROTOCOLS, AlgorithmLatencies, Family, Protocol
 from clustersim.hardware.source import Source
 from clustersim.units.fields import NonNegative, PositiveBandwidth, PositiveInt, PositiveRatio, Seconds, Share, mistake

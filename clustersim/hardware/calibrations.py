@@ -19,8 +19,8 @@ from typing import Any, Final, get_args
 from pydantic import Field, model_validator
 
 from clustersim.documents.check import validate_document
-from clustersim.documents.field_names import attribute_of
 from clustersim.documents.files import data_names, data_path
+from clustersim.documents.form import attribute_of
 from clustersim.documents.text import is_mapping, read_document
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import (

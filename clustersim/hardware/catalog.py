@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from clustersim.documents.check import validate_document
-from clustersim.documents.field_names import keys_of
 from clustersim.documents.files import data_names, data_path
+from clustersim.documents.form import keys_of
 from clustersim.documents.near_names import did_you_mean
 from clustersim.documents.text import Document, read_document
 from clustersim.errors import ScenarioError

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, with_config
 
-from clustersim.documents.field_names import UNITLESS
+from clustersim.documents.form import UNITLESS
 from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.source import Source
 from clustersim.units.fields import Degree, LineRate, Seconds

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from clustersim.documents.check import validate_part
-from clustersim.documents.field_names import keys_of
+from clustersim.documents.form import keys_of
 from clustersim.documents.near_names import choices_hint, did_you_mean
 from clustersim.documents.text import Data, Document, read_document
 from clustersim.errors import ScenarioError

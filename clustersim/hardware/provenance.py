@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from clustersim.documents.field_names import attribute_of
+from clustersim.documents.form import attribute_of
 from clustersim.documents.near_names import choices_hint
 from clustersim.documents.text import Document, is_mapping, is_sequence
 from clustersim.errors import ScenarioError

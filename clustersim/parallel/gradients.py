@@ -17,7 +17,7 @@ from clustersim.parallel.step_settings import DataParallelSettings, WirePrecisio
 from clustersim.parallel.training_plan import Strategy
 from clustersim.parallel.weights import Weights
 from clustersim.program.tasks import Block, Work
-from clustersim.units.divisors import grouped
+from clustersim.units.grouping import grouped
 from clustersim.workloads.operators import Stream
 from clustersim.workloads.shapes import FP32_BYTES, Numerics
 

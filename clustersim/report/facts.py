@@ -12,7 +12,7 @@ from clustersim.measure.error_bars import ALL_RUNS, TIGHT
 from clustersim.measure.metrics import JobReport, Memory, Metrics, StageMemory, TierUse, nine_digits
 from clustersim.measure.steps_report import StepsReport, WaitedFor
 from clustersim.trace.timeline import Timeline
-from clustersim.units.divisors import grouped
+from clustersim.units.grouping import grouped
 from clustersim.units.quantity import format_alike, format_quantity, format_range
 
 STEP_TIME: Final = "step time"

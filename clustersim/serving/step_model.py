@@ -19,7 +19,7 @@ from clustersim.serving.batch import Chunk, FloatArray, ServingLayout, StepBatch
 from clustersim.serving.busiest_rank import POPULARITY_SHAPE, busiest_rank
 from clustersim.serving.engines import EngineConstants
 from clustersim.serving.formats import KV_BYTES, ServedFormats
-from clustersim.units.divisors import grouped
+from clustersim.units.grouping import grouped
 from clustersim.workloads.inference import ELEMENT_BYTES, ExpertWork, InferenceLayer, InferenceWork, Projection, inference_work
 from clustersim.workloads.model import Model
 

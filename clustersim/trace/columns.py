@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersim.trace.memory_curves import LazySequence
+from clustersim.trace.lazy_sequence import LazySequence
 from clustersim.trace.step_log import Repetition
 from clustersim.trace.timeline import Span
 

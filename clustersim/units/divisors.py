@@ -1,9 +1,9 @@
-"""Divisors of numbers, lists of numbers and names in sentences, and values by a shared key."""
+"""Divisors of numbers, and lists of numbers and names in sentences."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final, TypeVar
+from collections.abc import Sequence
+from typing import Final
 
 _MOST_SHOWN: Final = 12
 
@@ -43,21 +43,3 @@ def shortened(text: str, longest: int) -> str:
     ('bandwidth', 'bandwi...')
     """
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
-
-
-K = TypeVar("K")
-V = TypeVar("V")
-
-
-def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
-    """Return the values of each key, both in the order in which they come.
-
-    Examples
-    --------
-    >>> grouped((len(word), word) for word in ("tp", "dp", "rank"))
-    {2: ['tp', 'dp'], 4: ['rank']}
-    """
-    found: dict[K, list[V]] = {}
-    for key, value in pairs:
-        found.setdefault(key, []).append(value)
-    return found

@@ -8,7 +8,8 @@ from math import ceil
 from typing import Final
 
 from clustersim.errors import DomainError
-from clustersim.units.divisors import divisors, grouped, listed
+from clustersim.units.divisors import divisors, listed
+from clustersim.units.grouping import grouped
 from clustersim.workloads.layer import divides_heads, heads_text, local_heads
 from clustersim.workloads.model import Model
 from clustersim.workloads.operators import Gemm, Operator, Stream

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clustersim.expressions.measures import ExpressionError
+from clustersim.expressions.lexer import ExpressionError
 from clustersim.expressions.parse import parse_condition, parse_quantity_of
 
 METRICS = {"a": False, "b_s": False, "ok": True}

@@ -15,7 +15,7 @@ from clustersim.apps.calibrate.traced import LaunchedKernel, NamedRange, TracedG
 from clustersim.documents.json_text import place_in, read_json
 from clustersim.documents.text import Data
 from clustersim.errors import Place, ScenarioError
-from clustersim.units.divisors import grouped
+from clustersim.units.grouping import grouped
 
 MICRO: Final = 1e-6
 KERNEL: Final = "kernel"

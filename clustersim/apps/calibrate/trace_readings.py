@@ -19,7 +19,7 @@ from clustersim.apps.calibrate.trace_file import read_trace
 from clustersim.apps.calibrate.traced import LaunchedKernel, TracedTensor, TraceFile, check_device
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibrations import constant as constant_of
-from clustersim.units.divisors import grouped
+from clustersim.units.grouping import grouped
 from clustersim.workloads.operators import Gemm, vector_bytes
 
 FEWEST: Final = 10

@@ -35,7 +35,7 @@ from clustersim.program.program import Program
 from clustersim.program.tasks import Block, Compute, Lane, Task, Work
 from clustersim.topology.cluster_wiring import cluster_of
 from clustersim.trace.timeline import RankClass
-from clustersim.units.divisors import grouped
+from clustersim.units.grouping import grouped
 from clustersim.workloads.operators import Recorded
 
 COMPUTE: Final = "compute"

@@ -14,7 +14,7 @@ from clustersim.apps.study.point import Point
 from clustersim.documents.near_names import choices_hint
 from clustersim.documents.text import Data
 from clustersim.errors import Place, ScenarioError
-from clustersim.expressions.measures import ExpressionError
+from clustersim.expressions.lexer import ExpressionError
 from clustersim.expressions.parse import Condition, parse_condition
 
 MOST_POINTS: Final = 100_000

@@ -9,7 +9,7 @@ from typing import TypeVar
 from clustersim.apps.study.point import ResultRow
 from clustersim.config.checks import lacking
 from clustersim.errors import Place, ScenarioError
-from clustersim.expressions.measures import ExpressionError
+from clustersim.expressions.lexer import ExpressionError
 from clustersim.expressions.parse import Condition, Quantity, parse_condition, parse_quantity_of
 from clustersim.measure.deciding import Decision, is_better
 

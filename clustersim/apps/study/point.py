@@ -32,7 +32,7 @@ from clustersim.measure.metrics import Metrics
 from clustersim.notices import Flag
 from clustersim.report.facts import memory_text
 from clustersim.topology.cluster import TIERS
-from clustersim.units.divisors import grouped
+from clustersim.units.grouping import grouped
 from clustersim.units.quantity import format_quantity
 
 Status = Literal["ok", "unmet", "infeasible", "failed"]

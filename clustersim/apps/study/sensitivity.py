@@ -19,7 +19,7 @@ from clustersim.config.stragglers import slowdowns_of
 from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from clustersim.progress import phase
-from clustersim.units.divisors import grouped
+from clustersim.units.grouping import grouped
 from clustersim.units.quantity import parse_quantity
 
 HARDWARE: Final = "hardware"

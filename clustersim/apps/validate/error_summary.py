@@ -14,7 +14,7 @@ from clustersim.apps.validate.capabilities import CAPABILITIES
 from clustersim.apps.validate.rows import RowResult
 from clustersim.measure.metrics import nine_digits
 from clustersim.topology.cluster import FloatArray
-from clustersim.units.divisors import grouped
+from clustersim.units.grouping import grouped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

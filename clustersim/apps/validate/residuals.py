@@ -27,7 +27,7 @@ from clustersim.config.yaml_text import plain, yaml_text
 from clustersim.documents.files import write_text
 from clustersim.documents.text import Data
 from clustersim.measure.error_bars import WORDS, Bands, Reach, Spread
-from clustersim.units.divisors import grouped
+from clustersim.units.grouping import grouped
 
 ROW_DIGITS: Final = 5
 """Digits of the residuals that the digest is made of."""

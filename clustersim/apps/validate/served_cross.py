@@ -24,7 +24,7 @@ from clustersim.hardware.serving_constants import without_measurements
 from clustersim.progress import phase
 from clustersim.serving.engines import EngineConstants
 from clustersim.serving.step_model import FUSED_EXPERTS
-from clustersim.units.divisors import grouped
+from clustersim.units.grouping import grouped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

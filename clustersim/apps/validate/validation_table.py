@@ -16,7 +16,7 @@ from clustersim.errors import ScenarioError
 from clustersim.report.palette import DIMENSION_COLOURS, FORWARD
 from clustersim.report.pictures import Panel, Picture, Points, ticks
 from clustersim.report.plots.write import write_picture_as
-from clustersim.units.divisors import grouped
+from clustersim.units.grouping import grouped
 from clustersim.units.quantity import format_quantity
 
 DERIVED_MARK: Final = "*"

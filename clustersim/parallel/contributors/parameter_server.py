@@ -29,7 +29,7 @@ from clustersim.parallel.training_plan import Strategy, StrategySettings
 from clustersim.program.holds import Hold
 from clustersim.program.program import Key
 from clustersim.program.tasks import Collective, Communicate, Lane, RankGroups
-from clustersim.units.divisors import grouped
+from clustersim.units.grouping import grouped
 from clustersim.workloads.model import Model
 
 ServedOp = Literal["pull", "push", "update"]

@@ -18,7 +18,7 @@ from clustersim.errors import DomainError
 from clustersim.parallel.schedules.execution import Done, execute, needs
 from clustersim.parallel.schedules.order import EQUAL_COSTS, Pass, PassKind, StageOrder
 from clustersim.parallel.schedules.places import Places, bidirectional
-from clustersim.units.divisors import grouped
+from clustersim.units.grouping import grouped
 
 _PASS: Final = re.compile(r"([0-9]{1,6})([FBIW])([0-9]{1,6})")
 _PAIR: Final = re.compile(r"\(([^;()]*);([^;()]*)\)OVERLAP_F_B")

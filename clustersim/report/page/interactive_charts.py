@@ -18,7 +18,7 @@ from clustersim.report.page.content import InteractiveChart
 from clustersim.report.plots.canvas import time_unit
 from clustersim.report.plots.time_scales import drawn_part, excerpt_of, joined
 from clustersim.trace.timeline import DIMENSIONS, Span, Timeline
-from clustersim.units.divisors import grouped
+from clustersim.units.grouping import grouped
 from clustersim.units.quantity import format_quantity
 
 MOST_SPANS: Final = 6000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clustersim.documents.field_names import attribute_of, keys_of
+from clustersim.documents.form import attribute_of, keys_of
 from clustersim.hardware.catalog import load_node
 from clustersim.hardware.models import Node
 

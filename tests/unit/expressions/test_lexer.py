@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clustersim.expressions.measures import LONGEST, ExpressionError, tokens_of
+from clustersim.expressions.lexer import LONGEST, ExpressionError, tokens_of
 
 
 def kinds(text: str) -> list[tuple[str, str]]:

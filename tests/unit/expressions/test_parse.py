@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from clustersim.expressions.measures import ExpressionError
+from clustersim.expressions.lexer import ExpressionError
 from clustersim.expressions.parse import DEEPEST, Condition, parse_condition, parse_quantity_of
 
 METRICS = {
