@@ -31,6 +31,11 @@ PART_LABELS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Every part of the step time, in the order in which it is shown; those of :data:`COMMUNICATION` are exposed communication."""
 
+OVERLAPPED_LABELS: Final[Mapping[str, str]] = MappingProxyType(
+    {name: PART_LABELS[name].replace("exposed", "overlapped") for name in COMMUNICATION}
+)
+"""Communication that runs beside computation, by dimension."""
+
 IDLE_PARTS: Final = ("bubble", "stall")
 
 PART_COLOURS: Final[Mapping[str, str]] = MappingProxyType(

@@ -10,7 +10,7 @@ from clustersim.measure.metrics import Metrics, experts_lines
 from clustersim.report import facts
 from clustersim.report.folded import folded, table_lines
 from clustersim.report.palette import EXPOSED, FORWARD, HIDDEN
-from clustersim.report.shares import PART_LABELS, find_bottleneck, hidden_communication, step_shares
+from clustersim.report.shares import OVERLAPPED_LABELS, PART_LABELS, find_bottleneck, hidden_communication, step_shares
 from clustersim.trace.timeline import Timeline
 from clustersim.units.quantity import format_alike, format_quantity
 
@@ -157,7 +157,9 @@ def _print_breakdown(page: _Page, metrics: Metrics) -> None:
         page.line(f"  {share.label:<{_LABEL_WIDTH}}  ", (bar, style), f"  {figures}")
     hidden = hidden_communication(metrics)
     if hidden:
-        listed = ", ".join(f"{name.upper()} {format_quantity(seconds, 's')}" for name, seconds in hidden)
+        listed = ", ".join(
+            f"{OVERLAPPED_LABELS[name].removeprefix('overlapped ')} {format_quantity(seconds, 's')}" for name, seconds in hidden
+        )
         page.paragraph(f"overlapped with computation, not in the sum: {listed}", HIDDEN)
 
 
@@ -220,7 +222,7 @@ def _bar_width(page: _Page, label_width: int, figures: Sequence[str]) -> int:
 def markdown_summary(metrics: Metrics, timeline: Timeline) -> str:
     """Return the same content as :func:`terminal_report` as Markdown tables; equal runs give equal text."""
     parts = [(share.label, share.percent_text, share.seconds) for share in step_shares(metrics)]
-    parts += [(f"{name.upper()}, hidden", "beside", seconds) for name, seconds in hidden_communication(metrics)]
+    parts += [(OVERLAPPED_LABELS[name], "beside", seconds) for name, seconds in hidden_communication(metrics)]
     times = format_alike([seconds for _, _, seconds in parts], "s")
     stages = [
         (f"{stage.stage}", *(facts.memory_text(size) for size in (*facts.memory_parts(stage).values(), stage.peak_bytes)))

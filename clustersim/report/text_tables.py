@@ -13,7 +13,7 @@ from clustersim.expressions.measures import measure_of_key
 from clustersim.measure.metrics import Metrics
 from clustersim.report.facts import headline, holds_memory, layout_line, memory_text, memory_verdict
 from clustersim.report.folded import folded, reading_width, table_lines
-from clustersim.report.shares import hidden_communication, step_shares
+from clustersim.report.shares import OVERLAPPED_LABELS, hidden_communication, step_shares
 from clustersim.trace.timeline import Timeline
 from clustersim.units.quantity import format_alike, format_quantity
 
@@ -164,7 +164,7 @@ def html_tables(metrics: Metrics, timeline: Timeline) -> str:
     shares, hidden = step_shares(metrics), hidden_communication(metrics)
     times = format_alike([*(share.seconds for share in shares), *(seconds for _, seconds in hidden)], "s")
     parts = [(share.label, time, share.percent_text) for share, time in zip(shares, times, strict=False)]
-    parts += [(f"hidden {dimension.upper()}", time, "") for (dimension, _), time in zip(hidden, times[len(shares) :], strict=True)]
+    parts += [(OVERLAPPED_LABELS[dimension], time, "") for (dimension, _), time in zip(hidden, times[len(shares) :], strict=True)]
     return html_answer(
         metrics.scenario,
         (f"{layout_line(metrics, timeline)}; {memory_verdict(metrics)}",),

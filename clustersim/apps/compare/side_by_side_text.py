@@ -13,7 +13,7 @@ from clustersim.documents.csv_text import csv_text as csv_of
 from clustersim.documents.text import Data
 from clustersim.measure.deciding import UNDECIDED, bar_of
 from clustersim.measure.metrics import COMMUNICATION
-from clustersim.report.shares import PART_LABELS
+from clustersim.report.shares import OVERLAPPED_LABELS, PART_LABELS
 from clustersim.report.text_tables import CLOSE, NOTHING, TextTable, escaped, shown, shown_alike, signed
 from clustersim.units.divisors import shortened
 
@@ -42,7 +42,7 @@ ROWS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         },
         "Where the step goes": {
             **{label: f"breakdown_s.{'exposed_communication.' if key in COMMUNICATION else ''}{key}" for key, label in PART_LABELS.items()},
-            **{f"hidden {key.upper()}": f"overlapped_communication_s.{key}" for key in COMMUNICATION},
+            **{OVERLAPPED_LABELS[key]: f"overlapped_communication_s.{key}" for key in COMMUNICATION},
         },
         "Serving": {
             "requests/s": "requests_per_s",

@@ -176,7 +176,8 @@ def _speed(result: Result) -> Iterator[Explained]:
         value=metrics.model_flops_per_step,
         formula="3 * forward FLOPs of every product and of attention",
         inputs=(("hardware_flops_per_step", metrics.hardware_flops_per_step),),
-        remark="no recomputation, attention in full; with what is recomputed it is hardware_flops_per_step; docs/theory/flops.md",
+        remark="no recomputation, attention in full; with products and attention that are recomputed it is hardware_flops_per_step:"
+        " norms and activations take time when they are recomputed, and count no FLOPs; docs/theory/flops.md",
     )
     for name, flops in (("mfu", "model_flops_per_step"), ("hfu", "hardware_flops_per_step")):
         yield Explained(

@@ -30,7 +30,7 @@ from clustersim.errors import ScenarioError
 from clustersim.hardware.calibrations import calibration_of
 from clustersim.hardware.models import Source
 from clustersim.measure.deciding import UNDECIDED
-from clustersim.report.facts import holds_memory, is_share, memory_text, percent_text
+from clustersim.report.facts import holds_memory, interval_note, is_share, memory_text, percent_text, rate_text
 from clustersim.report.shares import computing_percent
 from clustersim.report.text_tables import TextTable
 from clustersim.trace.timeline import Span
@@ -150,6 +150,8 @@ MARKED: Final = f"{MARK} {UNDECIDED}"
 SCHEMA_VERSION = 1
 N_CHANGES = 5
 """Number of reported ones."""
+N_SLACK = 10
+"""Rows of the table of slack."""
 N_ENDS = 6
 """Tasks at either end of a long chain that the document holds."""
 LEAST_SHARE = 0.005
@@ -161,8 +163,9 @@ def lines(explanation: Explanation) -> tuple[str, ...]:
     """Return the summary of a run, in sentences: the step, its critical path, and the changes that shorten it most."""
     metrics, path, gains = explanation.result.metrics, explanation.path, explanation.gains
     computing = metrics.breakdown_s.compute / metrics.step_time_s
+    interval = f" ({interval_note(metrics)})" if interval_note(metrics) else ""
     said = [
-        f"A step takes {format_quantity(metrics.step_time_s, 's')}, {percent_text(metrics.mfu)} MFU: accelerators compute for"
+        f"A step takes {format_quantity(metrics.step_time_s, 's')}{interval}, {percent_text(metrics.mfu)} MFU: accelerators compute for"
         f" {computing_percent(metrics):.1f} % of it, at {percent_text(metrics.hfu / computing)} of their peak"
         " (plot roofline has it by kernel)."
     ]
@@ -231,9 +234,9 @@ def _changes(explanation: Explanation) -> TextTable:
         )
         for gain, time in zip(gains.best, times, strict=False)
     )
-    left = f"{gains.n_impossible} contradict the scenario, {gains.n_misfits} could be faster and do not fit"
+    left = f"{gains.n_impossible} are not possible in this scenario, {gains.n_misfits} could be faster but do not fit in memory"
     shown = f"the first {len(rows)} of {len(gains.best)}" if len(rows) < len(gains.best) else "the best of each kind"
-    heading = f"Changes that shorten the step, each by itself, {shown} ({gains.n_tried} tried; {left}; {MARKED})"
+    heading = f"Changes that shorten the step, each by itself, {shown} ({gains.n_tried} tried, of which {left}; {MARKED})"
     return TextTable(heading, (">step  ", ">takes", ">memory", "change, and its options"), rows)
 
 
@@ -271,9 +274,14 @@ def _slack(path: CriticalPath) -> TextTable:
                 for slack_s in (slack.least_s, slack.mean_s)
             ),
         )
-        for slack in path.slack
+        for slack in path.slack[:N_SLACK]
     )
-    return TextTable("Slack of tasks", ("ranks", "what", ">tasks", ">least", ">mean"), rows)
+    n_more = len(path.slack) - len(rows)
+    return TextTable(
+        f"Slack of tasks{f', the first {len(rows)} rows (--json has {n_more} more)' if n_more else ''}",
+        ("ranks", "what", ">tasks", ">least", ">mean"),
+        rows,
+    )
 
 
 def _figures(figures: tuple[Explained, ...]) -> TextTable:
@@ -296,6 +304,8 @@ def shown(name: str, value: float) -> str:
     if is_share(name):
         return percent_text(value)
     unit = next((unit for suffix, unit in _UNITS if name.endswith(suffix)), "")
+    if name.endswith("_per_s") and not unit:
+        return rate_text(value)
     return format_quantity(value, unit) if unit else f"{value:,.6g}"
 
 

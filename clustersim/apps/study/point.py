@@ -142,7 +142,7 @@ def software_lines(rows: Sequence[ResultRow]) -> list[str]:
     if len(names) < 2:
         return []
     told = "; ".join(f"{_some(names_of)}: {software or 'defaults'}" for software, names_of in names.items())
-    return [f"Settings that are not said differ too; say them to compare the rest alone ({told})"]
+    return [f"Settings left to their defaults differ too; give them to compare the rest alone ({told})"]
 
 
 def _some(names: Sequence[str]) -> str:

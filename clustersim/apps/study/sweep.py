@@ -184,10 +184,10 @@ class SweepResult:
         for status in STATUSES[1:]:
             reasons = Counter(_kind(row.outcome.reason) for row in self.rows if row.outcome.status == status)
             ordered = sorted(reasons.items(), key=lambda each: (-each[1], each[0]))
-            lines += [f"{status}: {number:,} x {reason}" for reason, number in ordered[:N_REASONS]]
+            lines += [f"{number:,} point{'s' if number > 1 else ''} {status}: {reason}" for reason, number in ordered[:N_REASONS]]
             more = sum(number for _, number in ordered[N_REASONS:])
             if more:
-                lines.append(f"{status}: {more:,} more, for {len(ordered) - N_REASONS} other reasons")
+                lines.append(f"{more:,} more {status}, for {len(ordered) - N_REASONS} other reasons")
         return lines
 
 

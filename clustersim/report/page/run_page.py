@@ -29,7 +29,7 @@ from clustersim.report.facts import (
 )
 from clustersim.report.page.content import Cell, HeadlineFigure, Image, Page, PageSection, PageTable
 from clustersim.report.page.interactive_charts import links_chart, timeline_chart
-from clustersim.report.shares import find_bottleneck, hidden_communication, share_text, step_shares
+from clustersim.report.shares import OVERLAPPED_LABELS, find_bottleneck, hidden_communication, share_text, step_shares
 from clustersim.report.subject import ServedSubject, Subject
 from clustersim.units.quantity import format_quantity
 
@@ -122,7 +122,7 @@ def _breakdown(subject: Subject) -> PageTable:
         for share in step_shares(metrics)
     ]
     rows += [
-        (f"hidden {dimension.upper()}, beside computation", (format_quantity(seconds, "s"), seconds), ("not in the step", -1.0))
+        (f"{OVERLAPPED_LABELS[dimension]}, beside computation", (format_quantity(seconds, "s"), seconds), ("not in the step", -1.0))
         for dimension, seconds in hidden_communication(metrics)
     ]
     return PageTable(caption="Parts of the step, mean over ranks", columns=("part", "time", "share"), rows=tuple(rows))

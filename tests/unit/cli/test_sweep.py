@@ -109,8 +109,8 @@ def test_points_that_cannot_run_are_kept_with_the_reason(cli: Cli, tmp_path: Pat
     )
 
     assert outcome.code == 0
-    assert "infeasible: 2 x strategy.tp: 3 does not divide 32 attention heads; use 1, 2, 4, 8, 16 or 32" in outcome.out
-    assert "infeasible: 1 x does not fit in memory" in outcome.out
+    assert "2 points infeasible: strategy.tp: 3 does not divide 32 attention heads; use 1, 2, 4, 8, 16 or 32" in outcome.out
+    assert "1 point infeasible: does not fit in memory" in outcome.out
     status = [row["status"] for row in rows_of(tmp_path / "out")]
     assert status == ["infeasible", "ok", "infeasible", "infeasible", "ok", "ok"]
     assert rows_of(tmp_path / "out")[0]["reason"].startswith("does not fit in memory: ")
@@ -155,7 +155,7 @@ def test_points_that_fail_end_with_three_and_are_tried_again(cli: Cli, tmp_path:
         patched.setattr("clustersim.apps.study.point.build", lambda scenario: 1 / 0)
         outcome = cli(*SWEEP, "--workers", 1, "-o", "out")
     assert outcome.code == 3
-    assert "failed: 12 x ZeroDivisionError: division by zero" in outcome.out
+    assert "12 points failed: ZeroDivisionError: division by zero" in outcome.out
     assert "12 of 12 points failed; the same command tries them again" in outcome.err
     assert {row["status"] for row in rows_of(tmp_path / "out")} == {"failed"}
 

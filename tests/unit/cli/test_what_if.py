@@ -18,7 +18,7 @@ def test_the_first_line_answers_and_a_table_follows(cli: Cli) -> None:
     lines = outcome.out.splitlines()
     assert (outcome.code, outcome.err) == (0, "")
     assert lines[0].startswith("base is best: tokens_per_s ")
-    assert lines[1].startswith("Settings that are not said differ too")
+    assert lines[1].startswith("Settings left to their defaults differ too")
     assert max(map(len, lines)) <= 100
     assert lines[-3].split() == ["case", "changes", "tokens_per_s", "against", "base"]
     assert lines[-1].split()[:2] == ["wide", "strategy.tp=8"]

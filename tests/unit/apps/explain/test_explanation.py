@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
@@ -173,3 +174,13 @@ def test_a_gain_within_the_error_bars_is_not_decided(slow: Explanation) -> None:
 
     assert lines(shown)[-1].endswith("less, within the error bars: not decided.")
     assert tables(shown)[0].rows[0][0].endswith(" % *")
+
+
+def test_a_long_table_of_slack_is_cut_and_figures_are_written_as_in_a_report(slow: Explanation) -> None:
+    assert slow.path is not None
+    long = replace(slow, path=replace(slow.path, slack=slow.path.slack * 10))
+
+    assert len(tables(long)[-1].rows) == 10
+    assert tables(long)[-1].heading.startswith("Slack of tasks, the first 10 rows (--json has ")
+    assert shown("tokens_per_s", 2_419_300.4) == "2,419,300"
+    assert re.match(r"A step takes [\d.]+ m?s \(\d+ %: [\d.]+ to [\d.]+ m?s\), ", lines(slow)[0])

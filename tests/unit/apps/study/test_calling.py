@@ -137,5 +137,5 @@ def test_a_printed_sweep_is_a_page_as_wide_as_it_is_read(monkeypatch: pytest.Mon
     lines = str(result).splitlines()
     assert "2 ok, 1 infeasible" in lines
     assert any(line.startswith("point  strategy.tp  step_time  tokens_per_s") for line in lines)
-    assert "infeasible: 1 x strategy.tp: 3 does not divide 32 attention heads" in " ".join(lines)
+    assert "1 point infeasible: strategy.tp: 3 does not divide 32 attention heads" in " ".join(" ".join(lines).split())
     assert max(map(len, lines)) <= 70

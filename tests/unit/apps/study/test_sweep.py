@@ -54,7 +54,9 @@ def test_points_that_differ_in_settings_that_follow_the_swept_ones_say_so() -> N
     of_one, of_two = (" ".join(str(clustersim.sweep(SMALL, [f"strategy.zero_stage={values}"])).split()) for values in ("0,1", "1,3"))
 
     assert "not said" not in of_one
-    assert "Settings that are not said differ too; say them to compare the rest alone (point 1: launch_overhead 1.7 (Megatron" in of_two
+    assert (
+        "Settings left to their defaults differ too; give them to compare the rest alone (point 1: launch_overhead 1.7 (Megatron" in of_two
+    )
 
 
 def test_a_sweep_from_python_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
@@ -121,8 +123,8 @@ def test_reasons_are_told_the_most_frequent_ones_first() -> None:
 
     lines = make_result(TOO_LARGE, TOO_LARGE, PointOutcome(status="infeasible", reason="tp: no"), *others).reason_lines()
 
-    assert lines[:3] == ["infeasible: 2 x does not fit in memory", "infeasible: 1 x tp: no", "failed: 1 x reason 0"]
-    assert lines[-1] == "failed: 2 more, for 2 other reasons"
+    assert lines[:3] == ["2 points infeasible: does not fit in memory", "1 point infeasible: tp: no", "1 point failed: reason 0"]
+    assert lines[-1] == "2 more failed, for 2 other reasons"
 
 
 def test_the_document_holds_every_point() -> None:
