@@ -50,6 +50,7 @@ def buy_command(
     if page is not None:
         named_file(page, (".html", ".htm"), "--page")
     clusters = tuple(map(read_option, option or ()))
+    total, nics = figure_of("--tokens", tokens, "count"), read_nics(nic)
     check_options(clusters)
     terms = Terms(
         constraints=tuple(map(parse_check, constraint or ())),
@@ -58,9 +59,9 @@ def buy_command(
     )
     request = Request(
         model=model,
-        tokens=figure_of("--tokens", tokens, "count"),
+        tokens=total,
         options=clusters,
-        nics=read_nics(nic),
+        nics=nics,
         overrides=tuple(set_ or ()),
         limits=tuple(only or ()),
         terms=terms,
