@@ -80,7 +80,7 @@ def plan_command(
     memory_margin: Annotated[str, typer.Option(metavar="SHARE", help="Of the memory, that stays free.")] = "8 %",
     time_limit: Annotated[str | None, typer.Option(metavar="TIME", help="End the search after so long, such as '30 s'.")] = None,
     tokens: Annotated[str | None, typer.Option(metavar="COUNT", help="A goal: so many tokens, such as 15T.")] = None,
-    within: Annotated[str | None, typer.Option(metavar="TIME", help="Of a goal, such as '60 days'.")] = None,
+    within: Annotated[str | None, typer.Option(metavar="TIME", help="Of a goal with --tokens, such as '60 days'.")] = None,
     budget: Annotated[str | None, typer.Option(metavar="USD", help="Of a goal, such as '12 MUSD'.")] = None,
     power: Annotated[str | None, typer.Option(metavar="POWER", help="Of a goal, such as '5 MW'.")] = None,
     accelerators: Annotated[str, typer.Option(metavar="NODES", help="Of a goal: nodes to choose from, such as dgx-h100,dgx-b200.")] = "",
@@ -149,7 +149,7 @@ def plan_command(
     if options.goal is not None:
         return _goal(model, options.goal, options)
     with watched(shows=not options.as_json, hint=_SOONER):
-        asked = asked_of(model, cluster, nodes=options.nodes, overrides=options.overrides, limits=options.only)
+        asked = asked_of(model, cluster, nodes=options.nodes, overrides=options.overrides, limits=options.only, framework=as_)
         answer = plan_for(asked, options.terms)
         nearest = [] if answer.search.winner else nearest_lines(asked, options.only, options.terms.memory_margin_fraction)
     if options.as_json:
@@ -205,7 +205,7 @@ def _print(answer: PlanAnswer, nearest: Sequence[str], *, verbose: bool) -> None
     if winner is None:
         write_lines(_why_none(answer), *nearest)
     else:
-        write_lines(winner.layout.words(), f"  {bound_line(winner)}", "", answer.table.heading)
+        write_lines(winner.layout.words(), *(f"  {line}" for line in (bound_line(winner), *answer.context)), "", answer.table.heading)
         print_table(answer.table.columns, answer.table.rows)
     write_lines(*answer.table_lines)
     if len(answer.pareto) > 1 and not set(answer.pareto) <= set(answer.families):

@@ -91,7 +91,24 @@ class PlanAnswer:
     def headline(self) -> str:
         """Layout of the winner, in words."""
         winner = self.search.winner
-        return f"{winner.layout.words()}; {bound_line(winner)}" if winner else f"No layout can run: {self.search.commonest}."
+        return (
+            "; ".join([winner.layout.words(), bound_line(winner), *self.context])
+            if winner
+            else f"No layout can run: {self.search.commonest}."
+        )
+
+    @property
+    def context(self) -> tuple[str, ...]:
+        """Sequences of a step and its speed, and whether the search ended early."""
+        search, winner, plan = self.search, self.search.winner, self.plan
+        if winner is None or plan is None:
+            return ()
+        training, speed = plan.training, winner.result.metrics.tokens_per_s
+        batch = f"{training.global_batch_size:,} {'sequences' if plan.model.divisible else 'samples'}"
+        step = f"a step has {batch} of {training.seq_length:,} tokens: {speed:,.0f} tokens/s"
+        n_replayed = len(search.tried) + len(search.failing)
+        early = f"search ended early: {n_replayed:,} of {search.n_layouts:,} layouts replayed"
+        return (step,) if search.complete else (step, early)
 
     @property
     def sections(self) -> dict[str, list[str]]:
@@ -345,7 +362,7 @@ def plan_for(asked: PlanRequest, terms: Terms | None = None) -> PlanAnswer:
     """
     terms = terms or Terms()
     with asked.told(), Replays() as replays:
-        drafts = Drafts(asked.base)
+        drafts = Drafts(asked.base, writes=asked.writes)
         search = fastest(drafts, asked.space, terms, replays=replays, others=True).checked()
         return answer_of(asked, drafts, search, terms, replays)
 

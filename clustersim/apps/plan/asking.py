@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from clustersim.apps.importing.machines import cluster_of
 from clustersim.apps.importing.opening import open_scenario
+from clustersim.apps.plan.flags import FRAMEWORKS, megatron
 from clustersim.apps.plan.space import NUMBERS, WORDS, ParallelLayout, Space, layout_of, limits_of, space_of
 from clustersim.config.build import build
 from clustersim.config.constraints import check_size
@@ -28,6 +30,7 @@ from clustersim.hardware.catalog import profile_names
 from clustersim.hardware.models import Accelerator
 from clustersim.hardware.prices import load_price_list
 from clustersim.notices import Flag
+from clustersim.parallel.training_plan import Plan
 from clustersim.workloads.reading.hub_names import hub_model
 from clustersim.workloads.reading.model_spec import HUB_PREFIX, load_model, model_names
 
@@ -43,6 +46,16 @@ NO_LENGTH: Final = "no sequence length is given"
 """Start of the note on it."""
 NO_PRICES: Final = "no prices are given"
 """Start of the note on it."""
+
+_REPLACED: Final = ("dp", "offload", "placement", *NUMBERS, *WORDS)
+PRESETS: Final[Mapping[str, Mapping[str, Data]]] = MappingProxyType(
+    {
+        "torchtitan": {"preset": "torchtitan"},
+        # Its flags have both, and a plan would ask for them.
+        "megatron": {"preset": "megatron_lm", "sequence_parallel": True, "data_parallel": {"overlap": True}},
+    }
+)
+"""Settings of a strategy with which a framework is started; the preset of DeepSpeed depends on the stage of ZeRO."""
 
 MOST_LETTERS: Final = 100
 """Longest name of a scenario."""
@@ -66,6 +79,8 @@ class PlanRequest:
     """Notices on usual settings that all layouts have."""
     remarks: tuple[str, ...] = ()
     """Notices on what is not as it was asked for, but for prices: settings that are searched in spite of their value, unknown powers."""
+    writes: Callable[[Plan], object] | None = None
+    """Refuses a plan that the framework cannot have in whose words the winner is written."""
     unpriced: str = ""
     """Accelerators whose price neither the scenario nor a shipped list has."""
 
@@ -92,6 +107,7 @@ def asked_of(
     nodes: int | None = None,
     overrides: Sequence[str] = (),
     limits: Sequence[str] = (),
+    framework: str | None = None,
 ) -> PlanRequest:
     """Return what to search.
 
@@ -107,6 +123,8 @@ def asked_of(
         ``key=value`` texts as for ``run``.
     limits
         ``key=value,value`` texts that narrow the space, such as ``tp=4,8``.
+    framework
+        In whose words the winner is written: layouts that it has not are left out, and its preset holds where none is said.
 
     Raises
     ------
@@ -117,6 +135,10 @@ def asked_of(
     remarks, unlisted = _told_of_searched(_searched(overrides), limits, refused=cluster is not None), ""
     given = _scenario(model, overrides) if cluster is None else _of_cluster(model, cluster, nodes, overrides, assumed)
     base: Mapping[str, Data] = given.document.data
+    held = PRESETS.get(framework or "")
+    if held and given.spec.strategy.preset is None:
+        base = _under(held, base)
+        assumed.append(f"no preset is given: {held['preset']}, since the winner is written for {framework} (-s strategy.preset=...)")
     scenario = load_scenario(dict(base))
     hardware = hardware_of(scenario.spec.cluster, scenario.document)
     try:
@@ -165,8 +187,16 @@ def asked_of(
         own=_own_layout(given) if cluster is None else None,
         usual=usual,
         remarks=tuple(remarks),
+        writes=FRAMEWORKS.get(framework, megatron) if framework else None,
         unpriced=unlisted,
     )
+
+
+def _under(held: Mapping[str, Data], base: Mapping[str, Data]) -> dict[str, Data]:
+    """Return a scenario under the settings of a framework, without those of its strategy that every layout replaces."""
+    strategy = base.get("strategy")
+    kept = {key: value for key, value in strategy.items() if key not in _REPLACED} if isinstance(strategy, dict) else {}
+    return {**base, "strategy": {**held, **kept}}
 
 
 def _of_cluster(
@@ -195,10 +225,10 @@ def _own_layout(scenario: Scenario) -> ParallelLayout | str | None:
 
 def _of_one_software(base: Mapping[str, Data], scenario: Scenario, software: OneSoftware) -> tuple[dict[str, Data], tuple[Flag, ...]]:
     """Return a scenario that leaves no setting open whose usual value depends on the layout and says so of its kernels, and notices."""
-    flags = software.flags([key for key in software.usual if value_at(dict(base), key.split(".")) is None])
+    flags = software.flags([key for key in software.usual if value_at(scenario.document.data, key.split(".")) is None])
     document = Document(name=scenario.document.name, data=dict(base))
     for key, value in software.held.items():
-        if value_at(document.data, key.split(".")) is None:
+        if value_at(scenario.document.data, key.split(".")) is None:
             document = document.with_value(key.split("."), [*value] if isinstance(value, tuple) else value)
             if key == KERNELS:
                 said = document.data.get("assumed")
@@ -300,7 +330,7 @@ def _given_keys(override: Override) -> Iterator[str]:
 
 def _searched(overrides: Sequence[str]) -> list[tuple[str, str]]:
     """Return key and name of the settings, of some, that every layout of a search replaces."""
-    keys = {f"strategy.{key}": key for key in ("dp", "offload", "placement", *NUMBERS, *WORDS)}
+    keys = {f"strategy.{key}": key for key in _REPLACED}
     keys["training.micro_batch_size"] = "micro_batch_size"
     return [(key, keys[key]) for text in overrides for key in _given_keys(parse_override(text)) if key in keys]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -55,6 +55,8 @@ class Drafts:
     """A scenario, whose layout is replaced."""
     peaks: Peaks = field(default_factory=dict[ParallelLayout, PeakMemory])
     """Those that are known; searches on clusters with the same accelerators may share them."""
+    writes: Callable[[Plan], object] | None = None
+    """Refuses a plan that the framework cannot have in whose words it is written."""
     _templates: dict[Key, Built] = field(default_factory=dict[Key, Built])
     """By kind of layout."""
     _checked: dict[Key, str | None] = field(default_factory=dict[Key, "str | None"])
@@ -98,7 +100,7 @@ class Drafts:
             (family.schedule, family.pp > 1, family.tp > 1, family.cp > 1, family.ep > 1, family.recompute),
             (layout.zero_stage, layout.offload, family.balanced, family.dp * family.cp > 1),
         )
-        checked = (key, family.tp, family.pp, family.cp, family.ep, family.dp)
+        checked = (key, family.tp, family.pp, family.cp, family.ep, family.dp, layout.placement if self.writes else ())
         refusal, template = self._checked.get(checked), self._templates.get(key)
         if refusal is not None:
             return refusal
@@ -114,8 +116,18 @@ class Drafts:
                 return error.message
         plan = self._moved(template.plan, layout)
         if checked not in self._checked:
-            self._checked[checked] = _refused(plan, template.scenario.spec.strategy)
+            self._checked[checked] = _refused(plan, template.scenario.spec.strategy) or self._unwritten(plan, family)
         return self._checked[checked] or plan
+
+    def _unwritten(self, plan: Plan, family: LayoutFamily) -> str | None:
+        """Return why the framework does not have a plan, whose layers are not dealt out yet."""
+        if self.writes is None:
+            return None
+        try:
+            self.writes(replace(plan, strategy=plan.strategy.changed(stage_layers=(1,))) if family.balanced else plan)
+        except ScenarioError as error:
+            return error.message
+        return None
 
     def evaluator(self) -> BoundEvaluator:
         """Return what bounds all of them."""

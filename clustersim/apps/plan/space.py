@@ -170,6 +170,11 @@ def space_of(model: Model, *, batch: int, n_ranks: int, domain_size: int, limits
         Accelerators of a scale-up domain: tensor parallelism across the fabric is searched only on request.
     limits
         Values to be searched instead, by key of the space.
+
+    Raises
+    ------
+    ScenarioError
+        When no value of a limit can be.
     """
     n_experts = model.experts.n_experts if model.experts else 1
     found: dict[str, Sequence[object]] = {
@@ -180,6 +185,10 @@ def space_of(model: Model, *, batch: int, n_ranks: int, domain_size: int, limits
         **({"stage_layers": STAGE_LAYERS} if _has_heavy_head(model) else {}),
         **limits,
     }
+    if "tp" in limits and all(model.n_heads % int(str(degree)) for degree in limits["tp"]):
+        hint = f"use some of {', '.join(map(str, divisors(model.n_heads)))}"
+        message = f"tp {' and '.join(map(str, limits['tp']))} does not divide the {model.n_heads} heads of the model"
+        raise ScenarioError(message, field="--only", hint=hint)
     sizes = {"n_ranks": n_ranks, "n_layers": model.n_layers, "batch": batch}
     return Space(**sizes, **{key: tuple(values) for key, values in found.items()})  # pyright: ignore[reportArgumentType] - checked by whoever reads limits
 

@@ -25,6 +25,7 @@ def test_the_first_line_is_the_layout_and_the_last_ones_the_certificate(cli: Cli
     assert outcome.code == 0
     assert "micro-batch 1" in lines[0]
     assert re.search(r"fits .*GiB to spare.*; bound by ", lines[1])
+    assert re.search(r"a step has 16 sequences of 1,024 tokens: [\d,]+ tokens/s", lines[2])
     assert "Certificate" in lines
     assert any("its bound is above the winner" in line for line in lines)
     assert re.fullmatch(r"\d notes on prices and what is assumed: --verbose shows them\n", outcome.err)
@@ -133,6 +134,7 @@ def test_two_documents_do_not_share_stdout(cli: Cli) -> None:
         (("--as", "megatronn"), "did you mean 'megatron'?"),
         (("--constraint", "memory_fractoin < 1"), "memory_fraction"),
         (("--tokens", "20B"), "--within"),
+        (("--only", "tp=3"), "tp 3 does not divide the 32 heads"),
     ],
 )
 def test_a_mistake_is_told_before_the_search(cli: Cli, arguments: tuple[str, ...], message: str) -> None:
@@ -147,7 +149,7 @@ def test_a_mistake_is_told_before_the_search(cli: Cli, arguments: tuple[str, ...
     [
         ((*QUESTION, "--memory-margin", "99 %"), "No layout leaves 99 % of the memory free; "),
         (("llama3-70b", "dgx-a100-40g", "--nodes", "1", *SMALL), "No layout can run: it does not fit in memory."),
-        ((*QUESTION, "--only", "tp=3"), "No layout can run: none divides ranks, layers and batch."),
+        ((*QUESTION, "--only", "pp=3"), "No layout can run: none divides ranks, layers and batch."),
     ],
 )
 def test_where_no_layout_can_run_the_reason_is_the_answer(cli: Cli, arguments: tuple[str, ...], message: str) -> None:
@@ -208,9 +210,14 @@ def test_a_search_that_has_no_time_ends_after_the_first_replays(cli: Cli) -> Non
     assert few["n_replayed"] <= 2 < every["n_replayed"]
 
 
+def test_the_first_lines_say_that_a_search_ended_early(cli: Cli) -> None:
+    lines = cli("plan", *QUESTION, "--most-replays", "1").out.splitlines()
+    assert re.search(r"search ended early: 1 of [\d,]+ layouts replayed", lines[3])
+
+
 def test_each_combination_of_degrees_stands_in_the_table_once(cli: Cli) -> None:
     lines = cli("plan", *QUESTION, "--most-replays", "9").out.splitlines()
 
-    table = lines[4 : lines.index("", 4)]
+    table = lines[6 : lines.index("", 6)]
     degrees = [line.partition(",")[0] for line in table]
     assert len(set(degrees)) == len(degrees) > 1

@@ -10,7 +10,9 @@ import pytest
 
 from clustersim.apps.plan.answer import plan_for
 from clustersim.apps.plan.asking import asked_of
+from clustersim.apps.plan.drafts import Drafts
 from clustersim.apps.plan.replays import Replays
+from clustersim.apps.plan.space import families, layouts
 from clustersim.config.build import build
 from clustersim.config.load import load_scenario
 from clustersim.errors import ScenarioError
@@ -154,3 +156,16 @@ def test_a_preset_that_shards_parameters_is_planned_with_its_own_usual_settings(
 
     assert isinstance(asked.base["strategy"], dict)
     assert asked.base["strategy"]["overlap_tp"] == "none"
+
+
+@pytest.mark.parametrize(("framework", "zero_stage", "lacks"), [("torchtitan", 3, "zero_stage 0"), ("megatron", 1, "zero_stage 2")])
+def test_a_plan_for_a_framework_has_its_preset_and_no_layout_that_it_lacks(framework: str, zero_stage: int, lacks: str) -> None:
+    limits = ("tp=2", "pp=2", "cp=1", "offload=none", "schedule=1f1b")
+    asked = asked_of("llama3-8b", "dgx-h100", nodes=1, limits=limits, framework=framework)
+    drafts = Drafts(asked.base, writes=asked.writes)
+    plans = {each: drafts.plan(each) for family in families(asked.space) for each in layouts(asked.space, family)}
+
+    assert any(line.startswith("no preset is given") for line in asked.assumed)
+    assert any(not isinstance(plan, str) and plan.strategy.zero_stage == zero_stage for plan in plans.values())
+    assert {plan.training.kernels for plan in plans.values() if not isinstance(plan, str)} == {"eager" if zero_stage == 3 else "fused"}
+    assert all(isinstance(plan, str) for each, plan in plans.items() if f"zero_stage {each.zero_stage}" == lacks)
