@@ -29,8 +29,8 @@ _OTHERS: Final = ("other_command.", "router.")
 _ALWAYS_SILENT: Final = ("program", "argument", "image", "replicas")
 OF_A_POOL: Final = ("tp", "pp", "ep", "dp", "redundant_experts", "replicas")
 """Settings of serving that each pool has its own of."""
-_OF_DECODING: Final = ("prefill.max_graph_tokens",)
-"""Settings of one pool that say nothing of the other one."""
+_OF_DECODING: Final = "serving.max_graph_tokens"
+"""Setting that both pools have as the decode pool says it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,15 +180,19 @@ def _of_pool(row: KeyRow, pool: str) -> KeyRow:
         section, _, rest = key.partition(".")
         if section == "serving" and rest in OF_A_POOL:
             return f"serving.disaggregated.{pool}.{rest}"
-        return f"job.{pool}.{rest}" if section == "job" or f"{pool}.{rest}" in _OF_DECODING else key
+        return f"job.{pool}.{rest}" if section == "job" or (pool, key) == ("prefill", _OF_DECODING) else key
 
     values = row.values
+    named = {row.to, *(key for meant in (values or {}).values() if isinstance(meant, dict) for key in meant)}
+    lost: dict[str, object] = {}
+    if pool == "prefill" and _OF_DECODING in named:
+        lost = {"lost": "graphs of both pools are those of the decode pool", "unless": [*row.unless, False]}
     if values is not None:
         values = {
             said: {renamed(key): each for key, each in meant.items()} if isinstance(meant, dict) else meant
             for said, meant in values.items()
         }
-    return row.model_copy(update={"to": None if row.to is None else renamed(row.to), "values": values})
+    return row.model_copy(update={"to": None if row.to is None else renamed(row.to), "values": values, **lost})
 
 
 def _without_row(table: Vocabulary, entry: Entry) -> Key:

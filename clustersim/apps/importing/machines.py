@@ -121,6 +121,10 @@ def join_machines(draft: Draft, machines: Sequence[Contents]) -> None:
         return
     found = read_settings(machine_table(), machines)
     said = any(draft.get(key) is not None for key in ("job.ranks", "job.nodes"))
+    labels = machine_table().file.labels
+    taken = {(key.file, key.line, key.key) for key in found.keys}
+    own = (key for key in draft.keys if key.how != "no_effect" or (key.file, key.line, labels.get(key.key.rpartition(".")[2])) not in taken)
+    draft.keys = list(own)
     for key in found.keys:
         other = said and key.to == "job.nodes" and key.value != draft.get("job.nodes")
         draft.keys.append(replace(key, note="not taken: the job says its own nodes or ranks") if other else key)

@@ -49,6 +49,7 @@ def rank_rules(serving: ServingSpec, accelerator: Accelerator, layout: ServingLa
     device = EngineDevice(name=accelerator.name, memory_bytes=accelerator.memory_bytes, tp=layout.tp, pp=layout.pp, dp=layout.dp)
     rules = rules_of(serving.engine, device)
     given = {key: value for key in _KEYS if (value := getattr(serving, key)) is not None}
+    # Tokens of all ranks by default, of one rank if given.
     budget = given.get("max_batched_tokens", rules.max_batched_tokens * (layout.dp if rules.divides_budget else 1))
     if serving.max_graph_tokens is not None:
         given["largest_graph"] = serving.max_graph_tokens

@@ -20,8 +20,8 @@ _GIB: Final = 2.0**30
 def static_fraction(device: EngineDevice, chunk_tokens: int, largest_graph: int) -> float:
     """Return the share of the memory for weights, states and cache: what the engine reserves for the rest comes off, in MiB.
 
-    Left out is what recipes of attention data parallelism avoid by giving a share, since it is more than there is beyond 16 ranks: 4.5 MiB
-    for each sequence of a graph and rank, and a chunk that is given for all ranks.
+    Two reserves are left out: 4.5 MiB for each sequence of a graph and rank, and a given chunk counted for all ranks. Recipes with
+    attention data parallelism set the share themselves.
 
     Examples
     --------

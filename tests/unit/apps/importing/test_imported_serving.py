@@ -221,6 +221,19 @@ def test_a_server_is_read_as_its_engine_reads_it(tmp_path: Path, text: str, expe
     assert {key: at(found, key) for key in expected} == expected
 
 
+def test_what_is_not_modelled_of_a_pool_is_told_and_what_names_the_machine_has_an_effect(tmp_path: Path) -> None:
+    text = (
+        "model: {path: deepseek-r1-fp4, container: 'vllm/vllm-openai:v0.18.0', precision: fp4}\n"
+        "resources: {gpu_type: gb200, prefill_workers: 4, decode_workers: 1}\nbackend:\n  vllm_config:\n"
+        "    prefill: {data-parallel-size: 4, enforce-eager: true}\n    decode: {data-parallel-size: 8, enforce-eager: false}\n"
+    )
+    how = {key.key: key.how for key in written(tmp_path, text, "recipe.yaml").keys}
+
+    assert how["backend.vllm_config.prefill.enforce-eager"] == "not_modelled"
+    assert how["accelerators.product"] == "read"
+    assert "resources.gpu_type" not in how
+
+
 def test_workers_of_a_slurm_configuration_are_pools(tmp_path: Path) -> None:
     text = """
 benchmark: {mode: e2e, concurrency_list: "16", input_length: 1024, output_length: 256}
