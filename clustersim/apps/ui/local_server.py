@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import socket
 from contextlib import closing
@@ -9,12 +10,12 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from clustersim.errors import ScenarioError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from dash import Dash
     from flask import Flask
@@ -30,6 +31,10 @@ _EXTENSION: Final = "clustersim"
 """Name of what answers the first question before a page asks it."""
 _MOST_BYTES: Final = 2_000_000
 """Most bytes of one request."""
+_MALFORMED: Final = (AttributeError, KeyError, RecursionError, TypeError, ValueError)
+"""Errors of reading a request that has another form."""
+_TYPES: Final[Mapping[str, type]] = {"data": dict, "n_clicks": int, "n_intervals": int}
+"""Type of a value by its property; of any other it is text."""
 
 
 def make_app(*, runs: Path, first: str) -> Flask:
@@ -104,14 +109,13 @@ def serve(server: Flask, port: int, told: Callable[[str], None]) -> None:
 
 
 def _shut(app: Dash) -> None:
-    """Let nobody in but a browser on this machine that was told this address, and nothing but what the page itself sends.
+    """Let nobody in but a browser on this machine that was told this address, and take changes that the page has, of values of its types.
 
     A page from elsewhere could point a name of its own at 127.0.0.1 and ask through the browser of whoever reads it: the name it uses
     stands in the request.
     """
     from dash.exceptions import DependencyException
     from flask import Response, abort, request
-    from werkzeug.exceptions import HTTPException
 
     server = app.server
     server.config["MAX_CONTENT_LENGTH"] = _MOST_BYTES
@@ -125,18 +129,49 @@ def _shut(app: Dash) -> None:
         if request.host.partition(":")[0] not in _NAMES or (origin is not None and origin != f"http://{request.host}"):
             abort(_REFUSED)
 
-    def failed(error: Exception) -> HTTPException | tuple[str, int]:
-        # A replay tells its own bugs on the page: this is a request that the page does not send.
-        return error if isinstance(error, HTTPException) else (f"{type(error).__name__}: {error}", _NOT_OURS)
+    def check() -> None:
+        # Any other error is a bug of clustersim, which Flask logs and answers with 500.
+        try:
+            is_asked = request.method != "POST" or _is_asked(request.get_json(), app.callback_map)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType] - Dash says only dict
+        except _MALFORMED:
+            is_asked = False
+        if not is_asked:
+            abort(_NOT_OURS, "the page sends no such request")
 
     def guard(response: Response) -> Response:
         response.headers.update(headers)
         return response
 
     server.before_request(refuse)
+    server.before_request(check)
     server.after_request(guard)
     server.register_error_handler(DependencyException, unknown)
-    server.register_error_handler(Exception, failed)
+
+
+def _is_asked(body: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Return whether a request is for one of the known changes, with its inputs and states; one of another form may raise."""
+    change, output = known[body["output"]], body["output"]
+    outputs = body["outputs"] if output.startswith("..") else [body["outputs"]]
+    names = list[str]()
+    for part, asked in zip(body["inputs"] + body.get("state", []), change["inputs"] + change["state"], strict=True):
+        # Buttons of a table come as a list.
+        are_many = asked["id"].startswith("{")
+        parts = part if are_many else [part]
+        if not all(map(_is_held, parts)) or not (are_many or _name(part) == _name(asked)):
+            return False
+        names += map(_name, parts)
+    is_change = "callback" in change and output.strip(".") == "...".join(map(_name, outputs))
+    return is_change and set(body.get("changedPropIds", [])) <= set(names)
+
+
+def _name(part: Mapping[str, Any]) -> str:
+    name = part["id"]
+    return f"{name if isinstance(name, str) else json.dumps(name, sort_keys=True, separators=(',', ':'))}.{part['property']}"
+
+
+def _is_held(part: Mapping[str, Any]) -> bool:
+    value, kind = part.get("value"), _TYPES.get(part["property"], str)
+    return value is None or all(isinstance(each, kind) for each in (value if part["id"] == "plan-rows" else [value]))
 
 
 def _policy(hashes: Sequence[str]) -> str:

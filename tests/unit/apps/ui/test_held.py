@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from clustersim.apps.ui.desk import Desk
 from clustersim.apps.ui.local_server import make_app
 from tests.unit.apps.ui.visiting import BASE, HEADERS, Visitor, outputs_of, part_of, picked
 
@@ -26,6 +27,8 @@ def visitor(tmp_path_factory: pytest.TempPathFactory) -> Visitor:
         ("figures.children", "base.data", {"base": "model: gpt2"}),
         ("figures.children", "control-model.value", {"base": BASE, "control_model": 5}),
         ("figures.children", "control-model.value", {"base": BASE, "control_strategy_tp": ["2"]}),
+        ("comparison.children", "kept.data", {"kept": "data", "current": BASE}),
+        ("plan-table.children", "plan.n_clicks", {"plan": 1, "current": "data"}),
         ("base.data", "start.value", {"start": ["starter"]}),
         ("base.data", "address.hash", {"address": 7}),
         ("base.data", picked(0), {"picked": [1], "plan_rows": [5], "current": BASE}),
@@ -38,8 +41,19 @@ def test_what_the_page_never_sends_is_refused_and_is_no_bug(
     with caplog.at_level(logging.ERROR):
         answer = visitor.ask(output, changed, **held)
 
-    assert answer.status_code == 400
+    assert (answer.status_code, "the page sends no such request" in answer.text) == (400, True)
     assert caplog.records == []
+
+
+def test_a_bug_behind_the_page_is_logged_with_its_traceback(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(Desk, "progress", lambda *_: {}["stage"])
+
+    answer = visitor.ask("progress.children", "tick.n_intervals", tick=1, visit={"id": "a"})
+
+    assert answer.status_code == 500
+    assert "KeyError: 'stage'" in caplog.text
 
 
 @dataclass
