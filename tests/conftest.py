@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         values = item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
         if any(isinstance(value, str) and LARGE & set(value.split()) for value in values):
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def untimed() -> Iterator[None]:
+    """Let commands print no progress, which on a busy machine would stand among what they say."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("clustersim.cli.watching.EVERY_S", inf)
+        yield
 
 
 @pytest.fixture
