@@ -14,18 +14,12 @@ import pytest
 from clustersim.apps.study import pools
 from clustersim.apps.study.pools import in_order
 from clustersim.errors import ScenarioError
-from clustersim.progress import watched_by
+from clustersim.progress import Watcher, watched_by
 
 
-class Told:
+class Told(Watcher):
     def __init__(self) -> None:
         self.progress: list[tuple[int, int]] = []
-
-    def begun(self, phase: str) -> None: ...
-
-    def ended(self, phase: str, seconds: float) -> None: ...
-
-    def noted(self, text: str) -> None: ...
 
     def advanced(self, n_done: int, n_total: int, left_s: float) -> None:
         self.progress.append((n_done, n_total))

@@ -14,7 +14,7 @@ from clustersim.apps.validate.rows import run_row
 from clustersim.apps.validate.sources import read_source
 from clustersim.documents.check import value_at
 from clustersim.errors import ScenarioError
-from clustersim.progress import watched_by
+from clustersim.progress import Watcher, watched_by
 from tests.unit.apps.samples import TEXT, refusal, write
 
 HIDDEN = "    quality: A\n    hidden: {strategy.recompute: [none, full], training.micro_batch_size: [1, 2]}\n"
@@ -109,7 +109,7 @@ def test_a_source_that_a_constant_was_fitted_to_is_named_with_it() -> None:
     assert fitted == ("hopper.gemm.power_exponent",)
 
 
-class Told:
+class Told(Watcher):
     """Messages that a watcher receives."""
 
     def __init__(self) -> None:
@@ -121,8 +121,6 @@ class Told:
 
     def ended(self, phase: str, seconds: float) -> None:
         assert seconds >= 0.0
-
-    def noted(self, text: str) -> None: ...
 
     def advanced(self, n_done: int, n_total: int, left_s: float) -> None:
         self.progress.append((n_done, n_total))
