@@ -275,8 +275,21 @@ class Foreign(Checked):
     """A kind of file that is no configuration of a training job."""
 
     title: str
-    kind: str
-    """Kind of file, as it is told: "a trace", "a description of a cluster"."""
+    kind: Literal[
+        "a model of another kind",
+        "a script of Python",
+        "a serving deployment",
+        "a command",
+        "a description of a cluster",
+        "a loop of reinforcement learning",
+        "a conversion of weights",
+        "an evaluation or a generation",
+        "a question",
+        "a workload of another simulator",
+        "a trace",
+        "a measurement",
+        "a script of the shell",
+    ]
     patterns: list[str] = Field(min_length=1)
     """Regular expressions, all of which are found near the beginning."""
     reader: str | None = None

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 import clustersim
-from clustersim.apps.importing.table import Vocabulary, framework_names, load_table
+from clustersim.apps.importing.table import Foreign, Vocabulary, framework_names, load_table
 from clustersim.config.presets import preset_names
 from clustersim.config.serving_scenario import BatchWaitSpec, ReplicaPoolSpec, RequestsSpec, ServingSpec
 from clustersim.parallel.settings import key_of
@@ -128,3 +128,8 @@ def test_no_name_of_a_model_belongs_to_two() -> None:
 )
 def test_a_name_of_the_hub_is_a_shipped_model(written: str, model: str | None) -> None:
     assert shipped_name(written) == model
+
+
+def test_a_kind_of_file_in_other_words_is_refused() -> None:
+    with pytest.raises(ValueError, match="kind"):
+        Foreign.model_validate({"title": "Parquet", "kind": "a trase", "patterns": ["PAR1"]})
