@@ -87,6 +87,7 @@ LIGHTER: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "clustersim run deepseek-v3-2048-h800": ("--dry-run", "five seconds"),
         "clustersim run llama3-405b-16k-cost -s 'reliability.component_mtbf={}' -s 'reliability.node_mtbf=4 years'": ("--dry-run", "10 s"),
         "clustersim plan mixtral-8x22b dgx-h100 --nodes 16": (f"{FEW} --only pp=4 --only ep=1", "a minute"),
+        "clustersim plan llama3-8b dgx-h100 --tokens 15T --within '90 days'": (FEW, "a minute"),
         "clustersim plan hf:config.json dgx-a100-40g --nodes 2": ("--only tp=1 --only pp=1 --most-replays 1", "ten seconds"),
         BUY: ("--only tp=8 --only pp=1 --only cp=1 --only recompute=none --only zero_stage=3 --only micro_batch_size=1", "two minutes"),
     }

@@ -246,7 +246,7 @@ class Answer:
                     "-" if price is None else f"{price:.2f}",
                     f"{100 * metrics.mfu:.1f} %",
                     memory_cell(memory),
-                    each.winner.layout.words(),
+                    f"{each.winner.layout.words()}; {each.asked.space.batch:,} sequences a step, {metrics.tokens_per_s:,.0f} tokens/s",
                 )
             )
         return TextTable("All offers", columns, tuple(rows))

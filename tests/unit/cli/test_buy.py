@@ -25,6 +25,7 @@ def test_four_lines_answer_and_files_are_written(cli: Cli, tmp_path: Path) -> No
     assert lines[0] == "Not decided which is cheapest: 1 dgx-h100 or 2 dgx-a100-80g, within the error bars"
     assert "1 dgx-h100, first by cost: " in lines[1]
     assert [line.partition(":")[0] for line in lines[2:5]] == ["Layout", "The order turns on", ""]
+    assert re.search(r"dp 8, .*; 64 sequences a step, [\d,]+ tokens/s; ", outcome.out)
     assert re.search(r"^\d+ notes on prices and what is assumed: --verbose shows them\n", outcome.err, re.MULTILINE)
     assert "prices: on-demand-2026-10" not in outcome.err
     assert all((tmp_path / name).stat().st_size > 1000 for name in ("offers.png", "offers.html"))
