@@ -111,7 +111,7 @@ VALUES: Final[Mapping[str, list[Data]]] = {
     "strategy.data_parallel.gather_precision": WIRE,
     "strategy.data_parallel.reduce_precision": WIRE,
 }
-ECHOES: Final = ("scenario", "parallelism", "resolved", "engine", "flags")
+ECHOES: Final = ("scenario", "parallelism", "trained", "resolved", "engine", "flags")
 """Parts of a result that say what was asked, or how it was worked out."""
 
 
