@@ -80,11 +80,13 @@ def plan_command(
     memory_margin: Annotated[str, typer.Option(metavar="SHARE", help="Of the memory, that stays free.")] = "8 %",
     time_limit: Annotated[str | None, typer.Option(metavar="TIME", help="End the search after so long, such as '30 s'.")] = None,
     tokens: Annotated[str | None, typer.Option(metavar="COUNT", help="A goal: so many tokens, such as 15T.")] = None,
-    within: Annotated[str | None, typer.Option(metavar="TIME", help="Of a goal with --tokens, such as '60 days'.")] = None,
-    budget: Annotated[str | None, typer.Option(metavar="USD", help="Of a goal, such as '12 MUSD'.")] = None,
-    power: Annotated[str | None, typer.Option(metavar="POWER", help="Of a goal, such as '5 MW'.")] = None,
-    accelerators: Annotated[str, typer.Option(metavar="NODES", help="Of a goal: nodes to choose from, such as dgx-h100,dgx-b200.")] = "",
-    max_nodes: Annotated[int, typer.Option(min=1, metavar="N", help="Of a goal.")] = 2048,
+    within: Annotated[str | None, typer.Option(metavar="TIME", help="With --tokens: the longest time, such as '60 days'.")] = None,
+    budget: Annotated[str | None, typer.Option(metavar="USD", help="With --tokens: the highest cost, such as '12 MUSD'.")] = None,
+    power: Annotated[str | None, typer.Option(metavar="POWER", help="With --tokens: the highest power, such as '5 MW'.")] = None,
+    accelerators: Annotated[
+        str, typer.Option(metavar="NODES", help="With --tokens: nodes to choose from, such as dgx-h100,dgx-b200.")
+    ] = "",
+    max_nodes: Annotated[int, typer.Option(min=1, metavar="N", help="With --tokens: the most nodes.")] = 2048,
     write: Annotated[
         str | None, typer.Option("--write", "--out", "-o", metavar="FILE", help="Write the winner as a scenario, or as --as says.")
     ] = None,
@@ -186,7 +188,7 @@ def margin_of(text: str) -> float:
 
 
 def _goal(model: str, goal: Goal, options: PlanOptions) -> int:
-    asking = Asking(overrides=options.overrides, limits=options.only, terms=options.terms)
+    asking = Asking(overrides=options.overrides, limits=options.only, terms=options.terms, framework=options.framework)
     with watched(shows=not options.as_json, hint=_SOONER):
         found: GoalAnswer = reach(model, goal, asking)
     if options.as_json:

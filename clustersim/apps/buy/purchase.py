@@ -11,7 +11,7 @@ from typing import Final
 from clustersim.apps.plan.asking import PlanRequest, nodes_with
 from clustersim.apps.plan.drafts import Drafts, Peaks
 from clustersim.apps.plan.findings import NoLayoutError, Tried
-from clustersim.apps.plan.goal import asked_for, figure_of
+from clustersim.apps.plan.goal import Asking, asked_for, figure_of
 from clustersim.apps.plan.nearest import nearest_lines
 from clustersim.apps.plan.replays import Replayed, ReplayOutcome, Replays
 from clustersim.apps.plan.search import Terms, fastest
@@ -235,7 +235,8 @@ def _asked(request: Request, option: Option, nic: str | None) -> tuple[PlanReque
         overrides.append(f"cluster.nics.bandwidth={nic}")
     if option.usd_per_gpu_hour is not None:
         overrides.append(f"cost.gpu_hour={option.usd_per_gpu_hour!r} USD/h")
-    return asked_for(request.model, option.node, option.n_nodes, request.tokens, overrides=overrides, limits=request.limits)
+    asking = Asking(overrides=tuple(overrides), limits=request.limits)
+    return asked_for(request.model, option.node, option.n_nodes, request.tokens, asking)
 
 
 def _under_conditions(offer: Offer, request: Request, replays: Replays) -> Offer:

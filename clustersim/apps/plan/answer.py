@@ -9,7 +9,7 @@ from typing import Final
 
 from clustersim.apps.plan.asking import PlanRequest, asked_of
 from clustersim.apps.plan.drafts import Drafts
-from clustersim.apps.plan.findings import ABOVE, REASONS, TIE_FRACTION, Search, Tried
+from clustersim.apps.plan.findings import ABOVE, REASONS, TIE_FRACTION, UNSEEN, Search, Tried
 from clustersim.apps.plan.layout_table import MARK, MARKED, layout_table, within_error_bars
 from clustersim.apps.plan.margins import LEAST_GAIN, Margin, Turn, margins, turns
 from clustersim.apps.plan.replays import ReplayOutcome, Replays
@@ -106,9 +106,9 @@ class PlanAnswer:
         training, speed = plan.training, winner.result.metrics.tokens_per_s
         batch = f"{training.global_batch_size:,} {'sequences' if plan.model.divisible else 'samples'}"
         step = f"a step has {batch} of {training.seq_length:,} tokens: {speed:,.0f} tokens/s"
-        n_replayed = len(search.tried) + len(search.failing)
-        early = f"search ended early: {n_replayed:,} of {search.n_layouts:,} layouts replayed"
-        return (step,) if search.complete else (step, early)
+        n_unseen = search.counts.get(UNSEEN)
+        early = f"search ended early: {n_unseen or 0:,} of {search.n_layouts:,} layouts not looked at"
+        return (step, early) if n_unseen else (step,)
 
     @property
     def sections(self) -> dict[str, list[str]]:

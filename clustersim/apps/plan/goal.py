@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import gcd, inf
 from typing import Final
@@ -24,6 +23,7 @@ MOST_NODES: Final = 2048
 _BATCH: Final = "training.global_batch_size"
 EIGHTHS: Final = 4
 """Binary digits in which counts of nodes differ: above 16 there are eight for each power of two."""
+UNFULFILLED: Final = "fulfils the constraints"
 HINTS: Final = {
     "--budget": "add -s cost.gpu_hour='2.50 USD', or -s cost.prices=my-prices.yaml",
     "--power": "add -s cost.power.busy='700 W', of one accelerator that computes",
@@ -150,6 +150,8 @@ class Asking:
     overrides: tuple[str, ...] = ()
     limits: tuple[str, ...] = ()
     terms: Terms = field(default_factory=Terms)
+    framework: str | None = None
+    """In whose words the winner is written."""
 
 
 def reach(model: str, goal: Goal, asking: Asking | None = None) -> GoalAnswer:
@@ -208,18 +210,16 @@ def _of_kind(
             tried[node, every[-1]] = _against(one, goal) if isinstance(one, Reached) else one
 
 
-def asked_for(
-    model: str, node: str, n_nodes: int, tokens: float, *, overrides: Sequence[str], limits: Sequence[str]
-) -> tuple[PlanRequest, int]:
+def asked_for(model: str, node: str, n_nodes: int, tokens: float, asking: Asking) -> tuple[PlanRequest, int]:
     """Return the search of a training on one cluster, and the given batch, in place of which an adapted one may be searched."""
-    texts, limits = [*overrides, f"training.tokens={tokens:.0f}"], usual_limits(limits)
-    asked = asked_of(model, node, nodes=n_nodes, overrides=texts, limits=limits)
+    texts, limits = [*asking.overrides, f"training.tokens={tokens:.0f}"], usual_limits(asking.limits)
+    asked = asked_of(model, node, nodes=n_nodes, overrides=texts, limits=limits, framework=asking.framework)
     batch = asked.space.batch
     adapted = adapted_batch(batch, asked.space.n_ranks)
     if adapted != batch:
         kept = [text for text in texts if text.partition("=")[0].strip() != _BATCH]
         # Its batch is given, so that it no longer says that one was assumed.
-        again = asked_of(model, node, nodes=n_nodes, overrides=(*kept, f"{_BATCH}={adapted}"), limits=limits)
+        again = asked_of(model, node, nodes=n_nodes, overrides=(*kept, f"{_BATCH}={adapted}"), limits=limits, framework=asking.framework)
         asked = replace(again, assumed=asked.assumed)
     return asked, batch
 
@@ -253,13 +253,13 @@ def adapted_line(name: str, asked_batch: int, asked: PlanRequest) -> str:
 
 def _of_cluster(model: str, node: str, n_nodes: int, goal: Goal, asking: Asking, replays: Replays) -> Reached | MissedGoal:
     """Return the result of the best layout on one cluster, or the reason why no layout meets the time limit."""
-    asked, asked_batch = asked_for(model, node, n_nodes, goal.tokens, overrides=asking.overrides, limits=asking.limits)
+    asked, asked_batch = asked_for(model, node, n_nodes, goal.tokens, asking)
     n_steps = goal.tokens / asked.tokens_per_step
     # Sums in another order may say a little more than the limit of a run that is just in time.
     longest_s = inf if goal.within_s is None else goal.within_s / n_steps * (1.0 + TIE_FRACTION)
     try:
         with asked.told():
-            drafts = Drafts(asked.base)
+            drafts = Drafts(asked.base, writes=asked.writes)
             search = fastest(drafts, asked.space, replace(asking.terms, within_s=longest_s), replays=replays).checked()
     except NoLayoutError as error:
         return MissedGoal(node=node, n_nodes=n_nodes, why=error.message)
@@ -267,7 +267,9 @@ def _of_cluster(model: str, node: str, n_nodes: int, goal: Goal, asking: Asking,
     if winner is None:
         too_small = not search.failing and any(search.counts.get(reason) for reason in (ABOVE, MEMORY, MARGIN, HOST))
         if search.failing or not search.counts.get(ABOVE) or search.next_bound_s is None:
-            return MissedGoal(node=node, n_nodes=n_nodes, why=f"no layout runs: {search.commonest}", too_small=too_small)
+            in_time = "" if goal.within_s is None else " in time"
+            why = f"no layout{in_time} {UNFULFILLED}" if search.failing else f"no layout runs: {search.commonest}"
+            return MissedGoal(node=node, n_nodes=n_nodes, why=why, too_small=too_small)
         least_s = n_steps * search.next_bound_s
         what = "not in time" if search.complete else "none in time was found before the search ended"
         why = f"{what}, it takes {format_quantity(least_s, 's', 4)} at least"
@@ -337,6 +339,8 @@ def goal_lines(found: GoalAnswer) -> list[str]:
     """Return the answer to a goal as text: the first line answers."""
     best = found.best
     if best is None:
+        if any(each.why.endswith(UNFULFILLED) for each in found.missed):
+            return [f"no: on none of these clusters a layout {UNFULFILLED}"]
         return ["no: the model runs on none of these clusters in any layout"]
     first = "yes" if found.reached else "no: the nearest is"
     lines = [f"{first} {_words(best)}"]

@@ -33,24 +33,26 @@ class SmallestLayout:
     capacity_bytes: float
 
 
-def frugal(space: Space) -> Space:
+def frugal(asked: PlanRequest) -> Space:
     """Return the part of a space that needs least memory: small micro-batches, all recomputed, most sharded and offloaded."""
+    space, n_tried = asked.space, None if asked.writes else 1
     recompute = "full" if "full" in space.recompute else space.recompute[-1]
     return replace(
         space,
         micro_batch_size=(min(space.micro_batch_size),),
         schedule=space.schedule[:1],
         recompute=(recompute,),
-        zero_stage=(max(space.zero_stage),),
         placement=space.placement[:1],
-        offload=(max(space.offload, key=len),),
+        # A framework may not have the most.
+        zero_stage=tuple(sorted(space.zero_stage, reverse=True))[:n_tried],
+        offload=tuple(sorted(space.offload, key=len, reverse=True))[:n_tried],
     )
 
 
 def smallest_layout(asked: PlanRequest, enough_bytes: float = 0.0) -> SmallestLayout | None:
     """Return the layout that needs least memory, or the first that needs no more than enough; None where none is legal."""
-    drafts, best = Drafts(asked.base), (inf, None)
-    for layout in (layout for family in families(frugal(asked.space)) for layout in layouts(frugal(asked.space), family)):
+    drafts, space, best = Drafts(asked.base, writes=asked.writes), frugal(asked), (inf, None)
+    for layout in (layout for family in families(space) for layout in layouts(space, family)):
         plan = drafts.whole_plan(layout)
         if isinstance(plan, str):
             continue
@@ -80,7 +82,8 @@ def nearest_lines(asked: PlanRequest, limits: Sequence[str], margin_fraction: fl
         lines = [f"The smallest layout needs {memory_text(here.peak_bytes)} of {room}, {over} too much: {here.layout.words()}."]
         for n_nodes in (here.n_nodes * 2**doubling for doubling in range(1, MOST_DOUBLINGS + 1)):
             try:
-                there = smallest_layout(asked_of(_on_nodes(asked.base, n_nodes), limits=limits), usable_bytes)
+                larger = replace(asked_of(_on_nodes(asked.base, n_nodes), limits=limits), writes=asked.writes)
+                there = smallest_layout(larger, usable_bytes)
             except ScenarioError:
                 break
             if there is not None and there.peak_bytes <= usable_bytes:

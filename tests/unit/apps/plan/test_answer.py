@@ -30,6 +30,9 @@ def test_a_plan_from_python_gives_a_scenario_that_runs_as_it_says() -> None:
     assert all(f"\n\n{heading}\n" in str(answer) for heading, lines in answer.sections.items() if lines)
     assert answer.assumed
     assert str(answer).count("assumed: ") == len(answer.assumed)
+    answer.search.tried[0] = replace(winner, bound_s=2.0 * winner.step_time_s)
+    assert answer.search.below_bound
+    assert "ended early" not in str(answer)
     assert answer._repr_html_().startswith(f"<p><strong>{answer.headline}</strong></p>")
 
 

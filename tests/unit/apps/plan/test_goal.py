@@ -8,6 +8,7 @@ import pytest
 
 from clustersim.apps.plan.goal import Asking, Goal, counts, goal_document, goal_lines, reach
 from clustersim.apps.plan.search import Terms
+from clustersim.config.checks import parse_check
 from clustersim.errors import ScenarioError
 
 LIMITS = ("tp=1,2,4,8", "pp=1", "cp=1", "micro_batch_size=1", "offload=none", "zero_stage=1", "recompute=none")
@@ -81,6 +82,15 @@ def test_what_is_not_known_is_said_and_is_no_zero() -> None:
 def test_a_budget_needs_a_price() -> None:
     with pytest.raises(ScenarioError, match="no price of dgx-b300 is known"):
         reach("llama3.2-1b", replace(GOAL, within_s=None, budget_usd=1e6), ASKING)
+
+
+def test_where_a_constraint_is_false_no_layout_is_said_not_to_run() -> None:
+    asking = replace(ASKING, terms=Terms(constraints=(parse_check("mfu > 0.99"),)))
+
+    answer = reach("llama3.2-1b", replace(GOAL, most_nodes=2), asking)
+
+    assert "no layout in time fulfils the constraints" in [each.why for each in answer.missed]
+    assert goal_lines(answer) == ["no: on none of these clusters a layout fulfils the constraints"]
 
 
 def test_where_none_is_in_time_the_largest_is_the_nearest() -> None:

@@ -12,15 +12,18 @@ from clustersim.apps.plan.nearest import nearest_lines, smallest_layout
 MARGIN = 0.08
 
 
-def test_the_number_of_nodes_is_the_first_doubling_whose_smallest_layout_fits() -> None:
-    asked = asked_of("llama3.1-405b", "dgx-h100", nodes=2, overrides=("training.global_batch_size=64",))
+@pytest.mark.parametrize(("framework", "offloads"), [(None, True), ("torchtitan", False)])
+def test_the_number_of_nodes_is_the_first_doubling_whose_smallest_layout_fits(framework: str | None, *, offloads: bool) -> None:
+    overrides = ("training.global_batch_size=256",)
+    asked = asked_of("llama3.1-405b", "dgx-h100", nodes=2, overrides=overrides, framework=framework)
 
     lines = nearest_lines(asked, (), MARGIN)
 
     found = re.match(r"It fits on (\d+) nodes", lines[1])
     assert found is not None
+    assert [line.endswith(", offload optimizer.") for line in lines] == [offloads] * 2
     for n_nodes, fits in ((int(found[1]) // 2, False), (int(found[1]), True)):
-        there = smallest_layout(asked_of("llama3.1-405b", "dgx-h100", nodes=n_nodes, overrides=("training.global_batch_size=64",)))
+        there = smallest_layout(asked_of("llama3.1-405b", "dgx-h100", nodes=n_nodes, overrides=overrides, framework=framework))
         assert there is not None
         assert (there.peak_bytes <= (1.0 - MARGIN) * there.capacity_bytes) == fits
 
