@@ -12,6 +12,7 @@ from typing import Final
 
 from clustersim.apps.importing.machines import cluster_of
 from clustersim.apps.importing.opening import open_scenario
+from clustersim.apps.plan.exports import LAUNCHERS
 from clustersim.apps.plan.flags import FRAMEWORKS, megatron
 from clustersim.apps.plan.space import NUMBERS, WORDS, ParallelLayout, Space, layout_of, limits_of, space_of
 from clustersim.config.build import build
@@ -31,6 +32,7 @@ from clustersim.hardware.models import Accelerator
 from clustersim.hardware.prices import load_price_list
 from clustersim.notices import Flag
 from clustersim.parallel.training_plan import Plan
+from clustersim.workloads.model import Model
 from clustersim.workloads.reading.hub_names import hub_model
 from clustersim.workloads.reading.model_spec import HUB_PREFIX, load_model, model_names
 
@@ -48,11 +50,13 @@ NO_PRICES: Final = "no prices are given"
 """Start of the note on it."""
 
 _REPLACED: Final = ("dp", "offload", "placement", *NUMBERS, *WORDS)
+# Its flags have both, and a plan would ask for them.
+_MEGATRON: Final[Mapping[str, Data]] = {"preset": "megatron_lm", "sequence_parallel": True, "data_parallel": {"overlap": True}}
 PRESETS: Final[Mapping[str, Mapping[str, Data]]] = MappingProxyType(
     {
         "torchtitan": {"preset": "torchtitan"},
-        # Its flags have both, and a plan would ask for them.
-        "megatron": {"preset": "megatron_lm", "sequence_parallel": True, "data_parallel": {"overlap": True}},
+        "deepspeed": {"sequence_parallel": False},
+        **dict.fromkeys(("megatron", *LAUNCHERS), _MEGATRON),
     }
 )
 """Settings of a strategy with which a framework is started; the preset of DeepSpeed depends on the stage of ZeRO."""
@@ -134,11 +138,7 @@ def asked_of(
     assumed: list[str] = []
     remarks, unlisted = _told_of_searched(_searched(overrides), limits, refused=cluster is not None), ""
     given = _scenario(model, overrides) if cluster is None else _of_cluster(model, cluster, nodes, overrides, assumed)
-    base: Mapping[str, Data] = given.document.data
-    held = PRESETS.get(framework or "")
-    if held and given.spec.strategy.preset is None:
-        base = _under(held, base)
-        assumed.append(f"no preset is given: {held['preset']}, since the winner is written for {framework} (-s strategy.preset=...)")
+    base = _for_framework(framework, given, assumed)
     scenario = load_scenario(dict(base))
     hardware = hardware_of(scenario.spec.cluster, scenario.document)
     try:
@@ -152,19 +152,7 @@ def asked_of(
         if not unlisted:
             assumed.append(listed_rents(scenario.spec.cost, without))
     loaded = load_model(scenario.document.data.get("model"), document=given.document if cluster is None else None).model
-    training, seq_length = base.get("training"), scenario.spec.training.seq_length or loaded.max_positions
-    if (
-        cluster is not None
-        and loaded.unit == "sequence"
-        and isinstance(training, dict)
-        and training.get("seq_length") is None
-        and not 0 < loaded.max_positions <= SEQUENCE
-    ):
-        seq_length = SEQUENCE
-        base = {**base, "training": {**training, "seq_length": SEQUENCE}}
-        # In place of the longest that the model takes.
-        assumed = [each for each in assumed if not each.startswith(NO_LENGTH)]
-        assumed.append(f"{NO_LENGTH}: {SEQUENCE:,} tokens (-s training.seq_length=...)")
+    base, seq_length, assumed = _with_length(base, scenario, loaded, assumed, shorten=cluster is not None)
     node, n_ranks = hardware.node, hardware.n_nodes * hardware.node.n_accelerators
     kinds = [kind for kind, _ in hardware.kinds]
     software = one_software(circumstances_of(scenario.spec, loaded, kinds, n_ranks=n_ranks)) if loaded.divisible else None
@@ -192,11 +180,36 @@ def asked_of(
     )
 
 
-def _under(held: Mapping[str, Data], base: Mapping[str, Data]) -> dict[str, Data]:
+def _for_framework(framework: str | None, given: Scenario, assumed: list[str]) -> Mapping[str, Data]:
     """Return a scenario under the settings of a framework, without those of its strategy that every layout replaces."""
+    base, held = given.document.data, PRESETS.get(framework or "")
+    if not held or given.spec.strategy.preset is not None:
+        return base
+    if "preset" in held:
+        assumed.append(f"no preset is given: {held['preset']}, since the winner is written for {framework} (-s strategy.preset=...)")
     strategy = base.get("strategy")
-    kept = {key: value for key, value in strategy.items() if key not in _REPLACED} if isinstance(strategy, dict) else {}
-    return {**base, "strategy": {**held, **kept}}
+    merged = dict(held)
+    for key, value in strategy.items() if isinstance(strategy, dict) else ():
+        of_framework = held.get(key)
+        if isinstance(of_framework, dict) and isinstance(value, dict):
+            merged[key] = {**of_framework, **value}
+        elif key not in _REPLACED:
+            merged[key] = value
+    return {**base, "strategy": merged}
+
+
+def _with_length(
+    base: Mapping[str, Data], scenario: Scenario, model: Model, assumed: list[str], *, shorten: bool
+) -> tuple[Mapping[str, Data], int, list[str]]:
+    """Return a scenario, the length of its sequences, and notes: the usual length where none is given and the model takes longer ones."""
+    training, seq_length = base.get("training"), scenario.spec.training.seq_length or model.max_positions
+    usual = shorten and model.unit == "sequence" and not 0 < model.max_positions <= SEQUENCE
+    if not usual or not isinstance(training, dict) or training.get("seq_length") is not None:
+        return base, seq_length, assumed
+    # In place of the longest that the model takes.
+    notes = [each for each in assumed if not each.startswith(NO_LENGTH)]
+    notes.append(f"{NO_LENGTH}: {SEQUENCE:,} tokens (-s training.seq_length=...)")
+    return {**base, "training": {**training, "seq_length": SEQUENCE}}, SEQUENCE, notes
 
 
 def _of_cluster(

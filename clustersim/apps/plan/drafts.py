@@ -112,8 +112,8 @@ class Drafts:
                 if error.field == TOKENS or (error.field or "").partition(".")[0] in SURROUNDINGS:
                     raise
                 # Another layout of this kind may do.
-                self._checked[checked] = error.message
-                return error.message
+                self._checked[checked] = said = f"{error.field}: {error.message}" if error.field else error.message
+                return said
         plan = self._moved(template.plan, layout)
         if checked not in self._checked:
             self._checked[checked] = _refused(plan, template.scenario.spec.strategy) or self._unwritten(plan, family)

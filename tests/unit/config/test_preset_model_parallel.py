@@ -31,7 +31,7 @@ def test_gspmd_has_a_loop_over_stages_and_over_micro_batches_without_them() -> N
         ({"preset": "deepspeed_3d", "schedule": "gpipe"}, "strategy.schedule", "use 1f1b, or preset gpipe, or leave the key out"),
         ({"preset": "megatron_lm", "schedule": "dualpipe"}, "strategy.schedule", "leave the key out, or use preset deepseek_v3"),
         ({"preset": "gspmd", "schedule": "zb_v"}, "strategy.schedule", "leave the key out"),
-        ({"preset": "torchtitan", "zero_stage": 1}, "strategy.zero_stage", "use 3, or preset deepspeed_zero1, or leave the key out"),
+        ({"preset": "torchtitan", "zero_stage": 1}, "strategy.zero_stage", "leave the key out, or use preset deepspeed_zero1"),
         ({"preset": "deepseek_v3", "tp": 2}, "strategy.tp", "use 1, or leave the key out"),
     ],
 )

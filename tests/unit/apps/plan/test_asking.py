@@ -158,7 +158,10 @@ def test_a_preset_that_shards_parameters_is_planned_with_its_own_usual_settings(
     assert asked.base["strategy"]["overlap_tp"] == "none"
 
 
-@pytest.mark.parametrize(("framework", "zero_stage", "lacks"), [("torchtitan", 3, "zero_stage 0"), ("megatron", 1, "zero_stage 2")])
+@pytest.mark.parametrize(
+    ("framework", "zero_stage", "lacks"),
+    [("torchtitan", 3, "zero_stage 0"), ("torchtitan", 2, "zero_stage 1"), ("megatron", 1, "zero_stage 2"), ("sbatch", 1, "zero_stage 2")],
+)
 def test_a_plan_for_a_framework_has_its_preset_and_no_layout_that_it_lacks(framework: str, zero_stage: int, lacks: str) -> None:
     limits = ("tp=2", "pp=2", "cp=1", "offload=none", "schedule=1f1b")
     asked = asked_of("llama3-8b", "dgx-h100", nodes=1, limits=limits, framework=framework)
@@ -167,5 +170,24 @@ def test_a_plan_for_a_framework_has_its_preset_and_no_layout_that_it_lacks(frame
 
     assert any(line.startswith("no preset is given") for line in asked.assumed)
     assert any(not isinstance(plan, str) and plan.strategy.zero_stage == zero_stage for plan in plans.values())
-    assert {plan.training.kernels for plan in plans.values() if not isinstance(plan, str)} == {"eager" if zero_stage == 3 else "fused"}
+    assert {plan.training.kernels for plan in plans.values() if not isinstance(plan, str)} == {
+        "eager" if framework == "torchtitan" else "fused"
+    }
     assert all(isinstance(plan, str) for each, plan in plans.items() if f"zero_stage {each.zero_stage}" == lacks)
+    refused = [plan for plan in plans.values() if isinstance(plan, str) and "contradicts preset" in plan]
+    assert all(plan.startswith("strategy.") for plan in refused)
+
+
+def test_a_plan_for_deepspeed_takes_no_sequence_parallelism_and_no_preset() -> None:
+    asked = asked_of("llama3-8b", "dgx-h100", nodes=1, framework="deepspeed")
+
+    assert isinstance(asked.base["strategy"], dict)
+    assert asked.base["strategy"]["sequence_parallel"] is False
+    assert not any(line.startswith("no preset is given") for line in asked.assumed)
+
+
+def test_a_setting_of_a_mapping_leaves_what_the_framework_holds_beside_it() -> None:
+    asked = asked_of("llama3-8b", "dgx-h100", nodes=1, overrides=["strategy.data_parallel.bucket=100 MB"], framework="megatron")
+
+    assert isinstance(asked.base["strategy"], dict)
+    assert asked.base["strategy"]["data_parallel"] == {"overlap": True, "bucket": "100 MB"}
