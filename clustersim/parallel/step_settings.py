@@ -244,7 +244,6 @@ class Training(Settings, frozen=True):
         "copy",
         "Gradient of the logits in fp32: a tensor of its own (`copy`, as PyTorch's cross entropy), or in the place of the probabilities"
         " (`in_place`, as Megatron-LM's).",
-        "transformer",
         "unfused loss",
     )
     channels_last: StrictBool = auto(
