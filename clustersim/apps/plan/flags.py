@@ -194,6 +194,7 @@ def torchtitan(plan: Plan) -> FrameworkFiles:
     copies = strategy.replicas // strategy.sharding.degree if strategy.zero_stage else strategy.dp
     mode, option = TORCHTITAN_RECOMPUTE[strategy.recompute]
     converters = ["quantize.linear.float8", *(["quantize.grouped_mm.float8"] if plan.model.experts else [])]
+    reshards = strategy.zero_stage == SHARDS_PARAMETERS and strategy.reshard_after_forward
     lines = [
         f"# For {TORCHTITAN_VERSION}.",
         *(["[model]", f"converters = {json.dumps(converters)}", ""] if training.precision == "fp8" else []),
@@ -206,7 +207,7 @@ def torchtitan(plan: Plan) -> FrameworkFiles:
         "[parallelism]",
         f"data_parallel_replicate_degree = {copies}",
         f"data_parallel_shard_degree = {strategy.dp // copies}",
-        f'fsdp_reshard_after_forward = "{"always" if strategy.zero_stage == SHARDS_PARAMETERS else "never"}"',
+        f'fsdp_reshard_after_forward = "{"always" if reshards else "never"}"',
         f"tensor_parallel_degree = {strategy.tp}",
         f"context_parallel_degree = {strategy.cp}",
         f"expert_parallel_degree = {strategy.ep}",

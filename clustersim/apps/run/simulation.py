@@ -123,9 +123,7 @@ def simulate(
         replayed = replay_plan(plan, cluster, calibration, neighbours, conditions)
         stages = stages_of(plan)
         with phase("measure"):
-            timeline = in_whole_steps_of(plan.strategy, replayed.timeline)
-            if in_full:
-                timeline = replace(timeline, memory=memory_curves(timeline, [stage_holds(stage) for stage in stages]))
+            timeline = _whole_steps(plan.strategy, replayed.timeline, stages if in_full else ())
             parts, hidden = breakdown_of(plan.strategy, own := in_own_time_of(plan.strategy, timeline))
     memory = memory_report(stages, cluster, timeline)
     all_flags = [
@@ -141,8 +139,7 @@ def simulate(
     ]
     step_s, n_ranks, strategy = own.step_time_s, plan.n_ranks, plan.strategy
     peak_flops_per_s = _peak_flops_per_s(plan.training.precision, n_ranks, cluster, conditions)
-    # The share of the batch whose gradients are not too late for an update.
-    used = 1.0 - (strategy.data_parallel.backup_workers or 0) / len(timeline.rank_classes)
+    used = _used_share(strategy, timeline)
     flops = step_flops(plan.model, plan.training, plan.strategy)
     model, hardware = used * flops.model, used * flops.hardware
     samples_per_s = used * plan.training.global_batch_size / step_s
@@ -181,6 +178,17 @@ def simulate(
         flags=(*all_flags, *_turn_flags(strategy, timeline), *_mask_flags(flops.masked / model, mfu=model / step_s / peak_flops_per_s)),
     )
     return metrics, timeline
+
+
+def _whole_steps(strategy: Strategy, timeline: Timeline, stages: Sequence[Stage]) -> Timeline:
+    """Return the whole steps of a timeline, with the memory over time of the stages given."""
+    whole = in_whole_steps_of(strategy, timeline)
+    return replace(whole, memory=memory_curves(whole, [stage_holds(stage) for stage in stages])) if stages else whole
+
+
+def _used_share(strategy: Strategy, timeline: Timeline) -> float:
+    """Return the share of the batch whose gradients are not too late for an update."""
+    return 1.0 - (strategy.data_parallel.backup_workers or 0) / len(timeline.rank_classes)
 
 
 def _domains(cluster: Cluster) -> str:

@@ -75,10 +75,9 @@ class RequestLatencies:
 def serving_metrics(built: BuiltServing, run: ServingRun, wall_s: float) -> ServingMetrics:
     """Return the metrics of a finished run."""
     latencies = RequestLatencies(run)
-    found, gpus, duration_s = latencies.statistics(run), built.n_accelerators, latencies.duration_s
+    found, gpus, duration_s, kv = latencies.statistics(run), built.n_accelerators, latencies.duration_s, _kv(built, run)
     rate = 1.0 / duration_s if duration_s else 0.0
     n_output, n_input = int(latencies.output_tokens.sum()), int(latencies.input_tokens.sum())
-    kv = _kv(built, run)
     full_load = full_load_tokens_per_s(built, kv.prefix_hit_fraction or 0.0)
     overloaded = _is_overloaded(run, full_load)
     binds = _rate_binds(run, overloaded=overloaded)

@@ -199,6 +199,11 @@ def test_replicas_and_shards_are_told_apart_in_torchtitan(strategy: dict[str, ob
     assert (parallelism["data_parallel_replicate_degree"], parallelism["data_parallel_shard_degree"]) == degrees
 
 
+def test_torchtitan_keeps_gathered_parameters_where_the_layout_does() -> None:
+    kept = plan_of("llama3.2-1b", {"zero_stage": 3, "reshard_after_forward": False})
+    assert tomllib.loads(torchtitan(kept).text)["parallelism"]["fsdp_reshard_after_forward"] == "never"
+
+
 def test_the_first_line_of_torchtitan_says_which_version_reads_it() -> None:
     written = torchtitan(sparse())
 
