@@ -104,7 +104,7 @@ def test_the_scenario_can_be_copied(show) -> None:
 
     opened.page.get_by_role("button", name="Copy scenario.yaml").click()
 
-    opened.page.wait_for_function("document.querySelector('#scenario-text-status').textContent !== ''")
+    opened.page.wait_for_selector("#scenario-text-status:not(:empty)", state="attached")
     assert "name: llama3-8b-8xh100" in opened.page.locator("#scenario-text").inner_text()
 
 
