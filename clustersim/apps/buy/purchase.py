@@ -10,7 +10,7 @@ from typing import Final
 
 from clustersim.apps.plan.asking import PlanRequest, nodes_with
 from clustersim.apps.plan.drafts import Drafts, Peaks
-from clustersim.apps.plan.findings import NoLayoutError, Tried
+from clustersim.apps.plan.findings import Tried
 from clustersim.apps.plan.goal import Asking, asked_for, figure_of
 from clustersim.apps.plan.nearest import nearest_lines
 from clustersim.apps.plan.replays import Replayed, ReplayOutcome, Replays
@@ -197,12 +197,9 @@ def _so_far(one: Offer) -> str:
 def _offer(request: Request, option: Option, nic: str | None, replays: Replays, peaks: Peaks) -> Offer | UnfitOption:
     asked, asked_batch = _asked(request, option, nic)
     name = option.name if nic is None else f"{option.name}, {nic}"
-    try:
-        with asked.told():
-            drafts = Drafts(asked.base, peaks)
-            search = fastest(drafts, asked.space, request.terms, replays=replays).checked()
-    except NoLayoutError as error:
-        return UnfitOption(name=name, why=error.message)
+    with asked.told():
+        drafts = Drafts(asked.base, peaks)
+        search = fastest(drafts, asked.space, request.terms, replays=replays)
     winner = search.winner
     if winner is None:
         lines = nearest_lines(asked, usual_limits(request.limits), request.terms.memory_margin_fraction)

@@ -44,8 +44,6 @@ SEQUENCE: Final = 8192
 
 PRICES: Final = "on-demand-2026-10"
 """Default price list."""
-NO_LENGTH: Final = "no sequence length is given"
-"""Start of the note on it."""
 NO_PRICES: Final = "no prices are given"
 """Start of the note on it."""
 
@@ -145,14 +143,16 @@ def asked_of(
         check_size(hardware.n_nodes, hardware.node.n_accelerators)
     except ScenarioError as error:
         raise (ScenarioError(error.message, field="--nodes", hint=error.hint) if nodes is not None else given.located(error)) from error
+    loaded = load_model(scenario.document.data.get("model"), document=given.document if cluster is None else None).model
+    seq_length = scenario.spec.training.seq_length or loaded.max_positions
+    if cluster is not None and not scenario.spec.training.seq_length and loaded.unit == "sequence":
+        base, seq_length = _with_length(base, loaded, assumed)
     without = unpriced(scenario.spec.cost, [node.accelerator for node, _ in hardware.kinds])
     if without:
         base, unlisted, dark = _priced(base, without)
         remarks += dark
         if not unlisted:
             assumed.append(listed_rents(scenario.spec.cost, without))
-    loaded = load_model(scenario.document.data.get("model"), document=given.document if cluster is None else None).model
-    base, seq_length, assumed = _with_length(base, scenario, loaded, assumed, shorten=cluster is not None)
     node, n_ranks = hardware.node, hardware.n_nodes * hardware.node.n_accelerators
     kinds = [kind for kind, _ in hardware.kinds]
     software = one_software(circumstances_of(scenario.spec, loaded, kinds, n_ranks=n_ranks)) if loaded.divisible else None
@@ -198,18 +198,13 @@ def _for_framework(framework: str | None, given: Scenario, assumed: list[str]) -
     return {**base, "strategy": merged}
 
 
-def _with_length(
-    base: Mapping[str, Data], scenario: Scenario, model: Model, assumed: list[str], *, shorten: bool
-) -> tuple[Mapping[str, Data], int, list[str]]:
-    """Return a scenario, the length of its sequences, and notes: the usual length where none is given and the model takes longer ones."""
-    training, seq_length = base.get("training"), scenario.spec.training.seq_length or model.max_positions
-    usual = shorten and model.unit == "sequence" and not 0 < model.max_positions <= SEQUENCE
-    if not usual or not isinstance(training, dict) or training.get("seq_length") is not None:
-        return base, seq_length, assumed
-    # In place of the longest that the model takes.
-    notes = [each for each in assumed if not each.startswith(NO_LENGTH)]
-    notes.append(f"{NO_LENGTH}: {SEQUENCE:,} tokens (-s training.seq_length=...)")
-    return {**base, "training": {**training, "seq_length": SEQUENCE}}, SEQUENCE, notes
+def _with_length(base: Mapping[str, Data], model: Model, assumed: list[str]) -> tuple[Mapping[str, Data], int]:
+    """Return a scenario of which no length is given, and the length: the usual one, or all positions of a model that has fewer."""
+    has_fewer = 0 < model.max_positions <= SEQUENCE
+    seq_length, which = (model.max_positions, ", which the model has positions for") if has_fewer else (SEQUENCE, "")
+    assumed.append(f"no sequence length is given: {seq_length:,} tokens{which} (-s training.seq_length=...)")
+    training = base.get("training")
+    return {**base, "training": {**(training if isinstance(training, dict) else {}), "seq_length": seq_length}}, seq_length
 
 
 def _of_cluster(
@@ -309,10 +304,6 @@ def _document(
     if "training.global_batch_size" not in given:
         training["global_batch_size"] = BATCH
         assumed.append(f"no batch is given: {BATCH} sequences a step (-s training.global_batch_size=...)")
-    if "training.seq_length" not in given:
-        positions = load_model(model).model.max_positions if isinstance(model, str) else 0
-        length = f"{positions:,} tokens, which the model has positions for" if positions > 0 else "the positions of the model"
-        assumed.append(f"{NO_LENGTH}: {length} (-s training.seq_length=...)")
     if cluster in profile_names("clusters"):
         machine: dict[str, object] = {"name": cluster}
     elif (written := cluster_of(cluster)) is not None:

@@ -24,6 +24,8 @@ INDIVISIBLE: Final = "none divides ranks, layers and batch"
 """Why there is no layout at all."""
 REASONS: Final = (REFUSED, MEMORY, MARGIN, ABOVE, HOST, CONSTRAINT, SLOWER, UNSEEN)
 """Reasons why a layout is not the winner, in the order of the report."""
+MOST_REASONS: Final = 3
+"""Reasons that are named for which layouts are not legal."""
 
 TIE_FRACTION: Final = 1e-6
 """Relative difference of times and peaks that count as equal: sums in another order differ by less."""
@@ -60,10 +62,6 @@ class TooLarge:
     layout: ParallelLayout
     bound_s: float
     peak_bytes: float
-
-
-class NoLayoutError(ScenarioError):
-    """Every layout of a space is refused."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -144,21 +142,21 @@ class Search:
         return None if not self.next_bound_s else max(0.0, 1.0 - self.next_bound_s / self.winner.step_time_s)
 
     @property
-    def refusal(self) -> str | None:
-        """The commonest reason for which layouts are not legal; None where all of them are."""
-        return max(self.refusals, key=lambda reason: self.refusals[reason], default=None)
+    def refusal(self) -> str:
+        """The commonest reasons for which layouts are not legal; empty where all of them are."""
+        return "; ".join(sorted(self.refusals, key=lambda why: -self.refusals[why])[:MOST_REASONS])
 
     @property
     def commonest(self) -> str:
         """Why most layouts are not the winner."""
         reason = max(self.counts, key=lambda reason: self.counts[reason], default=INDIVISIBLE)
-        return f"{reason}: {self.refusal}" if reason == REFUSED else reason
+        return self.refusal if reason == REFUSED else reason
 
     def checked(self) -> Search:
         """Return the same, unless every layout is refused."""
-        if self.refusal is not None and self.counts[REFUSED] == self.n_layouts:
+        if self.refusals and self.counts[REFUSED] == self.n_layouts:
             hint = "change what the message names with --set, or the space with --only"
-            raise NoLayoutError(f"no layout is legal: {self.refusal}", hint=hint)
+            raise ScenarioError(f"no layout is legal: {self.refusal}", hint=hint)
         return self
 
     def refuse(self, why: str, n_layouts: int = 1) -> None:

@@ -116,9 +116,9 @@ def _check_megatron(model: Model, strategy: Strategy, training: Training) -> Non
     _check_transformer("Megatron-LM", model)
     _check(
         "Megatron-LM",
+        (training.lora_rank is not None, "adapters (lora_rank)", "-s training.lora_rank=null"),
         (strategy.schedule not in ("1f1b", "interleaved_1f1b"), f"schedule {strategy.schedule}", "--only schedule=1f1b,interleaved_1f1b"),
         (strategy.recompute == "alternate", "recompute alternate", "--only recompute=none,selective,full"),
-        (training.lora_rank is not None, "adapters (lora_rank)", "-s training.lora_rank=null"),
         (sharded and strategy.pp > 1, f"pipeline stages with its FSDP (zero_stage {strategy.zero_stage})", "--only zero_stage=0,1"),
         (
             _pipeline_first(strategy) and strategy.expert_replicas != strategy.dp,
@@ -247,6 +247,9 @@ def _check_torchtitan(model: Model, strategy: Strategy, training: Training) -> N
     _check_transformer("torchtitan", model)
     _check(
         "torchtitan",
+        (training.lora_rank is not None, "adapters (lora_rank)", "-s training.lora_rank=null"),
+        (strategy.recompute_layers is not None, "recomputation of some layers of a chunk", "-s strategy.recompute_layers=null"),
+        (training.precision not in TORCHTITAN_PRECISION, f"precision {training.precision}", "-s training.precision=bf16"),
         (
             strategy.schedule not in TORCHTITAN_SCHEDULES,
             f"schedule {strategy.schedule}",
@@ -259,10 +262,7 @@ def _check_torchtitan(model: Model, strategy: Strategy, training: Training) -> N
         (strategy.ep > 1 and strategy.expert_tp not in (1, strategy.tp), f"experts on {strategy.expert_tp} ranks each", "--only ep=1"),
         (training.seq_length % pieces > 0, f"{training.seq_length} tokens in {pieces} pieces", "--only cp=1 --only tp=1"),
         (strategy.tp > 1 and not strategy.sequence_parallel, "tensor parallelism without sequence parallelism", "--only tp=1"),
-        (training.lora_rank is not None, "adapters (lora_rank)", "-s training.lora_rank=null"),
-        (strategy.recompute_layers is not None, "recomputation of some layers of a chunk", "-s strategy.recompute_layers=null"),
         (strategy.offload != Offload(), "offload of a part of the training state", "--only offload=none"),
-        (training.precision not in TORCHTITAN_PRECISION, f"precision {training.precision}", "-s training.precision=bf16"),
     )
     _check_order("torchtitan", strategy)
 
@@ -301,6 +301,13 @@ def _check_deepspeed(strategy: Strategy, training: Training) -> None:
     whole = stage == SHARDS_PARAMETERS
     _check(
         "DeepSpeed",
+        (
+            strategy.recompute_layers is not None,
+            "key for recomputation of some layers of a chunk (recompute_layers)",
+            "-s strategy.recompute_layers=null",
+        ),
+        (training.lora_rank is not None, "key for adapters (lora_rank)", "-s training.lora_rank=null"),
+        (training.precision == "fp8", "fp8 in its configuration", "-s training.precision=bf16"),
         (strategy.pp > 1 and strategy.schedule != "1f1b", f"schedule {strategy.schedule}", "--only schedule=1f1b"),
         (strategy.pp > 1 and stage > 1, f"pipeline stages with zero_stage {stage}", "--only zero_stage=0,1"),
         (strategy.cp > 1, f"context parallelism over {strategy.cp} ranks", "--only cp=1"),
@@ -312,14 +319,7 @@ def _check_deepspeed(strategy: Strategy, training: Training) -> None:
         (whole and strategy.ep > 1, "expert parallelism with zero_stage 3", "--only zero_stage=0,1,2"),
         (whole and strategy.tp > 1, "tensor parallelism with zero_stage 3", "--only zero_stage=0,1,2"),
         (strategy.recompute not in ("none", "full"), f"key for recompute {strategy.recompute}", "--only recompute=none,full"),
-        (
-            strategy.recompute_layers is not None,
-            "key for recomputation of some layers of a chunk (recompute_layers)",
-            "-s strategy.recompute_layers=null",
-        ),
-        (training.lora_rank is not None, "key for adapters (lora_rank)", "-s training.lora_rank=null"),
         (bool(strategy.stage_layers), "key for stages of unequal numbers of layers", "--only stage_layers=even"),
-        (training.precision == "fp8", "fp8 in its configuration", "-s training.precision=bf16"),
         (offload.activations != "accelerator", "key for offload of activations", "--only offload=none,optimizer"),
         (offload.optimizer == "nvme" and not whole, f"offload to nvme with zero_stage {stage}", "--only zero_stage=3"),
         (offload.optimizer != "accelerator" and not _stage(strategy), "offload with zero_stage 0", "--only zero_stage=1,2,3"),
@@ -365,7 +365,10 @@ def _check_order(framework: str, strategy: Strategy) -> None:
 
 
 def _check(framework: str, *refusals: tuple[bool, str, str]) -> None:
-    """Refuse the first that holds of some refusals: whether it holds, what the framework lacks, and the options that search without it."""
+    """Refuse the first that holds of some refusals: whether it holds, what the framework lacks, and the options that search without it.
+
+    What no layout changes stands first, since a search tells the commonest.
+    """
     for holds, what, options in refusals:
         if holds:
             raise ScenarioError(

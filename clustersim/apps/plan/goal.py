@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from math import gcd, inf
+from time import perf_counter
 from typing import Final
 
 from clustersim.apps.plan.answer import PlanAnswer, answer_of, document
 from clustersim.apps.plan.asking import PlanRequest, asked_of
 from clustersim.apps.plan.drafts import Drafts
-from clustersim.apps.plan.findings import ABOVE, HOST, MARGIN, MEMORY, TIE_FRACTION, NoLayoutError, Search
+from clustersim.apps.plan.findings import ABOVE, HOST, MARGIN, MEMORY, TIE_FRACTION, Search
 from clustersim.apps.plan.replays import Replays
 from clustersim.apps.plan.search import Terms, fastest
 from clustersim.apps.plan.space import usual_limits
@@ -23,7 +24,6 @@ MOST_NODES: Final = 2048
 _BATCH: Final = "training.global_batch_size"
 EIGHTHS: Final = 4
 """Binary digits in which counts of nodes differ: above 16 there are eight for each power of two."""
-UNFULFILLED: Final = "fulfils the constraints"
 HINTS: Final = {
     "--budget": "add -s cost.gpu_hour='2.50 USD', or -s cost.prices=my-prices.yaml",
     "--power": "add -s cost.power.busy='700 W', of one accelerator that computes",
@@ -89,6 +89,8 @@ class GoalAnswer:
     """That of the best."""
     missed: tuple[MissedGoal, ...] = ()
     """All others that were tried, in order."""
+    cut_short: bool = False
+    """Whether the time was over before all numbers of nodes were decided."""
 
     @property
     def best(self) -> Reached | None:
@@ -162,16 +164,18 @@ def reach(model: str, goal: Goal, asking: Asking | None = None) -> GoalAnswer:
     to say how near it comes.
     """
     asking = asking or Asking()
-    tried: dict[tuple[str, int], Reached | MissedGoal] = {}
     with Replays() as replays:
-        for node in goal.nodes:
-            _of_kind(model, node, goal, asking, replays, tried)
-        found = [each for each in tried.values() if isinstance(each, Reached)]
+        searching = _GoalSearch(model, goal, asking, replays, perf_counter() + asking.terms.time_limit_s)
+        decided = [searching.of_kind(node, len(goal.nodes) - place) for place, node in enumerate(goal.nodes)]
+        tried, plan = searching.tried.values(), None
+        found = [each for each in tried if isinstance(each, Reached)]
         found.sort(key=lambda each: (max(1.0, each.excess), each.usd is None, each.usd or each.n_nodes, each.node))
-        best = found[0] if found else None
-        plan = None if best is None else answer_of(best.asked, best.drafts, best.search, asking.terms, replays)
-    missed = sorted((each for each in tried.values() if isinstance(each, MissedGoal)), key=lambda each: (each.node, each.n_nodes))
-    return GoalAnswer(goal=goal, found=tuple(found), plan=plan, missed=tuple(missed))
+        if found:
+            best = found[0]
+            best.search.ends_s = searching.ends_s
+            plan = answer_of(best.asked, best.drafts, best.search, asking.terms, replays)
+    missed = sorted((each for each in tried if isinstance(each, MissedGoal)), key=lambda each: (each.node, each.n_nodes))
+    return GoalAnswer(goal=goal, found=tuple(found), plan=plan, missed=tuple(missed), cut_short=not all(decided))
 
 
 def counts(most: int) -> tuple[int, ...]:
@@ -185,29 +189,97 @@ def counts(most: int) -> tuple[int, ...]:
     return tuple(n for n in range(1, most + 1) if n % max(1, 2 ** (n.bit_length() - EIGHTHS)) == 0)
 
 
-def _of_kind(
-    model: str, node: str, goal: Goal, asking: Asking, replays: Replays, tried: dict[tuple[str, int], Reached | MissedGoal]
-) -> None:
-    """Find the fewest nodes of one kind that are in time, out of those on which a layout runs, if more nodes are no slower."""
-    every, within_s = list(counts(goal.most_nodes)), inf if goal.within_s is None else goal.within_s
-    low, high, n_counts = 0, len(every), len(every)
-    with phase(f"plan for numbers of {node}"):
-        while low < high:
-            advanced(n_counts - (high - low), n_counts)
-            middle = (low + high) // 2
-            one = tried[node, every[middle]] = _of_cluster(model, node, every[middle], goal, asking, replays)
-            if isinstance(one, Reached):
-                noted("\n".join(f"so far: {_words(each)}" for each in tried.values() if isinstance(each, Reached)))
-            if isinstance(one, Reached) and one.time_s <= within_s:
-                high = middle
-            elif isinstance(one, Reached) or one.too_small:
-                low = middle + 1
-            else:
-                del every[middle]
-                high -= 1
-        if every and high == len(every) and tried[node, every[-1]].time_s is not None:
-            one = _of_cluster(model, node, every[-1], replace(goal, within_s=None), asking, replays)
-            tried[node, every[-1]] = _against(one, goal) if isinstance(one, Reached) else one
+@dataclass(slots=True)
+class _GoalSearch:
+    """Searches of numbers of nodes until a time."""
+
+    model: str
+    goal: Goal
+    asking: Asking
+    replays: Replays
+    ends_s: float
+    """Reading of ``perf_counter`` from which on no search begins."""
+    tried: dict[tuple[str, int], Reached | MissedGoal] = field(default_factory=dict[tuple[str, int], "Reached | MissedGoal"])
+
+    def of_kind(self, node: str, n_kinds: int) -> bool:
+        """Find the fewest nodes of one kind that are in time, out of those on which a layout runs, if more nodes are no slower.
+
+        Return whether that was decided before the time was over.
+
+        Parameters
+        ----------
+        n_kinds
+            Kinds of nodes that are left, this one with them.
+        """
+        every, tried, within_s = list(counts(self.goal.most_nodes)), self.tried, self.goal.within_s or inf
+        low, high, n_counts = 0, len(every), len(every)
+        with phase(f"plan for numbers of {node}"):
+            while low < high and perf_counter() < self.ends_s:
+                advanced(n_counts - (high - low), n_counts)
+                middle, n_searches = (low + high) // 2, (high - low).bit_length() + (n_kinds - 1) * n_counts.bit_length()
+                one = tried[node, every[middle]] = self.of_cluster(node, every[middle], self.goal, n_searches)
+                if isinstance(one, Reached):
+                    noted("\n".join(f"so far: {_words(each)}" for each in tried.values() if isinstance(each, Reached)))
+                if isinstance(one, Reached) and one.time_s <= within_s:
+                    high = middle
+                elif isinstance(one, Reached) or one.too_small:
+                    low = middle + 1
+                else:
+                    del every[middle]
+                    high -= 1
+            decided = low == high
+            if decided and every and high == len(every) and tried[node, every[-1]].time_s is not None and perf_counter() < self.ends_s:
+                one = self.of_cluster(node, every[-1], replace(self.goal, within_s=None))
+                tried[node, every[-1]] = _against(one, self.goal) if isinstance(one, Reached) else one
+        return decided
+
+    def of_cluster(self, node: str, n_nodes: int, goal: Goal, n_searches: int = 0) -> Reached | MissedGoal:
+        """Return the result of the best layout on one cluster, or the reason why no layout meets the time limit.
+
+        Parameters
+        ----------
+        n_searches
+            Searches that are left. Each has the same part of the time, and so have the replays behind them.
+        """
+        asked, asked_batch = asked_for(self.model, node, n_nodes, goal.tokens, self.asking)
+        n_steps = goal.tokens / asked.tokens_per_step
+        # Sums in another order may say a little more than the limit of a run that is just in time.
+        longest_s = inf if goal.within_s is None else goal.within_s / n_steps * (1.0 + TIE_FRACTION)
+        terms = replace(self.asking.terms, within_s=longest_s, time_limit_s=(self.ends_s - perf_counter()) / (n_searches + 1))
+        with asked.told():
+            drafts = Drafts(asked.base, writes=asked.writes)
+            search = fastest(drafts, asked.space, terms, replays=self.replays)
+        if search.winner is None:
+            return _missed(MissedGoal(node=node, n_nodes=n_nodes, why=""), search, goal, n_steps)
+        result, cost = search.winner.result, search.winner.result.cost
+        one = Reached(
+            node=node,
+            n_nodes=n_nodes,
+            asked=asked,
+            asked_batch=asked_batch,
+            drafts=drafts,
+            search=search,
+            time_s=result.training_s or goal.tokens / result.metrics.tokens_per_s,
+            usd=cost.training.usd if cost and cost.training else None,
+            power_w=cost.power.facility_w if cost else None,
+            excess=0.0,
+        )
+        return _against(one, goal)
+
+
+def _missed(one: MissedGoal, search: Search, goal: Goal, n_steps: float) -> MissedGoal:
+    """Return a cluster with the reason why a search has found no layout on it."""
+    count, least_s, complete = search.counts.get, search.next_bound_s, search.complete
+    if search.failing:
+        return replace(one, why=f"no layout{'' if goal.within_s is None else ' in time'} fulfils the constraints")
+    if complete and not count(ABOVE):
+        return replace(one, why=f"no layout runs: {search.commonest}", too_small=any(map(count, (MEMORY, MARGIN, HOST))))
+    why = "not in time" if complete else "none in time was found before the search ended"
+    if not least_s:
+        return replace(one, why=why, too_small=True)
+    return replace(
+        one, why=f"{why}, it takes {format_quantity(n_steps * least_s, 's', 4)} at least", time_s=n_steps * least_s, too_small=True
+    )
 
 
 def asked_for(model: str, node: str, n_nodes: int, tokens: float, asking: Asking) -> tuple[PlanRequest, int]:
@@ -249,45 +321,6 @@ def adapted_batch(batch: int, n_ranks: int) -> int:
 def adapted_line(name: str, asked_batch: int, asked: PlanRequest) -> str:
     """Return the note on a batch that was adapted."""
     return f"{name}: the batch is {asked.space.batch:,} and not {asked_batch:,}, which {asked.space.n_ranks:,} GPUs do not divide"
-
-
-def _of_cluster(model: str, node: str, n_nodes: int, goal: Goal, asking: Asking, replays: Replays) -> Reached | MissedGoal:
-    """Return the result of the best layout on one cluster, or the reason why no layout meets the time limit."""
-    asked, asked_batch = asked_for(model, node, n_nodes, goal.tokens, asking)
-    n_steps = goal.tokens / asked.tokens_per_step
-    # Sums in another order may say a little more than the limit of a run that is just in time.
-    longest_s = inf if goal.within_s is None else goal.within_s / n_steps * (1.0 + TIE_FRACTION)
-    try:
-        with asked.told():
-            drafts = Drafts(asked.base, writes=asked.writes)
-            search = fastest(drafts, asked.space, replace(asking.terms, within_s=longest_s), replays=replays).checked()
-    except NoLayoutError as error:
-        return MissedGoal(node=node, n_nodes=n_nodes, why=error.message)
-    winner = search.winner
-    if winner is None:
-        too_small = not search.failing and any(search.counts.get(reason) for reason in (ABOVE, MEMORY, MARGIN, HOST))
-        if search.failing or not search.counts.get(ABOVE) or search.next_bound_s is None:
-            in_time = "" if goal.within_s is None else " in time"
-            why = f"no layout{in_time} {UNFULFILLED}" if search.failing else f"no layout runs: {search.commonest}"
-            return MissedGoal(node=node, n_nodes=n_nodes, why=why, too_small=too_small)
-        least_s = n_steps * search.next_bound_s
-        what = "not in time" if search.complete else "none in time was found before the search ended"
-        why = f"{what}, it takes {format_quantity(least_s, 's', 4)} at least"
-        return MissedGoal(node=node, n_nodes=n_nodes, time_s=least_s, why=why, too_small=too_small)
-    result, cost = winner.result, winner.result.cost
-    one = Reached(
-        node=node,
-        n_nodes=n_nodes,
-        asked=asked,
-        asked_batch=asked_batch,
-        drafts=drafts,
-        search=search,
-        time_s=result.training_s or goal.tokens / result.metrics.tokens_per_s,
-        usd=cost.training.usd if cost and cost.training else None,
-        power_w=cost.power.facility_w if cost else None,
-        excess=0.0,
-    )
-    return _against(one, goal)
 
 
 def _against(one: Reached, goal: Goal) -> Reached:
@@ -338,26 +371,24 @@ def _entry(each: Reached) -> dict[str, Data]:
 def goal_lines(found: GoalAnswer) -> list[str]:
     """Return the answer to a goal as text: the first line answers."""
     best = found.best
-    if best is None:
-        if any(each.why.endswith(UNFULFILLED) for each in found.missed):
-            return [f"no: on none of these clusters a layout {UNFULFILLED}"]
-        return ["no: the model runs on none of these clusters in any layout"]
-    first = "yes" if found.reached else "no: the nearest is"
-    lines = [f"{first} {_words(best)}"]
+    first = "no: none of these clusters runs the model as asked" if best is None else f"no: the nearest is {_words(best)}"
+    lines = [f"yes {_words(best)}" if best and found.reached else first]
     lines += ["", "Looked at", *(f"  {_words(each)}" for each in found.found)]
-    lines += [f"  {each.n_nodes} {each.node}: {each.why}" for each in found.missed]
+    whys: dict[tuple[str, str], list[int]] = {}
+    for each in found.missed:
+        whys.setdefault((each.node, each.why), []).append(each.n_nodes)
+    lines += [f"  {', '.join(map(str, numbers))} {node}: {why}" for (node, why), numbers in whys.items()]
     if found.goal.within_s is not None:
-        lines += [
-            "",
-            f"Bisected: counts to 16, and eighths between powers of two, up to {found.goal.most_nodes}; more are taken to be no slower.",
-        ]
+        counted = f"counts to 16, and eighths between powers of two, up to {found.goal.most_nodes}"
+        lines += ["", f"Bisected: {counted}; more are taken to be no slower."]
     return [*lines, *(f"{line}." for line in _cautions(found))]
 
 
 def _cautions(found: GoalAnswer) -> list[str]:
     """Return adapted batches, and what else is not as it was asked for."""
     adapted = [each for each in found.found if each.asked_batch != each.asked.space.batch]
-    lines = [adapted_line(f"{each.n_nodes} {each.node}", each.asked_batch, each.asked) for each in adapted]
+    lines = ["the time was over before all numbers of nodes were decided (--time-limit): fewer may do"] if found.cut_short else []
+    lines += [adapted_line(f"{each.n_nodes} {each.node}", each.asked_batch, each.asked) for each in adapted]
     return [*lines, *(f"{each.node}: {line}" for each in {one.node: one for one in found.found}.values() for line in each.asked.cautions)]
 
 

@@ -245,7 +245,8 @@ class _Searching:
         return [tried for of_kind in found.values() for tried in of_kind]
 
     def _late(self) -> bool:
-        return bool(self.search.tried or self.search.failing) and self.search.is_over
+        """Return whether the time is over; without a longest step not before a layout was replayed."""
+        return (self.terms.within_s < inf or bool(self.search.tried or self.search.failing)) and self.search.is_over
 
     def _refine(self, bound_s: float, family: LayoutFamily) -> None:
         if family in self._cut:

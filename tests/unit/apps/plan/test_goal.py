@@ -84,13 +84,32 @@ def test_a_budget_needs_a_price() -> None:
         reach("llama3.2-1b", replace(GOAL, within_s=None, budget_usd=1e6), ASKING)
 
 
-def test_where_a_constraint_is_false_no_layout_is_said_not_to_run() -> None:
-    asking = replace(ASKING, terms=Terms(constraints=(parse_check("mfu > 0.99"),)))
-
+@pytest.mark.parametrize(
+    ("asking", "why"),
+    [
+        (replace(ASKING, terms=Terms(constraints=(parse_check("mfu > 0.99"),))), "no layout in time fulfils the constraints"),
+        (
+            Asking(overrides=(*OVERRIDES, "strategy.recompute_layers=1"), limits=(*LIMITS[:-1], "recompute=full"), framework="deepspeed"),
+            "no layout runs: DeepSpeed has no key for recomputation of some layers of a chunk (recompute_layers)",
+        ),
+    ],
+)
+def test_numbers_of_nodes_without_a_layout_are_a_no_with_their_reason(asking: Asking, why: str) -> None:
     answer = reach("llama3.2-1b", replace(GOAL, most_nodes=2), asking)
 
-    assert "no layout in time fulfils the constraints" in [each.why for each in answer.missed]
-    assert goal_lines(answer) == ["no: on none of these clusters a layout fulfils the constraints"]
+    first, *lines = goal_lines(answer)
+
+    assert first == "no: none of these clusters runs the model as asked"
+    assert any(line.endswith(f" dgx-b300: {why}") for line in lines)
+
+
+def test_a_time_limit_is_that_of_all_numbers_of_nodes_together() -> None:
+    asking = replace(ASKING, terms=Terms(time_limit_s=1e-9))
+
+    answer = reach("llama3.2-1b", replace(GOAL, nodes=("dgx-b300", "dgx-h100")), asking)
+
+    assert (answer.found, answer.missed) == ((), ())
+    assert any("the time was over before all numbers of nodes were decided" in line for line in goal_lines(answer))
 
 
 def test_where_none_is_in_time_the_largest_is_the_nearest() -> None:
