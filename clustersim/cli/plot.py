@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import Annotated
 
 import typer
 
@@ -12,11 +12,9 @@ from clustersim.cli.options import JobsOption, JsonOption, SeedOption, SetOption
 from clustersim.cli.terminal import notice, write_json
 from clustersim.cli.watching import watched
 from clustersim.documents.files import write_text
-from clustersim.errors import EXIT_OK, ScenarioError
+from clustersim.errors import EXIT_OK
 from clustersim.progress import phase
-
-if TYPE_CHECKING:
-    from clustersim.apps.plot.plots import Axes
+from clustersim.report.plots.write import write_drawn
 
 
 def plot_command(
@@ -47,25 +45,13 @@ def plot_command(
     """Draw a picture of runs, of a table or of predictions."""
     path = named_file(out or f"{kind}.png", FORMATS, "--out")
     with watched():
+        asked = partial(draw_plot, kind, tuple(runs or ()), tuple(set_ or ()), figure=figure, seed=seed, jobs=jobs)
         with phase("draw"):
-            axes = draw_plot(kind, tuple(runs or ()), tuple(set_ or ()), figure=figure, seed=seed, jobs=jobs)
-        with phase("write"):
-            title = _write(axes, path)
+            title = write_drawn(asked, path, "--out")
     if json:
         write_json({"kind": kind, "file": str(path), "title": title})
     notice(f"wrote {path}")
     return EXIT_OK
-
-
-def _write(axes: Axes, path: Path) -> str:
-    from clustersim.report.plots.canvas import save, style, title_of
-
-    try:
-        with style():
-            save(axes, path)
-    except OSError as error:
-        raise ScenarioError(f"cannot write {path}: {error.strerror or error}", hint="choose another file with --out") from error
-    return title_of(axes)
 
 
 def report_command(

@@ -24,6 +24,7 @@ from clustersim.cli.options import JobsOption, JsonOption, SeedOption, SetOption
 from clustersim.cli.terminal import filled, notice, print_table, print_tables, write_json, write_lines, write_out
 from clustersim.cli.watching import watched
 from clustersim.errors import EXIT_NO, EXIT_OK, EXIT_PARTIAL, ScenarioError
+from clustersim.report.plots.write import write_drawn
 
 
 def sweep_command(
@@ -242,9 +243,9 @@ def what_if_command(
     else:
         _print_what_if(answer)
     if plot is not None and answer.sensitivity is not None:
-        from clustersim.report.plots.tornado import write_tornado
+        from clustersim.report.plots.tornado import tornado
 
-        write_tornado(tornado_of(answer.to_dict()), Path(plot))
+        write_drawn(lambda: tornado(tornado_of(answer.to_dict())), Path(plot), "--plot")
         notice(f"wrote {plot}")
     return EXIT_OK if answer.best is not None else EXIT_NO
 

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
+from clustersim.apps.plot.plots import drawn_errors
 from clustersim.apps.run.intervals import MEMORY
 from clustersim.apps.validate.cross import cross_validate, folds_table, folds_text
 from clustersim.apps.validate.published import (
@@ -41,7 +42,6 @@ from clustersim.apps.validate.validation_table import (
     summary_cells,
     summary_text,
     together_lines,
-    write_scatter,
 )
 from clustersim.cli.options import JobsOption, JsonOption, named_file
 from clustersim.cli.terminal import filled, notice, print_table, write_json, write_out
@@ -51,6 +51,7 @@ from clustersim.config.yaml_text import plain
 from clustersim.documents.files import check_folder, write_text
 from clustersim.documents.near_names import choices_hint
 from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
+from clustersim.report.plots.write import write_drawn
 from clustersim.units.grouping import grouped
 from clustersim.units.quantity import format_quantity
 
@@ -69,7 +70,7 @@ def validate_command(
     fail_over: Annotated[
         str | None, typer.Option(metavar="PERCENT", help="End with 1 if the mean absolute error exceeds this, such as '8 %'.")
     ] = None,
-    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw measured against predicted: a .png or .svg file.")] = None,
+    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw the errors of each source: a .png or .svg file.")] = None,
     write_residuals: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the error bars that follow from all rows, for a checkout.")
     ] = None,
@@ -108,7 +109,7 @@ def validate_command(
     else:
         _print(validation)
     if picture is not None:
-        write_scatter(validation, picture)
+        write_drawn(lambda: drawn_errors(validation), picture, "--plot")
         notice(f"wrote {picture}")
     if write_residuals is not None:
         _write_residuals(validation, Path(write_residuals), jobs)

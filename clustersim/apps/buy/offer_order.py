@@ -17,7 +17,8 @@ from clustersim.config.yaml_text import plain, yaml_text
 from clustersim.documents.text import Data
 from clustersim.measure.deciding import Judged, undecided, undecided_ratios, undecided_text
 from clustersim.report.page.content import Image, Page, PageSection, PageTable, render
-from clustersim.report.plots.offers import OfferBar, OffersPicture, draw_offers, write_offers_picture
+from clustersim.report.plots.offers import OfferBar, OffersPicture, draw_offers
+from clustersim.report.plots.write import write_drawn
 from clustersim.report.text_tables import TextTable
 from clustersim.units.divisors import listed
 from clustersim.units.quantity import format_quantity
@@ -353,7 +354,7 @@ def _offer_data(each: Offer) -> Data:
 
 def write_offers(answer: Answer, path: Path) -> None:
     """Write days and cost of all offers, with their intervals, as a PNG or SVG file."""
-    write_offers_picture(_picture(answer), path)
+    write_drawn(lambda: draw_offers(_picture(answer)), path, "--plot")
 
 
 def offers_page(answer: Answer) -> str:

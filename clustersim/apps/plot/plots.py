@@ -31,6 +31,7 @@ from clustersim.report.subject import ServedSubject, Subject
 if TYPE_CHECKING:
     import pandas
 
+    from clustersim.apps.validate.published import Validation
     from clustersim.report.plots.canvas import Axes
     from clustersim.report.plots.kinds import RunPlot
 
@@ -85,7 +86,9 @@ def draw_plot(
         raise ScenarioError(f"'{name}' shows no figure of a table", hint=f"leave --figure out, or draw {able}")
     with style():
         if table is not None and table.of_sources:
-            return table.draw(_validation(sources, jobs), None)
+            from clustersim.apps.validate.published import validate
+
+            return drawn_errors(validate(sources, jobs=jobs, bounds=False))
         if table is not None and (name not in RUN_PLOTS or are_tables(sources)):
             points = read_points(name, sources)
             return table.draw_figure(points, figure) if figure and table.draw_figure else table.draw(points, None)
@@ -232,16 +235,14 @@ def read_points(name: str, sources: Sequence[str]) -> pandas.DataFrame:
         raise ScenarioError(f"is not a table: {error}", place=Place(file=sources[0]), hint="a header, and a row for each point") from error
 
 
-def _validation(sources: Sequence[str], jobs: int | None) -> pandas.DataFrame:
-    """Return measured and predicted step times of published runs."""
+def drawn_errors(validation: Validation) -> Axes:
+    """Return the picture of the errors of published runs, a strip for each source."""
     import pandas
 
-    from clustersim.apps.validate.published import validate
-    from clustersim.report.plots.validation import COLUMNS
+    from clustersim.report.plots.validation import COLUMNS, validation_errors
 
-    validation = validate(sources, jobs=jobs, bounds=False)
     rows = [(source.source_id, row.id, row.measured_s, row.predicted_s) for source in validation.sources for row in source.rows]
-    return pandas.DataFrame(rows, columns=list(COLUMNS))
+    return validation_errors(pandas.DataFrame(rows, columns=list(COLUMNS)))
 
 
 MOST_RUNS: Final = 12

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from matplotlib.axes import Axes
 
 from clustersim.report import palette
-from clustersim.report.plots.canvas import INK, Margins, caption, draw_grid, new_axes, round_locator, save, style, write
+from clustersim.report.plots.canvas import INK, Margins, caption, draw_grid, new_axes, round_locator, write
 from clustersim.units.quantity import format_quantity
 
 _ROW_PX: Final = 46
@@ -60,12 +59,6 @@ def draw_offers(picture: OffersPicture) -> Axes:
     right.set_yticks([])
     caption(ax, picture.finding, f"{picture.subtitle}; lines: 80 % intervals", lift_points=18.0)
     return ax
-
-
-def write_offers_picture(picture: OffersPicture, path: Path) -> None:
-    """Write the picture as PNG or SVG; equal pictures give equal bytes."""
-    with style():
-        save(draw_offers(picture), path)
 
 
 def _draw(ax: Axes, title: str, bars: tuple[OfferBar, ...], values: Sequence[tuple[float | None, str]], colour: str) -> None:

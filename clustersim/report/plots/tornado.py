@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from clustersim.errors import ScenarioError
 from clustersim.report import palette
-from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, caption, draw_grid, name_rows, new_axes, note, save, style, write
+from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, caption, draw_grid, name_rows, new_axes, note, write
 
 _ROW_PX: Final = 46
 _MARGINS: Final = Margins(left=330, right=130, top=84, bottom=64)
@@ -93,18 +91,3 @@ def _draw_bar(ax: Axes, bar: TornadoBar, place: int, base: float) -> None:
         aside, ha = (5, "left") if right else (-5, "right")
         write(ax, text, (at, place), (aside, 0), ha=ha, color=FAINT_INK if at == base else INK)
         right = not right
-
-
-def write_tornado(picture: Tornado, path: Path) -> None:
-    """Write a tornado as PNG or SVG, by the name of the file; equal pictures give equal bytes.
-
-    Raises
-    ------
-    ScenarioError
-        When the file cannot be written.
-    """
-    try:
-        with style():
-            save(tornado(picture), path)
-    except OSError as error:
-        raise ScenarioError(f"cannot write {path}: {error.strerror or error}", hint="choose another file") from error

@@ -1,13 +1,18 @@
-"""Write every picture of a run into a folder."""
+"""Write pictures into files: every picture of a run, one picture, the charts of a study."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from clustersim.errors import ScenarioError
 from clustersim.measure.metrics import Metrics
-from clustersim.report.pictures import Chart, Picture
+from clustersim.report.pictures import Chart
 from clustersim.trace.timeline import Timeline
+
+if TYPE_CHECKING:
+    from clustersim.report.plots.canvas import Axes
 
 
 def write_plots(metrics: Metrics, timeline: Timeline, folder: Path) -> None:
@@ -26,11 +31,28 @@ def write_plots(metrics: Metrics, timeline: Timeline, folder: Path) -> None:
         save(memory_over_time(metrics, timeline), folder / "memory_over_time.png")
 
 
-def write_picture_as(picture: Picture, file: Path) -> None:
-    """Write one picture into a file whose suffix is ``.png`` or ``.svg``; equal pictures give equal bytes."""
-    from clustersim.report.plots.charts import write_picture
+def write_drawn(draw: Callable[[], Axes], path: Path, option: str) -> str:
+    """Draw a picture into a PNG or SVG file, and return its finding; equal pictures give equal bytes.
 
-    write_picture(picture, file)
+    Parameters
+    ----------
+    option
+        By which the file was named, for messages.
+
+    Raises
+    ------
+    ScenarioError
+        When the file cannot be written.
+    """
+    from clustersim.report.plots.canvas import save, style, title_of
+
+    with style():
+        ax = draw()
+        try:
+            save(ax, path)
+        except OSError as error:
+            raise ScenarioError(f"cannot write {path}: {error.strerror or error}", field=option, hint="name another file") from error
+    return title_of(ax)
 
 
 def write_charts(charts: Iterable[Chart], folder: Path) -> None:

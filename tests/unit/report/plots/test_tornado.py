@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
 from matplotlib.patches import Rectangle
 from matplotlib.text import Annotation
 
-from clustersim.errors import ScenarioError
 from clustersim.report.plots.canvas import style
-from clustersim.report.plots.tornado import Tornado, TornadoBar, tornado, write_tornado
+from clustersim.report.plots.tornado import Tornado, TornadoBar, tornado
 
 PICTURE = Tornado(
     finding="it depends on a",
@@ -58,8 +54,3 @@ def test_a_figure_without_effect_has_no_bar_and_says_so() -> None:
         ax = tornado(PICTURE)
 
     assert "9 to 10: no effect" in [text.get_text() for text in ax.texts]
-
-
-def test_a_file_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match="cannot write"):
-        write_tornado(PICTURE, tmp_path / "missing" / "a.png")

@@ -10,8 +10,10 @@ from pathlib import Path
 import matplotlib as mpl
 import pytest
 
-from clustersim.report.plots import write_plots
+from clustersim.errors import ScenarioError
+from clustersim.report.plots.breakdown import step_breakdown
 from clustersim.report.plots.canvas import WIDTH_PX
+from clustersim.report.plots.write import write_drawn, write_plots
 from tests.golden.reference import reference_metrics, reference_timeline
 
 TIMELINE = reference_timeline()
@@ -56,6 +58,11 @@ def test_a_users_settings_change_nothing(tmp_path: Path) -> None:
         assert path.read_bytes() == (tmp_path / "odd" / path.name).read_bytes()
 
 
+def test_a_picture_that_cannot_be_written_is_an_input_error(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="name another file"):
+        write_drawn(lambda: step_breakdown(METRICS, TIMELINE), tmp_path / "missing" / "a.png", "--plot")
+
+
 def test_an_odd_name_is_drawn(tmp_path: Path) -> None:
     write_plots(replace(METRICS, scenario="cost $5 or $6_x 大模型 " + "a" * 200), TIMELINE, tmp_path)
 
@@ -76,7 +83,7 @@ def test_importing_the_report_stays_light(module: str) -> None:
 def test_drawing_leaves_pyplot_alone(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from tests.golden.reference import reference_metrics, reference_timeline; "
-        "from clustersim.report.plots import write_plots; t = reference_timeline(); "
+        "from clustersim.report.plots.write import write_plots; t = reference_timeline(); "
         f"write_plots(reference_metrics(t), t, Path({str(tmp_path)!r})); print('matplotlib.pyplot' in sys.modules)"
     )
 
