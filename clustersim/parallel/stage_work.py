@@ -200,7 +200,7 @@ def _by_layer(buckets: Sequence[Bucket]) -> dict[int, tuple[Bucket, ...]]:
 
 def completed(buckets: Sequence[Bucket]) -> Weights:
     """Return the parameters whose gradients are in some buckets."""
-    return total_weights((bucket.weights, 1) for bucket in buckets)
+    return total_weights((bucket.weights, 1) for bucket in buckets) if buckets else NOTHING
 
 
 def overlapped_passes(one: Sequence[Compute], other: Sequence[Compute]) -> tuple[tuple[Compute, ...], tuple[Compute, ...]]:

@@ -134,7 +134,8 @@ class _StageReductions(StageContributor):
     def cut(self, position: int, cut: Cut) -> Cut:
         """Return the division of a pass after the layers that complete a unit."""
         reducing = self._reducing if position else NOTHING
-        return replace(cut, reducing=reducing, reduces=self._completes(position) and reduces_in_units(self.stage.strategy))
+        reduces = self._completes(position) and reduces_in_units(self.stage.strategy)
+        return replace(cut, reducing=reducing, reduces=reduces) if reduces or reducing is not NOTHING else cut
 
     def pieces(self, position: int, pieces: tuple[Piece, ...], added: StagePieces) -> tuple[Piece, ...]:
         """Return the pieces of a pass, the last of which fills buckets that are reduced together."""
