@@ -12,6 +12,7 @@ from clustersim.hardware.models import Accelerator
 from clustersim.serving.batch import ServingLayout
 from clustersim.serving.engines import EngineConstants
 from clustersim.serving.formats import KV_BYTES, ServedFormats, weight_bytes
+from clustersim.serving.rules import EngineRules
 from clustersim.workloads.inference import ELEMENT_BYTES, InferenceWork
 
 FP32_BYTES: Final = 4.0
@@ -70,16 +71,6 @@ def _stage_share(n_layers: int, pp: int) -> float:
     return ceil(n_layers / pp) / n_layers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchLimits:
-    """Limits of a step for which an engine sets memory aside."""
-
-    max_batched_tokens: int
-    max_num_seqs: int
-    prefix_cache: bool = True
-    """Whether prefixes are kept, and states with them."""
-
-
 def kv_capacity(
     work: InferenceWork,
     formats: ServedFormats,
@@ -87,7 +78,7 @@ def kv_capacity(
     layout: ServingLayout,
     *,
     engine: EngineConstants,
-    limits: BatchLimits,
+    rules: EngineRules,
 ) -> KvCapacity:
     """Return how many tokens the cache of one replica holds, and what else is in memory.
 
@@ -101,10 +92,10 @@ def kv_capacity(
         Nothing is left for the cache.
     """
     memory, share = accelerator.memory_bytes, _stage_share(work.n_layers, layout.pp)
-    max_num_seqs = limits.max_num_seqs
+    max_num_seqs = rules.max_num_seqs
     fixed = {
         "weights": rank_weight_bytes(work, formats, layout),
-        "activation_peak": activation_peak_bytes(work, limits),
+        "activation_peak": activation_peak_bytes(work, rules),
         "graphs": engine.graph_bytes_per_layer * work.n_layers / layout.pp,
         "communication": engine.communication_bytes if layout.tp * layout.dp * layout.pp > 1 else 0.0,
         "context": engine.context_bytes,
@@ -112,23 +103,23 @@ def kv_capacity(
     state_bytes = work.state_bytes(engine.state_element_bytes) * share
     if state_bytes and engine.states == "batch":
         fixed["states"] = state_bytes * max_num_seqs
-    loaded, budget = sum(fixed.values()), _budget_bytes(engine, memory, fixed)
+    loaded, budget = sum(fixed.values()), _budget_bytes(engine, rules.memory_fraction, memory, fixed)
     reserve = memory - loaded - budget
     if state_bytes and engine.states == "share":
         n_states = int(STATE_SHARE * max(budget, 0.0) // state_bytes)
-        max_num_seqs = min(max_num_seqs, n_states // (STATES_WITH_PREFIXES if limits.prefix_cache else 1))
-        if 0 < max_num_seqs < limits.max_num_seqs:
+        max_num_seqs = min(max_num_seqs, n_states // (STATES_WITH_PREFIXES if rules.prefix_cache else 1))
+        if 0 < max_num_seqs < rules.max_num_seqs:
             # The activations are those of the smaller batch.
-            smaller = replace(limits, max_num_seqs=max_num_seqs)
-            return replace(kv_capacity(work, formats, accelerator, layout, engine=engine, limits=smaller), states_limit=True)
+            smaller = replace(rules, max_num_seqs=max_num_seqs)
+            return replace(kv_capacity(work, formats, accelerator, layout, engine=engine, rules=smaller), states_limit=True)
         fixed["states"] = state_bytes * n_states
         budget -= fixed["states"]
     per_token = work.cache_elements() * KV_BYTES[formats.kv] * share
-    block = engine.block_tokens * per_token
+    block = rules.block_tokens * per_token
     n_blocks = int(budget // block) if budget > 0 else 0
     if n_blocks < 1 or max_num_seqs < 1:
         raise DomainError(
-            f"{loaded / _GIB:.1f} GiB of weights and buffers leave no room for a cache in {memory * engine.memory_fraction / _GIB:.1f} GiB",
+            f"{loaded / _GIB:.1f} GiB of weights and buffers leave no room for a cache in {memory * rules.memory_fraction / _GIB:.1f} GiB",
             path=("layout", "tp"),
             hint="use more accelerators in a replica, fewer bits for each weight, or a larger memory fraction",
         )
@@ -136,7 +127,7 @@ def kv_capacity(
     fixed["fragmentation"] = budget - n_blocks * block
     fixed["reserve"] = reserve
     return KvCapacity(
-        tokens=n_blocks * engine.block_tokens * layout.dp,
+        tokens=n_blocks * rules.block_tokens * layout.dp,
         bytes_per_token=per_token,
         state_blocks=ceil(state_bytes / block) if engine.states == "blocks" else 0,
         max_num_seqs=max_num_seqs,
@@ -145,9 +136,9 @@ def kv_capacity(
     )
 
 
-def _budget_bytes(engine: EngineConstants, memory: float, fixed: Mapping[str, float]) -> float:
+def _budget_bytes(engine: EngineConstants, fraction: float, memory: float, fixed: Mapping[str, float]) -> float:
     """Return the memory for the cache, and for states that are a share of it."""
-    fraction, loaded = engine.memory_fraction, sum(fixed.values())
+    loaded = sum(fixed.values())
     match engine.fraction_of:
         case "all":
             return memory * fraction - loaded
@@ -157,7 +148,7 @@ def _budget_bytes(engine: EngineConstants, memory: float, fixed: Mapping[str, fl
             return (memory - loaded) * fraction
 
 
-def activation_peak_bytes(work: InferenceWork, limits: BatchLimits) -> float:
+def activation_peak_bytes(work: InferenceWork, rules: EngineRules) -> float:
     """Return the activations of the largest batch on one accelerator, in bytes.
 
     Residual, its normalised copy and the input and output of the widest product are alive at once; or the logits, in 16 and in 32 bits.
@@ -171,6 +162,6 @@ def activation_peak_bytes(work: InferenceWork, limits: BatchLimits) -> float:
         ),
         default=0.0,
     )
-    rows = limits.max_batched_tokens * (2.0 * work.hidden + max(float(widest), routed)) * ELEMENT_BYTES
-    logits = limits.max_num_seqs * work.logits.outputs * (ELEMENT_BYTES + 2.0 * FP32_BYTES)
+    rows = rules.max_batched_tokens * (2.0 * work.hidden + max(float(widest), routed)) * ELEMENT_BYTES
+    logits = rules.max_num_seqs * work.logits.outputs * (ELEMENT_BYTES + 2.0 * FP32_BYTES)
     return max(rows, logits)

@@ -44,12 +44,8 @@ class EngineConstants:
     host_base_s: Microseconds
     """Host time of a step that does not depend on the batch."""
     host_per_sequence_s: Microseconds
-    asynchronous: bool
-    """Whether the next step is scheduled while the accelerator computes this one."""
     graph_step: int
     """Batches of decode steps are padded to multiples of it, above the smallest sizes."""
-    largest_graph: int
-    """Tokens of the largest captured batch; larger ones are launched kernel by kernel."""
     piecewise: bool
     """Whether steps with prompts are captured too, all but attention; otherwise they are launched kernel by kernel."""
     launch_s: Microseconds
@@ -68,13 +64,9 @@ class EngineConstants:
     """Latency of one request outside the steps: from the client to the scheduler and back."""
     frontend_per_token_s: Microseconds
     """The same for each token of the prompt, which is tokenised."""
-    memory_fraction: float
-    """Share of the memory that it takes by default."""
     fraction_of: FractionOf
-    """``all``: of all memory, for everything. ``static``: of all memory, for weights, states and cache. ``free``: of what is free behind
-    the model, for the cache."""
-    block_tokens: int
-    """Tokens of one block of the cache."""
+    """Memory of which it takes a share. ``all``: of all memory, for everything. ``static``: of all memory, for weights, states and cache.
+    ``free``: of what is free behind the model, for the cache."""
     context_bytes: Mebibytes
     """Kept by the driver, libraries and the allocator."""
     graph_bytes_per_layer: Mebibytes
@@ -89,9 +81,7 @@ class EngineConstants:
     engine: str = ""
 
     def padded(self, n_tokens: int) -> int:
-        """Return the captured size that a decode batch is padded to; the batch itself where it is not captured."""
-        if n_tokens > self.largest_graph:
-            return n_tokens
+        """Return the size of the graph that a decode batch is padded to."""
         if n_tokens <= 2:
             return max(1, n_tokens)
         if n_tokens <= 4:

@@ -50,8 +50,8 @@ class Defaults:
     min_memory_bytes: float = 0.0
     except_for: tuple[str, ...] = ()
     """Beginnings of names of accelerators that have it not."""
-    largest_graphs: tuple[int, int] | None = None
-    """Sequences of the largest CUDA graph on fewer than four ranks, and on more; None for that of the engine's constants."""
+    largest_graphs: tuple[int, int]
+    """Tokens of the largest CUDA graph on fewer than four ranks, and on more."""
 
     def holds(self, device: EngineDevice) -> bool:
         """Return whether a device has these defaults."""
@@ -97,8 +97,8 @@ class EngineRules:
     """Token budget of a step; zero until the device is known."""
     divides_budget: bool = False
     """Whether ranks of attention data parallelism share the default budget."""
-    largest_graph: int | None = None
-    """Sequences of the largest CUDA graph; None for that of the engine's constants."""
+    largest_graph: int = 0
+    """Tokens of the largest CUDA graph, larger batches are launched kernel by kernel; zero until the device is known."""
 
     def on(self, device: EngineDevice) -> EngineRules:
         """Return the rules with their defaults for a device."""
@@ -107,5 +107,5 @@ class EngineRules:
             self,
             max_num_seqs=found.max_num_seqs,
             max_batched_tokens=found.max_batched_tokens // (device.dp if self.divides_budget else 1),
-            largest_graph=found.largest_graphs and found.largest_graphs[device.tp * device.dp >= 4],
+            largest_graph=found.largest_graphs[device.tp * device.dp >= 4],
         )

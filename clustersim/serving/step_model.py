@@ -19,6 +19,7 @@ from clustersim.serving.batch import Chunk, FloatArray, ServingLayout, StepBatch
 from clustersim.serving.busiest_rank import POPULARITY_SHAPE, busiest_rank
 from clustersim.serving.engines import EngineConstants
 from clustersim.serving.formats import KV_BYTES, ServedFormats
+from clustersim.serving.rules import EngineRules
 from clustersim.units.grouping import grouped
 from clustersim.workloads.inference import ELEMENT_BYTES, ExpertWork, InferenceLayer, InferenceWork, Projection, inference_work
 from clustersim.workloads.model import Model
@@ -73,6 +74,7 @@ class TermStepModel:
     layout: ServingLayout
     formats: ServedFormats
     engine: EngineConstants
+    rules: EngineRules
     collectives: SmallCollectives
     without: frozenset[str] = frozenset()
     under_load: Mapping[str, float] = field(default_factory=lambda: {"default": 1.0})
@@ -171,8 +173,8 @@ class TermStepModel:
         return found
 
     def _added(self, batch: StepBatch) -> BatchTerms:
-        n_prompt, layout, engine = batch.n_prefill_tokens, self.layout, self.engine
-        fits = ceil((n_prompt + batch.n_decode * batch.tokens_per_decode) / layout.dp) <= engine.largest_graph
+        n_prompt, layout, engine, ahead = batch.n_prefill_tokens, self.layout, self.engine, self.rules.asynchronous
+        fits = ceil((n_prompt + batch.n_decode * batch.tokens_per_decode) / layout.dp) <= self.rules.largest_graph
         captured = fits and not n_prompt
         n_kernels = self._n_outside if fits and engine.piecewise else self._n_kernels
         terms = self._fixed(batch, n_prompt, captured=captured)
@@ -191,8 +193,8 @@ class TermStepModel:
             terms,
             added_s,
             shared_s,
-            max(shared_s, launched_s, host_s if engine.asynchronous else 0.0),
-            0.0 if engine.asynchronous else host_s,
+            max(shared_s, launched_s, host_s if ahead else 0.0),
+            0.0 if ahead else host_s,
             self._laws.get(key) or self.decode_laws(*key),
         )
 
@@ -371,8 +373,8 @@ def step_model(
     layout: ServingLayout,
     *,
     engine: EngineConstants,
+    rules: EngineRules,
     formats: ServedFormats,
-    without: frozenset[str] = frozenset(),
 ) -> TermStepModel:
     """Return the step model of one replica.
 
@@ -380,8 +382,6 @@ def step_model(
     ----------
     formats
         Number format of each part, of :func:`~clustersim.serving.formats.served_formats`.
-    without
-        Terms that are left out, of :data:`~clustersim.serving.batch.TERMS`.
     """
     expert_tp, calibration = max(1, layout.tp * layout.dp // layout.ep), calibration_for(accelerator)
     usual, largest = calibration.gemm.clock_spread, expected_largest(layout.n_accelerators)
@@ -393,7 +393,7 @@ def step_model(
         layout=layout,
         formats=formats,
         engine=engine,
+        rules=rules,
         collectives=SmallCollectives(accelerator, engine.collectives),
-        without=without,
         under_load={name: share * kept for name, share in calibration.gemm.under_load.items()},
     )

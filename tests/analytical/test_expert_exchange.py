@@ -15,7 +15,9 @@ from clustersim.serving.decoding import DecodingSet
 from clustersim.serving.engines import engine_constants
 from clustersim.serving.expert_exchange import ExpertExchange, expert_exchange
 from clustersim.serving.formats import served_formats
+from clustersim.serving.policies import rules_of
 from clustersim.serving.requests import poisson_arrivals_s
+from clustersim.serving.rules import EngineDevice
 from clustersim.serving.sequence import Sequence
 from clustersim.serving.step_model import TermStepModel, step_model
 from clustersim.workloads.reading.model_spec import load_model
@@ -67,6 +69,7 @@ def _steps(**layout: object) -> TermStepModel:
         device,
         ServingLayout(tp=1, dp=32, ep=32, **layout),  # type: ignore[arg-type]
         engine=engine_constants("sglang"),
+        rules=rules_of("sglang", EngineDevice(name=device.name, memory_bytes=device.memory_bytes)),
         formats=served_formats(model, device, "fp8"),
     )
 

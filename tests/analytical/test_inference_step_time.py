@@ -10,12 +10,15 @@ import pytest
 
 from clustersim.errors import DomainError
 from clustersim.hardware.catalog import load_accelerator
+from clustersim.hardware.models import Accelerator
 from clustersim.hardware.serving_constants import KernelConstants, borrowed_notes
 from clustersim.kernels.kernel_model import kernel_s
 from clustersim.serving.batch import TERMS, Chunk, ServingLayout, StepBatch
-from clustersim.serving.capacity import BatchLimits, KvCapacity, kv_capacity, rank_weight_bytes
+from clustersim.serving.capacity import KvCapacity, kv_capacity, rank_weight_bytes
 from clustersim.serving.engines import engine_constants
 from clustersim.serving.formats import served_formats
+from clustersim.serving.policies import rules_of
+from clustersim.serving.rules import EngineDevice, EngineRules
 from clustersim.serving.step_model import TermStepModel, step_model
 from clustersim.workloads.inference import inference_work
 from clustersim.workloads.model import Model
@@ -25,6 +28,10 @@ from clustersim.workloads.transformer import Transformer
 
 def _model(name: str) -> Model:
     return load_model(name).model
+
+
+def _rules(engine: str, device: Accelerator) -> EngineRules:
+    return rules_of(engine, EngineDevice(name=device.name, memory_bytes=device.memory_bytes))
 
 
 def _steps(
@@ -37,14 +44,9 @@ def _steps(
     without: frozenset[str] = frozenset(),
 ) -> TermStepModel:
     device, model = load_accelerator(accelerator), _model(name)
-    return step_model(
-        model,
-        device,
-        layout or ServingLayout(),
-        engine=engine_constants(engine),
-        formats=served_formats(model, device, precision),
-        without=without,
-    )
+    rules, formats = _rules(engine, device), served_formats(model, device, precision)
+    found = step_model(model, device, layout or ServingLayout(), engine=engine_constants(engine), rules=rules, formats=formats)
+    return replace(found, without=without)
 
 
 def _decode(n: int, context: int) -> StepBatch:
@@ -205,19 +207,17 @@ def test_a_format_that_was_not_measured_is_flagged_and_borrows_by_generation() -
 
 
 def test_what_a_host_does_beside_the_accelerator_is_not_added() -> None:
-    asynchronous, synchronous = engine_constants("vllm", "0.15"), engine_constants("vllm", "0.11")
-    assert asynchronous.asynchronous
-    assert not synchronous.asynchronous
-
     device, model = load_accelerator("h100-sxm5-80g"), _model("llama3.1-8b")
-    formats = served_formats(model, device, "bf16")
+    formats, engine = served_formats(model, device, "bf16"), engine_constants("vllm")
     beside, before = (
-        step_model(model, device, ServingLayout(), engine=engine, formats=formats).step(_decode(64, 1000)).terms["host"]
-        for engine in (asynchronous, synchronous)
+        step_model(model, device, ServingLayout(), engine=engine, rules=_rules(name, device), formats=formats)
+        .step(_decode(64, 1000))
+        .terms["host"]
+        for name in ("vllm@0.15", "vllm@0.11")
     )
 
     assert beside == pytest.approx(0.0, abs=1e-12)
-    assert before == pytest.approx(synchronous.host_base_s + 64 * synchronous.host_per_sequence_s, rel=1e-9)
+    assert before == pytest.approx(engine.host_base_s + 64 * engine.host_per_sequence_s, rel=1e-9)
 
 
 def test_reading_and_computing_overlap_but_for_a_fifth_where_they_are_equal() -> None:
@@ -251,7 +251,7 @@ def test_the_categories_of_memory_sum_to_the_accelerator(engine: str, pp: int) -
         device,
         layout,
         engine=steps.engine,
-        limits=BatchLimits(max_batched_tokens=8192, max_num_seqs=256),
+        rules=replace(steps.rules, max_batched_tokens=8192, max_num_seqs=256),
     )
 
     assert sum(found.by_category.values()) == pytest.approx(device.memory_bytes, rel=1e-12)
@@ -269,7 +269,7 @@ def test_the_cache_of_llama_8b_on_a_4090_is_what_vllm_reports() -> None:
         load_accelerator("rtx4090"),
         layout,
         engine=steps.engine,
-        limits=BatchLimits(max_batched_tokens=2048, max_num_seqs=256),
+        rules=replace(steps.rules, max_batched_tokens=2048, max_num_seqs=256),
     )
 
     assert found.tokens == pytest.approx(2588 * 16, rel=0.03)
@@ -293,7 +293,7 @@ def test_a_model_that_does_not_fit_says_what_to_do() -> None:
             load_accelerator("h100-sxm5-80g"),
             ServingLayout(),
             engine=steps.engine,
-            limits=BatchLimits(max_batched_tokens=8192, max_num_seqs=256),
+            rules=replace(steps.rules, max_batched_tokens=8192, max_num_seqs=256),
         )
 
     assert caught.value.hint is not None
@@ -351,8 +351,8 @@ def test_states_are_a_share_of_the_memory_in_sglang_and_take_blocks_of_the_cache
     formats = served_formats(_model("qwen3-next-80b-a3b"), device, "bf16")
 
     def capacity(engine: str, n: int, *, prefix_cache: bool = True) -> KvCapacity:
-        limits = BatchLimits(max_batched_tokens=8192, max_num_seqs=n, prefix_cache=prefix_cache)
-        return kv_capacity(work, formats, device, ServingLayout(tp=4), engine=engine_constants(engine), limits=limits)
+        rules = replace(_rules(engine, device), max_batched_tokens=8192, max_num_seqs=n, prefix_cache=prefix_cache)
+        return kv_capacity(work, formats, device, ServingLayout(tp=4), engine=engine_constants(engine), rules=rules)
 
     of_sglang, of_vllm = [capacity("sglang", n) for n in (64, 4096)], [capacity("vllm", n) for n in (128, 256)]
     # 36 layers of 8 value heads of 128 x 128, and 3 tokens of 4 key and 8 value heads on each of four ranks.

@@ -141,7 +141,7 @@ class BuiltServing:
             for replica in range(pool.n_replicas * pp)
         ]
         slowdowns = tuple(each for each in pool.slowdowns for _ in range(pp))
-        graph_tokens = pool.model.engine.largest_graph * pool.layout.dp
+        graph_tokens = pool.rules.largest_graph * pool.layout.dp
         return ReplicaPool(schedulers=tuple(schedulers), model=pool.model, slowdowns=slowdowns, graph_tokens=graph_tokens)
 
     def _decoding(self, rules: EngineRules, seed: list[int]) -> DecodingSet:
@@ -238,7 +238,7 @@ def _pool(scenario: ServingScenario, loaded: LoadedModel, hardware: Hardware, as
     rules = rank_rules(serving, node.accelerator, layout)
     engine = engine_of(serving, rules)
     formats = served_formats(model, node.accelerator, serving.precision, serving.kv_precision)
-    steps = step_model(model, node.accelerator, layout, engine=engine, formats=formats)
+    steps = step_model(model, node.accelerator, layout, engine=engine, rules=rules, formats=formats)
     if layout.n_together > node.domain_size:
         steps = replace(steps, collectives=wide_collectives(hardware, engine))
     capacity = replica_capacity(serving, loaded, node, (layout, rules, engine, formats))

@@ -98,7 +98,7 @@ def _sizes(pool: BuiltPool) -> dict[str, Data]:
     """Return sizes that the engine has by device and ranks; the share of the memory may follow from the other two."""
     return {
         "max_batched_tokens": pool.rules.max_batched_tokens // pool.layout.dp,
-        "max_graph_tokens": pool.model.engine.largest_graph,
+        "max_graph_tokens": pool.rules.largest_graph,
         "memory_fraction": pool.rules.memory_fraction,
     }
 

@@ -16,7 +16,7 @@ from clustersim.errors import DomainError, InfeasibleError, ScenarioError
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.models import Accelerator, Node
 from clustersim.serving.batch import ServingLayout
-from clustersim.serving.capacity import BatchLimits, KvCapacity, kv_capacity
+from clustersim.serving.capacity import KvCapacity, kv_capacity
 from clustersim.serving.engines import EngineConstants, engine_constants
 from clustersim.serving.expert_exchange import expert_exchange
 from clustersim.serving.formats import ServedFormats, served_formats
@@ -55,7 +55,7 @@ def rank_rules(serving: ServingSpec, accelerator: Accelerator, layout: ServingLa
         given["largest_graph"] = serving.max_graph_tokens
     rules = replace(rules, **given)
     if rules.default_fraction is not None and "memory_fraction" not in given:
-        rules = replace(rules, memory_fraction=rules.default_fraction(device, budget, rules.largest_graph or 0))
+        rules = replace(rules, memory_fraction=rules.default_fraction(device, budget, rules.largest_graph))
     if rules.mixes and rules.max_batched_tokens < rules.max_num_seqs:
         if "max_num_seqs" not in given:
             return replace(rules, max_num_seqs=rules.max_batched_tokens)
@@ -107,11 +107,9 @@ def engine_of(serving: ServingSpec, rules: EngineRules) -> EngineConstants:
         found = replace(engine_constants(_STAND_IN), frontend_base_s=0.0, frontend_per_token_s=0.0)
     else:
         found = engine_constants(name, version or None)
-    if rules.largest_graph is not None:
-        found = replace(found, largest_graph=rules.largest_graph)
     if found.states == "share" and serving.max_num_seqs is not None and not rules.prefix_cache:
-        found = replace(found, states="batch")
-    return replace(found, asynchronous=rules.asynchronous, block_tokens=rules.block_tokens, memory_fraction=rules.memory_fraction)
+        return replace(found, states="batch")
+    return found
 
 
 def wide_collectives(hardware: Hardware, engine: EngineConstants) -> SmallCollectives:
@@ -259,8 +257,7 @@ def _capacity_of(loaded: LoadedModel, node: Node, sized: Sized) -> KvCapacity:
     )
     # A static batch is set aside for as it comes.
     budget = min(rules.max_batched_tokens, 8192) if rules.admission == "batch" else rules.max_batched_tokens
-    limits = BatchLimits(max_batched_tokens=budget, max_num_seqs=rules.max_num_seqs, prefix_cache=rules.prefix_cache)
-    return kv_capacity(work, formats, node.accelerator, layout, engine=engine, limits=limits)
+    return kv_capacity(work, formats, node.accelerator, layout, engine=engine, rules=replace(rules, max_batched_tokens=budget))
 
 
 def _nearest(serving: ServingSpec, loaded: LoadedModel, node: Node, sized: Sized) -> str:

@@ -249,7 +249,7 @@ def _settings(built: BuiltServing, run: ServingRun) -> tuple[EngineSettings, ...
         EngineSettings(
             role=pool.role,
             max_batched_tokens=pool.rules.max_batched_tokens // pool.layout.dp,
-            max_graph_tokens=pool.model.engine.largest_graph,
+            max_graph_tokens=pool.rules.largest_graph,
             max_num_seqs=pool.rules.max_num_seqs // pool.layout.dp,
             memory_fraction=pool.rules.memory_fraction,
             without_graphs_fraction=log.n_without_graphs / max(log.decode.n_steps, 1),

@@ -14,7 +14,7 @@ VERSIONS: Final = (
         admission="batch",
         chunked_prefill=False,
         memory_fraction=0.9,
-        defaults=(Defaults(max_num_seqs=256, max_batched_tokens=1 << 22),),
+        defaults=(Defaults(max_num_seqs=256, max_batched_tokens=1 << 22, largest_graphs=(512, 512)),),
     ),
 )
 """All prompts of a batch are computed in one step."""

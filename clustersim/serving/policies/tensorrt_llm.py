@@ -22,6 +22,6 @@ _FIRST: Final = EngineRules(
     asynchronous=False,
     prefix_cache=True,
     memory_fraction=0.9,
-    defaults=(Defaults(max_num_seqs=2048, max_batched_tokens=8192),),
+    defaults=(Defaults(max_num_seqs=2048, max_batched_tokens=8192, largest_graphs=(2048, 2048)),),
 )
 VERSIONS: Final = (_FIRST, replace(_FIRST, version="1.0", asynchronous=True))

@@ -22,7 +22,7 @@ _V0: Final = EngineRules(
     mixes=False,
     chunked_prefill=False,
     memory_fraction=0.9,
-    defaults=(Defaults(max_num_seqs=256, max_batched_tokens=8192),),
+    defaults=(Defaults(max_num_seqs=256, max_batched_tokens=8192, largest_graphs=(256, 256)),),
 )
 
 _V1: Final = EngineRules(
@@ -34,8 +34,8 @@ _V1: Final = EngineRules(
     prefix_cache=True,
     memory_fraction=0.9,
     defaults=(
-        Defaults(min_memory_bytes=70e9, except_for=("a100",), max_num_seqs=1024, max_batched_tokens=8192),
-        Defaults(max_num_seqs=256, max_batched_tokens=2048),
+        Defaults(min_memory_bytes=70e9, except_for=("a100",), max_num_seqs=1024, max_batched_tokens=8192, largest_graphs=(512, 512)),
+        Defaults(max_num_seqs=256, max_batched_tokens=2048, largest_graphs=(512, 512)),
     ),
 )
 """Chunked prefill is always on; a request is admitted with its first chunk."""

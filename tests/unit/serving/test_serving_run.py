@@ -10,7 +10,6 @@ import pytest
 from clustersim.engine.pace import Jitter
 from clustersim.engine.serving_run import ServingRun
 from clustersim.network.in_flight import TICK_S
-from clustersim.serving.engines import engine_constants
 from clustersim.serving.policies import ENGINES
 from clustersim.serving.requests import Requests
 from clustersim.serving.router import ROUTERS
@@ -297,9 +296,3 @@ def test_the_token_budget_of_a_step_holds() -> None:
     run = served(make_requests(60, rate_per_s=20.0), [make_scheduler(rules, 4000)])
     assert max(record.n_prefill_tokens + record.n_decode for record in run.steps.first) == 256
     assert max(record.n_decode for record in run.steps.first) <= 64
-
-
-@pytest.mark.parametrize("version", ["0.4", "0.5", "0.8", "0.11", "0.14", "1.0", "2.0"])
-@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt_llm"])
-def test_rules_and_constants_of_an_engine_agree_on_who_schedules_ahead(engine: str, version: str) -> None:
-    assert make_rules(f"{engine}@{version}").asynchronous == engine_constants(engine, version).asynchronous
