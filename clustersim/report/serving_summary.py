@@ -17,9 +17,9 @@ from clustersim.network.in_flight import TICK_S
 from clustersim.report.chrome import STEP_NS, to_ns
 from clustersim.report.facts import memory_text, rate_text
 from clustersim.report.folded import folded, table_lines
-from clustersim.report.summary import LARGEST_WIDTH, bar_text, markdown_table
+from clustersim.report.summary import LARGEST_WIDTH, bar_text
 from clustersim.report.tables import write_table
-from clustersim.report.text_tables import TextTable, html_answer
+from clustersim.report.text_tables import TextTable, html_answer, markdown_answer
 from clustersim.serving.batch import FloatArray
 from clustersim.serving.records import EngineStepLog, RequestLog, StepRecord
 from clustersim.serving.requests import Requests
@@ -34,8 +34,6 @@ _LEAST: Final = 0.0005
 _NAMES: Final = {"kv cache": "KV cache", "graphs": "CUDA graphs", "context": "CUDA context"}
 """Parts of memory as people write them."""
 Row = tuple[str, ...]
-Section = tuple[str, Row, tuple[Row, ...], tuple[str, ...]]
-"""Heading, columns of a table as :class:`TextTable` has them, its rows, and sentences."""
 
 
 def summary_text(metrics: ServingMetrics, width: int, *, ascii_only: bool = False) -> str:
@@ -46,10 +44,10 @@ def summary_text(metrics: ServingMetrics, width: int, *, ascii_only: bool = Fals
     half = -(-len(figures) // 2)
     columns = [[line for line, _ in table_lines(("", ">"), part, None) if line] for part in (figures[:half], figures[half:])]
     lines += [f"  {left}      {right}" for left, right in zip_longest(*columns, fillvalue="")]
-    for heading, header, rows, sentences in _sections(metrics):
-        table = [f"  {line}" for line, is_heading in table_lines(header, rows, None) if line or not is_heading] if rows else []
-        lines += ["", heading, *table]
-        for sentence in sentences:
+    for each in _sections(metrics):
+        table = table_lines(each.columns, each.rows, None) if each.rows else ()
+        lines += ["", each.heading, *(f"  {line}" for line, is_heading in table if line or not is_heading)]
+        for sentence in each.sentences:
             lines += textwrap.wrap(sentence, max(width - 1, 1), initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
     text = "\n".join(line.rstrip() for line in lines) + "\n"
     return text.translate(dict.fromkeys(map(ord, "█▏▎▍▌▋▊▉"), "#")) if ascii_only else text
@@ -57,22 +55,16 @@ def summary_text(metrics: ServingMetrics, width: int, *, ascii_only: bool = Fals
 
 def markdown_serving(metrics: ServingMetrics) -> str:
     """Return the same as Markdown; equal runs give equal text."""
-    blocks = [f"# {metrics.scenario}", f"{layout_line(metrics)}.", markdown_table(("figure", "value"), headline(metrics))]
-    for heading, header, rows, sentences in _sections(metrics):
-        blocks.append(f"## {heading}")
-        if rows:
-            blocks.append(markdown_table(header, rows))
-        if sentences:
-            blocks.append("\n".join(f"- {sentence}" for sentence in sentences))
-    return "\n\n".join(blocks) + "\n"
+    return markdown_answer(metrics.scenario, (f"{layout_line(metrics)}.",), (_headline_table(metrics), *_sections(metrics)))
 
 
 def html_serving(metrics: ServingMetrics) -> str:
     """Return the same as HTML tables, which notebooks show."""
-    tables = [TextTable("", ("", ">"), tuple(headline(metrics)))]
-    tables += [TextTable(heading, header, rows) for heading, header, rows, _ in _sections(metrics)]
-    said = [f"{heading}: {sentence}" for heading, _, _, sentences in _sections(metrics) for sentence in sentences]
-    return html_answer(metrics.scenario, (layout_line(metrics), *said), tables)
+    return html_answer(metrics.scenario, (layout_line(metrics),), (_headline_table(metrics), *_sections(metrics)))
+
+
+def _headline_table(metrics: ServingMetrics) -> TextTable:
+    return TextTable("", ("figure", ">value"), tuple(headline(metrics)))
 
 
 def headline(metrics: ServingMetrics) -> list[tuple[str, str]]:
@@ -99,26 +91,27 @@ def layout_line(metrics: ServingMetrics) -> str:
     return f"{replicas} on {gpus} ({metrics.accelerators}), a mean batch of {metrics.batch.mean_sequences:.3g} sequences; {during}"
 
 
-def _sections(metrics: ServingMetrics) -> list[Section]:
+def _sections(metrics: ServingMetrics) -> list[TextTable]:
     found = measured_sections(metrics)
     if metrics.flags:
-        found.append(("Assumed, extrapolated or not calibrated", (), (), tuple(f"{flag.code}: {flag.message}" for flag in metrics.flags)))
+        flags = tuple(f"{flag.code}: {flag.message}" for flag in metrics.flags)
+        found.append(TextTable("Assumed, extrapolated or not calibrated", sentences=flags))
     return found
 
 
-def measured_sections(metrics: ServingMetrics) -> list[Section]:
+def measured_sections(metrics: ServingMetrics) -> list[TextTable]:
     """Return latencies, promises, step, KV cache, memory, transfers and cost."""
-    found: list[Section] = [
-        ("Latency", ("", ">mean", ">p50", ">p90", ">p99"), _latency_rows(metrics), _interval_lines(metrics)),
-        ("Where a step goes (mean over steps)", ("term", ">share", ">time", ""), _term_rows(metrics), ()),
-        ("Settings of the engine", (), (), _settings_lines(metrics)),
-        ("KV cache", (), (), _kv_lines(metrics)),
-        ("Memory of one GPU", ("", ">share", ">size", ""), _memory_rows(metrics), _reserve_lines(metrics)),
+    found = [
+        TextTable("Latency", ("", ">mean", ">p50", ">p90", ">p99"), _latency_rows(metrics), _interval_lines(metrics)),
+        TextTable("Where a step goes (mean over steps)", ("term", ">share", ">time", ""), _term_rows(metrics)),
+        TextTable("Settings of the engine", sentences=_settings_lines(metrics)),
+        TextTable("KV cache", sentences=_kv_lines(metrics)),
+        TextTable("Memory of one GPU", ("", ">share", ">size", ""), _memory_rows(metrics), _reserve_lines(metrics)),
     ]
     if metrics.slo is not None:
         found.insert(
             1,
-            (
+            TextTable(
                 "Promised latencies",
                 ("", ">limit", ">predicted", ">80 % interval", ""),
                 _slo_rows(metrics.slo),
@@ -127,9 +120,9 @@ def measured_sections(metrics: ServingMetrics) -> list[Section]:
         )
     if metrics.transfers is not None:
         moved, each = format_quantity(metrics.transfers.bytes, "B"), format_quantity(metrics.transfers.mean_s, "s")
-        found.append(("Between the pools", (), (), (f"{metrics.transfers.count:,} KV caches, {moved}, each in {each}",)))
+        found.append(TextTable("Between the pools", sentences=(f"{metrics.transfers.count:,} KV caches, {moved}, each in {each}",)))
     if metrics.cost is not None:
-        found.append(("Power and cost", (), (), _cost_lines(metrics, metrics.cost)))
+        found.append(TextTable("Power and cost", sentences=_cost_lines(metrics, metrics.cost)))
     return found
 
 

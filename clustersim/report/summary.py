@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from clustersim.measure.metrics import Metrics, experts_lines
 from clustersim.report import facts
-from clustersim.report.folded import folded, table_lines
+from clustersim.report.folded import folded
 from clustersim.report.palette import EXPOSED, FORWARD, HIDDEN
 from clustersim.report.shares import OVERLAPPED_LABELS, PART_LABELS, find_bottleneck, hidden_communication, step_shares
+from clustersim.report.text_tables import TextTable, html_answer, markdown_answer
 from clustersim.trace.timeline import Timeline
 from clustersim.units.quantity import format_alike, format_quantity
 
@@ -60,10 +61,14 @@ class _Page:
         self.line()
         self.line((text, "bold"))
 
-    def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Print rows in columns, which do not break either."""
-        for line, _ in table_lines(columns, rows, None):
+    def section(self, table: TextTable) -> None:
+        """Print a heading, rows in columns, which do not break either, and sentences; nothing where there are neither."""
+        if table.rows or table.sentences:
+            self.heading(table.heading)
+        for line in table.aligned().splitlines() if table.rows else ():
             self.line(f"  {line}")
+        for sentence in table.sentences:
+            self.paragraph(sentence)
 
     def bar(self, fraction: float, width: int, *, idle: bool = False) -> str:
         """Return a bar padded to ``width``: hatched or in ASCII of whole characters, else of eighths; seen for any share above 0."""
@@ -98,17 +103,14 @@ def terminal_report(metrics: Metrics, timeline: Timeline, console: Console, *, v
     _print_headline(page, metrics)
     _print_breakdown(page, metrics)
     _print_memory(page, metrics)
-    _print_lines(page, "Several steps, uneven ranks", facts.steps_lines(metrics))
-    _print_lines(page, "Experts", experts_lines(metrics.experts))
-    _print_lines(page, "Others on the cluster", facts.neighbour_lines(metrics))
-    if verbose:
-        _print_links(page, metrics, timeline)
-        _print_collectives(page, metrics)
+    for table in _further_tables(metrics, timeline):
+        if verbose or not table.rows:
+            page.section(table)
 
 
 def print_section(console: Console, heading: str, lines: Sequence[str]) -> None:
     """Print sentences under a heading, folded to the width; nothing where there are none."""
-    _print_lines(_page(console), heading, lines)
+    _page(console).section(TextTable(heading, sentences=tuple(lines)))
 
 
 def print_flags(console: Console, metrics: Metrics, *, verbose: bool = False) -> None:
@@ -188,92 +190,65 @@ def _memory_figures(page: _Page, parts: dict[str, float], peak_bytes: float, cap
     return text, EXPOSED if over else ""
 
 
-def _print_links(page: _Page, metrics: Metrics, timeline: Timeline) -> None:
-    rows = facts.link_rows(metrics, timeline)
-    if not rows:
-        return
-    page.heading("Busiest links")
-    page.table(_LINKS, [(row.tier, row.mean, row.peak, row.size, row.busiest) for row in rows])
-    for line in facts.meeting_lines(metrics):
-        page.paragraph(line)
-
-
-def _print_collectives(page: _Page, metrics: Metrics) -> None:
-    rows = facts.choice_rows(metrics)
-    if not rows:
-        return
-    page.heading("Collectives")
-    page.table(("", "operation", ">largest", "algorithm"), rows)
-
-
-def _print_lines(page: _Page, heading: str, lines: Sequence[str]) -> None:
-    if lines:
-        page.heading(heading)
-    for line in lines:
-        page.paragraph(line)
-
-
 def _bar_width(page: _Page, label_width: int, figures: Sequence[str]) -> int:
     """Return the width that remains for the bar beside its label and figures."""
     taken = label_width + max((len(text) for text in figures), default=0) + 8
     return max(page.width - taken, SMALLEST_BAR)
 
 
-def markdown_summary(metrics: Metrics, timeline: Timeline) -> str:
-    """Return the same content as :func:`terminal_report` as Markdown tables; equal runs give equal text."""
+def _further_tables(metrics: Metrics, timeline: Timeline) -> list[TextTable]:
+    """Return what there is beside time and memory: several steps, experts, others on the cluster, links and collectives."""
+    links = tuple((row.tier, row.mean, row.peak, row.size, row.busiest) for row in facts.link_rows(metrics, timeline))
+    return [
+        TextTable("Several steps, uneven ranks", sentences=facts.steps_lines(metrics)),
+        TextTable("Experts", sentences=tuple(experts_lines(metrics.experts))),
+        TextTable("Others on the cluster", sentences=facts.neighbour_lines(metrics)),
+        TextTable("Busiest links", _LINKS, links, facts.meeting_lines(metrics) if links else ()),
+        TextTable("Collectives", ("dimension", "operation", ">largest", "algorithm"), facts.choice_rows(metrics)),
+    ]
+
+
+def _all_tables(metrics: Metrics, timeline: Timeline, verdicts: Sequence[tuple[str, tuple[str, ...]]]) -> list[TextTable]:
+    """Return the content of :func:`terminal_report` as tables and sentences."""
     parts = [(share.label, share.percent_text, share.seconds) for share in step_shares(metrics)]
     parts += [(OVERLAPPED_LABELS[name], "beside", seconds) for name, seconds in hidden_communication(metrics)]
     times = format_alike([seconds for _, _, seconds in parts], "s")
-    stages = [
-        (f"{stage.stage}", *(facts.memory_text(size) for size in (*facts.memory_parts(stage).values(), stage.peak_bytes)))
-        for stage in metrics.memory.by_stage
+    stages, rest = facts.shown_stages(metrics)
+    sizes = [(label, *map(facts.memory_text, (*facts.memory_parts(stage).values(), stage.peak_bytes))) for label, stage in stages]
+    found = [
+        TextTable("", ("figure", ">value"), facts.headline(metrics)),
+        TextTable(
+            "Where the step goes",
+            ("mean over ranks", ">share", ">time"),
+            tuple((label, share, time) for (label, share, _), time in zip(parts, times, strict=True)),
+            (find_bottleneck(metrics, timeline).sentence,),
+        ),
+        TextTable(
+            "Memory of one GPU",
+            ("", *(f">{part}" for part in facts.MEMORY_PARTS), ">peak"),
+            tuple(sizes),
+            (f"The plan {facts.memory_verdict(metrics)}.", *filter(None, (rest,))),
+        ),
+        *_further_tables(metrics, timeline),
+        *(TextTable(heading, sentences=sentences) for heading, sentences in verdicts),
+        TextTable("Assumed, extrapolated or not calibrated", sentences=tuple(f"{flag.code}: {flag.message}" for flag in metrics.flags)),
     ]
-    links = [(row.tier, row.mean, row.peak, row.size, row.busiest) for row in facts.link_rows(metrics, timeline)]
-    interval = facts.interval_line(metrics)
-    blocks = [
-        f"# {_escaped(metrics.scenario)}",
-        f"{facts.layout_line(metrics, timeline)}.",
-        markdown_table(("figure", "value"), facts.headline(metrics)),
-        *([f"{interval}."] if interval else []),
-        find_bottleneck(metrics, timeline).sentence,
-        "## Where the step goes",
-        "Mean over ranks. Communication that is overlapped with computation stands beside the sum.",
-        markdown_table(("part", "share", "time"), [(label, share, time) for (label, share, _), time in zip(parts, times, strict=True)]),
-        "## Memory of one GPU",
-        f"The plan {facts.memory_verdict(metrics)}.",
-        markdown_table(("stage", *facts.MEMORY_PARTS, "peak"), stages),
-    ]
-    if links:
-        blocks += ["## Busiest links", markdown_table(_LINKS, links)]
-    if facts.meeting_lines(metrics):
-        blocks.append("\n".join(f"- {_escaped(line)}" for line in facts.meeting_lines(metrics)))
-    if facts.choice_rows(metrics):
-        blocks += ["## Collectives", markdown_table(("dimension", "operation", "largest", "algorithm"), facts.choice_rows(metrics))]
-    for heading, lines in (
-        ("Several steps, uneven ranks", facts.steps_lines(metrics)),
-        ("Experts", experts_lines(metrics.experts)),
-        ("Others on the cluster", facts.neighbour_lines(metrics)),
-    ):
-        if lines:
-            blocks += [f"## {heading}", "\n".join(f"- {_escaped(line)}" for line in lines)]
-    if metrics.flags:
-        flags = "\n".join(f"- `{flag.code}`: {_escaped(flag.message)}" for flag in metrics.flags)
-        blocks += ["## Assumed, extrapolated or not calibrated", flags]
-    return "\n\n".join(blocks) + "\n"
+    return [table for table in found if table.rows or table.sentences]
 
 
-def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table, padded so that it reads well as plain text too; figures to the right."""
-    cells = [[name.removeprefix(">") for name in header], *([_escaped(cell) for cell in row] for row in rows)]
-    widths = [max(3, *(len(row[column]) for row in cells)) for column in range(len(header))]
-    lines = ["| " + " | ".join(_padded(row, widths)) + " |" for row in cells]
-    rule = "|" + "|".join("-" * (width + 1) + ("-" if column == 0 else ":") for column, width in enumerate(widths)) + "|"
-    return "\n".join([lines[0], rule, *lines[1:]])
+def markdown_summary(metrics: Metrics, timeline: Timeline, verdicts: Sequence[tuple[str, tuple[str, ...]]] = ()) -> str:
+    """Return the same content as :func:`terminal_report` as Markdown.
+
+    Parameters
+    ----------
+    verdicts
+        Further headings with their sentences.
+    """
+    opening = [f"{line}." for line in (facts.layout_line(metrics, timeline), facts.interval_line(metrics)) if line]
+    return markdown_answer(metrics.scenario, opening, _all_tables(metrics, timeline, verdicts))
 
 
-def _padded(row: Sequence[str], widths: Sequence[int]) -> list[str]:
-    return [cell.ljust(width) if column == 0 else cell.rjust(width) for column, (cell, width) in enumerate(zip(row, widths, strict=True))]
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
+def html_summary(metrics: Metrics, timeline: Timeline) -> str:
+    """Return the same as HTML, which notebooks show."""
+    opening = (facts.layout_line(metrics, timeline), facts.interval_line(metrics))
+    return html_answer(metrics.scenario, opening, _all_tables(metrics, timeline, ()))

@@ -10,11 +10,8 @@ from types import MappingProxyType
 from typing import Final
 
 from clustersim.expressions.measures import measure_of_key
-from clustersim.measure.metrics import Metrics
-from clustersim.report.facts import headline, holds_memory, layout_line, memory_text, memory_verdict
+from clustersim.report.facts import holds_memory, memory_text
 from clustersim.report.folded import folded, reading_width, table_lines
-from clustersim.report.shares import OVERLAPPED_LABELS, hidden_communication, step_shares
-from clustersim.trace.timeline import Timeline
 from clustersim.units.quantity import format_alike, format_quantity
 
 NOTHING: Final = "-"
@@ -43,12 +40,13 @@ _UNITS: Final[Mapping[object, str]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """A heading and rows of text."""
+    """A heading, rows of text, and sentences below them."""
 
     heading: str
-    columns: tuple[str, ...]
+    columns: tuple[str, ...] = ()
     """One that begins with ``>`` holds numbers, set to the right."""
-    rows: tuple[tuple[str, ...], ...]
+    rows: tuple[tuple[str, ...], ...] = ()
+    sentences: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -159,23 +157,6 @@ def signed(fraction: float) -> str:
     return EQUAL if abs(fraction) < CLOSE else f"{100 * fraction:+.1f} %"
 
 
-def html_tables(metrics: Metrics, timeline: Timeline) -> str:
-    """Return the figures that people look for first, and where the step goes, as HTML tables."""
-    shares, hidden = step_shares(metrics), hidden_communication(metrics)
-    times = format_alike([*(share.seconds for share in shares), *(seconds for _, seconds in hidden)], "s")
-    parts = [(share.label, time, share.percent_text) for share, time in zip(shares, times, strict=False)]
-    parts += [(OVERLAPPED_LABELS[dimension], time, "") for (dimension, _), time in zip(hidden, times[len(shares) :], strict=True)]
-    return html_answer(
-        metrics.scenario,
-        (f"{layout_line(metrics, timeline)}; {memory_verdict(metrics)}",),
-        (
-            TextTable("", ("", ">"), headline(metrics)),
-            TextTable("", ("where the step goes", ">time", ">share"), tuple(parts)),
-            TextTable("", ("what is not certain", ""), tuple((flag.code, flag.message) for flag in metrics.flags)),
-        ),
-    )
-
-
 def text_answer(*parts: Iterable[str] | TextTable) -> str:
     """Return groups of sentences, and tables, folded to the width at which they are read, with an empty line between them."""
     width, texts = reading_width(), list[str]()
@@ -188,7 +169,19 @@ def text_answer(*parts: Iterable[str] | TextTable) -> str:
     return "\n\n".join(filter(None, texts))
 
 
+def markdown_answer(title: str, opening: Iterable[str], tables: Iterable[TextTable]) -> str:
+    """Return paragraphs, and tables with their sentences, as a Markdown document; equal contents give equal text."""
+    blocks = [f"# {escaped(title)}", *map(escaped, opening)]
+    for table in tables:
+        blocks += [f"## {table.heading}"] if table.heading else []
+        blocks += [table.markdown()] if table.rows else []
+        blocks += ["\n".join(f"- {escaped(line)}" for line in table.sentences)] if table.sentences else []
+    return "\n\n".join(blocks) + "\n"
+
+
 def html_answer(finding: str, lines: Iterable[str], tables: Iterable[TextTable]) -> str:
     """Return a finding, sentences and tables as HTML, which notebooks show."""
-    said = "".join(f"<p>{escape(line)}</p>" for line in lines if line)
+    tables = list(tables)
+    told = [*lines, *(f"{table.heading}: {sentence}" for table in tables for sentence in table.sentences)]
+    said = "".join(f"<p>{escape(line)}</p>" for line in told if line)
     return f"<p><strong>{escape(finding)}</strong></p>{said}{''.join(table.html() for table in tables)}"

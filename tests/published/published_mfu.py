@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from clustersim.apps.run.intervals import PublishedMfu, class_of
@@ -13,7 +13,6 @@ from clustersim.config.load import load_scenario
 from clustersim.config.yaml_text import yaml_text
 from clustersim.parallel.flops import step_flops
 from clustersim.report.facts import percent_text
-from clustersim.report.summary import markdown_table
 from clustersim.workloads.reading.model_spec import MEASURED_SPEED
 
 _HEADER: Final = """\
@@ -89,3 +88,15 @@ def published_mfu_table(found: Iterable[PublishedMfu]) -> str:
         for each in found
     ]
     return markdown_table(("generation", "precision", "kind", "highest MFU", "model", "on", "source", "runs"), rows)
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table that reads well as plain text too, with code in its cells."""
+    widths = [max(3, *map(len, column)) for column in zip(header, *rows, strict=True)]
+    rule = "|" + "|".join("-" * (width + 1) + (":" if column else "-") for column, width in enumerate(widths)) + "|"
+    padded = (
+        "| " + " | ".join(f"{cell:{'>' if column else '<'}{widths[column]}}" for column, cell in enumerate(row)) + " |"
+        for row in (header, *rows)
+    )
+    first, *others = padded
+    return "\n".join([first, rule, *others])

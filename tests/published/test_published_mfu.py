@@ -15,8 +15,7 @@ from clustersim.apps.validate.sources import read_source
 from clustersim.config.build import build
 from clustersim.config.load import load_scenario
 from clustersim.report.facts import percent_text
-from clustersim.report.summary import markdown_table
-from tests.published.published_mfu import highest_published, published_mfu_table, published_mfu_text
+from tests.published.published_mfu import highest_published, markdown_table, published_mfu_table, published_mfu_text
 
 PAGE = Path(__file__).parents[2] / "docs" / "theory" / "search.md"
 _TABLE = re.compile(r"(?<=<!-- published MFU -->\n).*?(?=<!-- /published MFU -->)", re.DOTALL)

@@ -14,7 +14,7 @@ from clustersim.documents.text import Data
 from clustersim.measure.deciding import UNDECIDED, bar_of
 from clustersim.measure.metrics import COMMUNICATION
 from clustersim.report.shares import OVERLAPPED_LABELS, PART_LABELS
-from clustersim.report.text_tables import CLOSE, NOTHING, TextTable, escaped, shown, shown_alike, signed
+from clustersim.report.text_tables import CLOSE, NOTHING, TextTable, markdown_answer, shown, shown_alike, signed
 from clustersim.units.divisors import shortened
 
 SCHEMA_VERSION: Final = 1
@@ -135,11 +135,8 @@ def tables(compared: SideBySide, *, short: bool = False) -> tuple[TextTable, ...
 
 def markdown(compared: SideBySide) -> str:
     """Return all of it as Markdown."""
-    blocks = [f"# {' against '.join(escaped(label) for label in compared.labels)}", *(escaped(line) + "." for line in verdicts(compared))]
-    if not compared.differences:
-        blocks.append("The scenarios do not differ.")
-    blocks += [f"## {table.heading}\n\n{table.markdown()}" for table in tables(compared)]
-    return "\n\n".join(blocks) + "\n"
+    lines = [*(f"{line}." for line in verdicts(compared)), *([] if compared.differences else ["The scenarios do not differ."])]
+    return markdown_answer(" against ".join(compared.labels), lines, tables(compared))
 
 
 def csv_text(compared: SideBySide) -> str:

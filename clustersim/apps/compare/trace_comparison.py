@@ -32,7 +32,7 @@ from clustersim.documents.csv_text import csv_text as csv_of
 from clustersim.errors import Place, ScenarioError
 from clustersim.hardware.calibrations import calibration_for, constant
 from clustersim.program.tasks import Collective
-from clustersim.report.text_tables import NOTHING, TextTable, signed
+from clustersim.report.text_tables import NOTHING, TextTable, markdown_answer, signed
 from clustersim.units.quantity import format_quantity
 
 TOLD: Final = 0.005
@@ -294,14 +294,9 @@ def notes(found: TraceComparison) -> Iterator[str]:
 
 def markdown(found: TraceComparison) -> str:
     """Return all of it as Markdown."""
-    told = [f"## {table.heading}\n\n{table.markdown()}" for table in tables(found)]
-    blocks = [
-        f"# {found.scenario}, measured and predicted",
-        headline(found),
-        *told,
-        *(f"{note[:1].upper()}{note[1:]}." for note in notes(found)),
-    ]
-    return "\n\n".join(blocks) + "\n"
+    remarks = TextTable("Notes", sentences=tuple(f"{note[:1].upper()}{note[1:]}." for note in notes(found)))
+    told = (*tables(found), *([remarks] if remarks.sentences else []))
+    return markdown_answer(f"{found.scenario}, measured and predicted", [headline(found)], told)
 
 
 def csv_text(found: TraceComparison) -> str:

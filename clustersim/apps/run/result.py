@@ -19,9 +19,9 @@ from clustersim.measure.metrics import BoundsReport, Metrics
 from clustersim.measure.serving_metrics import ServingMetrics
 from clustersim.notices import Flag
 from clustersim.report.facts import headline
-from clustersim.report.folded import folded, reading_width
+from clustersim.report.folded import reading_width
 from clustersim.report.shares import find_bottleneck
-from clustersim.report.summary import LARGEST_WIDTH, print_flags, print_section, terminal_report
+from clustersim.report.summary import html_summary, print_flags, print_section, terminal_report
 from clustersim.trace.timeline import Timeline
 from clustersim.units.quantity import format_quantity
 
@@ -141,9 +141,7 @@ class Result(MeasuredRun[Metrics]):
 
     def _repr_html_(self) -> str:
         """Return the result as tables, which notebooks show."""
-        from clustersim.report.text_tables import html_tables
-
-        return html_tables(self.metrics, self.spans)
+        return html_summary(self.metrics, self.spans)
 
 
 LOWER_BOUND: Final = "Lower bound"
@@ -193,8 +191,9 @@ def print_result(result: Result, console: Console, *, verbose: bool = False, mea
     print_section(console, UNSAID, measured.unsaid)
     if verbose or not measured.changes:
         print_section(console, "Bottleneck", (find_bottleneck(result.metrics, result.spans).sentence,))
-    for line in verdict_lines(result, verbose=verbose):
-        console.out(folded(line, min(console.width, LARGEST_WIDTH)), highlight=False)
+    for heading, sentences in verdict_sections(result):
+        if verbose or heading != LOWER_BOUND:
+            print_section(console, heading, sentences)
     print_flags(console, result.metrics, verbose=verbose)
 
 
@@ -203,37 +202,8 @@ def changes_heading(result: Result) -> str:
     return "What would shorten the step" if result.metrics.memory.fits else "What would make it fit"
 
 
-def verdict_lines(result: Result, *, verbose: bool = True) -> list[str]:
-    """Return time to train, cost and checks as lines of text, for the sections of the scenario, and the lower bound of the step."""
-    lines: list[str] = []
-    for heading, sentences in _sections(result):
-        if heading == LOWER_BOUND and not verbose:
-            continue
-        lines += ["", heading, *(f"  {sentence}" for sentence in sentences)]
-    if result.checks:
-        lines += ["", "Checks"]
-    lines += [f"  {'holds' if check.holds else 'FALSE'}  {check.check}  ({check.verdict()})" for check in result.checks]
-    return lines
-
-
-def markdown_verdict(result: Result) -> str:
-    """Return the same for ``summary.md``; empty where there is nothing to say."""
-    found = _sections(result)
-    sections = ["\n".join([f"\n## {heading}\n", *(f"- {sentence}" for sentence in sentences)]) + "\n" for heading, sentences in found]
-    if result.checks:
-        rows = [f"| `{check.check}` | {check.verdict()} | {'holds' if check.holds else 'false'} |" for check in result.checks]
-        sections.append("\n".join(["\n## Checks\n", "| check | found | |", "|---|---|---|", *rows]) + "\n")
-    return "".join(sections)
-
-
 def verdict_sections(result: Result) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Return the whole training, failures, cost and checks, each a heading with its sentences, for the sections of the scenario."""
-    checks = tuple(f"{check.check} {'holds' if check.holds else 'is false'} ({check.verdict()})" for check in result.checks)
-    return (*_sections(result), *((("Checks", checks),) if checks else ()))
-
-
-def _sections(result: Result) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return the whole training, failures and cost, each with its sentences, for the sections of the scenario."""
     bar, train_s = result.metrics.error_bar, result.time_to_train_s
     tokens = format_quantity(result.built.tokens or 0.0, "count")
     unit = "samples" if result.metrics.tokens_per_s == result.metrics.samples_per_s else "tokens"
@@ -242,5 +212,6 @@ def _sections(result: Result) -> tuple[tuple[str, tuple[str, ...]], ...]:
         (LOWER_BOUND, (result.bounds.sentence,) if result.bounds.bound_fraction < MOST_BOUND else ()),
         ("With failures", goodput_lines(result.goodput, bar)),
         ("Power and cost", cost_lines(result.cost, unit=unit, bar=bar)),
+        ("Checks", tuple(f"{check.check} {'holds' if check.holds else 'is false'} ({check.verdict()})" for check in result.checks)),
     )
     return tuple((heading, sentences) for heading, sentences in found if sentences)

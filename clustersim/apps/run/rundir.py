@@ -12,7 +12,7 @@ from platform import machine, python_version, system
 from typing import Final
 
 from clustersim import __version__
-from clustersim.apps.run.result import Result, markdown_verdict
+from clustersim.apps.run.result import Result, verdict_sections
 from clustersim.apps.serve.deployment_run import files_of_serving
 from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.config.resolve import HASH_DIGITS, files_of
@@ -97,7 +97,7 @@ def _write_training(result: Result, folder: Path, *, plots: bool) -> None:
     from clustersim.report.summary import markdown_summary
     from clustersim.report.tables import write_tables
 
-    _write_text(folder / "summary.md", markdown_summary(result.metrics, result.spans) + markdown_verdict(result))
+    _write_text(folder / "summary.md", markdown_summary(result.metrics, result.spans, verdict_sections(result)))
     write_tables(result.metrics, result.spans, folder)
     write_trace(result.spans, folder / "trace.json.gz")
     if plots:

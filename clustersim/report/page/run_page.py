@@ -252,16 +252,16 @@ def serving_page(subject: ServedSubject, background: PageContext, images: Mappin
     metrics = subject.metrics
     figures = tuple(HeadlineFigure(name=name, value=value) for name, value in serving_summary.headline(metrics))
     sections = [PageSection(name="summary", heading="Summary", figures=figures, paragraphs=(f"{serving_summary.layout_line(metrics)}.",))]
-    for heading, header, rows, sentences in serving_summary.measured_sections(metrics):
-        picture = _PICTURES.get(heading)
-        table = PageTable(caption="", columns=header, rows=rows)
+    for each in serving_summary.measured_sections(metrics):
+        picture = _PICTURES.get(each.heading)
+        table = PageTable(caption="", columns=each.columns, rows=each.rows)
         sections.append(
             PageSection(
-                name=heading.lower().replace(" ", "-"),
-                heading=heading,
-                lines=sentences,
+                name=each.heading.lower().replace(" ", "-"),
+                heading=each.heading,
+                lines=each.sentences,
                 images=(images[picture],) if picture else (),
-                tables=(table,) if rows else (),
+                tables=(table,) if each.rows else (),
             )
         )
     sections.insert(2, PageSection(name="timeline", heading="Batch and queue", images=(images["timeline"],)))

@@ -102,8 +102,8 @@ def test_a_check_that_is_false_is_the_answer_no(cli: Cli, scenario: Path) -> Non
 
     assert outcome.code == 1
     assert outcome.err.startswith("no: the check 'mfu > 1' is false: mfu is 0.")
-    assert "  FALSE  mfu > 1  (" in outcome.out
-    assert "  holds  step_time_s > 0  (" in outcome.out
+    assert "  mfu > 1 is false (" in outcome.out
+    assert "  step_time_s > 0 holds (" in outcome.out
 
 
 def test_json_with_the_answer_no_is_still_a_document(cli: Cli, scenario: Path) -> None:

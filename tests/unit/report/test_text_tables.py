@@ -9,7 +9,7 @@ import pytest
 
 from clustersim.notices import Flag
 from clustersim.report.folded import folded
-from clustersim.report.text_tables import html_tables
+from clustersim.report.summary import html_summary
 from tests.golden.reference import reference_metrics, reference_timeline
 
 TIMELINE = reference_timeline()
@@ -21,22 +21,22 @@ def cells(html: str) -> list[list[str]]:
 
 
 def test_the_headline_and_the_parts_of_the_step_are_tables() -> None:
-    rows = cells(html_tables(METRICS, TIMELINE))
+    rows = cells(html_summary(METRICS, TIMELINE))
 
     assert ["step time", "352 ms"] in rows
-    shares = [float(row[2].removesuffix(" %")) for row in rows if len(row) == 3 and row[2].endswith(" %")]
+    shares = [float(row[1].removesuffix(" %")) for row in rows if len(row) == 3 and row[1].endswith(" %")]
     assert round(sum(shares), 9) == 100.0
 
 
 def test_what_users_write_is_never_markup() -> None:
-    html = html_tables(replace(METRICS, scenario="<b>&", flags=(Flag(code="a", message="<i>"),)), TIMELINE)
+    html = html_summary(replace(METRICS, scenario="<b>&", flags=(Flag(code="a", message="<i>"),)), TIMELINE)
 
     assert "<b>" not in html
-    assert ["a", "<i>"] in cells(html)
+    assert "<p>Assumed, extrapolated or not calibrated: a: &lt;i&gt;</p>" in html
 
 
 def test_without_flags_there_is_no_table_of_them() -> None:
-    assert "not certain" not in html_tables(replace(METRICS, flags=()), TIMELINE)
+    assert "not calibrated" not in html_summary(replace(METRICS, flags=()), TIMELINE)
 
 
 @pytest.mark.parametrize("width", [0, 1, 2])

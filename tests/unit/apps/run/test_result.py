@@ -12,7 +12,7 @@ from rich.console import Console
 
 import clustersim
 from clustersim.apps.run.bound import run_bound
-from clustersim.apps.run.result import MeasuredChanges, Result, markdown_verdict, print_result, verdict_lines
+from clustersim.apps.run.result import MeasuredChanges, Result, print_result, verdict_sections
 from clustersim.apps.run.running import run, step_metrics
 from clustersim.config.checks import CheckResult
 from clustersim.measure.metrics import BoundPart, BoundsReport, Metrics
@@ -161,7 +161,7 @@ def test_a_printed_result_is_the_page_that_run_prints() -> None:
     assert text.splitlines()[0] == "reference"
     assert "\nWhere the step goes (mean over ranks)\n" in text
     assert "\nBottleneck\n  Step time is bound by" in text
-    assert "\nChecks\n  holds  mfu >= 0.1  (20.0 %)\n" in text
+    assert "\nChecks\n  mfu >= 0.1 holds (20.0 %)\n" in text
     # Links and the lower bound are for those who ask.
     assert "Busiest links" not in text
     assert "Lower bound" not in text
@@ -178,38 +178,36 @@ SMALL = ["training.global_batch_size=64"]
 def test_a_step_without_budget_and_checks_has_its_lower_bound_alone_and_none_that_equals_it() -> None:
     above, equal = replace(result(), checks=()), run("llama3-8b-8xh100", set=[*SMALL, "checks=[]"])
 
-    assert verdict_lines(above) == ["", "Lower bound", f"  {BOUNDS.sentence}"]
-    assert markdown_verdict(above) == f"\n## Lower bound\n\n- {BOUNDS.sentence}\n"
-    assert (verdict_lines(equal), markdown_verdict(equal)) == ([], "")
+    assert verdict_sections(above) == (("Lower bound", (BOUNDS.sentence,)),)
+    assert verdict_sections(equal) == ()
 
 
 def test_a_token_budget_gives_the_time_of_the_whole_training() -> None:
     result = run("llama3-8b-8xh100", set=[*SMALL, "training.tokens=1T", "checks=[]"])
 
-    assert verdict_lines(result)[1] == "Whole training"
-    assert verdict_lines(result)[2].startswith("  1T tokens take ")
-    assert "## Whole training" in markdown_verdict(result)
+    ((heading, (sentence,)),) = verdict_sections(result)
+    assert heading == "Whole training"
+    assert sentence.startswith("1T tokens take ")
 
 
 def test_failures_and_cost_have_sections_of_their_own() -> None:
     result = run("llama3-8b-8xh100", set=[*SMALL, "checks=[]", "cost.gpu_hour=2 USD", "reliability={node_mtbf: 1 year, restart: 5 min}"])
 
-    lines = verdict_lines(result)
+    sections = dict(verdict_sections(result))
 
-    assert [line for line in lines if line and not line.startswith(" ")] == ["With failures", "Power and cost"]
-    assert "\n## With failures\n\n- goodput 99." in markdown_verdict(result)
-    assert "\n## Power and cost\n\n- an accelerator draws " in markdown_verdict(result)
+    assert list(sections) == ["With failures", "Power and cost"]
+    assert sections["With failures"][0].startswith("goodput 99.")
+    assert sections["Power and cost"][0].startswith("an accelerator draws ")
 
 
 def test_a_check_says_whether_it_holds_and_its_value() -> None:
     result = run("llama3-8b-8xh100", set=[*SMALL, "checks=['mfu <= 0.0001', 'mfu >= 0.0001']"])
 
-    lines = verdict_lines(result)
+    ((heading, lines),) = verdict_sections(result)
 
-    assert lines[1] == "Checks"
-    assert lines[2].startswith("  FALSE  mfu <= 0.0001")
-    assert lines[3].startswith("  holds  mfu >= 0.0001")
-    assert "| false |" in markdown_verdict(result)
+    assert heading == "Checks"
+    assert lines[0].startswith("mfu <= 0.0001 is false (")
+    assert lines[1].startswith("mfu >= 0.0001 holds (")
 
 
 def test_the_head_of_a_report_names_adapters_and_packed_documents() -> None:
