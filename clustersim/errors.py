@@ -92,6 +92,8 @@ class ScenarioError(DomainError):
         self.field = field
         self.place = place
         self.further: tuple[ScenarioError, ...] = ()
+        self.options = ""
+        """Options that complete the command, where it lacks some."""
         super().__init__(message, hint=hint)
 
     def at(self, place: Place) -> ScenarioError:

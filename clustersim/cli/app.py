@@ -6,6 +6,7 @@ The module of a command is imported when it is asked for, so that ``clustersim -
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -159,6 +160,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             # The command-line library ends so when nobody reads its help any more.
             return EXIT_OK
         except Exception as error:  # noqa: BLE001 - the outermost frame: whatever arrives here gets a clear line and an exit code
+            if isinstance(error, ScenarioError) and error.options:
+                words = sys.argv[1:] if arguments is None else arguments
+                error.hint = f"all at once: clustersim {shlex.join(words)} {error.options}"
             return ended_by(error, interrupted=interruption.arrived)
         except KeyboardInterrupt as error:
             return ended_by(error, interrupted=True)

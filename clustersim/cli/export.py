@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -19,7 +18,6 @@ from clustersim.apps.plan.exports import WRITTEN, written
 from clustersim.cli.options import JsonOption, SeedOption, SetOption
 from clustersim.cli.terminal import notice, write_files, write_json, write_out
 from clustersim.cli.watching import watched
-from clustersim.config.overriding import set_options
 from clustersim.config.yaml_text import yaml_text
 from clustersim.documents.files import check_folder, write_text
 from clustersim.documents.near_names import choices_hint
@@ -103,12 +101,7 @@ def import_command(
 
     Say for each key what became of it. Nothing is executed.
     """
-    values = {"-o": out, "--as": as_, "--cluster": cluster, "--nodes": nodes, "--model": model}
-    words = [*files, *(f"{each}" for option, value in values.items() if value is not None for each in (option, value))]
-    command = f"clustersim import {shlex.join(words)}{' --strict' * strict}{' --json' * json} {set_options(set_ or ())}".rstrip()
-    asked = ImportOptions(
-        framework=as_, cluster=cluster, nodes=nodes, model=model, overrides=tuple(set_ or ()), strict=strict, command=command
-    )
+    asked = ImportOptions(framework=as_, cluster=cluster, nodes=nodes, model=model, overrides=tuple(set_ or ()), strict=strict)
     if out is not None:
         check_folder(Path(out))
     imported = import_files(tuple(files), asked)

@@ -71,7 +71,7 @@ def read_commands(text: str, file: str, sourced: Mapping[str, str] = NO_TEXTS) -
     found = [*directives, *exported(script.exported, file)]
     read = together([Command(words=words, entries=options(words, file)) for words in commands], script.documents, file, counted=False)
     entries = (*found, *(each for entry in read.entries for each in _called(entry)))
-    return Contents(file=file, format="arguments", entries=entries, ran=tuple(script.ran))
+    return replace(read, entries=entries, ran=tuple(script.ran))
 
 
 def _called(entry: Entry) -> Iterator[Entry]:

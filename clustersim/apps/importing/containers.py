@@ -64,7 +64,8 @@ def read_containers(text: str, file: str) -> Contents | None:
     started = (part_of(each) in ("client", "prefill", "decode", "serve") or each.words[0].text in LAUNCHERS for each in found.commands)
     if not any(started) and not candidates([contents]):
         return None
-    return Contents(file=file, format="yaml", entries=(*exported(found.exported, file), *contents.entries), labels=tuple(found.labels))
+    entries = (*exported(found.exported, file), *contents.entries)
+    return replace(contents, format="yaml", entries=entries, labels=tuple(found.labels))
 
 
 def _labels(data: Data) -> Iterator[tuple[str, str | int]]:

@@ -30,6 +30,8 @@ class Entry:
     value: Data
     file: str
     line: int | None = None
+    names_read: bool = False
+    """Whether the value is the name of a file whose keys are read beside it."""
 
     @property
     def name(self) -> str:
@@ -71,6 +73,8 @@ class Contents:
     """Switches that it lists."""
     labels: tuple[Entry, ...] = ()
     """Labels of the nodes that its pods ask for, or that a log shows."""
+    pool: Literal["", "prefill", "decode"] = ""
+    """Pool that its servers are, where the other one is not among them."""
     ran: tuple[str, ...] = ()
     """Names of other scripts that it sources or starts; their options are among its own."""
 
@@ -150,7 +154,5 @@ class ImportOptions:
     lent: tuple[str, ...] = ()
     """Changes that give the cluster where no file names accelerators."""
     strict: bool = False
-    command: str = ""
-    """Command that takes these files and options, for an error to complete; empty where there is none."""
     by_option: bool = True
     """Whether ``--cluster``, ``--nodes`` and ``--model`` may give values that no file has; otherwise only ``--set``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -75,13 +76,23 @@ def read_ibnetdiscover(text: str, file: str) -> Described:
         if port.number and first != port.line:
             hint = f"line {first} lists it too: two switches have the same GUID and the same name; keep one of these apart"
             raise ScenarioError(f"port {port.number} of {port.switch} is listed twice", hint=hint, place=Place(file=file, line=port.line))
+    adapters = [port for port in ports if port.peer.startswith("H-") and _AGGREGATION not in port.described]
+    unnamed = [port for port in adapters if _UNNAMED.search(port.described)]
+    adapters_of = Counter(port.described.split(" ")[0] for port in adapters if port not in unnamed)
+    # Beside nodes of several adapters, single ones would be nodes of another kind, and so are a manager and storage.
+    left_out = unnamed if len(adapters_of) < adapters_of.total() else []
+    usual = Counter(adapters_of.values()).most_common(1)[0][0] if adapters_of else 0
+    others = [name for name, number in adapters_of.items() if number < usual]
     for port in ports:
-        _cable(fabric.at(names[port.switch], port.line), port, names)
-    fabric.bandwidth, adapters = (_commonest(port.gigabits for port in ports if port.peer.startswith(kind)) for kind in "SH")
+        if port not in left_out and port.described.split(" ")[0] not in others:
+            _cable(fabric.at(names[port.switch], port.line), port, names)
+    fabric.bandwidth, bandwidth = (_commonest(port.gigabits for port in ports if port.peer.startswith(kind)) for kind in "SH")
     first = next((port.line for port in ports if port.peer.startswith("H")), None)
-    facts: list[Fact] = [] if adapters is None else [("adapters.bandwidth", adapters, first)]
-    if unnamed := [port for port in ports if port.peer.startswith("H-") and _UNNAMED.search(port.described)]:
-        facts.append(("adapters.unnamed", len(unnamed), unnamed[0].line))
+    facts: list[Fact] = [] if bandwidth is None else [("adapters.bandwidth", bandwidth, first)]
+    if others:
+        facts.append(("nodes.others", ", ".join(others), None))
+    if unnamed:
+        facts.append(("adapters.left_out" if left_out else "adapters.unnamed", len(unnamed), unnamed[0].line))
     return Described(title="ibnetdiscover", facts=tuple(facts), fabric=fabric)
 
 

@@ -29,8 +29,11 @@ _OTHERS: Final = ("other_command.", "router.")
 _ALWAYS_SILENT: Final = ("program", "argument", "image", "replicas")
 OF_A_POOL: Final = ("tp", "pp", "ep", "dp", "redundant_experts", "replicas")
 """Settings of serving that each pool has its own of."""
-_OF_DECODING: Final = "serving.max_graph_tokens"
-"""Setting that both pools have as the decode pool says it."""
+_OF_DECODING: Final = {
+    "serving.max_graph_tokens": "graphs of both pools are those of the decode pool",
+    "serving.asynchronous": "both pools prepare steps as the decode pool does: prefills may be too fast",
+}
+"""Settings that both pools have as the decode pool says or leaves them, and the loss in the prefill pool."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +101,9 @@ def read_settings(table: Vocabulary, contents: Sequence[Contents], *, model: str
     of_row: dict[int, dict[str, list[Entry]]] = {}
     for entry in (inner for each in contents for whole in each.entries for inner in _with_inner(table, whole)):
         number = None if entry.name.startswith(_OTHERS) else table.row_of(entry.name)
-        if is_output(entry.value) and not entry.name.startswith(_OTHERS):
+        if entry.names_read:
+            draft.keys.append(_key(entry, "read", note="the keys of that file are read"))
+        elif is_output(entry.value) and not entry.name.startswith(_OTHERS):
             draft.keys.append(_key(entry, "unknown", note="is the output of a command, which is not run: name a file"))
         elif number is None:
             draft.keys.append(_without_row(table, entry))
@@ -180,13 +185,13 @@ def _of_pool(row: KeyRow, pool: str) -> KeyRow:
         section, _, rest = key.partition(".")
         if section == "serving" and rest in OF_A_POOL:
             return f"serving.disaggregated.{pool}.{rest}"
-        return f"job.{pool}.{rest}" if section == "job" or (pool, key) == ("prefill", _OF_DECODING) else key
+        return f"job.{pool}.{rest}" if section == "job" or (pool == "prefill" and key in _OF_DECODING) else key
 
     values = row.values
     named = {row.to, *(key for meant in (values or {}).values() if isinstance(meant, dict) for key in meant)}
     lost: dict[str, object] = {}
-    if pool == "prefill" and _OF_DECODING in named:
-        lost = {"lost": "graphs of both pools are those of the decode pool", "unless": [*row.unless, False]}
+    if pool == "prefill" and (of_decoding := next((key for key in _OF_DECODING if key in named), None)) is not None:
+        lost = {"lost": _OF_DECODING[of_decoding], "unless": [*row.unless, False]}
     if values is not None:
         values = {
             said: {renamed(key): each for key, each in meant.items()} if isinstance(meant, dict) else meant
@@ -224,7 +229,11 @@ def _apply(draft: Draft, row: KeyRow, entry: Entry, *, again: bool = False) -> K
             together = _combined(row, was, each) if again else each
             draft.settings[key] = Setting(value=together, how="read", place=entry.place, note=row.note)
     first, shown = next(iter(found.items()), (None, None))
-    if row.lost is not None and not _is_neutral(row, value):
+    if (
+        row.lost is not None
+        and not _is_neutral(row, value)
+        and all(_is_one_of(draft.get(key), values) for key, values in row.where.items())
+    ):
         return _key(entry, "not_modelled", to=first, note=row.lost)
     how: How = "no_effect" if first is None and row.to is None else "read"
     return _key(entry, how, to=first, value=shown if len(found) == 1 or _in_scenario(first) else None, note=row.note)
@@ -272,7 +281,7 @@ def _settings(row: KeyRow, value: Data) -> dict[str, Data]:
         # A star stands for the text itself.
         (mapped,) = (_text(value),) if found == ("*",) else found
         if isinstance(mapped, dict):
-            return {key: _text(value) if each == "*" else _data(each) for key, each in mapped.items()}
+            return {key: str(value).strip() if each == "*" else _data(each) for key, each in mapped.items()}
         return {} if mapped is None or row.to is None else {row.to: _data(mapped)}
     if row.to is None:
         return {}

@@ -23,8 +23,8 @@ from clustersim.apps.importing.machines import (
     shipped_machine,
     take_known_attention,
 )
-from clustersim.apps.importing.needed import command_with, missing_settings
-from clustersim.apps.importing.parts import with_option_files
+from clustersim.apps.importing.needed import missing_settings, options_for
+from clustersim.apps.importing.parts import with_option_files, with_pools
 from clustersim.apps.importing.reading import name_of, read_contents, read_raw
 from clustersim.apps.importing.recognise import candidates, framework_of, is_own, refuse_foreign
 from clustersim.apps.importing.table import JobKind, load_table, machine_table
@@ -50,6 +50,7 @@ _SECTIONS: Final = {"training": ("training", "strategy"), "serving": ("serving",
 """Sections of a scenario that an import fills in, by the kind of job."""
 _SCRIPTS: Final = (".sh", ".bash", ".slurm", ".sbatch", ".env", ".conf")
 """Endings of files that others may source or start."""
+_ONE_POOL: Final = "a pool of a deployment is simulated as all of it: name the file of the other pool beside this one"
 _BY_SET: Final = {"--cluster NAME": "-s cluster.node=NAME", "--nodes ": "-s cluster.nodes=", "--model ": "-s model="}
 
 
@@ -84,7 +85,7 @@ def import_files(sources: Sequence[str], asked: ImportOptions) -> Imported:
         for each in _contents(source, asked, scripts)
     ]
     given = _roots(contents)
-    contents = with_option_files(given)
+    contents = with_pools(with_option_files(given))
     machines = [each for each in contents if each.format == "machine"]
     if len(machines) == len(contents):
         return _imported_cluster(machines, asked)
@@ -97,6 +98,8 @@ def import_files(sources: Sequence[str], asked: ImportOptions) -> Imported:
     table = load_table(name)
     draft = read_settings(table, jobs, model=text_of(asked.model, set_.get("model")))
     join_machines(draft, machines)
+    if len(pools := {each.pool for each in jobs if each.pool}) == 1:
+        draft.keys.append(Key(key="pool", how="not_modelled", value=pools.pop(), note=_ONE_POOL))
     lent = bool(asked.lent) and draft.get("cluster.node") is None and draft.get("job.accelerator") is None
     if lent:
         asked = replace(asked, overrides=(*asked.lent, *asked.overrides))
@@ -285,10 +288,11 @@ def _scenario(
     of_files = " and ".join(dict.fromkeys(each.file for each in contents))
     missing = missing_settings(draft, missing, job)
     if missing:
-        listed = "; nor ".join(missing)
         for option, key in () if asked.by_option else _BY_SET.items():
-            listed = listed.replace(option, key)
-        raise ScenarioError(f"no file says {listed}", place=Place(file=of_files), hint=command_with(asked.command, missing))
+            missing = [each.replace(option, key) for each in missing]
+        error = ScenarioError(f"no file says {'; nor '.join(missing)}", place=Place(file=of_files))
+        error.options = options_for(missing)
+        raise error
     data: dict[str, Data] = {"version": 1, "name": _name(contents[0].file), "model": model}
     data["cluster"] = cluster_with(machine.cluster, draft, machines)
     for section in _SECTIONS[job]:

@@ -45,13 +45,13 @@ def missing_settings(draft: Draft, missing: Sequence[str], job: JobKind) -> list
     ]
 
 
-def command_with(command: str, missing: Sequence[str]) -> str | None:
-    """Return a command with the first way to give each of several settings that no file says; None without several.
+def options_for(missing: Sequence[str]) -> str:
+    """Return the first way to give each of several settings that no file says; nothing without several.
 
     Examples
     --------
-    >>> command_with("clustersim import a.sh", ["the nodes: --nodes N", "the rate: -s requests.rate=..., or a trace"])
-    'all at once: clustersim import a.sh --nodes N -s requests.rate=...'
+    >>> options_for(["the nodes: --nodes N", "the rate: -s requests.rate=..., or a trace"])
+    '--nodes N -s requests.rate=...'
     """
     options = [option for each in missing for option in _OPTION.findall(_OTHERWISE.split(each)[0])]
-    return f"all at once: {command} {' '.join(options)}" if command and len(options) > 1 else None
+    return " ".join(options) if len(options) > 1 else ""

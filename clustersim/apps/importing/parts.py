@@ -22,6 +22,7 @@ Part = Literal["client", "router", "other", "build", "prefill", "decode", "serve
 
 POOLS: Final[tuple[Part, ...]] = ("prefill", "decode")
 OTHER: Final = "other_command."
+_OF_NO_POOL: Final = (OTHER, "router.", "client.", "env.", "sbatch.")
 
 
 class CommandPart(Checked):
@@ -91,7 +92,7 @@ def together(commands: Sequence[Command], documents: Sequence[EmbeddedFile], fil
         Whether replicas are told also where there is one.
     """
     parts = [part_of(command) for command in commands]
-    has_pools = all(pool in parts for pool in POOLS)
+    named, has_pools = {*parts}, all(pool in parts for pool in POOLS)
     if not has_pools:
         parts = ["serve" if part in POOLS else part for part in parts]
     first = next((part for part in ("serve", "build", "job") if part in parts), "job")
@@ -110,9 +111,24 @@ def together(commands: Sequence[Command], documents: Sequence[EmbeddedFile], fil
     if clients:
         found += _below("client", max(clients, key=lambda each: len(each.entries)).entries)
     for at, (command, part) in enumerate(zip(commands, parts, strict=True)):
-        if part in ("router", "other") or (part == "job" and at != job):
+        if part == "router" or (part == "job" and at != job):
             found += [replace(entry, key=f"{'router.' if part == 'router' else OTHER}{entry.key}") for entry in command.entries]
-    return Contents(file=file, format="arguments", entries=tuple(found))
+    pools: list[Literal["prefill", "decode"]] = [pool for pool in ("prefill", "decode") if pool in named]
+    return Contents(file=file, format="arguments", entries=tuple(found), pool=pools[0] if len(pools) == 1 else "")
+
+
+def with_pools(contents: Sequence[Contents]) -> list[Contents]:
+    """Return files with their options below the name of a pool, where each pool of a deployment has a file of its own."""
+    if not {*POOLS} <= {each.pool for each in contents}:
+        return [*contents]
+    return [replace(each, entries=tuple(_of_pool(each))) if each.pool else each for each in contents]
+
+
+def _of_pool(file: Contents) -> Iterator[Entry]:
+    if all(entry.key != "replicas" for entry in file.entries):
+        yield Entry(key=f"{file.pool}.replicas", value=1, file=file.file)
+    for entry in file.entries:
+        yield entry if entry.name.startswith(_OF_NO_POOL) else replace(entry, key=f"{file.pool}.{entry.key}")
 
 
 def _pool(commands: Sequence[Command], pool: str, documents: Sequence[EmbeddedFile], file: str) -> Iterator[Entry]:
@@ -153,8 +169,8 @@ def _names_file(entry: Entry, names: Collection[str]) -> bool:
 
 
 def _without_names(entries: Sequence[Entry], read: Collection[str]) -> tuple[Entry, ...]:
-    """Return options without the names of files that are read with them."""
-    return tuple(replace(entry, value=None) if _names_file(entry, read) else entry for entry in entries)
+    """Return options, those that name files that are read with them marked."""
+    return tuple(replace(entry, names_read=True) if _names_file(entry, read) else entry for entry in entries)
 
 
 def with_option_files(contents: Sequence[Contents]) -> list[Contents]:

@@ -123,6 +123,23 @@ def test_an_option_file_beside_a_command_lies_below_it_unless_its_engine_says_ot
 
     assert (at(both.data, "serving.tp"), both.data["name"], both.files) == (tp, "serve", (str(script), str(file)))
     assert [[key.value for key in each.keys if key.how == "not_modelled"] for each in (both, alone)] == [[], [str(file)]]
+    assert (str(file), "read") in [(key.value, key.how) for key in both.keys]
+
+
+def test_pools_in_files_of_their_own_are_one_deployment(tmp_path: Path) -> None:
+    files = [tmp_path / "decode.sh", tmp_path / "prefill.sh"]
+    for path, own in zip(files, ("-tp 4", "-tp 2 --disable-overlap-schedule"), strict=True):
+        path.write_text(f"python -m sglang.launch_server --model Qwen/Qwen3-8B --disaggregation-mode {path.stem} {own}", encoding="utf-8")
+    asked = ImportOptions(cluster="hgx-h200", overrides=REQUESTS)
+
+    both, alone = (import_files([*map(str, each)], asked) for each in (files, files[:1]))
+
+    assert at(both.data, POOLS) == {"prefill": {"replicas": 1, "tp": 2}, "decode": {"replicas": 1, "tp": 4}}
+    assert at(both.data, "serving.asynchronous") is None
+    assert [[key.key for key in each.keys if key.how == "not_modelled"] for each in (both, alone)] == [
+        ["prefill.--disable-overlap-schedule"],
+        ["pool"],
+    ]
 
 
 def test_data_parallelism_with_experts_is_of_attention(tmp_path: Path) -> None:
