@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -161,7 +161,8 @@ def _imported_cluster(machines: Sequence[Contents], asked: ImportOptions) -> Imp
         build_mixed_cluster(hardware.kinds, hardware.fabric)
     except DomainError as error:
         raise ScenarioError(f"cannot be simulated: {error.message}", hint=error.hint, place=Place(file=files)) from error
-    keys = [*draft.keys, *(Key(key=key, how=each.how, to=key, value=each.value, note=each.note) for key, each in _told(draft))]
+    told = {key: each for key, each in draft.settings.items() if key.startswith("cluster.") and each.how in ("derived", "default")}
+    keys = [*draft.keys, *(Key(key=key, how=each.how, to=key, value=each.value, note=each.note) for key, each in told.items())]
     if asked.cluster is not None:
         keys.append(Key(key="cluster.node", how="given", to="cluster.node", value=given, note="--cluster"))
     return Imported(
@@ -173,11 +174,6 @@ def _imported_cluster(machines: Sequence[Contents], asked: ImportOptions) -> Imp
         keys=tuple(keys),
         measured=None,
     )
-
-
-def _told(draft: Draft) -> Iterator[tuple[str, Setting]]:
-    """Yield what of a cluster follows from others, or is a default."""
-    return ((key, each) for key, each in draft.settings.items() if key.startswith("cluster.") and each.how in ("derived", "default"))
 
 
 def _changes(asked: ImportOptions) -> list[Override]:
