@@ -6,11 +6,12 @@ import json
 import re
 import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from clustersim.documents.files import STDIN, check_size, read_bytes, read_stdin, text_of
-from clustersim.documents.text import HALF, WHOLE, Data, is_whole, source_place
+from clustersim.documents.text import HALF, WHOLE, Data, Document, is_whole, source_place
 from clustersim.errors import Place, ScenarioError
 
 _MAX_BYTES: Final = 256 * 2**20
@@ -40,6 +41,17 @@ def read_json(source: str) -> tuple[str, str, Data]:
     name = "<stdin>" if source == STDIN else source
     raw = unpacked(name, read_stdin(_MAX_BYTES, name) if source == STDIN else read_bytes(Path(source), _MAX_BYTES, _HINT))
     text = text_of(raw, name, _HINT)
+    return name, text, parse_json(text, name)
+
+
+def parse_json(text: str, name: str) -> Data:
+    """Return the data of a JSON text; ``name`` is the file name in messages.
+
+    Raises
+    ------
+    ScenarioError
+        When it is not JSON.
+    """
     try:
         data: Data = json.loads(text)
     except json.JSONDecodeError as error:
@@ -50,7 +62,18 @@ def read_json(source: str) -> tuple[str, str, Data]:
     except ValueError as error:
         raise ScenarioError(f"is not JSON: {error}", place=Place(file=name)) from error
     check_characters(text, name, data)
-    return name, text, data
+    return data
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonDocument(Document):
+    """A JSON mapping, with places that are found in its text when something is wrong."""
+
+    text: str = field(repr=False)
+
+    def place(self, path: Sequence[str | int], *, key: bool = False) -> Place:
+        """Return where the value (or its key) at a path stands, or else its nearest parent."""
+        return place_in(self.text, self.name, path, key=key)
 
 
 def json_text(document: object) -> str:

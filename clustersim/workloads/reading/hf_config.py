@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,9 +11,9 @@ from typing import Final
 
 from clustersim.documents.check import located
 from clustersim.documents.files import read_text
-from clustersim.documents.json_text import check_characters
+from clustersim.documents.json_text import JsonDocument, parse_json, place_in
 from clustersim.documents.near_names import did_you_mean
-from clustersim.documents.text import MOST_BYTES, Data, Document, Spot, source_place
+from clustersim.documents.text import MOST_BYTES, Data, Document
 from clustersim.errors import Place, ScenarioError
 from clustersim.workloads.reading.model_families import BIAS_KEYS, FAMILIES, REFUSED, ModelFamily
 from clustersim.workloads.reading.model_sparse import OF_EXPERTS, OF_FAMILIES, OF_LATENT, SparseSpec
@@ -240,8 +238,6 @@ _DROPOUT_KEYS: Final = (
     "resid_pdrop",
     "residual_dropout",
 )
-_TOKENS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]')
-_VALUE: Final = re.compile(r"\s*:\s*")
 
 
 def read_config(path: Path) -> Document:
@@ -258,20 +254,12 @@ def parse_config(text: str, name: str) -> Document:
     ScenarioError
         When the text is empty, not JSON or not an object.
     """
-    lines = tuple(text.splitlines())
     if not text.strip():
         raise ScenarioError("is empty", place=Place(file=name), hint="a config.json is a JSON object")
-    try:
-        data: Data = json.loads(text)
-    except json.JSONDecodeError as error:
-        place = source_place(name, lines, error.lineno, error.colno)
-        raise ScenarioError(f"is not JSON: {error.msg[:1].lower()}{error.msg[1:]}", place=place) from error
-    except (RecursionError, ValueError) as error:
-        raise ScenarioError("is not JSON that can be read: nested too deep, or a number too long", place=Place(file=name)) from error
+    data = parse_json(text, name)
     if not isinstance(data, dict):
-        raise ScenarioError("is not a JSON object", place=source_place(name, lines, 1, 1), hint="a config.json is a JSON object")
-    check_characters(text, name, data)
-    return Document(name=name, data=data, spot=_outline(text), lines=lines)
+        raise ScenarioError("is not a JSON object", place=place_in(text, name, ()), hint="a config.json is a JSON object")
+    return JsonDocument(name=name, data=data, text=text)
 
 
 def config_fields(origin: ModelDocument, config: Mapping[str, Data]) -> ModelReading:
@@ -359,27 +347,3 @@ def _flags(model_type: str, config: Mapping[str, Data]) -> Flags:
             )
         )
     return tuple(flags)
-
-
-def _outline(text: str) -> Spot:
-    """Return where the top-level keys of a JSON object and their values stand."""
-    starts = [0, *(match.end() for match in re.finditer(r"\r\n|\r|\n", text))]
-
-    def where(offset: int) -> tuple[int, int]:
-        line = bisect_right(starts, offset)
-        return line, offset - starts[line - 1] + 1
-
-    depth = 0
-    keys: dict[str, tuple[int, int]] = {}
-    children: dict[str | int, Spot] = {}
-    for token in _TOKENS.finditer(text):
-        mark = token.group()
-        if mark in "{[":
-            depth += 1
-        elif mark in "}]":
-            depth -= 1
-        elif depth == 1 and (colon := _VALUE.match(text, token.end())) and ":" in colon.group():
-            key = str(json.loads(mark))
-            line, column = where(colon.end())
-            keys[key], children[key] = where(token.start()), Spot(line=line, column=column)
-    return Spot(line=1, column=1, keys=keys, children=children)

@@ -69,7 +69,7 @@ def test_a_mistake_is_one_line_with_its_place(cli: Cli, file: Path) -> None:
 
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err.startswith(f"error: {file}:1:")
-    assert "flows[1].route[0]: unknown link 'c'; use one of a, b" in outcome.err
+    assert "flows.1.route.0: unknown link 'c'; use one of a, b" in outcome.err
 
 
 def test_a_missing_file_is_an_error(cli: Cli) -> None:
