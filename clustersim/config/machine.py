@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from clustersim.config.node_groups import Hardware, NodeGroupSpec, check_alike, in_place, read_constants
-from clustersim.config.scenario_schema import ClusterSpec, LinkSpec
+from clustersim.config.scenario_schema import ClusterSpec
 from clustersim.documents.check import value_at
 from clustersim.documents.text import Data, Document, merged
 from clustersim.errors import ScenarioError
@@ -116,10 +116,12 @@ def _node(asked: str | NodeChange, changes: dict[str, Data], document: Document,
 
 def link_changes(spec: ClusterSpec) -> tuple[LinkChange, ...]:
     """Return the links that are not as built."""
-    return tuple(_link_change(link, f"cluster.links.{index}") for index, link in enumerate(spec.links))
+    for index, link in enumerate(spec.links):
+        _check_link(link, f"cluster.links.{index}")
+    return tuple(spec.links)
 
 
-def _link_change(link: LinkSpec, field: str) -> LinkChange:
+def _check_link(link: LinkChange, field: str) -> None:
     down = link.state == "down"
     if link.between[0] == link.between[1]:
         message = f"'{link.between[0]}' stands at both ends"
@@ -137,15 +139,6 @@ def _link_change(link: LinkSpec, field: str) -> LinkChange:
         raise ScenarioError("a link that is down has no other properties", field=f"{field}.state", hint=hint)
     if link.half_duplex and link.direction == "forward":
         raise ScenarioError("half duplex is about both directions", field=f"{field}.direction", hint="delete direction")
-    return LinkChange(
-        between=link.between,
-        bandwidth_bytes_per_s=link.bandwidth,
-        fraction=link.fraction,
-        latency_s=link.latency,
-        down=down,
-        half_duplex=link.half_duplex,
-        forward_only=link.direction == "forward",
-    )
 
 
 def routing_flags(cluster: Cluster) -> tuple[Flag, ...]:

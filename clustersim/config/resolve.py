@@ -9,6 +9,8 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any, Final
 
+from pydantic import TypeAdapter
+
 from clustersim import __version__
 from clustersim.config.build import Built
 from clustersim.config.cost_section import resolved_cost
@@ -28,6 +30,7 @@ Part = Accelerator | Host | Nic | Switch
 HASH_DIGITS: Final = 8
 _OF_TOPOLOGY: Final = {"dimensions": "torus", "leaves_per_group": "dragonfly", "global_links": "dragonfly", "graph": "graph"}
 """Keys of a single topology."""
+_SWITCHES: Final = TypeAdapter(tuple[GraphSwitch, ...])
 
 
 def resolved_scenario(built: Built) -> dict[str, Data]:
@@ -180,23 +183,11 @@ def _fabric(fabric: Fabric) -> dict[str, Data]:
     unused |= set() if fabric.routing == "ecmp" else {"seed"}
     written = _written(fabric, {key: each for key, each in FABRIC_KEYS.items() if key not in {*unused, "graph"}})
     if "graph" not in unused:
-        written["graph"] = [_switch(each) for each in fabric.graph]
+        switches = _SWITCHES.dump_python(fabric.graph, mode="json", by_alias=True)
+        written["graph"] = [{key: value for key, value in switch.items() if value} for switch in switches]
     _write_own(written, "leaf", fabric.leaf, SWITCH)
     _write_own(written, "spine", fabric.spine, SWITCH)
     return written
-
-
-def _switch(switch: GraphSwitch) -> dict[str, Data]:
-    width = switch.bandwidth_bytes_per_s
-    written: dict[str, Data] = {
-        "switch": switch.switch,
-        "nodes": [*switch.nodes],
-        "adapters": [*switch.adapters],
-        "to": {**switch.to},
-    }
-    if width is not None:
-        written["bandwidth"] = exact_quantity(width, "B/s")
-    return {key: value for key, value in written.items() if value}
 
 
 def _write_own(into: dict[str, Data], key: str, part: Part, kind: Kind[Any, Any]) -> None:

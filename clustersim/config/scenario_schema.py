@@ -17,9 +17,7 @@ from pydantic import (
     Field,
     JsonValue,
     PlainSerializer,
-    StrictBool,
     WithJsonSchema,
-    model_validator,
 )
 
 from clustersim.config.cost_section import CostSpec
@@ -32,7 +30,8 @@ from clustersim.hardware.profile_schema import Checked, NodeChange
 from clustersim.parallel.settings import refuse_boolean
 from clustersim.parallel.step_settings import Training
 from clustersim.parallel.training_plan import StrategySettings
-from clustersim.units.fields import MOST_RATIO, BytesPerSecond, Degree, Numbers, Seconds, mistake
+from clustersim.topology.names import LinkChange
+from clustersim.units.fields import Degree, Numbers, Seconds, mistake
 from clustersim.units.quantity import exact_quantity, parse_quantity
 
 _HINT: Final = "write it such as '40 Gbit/s' or '50 %'"
@@ -111,25 +110,6 @@ ModelField = Annotated[
 ]
 Steps = Annotated[int, Field(strict=True, gt=0, le=1_000_000)]
 """A hundred times what anybody replays."""
-Fraction = Annotated[float, Field(strict=True, le=MOST_RATIO, allow_inf_nan=False)]
-
-
-class LinkSpec(Checked):
-    """Change of the links between two parts of the cluster."""
-
-    between: tuple[str, str] = Field(description="Two neighbours, such as [node3/nic1, leaf1] or [leaf0, spine*].")
-    bandwidth: BytesPerSecond | None = Field(default=None, description="Of all links between the two together, one direction.")
-    fraction: Fraction | None = Field(default=None, description="Share that is left.")
-    latency: Seconds | None = Field(default=None, description="Of the link.")
-    state: Literal["up", "down"] = Field(default="up", description="down takes the link away.")
-    half_duplex: StrictBool = Field(default=False, description="Both directions share the bandwidth of one.")
-    direction: Literal["both", "forward"] = Field(default="both", description="Forward: only from the first to the second.")
-
-    @model_validator(mode="after")
-    def _check_says_something(self) -> LinkSpec:
-        if self.model_fields_set <= {"between", "direction"}:
-            raise mistake("the links stay as they are", "add bandwidth, fraction, latency, half_duplex: true or state: down")
-        return self
 
 
 class ClusterSpec(NodeChange):
@@ -143,7 +123,7 @@ class ClusterSpec(NodeChange):
     calibration: Annotated[str, Field(min_length=1)] | None = Field(
         default=None, description="Measured constants of your own, a file of `clustersim calibrate`; default: the shipped ones."
     )
-    links: list[LinkSpec] = Field(default=[], description="Links that are not as built.")
+    links: list[LinkChange] = Field(default=[], description="Links that are not as built.")
     stragglers: list[StragglerSpec] = Field(default=[], description="Ranks that compute slower than they should.")
     clock_spread: Annotated[float, Field(strict=True, ge=0, le=MOST_SPREAD)] | None = Field(
         default=None,

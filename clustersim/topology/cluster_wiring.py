@@ -104,7 +104,7 @@ def _laid(kinds: Sequence[tuple[Node, int]], fabric: Fabric, changes: Sequence[L
     Where one domain holds all nodes, the fabric is laid for servers, and as a way around links of the domain that are down.
     """
     n_nodes = sum(count for _, count in kinds)
-    goes_around = n_nodes > 1 and kinds[0][0].n_nics > 0 and any(change.down for change in changes)
+    goes_around = n_nodes > 1 and kinds[0][0].n_nics > 0 and any(change.state == "down" for change in changes)
     scale_out: ScaleOut | None = None
     if _n_domains(kinds) > 1 or servers is not None or goes_around:
         one_by_one = any(names_a_spine(name) for change in changes for name in change.between)

@@ -6,14 +6,17 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final
+from typing import Annotated, Final, Literal
 
 import numpy as np
+from pydantic import Field, StrictBool, model_validator
 
 from clustersim.documents.near_names import did_you_mean
 from clustersim.errors import DomainError, inside
+from clustersim.hardware.profile_schema import Checked
 from clustersim.topology.cluster import BoolArray, FloatArray, IntArray
 from clustersim.topology.cluster_layout import ClusterLayout
+from clustersim.units.fields import MOST_RATIO, BytesPerSecond, Seconds, mistake
 
 _WILD: Final = re.compile(r"(\*|\[[^\]]*\])")
 _RANGES: Final = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*")
@@ -201,24 +204,24 @@ def _not_joined(low: _Name, high: _Name, neighbours: list[str]) -> DomainError:
     return DomainError(f"no link joins '{low.text}' and '{high.text}'", path=("between",), hint=hint)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkChange:
-    """One change of the links between two ends, by the names that ``ends`` of the cluster gives.
+class LinkChange(Checked):
+    """Change of the links between two parts of the cluster."""
 
-    A ``*`` in a name stands for anything up to the next slash, and ``[0-3,7]`` for some of the numbers.
-    """
+    between: tuple[str, str] = Field(description="Two neighbours, such as [node3/nic1, leaf1] or [leaf0, spine*].")
+    bandwidth: BytesPerSecond | None = Field(default=None, description="Of all links between the two together, one direction.")
+    fraction: Annotated[float, Field(strict=True, le=MOST_RATIO, allow_inf_nan=False)] | None = Field(
+        default=None, description="Share that is left."
+    )
+    latency: Seconds | None = Field(default=None, description="Of the link.")
+    state: Literal["up", "down"] = Field(default="up", description="down takes the link away.")
+    half_duplex: StrictBool = Field(default=False, description="Both directions share the bandwidth of one.")
+    direction: Literal["both", "forward"] = Field(default="both", description="Forward: only from the first to the second.")
 
-    between: tuple[str, str]
-    bandwidth_bytes_per_s: float | None = None
-    """Bandwidth of all links between two ends together, one direction."""
-    fraction: float | None = None
-    """Share of the bandwidth as built that is left."""
-    latency_s: float | None = None
-    down: bool = False
-    half_duplex: bool = False
-    """Whether both directions share the capacity of one."""
-    forward_only: bool = False
-    """Whether only links from the first end to the second are meant."""
+    @model_validator(mode="after")
+    def _check_says_something(self) -> LinkChange:
+        if self.model_fields_set <= {"between", "direction"}:
+            raise mistake("the links stay as they are", "add bandwidth, fraction, latency, half_duplex: true or state: down")
+        return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -242,10 +245,10 @@ def change_links(layout: ClusterLayout, bandwidth_bytes_per_s: FloatArray, laten
     for index, change in enumerate(changes):
         with inside("changes", index):
             found = links_between(layout, change.between)
-        for links in (found.forward,) if change.forward_only else (found.forward, found.backward):
+        for links in (found.forward,) if change.direction == "forward" else (found.forward, found.backward):
             _change(change, links, bandwidth, bandwidth_bytes_per_s, latency)
             for ids in links.values():
-                works[ids] = not change.down
+                works[ids] = change.state == "up"
         if change.half_duplex:
             _share(found, shared)
     alike = bool((shared == np.arange(layout.n_links)).all())
@@ -257,10 +260,10 @@ def _change(change: LinkChange, links: Links, bandwidth: FloatArray, as_built: F
         ids = np.array(parallel, dtype=np.int64)
         if change.fraction is not None:
             bandwidth[ids] = as_built[ids] * change.fraction
-        elif change.bandwidth_bytes_per_s is not None:
-            bandwidth[ids] = change.bandwidth_bytes_per_s * as_built[ids] / as_built[ids].sum()
-        if change.latency_s is not None:
-            latency[ids] = change.latency_s
+        elif change.bandwidth is not None:
+            bandwidth[ids] = change.bandwidth * as_built[ids] / as_built[ids].sum()
+        if change.latency is not None:
+            latency[ids] = change.latency
 
 
 def _share(found: BothWays, shared: IntArray) -> None:

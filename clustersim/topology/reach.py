@@ -126,7 +126,7 @@ def _error(
         last = np.full(len(subject), subject[-1], dtype=np.int64)
         reached = between(layout, policy, last, subject).reached & between(layout, policy, subject, last).reached
         subject, others = subject[reached], subject[~reached]
-    down = [(index, change) for index, change in enumerate(changes) if change.down]
+    down = [(index, change) for index, change in enumerate(changes) if change.state == "down"]
     names = [f"{change.between[0]} and {change.between[1]}" for _, change in down]
     shown = "; ".join(names[:_MOST_SHOWN]) + (f"; and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else "")
     return DomainError(

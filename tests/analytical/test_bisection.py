@@ -78,7 +78,7 @@ def test_one_group_of_a_dragonfly_is_cut_between_all_its_routers(n_routers: int)
 )
 def test_a_link_that_is_down_carries_nothing_across(fabric: Fabric, between: tuple[str, str], left_fraction: float) -> None:
     whole = build_cluster(make_node(), 4, fabric)
-    worn = build_cluster(make_node(), 4, fabric, changes=[LinkChange(between=between, down=True)])
+    worn = build_cluster(make_node(), 4, fabric, changes=[LinkChange(between=between, state="down")])
 
     across_bytes_per_s = bisection_bytes_per_s(whole)
 

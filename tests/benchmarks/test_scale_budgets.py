@@ -216,7 +216,7 @@ def test_a_collective_over_many_ranks_is_simulated_in_time(
 
 def test_the_ways_around_many_broken_links_are_found_in_time(benchmark: BenchmarkFixture) -> None:
     broken = (("node[0-99]/nic3", "leaf*"), ("leaf[8-40]", "spine[0-3]"), ("node9/gpu*", "nvswitch"))
-    changes = [LinkChange(between=between, down=True) for between in broken]
+    changes = [LinkChange(between=between, state="down") for between in broken]
     fabric = make_fabric(nodes_per_leaf=32)
 
     cluster = benchmark.pedantic(build_cluster, (make_node(), 2048, fabric), {"changes": changes}, rounds=3)

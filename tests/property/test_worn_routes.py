@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Literal
 
 import networkx as nx
 import numpy as np
@@ -71,7 +72,7 @@ def one_pod(between: tuple[str, str], cluster: Cluster) -> tuple[str, str]:
 
 def left_over(plan: Plan, down: list[LinkChange]) -> nx.DiGraph:
     """Return what the links that are up join, from their ends; everything is laid as with the changes, and nothing taken from routing."""
-    intact = [replace(change, down=False, fraction=1.0) for change in down]
+    intact = [change.model_copy(update={"state": "up", "fraction": 1.0}) for change in down]
     whole = plan.built(*intact)
     ends = [whole.ends(link) for link in range(len(whole.links))]
     if plan.n_nodes > 1 and whole.scale_out is None:
@@ -115,7 +116,7 @@ def joined(graph: nx.DiGraph, plan: Plan, source: int, destination: int) -> bool
 @settings(deadline=None, max_examples=60)
 @given(plans(), st.lists(st.integers(0, 10_000), min_size=1, max_size=6))
 def test_links_that_are_down_are_an_error_exactly_where_they_cut_ranks_off(plan: Plan, numbers: list[int]) -> None:
-    down = [LinkChange(between=one_pod(between, plan.built()), down=True) for between in some_links(plan, numbers)]
+    down = [LinkChange(between=one_pod(between, plan.built()), state="down") for between in some_links(plan, numbers)]
     graph = left_over(plan, down)
     n_ranks = plan.node.n_accelerators * plan.n_nodes
     whole = all(joined(graph, plan, source, destination) for source in range(n_ranks) for destination in range(n_ranks))
@@ -132,10 +133,10 @@ def test_links_that_are_down_are_an_error_exactly_where_they_cut_ranks_off(plan:
 
 
 @settings(deadline=None, max_examples=60)
-@given(plans(), st.lists(st.integers(0, 10_000), min_size=1, max_size=4), st.sampled_from(["down", "slow"]))
-def test_what_leaves_a_rank_arrives_whole_around_worn_links(plan: Plan, numbers: list[int], state: str) -> None:
+@given(plans(), st.lists(st.integers(0, 10_000), min_size=1, max_size=4), st.sampled_from(["down", "up"]))
+def test_what_leaves_a_rank_arrives_whole_around_worn_links(plan: Plan, numbers: list[int], state: Literal["up", "down"]) -> None:
     worn = [
-        LinkChange(between=one_pod(between, plan.built()), down=state == "down", fraction=None if state == "down" else 0.25)
+        LinkChange(between=one_pod(between, plan.built()), state=state, fraction=None if state == "down" else 0.25)
         for between in some_links(plan, numbers)
     ]
     try:
@@ -165,7 +166,7 @@ def test_pairs_that_used_none_of_the_lost_links_keep_their_routes(plan: Plan, nu
     link = number % int((np.asarray(intact.tier_index) != TIERS.index("memory")).sum())
     between = intact.ends(link)
     try:
-        cluster = plan.built(LinkChange(between=between, down=True))
+        cluster = plan.built(LinkChange(between=between, state="down"))
     except DomainError:
         return
     if len(cluster.links) == len(intact.links):

@@ -47,7 +47,7 @@ class FlowEntry(Checked):
     bytes: Number
     start_s: Number = 0.0
     weight: Annotated[float, Field(strict=True, ge=1 / MOST_RATIO, le=MOST_RATIO)] = 1.0
-    """Where weights differ more, a light flow gets what round-off leaves of a link."""
+    """Beyond these limits a light flow gets what round-off leaves of a link."""
     cap_bytes_per_s: Rate | None = None
 
 

@@ -21,14 +21,14 @@ def links(cluster: Cluster) -> dict[str, Link]:
 
 
 def test_a_bandwidth_holds_for_both_directions() -> None:
-    changed = links(worn(LinkChange(between=ADAPTER, bandwidth_bytes_per_s=1e9)))
+    changed = links(worn(LinkChange.model_validate({"between": ADAPTER, "bandwidth": "1 GB/s"})))
 
     assert changed["node0/nic1/tx"].bandwidth_bytes_per_s == changed["node0/nic1/rx"].bandwidth_bytes_per_s == 1e9
     assert changed["node0/nic2/tx"].bandwidth_bytes_per_s == NIC_BYTES_PER_S
 
 
 def test_forward_only_is_from_the_first_to_the_second() -> None:
-    changed = links(worn(LinkChange(between=("leaf0", "node0/nic1"), fraction=0.5, forward_only=True)))
+    changed = links(worn(LinkChange(between=("leaf0", "node0/nic1"), fraction=0.5, direction="forward")))
 
     assert changed["node0/nic1/rx"].bandwidth_bytes_per_s == NIC_BYTES_PER_S / 2
     assert changed["node0/nic1/tx"].bandwidth_bytes_per_s == NIC_BYTES_PER_S
@@ -36,7 +36,8 @@ def test_forward_only_is_from_the_first_to_the_second() -> None:
 
 def test_a_bandwidth_is_that_of_parallel_links_together() -> None:
     fabric = make_fabric("leaf_spine", n_ports=8, routing="ecmp")
-    cluster = build_cluster(make_node(), 4, fabric, changes=[LinkChange(between=("leaf0", "spine1"), bandwidth_bytes_per_s=8e9)])
+    change = LinkChange.model_validate({"between": ("leaf0", "spine1"), "bandwidth": "8 GB/s"})
+    cluster = build_cluster(make_node(), 4, fabric, changes=[change])
 
     parallel = [link.bandwidth_bytes_per_s for name, link in links(cluster).items() if name.startswith("leaf0/spine1/up")]
 
@@ -45,7 +46,7 @@ def test_a_bandwidth_is_that_of_parallel_links_together() -> None:
 
 def test_a_latency_replaces_that_of_the_link_and_shows_in_the_routes() -> None:
     before = worn().routes(ranks(1, 0), ranks(9, 8)).latency_s
-    cluster = worn(LinkChange(between=ADAPTER, latency_s=1e-3))
+    cluster = worn(LinkChange.model_validate({"between": ADAPTER, "latency": "1 ms"}))
 
     after = cluster.routes(ranks(1, 0), ranks(9, 8)).latency_s
 
@@ -65,7 +66,7 @@ def test_later_changes_come_on_top_of_earlier_ones() -> None:
 
 
 def test_a_link_that_is_down_is_on_no_route_and_keeps_its_bandwidth() -> None:
-    cluster = worn(LinkChange(between=ADAPTER, down=True))
+    cluster = worn(LinkChange(between=ADAPTER, state="down"))
     sources, destinations = np.repeat(ranks(0, 1, 2), 32), np.tile(np.arange(32), 3)
 
     used = cluster.routes(sources, destinations).link_ids
@@ -77,7 +78,7 @@ def test_a_link_that_is_down_is_on_no_route_and_keeps_its_bandwidth() -> None:
 
 
 def test_a_later_change_brings_a_link_up_again() -> None:
-    cluster = worn(LinkChange(between=("node0/nic*", "leaf0"), down=True), LinkChange(between=ADAPTER, fraction=0.5))
+    cluster = worn(LinkChange(between=("node0/nic*", "leaf0"), state="down"), LinkChange(between=ADAPTER, fraction=0.5))
     assert cluster.works is not None
 
     assert links_id(cluster, "node0/nic1/tx") in cluster.routes(ranks(1), ranks(9)).link_ids
@@ -85,7 +86,7 @@ def test_a_later_change_brings_a_link_up_again() -> None:
 
 
 def test_both_directions_of_a_half_duplex_link_are_the_first_one() -> None:
-    cluster = worn(LinkChange(between=ADAPTER, half_duplex=True, bandwidth_bytes_per_s=7e9))
+    cluster = worn(LinkChange.model_validate({"between": ADAPTER, "half_duplex": True, "bandwidth": "7 GB/s"}))
     out, back = (cluster.routes(ranks(a), ranks(b)).link_ids.tolist() for a, b in ((1, 9), (9, 1)))
 
     (common,) = set(out) & set(back)

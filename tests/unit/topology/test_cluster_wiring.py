@@ -170,7 +170,7 @@ def test_every_host_has_a_memory_at_the_end_of_the_links() -> None:
 
 def test_without_links_that_are_down_a_domain_of_many_nodes_needs_no_fabric_and_with_one_it_has_a_way_around() -> None:
     node = make_node(n_accelerators=2, n_nics=2, nodes_per_domain=4)
-    lost = [LinkChange(between=(f"node0/gpu{index}", "nvswitch"), down=True) for index in range(2)]
+    lost = [LinkChange(between=(f"node0/gpu{index}", "nvswitch"), state="down") for index in range(2)]
 
     cluster = build_cluster(node, 4, make_fabric("single_switch"), changes=lost)
 

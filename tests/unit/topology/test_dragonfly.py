@@ -107,7 +107,7 @@ def test_hashed_flows_take_one_of_the_shortest_paths() -> None:
 
 def test_links_that_are_slow_get_less_and_links_that_are_down_nothing() -> None:
     slow = dragonfly(24, changes=(LinkChange(between=("group0/router0", "group1/router2"), fraction=0.5),))
-    down = dragonfly(24, changes=(LinkChange(between=("group0/router0", "group1/router2"), down=True),))
+    down = dragonfly(24, changes=(LinkChange(between=("group0/router0", "group1/router2"), state="down"),))
 
     np.testing.assert_allclose([share for name, share in across(slow, 4, 8) if "global" in name], [1 / 6, 1 / 6, 1 / 3, 1 / 3], atol=GRAIN)
     assert [name for name, _ in across(down, 0, 12)] == [
@@ -117,7 +117,7 @@ def test_links_that_are_slow_get_less_and_links_that_are_down_nothing() -> None:
 
 
 def test_where_all_links_between_two_groups_are_down_a_third_is_passed() -> None:
-    cluster = dragonfly(24, changes=(LinkChange(between=("group0/*", "group1/*"), down=True),))
+    cluster = dragonfly(24, changes=(LinkChange(between=("group0/*", "group1/*"), state="down"),))
 
     groups = [name.split("/")[0] for name, _ in across(cluster, 0, 8) if "global" in name]
 

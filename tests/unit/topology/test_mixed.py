@@ -123,7 +123,7 @@ def test_a_memory_is_that_of_its_host() -> None:
 
 
 def test_a_broken_link_breaks_the_node_of_its_kind_and_no_other() -> None:
-    cluster = mixed(changes=(LinkChange(between=("node2/gpu0", "node2/gpu1"), down=True),))
+    cluster = mixed(changes=(LinkChange(between=("node2/gpu0", "node2/gpu1"), state="down"),))
 
     assert len(names(cluster, 16, 17)) == 2
     assert len(names(cluster, 24, 25)) == 1
@@ -132,7 +132,7 @@ def test_a_broken_link_breaks_the_node_of_its_kind_and_no_other() -> None:
 
 def test_ranks_that_are_cut_off_are_named_by_the_count_of_the_cluster() -> None:
     with pytest.raises(DomainError, match=r"ranks 36-39 cannot reach ranks 0-35: no way is left"):
-        mixed(changes=(LinkChange(between=("node5/nic*", "leaf*"), down=True),))
+        mixed(changes=(LinkChange(between=("node5/nic*", "leaf*"), state="down"),))
 
 
 def test_an_unknown_name_gets_a_hint_from_its_own_kind() -> None:

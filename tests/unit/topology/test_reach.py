@@ -15,7 +15,7 @@ SMALL = make_node(n_accelerators=2, n_nics=2)
 
 
 def down(low: str, high: str) -> LinkChange:
-    return LinkChange(between=(low, high), down=True)
+    return LinkChange(between=(low, high), state="down")
 
 
 def cut(
@@ -70,7 +70,7 @@ def test_leaves_that_share_no_spine_are_cut_from_each_other_only() -> None:
 
 
 def test_what_is_down_one_way_is_enough() -> None:
-    error = cut(LinkChange(between=("node1/nic*", "leaf*"), down=True, forward_only=True))
+    error = cut(LinkChange(between=("node1/nic*", "leaf*"), state="down", direction="forward"))
 
     assert error.message.startswith("ranks 2-3 cannot reach ranks 0-1, 4-15:")
 

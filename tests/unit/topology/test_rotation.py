@@ -98,7 +98,7 @@ def test_steps_that_do_not_come_back_or_change_nothing_are_no_turns(step: int) -
         wired(make_node(n_accelerators=4, n_nics=2)),
         wired(changes=[LinkChange(between=("node1/nic0", "*"), fraction=0.5)]),
         wired(changes=[LinkChange(between=("leaf1", "spine*"), fraction=0.5)]),
-        wired(changes=[LinkChange(between=("node3/nic2", "*"), down=True)]),
+        wired(changes=[LinkChange(between=("node3/nic2", "*"), state="down")]),
         build_mixed_cluster(((NODE, 2), (replace(NODE, name="other"), 2)), make_fabric(nodes_per_leaf=2)),
         build_cluster(NODE, 4, make_fabric(nodes_per_leaf=2), servers=make_servers()),
     ],

@@ -134,7 +134,10 @@ def test_hashed_flows_are_spread_over_all_cables_as_chance_would() -> None:
 def test_hashed_flows_go_around_a_cable_that_is_down() -> None:
     whole = build_cluster(make_node(), 4, make_fabric("leaf_spine", n_ports=8, routing="ecmp"))
     worn = build_cluster(
-        make_node(), 4, make_fabric("leaf_spine", n_ports=8, routing="ecmp"), changes=[LinkChange(between=("leaf1", "spine2"), down=True)]
+        make_node(),
+        4,
+        make_fabric("leaf_spine", n_ports=8, routing="ecmp"),
+        changes=[LinkChange(between=("leaf1", "spine2"), state="down")],
     )
     pairs = np.repeat(np.arange(16), 16), np.tile(np.arange(16, 32), 16)
 
@@ -151,7 +154,7 @@ def test_hashed_flows_go_around_a_cable_that_is_down() -> None:
 
 @pytest.mark.parametrize("lost", [("pod0/spine1", "core[2,3]"), ("pod2/spine1", "core*")])
 def test_no_flow_takes_a_spine_from_which_the_core_is_cut(lost: tuple[str, str]) -> None:
-    cluster = tall("ecmp", LinkChange(between=lost, down=True))
+    cluster = tall("ecmp", LinkChange(between=lost, state="down"))
     sources, destinations = np.repeat(np.arange(8), 8), np.tile(np.arange(16, 24), 8)
 
     names = {cluster.link_name(int(link)) for link in cluster.routes(sources, destinations).link_ids}

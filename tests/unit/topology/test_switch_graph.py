@@ -84,7 +84,7 @@ def test_a_hashed_pair_takes_one_cable_at_each_switch() -> None:
 def test_a_link_that_is_down_is_gone_around_over_more_switches() -> None:
     chain = (leaf("a", (0, 1), b=1, c=1), leaf("b", (2, 3), c=1), leaf("c", ()))
 
-    built = cluster(chain, changes=(LinkChange(between=("a", "b"), down=True),))
+    built = cluster(chain, changes=(LinkChange(between=("a", "b"), state="down"),))
 
     assert across(built, 0, 2) == {"a/c": 1.0, "c/b": 1.0}
 

@@ -89,21 +89,21 @@ def test_spreading_is_in_proportion_to_what_both_directions_carry() -> None:
 
 
 def test_around_a_link_that_is_down_a_flow_takes_the_shortest_way_left() -> None:
-    cluster = torus(5, 3, changes=(LinkChange(between=("router0", "router1"), down=True),))
+    cluster = torus(5, 3, changes=(LinkChange(between=("router0", "router1"), state="down"),))
 
     assert len(across(cluster, 0, 1)) == 3  # over a neighbouring row
     assert across(cluster, 5, 6) == [("router5/x+", 1.0)]
 
 
 def test_a_ring_with_one_link_down_is_a_line() -> None:
-    cluster = torus(5, changes=(LinkChange(between=("router0", "router4"), down=True),))
+    cluster = torus(5, changes=(LinkChange(between=("router0", "router4"), state="down"),))
 
     assert [name for name, _ in across(cluster, 4, 0)] == ["router4/x-", "router3/x-", "router2/x-", "router1/x-"]
 
 
 def test_a_ring_with_two_links_down_is_cut_in_two() -> None:
     with pytest.raises(DomainError, match="ranks 2-5 cannot reach ranks 0-1, 6-9"):
-        torus(5, changes=(LinkChange(between=("router0", "router1"), down=True), LinkChange(between=("router2", "router3"), down=True)))
+        torus(5, changes=tuple(LinkChange(between=between, state="down") for between in (("router0", "router1"), ("router2", "router3"))))
 
 
 def test_dimensions_must_hold_all_nodes_and_servers() -> None:

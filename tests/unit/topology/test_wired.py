@@ -150,7 +150,7 @@ def test_without_a_switch_there_are_no_ports() -> None:
 
 
 def test_a_port_that_is_down_is_no_port() -> None:
-    cluster = build_cluster(make_node(), 2, changes=[LinkChange(between=("node1/gpu3", "nvswitch"), down=True)])
+    cluster = build_cluster(make_node(), 2, changes=[LinkChange(between=("node1/gpu3", "nvswitch"), state="down")])
 
     with pytest.raises(DomainError, match="node1/gpu3/nvlink/up is down; choose an algorithm without the switch"):
         cluster.switch_ports(ranks(10, 11))
@@ -180,7 +180,7 @@ def test_without_a_fabric_there_are_no_leaves(method: str) -> None:
 
 
 def test_a_host_that_is_cut_off_is_an_error_when_it_is_asked_for() -> None:
-    lost = [LinkChange(between=(f"node0/pcie{switch}", "node0/socket*"), down=True) for switch in range(4)]
+    lost = [LinkChange(between=(f"node0/pcie{switch}", "node0/socket*"), state="down") for switch in range(4)]
     cluster = build_cluster(make_node(), 2, changes=lost)
 
     with pytest.raises(DomainError, match="no way leads from rank 9 to the host of node 0"):
