@@ -202,6 +202,7 @@ class Answer:
         names = ", ".join(dict.fromkeys(each.asked.unpriced for each in self.of_options if each.asked.unpriced))
         lines = [no_price_of(names)] if names else []
         lines += dict.fromkeys(line for each in self.of_options for line in each.asked.remarks)
+        lines += [f"{each.option.name}: {each.choice}" for each in self.of_options if each.choice]
         lines += [
             adapted_line(each.option.name, each.asked_batch, each.asked)
             for each in self.of_options

@@ -139,6 +139,8 @@ class Offer:
     asked_batch: int
     """The given one, which may have been adapted."""
     winner: Tried
+    choice: str
+    """Reason for which it is not the fastest; empty where it is."""
     figures: Figures
     """With failures."""
     goodput_fraction: float | None
@@ -215,6 +217,7 @@ def _offer(request: Request, option: Option, nic: str | None, replays: Replays, 
         asked=asked,
         asked_batch=asked_batch,
         winner=winner,
+        choice=search.choice,
         figures=plain if failing is None else _figures(failing, request.tokens),
         goodput_fraction=None if failing is None or failing.goodput is None else failing.goodput.goodput_fraction,
         no_failures=why,

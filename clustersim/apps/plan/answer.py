@@ -108,7 +108,7 @@ class PlanAnswer:
         step = f"a step has {batch} of {training.seq_length:,} tokens: {speed:,.0f} tokens/s"
         n_unseen = search.counts.get(UNSEEN)
         early = f"search ended early: {n_unseen or 0:,} of {search.n_layouts:,} layouts not looked at"
-        return (step, early) if n_unseen else (step,)
+        return (*([search.choice] if search.choice else []), step, *([early] if n_unseen else []))
 
     @property
     def sections(self) -> dict[str, list[str]]:
@@ -183,11 +183,12 @@ def document(answer: PlanAnswer) -> dict[str, Data]:
     return {
         "found": winner is not None,
         "winner": _entry(winner) if winner else None,
-        "undecided": [tried.layout.words() for tried in within_error_bars(search.tried)],
+        "fastest": _entry(search.fastest) if search.fastest else None,
+        "undecided": [tried.layout.words() for tried in within_error_bars(search.replayed)],
         "families": [_entry(tried) for tried in answer.families],
         "own": None if answer.own is None else _entry(answer.own),
         "own_refusal": answer.own_refusal or None,
-        "runners_up": [_entry(tried) for tried in search.tried[1 : RUNNERS_UP + 1]],
+        "runners_up": [_entry(tried) for tried in search.replayed[1 : RUNNERS_UP + 1]],
         "pareto": [_entry(tried) for tried in answer.pareto],
         "margins": plain(answer.margins),
         "turns": plain(answer.turns),
@@ -268,14 +269,13 @@ def near_lines(answer: PlanAnswer) -> list[str]:
 
     One that offloads is left out where the same layout is as fast without.
     """
-    tried = [*answer.search.tried, *answer.search.others]
-    plainly = {each.layout: each.step_time_s for each in tried if not each.layout.offload}
+    plainly = {each.layout: each.step_time_s for each in answer.search.replayed if not each.layout.offload}
 
     def needless(each: Tried) -> bool:
         without = plainly.get(replace(each.layout, offload=()), inf)
         return bool(each.layout.offload) and without <= each.step_time_s * (1.0 + TIE_FRACTION)
 
-    near = [each for each in within_error_bars(answer.search.tried) if each not in answer.families and not needless(each)]
+    near = [each for each in within_error_bars(answer.search.replayed) if each not in answer.families and not needless(each)]
     if not near:
         return []
     shown = near[:MOST_NEAR]

@@ -11,8 +11,11 @@ from typing import Final
 from clustersim.apps.plan.replays import ReplayOutcome
 from clustersim.apps.plan.space import ParallelLayout
 from clustersim.errors import ScenarioError
+from clustersim.measure.deciding import is_shorter
+from clustersim.measure.error_bars import TIGHT
+from clustersim.report.facts import percent_text
 
-ABOVE: Final = "its bound is above the winner"
+ABOVE: Final = "its bound is above the fastest"
 MEMORY: Final = "it does not fit in memory"
 MARGIN: Final = "it leaves less memory free than the margin (--memory-margin)"
 REFUSED: Final = "it is not legal"
@@ -43,6 +46,13 @@ class Tried:
     def step_time_s(self) -> float:
         """As replayed."""
         return self.result.step_time_s
+
+    @property
+    def burden(self) -> str:
+        """Reason to choose a plainer layout where the error bars do not tell which one is faster; empty without one."""
+        if self.layout.offload:
+            return "it offloads"
+        return "it is tight in memory" if self.result.metrics.memory.verdict == TIGHT else ""
 
     @property
     def least_s(self) -> float:
@@ -89,12 +99,14 @@ class Search:
     """Schedules and stages that a scenario can have and the space has not."""
     ends_s: float = inf
     """Reading of ``perf_counter`` from which on no replay begins."""
+    within_s: float = inf
+    """Longest step that is of any use."""
     cut_short: bool = False
     """Whether replays after the search were left out because its time was over."""
 
     def take(self, others: Sequence[Tried]) -> None:
         """Take layouts of other kinds; one that is faster than all of a search that ended early becomes the winner."""
-        best = self.winner
+        best = self.fastest
         faster = [each for each in others if best is not None and each.step_time_s < best.step_time_s]
         self.others = [each for each in others if each not in faster]
         if faster:
@@ -113,14 +125,39 @@ class Search:
         return not self.cut_short
 
     @property
-    def winner(self) -> Tried | None:
+    def fastest(self) -> Tried | None:
         """The fastest that holds all constraints."""
         return self.tried[0] if self.tried else None
 
     @property
+    def winner(self) -> Tried | None:
+        """The fastest; in place of one with a burden, the fastest without that the error bars do not tell from it."""
+        fastest = self.fastest
+        if fastest is None or not fastest.burden:
+            return fastest
+        longest_s = max(self.within_s, fastest.step_time_s)
+        plain = (each for each in ranked([*self.tried, *self.others]) if not each.burden and each.step_time_s <= longest_s)
+        return next((each for each in plain if is_near(fastest, each)), fastest)
+
+    @property
+    def replayed(self) -> list[Tried]:
+        """The winner, and all others that hold all constraints, the fastest first."""
+        winner = self.winner
+        return [*([winner] if winner else []), *(each for each in ranked([*self.tried, *self.others]) if each is not winner)]
+
+    @property
     def kinds(self) -> list[Tried]:
-        """The fastest layout that was replayed of each kind, the fastest of all first."""
-        return best_of_kinds(ranked([*self.tried, *self.others]))
+        """The fastest layout that was replayed of each kind, the winner first."""
+        return best_of_kinds(self.replayed)
+
+    @property
+    def choice(self) -> str:
+        """Reason for which the winner is not the fastest; empty where it is."""
+        winner, fastest = self.winner, self.fastest
+        if winner is None or fastest is None or winner is fastest:
+            return ""
+        gain = percent_text(1.0 - fastest.step_time_s / winner.step_time_s)
+        return f"{gain} shorter within the error bars, and not chosen since {fastest.burden}: {fastest.layout.words()}"
 
     @property
     def below_bound(self) -> tuple[Tried, ...]:
@@ -134,12 +171,12 @@ class Search:
 
     @property
     def gap_fraction(self) -> float | None:
-        """By how much of the winner's step time any other can be shorter at most; None where that is not known."""
+        """By how much of the fastest step any other can be shorter at most; None where that is not known."""
         if self.below_bound:
             return None
-        if self.complete or self.winner is None:
+        if self.complete or self.fastest is None:
             return 0.0
-        return None if not self.next_bound_s else max(0.0, 1.0 - self.next_bound_s / self.winner.step_time_s)
+        return None if not self.next_bound_s else max(0.0, 1.0 - self.next_bound_s / self.fastest.step_time_s)
 
     @property
     def refusal(self) -> str:
@@ -167,6 +204,11 @@ class Search:
     def count(self, reason: str, n_layouts: int = 1) -> None:
         """Note why some layouts are not the winner."""
         self.counts[reason] = self.counts.get(reason, 0) + n_layouts
+
+
+def is_near(best: Tried, other: Tried) -> bool:
+    """Return whether a layout is within the error bars of the best."""
+    return is_shorter(best.result.metrics, other.result.metrics) == "not decided"
 
 
 def ranked(found: Sequence[Tried]) -> list[Tried]:

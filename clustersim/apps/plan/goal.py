@@ -371,9 +371,9 @@ def _entry(each: Reached) -> dict[str, Data]:
 def goal_lines(found: GoalAnswer) -> list[str]:
     """Return the answer to a goal as text: the first line answers."""
     best = found.best
-    first = "no: none of these clusters runs the model as asked" if best is None else f"no: the nearest is {_words(best)}"
-    lines = [f"yes {_words(best)}" if best and found.reached else first]
-    lines += ["", "Looked at", *(f"  {_words(each)}" for each in found.found)]
+    nearest = f"{'yes' if found.reached else 'no: the nearest is'} {_words(best)}" if best else ""
+    lines = [nearest or "no: none of these clusters runs the model as asked", "", "Looked at"]
+    lines += [f"  {_words(each)}" for each in found.found]
     whys: dict[tuple[str, str], list[int]] = {}
     for each in found.missed:
         whys.setdefault((each.node, each.why), []).append(each.n_nodes)
@@ -388,13 +388,13 @@ def _cautions(found: GoalAnswer) -> list[str]:
     """Return adapted batches, and what else is not as it was asked for."""
     adapted = [each for each in found.found if each.asked_batch != each.asked.space.batch]
     lines = ["the time was over before all numbers of nodes were decided (--time-limit): fewer may do"] if found.cut_short else []
+    lines += [found.best.search.choice] if found.best and found.best.search.choice else []
     lines += [adapted_line(f"{each.n_nodes} {each.node}", each.asked_batch, each.asked) for each in adapted]
     return [*lines, *(f"{each.node}: {line}" for each in {one.node: one for one in found.found}.values() for line in each.asked.cautions)]
 
 
 def _words(each: Reached) -> str:
-    winner = each.search.winner
-    layout = winner.layout.words() if winner else ""
+    layout = each.search.winner.layout.words() if each.search.winner else ""
     usd = f", {format_quantity(each.usd, 'USD')}" if each.usd is not None else ", no price"
     power = format_quantity(each.power_w, "W") if each.power_w is not None else "no power figure"
     return f"{each.n_nodes} {each.node}: {format_quantity(each.time_s, 's')}{usd}, {power}; {layout}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from clustersim.apps.plan.findings import Tried
-from clustersim.measure.deciding import UNDECIDED, is_shorter
+from clustersim.apps.plan.findings import Tried, is_near
+from clustersim.measure.deciding import UNDECIDED
 from clustersim.measure.error_bars import FITS, TIGHT
 from clustersim.measure.metrics import Memory
 from clustersim.report.facts import margin_bytes, memory_text, percent_text
@@ -26,11 +26,6 @@ PARETO: Final = "None better in time, cost and energy at once"
 def within_error_bars(tried: Sequence[Tried]) -> list[Tried]:
     """Return the layouts within the error bars of the fastest, in order."""
     return [each for each in tried[1:] if is_near(tried[0], each)]
-
-
-def is_near(best: Tried, other: Tried) -> bool:
-    """Return whether a layout is within the error bars of the best."""
-    return is_shorter(best.result.metrics, other.result.metrics) == "not decided"
 
 
 def layout_table(found: Sequence[Tried], *, with_energy: bool = False, own: Tried | None = None) -> TextTable:

@@ -7,8 +7,7 @@ from math import inf
 from typing import Final
 
 from clustersim.apps.plan.drafts import Drafts
-from clustersim.apps.plan.findings import Search, Tried
-from clustersim.apps.plan.layout_table import is_near
+from clustersim.apps.plan.findings import Search, Tried, is_near
 from clustersim.apps.plan.replays import HALF_NETWORK, NETWORK, ReplayOutcome, Replays, resources
 from clustersim.measure.deciding import UNDECIDED, undecided_ratios
 from clustersim.progress import advanced
@@ -90,7 +89,7 @@ def turns(drafts: Drafts, search: Search, replays: Replays, memory_margin_fracti
     if NETWORK in resources(built) and search.goes_on():
         of_winner, *rivals = search.kinds[:MOST_RIVALS]
         first = replays.end(replays.begin(drafts.document(of_winner.layout), HALF_NETWORK))
-        if rivals and of_winner.layout == winner.layout and isinstance(first, ReplayOutcome):
+        if rivals and isinstance(first, ReplayOutcome):
             # A rival whose bound is above the winner's step needs no replay.
             begun = [
                 (each, replays.begin(drafts.document(each.layout), HALF_NETWORK, first.step_time_s)) for each in rivals if search.goes_on()
@@ -153,7 +152,7 @@ def margins(drafts: Drafts, search: Search, replays: Replays) -> tuple[Margin, .
 
 def _fastest_larger(drafts: Drafts, search: Search, replays: Replays, capacity_bytes: float) -> tuple[float, str | None]:
     """Return step time and words of the fastest layout that was too large, with a peak up to some bytes; None in place of the winner."""
-    best_s, layout = search.tried[0].step_time_s, None
+    best_s, layout = search.replayed[0].step_time_s, None
     too_large = [large for large in search.too_large if large.bound_s < best_s and large.peak_bytes <= capacity_bytes]
     could = [(large.bound_s, large.layout) for large in too_large]
     for least_s, each in sorted(could)[:MOST_LARGER]:

@@ -94,7 +94,7 @@ def fastest(drafts: Drafts, space: Space, terms: Terms | None = None, *, replays
     terms = terms or Terms()
     default = FEWER_REPLAYS if space.n_ranks >= MANY_RANKS else MOST_REPLAYS
     most_replays = default if terms.most_replays is None else terms.most_replays
-    search = Search(left_out=left_out(space), ends_s=perf_counter() + terms.time_limit_s)
+    search = Search(left_out=left_out(space), ends_s=perf_counter() + terms.time_limit_s, within_s=terms.within_s)
     searching = _Searching(drafts=drafts, space=space, terms=terms, search=search, most_replays=most_replays, _limit_s=terms.within_s)
     if replays is not None:
         # One phase, so that a bar does not begin again.
@@ -211,8 +211,8 @@ class _Searching:
 
     def others(self, replays: Replays) -> list[Tried]:
         """Return layouts of further kinds: those with the least bounds, without offloading where the space has such."""
-        winner, found = self.search.winner, dict[tuple[bool, ...], list[Tried]]()
-        if winner is None or self.search.is_over:
+        fastest, found = self.search.fastest, dict[tuple[bool, ...], list[Tried]]()
+        if fastest is None or self.search.is_over:
             return []
         if () in self.space.offload:
             self.space = replace(self.space, offload=((),))
@@ -224,7 +224,7 @@ class _Searching:
             is_open = kind in found or len(found) < MOST_KINDS
             return kind not in known and n_replays[kind] < OF_A_KIND and is_open and layout.offload in self.space.offload
 
-        while self._heap and self._heap[0][0] < SLOWEST * winner.step_time_s and not self.search.is_over:
+        while self._heap and self._heap[0][0] < SLOWEST * fastest.step_time_s and not self.search.is_over:
             bound_s, _, item = heapq.heappop(self._heap)
             if isinstance(item, LayoutFamily):
                 if any(map(is_new, layouts(self.space, item))):

@@ -27,7 +27,7 @@ def test_the_first_line_is_the_layout_and_the_last_ones_the_certificate(cli: Cli
     assert re.search(r"fits .*GiB to spare.*; bound by ", lines[1])
     assert re.search(r"a step has 16 sequences of 1,024 tokens: [\d,]+ tokens/s", lines[2])
     assert "Certificate" in lines
-    assert any("its bound is above the winner" in line for line in lines)
+    assert any("its bound is above the fastest" in line for line in lines)
     assert re.fullmatch(r"\d notes on prices and what is assumed: --verbose shows them\n", outcome.err)
 
 
