@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
+from pydantic import BaseModel, ConfigDict
 
+from clustersim.measure.deciding import standing_text
 from clustersim.report import palette
+from clustersim.report.facts import figure_text
 from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, caption, draw_grid, name_rows, new_axes, note, write
 
 _ROW_PX: Final = 46
@@ -20,68 +21,108 @@ _LOWER: Final = palette.FORWARD
 _HIGHER: Final = palette.EXPOSED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TornadoBar:
-    """One figure: its low and high value as text, and the number at either; None where there is none."""
+class _PicturePart(BaseModel):
+    """Leaves what it does not know to others."""
 
-    name: str
-    low_text: str
-    high_text: str
-    low: float | None
-    high: float | None
-    note: str = ""
-    """Such that the decision turns on it."""
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="ignore", frozen=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tornado:
-    """A whole picture."""
+class VariedDocument(_PicturePart):
+    """One figure, as ``what-if --json`` has it."""
 
-    finding: str
-    subtitle: str
-    axis: str
-    """Name and unit of the number."""
-    base: float
-    bars: Sequence[TornadoBar]
-    """The longest first."""
-    note: str = ""
-    """Such that the difference is within the error bars."""
+    input: str
+    low: str
+    high: str
+    values_at_low: dict[str, float | None]
+    values_at_high: dict[str, float | None]
+    best_at_low: str | None
+    best_at_high: str | None
+
+    def ends(self, case: str) -> tuple[float | None, float | None]:
+        """Return the number of a case at both ends; None where it cannot be chosen."""
+        return self.values_at_low.get(case), self.values_at_high.get(case)
+
+    def name(self, case: str) -> str:
+        """Return the name of the figure, and which case becomes best with it."""
+        changes = dict.fromkeys(best or "no case" for best in (self.best_at_low, self.best_at_high) if best != case)
+        return f"{self.input}\n{' or '.join(changes)} becomes best" if changes else self.input
+
+
+class SensitivityDocument(_PicturePart):
+    """All figures, the one that moves the number most first."""
+
+    case: str
+    value: float
+    inputs: list[VariedDocument]
+
+
+class Tornado(_PicturePart):
+    """Part of ``what-if --json`` that a picture needs."""
+
+    scenario: str
+    metric: str
+    best: str | None = None
+    undecided: list[str] = []
+    sensitivity: SensitivityDocument
+
+    @property
+    def finding(self) -> str:
+        """The figure that moves the number of the best case most."""
+        found = self.sensitivity
+        of = f" of {found.case}" if len(found.inputs[0].values_at_low if found.inputs else ()) > 1 else ""
+        moved = [
+            (each, abs(high - low))
+            for each in found.inputs
+            for low, high in [each.ends(found.case)]
+            if low is not None and high is not None
+        ]
+        if not moved or not moved[0][1]:
+            return f"{figure_text(self.metric)}{of} does not depend on any of these figures"
+        share = 100 * moved[0][1] / abs(found.value)
+        return f"{figure_text(self.metric)}{of} depends most on {moved[0][0].input}: {share:.1f} % from end to end"
+
+    @property
+    def subtitle(self) -> str:
+        """Contents of the picture, and the figure that the choice turns on."""
+        found = self.sensitivity
+        deciding = [each for each in found.inputs if {each.best_at_low, each.best_at_high} != {found.case}]
+        turns = f"; the choice turns on {deciding[0].input}" if deciding else ""
+        return f"{self.scenario}: one figure varied at a time; blue: low, orange: high; the line: as it is{turns}"
 
 
 def tornado(picture: Tornado, ax: Axes | None = None) -> Axes:
     """Draw a bar for each figure, blue where it is low and orange where it is high, each with its value at the end."""
-    height_px = _MARGINS.top + _MARGINS.bottom + _ROW_PX * max(len(picture.bars), 2)
+    found = picture.sensitivity
+    height_px = _MARGINS.top + _MARGINS.bottom + _ROW_PX * max(len(found.inputs), 2)
     ax = new_axes(height_px, _MARGINS) if ax is None else ax
-    ends = [end for bar in picture.bars for end in (bar.low, bar.high) if end is not None]
-    least, most = min([picture.base, *ends]), max([picture.base, *ends])
-    room = _ROOM * ((most - least) or abs(picture.base) or 1.0)
+    ends = [end for bar in found.inputs for end in bar.ends(found.case) if end is not None]
+    least, most = min([found.value, *ends]), max([found.value, *ends])
+    room = _ROOM * ((most - least) or abs(found.value) or 1.0)
     ax.set_xlim(least - room, most + room)
-    ax.set_ylim(len(picture.bars) - 0.4, -0.6)
-    for place, bar in enumerate(picture.bars):
-        _draw_bar(ax, bar, place, picture.base)
-    ax.axvline(picture.base, color=INK, linewidth=1.0, zorder=4)
-    name_rows(ax, range(len(picture.bars)), [f"{bar.name}\n{bar.note}" if bar.note else bar.name for bar in picture.bars])
+    ax.set_ylim(len(found.inputs) - 0.4, -0.6)
+    for place, bar in enumerate(found.inputs):
+        _draw_bar(ax, bar, bar.ends(found.case), place, found.value)
+    ax.axvline(found.value, color=INK, linewidth=1.0, zorder=4)
+    name_rows(ax, range(len(found.inputs)), [bar.name(found.case) for bar in found.inputs])
     ax.tick_params(axis="y", labelcolor=INK)
     ax.xaxis.set_major_locator(MaxNLocator(nbins=7))
     ax.ticklabel_format(axis="x", style="plain", useOffset=False)
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
     draw_grid(ax, "x", 0.7)
-    ax.set_xlabel(picture.axis, loc="right")
+    ax.set_xlabel(figure_text(picture.metric), loc="right")
     caption(ax, picture.finding, picture.subtitle)
-    note(ax, picture.note, below_px=34)
+    note(ax, standing_text(picture.best, picture.undecided) if picture.best and picture.undecided else "", below_px=34)
     return ax
 
 
-def _draw_bar(ax: Axes, bar: TornadoBar, place: int, base: float) -> None:
+def _draw_bar(ax: Axes, bar: VariedDocument, numbers: tuple[float | None, float | None], place: int, base: float) -> None:
     ends = [
-        (end, text, colour)
-        for end, text, colour in ((bar.low, bar.low_text, _LOWER), (bar.high, bar.high_text, _HIGHER))
-        if end is not None
+        (end, text, colour) for end, text, colour in zip(numbers, (bar.low, bar.high), (_LOWER, _HIGHER), strict=True) if end is not None
     ]
     # Where both lie on one side, the longer one is drawn first, so that the shorter one is seen.
     ends.sort(key=lambda end: -abs(end[0] - base))
     if ends and all(end == base for end, _, _ in ends):
-        write(ax, f"{bar.low_text} to {bar.high_text}: no effect", (base, place), (5, 0), color=FAINT_INK)
+        write(ax, f"{bar.low} to {bar.high}: no effect", (base, place), (5, 0), color=FAINT_INK)
         return
     right = bool(ends) and ends[0][0] >= base
     for end, text, colour in ends:

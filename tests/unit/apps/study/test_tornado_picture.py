@@ -32,10 +32,10 @@ def written(tmp_path: Path) -> Path:
 def test_a_scenario_alone_is_varied_by_the_figures_of_its_hardware() -> None:
     picture = asked_tornado([SMALL])
 
-    assert {bar.name for bar in picture.bars} >= {"accelerator_speed", "cluster.scale_up.bandwidth", "cluster.nics.latency"}
+    assert {bar.input for bar in picture.sensitivity.inputs} >= {"accelerator_speed", "cluster.scale_up.bandwidth", "cluster.nics.latency"}
     assert picture.subtitle.startswith(f"{SMALL}: one figure varied at a time")
     assert picture.finding.startswith("tokens/s depends most on accelerator_speed: ")
-    assert picture.base == pytest.approx(clustersim.run(SMALL).to_dict()["tokens_per_s"], rel=1e-12)
+    assert picture.sensitivity.value == pytest.approx(clustersim.run(SMALL).to_dict()["tokens_per_s"], rel=1e-12)
 
 
 def test_a_what_if_is_varied_by_the_figures_that_it_names(tmp_path: Path) -> None:
@@ -44,11 +44,11 @@ def test_a_what_if_is_varied_by_the_figures_that_it_names(tmp_path: Path) -> Non
 
     picture = asked_tornado([str(file)])
 
-    assert [bar.name for bar in picture.bars] == ["accelerator_speed", "cluster.scale_up.bandwidth"]
+    assert [bar.input for bar in picture.sensitivity.inputs] == ["accelerator_speed", "cluster.scale_up.bandwidth"]
 
 
 def test_what_is_set_holds_for_the_tornado_too() -> None:
-    assert asked_tornado([SMALL], ["strategy.tp=8"]).base < asked_tornado([SMALL]).base
+    assert asked_tornado([SMALL], ["strategy.tp=8"]).sensitivity.value < asked_tornado([SMALL]).sensitivity.value
 
 
 def test_a_written_answer_is_drawn_as_the_answer_itself(written: Path) -> None:
@@ -72,7 +72,8 @@ def test_an_end_at_which_a_case_cannot_be_chosen_has_no_bar_and_a_note(written: 
 
     picture = tornado_of(document)
 
-    assert (picture.bars[0].low, picture.bars[0].note) == (None, "divided becomes best")
+    assert picture.sensitivity.inputs[0].ends("base")[0] is None
+    assert picture.sensitivity.inputs[0].name("base").endswith("\ndivided becomes best")
     assert picture.subtitle.endswith("; the choice turns on accelerator_speed")
 
 

@@ -6,20 +6,35 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Annotation
 
 from clustersim.report.plots.canvas import style
-from clustersim.report.plots.tornado import Tornado, TornadoBar, tornado
+from clustersim.report.plots.tornado import SensitivityDocument, Tornado, VariedDocument, tornado
+
+
+def _varied(name: str, low: tuple[str, float | None], high: tuple[str, float | None], best: str = "base") -> VariedDocument:
+    return VariedDocument(
+        input=name,
+        low=low[0],
+        high=high[0],
+        values_at_low={"base": low[1]},
+        values_at_high={"base": high[1]},
+        best_at_low=best,
+        best_at_high="base",
+    )
+
 
 PICTURE = Tornado(
-    finding="it depends on a",
-    subtitle="x",
-    axis="tokens_per_s",
-    base=100.0,
-    bars=[
-        TornadoBar(name="a", low_text="1", high_text="2", low=60.0, high=130.0, note="b becomes best"),
-        TornadoBar(name="falls", low_text="3", high_text="4", low=110.0, high=95.0),
-        TornadoBar(name="both above", low_text="5", high_text="6", low=104.0, high=108.0),
-        TornadoBar(name="none at low", low_text="7", high_text="8", low=None, high=101.0),
-        TornadoBar(name="nothing", low_text="9", high_text="10", low=100.0, high=100.0),
-    ],
+    scenario="x",
+    metric="tokens_per_s",
+    sensitivity=SensitivityDocument(
+        case="base",
+        value=100.0,
+        inputs=[
+            _varied("a", ("1", 60.0), ("2", 130.0), best="b"),
+            _varied("falls", ("3", 110.0), ("4", 95.0)),
+            _varied("both above", ("5", 104.0), ("6", 108.0)),
+            _varied("none at low", ("7", None), ("8", 101.0)),
+            _varied("nothing", ("9", 100.0), ("10", 100.0)),
+        ],
+    ),
 )
 
 
@@ -31,8 +46,8 @@ def test_bars_reach_from_what_is_now_to_their_ends() -> None:
     boxes = [(round(box.get_x(), 6), round(box.get_x() + box.get_width(), 6)) for box in rectangles]
     assert boxes[:2] == [(100.0, 60.0), (100.0, 130.0)]
     assert len(boxes) == 7
-    assert [label.get_text().splitlines()[0] for label in ax.get_yticklabels()] == [bar.name for bar in PICTURE.bars]
-    assert ax.get_title(loc="left") == "it depends on a"
+    assert [label.get_text() for label in ax.get_yticklabels()][:2] == ["a\nb becomes best", "falls"]
+    assert ax.get_title(loc="left") == "tokens/s depends most on a: 70.0 % from end to end"
 
 
 def test_no_two_texts_of_a_bar_stand_on_one_side() -> None:
