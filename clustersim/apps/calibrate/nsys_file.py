@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
+from itertools import starmap
 from pathlib import Path
 from typing import Final
 
@@ -19,9 +20,13 @@ from clustersim.errors import Place, ScenarioError
 HEADER: Final = b"SQLite format 3\0"
 NANO: Final = 1e-9
 KERNELS: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
+GRAPHS: Final = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+_THREAD_BITS: Final = 24
+"""Low bits of the number of a thread, above which it is that of its process."""
 COPY_NAMES: Final[Mapping[int, str]] = {1: "Memcpy HtoD", 2: "Memcpy DtoH", 8: "Memcpy DtoD", 10: "Memcpy PtoP"}
 """Kinds of copies in CUPTI, as PyTorch names them."""
 Cell = str | int | float | None
+_Call = tuple[int | None, Cell]
 
 
 def is_nsys(path: str) -> bool:
@@ -47,6 +52,9 @@ def read_nsys(path: str) -> TraceFile:
             if KERNELS not in tables.columns:
                 hint = "record it with nsys profile --trace=cuda,nvtx, and export it with nsys export --type sqlite"
                 raise ScenarioError(f"holds no kernels: the table {KERNELS} is missing", hint=hint, place=place)
+            if tables.rows(GRAPHS, "start"):
+                hint = "record it again with nsys profile --cuda-graph-trace=node"
+                raise ScenarioError("holds CUDA graphs as a whole, without their kernels", hint=hint, place=place)
             return _trace(tables)
     except (sqlite3.Error, TypeError, ValueError) as error:
         message = f"is not an export of Nsight Systems that can be read: {error}"
@@ -74,13 +82,13 @@ class _Tables:
 def _trace(tables: _Tables) -> TraceFile:
     names: dict[Cell, str] = {number: str(value) for number, value in tables.rows("StringIds", "id", "value")}
     issued, threads, waits = _calls(tables, names)
+    where = ("start", "end", "deviceId", "streamId", "globalPid", "correlationId")
     kernels = [
-        _launched(row[:5], issued, names.get(row[5]) or names.get(row[6]) or "")
-        for row in tables.rows(KERNELS, "start", "end", "deviceId", "streamId", "correlationId", "demangledName", "shortName")
+        _launched(row[:6], issued, names.get(row[6]) or names.get(row[7]) or "")
+        for row in tables.rows(KERNELS, *where, "demangledName", "shortName")
     ]
-    where = ("start", "end", "deviceId", "streamId", "correlationId")
     copies = [
-        _launched(row[:5], issued, COPY_NAMES.get(_whole(row[5]), "Memcpy"))
+        _launched(row[:6], issued, COPY_NAMES.get(_whole(row[6]), "Memcpy"))
         for row in tables.rows("CUPTI_ACTIVITY_KIND_MEMCPY", *where, "copyKind")
     ]
     copies += [_launched(row, issued, "Memset") for row in tables.rows("CUPTI_ACTIVITY_KIND_MEMSET", *where)]
@@ -106,28 +114,35 @@ def _trace(tables: _Tables) -> TraceFile:
     )
 
 
-def _calls(tables: _Tables, names: Mapping[Cell, str]) -> tuple[dict[Cell, float], dict[str, list[float]], list[float]]:
-    """Return when each call was issued, by its correlation; the launches of kernels by thread; and the calls in which the host may wait."""
-    kernels = {row[0] for row in tables.rows(KERNELS, "correlationId")}
-    issued: dict[Cell, float] = {}
+def _calls(tables: _Tables, names: Mapping[Cell, str]) -> tuple[dict[_Call, float], dict[str, list[float]], list[float]]:
+    """Return when each call was issued, by process and correlation; launches of kernels by thread; and calls in which the host may wait."""
+    kernels = {*starmap(_call, tables.rows(KERNELS, "globalPid", "correlationId"))}
+    alone = "globalPid" not in tables.columns[KERNELS]
+    issued: dict[_Call, float] = {}
     threads: dict[str, list[float]] = {}
     waits: list[float] = []
     for start, correlation, thread, name in tables.rows("CUPTI_ACTIVITY_KIND_RUNTIME", "start", "correlationId", "globalTid", "nameId"):
-        issued[correlation] = _seconds(start)
-        if correlation in kernels:
-            threads.setdefault(str(thread), []).append(issued[correlation])
+        call = _call(None if alone else thread, correlation)
+        issued[call] = _seconds(start)
+        if call in kernels:
+            threads.setdefault(str(thread), []).append(issued[call])
         elif may_wait(names.get(name, "")):
-            waits.append(issued[correlation])
+            waits.append(issued[call])
     return issued, threads, sorted(waits)
 
 
-def _launched(row: tuple[Cell, ...], issued: Mapping[Cell, float], name: str) -> LaunchedKernel:
-    start, end, device, stream, correlation = row
+def _call(process: Cell, correlation: Cell) -> _Call:
+    """Return what tells a call from others: each process counts its own."""
+    return (None if process is None else int(process) >> _THREAD_BITS, correlation)
+
+
+def _launched(row: tuple[Cell, ...], issued: Mapping[_Call, float], name: str) -> LaunchedKernel:
+    start, end, device, stream, process, correlation = row
     return LaunchedKernel(
         start_s=_seconds(start),
         duration_s=_seconds(end) - _seconds(start),
         stream=(str(device), str(stream)),
-        launched_s=issued.get(correlation),
+        launched_s=issued.get(_call(process, correlation)),
         operator=None,
         name=name,
     )

@@ -212,6 +212,8 @@ def _without_row(table: Vocabulary, entry: Entry) -> Key:
 
 def _apply(draft: Draft, row: KeyRow, entry: Entry, *, again: bool = False) -> Key:
     value = entry.value
+    if not all(_is_one_of(draft.get(key), values) for key, values in row.where.items()):
+        return _key(entry, "no_effect", note="does not count with the other keys")
     if _left_open(row, value):
         return _key(entry, "no_effect", note="is left to the framework" if value else "is not set")
     if is_open(value) and ("/" not in str(value) or _mapped(row, value) is None):
@@ -229,11 +231,7 @@ def _apply(draft: Draft, row: KeyRow, entry: Entry, *, again: bool = False) -> K
             together = _combined(row, was, each) if again else each
             draft.settings[key] = Setting(value=together, how="read", place=entry.place, note=row.note)
     first, shown = next(iter(found.items()), (None, None))
-    if (
-        row.lost is not None
-        and not _is_neutral(row, value)
-        and all(_is_one_of(draft.get(key), values) for key, values in row.where.items())
-    ):
+    if row.lost is not None and not _is_neutral(row, value):
         return _key(entry, "not_modelled", to=first, note=row.lost)
     how: How = "no_effect" if first is None and row.to is None else "read"
     return _key(entry, how, to=first, value=shown if len(found) == 1 or _in_scenario(first) else None, note=row.note)

@@ -52,7 +52,7 @@ class KeyRow(Checked):
     unless: list[Scalar] = Field(default=[None, False, 0, 1, ""])
     """Values with which nothing is lost."""
     where: dict[str, list[Scalar]] = Field(default_factory=dict[str, list[Scalar]])
-    """Nothing is lost unless the settings of rows before have one of these values."""
+    """Counts only where the settings of rows before have one of these values."""
     note: str | None = None
     versions: str | None = None
     source: str | None = None

@@ -53,8 +53,13 @@ STEP_RATES: Final = ("*train_steps_per_second", "*batches_per_sec", "*steps_per_
 """Metrics that are steps in a second: of the Trainer of Hugging Face and LLM Foundry."""
 
 
-def tracked_folder(source: str, *, holds_runs: bool = True) -> Path | None:
+def tracked_folder(source: str, *, levels: int = 2) -> Path | None:
     """Return the folder with the files of a tracked run: that which is named, ``files`` in it, or the only run in it; None without one.
+
+    Parameters
+    ----------
+    levels
+        Folders above a run: ``mlruns`` holds experiments, which hold runs.
 
     Raises
     ------
@@ -69,8 +74,9 @@ def tracked_folder(source: str, *, holds_runs: bool = True) -> Path | None:
             return folder
         if (folder / PARAMETERS).is_dir() and ((folder / METRICS).is_dir() or (folder / ABOUT).is_file()):
             return folder
-    found = (tracked_folder(str(each), holds_runs=False) for each in sorted(islice(Path(source).glob("*"), _MOST_FILES)) if each.is_dir())
-    held = {each.resolve(): each for each in found if each is not None} if holds_runs else {}
+    inside = sorted(islice(Path(source).glob("[!.]*"), _MOST_FILES)) if levels else []
+    found = (tracked_folder(str(each), levels=levels - 1) for each in inside if each.is_dir())
+    held = {each.resolve(): each for each in found if each is not None}
     if len(held) > 1:
         named = ", ".join(str(each.parent if each.name == FILES else each) for each in islice(held.values(), 3))
         raise ScenarioError(f"holds {len(held)} tracked runs", place=Place(file=source), hint=f"name one of them, such as {named}")

@@ -297,6 +297,28 @@ def nsys(path: Path, *, kernels: bool = True) -> str:
     return str(path)
 
 
+def test_calls_of_several_processes_in_an_export_are_told_apart_and_graphs_without_kernels_refused(tmp_path: Path) -> None:
+    path = nsys(tmp_path / "report.sqlite", kernels=False)
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(
+            """
+            CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER,
+                globalPid INTEGER, correlationId INTEGER, demangledName INTEGER);
+            INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (10000, 510000, 0, 7, 16777216, 1, 1), (400000, 800000, 1, 7, 33554432, 1, 2);
+            DELETE FROM CUPTI_ACTIVITY_KIND_RUNTIME;
+            INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (2000, 2500, 1, 16777219, 4), (300000, 300500, 1, 33554439, 4);
+            """
+        )
+
+    assert [kernel.launched_s for kernel in read_trace(path).kernels] == pytest.approx([2e-6, 3e-4])
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(
+            "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INTEGER); INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (1)"
+        )
+    with pytest.raises(ScenarioError, match="holds CUDA graphs as a whole, without their kernels; record it again with nsys profile"):
+        read_trace(path)
+
+
 def test_an_export_of_nsight_systems_is_read_as_a_trace(tmp_path: Path) -> None:
     path = nsys(tmp_path / "report.sqlite")
     found = by_name(compared(path))

@@ -106,7 +106,7 @@ def test_a_folder_of_one_run_is_that_run_and_one_of_several_names_them(tmp_path:
     run = mlflow(tmp_path / "0" / "abc", {"loss": "1 2.5 3\n"})
     (tmp_path / "0" / "a-link").symlink_to(run)
 
-    assert tracked_folder(str(tmp_path / "0")) == Path(run)
+    assert tracked_folder(str(tmp_path / "0")) == tracked_folder(str(tmp_path)) == Path(run)
     mlflow(tmp_path / "0" / "def", {"loss": "1 2.5 3\n"})
     with pytest.raises(ScenarioError, match=r"holds 2 tracked runs; name one of them, such as .*abc, "):
         tracked_folder(str(tmp_path / "0"))
