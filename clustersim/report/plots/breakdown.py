@@ -197,7 +197,8 @@ def step_breakdowns(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes
     middle = (_ROW_BAR[0] + _THIN_BAR[1]) / 2
     name_rows(ax, [row + middle for row in range(len(subjects))], [shortened(subject.label, _LONGEST_NAME) for subject in subjects])
     caption(ax, _title_of_several(subjects), "one step of each run; the thin bar is communication that computation hides")
-    key(ax, [(label, colour) for label, colour in drawn.items()], below_px=60)
+    order = list(palette.KIND_COLOURS.values())
+    key(ax, sorted(drawn.items(), key=lambda each: order.index(each[1]) if each[1] in order else len(order)), below_px=60)
     return ax
 
 

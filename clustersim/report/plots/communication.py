@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 
 from clustersim.measure.exposure import Exposure, exposures
 from clustersim.report import palette
-from clustersim.report.facts import gpus_text, percent_text
+from clustersim.report.facts import gpus_text
 from clustersim.report.plots.canvas import (
     Margins,
     add_boxes,
@@ -25,6 +25,7 @@ from clustersim.report.plots.canvas import (
     size_px,
     write,
 )
+from clustersim.report.shares import share_text
 from clustersim.report.subject import Subject
 from clustersim.units.quantity import format_quantity
 
@@ -73,7 +74,7 @@ def _draw_row(ax: Axes, place: int, row: Exposure, step_s: float) -> None:
         text = format_quantity(end_s - start_s, "s")
         if (len(text) + 1) * _LETTER_PX <= (end_s - start_s) * px_per_s:
             ax.text((start_s + end_s) / 2, place + 0.5, text, color=palette.text_colour(colour), ha="center", va="center", fontsize=9.5)
-    waits = f"exposed {percent_text(row.exposed_s / step_s)} of the step" if row.exposed_s > 0.0 else "all hidden"
+    waits = f"exposed {share_text(row.exposed_s / step_s)} of the step" if row.exposed_s > 0.0 else "all hidden"
     write(ax, f"{format_quantity(row.exposed_s + row.hidden_s, 's')}, {waits}", (ends[-1], place + 0.5), (6, 0))
     half = 6.0 / height_px * ax.get_ylim()[0]
     box = np.array([[-22.0 / px_per_s, -10.0 / px_per_s, place + 0.5 + half, place + 0.5 - half]])
@@ -92,4 +93,4 @@ def _finding(rows: Sequence[Exposure], step_s: float) -> str:
         return "nothing is communicated"
     if not waited:
         return "all communication is hidden"
-    return f"the step waits longest for {waited[0].dimension.upper()} {waited[0].label}, {percent_text(waited[0].exposed_s / step_s)} of it"
+    return f"the step waits longest for {waited[0].dimension.upper()} {waited[0].label}, {share_text(waited[0].exposed_s / step_s)} of it"

@@ -56,7 +56,7 @@ def cost_waterfall(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
         _write(ax, place, at, bar.usd, bar.percent)
     add_boxes(ax, np.array([[len(bars) - 0.36, len(bars) + 0.36, 0.0, total]]), INK)
     _write(ax, len(bars), total, total, 100.0, strong=True)
-    names = [*(bar.label for bar in bars), "all of it"]
+    names = [*(bar.label for bar in bars), "total"]
     ax.set_xticks(range(len(names)), ["\n".join(name.split(" ")) if len(name) > 9 else name for name in names])
     ax.tick_params(axis="x", length=0, labelsize=9.5)
     values = round_values(0.0, total * 1.12, 6)
@@ -64,7 +64,7 @@ def cost_waterfall(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
     draw_grid(ax, width=0.7)
     metrics = subject.metrics
     title = f"{metrics.scenario}, {gpus_text(metrics)}: {bars[0].percent:.1f} % of {format_quantity(total, 'USD')} buys computing"
-    caption(ax, title, f"{what}; money follows the time of the accelerators; {_prices(subject.cost)}")
+    caption(ax, title, f"{what}; divided by accelerator time; {_prices(subject.cost)}")
     return ax
 
 

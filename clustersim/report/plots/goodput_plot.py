@@ -76,7 +76,7 @@ def goodput_curve(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
     ax.ticklabel_format(axis="y", useOffset=False)
     draw_grid(ax)
     ax.set_xlabel("training between two checkpoints", loc="right")
-    ax.set_ylabel("time that counts, %", loc="top")
+    ax.set_ylabel("goodput, %", loc="top")
     caption(ax, _finding(subject, best, set_s), _subtitle(subject))
     return ax
 
@@ -108,7 +108,7 @@ def _finding(subject: Subject, best: BestInterval, set_s: float) -> str:
     assert subject.upkeep is not None
     lost = best.goodput_fraction - _useful(subject.upkeep, set_s)
     every = format_quantity(best.closed_form_s, "s")
-    saved = f"a checkpoint every {every} keeps most: {percent_text(best.goodput_fraction)} of the time trains"
+    saved = f"goodput is highest, {percent_text(best.goodput_fraction)}, with a checkpoint every {every}"
     less = f"; {format_quantity(set_s, 's')} as set loses {100 * lost:.2f} points" if lost >= 5e-5 else ""
     return f"{subject.metrics.scenario}, {gpus_text(subject.metrics)}: {saved}{less}"
 

@@ -119,7 +119,7 @@ def sweep_heatmap(frame: pandas.DataFrame, ax: Axes | None = None, *, figure: st
     caption(ax, finding(cells, (rows, columns), keys, name, near), _subtitle(axis_text(name, unit), keys, fits))
     if not (fits & np.isfinite(cells)).all():
         key(ax, [("does not fit in memory, or has no result", palette.IDLE)], below_px=66)
-    note(ax, f"{_NEAR.strip()} beside the best: {UNDECIDED}" if near.any() else "", below_px=44)
+    note(ax, f"{_NEAR.strip()} {UNDECIDED} against the best" if near.any() else "", below_px=44)
     return ax
 
 

@@ -130,7 +130,7 @@ def pareto(frame: pandas.DataFrame, ax: Axes | None = None) -> Axes:
     seen = "the area of a point grows with its energy, " if sizes.min() < _ALIKE * sizes.max() else ""
     subtitle = f"to the lower left is better; {seen}{least:.3g} to {most:.3g} kWh for a million tokens{left_out}"
     caption(ax, _finding(labels, points, front, len(near)), subtitle)
-    note(ax, f"ringed: beaten by {'a joined' if len(front) > 1 else 'the best'} one, but {UNDECIDED}" if near else "", below_px=30)
+    note(ax, f"ringed points are {UNDECIDED} against {'a joined' if len(front) > 1 else 'the best'} one" if near else "", below_px=30)
     return ax
 
 

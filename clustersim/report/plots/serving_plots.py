@@ -105,12 +105,13 @@ def kv_over_time(runs: Sequence[ServedSubject], ax: Axes | None = None) -> Axes:
     for number, colour in zip(shown, _REPLICA_COLOURS, strict=False):
         own = [each for each in run.samples if each.replica == number]
         shares = [100.0 * each.n_used_blocks / run.n_blocks[number] for each in own]
-        ax.step([each.end * TICK_S for each in own], shares, where="post", color=colour, linewidth=1.4, label=f"replica {number}")
+        pool = "replica" if run.metrics.transfers is None else "prefill" if any(each.n_prefill_tokens for each in own) else "decode"
+        ax.step([each.end * TICK_S for each in own], shares, where="post", color=colour, linewidth=1.4, label=f"{pool} {number}")
     ax.axhline(100.0 * kv.peak_fraction, color=INK, linewidth=1.0, linestyle=_DASHED, label="peak")
     _over_time(ax, "KV cache in use, %")
     ax.set_ylim(0, min(101.0, 125.0 * kv.peak_fraction) or 101.0)
     more = f"; the first {len(shown)} of {len(run.n_blocks)} replicas" if len(run.n_blocks) > len(shown) else ""
-    whose = "decode replica" if runs[0].metrics.transfers is not None else "replica"
+    whose = "replica" if run.metrics.transfers is None else "decode replica"
     title = f"{run.label}: at most {100 * kv.peak_fraction:.1f} % of a KV cache is used, {kv.preemptions:,} preemptions"
     caption(ax, title, f"{kv.capacity_tokens:,} tokens in each {whose}; lines: after engine steps, dashed: highest within one{more}")
     return ax
@@ -130,9 +131,10 @@ def throughput_latency(runs: Sequence[ServedSubject], ax: Axes | None = None) ->
     """Draw latencies against output tokens a second per GPU, of one deployment under several loads or of several."""
     ax = new_axes(HEIGHT_PX, replace(_MARGINS, top=110)) if ax is None else ax
     ax.set_yscale("log")
-    ordered = sorted(runs, key=lambda run: run.metrics.output_tokens_per_s_per_gpu)
+    same = len({run.label for run in runs}) == 1
+    # Loads come in order; past full load a higher one may have a lower throughput.
+    ordered = list(runs) if same else sorted(runs, key=lambda run: run.metrics.output_tokens_per_s_per_gpu)
     rates = [run.metrics.output_tokens_per_s_per_gpu for run in ordered]
-    same = len({run.label for run in ordered}) == 1
     for name in _NAMES:
         found = [getattr(run.metrics, f"{name}_s") for run in ordered]
         for statistic, dashes, marker in (("p50", "-", "o"), ("p99", _DASHED, "^")):
@@ -154,11 +156,11 @@ def throughput_latency(runs: Sequence[ServedSubject], ax: Axes | None = None) ->
     _name_points(ax, list(zip(rates, names, strict=True)))
     most = max(ordered, key=lambda run: run.metrics.output_tokens_per_s_per_gpu)
     growing = ", where the queue grows without end" if most.metrics.overloaded else ""
-    title = f"{most.label}: {rates[-1]:,.0f} output tokens/s per GPU with {most.load}{growing}"
+    title = f"{most.label}: {max(rates):,.0f} output tokens/s per GPU with {most.load}{growing}"
     full = f"; {most.metrics.full_load_output_tokens_per_s / most.metrics.gpus:,.0f} output tokens/s per GPU at full load" if same else ""
     kept = [run for run in ordered if run.metrics.slo is not None and run.metrics.slo.met and not run.metrics.overloaded]
     if same and any(run.metrics.slo is not None for run in ordered):
-        title += f"; promises hold up to {kept[-1].load}" if kept else "; no load keeps the promises"
+        title += f"; the SLO holds up to {kept[-1].load}" if kept else "; no load meets the SLO"
     caption(
         ax,
         title,
@@ -169,12 +171,13 @@ def throughput_latency(runs: Sequence[ServedSubject], ax: Axes | None = None) ->
 
 
 def _name_points(ax: Axes, points: Sequence[tuple[float, str]]) -> None:
-    """Write names above the axes at their places along the abscissa, as far as there is room."""
+    """Write names above the axes at their places along the abscissa; points that lie together share a text."""
     free_px, width_px = np.inf, size_px(ax)[0]
-    for value, name in reversed(points):  # that of the title is the last
+    for value, name in sorted(points, reverse=True):
         half_px = _LETTER_PX * len(name) / 2
         place_px = value / ax.get_xlim()[1] * width_px
         if place_px + half_px > free_px:
+            ax.texts[-1].set_text(f"{name}, {ax.texts[-1].get_text()}")
             continue
         free_px = place_px - half_px
         ax.text(value, 1.02, name, transform=ax.get_xaxis_transform(), ha="center", fontsize=9.5, color=FAINT_INK)

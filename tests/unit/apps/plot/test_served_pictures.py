@@ -67,7 +67,7 @@ def test_promises_do_not_hold_where_the_queue_grows_without_end() -> None:
 
     title = title_of(throughput_latency([kept, replace(kept, load="32 requests/s", metrics=more)]))
 
-    assert title.endswith("with 32 requests/s, where the queue grows without end; promises hold up to 8 requests/s")
+    assert title.endswith("with 32 requests/s, where the queue grows without end; the SLO holds up to 8 requests/s")
     assert "at most" not in title
 
 

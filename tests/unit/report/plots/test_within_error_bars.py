@@ -37,7 +37,7 @@ def test_a_layout_that_is_beaten_within_the_error_bars_only_has_a_ring() -> None
         ax = pareto(table(("a", "1", 1.0, 1.0), ("a", "2", 1.05, 1.05), ("a", "4", 1.2, 1.2), ("b", "1", 1.3, 1.3)))
 
     assert title_of(ax) == "node a with tp 1 is ahead in time and in cost; not decided against the 2 ringed"
-    assert "ringed: beaten by the best one, but within the error bars: not decided" in texts(ax)
+    assert "ringed points are within the error bars: not decided against the best one" in texts(ax)
     assert "area" not in " ".join(texts(ax))
     assert [len(found.get_offsets()) for found in ax.collections] == [3, 1, 2]  # pyright: ignore[reportArgumentType] - matplotlib's stubs
 
@@ -78,7 +78,7 @@ def test_cells_that_the_best_cannot_be_told_apart_from_are_marked() -> None:
         ax = sweep_heatmap(frame)
 
     assert [text for text in texts(ax) if text.startswith("≈ ") and "best" not in text] == ["≈ 1.3", "≈ 1.05"]
-    assert "≈ beside the best: within the error bars: not decided" in texts(ax)
+    assert "≈ within the error bars: not decided against the best" in texts(ax)
 
 
 def test_lines_show_the_interval_of_each_point_and_which_are_as_good_as_the_best() -> None:
