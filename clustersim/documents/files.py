@@ -59,7 +59,8 @@ def read_bytes(path: Path, most_bytes: int, hint: str | None = None) -> bytes:
         raise ScenarioError("is a directory, not a file", place=place, hint=hint or "name a file") from error
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else None
-        raise ScenarioError(f"cannot be read: {reason or error}", place=place, hint=hint) from error
+        meant = "give yourself the right to read it" if isinstance(error, PermissionError) else hint
+        raise ScenarioError(f"cannot be read: {reason or error}", place=place, hint=meant) from error
     check_size(raw, most_bytes, place, hint)
     return raw
 
