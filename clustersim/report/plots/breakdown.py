@@ -111,7 +111,8 @@ def _draw_bar(ax: Axes, segments: Sequence[Segment]) -> None:
     outside: list[Segment] = []
     for segment in segments:
         add_boxes(ax, np.array([[segment.start_s, segment.end_s, *_BAR]]), segment.colour, edge_px=1.5, hatched=segment.idle)
-        name = _fitting(segment.label, (segment.end_s - segment.start_s) * px_per_s)
+        forms = (segment.label, segment.label.replace(" ", "\n"))
+        name = _fitting(forms, (segment.end_s - segment.start_s) * px_per_s, _LETTER_PX)
         if not name:
             # A label that says 0.0 % would point at nothing that can be seen.
             outside += [segment] if segment.percent > 0.0 else []
@@ -137,10 +138,9 @@ def _draw_bar(ax: Axes, segments: Sequence[Segment]) -> None:
         )
 
 
-def _fitting(label: str, room_px: float) -> str:
-    """Return the label on one line or with a line for each word, whichever fits; empty if neither does."""
-    forms = (label, label.replace(" ", "\n"))
-    return next((form for form in forms if max(map(len, form.split("\n"))) * _LETTER_PX + 6 <= room_px), "")
+def _fitting(forms: Sequence[str], room_px: float, letter_px: float) -> str:
+    """Return the first form whose longest line fits; empty if none does."""
+    return next((form for form in forms if max(map(len, form.split("\n"))) * letter_px + 6 <= room_px), "")
 
 
 def spread(wanted_px: Sequence[float], widths_px: Sequence[float], room_px: float, *, between_px: float = _BETWEEN_PX) -> list[float]:
@@ -228,14 +228,8 @@ def _meaning(segment: Segment) -> str:
 
 def _write(ax: Axes, row: int, segment: Segment, px_per_s: float) -> None:
     name = segment.label if segment.colour == palette.EXPOSED else ""
-    text = next(
-        (
-            text
-            for text in (f"{name} {segment.percent:.0f} %".strip(), f"{segment.percent:.0f} %")
-            if (len(text) + 1) * _ROW_LETTER_PX <= (segment.end_s - segment.start_s) * px_per_s
-        ),
-        "",
-    )
+    forms = (f"{name} {segment.percent:.0f} %".strip(), f"{segment.percent:.0f} %")
+    text = _fitting(forms, (segment.end_s - segment.start_s) * px_per_s, _ROW_LETTER_PX)
     box = paper(1.5, segment.colour) if segment.idle else None
     colour = palette.text_colour(segment.colour)
     ax.text(segment.middle_s, row + sum(_ROW_BAR) / 2, text, color=colour, ha="center", va="center", fontsize=9.5, bbox=box)
