@@ -22,9 +22,9 @@ def plot_command(
         str,
         typer.Argument(
             metavar="KIND",
-            help="pipeline, timeline, breakdown, communication, links, topology, memory, memory_over_time, roofline, cost, goodput,"
-            " strong_scaling, weak_scaling, pareto, heatmap, lines, validation, tornado;"
-            " of serving latency, timeline, kv or throughput_latency.",
+            help="Of training pipeline, timeline, breakdown, communication, links, topology, memory, memory_over_time, roofline, cost,"
+            " goodput, strong_scaling, weak_scaling; of a sweep heatmap, lines, pareto; of serving latency, timeline, kv,"
+            " throughput_latency; of a what-if tornado; validation.",
         ),
     ],
     runs: Annotated[

@@ -138,7 +138,7 @@ class Answer:
         return found
 
     def lines(self) -> list[str]:
-        """Return the answer in four lines: whether it is decided, days and cost, layout, and sensitivities."""
+        """Return the answer in a few lines: whether it is decided, days and cost, layout, and sensitivities."""
         best = self.best
         if best is None:
             return ["none: the model runs on none of these clusters in any layout"]
@@ -148,7 +148,8 @@ class Answer:
             self._decided(best.option.name),
             f"{first}: {days_text(best)}{_cost_text(best)}{self._fastest()}",
             f"Layout: {layout}",
-            f"The order turns on: {'; '.join(self.turns())}",
+            "The order turns on:",
+            *(f"  {turn}" for turn in self.turns()),
         ]
 
     @property

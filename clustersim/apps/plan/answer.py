@@ -369,7 +369,7 @@ def plan_for(asked: PlanRequest, terms: Terms | None = None) -> PlanAnswer:
 
 def answer_of(asked: PlanRequest, drafts: Drafts, search: Search, terms: Terms, replays: Replays) -> PlanAnswer:
     """Return the answer that a search gives, with what a tenth more of each resource buys and on what the choice turns."""
-    with phase("margins"):
+    with phase("sensitivity"):
         bought = margins(drafts, search, replays)
         turned = turns(drafts, search, replays, terms.memory_margin_fraction)
     layout = asked.own if isinstance(asked.own, ParallelLayout) else None
