@@ -33,7 +33,7 @@ class Fitted:
 
     shipped: float
     neutral: float
-    """Assumed where no other run depends on it."""
+    """The nearest to it is taken of values that meet the other runs alike."""
     values: tuple[float, ...]
     metrics: tuple[str, ...]
     concerns: Callable[[BuiltServing], bool]
@@ -224,8 +224,8 @@ def _refitted(others: Sequence[ServedCase], errors: Errors) -> Constants:
     fitted: list[tuple[str, float]] = []
     for name, constant in FITTED.items():
         rows = [case.row.id for case in others if name in case.depends_on]
-        best = min(constant.values, key=lambda value: median(errors[row, name, value] for row in rows)) if rows else constant.neutral
-        fitted.append((name, best))
+        error_of = {value: round(median(errors[row, name, value] for row in rows), 3) if rows else 0.0 for value in constant.values}
+        fitted.append((name, min((error, abs(value - constant.neutral), value) for value, error in error_of.items())[-1]))
     return tuple(fitted)
 
 
