@@ -211,6 +211,15 @@ USUAL: Final = (
         sources=("https://github.com/NVIDIA/dgxc-benchmarking", MEGATRON_BRIDGE),
     ),
     Usual(
+        software="recipes of NeMo and Megatron-Bridge",
+        holds=_recent,
+        values={"training.fused_loss": True},
+        sources=(
+            "https://github.com/NVIDIA/NeMo/blob/7ce2c5552e8880b35c407674041029bc434e5e77/nemo/collections/llm/gpt/model/base.py",
+            MEGATRON_BRIDGE,
+        ),
+    ),
+    Usual(
         software="experts, as recipes of Megatron-Bridge",
         holds=_experts,
         values={"strategy.dispatch": "per_node"},
