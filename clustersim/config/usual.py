@@ -22,13 +22,6 @@ Value = bool | int | float | str | tuple[str, ...]
 BEFORE_2022: Final = ("pascal", "volta", "ampere", "cdna2")
 """Generations of accelerators on which Megatron-LM ran before FlashAttention; what runs on later ones is in fp16 by choice."""
 
-MEGATRON_OF_2021: Final = "https://github.com/NVIDIA/Megatron-LM/tree/79a3bb6bf2c85b748c46749dd0695e23310d4e16"
-
-MEGATRON_BRIDGE: Final = (
-    "https://github.com/NVIDIA-NeMo/Megatron-Bridge/tree/067f987df03b8355b03192d88d70f1709fedf51a/scripts/performance/configs"
-)
-"""Recipes of NVIDIA's performance tables."""
-
 KERNELS: Final = "training.kernels"
 LAUNCH_OVERHEAD: Final = "training.launch_overhead"
 """Said with a flag of its own: nothing but a step that waits for its host depends on it."""
@@ -84,7 +77,6 @@ class Usual:
     holds: Callable[[Circumstances], bool]
     values: Mapping[str, Value | Callable[[Circumstances], Value]]
     """By dotted key."""
-    sources: tuple[str, ...]
 
 
 def _shards_parameters(run: Circumstances) -> bool:
@@ -127,10 +119,6 @@ IMAGES: Final = Usual(
     software="PyTorch, not compiled",
     holds=lambda run: not run.preset,
     values={KERNELS: "eager", "training.optimizer": "momentum"},
-    sources=(
-        "https://docs.pytorch.org/docs/2.5/torch.compiler.html",
-        "https://github.com/pytorch/vision/blob/017e9b99b5daddec3d82d5b05fe26f6834c48fa9/references/classification/train.py",
-    ),
 )
 """For lists of layers."""
 
@@ -145,22 +133,16 @@ USUAL: Final = (
             "training.attention": _old_attention,
             "training.vocabulary_multiple": 8,
         },
-        sources=(
-            "https://arxiv.org/abs/1810.04805",
-            "https://github.com/NVIDIA/DeepLearningExamples/tree/master/PyTorch/LanguageModeling/BERT",
-        ),
     ),
     Usual(
         software="an encoder in mixed precision, as PyTorch casts it",
         holds=lambda run: not run.causal and run.precision in ("fp16", "bf16"),
         values={"training.elementwise_precision": "fp32"},
-        sources=("https://docs.pytorch.org/docs/2.5/amp.html",),
     ),
     Usual(
         software="fused attention takes 16 bits, and came after runs in fp16",
         holds=lambda run: run.precision in ("fp32", "tf32") or _old_fp16(run),
         values={"training.attention": _old_attention},
-        sources=("https://github.com/Dao-AILab/flash-attention",),
     ),
     Usual(
         software="fp16, as Megatron-LM of 2021",
@@ -173,19 +155,16 @@ USUAL: Final = (
             "strategy.overlap_tp": "none",
             "strategy.data_parallel.overlap": False,
         },
-        sources=("https://arxiv.org/abs/2104.04473", MEGATRON_OF_2021),
     ),
     Usual(
         software="interleaved stages in fp16, as Megatron-LM of 2021",
         holds=lambda run: _of_2021(run) and run.schedule == "interleaved_1f1b",
         values={"strategy.overlap_p2p": False},
-        sources=(MEGATRON_OF_2021,),
     ),
     Usual(
         software="fp8 with sharded parameters, as torchao",
         holds=lambda run: _shards_parameters(run) and run.precision == "fp8",
         values={KERNELS: "fused", "training.fp8_scaling": lambda run: "tensor" if run.scaling == "delayed" else run.scaling},
-        sources=("https://github.com/pytorch/ao/tree/main/torchao/float8", "https://github.com/pytorch/ao/issues/685"),
     ),
     Usual(
         software="sharded parameters, as PyTorch's FSDP",
@@ -197,63 +176,44 @@ USUAL: Final = (
             "strategy.overlap_tp": "none",
             "strategy.recompute_stops_early": lambda run: run.recompute == "full",
         },
-        sources=(
-            "https://docs.pytorch.org/docs/2.5/fsdp.html",
-            "https://docs.pytorch.org/docs/2.5/checkpoint.html",
-            "https://pytorch.org/blog/pytorch2-2/",
-            "https://github.com/pytorch/torchtitan/blob/main/torchtitan/config/job_config.py",
-        ),
     ),
     Usual(
         software="recipes with Transformer Engine",
         holds=lambda run: run.sequence_parallel and (_recent(run) or (run.precision == "fp8" and not _shards_parameters(run))),
         values={"strategy.overlap_tp": "gemm_chunks"},
-        sources=("https://github.com/NVIDIA/dgxc-benchmarking", MEGATRON_BRIDGE),
     ),
     Usual(
         software="recipes of NeMo and Megatron-Bridge",
         holds=_recent,
         values={"training.fused_loss": True},
-        sources=(
-            "https://github.com/NVIDIA/NeMo/blob/7ce2c5552e8880b35c407674041029bc434e5e77/nemo/collections/llm/gpt/model/base.py",
-            MEGATRON_BRIDGE,
-        ),
     ),
     Usual(
         software="experts, as recipes of Megatron-Bridge",
         holds=_experts,
         values={"strategy.dispatch": "per_node"},
-        sources=(MEGATRON_BRIDGE,),
     ),
     Usual(
         software="experts in fp8 on Hopper, as recipes of Megatron-Bridge",
         holds=lambda run: _experts(run) and run.precision == "fp8" and run.generation == "hopper",
         values={"training.fp8_scaling": "tensor"},
-        sources=(MEGATRON_BRIDGE,),
     ),
     Usual(
         software="experts in MXFP8 on a rack, as recipes of Megatron-Bridge since 26.06",
         holds=lambda run: _captures_experts(run) and run.scaling == "mx" and run.rack,
         values={"training.cuda_graphs": lambda run: not run.blocking_launches, "training.grouped_experts": "fused"},
-        sources=(MEGATRON_BRIDGE,),
     ),
     Usual(
         software="experts in fp8 on Blackwell, as recipes of Megatron-Bridge",
         holds=lambda run: _captures_experts(run) and run.generation == "blackwell" and not run.blocking_launches,
         values={"training.cuda_graphs": ("attention", "router")},
-        sources=(MEGATRON_BRIDGE,),
     ),
     Usual(
         software="Megatron Core",
         holds=_of_today,
         values={LAUNCH_OVERHEAD: 1.7},
-        sources=(
-            "https://github.com/NVIDIA/Megatron-LM/tree/d98e8a64/tests/functional_tests/test_cases",
-            "https://github.com/NVIDIA-NeMo/Megatron-Bridge/blob/067f987df03b8355b03192d88d70f1709fedf51a/docs/performance-summary.md",
-        ),
     ),
 )
-"""For transformers. The first rule with a key applies, otherwise the default of the key. docs/reference/defaults.md has the reasons."""
+"""For transformers. The first rule with a key applies, otherwise its default. docs/reference/defaults.md has reasons and sources."""
 
 
 ALL_LAYOUTS: Final = "usual settings are the same in all layouts"
