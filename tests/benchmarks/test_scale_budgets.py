@@ -7,7 +7,6 @@ import subprocess
 import sys
 from functools import partial
 from random import Random
-from time import perf_counter
 from typing import Final
 
 import pytest
@@ -23,8 +22,6 @@ from tests.unit.topology.factories import make_fabric, make_node
 
 STEP_BUDGETS: Final = {16_384: (2.0, 500e6), 131_072: (6.0, 500e6), 1_048_576: (8.0, 1e9)}
 """Seconds, and bytes beyond those of the imported program."""
-GROWTH_BUDGET: Final = 4.0
-"""Largest time of 131,072 accelerators over that of 1,024, with equally many micro-batches."""
 UNLIKE_BUDGET_S: Final = 4.0
 RANDOM_BUDGET_S: Final = 20.0
 RACKS_BUDGET_S: Final = 5.0
@@ -91,20 +88,6 @@ def test_a_step_of_many_accelerators_fits_in_memory(n_gpus: int, benchmark: Benc
     peak_bytes = float(done.stdout)
     assert peak_bytes > 0.0
     assert held(benchmark, peak_bytes, STEP_BUDGETS[n_gpus][1], "B")
-
-
-def test_many_accelerators_take_little_longer_than_some(benchmark: BenchmarkFixture) -> None:
-    some_s: list[float] = []
-
-    def before_each_round() -> None:
-        began_s = perf_counter()
-        run(step_of(1_024))
-        some_s.append(perf_counter() - began_s)
-
-    run(step_of(1_024))
-    benchmark.pedantic(run, (step_of(131_072),), setup=before_each_round, rounds=5)
-
-    assert held(benchmark, best_s(benchmark) / min(some_s), GROWTH_BUDGET, "times")
 
 
 def test_a_slow_rank_and_a_degraded_link_among_many_are_simulated_in_time(benchmark: BenchmarkFixture) -> None:
