@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from math import inf
 from time import perf_counter
 from typing import Final
@@ -76,7 +75,7 @@ def replay(
         When the program, or another job, waits for itself.
     """
     jobs = prepare(program, machine, background, others=others).replayed()
-    alone = jobs.alone and partial(jobs.alone.timeline, jobs.alone.first.end_s())
+    alone = jobs.alone and jobs.alone.timeline(jobs.alone.first.end_s())
     return replace(jobs.timeline(jobs.first.end_s()), alone=alone), jobs.first.traffic.uneven()
 
 

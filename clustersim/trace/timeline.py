@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
@@ -212,8 +212,8 @@ class Timeline:
     """Log of the steps; None where one step was requested."""
     memory: Sequence[MemoryCurve] = ()
     """Memory of a rank of each class, in their order."""
-    alone: Callable[[], Timeline | None] | None = field(default=None, compare=False, repr=False)
-    """Returns the same step without contention; None where it is not known."""
+    alone: Timeline | None = field(default=None, compare=False, repr=False)
+    """The same step without contention; None where it is not known."""
 
     @property
     def duration_s(self) -> float:

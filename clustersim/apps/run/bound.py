@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Final
@@ -61,7 +61,7 @@ class StepBound:
         return max(self.path_s, self.link_s)
 
 
-def run_bound(built: Built, seed: int = 0, known: Callable[[], Timeline | None] | None = None) -> StepBound:
+def run_bound(built: Built, seed: int = 0, alone: Timeline | None = None) -> StepBound:
     """Return the lower bound of a scenario's step: its Program, replayed without contention, unless that is given.
 
     The order of tasks on every lane is fixed, so shorter tasks never make a step longer; and no flow is faster than alone.
@@ -71,7 +71,7 @@ def run_bound(built: Built, seed: int = 0, known: Callable[[], Timeline | None] 
     conditions = Conditions(uneven=built.uneven, n_steps=built.n_steps, seed=seed, settings=settings)
     calibration = calibration_of([node for node, _ in built.cluster.kinds])
     with collection_paused():
-        alone = (known and known()) or replay_plan(built.plan, built.cluster, calibration, neighbours, conditions).timeline
+        alone = alone or replay_plan(built.plan, built.cluster, calibration, neighbours, conditions).timeline
         with phase("measure"):
             own = in_own_time_of(built.plan.strategy, in_whole_steps_of(built.plan.strategy, alone))
             parts, _ = breakdown_of(built.plan.strategy, own)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import groupby
 from typing import Final
 
@@ -32,7 +31,7 @@ def _repeated(jobs: PreparedJobs, ways: MicroBatchPaths, *, times: int, holds: C
     again = Repetition(start_s=window.start_s, end_s=window.end_s, times=times, n_micro_batches=ways.n_micro_batches, ways=ways.first)
     added = carried_within(replay, window.start_s, window.end_s).times(times)
     timeline = repeating(jobs.timeline(replay.end_s(), added=added), again)
-    alone = jobs.alone and partial(_repeated, jobs.alone, ways, times=times, holds=holds)
+    alone = jobs.alone and _repeated(jobs.alone, ways, times=times, holds=holds)
     return replace(timeline, step_time_s=timeline.step_time_s + again.added_s, alone=alone)
 
 

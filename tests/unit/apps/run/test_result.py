@@ -80,7 +80,7 @@ def test_the_first_round_of_a_contended_replay_gives_the_bound_that_a_replay_for
     run = clustersim.run("mixtral-8x22b-5d")
 
     assert run.spans.alone is not None
-    assert run_bound(run.built, known=run.spans.alone) == run_bound(run.built)
+    assert run_bound(run.built, alone=run.spans.alone) == run_bound(run.built)
 
 
 def test_a_step_whose_bound_is_long_enough_is_replayed_without_contention_alone() -> None:
