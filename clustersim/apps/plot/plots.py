@@ -236,12 +236,22 @@ def read_points(name: str, sources: Sequence[str]) -> pandas.DataFrame:
 
 
 def drawn_errors(validation: Validation) -> Axes:
-    """Return the picture of the errors of published runs, a strip for each source."""
+    """Return the picture of the errors of published runs, a strip for each source; of whole steps where there are any.
+
+    Raises
+    ------
+    ScenarioError
+        When every run hides a setting, so that none has an error of its own.
+    """
     import pandas
 
     from clustersim.report.plots.validation import COLUMNS, validation_errors
 
-    rows = [(source.source_id, row.id, row.measured_s, row.predicted_s) for source in validation.sources for row in source.rows]
+    runs = [(source.source_id, row) for source in validation.sources for row in source.rows if row.predicted_range_s is None]
+    if not runs:
+        raise ScenarioError("there is no error to draw: every run hides a setting", hint="name a source whose runs state all")
+    whole = [(name, row) for name, row in runs if row.scored] or runs
+    rows = [(name, row.id, row.measured_s, row.predicted_s) for name, row in whole]
     return validation_errors(pandas.DataFrame(rows, columns=list(COLUMNS)))
 
 

@@ -50,8 +50,7 @@ def validation_errors(frame: pandas.DataFrame, ax: Axes | None = None) -> Axes:
     sources = sorted(means, key=lambda name: (means[name], name))
     ax = new_axes(_MARGINS.top + _MARGINS.bottom + ROW_PX * max(len(sources), 2), _MARGINS) if ax is None else ax
     band = 100.0 * BAND_FRACTION
-    most = 1.08 * max(float(np.abs(percent).max()), 1.5 * band)
-    ax.set_xlim(-most, most)
+    ax.set_xlim(1.08 * min(float(percent.min()), -1.5 * band), 1.08 * max(float(percent.max()), 1.5 * band))
     ax.set_ylim(len(sources) - 0.5, -0.5)
     ax.axvspan(-band, band, color=IDLE, linewidth=0, zorder=0)
     ax.axvline(0.0, color=FAINT_INK, linewidth=0.8, zorder=1)

@@ -6,10 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from matplotlib.axes import Axes
 
+from clustersim.apps.plot.plots import drawn_errors
 from clustersim.apps.validate.error_summary import rankings, summarise
 from clustersim.apps.validate.published import Validation, validate
-from clustersim.apps.validate.rows import MisfitResult, RowPlace
+from clustersim.apps.validate.rows import MisfitResult, RowPlace, RowResult
 from clustersim.apps.validate.validation_table import (
     MANY_ROWS,
     error_text,
@@ -26,7 +28,9 @@ from clustersim.apps.validate.validation_table import (
     source_text,
     summary_text,
 )
+from clustersim.errors import ScenarioError
 from clustersim.measure.metrics import Parallelism
+from clustersim.report.plots.canvas import title_of
 from tests.published.validation_page import markdown_page, summary_table
 from tests.unit.apps.samples import ROW, TEXT, rows, write
 
@@ -110,6 +114,18 @@ def test_rows_that_hide_a_setting_have_a_range_of_errors_and_no_error(validation
     assert cells(summary_table(together).splitlines()[2])[1:5] == ["1", "", "", "-10.0 % to +20.0 %"]
     assert source_text(source) == "rows with a hidden setting: mean error -10.0 % to +20.0 % over all that it allows"
     assert "| -10.00 % to +20.00 % |" in markdown_page(together)
+
+
+def test_a_picture_has_no_point_for_a_run_with_a_hidden_setting(validation: Validation) -> None:
+    (source,) = validation.sources
+    scored, hidden = source.rows[0], replace(source.rows[0], id="hides", predicted_range_s=(0.09, 0.12))
+
+    def drawn(*rows: RowResult) -> Axes:
+        return drawn_errors(replace(validation, sources=(replace(source, rows=rows),)))
+
+    assert title_of(drawn(scored, hidden)).startswith("1 published run")
+    with pytest.raises(ScenarioError, match="there is no error to draw"):
+        drawn(hidden)
 
 
 def test_the_page_has_a_line_for_each_row_with_its_place_in_the_source(validation: Validation) -> None:
