@@ -48,11 +48,10 @@ class Tried:
         return self.result.step_time_s
 
     @property
-    def burden(self) -> str:
-        """Reason to choose a plainer layout where the error bars do not tell which one is faster; empty without one."""
-        if self.layout.offload:
-            return "it offloads"
-        return "it is tight in memory" if self.result.metrics.memory.verdict == TIGHT else ""
+    def burdens(self) -> tuple[str, ...]:
+        """Reasons to choose a plainer layout where the error bars do not tell which one is faster."""
+        tight = self.result.metrics.memory.verdict == TIGHT
+        return (*(["offloads"] if self.layout.offload else []), *(["is tight in memory"] if tight else []))
 
     @property
     def least_s(self) -> float:
@@ -99,8 +98,8 @@ class Search:
     """Schedules and stages that a scenario can have and the space has not."""
     ends_s: float = inf
     """Reading of ``perf_counter`` from which on no replay begins."""
-    within_s: float = inf
-    """Longest step that is of any use."""
+    prefers_plainer: bool = True
+    """Whether a plainer layout wins where the error bars do not tell it from the fastest."""
     cut_short: bool = False
     """Whether replays after the search were left out because its time was over."""
 
@@ -131,13 +130,12 @@ class Search:
 
     @property
     def winner(self) -> Tried | None:
-        """The fastest; in place of one with a burden, the fastest without that the error bars do not tell from it."""
+        """The fastest of those with the fewest burdens, out of the fastest and all that the error bars do not tell from it."""
         fastest = self.fastest
-        if fastest is None or not fastest.burden:
+        if fastest is None or not fastest.burdens or not self.prefers_plainer:
             return fastest
-        longest_s = max(self.within_s, fastest.step_time_s)
-        plain = (each for each in ranked([*self.tried, *self.others]) if not each.burden and each.step_time_s <= longest_s)
-        return next((each for each in plain if is_near(fastest, each)), fastest)
+        near = (each for each in ranked([*self.tried, *self.others]) if is_near(fastest, each))
+        return min((fastest, *near), key=lambda each: len(each.burdens))
 
     @property
     def replayed(self) -> list[Tried]:
@@ -156,8 +154,8 @@ class Search:
         winner, fastest = self.winner, self.fastest
         if winner is None or fastest is None or winner is fastest:
             return ""
-        gain = percent_text(1.0 - fastest.step_time_s / winner.step_time_s)
-        return f"{gain} shorter within the error bars, and not chosen since {fastest.burden}: {fastest.layout.words()}"
+        gain, burdens = percent_text(1.0 - fastest.step_time_s / winner.step_time_s), " and ".join(fastest.burdens)
+        return f"the fastest is {gain} shorter, within the error bars, but {burdens}: {fastest.layout.words()}"
 
     @property
     def below_bound(self) -> tuple[Tried, ...]:

@@ -56,12 +56,12 @@ class Reached:
     """The given one, which may have been adapted."""
     drafts: Drafts
     search: Search
-    time_s: float
-    usd: float | None
+    time_s: float = inf
+    usd: float | None = None
     """None without a price."""
-    power_w: float | None
+    power_w: float | None = None
     """None where the power of the accelerator is not known."""
-    excess: float
+    excess: float = inf
     """The largest of what it takes over what it may take; up to 1 where it reaches the goal."""
 
 
@@ -251,19 +251,9 @@ class _GoalSearch:
             search = fastest(drafts, asked.space, terms, replays=self.replays)
         if search.winner is None:
             return _missed(MissedGoal(node=node, n_nodes=n_nodes, why=""), search, goal, n_steps)
-        result, cost = search.winner.result, search.winner.result.cost
-        one = Reached(
-            node=node,
-            n_nodes=n_nodes,
-            asked=asked,
-            asked_batch=asked_batch,
-            drafts=drafts,
-            search=search,
-            time_s=result.training_s or goal.tokens / result.metrics.tokens_per_s,
-            usd=cost.training.usd if cost and cost.training else None,
-            power_w=cost.power.facility_w if cost else None,
-            excess=0.0,
-        )
+        one = _against(Reached(node=node, n_nodes=n_nodes, asked=asked, asked_batch=asked_batch, drafts=drafts, search=search), goal)
+        # A plainer layout may miss what the fastest holds.
+        search.prefers_plainer = one.excess <= 1.0
         return _against(one, goal)
 
 
@@ -324,13 +314,21 @@ def adapted_line(name: str, asked_batch: int, asked: PlanRequest) -> str:
 
 
 def _against(one: Reached, goal: Goal) -> Reached:
-    """Return the result of a cluster, with its excess over the goal.
+    """Return the result of a cluster, with the figures of its winner and their excess over the goal.
 
     Raises
     ------
     ScenarioError
         Where the goal limits what is not known.
     """
+    assert one.search.winner is not None  # it was replayed
+    result, cost = one.search.winner.result, one.search.winner.result.cost
+    one = replace(
+        one,
+        time_s=result.training_s or goal.tokens / result.metrics.tokens_per_s,
+        usd=cost.training.usd if cost and cost.training else None,
+        power_w=cost.power.facility_w if cost else None,
+    )
     limits = (("--budget", "price", one.usd, goal.budget_usd), ("--power", "power", one.power_w, goal.power_w))
     for option, what, value, limit in limits:
         if value is None and limit is not None:

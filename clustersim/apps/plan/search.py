@@ -94,7 +94,7 @@ def fastest(drafts: Drafts, space: Space, terms: Terms | None = None, *, replays
     terms = terms or Terms()
     default = FEWER_REPLAYS if space.n_ranks >= MANY_RANKS else MOST_REPLAYS
     most_replays = default if terms.most_replays is None else terms.most_replays
-    search = Search(left_out=left_out(space), ends_s=perf_counter() + terms.time_limit_s, within_s=terms.within_s)
+    search = Search(left_out=left_out(space), ends_s=perf_counter() + terms.time_limit_s)
     searching = _Searching(drafts=drafts, space=space, terms=terms, search=search, most_replays=most_replays, _limit_s=terms.within_s)
     if replays is not None:
         # One phase, so that a bar does not begin again.
@@ -144,7 +144,7 @@ class _Searching:
             self._take(replace(first, _heap=[], _open=deque(), _cut={}, _weighed={}, _percent=SMALL_PERCENT).run(replays))
             self._percent = (SMALL_PERCENT[1], 100)
         self._begin()
-        if limited and not self.search.tried:
+        if limited and not self.search.tried and not self._late():
             self._begin_the_most_promising(replays)
         self._go(replays)
         self._end()

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 import clustersim
 from clustersim.apps.plan.answer import margin_lines
+from clustersim.apps.plan.findings import Search, Tried
 from clustersim.apps.plan.margins import Margin, Turn
 from clustersim.report.facts import percent_text
 
@@ -57,3 +60,16 @@ def test_more_memory_for_another_layout_says_whether_it_is_decided() -> None:
         "  10 % more memory: 1.7 % shorter, with tp 4; within the error bars: not decided",
         "  10 % more HBM bandwidth: 0.7 % shorter",
     ]
+
+
+def test_of_layouts_within_the_error_bars_the_fastest_of_those_with_the_fewest_burdens_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = clustersim.plan("gpt2", "dgx-a100-80g", nodes=1, only=["tp=1", "pp=1", "cp=1", "recompute=none"]).search.tried[0]
+    monkeypatch.setattr(Tried, "burdens", property(lambda each: ("offloads", "is tight in memory")[: each.layout.zero_stage]))
+    found = Search()
+    for place, zero_stage in enumerate((2, 1, 1)):
+        result = replace(one.result, metrics=replace(one.result.metrics, step_time_s=1.0 / (1.0 - 0.01 * place)))
+        found.tried.append(Tried(layout=replace(one.layout, zero_stage=zero_stage), bound_s=0.5, result=result))
+
+    assert found.winner is found.tried[1]
+    words = "the fastest is 1.0 % shorter, within the error bars, but offloads and is tight in memory"
+    assert found.choice == f"{words}: {found.tried[0].layout.words()}"

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from clustersim.apps.plan.findings import Tried
 from clustersim.apps.plan.goal import Asking, Goal, counts, goal_document, goal_lines, reach
 from clustersim.apps.plan.search import Terms
 from clustersim.config.checks import parse_check
@@ -48,6 +49,24 @@ def test_numbers_that_no_layout_divides_say_nothing_of_fewer_nodes() -> None:
     assert answer.best is not None
     assert answer.best.n_nodes == 2
     assert [(each.n_nodes, each.too_small) for each in answer.missed] == [(1, False), (3, False)]
+
+
+def test_a_layout_with_a_burden_is_taken_where_only_it_holds_the_goal(monkeypatch: pytest.MonkeyPatch) -> None:
+    asking = replace(ASKING, overrides=(*OVERRIDES, "cost.gpu_hour=3 USD"))
+    free = replace(GOAL, within_s=None, most_nodes=1)
+    fast = reach("llama3.2-1b", free, asking).found[0]
+    fastest = fast.search.fastest
+    assert fastest is not None
+    assert fast.usd is not None
+    monkeypatch.setattr(Tried, "burdens", property(lambda each: ("is heavy",) if each.layout == fastest.layout else ()))
+    monkeypatch.setattr("clustersim.apps.plan.findings.is_near", lambda _best, _other: True)
+    plain, held = (reach("llama3.2-1b", goal, asking) for goal in (free, replace(free, budget_usd=1.0001 * fast.usd)))
+
+    assert plain.best is not None
+    assert "is heavy" in plain.best.search.choice
+    assert held.reached
+    assert held.best is not None
+    assert held.best.search.winner is held.best.search.fastest
 
 
 @pytest.mark.parametrize(("n_bounded", "said"), [(4, "not in time"), (1, "none in time was found before the search ended")])

@@ -84,7 +84,7 @@ def test_a_search_that_ended_early_takes_the_fastest_that_it_has_seen() -> None:
     assert early.counts == {UNSEEN: 1, SLOWER: 1}
 
 
-def test_nothing_is_replayed_when_the_time_is_over_but_a_first_layout() -> None:
+def test_nothing_is_replayed_when_the_time_is_over_but_a_first_layout_without_a_longest_step() -> None:
     question = asked(*SMALL, "recompute=none")
     answer = plan_for(question, Terms(time_limit_s=0.0))
 
@@ -92,6 +92,7 @@ def test_nothing_is_replayed_when_the_time_is_over_but_a_first_layout() -> None:
     assert answer.search.others == []
     assert answer.search.n_bounds > 0
     assert answer.search.gap_fraction
+    assert searched(question, Terms(time_limit_s=0.0, within_s=1.0)).tried == []
 
 
 def test_a_search_in_limited_time_begins_with_the_most_promising() -> None:
