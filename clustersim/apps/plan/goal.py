@@ -111,6 +111,7 @@ def goal_of(tokens: str, *, within: str | None, budget: str | None, power: str |
     ScenarioError
         When a figure has no unit, or a node is unknown.
     """
+    n_tokens = figure_of("--tokens", tokens, "count")
     names = tuple(name.strip() for name in nodes.split(",") if name.strip())
     if not names:
         raise ScenarioError("a goal needs kinds of nodes to choose from", field="--accelerators", hint="write dgx-h100,dgx-b200")
@@ -119,7 +120,7 @@ def goal_of(tokens: str, *, within: str | None, budget: str | None, power: str |
     if within is None and budget is None and power is None:
         raise ScenarioError("a goal needs a limit", field="--tokens", hint="add --within '60 days', --budget '12 MUSD' or --power '5 MW'")
     return Goal(
-        tokens=figure_of("--tokens", tokens, "count"),
+        tokens=n_tokens,
         within_s=None if within is None else figure_of("--within", within, "s"),
         budget_usd=None if budget is None else figure_of("--budget", budget, "USD"),
         power_w=None if power is None else figure_of("--power", power, "W"),

@@ -134,6 +134,7 @@ def test_two_documents_do_not_share_stdout(cli: Cli) -> None:
         (("--as", "megatronn"), "did you mean 'megatron'?"),
         (("--constraint", "memory_fractoin < 1"), "memory_fraction"),
         (("--tokens", "20B"), "--within"),
+        (("--tokens", "lots"), "'lots' is not a count"),
         (("--only", "tp=3"), "tp 3 does not divide the 32 heads"),
     ],
 )
