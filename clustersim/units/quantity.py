@@ -33,6 +33,8 @@ _ROUND_TRIP_DIGITS: Final = 17
 _SHAPE: Final = re.compile(r"[+-]?(\d+(_\d+)*(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?\s*[A-Za-z$/]*", re.ASCII)
 _RATE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT])(B|b|[Bb]its?)(?:/s|ps)?", re.ASCII)
 """A bandwidth with a prefix, whose time may be missing."""
+_SMALL_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt])(i?)b", re.ASCII)
+"""A size whose unit is in small letters."""
 _TWO_SCALES: Final = re.compile(r"[A-Za-z]B$")
 _BILLIONS: Final = re.compile(r"B$")
 """A count in billions is written with B, which takes no further prefix."""
@@ -220,13 +222,15 @@ def parse_quantity(text: object, unit: str) -> float:
 
 
 def _likely(written: str, unit: str) -> str:
-    """Return the bandwidth that a text without its time, or with a slip of case, means; empty of other texts and units.
+    """Return the bandwidth that a text without its time, or the quantity that one with a slip of case means; empty of others.
 
     Examples
     --------
-    >>> _likely("400 Gb", "B/s"), _likely("400GBit/s", "B/s"), _likely("50 GB", "B/s"), _likely("400 Gb", "B")
-    ('400 Gbit/s', '400 Gbit/s', '50 GB/s', '')
+    >>> _likely("400 Gb", "B/s"), _likely("400GBit/s", "B/s"), _likely("50 GB", "B/s"), _likely("400 Gb", "B"), _likely("40 gib", "B")
+    ('400 Gbit/s', '400 Gbit/s', '50 GB/s', '', '40 GiB')
     """
+    if unit == "B" and (size := _SMALL_SIZE.fullmatch(written)):
+        return f"{size[1]} {size[2].upper()}{size[3]}B"
     found = _RATE.fullmatch(written) if unit == "B/s" else None
     return f"{found[1]} {found[2]}{'B' if found[3] == 'B' else 'bit'}/s" if found else ""
 

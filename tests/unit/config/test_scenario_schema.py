@@ -34,6 +34,7 @@ from tests.unit.config.samples import refusal, small
         ("training.data_loader={rate: 2000}", "2000 has no unit", "write it with a unit, such as '2500 samples/s'"),
         ("strategy.data_parallel.bucket=25", "25 has no unit", "write it with a unit, such as '25 MB'"),
         ("strategy.data_parallel.bucket=25 Gbit/s", "'25 Gbit/s' is not a size", "write it such as '25 MB'"),
+        ("strategy.data_parallel.bucket=288 gb", "'288 gb' is not a size", "write it such as '288 GB'"),
         ("strategy.data_parallel.bucket=-25 MB", "-25 MB is negative", "write a size such as '25 MB'"),
         ("strategy.sequence_parallel='yes'", "'yes' is not true or false", None),
         ("strategy.zero_stage=4", "4 is not one of 0, 1, 2, 3", None),
