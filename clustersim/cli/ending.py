@@ -56,7 +56,7 @@ def ended_by(error: BaseException, *, interrupted: bool = False) -> int:
         return EXIT_NO
     if isinstance(error, _UsageProblem):
         # Help itself arrives here when there are no arguments at all.
-        message = _with_setting(error.format_message()).replace("Input should be", "it should be")
+        message = _with_setting(error.format_message()).replace("Input should be", "it should be").partition(", unable to parse")[0]
         notice(message if message.startswith("Usage:") else f"error: {_one_line(message)}")
         return EXIT_BAD_INPUT
     if isinstance(error, OSError) and error.errno in _NO_ROOM:

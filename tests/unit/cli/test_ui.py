@@ -14,6 +14,7 @@ from tests.unit.cli.conftest import Cli
     ("arguments", "message"),
     [
         (("--host", "0.0.0.0"), "No such option: --host"),
+        (("--port", "abc"), "it should be a valid integer\n"),
         (("--port", "70000"), "less than or equal to 65535"),
         (("startr",), "did you mean 'starter'"),
         (("../starter.yaml",), "to start from"),
