@@ -67,6 +67,8 @@ def test_a_missing_file_is_named_with_one_like_it(tmp_path: Path) -> None:
     assert refused(tmp_path / "laod.csv").hint == f"did you mean '{tmp_path / 'load.csv'}'?"
     (tmp_path / "r.html").touch()
     assert refused(tmp_path / "tt.toml").hint is None
+    (tmp_path / "runs").mkdir()
+    assert refused(tmp_path / "run").hint is None
 
 
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
