@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from clustersim.documents.field_names import field_hint, missing_hint
 from clustersim.documents.near_names import did_you_mean
-from clustersim.documents.text import Data, Document
+from clustersim.documents.text import IN_BRACES, Data, Document
 from clustersim.errors import ScenarioError
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def located(error: ScenarioError, document: Document, at: Sequence[str | int] = 
 def _joint(model: type[BaseModel], details: Sequence[ErrorDetails], document: Document, at: Loc) -> ScenarioError:
     """Return the first mistake in the document, with those after it."""
     part = value_at(document.data, at)
-    mistakes = _without_other_branches([_mistake(detail, part) for detail in details])
+    mistakes = _without_other_branches([_mistake(detail, part, in_json=document.in_json) for detail in details])
     unknown = [mistake.path for mistake in mistakes if mistake.kind in _UNKNOWN]
 
     def order(mistake: _Mistake) -> tuple[bool, int, int]:
@@ -117,7 +118,7 @@ def _joint(model: type[BaseModel], details: Sequence[ErrorDetails], document: Do
         place = document.place((*at, *mistake.path), key=mistake.at_key)
         # Only for those that are shown: looking for the nearest of many names takes its time.
         hint = field_hint(model, mistake.path, at) if mistake.kind in _UNKNOWN else mistake.hint
-        hint = missing_hint(model, mistake.path) if mistake.kind == "missing" else hint
+        hint = missing_hint(model, mistake.path, in_json=document.in_json) if mistake.kind == "missing" else hint
         return ScenarioError(mistake.message, field=field or None, hint=hint, place=place)
 
     def misspelt(mistake: _Mistake) -> bool:
@@ -166,14 +167,14 @@ def _joined(mistakes: Sequence[_Mistake]) -> _Mistake:
     expected = list(dict.fromkeys(mistake.expected or "" for mistake in mistakes))
     if len(expected) == 1:
         return first
-    shown = first.message.split(" is not ", maxsplit=1)[0]
+    value = first.message.split(" is not ", maxsplit=1)[0]
     # Brackets are for a value that may be an item, and a list beside a number holds something else.
     numbers = any(mistake.kind.startswith(("int_", "float_")) for mistake in mistakes)
     hint = next((mistake.hint for mistake in mistakes if mistake.hint and not (numbers and mistake.kind in _BRACKETED)), None)
-    return replace(first, at_key=False, message=f"{shown} is not {' or '.join(expected)}", hint=hint, expected=None)
+    return replace(first, at_key=False, message=f"{value} is not {' or '.join(expected)}", hint=hint, expected=None)
 
 
-def _mistake(detail: ErrorDetails, data: Data) -> _Mistake:
+def _mistake(detail: ErrorDetails, data: Data, *, in_json: bool) -> _Mistake:
     kind = detail["type"]
     path, at_key = _clean(detail["loc"], data, missing=kind == "missing")
     context: Mapping[str, object] = detail.get("ctx", {})
@@ -186,31 +187,33 @@ def _mistake(detail: ErrorDetails, data: Data) -> _Mistake:
     elif kind in {"literal_error", "enum"}:
         choices = [choice.strip("'") for choice in str(context.get("expected", "")).replace(" or ", ", ").split(", ")]
         expected = ", ".join(choices) if len(choices) == 1 else f"one of {', '.join(choices)}"
-        message, hint = f"{_show(value)} is not {expected}", did_you_mean(str(value), choices)
+        message, hint = f"{shown(value)} is not {expected}", did_you_mean(str(value), choices)
     elif kind in _WRONG_SHAPE:
         expected = _WRONG_SHAPE[kind]
-        message = f"{_show(value)} is not {expected}"
-        hint = _shape_hint(kind, value)
+        message = f"{shown(value)} is not {expected}"
+        hint = _shape_hint(kind, value, in_json=in_json)
     elif kind in _LIMITS:
         words, limit = _LIMITS[kind]
-        message, hint = f"{_show(value)} is out of range", f"write a number that is {words} {context.get(limit)}"
+        message, hint = f"{shown(value)} is out of range", f"write a number that is {words} {context.get(limit)}"
     elif "message" in context:
         message, hint = str(context["message"]), str(context.get("hint") or "") or None
     elif kind == "string_pattern_mismatch":
-        message = f"{_show(value)} does not have the form {context.get('pattern')}"
+        message = f"{shown(value)} does not have the form {context.get('pattern')}"
         if str(context.get("pattern")).startswith(_NAME):
             hint = "use letters, digits, dots, hyphens and underscores, a letter or digit first"
     elif kind == "value_error":
         message = str(context.get("error", message))
     else:
-        message = f"{_show(value)}: {message[:1].lower()}{message[1:]}"
+        message = f"{shown(value)}: {message[:1].lower()}{message[1:]}"
     return _Mistake(loc=detail["loc"], path=path, at_key=at_key, kind=kind, message=message, hint=hint, expected=expected)
 
 
-def _shape_hint(kind: str, value: object) -> str | None:
+def _shape_hint(kind: str, value: object, *, in_json: bool) -> str | None:
     """Return how a value of another kind would be written, where it could have been meant."""
     if isinstance(value, _BRACKETED.get(kind, ())) and not isinstance(value, bool):
-        return f"write it in brackets: [{value}]"
+        return f"write it in brackets: [{json.dumps(value) if in_json else value}]"
+    if in_json and _WRONG_SHAPE[kind] == "a mapping":
+        return IN_BRACES
     if kind.startswith("int_") and isinstance(value, float) and value.is_integer():
         return f"write {value:.0f}"
     if kind.startswith("int_") and isinstance(value, str) and value.isdecimal():
@@ -258,7 +261,8 @@ def _path_of(field: str | None, data: Data) -> Loc:
     return tuple(path)
 
 
-def _show(value: object) -> str:
+def shown(value: object) -> str:
+    """Return a value as messages show it."""
     if isinstance(value, Mapping):
         return "a mapping"
     if isinstance(value, list):
@@ -267,5 +271,5 @@ def _show(value: object) -> str:
         return "an empty value"
     if isinstance(value, bool):
         return str(value).lower()
-    shown = f"'{value}'" if isinstance(value, str) else repr(value)
-    return shown if len(shown) <= _LONGEST_VALUE else f"{shown[: _LONGEST_VALUE - 3]}..."
+    text = f"'{value}'" if isinstance(value, str) else repr(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."

@@ -35,10 +35,10 @@ def field_meant(model: type[BaseModel], word: str) -> str | None:
     return paths[0] if len(paths) == 1 else None
 
 
-def missing_hint(model: type[BaseModel], path: Loc) -> str:
+def missing_hint(model: type[BaseModel], path: Loc, *, in_json: bool) -> str:
     """Return how a missing field is written, with the words that it may have."""
     words = [str(word) for annotation in _types_at(model, path) if get_origin(annotation) is Literal for word in get_args(annotation)]
-    return f"add '{path[-1]}: ...'" + (f", one of {', '.join(words)}" if words else "")
+    return (f'add "{path[-1]}": ...' if in_json else f"add '{path[-1]}: ...'") + (f", one of {', '.join(words)}" if words else "")
 
 
 def _types_at(model: type[BaseModel], path: Loc) -> list[object]:

@@ -71,6 +71,11 @@ class JsonDocument(Document):
 
     text: str = field(repr=False)
 
+    @property
+    def in_json(self) -> bool:
+        """True, whatever its name."""
+        return True
+
     def place(self, path: Sequence[str | int], *, key: bool = False) -> Place:
         """Return where the value (or its key) at a path stands, or else its nearest parent."""
         return place_in(self.text, self.name, path, key=key)

@@ -14,6 +14,7 @@ Scalar = str | int | float | bool | None
 Data = Scalar | list["Data"] | dict[str, "Data"]
 
 _LONGEST_LINE: Final = 200
+IN_BRACES: Final = 'write a mapping in braces: {"key": ...}'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +106,11 @@ class Document:
     """None when the document never was a text."""
     lines: tuple[str, ...] = field(default=(), repr=False)
 
+    @property
+    def in_json(self) -> bool:
+        """Whether its author writes JSON, as the name says, which YAML includes."""
+        return self.name.lower().endswith(".json")
+
     def place(self, path: Sequence[str | int], *, key: bool = False) -> Place:
         """Return where the value (or its key) at a path stands, or else its nearest parent.
 
@@ -188,7 +194,8 @@ def parse_document(text: str, name: str) -> Document:
         raise ScenarioError("is empty", place=Place(file=name), hint="write keys and values, such as 'name: my-run'")
     data, spot = read
     if not isinstance(data, dict):
-        raise ScenarioError("is not a mapping", place=source_place(name, lines, spot.line, spot.column), hint="write lines of 'key: value'")
+        hint = IN_BRACES if name.lower().endswith(".json") else "write lines of 'key: value'"
+        raise ScenarioError("is not a mapping", place=source_place(name, lines, spot.line, spot.column), hint=hint)
     return Document(name=name, data=data, spot=spot, lines=lines)
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from pydantic import BeforeValidator, FailFast, Field, JsonValue
+from pydantic import BeforeValidator, FailFast, JsonValue
 
-from clustersim.documents.check import located, validate_document
+from clustersim.documents.check import located, shown, validate_document
 from clustersim.documents.json_text import JsonDocument, place_in, read_json
 from clustersim.documents.near_names import choices_hint
 from clustersim.errors import ScenarioError
@@ -20,15 +22,28 @@ from clustersim.units.fields import MOST_RATIO, mistake
 _LONGEST: Final = 40
 
 
-def _in_si(value: object) -> object:
-    if isinstance(value, str):
-        raise mistake(f"'{shortened(value, _LONGEST)}' is not a number", "write it in SI units, without quotes, such as 5e10")
+def _number(hint: str, least: float, most: float = sys.float_info.max) -> BeforeValidator:
+    def read(value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise mistake(f"{shown(value)} is not a number", hint)
+        if not least <= value <= most:
+            raise mistake(f"{shown(value)} is out of range", hint)
+        return value
+
+    return BeforeValidator(read)
+
+
+def _name(value: object) -> object:
+    if not isinstance(value, str) or not value:
+        raise mistake(f"{shown(value)} is not a name", "write the name of a link in quotes")
     return value
 
 
-Name = Annotated[str, Field(strict=True, min_length=1)]
-Number = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False), BeforeValidator(_in_si)]
-Rate = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False), BeforeValidator(_in_si)]
+_SI: Final = "in SI units, without quotes, such as 5e10"
+Name = Annotated[str, BeforeValidator(_name)]
+Number = Annotated[float, _number(f"write a finite number, 0 or more, {_SI}", 0.0)]
+Rate = Annotated[float, _number(f"write a finite number, more than 0, {_SI}", math.ulp(0.0))]
+Weight = Annotated[float, _number(f"write a number from {1 / MOST_RATIO:g} to {MOST_RATIO:g}", 1 / MOST_RATIO, MOST_RATIO)]
 
 
 class LinkEntry(Checked):
@@ -46,7 +61,7 @@ class FlowEntry(Checked):
     """Links between two different ends, by name."""
     bytes: Number
     start_s: Number = 0.0
-    weight: Annotated[float, Field(strict=True, ge=1 / MOST_RATIO, le=MOST_RATIO)] = 1.0
+    weight: Weight = 1.0
     """Beyond these limits a light flow gets what round-off leaves of a link."""
     cap_bytes_per_s: Rate | None = None
 

@@ -32,9 +32,9 @@ def tornado_of(document: Mapping[str, object], file: Document | None = None) -> 
     """
     from clustersim.report.plots.tornado import Tornado
 
-    if document.get("sensitivity", ...) is None:
+    if document.get("sensitivity") is None:
         hint = "ask again with --sensitivity hardware, without --method"
-        place = None if file is None else Place(file=file.name)
+        place = file and file.place(("sensitivity",))
         raise ScenarioError("no figure was varied one at a time", field="sensitivity", place=place, hint=hint)
     return Tornado.model_validate(document) if file is None else validate_document(Tornado, file)
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -61,7 +60,7 @@ def test_a_bandwidth_is_more_than_nothing_and_finite(tmp_path: Path, bandwidth: 
     found = refusal(tmp_path, links=LINK.replace("1e9", bandwidth), flows="")
 
     assert found.startswith("1:51: links.0.bandwidth_bytes_per_s: ")
-    assert re.search("more than 0|not a (finite )?number", found)
+    assert found.endswith("is out of range; write a finite number, more than 0, in SI units, without quotes, such as 5e10")
 
 
 @pytest.mark.parametrize(
@@ -69,23 +68,24 @@ def test_a_bandwidth_is_more_than_nothing_and_finite(tmp_path: Path, bandwidth: 
     [
         (
             {"links": LINK.replace("1e-6", "-1e-6")},
-            "1:69: links.0.latency_s: -1e-06 is out of range; write a number that is at least 0.0",
+            "1:69: links.0.latency_s: -1e-06 is out of range; write a finite number, 0 or more, in SI units, without quotes, such as 5e10",
         ),
         (
             {"flows": FLOW.replace("1e6", "-1")},
-            "2:50: flows.0.bytes: -1 is out of range; write a number that is at least 0.0",
+            "2:50: flows.0.bytes: -1 is out of range; write a finite number, 0 or more, in SI units, without quotes, such as 5e10",
         ),
         (
             {"flows": FLOW.replace("0.5", "-0.5")},
-            "2:66: flows.0.start_s: -0.5 is out of range; write a number that is at least 0.0",
+            "2:66: flows.0.start_s: -0.5 is out of range; write a finite number, 0 or more, in SI units, without quotes, such as 5e10",
         ),
         (
             {"flows": FLOW.replace('"start_s": 0.5', '"weight": 1e9')},
-            "2:65: flows.0.weight: 1000000000.0 is out of range; write a number that is at most 1000000.0",
+            "2:65: flows.0.weight: 1000000000.0 is out of range; write a number from 1e-06 to 1e+06",
         ),
         (
             {"flows": FLOW.replace('"start_s": 0.5', '"cap_bytes_per_s": 0')},
-            "2:74: flows.0.cap_bytes_per_s: 0 is out of range; write a number that is more than 0.0",
+            "2:74: flows.0.cap_bytes_per_s: 0 is out of range;"
+            " write a finite number, more than 0, in SI units, without quotes, such as 5e10",
         ),
         ({"flows": FLOW.replace('"backbone"', '"backbon"')}, "2:28: flows.0.route.1: unknown link 'backbon'; did you mean 'backbone'?"),
         (
@@ -107,20 +107,20 @@ def test_a_bandwidth_is_more_than_nothing_and_finite(tmp_path: Path, bandwidth: 
             "1:56: links.0.delay: unknown field 'delay'; use one of name, bandwidth_bytes_per_s, latency_s",
         ),
         ({"more": ', "link": 1'}, '2:73: link: unknown field \'link\'; did you mean \'links\'?'),
-        ({"flows": '{"route": ["a"]}'}, "2:12: flows.0.bytes: 'bytes' is missing; add 'bytes: ...'"),
+        ({"flows": '{"route": ["a"]}'}, "2:12: flows.0.bytes: 'bytes' is missing; add \"bytes\": ..."),
         (
             {"flows": FLOW.replace("1e6", '"1 MB"')},
-            "2:50: flows.0.bytes: '1 MB' is not a number; write it in SI units, without quotes, such as 5e10",
+            "2:50: flows.0.bytes: '1 MB' is not a number; write a finite number, 0 or more, in SI units, without quotes, such as 5e10",
         ),
         (
             {"flows": FLOW.replace("1e6", "true")},
-            "2:50: flows.0.bytes: true is not a number",
+            "2:50: flows.0.bytes: true is not a number; write a finite number, 0 or more, in SI units, without quotes, such as 5e10",
         ),
-        ({"flows": FLOW.replace('["a", "backbone"]', '"a"')}, "2:22: flows.0.route: 'a' is not a list; write it in brackets: [a]"),
-        ({"flows": FLOW.replace('"backbone"', "7")}, "2:28: flows.0.route.1: 7 is not text"),
-        ({"flows": "5"}, '2:12: flows.0: 5 is not a mapping'),
-        ({"flows": "null"}, '2:12: flows.0: an empty value is not a mapping'),
-        ({"links": LINK.replace('"a"', '""')}, "1:21: links.0.name: '': string should have at least 1 character"),
+        ({"flows": FLOW.replace('["a", "backbone"]', '"a"')}, "2:22: flows.0.route: 'a' is not a list; write it in brackets: [\"a\"]"),
+        ({"flows": FLOW.replace('"backbone"', "7")}, "2:28: flows.0.route.1: 7 is not a name; write the name of a link in quotes"),
+        ({"flows": "5"}, '2:12: flows.0: 5 is not a mapping; write a mapping in braces: {"key": ...}'),
+        ({"flows": "null"}, '2:12: flows.0: an empty value is not a mapping; write a mapping in braces: {"key": ...}'),
+        ({"links": LINK.replace('"a"', '""')}, "1:21: links.0.name: '' is not a name; write the name of a link in quotes"),
     ],
 )  # fmt: skip
 def test_every_mistake_is_one_clear_error(tmp_path: Path, parts: dict[str, str], found: str) -> None:
