@@ -16,6 +16,8 @@ from clustersim.errors import Place
 
 Format = Literal["arguments", "yaml", "json", "toml", "log", "machine"]
 
+Pool = Literal["", "prefill", "decode"]
+
 TABLE: Final = re.compile(r"\s*\[{1,2}[\w.\"' -]+\]{1,2}\s*(?:#.*)?")
 """Head of a table of TOML."""
 _DASHES: Final = re.compile(r"(?:^|(?<=\.))-+")
@@ -73,7 +75,7 @@ class Contents:
     """Switches that it lists."""
     labels: tuple[Entry, ...] = ()
     """Labels of the nodes that its pods ask for, or that a log shows."""
-    pool: Literal["", "prefill", "decode"] = ""
+    pool: Pool = ""
     """Pool that its servers are, where the other one is not among them."""
     ran: tuple[str, ...] = ()
     """Names of other scripts that it sources or starts; their options are among its own."""

@@ -81,7 +81,8 @@ def read_ibnetdiscover(text: str, file: str) -> Described:
     adapters_of = Counter(port.described.split(" ")[0] for port in adapters if port not in unnamed)
     # Beside nodes of several adapters, single ones would be nodes of another kind, and so are a manager and storage.
     left_out = unnamed if len(adapters_of) < adapters_of.total() else []
-    usual = Counter(adapters_of.values()).most_common(1)[0][0] if adapters_of else 0
+    nodes_of = Counter(adapters_of.values())
+    usual = max(nodes_of, key=lambda number: (nodes_of[number], number), default=0)
     others = [name for name, number in adapters_of.items() if number < usual]
     for port in ports:
         if port not in left_out and port.described.split(" ")[0] not in others:

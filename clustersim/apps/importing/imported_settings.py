@@ -31,9 +31,9 @@ OF_A_POOL: Final = ("tp", "pp", "ep", "dp", "redundant_experts", "replicas")
 """Settings of serving that each pool has its own of."""
 _OF_DECODING: Final = {
     "serving.max_graph_tokens": "graphs of both pools are those of the decode pool",
-    "serving.asynchronous": "both pools prepare steps as the decode pool does: prefills may be too fast",
+    "serving.asynchronous": "both pools prepare steps as the decode pool does",
 }
-"""Settings that both pools have as the decode pool says or leaves them, and the loss in the prefill pool."""
+"""Settings that both pools have as the decode pool says or leaves them, and the loss where the prefill pool says another value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +114,7 @@ def read_settings(table: Vocabulary, contents: Sequence[Contents], *, model: str
         # Pools share all but their layout; of two values the decode pool's counts.
         for pool, entries in sorted(of_row.get(number, {}).items(), key=lambda each: ("", *table.file.pools).index(each[0])):
             _read_row(draft, _of_pool(table.rows[number], pool), entries, again=bool(pool))
+    draft.keys = [_of_prefills(draft, key) for key in draft.keys]
     for number, row in enumerate(table.rows):
         if row.default is not None and number not in of_row:
             _apply_default(draft, row)
@@ -188,16 +189,20 @@ def _of_pool(row: KeyRow, pool: str) -> KeyRow:
         return f"job.{pool}.{rest}" if section == "job" or (pool == "prefill" and key in _OF_DECODING) else key
 
     values = row.values
-    named = {row.to, *(key for meant in (values or {}).values() if isinstance(meant, dict) for key in meant)}
-    lost: dict[str, object] = {}
-    if pool == "prefill" and (of_decoding := next((key for key in _OF_DECODING if key in named), None)) is not None:
-        lost = {"lost": _OF_DECODING[of_decoding], "unless": [*row.unless, False]}
     if values is not None:
         values = {
             said: {renamed(key): each for key, each in meant.items()} if isinstance(meant, dict) else meant
             for said, meant in values.items()
         }
-    return row.model_copy(update={"to": None if row.to is None else renamed(row.to), "values": values, **lost})
+    return row.model_copy(update={"to": None if row.to is None else renamed(row.to), "values": values})
+
+
+def _of_prefills(draft: Draft, key: Key) -> Key:
+    """Return a line, with the loss where the prefill pool has another value than the decode pool, which counts."""
+    name = f"serving.{(key.to or '').removeprefix('job.prefill.')}"
+    if not (key.to or "").startswith("job.prefill.") or name not in _OF_DECODING or draft.get(str(key.to)) == draft.get(name):
+        return key
+    return replace(key, how="not_modelled", note=_OF_DECODING[name])
 
 
 def _without_row(table: Vocabulary, entry: Entry) -> Key:

@@ -50,7 +50,7 @@ _SECTIONS: Final = {"training": ("training", "strategy"), "serving": ("serving",
 """Sections of a scenario that an import fills in, by the kind of job."""
 _SCRIPTS: Final = (".sh", ".bash", ".slurm", ".sbatch", ".env", ".conf")
 """Endings of files that others may source or start."""
-_ONE_POOL: Final = "a pool of a deployment is simulated as all of it: name the file of the other pool beside this one"
+_ONE_POOL: Final = "a pool of a deployment is simulated as all of it: name the file of the other pool beside this one in clustersim import"
 _BY_SET: Final = {"--cluster NAME": "-s cluster.node=NAME", "--nodes ": "-s cluster.nodes=", "--model ": "-s model="}
 
 

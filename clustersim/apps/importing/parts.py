@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final, Literal
 
-from clustersim.apps.importing.entries import Contents, Entry, flattened, toml_entries
+from clustersim.apps.importing.entries import Contents, Entry, Pool, flattened, toml_entries
 from clustersim.apps.importing.shell import EmbeddedFile, Word
 from clustersim.documents.check import validate_document
 from clustersim.documents.composing import read_yaml
@@ -20,9 +20,11 @@ from clustersim.hardware.profile_schema import Checked
 
 Part = Literal["client", "router", "other", "build", "prefill", "decode", "serve", "job"]
 
-POOLS: Final[tuple[Part, ...]] = ("prefill", "decode")
+POOLS: Final[tuple[Literal["prefill"], Literal["decode"]]] = ("prefill", "decode")
 OTHER: Final = "other_command."
 _OF_NO_POOL: Final = (OTHER, "router.", "client.", "env.", "sbatch.")
+_COUNTED: Final = (*((f"{pool}.replicas",) for pool in POOLS), ("sbatch.nodes", "sbatch.N"))
+"""Numbers that each file gives of its own, and that are added; of several names for one the last counts."""
 
 
 class CommandPart(Checked):
@@ -113,19 +115,33 @@ def together(commands: Sequence[Command], documents: Sequence[EmbeddedFile], fil
     for at, (command, part) in enumerate(zip(commands, parts, strict=True)):
         if part == "router" or (part == "job" and at != job):
             found += [replace(entry, key=f"{'router.' if part == 'router' else OTHER}{entry.key}") for entry in command.entries]
-    pools: list[Literal["prefill", "decode"]] = [pool for pool in ("prefill", "decode") if pool in named]
+    pools: list[Pool] = [pool for pool in POOLS if pool in named]
     return Contents(file=file, format="arguments", entries=tuple(found), pool=pools[0] if len(pools) == 1 else "")
 
 
 def with_pools(contents: Sequence[Contents]) -> list[Contents]:
-    """Return files with their options below the name of a pool, where each pool of a deployment has a file of its own."""
-    if not {*POOLS} <= {each.pool for each in contents}:
+    """Return files with options below the names of pools where they are both pools of a deployment, and their counts added."""
+    whole = any(entry.name == f"{POOLS[0]}.replicas" for each in contents for entry in each.entries)
+    if not whole and not {*POOLS} <= {each.pool for each in contents}:
         return [*contents]
-    return [replace(each, entries=tuple(_of_pool(each))) if each.pool else each for each in contents]
+    named = [replace(each, entries=tuple(_of_pool(each)), pool="") if each.pool else each for each in contents]
+    for counted in _COUNTED if any(each.pool for each in contents) else ():
+        named = _added(named, counted)
+    return named
+
+
+def _added(contents: Sequence[Contents], names: Collection[str]) -> list[Contents]:
+    """Return files of which the last that gives some number gives the sum of all."""
+    given = [entry for each in contents for entry in each.entries if entry.name in names]
+    numbers = [entry.value for entry in given if isinstance(entry.value, int)]
+    if len(numbers) < 2 or len(numbers) < len(given):
+        return [*contents]
+    total = replace(given[-1], value=sum(numbers))
+    return [replace(each, entries=tuple(total if entry is given[-1] else entry for entry in each.entries)) for each in contents]
 
 
 def _of_pool(file: Contents) -> Iterator[Entry]:
-    if all(entry.key != "replicas" for entry in file.entries):
+    if file.format == "arguments" and all(entry.key != "replicas" for entry in file.entries):
         yield Entry(key=f"{file.pool}.replicas", value=1, file=file.file)
     for entry in file.entries:
         yield entry if entry.name.startswith(_OF_NO_POOL) else replace(entry, key=f"{file.pool}.{entry.key}")
@@ -175,18 +191,25 @@ def _without_names(entries: Sequence[Entry], read: Collection[str]) -> tuple[Ent
 
 def with_option_files(contents: Sequence[Contents]) -> list[Contents]:
     """Return the files with those that options of a command name before it, or behind it where those count."""
-    found = [*contents]
-    for command in (each for each in contents if each.format == "arguments"):
-        named = [
-            each
-            for each in found
-            if each.format != "arguments" and any(_names_file(entry, [Path(each.file).name]) for entry in command.entries)
-        ]
-        found = [each for each in found if each not in named]
-        read = replace(command, entries=_without_names(command.entries, [Path(each.file).name for each in named]))
-        at = found.index(command)
-        found[at : at + 1] = [read, *named] if _files_count(command.entries) else [*named, read]
+    found = list[Contents]()
+    commands = [each for each in contents if each.format == "arguments"]
+    for each in contents:
+        if each.format != "arguments":
+            found += () if any(_naming(command, each) for command in commands) else [each]
+            continue
+        named = [replace(file, pool=pool) for file in contents if file.format != "arguments" for pool in _naming(each, file)]
+        read = replace(each, entries=_without_names(each.entries, [Path(file.file).name for file in named]))
+        named = [file for file in named if file not in found]
+        found += [read, *named] if _files_count(each.entries) else [*named, read]
     return found
+
+
+def _naming(command: Contents, file: Contents) -> list[Pool]:
+    """Return the pools whose commands in a file name another file; an empty one stands for all of the deployment."""
+    naming = [entry for entry in command.entries if _names_file(entry, [Path(file.file).name])]
+    pools: list[Pool] = [pool for pool in POOLS if any(entry.name.startswith(f"{pool}.") for entry in naming)]
+    whole: list[Pool] = [command.pool] if naming else []
+    return pools or whole
 
 
 def _read(document: EmbeddedFile, file: str) -> Iterator[Entry]:

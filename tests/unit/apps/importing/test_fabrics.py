@@ -52,17 +52,22 @@ def test_adapters_of_a_node_at_a_leaf_each_are_rails(tmp_path: Path) -> None:
     assert fabric == {"topology": "rail_optimized", "nodes_per_leaf": 4, "leaves_per_pod": 0, "oversubscription": 2.0}
 
 
-def test_a_manager_and_adapters_without_a_name_are_left_out_beside_nodes_of_several_adapters(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("unnamed", "nodes"), [(8, ["n1", "n2"]), (1, ["n1", "n2"]), (8, ["n1"])])
+def test_a_manager_and_adapters_without_a_name_are_left_out_beside_nodes_of_several_adapters(
+    tmp_path: Path, unnamed: int, nodes: list[str]
+) -> None:
     lines: list[str] = []
     for rail in range(8):
         lines += [f'Switch\t65 "S-{rail}"\t\t# "MF0;leaf-{rail}:MQM9700/U1" enhanced port 0 lid 14 lmc 0']
-        named = ["n1 HCA", "n2 HCA", "MT4129 ConnectX7   Mellanox Technologies", *(["manager mlx5_0"] if rail == 0 else [])]
+        named = [*(["manager mlx5_0"] if rail == 0 else []), *(f"{node} HCA" for node in nodes)]
+        named += ["MT4129 ConnectX7   Mellanox Technologies"] if rail < unnamed else []
         lines += [f'[{port}]\t"H-{rail}{port}"[1]({port})\t\t# "{name}" lid 5 4xNDR' for port, name in enumerate(named, start=1)]
 
     found = written(tmp_path, "\n".join(lines))
 
-    assert at(found.data, "cluster.nodes") == 2
-    assert {key.key: key.value for key in found.keys if key.how == "not_modelled"} == {"adapters.left_out": 8, "nodes.others": "manager"}
+    assert at(found.data, "cluster.nodes") == len(nodes)
+    lost = {key.key: key.value for key in found.keys if key.how == "not_modelled"}
+    assert lost == {"adapters.left_out": unnamed, "nodes.others": "manager"}
 
 
 def test_two_switches_without_guids_and_names_are_refused(tmp_path: Path) -> None:

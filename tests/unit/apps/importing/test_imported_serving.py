@@ -142,6 +142,34 @@ def test_pools_in_files_of_their_own_are_one_deployment(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("names", ["context.sh decode.sh decode2.sh", "whole.sh decode2.sh"])
+def test_files_of_pools_have_options_of_their_own_and_what_they_count_is_added(tmp_path: Path, names: str) -> None:
+    context, decode = (
+        f"trtllm-serve Qwen/Qwen3-8B --server_role {role} --extra_llm_api_options {file}\n"
+        for role, file in (("CONTEXT", "ctx.yaml"), ("GENERATION", "gen.yaml"))
+    )
+    texts = {"context.sh": context, "decode.sh": f"#SBATCH --nodes=1\n{decode}", "decode2.sh": f"#SBATCH --nodes=2\n{decode}"}
+    texts |= {"whole.sh": f"#SBATCH --nodes=1\n{context}{decode}", "gen.yaml": "tensor_parallel_size: 8\n"}
+    texts |= {"ctx.yaml": "tensor_parallel_size: 4\ndisable_overlap_scheduler: true\n"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    files = [str(tmp_path / name) for name in (*names.split(), "ctx.yaml", "gen.yaml")]
+
+    found = import_files(files, ImportOptions(cluster="hgx-h200", overrides=REQUESTS))
+
+    assert at(found.data, POOLS) == {"prefill": {"replicas": 1, "tp": 4}, "decode": {"replicas": 2, "tp": 8}}
+    assert [key.value for key in found.keys if key.key == "sbatch.--nodes" and key.how == "read"] == [3]
+    assert [key.key for key in found.keys if key.how == "not_modelled"] == ["prefill.disable_overlap_scheduler"]
+
+
+def test_a_loss_of_the_prefill_pool_is_told_where_the_decode_pool_differs(tmp_path: Path) -> None:
+    server = "python -m sglang.launch_server --model Qwen/Qwen3-8B --disable-overlap-schedule --disaggregation-mode "
+
+    found = written(tmp_path, f"{server}prefill --tp 2 &\n{server}decode --tp 4 &\n")
+
+    assert not [key for key in found.keys if key.how == "not_modelled"]
+
+
 def test_data_parallelism_with_experts_is_of_attention(tmp_path: Path) -> None:
     found = written(tmp_path, "vllm serve Qwen/Qwen3-30B-A3B --data-parallel-size 4 --enable-expert-parallel").data
 
