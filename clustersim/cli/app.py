@@ -161,8 +161,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return EXIT_OK
         except Exception as error:  # noqa: BLE001 - the outermost frame: whatever arrives here gets a clear line and an exit code
             if isinstance(error, ScenarioError) and error.options:
-                words = sys.argv[1:] if arguments is None else arguments
-                error.hint = f"all at once: clustersim {shlex.join(words)} {error.options}"
+                words = [*(sys.argv[1:] if arguments is None else arguments)]
+                end = words.index("--") if "--" in words else len(words)
+                error.hint = f"all at once: clustersim {shlex.join(words[:end])} {error.options} {shlex.join(words[end:])}".rstrip()
             return ended_by(error, interrupted=interruption.arrived)
         except KeyboardInterrupt as error:
             return ended_by(error, interrupted=True)

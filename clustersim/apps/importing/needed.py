@@ -18,7 +18,7 @@ _NEEDED: Final = (
     ("training.global_batch_size", "the batch of a step: -s training.global_batch_size=..."),
 )
 _OPTION: Final = re.compile(r"-s [\w.]+=[^\s,]+|--\w+ [\w-]+")
-_OTHERWISE: Final = re.compile(r",? or ")
+_OTHERWISE: Final = re.compile(r",? \(?or ")
 """Before a second way to give a setting."""
 _OF_A_RECIPE: Final = "the degrees that the recipe sets in its code: -s strategy.tp=..., and pp, cp and ep where they are not 1"
 
@@ -50,8 +50,8 @@ def options_for(missing: Sequence[str]) -> str:
 
     Examples
     --------
-    >>> options_for(["the nodes: --nodes N", "the rate: -s requests.rate=..., or a trace"])
-    '--nodes N -s requests.rate=...'
+    >>> options_for(["nodes: --nodes N", "words: -s model.vocab_size=... (or --model X)", "a rate: -s requests.rate=..., or a trace"])
+    '--nodes N -s model.vocab_size=... -s requests.rate=...'
     """
     options = [option for each in missing for option in _OPTION.findall(_OTHERWISE.split(each)[0])]
     return " ".join(options) if len(options) > 1 else ""

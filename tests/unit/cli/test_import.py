@@ -230,9 +230,11 @@ def test_what_is_not_read_stands_before_what_follows_without_it(cli: Cli) -> Non
     requests = ("arrival=at_once", "count=8", "input_tokens=64", "output_tokens=8")
 
     whole = cli("run", "serve.sh", "-s", "requests.count=8").err
+    behind = cli("run", "-s", "requests.count=8", "--", "serve.sh").err
     told = cli("import", "serve.sh", "--cluster", "dgx-h100", *(word for each in requests for word in ("-s", f"requests.{each}"))).err
 
     assert "no file says the options in options.yaml: name it beside the command; nor " in cli("import", "serve.sh").err
     assert "all at once: clustersim run serve.sh -s requests.count=8 -s cluster.node=NAME -s requests.arrival=closed -s" in whole
+    assert behind.rstrip().endswith(" -- serve.sh")
     assert "options.yaml" in told.partition("Not modelled:")[2].partition("Derived:")[0]
     assert re.search(r"^  cluster +dgx-h100 +cannot run there: does not fit", told.partition("Derived:")[2], re.MULTILINE)
