@@ -128,9 +128,12 @@ class CheckResult:
     decided: bool = True
     """Whether the same comes out at both ends of the interval of the step time; true without an interval."""
 
-    def verdict(self) -> str:
-        """Return :meth:`shown`, and a doubt where the interval of the step time leaves one."""
-        return self.shown() if self.decided else f"{self.shown()}; {UNDECIDED}"
+    def sentence(self) -> str:
+        """Return whether it holds, with :meth:`shown` unless it is one truth value, and a doubt where the interval leaves one."""
+        found = () if list(self.values) == [self.check] else (self.shown(),)
+        doubt = () if self.decided else (UNDECIDED,)
+        remark = f" ({'; '.join((*found, *doubt))})" if found or doubt else ""
+        return f"{self.check} {'holds' if self.holds else 'is false'}{remark}"
 
     def shown(self) -> str:
         """Return what to set beside the condition: the number that it is about, or all that it names."""

@@ -190,17 +190,17 @@ def is_share(key: str) -> bool:
     return key in {"mfu", "hfu"} or key.endswith("_fraction")
 
 
-def shown_stages(metrics: Metrics) -> tuple[tuple[tuple[str, StageMemory], ...], str]:
+def shown_stages(metrics: Metrics, most: int = N_STAGES_SHOWN) -> tuple[tuple[tuple[str, StageMemory], ...], str]:
     """Return the stages to list, neighbours of equal need as one, each with its label; and a line on those left out (empty if none is)."""
     alike = groupby(
         metrics.memory.by_stage, lambda stage: [memory_text(size) for size in (*memory_parts(stage).values(), stage.peak_bytes)]
     )
     rows = [list(stages) for _, stages in alike]
     by_need = sorted(rows, key=lambda row: (-row[0].peak_bytes, row[0].stage))
-    kept = sorted(by_need[:N_STAGES_SHOWN], key=lambda row: row[0].stage)
+    kept = sorted(by_need[:most], key=lambda row: row[0].stage)
     labels = [f"stage {row[0].stage}" if len(row) == 1 else f"stages {row[0].stage}-{row[-1].stage}" for row in kept]
     shown = tuple((label, row[0]) for label, row in zip(labels, kept, strict=True))
-    left = by_need[N_STAGES_SHOWN:]
+    left = by_need[most:]
     return shown, f"and {sum(map(len, left))} more stages with at most {memory_text(left[0][0].peak_bytes)} each" if left else ""
 
 

@@ -213,7 +213,7 @@ def _all_tables(metrics: Metrics, timeline: Timeline, verdicts: Sequence[tuple[s
     parts = [(share.label, share.percent_text, share.seconds) for share in step_shares(metrics)]
     parts += [(OVERLAPPED_LABELS[name], "beside", seconds) for name, seconds in hidden_communication(metrics)]
     times = format_alike([seconds for _, _, seconds in parts], "s")
-    stages, rest = facts.shown_stages(metrics)
+    stages, _ = facts.shown_stages(metrics, most=len(metrics.memory.by_stage))
     sizes = [(label, *map(facts.memory_text, (*facts.memory_parts(stage).values(), stage.peak_bytes))) for label, stage in stages]
     found = [
         TextTable("", ("figure", ">value"), facts.headline(metrics)),
@@ -227,7 +227,7 @@ def _all_tables(metrics: Metrics, timeline: Timeline, verdicts: Sequence[tuple[s
             "Memory of one GPU",
             ("", *(f">{part}" for part in facts.MEMORY_PARTS), ">peak"),
             tuple(sizes),
-            (f"The plan {facts.memory_verdict(metrics)}.", *filter(None, (rest,))),
+            (f"The plan {facts.memory_verdict(metrics)}.",),
         ),
         *_further_tables(metrics, timeline),
         *(TextTable(heading, sentences=sentences) for heading, sentences in verdicts),
@@ -248,7 +248,7 @@ def markdown_summary(metrics: Metrics, timeline: Timeline, verdicts: Sequence[tu
     return markdown_answer(metrics.scenario, opening, _all_tables(metrics, timeline, verdicts))
 
 
-def html_summary(metrics: Metrics, timeline: Timeline) -> str:
+def html_summary(metrics: Metrics, timeline: Timeline, verdicts: Sequence[tuple[str, tuple[str, ...]]] = ()) -> str:
     """Return the same as HTML, which notebooks show."""
     opening = (facts.layout_line(metrics, timeline), facts.interval_line(metrics))
-    return html_answer(metrics.scenario, opening, _all_tables(metrics, timeline, ()))
+    return html_answer(metrics.scenario, opening, _all_tables(metrics, timeline, verdicts))

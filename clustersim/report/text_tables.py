@@ -21,8 +21,8 @@ CLOSE: Final = 5e-5
 _TIMES: Final = 9.0
 """Relative difference from which on a percentage is hard to read."""
 _TONNE_KG: Final = 1e3
-_MARKDOWN: Final = re.compile(r"[\\`|*\[\]]|(?<![^\W_])_|_(?![^\W_])")
-"""Signs that Markdown reads; an underscore between letters is none."""
+_MARKDOWN: Final = re.compile(r"[\\`|*\[\]]|(?<![^\W_])_|_(?![^\W_])|^>|<(?=[A-Za-z/!?])|&(?=#?\w+;)")
+"""Signs that Markdown reads; an underscore between letters is none, nor is an arrow or a comparison."""
 _UNIT_OF_KEY: Final = re.compile(r"(?<!_per)_(?:s|bytes|kwh)(?=\.|$)")
 _PERCENT: Final = ("mfu", "hfu")
 _UNITS: Final[Mapping[object, str]] = MappingProxyType(
@@ -57,29 +57,36 @@ class TextTable:
         """Return the rows in columns, folded to a width where one is given."""
         return "\n".join(line for line, _ in table_lines(self.columns, self.rows, width))
 
+    @property
+    def sides(self) -> list[str]:
+        """Sides to which columns are set, as in a format."""
+        return [">" if name.startswith(">") else "<" for name in self.columns]
+
     def markdown(self) -> str:
-        """Return the rows as Markdown that shows each cell as it is."""
-        rule = ["---:" if name.startswith(">") else "---" for name in self.columns]
+        """Return the rows as Markdown that shows each cell as it is, in even columns."""
         rows = [[escaped(cell) for cell in row] for row in (self.names, *self.rows)]
-        return "\n".join(f"| {' | '.join(row)} |" for row in (rows[0], rule, *rows[1:]))
+        widths = [max(3, *map(len, cells)) for cells in zip(*rows, strict=True)]
+        rule = [f"{':' if side == '>' else '-':->{width}}" for side, width in zip(self.sides, widths, strict=True)]
+        even = [[f"{cell:{side}{width}}" for cell, side, width in zip(row, self.sides, widths, strict=True)] for row in rows]
+        return "\n".join(f"| {' | '.join(row)} |" for row in (even[0], rule, *even[1:]))
 
     def html(self) -> str:
-        """Return the rows as an HTML table, which notebooks show; empty without rows."""
-        if not self.rows:
-            return ""
-        sides = ["right" if name.startswith(">") else "left" for name in self.columns]
+        """Return heading, rows and sentences as HTML, which notebooks show; empty where there are neither rows nor sentences."""
+        sides = ["right" if side == ">" else "left" for side in self.sides]
         rows = [
             "".join(f'<{tag} style="text-align: {side}">{escape(cell)}</{tag}>' for cell, side in zip(row, sides, strict=True))
             for tag, row in (("th", self.names), *(("td", row) for row in self.rows))
         ]
-        caption = f'<caption style="text-align: left">{escape(self.heading)}</caption>' if self.heading else ""
-        return f"<table>{caption}<thead><tr>{rows[0]}</tr></thead><tbody>{''.join(f'<tr>{row}</tr>' for row in rows[1:])}</tbody></table>"
+        body = "".join(f"<tr>{row}</tr>" for row in rows[1:])
+        table = f"<table><thead><tr>{rows[0]}</tr></thead><tbody>{body}</tbody></table>" if self.rows else ""
+        told = "".join(f"<li>{escape(sentence)}</li>" for sentence in self.sentences)
+        shown = table + (f"<ul>{told}</ul>" if told else "")
+        return f"<h4>{escape(self.heading)}</h4>{shown}" if self.heading and shown else shown
 
 
 def escaped(text: str) -> str:
     """Return text that Markdown shows as it is: no cell ends in it, no code begins, and no HTML is read from it."""
-    found = _MARKDOWN.sub(r"\\\g<0>", " ".join(text.splitlines()) or text)
-    return found.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _MARKDOWN.sub(r"\\\g<0>", " ".join(text.splitlines()) or text)
 
 
 def shown(key: str, value: float | None) -> str:
@@ -180,8 +187,6 @@ def markdown_answer(title: str, opening: Iterable[str], tables: Iterable[TextTab
 
 
 def html_answer(finding: str, lines: Iterable[str], tables: Iterable[TextTable]) -> str:
-    """Return a finding, sentences and tables as HTML, which notebooks show."""
-    tables = list(tables)
-    told = [*lines, *(f"{table.heading}: {sentence}" for table in tables for sentence in table.sentences)]
-    said = "".join(f"<p>{escape(line)}</p>" for line in told if line)
+    """Return a finding, sentences, and tables with theirs, as HTML, which notebooks show."""
+    said = "".join(f"<p>{escape(line)}</p>" for line in lines if line)
     return f"<p><strong>{escape(finding)}</strong></p>{said}{''.join(table.html() for table in tables)}"

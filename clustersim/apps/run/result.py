@@ -141,7 +141,7 @@ class Result(MeasuredRun[Metrics]):
 
     def _repr_html_(self) -> str:
         """Return the result as tables, which notebooks show."""
-        return html_summary(self.metrics, self.spans)
+        return html_summary(self.metrics, self.spans, verdict_sections(self))
 
 
 LOWER_BOUND: Final = "Lower bound"
@@ -203,7 +203,7 @@ def changes_heading(result: Result) -> str:
 
 
 def verdict_sections(result: Result) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return the whole training, failures, cost and checks, each a heading with its sentences, for the sections of the scenario."""
+    """Return the whole training, failures, cost and checks (first those that fail), each with its sentences, for the sections of the scenario."""
     bar, train_s = result.metrics.error_bar, result.time_to_train_s
     tokens = format_quantity(result.built.tokens or 0.0, "count")
     unit = "samples" if result.metrics.tokens_per_s == result.metrics.samples_per_s else "tokens"
@@ -212,6 +212,6 @@ def verdict_sections(result: Result) -> tuple[tuple[str, tuple[str, ...]], ...]:
         (LOWER_BOUND, (result.bounds.sentence,) if result.bounds.bound_fraction < MOST_BOUND else ()),
         ("With failures", goodput_lines(result.goodput, bar)),
         ("Power and cost", cost_lines(result.cost, unit=unit, bar=bar)),
-        ("Checks", tuple(f"{check.check} {'holds' if check.holds else 'is false'} ({check.verdict()})" for check in result.checks)),
+        ("Checks", tuple(check.sentence() for check in sorted(result.checks, key=lambda check: check.holds))),
     )
     return tuple((heading, sentences) for heading, sentences in found if sentences)

@@ -169,7 +169,7 @@ def _verdict(result: Result) -> list[Component]:
     if not metrics.memory.fits:
         lines.insert(0, html.P(f"The plan {memory_verdict(metrics)}.", className="bad"))
     lines += [html.P(f"{flag.message}.", className="bad") for flag in result.host_shortages]
-    lines += [html.P(f"{check.check} is false ({check.shown()}).", className="bad") for check in result.checks if not check.holds]
+    lines += [html.P(f"{check.sentence()}.", className="bad") for check in result.checks if not check.holds]
     told = [html.Li(f"{heading}: {sentence}") for heading, sentences in verdict_sections(result) for sentence in sentences]
     flags = [html.Li(f"Not certain: {flag.message}") for flag in result.flags]
     return [*lines, html.Details([html.Summary("More of it"), html.Ul([*told, *flags])])]

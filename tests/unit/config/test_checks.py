@@ -25,7 +25,12 @@ def test_a_result_says_what_was_asked_what_was_found_and_whether_it_holds() -> N
         CheckResult(check="step_time_s < 1 s or memory.fits", value=None, values={"step_time_s": 2.0, "memory.fits": True}, holds=True),
     )
     assert [result.found() for result in results] == ["mfu is 30.0 %", "step_time_s is 2 s, memory.fits is true"]
-    assert [result.shown() for result in results] == ["30.0 %", "step_time_s is 2 s, memory.fits is true"]
+    assert [result.sentence() for result in results] == [
+        "mfu >= 0.4 is false (30.0 %)",
+        "step_time_s < 1 s or memory.fits holds (step_time_s is 2 s, memory.fits is true)",
+    ]
+    (fits,) = evaluate_checks([parse_check("memory.fits")], {"memory.fits": True})
+    assert fits.sentence() == "memory.fits holds"
 
 
 def test_a_value_that_json_does_not_know_is_left_out() -> None:
@@ -126,4 +131,4 @@ def test_a_check_that_the_interval_of_the_step_leaves_open_says_so() -> None:
     found = evaluate_checks(checks, {"cost.training.gpu_hours": 32e6, "gpus": 8}, bar)
 
     assert [(each.holds, each.decided) for each in found] == [(True, False), (True, True), (True, True)]
-    assert found[0].verdict().endswith("not decided")
+    assert found[0].sentence().endswith("not decided)")

@@ -10,6 +10,7 @@ import pytest
 from clustersim.notices import Flag
 from clustersim.report.folded import folded
 from clustersim.report.summary import html_summary
+from clustersim.report.text_tables import TextTable
 from tests.golden.reference import reference_metrics, reference_timeline
 
 TIMELINE = reference_timeline()
@@ -32,7 +33,25 @@ def test_what_users_write_is_never_markup() -> None:
     html = html_summary(replace(METRICS, scenario="<b>&", flags=(Flag(code="a", message="<i>"),)), TIMELINE)
 
     assert "<b>" not in html
-    assert "<p>Assumed, extrapolated or not calibrated: a: &lt;i&gt;</p>" in html
+    assert "<h4>Assumed, extrapolated or not calibrated</h4><ul><li>a: &lt;i&gt;</li></ul>" in html
+
+
+def test_a_notebook_shows_sentences_below_their_table_and_verdicts_as_the_summary_does() -> None:
+    html = html_summary(METRICS, TIMELINE, [("Checks", ("mfu > 1 is false (20.0 %)",))])
+
+    places = [html.index(text) for text in ("step time", "<h4>Memory of one GPU</h4>", "The plan fits", "<h4>Checks</h4>", "mfu &gt; 1 is")]
+    assert places == sorted(places)
+
+
+def test_markdown_is_even_as_plain_text_and_escapes_what_would_be_read_alone() -> None:
+    table = TextTable("", ("a", ">size"), (("8->7 < 9 & mfu >= 1", "1"), ("<b>&lt;", "22")))
+
+    assert table.markdown().splitlines() == [
+        "| a                   | size |",
+        "| ------------------- | ---: |",
+        "| 8->7 < 9 & mfu >= 1 |    1 |",
+        r"| \<b>\&lt;           |   22 |",
+    ]
 
 
 def test_without_flags_there_is_no_table_of_them() -> None:

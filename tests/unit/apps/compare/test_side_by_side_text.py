@@ -156,15 +156,15 @@ def test_markdown_has_the_same_tables_and_escapes_bars() -> None:
     text = markdown(side_by_side([made("a|b", 1, 2.0), made("c", 2, 1.6)]))
 
     assert text.startswith("# a\\|b against c\n\nc against a\\|b (a\\|b does not fit in memory, and cannot be chosen): +25.0 %")
-    assert "## What differs\n\n| key | a\\|b | c |\n| --- | --- | --- |\n| strategy.tp | 1 | 2 |" in text
+    assert "## What differs\n\n| key         | a\\|b | c   |\n| ----------- | ---- | --- |\n| strategy.tp | 1    | 2   |" in text
     assert text.endswith("|\n")
 
 
 def test_markdown_reads_no_code_and_no_html_from_names() -> None:
     text = markdown(side_by_side([made("<b>x</b>", 1, 2.0), made("`rm`", 2, 1.6)]))
 
-    assert "<b>" not in text
-    assert "&lt;b&gt;x&lt;/b&gt;" in text
+    assert text.count("<b>") == text.count(r"\<b>")
+    assert r"\<b>x\</b>" in text
     assert r"\`rm\`" in text
     assert "strategy.tp" in text
 
