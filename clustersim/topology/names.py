@@ -205,10 +205,10 @@ def _not_joined(low: _Name, high: _Name, neighbours: list[str]) -> DomainError:
 
 
 class LinkChange(Checked):
-    """Change of the links between two parts of the cluster; numbers without a unit are bytes per second and seconds."""
+    """Change of the links between two parts of the cluster, read as bytes per second and seconds."""
 
     between: tuple[str, str] = Field(
-        description="Two neighbours, such as [node3/nic1, leaf1] or [node[0-3,7]/nic0, leaf*]: * is anything up to the next slash, "
+        description="Two neighbours, such as [node3/nic1, leaf1] or ['node[0-3,7]/nic0', 'leaf*']: * is anything up to the next slash, "
         "brackets are some of the numbers."
     )
     bandwidth: BytesPerSecond | None = Field(default=None, description="Of all links between the two together, one direction.")

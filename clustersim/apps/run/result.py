@@ -203,7 +203,7 @@ def changes_heading(result: Result) -> str:
 
 
 def verdict_sections(result: Result) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return the whole training, failures, cost and checks (first those that fail), each with its sentences, for the sections of the scenario."""
+    """Return the whole training, failures, cost and checks of a scenario, those first that fail, each a heading with its sentences."""
     bar, train_s = result.metrics.error_bar, result.time_to_train_s
     tokens = format_quantity(result.built.tokens or 0.0, "count")
     unit = "samples" if result.metrics.tokens_per_s == result.metrics.samples_per_s else "tokens"
