@@ -340,6 +340,7 @@ def _offer_data(each: Offer) -> Data:
         "global_batch_size": each.asked.space.batch,
         "asked_global_batch_size": each.asked_batch,
         "layout": each.winner.layout.words(),
+        "choice": each.choice or None,
         "step_time_s": metrics.step_time_s,
         "mfu": metrics.mfu,
         "memory_fraction": metrics.memory.peak_bytes / metrics.memory.capacity_bytes,

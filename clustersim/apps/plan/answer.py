@@ -133,7 +133,7 @@ class PlanAnswer:
 
     @property
     def families(self) -> tuple[Tried, ...]:
-        """The fastest layout of each kind, the fastest of all first."""
+        """The fastest layout of each kind, the winner first."""
         return tuple(self.search.kinds[: RUNNERS_UP + 1])
 
     @property
@@ -184,6 +184,7 @@ def document(answer: PlanAnswer) -> dict[str, Data]:
         "found": winner is not None,
         "winner": _entry(winner) if winner else None,
         "fastest": _entry(search.fastest) if search.fastest else None,
+        "choice": search.choice or None,
         "undecided": [tried.layout.words() for tried in within_error_bars(search.replayed)],
         "families": [_entry(tried) for tried in answer.families],
         "own": None if answer.own is None else _entry(answer.own),
@@ -351,14 +352,12 @@ def plan(
 
 
 def plan_for(asked: PlanRequest, terms: Terms | None = None) -> PlanAnswer:
-    """Return the fastest layout of a space that holds the terms, and why.
+    """Return the best layout of a space that holds the terms, and why.
 
     Raises
     ------
     ScenarioError
-        When something is wrong with all layouts.
-    NoLayoutError
-        When every layout is refused.
+        When something is wrong with all layouts, or no layout is legal.
     """
     terms = terms or Terms()
     with asked.told(), Replays() as replays:

@@ -72,6 +72,7 @@ class MissedGoal:
     node: str
     n_nodes: int
     why: str
+    search: Search
     time_s: float | None = None
     """Below which no layout is; None where none runs."""
     too_small: bool = False
@@ -90,7 +91,7 @@ class GoalAnswer:
     missed: tuple[MissedGoal, ...] = ()
     """All others that were tried, in order."""
     cut_short: bool = False
-    """Whether the time was over before all numbers of nodes were decided."""
+    """Whether searches ended before all numbers of nodes were decided."""
 
     @property
     def best(self) -> Reached | None:
@@ -205,7 +206,7 @@ class _GoalSearch:
     def of_kind(self, node: str, n_kinds: int) -> bool:
         """Find the fewest nodes of one kind that are in time, out of those on which a layout runs, if more nodes are no slower.
 
-        Return whether that was decided before the time was over.
+        Return whether that was decided before the time was over, and by searches that were complete where more nodes were needed.
 
         Parameters
         ----------
@@ -213,7 +214,7 @@ class _GoalSearch:
             Kinds of nodes that are left, this one with them.
         """
         every, tried, within_s = list(counts(self.goal.most_nodes)), self.tried, self.goal.within_s or inf
-        low, high, n_counts = 0, len(every), len(every)
+        low, high, n_counts, complete = 0, len(every), len(every), True
         with phase(f"plan for numbers of {node}"):
             while low < high and perf_counter() < self.ends_s:
                 advanced(n_counts - (high - low), n_counts)
@@ -224,7 +225,7 @@ class _GoalSearch:
                 if isinstance(one, Reached) and one.time_s <= within_s:
                     high = middle
                 elif isinstance(one, Reached) or one.too_small:
-                    low = middle + 1
+                    low, complete = middle + 1, complete and one.search.complete
                 else:
                     del every[middle]
                     high -= 1
@@ -232,7 +233,7 @@ class _GoalSearch:
             if decided and every and high == len(every) and tried[node, every[-1]].time_s is not None and perf_counter() < self.ends_s:
                 one = self.of_cluster(node, every[-1], replace(self.goal, within_s=None))
                 tried[node, every[-1]] = _against(one, self.goal) if isinstance(one, Reached) else one
-        return decided
+        return decided and complete
 
     def of_cluster(self, node: str, n_nodes: int, goal: Goal, n_searches: int = 0) -> Reached | MissedGoal:
         """Return the result of the best layout on one cluster, or the reason why no layout meets the time limit.
@@ -251,20 +252,20 @@ class _GoalSearch:
             drafts = Drafts(asked.base, writes=asked.writes)
             search = fastest(drafts, asked.space, terms, replays=self.replays)
         if search.winner is None:
-            return _missed(MissedGoal(node=node, n_nodes=n_nodes, why=""), search, goal, n_steps)
+            return _missed(MissedGoal(node=node, n_nodes=n_nodes, why="", search=search), goal, n_steps)
         one = _against(Reached(node=node, n_nodes=n_nodes, asked=asked, asked_batch=asked_batch, drafts=drafts, search=search), goal)
         # A plainer layout may miss what the fastest holds.
         search.prefers_plainer = one.excess <= 1.0
         return _against(one, goal)
 
 
-def _missed(one: MissedGoal, search: Search, goal: Goal, n_steps: float) -> MissedGoal:
-    """Return a cluster with the reason why a search has found no layout on it."""
-    count, least_s, complete = search.counts.get, search.next_bound_s, search.complete
-    if search.failing:
+def _missed(one: MissedGoal, goal: Goal, n_steps: float) -> MissedGoal:
+    """Return a cluster with the reason why its search has found no layout."""
+    count, least_s, complete = one.search.counts.get, one.search.next_bound_s, one.search.complete
+    if one.search.failing:
         return replace(one, why=f"no layout{'' if goal.within_s is None else ' in time'} fulfils the constraints")
     if complete and not count(ABOVE):
-        return replace(one, why=f"no layout runs: {search.commonest}", too_small=any(map(count, (MEMORY, MARGIN, HOST))))
+        return replace(one, why=f"no layout runs: {one.search.commonest}", too_small=any(map(count, (MEMORY, MARGIN, HOST))))
     why = "not in time" if complete else "none in time was found before the search ended"
     if not least_s:
         return replace(one, why=why, too_small=True)
@@ -371,8 +372,8 @@ def goal_lines(found: GoalAnswer) -> list[str]:
     """Return the answer to a goal as text: the first line answers."""
     best = found.best
     nearest = f"{'yes' if found.reached else 'no: the nearest is'} {_words(best)}" if best else ""
-    lines = [nearest or "no: none of these clusters runs the model as asked", "", "Looked at"]
-    lines += [f"  {_words(each)}" for each in found.found]
+    none = "none was found before the searches ended" if found.cut_short else "none of these clusters runs the model as asked"
+    lines = [nearest or f"no: {none}", "", "Looked at", *(f"  {_words(each)}" for each in found.found)]
     whys: dict[tuple[str, str], list[int]] = {}
     for each in found.missed:
         whys.setdefault((each.node, each.why), []).append(each.n_nodes)
@@ -386,7 +387,7 @@ def goal_lines(found: GoalAnswer) -> list[str]:
 def _cautions(found: GoalAnswer) -> list[str]:
     """Return adapted batches, and what else is not as it was asked for."""
     adapted = [each for each in found.found if each.asked_batch != each.asked.space.batch]
-    lines = ["the time was over before all numbers of nodes were decided (--time-limit): fewer may do"] if found.cut_short else []
+    lines = ["searches ended before all numbers of nodes were decided (--time-limit, --most-replays): fewer may do"] * found.cut_short
     lines += [found.best.search.choice] if found.best and found.best.search.choice else []
     lines += [adapted_line(f"{each.n_nodes} {each.node}", each.asked_batch, each.asked) for each in adapted]
     return [*lines, *(f"{each.node}: {line}" for each in {one.node: one for one in found.found}.values() for line in each.asked.cautions)]

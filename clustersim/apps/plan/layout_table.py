@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from clustersim.apps.plan.findings import Tried, is_near
+from clustersim.apps.plan.findings import TIE_FRACTION, Tried, is_near
 from clustersim.measure.deciding import UNDECIDED
 from clustersim.measure.error_bars import FITS, TIGHT
 from clustersim.measure.metrics import Memory
@@ -48,7 +48,8 @@ def layout_table(found: Sequence[Tried], *, with_energy: bool = False, own: Trie
         # What does not fit has no step to compare.
         if place and metrics.memory.fits:
             mark = f" {MARK}" if is_near(found[0], tried) else "  "
-            slower = f"{percent_text(tried.step_time_s / found[0].step_time_s - 1.0)}{mark}"
+            share = tried.step_time_s / found[0].step_time_s - 1.0
+            slower = f"{percent_text(abs(share))}{' faster' if share < -TIE_FRACTION else ''}{mark}"
         verdict = "" if metrics.memory.verdict == FITS else f", {metrics.memory.verdict}"
         memory = f"{memory_text(metrics.memory.peak_bytes)}{verdict}"
         more = (energy[place],) if with_energy else ()

@@ -58,7 +58,8 @@ def layout_rows(document: Mapping[str, Data]) -> Looked:
     """Return the present layout of a scenario and others beside it.
 
     It is the search of ``clustersim plan`` in a part of its space, and ends after some replays: somebody waits. What cannot be faster than
-    the present layout by its bound is not replayed, but for a few where nothing is faster.
+    the present layout by its bound is not replayed, but for a few where nothing is faster. The order is that of the steps alone: plan
+    may choose a plainer layout within the error bars.
     """
     check_contained(document)
     space = _narrowed(asked_of(document).space, document)

@@ -112,6 +112,12 @@ def test_each_bandwidth_of_adapters_is_planned_for() -> None:
     assert "rents are the same for all adapters: " in " ".join(found.notes())
 
 
+def test_an_option_says_why_its_layout_is_not_the_fastest(answer: Answer) -> None:
+    found = replace(answer, found=(replace(answer.found[0], choice="the fastest offloads"),))
+
+    assert "'choice': 'the fastest offloads'" in str(found.to_dict()["offers"])
+
+
 def test_what_runs_nowhere_is_an_answer() -> None:
     found = asked("1 pcie-rtx4090", "2 pcie-rtx4090", model="llama3-70b")
 

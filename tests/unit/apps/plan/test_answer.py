@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 import clustersim
-from clustersim.apps.plan.answer import margin_lines
+from clustersim.apps.plan.answer import document, margin_lines
 from clustersim.apps.plan.findings import Search, Tried
+from clustersim.apps.plan.layout_table import MARK, layout_table
 from clustersim.apps.plan.margins import Margin, Turn
 from clustersim.report.facts import percent_text
 
@@ -63,7 +64,8 @@ def test_more_memory_for_another_layout_says_whether_it_is_decided() -> None:
 
 
 def test_of_layouts_within_the_error_bars_the_fastest_of_those_with_the_fewest_burdens_wins(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = clustersim.plan("gpt2", "dgx-a100-80g", nodes=1, only=["tp=1", "pp=1", "cp=1", "recompute=none"]).search.tried[0]
+    answer = clustersim.plan("gpt2", "dgx-a100-80g", nodes=1, only=["tp=1", "pp=1", "cp=1", "recompute=none"])
+    one = answer.search.tried[0]
     monkeypatch.setattr(Tried, "burdens", property(lambda each: ("offloads", "is tight in memory")[: each.layout.zero_stage]))
     found = Search()
     for place, zero_stage in enumerate((2, 1, 1)):
@@ -73,3 +75,5 @@ def test_of_layouts_within_the_error_bars_the_fastest_of_those_with_the_fewest_b
     assert found.winner is found.tried[1]
     words = "the fastest is 1.0 % shorter, within the error bars, but offloads and is tight in memory"
     assert found.choice == f"{words}: {found.tried[0].layout.words()}"
+    assert document(replace(answer, search=found))["choice"] == found.choice
+    assert layout_table(found.replayed).rows[1][1] == f"1.0 % faster {MARK}"

@@ -82,6 +82,7 @@ def test_no_number_of_nodes_is_said_to_take_more_than_it_does(monkeypatch: pytes
     assert missed.time_s is not None
     assert missed.time_s <= one.time_s
     assert missed.why.startswith(f"{said}, it takes ")
+    assert answer.cut_short is not missed.search.complete
 
 
 def test_what_is_not_known_is_said_and_is_no_zero() -> None:
@@ -128,7 +129,8 @@ def test_a_time_limit_is_that_of_all_numbers_of_nodes_together() -> None:
     answer = reach("llama3.2-1b", replace(GOAL, nodes=("dgx-b300", "dgx-h100")), asking)
 
     assert (answer.found, answer.missed) == ((), ())
-    assert any("the time was over before all numbers of nodes were decided" in line for line in goal_lines(answer))
+    assert goal_lines(answer)[0] == "no: none was found before the searches ended"
+    assert any("searches ended before all numbers of nodes were decided" in line for line in goal_lines(answer))
 
 
 def test_where_none_is_in_time_the_largest_is_the_nearest() -> None:
