@@ -101,12 +101,13 @@ def _sections(metrics: ServingMetrics) -> list[TextTable]:
 
 def measured_sections(metrics: ServingMetrics) -> list[TextTable]:
     """Return latencies, promises, step, KV cache, memory, transfers and cost."""
+    whose = (" of both pools", " of the decode pool") if len(metrics.settings) > 1 else ("", "")
     found = [
         TextTable("Latency", ("", ">mean", ">p50", ">p90", ">p99"), _latency_rows(metrics), _interval_lines(metrics)),
-        TextTable("Where a step goes (mean over steps)", ("term", ">share", ">time", ""), _term_rows(metrics)),
+        TextTable(f"Where a step goes (mean over steps{whose[0]})", ("term", ">share", ">time", ""), _term_rows(metrics)),
         TextTable("Settings of the engine", sentences=_settings_lines(metrics)),
         TextTable("KV cache", sentences=_kv_lines(metrics)),
-        TextTable("Memory of one GPU", ("", ">share", ">size", ""), _memory_rows(metrics), _reserve_lines(metrics)),
+        TextTable(f"Memory of one GPU{whose[1]}", ("", ">share", ">size", ""), _memory_rows(metrics), _reserve_lines(metrics)),
     ]
     if metrics.slo is not None:
         found.insert(
@@ -194,8 +195,9 @@ def _settings_lines(metrics: ServingMetrics) -> tuple[str, ...]:
 def _kv_lines(metrics: ServingMetrics) -> tuple[str, ...]:
     kv = metrics.kv
     how = "predicted" if kv.predicted else "as given"
+    each, fullest = ("decode replica", "the fullest of both pools ") if len(metrics.settings) > 1 else ("replica", "")
     lines = [
-        f"{kv.capacity_tokens:,} tokens for each replica ({how}), at most {100 * kv.peak_fraction:.1f} % full",
+        f"{kv.capacity_tokens:,} tokens for each {each} ({how}), {fullest}at most {100 * kv.peak_fraction:.1f} % full",
         f"{kv.preemptions:,} preemptions",
     ]
     if kv.sequences_with_states is not None:

@@ -130,6 +130,13 @@ def test_exports_hold_engine_steps_of_all_pools(tmp_path: Path) -> None:
         export("serve-disaggregated", "kineto", str(tmp_path / "k"), few)
 
 
+def test_a_report_says_of_which_pool_its_parts_are() -> None:
+    text = summary_text(cast("ServingResult", clustersim.run("serve-disaggregated", set=FEW)).metrics, 100)
+
+    for part in ("mean over steps of both pools", "tokens for each decode replica", "Memory of one GPU of the decode pool"):
+        assert part in text
+
+
 def test_a_report_says_how_many_sequences_have_states() -> None:
     asked = {"engine": "sglang", "tp": 4}
     few = {"arrival": "poisson", "rate": "2 /s", "count": 4, "input_tokens": 100, "output_tokens": 4}
