@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from math import isclose
 from types import MappingProxyType
 from typing import Final
 
@@ -26,6 +27,8 @@ _WHOLES: Final = ("model.name", "cluster.name", "cluster.node")
 _NAMES: Final = (*_WHOLES, "cluster.nodes", "cluster.accelerator")
 _SMALL: Final = 1e-7
 """Share of the step time below which a difference is round-off."""
+_ALIKE: Final = 0.005
+"""Relative difference of the work of two runs that three digits do not show."""
 
 
 ROWS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
@@ -81,10 +84,25 @@ def verdicts(compared: SideBySide) -> tuple[str, ...]:
     first = compared.labels[0]
     others = [(place, label) for place, label in enumerate(compared.labels) if place]
     found = [
-        _verdict(f"{label} against {first}{_unfit(compared, place)}", rates, steps, place) + _judgement(compared, place)
+        _verdict(f"{label} against {first}{_unlike(compared, place)}{_unfit(compared, place)}", rates, steps, place)
+        + _judgement(compared, place)
         for place, label in others
     ]
     return (*found, *(run.note for run in compared.runs if run.note))
+
+
+def _unlike(compared: SideBySide, place: int) -> str:
+    """Return in which work for each token and accelerators a run is unlike the first, so that tokens/s alone do not say which is better."""
+    found = [compared.figure(key) for key in ("gpus", "model_flops_per_step", "tokens_per_s", "step_time_s")]
+    pair = [[None if figure is None else figure.values[each] for figure in found] for each in (0, place)]
+    works = [flops / (rate * seconds) for _, flops, rate, seconds in pair if flops and rate and seconds]
+    said: list[str] = []
+    if len(works) > 1 and not isclose(*works, rel_tol=_ALIKE):
+        said.append(f"{works[1] / works[0]:.3g} times the model FLOPs for each token")
+    (first, *_), (other, *_) = pair
+    if first and other and first != other:
+        said.append(f"{other:,.0f} instead of {first:,.0f} GPUs")
+    return f" ({', '.join(said)})" if said else ""
 
 
 def _unfit(compared: SideBySide, place: int) -> str:
@@ -180,7 +198,7 @@ def _judgement(compared: SideBySide, place: int) -> str:
         least, most, step = shown_alike("step_time_s", (*ends, found))
         side = "inside" if ends[0] <= found <= ends[1] else "outside"
         return f"; {step} measured is {side} the 80 % interval of the prediction, {least} to {most}"
-    return f"; {UNDECIDED}" if compared.faster(place) == "not decided" and not _unfit(compared, place) else ""
+    return f"; {UNDECIDED}" if compared.faster(place) == "not decided" else ""
 
 
 def _verdict(names: str, rates: ComparedFigure, steps: ComparedFigure, index: int) -> str:

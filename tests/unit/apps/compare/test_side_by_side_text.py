@@ -41,12 +41,18 @@ def test_the_first_line_answers() -> None:
     assert verdicts(compared()) == (line,)
 
 
-def test_of_runs_that_do_not_fit_the_first_line_says_so_and_leaves_nothing_to_decide() -> None:
+def test_of_runs_that_do_not_fit_the_first_line_says_so_and_what_is_not_decided() -> None:
     runs = side_by_side([made(name, 1, step_s, error_bar=bar(name)) for name, step_s in (("a", 2.0), ("b", 1.6))])
 
     assert document(runs)["verdicts"] == [{"label": "b", "against": "a", "faster": "not decided", "text": verdicts(runs)[0]}]
     assert verdicts(runs)[0].startswith("b against a (neither fits in memory, and neither can be chosen): +25.0 %, ")
-    assert "not decided" not in verdicts(runs)[0]
+    assert verdicts(runs)[0].endswith("; within the error bars: not decided")
+
+
+def test_of_runs_of_unlike_work_and_machines_the_first_line_says_so_first() -> None:
+    runs = side_by_side([made(name, 2, 2.0, gpus=n, model_flops_per_step=n * 1e9) for name, n in (("a", 8), ("b", 16))])
+
+    assert verdicts(runs)[0].startswith("b against a (2 times the model FLOPs for each token, 16 instead of 8 GPUs): as fast, ")
 
 
 def test_a_run_of_many_times_the_speed_is_told_in_times() -> None:
