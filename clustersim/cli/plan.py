@@ -128,7 +128,10 @@ def plan_command(
         )
     refuse_given({"--gpus": gpus}, beside="a layout of training", hint="add --serving")
     goal = None
-    if tokens is not None:
+    if tokens is None:
+        given = {"--within": within, "--budget": budget, "--power": power, "--accelerators": accelerators}
+        refuse_given(given, beside="a search without a goal", hint="add --tokens, such as --tokens 15T")
+    else:
         goal = goal_of(tokens, within=within, budget=budget, power=power, nodes=accelerators or cluster or "", most_nodes=max_nodes)
     options = PlanOptions(
         nodes=nodes,
