@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from clustersim.apps.compare.run_directories import named_directory, named_scenario, replayed
-from clustersim.apps.explain.candidates import Gain, Gains, candidates, gains
+from clustersim.apps.explain.candidates import MARK, MARKED, Gain, Gains, candidates, gains
 from clustersim.apps.explain.changing import ChangedRun
 from clustersim.apps.explain.constants import ROUND_OFF, Constant, Explained, constants_of, explained
 from clustersim.apps.explain.savings import fitting_changes
@@ -144,9 +144,6 @@ def _change_text(gain: Gain, step_s: float) -> str:
     return f"-{percent_text(gain.saved_s / step_s)}{doubt}: {gain.change.what}{remark}; {set_options(gain.change.overrides)}"
 
 
-MARK: Final = "*"
-MARKED: Final = f"{MARK} {UNDECIDED}"
-"""Legend of the mark."""
 SCHEMA_VERSION = 1
 N_CHANGES = 5
 """Number of reported ones."""

@@ -6,17 +6,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from clustersim.apps.explain.candidates import LEAST, CandidateChange
+from clustersim.apps.explain.candidates import LEAST, MARK, MARKED, CandidateChange
 from clustersim.apps.explain.constants import Constant, served_constants
 from clustersim.apps.serve.deployment import build_serving
-from clustersim.apps.serve.deployment_run import run_serving
+from clustersim.apps.serve.deployment_run import machine_of_serving, run_serving
+from clustersim.apps.serve.served_intervals import served_bar
 from clustersim.apps.serve.serving_result import ServingResult
+from clustersim.config.checks import serving_values
 from clustersim.config.load import ScenarioText
 from clustersim.config.overriding import Override, parse_override, set_options
 from clustersim.config.serving_scenario import checked_serving
 from clustersim.config.yaml_text import plain
 from clustersim.documents.text import Data
 from clustersim.errors import InfeasibleError, ScenarioError
+from clustersim.measure.deciding import UNDECIDED, Decision, Judged, figures_at, is_better
 from clustersim.measure.serving_metrics import Interval, ServingMetrics
 from clustersim.progress import advanced, phase
 from clustersim.report.facts import percent_text
@@ -26,6 +29,7 @@ from clustersim.units.quantity import format_quantity
 SCHEMA_VERSION = 1
 _DOCUMENTED: Final = ("step_s", "ttft_s", "ttft_interval_s", "tpot_s", "tpot_interval_s", "e2e_interval_s")
 """Metrics of the run in the document."""
+_WHOLE: Final = "e2e_s.mean"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +40,8 @@ class ServedGain:
     metrics: ServingMetrics
     saved_fraction: float
     """Reduction of the mean time from sending a request to its last token, as a share of it."""
+    better_than_base: Decision | None
+    """Whether it is better as far as the error bars tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +69,14 @@ def explain_served(written: ScenarioText, changes: Sequence[Override], result: S
             advanced(number, len(tried))
             try:
                 scenario = checked_serving(written, (*changes, *map(parse_override, candidate.overrides)))
-                metrics = run_serving(build_serving(scenario, seed=result.seed)).metrics
+                replay = run_serving(build_serving(scenario, seed=result.seed))
             except (ScenarioError, InfeasibleError):
                 n_impossible += 1
                 continue
-            base, other = result.metrics.e2e_s, metrics.e2e_s
-            if base is not None and other is not None and not metrics.requests.refused and other.mean < (1.0 - LEAST) * base.mean:
-                gains.append(ServedGain(change=candidate, metrics=metrics, saved_fraction=1.0 - other.mean / base.mean))
+            base, other = result.metrics.e2e_s, replay.metrics.e2e_s
+            if base is not None and other is not None and not replay.metrics.requests.refused and other.mean < (1.0 - LEAST) * base.mean:
+                gain_fraction, better = 1.0 - other.mean / base.mean, is_better(_judged(replay), _judged(result))
+                gains.append(ServedGain(change=candidate, metrics=replay.metrics, saved_fraction=gain_fraction, better_than_base=better))
     engine, requests = result.built.pools[0].model.engine, result.run.requests
     tokens = float(requests.input_tokens[requests.n_warmup :].mean())
     return ServedExplanation(
@@ -80,6 +87,13 @@ def explain_served(written: ScenarioText, changes: Sequence[Override], result: S
         n_tried=len(tried),
         n_impossible=n_impossible,
     )
+
+
+def _judged(result: ServingResult) -> Judged | None:
+    """Return a run by the mean time of its requests."""
+    figures = serving_values(result.metrics)
+    bar = served_bar((_WHOLE,), figures, machine_of_serving(result.built))
+    return bar and Judged(at=lambda fraction: figures_at(figures, fraction)[_WHOLE], bar=bar, run=result.scenario_hash)
 
 
 def served_candidates(result: ServingResult) -> Iterator[CandidateChange]:
@@ -127,7 +141,8 @@ def served_lines(explanation: ServedExplanation) -> tuple[str, ...]:
         said.append("The queue grows without end: latencies are those of the overload.")
     if explanation.gains:
         best = explanation.gains[0]
-        said.append(f"What would shorten requests most: {best.change.what}, {percent_text(best.saved_fraction)} less.")
+        doubt = f", {UNDECIDED}" if best.better_than_base == "not decided" else ""
+        said.append(f"What would shorten requests most: {best.change.what}, {percent_text(best.saved_fraction)} less{doubt}.")
     elif explanation.n_tried:
         said.append(f"None of {explanation.n_tried} changes would shorten requests.")
     return tuple(said)
@@ -147,8 +162,10 @@ def served_tables(explanation: ServedExplanation) -> tuple[TextTable, ...]:
     )
     found = [TextTable("Terms of an engine step, mean over steps", ("term", ">time", ">share"), terms)]
     if explanation.gains:
-        heading = f"Changes that shorten a request, each by itself ({explanation.n_tried} tried, {explanation.n_impossible} impossible)"
-        columns = (">end to end", ">TTFT, p50", ">TPOT, p50", ">tokens/s per GPU", "change", "as options")
+        heading = (
+            f"Changes that shorten a request, each by itself ({explanation.n_tried} tried, {explanation.n_impossible} impossible; {MARKED})"
+        )
+        columns = (">end to end  ", ">TTFT, p50", ">TPOT, p50", ">tokens/s per GPU", "change", "as options")
         found.append(TextTable(heading, columns, tuple(map(_gain_row, explanation.gains))))
     rows = tuple(
         (each.name, each.value, each.meaning, "; ".join(source.title for source in each.sources)) for each in explanation.constants
@@ -161,7 +178,8 @@ def _gain_row(gain: ServedGain) -> tuple[str, ...]:
     latencies = ("" if each is None else format_quantity(each.p50, "s") for each in (metrics.ttft_s, metrics.tpot_s))
     what = gain.change.what + (f" ({gain.change.remark})" if gain.change.remark else "")
     options = set_options(gain.change.overrides)
-    return f"-{percent_text(gain.saved_fraction)}", *latencies, f"{metrics.output_tokens_per_s_per_gpu:,.4g}", what, options
+    mark = MARK if gain.better_than_base == "not decided" else " "
+    return f"-{percent_text(gain.saved_fraction)} {mark}", *latencies, f"{metrics.output_tokens_per_s_per_gpu:,.4g}", what, options
 
 
 def served_document(explanation: ServedExplanation) -> dict[str, Data]:
@@ -177,6 +195,7 @@ def served_document(explanation: ServedExplanation) -> dict[str, Data]:
                 "change": gain.change.what,
                 "set": list[Data](gain.change.overrides),
                 "saved_fraction": gain.saved_fraction,
+                "better_than_base": gain.better_than_base,
                 "e2e_s": plain(gain.metrics.e2e_s),
                 "ttft_s": plain(gain.metrics.ttft_s),
                 "tpot_s": plain(gain.metrics.tpot_s),

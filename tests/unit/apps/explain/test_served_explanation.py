@@ -34,6 +34,9 @@ def test_a_gain_is_the_difference_that_the_change_makes_in_a_run_of_its_own() ->
     assert again is not None
     assert base is not None
     assert 1.0 - again.mean / base.mean == pytest.approx(best.saved_fraction, rel=1e-12)
+    assert best.better_than_base == "not decided"
+    assert served_lines(found)[-1].endswith("less, within the error bars: not decided.")
+    assert served_tables(found)[1].rows[0][0].endswith(" % *")
     assert [gain.saved_fraction for gain in found.gains] == sorted((gain.saved_fraction for gain in found.gains), reverse=True)
 
 
