@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from clustersim.apps.importing.opening import open_written
 from clustersim.apps.run.result import Result
 from clustersim.apps.run.rundir import TAGS
 from clustersim.apps.run.running import run_scenario
@@ -158,7 +159,7 @@ def load_result(source: str, overrides: Sequence[str] = (), *, seed: int = 0) ->
     if (folder := named_directory(source, overrides)) is not None:
         return replayed(folder).result
     try:
-        return run_scenario(read_source(source), [parse_override(text) for text in overrides], seed=seed)
+        return run_scenario(*open_written(source, overrides), seed=seed)
     except InfeasibleError as error:
         raise InfeasibleError(f"{source}: {error}") from error
 

@@ -15,14 +15,14 @@ from clustersim.apps.explain.savings import fitting_changes
 from clustersim.apps.explain.served_explanation import ServedExplanation, explain_served
 from clustersim.apps.explain.unsaid import Unsaid, alternatives, unsaid
 from clustersim.apps.importing.importing import foreign_source
+from clustersim.apps.importing.opening import open_written
 from clustersim.apps.run.replaying import Conditions, critical_path_of
 from clustersim.apps.run.result import NOT_MEASURED, UNSAID, MeasuredChanges, Result
 from clustersim.apps.run.running import run_scenario
 from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.collection import collection_paused
 from clustersim.config.build import Built
-from clustersim.config.load import read_source
-from clustersim.config.overriding import parse_override, set_options
+from clustersim.config.overriding import set_options
 from clustersim.config.yaml_text import plain
 from clustersim.documents.text import Data
 from clustersim.engine.critical_path import CriticalPath
@@ -83,7 +83,7 @@ def explain(source: str, overrides: Sequence[str] = (), *, seed: int = 0, change
     Parameters
     ----------
     source
-        A scenario file, a shipped name, ``-``, or a run directory.
+        A scenario file, one of a framework, a shipped name, ``-``, or a run directory.
     overrides
         ``key=value`` texts for a scenario.
     seed
@@ -96,7 +96,7 @@ def explain(source: str, overrides: Sequence[str] = (), *, seed: int = 0, change
         kept = replayed(folder)
         written, changed, result = kept.written, kept.changes, kept.result
     else:
-        written, changed = read_source(source), tuple(parse_override(text) for text in overrides)
+        written, changed = open_written(source, overrides)
         result = run_scenario(written, changed, seed=seed)
     if isinstance(result, ServingResult):
         return explain_served(written, changed, result, replays=changes)

@@ -9,9 +9,10 @@ from clustersim.apps.importing.entries import ImportOptions, LoggedSteps
 from clustersim.apps.importing.import_report import summary
 from clustersim.apps.importing.importing import checked_job, foreign_source, import_files
 from clustersim.apps.importing.reading import read_contents, read_raw
-from clustersim.config.load import Scenario, load_scenario, read_source
-from clustersim.config.overriding import parse_override
+from clustersim.config.load import Scenario, ScenarioText, load_scenario, read_source
+from clustersim.config.overriding import Override, parse_override
 from clustersim.config.serving_scenario import ServingScenario
+from clustersim.documents.text import parse_document
 from clustersim.errors import Place, ScenarioError
 
 
@@ -43,6 +44,14 @@ def open_job(source: str, overrides: Sequence[str] = (), *, tell: Callable[[str]
     if foreign_source(source):
         return _imported(source, overrides, tell)
     return checked_job(read_source(source), [parse_override(text) for text in overrides])
+
+
+def open_written(source: str, overrides: Sequence[str] = ()) -> tuple[ScenarioText, tuple[Override, ...]]:
+    """Return a scenario as it was written, and the changes to it; an imported one has them in it."""
+    if not foreign_source(source):
+        return read_source(source), tuple(parse_override(text) for text in overrides)
+    scenario = _imported(source, overrides)
+    return ScenarioText(document=parse_document(scenario.text, source), text=scenario.text, folder=scenario.folder), ()
 
 
 def open_measured(source: str, overrides: Sequence[str] = (), lent: Sequence[str] = ()) -> tuple[Scenario, LoggedSteps, bool] | None:

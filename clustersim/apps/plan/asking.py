@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from clustersim.apps.importing.importing import foreign_source
 from clustersim.apps.importing.machines import cluster_of
 from clustersim.apps.importing.opening import open_scenario
 from clustersim.apps.plan.exports import LAUNCHERS
@@ -256,7 +257,7 @@ def _scenario(model: str | Mapping[str, object], overrides: Sequence[str]) -> Sc
     try:
         return open_scenario(model, overrides) if isinstance(model, str) else load_scenario(model, overrides)
     except ScenarioError as error:
-        if not isinstance(model, str) or not model.endswith(".json"):
+        if not isinstance(model, str) or not model.endswith(".json") or (Path(model).is_file() and foreign_source(model)):
             raise
         hint = f"for a model of Hugging Face, write {HUB_PREFIX}{model} and a cluster"
         raise ScenarioError(error.message, field=error.field, hint=hint, place=error.place) from error

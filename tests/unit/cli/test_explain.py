@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Final
 
 from tests.unit.cli.conftest import Cli
+
+FILES: Final = Path(__file__).parents[1] / "apps" / "importing" / "files"
 
 
 def test_it_says_what_sets_the_step_and_what_would_shorten_it(cli: Cli) -> None:
@@ -46,3 +50,9 @@ def test_an_unknown_run_is_one_clear_error(cli: Cli) -> None:
     assert outcome.code == 2
     assert "1f1c" in outcome.err
     assert "1f1b" in outcome.err
+
+
+def test_a_file_of_a_framework_is_imported(cli: Cli) -> None:
+    outcome = cli("explain", str(FILES / "megatron-llama3-8b.args.txt"), "-s", "cluster.node=dgx-h100", "--no-changes")
+
+    assert (outcome.code, outcome.out.startswith("A step takes ")) == (0, True), outcome.err

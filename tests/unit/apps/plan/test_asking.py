@@ -74,6 +74,10 @@ def test_a_configuration_of_hugging_face_is_told_how_it_is_named(tmp_path: Path,
         with pytest.raises(ScenarioError) as caught:
             asked_of("config.json", cluster, nodes=nodes)
         assert "write hf:config.json" in str(caught.value)
+    Path("ds.json").write_text(json.dumps({"zero_optimization": {"stage": 3}}), encoding="utf-8")
+    with pytest.raises(ScenarioError) as caught:
+        asked_of("ds.json")
+    assert "hf:ds.json" not in str(caught.value)
 
 
 @pytest.mark.parametrize("nodes", [10**6, 10**30])
