@@ -29,7 +29,8 @@ def export_command(
     run_: Annotated[str, typer.Argument(metavar="RUN", help="A run directory, a scenario file or a shipped example.")],
     *,
     as_: Annotated[
-        str, typer.Option("--as", metavar="FORMAT", help="chrome, kineto, csv, parquet, chakra, simai; or as of plan: megatron, ...")
+        str,
+        typer.Option("--as", metavar="FORMAT", help="chrome (Perfetto), kineto, csv, parquet, chakra, simai; or of plan: megatron, ..."),
     ],
     set_: SetOption = None,
     out: Annotated[
@@ -73,6 +74,7 @@ def export(source: str, form: str, out: str | None = None, overrides: Sequence[s
     ScenarioError
         When there is no such format or run, or it cannot be written there.
     """
+    form = "chrome" if form.lower() == "perfetto" else form
     if form not in FORMATS:
         raise ScenarioError(f"there is no format '{form}'", field="--as", hint=choices_hint(form, (*FORMATS, *WRITTEN)))
     path = Path(out or FORMATS[form].name)

@@ -27,7 +27,7 @@ def test_a_timeline_is_written_as_a_table(cli: Cli, tmp_path: Path) -> None:
 def test_the_trace_is_that_of_the_run_directory(cli: Cli, tmp_path: Path) -> None:
     cli("run", "starter", "--no-plots", "-q")
 
-    cli("export", "runs/starter", "--as", "chrome", "-o", "t.json.gz")
+    cli("export", "runs/starter", "--as", "perfetto", "-o", "t.json.gz")
 
     kept = next(tmp_path.glob("runs/*/*/trace.json.gz"))
     assert (tmp_path / "t.json.gz").read_bytes() == kept.read_bytes()
