@@ -121,7 +121,7 @@ def test_figures_on_which_the_decision_turns_are_told() -> None:
     picture = tornado_of(answer.to_dict())
     assert picture.finding.startswith("tokens/s of base depends most on cluster.nics.bandwidth: ")
     assert picture.subtitle.endswith("; the choice turns on cluster.nics.bandwidth")
-    assert picture.bars[0].note == "wide becomes best"
+    assert picture.sensitivity.inputs[0].name("base").endswith("\nwide becomes best")
     table = answer.tornado_table(answer.sensitivity)
     assert len(table.columns) == len(table.rows[0])
     assert table.rows[0][-2:] == ("wide", "base")
