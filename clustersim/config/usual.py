@@ -183,11 +183,6 @@ USUAL: Final = (
         values={"strategy.overlap_tp": "gemm_chunks"},
     ),
     Usual(
-        software="recipes of NeMo and Megatron-Bridge",
-        holds=_recent,
-        values={"training.fused_loss": True},
-    ),
-    Usual(
         software="experts, as recipes of Megatron-Bridge",
         holds=_experts,
         values={"strategy.dispatch": "per_node"},

@@ -138,13 +138,6 @@ def test_experts_in_fp8_are_those_of_recipes(node: str, scaling: str, grouped: o
     assert (training.fp8_scaling, training.grouped_experts, training.cuda_graphs) == (scaling, grouped, graphs)
 
 
-@pytest.mark.parametrize(
-    ("said", "fused"), [("cluster.node=dgx-h100", True), ("cluster.node=dgx-a100-80g", False), ("strategy.preset=megatron_lm", False)]
-)
-def test_recipes_on_later_accelerators_fuse_the_loss_and_megatron_lm_does_not(said: str, fused: bool) -> None:
-    assert built("cluster.node=dgx-h100", "training.precision=bf16", said).plan.training.fused_loss is fused
-
-
 @pytest.mark.parametrize(("preset", "expected"), [("null", ("eager", "momentum")), ("gpipe", ("fused", "adam"))])
 def test_layers_of_a_list_are_run_as_pytorch_runs_them(preset: str, expected: tuple[str, str]) -> None:
     training = built(f"strategy.preset={preset}", model="resnet-50", strategy={}, training={"global_batch_size": 32}).plan.training
