@@ -9,7 +9,7 @@ import typer
 
 from clustersim.apps.buy.offer_order import Answer, answered, offers_page, write_offers
 from clustersim.apps.buy.purchase import Request, check_options, read_nics, read_option
-from clustersim.apps.plan.goal import figure_of
+from clustersim.apps.plan.asking import figure_of
 from clustersim.apps.plan.search import Terms
 from clustersim.cli.options import JsonOption, NotesOption, SetOption, named_file
 from clustersim.cli.plan import margin_of

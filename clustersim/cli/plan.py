@@ -18,10 +18,10 @@ from clustersim.apps.plan.answer import (
     document,
     plan_for,
 )
-from clustersim.apps.plan.asking import asked_of
+from clustersim.apps.plan.asking import asked_of, figure_of
 from clustersim.apps.plan.exports import check_written
 from clustersim.apps.plan.findings import MARGIN
-from clustersim.apps.plan.goal import Asking, Goal, GoalAnswer, figure_of, goal_document, goal_lines, goal_of, reach
+from clustersim.apps.plan.goal import Asking, Goal, GoalAnswer, goal_document, goal_lines, goal_of, reach
 from clustersim.apps.plan.layout_table import layout_table
 from clustersim.apps.plan.nearest import nearest_lines
 from clustersim.apps.plan.search import Terms

@@ -8,10 +8,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from clustersim.apps.plan.asking import PlanRequest, nodes_with
+from clustersim.apps.plan.asking import PlanRequest, figure_of, nodes_with
 from clustersim.apps.plan.drafts import Drafts, Peaks
 from clustersim.apps.plan.findings import Tried
-from clustersim.apps.plan.goal import Asking, asked_for, figure_of
+from clustersim.apps.plan.goal import Asking, asked_for
 from clustersim.apps.plan.nearest import nearest_lines
 from clustersim.apps.plan.replays import Replayed, ReplayOutcome, Replays
 from clustersim.apps.plan.search import Terms, fastest

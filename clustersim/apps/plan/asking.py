@@ -33,6 +33,7 @@ from clustersim.hardware.models import Accelerator
 from clustersim.hardware.prices import load_price_list
 from clustersim.notices import Flag
 from clustersim.parallel.training_plan import Plan
+from clustersim.units.quantity import parse_quantity
 from clustersim.workloads.model import Model
 from clustersim.workloads.reading.hub_names import hub_model
 from clustersim.workloads.reading.model_spec import HUB_PREFIX, load_model, model_names
@@ -376,3 +377,20 @@ def _name(model: str | Mapping[str, object], cluster: str, nodes: int | None) ->
     words = [path.parent.name if stem == "config" and path.parent.name else stem, Path(cluster).name.removesuffix(".yaml")]
     name = "-".join([*words, *([str(nodes)] if nodes is not None else [])])
     return re.sub("[^A-Za-z0-9._-]", "-", name).lstrip("._-")[:MOST_LETTERS]
+
+
+def figure_of(option: str, text: str, unit: str) -> float:
+    """Return the figure of an option, which is more than nothing.
+
+    Raises
+    ------
+    ScenarioError
+        When it has no unit, or is not more than nothing.
+    """
+    try:
+        found = parse_quantity(text, unit)
+    except ScenarioError as error:
+        raise ScenarioError(error.message, field=option, hint=error.hint) from error
+    if found <= 0.0:
+        raise ScenarioError(f"{text} is not more than nothing", field=option)
+    return found

@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Final
 
 from clustersim.apps.plan.answer import PlanAnswer, answer_of, document
-from clustersim.apps.plan.asking import PlanRequest, asked_of
+from clustersim.apps.plan.asking import PlanRequest, asked_of, figure_of
 from clustersim.apps.plan.drafts import Drafts
 from clustersim.apps.plan.findings import ABOVE, HOST, MARGIN, MEMORY, TIE_FRACTION, Search
 from clustersim.apps.plan.replays import Replays
@@ -17,8 +17,9 @@ from clustersim.apps.plan.space import usual_limits
 from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import load_node
+from clustersim.measure.error_bars import ErrorBar, with_ends
 from clustersim.progress import advanced, noted, phase
-from clustersim.units.quantity import format_quantity, parse_quantity
+from clustersim.units.quantity import format_quantity
 
 MOST_NODES: Final = 2048
 _BATCH: Final = "training.global_batch_size"
@@ -63,6 +64,16 @@ class Reached:
     """None where the power of the accelerator is not known."""
     excess: float = inf
     """The largest of what it takes over what it may take; up to 1 where it reaches the goal."""
+
+    @property
+    def bar(self) -> ErrorBar | None:
+        """Error bar of its step time, and so of its time."""
+        return self.search.winner.result.metrics.error_bar if self.search.winner else None
+
+    def is_open(self, limit_s: float | None) -> bool:
+        """Return whether the error bars do not decide that it takes no longer than a limit."""
+        ends = (self.bar.least_fraction, self.bar.most_fraction) if self.bar and limit_s else (0.0, 0.0)
+        return ends[0] * self.time_s <= (limit_s or 0.0) < ends[1] * self.time_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,23 +139,6 @@ def goal_of(tokens: str, *, within: str | None, budget: str | None, power: str |
         nodes=names,
         most_nodes=most_nodes,
     )
-
-
-def figure_of(option: str, text: str, unit: str) -> float:
-    """Return the figure of an option, which is more than nothing.
-
-    Raises
-    ------
-    ScenarioError
-        When it has no unit, or is not more than nothing.
-    """
-    try:
-        found = parse_quantity(text, unit)
-    except ScenarioError as error:
-        raise ScenarioError(error.message, field=option, hint=error.hint) from error
-    if found <= 0.0:
-        raise ScenarioError(f"{text} is not more than nothing", field=option)
-    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -355,13 +349,14 @@ def goal_document(found: GoalAnswer) -> dict[str, Data]:
 
 
 def _entry(each: Reached) -> dict[str, Data]:
-    winner = each.search.winner
+    winner, bar = each.search.winner, each.bar
     return {
         "node": each.node,
         "nodes": each.n_nodes,
         "global_batch_size": each.asked.space.batch,
         "layout": winner.layout.words() if winner else None,
         "time_s": each.time_s,
+        "time_interval_s": [each.time_s * bar.least_fraction, each.time_s * bar.most_fraction] if bar else None,
         "usd": each.usd,
         "power_w": each.power_w,
         "excess": each.excess,
@@ -388,6 +383,9 @@ def _cautions(found: GoalAnswer) -> list[str]:
     """Return adapted batches, and what else is not as it was asked for."""
     adapted = [each for each in found.found if each.asked_batch != each.asked.space.batch]
     lines = ["searches ended before all numbers of nodes were decided (--time-limit, --most-replays): fewer may do"] * found.cut_short
+    lines += ["within the error bars it is not decided whether that is in time"] * bool(
+        found.best and found.best.is_open(found.goal.within_s)
+    )
     lines += [found.best.search.choice] if found.best and found.best.search.choice else []
     lines += [adapted_line(f"{each.n_nodes} {each.node}", each.asked_batch, each.asked) for each in adapted]
     return [*lines, *(f"{each.node}: {line}" for each in {one.node: one for one in found.found}.values() for line in each.asked.cautions)]
@@ -397,4 +395,4 @@ def _words(each: Reached) -> str:
     layout = each.search.winner.layout.words() if each.search.winner else ""
     usd = f", {format_quantity(each.usd, 'USD')}" if each.usd is not None else ", no price"
     power = format_quantity(each.power_w, "W") if each.power_w is not None else "no power figure"
-    return f"{each.n_nodes} {each.node}: {format_quantity(each.time_s, 's')}{usd}, {power}; {layout}"
+    return f"{each.n_nodes} {each.node}: {with_ends(each.time_s, 's', each.bar)}{usd}, {power}; {layout}"

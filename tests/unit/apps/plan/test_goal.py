@@ -11,6 +11,7 @@ from clustersim.apps.plan.goal import Asking, Goal, counts, goal_document, goal_
 from clustersim.apps.plan.search import Terms
 from clustersim.config.checks import parse_check
 from clustersim.errors import ScenarioError
+from clustersim.measure.error_bars import with_ends
 
 LIMITS = ("tp=1,2,4,8", "pp=1", "cp=1", "micro_batch_size=1", "offload=none", "zero_stage=1", "recompute=none")
 OVERRIDES = ("training.global_batch_size=128", "training.seq_length=1024")
@@ -39,6 +40,17 @@ def test_the_fewest_nodes_that_are_in_time_are_found_and_fewer_are_shown_not_to_
     adapted = "3 dgx-b300: the batch is 120 and not 128, which 24 GPUs do not divide"
     assert adapted in str(goal_document(answer)["cautions"])
     assert f"{adapted}." in goal_lines(answer)
+
+
+@pytest.mark.parametrize(("share", "is_open"), [(1.01, True), (2.0, False)])
+def test_a_goal_that_the_error_bars_do_not_decide_says_so(share: float, is_open: bool) -> None:
+    free = reach("llama3.2-1b", replace(GOAL, within_s=None, most_nodes=1), ASKING).found[0]
+
+    answer = reach("llama3.2-1b", replace(GOAL, within_s=share * free.time_s, most_nodes=1), ASKING)
+
+    assert answer.reached
+    assert ("within the error bars it is not decided whether that is in time." in goal_lines(answer)) is is_open
+    assert with_ends(free.time_s, "s", free.bar) in goal_lines(answer)[0]
 
 
 def test_numbers_that_no_layout_divides_say_nothing_of_fewer_nodes() -> None:
