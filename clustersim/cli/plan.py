@@ -130,6 +130,7 @@ def plan_command(
     goal = None
     if tokens is None:
         given = {"--within": within, "--budget": budget, "--power": power, "--accelerators": accelerators}
+        given |= {"--max-nodes": max_nodes != 2048}
         refuse_given(given, beside="a search without a goal", hint="add --tokens, such as --tokens 15T")
     else:
         goal = goal_of(tokens, within=within, budget=budget, power=power, nodes=accelerators or cluster or "", most_nodes=max_nodes)

@@ -254,9 +254,8 @@ def named_file(asked: str, folder: Path, *, field: str, otherwise: str) -> Path:
 
 def _nearby(path: Path) -> str | None:
     try:
-        names = sorted(
-            item.name for item in path.parent.iterdir() if item.is_file() and (item.suffix == path.suffix or item.stem == path.stem)
-        )
+        files = [item for item in path.parent.iterdir() if item.is_file() or (item / "results.json").is_file()]
+        names = sorted(item.name for item in files if item.suffix == path.suffix or item.stem == path.stem)
     except OSError:
         return f"the directory {path.parent} does not exist"
     close = difflib.get_close_matches(path.name, names, n=1)

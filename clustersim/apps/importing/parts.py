@@ -132,7 +132,8 @@ def with_pools(contents: Sequence[Contents]) -> list[Contents]:
 
 def _added(contents: Sequence[Contents], names: Collection[str]) -> list[Contents]:
     """Return files of which the last that gives some number gives the sum of all."""
-    given = [entry for each in contents for entry in each.entries if entry.name in names]
+    found = [[entry for entry in each.entries if entry.name in names] for each in contents]
+    given = [of_file[-1] for of_file in found if of_file]
     numbers = [entry.value for entry in given if isinstance(entry.value, int)]
     if len(numbers) < 2 or len(numbers) < len(given):
         return [*contents]

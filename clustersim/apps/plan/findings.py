@@ -154,7 +154,8 @@ class Search:
         winner, fastest = self.winner, self.fastest
         if winner is None or fastest is None or winner is fastest:
             return ""
-        gain, burdens = percent_text(1.0 - fastest.step_time_s / winner.step_time_s), " and ".join(fastest.burdens)
+        burdens = " and ".join(burden for burden in fastest.burdens if burden not in winner.burdens)
+        gain = percent_text(1.0 - fastest.step_time_s / winner.step_time_s)
         return f"the fastest is {gain} shorter, within the error bars, but {burdens}: {fastest.layout.words()}"
 
     @property

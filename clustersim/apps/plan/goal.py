@@ -218,8 +218,10 @@ class _GoalSearch:
                     noted("\n".join(f"so far: {_words(each)}" for each in tried.values() if isinstance(each, Reached)))
                 if isinstance(one, Reached) and one.time_s <= within_s:
                     high = middle
-                elif isinstance(one, Reached) or one.too_small:
-                    low, complete = middle + 1, complete and one.search.complete
+                    continue
+                complete = complete and one.search.complete
+                if isinstance(one, Reached) or one.too_small:
+                    low = middle + 1
                 else:
                     del every[middle]
                     high -= 1
