@@ -73,7 +73,7 @@ def test_of_layouts_within_the_error_bars_the_fastest_of_those_with_the_fewest_b
         found.tried.append(Tried(layout=replace(one.layout, zero_stage=zero_stage), bound_s=0.5, result=result))
 
     assert found.winner is found.tried[1]
-    words = "the fastest is 1.0 % shorter, within the error bars, but offloads and is tight in memory"
+    words = "the fastest is 1.0 % shorter, within the error bars, but is tight in memory"
     assert found.choice == f"{words}: {found.tried[0].layout.words()}"
     assert document(replace(answer, search=found))["choice"] == found.choice
     assert layout_table(found.replayed).rows[1][1] == f"1.0 % faster {MARK}"
