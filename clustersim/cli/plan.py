@@ -21,7 +21,7 @@ from clustersim.apps.plan.answer import (
 from clustersim.apps.plan.asking import asked_of, figure_of
 from clustersim.apps.plan.exports import check_written
 from clustersim.apps.plan.findings import MARGIN
-from clustersim.apps.plan.goal import Asking, Goal, GoalAnswer, goal_document, goal_lines, goal_of, reach
+from clustersim.apps.plan.goal import MOST_NODES, Asking, Goal, GoalAnswer, goal_document, goal_lines, goal_of, reach
 from clustersim.apps.plan.layout_table import layout_table
 from clustersim.apps.plan.nearest import nearest_lines
 from clustersim.apps.plan.search import Terms
@@ -86,7 +86,7 @@ def plan_command(
     accelerators: Annotated[
         str, typer.Option(metavar="NODES", help="With --tokens: nodes to choose from, such as dgx-h100,dgx-b200.")
     ] = "",
-    max_nodes: Annotated[int, typer.Option(min=1, metavar="N", help="With --tokens: the most nodes.")] = 2048,
+    max_nodes: Annotated[int, typer.Option(min=1, metavar="N", help="With --tokens: the most nodes.")] = MOST_NODES,
     write: Annotated[
         str | None, typer.Option("--write", "--out", "-o", metavar="FILE", help="Write the winner as a scenario, or as --as says.")
     ] = None,
@@ -113,7 +113,7 @@ def plan_command(
         refuse_given({"CLUSTER": cluster}, beside="--serving", hint="name a serving scenario, and its machine with -s cluster.node=NAME")
         given = {"--nodes": nodes, "--constraint": constraint, "--time-limit": time_limit, "--tokens": tokens}
         given |= {"--within": within, "--budget": budget, "--power": power, "--accelerators": accelerators}
-        given |= {"--memory-margin": memory_margin != "8 %", "--max-nodes": max_nodes != 2048}
+        given |= {"--memory-margin": memory_margin != "8 %", "--max-nodes": max_nodes != MOST_NODES}
         refuse_given(given, beside="--serving")
         return plan_serving_command(
             model,
@@ -130,7 +130,7 @@ def plan_command(
     goal = None
     if tokens is None:
         given = {"--within": within, "--budget": budget, "--power": power, "--accelerators": accelerators}
-        given |= {"--max-nodes": max_nodes != 2048}
+        given |= {"--max-nodes": max_nodes != MOST_NODES}
         refuse_given(given, beside="a search without a goal", hint="add --tokens, such as --tokens 15T")
     else:
         goal = goal_of(tokens, within=within, budget=budget, power=power, nodes=accelerators or cluster or "", most_nodes=max_nodes)

@@ -8,7 +8,6 @@ from typing import Annotated, Final
 
 import typer
 
-from clustersim.apps.plot.plots import drawn_errors
 from clustersim.apps.run.intervals import MEMORY
 from clustersim.apps.validate.cross import cross_validate, folds_table, folds_text
 from clustersim.apps.validate.published import (
@@ -109,6 +108,8 @@ def validate_command(
     else:
         _print(validation)
     if picture is not None:
+        from clustersim.apps.plot.plots import drawn_errors
+
         write_drawn(lambda: drawn_errors(validation), picture, "--plot")
         notice(f"wrote {picture}")
     if write_residuals is not None:

@@ -15,7 +15,7 @@ from clustersim.apps.run.running import step_metrics
 from clustersim.apps.run.simulation import memory_report
 from clustersim.config.build import Built
 from clustersim.errors import InfeasibleError, ScenarioError
-from clustersim.measure.deciding import UNDECIDED, Decision, is_shorter
+from clustersim.measure.deciding import Decision, is_shorter
 from clustersim.parallel.shard import WHOLE_VOCABULARY, head_vector_bytes, local_model, padded_vocabulary
 from clustersim.parallel.stage import stages_of
 from clustersim.parallel.training_plan import SHARDS_PARAMETERS
@@ -260,9 +260,6 @@ def _machine(built: Built) -> Iterator[CandidateChange]:
         yield CandidateChange(family="links", what="no changed links", overrides=("cluster.links=[]",), remark="is another machine")
 
 
-MARK: Final = "*"
-MARKED: Final = f"{MARK} {UNDECIDED}"
-"""Legend of the mark."""
 LEAST: Final = 1e-3
 """Share of the step from which on a gain is reported."""
 

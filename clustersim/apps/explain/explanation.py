@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from clustersim.apps.compare.run_directories import named_directory, named_scenario, replayed
-from clustersim.apps.explain.candidates import MARK, MARKED, Gain, Gains, candidates, gains
+from clustersim.apps.explain.candidates import Gain, Gains, candidates, gains
 from clustersim.apps.explain.changing import ChangedRun
 from clustersim.apps.explain.constants import ROUND_OFF, Constant, Explained, constants_of, explained
 from clustersim.apps.explain.savings import fitting_changes
@@ -29,7 +29,7 @@ from clustersim.engine.critical_path import CriticalPath
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibrations import calibration_of
 from clustersim.hardware.models import Source
-from clustersim.measure.deciding import UNDECIDED
+from clustersim.measure.deciding import MARK, MARKED, UNDECIDED
 from clustersim.report.facts import holds_memory, interval_note, is_share, memory_text, percent_text, rate_text
 from clustersim.report.shares import computing_percent
 from clustersim.report.text_tables import TextTable

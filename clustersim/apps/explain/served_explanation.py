@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from clustersim.apps.explain.candidates import LEAST, MARK, MARKED, CandidateChange
+from clustersim.apps.explain.candidates import LEAST, CandidateChange
 from clustersim.apps.explain.constants import Constant, served_constants
 from clustersim.apps.serve.deployment import build_serving
 from clustersim.apps.serve.deployment_run import machine_of_serving, run_serving
@@ -19,7 +19,7 @@ from clustersim.config.serving_scenario import checked_serving
 from clustersim.config.yaml_text import plain
 from clustersim.documents.text import Data
 from clustersim.errors import InfeasibleError, ScenarioError
-from clustersim.measure.deciding import UNDECIDED, Decision, Judged, figures_at, is_better
+from clustersim.measure.deciding import MARK, MARKED, UNDECIDED, Decision, Judged, figures_at, is_better
 from clustersim.measure.serving_metrics import Interval, ServingMetrics
 from clustersim.progress import advanced, phase
 from clustersim.report.facts import percent_text

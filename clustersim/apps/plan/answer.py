@@ -10,7 +10,7 @@ from typing import Final
 from clustersim.apps.plan.asking import PlanRequest, asked_of
 from clustersim.apps.plan.drafts import Drafts
 from clustersim.apps.plan.findings import ABOVE, REASONS, TIE_FRACTION, UNSEEN, Search, Tried
-from clustersim.apps.plan.layout_table import MARK, MARKED, layout_table, within_error_bars
+from clustersim.apps.plan.layout_table import AGAINST_FIRST, layout_table, within_error_bars
 from clustersim.apps.plan.margins import LEAST_GAIN, Margin, Turn, margins, turns
 from clustersim.apps.plan.replays import ReplayOutcome, Replays
 from clustersim.apps.plan.search import Terms, fastest
@@ -22,7 +22,7 @@ from clustersim.config.overriding import override_texts
 from clustersim.config.usual import AS_IN_TABLE
 from clustersim.config.yaml_text import plain
 from clustersim.documents.text import Data
-from clustersim.measure.deciding import UNDECIDED
+from clustersim.measure.deciding import MARK, UNDECIDED
 from clustersim.measure.error_bars import ALL_RUNS, TIGHT
 from clustersim.notices import Flag
 from clustersim.parallel.training_plan import SHARDS_PARAMETERS, Plan
@@ -128,7 +128,7 @@ class PlanAnswer:
     @property
     def table_lines(self) -> list[str]:
         """Meaning of the mark in the table, and why the layout of the scenario is not in it."""
-        marked = [f"  {MARKED}"] if any(MARK in row[1] for row in self.table.rows) else []
+        marked = [f"  {AGAINST_FIRST}"] if any(MARK in row[1] for row in self.table.rows) else []
         return [*marked, *([f"  The layout of the scenario cannot run: {self.own_refusal}"] if self.own_refusal else [])]
 
     @property

@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from clustersim.apps.plan.findings import TIE_FRACTION, Tried, is_near
-from clustersim.measure.deciding import UNDECIDED
+from clustersim.measure.deciding import MARK, MARKED
 from clustersim.measure.error_bars import FITS, TIGHT
 from clustersim.measure.metrics import Memory
 from clustersim.report.facts import margin_bytes, memory_text, percent_text
 from clustersim.report.text_tables import TextTable
 from clustersim.units.quantity import format_alike
 
-MARK: Final = "*"
-MARKED: Final = f"{MARK} {UNDECIDED} against the first"
+AGAINST_FIRST: Final = f"{MARKED} against the first"
 """Legend of the mark."""
 
 

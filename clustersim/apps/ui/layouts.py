@@ -9,7 +9,7 @@ from typing import Final
 from clustersim.apps.plan.asking import asked_of
 from clustersim.apps.plan.drafts import Drafts
 from clustersim.apps.plan.findings import Search, Tried, ranked
-from clustersim.apps.plan.layout_table import MARK, MARKED, within_error_bars
+from clustersim.apps.plan.layout_table import AGAINST_FIRST, within_error_bars
 from clustersim.apps.plan.replays import outcome_of
 from clustersim.apps.plan.search import MEMORY_MARGIN, Terms, fastest
 from clustersim.apps.plan.space import PLACEMENTS, Space, layout_of
@@ -19,6 +19,7 @@ from clustersim.apps.ui.controls import put
 from clustersim.config.build import build
 from clustersim.config.load import load_scenario
 from clustersim.documents.text import Data
+from clustersim.measure.deciding import MARK
 from clustersim.report.facts import memory_text, percent_text
 from clustersim.units.quantity import format_quantity
 
@@ -87,7 +88,7 @@ def layout_rows(document: Mapping[str, Data]) -> Looked:
     ]
     told = _told(searches, space, best_s, n_more=sum(len(search.tried) for search in slower))
     first = ["The present layout is the fastest of these."] if rows and not rows[0].changes else []
-    return Looked(rows=tuple(rows), finding=" ".join([*first, *([f"{MARKED}."] if near else [])]), told=told)
+    return Looked(rows=tuple(rows), finding=" ".join([*first, *([f"{AGAINST_FIRST}."] if near else [])]), told=told)
 
 
 def _others(present: Tried, searches: Sequence[Search]) -> list[Tried]:

@@ -9,8 +9,9 @@ import pytest
 import clustersim
 from clustersim.apps.plan.answer import document, margin_lines
 from clustersim.apps.plan.findings import Search, Tried
-from clustersim.apps.plan.layout_table import MARK, layout_table
+from clustersim.apps.plan.layout_table import layout_table
 from clustersim.apps.plan.margins import Margin, Turn
+from clustersim.measure.deciding import MARK
 from clustersim.report.facts import percent_text
 
 

@@ -13,7 +13,7 @@ from clustersim.apps.plan.answer import certificate_lines, document, near_lines,
 from clustersim.apps.plan.asking import PlanRequest, asked_of
 from clustersim.apps.plan.drafts import Drafts
 from clustersim.apps.plan.findings import MARGIN, REASONS, SLOWER, UNSEEN, Search, Tried, ranked
-from clustersim.apps.plan.layout_table import MARK, layout_table, within_error_bars
+from clustersim.apps.plan.layout_table import layout_table, within_error_bars
 from clustersim.apps.plan.margins import margins, turns
 from clustersim.apps.plan.replays import Replays
 from clustersim.apps.plan.search import MEMORY_MARGIN, Terms, fastest
@@ -68,7 +68,7 @@ def test_layouts_that_the_winner_cannot_be_told_apart_from_are_said() -> None:
     assert answer.search.winner is not None
     assert near
     assert all(each.step_time_s <= bar.ratio_most_fraction * answer.search.winner.step_time_s for each in near)
-    shown = [row[-1] for row in layout_table(answer.families).rows if MARK in row[1]]
+    shown = [row[-1] for row in layout_table(answer.families).rows if "*" in row[1]]
     assert all(each.layout.words() in shown or any(each.layout.words() in line for line in near_lines(answer)) for each in near)
     assert document(answer)["undecided"] == [each.layout.words() for each in near]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from clustersim.apps.plan.layout_table import MARKED
+from clustersim.apps.plan.layout_table import AGAINST_FIRST
 from clustersim.apps.run.running import run
 from clustersim.apps.ui import layouts
 from clustersim.apps.ui.layouts import COLUMNS, layout_rows, with_layout
@@ -40,7 +40,7 @@ def test_a_layout_within_the_error_bars_of_the_first_is_marked() -> None:
     first, *others = [run(with_layout(BASE, row.changes)).metrics for row in looked.rows]
     near = [other.memory.fits and is_shorter(first, other) == "not decided" for other in others]
     assert [row.cells[1].endswith(" *") for row in looked.rows] == [False, *near]
-    assert looked.finding.endswith(f"{MARKED}.") == any(near)
+    assert looked.finding.endswith(f"{AGAINST_FIRST}.") == any(near)
 
 
 def test_the_rest_of_a_scenario_stays() -> None:
