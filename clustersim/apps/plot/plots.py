@@ -245,6 +245,7 @@ def drawn_errors(validation: Validation) -> Axes:
     """
     import pandas
 
+    from clustersim.report.plots.canvas import note
     from clustersim.report.plots.validation import COLUMNS, validation_errors
 
     runs = [(source.source_id, row) for source in validation.sources for row in source.rows if row.predicted_range_s is None]
@@ -252,7 +253,10 @@ def drawn_errors(validation: Validation) -> Axes:
         raise ScenarioError("there is no error to draw: every run hides a setting", hint="name a source whose runs state all")
     whole = [(name, row) for name, row in runs if row.scored] or runs
     rows = [(name, row.id, row.measured_s, row.predicted_s) for name, row in whole]
-    return validation_errors(pandas.DataFrame(rows, columns=list(COLUMNS)))
+    ax = validation_errors(pandas.DataFrame(rows, columns=list(COLUMNS)))
+    n_hiding = sum(row.predicted_range_s is not None for source in validation.sources for row in source.rows)
+    note(ax, f"{n_hiding:,} left out: a hidden setting" if n_hiding else "", below_px=28)
+    return ax
 
 
 MOST_RUNS: Final = 12

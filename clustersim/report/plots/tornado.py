@@ -12,6 +12,7 @@ from clustersim.measure.deciding import standing_text
 from clustersim.report import palette
 from clustersim.report.facts import figure_text
 from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, caption, draw_grid, name_rows, new_axes, note, write
+from clustersim.units.divisors import listed
 
 _ROW_PX: Final = 46
 _MARGINS: Final = Margins(left=330, right=130, top=84, bottom=64)
@@ -83,10 +84,10 @@ class Tornado(_PicturePart):
 
     @property
     def subtitle(self) -> str:
-        """Contents of the picture, and the figure that the choice turns on."""
+        """Contents of the picture, and the figures that the choice turns on."""
         found = self.sensitivity
         deciding = [each for each in found.inputs if {each.best_at_low, each.best_at_high} != {found.case}]
-        turns = f"; the choice turns on {deciding[0].input}" if deciding else ""
+        turns = f"; the choice turns on {listed([each.input for each in deciding], 'and')}" if deciding else ""
         return f"{self.scenario}: one figure varied at a time; blue: low, orange: high; the line: as it is{turns}"
 
 

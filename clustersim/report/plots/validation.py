@@ -65,7 +65,7 @@ def validation_errors(frame: pandas.DataFrame, ax: Axes | None = None) -> Axes:
     ax.tick_params(axis="y", labelcolor=INK)
     ax.xaxis.set_major_locator(round_locator(10))
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:+g} %" if value else "0")
-    ax.set_xlabel("predicted over measured step time: longer to the right", loc="right")
+    ax.set_xlabel("predicted over measured step time", loc="right")
     near = float((np.abs(percent) <= band).mean())
     title = f"{len(frame):,} published runs: {percent_text(near)} are predicted within {band:.0f} %"
     mean = percent_text(float(np.abs(percent).mean()) / 100.0)

@@ -70,12 +70,13 @@ def test_an_end_at_which_a_case_cannot_be_chosen_has_no_bar_and_a_note(written: 
     document = json.loads(written.read_text(encoding="utf-8"))
     (varied,) = document["sensitivity"]["inputs"]
     varied["values_at_low"]["base"], varied["best_at_low"] = None, "divided"
+    document["sensitivity"]["inputs"].append({**varied, "input": "cluster.nics.bandwidth"})
 
     picture = tornado_of(document)
 
     assert picture.sensitivity.inputs[0].ends("base")[0] is None
     assert picture.sensitivity.inputs[0].name("base").endswith("\ndivided becomes best")
-    assert picture.subtitle.endswith("; the choice turns on accelerator_speed")
+    assert picture.subtitle.endswith("; the choice turns on accelerator_speed and cluster.nics.bandwidth")
 
 
 def test_an_answer_in_which_nothing_was_varied_is_refused(written: Path) -> None:

@@ -123,7 +123,10 @@ def test_a_picture_has_no_point_for_a_run_with_a_hidden_setting(validation: Vali
     def drawn(*rows: RowResult) -> Axes:
         return drawn_errors(replace(validation, sources=(replace(source, rows=rows),)))
 
-    assert title_of(drawn(scored, hidden)).startswith("1 published run")
+    ax = drawn(scored, hidden)
+
+    assert title_of(ax).startswith("1 published run")
+    assert "1 left out: a hidden setting" in [text.get_text() for text in ax.texts]
     with pytest.raises(ScenarioError, match="there is no error to draw"):
         drawn(hidden)
 
