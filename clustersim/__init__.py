@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from clustersim.apps.compare.side_by_side import compare as compare
+    from clustersim.apps.compare.compared_runs import compare as compare
     from clustersim.apps.plan.answer import plan as plan
     from clustersim.apps.run.result import Result as Result
     from clustersim.apps.run.running import run as run
@@ -17,7 +17,7 @@ __version__: Final = "0.1.0"
 __all__ = ("Result", "__version__", "compare", "plan", "run", "sweep", "what_if")
 
 _HOMES: Final = {
-    "compare": "clustersim.apps.compare.side_by_side",
+    "compare": "clustersim.apps.compare.compared_runs",
     "plan": "clustersim.apps.plan.answer",
     "Result": "clustersim.apps.run.result",
     "run": "clustersim.apps.run.running",

@@ -10,14 +10,14 @@ from typing import Annotated, Final
 import typer
 
 from clustersim.apps.calibrate.trace_file import is_trace
-from clustersim.apps.compare import side_by_side_text, trace_comparison
+from clustersim.apps.compare.compared_runs import check_kinds, load_run, measured_run, predicted_run, side_by_side
 from clustersim.apps.compare.run_directories import COLUMNS, kept_runs, tag_run
-from clustersim.apps.compare.side_by_side import ComparedRun, SideBySide, check_kinds, load_run, measured_run, predicted_run, side_by_side
+from clustersim.apps.compare.side_by_side import ComparedRun, SideBySide
 from clustersim.apps.compare.trace_comparison import TraceComparison, TraceRequest, compare_traces
 from clustersim.apps.importing.importing import foreign_source
 from clustersim.apps.importing.opening import open_measured
 from clustersim.cli.options import JsonOption, SeedOption, SetOption, refuse_given
-from clustersim.cli.terminal import notice, print_table, print_tables, write_json, write_lines, write_out
+from clustersim.cli.terminal import notice, print_answer, print_table, write_json, write_out
 from clustersim.documents.files import check_folder, write_text
 from clustersim.documents.json_text import json_text
 from clustersim.documents.near_names import did_you_mean
@@ -105,36 +105,15 @@ def _format(formats: Sequence[str], out: str | None) -> str | None:
 
 
 def _tell(found: SideBySide | TraceComparison, chosen: str | None, out: str | None) -> None:
-    runs = isinstance(found, SideBySide)
     if chosen is None:
-        print_runs(found) if runs else _print_traces(found)
+        print_answer(found)
         return
-    if chosen == "json":
-        text = json_text(side_by_side_text.document(found) if runs else trace_comparison.document(found))
-    elif chosen == "md":
-        text = side_by_side_text.markdown(found) if runs else trace_comparison.markdown(found)
-    else:
-        text = side_by_side_text.csv_text(found) if runs else trace_comparison.csv_text(found)
+    text = json_text(found.to_dict()) if chosen == "json" else found.markdown() if chosen == "md" else found.csv_text()
     if out is None:
         write_out(text)
     else:
         write_text(Path(out), text)
         notice(f"wrote {out}")
-
-
-def print_runs(compared: SideBySide) -> None:
-    """Print verdicts, keys that differ, and figures side by side."""
-    write_lines(*side_by_side_text.verdicts(compared))
-    if not compared.differences:
-        write_out("\nThe scenarios do not differ.\n")
-    print_tables(side_by_side_text.tables(compared, short=True))
-
-
-def _print_traces(found: TraceComparison) -> None:
-    write_out(f"{trace_comparison.headline(found)}\n")
-    print_tables(trace_comparison.tables(found))
-    for line in trace_comparison.notes(found):
-        notice(f"note: {line}")
 
 
 def runs_command(
@@ -158,7 +137,7 @@ def runs_command(
         refuse_given({"--json": json}, beside="--compare", hint="try: clustersim compare RUN... --json")
         if len(found) < 2:
             raise ScenarioError(f"{len(found)} of the runs can be compared, and two are needed", hint="name a folder with several runs")
-        print_runs(side_by_side([load_run(run.folder) for run in reversed(found)]))
+        print_answer(side_by_side([load_run(run.folder) for run in reversed(found)]))
     elif json:
         write_json([asdict(run) for run in found])
     elif found:

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
-from clustersim.apps.records.recorded_answer import COLUMNS, answered_records, recorded_files
+from clustersim.apps.records.recorded_answer import answered_records, recorded_files
 from clustersim.apps.study.axis import value_text
 from clustersim.apps.study.claims import StudyAnswer, answered_question, question_titles, read_question
 from clustersim.apps.study.claims_report import data_tables, notes, runs_table, write_study
@@ -19,12 +19,13 @@ from clustersim.apps.study.study_file import StudyRequest
 from clustersim.apps.study.sweep import N_SHOWN, SweepResult, default_folder, run_sweep
 from clustersim.apps.study.sweep_question import SweepQuestion, asked_sweep
 from clustersim.apps.study.tornado_picture import tornado_of
-from clustersim.apps.study.what_if import WhatIfAnswer, answered, asked_what_if
+from clustersim.apps.study.what_if import answered, asked_what_if
 from clustersim.cli.options import JobsOption, JsonOption, SeedOption, SetOption, named_file
-from clustersim.cli.terminal import filled, notice, print_table, print_tables, write_json, write_lines, write_out
+from clustersim.cli.terminal import notice, print_answer, print_table, print_tables, write_json, write_lines, write_out
 from clustersim.cli.watching import watched
 from clustersim.errors import EXIT_NO, EXIT_OK, EXIT_PARTIAL, ScenarioError
 from clustersim.report.plots.write import write_drawn
+from clustersim.report.text_tables import TextTable
 
 
 def sweep_command(
@@ -90,7 +91,8 @@ def sweep_command(
     if json:
         write_json(result.to_dict())
     else:
-        _print(result)
+        write_lines(result.headline(), *result.lines())
+        print_tables([result.table(), *result.tables()[1:]])
     notice(f"wrote {result.path}")
     return _code(result)
 
@@ -100,15 +102,6 @@ def _print_points(question: SweepQuestion) -> None:
     rows = [(f"{point.number}", *(value_text(point.values.get(key, "")) for key in keys)) for point in question.points[:N_SHOWN]]
     write_out(f"{len(question.points):,} points\n\n")
     print_table(("point", *keys), rows)
-
-
-def _print(result: SweepResult) -> None:
-    write_lines(result.headline(), result.count_line())
-    table, reasons = result.table(), result.reason_lines()
-    if table.rows:
-        print_tables([table])
-    if reasons:
-        write_lines("", *reasons)
 
 
 def _code(result: SweepResult) -> int:
@@ -145,7 +138,8 @@ def study_command(
     if json:
         write_json(_study_document(answer))
     else:
-        _print_study(answer)
+        write_lines(answer.question.title, piped=True)
+        print_tables([runs_table(answer), *(TextTable("", sentences=(note,)) for note in notes(answer))], piped=True)
     notice(f"wrote {folder}")
     return EXIT_OK
 
@@ -167,14 +161,6 @@ def _study_document(answer: StudyAnswer) -> dict[str, object]:
         "notes": list(notes(answer)),
         **{table.name: table.records() for table in data_tables(answer)},
     }
-
-
-def _print_study(answer: StudyAnswer) -> None:
-    table = runs_table(answer)
-    write_out(f"{answer.question.title}\n\n{filled(answer.answer)}\n\n")
-    print_table(table.columns, table.rows)
-    for note in notes(answer):
-        write_out(f"\n{filled(note)}\n")
 
 
 def what_if_command(
@@ -241,7 +227,7 @@ def what_if_command(
     if json:
         write_json(answer.to_dict())
     else:
-        _print_what_if(answer)
+        print_answer(answer)
     if plot is not None and answer.sensitivity is not None:
         from clustersim.report.plots.tornado import tornado
 
@@ -270,14 +256,5 @@ def _of_records(sources: Sequence[str], cases: Sequence[str], asked: StudyReques
     if as_json:
         write_json(answer.to_dict())
     else:
-        write_lines(answer.headline(), "")
-        print_table(COLUMNS, answer.rows())
-        for note in answer.notes:
-            write_lines(note)
+        print_answer(answer)
     return EXIT_OK
-
-
-def _print_what_if(answer: WhatIfAnswer) -> None:
-    write_lines(answer.headline())
-    write_lines(*answer.lines(), piped=True)
-    print_tables(answer.tables())

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from clustersim.apps.plan.flags import FrameworkFiles
-    from clustersim.report.text_tables import TextTable
+    from clustersim.report.text_tables import TextAnswer, TextTable
 
 _WIDEST: Final = 120
 """Characters of a line of prose, however wide the terminal."""
@@ -150,10 +150,21 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, piped:
 
 
 def print_tables(tables: Iterable[TextTable], *, piped: bool = False) -> None:
-    """Print tables on stdout, each after an empty line and its heading, if it has one."""
+    """Print tables on stdout, each after an empty line and its heading, if it has one, with its sentences below; no empty one."""
     for table in tables:
-        write_lines("", *([table.heading] if table.heading else []), piped=piped)
-        print_table(table.columns, table.rows, piped=piped)
+        if table.rows or table.sentences:
+            write_lines("", *([table.heading] if table.heading else []), piped=piped)
+        if table.rows:
+            print_table(table.columns, table.rows, piped=piped)
+        if table.sentences:
+            write_lines(*table.sentences, piped=piped)
+
+
+def print_answer(answer: TextAnswer) -> None:
+    """Print an answer on stdout: finding, sentences, which a pipe folds too, and tables."""
+    write_lines(answer.headline())
+    write_lines(*answer.lines(), piped=True)
+    print_tables(answer.tables())
 
 
 class _Out(io.StringIO):

@@ -164,12 +164,43 @@ def signed(fraction: float) -> str:
     return EQUAL if abs(fraction) < CLOSE else f"{100 * fraction:+.1f} %"
 
 
+class TextAnswer:
+    """An answer as it shows itself: a finding, sentences that belong to it, and tables with sentences of theirs."""
+
+    __slots__ = ()
+
+    def headline(self) -> str:
+        """Return the answer in one sentence."""
+        raise NotImplementedError
+
+    def lines(self) -> Sequence[str]:
+        """Return what follows from it, in sentences."""
+        return ()
+
+    def tables(self) -> Sequence[TextTable]:
+        """Return rows and sentences below their headings."""
+        return ()
+
+    def __repr__(self) -> str:
+        """Return the answer in one line; all of it is in ``print(answer)`` and ``answer.to_dict()``."""
+        return f"<{type(self).__name__}: {self.headline()}>"
+
+    def __str__(self) -> str:
+        """Return the answer as text, folded to the width at which it is read."""
+        return text_answer((self.headline(), *self.lines()), *self.tables())
+
+    def _repr_html_(self) -> str:
+        """Return the same as notebooks show it."""
+        return html_answer(self.headline(), self.lines(), self.tables())
+
+
 def text_answer(*parts: Iterable[str] | TextTable) -> str:
     """Return groups of sentences, and tables, folded to the width at which they are read, with an empty line between them."""
     width, texts = reading_width(), list[str]()
     for part in parts:
         if isinstance(part, TextTable):
-            lines = [part.heading, part.aligned(width)] if part.rows else []
+            told = [folded(line, width) for line in part.sentences]
+            lines = [part.heading, *([part.aligned(width)] if part.rows else []), *told] if part.rows or told else []
         else:
             lines = [folded(line, width) for line in part]
         texts.append("\n".join(filter(None, lines)))
@@ -180,7 +211,7 @@ def markdown_answer(title: str, opening: Iterable[str], tables: Iterable[TextTab
     """Return paragraphs, and tables with their sentences, as a Markdown document; equal contents give equal text."""
     blocks = [f"# {escaped(title)}", *map(escaped, opening)]
     for table in tables:
-        blocks += [f"## {table.heading}"] if table.heading else []
+        blocks += [f"## {table.heading}"] if table.heading and (table.rows or table.sentences) else []
         blocks += [table.markdown()] if table.rows else []
         blocks += ["\n".join(f"- {escaped(line)}" for line in table.sentences)] if table.sentences else []
     return "\n\n".join(blocks) + "\n"

@@ -1,41 +1,79 @@
-"""Runs side by side: only what differs between their scenarios, and their figures against those of the first."""
+"""Runs side by side: what differs between their scenarios, their figures against those of the first, and which is better."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isclose
+from types import MappingProxyType
 from typing import Final
 
-from clustersim.apps.compare.run_directories import RESOLVED, RESULTS, is_served, named_directory, number_in, read_results
-from clustersim.apps.importing.entries import LoggedSteps
-from clustersim.apps.importing.importing import foreign_source
-from clustersim.apps.importing.opening import open_job, open_measured, open_steps
-from clustersim.apps.run.result import Result
-from clustersim.apps.run.rundir import results_document
-from clustersim.apps.run.running import run_built
-from clustersim.apps.run.simulation import SCHEMA_VERSION
-from clustersim.apps.serve.deployment import build_serving
-from clustersim.apps.serve.deployment_run import run_serving
-from clustersim.apps.serve.serving_result import ServingResult
-from clustersim.config.build import build
-from clustersim.config.load import Scenario
-from clustersim.config.serving_scenario import ServingScenario
-from clustersim.documents.files import STDIN
-from clustersim.documents.text import Data, read_document
-from clustersim.errors import InfeasibleError, Place, ScenarioError
-from clustersim.measure.deciding import Decision, Judged, bar_of, figures_at, is_better, judged_by
-from clustersim.report.text_tables import html_answer, text_answer
+from clustersim.config.yaml_text import plain
+from clustersim.documents.csv_text import csv_text as csv_of
+from clustersim.documents.text import Data
+from clustersim.measure.deciding import UNDECIDED, Decision, Judged, bar_of, is_better, judged_by
+from clustersim.measure.metrics import COMMUNICATION
+from clustersim.report.shares import OVERLAPPED_LABELS, PART_LABELS
+from clustersim.report.text_tables import CLOSE, NOTHING, TextAnswer, TextTable, markdown_answer, shown, shown_alike, signed
+from clustersim.units.divisors import shortened
 
-_MEASURED: Final = (
-    *("ranks", "gpus", "step_time_s", "samples_per_s", "tokens_per_s", "tokens_per_s_per_gpu", "model_flops_per_step"),
-    *("hardware_flops_per_step", "tflops_per_gpu", "mfu", "hfu"),
+SCHEMA_VERSION: Final = 1
+_LONGEST: Final = 40
+"""Characters of a value of the scenario."""
+_MOST: Final = 20
+"""Keys that differ in a report for people."""
+_WHOLES: Final = ("model.name", "cluster.name", "cluster.node")
+_NAMES: Final = (*_WHOLES, "cluster.nodes", "cluster.accelerator")
+_SMALL: Final = 1e-7
+"""Share of the step time below which a difference is round-off."""
+_ALIKE: Final = 0.005
+"""Relative difference of the work of two runs that three digits do not show."""
+
+
+ROWS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
+    {
+        "Speed": {
+            "GPUs": "gpus",
+            "step time": "step_time_s",
+            "tokens/s": "tokens_per_s",
+            "tokens/s/GPU": "tokens_per_s_per_gpu",
+            "TFLOP/s per GPU": "tflops_per_gpu",
+            "MFU": "mfu",
+            "HFU": "hfu",
+            "peak memory": "memory.peak_bytes",
+        },
+        "Where the step goes": {
+            **{label: f"breakdown_s.{'exposed_communication.' if key in COMMUNICATION else ''}{key}" for key, label in PART_LABELS.items()},
+            **{OVERLAPPED_LABELS[key]: f"overlapped_communication_s.{key}" for key in COMMUNICATION},
+        },
+        "Serving": {
+            "requests/s": "requests_per_s",
+            "output tokens/s": "output_tokens_per_s",
+            "output tokens/s/GPU": "output_tokens_per_s_per_gpu",
+            "time to first token, p50": "ttft_s.p50",
+            "time to first token, p99": "ttft_s.p99",
+            "time per output token, p50": "tpot_s.p50",
+            "time per output token, p99": "tpot_s.p99",
+            "goodput, requests/s": "slo.goodput_requests_per_s",
+            "KV cache, peak": "kv.peak_fraction",
+            "cost of a million output tokens": "cost.per_million_output_tokens.usd",
+        },
+        "Whole training": {
+            "time without failures": "time_to_train_s",
+            "goodput": "goodput.goodput_fraction",
+            "time with failures": "goodput.time_to_train.mean_s",
+            "best interval between checkpoints": "goodput.best_interval.closed_form_s",
+            "power of the building": "cost.power.facility_w",
+            "cost of a million tokens": "cost.per_million_tokens.usd",
+            "cost": "cost.training.usd",
+            "GPU hours": "cost.training.gpu_hours",
+            "energy": "cost.training.energy_kwh",
+            "CO2e": "cost.training.emissions_kg_co2e",
+        },
+    }
 )
-"""Figures that follow from the step time and the model alone."""
-_ABOUT_THE_RUN: Final = ("schema_version", "engine.events", "engine.n_tasks", "engine.wall_s")
-"""Figures of the simulator and not of what it simulates."""
+"""Metrics to compare, by heading: a name and the key of the result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +120,8 @@ class ComparedFigure:
         return tuple(None if value is None or not first else value / first - 1.0 for value in self.values)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SideBySide:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SideBySide(TextAnswer):
     """Several runs, the first of which the others are held against."""
 
     runs: tuple[ComparedRun, ...]
@@ -97,177 +135,87 @@ class SideBySide:
         """Return whether a run trains faster than the first, as far as the error bars tell; None where they are one run or one has none."""
         return is_better(_judged(self.runs[place]), _judged(self.runs[0]))
 
-    def __repr__(self) -> str:
-        """Return the labels in one line; all of it is in ``print(compared)``."""
-        return f"<SideBySide: {', '.join(self.labels)}>"
-
-    def __str__(self) -> str:
-        """Return what ``compare`` prints."""
-        from clustersim.apps.compare.side_by_side_text import tables, verdicts
-
-        return text_answer(verdicts(self), *tables(self, short=True))
-
-    def _repr_html_(self) -> str:
-        """Return the same as notebooks show it."""
-        from clustersim.apps.compare.side_by_side_text import tables, verdicts
-
-        first, *others = (*verdicts(self), " beside ".join(self.labels))
-        return html_answer(first, others, tables(self))
-
     def figure(self, key: str) -> ComparedFigure | None:
         """Return a figure by its key, if any run has it."""
         return next((figure for figure in self.figures if figure.key == key), None)
 
+    @property
+    def verdicts(self) -> tuple[str, ...]:
+        """One sentence for each run but the first: how much more or less it trains than that; then what is assumed of logs."""
+        rates, steps = self.figure("tokens_per_s"), self.figure("step_time_s")
+        if rates is None or steps is None:
+            return ()
+        first = self.labels[0]
+        others = [(place, label) for place, label in enumerate(self.labels) if place]
+        found = [
+            _verdict(f"{label} against {first}{_unlike(self, place)}{_unfit(self, place)}", rates, steps, place) + _judgement(self, place)
+            for place, label in others
+        ]
+        return (*found, *(run.note for run in self.runs if run.note))
 
-def load_run(source: str, overrides: Sequence[str] = (), *, seed: int = 0, beside: ComparedRun | None = None) -> ComparedRun:
-    """Return a run: read from its directory, or simulated from a scenario.
+    def headline(self) -> str:
+        """Return the first verdict; the labels where there is none."""
+        return next(iter(self.verdicts), " beside ".join(self.labels))
 
-    Parameters
-    ----------
-    source
-        A run directory, or one that holds a single one; a scenario file, a shipped name, or ``-``; a log, which is measured.
-    overrides
-        ``key=value`` texts for a scenario.
-    seed
-        Of everything random in a scenario.
-    beside
-        Prediction that it is held against: of the job of a log without its arguments, on the machine of one that names no accelerators.
+    def lines(self) -> tuple[str, ...]:
+        """Return the other verdicts, and whether the scenarios are the same."""
+        return (*self.verdicts[1:], *(() if self.differences else ("The scenarios do not differ",)))
 
-    Raises
-    ------
-    ScenarioError
-        When there is neither, or the directory is not one of this version.
-    InfeasibleError
-        When the scenario cannot run.
-    """
-    folder = named_directory(source, overrides)
-    if folder is not None:
-        return _read(source, folder)
-    if beside is not None and (steps := open_steps(source)) is not None:
-        return measured_run(source, beside, steps, note=f"{source} holds no arguments: taken as of {beside.name}")
-    logged = open_measured(source, overrides, _machine_of(beside))
-    if logged is not None:
-        note = f"{source} names no accelerators: taken as run on the machine that it is held against" if logged[2] else None
-        return measured_run(source, predicted_run(source, logged[0]), logged[1], note=note)
-    with _named(source):
-        job = open_job(source, overrides)
-        result = run_serving(build_serving(job, seed=seed)) if isinstance(job, ServingScenario) else run_built(build(job), seed=seed)
-    return run_of(result, source)
+    def tables(self, *, short: bool = True) -> tuple[TextTable, ...]:
+        """Return what differs in the scenarios, all or the first, and the figures that people compare, as far as any run has them."""
+        differences, left = _short(self.differences) if short else (self.differences, "")
+        differing = tuple((row.key, *(shortened(_plain(value), _LONGEST) for value in row.values)) for row in differences)
+        found = [TextTable(heading=f"What differs{left}", columns=("key", *self.labels), rows=differing)]
+        step = self.figure("step_time_s")
+        shortest_s = min((value for value in step.values if value), default=0.0) if step else 0.0
+        columns = ["", f">{self.labels[0]}"]
+        for label in self.labels[1:]:
+            columns += [f">{label}", ">"]
+        for heading, named in ROWS.items():
+            figures = [(name, self.figure(key)) for name, key in named.items()]
+            threshold = _SMALL * shortest_s if heading == "Where the step goes" else 0.0
+            told = [(name, each) for name, each in figures if each and any(abs(value or 0.0) > threshold for value in each.values)]
+            rows = [_row(name, figure) for name, figure in told]
+            if heading == "Speed":
+                rows += _answers(self.runs)
+            if rows:
+                found.append(TextTable(heading=heading, columns=tuple(columns), rows=tuple(rows)))
+        return tuple(table for table in found if table.rows)
 
+    def markdown(self) -> str:
+        """Return all of it as Markdown."""
+        said = (f"{line}." for line in (self.headline(), *self.lines()))
+        return markdown_answer(" against ".join(self.labels), said, self.tables(short=False))
 
-def check_kinds(sources: Sequence[str]) -> None:
-    """Refuse runs to train beside runs to serve, before any is simulated; what a log or stdin holds is seen when it is read.
+    def csv_text(self) -> str:
+        """Return everything as tidy CSV: what differs, then all single figures in SI units, with what each is relative to the first."""
+        unrelated = [None for _ in self.labels[1:]]
+        return csv_of(
+            [
+                ["kind", "key", *self.labels, *(f"relative {label}" for label in self.labels[1:])],
+                *(
+                    ["scenario", row.key, *(None if value is None else _plain(value) for value in row.values), *unrelated]
+                    for row in self.differences
+                ),
+                *(["result", figure.key, *figure.values, *figure.relative[1:]] for figure in self.figures),
+            ]
+        )
 
-    Raises
-    ------
-    ScenarioError
-        When there are both, or a source is none.
-    """
-    kinds: dict[str, bool] = {}
-    for source in sources:
-        if source != STDIN and not foreign_source(source):
-            with _named(source):
-                folder = named_directory(source)
-                kinds[source] = is_served(source) if folder is None else _read(source, folder).serves
-    _check_alike(list(kinds.items()))
-
-
-def _check_alike(kinds: Sequence[tuple[str, bool]]) -> None:
-    """Refuse runs that serve requests beside others, by their names."""
-    for name, serves in kinds:
-        if serves != kinds[0][1]:
-            does, did = ("serves requests", "trains") if serves else ("trains", "serves requests")
-            raise ScenarioError(f"{name} {does}, and {kinds[0][0]} {did}", hint="hold runs of one kind against each other")
-
-
-@contextmanager
-def _named(source: str) -> Generator[None]:
-    """Say in errors which source they are about, and that a run directory may be one."""
-    try:
-        yield
-    except InfeasibleError as error:
-        raise InfeasibleError(f"{source}: {error}") from error
-    except ScenarioError as error:
-        if error.place is None and not Path(source).suffix:
-            raise ScenarioError(
-                error.message, hint=f"{error.hint}; or name a run directory" if error.hint else "name a scenario or a run directory"
-            ) from error
-        raise
-
-
-def _machine_of(run: ComparedRun | None) -> tuple[str, ...]:
-    """Return the cluster of a run, but for its size, as changes."""
-    cluster = None if run is None else run.resolved.get("cluster")
-    keys = cluster.items() if isinstance(cluster, dict) else ()
-    return tuple(f"cluster.{key}={json.dumps(value)}" for key, value in keys if key != "nodes")
-
-
-def run_of(result: Result | ServingResult, source: str) -> ComparedRun:
-    """Return a result as a run that others can be held against."""
-    return ComparedRun(
-        source=source,
-        name=result.metrics.scenario,
-        scenario_hash=result.scenario_hash,
-        resolved=result.resolved,
-        results=results_document(result),
-    )
-
-
-def predicted_run(source: str, scenario: Scenario, *, seed: int = 0) -> ComparedRun:
-    """Return the prediction of the scenario that a log describes."""
-    return run_of(run_built(build(scenario), seed=seed), source)
-
-
-def measured_run(source: str, predicted: ComparedRun, measured: LoggedSteps, *, note: str | None = None) -> ComparedRun:
-    """Return the measured step time of a log beside its prediction, and the rates that follow from it with the FLOPs of the model.
-
-    The timer of the optimizer stands where predictions have theirs; others have names of their own, as they count otherwise.
-    """
-    kept = {key: value for key, value in predicted.results.items() if key in _MEASURED and isinstance(value, int | float)}
-    seconds = predicted.results.get("step_time_s")
-    if not isinstance(seconds, int | float):
-        raise ScenarioError("measures training, and the run beside it serves", place=Place(file=source), hint="name a scenario of training")
-    results: dict[str, Data] = dict(figures_at(kept, measured.step_time_s / seconds))
-    timers: dict[str, Data] = dict(measured.timers_s)
-    optimizer = timers.pop("optimizer", None)
-    if optimizer is not None:
-        results["breakdown_s"] = {"optimizer": optimizer}
-    if timers:
-        results["timers_s"] = timers
-    return replace(predicted, source=source, name=f"{predicted.name} (measured)", results=results, measured=True, note=note)
-
-
-def compare(*runs: Result | ServingResult | str) -> SideBySide:
-    """Hold runs against the first.
-
-    Parameters
-    ----------
-    runs
-        Results of :func:`clustersim.run`; or run directories, scenario files or shipped names.
-
-    Examples
-    --------
-    >>> [difference.key for difference in compare("1f1b", "zb-h1").differences][0]
-    'strategy.schedule'
-    """
-    return side_by_side([load_run(each) if isinstance(each, str) else run_of(each, each.metrics.scenario) for each in runs])
-
-
-def side_by_side(runs: Sequence[ComparedRun]) -> SideBySide:
-    """Return runs side by side.
-
-    Raises
-    ------
-    ScenarioError
-        When some train and some serve, which have hardly a figure in common.
-    """
-    _check_alike([(run.name, run.serves) for run in runs])
-    return SideBySide(
-        runs=tuple(runs),
-        labels=_labels(runs),
-        differences=_differences([run.resolved for run in runs]),
-        figures=_figures([run.results for run in runs]),
-    )
+    def to_dict(self) -> dict[str, object]:
+        """Return the document of ``compare --json``."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "runs": [
+                {"label": label, "source": run.source, "scenario": run.name, "scenario_hash": run.scenario_hash, "note": run.note}
+                for label, run in zip(self.labels, self.runs, strict=True)
+            ],
+            "verdicts": [
+                {"label": label, "against": self.labels[0], "faster": self.faster(place), "text": text}
+                for (place, label), text in zip(list(enumerate(self.labels))[1:], self.verdicts, strict=False)
+            ],
+            "differences": plain(self.differences),
+            "figures": [{"key": each.key, "values": list(each.values), "relative": list(each.relative)} for each in self.figures],
+        }
 
 
 def _judged(run: ComparedRun) -> Judged | None:
@@ -276,50 +224,98 @@ def _judged(run: ComparedRun) -> Judged | None:
     return judged_by("tokens_per_s", rate, bar, run=run.scenario_hash) if isinstance(rate, int | float) and rate > 0.0 else None
 
 
-def _read(source: str, folder: Path) -> ComparedRun:
-    results = read_results(folder)
-    version = results.get("schema_version")
-    if version != SCHEMA_VERSION:
-        message = f"is of schema version {version}, and this is version {SCHEMA_VERSION}"
-        raise ScenarioError(message, place=Place(file=str(folder / RESULTS)), hint=f"run {folder / 'scenario.yaml'} again")
-    return ComparedRun(
-        source=source,
-        name=str(results.get("scenario", folder.parent.name)),
-        scenario_hash=str(results["scenario_hash"]),
-        resolved=read_document(folder / RESOLVED).data,
-        results=results,
-    )
+def _unlike(compared: SideBySide, place: int) -> str:
+    """Return in which work for each token and accelerators a run is unlike the first, so that tokens/s alone do not say which is better."""
+    found = [compared.figure(key) for key in ("gpus", "model_flops_per_step", "tokens_per_s", "step_time_s")]
+    pair = [[None if figure is None else figure.values[each] for figure in found] for each in (0, place)]
+    works = [flops / (rate * seconds) for _, flops, rate, seconds in pair if flops and rate and seconds]
+    said: list[str] = []
+    if len(works) > 1 and not isclose(*works, rel_tol=_ALIKE):
+        said.append(f"{works[1] / works[0]:.3g} times the model FLOPs for each token")
+    (first, *_), (other, *_) = pair
+    if first and other and first != other:
+        said.append(f"{other:,.0f} instead of {first:,.0f} GPUs")
+    return f" ({', '.join(said)})" if said else ""
 
 
-def _labels(runs: Sequence[ComparedRun]) -> tuple[str, ...]:
-    """Return the names of runs, made unique where two are equal."""
-    names = [run.name for run in runs]
-    labels: list[str] = []
-    for run in runs:
-        label = run.name if names.count(run.name) == 1 else f"{run.name} {run.scenario_hash}"
-        labels.append(
-            label if label not in labels else f"{label} ({labels.count(label) + sum(each.startswith(f'{label} (') for each in labels) + 1})"
-        )
-    return tuple(labels)
+def _unfit(compared: SideBySide, place: int) -> str:
+    """Return which of a run and the first do not fit in memory; empty where both fit."""
+    unfit = [compared.labels[each] for each in (0, place) if _fits(compared.runs[each]) == "no"]
+    if len(unfit) > 1:
+        return " (neither fits in memory, and neither can be chosen)"
+    return "".join(f" ({label} does not fit in memory, and cannot be chosen)" for label in unfit)
 
 
-def _differences(resolved: Sequence[Mapping[str, Data]]) -> tuple[Difference, ...]:
-    flat = [dict(_flat(each)) for each in resolved]
-    keys = dict.fromkeys(key for each in flat for key in each if key not in {"name", "version", "assumed"})
-    rows = [Difference(key=key, values=tuple(each.get(key) for each in flat)) for key in keys]
-    return tuple(row for row in rows if any(value != row.values[0] for value in row.values))
+def _short(differences: Sequence[Difference]) -> tuple[tuple[Difference, ...], str]:
+    """Return the differences that people look for first, and how many are left: a model or a cluster of another name differs in much."""
+    unlike = {row.key.partition(".")[0] for row in differences if row.key in _WHOLES}
+    first = sorted(differences, key=_place)
+    kept = [row for row in first if _place(row) == 0 or row.key.partition(".")[0] not in unlike][:_MOST]
+    left = len(differences) - len(kept)
+    return tuple(kept), f", {len(kept)} of {len(differences)} keys; clustersim compare RUN... --csv has all" if left else ""
 
 
-def _figures(results: Sequence[Mapping[str, Data]]) -> tuple[ComparedFigure, ...]:
-    flat = [{key: number for key, value in _flat(each) if (number := number_in(value)) is not None} for each in results]
-    keys = dict.fromkeys(key for each in flat for key in each if key not in _ABOUT_THE_RUN)
-    return tuple(ComparedFigure(key=key, values=tuple(each.get(key) for each in flat)) for key in keys)
+def _place(row: Difference) -> int:
+    """Return the place of a difference: names of model and cluster, then the model, the layout, and others; parts of machines last."""
+    section, _, name = row.key.partition(".")
+    named = row.key in _NAMES or (section == "cluster" and name in ("accelerator.name", "accelerator.base"))
+    return 0 if named else {"model": 1, "strategy": 2, "cluster": 4}.get(section, 3)
 
 
-def _flat(data: Mapping[str, Data], prefix: str = "") -> Iterator[tuple[str, Data]]:
-    """Yield dotted keys and what stands there; lists stay whole, and of empty mappings there is nothing."""
-    for key, value in data.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
+def _judgement(compared: SideBySide, place: int) -> str:
+    """Return whether error bars leave open which run is faster, or whether a measured step lies in the interval of its prediction."""
+    measured, predicted = sorted((compared.runs[0], compared.runs[place]), key=lambda run: not run.measured)
+    bar, seconds, found = bar_of(predicted.results.get("error_bar")), *(run.results.get("step_time_s") for run in (predicted, measured))
+    if measured.measured and not predicted.measured and bar and isinstance(seconds, int | float) and isinstance(found, int | float):
+        ends = bar.least_fraction * seconds, bar.most_fraction * seconds
+        least, most, step = shown_alike("step_time_s", (*ends, found))
+        side = "inside" if ends[0] <= found <= ends[1] else "outside"
+        return f"; {step} measured is {side} the 80 % interval of the prediction, {least} to {most}"
+    return f"; {UNDECIDED}" if compared.faster(place) == "not decided" else ""
+
+
+def _verdict(names: str, rates: ComparedFigure, steps: ComparedFigure, index: int) -> str:
+    relative = rates.relative[index]
+    if relative is not None and abs(relative) < CLOSE:
+        return f"{names}: as fast, {shown('tokens_per_s', rates.values[index])} tokens/s"
+    both = f"{shown('tokens_per_s', rates.values[index])} instead of {shown('tokens_per_s', rates.values[0])} tokens/s"
+    longer = steps.relative[index]
+    step = "" if longer is None else f", a step {signed(longer)}"
+    return f"{names}: {NOTHING if relative is None else signed(relative)}, {both}{step}"
+
+
+def _row(name: str, figure: ComparedFigure) -> tuple[str, ...]:
+    first, *others = shown_alike(figure.key, figure.values)
+    cells = [name, first]
+    for text, relative in zip(others, figure.relative[1:], strict=True):
+        cells += [text, NOTHING if relative is None else signed(relative)]
+    return tuple(cells)
+
+
+def _answers(runs: Sequence[ComparedRun]) -> list[tuple[str, ...]]:
+    """Return whether plans fit, and how many checks hold."""
+    fits = [_fits(run) for run in runs]
+    checks = [_checks(run) for run in runs]
+    rows = [("fits in memory", fits)] + ([("checks that hold", checks)] if any(each != NOTHING for each in checks) else [])
+    return [(name, cells[0], *(part for cell in cells[1:] for part in (cell, ""))) for name, cells in rows]
+
+
+def _fits(run: ComparedRun) -> str:
+    memory = run.results.get("memory")
+    fits = memory.get("fits") if isinstance(memory, dict) else None
+    return {True: "yes", False: "no"}[fits] if isinstance(fits, bool) else NOTHING
+
+
+def _checks(run: ComparedRun) -> str:
+    checks = run.results.get("checks")
+    if not isinstance(checks, list) or not checks:
+        return NOTHING
+    return f"{sum(bool(each.get('holds')) for each in checks if isinstance(each, dict))} of {len(checks)}"
+
+
+def _plain(value: Data) -> str:
+    if value is None:
+        return NOTHING
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)

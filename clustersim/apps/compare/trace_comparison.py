@@ -32,7 +32,7 @@ from clustersim.documents.csv_text import csv_text as csv_of
 from clustersim.errors import Place, ScenarioError
 from clustersim.hardware.calibrations import calibration_for, constant
 from clustersim.program.tasks import Collective
-from clustersim.report.text_tables import NOTHING, TextTable, markdown_answer, signed
+from clustersim.report.text_tables import NOTHING, TextAnswer, TextTable, markdown_answer, signed
 from clustersim.units.quantity import format_quantity
 
 TOLD: Final = 0.005
@@ -41,6 +41,18 @@ OTHER_COUNT: Final = 1.25
 """Ratio of numbers of kernels from which on other work is done, rather than the same at another pace."""
 WAITS: Final = "waits for other ranks"
 ABSENT: Final = ClassTime(seconds=0.0)
+SCHEMA_VERSION: Final = 1
+N_NAMED: Final = 3
+"""Kernels in no class that are named."""
+_LONGEST: Final = 60
+"""Characters of the name of a kernel."""
+STEP_ROWS: Final = (
+    ("step", "step_s"),
+    ("computing", "computing_s"),
+    ("exposed communication and copies", "exposed_s"),
+    (IDLE, "idle_s"),
+)
+"""Rows of the first table, and the attributes that they show."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +68,8 @@ class ClassDifference:
     """Constant or settings that would explain it; empty where it is small."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceComparison:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class TraceComparison(TextAnswer):
     """A prediction beside the traces of one or several ranks."""
 
     scenario: str
@@ -70,6 +82,82 @@ class TraceComparison:
     unknown: Mapping[str, float]
     """Mean seconds of a step of each kernel that is in no class, longest first."""
     notes: tuple[str, ...]
+
+    def headline(self) -> str:
+        """Return the step time, measured and predicted, in one sentence."""
+        measured_s, predicted_s = self.measured.step_s, self.predicted.step_s
+        markers = self.traces[0].markers
+        steps = markers[0] if len(markers) == 1 else f"mean of {len(markers)} steps, {markers[0]} to {markers[-1]}"
+        ranks = f"rank {self.ranks[0]}" if len(self.ranks) == 1 else f"mean of {len(self.ranks)} ranks"
+        change = signed(predicted_s / measured_s - 1.0)
+        return f"A step takes {_time(measured_s)} measured ({ranks}, {steps}) and {_time(predicted_s)} predicted ({change})."
+
+    def tables(self) -> tuple[TextTable, ...]:
+        """Return where the step goes, the classes of kernels, and notes."""
+        columns = ("", ">measured", ">predicted", ">difference of step")
+        rows = [(name, *_pair(self, getattr(self.measured, key), getattr(self.predicted, key))) for name, key in STEP_ROWS]
+        classes = [
+            (
+                each.name,
+                *_pair(self, each.measured.seconds, each.predicted.seconds),
+                _count(each.measured),
+                _count(each.predicted),
+                each.because,
+            )
+            for each in self.classes
+        ]
+        return (
+            TextTable(heading="Where the step goes", columns=columns, rows=tuple(rows)),
+            TextTable(
+                heading="Classes of kernels and collectives, which may run beside each other",
+                columns=("class", *columns[1:], ">kernels", ">predicted", "explained by"),
+                rows=tuple(classes),
+            ),
+            TextTable("Notes", sentences=tuple(f"{note[:1].upper()}{note[1:]}." for note in self.remarks())),
+        )
+
+    def remarks(self) -> Iterator[str]:
+        """Yield the remarks for a reader, line by line."""
+        yield from self.notes
+        if self.unknown:
+            seconds = sum(self.unknown.values())
+            longest = "; ".join(name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..." for name in list(self.unknown)[:N_NAMED])
+            share = f"{100 * seconds / self.measured.step_s:.1f} % of the step"
+            n = len(self.unknown)
+            named = "name of kernels is" if n == 1 else "names of kernels are"
+            yield f"{n} {named} {UNKNOWN} ({share}), longest: {longest}; add them with --names FILE"
+
+    def markdown(self) -> str:
+        """Return all of it as Markdown."""
+        return markdown_answer(f"{self.scenario}, measured and predicted", [self.headline()], self.tables())
+
+    def csv_text(self) -> str:
+        """Return all of it as tidy CSV, in seconds."""
+        head = ["kind", "name", "measured_s", "predicted_s", "of_step", "measured_kernels", "predicted_kernels", "explained_by"]
+        step_s = self.measured.step_s
+        rows: list[list[str | float | None]] = []
+        for name, key in STEP_ROWS:
+            measured_s, predicted_s = getattr(self.measured, key), getattr(self.predicted, key)
+            rows.append(["step", name, measured_s, predicted_s, (predicted_s - measured_s) / step_s, None, None, None])
+        for each in self.classes:
+            times = [each.measured.seconds, each.predicted.seconds, each.of_step]
+            rows.append(["class", each.name, *times, each.measured.n_kernels, each.predicted.n_kernels, each.because or None])
+        return csv_of([head, *rows])
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the document of ``compare --json``."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "scenario": self.scenario,
+            "traces": [
+                {"file": each.file, "rank": rank, "steps": list(each.markers)} for each, rank in zip(self.traces, self.ranks, strict=True)
+            ],
+            "measured": _times(self.measured),
+            "predicted": _times(self.predicted),
+            "classes": plain(self.classes),
+            "unknown_s": dict(self.unknown),
+            "notes": list(self.remarks()),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,103 +318,6 @@ def _is_other_work(measured: ClassTime, predicted: ClassTime) -> bool:
         return False
     ratio = measured.n_kernels / predicted.n_kernels
     return not 1 / OTHER_COUNT < ratio < OTHER_COUNT
-
-
-SCHEMA_VERSION: Final = 1
-N_NAMED: Final = 3
-"""Kernels in no class that are named."""
-_LONGEST: Final = 60
-"""Characters of the name of a kernel."""
-STEP_ROWS: Final = (
-    ("step", "step_s"),
-    ("computing", "computing_s"),
-    ("exposed communication and copies", "exposed_s"),
-    (IDLE, "idle_s"),
-)
-"""Rows of the first table, and the attributes that they show."""
-
-
-def headline(found: TraceComparison) -> str:
-    """Return the step time, measured and predicted, in one sentence."""
-    measured_s, predicted_s = found.measured.step_s, found.predicted.step_s
-    markers = found.traces[0].markers
-    steps = markers[0] if len(markers) == 1 else f"mean of {len(markers)} steps, {markers[0]} to {markers[-1]}"
-    ranks = f"rank {found.ranks[0]}" if len(found.ranks) == 1 else f"mean of {len(found.ranks)} ranks"
-    change = signed(predicted_s / measured_s - 1.0)
-    return f"A step takes {_time(measured_s)} measured ({ranks}, {steps}) and {_time(predicted_s)} predicted ({change})."
-
-
-def tables(found: TraceComparison) -> tuple[TextTable, TextTable]:
-    """Return where the step goes, and the classes of kernels."""
-    columns = ("", ">measured", ">predicted", ">difference of step")
-    rows = [(name, *_pair(found, getattr(found.measured, key), getattr(found.predicted, key))) for name, key in STEP_ROWS]
-    classes = [
-        (
-            each.name,
-            *_pair(found, each.measured.seconds, each.predicted.seconds),
-            _count(each.measured),
-            _count(each.predicted),
-            each.because,
-        )
-        for each in found.classes
-    ]
-    return (
-        TextTable(heading="Where the step goes", columns=columns, rows=tuple(rows)),
-        TextTable(
-            heading="Classes of kernels and collectives, which may run beside each other",
-            columns=("class", *columns[1:], ">kernels", ">predicted", "explained by"),
-            rows=tuple(classes),
-        ),
-    )
-
-
-def notes(found: TraceComparison) -> Iterator[str]:
-    """Yield the remarks for a reader, line by line."""
-    yield from found.notes
-    if found.unknown:
-        seconds = sum(found.unknown.values())
-        longest = "; ".join(name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..." for name in list(found.unknown)[:N_NAMED])
-        share = f"{100 * seconds / found.measured.step_s:.1f} % of the step"
-        n = len(found.unknown)
-        named = "name of kernels is" if n == 1 else "names of kernels are"
-        yield f"{n} {named} {UNKNOWN} ({share}), longest: {longest}; add them with --names FILE"
-
-
-def markdown(found: TraceComparison) -> str:
-    """Return all of it as Markdown."""
-    remarks = TextTable("Notes", sentences=tuple(f"{note[:1].upper()}{note[1:]}." for note in notes(found)))
-    told = (*tables(found), *([remarks] if remarks.sentences else []))
-    return markdown_answer(f"{found.scenario}, measured and predicted", [headline(found)], told)
-
-
-def csv_text(found: TraceComparison) -> str:
-    """Return all of it as tidy CSV, in seconds."""
-    head = ["kind", "name", "measured_s", "predicted_s", "of_step", "measured_kernels", "predicted_kernels", "explained_by"]
-    step_s = found.measured.step_s
-    rows: list[list[str | float | None]] = []
-    for name, key in STEP_ROWS:
-        measured_s, predicted_s = getattr(found.measured, key), getattr(found.predicted, key)
-        rows.append(["step", name, measured_s, predicted_s, (predicted_s - measured_s) / step_s, None, None, None])
-    for each in found.classes:
-        times = [each.measured.seconds, each.predicted.seconds, each.of_step]
-        rows.append(["class", each.name, *times, each.measured.n_kernels, each.predicted.n_kernels, each.because or None])
-    return csv_of([head, *rows])
-
-
-def document(found: TraceComparison) -> dict[str, object]:
-    """Return all of it as plain data, for JSON."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "scenario": found.scenario,
-        "traces": [
-            {"file": each.file, "rank": rank, "steps": list(each.markers)} for each, rank in zip(found.traces, found.ranks, strict=True)
-        ],
-        "measured": _times(found.measured),
-        "predicted": _times(found.predicted),
-        "classes": plain(found.classes),
-        "unknown_s": dict(found.unknown),
-        "notes": list(notes(found)),
-    }
 
 
 def _times(step: StepKernels) -> dict[str, float]:

@@ -10,9 +10,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+from clustersim.apps.compare.compared_runs import run_of, side_by_side
 from clustersim.apps.compare.run_directories import changeable, is_served, load_result, named_scenario
-from clustersim.apps.compare.side_by_side import run_of, side_by_side
-from clustersim.apps.compare.side_by_side_text import tables, verdicts
 from clustersim.apps.explain.explanation import measured_changes
 from clustersim.apps.run.page import draw_images, draw_served, image_of, page_of, served_page_of, served_subject_of, subject_of
 from clustersim.apps.run.result import Result
@@ -301,10 +300,10 @@ def _comparison_page(sources: Sequence[str], results: Sequence[Result | ServingR
     compared = side_by_side([run_of(result, source) for source, result in zip(sources, results, strict=True)])
     subjects = subjects_of([result for result in results if isinstance(result, Result)])
     served = [served_subject_of(result) for result in results if isinstance(result, ServingResult)]
-    found = verdicts(compared)
+    found = compared.verdicts
     images = draw_images(subjects, ("breakdown", "pareto")) if subjects else draw_served(served, ("throughput_latency",))
     sections = [PageSection(name="summary", heading="Summary", lines=tuple(found), images=tuple(images.values()))]
-    for place, table in enumerate(tables(compared)):
+    for place, table in enumerate(compared.tables(short=False)):
         shown = PageTable(caption=table.heading, columns=table.columns, rows=table.rows)
         sections.append(PageSection(name=f"table-{place}", heading=table.heading, tables=(shown,)))
     for place, subject in enumerate(subjects):

@@ -31,6 +31,7 @@ from clustersim.documents.near_names import choices_hint
 from clustersim.documents.text import Data
 from clustersim.errors import Place, ScenarioError
 from clustersim.report.facts import percent_text
+from clustersim.report.text_tables import TextAnswer, TextTable
 from clustersim.units.quantity import format_quantity
 
 SCHEMA_VERSION: Final = 1
@@ -40,7 +41,6 @@ ALL: Final = "all"
 NO_STRAGGLERS: Final = "no stragglers"
 LEAST: Final = 0.001
 """Share of the step from which on a kind of operation or a stage is reported without stragglers."""
-COLUMNS: Final = ("case", ">step", ">change")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +57,8 @@ class RecordedCase:
         return fmean(self.step_times_s)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedAnswer:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RecordedAnswer(TextAnswer):
     """A recorded job, replayed as it was and with changes."""
 
     file: str
@@ -86,12 +86,13 @@ class RecordedAnswer:
             return f"A step of {ranks} takes {replayed} replayed and {even}."
         return f"A step of {ranks} takes {_time(fmean(self.recorded_s))} recorded ({steps}), {replayed} replayed, and {even}."
 
-    def rows(self) -> list[tuple[str, ...]]:
-        """Return a row for each case."""
+    def tables(self) -> tuple[TextTable, ...]:
+        """Return a row for each case, and remarks."""
         base_s = self.replayed.step_time_s
         told = [each for each in self.parts if abs(each.step_time_s / base_s - 1.0) >= LEAST]
         cases = (self.replayed, self.even, *told, *self.asked)
-        return [(each.name, _time(each.step_time_s), _change(each.step_time_s / base_s - 1.0)) for each in cases]
+        rows = tuple((each.name, _time(each.step_time_s), _change(each.step_time_s / base_s - 1.0)) for each in cases)
+        return (TextTable("", ("case", ">step", ">change"), rows, self.notes),)
 
     def to_dict(self) -> dict[str, object]:
         """Return the document of ``what-if --json``."""

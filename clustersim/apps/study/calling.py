@@ -101,7 +101,7 @@ def what_if(
 
     Returns
     -------
-    Answer
+    WhatIfAnswer
         With ``headline()``, ``best``, ``numbers``, ``break_even``, ``sensitivity`` and ``to_dict()``.
 
     Raises

@@ -21,7 +21,7 @@ from clustersim.measure.deciding import undecided_text
 from clustersim.measure.error_bars import TIGHT, memory_verdict_of
 from clustersim.progress import advanced, phase
 from clustersim.report.facts import memory_text
-from clustersim.report.text_tables import TextTable, heading_of, html_answer, shown, shown_alike, text_answer
+from clustersim.report.text_tables import TextAnswer, TextTable, heading_of, shown, shown_alike
 
 if TYPE_CHECKING:
     import pandas
@@ -40,8 +40,8 @@ MakePool = Callable[[int], AbstractContextManager[WorkerPool]]
 """Gives workers for so many points at most."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SweepResult(TextAnswer):
     """All points of a sweep and what came of them."""
 
     question: SweepQuestion
@@ -71,17 +71,17 @@ class SweepResult:
         """Return how many points ended in one of ``ok``, ``unmet``, ``infeasible`` and ``failed``."""
         return sum(row.outcome.status == status for row in self.rows)
 
-    def __repr__(self) -> str:
-        """Return the result in one line; all of it is in ``print(result)`` and :meth:`to_dict`."""
-        return f"<SweepResult {self.question.name}: {self.headline()}>"
+    def lines(self) -> tuple[str, ...]:
+        """Return how many points ended how."""
+        counts = [f"{self.count(status):,} {status}" for status in STATUSES if self.count(status)]
+        where = self.question.objective.where
+        meets = f"; {len(self.answers):,} meet {' and '.join(each.text for each in where)}" if where else ""
+        kept = f"; {self.n_kept:,} were kept from before" if self.n_kept else ""
+        return (f"{', '.join(counts)}{meets}{kept}",)
 
-    def __str__(self) -> str:
-        """Return what ``sweep`` prints, with the main metrics alone."""
-        return text_answer((self.headline(), self.count_line()), self._main_table(), self.reason_lines())
-
-    def _repr_html_(self) -> str:
-        """Return the same as notebooks show it."""
-        return html_answer(self.headline(), (self.count_line(), *self.reason_lines()), (self._main_table(),))
+    def tables(self) -> tuple[TextTable, ...]:
+        """Return the best points with the main metrics alone, and why some did not end well."""
+        return self._main_table(), TextTable("", sentences=tuple(self.reason_lines()))
 
     def _main_table(self) -> TextTable:
         return self.table(tuple(name for name in self._usual if name in self.question.columns.metrics))
@@ -157,14 +157,6 @@ class SweepResult:
         near = [f"point {row.point.number}" for row in self.undecided]
         answer = f"{'First' if near else 'Best'} of {points}: {point_text(best)}" + (f" ({figures})" if figures else "")
         return "; ".join(part for part in (answer, _tight_text(best), undecided_text(near)) if part)
-
-    def count_line(self) -> str:
-        """Return how many points ended how."""
-        counts = [f"{self.count(status):,} {status}" for status in STATUSES if self.count(status)]
-        where = self.question.objective.where
-        meets = f"; {len(self.answers):,} meet {' and '.join(each.text for each in where)}" if where else ""
-        kept = f"; {self.n_kept:,} were kept from before" if self.n_kept else ""
-        return f"{', '.join(counts)}{meets}{kept}"
 
     def table(self, metrics: tuple[str, ...] | None = None, most: int = N_SHOWN) -> TextTable:
         """Return the best points; metrics that none of them has, or that nobody named and that do not vary, are left out."""

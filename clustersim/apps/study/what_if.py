@@ -18,7 +18,7 @@ from clustersim.documents.check import value_at
 from clustersim.documents.text import Data
 from clustersim.errors import Place, ScenarioError
 from clustersim.measure.deciding import UNDECIDED, Decision, standing_text
-from clustersim.report.text_tables import CLOSE, TextTable, html_answer, shown, shown_alike, signed, text_answer
+from clustersim.report.text_tables import CLOSE, TextAnswer, TextTable, shown, shown_alike, signed
 from clustersim.units.divisors import listed, shortened
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ class WhatIfOptions:
     """None for one for each processor."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WhatIfAnswer:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class WhatIfAnswer(TextAnswer):
     """Outcomes of all cases."""
 
     question: WhatIfQuestion
@@ -88,18 +88,6 @@ class WhatIfAnswer:
         """Cases that may be chosen, and that the best cannot be told apart from."""
         objective = self.question.objective
         return [row.point.name for row in objective.undecided(objective.ranked(self.rows))]
-
-    def __repr__(self) -> str:
-        """Return the answer in one sentence; all of it is in ``print(answer)`` and :meth:`to_dict`."""
-        return f"<Answer: {self.headline()}>"
-
-    def __str__(self) -> str:
-        """Return the answer with what follows from it, and the cases."""
-        return text_answer((self.headline(), *self.lines()), self.case_table())
-
-    def _repr_html_(self) -> str:
-        """Return the same as notebooks show it."""
-        return html_answer(self.headline(), self.lines(), (self.case_table(),))
 
     @property
     def plot(self) -> Plots[Tornado]:

@@ -222,14 +222,13 @@ def _register_keeping(app: DashPage, desk: Desk) -> None:
 
 
 def _compared(kept: Seen, current: Seen) -> list[Component]:
-    from clustersim.apps.compare.side_by_side import side_by_side
-    from clustersim.apps.compare.side_by_side_text import tables, verdicts
+    from clustersim.apps.compare.compared_runs import side_by_side
 
     runs = [(_with_model(_KEPT, kept), kept.metrics), (_with_model(_NOW, current), current.metrics)]
     compared = side_by_side([replace(seen.run, source=name, name=name) for seen, name in ((kept, _KEPT), (current, _NOW))])
-    parts: list[Component] = [html.P(f"{line}.", className="finding") for line in verdicts(compared)]
+    parts: list[Component] = [html.P(f"{line}.", className="finding") for line in compared.verdicts]
     parts += [breakdown_bars(runs), memory_bars(runs)]
-    told = [_table(table.heading, table.columns, table.rows) for table in tables(compared)]
+    told = [_table(table.heading, table.columns, table.rows) for table in compared.tables(short=False)]
     return [*parts, html.Div(told, className="tables")]
 
 

@@ -124,7 +124,7 @@ def look_again(document: Mapping[str, Data]) -> Seen:
 
 
 def _seen(document: Mapping[str, Data], result: Result) -> Seen:
-    from clustersim.apps.compare.side_by_side import run_of
+    from clustersim.apps.compare.compared_runs import run_of
 
     return Seen(shown=shown(document, result), metrics=result.metrics, run=run_of(result, result.metrics.scenario))
 

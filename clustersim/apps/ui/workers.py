@@ -36,7 +36,7 @@ _LOOK_S: Final = 0.1
 """Interval of checks that somebody still waits, in seconds."""
 _SPAWN: Final = multiprocessing.get_context("spawn")
 _NUMBERS: Final = count(1)
-REPLAYS: Final = "clustersim.apps.compare.side_by_side"
+REPLAYS: Final = "clustersim.apps.compare.compared_runs"
 """Module that imports those of a replay."""
 _PRELOADED: Final = ("__main__", "clustersim.apps.ui.callbacks", REPLAYS, "clustersim.apps.ui.layouts")
 """Modules that all processes share, so that each of them starts at once."""

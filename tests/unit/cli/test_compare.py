@@ -71,7 +71,7 @@ def test_csv_on_stdout_is_a_table(cli: Cli) -> None:
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_two(cli: Cli, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str) -> None:
-    monkeypatch.setattr("clustersim.apps.compare.side_by_side.run_built", None)  # nothing is simulated first
+    monkeypatch.setattr("clustersim.apps.compare.compared_runs.run_built", None)  # nothing is simulated first
 
     outcome = cli("compare", *arguments)
 

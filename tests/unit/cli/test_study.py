@@ -67,7 +67,7 @@ def test_a_question_prints_its_answer_first_and_then_what_decides_each_claim(cli
     assert outcome.err == "wrote here\n"
     assert lines[0] == "Is twice as much more?"
     assert lines[2].startswith("More, ")
-    assert lines[4].split()[:2] == ["case", "accelerators"]
+    assert lines[3].split()[:2] == ["case", "accelerators"]
     assert [line.startswith("Introductions say: ") for line in lines].count(True) == 2
     assert sorted(path.name for path in Path("here").iterdir()) == ["claims.csv", "runs.csv", "small.png", "small.svg"]
     assert not (tmp_path / "runs").exists()

@@ -13,18 +13,7 @@ import pytest
 from clustersim.apps.calibrate.trace_file import is_trace, read_trace
 from clustersim.apps.compare.kernel_names import UNKNOWN, kernel_names, measured_steps
 from clustersim.apps.compare.predicted_kernels import predicted_step
-from clustersim.apps.compare.trace_comparison import (
-    ClassDifference,
-    TraceComparison,
-    TraceRequest,
-    compare_traces,
-    csv_text,
-    document,
-    headline,
-    markdown,
-    notes,
-    tables,
-)
+from clustersim.apps.compare.trace_comparison import ClassDifference, TraceComparison, TraceRequest, compare_traces
 from clustersim.apps.run.running import run
 from clustersim.config.load import load_scenario
 from clustersim.errors import ScenarioError
@@ -97,7 +86,7 @@ def test_a_host_that_ran_ahead_of_its_kernels_is_told(tmp_path: Path) -> None:
     found = compared(write(tmp_path / "t.json", [(GEMM, 10, 2000)]))
 
     assert found.measured.idle_s == 0.0
-    assert any(line.startswith("the host ran ahead") for line in notes(found))
+    assert any(line.startswith("the host ran ahead") for line in found.remarks())
 
 
 def test_what_an_optimizer_issues_is_the_optimizers_but_for_its_collectives(tmp_path: Path) -> None:
@@ -159,7 +148,7 @@ def test_names_of_the_users_own_stand_before_ours(tmp_path: Path) -> None:
     without, with_own = compared(trace), compared(trace, names=str(own))
 
     assert by_name(without)[UNKNOWN].measured.seconds == pytest.approx(100e-6)
-    assert any("my_secret_kernel" in line for line in notes(without))
+    assert any("my_secret_kernel" in line for line in without.remarks())
     assert UNKNOWN not in by_name(with_own)
     assert by_name(with_own)["attention"].measured.seconds == pytest.approx(100e-6)
     assert by_name(with_own)["mine"].measured.seconds == pytest.approx(100e-6)
@@ -179,7 +168,7 @@ def test_traces_of_several_ranks_are_a_mean(tmp_path: Path) -> None:
 
     assert found.ranks == (0, 5)
     assert by_name(found)["products"].measured.seconds == pytest.approx(600e-6)
-    assert "mean of 2 ranks" in headline(found)
+    assert "mean of 2 ranks" in found.headline()
 
 
 def test_traces_of_several_ranks_tell_waits_from_links(tmp_path: Path) -> None:
@@ -243,11 +232,11 @@ def test_kernels_of_two_devices_in_one_file_are_refused(tmp_path: Path) -> None:
 def test_all_forms_tell_the_same(tmp_path: Path) -> None:
     found = compared(write(tmp_path / "t.json"))
 
-    assert headline(found).startswith("A step takes 1 ms measured (rank 0, ProfilerStep#3) and ")
-    assert all(len(row) == len(table.columns) for table in tables(found) for row in table.rows)
-    assert "| all-gather | 300 us |" in " ".join(markdown(found).split())
-    assert csv_text(found).count("\nclass,") == len(found.classes)
-    assert json.loads(json.dumps(document(found)))["measured"]["step_s"] == pytest.approx(1e-3)
+    assert found.headline().startswith("A step takes 1 ms measured (rank 0, ProfilerStep#3) and ")
+    assert all(len(row) == len(table.columns) for table in found.tables() for row in table.rows)
+    assert "| all-gather | 300 us |" in " ".join(found.markdown().split())
+    assert found.csv_text().count("\nclass,") == len(found.classes)
+    assert json.loads(json.dumps(found.to_dict()))["measured"]["step_s"] == pytest.approx(1e-3)
 
 
 def test_a_trace_of_the_real_profiler_is_read() -> None:

@@ -133,7 +133,7 @@ def test_a_printed_sweep_is_a_page_as_wide_as_it_is_read(monkeypatch: pytest.Mon
     monkeypatch.setenv("COLUMNS", "70")
     result = sweep("llama3-8b-8xh100", {"strategy.tp": [2, 3, 4]})
 
-    assert repr(result).startswith("<SweepResult llama3-8b-8xh100: First of 3 points: strategy.tp=2 (")
+    assert repr(result).startswith("<SweepResult: First of 3 points: strategy.tp=2 (")
     lines = str(result).splitlines()
     assert "2 ok, 1 infeasible" in lines
     assert any(line.startswith("point  strategy.tp  step_time  tokens_per_s") for line in lines)

@@ -107,8 +107,8 @@ def test_what_does_not_depend_on_time_is_decided() -> None:
 
 
 def test_the_second_line_counts() -> None:
-    assert make_result(OK, TOO_LARGE, OK).count_line() == "2 ok, 1 infeasible"
-    assert make_result(OK, where=("mfu > 0.5",), n_kept=1).count_line() == "1 ok; 0 meet mfu > 0.5; 1 were kept from before"
+    assert make_result(OK, TOO_LARGE, OK).lines() == ("2 ok, 1 infeasible",)
+    assert make_result(OK, where=("mfu > 0.5",), n_kept=1).lines() == ("1 ok; 0 meet mfu > 0.5; 1 were kept from before",)
 
 
 def test_the_table_has_the_best_points_and_only_metrics_that_there_are() -> None:

@@ -231,7 +231,7 @@ def test_a_printed_answer_is_a_page() -> None:
     assert lines[0] == answer.headline()
     assert lines[2].split() == ["case", "changes", "tokens_per_s", "against", "base"]
     assert [line.split()[0] for line in lines[3:]] == ["base", "wide"]
-    assert repr(answer) == f"<Answer: {answer.headline()}>"
+    assert repr(answer) == f"<WhatIfAnswer: {answer.headline()}>"
 
 
 def test_a_single_text_stands_for_a_list_of_it() -> None:

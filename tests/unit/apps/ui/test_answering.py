@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clustersim.apps.compare.side_by_side import run_of, side_by_side
+from clustersim.apps.compare.compared_runs import run_of, side_by_side
 from clustersim.apps.run.running import run
 from clustersim.apps.ui.contained import check_limits
 from clustersim.apps.ui.controls import controls, values_of
