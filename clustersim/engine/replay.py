@@ -327,11 +327,12 @@ class Replay:
         if self._n_fired % TOLD_EVERY == 0:
             advanced(len(self._takes_s) - step.n_left, len(self._takes_s))
         ended_s = step.ended_s[index] = self.clock.now_s
-        ready: list[int] = []
+        start_s, waiting, ready = step.start_s, step.waiting, list[int]()
         for follower in self.prepared.graph.followers[index]:
-            step.start_s[follower] = max(ended_s, step.start_s[follower])
-            step.waiting[follower] -= 1
-            if step.waiting[follower] == 0:
+            if ended_s > start_s[follower]:  # noqa: PLR1730 - max would be called for every dependency
+                start_s[follower] = ended_s
+            left = waiting[follower] = waiting[follower] - 1
+            if not left:
                 ready.append(follower)
         self._note_ended(step, [index])
         self._go(step, ready[::-1])
