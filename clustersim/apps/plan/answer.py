@@ -9,7 +9,7 @@ from typing import Final
 
 from clustersim.apps.plan.asking import PlanRequest, asked_of
 from clustersim.apps.plan.drafts import Drafts
-from clustersim.apps.plan.findings import ABOVE, REASONS, TIE_FRACTION, UNSEEN, Search, Tried
+from clustersim.apps.plan.findings import ABOVE, REASONS, REFUSED, TIE_FRACTION, UNSEEN, Search, Tried
 from clustersim.apps.plan.layout_table import AGAINST_FIRST, layout_table, within_error_bars
 from clustersim.apps.plan.margins import LEAST_GAIN, Margin, Turn, margins, turns
 from clustersim.apps.plan.replays import ReplayOutcome, Replays
@@ -247,12 +247,10 @@ def certificate_lines(search: Search, memory_margin_fraction: float) -> list[str
     for reason in REASONS:
         count = search.counts.get(reason, 0)
         if count:
-            least = (
-                f" (the least is {format_quantity(search.next_bound_s, 's', 4)})"
-                if reason == ABOVE and search.next_bound_s is not None
-                else ""
-            )
-            lines.append(f"  {count:>9,}  {reason}{least}")
+            more = {REFUSED: f": {search.refusal}"} if search.refusals else {}
+            if search.next_bound_s is not None:
+                more[ABOVE] = f" (the least is {format_quantity(search.next_bound_s, 's', 4)})"
+            lines.append(f"  {count:>9,}  {reason}{more.get(reason, '')}")
     if search.below_bound:
         lines.append("  Withdrawn: replays are shorter than their bounds, so that a layout that was left out may be faster.")
     elif not search.complete:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from clustersim.apps.importing.importing import foreign_source
 from clustersim.apps.importing.machines import cluster_of
 from clustersim.apps.importing.opening import open_scenario
 from clustersim.apps.plan.exports import LAUNCHERS
-from clustersim.apps.plan.flags import FRAMEWORKS, megatron
+from clustersim.apps.plan.flags import FRAMEWORKS, FrameworkFiles, megatron
 from clustersim.apps.plan.space import NUMBERS, WORDS, ParallelLayout, Space, layout_of, limits_of, space_of
 from clustersim.config.build import build
 from clustersim.config.constraints import check_size
@@ -83,8 +84,8 @@ class PlanRequest:
     """Notices on usual settings that all layouts have."""
     remarks: tuple[str, ...] = ()
     """Notices on what is not as it was asked for, but for prices: settings that are searched in spite of their value, unknown powers."""
-    writes: Callable[[Plan], object] | None = None
-    """Refuses a plan that the framework cannot have in whose words the winner is written."""
+    writes: Callable[[Plan], FrameworkFiles] | None = None
+    """Writes a plan in the words of the framework of the winner, or refuses one that it cannot have."""
     unpriced: str = ""
     """Accelerators whose price neither the scenario nor a shipped list has."""
 
@@ -138,7 +139,7 @@ def asked_of(
     assumed: list[str] = []
     remarks, unlisted = _told_of_searched(_searched(overrides), limits, refused=cluster is not None), ""
     given = _scenario(model, overrides) if cluster is None else _of_cluster(model, cluster, nodes, overrides, assumed)
-    base = _for_framework(framework, given, assumed)
+    base = _for_framework(framework, given, remarks)
     scenario = load_scenario(dict(base))
     hardware = hardware_of(scenario.spec.cluster, scenario.document)
     try:
@@ -182,13 +183,13 @@ def asked_of(
     )
 
 
-def _for_framework(framework: str | None, given: Scenario, assumed: list[str]) -> Mapping[str, Data]:
+def _for_framework(framework: str | None, given: Scenario, remarks: list[str]) -> Mapping[str, Data]:
     """Return a scenario under the settings of a framework, without those of its strategy that every layout replaces."""
     base, held = given.document.data, PRESETS.get(framework or "")
     if not held or given.spec.strategy.preset is not None:
         return base
-    if "preset" in held:
-        assumed.append(f"no preset is given: {held['preset']}, since the winner is written for {framework} (-s strategy.preset=...)")
+    said = ", ".join(f"{key} {value if isinstance(value, str) else json.dumps(value)}" for key, value in held.items())
+    remarks.append(f"planned for {framework}, which is started with {said}: without --as another layout may win (-s strategy.preset=...)")
     strategy = base.get("strategy")
     merged = dict(held)
     for key, value in strategy.items() if isinstance(strategy, dict) else ():

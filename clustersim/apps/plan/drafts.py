@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from clustersim.apps.plan.flags import FrameworkFiles
 from clustersim.apps.plan.space import LayoutFamily, ParallelLayout
 from clustersim.apps.run.bound import evaluator_of
+from clustersim.apps.run.intervals import shipped_memory_band
 from clustersim.config.build import Built, build
 from clustersim.config.constraints import TOKENS
 from clustersim.config.load import load_scenario
@@ -15,12 +17,13 @@ from clustersim.documents.text import Data
 from clustersim.errors import DomainError, ScenarioError
 from clustersim.measure.bounds.bound_evaluator import BoundEvaluator
 from clustersim.measure.bounds.layer_bounds import cut_key
+from clustersim.measure.error_bars import TIGHT, memory_verdict_of
 from clustersim.parallel.contributors import CONTRIBUTORS, stage_holds, stage_peak
 from clustersim.parallel.contributors.model_state import FRAMEWORK_BYTES
 from clustersim.parallel.pass_costs import balanced_layers, kernels_of
 from clustersim.parallel.schedules.order import backward, forward
 from clustersim.parallel.shard import local_model
-from clustersim.parallel.stage import Stage
+from clustersim.parallel.stage import Stage, stage_of
 from clustersim.parallel.stages import places_of
 from clustersim.parallel.training_plan import Plan, StrategySettings
 from clustersim.program.holds import FORWARD_TO_BACKWARD, held_bytes
@@ -55,8 +58,8 @@ class Drafts:
     """A scenario, whose layout is replaced."""
     peaks: Peaks = field(default_factory=dict[ParallelLayout, PeakMemory])
     """Those that are known; searches on clusters with the same accelerators may share them."""
-    writes: Callable[[Plan], object] | None = None
-    """Refuses a plan that the framework cannot have in whose words it is written."""
+    writes: Callable[[Plan], FrameworkFiles] | None = None
+    """Writes a plan in the words of a framework, or refuses one that the framework cannot have."""
     _templates: dict[Key, Built] = field(default_factory=dict[Key, Built])
     """By kind of layout."""
     _checked: dict[Key, str | None] = field(default_factory=dict[Key, "str | None"])
@@ -116,18 +119,50 @@ class Drafts:
                 return said
         plan = self._moved(template.plan, layout)
         if checked not in self._checked:
-            self._checked[checked] = _refused(plan, template.scenario.spec.strategy) or self._unwritten(plan, family)
+            refused = _refused(plan, template.scenario.spec.strategy) or self._written(plan, family)
+            self._checked[checked] = refused if isinstance(refused, str) else None
         return self._checked[checked] or plan
 
-    def _unwritten(self, plan: Plan, family: LayoutFamily) -> str | None:
-        """Return why the framework does not have a plan, whose layers are not dealt out yet."""
+    @property
+    def capacity_bytes(self) -> float:
+        """The memory of the smallest accelerator."""
+        return min(node.accelerator.memory_bytes for node, _ in self.first.cluster.kinds)
+
+    def burdens(self, layout: ParallelLayout) -> tuple[str, ...]:
+        """Return reasons to choose a plainer layout than this one, which has a plan, where the error bars do not tell which is faster."""
+        plan, most_bytes = self.plan(layout), self.capacity_bytes
+        written = "" if isinstance(plan, str) else self._written(plan, layout.family)
+        unusual = written.burdens if isinstance(written, FrameworkFiles) else ()
+        tight = memory_verdict_of(self.peak_bytes(layout, most_bytes), most_bytes, shipped_memory_band()) == TIGHT
+        return (*(["offloads"] if layout.offload else []), *(["is tight in memory"] if tight else []), *unusual)
+
+    def _written(self, plan: Plan, family: LayoutFamily) -> FrameworkFiles | str | None:
+        """Return a plan, whose layers are not dealt out yet, in the words of the framework, or why it does not have it."""
         if self.writes is None:
             return None
         try:
-            self.writes(replace(plan, strategy=plan.strategy.changed(stage_layers=(1,))) if family.balanced else plan)
+            return self.writes(replace(plan, strategy=plan.strategy.changed(stage_layers=(1,))) if family.balanced else plan)
         except ScenarioError as error:
             return error.message
-        return None
+
+    def peak_bytes(self, layout: ParallelLayout, most_bytes: float = 0.0) -> float:
+        """Return the peak of a layout that has a plan, or a lower bound of it that is above some bytes.
+
+        Stages are weighed in turn, the ends of the model first: one that does not fit is enough.
+        """
+        # Memory does not depend on where ranks are.
+        key = replace(layout, placement=())
+        peak = self.peaks.get(key)
+        if peak is not None and (peak.at_least_bytes > most_bytes or peak.n_stages == layout.family.pp):
+            return peak.at_least_bytes
+        plan = self.whole_plan(layout)
+        assert not isinstance(plan, str)
+        peak = self.peaks.setdefault(key, peak or PeakMemory(least_bytes(stage_of(plan, 0))))
+        stages = sorted(range(plan.strategy.pp), key=lambda each: min(each, plan.strategy.pp - 1 - each))
+        while peak.n_stages < len(stages) and peak.at_least_bytes <= most_bytes:
+            peak.at_least_bytes = max(peak.at_least_bytes, held_bytes(stage_peak(stage_of(plan, stages[peak.n_stages]))))
+            peak.n_stages += 1
+        return peak.at_least_bytes
 
     def evaluator(self) -> BoundEvaluator:
         """Return what bounds all of them."""

@@ -12,7 +12,6 @@ from clustersim.apps.plan.replays import ReplayOutcome
 from clustersim.apps.plan.space import ParallelLayout
 from clustersim.errors import ScenarioError
 from clustersim.measure.deciding import is_shorter
-from clustersim.measure.error_bars import TIGHT
 from clustersim.report.facts import percent_text
 
 ABOVE: Final = "its bound is above the fastest"
@@ -41,17 +40,13 @@ class Tried:
     layout: ParallelLayout
     bound_s: float
     result: ReplayOutcome
+    burdens: tuple[str, ...] = ()
+    """Reasons to choose a plainer layout where the error bars do not tell which one is faster."""
 
     @property
     def step_time_s(self) -> float:
         """As replayed."""
         return self.result.step_time_s
-
-    @property
-    def burdens(self) -> tuple[str, ...]:
-        """Reasons to choose a plainer layout where the error bars do not tell which one is faster."""
-        tight = self.result.metrics.memory.verdict == TIGHT
-        return (*(["offloads"] if self.layout.offload else []), *(["is tight in memory"] if tight else []))
 
     @property
     def least_s(self) -> float:

@@ -58,6 +58,8 @@ class FrameworkFiles:
     text: str
     notes: tuple[str, ...]
     """Notes on settings that the file cannot hold, and on the version of the framework."""
+    burdens: tuple[str, ...] = ()
+    """Parts of the framework for which a search prefers a plainer layout, if it is about as fast."""
 
 
 def megatron(plan: Plan) -> FrameworkFiles:
@@ -105,7 +107,8 @@ def megatron(plan: Plan) -> FrameworkFiles:
         flags.append("--use-tp-pp-dp-mapping")
     if strategy.offload.optimizer != "accelerator":
         flags += ["--optimizer-cpu-offload", "--use-precision-aware-optimizer"]
-    return FrameworkFiles(text="\n".join(flags) + "\n", notes=_megatron_notes(strategy, stage))
+    burdens = ("needs Megatron's FSDP",) if stage >= SHARDS_GRADIENTS else ()
+    return FrameworkFiles(text="\n".join(flags) + "\n", notes=_megatron_notes(strategy, stage), burdens=burdens)
 
 
 def _check_megatron(model: Model, strategy: Strategy, training: Training) -> None:

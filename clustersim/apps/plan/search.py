@@ -10,17 +10,16 @@ from math import inf
 from time import perf_counter
 from typing import Final
 
-from clustersim.apps.plan.drafts import Drafts, PeakMemory, activations_bytes_of, least_bytes
+from clustersim.apps.plan.drafts import Drafts, activations_bytes_of
 from clustersim.apps.plan.findings import ABOVE, CONSTRAINT, HOST, MARGIN, MEMORY, SLOWER, UNSEEN, Search, TooLarge, Tried, ranked
 from clustersim.apps.plan.replays import AT_ONCE, Replayed, ReplayOutcome, Replays
 from clustersim.apps.plan.space import LayoutFamily, ParallelLayout, Space, families, layouts, left_out, small_part
 from clustersim.apps.run.bound import StepBound
 from clustersim.config.checks import metric_values, without_value
 from clustersim.expressions.parse import Condition
-from clustersim.parallel.contributors import stage_peak
+from clustersim.measure.deciding import undecided_ratios
 from clustersim.parallel.stage import stage_of
 from clustersim.parallel.training_plan import Plan
-from clustersim.program.holds import held_bytes
 from clustersim.progress import advanced, noted, phase
 from clustersim.units.quantity import format_quantity
 
@@ -131,8 +130,8 @@ class _Searching:
     """Layouts that fit, and are bounded by the order of their passes."""
     _known: set[ParallelLayout] = field(default_factory=set[ParallelLayout])
     """Layouts that were replayed before the search."""
-    _above_s: float = float("inf")
-    """The least bound of a program that made its replay needless."""
+    _plainly: bool = False
+    """Whether only layouts without burdens are replayed."""
     _percent: tuple[int, int] = (0, 100)
     """Its part of the progress bar."""
 
@@ -140,13 +139,15 @@ class _Searching:
         limited = self.terms.time_limit_s < inf
         if limited and (small := small_part(self.space)) != self.space:
             # It leaves half of the replays, and most of the bar, to the whole.
-            first = replace(self, space=small, most_replays=(self.most_replays + 1) // 2, search=Search(ends_s=self.search.ends_s))
+            search = Search(ends_s=self.search.ends_s, prefers_plainer=False)
+            first = replace(self, space=small, most_replays=(self.most_replays + 1) // 2, search=search)
             self._take(replace(first, _heap=[], _open=deque(), _cut={}, _weighed={}, _percent=SMALL_PERCENT).run(replays))
             self._percent = (SMALL_PERCENT[1], 100)
         self._begin()
         if limited and not self.search.tried and not self._late():
             self._begin_the_most_promising(replays)
         self._go(replays)
+        self._go_plainly(replays)
         self._end()
         return self.search
 
@@ -155,8 +156,21 @@ class _Searching:
         self._known = {tried.layout for tried in (*first.tried, *first.failing)}
         self._limit_s = min((tried.step_time_s for tried in first.tried), default=self._limit_s)
 
+    def _go_plainly(self, replays: Replays) -> None:
+        """Find the fastest layout without burdens too, where the fastest of all has some, as far as the error bars may not decide."""
+        tried = ranked(self.search.tried)
+        bar = tried[0].result.metrics.error_bar if tried else None
+        if not self.search.prefers_plainer or bar is None or not tried[0].burdens:
+            return
+        near_s = min(tried[0].step_time_s * undecided_ratios(bar, bar)[1], self.terms.within_s)
+        limit_s, self._plainly = self._limit_s, True
+        self._limit_s = min([near_s, *(each.step_time_s for each in tried if not each.burdens)])
+        self._go(replays)
+        self._limit_s = limit_s
+
     def _go(self, replays: Replays) -> None:
         n_begun, n_popped, left_s, began_s, heap, open_ = 0, 0, inf, perf_counter(), self._heap, self._open
+        aside: list[Entry] = []
         while (goes_on := bool(heap) and heap[0][0] < self._limit_s and self._may_begin(n_begun) and not self._late()) or open_:
             self._advanced(SEARCHED_PERCENT, max(0, n_begun - len(open_)) / (BOUNDED_FOR_REPLAY * self.most_replays), left_s)
             item = heap[0][2] if goes_on else None
@@ -164,18 +178,22 @@ class _Searching:
                 self._collect(replays)
                 left_s = self._left_s((perf_counter() - began_s) / max(n_popped, 1), replays.mean_s)
                 continue
-            bound_s, _, _ = heapq.heappop(heap)
+            entry = bound_s, _, _ = heapq.heappop(heap)
             n_popped += 1
             if isinstance(item, LayoutFamily):
                 self._refine(bound_s, item)
             elif item in self._known:
                 continue
+            elif self._plainly and (item.offload or self.drafts.burdens(item)):
+                aside.append(entry)
             elif item in self._weighed:
                 n_begun += 1
                 open_.append((bound_s, item, replays.begin(self.drafts.document(item), limit_s=self._limit_s)))
             elif self._fits(bound_s, item):
                 self._weighed[item] = None
                 self._push(bound_s, item)
+        for entry in aside:
+            heapq.heappush(heap, entry)
 
     def _left_s(self, each_s: float, replay_s: float) -> float:
         """Return the time that is left, by that of a bound and of a replay so far: most families that remain are bounded twice more."""
@@ -241,7 +259,7 @@ class _Searching:
                 limit_s = min((tried.step_time_s for tried in found.get(item.kind, ())), default=inf)
                 outcome = replays.end(replays.begin(self.drafts.document(item), limit_s=limit_s))
                 if isinstance(outcome, ReplayOutcome) and not outcome.lacks_host_memory and self._holds(outcome):
-                    found.setdefault(item.kind, []).append(Tried(layout=item, bound_s=bound_s, result=outcome))
+                    found.setdefault(item.kind, []).append(self._tried(bound_s, item, outcome))
         return [tried for of_kind in found.values() for tried in of_kind]
 
     def _late(self) -> bool:
@@ -286,15 +304,12 @@ class _Searching:
         self._cut[family] = None
         self._push(max(least_s, self.drafts.evaluator().passes_s(plan)), family)
 
-    def _capacity_bytes(self) -> float:
-        return min(node.accelerator.memory_bytes for node, _ in self.drafts.first.cluster.kinds)
-
     def _usable_bytes(self) -> float:
-        return (1.0 - self.terms.memory_margin_fraction) * self._capacity_bytes()
+        return (1.0 - self.terms.memory_margin_fraction) * self.drafts.capacity_bytes
 
     def _too_much(self, peak_bytes: float) -> str:
         """Return why so large a peak is refused."""
-        return MEMORY if peak_bytes > self._capacity_bytes() else MARGIN
+        return MEMORY if peak_bytes > self.drafts.capacity_bytes else MARGIN
 
     def _push(self, bound_s: float, item: LayoutFamily | ParallelLayout) -> None:
         # Equal bounds keep the order in which they were found.
@@ -308,18 +323,11 @@ class _Searching:
             if isinstance(plan, str):
                 self.search.refuse(plan)
                 continue
-            peak_bytes = self._peak(layout, plan).at_least_bytes
+            peak_bytes = self.drafts.peak_bytes(layout)
             if peak_bytes > NEARLY * self._usable_bytes():
                 self._drop(peak_bytes)
                 continue
             self._push(bound_s, layout)
-
-    def _peak(self, layout: ParallelLayout, plan: Plan) -> PeakMemory:
-        layout = replace(layout, placement=self.space.placement[0])
-        found = self.drafts.peaks.get(layout)
-        if found is None:
-            found = self.drafts.peaks[layout] = PeakMemory(least_bytes(stage_of(plan, 0)))
-        return found
 
     def _drop(self, peak_bytes: float) -> None:
         self.search.count(self._too_much(peak_bytes))
@@ -327,17 +335,8 @@ class _Searching:
 
     def _fits(self, bound_s: float, layout: ParallelLayout) -> bool:
         """Return whether a layout fits in the memory that may be used; note it where it does not."""
-        plan = self.drafts.whole_plan(layout)
-        assert not isinstance(plan, str)  # it has a bound
         usable_bytes = self._usable_bytes()
-        peak = self._peak(layout, plan)
-        # Stages in turn, the ends of the model first: one that does not fit is enough.
-        stages = sorted(range(plan.strategy.pp), key=lambda each: min(each, plan.strategy.pp - 1 - each))
-        while peak.n_stages < len(stages) and peak.at_least_bytes <= NEARLY * usable_bytes:
-            stage = stage_of(plan, stages[peak.n_stages])
-            peak.at_least_bytes = max(peak.at_least_bytes, held_bytes(stage_peak(stage)))
-            peak.n_stages += 1
-        peak_bytes = peak.at_least_bytes
+        peak_bytes = self.drafts.peak_bytes(layout, NEARLY * usable_bytes)
         if peak_bytes <= usable_bytes:
             return True
         self._drop(peak_bytes)
@@ -354,21 +353,24 @@ class _Searching:
             return
         if isinstance(outcome, StepBound):
             search.n_bounds += 1
-            search.count(ABOVE)
-            self._above_s = min(self._above_s, outcome.bound_s)
+            self._push(outcome.bound_s, layout)
             return
         if outcome.lacks_host_memory:
             search.count(HOST)
             return
-        tried = Tried(layout=layout, bound_s=bound_s, result=outcome)
+        tried = self._tried(bound_s, layout, outcome)
         if self._holds(outcome):
             search.tried.append(tried)
-            if tried.step_time_s < self._limit_s:
+            if tried.step_time_s < self._limit_s and not self._plainly:
                 noted(f"best so far: {layout.words()}, {format_quantity(tried.step_time_s, 's')} a step, not proven")
-            self._limit_s = min(self._limit_s, tried.step_time_s)
+            if not (self._plainly and tried.burdens):
+                self._limit_s = min(self._limit_s, tried.step_time_s)
         else:
             search.count(CONSTRAINT)
             search.failing.append(tried)
+
+    def _tried(self, bound_s: float, layout: ParallelLayout, result: ReplayOutcome) -> Tried:
+        return Tried(layout=layout, bound_s=bound_s, result=result, burdens=self.drafts.burdens(layout))
 
     def _holds(self, result: ReplayOutcome) -> bool:
         constraints = self.terms.constraints
@@ -390,11 +392,9 @@ class _Searching:
             of_it = (item,) if isinstance(item, ParallelLayout) else layouts(self.space, item)
             n_layouts = sum(layout not in self._known for layout in of_it)
             search.count(ABOVE if bound_s >= self._limit_s else UNSEEN, n_layouts)
-        least_s = min(self._above_s, self._heap[0][0] if self._heap else inf)
-        search.next_bound_s = None if least_s == inf else least_s
+        search.next_bound_s = self._heap[0][0] if self._heap else None
 
     def _advanced(self, part: tuple[int, int], share: float, left_s: float = inf) -> None:
         """Report how far a part of the search is, in percent of the whole, and about how long the rest takes where that is known."""
-        begin, end = part
-        first, last = self._percent
+        (begin, end), (first, last) = part, self._percent
         advanced(round(first + (last - first) * (begin + (end - begin) * share) / 100), 100, left_s)

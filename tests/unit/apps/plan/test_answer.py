@@ -8,9 +8,12 @@ import pytest
 
 import clustersim
 from clustersim.apps.plan.answer import document, margin_lines
+from clustersim.apps.plan.asking import asked_of
+from clustersim.apps.plan.drafts import Drafts
 from clustersim.apps.plan.findings import Search, Tried
 from clustersim.apps.plan.layout_table import layout_table
 from clustersim.apps.plan.margins import Margin, Turn
+from clustersim.apps.plan.search import fastest
 from clustersim.measure.deciding import MARK
 from clustersim.report.facts import percent_text
 
@@ -64,17 +67,41 @@ def test_more_memory_for_another_layout_says_whether_it_is_decided() -> None:
     ]
 
 
-def test_of_layouts_within_the_error_bars_the_fastest_of_those_with_the_fewest_burdens_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_layouts_within_the_error_bars_the_fastest_of_those_with_the_fewest_burdens_wins() -> None:
     answer = clustersim.plan("gpt2", "dgx-a100-80g", nodes=1, only=["tp=1", "pp=1", "cp=1", "recompute=none"])
     one = answer.search.tried[0]
-    monkeypatch.setattr(Tried, "burdens", property(lambda each: ("offloads", "is tight in memory")[: each.layout.zero_stage]))
+    burdens = ("offloads", "is tight in memory")
     found = Search()
     for place, zero_stage in enumerate((2, 1, 1)):
         result = replace(one.result, metrics=replace(one.result.metrics, step_time_s=1.0 / (1.0 - 0.01 * place)))
-        found.tried.append(Tried(layout=replace(one.layout, zero_stage=zero_stage), bound_s=0.5, result=result))
+        layout = replace(one.layout, zero_stage=zero_stage)
+        found.tried.append(Tried(layout=layout, bound_s=0.5, result=result, burdens=burdens[:zero_stage]))
 
     assert found.winner is found.tried[1]
     words = "the fastest is 1.0 % shorter, within the error bars, but is tight in memory"
     assert found.choice == f"{words}: {found.tried[0].layout.words()}"
     assert document(replace(answer, search=found))["choice"] == found.choice
     assert layout_table(found.replayed).rows[1][1] == f"1.0 % faster {MARK}"
+
+
+def test_the_plainer_layout_is_the_fastest_of_all_plain_ones_and_not_of_those_that_were_replayed_anyway(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    overrides = ["training.global_batch_size=32", "training.seq_length=1024"]
+    limits = ["pp=1", "cp=1", "micro_batch_size=1,2", "recompute=none", "offload=none"]
+    every, of_tp_2 = (
+        asked_of("llama3.2-1b", "dgx-a100-40g", nodes=1, overrides=overrides, limits=[*limits, tp]) for tp in ("tp=1,2,4", "tp=2,4")
+    )
+    plain = fastest(Drafts(of_tp_2.base), of_tp_2.space).fastest
+    monkeypatch.setattr(Drafts, "burdens", lambda _drafts, layout: ("is heavy",) if layout.family.tp == 1 else ())
+    monkeypatch.setattr("clustersim.apps.plan.findings.is_near", lambda _best, _other: True)
+    monkeypatch.setattr("clustersim.apps.plan.search.undecided_ratios", lambda _one, _other: (0.1, 10.0))
+
+    found = fastest(Drafts(every.base), every.space)
+
+    assert plain is not None
+    assert found.winner is not None
+    assert found.winner.layout == plain.layout
+    assert found.fastest is not found.winner
+    assert found.complete
+    assert sum(found.counts.values()) == found.n_layouts - 1

@@ -115,7 +115,8 @@ def test_megatron_is_not_said_to_overlap_sends_of_stages_that_are_not_interleave
     assert noted == [True, False]
 
 
-def test_megatron_is_told_how_its_fsdp_wants_the_environment() -> None:
+def test_megatron_is_told_how_its_fsdp_wants_the_environment_and_a_search_prefers_plainer_layouts() -> None:
+    assert (megatron(sparse()).burdens, megatron(dense()).burdens) == (("needs Megatron's FSDP",), ())
     assert any("CUDA_DEVICE_MAX_CONNECTIONS is not 1" in note for note in megatron(sparse()).notes)
     assert any("CUDA_DEVICE_MAX_CONNECTIONS=1" in note for note in megatron(dense()).notes)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from clustersim.apps.plan.findings import Tried
+from clustersim.apps.plan.drafts import Drafts
 from clustersim.apps.plan.goal import Asking, Goal, counts, goal_document, goal_lines, reach
 from clustersim.apps.plan.search import Terms
 from clustersim.config.checks import parse_check
@@ -70,7 +70,7 @@ def test_a_layout_with_a_burden_is_taken_where_only_it_holds_the_goal(monkeypatc
     fastest = fast.search.fastest
     assert fastest is not None
     assert fast.usd is not None
-    monkeypatch.setattr(Tried, "burdens", property(lambda each: ("is heavy",) if each.layout == fastest.layout else ()))
+    monkeypatch.setattr(Drafts, "burdens", lambda _drafts, layout: ("is heavy",) if layout == fastest.layout else ())
     monkeypatch.setattr("clustersim.apps.plan.findings.is_near", lambda _best, _other: True)
     plain, held = (reach("llama3.2-1b", goal, asking) for goal in (free, replace(free, budget_usd=1.0001 * fast.usd)))
 
