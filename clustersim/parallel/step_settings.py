@@ -91,17 +91,17 @@ class DataLoader(Settings, frozen=True):
 
     samples_per_s: Annotated[SamplesPerSecond, Field(gt=0)] = Field(
         alias="rate",
-        description="What the processors of one node read, decode and augment, such as `2500 samples/s`; the next batch is read beside a "
-        "step, which is held up where that takes longer; default: never holds a step up.",
+        description="Samples that the processors of one node can read, decode and augment, such as `2500 samples/s`. The next batch is "
+        "read during a step; a slower loader delays the step; default: never delays a step.",
     )
 
 
 class BatchRamp(Settings, frozen=True):
     """Growth of the batch in the first part of a training, by equal increments that each last as many tokens."""
 
-    start: Batch = Field(description="Sequences in the first steps of a training, whose batch grows to `global_batch_size`.")
-    increment: Batch = Field(description="Sequences by which the batch grows; each batch lasts as many tokens.")
-    tokens: Annotated[Count, Field(gt=0)] = Field(description="Tokens after which the batch is whole, such as `469B`.")
+    start: Batch = Field(description="Sequences per step at the start of the training; the batch grows to `global_batch_size`.")
+    increment: Batch = Field(description="Sequences by which the batch grows each time; each batch lasts equally many tokens.")
+    tokens: Annotated[Count, Field(gt=0)] = Field(description="Tokens until the batch is full, such as `469B`.")
 
     def batches(self, full: int) -> range:
         """Return the batches before the full one."""
@@ -120,12 +120,12 @@ class Training(Settings, frozen=True):
     global_batch_size: Batch = Field(description="Sequences in one optimizer step.")
     micro_batch_size: Batch = setting(1, "Sequences in one pass of a replica.")
     seq_length: Tokens = auto(
-        "Tokens in a sequence; not for a list of layers, which says it itself; default: the positions of the model.", "transformer"
+        "Tokens in a sequence; a model that is a list of layers gives its own; default: the positions of the model.", "transformer"
     )
     document_tokens: Annotated[Documents | None, Written(WrittenDocuments, _read_documents, _write_documents)] = setting(
         None,
-        "Tokens of the documents that sequences are packed from, which attend to themselves alone: a number, or `{lognormal: {mean: 180, "
-        "p90: 260}}`; longer ones are cut; default: one fills a sequence.",
+        "Length of the documents that are packed into a sequence and attend only to themselves, in tokens: a number, or `{lognormal: "
+        "{mean: 180, p90: 260}}`; longer ones are cut; default: one document per sequence.",
         "transformer",
     )
     precision: Precision = auto(
@@ -133,83 +133,80 @@ class Training(Settings, frozen=True):
     )
     optimizer: Optimizer = setting(
         "adam",
-        "Optimizer, which decides the states and their memory. `muon`: momentum, made orthogonal for the matrices of layers, and Adam for "
+        "Optimizer; it decides the optimizer states and their memory. `muon`: orthogonalised momentum for the matrices of layers, Adam for "
         "the rest.",
     )
     moment_precision: MomentPrecision = setting(
         "fp32",
-        "Format in which the optimizer stores its moments; below 32 bits with fused kernels on the accelerator, as Megatron's "
-        "precision-aware optimizer and 8-bit Adam.",
+        "Format of the optimizer's moments. Formats below 32 bits need fused kernels on the accelerator, as in Megatron's precision-aware "
+        "optimizer and 8-bit Adam.",
     )
     optimizer_kernels: OptimizerKernels = auto(
-        "The update in one kernel a pass over all tensors (`fused`), one an operation (`foreach`), or one an operation and tensor "
-        "(`loop`), which needs no room for temporaries; default: `fused` or `foreach`, as `kernels`.",
+        "Kernels of the update: one per pass over all tensors (`fused`), one per operation (`foreach`), or one per operation and tensor "
+        "(`loop`), which needs no temporary memory; default: `fused` or `foreach`, as `kernels`.",
         "update on the accelerator",
     )
     attention: AttentionKind = setting(
         "flash",
-        "`flash`: FlashAttention, the best that the accelerator has; `flash_1` to `flash_4` for a generation of it; `unfused`: scores "
-        "are written to memory.",
+        "Attention kernel: `flash`, the best FlashAttention of the accelerator; `flash_1` to `flash_4`, one generation of it; `unfused`, "
+        "scores are written to memory.",
         "transformer",
     )
-    tokens: Count | None = setting(None, "Total budget, for the time to train; default: none.")
+    tokens: Count | None = setting(None, "Tokens of the whole training, for its total time; default: none.")
     batch_ramp: BatchRamp | None = setting(None, "Growth of the batch at the start of the training of `tokens`.")
     gradient_precision: Literal["fp32", "same"] = auto(
-        "In which gradients are accumulated and reduced; default: `fp32` below 32 bits, else `same`."
+        "Precision in which gradients are accumulated and reduced; default: `fp32` below 32 bits, else `same`."
     )
-    fused_gradient_accumulation: StrictBool = setting(True, "The weight-gradient product adds into the gradient buffer itself.")
+    fused_gradient_accumulation: StrictBool = setting(True, "The weight-gradient product accumulates into the gradient buffer.")
     elementwise_precision: Literal["same", "fp32"] = setting(
         "same",
-        "Of what transformers compute between matrix products: `same` as these, or `fp32`, where mixed precision casts for the products"
-        " alone.",
+        "Precision of transformer operators between matrix products: `same` as the products, or `fp32`, if mixed precision casts only for "
+        "the products.",
         "transformer",
     )
-    clip_micro_batches: StrictBool = setting(
-        False, "Gradients of each micro-batch are clipped before they are added up, and not those of the step."
-    )
-    kernels: Literal["fused", "eager"] = setting("fused", "`fused` or `eager`: elementwise work fused, or one kernel an operation.")
+    clip_micro_batches: StrictBool = setting(False, "Clip the gradients of each micro-batch instead of those of the step.")
+    kernels: Literal["fused", "eager"] = setting("fused", "Elementwise kernels: `fused`, or one per operation (`eager`).")
     launch_overhead: Annotated[PositiveRatio, Field(ge=0.01, le=100)] = setting(
         1.0,
-        "Host time to issue a kernel, relative to that of the calibration: above 1 where the framework does more around its kernels.",
+        "Host time per kernel relative to the calibration; above 1 for frameworks that do more work around their kernels.",
     )
     blocking_launches: StrictBool = setting(
         False,
-        "The host waits for each kernel and collective before it issues the next one, as with `CUDA_LAUNCH_BLOCKING=1`; what the plan "
-        "overlaps stays so, unless its keys say otherwise.",
+        "The host waits for each kernel and collective before it issues the next one (`CUDA_LAUNCH_BLOCKING=1`). Settings of overlap stay "
+        "as they are.",
     )
     fill_uninitialized_memory: StrictBool = setting(
         False,
-        "A new tensor is filled before a kernel writes its result there, as what Transformer Engine allocates is under deterministic "
-        "algorithms of PyTorch (`--deterministic-mode` of Megatron-LM until September 2026).",
+        "A kernel fills each new tensor before its result is written, as PyTorch's deterministic algorithms do with tensors of Transformer "
+        "Engine (`--deterministic-mode` of Megatron-LM until September 2026).",
         "transformer",
     )
     cuda_graphs: Annotated[Graphs, Written(WrittenGraphs, _read_graphs, _write_graphs)] = setting(
         False,
-        "Kernels that were captured, so that nothing waits for the host to issue them one by one: `true` for those of whole passes, or "
-        "parts of a layer, such as `[attention, router]`, from `attention`, `mlp`, `router` (of experts, until tokens are sent) and "
-        "`experts`.",
+        "CUDA graphs, whose kernels do not wait for launches by the host: `true` captures whole passes; a list captures parts of a layer, "
+        "such as `[attention, router]`, from `attention`, `mlp`, `router` (of experts, until the dispatch) and `experts`.",
     )
     scored_tokens: Tokens | None = setting(
-        None, "Tokens of a sequence that the output head scores, such as the masked ones of BERT; default: all."
+        None, "Tokens per sequence that the output head scores, such as the masked ones of BERT; default: all."
     )
     vocabulary_multiple: Tokens | None = setting(
         None,
-        "The vocabulary is padded until each tensor-parallel rank has a multiple of this many words, as `--make-vocab-size-divisible-"
-        "by` of Megatron-LM does; default: 128 with `tp` > 1, else 1.",
+        "The vocabulary of each tensor-parallel rank is padded to a multiple of this number, as by `--make-vocab-size-divisible-by` of "
+        "Megatron-LM; default: 128 with `tp` > 1, else 1.",
         "transformer",
     )
-    loss_metrics: Losses = setting(0, "Further cross entropies of the same logits, for metrics and without gradient.")
+    loss_metrics: Losses = setting(0, "Additional cross entropies of the same logits, for metrics, without a gradient.")
     fp8_scaling: Scaling = auto(
-        "With `precision: fp8`, scales of operands: of a tensor, from past maxima (`delayed`) or its own (`tensor`); of a `row`; of a "
-        "`block` of 128 numbers; of 32 (`mx`, MXFP8), as Blackwell and CDNA 4 have it; or of 16 in 4 bits (`nvfp4`), as Blackwell "
-        "has it; default: `mx` where Transformer Engine has it, `tensor` on chips of compute capability 12, else `delayed`, its recipes.",
+        "With `precision: fp8`, scales of operands: one per tensor, from past maxima (`delayed`) or its own maximum (`tensor`); one per "
+        "`row`; one per `block` of 128 numbers; one per 32 numbers (`mx`, MXFP8, on Blackwell and CDNA 4); or one per 16 numbers of 4 bits "
+        "(`nvfp4`, on Blackwell); default: the recipe of Transformer Engine: `mx` where it has it, `tensor` on chips of compute capability "
+        "12, else `delayed`.",
         "fp8",
     )
     fp8_amax_group: AmaxGroup = setting(
         "stage",
-        "With `fp8_scaling: delayed`, which ranks agree on maxima by an all-reduce behind every pass: all of a `stage`, as Megatron has it,"
-        " those of one replica (`tensor`: tensor and context parallelism, `tp_only_amax_red`), or `none` (`reduce_amax: false` of "
-        "Transformer Engine).",
+        "With `fp8_scaling: delayed`, ranks that all-reduce maxima after every pass: all of a `stage` (Megatron), those of one replica "
+        "(`tensor`: tensor and context parallelism, `tp_only_amax_red`), or `none` (`reduce_amax: false` of Transformer Engine).",
         "fp8",
         "delayed scaling",
         "stages of several ranks",
@@ -217,58 +214,58 @@ class Training(Settings, frozen=True):
     )
     bf16_layers: Annotated[tuple[int, int], Written(WrittenEnds, tuple, list)] = setting(
         (0, 0),
-        "With `precision: fp8`, how many layers at the start and at the end compute in 16 bits, such as `[1, 1]`.",
+        "With `precision: fp8`, numbers of layers at the start and at the end that compute in 16 bits, such as `[1, 1]`.",
         "fp8",
         shown=[0, 0],
     )
     fp8_parameters: StrictBool = setting(
         False,
-        "With `precision: fp8`, weights of products are kept in fp8 alone, with their transposes, and not in 16 bits beside them "
-        "(NeMo's `fp8_params`).",
+        "With `precision: fp8`, weights of products are stored only in fp8, with their transposes, and not also in 16 bits (NeMo's "
+        "`fp8_params`).",
     )
     grouped_experts: StrictBool | Literal["fused"] = auto(
-        "`true`: the products of all experts of a rank beside each other, issued one by one; `fused`: one kernel for them and what lies"
-        " around them, rows put in order on their way; `false`: one expert follows the other; default: `true` with fused kernels.",
+        "Products of a rank's experts: `true`, concurrent and issued one by one; `fused`, one kernel with the operators around them, and "
+        "rows sorted during the exchange; `false`, one expert after the other; default: `true` with fused kernels.",
         "experts",
     )
     router_padding: StrictBool = setting(
         False,
-        "With `precision: fp8`, the router pads the rows of each expert to a multiple of 16 or 32, as products take them; otherwise rows "
-        "are copied to such places and back (Megatron-Core's `moe_router_padding_for_fp8`).",
+        "With `precision: fp8`, the router pads the rows of each expert to a multiple of 16 or 32, which products need (Megatron-Core's "
+        "`moe_router_padding_for_fp8`); otherwise rows are copied to padded places and back.",
         "experts",
         "fp8",
         "rows of experts beside each other",
     )
-    fused_loss: StrictBool = setting(False, "One kernel each way computes the cross entropy from the logits as they are.")
+    fused_loss: StrictBool = setting(False, "One kernel per direction computes the cross entropy directly from the logits.")
     loss_gradient: Literal["copy", "in_place"] = setting(
         "copy",
-        "Gradient of the logits in fp32: a tensor of its own (`copy`, as PyTorch's cross entropy), or in the place of the probabilities"
-        " (`in_place`, as Megatron-LM's).",
+        "Gradient of the logits in fp32: in its own tensor (`copy`, PyTorch's cross entropy), or in place of the probabilities "
+        "(`in_place`, Megatron-LM).",
         "unfused loss",
     )
     channels_last: StrictBool = auto(
-        "Images are stored pixel by pixel (NHWC), as matrix units take them; otherwise they are transposed around every convolution; "
-        "default: true below 32 bits.",
+        "Images are stored pixel by pixel (NHWC), as matrix units need them; otherwise each convolution transposes them; default: true "
+        "below 32 bits.",
         "images",
     )
     lora_rank: PositiveInt | None = setting(
         None,
-        "Rank of low-rank adapters (LoRA) beside linear layers: they alone are trained, and all weights of the model are frozen; default: "
-        "none, all weights are trained.",
+        "Rank of low-rank adapters (LoRA) beside linear layers. Only the adapters are trained; the weights of the model are frozen; "
+        "default: none, all weights are trained.",
         "transformer",
     )
     lora_layers: Annotated[tuple[AdaptedLayer, ...], Written(WrittenAdapted, _read_adapted, list)] = setting(
         ("q", "k", "v", "output", "gate", "up", "down"),
-        "Linear layers with an adapter, of experts too: `q`, `k`, `v`, `output`, `gate`, `up`, `down`, or one for several, `qkv` and "
-        "`gate_up`, as Megatron has them.",
+        "Linear layers with an adapter, also in experts: `q`, `k`, `v`, `output`, `gate`, `up`, `down`, or one adapter for several layers, "
+        "`qkv` and `gate_up`, as in Megatron.",
         "transformer",
         "adapters",
         shown=["q", "k", "v", "output", "gate", "up", "down"],
     )
     frozen_precision: FrozenPrecision = setting(
         "same",
-        "Format in which frozen weights of linear layers are kept: `same` as trained ones, or `nf4`, 4 bits with scales (QLoRA), which are "
-        "written in full before each product.",
+        "Format of frozen weights of linear layers: `same` as trained ones, or `nf4`, 4 bits with scales (QLoRA), which are decompressed "
+        "before each product.",
         "transformer",
         "adapters",
     )
@@ -284,69 +281,66 @@ class DataParallelSettings(Settings, frozen=True):
     algorithm: Literal["auto", "ring", "tree", "halving_doubling", "hierarchical", "nvls", "nvls_tree", "sharp", "parameter_server"] = (
         setting(
             "auto",
-            "How gradients meet: `auto` as the library chooses, an all-reduce by name (`ring`, `tree`, `halving_doubling`, `hierarchical`, "
-            "`nvls`, `nvls_tree`, `sharp`; with a ZeRO stage only `ring` and `nvls`, which also scatter and gather), or `parameter_server`."
-            " One that the cluster cannot run is an error.",
+            "Reduction of gradients: `auto`, the library's choice; an all-reduce by name (`ring`, `tree`, `halving_doubling`, "
+            "`hierarchical`, `nvls`, `nvls_tree`, `sharp`; with a ZeRO stage only `ring` and `nvls`, which also scatter and gather); or "
+            "`parameter_server`. An algorithm that the cluster cannot run is an error.",
             "replicas",
         )
     )
     overlap: StrictBool = setting(
-        True, "Reduce or push buckets while the backward pass still runs.", "replicas", "several processes", "several pushes"
+        True, "Reduce or push buckets during the backward pass.", "replicas", "several processes", "several pushes"
     )
     bucket_bytes: BucketBytes = setting(
         25e6,
-        "Gradient bytes that are reduced or pushed at once; whole tensors fill it, in the order in which the backward pass is through "
-        "with them.",
+        "Gradient bytes that are reduced or pushed at once. Whole tensors fill a bucket, in the order of the backward pass.",
         "replicas",
         "buckets",
         alias="bucket",
         shown="25 MB",
     )
     servers: PositiveInt = auto(
-        "Number of parameter servers; the settings of servers need `algorithm: parameter_server`, with `pp: 1` and `zero_stage: 0`; "
-        "default: as many as nodes."
+        "Number of parameter servers. The settings of servers need `algorithm: parameter_server`, with `pp: 1` and `zero_stage: 0`; "
+        "default: the number of nodes."
     )
     placement: Literal["dedicated", "colocated"] = auto(
-        "`colocated`: on the hosts of the nodes, at most one on each, spread evenly; `dedicated`: on further hosts with the processors,"
-        " memory and adapters of a node; default: `colocated`."
+        "`colocated`: on the hosts of the nodes, at most one per host, spread evenly; `dedicated`: on additional hosts with the "
+        "processors, memory and adapters of a node; default: `colocated`."
     )
     assignment: Assignment = auto(
-        "`key_ranges`: each tensor in even parts on all servers; whole tensors: `round_robin`, one server after the other, or `greedy`,"
-        " on the server that has least; default: `key_ranges`.",
+        "`key_ranges`: each tensor in equal parts on all servers. Whole tensors: `round_robin`, each on the next server, or `greedy`, each "
+        "on the server with the least load; default: `key_ranges`.",
         "several servers",
     )
-    priority: Priority = auto(
-        "`layers`: pull parameters in the order in which the forward pass needs them; `none`: all at once; default: `layers`."
-    )
+    priority: Priority = auto("`layers`: pull parameters in the order of the forward pass; `none`: all at once; default: `layers`.")
     reduce_in_node: StrictBool = auto(
-        "The accelerators of a scale-up domain add up their gradients before they push, and pull once; a node is one worker then, and "
-        "otherwise every replica is; default: true with `mode: sync` and no `backup_workers`."
+        "The accelerators of a scale-up domain sum their gradients before they push, and pull once, so that a node is one worker; "
+        "otherwise every replica is a worker; default: true with `mode: sync` and no `backup_workers`."
     )
     staleness: FewerSteps | None = setting(
-        None, "With `mode: ssp`: steps that a worker may be ahead of the slowest when it begins another; 0 keeps all in step.", "staleness"
+        None, "With `mode: ssp`: steps that a worker may be ahead of the slowest when it begins a step; 0 keeps all in step.", "staleness"
     )
     backup_workers: Backups | None = setting(
-        None, "With `mode: sync` and parameter servers: how many gradients an update does not wait for, and drops; default: 0."
+        None, "With `mode: sync` and parameter servers: number of late gradients that an update does not wait for and drops; default: 0."
     )
     first_bucket_bytes: BucketBytes | None = setting(
         None,
-        "Of the bucket that is ready first; default: as the others.",
+        "Size of the first bucket that is reduced; default: as the others.",
         "replicas",
         "buckets",
         "collective reduction",
         alias="first_bucket",
     )
     no_sync: StrictBool = auto(
-        "Gradients of all micro-batches are added up locally, and reduced with the last; default: true below `zero_stage: 2`, and with "
-        "pipeline stages.",
+        "Accumulate the gradients of all micro-batches locally and reduce once, with the last; default: true below `zero_stage: 2`, and "
+        "with pipeline stages.",
         "replicas",
         "collective reduction",
     )
     single_process: StrictBool = setting(False, "One process drives all accelerators of one node, as PyTorch's DataParallel.")
     gather_precision: WirePrecision = setting(
-        "same", "In which sharded parameters travel, gathered, broadcast or pulled: `same` as they are kept, or another.", "weights move"
+        "same", "Precision in which sharded parameters are gathered, broadcast or pulled: `same` as stored.", "weights move"
     )
-    reduce_precision: WirePrecision = setting("same", "In which gradients travel: `same` as they are kept, or another.", "replicas")
+    reduce_precision: WirePrecision = setting("same", "Precision in which gradients are reduced or pushed: `same` as stored.", "replicas")
 
 
 class DataParallel(DataParallelSettings, frozen=True):

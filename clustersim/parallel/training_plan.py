@@ -153,14 +153,14 @@ class StrategySettings(Settings, frozen=True):
 
     dp: AutoDegree = auto("Data-parallel replicas; default: `auto`, what fills the cluster.")
     tp: Degree = setting(1, "Ranks that divide each layer; divides the attention heads.")
-    pp: Degree = setting(1, "Pipeline stages; `strategy.stage_layers` says how layers are dealt to them.")
-    cp: Degree = setting(1, "Context parallelism: ranks that each have a part of every sequence.")
+    pp: Degree = setting(1, "Pipeline stages; `strategy.stage_layers` divides the layers among them.")
+    cp: Degree = setting(1, "Context parallelism: ranks that each hold a part of every sequence.")
     ep: Degree = setting(1, "Expert parallelism: ranks of a stage that divide the experts of a layer; `ep * etp` divides `dp * cp * tp`.")
     sequence_parallel: StrictBool = auto(
-        "Divide along the sequence what tensor parallelism would replicate; default: true with `tp > 1`.", "tp"
+        "Divide along the sequence the operators that tensor parallelism would replicate; default: true with `tp > 1`.", "tp"
     )
     schedule: Annotated[str, AfterValidator(_check_schedule), _choice_or_file(tuple(SCHEDULES), "schedule.csv")] = setting(
-        "1f1b", "Order of the passes of a pipeline, or a CSV file that lists it, such as `mine.csv`."
+        "1f1b", "Order of the passes of a pipeline: a name, or a CSV file such as `mine.csv`."
     )
     virtual_stages: Chunks = auto(
         "Model chunks on each stage: at least 2 for `interleaved_1f1b` and `breadth_first`, 2 for `zb_v` and `dualpipe_v`, 1 for the "
@@ -168,86 +168,84 @@ class StrategySettings(Settings, frozen=True):
     )
     stage_layers: Annotated[StageLayers, Written(WrittenStageLayers, _read_stage_layers, _as_is)] = setting(
         None,
-        "Layers of each model chunk: `even`, as many in each; `with_ends`, embedding and logits counted as a layer each; `balanced`, so "
-        "that the longest chunk is shortest; or a list such as `[7, 8, 8, 7]` in the order of the model, of which only the first and the "
-        "last may be 0; default: `even` where layers divide, else `with_ends` with a flag.",
+        "Layers of each model chunk: `even`, equal numbers; `with_ends`, embedding and logits count as one layer each; `balanced`, the "
+        "longest chunk is as short as possible; or a list such as `[7, 8, 8, 7]` in the order of the model, of which only the first and "
+        "the last may be 0; default: `even` if layers divide, else `with_ends` with a flag.",
         "pp",
         shown="even",
     )
     optimizer_post_validation: StrictBool = auto(
-        "A stage updates its parameters as soon as it is through, and the norm of all gradients is checked afterwards; default: true "
-        "for `zb_h1`, `zb_h2`, `zb_2p` and `zb_v`.",
+        "Each stage updates its parameters as soon as its passes end; the norm of all gradients is checked afterwards; default: true for "
+        "`zb_h1`, `zb_h2`, `zb_2p` and `zb_v`.",
         "pp",
         "later checks of norms",
     )
     zero_stage: Annotated[Literal[0, 1, 2, 3], BeforeValidator(refuse_boolean)] = setting(
-        0, "Divided among the `dp * cp` ranks of a copy: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too."
+        0, "State divided among the `dp * cp` ranks of a copy: 0 nothing, 1 optimizer state, 2 also gradients, 3 also parameters."
     )
     recompute: Recompute = setting(
         "none",
-        "Activations that the backward pass computes again: `none`, `selective` (attention), `alternate` (all but attention and every "
-        "second product, as torchtitan's `op`; transformers only) or `full` (whole layers).",
+        "Activations that the backward pass recomputes: `none`, `selective` (attention), `alternate` (all but attention and every second "
+        "product, as torchtitan's `op`; transformers only) or `full` (whole layers).",
     )
-    recompute_layers: Chunks | None = setting(None, "Layers of each chunk, from its first, that full recomputation repeats; default: all.")
+    recompute_layers: Chunks | None = setting(None, "First layers of each chunk, which full recomputation repeats; default: all.")
     recompute_modules: Annotated[tuple[RecomputeModule, ...], Written(WrittenModules, tuple, list)] = auto(
-        "What `recompute: selective` repeats of a layer: `core_attention`, `norms`, `activations`, `latent_projections` (MLA), `mlp`, "
-        "`shared_experts`, `experts` (with their communication); default: `[core_attention]`.",
+        "Parts of a layer that `recompute: selective` repeats: `core_attention`, `norms`, `activations`, `latent_projections` (MLA), "
+        "`mlp`, `shared_experts`, `experts` (with their communication); default: `[core_attention]`.",
         "selective recomputation",
     )
     recompute_stops_early: StrictBool = setting(
-        False, "Full recomputation leaves out the last product of a layer, which the backward pass does not need (PyTorch since 2.1)."
+        False, "Full recomputation omits the last product of a layer, which the backward pass does not need (PyTorch since 2.1)."
     )
     data_parallel: DataParallelSettings = DataParallelSettings()
-    overlap_p2p: StrictBool = auto("Sends and receives run beside computation; default: false for `naive`, `gpipe` and `1f1b`.", "pp")
+    overlap_p2p: StrictBool = auto("Sends and receives overlap with computation; default: false for `naive`, `gpipe` and `1f1b`.", "pp")
     sync_p2p: StrictBool = setting(True, "Hosts wait for sends that do not overlap (Megatron's `batch_p2p_sync`).", "pp", "waited sends")
     overlap_tp: Annotated[TensorOverlap, Written(TensorOverlap | StrictBool, _read_overlap, _as_is)] = setting(
         "weight_gradient",
-        "What tensor-parallel collectives run beside: `none`; `weight_gradient`, gradients of column-split layers (Megatron-LM); "
-        "`gemm_chunks`, chunks of all products next to them too (Transformer Engine's `tp_comm_overlap`); `async_tp`, the chunks alone "
-        "(PyTorch's asynchronous TP). Chunks need sequence parallelism; `true` and `false` stand for the first two.",
+        "Overlap of tensor-parallel collectives: `none`; `weight_gradient`, with weight gradients of column-split layers (Megatron-LM); "
+        "`gemm_chunks`, also with chunks of all adjacent products (Transformer Engine's `tp_comm_overlap`); `async_tp`, only with chunks "
+        "(PyTorch's asynchronous TP). Chunks need sequence parallelism; `false` and `true` mean the first two.",
         "tp",
     )
     shard_degree: AutoDegree | None = setting(
-        None, "Ranks that hold one copy of the sharded state: all, or a divisor of them (hybrid sharding); default: `auto`, all."
+        None, "Ranks that together hold one copy of the sharded state: all, or a divisor (hybrid sharding); default: `auto`, all."
     )
     gather: GatherUnit = setting(
         "layer",
-        "`zero_stage: 3` gathers a `layer` in one call (FSDP), or each `tensor` by itself; `zero_stage: 1` with `tensor` deals them whole.",
+        "`zero_stage: 3` gathers each `layer` in one call (FSDP), or each `tensor`; `zero_stage: 1` with `tensor` gives ranks whole ones.",
         "weights by tensors",
     )
     prefetch: Ahead = setting(
         1,
-        "Layers whose parameters are gathered ahead of the one that computes; 0: each is waited for.",
+        "Layers whose parameters are gathered ahead of the current one; with 0 each layer waits for its gather.",
         "zero_stage 3",
         "gathers",
         "overlap",
     )
     reshard_after_forward: StrictBool = setting(
         True,
-        "`zero_stage: 3` frees parameters after the forward pass and gathers them again; `false` keeps them until the backward pass, "
-        "under stages or with `no_sync` until the last one.",
+        "`zero_stage: 3` frees parameters after the forward pass and gathers them again; `false` keeps them until the backward pass, and "
+        "with pipeline stages or `no_sync` until the last one.",
         "zero_stage 3",
         "gathers",
     )
     keep_ends: StrictBool = setting(
         False,
-        "`zero_stage: 3` keeps embedding and head whole until the backward pass is through, as FSDP's root unit.",
+        "`zero_stage: 3` keeps embedding and head gathered until the backward pass ends, as FSDP's root unit.",
         "zero_stage 3",
         "gathers",
         "resharding",
     )
-    preset: str | None = setting(
-        None, "What a framework does by default, under all other keys; see `clustersim show presets`; default: none."
-    )
+    preset: str | None = setting(None, "Defaults of a framework, below all other keys; see `clustersim show presets`; default: none.")
     offload: Annotated[Offload, Written(Annotated[list[OffloadItem], BeforeValidator(_check_parts)], _read_offload, _write_offload)] = (
         setting(
             Offload(),
-            "What lives on the hosts while it is not in use: any of `optimizer`, `gradients`, `parameters`, `activations`, and where, "
-            "`{to: host}` or `{to: nvme}`.",
+            "Parts of the training state that are on the hosts while not in use: any of `optimizer`, `gradients`, `parameters`, "
+            "`activations`, and the place, `{to: host}` or `{to: nvme}`.",
             shown=[],
         )
     )
-    etp: Degree | None = setting(None, "Ranks that divide each expert among them; default: `tp`.")
+    etp: Degree | None = setting(None, "Ranks that divide each expert; default: `tp`.")
     expert_load: Annotated[
         ExpertLoad,
         Written(
@@ -257,40 +255,39 @@ class StrategySettings(Settings, frozen=True):
         ),
     ] = setting(
         EVEN_LOAD,
-        "How tokens spread over experts: `balanced`; `zipf`, the k-th expert gets 1 / k^skew of the first; `dirichlet`, drawn anew for "
-        "every layer; or a CSV file with the columns `layer` (left out: all alike), `expert` and `tokens`.",
+        "Distribution of tokens over experts: `balanced`; `zipf`, the k-th expert gets 1 / k^skew of the first; `dirichlet`, drawn for "
+        "every layer; or a CSV file with the columns `layer` (optional: without it all layers are equal), `expert` and `tokens`.",
         "experts",
         shown="balanced",
     )
     expert_skew: Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)] = auto(
-        "Exponent of `zipf`, or concentration of `dirichlet` (the smaller, the more uneven); default: 1.", "skewed load"
+        "Exponent of `zipf`, or concentration of `dirichlet` (smaller is more uneven); default: 1.", "skewed load"
     )
     expert_capacity: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] | None = setting(
         None,
-        "An expert takes at most so many times the mean; further tokens are dropped; 1 fills all of a balanced load; default: all.",
+        "Most tokens of an expert, as a multiple of the mean; more are dropped; 1 fills all of a balanced load; default: no limit.",
         "experts",
         "capacity",
     )
     dispatch: ExpertDispatch = setting(
         "all_to_all",
-        "`all_to_all` sends a token to each of its experts, `per_node` once to each node, and there to each rank, that holds some of them.",
+        "`all_to_all` sends a token to each of its experts; `per_node` once to each node with some of them, then once to each such rank.",
         "ep",
     )
     overlap_ep: StrictBool | Literal["micro_batches"] = setting(
-        False, "Computation while tokens travel: of shared experts, or of passes of other `micro_batches`.", "ep", "work beside experts"
+        False, "Computation while tokens are exchanged: shared experts (`true`), or other `micro_batches`.", "ep", "work beside experts"
     )
-    dispatch_precision: WirePrecision = setting("same", "In which tokens travel to their experts; they come back as they are.", "ep")
+    dispatch_precision: WirePrecision = setting("same", "Precision of tokens on the way to their experts; results keep theirs.", "ep")
     context_parallel: ContextKind = setting(
         "ring",
-        "`ring` passes keys and values around beside attention, `all_gather` gathers them first, `ulysses` exchanges parts of sequences "
+        "`ring` passes keys and values around during attention; `all_gather` gathers them first; `ulysses` exchanges parts of sequences "
         "for heads.",
         "cp",
     )
     placement: Annotated[tuple[Dimension, ...], Written(Literal["auto"] | list[Dimension], _read_placement, _as_is)] = setting(
         DIMENSIONS,
-        "Order of the dimensions over the ranks, fastest-varying first. Where `pp` stands between `ep` and `dp`, replicas that hold all"
-        " experts together stay neighbours. `auto`: tp, cp and ep nearest, then all stages where they fit under a leaf with them, "
-        "otherwise replicas.",
+        "Order of the dimensions over the ranks, fastest-varying first. With `pp` between `ep` and `dp`, replicas that together hold all "
+        "experts stay neighbours. `auto`: tp, cp and ep first, then pp if all stages fit under one leaf with them, otherwise dp.",
         "own layout",
     )
 
