@@ -17,7 +17,7 @@ from clustersim.network.in_flight import TICK_S
 from clustersim.report.chrome import STEP_NS, to_ns
 from clustersim.report.facts import memory_text, rate_text
 from clustersim.report.folded import folded, table_lines
-from clustersim.report.summary import LARGEST_WIDTH, bar_text
+from clustersim.report.summary import LARGEST_WIDTH, bar_text, flags_table
 from clustersim.report.tables import write_table
 from clustersim.report.text_tables import TextTable, html_answer, markdown_answer
 from clustersim.serving.batch import FloatArray
@@ -92,11 +92,7 @@ def layout_line(metrics: ServingMetrics) -> str:
 
 
 def _sections(metrics: ServingMetrics) -> list[TextTable]:
-    found = measured_sections(metrics)
-    if metrics.flags:
-        flags = tuple(f"{flag.code}: {flag.message}" for flag in metrics.flags)
-        found.append(TextTable("Assumed, extrapolated or not calibrated", sentences=flags))
-    return found
+    return [*measured_sections(metrics), *([flags_table(metrics.flags)] if metrics.flags else [])]
 
 
 def measured_sections(metrics: ServingMetrics) -> list[TextTable]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from clustersim.measure.metrics import Metrics, experts_lines
+from clustersim.notices import Flag
 from clustersim.report import facts
 from clustersim.report.folded import folded
 from clustersim.report.palette import EXPOSED, FORWARD, HIDDEN
@@ -196,6 +197,33 @@ def _bar_width(page: _Page, label_width: int, figures: Sequence[str]) -> int:
     return max(page.width - taken, SMALLEST_BAR)
 
 
+def breakdown_table(metrics: Metrics) -> TextTable:
+    """Return the parts of the step, and what runs beside computation."""
+    parts = [(share.label, share.percent_text, share.seconds) for share in step_shares(metrics)]
+    parts += [(OVERLAPPED_LABELS[name], "beside", seconds) for name, seconds in hidden_communication(metrics)]
+    times = format_alike([seconds for _, _, seconds in parts], "s")
+    rows = tuple((label, share, time) for (label, share, _), time in zip(parts, times, strict=True))
+    return TextTable("Where the step goes", ("mean over ranks", ">share", ">time"), rows)
+
+
+def memory_table(metrics: Metrics) -> TextTable:
+    """Return the memory of one GPU of each stage at its peak."""
+    stages, _ = facts.shown_stages(metrics, most=len(metrics.memory.by_stage))
+    sizes = ((label, *map(facts.memory_text, (*facts.memory_parts(stage).values(), stage.peak_bytes))) for label, stage in stages)
+    columns = ("", *(f">{part}" for part in facts.MEMORY_PARTS), ">peak")
+    return TextTable("Memory of one GPU", columns, tuple(sizes), (f"The plan {facts.memory_verdict(metrics)}.",))
+
+
+def collectives_table(metrics: Metrics) -> TextTable:
+    """Return the largest collectives and their algorithms."""
+    return TextTable("Collectives", ("dimension", "operation", ">largest", "algorithm"), facts.choice_rows(metrics))
+
+
+def flags_table(flags: Sequence[Flag]) -> TextTable:
+    """Return what was assumed, extrapolated or not calibrated."""
+    return TextTable("Assumed, extrapolated or not calibrated", sentences=tuple(f"{flag.code}: {flag.message}" for flag in flags))
+
+
 def _further_tables(metrics: Metrics, timeline: Timeline) -> list[TextTable]:
     """Return what there is beside time and memory: several steps, experts, others on the cluster, links and collectives."""
     links = tuple((row.tier, row.mean, row.peak, row.size, row.busiest) for row in facts.link_rows(metrics, timeline))
@@ -204,34 +232,19 @@ def _further_tables(metrics: Metrics, timeline: Timeline) -> list[TextTable]:
         TextTable("Experts", sentences=tuple(experts_lines(metrics.experts))),
         TextTable("Others on the cluster", sentences=facts.neighbour_lines(metrics)),
         TextTable("Busiest links", _LINKS, links, facts.meeting_lines(metrics) if links else ()),
-        TextTable("Collectives", ("dimension", "operation", ">largest", "algorithm"), facts.choice_rows(metrics)),
+        collectives_table(metrics),
     ]
 
 
 def _all_tables(metrics: Metrics, timeline: Timeline, verdicts: Sequence[tuple[str, tuple[str, ...]]]) -> list[TextTable]:
     """Return the content of :func:`terminal_report` as tables and sentences."""
-    parts = [(share.label, share.percent_text, share.seconds) for share in step_shares(metrics)]
-    parts += [(OVERLAPPED_LABELS[name], "beside", seconds) for name, seconds in hidden_communication(metrics)]
-    times = format_alike([seconds for _, _, seconds in parts], "s")
-    stages, _ = facts.shown_stages(metrics, most=len(metrics.memory.by_stage))
-    sizes = [(label, *map(facts.memory_text, (*facts.memory_parts(stage).values(), stage.peak_bytes))) for label, stage in stages]
     found = [
         TextTable("", ("figure", ">value"), facts.headline(metrics)),
-        TextTable(
-            "Where the step goes",
-            ("mean over ranks", ">share", ">time"),
-            tuple((label, share, time) for (label, share, _), time in zip(parts, times, strict=True)),
-            (find_bottleneck(metrics, timeline).sentence,),
-        ),
-        TextTable(
-            "Memory of one GPU",
-            ("", *(f">{part}" for part in facts.MEMORY_PARTS), ">peak"),
-            tuple(sizes),
-            (f"The plan {facts.memory_verdict(metrics)}.",),
-        ),
+        replace(breakdown_table(metrics), sentences=(find_bottleneck(metrics, timeline).sentence,)),
+        memory_table(metrics),
         *_further_tables(metrics, timeline),
         *(TextTable(heading, sentences=sentences) for heading, sentences in verdicts),
-        TextTable("Assumed, extrapolated or not calibrated", sentences=tuple(f"{flag.code}: {flag.message}" for flag in metrics.flags)),
+        flags_table(metrics.flags),
     ]
     return [table for table in found if table.rows or table.sentences]
 

@@ -16,7 +16,7 @@ from clustersim.config.usual import ALL_LAYOUTS, AS_IN_TABLE
 from clustersim.config.yaml_text import plain, yaml_text
 from clustersim.documents.text import Data
 from clustersim.measure.deciding import Judged, undecided, undecided_ratios, undecided_text
-from clustersim.report.page.content import Image, Page, PageSection, PageTable, render
+from clustersim.report.page.content import Image, Page, PageSection, render
 from clustersim.report.plots.offers import OfferBar, OffersPicture, draw_offers
 from clustersim.report.plots.write import write_drawn
 from clustersim.report.text_tables import TextTable
@@ -366,12 +366,10 @@ def offers_page(answer: Answer) -> str:
 
     with style():
         image: Image = image_of(draw_offers(_picture(answer)), svg=True)
-    offers = answer.table()
     first, *others = answer.lines()
-    table = PageTable(caption=offers.heading, columns=offers.columns, rows=offers.rows)
     sections = [
         PageSection(name="answer", heading="Answer", lines=tuple(others), images=(image,)),
-        PageSection(name="offers", heading="Offers", tables=(table,)),
+        PageSection(name="offers", heading="Offers", tables=(answer.table(),)),
         PageSection(name="assumed", heading="Prices, and what was assumed", lines=tuple(answer.notes())),
     ]
     if answer.best is not None:

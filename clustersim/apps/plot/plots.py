@@ -24,8 +24,9 @@ from clustersim.documents.files import read_bytes
 from clustersim.documents.near_names import choices_hint
 from clustersim.errors import InfeasibleError, Place, ScenarioError
 from clustersim.progress import phase
-from clustersim.report.page.content import Cell, Image, Page, PageSection, PageTable, has_plotly, render
+from clustersim.report.page.content import Image, Page, PageSection, has_plotly, render
 from clustersim.report.subject import ServedSubject, Subject
+from clustersim.report.text_tables import TextTable
 
 if TYPE_CHECKING:
     import pandas
@@ -304,8 +305,7 @@ def _comparison_page(sources: Sequence[str], results: Sequence[Result | ServingR
     images = draw_images(subjects, ("breakdown", "pareto")) if subjects else draw_served(served, ("throughput_latency",))
     sections = [PageSection(name="summary", heading="Summary", lines=tuple(found), images=tuple(images.values()))]
     for place, table in enumerate(compared.tables(short=False)):
-        shown = PageTable(caption=table.heading, columns=table.columns, rows=table.rows)
-        sections.append(PageSection(name=f"table-{place}", heading=table.heading, tables=(shown,)))
+        sections.append(PageSection(name=f"table-{place}", heading=table.heading, tables=(table,)))
     for place, subject in enumerate(subjects):
         pictures = draw_images([subject], ("pipeline", "memory"))
         sections.append(PageSection(name=f"run-{place}", heading=subject.label, images=tuple(pictures.values())))
@@ -327,7 +327,8 @@ def _points_page(source: str, frame: pandas.DataFrame) -> Page:
     finding = images[0].title if images else f"{len(frame):,} points"
     rows = tuple(tuple(_cell(value) for value in row) for row in frame.head(MOST_POINTS).itertuples(index=False, name=None))
     left_out = f", the first {MOST_POINTS:,} of {len(frame):,}" if len(frame) > MOST_POINTS else ""
-    table = PageTable(caption=f"All points{left_out}", columns=tuple(str(name) for name in frame.columns), rows=rows)
+    columns = tuple(f"{'>' if frame[name].dtype.kind in 'fi' else ''}{name}" for name in frame.columns)
+    table = TextTable(f"All points{left_out}", columns, rows)
     sections = (
         PageSection(name="summary", heading="Summary", paragraphs=(f"{len(frame):,} points of {Path(source).name}.",), images=images),
         PageSection(name="points", heading="Points", tables=(table,)),
@@ -335,8 +336,7 @@ def _points_page(source: str, frame: pandas.DataFrame) -> Page:
     return Page(title=f"Sweep {Path(source).stem}", finding=finding, sections=sections)
 
 
-def _cell(value: object) -> Cell:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return "" if value is None else str(value)
-    # What has no figure stands behind all that have one.
-    return (f"{value:.6g}", float(value)) if math.isfinite(value) else ("", 1e308)
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}" if math.isfinite(value) else ""
+    return "" if value is None else str(value)

@@ -8,22 +8,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
+from math import inf
 from typing import Final
 
 from clustersim.errors import ScenarioError
-
-Cell = str | tuple[str, float]
-"""Text, or text with the number that it is sorted by."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageTable:
-    """Rows that a reader can sort by any column."""
-
-    caption: str
-    columns: tuple[str, ...]
-    """One that begins with ``>`` holds numbers, set to the right."""
-    rows: tuple[tuple[Cell, ...], ...]
+from clustersim.report.text_tables import TextTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +66,8 @@ class PageSection:
     """A list."""
     images: tuple[Image, ...] = ()
     charts: tuple[InteractiveChart, ...] = ()
-    tables: tuple[PageTable, ...] = ()
+    tables: tuple[TextTable, ...] = ()
+    """A reader can sort them by any column; one without rows is left out."""
     text: str = ""
     """To be copied as it is."""
     text_name: str = ""
@@ -97,6 +87,9 @@ LARGEST_BYTES: Final = 6_000_000
 _TEMPLATE: Final = "page.html.j2"
 _SETTING: Final = re.compile(r"(?<![\w-])(-s (?:'[^']*'|[\w.]+='[^']*'|\S*[^\s,;)]))")
 """A setting in a line, which is set as code."""
+_NUMBER: Final = re.compile(r"<?([-+]?[\d,]*\.?\d+(?:e[-+]?\d+)?) ?([^\s,;]*)")
+_TIMES: Final = {"min": 60.0, "h": 3600.0, "days": 86400.0, "years": 365 * 86400.0}
+_PREFIXES: Final = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 
 
 def render(page: Page) -> str:
@@ -112,7 +105,25 @@ def render(page: Page) -> str:
         lstrip_blocks=True,
     )
     library = plotly_library() if any(section.charts for section in page.sections) else ""
-    return environment.get_template(_TEMPLATE).render(page=page, library=library, chart_text=_chart_text, setting=_SETTING) + "\n"
+    return (
+        environment.get_template(_TEMPLATE).render(page=page, library=library, chart_text=_chart_text, setting=_SETTING, number=sort_number)
+        + "\n"
+    )
+
+
+def sort_number(cell: str) -> float:
+    """Return the number that a cell of numbers is sorted by, in units without prefix; cells without one stand behind all others.
+
+    Examples
+    --------
+    >>> sort_number("1.2 ms"), sort_number("3 min"), sort_number("1,024"), sort_number("2 MiB"), sort_number("12.5 %"), sort_number("-")
+    (0.0012, 180.0, 1024.0, 2000000.0, 12.5, inf)
+    """
+    found = _NUMBER.match(cell)
+    if found is None:
+        return inf
+    number, unit = float(found[1].replace(",", "")), found[2]
+    return number * (_TIMES.get(unit) or (_PREFIXES.get(unit[0], 1.0) if len(unit) > 1 else 1.0))
 
 
 def has_plotly() -> bool:

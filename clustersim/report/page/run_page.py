@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from clustersim.hardware.models import Source
@@ -13,24 +13,24 @@ from clustersim.report import serving_summary
 from clustersim.report.facts import (
     STEP_TIME,
     TIER_LABELS,
-    choice_rows,
     headline,
     hfu_line,
     interval_line,
     interval_note,
     layout_line,
     meeting_lines,
-    memory_parts,
     memory_text,
     memory_verdict,
     neighbour_lines,
     percent_text,
     steps_lines,
 )
-from clustersim.report.page.content import Cell, HeadlineFigure, Image, Page, PageSection, PageTable
+from clustersim.report.page.content import HeadlineFigure, Image, Page, PageSection
 from clustersim.report.page.interactive_charts import links_chart, timeline_chart
-from clustersim.report.shares import OVERLAPPED_LABELS, find_bottleneck, hidden_communication, share_text, step_shares
+from clustersim.report.shares import find_bottleneck, share_text
 from clustersim.report.subject import ServedSubject, Subject
+from clustersim.report.summary import breakdown_table, collectives_table, memory_table
+from clustersim.report.text_tables import TextTable
 from clustersim.units.quantity import format_quantity
 
 MOST_LINKS: Final = 200
@@ -70,7 +70,7 @@ def run_page(subject: Subject, background: PageContext, images: dict[str, Image]
     sections = [
         _summary(subject, background),
         PageSection(
-            name="breakdown", heading="Where the step goes", images=_of(images, "breakdown", "roofline"), tables=(_breakdown(subject),)
+            name="breakdown", heading="Where the step goes", images=_of(images, "breakdown", "roofline"), tables=(breakdown_table(metrics),)
         ),
         _timeline(subject, images, zooms=zooms),
         PageSection(name="communication", heading="Communication", images=_of(images, "communication"), tables=_communication(subject)),
@@ -79,7 +79,7 @@ def run_page(subject: Subject, background: PageContext, images: dict[str, Image]
             heading="Memory",
             paragraphs=(f"The plan {memory_verdict(metrics)}.",),
             images=_of(images, "memory", "memory_over_time"),
-            tables=(_memory(subject),),
+            tables=(replace(memory_table(metrics), heading="Memory of one GPU of each stage at its peak"),),
         ),
         _links(subject, images, zooms=zooms),
         *_money(images),
@@ -115,19 +115,6 @@ def _summary(subject: Subject, background: PageContext) -> PageSection:
     )
 
 
-def _breakdown(subject: Subject) -> PageTable:
-    metrics = subject.metrics
-    rows: list[tuple[Cell, ...]] = [
-        (share.label, (format_quantity(share.seconds, "s"), share.seconds), (share.percent_text, share.percent))
-        for share in step_shares(metrics)
-    ]
-    rows += [
-        (f"{OVERLAPPED_LABELS[dimension]}, beside computation", (format_quantity(seconds, "s"), seconds), ("not in the step", -1.0))
-        for dimension, seconds in hidden_communication(metrics)
-    ]
-    return PageTable(caption="Parts of the step, mean over ranks", columns=("part", "time", "share"), rows=tuple(rows))
-
-
 def _timeline(subject: Subject, images: dict[str, Image], *, zooms: bool) -> PageSection:
     charts = (timeline_chart(subject.timeline),) if zooms else ()
     return PageSection(
@@ -135,36 +122,21 @@ def _timeline(subject: Subject, images: dict[str, Image], *, zooms: bool) -> Pag
     )
 
 
-def _communication(subject: Subject) -> tuple[PageTable, ...]:
-    step_s = subject.metrics.step_time_s
-    waits: tuple[tuple[Cell, ...], ...] = tuple(
+def _communication(subject: Subject) -> tuple[TextTable, ...]:
+    step_s, found = subject.metrics.step_time_s, exposures(subject.metrics, subject.timeline)
+    rows = tuple(
         (
             row.dimension.upper(),
             row.label,
-            (format_quantity(row.exposed_s, "s"), row.exposed_s),
-            (share_text(row.exposed_s / step_s), row.exposed_s),
-            (format_quantity(row.hidden_s, "s"), row.hidden_s),
+            format_quantity(row.exposed_s, "s"),
+            share_text(row.exposed_s / step_s),
+            format_quantity(row.hidden_s, "s"),
         )
-        for row in exposures(subject.metrics, subject.timeline)
+        for row in found
     )
-    waiting = PageTable(
-        caption="What the step waits for, and what is hidden", columns=("dimension", "what", "exposed", "of the step", "hidden"), rows=waits
-    )
-    chosen = PageTable(
-        caption="How the largest collectives are performed",
-        columns=("dimension", "operation", "size", "algorithm"),
-        rows=tuple(choice_rows(subject.metrics)),
-    )
-    return waiting, chosen
-
-
-def _memory(subject: Subject) -> PageTable:
-    columns = ("stage", "parameters", "gradients", "optimizer", "activations", "buffers", "peak")
-    rows: list[tuple[Cell, ...]] = []
-    for stage in subject.metrics.memory.by_stage:
-        sizes = (*memory_parts(stage).values(), stage.peak_bytes)
-        rows.append(((str(stage.stage), float(stage.stage)), *((memory_text(size), size) for size in sizes)))
-    return PageTable(caption="Memory of one GPU of each stage at its peak", columns=columns, rows=tuple(rows))
+    columns = ("dimension", "what", ">exposed", ">of the step", ">hidden")
+    waiting = TextTable("What the step waits for, and what is hidden", columns, rows)
+    return waiting, replace(collectives_table(subject.metrics), heading="How the largest collectives are performed")
 
 
 def _links(subject: Subject, images: dict[str, Image], *, zooms: bool) -> PageSection:
@@ -172,24 +144,21 @@ def _links(subject: Subject, images: dict[str, Image], *, zooms: bool) -> PageSe
     step_s = subject.metrics.step_time_s
     busiest = sorted(subject.timeline.links, key=lambda link: (-link.bytes / link.bandwidth_bytes_per_s, link.name))
     used = [link for link in busiest if link.bytes > 0.0]
-    rows: tuple[tuple[Cell, ...], ...] = tuple(
+    rows = tuple(
         (
             TIER_LABELS.get(link.tier, link.tier),
             link.name,
-            (f"{link.n_links:,}", float(link.n_links)),
-            (format_quantity(link.bytes, "B"), link.bytes),
-            (percent_text(link.bytes / link.bandwidth_bytes_per_s / step_s), link.bytes / link.bandwidth_bytes_per_s),
-            (percent_text(link.peak_utilisation), link.peak_utilisation),
+            f"{link.n_links:,}",
+            format_quantity(link.bytes, "B"),
+            percent_text(link.bytes / link.bandwidth_bytes_per_s / step_s),
+            percent_text(link.peak_utilisation),
             ", ".join(link.users),
         )
         for link in used[:MOST_LINKS]
     )
     left_out = f", the {MOST_LINKS} busiest of {len(used):,}" if len(used) > MOST_LINKS else ""
-    table = PageTable(
-        caption=f"Groups of equal links{left_out}",
-        columns=("tier", "first link", "links", "each carries", "mean", "peak", "users"),
-        rows=rows,
-    )
+    columns = ("tier", "first link", ">links", ">each carries", ">mean", ">peak", "users")
+    table = TextTable(f"Groups of equal links{left_out}", columns, rows)
     return PageSection(
         name="links",
         heading="Links",
@@ -214,33 +183,18 @@ def closing_sections(flags: Sequence[Flag], background: PageContext) -> tuple[Pa
 
 def _flags(flags: Sequence[Flag]) -> PageSection:
     rows = tuple((flag.code, flag.message) for flag in flags)
-    table = PageTable(caption="Assumed, extrapolated or not calibrated", columns=("code", "what"), rows=rows)
-    return PageSection(
-        name="flags", heading="What is not certain", tables=(table,) if rows else (), paragraphs=() if rows else ("Nothing was assumed.",)
-    )
+    table = TextTable("Assumed, extrapolated or not calibrated", ("code", "what"), rows)
+    return PageSection(name="flags", heading="What is not certain", tables=(table,), paragraphs=() if rows else ("Nothing was assumed.",))
 
 
 def _sources(background: PageContext) -> PageSection:
-    return PageSection(
-        name="sources",
-        heading="Sources of every constant",
-        tables=(
-            PageTable(
-                caption="Constants, and where they are from",
-                columns=("part", "constants", "source", "address", "seen", "note"),
-                rows=origin_rows(background.origins),
-            ),
-        ),
-    )
-
-
-def origin_rows(origins: Sequence[FigureOrigin]) -> tuple[tuple[Cell, ...], ...]:
     """Return one row for each part and source, those that stand twice once."""
     rows = dict.fromkeys(
         (each.part, ", ".join(each.source.covers), each.source.title, each.source.url, each.source.accessed, each.source.note)
-        for each in origins
+        for each in background.origins
     )
-    return tuple(rows)
+    table = TextTable("Constants, and where they are from", ("part", "constants", "source", "address", "seen", "note"), tuple(rows))
+    return PageSection(name="sources", heading="Sources of every constant", tables=(table,))
 
 
 _PICTURES: Final = {"Latency": "latency", "KV cache": "kv"}
@@ -254,14 +208,13 @@ def serving_page(subject: ServedSubject, background: PageContext, images: Mappin
     sections = [PageSection(name="summary", heading="Summary", figures=figures, paragraphs=(f"{serving_summary.layout_line(metrics)}.",))]
     for each in serving_summary.measured_sections(metrics):
         picture = _PICTURES.get(each.heading)
-        table = PageTable(caption="", columns=each.columns, rows=each.rows)
         sections.append(
             PageSection(
                 name=each.heading.lower().replace(" ", "-"),
                 heading=each.heading,
                 lines=each.sentences,
                 images=(images[picture],) if picture else (),
-                tables=(table,) if each.rows else (),
+                tables=(each,),
             )
         )
     sections.insert(2, PageSection(name="timeline", heading="Batch and queue", images=(images["timeline"],)))

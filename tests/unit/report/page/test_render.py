@@ -9,7 +9,8 @@ import pytest
 
 from clustersim.errors import ScenarioError
 from clustersim.report.page import content as rendering
-from clustersim.report.page.content import HeadlineFigure, Image, InteractiveChart, Page, PageSection, PageTable, render
+from clustersim.report.page.content import HeadlineFigure, Image, InteractiveChart, Page, PageSection, render
+from clustersim.report.text_tables import TextTable
 
 PAGE = Page(
     title="a <b> & c",
@@ -21,7 +22,7 @@ PAGE = Page(
             figures=(HeadlineFigure(name="step time", value="2 s", note="80 %: 1.8 to 2.4 s"), HeadlineFigure(name="MFU", value="40 %")),
             lines=("one for all, -s a.b='2.50 USD', or for each, -s 'c={d: 1}' -s e=f,g, or none (-s h=...)",),
             images=(Image(title="a picture of <x>", data=b"<svg/>", kind="svg"),),
-            tables=(PageTable(caption="rows", columns=("name", "size"), rows=(("a", ("1 GB", 1e9)), ("b", ("2 kB", 2e3)))),),
+            tables=(TextTable("rows", ("name", ">size"), (("a", "1 GB"), ("b", "2 kB"))),),
             text="version: 1\n# <script>\n",
             text_name="scenario.yaml",
         ),
