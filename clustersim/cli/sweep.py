@@ -18,7 +18,6 @@ from clustersim.apps.study.results import check_format
 from clustersim.apps.study.study_file import StudyRequest
 from clustersim.apps.study.sweep import N_SHOWN, SweepResult, default_folder, run_sweep
 from clustersim.apps.study.sweep_question import SweepQuestion, asked_sweep
-from clustersim.apps.study.tornado_picture import tornado_of
 from clustersim.apps.study.what_if import answered, asked_what_if
 from clustersim.cli.options import JobsOption, JsonOption, SeedOption, SetOption, named_file
 from clustersim.cli.terminal import notice, print_answer, print_table, print_tables, write_json, write_lines, write_out
@@ -229,9 +228,7 @@ def what_if_command(
     else:
         print_answer(answer)
     if plot is not None and answer.sensitivity is not None:
-        from clustersim.report.plots.tornado import tornado
-
-        write_drawn(lambda: tornado(tornado_of(answer.to_dict())), Path(plot), "--plot")
+        write_drawn(answer.plot.tornado, Path(plot), "--plot")
         notice(f"wrote {plot}")
     return EXIT_OK if answer.best is not None else EXIT_NO
 

@@ -19,6 +19,7 @@ from clustersim.config.stragglers import slowdowns_of
 from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from clustersim.progress import phase
+from clustersim.report.pictures import Sensitivity, VariedFigure
 from clustersim.units.grouping import grouped
 from clustersim.units.quantity import parse_quantity
 
@@ -61,38 +62,6 @@ class Input:
         return f"{self.span.value(number)}" if self.span.key != SPEED else f"{number:.3g} x"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SensitivityBar:
-    """Effect of one figure on all cases."""
-
-    input: Input
-    low: Mapping[str, float | None]
-    """Number of each case where the figure is low; None where it may not be chosen."""
-    high: Mapping[str, float | None]
-    best_at_low: str | None
-    best_at_high: str | None
-
-    def swing(self, case: str) -> float:
-        """Return how far the number of a case moves."""
-        low, high = self.low[case], self.high[case]
-        return abs(high - low) if low is not None and high is not None else float("inf")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sensitivity:
-    """All figures, the one that moves the number most first."""
-
-    case: str
-    """The best case, whose number is meant."""
-    number: float
-    bars: tuple[SensitivityBar, ...]
-
-    @property
-    def deciding(self) -> tuple[SensitivityBar, ...]:
-        """Figures that change which case is the best."""
-        return tuple(bar for bar in self.bars if {bar.best_at_low, bar.best_at_high} != {self.case})
-
-
 def inputs_of(question: WhatIfQuestion, texts: Sequence[str]) -> tuple[Input, ...]:
     """Return the figures that are named, each with its range; ``hardware`` stands for those of the hardware.
 
@@ -126,17 +95,18 @@ def sensitivity(question: WhatIfQuestion, inputs: Sequence[Input], best: str, nu
     n_cases = len(question.cases)
     found = [rows[at : at + n_cases] for at in range(0, len(rows), n_cases)]
     bars = [
-        SensitivityBar(
-            input=each,
-            low=question.numbers(low),
-            high=question.numbers(high),
+        VariedFigure(
+            input=each.name,
+            low=each.ends[0],
+            high=each.ends[1],
+            values_at_low=question.numbers(low),
+            values_at_high=question.numbers(high),
             best_at_low=question.best(low),
             best_at_high=question.best(high),
         )
         for each, low, high in zip(inputs, found[::2], found[1::2], strict=True)
     ]
-    bars.sort(key=lambda bar: (-bar.swing(best), bar.input.name))
-    return Sensitivity(case=best, number=number, bars=tuple(bars))
+    return Sensitivity(case=best, value=number, inputs=sorted(bars, key=lambda bar: (-bar.swing(best), bar.input)))
 
 
 def _input(question: WhatIfQuestion, text: str) -> Input:

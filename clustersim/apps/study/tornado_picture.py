@@ -2,41 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from clustersim.apps.study.sensitivity import HARDWARE, inputs_of
 from clustersim.apps.study.study_file import StudyRequest
-from clustersim.apps.study.what_if import WhatIfOptions, answered, asked_what_if
+from clustersim.apps.study.what_if import WhatIfOptions, answered, asked_what_if, not_varied
 from clustersim.documents.check import validate_document
-from clustersim.documents.text import Document, read_document
+from clustersim.documents.text import read_document
 from clustersim.errors import InfeasibleError, Place, ScenarioError
-
-if TYPE_CHECKING:
-    from clustersim.report.plots.tornado import Tornado
-
-
-def tornado_of(document: Mapping[str, object], file: Document | None = None) -> Tornado:
-    """Return the picture of what each figure does to the number of the best case, from the document of ``what-if --json``.
-
-    Parameters
-    ----------
-    file
-        File of the document, for messages.
-
-    Raises
-    ------
-    ScenarioError
-        When no figure was varied one at a time.
-    """
-    from clustersim.report.plots.tornado import Tornado
-
-    if document.get("sensitivity") is None:
-        hint = "ask again with --sensitivity hardware, without --method"
-        place = file and file.place(("sensitivity",))
-        raise ScenarioError("no figure was varied one at a time", field="sensitivity", place=place, hint=hint)
-    return Tornado.model_validate(document) if file is None else validate_document(Tornado, file)
+from clustersim.report.pictures import Tornado
 
 
 def asked_tornado(sources: Sequence[str], overrides: Sequence[str] = (), *, seed: int = 0, jobs: int | None = 1) -> Tornado:
@@ -70,11 +45,13 @@ def asked_tornado(sources: Sequence[str], overrides: Sequence[str] = (), *, seed
     answer = answered(question, WhatIfOptions(inputs=options.inputs or inputs_of(question, (HARDWARE,)), jobs=jobs))
     if answer.sensitivity is None:
         raise InfeasibleError(answer.headline())
-    return tornado_of(answer.to_dict())
+    return answer.tornado
 
 
 def _written_tornado(source: str, overrides: Sequence[str]) -> Tornado:
     if overrides:
         raise ScenarioError("is an answer, in which nothing can be set", place=Place(file=source), hint="name the scenario instead")
     file = read_document(Path(source))
-    return tornado_of(file.data, file)
+    if file.data.get("sensitivity") is None:
+        raise not_varied(file.place(("sensitivity",)))
+    return validate_document(Tornado, file)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from clustersim.apps.study.axis import KeyRange, parse_span, value_text
 from clustersim.apps.study.point import ResultRow, software_lines
 from clustersim.apps.study.sampled import Method, Sampled, check_method, sampled
-from clustersim.apps.study.sensitivity import HARDWARE, Input, Sensitivity, SensitivityBar, inputs_of, sensitivity
+from clustersim.apps.study.sensitivity import HARDWARE, Input, inputs_of, sensitivity
 from clustersim.apps.study.study_file import Source, Study, StudyRequest, open_study
 from clustersim.apps.study.what_if_cases import BASE, BreakEven, Crossing, WhatIfQuestion, break_even, check_span, what_if_of
 from clustersim.config.build import build
@@ -18,12 +18,12 @@ from clustersim.documents.check import value_at
 from clustersim.documents.text import Data
 from clustersim.errors import Place, ScenarioError
 from clustersim.measure.deciding import UNDECIDED, Decision, standing_text
+from clustersim.report.pictures import Sensitivity, Tornado
 from clustersim.report.text_tables import CLOSE, TextAnswer, TextTable, shown, shown_alike, signed
 from clustersim.units.divisors import listed, shortened
 
 if TYPE_CHECKING:
     from clustersim.report.plots.kinds import Plots
-    from clustersim.report.plots.tornado import Tornado
 
 _LONGEST: Final = 40
 """Characters of a value of the base."""
@@ -92,10 +92,23 @@ class WhatIfAnswer(TextAnswer):
     @property
     def plot(self) -> Plots[Tornado]:
         """Pictures, by name: ``answer.plot.tornado(ax=None)`` returns the axes that it drew on; it needs a sensitivity."""
-        from clustersim.apps.study.tornado_picture import tornado_of
         from clustersim.report.plots.kinds import ANSWER_PLOTS, Plots
 
-        return Plots({name: plot.draw for name, plot in ANSWER_PLOTS.items()}, lambda: tornado_of(self.to_dict()))
+        return Plots({name: plot.draw for name, plot in ANSWER_PLOTS.items()}, lambda: self.tornado)
+
+    @property
+    def tornado(self) -> Tornado:
+        """Picture of what each figure does to the number of the best case.
+
+        Raises
+        ------
+        ScenarioError
+            When no figure was varied one at a time.
+        """
+        if self.sensitivity is None:
+            raise not_varied()
+        metric = self.question.objective.quantity.text
+        return Tornado(scenario=self._scenario, metric=metric, best=self.best, undecided=self.undecided, sensitivity=self.sensitivity)
 
     def to_dict(self) -> dict[str, Data]:
         """Return the document that ``what-if --json`` prints."""
@@ -111,7 +124,7 @@ class WhatIfAnswer(TextAnswer):
             "undecided": list[Data](self.undecided),
             "cases": [self._case(row) for row in self.rows],
             "break_even": None if self.break_even is None else _break_even_data(self.break_even),
-            "sensitivity": None if self.sensitivity is None else _sensitivity_data(self.sensitivity),
+            "sensitivity": None if self.sensitivity is None else self.sensitivity.model_dump(),
             "sampled": None if self.sampled is None else _sampled_data(self.sampled),
         }
 
@@ -178,11 +191,11 @@ class WhatIfAnswer(TextAnswer):
         metric, decides = self.question.objective.quantity.text, len(self.rows) > 1
         columns = ("figure", ">from", ">to", f">{metric} at low", f">{metric} at high", ">swing")
         rows: list[tuple[str, ...]] = []
-        for bar in found.bars:
-            low, high = bar.low[found.case], bar.high[found.case]
-            swing = "-" if low is None or high is None else f"{100 * abs(high - low) / abs(found.number):.1f} %"
+        for bar in found.inputs:
+            low, high = bar.ends(found.case)
+            swing = "-" if low is None or high is None else f"{100 * bar.swing(found.case) / abs(found.value):.1f} %"
             best = (bar.best_at_low or "none", bar.best_at_high or "none") if decides else ()
-            rows.append((bar.input.name, *bar.input.ends, shown(metric, low), shown(metric, high), swing, *best))
+            rows.append((bar.input, bar.low, bar.high, shown(metric, low), shown(metric, high), swing, *best))
         heading = f"One figure at a time, {found.case}"
         return TextTable(heading, (*columns, *(("best at low", "best at high") if decides else ())), tuple(rows))
 
@@ -221,6 +234,12 @@ class WhatIfAnswer(TextAnswer):
             return "as much as"
         fraction = number / other - 1.0
         return f"{100 * abs(fraction):.1f} % {'more' if fraction > 0 else 'less'} than"
+
+
+def not_varied(place: Place | None = None) -> ScenarioError:
+    """Return the error of an answer without a sensitivity."""
+    hint = "ask again with --sensitivity hardware, without --method"
+    return ScenarioError("no figure was varied one at a time", field="sensitivity", place=place, hint=hint)
 
 
 def answered(question: WhatIfQuestion, options: WhatIfOptions) -> WhatIfAnswer:
@@ -299,12 +318,11 @@ def _sensitivity_lines(found: Sensitivity, n_cases: int) -> list[str]:
         return []
     if not found.deciding:
         return [f"{found.case} stays best whatever figure is varied"]
-    return [f"The decision turns on {bar.input.name}: {_turn(bar)}" for bar in found.deciding]
-
-
-def _turn(bar: SensitivityBar) -> str:
-    bests = (bar.best_at_low, bar.best_at_high)
-    return ", ".join(f"{best or 'no case'} is best at {end}" for end, best in zip(bar.input.ends, bests, strict=True))
+    return [
+        f"The decision turns on {bar.input}: {bar.best_at_low or 'no case'} is best at {bar.low}, "
+        f"{bar.best_at_high or 'no case'} is best at {bar.high}"
+        for bar in found.deciding
+    ]
 
 
 def _break_even_data(found: BreakEven) -> dict[str, Data]:
@@ -331,20 +349,6 @@ def _break_even_data(found: BreakEven) -> dict[str, Data]:
 
 def _undecided_data(span: KeyRange, undecided: tuple[float, float] | None) -> Data:
     return None if undecided is None else [span.value(number) for number in undecided]
-
-
-def _sensitivity_data(found: Sensitivity) -> dict[str, Data]:
-    bars: list[Data] = [
-        {
-            **_figure_data(bar.input),
-            "values_at_low": dict(bar.low),
-            "values_at_high": dict(bar.high),
-            "best_at_low": bar.best_at_low,
-            "best_at_high": bar.best_at_high,
-        }
-        for bar in found.bars
-    ]
-    return {"case": found.case, "value": found.number, "inputs": bars}
 
 
 def _figure_data(varied: Input) -> dict[str, Data]:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 import clustersim
-from clustersim.apps.study.tornado_picture import asked_tornado, tornado_of
+from clustersim.apps.study.tornado_picture import asked_tornado
 from clustersim.errors import InfeasibleError, ScenarioError
+from clustersim.report.pictures import Tornado
 
 SMALL = "llama3-8b-8xh100"
 CASES = """
@@ -55,7 +56,7 @@ def test_what_is_set_holds_for_the_tornado_too() -> None:
 def test_a_written_answer_is_drawn_as_the_answer_itself(written: Path) -> None:
     again = clustersim.what_if(SMALL, ["divided:strategy.tp=8"], sensitivity=["accelerator_speed=0.5..2"])
 
-    assert asked_tornado([str(written)]) == tornado_of(again.to_dict())
+    assert asked_tornado([str(written)]) == again.tornado
 
 
 def test_a_figure_that_moves_nothing_is_said_to_move_nothing(written: Path) -> None:
@@ -63,7 +64,7 @@ def test_a_figure_that_moves_nothing_is_said_to_move_nothing(written: Path) -> N
     (varied,) = document["sensitivity"]["inputs"]
     varied["values_at_low"]["base"] = varied["values_at_high"]["base"] = document["sensitivity"]["value"]
 
-    assert tornado_of(document).finding == "tokens/s of base does not depend on any of these figures"
+    assert Tornado.model_validate(document).finding == "tokens/s of base does not depend on any of these figures"
 
 
 def test_an_end_at_which_a_case_cannot_be_chosen_has_no_bar_and_a_note(written: Path) -> None:
@@ -72,7 +73,7 @@ def test_an_end_at_which_a_case_cannot_be_chosen_has_no_bar_and_a_note(written: 
     varied["values_at_low"]["base"], varied["best_at_low"] = None, "divided"
     document["sensitivity"]["inputs"].append({**varied, "input": "cluster.nics.bandwidth"})
 
-    picture = tornado_of(document)
+    picture = Tornado.model_validate(document)
 
     assert picture.sensitivity.inputs[0].ends("base")[0] is None
     assert picture.sensitivity.inputs[0].name("base").endswith("\ndivided becomes best")

@@ -10,7 +10,6 @@ import clustersim
 from clustersim.apps.study.sampled import check_method, sampled
 from clustersim.apps.study.sensitivity import inputs_of
 from clustersim.apps.study.study_file import StudyRequest
-from clustersim.apps.study.tornado_picture import tornado_of
 from clustersim.apps.study.what_if import WhatIfAnswer, answered, asked_what_if
 from clustersim.errors import ScenarioError
 from tests.unit.apps.study.factories import SMALL
@@ -77,9 +76,9 @@ def test_a_tornado_has_the_longest_bar_first_and_its_ends_are_runs() -> None:
 
     found = answer.sensitivity
     assert found is not None
-    swings = [bar.swing("base") for bar in found.bars]
+    swings = [bar.swing("base") for bar in found.inputs]
     assert swings == sorted(swings, reverse=True)
-    names = [bar.input.name for bar in found.bars]
+    names = [bar.input for bar in found.inputs]
     assert sorted(names) == [
         "accelerator_speed",
         "cluster.nics.bandwidth",
@@ -89,8 +88,8 @@ def test_a_tornado_has_the_longest_bar_first_and_its_ends_are_runs() -> None:
         "cluster.scale_up.latency",
     ]
     assert names[0] == "accelerator_speed"
-    bar = next(bar for bar in found.bars if bar.input.name == "cluster.nics.bandwidth")
-    for number, text in ((bar.low, "20 GB/s"), (bar.high, "30 GB/s")):
+    bar = next(bar for bar in found.inputs if bar.input == "cluster.nics.bandwidth")
+    for number, text in ((bar.values_at_low, "20 GB/s"), (bar.values_at_high, "30 GB/s")):
         assert number["base"] == clustersim.run(SMALL, set=[*TWO, f"cluster.nics.bandwidth={text}"]).metrics.tokens_per_s
 
 
@@ -113,12 +112,12 @@ def test_figures_on_which_the_decision_turns_are_told() -> None:
 
     assert answer.break_even is not None
     assert answer.sensitivity is not None
-    assert [bar.input.name for bar in answer.sensitivity.deciding] == ["cluster.nics.bandwidth"]
+    assert [bar.input for bar in answer.sensitivity.deciding] == ["cluster.nics.bandwidth"]
     *_, first, second = answer.lines()
     assert first.startswith("Break-even: wide is best up to cluster.nics.bandwidth ")
     assert ", base is best from " in first
     assert second == "The decision turns on cluster.nics.bandwidth: wide is best at 0.1 GB/s, base is best at 50 GB/s"
-    picture = tornado_of(answer.to_dict())
+    picture = answer.tornado
     assert picture.finding.startswith("tokens/s of base depends most on cluster.nics.bandwidth: ")
     assert picture.subtitle.endswith("; the choice turns on cluster.nics.bandwidth")
     assert picture.sensitivity.inputs[0].name("base").endswith("\nwide becomes best")
@@ -251,7 +250,7 @@ def test_a_service_is_judged_by_any_of_its_figures() -> None:
     assert rate.lines()[0].startswith("Throughput is the rate that requests come at in base and wide")
     assert latency.best == "wide"
     assert latency.sensitivity is not None
-    assert latency.sensitivity.bars[0].input.name == "accelerator_speed"
+    assert latency.sensitivity.inputs[0].input == "accelerator_speed"
 
 
 def test_throughput_at_a_rate_decides_nothing_and_that_of_full_batches_may() -> None:
@@ -280,7 +279,7 @@ def test_a_rate_is_varied_in_its_own_unit() -> None:
         CHAT, ["wide:serving.tp=8"], set=["requests.count=40", "requests.warmup=0"], sensitivity=["requests.rate=2..4 /s"]
     )
     assert found.sensitivity is not None
-    assert found.sensitivity.bars[0].input.text(2.0) == "2 /s"
+    assert found.sensitivity.inputs[0].low == "2 /s"
 
 
 def test_the_speed_of_accelerators_and_their_links_are_varied_for_a_service() -> None:
@@ -288,10 +287,10 @@ def test_the_speed_of_accelerators_and_their_links_are_varied_for_a_service() ->
     found = clustersim.what_if(CHAT, ["wide:serving.tp=8"], set=["requests.count=40", "requests.warmup=0"], sensitivity=asked)
 
     assert found.sensitivity is not None
-    for bar in found.sensitivity.bars:
-        assert bar.low["wide"] is not None
-        assert bar.high["wide"] is not None
-        assert bar.low["wide"] > bar.high["wide"]
+    for bar in found.sensitivity.inputs:
+        assert bar.values_at_low["wide"] is not None
+        assert bar.values_at_high["wide"] is not None
+        assert bar.values_at_low["wide"] > bar.values_at_high["wide"]
 
 
 def test_a_notebook_shows_the_answer_and_its_tornado_if_figures_were_varied() -> None:

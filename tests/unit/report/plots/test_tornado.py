@@ -5,12 +5,13 @@ from __future__ import annotations
 from matplotlib.patches import Rectangle
 from matplotlib.text import Annotation
 
+from clustersim.report.pictures import Sensitivity, Tornado, VariedFigure
 from clustersim.report.plots.canvas import style
-from clustersim.report.plots.tornado import SensitivityDocument, Tornado, VariedDocument, tornado
+from clustersim.report.plots.tornado import tornado
 
 
-def _varied(name: str, low: tuple[str, float | None], high: tuple[str, float | None], best: str = "base") -> VariedDocument:
-    return VariedDocument(
+def _varied(name: str, low: tuple[str, float | None], high: tuple[str, float | None], best: str = "base") -> VariedFigure:
+    return VariedFigure(
         input=name,
         low=low[0],
         high=high[0],
@@ -24,7 +25,7 @@ def _varied(name: str, low: tuple[str, float | None], high: tuple[str, float | N
 PICTURE = Tornado(
     scenario="x",
     metric="tokens_per_s",
-    sensitivity=SensitivityDocument(
+    sensitivity=Sensitivity(
         case="base",
         value=100.0,
         inputs=[
