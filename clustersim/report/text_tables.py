@@ -29,6 +29,8 @@ _UNITS: Final[Mapping[object, str]] = MappingProxyType(
     {
         ((("s", 1),), 1.0): "s",
         ((("B", 1),), 1.0): "B",
+        ((("B", 1), ("s", -1)), 1.0): "B/s",
+        ((("FLOP", 1), ("s", -1)), 1.0): "FLOP/s",
         ((("USD", 1),), 1.0): "USD",
         ((("J", 1),), 3.6e6): "kWh",
         ((("J", 1), ("s", -1)), 1.0): "W",
@@ -94,8 +96,8 @@ def shown(key: str, value: float | None) -> str:
 
     Examples
     --------
-    >>> shown("step_time_s", 0.0123), shown("mfu", 0.4321), shown("tokens_per_s", 1234567.0)
-    ('12.3 ms', '43.2 %', '1,234,567')
+    >>> shown("step_time_s", 0.0123), shown("mfu", 0.4321), shown("tokens_per_s", 1234567.0), shown("peak_flops_per_s", 989e12)
+    ('12.3 ms', '43.2 %', '1,234,567', '989 TFLOP/s')
     """
     if value is None:
         return NOTHING
@@ -109,7 +111,7 @@ def shown(key: str, value: float | None) -> str:
         return format_quantity(value, unit, 4)
     if key in _PERCENT or key.endswith("_fraction"):
         return f"{100 * value:.1f} %"
-    return f"{value:,.0f}" if abs(value) >= 1e3 else f"{value:.4g}"
+    return f"{value:,.0f}" if 1e3 <= abs(value) < 1e12 else f"{value:.4g}"
 
 
 def heading_of(key: str) -> str:

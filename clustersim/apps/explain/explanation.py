@@ -30,9 +30,9 @@ from clustersim.errors import ScenarioError
 from clustersim.hardware.calibrations import calibration_of
 from clustersim.hardware.models import Source
 from clustersim.measure.deciding import MARK, MARKED, UNDECIDED
-from clustersim.report.facts import holds_memory, interval_note, is_share, memory_text, percent_text, rate_text
+from clustersim.report.facts import interval_note, memory_text, percent_text
 from clustersim.report.shares import computing_percent
-from clustersim.report.text_tables import TextTable
+from clustersim.report.text_tables import TextTable, shown
 from clustersim.trace.timeline import Span
 from clustersim.units.quantity import format_alike, format_quantity
 
@@ -153,7 +153,6 @@ N_ENDS = 6
 """Tasks at either end of a long chain that the document holds."""
 LEAST_SHARE = 0.005
 """Share of the critical path from which on a part is listed separately."""
-_UNITS = (("_bytes_per_s", "B/s"), ("_flops_per_s", "FLOP/s"), ("_per_s", ""), ("_bytes", "B"), ("_s", "s"))
 
 
 def lines(explanation: Explanation) -> tuple[str, ...]:
@@ -290,20 +289,6 @@ def _figure_rows(figure: Explained) -> list[tuple[str, str, str]]:
     remark = f" ({figure.remark})" if figure.remark else ""
     inputs = [("", "", f"  {name} = {shown(name, value)}") for name, value in figure.inputs]
     return [(figure.name, shown(figure.name, figure.value), f"= {figure.formula}{remark}"), *inputs]
-
-
-def shown(name: str, value: float) -> str:
-    """Return a figure with the unit that its name ends in, or that all parts of the breakdown have."""
-    if name.startswith("breakdown_s"):
-        return format_quantity(value, "s")
-    if name.endswith("_bytes") and holds_memory(name):
-        return memory_text(value)
-    if is_share(name):
-        return percent_text(value)
-    unit = next((unit for suffix, unit in _UNITS if name.endswith(suffix)), "")
-    if name.endswith("_per_s") and not unit:
-        return rate_text(value)
-    return format_quantity(value, unit) if unit else f"{value:,.6g}"
 
 
 def _constants(explanation: Explanation) -> TextTable:

@@ -1,4 +1,4 @@
-"""The results of a sweep as a table: a row for each point, written as they finish and put in order at the end."""
+"""The results of a sweep as a table: a row for each point, in order."""
 
 from __future__ import annotations
 
@@ -137,28 +137,6 @@ def results_path(folder: Path, file_format: str) -> Path:
     return folder / f"{RESULTS}.{file_format}"
 
 
-class GrowingTable:
-    """The table while the sweep goes on: rows in the order in which they finish."""
-
-    def __init__(self, path: Path, columns: ResultColumns, rows: Sequence[ResultRow]) -> None:
-        self._path, self._columns = path, columns
-        replace_file(path, csv_bytes(columns, rows))
-
-    def add(self, row: ResultRow) -> None:
-        """Write one more row.
-
-        Raises
-        ------
-        ScenarioError
-            When there is no room for it.
-        """
-        try:
-            with self._path.open("ab") as stream:
-                stream.write(_csv_lines([self._columns.cells(row)]))
-        except OSError as error:
-            raise cannot_write(self._path, error) from error
-
-
 def write_results(folder: Path, columns: ResultColumns, rows: Sequence[ResultRow], file_format: str) -> Path:
     """Write the table of all points, whole or not at all, and return its path; there is one as CSV whatever the format.
 
@@ -201,11 +179,7 @@ def _types(columns: ResultColumns, rows: Sequence[ResultRow]) -> dict[str, str]:
 
 def csv_bytes(columns: ResultColumns, rows: Sequence[ResultRow]) -> bytes:
     """Return the table as CSV, numbers with all their digits."""
-    return _csv_lines([columns.names, *(columns.cells(row) for row in rows)])
-
-
-def _csv_lines(rows: Sequence[Sequence[Cell]]) -> bytes:
-    return csv_text(rows).encode()
+    return csv_text([columns.names, *(columns.cells(row) for row in rows)]).encode()
 
 
 def _cell(value: Data) -> Cell:

@@ -13,7 +13,7 @@ from clustersim.apps.run.intervals import shipped_memory_band
 from clustersim.apps.study.axis import canonical, value_text
 from clustersim.apps.study.point import STATUSES, PointOutcome, ResultRow, run_points, software_lines
 from clustersim.apps.study.pools import WorkerPool
-from clustersim.apps.study.results import ALL, GrowingTable, chosen_metrics, results_path, write_results
+from clustersim.apps.study.results import ALL, chosen_metrics, write_results
 from clustersim.apps.study.store import header_of, opened
 from clustersim.apps.study.sweep_question import SweepQuestion
 from clustersim.documents.text import Data
@@ -219,18 +219,18 @@ def run_sweep(question: SweepQuestion, make_pool: MakePool, *, folder: Path | No
             return SweepResult(question=question, rows=_rows(question, found))
         with opened(folder, question.base) as store:
             kept = {key: outcome for key, outcome in store.found.items() if outcome.status != "failed"}
-            rows = [ResultRow(point=point, outcome=kept[point.key]) for point in question.points if point.key in kept]
-            table = GrowingTable(results_path(folder, "csv"), question.columns, rows)
-            by_key = {point.key: point for point in question.points}
-            # Closed at once where a line cannot be written: nobody works on.
-            with closing(_finished(question, kept, make_pool)) as finished:
-                for key, outcome in finished:
-                    store.keep(key, outcome)
-                    table.add(ResultRow(point=by_key[key], outcome=outcome))
-            everything = _rows(question, store.found)
-            store.arrange(by_key)
-            path = write_results(folder, question.columns, everything, file_format)
-        return SweepResult(question=question, rows=everything, path=path, n_kept=len(rows))
+            try:
+                # Closed at once where a line cannot be written: nobody works on.
+                with closing(_finished(question, kept, make_pool)) as finished:
+                    for key, outcome in finished:
+                        store.keep(key, outcome)
+            finally:
+                # A sweep that is stopped has a table too.
+                rows = _rows(question, store.found)
+                path = write_results(folder, question.columns, rows, file_format)
+            store.arrange(point.key for point in question.points)
+        n_kept = sum(point.key in kept for point in question.points)
+        return SweepResult(question=question, rows=rows, path=path, n_kept=n_kept)
 
 
 def _finished(question: SweepQuestion, kept: dict[str, PointOutcome], make_pool: MakePool) -> Generator[tuple[str, PointOutcome]]:
@@ -246,7 +246,7 @@ def _finished(question: SweepQuestion, kept: dict[str, PointOutcome], make_pool:
 
 
 def _rows(question: SweepQuestion, found: dict[str, PointOutcome]) -> tuple[ResultRow, ...]:
-    return tuple(ResultRow(point=point, outcome=found[point.key]) for point in question.points)
+    return tuple(ResultRow(point=point, outcome=found[point.key]) for point in question.points if point.key in found)
 
 
 def point_text(row: ResultRow) -> str:

@@ -37,31 +37,6 @@ class Mistake:
     """Key of the control that it is shown at; None for the whole page."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
-    """A scenario that runs, and its result."""
-
-    document: Mapping[str, Data]
-    result: Result
-
-
-def answer(document: Mapping[str, Data], values: Sequence[str | None]) -> Answered | Mistake:
-    """Return the result of a scenario with what controls hold.
-
-    Raises
-    ------
-    LimitError
-        When it is too large for the page.
-    """
-    try:
-        data = changed(document, values)
-        return Answered(document=data, result=result_of(data))
-    except LimitError:
-        raise
-    except (ScenarioError, InfeasibleError, DeadlockError) as error:
-        return mistake(error)
-
-
 def mistake(error: ScenarioError | InfeasibleError | DeadlockError) -> Mistake:
     """Return an error as the page shows it."""
     if not isinstance(error, ScenarioError):
@@ -114,18 +89,19 @@ def look(document: Mapping[str, Data], values: Sequence[str | None]) -> Seen | M
     LimitError
         When it is too large for the page.
     """
-    answered = answer(document, values)
-    return answered if isinstance(answered, Mistake) else _seen(answered.document, answered.result)
+    try:
+        return look_again(changed(document, values))
+    except LimitError:
+        raise
+    except (ScenarioError, InfeasibleError, DeadlockError) as error:
+        return mistake(error)
 
 
 def look_again(document: Mapping[str, Data]) -> Seen:
-    """Return the result of a scenario that the page held before."""
-    return _seen(document, result_of(document))
-
-
-def _seen(document: Mapping[str, Data], result: Result) -> Seen:
+    """Return the result of a scenario as the page shows it."""
     from clustersim.apps.compare.compared_runs import run_of
 
+    result = result_of(document)
     return Seen(shown=shown(document, result), metrics=result.metrics, run=run_of(result, result.metrics.scenario))
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from clustersim.apps.explain.constants import explained
-from clustersim.apps.explain.explanation import Explanation, document, explain, lines, shown, tables
+from clustersim.apps.explain.explanation import Explanation, document, explain, lines, tables
 from clustersim.apps.run.rundir import write_run_directory
 from clustersim.apps.run.running import run
 from clustersim.errors import ScenarioError
@@ -108,21 +108,6 @@ def test_the_document_holds_the_ends_of_a_long_chain(slow: Explanation) -> None:
     assert path["chain_tasks"] == len(slow.path.spans) if slow.path else False
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "text"),
-    [
-        ("gpus", 512.0, "512"),
-        ("step_time_s", 2.5, "2.5 s"),
-        ("peak_flops_per_s", 989e12, "989 TFLOP/s"),
-        ("parameters_bytes", 8e9, "7.5 GiB"),
-        ("tokens_per_s", 456921.4, "456,921"),
-        ("breakdown_s.exposed_communication.tp", 0.002, "2 ms"),
-    ],
-)
-def test_a_figure_is_shown_with_the_unit_of_its_name(name: str, value: float, text: str) -> None:
-    assert shown(name, value) == text
-
-
 def test_a_run_directory_is_explained_as_it_was_run(tmp_path: Path) -> None:
     result = run("1f1b", set=["strategy.recompute=full"])
     folder = write_run_directory(result, tmp_path, plots=False)
@@ -182,5 +167,4 @@ def test_a_long_table_of_slack_is_cut_and_figures_are_written_as_in_a_report(slo
 
     assert len(tables(long)[-1].rows) == 10
     assert tables(long)[-1].heading.startswith("Slack of tasks, the first 10 rows (--json has ")
-    assert shown("tokens_per_s", 2_419_300.4) == "2,419,300"
     assert re.match(r"A step takes [\d.]+ m?s \(\d+ %: [\d.]+ to [\d.]+ m?s\), ", lines(slow)[0])

@@ -12,7 +12,6 @@ from clustersim.apps.study import results as module
 from clustersim.apps.study.point import Point, PointOutcome, ResultRow, figure_names
 from clustersim.apps.study.results import (
     MAIN_METRICS,
-    GrowingTable,
     ResultColumns,
     check_format,
     chosen_metrics,
@@ -72,13 +71,6 @@ def test_a_cell_holds_what_reads_back_and_nothing_where_there_is_nothing() -> No
 def test_a_record_has_values_as_they_were_written() -> None:
     assert COLUMNS.record(GOOD)["y"] == [1, "z"]
     assert COLUMNS.record(BAD)["mfu"] is None
-
-
-def test_a_growing_table_is_the_table_of_what_has_finished(tmp_path: Path) -> None:
-    table = GrowingTable(tmp_path / "results.csv", COLUMNS, [BAD])
-    table.add(GOOD)
-
-    assert (tmp_path / "results.csv").read_bytes() == csv_bytes(COLUMNS, [BAD, GOOD])
 
 
 def test_metrics_are_chosen_by_name() -> None:

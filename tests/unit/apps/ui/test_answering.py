@@ -11,7 +11,7 @@ from clustersim.apps.compare.compared_runs import run_of, side_by_side
 from clustersim.apps.run.running import run
 from clustersim.apps.ui.contained import check_limits
 from clustersim.apps.ui.controls import controls, values_of
-from clustersim.apps.ui.showing import Answered, Mistake, answer, mistake, result_of
+from clustersim.apps.ui.showing import Mistake, Seen, look, mistake, result_of
 from clustersim.apps.ui.workers import LimitError
 from clustersim.config.load import example_names, example_path, load_scenario
 from clustersim.errors import InfeasibleError
@@ -24,18 +24,18 @@ BASE: dict[str, Any] = {
 }
 
 
-def answered(key: str, text: str) -> Answered | Mistake:
+def answered(key: str, text: str) -> Seen | Mistake:
     held: list[str | None] = list(values_of(BASE))
     held[[control.key for control in controls()].index(key)] = text
-    return answer(BASE, held)
+    return look(BASE, held)
 
 
 def test_the_result_is_that_of_a_run() -> None:
     found = answered("strategy.tp", "4")
 
-    assert isinstance(found, Answered)
-    assert found.result.step_time_s == run(BASE, set=["strategy.tp=4"]).step_time_s
-    assert found.document["strategy"] == {"zero_stage": 1, "tp": 4}
+    assert isinstance(found, Seen)
+    assert found.metrics.step_time_s == run(BASE, set=["strategy.tp=4"]).step_time_s
+    assert found.shown["current"] == {**BASE, "strategy": {"zero_stage": 1, "tp": 4}}
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_mistake_is_told_at_its_control(key: str, text: str, message: str) -> 
 
 
 def test_a_mistake_without_a_control_says_where_it_is() -> None:
-    found = answer({**BASE, "checks": ["nothing <= 1"]}, values_of(BASE))
+    found = look({**BASE, "checks": ["nothing <= 1"]}, values_of(BASE))
 
     assert isinstance(found, Mistake)
     assert found.key is None
@@ -76,7 +76,7 @@ def test_a_plan_that_cannot_run_is_a_mistake_of_the_whole_page() -> None:
 
 
 def test_an_empty_page_is_a_mistake_and_no_bug() -> None:
-    assert isinstance(answer({}, values_of({})), Mistake)
+    assert isinstance(look({}, values_of({})), Mistake)
 
 
 def test_two_scenarios_stand_side_by_side() -> None:
@@ -99,7 +99,7 @@ def test_a_scenario_beyond_the_limits_of_the_page_is_not_built(key: str, text: s
     held[[control.key for control in controls()].index(key)] = text
 
     with pytest.raises(LimitError, match=message):
-        answer(base, held)
+        look(base, held)
 
 
 def test_every_shipped_example_is_within_the_limits_of_the_page() -> None:
