@@ -19,15 +19,15 @@ def advise_command(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model; without a cluster, a scenario whose layout is open.")],
     cluster: Annotated[str | None, typer.Argument(metavar="CLUSTER", help="A shipped node or cluster.")] = None,
     *,
-    nodes: Annotated[int | None, typer.Option(min=1, metavar="N", help="How many nodes.")] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, metavar="N", help="Number of nodes.")] = None,
     set_: SetOption = None,
-    only: Annotated[list[str] | None, typer.Option("--only", metavar="KEY=VALUES", help="Look at these values, such as tp=4,8.")] = None,
+    only: Annotated[list[str] | None, typer.Option("--only", metavar="KEY=VALUES", help="Search these values, such as tp=4,8.")] = None,
     verbose: NotesOption = False,
     json: JsonOption = False,
 ) -> int:
-    """Say which family of parallel strategies suits a model.
+    """Recommend a family of parallel strategies for a model.
 
-    Show the best run of each family on a cluster.
+    Show the best layout of each family on a cluster.
     """
     with watched(profiles=False, shows=not json):
         advice = advise(asked_of(model, cluster, nodes=nodes, overrides=tuple(set_ or ()), limits=tuple(only or ())))

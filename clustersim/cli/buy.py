@@ -23,19 +23,19 @@ from clustersim.errors import EXIT_NO, EXIT_OK
 def buy_command(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model, such as llama3-70b.")],
     *,
-    tokens: Annotated[str, typer.Option(metavar="COUNT", help="How much is trained on, such as 15T.")],
+    tokens: Annotated[str, typer.Option(metavar="COUNT", help="Tokens of the training, such as 15T.")],
     option: Annotated[
         list[str] | None,
         typer.Option(metavar="CLUSTER", help="Nodes to choose from, such as '64 dgx-h100' or '64 dgx-h100 at 2.10 USD/h'. Repeatable."),
     ] = None,
-    nic: Annotated[str, typer.Option(metavar="RATES", help="Try each with these adapters, such as 200Gbit/s,400Gbit/s.")] = "",
+    nic: Annotated[str, typer.Option(metavar="RATES", help="Also vary the bandwidth of adapters, such as 200Gbit/s,400Gbit/s.")] = "",
     set_: SetOption = None,
     only: Annotated[list[str] | None, typer.Option("--only", metavar="KEY=VALUES", help="Search these values, such as tp=4,8.")] = None,
     constraint: Annotated[
         list[str] | None, typer.Option(metavar="CONDITION", help="A condition, such as 'memory_fraction <= 0.9'.")
     ] = None,
-    most_replays: Annotated[int | None, typer.Option(min=1, metavar="N", help="End each search after so many.")] = None,
-    memory_margin: Annotated[str, typer.Option(metavar="SHARE", help="Of the memory, that stays free.")] = "8 %",
+    most_replays: Annotated[int | None, typer.Option(min=1, metavar="N", help="End each search after N replays.")] = None,
+    memory_margin: Annotated[str, typer.Option(metavar="SHARE", help="Share of the memory that stays free.")] = "8 %",
     plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw days and cost, such as offers.png.")] = None,
     page: Annotated[str | None, typer.Option(metavar="FILE", help="Write a page, such as offers.html.")] = None,
     verbose: NotesOption = False,
@@ -43,7 +43,7 @@ def buy_command(
 ) -> int:
     """Choose among clusters for a training.
 
-    Days, cost and best layout of each, and what the order turns on.
+    Show days, cost and best layout of each, and what the order depends on.
     """
     if plot is not None:
         named_file(plot, (".png", ".svg"), "--plot")

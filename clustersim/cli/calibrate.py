@@ -33,22 +33,24 @@ def calibrate_command(
     trace: Annotated[
         list[str] | None, typer.Option(metavar="FILE", help="Trace of the PyTorch profiler or of Nsight Systems. Repeatable.")
     ] = None,
-    steps: Annotated[list[str] | None, typer.Option(metavar="YAML", help="Whole steps, as published sources. Repeatable.")] = None,
-    measured: Annotated[list[str] | None, typer.Option(metavar="FOLDER", help="Output of the script of `measure`. Repeatable.")] = None,
-    node: Annotated[str | None, typer.Option(metavar="NAME", help="Shipped node that collectives ran on.")] = None,
-    nodes: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Nodes that collectives ran on, where their files do not say.")
+    steps: Annotated[list[str] | None, typer.Option(metavar="YAML", help="Whole steps, as in published sources. Repeatable.")] = None,
+    measured: Annotated[
+        list[str] | None, typer.Option(metavar="FOLDER", help="Output folder of the script of `measure`. Repeatable.")
     ] = None,
-    ranks_per_node: Annotated[int | None, typer.Option(metavar="N", min=1, help="Ranks in each of them.")] = None,
+    node: Annotated[str | None, typer.Option(metavar="NAME", help="Shipped node of the collectives.")] = None,
+    nodes: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Number of nodes of the collectives, if their files do not give it.")
+    ] = None,
+    ranks_per_node: Annotated[int | None, typer.Option(metavar="N", min=1, help="Ranks in each of these nodes.")] = None,
     algorithm: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Algorithm of collectives whose files name none, as NCCL_ALGO had it, such as ring.")
+        str | None, typer.Option(metavar="NAME", help="Algorithm of collectives whose files name none (NCCL_ALGO), such as ring.")
     ] = None,
     device: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Device of traces and nccl-tests, such as a100; default: what they say.")
+        str | None, typer.Option(metavar="NAME", help="Device of traces and nccl-tests, such as a100; default: the one they name.")
     ] = None,
     json: JsonOption = False,
 ) -> int:
-    """Fit a calibration file to measurements of your own.
+    """Fit a calibration file to your own measurements.
 
     Show errors before and after.
     """
@@ -171,7 +173,7 @@ def measure_command(
 ) -> int:
     """Write a script of microbenchmarks for one node.
 
-    It needs PyTorch alone; `calibrate --measured` reads what it writes.
+    The script needs only PyTorch; `calibrate --measured` reads its output.
     """
     if out is None:
         write_out(script())

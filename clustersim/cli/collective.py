@@ -31,19 +31,19 @@ COLUMNS = (">size (B)", ">count (elements)", "type", ">time (us)", ">algbw (GB/s
 def collective_command(
     *,
     cluster: Annotated[str, typer.Option(metavar="NAME", help="A shipped node or cluster.")],
-    nodes: Annotated[int | None, typer.Option(metavar="N", min=1, help="How many nodes; 1, or those of the cluster, if left out.")] = None,
+    nodes: Annotated[int | None, typer.Option(metavar="N", min=1, help="Number of nodes; default: 1, or those of the cluster.")] = None,
     op: Annotated[
         str, typer.Option(metavar="NAME", help="all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, ...")
     ] = "all_reduce",
     algorithm: Annotated[str, typer.Option(metavar="NAME", help="auto, ring, tree, nvls, parameter_server, ...")] = "auto",
     sizes: Annotated[str, typer.Option(metavar="SIZES", help="1M:1G doubles, 1KB:8GB:4 multiplies by 4, or a list.")] = "1KiB:8GiB",
-    ranks_per_node: Annotated[int | None, typer.Option(metavar="N", help="The first so many accelerators of each node.")] = None,
+    ranks_per_node: Annotated[int | None, typer.Option(metavar="N", help="Use the first N accelerators of each node.")] = None,
     servers: Annotated[int | None, typer.Option(metavar="N", help="Parameter servers.")] = None,
-    placement: Annotated[str, typer.Option(metavar="NAME", help="Of parameter servers: colocated or dedicated.")] = "colocated",
+    placement: Annotated[str, typer.Option(metavar="NAME", help="Placement of parameter servers: colocated or dedicated.")] = "colocated",
     set_: SetOption = None,
     json: JsonOption = False,
 ) -> int:
-    """Print time and bandwidth of a collective, as nccl-tests would."""
+    """Print time and bandwidth of a collective, in the columns of nccl-tests."""
     operation = operation_named(op)
     sizes_bytes = parse_sizes(sizes)
     n_servers = servers_on(algorithm, servers, placement)
@@ -84,11 +84,11 @@ _DIGITS: Final = 6
 
 
 def flows_command(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A JSON file of links and flows, also packed by gzip, or - for stdin.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A JSON file of links and flows, possibly gzipped, or - for stdin.")],
     *,
     json: JsonOption = False,
 ) -> int:
-    """Print when flows on shared links finish.
+    """Print the end times of flows on shared links.
 
     This is the network model alone.
     """

@@ -40,12 +40,12 @@ def compare_command(
     json: JsonOption = False,
     out: Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="File to write, such as both.md; else stdout.")] = None,
     seed: SeedOption = 0,
-    device: Annotated[str | None, typer.Option(metavar="NAME", help="Device that traces are of; default: what they say.")] = None,
-    names: Annotated[str | None, typer.Option(metavar="FILE", help="Classes of further names of kernels in traces.")] = None,
+    device: Annotated[str | None, typer.Option(metavar="NAME", help="Device of the traces; default: the one they name.")] = None,
+    names: Annotated[str | None, typer.Option(metavar="FILE", help="Classes of additional kernel names in traces.")] = None,
 ) -> int:
-    """Hold runs against the first, and show what differs.
+    """Compare runs with the first, and show what differs.
 
-    Show keys of the scenarios that differ, and all figures side by side; of traces of a run, kernels and collectives by class.
+    Show the keys that differ and all figures side by side; with traces, kernels and collectives by class.
     """
     formats = tuple(name for name, asked in (("md", md), ("csv", csv), ("json", json)) if asked)
     overrides, sources = tuple(set_ or ()), tuple(runs)
@@ -117,12 +117,12 @@ def _tell(found: SideBySide | TraceComparison, chosen: str | None, out: str | No
 
 
 def runs_command(
-    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Folder that runs were written to, or one of them.")] = "runs",
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Folder of run directories, or one of them.")] = "runs",
     *,
     tagged: Annotated[str | None, typer.Option(metavar="TAG", help="Only runs with this tag.")] = None,
-    tag: Annotated[str | None, typer.Option(metavar="TAG", help="Tag the runs that are listed.")] = None,
-    untag: Annotated[str | None, typer.Option(metavar="TAG", help="Remove a tag of them.")] = None,
-    compare: Annotated[bool, typer.Option("--compare", help="Hold them against the earliest, as 'compare' does.")] = False,
+    tag: Annotated[str | None, typer.Option(metavar="TAG", help="Tag the listed runs.")] = None,
+    untag: Annotated[str | None, typer.Option(metavar="TAG", help="Remove a tag from the listed runs.")] = None,
+    compare: Annotated[bool, typer.Option("--compare", help="Compare the listed runs with the earliest, as 'compare' does.")] = False,
     json: JsonOption = False,
 ) -> int:
     """List, tag or compare earlier runs, the latest first."""

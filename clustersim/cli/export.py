@@ -42,7 +42,7 @@ def export_command(
 ) -> int:
     """Write a run for Perfetto, or a scenario for a framework.
 
-    Other tools are Holistic Trace Analysis and spreadsheets.
+    Other formats are for Holistic Trace Analysis, spreadsheets and network simulators.
     """
     if as_ in WRITTEN:
         return _scenario_as(run_, as_, tuple(set_ or ()), out, as_json=json)
@@ -93,15 +93,15 @@ def import_command(
     out: Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="Scenario to write; stdout if left out.")] = None,
     as_: Annotated[str | None, typer.Option("--as", metavar="FRAMEWORK", help="Framework; recognised by content if left out.")] = None,
     cluster: Annotated[str | None, typer.Option(metavar="NAME", help="A shipped node or cluster.")] = None,
-    nodes: Annotated[int | None, typer.Option(metavar="N", min=1, help="How many nodes, where no file says it.")] = None,
+    nodes: Annotated[int | None, typer.Option(metavar="N", min=1, help="Number of nodes, if no file gives it.")] = None,
     model: Annotated[str | None, typer.Option(metavar="NAME", help="A shipped model, or hf:path/to/config.json.")] = None,
     set_: SetOption = None,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse files with unknown keys.")] = False,
     json: JsonOption = False,
 ) -> int:
-    """Turn files of a training framework into a scenario.
+    """Convert files of a training framework into a scenario.
 
-    Say for each key what became of it. Nothing is executed.
+    Report what each key became. Nothing is executed.
     """
     asked = ImportOptions(framework=as_, cluster=cluster, nodes=nodes, model=model, overrides=tuple(set_ or ()), strict=strict)
     if out is not None:

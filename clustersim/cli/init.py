@@ -47,7 +47,7 @@ def _name_line(name: str, found: re.Match[str]) -> str:
     return f"name: {name} ".ljust(len(found[0])) if found[1] else f"name: {name}"
 
 
-def schema_command(*, serving: Annotated[bool, typer.Option("--serving", help="Of a serving scenario.")] = False) -> int:
+def schema_command(*, serving: Annotated[bool, typer.Option("--serving", help="Schema of a serving scenario.")] = False) -> int:
     """Print the JSON Schema of a scenario."""
     write_json(serving_json_schema() if serving else scenario_json_schema())
     return EXIT_OK

@@ -18,11 +18,11 @@ SetOption = Annotated[
 JobsOption = Annotated[
     int | None,
     typer.Option(
-        "--jobs", "-j", "--workers", min=1, metavar="N", help="Processes; default: one for each processor. The result is the same."
+        "--jobs", "-j", "--workers", min=1, metavar="N", help="Processes; default: one per processor. The result does not depend on it."
     ),
 ]
-SeedOption = Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Seed of everything random.")]
-NotesOption = Annotated[bool, typer.Option("--verbose", "-v", help="Show all notes on prices and on what is assumed.")]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Seed of all random draws.")]
+NotesOption = Annotated[bool, typer.Option("--verbose", "-v", help="Show all notes on prices and assumptions.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON document to stdout.")]
 
 

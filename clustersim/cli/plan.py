@@ -70,25 +70,25 @@ def plan_command(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model; without a cluster, a scenario whose layout is open.")],
     cluster: Annotated[str | None, typer.Argument(metavar="CLUSTER", help="A shipped node or cluster.")] = None,
     *,
-    nodes: Annotated[int | None, typer.Option(min=1, metavar="N", help="How many nodes.")] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, metavar="N", help="Number of nodes.")] = None,
     set_: SetOption = None,
     only: Annotated[list[str] | None, typer.Option("--only", metavar="KEY=VALUES", help="Search these values, such as tp=4,8.")] = None,
     constraint: Annotated[
         list[str] | None, typer.Option(metavar="CONDITION", help="A condition, such as 'memory_fraction <= 0.9'.")
     ] = None,
-    most_replays: Annotated[int | None, typer.Option(min=1, metavar="N", help="End the search after so many.")] = None,
-    memory_margin: Annotated[str, typer.Option(metavar="SHARE", help="Of the memory, that stays free.")] = "8 %",
-    time_limit: Annotated[str | None, typer.Option(metavar="TIME", help="End the search after so long, such as '30 s'.")] = None,
-    tokens: Annotated[str | None, typer.Option(metavar="COUNT", help="A goal: so many tokens, such as 15T.")] = None,
+    most_replays: Annotated[int | None, typer.Option(min=1, metavar="N", help="End the search after N replays.")] = None,
+    memory_margin: Annotated[str, typer.Option(metavar="SHARE", help="Share of the memory that stays free.")] = "8 %",
+    time_limit: Annotated[str | None, typer.Option(metavar="TIME", help="Longest time of the search, such as '30 s'.")] = None,
+    tokens: Annotated[str | None, typer.Option(metavar="COUNT", help="Tokens of the training that is the goal, such as 15T.")] = None,
     within: Annotated[str | None, typer.Option(metavar="TIME", help="With --tokens: the longest time, such as '60 days'.")] = None,
     budget: Annotated[str | None, typer.Option(metavar="USD", help="With --tokens: the highest cost, such as '12 MUSD'.")] = None,
     power: Annotated[str | None, typer.Option(metavar="POWER", help="With --tokens: the highest power, such as '5 MW'.")] = None,
     accelerators: Annotated[
         str, typer.Option(metavar="NODES", help="With --tokens: nodes to choose from, such as dgx-h100,dgx-b200.")
     ] = "",
-    max_nodes: Annotated[int, typer.Option(min=1, metavar="N", help="With --tokens: the most nodes.")] = MOST_NODES,
+    max_nodes: Annotated[int, typer.Option(min=1, metavar="N", help="With --tokens: largest number of nodes.")] = MOST_NODES,
     write: Annotated[
-        str | None, typer.Option("--write", "--out", "-o", metavar="FILE", help="Write the winner as a scenario, or as --as says.")
+        str | None, typer.Option("--write", "--out", "-o", metavar="FILE", help="Write the winner as a scenario, or in the format of --as.")
     ] = None,
     as_: Annotated[
         str | None,
@@ -97,13 +97,13 @@ def plan_command(
         ),
     ] = None,
     serving: Annotated[bool, typer.Option("--serving", help="Find the fewest GPUs that keep the slo of a serving scenario.")] = False,
-    gpus: Annotated[int | None, typer.Option(min=1, metavar="N", help="With --serving: at most so many GPUs; 64 if left out.")] = None,
+    gpus: Annotated[int | None, typer.Option(min=1, metavar="N", help="With --serving: most GPUs; default 64.")] = None,
     verbose: NotesOption = False,
     json: JsonOption = False,
 ) -> int:
     """Find the fastest layout of a model on a cluster.
 
-    Say why no other one is faster; or, with --tokens, find what reaches a goal; or, with --serving, what serves requests as promised.
+    Prove that no other is faster. With --tokens, find the machines that reach a goal; with --serving, those that keep an slo.
     """
     if as_ is not None:
         check_written(as_, serving=serving)

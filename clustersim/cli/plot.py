@@ -42,7 +42,7 @@ def plot_command(
     json: JsonOption = False,
     seed: SeedOption = 0,
 ) -> int:
-    """Draw a picture of runs, of a table or of predictions."""
+    """Draw a plot of runs, of a sweep or of predictions."""
     path = named_file(out or f"{kind}.png", FORMATS, "--out")
     with watched():
         asked = partial(draw_plot, kind, tuple(runs or ()), tuple(set_ or ()), figure=figure, seed=seed, jobs=jobs)
@@ -61,13 +61,13 @@ def report_command(
     *,
     set_: SetOption = None,
     out: Annotated[str, typer.Option("--out", "-o", metavar="FILE", help="File to write.")] = "report.html",
-    static: Annotated[bool, typer.Option("--static", help="Pictures that stand still, as without the html extra.")] = False,
+    static: Annotated[bool, typer.Option("--static", help="Static pictures, as without the html extra.")] = False,
     json: JsonOption = False,
     seed: SeedOption = 0,
 ) -> int:
-    """Write a page of one run, of several, or of a sweep.
+    """Write an HTML page of a run, of several runs, or of a sweep.
 
-    The page is one file that opens without a network. Several runs stand side by side.
+    The page is one file that opens without a network. Several runs are side by side.
     """
     path = named_file(out, (".html", ".htm"), "--out")
     with watched():

@@ -40,20 +40,20 @@ def run_command(
     json: JsonOption = False,
     out: Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="Folder for the run directories.")] = "runs",
     seed: SeedOption = 0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and lay out, simulate nothing, write nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the scenario and its layout; simulate and write nothing.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No report and no notices.")] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Links, collectives, bottleneck, lower bound and all assumptions too.")
+        bool, typer.Option("--verbose", "-v", help="Also print links, collectives, bottleneck, lower bound and all assumptions.")
     ] = False,
     plots: Annotated[bool, typer.Option("--plots/--no-plots", help="Draw the plots of the run directory.")] = True,
-    fold: Annotated[bool, typer.Option("--fold/--no-fold", help="Replay one rank for all that cannot be told apart, or every one.")] = True,
+    fold: Annotated[bool, typer.Option("--fold/--no-fold", help="Replay one rank of each class of equal ranks, or every rank.")] = True,
     collapse: Annotated[
-        bool, typer.Option("--collapse/--no-collapse", help="Fire events for contended tasks alone, or for every task.")
+        bool, typer.Option("--collapse/--no-collapse", help="Use events only for contended tasks, or for every task.")
     ] = True,
     repeat: Annotated[
-        bool, typer.Option("--repeat/--no-repeat", help="Replay one period of micro-batches or steps that repeats, or every one.")
+        bool, typer.Option("--repeat/--no-repeat", help="Replay one period of repeated micro-batches or steps, or all.")
     ] = True,
-    profile: Annotated[bool, typer.Option("--profile", help="Print where the time of the simulation went.")] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="Print a profile of the simulation itself.")] = False,
 ) -> int:
     """Simulate one training step and report where the time goes."""
     changed = tuple(set_ or ())
@@ -146,9 +146,9 @@ def explain_command(
     seed: SeedOption = 0,
     changes: Annotated[bool, typer.Option("--changes/--no-changes", help="Look for changes that shorten the step.")] = True,
 ) -> int:
-    """Say what sets the step time, and what would shorten it.
+    """Explain what sets the step time, and what would shorten it.
 
-    Say also how figures and constants come about.
+    Also show where figures and constants come from.
     """
     with watched(shows=not json):
         explanation = explain(run, tuple(set_ or ()), seed=seed, changes=changes)

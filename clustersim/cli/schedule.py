@@ -28,7 +28,7 @@ def schedule_command(
 ) -> int:
     """Print the pipeline schedule of a scenario.
 
-    Each rank has a row, as PyTorch writes it.
+    Each rank has a row, in the format of PyTorch.
     """
     plan = build(load_scenario(scenario, tuple(set_ or ()))).plan
     if out is not None and not out.endswith(".csv"):

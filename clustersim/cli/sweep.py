@@ -35,30 +35,30 @@ def sweep_command(
         typer.Option(metavar="KEY=VALUES", help="Vary a key: 1,2,4 or 1..8 or 1..64 step 8 or 1..64 times 2. Repeatable."),
     ] = None,
     exclude: Annotated[
-        list[str] | None, typer.Option(metavar="CONDITION", help="Leave points out, such as 'strategy.tp * strategy.pp > 64'. Repeatable.")
+        list[str] | None, typer.Option(metavar="CONDITION", help="Leave out points, such as 'strategy.tp * strategy.pp > 64'. Repeatable.")
     ] = None,
     where: Annotated[
-        list[str] | None, typer.Option(metavar="CONDITION", help="What an answer must meet, such as 'mfu > 0.3'. Repeatable.")
+        list[str] | None, typer.Option(metavar="CONDITION", help="Condition on the best point, such as 'mfu > 0.3'. Repeatable.")
     ] = None,
     sort: Annotated[
-        str | None, typer.Option(metavar="METRIC", help="Smallest first; -METRIC: largest first; default -tokens_per_s.")
+        str | None, typer.Option(metavar="METRIC", help="Sort by a metric, smallest first; -METRIC: largest first; default -tokens_per_s.")
     ] = None,
-    metrics: Annotated[list[str] | None, typer.Option(metavar="NAME,...", help="Columns of the table; all for every figure.")] = None,
+    metrics: Annotated[list[str] | None, typer.Option(metavar="NAME,...", help="Columns of the table; 'all' for every figure.")] = None,
     set_: SetOption = None,
     jobs: JobsOption = None,
     executor: Annotated[
         str, typer.Option(metavar="NAME", help="local, dask (a cluster on this machine), or dask:tcp://host:8786.")
     ] = "local",
-    file_format: Annotated[str, typer.Option("--format", metavar="NAME", help="Of the table: csv, parquet or duckdb.")] = "csv",
+    file_format: Annotated[str, typer.Option("--format", metavar="NAME", help="Format of the table: csv, parquet or duckdb.")] = "csv",
     out: Annotated[str | None, typer.Option("--out", "-o", metavar="DIR", help="Folder; default runs/sweeps/NAME/HASH.")] = None,
-    max_points: Annotated[int, typer.Option(metavar="N", min=1, help="Refuse a sweep of more points.")] = 100_000,
+    max_points: Annotated[int, typer.Option(metavar="N", min=1, help="Largest number of points.")] = 100_000,
     seed: SeedOption = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the points, run nothing.")] = False,
     json: JsonOption = False,
 ) -> int:
     """Run a scenario for all combinations of some values.
 
-    The same command goes on where it was stopped.
+    The same command continues a sweep that was stopped.
     """
     check_format(file_format)
     check_executor(executor)
@@ -120,14 +120,14 @@ STUDIES: Final = Path("runs") / "studies"
 
 
 def study_command(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="A shipped study, or a path; a list of them if left out.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="A shipped study or a path; without it, list the studies.")] = None,
     *,
     out: Annotated[
         str | None, typer.Option("--out", "-o", metavar="DIR", help="Folder for tables and plots; default runs/studies/NAME.")
     ] = None,
     json: JsonOption = False,
 ) -> int:
-    """Run many cases to answer one question, with tables and plots."""
+    """Answer a question by many runs, with tables and plots."""
     if name is None:
         _list_studies(as_json=json)
         return EXIT_OK
@@ -171,7 +171,7 @@ def what_if_command(
         list[str] | None, typer.Option(metavar="NAME:KEY=VALUE,...", help="Changes under a name, such as wide:strategy.tp=8. Repeatable.")
     ] = None,
     where: Annotated[
-        list[str] | None, typer.Option(metavar="CONDITION", help="What a case must meet, such as 'memory_fraction <= 0.9'. Repeatable.")
+        list[str] | None, typer.Option(metavar="CONDITION", help="Condition on a case, such as 'memory_fraction <= 0.9'. Repeatable.")
     ] = None,
     metric: Annotated[
         str | None,
@@ -181,23 +181,23 @@ def what_if_command(
         ),
     ] = None,
     break_even: Annotated[
-        str | None, typer.Option(metavar="KEY=LOW..HIGH", help="Where the two best cases are equally good while a key goes so far.")
+        str | None, typer.Option(metavar="KEY=LOW..HIGH", help="Find the value of a key at which the two best cases are equal.")
     ] = None,
     sensitivity: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=LOW..HIGH", help="A figure to vary; hardware: each rate by 20 % up and down. Repeatable."),
+        typer.Option(metavar="KEY=LOW..HIGH", help="Vary a key; 'hardware' varies each rate by 20 % up and down. Repeatable."),
     ] = None,
-    method: Annotated[str, typer.Option(metavar="NAME", help="one (figure at a time), morris or sobol.")] = "one",
-    samples: Annotated[int | None, typer.Option(metavar="N", min=2, help="Of morris (8) or sobol (32).")] = None,
+    method: Annotated[str, typer.Option(metavar="NAME", help="Method of --sensitivity: one (key at a time), morris or sobol.")] = "one",
+    samples: Annotated[int | None, typer.Option(metavar="N", min=2, help="Samples of morris (default 8) or sobol (default 32).")] = None,
     jobs: JobsOption = None,
     set_: SetOption = None,
     plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw the tornado, such as tornado.png.")] = None,
     seed: SeedOption = 0,
     json: JsonOption = False,
 ) -> int:
-    """Say which of some changes is best, and what that depends on.
+    """Compare changes: which is best, and what that depends on.
 
-    Also where another one becomes best.
+    Break-even values show where another change becomes best.
     """
     asked = StudyRequest(
         cases=tuple(case or ()),

@@ -18,12 +18,12 @@ def ui_command(
         str, typer.Argument(metavar="EXAMPLE", help="A shipped example to begin with, or 'run NAME/HASH'.")
     ] = "llama3-70b-h100-512",
     *,
-    port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="Of 127.0.0.1; 0 for one that is free.")] = 8050,
+    port: Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="Port on 127.0.0.1; 0 for a free one.")] = 8050,
     runs: Annotated[str, typer.Option(metavar="DIR", help="Folder of runs that can be opened.")] = "runs",
 ) -> int:
-    """Show a page on which a scenario is changed and run.
+    """Open a page to change and run a scenario.
 
-    The result is seen at once. The page is for a browser on this machine only.
+    Results appear at once. The page is for a browser on this machine only.
     """
     # Processes load their modules while this one loads its own.
     make_ready()

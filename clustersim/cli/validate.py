@@ -65,22 +65,20 @@ def validate_command(
     sources: Annotated[list[str] | None, typer.Argument(metavar="SOURCE", help="Shipped sources, or paths; all if left out.")] = None,
     *,
     json: JsonOption = False,
-    quality: Annotated[str, typer.Option(metavar="A|B", help="Least quality of a row; A: nothing had to be assumed.")] = "B",
+    quality: Annotated[str, typer.Option(metavar="A|B", help="Lowest quality of rows; A: rows without assumptions.")] = "B",
     fail_over: Annotated[
         str | None, typer.Option(metavar="PERCENT", help="End with 1 if the mean absolute error exceeds this, such as '8 %'.")
     ] = None,
     plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw the errors of each source: a .png or .svg file.")] = None,
-    write_residuals: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write the error bars that follow from all rows, for a checkout.")
-    ] = None,
+    write_residuals: Annotated[str | None, typer.Option(metavar="FILE", help="Write the error bars of all rows; in a checkout.")] = None,
     cross_validate: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Leave each source out, refit, predict it; tables, and a file. Takes long.")
+        str | None, typer.Option(metavar="FILE", help="Leave out each source, refit and predict it; print tables and write a file. Slow.")
     ] = None,
     defaults: Annotated[
-        bool, typer.Option("--defaults", help="Predict by what people type alone: model, machine, batch, degrees, recomputation.")
+        bool, typer.Option("--defaults", help="Predict from model, machine, batch, degrees and recomputation alone.")
     ] = False,
     serving: Annotated[
-        bool, typer.Option("--serving", help="Compare served runs: time to the first token, per token, throughput.")
+        bool, typer.Option("--serving", help="Compare served runs: time to first token, time per token, throughput.")
     ] = False,
     jobs: JobsOption = None,
 ) -> int:

@@ -208,4 +208,4 @@ def test_commands_of_many_runs_take_jobs_alike(cli: Cli, command: str) -> None:
     help_text = " ".join(cli(command, "--help").out.split())
 
     assert "-j, --jobs, --workers" in help_text
-    assert "Processes; default: one for each processor. The result is the same." in help_text
+    assert "Processes; default: one per processor. The result does not depend on it." in help_text
