@@ -25,6 +25,9 @@ class Watcher:
     def noted(self, text: str) -> None:
         """Take notice of what the innermost phase has found so far."""
 
+    def told(self, text: str) -> None:
+        """Take a line that users should see, such as one on a file that was read."""
+
 
 _WATCHERS: Final[ContextVar[tuple[Watcher, ...]]] = ContextVar("watchers", default=())
 
@@ -73,3 +76,9 @@ def noted(text: str) -> None:
     """Report what the innermost phase has found so far to observers, for people who stop it."""
     for watcher in _WATCHERS.get():
         watcher.noted(text)
+
+
+def told(text: str) -> None:
+    """Pass a line that users should see to observers."""
+    for watcher in _WATCHERS.get():
+        watcher.told(text)

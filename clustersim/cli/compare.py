@@ -18,6 +18,7 @@ from clustersim.apps.importing.importing import foreign_source
 from clustersim.apps.importing.opening import open_measured
 from clustersim.cli.options import JsonOption, SeedOption, SetOption, refuse_given
 from clustersim.cli.terminal import notice, print_answer, print_table, write_json, write_out
+from clustersim.cli.watching import watched
 from clustersim.documents.files import check_folder, write_text
 from clustersim.documents.json_text import json_text
 from clustersim.documents.near_names import did_you_mean
@@ -57,28 +58,30 @@ def compare_command(
             named = f"{len(others)} are named" if others else "none is named"
             raise ScenarioError(f"traces are compared with one run, and {named}", hint="try: clustersim compare RUN TRACE...")
         request = TraceRequest(run=others[0], traces=traces, overrides=overrides, device=device, names=names, seed=seed)
-        _tell(compare_traces(request), chosen, out)
+        with watched():
+            found = compare_traces(request)
+        _tell(found, chosen, out)
         return EXIT_OK
     given = next((name for name, value in (("--device", device), ("--names", names)) if value is not None), None)
     if given is not None:
         raise ScenarioError(f"{given} says how a trace is read, and none is named", hint="try: clustersim compare RUN TRACE")
     if len(sources) > MOST:
         raise ScenarioError(f"{len(sources)} runs do not fit side by side", hint=f"name at most {MOST}")
-    if len(sources) > 1:
+    with watched():
         compared = side_by_side(_loaded(sources, overrides, seed))
-    else:
-        source = runs[0]
-        logged = open_measured(source, overrides)
-        if logged is None:
-            hint = "name two or more run directories, scenario files or shipped examples"
-            raise ScenarioError("one run alone cannot be compared", hint=hint)
-        predicted = predicted_run(source, logged[0], seed=seed)
-        compared = side_by_side([measured_run(source, predicted, logged[1]), predicted])
     _tell(compared, chosen, out)
     return EXIT_OK
 
 
 def _loaded(sources: Sequence[str], overrides: Sequence[str], seed: int) -> list[ComparedRun]:
+    """Return runs in the order that they are named; a log alone is held against its own prediction."""
+    if len(sources) == 1:
+        logged = open_measured(sources[0], overrides)
+        if logged is None:
+            hint = "name two or more run directories, scenario files or shipped examples"
+            raise ScenarioError("one run alone cannot be compared", hint=hint)
+        predicted = predicted_run(sources[0], logged[0], seed=seed)
+        return [measured_run(sources[0], predicted, logged[1]), predicted]
     check_kinds(sources)
     loaded: dict[str, ComparedRun] = {}
     # A log may name no accelerators: a prediction that it is held against says the machine.

@@ -60,7 +60,9 @@ def _scenario_as(source: str, form: str, overrides: tuple[str, ...], out: str | 
         check_folder(Path(out), hint="choose another name with --out")
     elif as_json:
         raise ScenarioError("--json and --as both write to stdout", field="--as", hint="add -o with a file")
-    write_files(written(open_job(source, overrides), form), out)
+    with watched():
+        job = open_job(source, overrides)
+    write_files(written(job, form), out)
     if as_json:
         write_json({"format": form, "file": out})
     return EXIT_OK

@@ -59,7 +59,7 @@ def run_command(
     changed = tuple(set_ or ())
     with watched(profiles=profile, shows=not quiet):
         with phase("read and build"):
-            job = open_job(scenario, changed, tell=None if quiet else notice)
+            job = open_job(scenario, changed)
             built = build_serving(job, seed=seed) if isinstance(job, ServingScenario) else build(job)
         if dry_run:
             _print_dry_run(built, seed, as_json=json)
@@ -150,7 +150,7 @@ def explain_command(
 
     Also show where figures and constants come from.
     """
-    with watched(shows=not json):
+    with watched():
         explanation = explain(run, tuple(set_ or ()), seed=seed, changes=changes)
     served = isinstance(explanation, ServedExplanation)
     if json:

@@ -9,10 +9,11 @@ from typing import Annotated
 
 import typer
 
+from clustersim.apps.importing.opening import open_scenario
 from clustersim.cli.options import JsonOption, ScenarioArgument, SetOption
 from clustersim.cli.terminal import notice, write_json, write_out
+from clustersim.cli.watching import watched
 from clustersim.config.build import build
-from clustersim.config.load import load_scenario
 from clustersim.documents.files import write_text
 from clustersim.errors import EXIT_OK, ScenarioError
 from clustersim.parallel.schedules.written import written
@@ -30,7 +31,8 @@ def schedule_command(
 
     Each rank has a row, in the format of PyTorch.
     """
-    plan = build(load_scenario(scenario, tuple(set_ or ()))).plan
+    with watched():
+        plan = build(open_scenario(scenario, tuple(set_ or ()))).plan
     if out is not None and not out.endswith(".csv"):
         raise ScenarioError(f"'{out}' does not end in .csv, as schedules in files do", hint=f"use --out {out}.csv")
     if plan.strategy.pp == 1:

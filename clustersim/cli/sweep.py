@@ -72,7 +72,8 @@ def sweep_command(
         most_points=max_points,
         seed=seed,
     )
-    question = asked_sweep(source, asked)
+    with watched():
+        question = asked_sweep(source, asked)
     if dry_run:
         _print_points(question)
         return EXIT_OK
@@ -218,7 +219,8 @@ def what_if_command(
     first, *others = source
     if others:
         raise ScenarioError("only traces of one job are taken together", field=others[0], hint="name one scenario")
-    question, options = asked_what_if(first, asked)
+    with watched():
+        question, options = asked_what_if(first, asked)
     if plot is not None and (not options.inputs or options.method is not None):
         raise ScenarioError("there is no tornado to draw", field="--plot", hint="add --sensitivity hardware, without --method")
     with watched():

@@ -75,6 +75,7 @@ class ProgressLine(Watcher):
     _place: str = ""
     _notes: dict[str, str] = field(default_factory=dict[str, str])
     """Findings so far, by phase."""
+    _told: dict[str, None] = field(default_factory=dict[str, None])
 
     def begun(self, phase: str) -> None:
         """Take notice that a phase has begun."""
@@ -105,6 +106,12 @@ class ProgressLine(Watcher):
         open_ = [phase for phase, *_ in self._open]
         if open_:
             self._notes = {phase: note for phase, note in self._notes.items() if phase in open_} | {open_[-1]: text}
+
+    def told(self, text: str) -> None:
+        """Write a line once, however often its file is read."""
+        if text not in self._told:
+            self._told[text] = None
+            notice(text)
 
     def stopped(self, hint: str) -> None:
         """Say how far it was, and what was found so far."""

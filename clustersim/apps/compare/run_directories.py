@@ -98,9 +98,9 @@ def replayed(folder: Path) -> ReplayedRun:
 
 
 def named_scenario(source: str, overrides: Sequence[str] = ()) -> tuple[ScenarioText, tuple[Override, ...]]:
-    """Return a scenario that a user names, or that of a run directory, as it was written, and its changes."""
+    """Return a scenario that a user names, or that of a run directory or of a file of a framework, as written, and its changes."""
     path, texts, _ = changeable(source, overrides)
-    return read_source(path), tuple(parse_override(text) for text in texts)
+    return open_written(path, texts)
 
 
 def changeable(source: str, overrides: Sequence[str] = (), *, seed: int = 0) -> tuple[str, tuple[str, ...], int]:
@@ -132,9 +132,9 @@ def _manifest(path: Path) -> tuple[int, tuple[str, ...]]:
     return seed if isinstance(seed, int) else 0, tuple(map(str, overrides)) if isinstance(overrides, list) else ()
 
 
-def is_served(source: str) -> bool:
+def is_served(source: str, overrides: Sequence[str] = ()) -> bool:
     """Return whether a source is a serving scenario, or the run directory of one; a scenario of stdin is taken for one of training."""
-    return source != STDIN and is_serving(named_scenario(source)[0])
+    return source != STDIN and is_serving(named_scenario(source, overrides)[0])
 
 
 def load_result(source: str, overrides: Sequence[str] = (), *, seed: int = 0) -> Result | ServingResult:

@@ -14,7 +14,6 @@ from clustersim.apps.explain.constants import ROUND_OFF, Constant, Explained, co
 from clustersim.apps.explain.savings import fitting_changes
 from clustersim.apps.explain.served_explanation import ServedExplanation, explain_served
 from clustersim.apps.explain.unsaid import Unsaid, alternatives, unsaid
-from clustersim.apps.importing.importing import foreign_source
 from clustersim.apps.importing.opening import open_written
 from clustersim.apps.run.replaying import Conditions, critical_path_of
 from clustersim.apps.run.result import NOT_MEASURED, UNSAID, MeasuredChanges, Result
@@ -117,7 +116,7 @@ def measured_changes(source: str, overrides: Sequence[str], result: Result) -> M
     Of a run that does not fit in memory the changes with which it fits. Of a step that takes long to replay only some are replayed. None
     for a run that is not from a scenario that can be read again. A run directory is read as ``run`` wrote it.
     """
-    if source == "-" or foreign_source(source) or result.built.plan.strategy.data_parallel.mode != "sync":
+    if source == "-" or result.built.plan.strategy.data_parallel.mode != "sync":
         return NOT_MEASURED
     written, changed = named_scenario(source, overrides)
     run = ChangedRun(written=written, changes=changed, result=result)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from clustersim.apps.importing.entries import ImportOptions, LoggedSteps
 from clustersim.apps.importing.import_report import summary
-from clustersim.apps.importing.importing import checked_job, foreign_source, import_files
+from clustersim.apps.importing.importing import Imported, checked_job, foreign_source, import_files
 from clustersim.apps.importing.reading import read_contents, read_raw
 from clustersim.config.load import Scenario, ScenarioText, load_scenario, read_source
 from clustersim.config.overriding import Override, parse_override
 from clustersim.config.serving_scenario import ServingScenario
 from clustersim.documents.text import parse_document
 from clustersim.errors import Place, ScenarioError
+from clustersim.progress import told
 
 
 def open_scenario(source: str, overrides: Sequence[str] = ()) -> Scenario:
@@ -39,26 +40,26 @@ def open_scenario(source: str, overrides: Sequence[str] = ()) -> Scenario:
     return scenario
 
 
-def open_job(source: str, overrides: Sequence[str] = (), *, tell: Callable[[str], None] | None = None) -> Scenario | ServingScenario:
-    """Return a checked scenario of training or of serving, as ``open_scenario`` does; ``tell`` takes a report of an import, by line."""
+def open_job(source: str, overrides: Sequence[str] = ()) -> Scenario | ServingScenario:
+    """Return a checked scenario of training or of serving, as ``open_scenario`` does."""
     if foreign_source(source):
-        return _imported(source, overrides, tell)
+        return _imported(source, overrides)
     return checked_job(read_source(source), [parse_override(text) for text in overrides])
 
 
-def open_written(source: str, overrides: Sequence[str] = ()) -> tuple[ScenarioText, tuple[Override, ...]]:
+def open_written(source: str | Path | Mapping[str, object], overrides: Sequence[str] = ()) -> tuple[ScenarioText, tuple[Override, ...]]:
     """Return a scenario as it was written, and the changes to it; an imported one has them in it."""
-    if not foreign_source(source):
+    if not isinstance(source, str | Path) or not foreign_source(str(source)):
         return read_source(source), tuple(parse_override(text) for text in overrides)
-    scenario = _imported(source, overrides)
-    return ScenarioText(document=parse_document(scenario.text, source), text=scenario.text, folder=scenario.folder), ()
+    scenario = _imported(str(source), overrides)
+    return ScenarioText(document=parse_document(scenario.text, str(source)), text=scenario.text, folder=scenario.folder), ()
 
 
 def open_measured(source: str, overrides: Sequence[str] = (), lent: Sequence[str] = ()) -> tuple[Scenario, LoggedSteps, bool] | None:
     """Return the scenario and the measurements of a log, and whether its cluster is a lent one; None for any other source."""
     if not Path(source).exists() or not foreign_source(source):
         return None
-    imported = import_files([source], ImportOptions(overrides=tuple(overrides), lent=tuple(lent), by_option=False))
+    imported = _reported(source, ImportOptions(overrides=tuple(overrides), lent=tuple(lent), by_option=False))
     if imported.measured is None or not isinstance(imported.scenario, Scenario):
         return None
     return imported.scenario, imported.measured, imported.lent
@@ -72,10 +73,15 @@ def open_steps(source: str) -> LoggedSteps | None:
     return contents.measured if contents.only_measured else None
 
 
-def _imported(source: str, overrides: Sequence[str], tell: Callable[[str], None] | None = None) -> Scenario | ServingScenario:
-    imported = import_files([source], ImportOptions(overrides=tuple(overrides), by_option=False))
-    if tell is not None:
-        for line in summary(imported):
-            tell(line)
-    assert imported.scenario is not None  # a description of a machine is no source of a job
-    return imported.scenario
+def _imported(source: str, overrides: Sequence[str]) -> Scenario | ServingScenario:
+    scenario = _reported(source, ImportOptions(overrides=tuple(overrides), by_option=False)).scenario
+    assert scenario is not None  # a description of a machine is no source of a job
+    return scenario
+
+
+def _reported(source: str, asked: ImportOptions) -> Imported:
+    """Return an import, and pass a short report of it to observers."""
+    imported = import_files([source], asked)
+    for line in summary(imported):
+        told(line)
+    return imported

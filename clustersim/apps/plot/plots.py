@@ -98,9 +98,9 @@ def draw_plot(
             return ANSWER_PLOTS[name].draw(asked_tornado(sources, overrides, seed=seed, jobs=jobs), None)
         asked = [_Asked(source, tuple(overrides), seed) for source in sources]
         served = SERVED_PLOTS.get(name)
-        if served is not None and (name not in RUN_PLOTS or (sources and is_served(sources[0]))):
+        if served is not None and (name not in RUN_PLOTS or (sources and is_served(sources[0], overrides))):
             _check_number(name, served, sources)
-            if served.grows and len(asked) == 1 and is_served(sources[0]):
+            if served.grows and len(asked) == 1 and is_served(sources[0], overrides):
                 return served.draw([_kind(name, each[0], ServedSubject) for each in _runs(_loaded(asked[0]), jobs)], None)
             return served.draw([_kind(name, each, ServedSubject) for each in _told_apart(asked, jobs)], None)
         plot = RUN_PLOTS[name]

@@ -9,6 +9,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, JsonValue, StringConstraints
 
+from clustersim.apps.importing.importing import foreign_source
+from clustersim.apps.importing.opening import open_written
 from clustersim.apps.study.axis import Axis, axis_from_data, parse_axis
 from clustersim.apps.study.design import MOST_POINTS, Design, design_of, exclusion_of
 from clustersim.apps.study.objective import AskedExpression
@@ -217,12 +219,12 @@ def open_study(source: Source, request: StudyRequest) -> Study:
     Parameters
     ----------
     source
-        A scenario (a path, a shipped name, ``-`` or a mapping), or a study: a path or the name of a shipped one.
+        A scenario (a path, a shipped name, ``-`` or a mapping; or a file of a framework), or a study: a path or a shipped name.
     """
     document = _study_document(source)
     if document is None:
-        scenario = read_source(source)
-        base = Base(source=scenario, changes=tuple(parse_override(text) for text in request.changes), seed=request.seed)
+        scenario, changes = open_written(source, request.changes)
+        base = Base(source=scenario, changes=changes, seed=request.seed)
         return Study(spec=StudySpec(scenario={}), document=scenario.document, base=base, request=request)
     return read_study(document, request)
 
@@ -244,7 +246,12 @@ def _study_document(source: Source) -> Document | None:
         path = shipped_studies() / f"{source}.yaml"
     if not path.is_file():
         return None
-    document = read_document(path)
+    try:
+        document = read_document(path)
+    except ScenarioError:
+        if foreign_source(str(path)):
+            return None
+        raise
     return document if any(key in document.data for key in RUNS) else None
 
 

@@ -6,6 +6,8 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from clustersim.documents.text import parse_document
 from tests.unit.cli.conftest import Cli
 
@@ -46,12 +48,23 @@ def test_what_is_missing_ends_with_2_and_the_option(cli: Cli) -> None:
     assert "--nodes N" in done.err
 
 
-def test_run_takes_the_file_of_a_framework(cli: Cli) -> None:
-    done = cli("run", TITAN, *SET, "--dry-run")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["run", TITAN, "--dry-run"],
+        ["explain", TITAN, "--no-changes"],
+        ["plot", "timeline", TITAN],
+        ["sweep", TITAN, "--over", "strategy.tp=4,8", "--dry-run"],
+        ["schedule", TITAN, "-s", "strategy.pp=2"],
+        ["export", TITAN, "--as", "megatron"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_a_command_takes_the_file_of_a_framework_and_says_once_what_was_lost(cli: Cli, command: list[str]) -> None:
+    done = cli(*command, *SET)
 
     assert done.code == 0
-    assert "name: llama3-70b" in done.out
-    assert "read as torchtitan" in done.err
+    assert done.err.count("read as torchtitan") == 1
 
 
 def test_run_names_the_setting_that_is_missing(cli: Cli) -> None:
