@@ -192,7 +192,8 @@ def _too_much(error: LimitError | WorkerError, document: Mapping[str, Data]) -> 
 def _mistaken(found: Mistake) -> Shown:
     """Return the page with a mistake at its control, and the last result pale."""
     errors = [found.text if control.key == found.key else "" for control in controls()]
-    said = {"idle": True, "errors": errors, "mistake": "" if found.key else found.text, "stale": "stale"}
+    text = "Not simulated: correct the marked input. The last result is below." if found.key else found.text
+    said = {"idle": True, "errors": errors, "mistake": text, "stale": "stale"}
     return {**dict.fromkeys(PLACES, no_update), **said}
 
 

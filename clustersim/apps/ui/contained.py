@@ -86,6 +86,8 @@ def start(name: str, runs: Path) -> Mapping[str, Data]:
         When there is none of that name, or it names files.
     """
     known = starts(runs)
+    if name in example_names(serving=True):
+        raise ScenarioError(f"'{name}' is a serving scenario, and this page shows trainings", hint=f"use clustersim run {name}")
     if name not in known:
         raise ScenarioError(f"there is no '{name}' to start from", hint=choices_hint(name, known))
     if name.startswith(_RUN):

@@ -60,17 +60,19 @@ def controls() -> tuple[Control, ...]:
         _own("num_attention_heads", "Heads", "32"),
         _own("num_key_value_heads", "Key-value heads", "8"),
         _own("vocab_size", "Vocabulary", "128256"),
-        Control(key="training.seq_length", label="Sequence length", group="Model", example="the most"),
+        Control(key="training.seq_length", label="Sequence length", group="Model", example="the model's"),
         Control(key="training.global_batch_size", label="Global batch", group="Model"),
         Control(key="training.micro_batch_size", label="Micro-batch", group="Model", example="1"),
-        Control(key="training.precision", label="Precision", group="Model", choices=get_args(Precision), example="best", closed=True),
+        Control(key="training.precision", label="Precision", group="Model", choices=get_args(Precision), example="the best", closed=True),
         Control(
             key=MACHINE, label="Node or cluster", group="Cluster", choices=(*profile_names("nodes"), *profile_names("clusters")), wide=True
         ),
-        Control(key="cluster.nodes", label="Nodes", group="Cluster", example="as built"),
-        Control(key="cluster.accelerator", label="Accelerator", group="Cluster", choices=profile_names("accelerators"), example="as built"),
-        Control(key="cluster.nics.bandwidth", label="Each network adapter", group="Cluster", example="as built"),
-        Control(key="cluster.fabric.oversubscription", label="Oversubscription", group="Cluster", example="as built"),
+        Control(key="cluster.nodes", label="Nodes", group="Cluster", example="the machine's"),
+        Control(
+            key="cluster.accelerator", label="Accelerator", group="Cluster", choices=profile_names("accelerators"), example="the node's"
+        ),
+        Control(key="cluster.nics.bandwidth", label="Adapter bandwidth", group="Cluster", example="the node's"),
+        Control(key="cluster.fabric.oversubscription", label="Oversubscription", group="Cluster", example="the fabric's"),
         Control(key="strategy.tp", label="Tensor parallel (tp)", group="Strategy", example="1"),
         Control(key="strategy.pp", label="Pipeline stages (pp)", group="Strategy", example="1"),
         Control(key="strategy.cp", label="Context parallel (cp)", group="Strategy", example="1"),
@@ -79,7 +81,7 @@ def controls() -> tuple[Control, ...]:
         Control(
             key="strategy.schedule", label="Pipeline schedule", group="Strategy", choices=tuple(SCHEDULES), example="1f1b", closed=True
         ),
-        Control(key="strategy.virtual_stages", label="Chunks per stage", group="Strategy", example="its own"),
+        Control(key="strategy.virtual_stages", label="Chunks per stage", group="Strategy", example="the schedule's"),
         Control(key="strategy.zero_stage", label="ZeRO stage", group="Strategy", choices=("0", "1", "2", "3"), example="0", closed=True),
         Control(
             key="strategy.sequence_parallel",
@@ -94,14 +96,14 @@ def controls() -> tuple[Control, ...]:
         ),
         Control(
             key="strategy.offload",
-            label="Offload to the host",
+            label="Offload to host",
             group="Strategy",
             choices=("optimizer", "optimizer, gradients", "activations"),
             example="nothing",
             listed=True,
         ),
         Control(key="cost.gpu_hour", label="Rent of a GPU hour", group="Cost and failures", example="such as 2.50 USD"),
-        Control(key="reliability.node_mtbf", label="Failures: MTBF of a node", group="Cost and failures", example="such as 5 years"),
+        Control(key="reliability.node_mtbf", label="MTBF of a node", group="Cost and failures", example="such as 5 years"),
     )
 
 

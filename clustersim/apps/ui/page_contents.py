@@ -167,7 +167,7 @@ def _group(name: str, found: Sequence[Control]) -> Component:
     parts: list[Component] = [_field(control) for control in found if not control.own_model]
     if own:
         fold = html.Details(
-            [html.Summary("A model of your own, in numbers"), html.Div([_field(control) for control in own], className="fields")],
+            [html.Summary("Your own model, in numbers"), html.Div([_field(control) for control in own], className="fields")],
             className="wide",
             id="own-model",
         )
@@ -244,11 +244,11 @@ def _comparison() -> Component:
     return _section(
         "comparison",
         "Side by side",
-        html.P("Keep what you see, change something, and look at both.", className="said"),
+        html.P("Keep this result, change the scenario, and compare both.", className="said"),
         _buttons(
-            _button("keep", "Keep this one"),
-            _button("forget", "Forget it", quiet=True),
-            _button("go-back", "Go back to it", quiet=True),
+            _button("keep", "Keep this result"),
+            _button("forget", "Forget kept", quiet=True),
+            _button("go-back", "Load kept", quiet=True),
         ),
         html.Div(id="comparison"),
     )
@@ -259,7 +259,7 @@ def _plan() -> Component:
     return _section(
         "plan",
         "Layouts",
-        html.P("The fastest that fit. A click on one loads it.", className="said"),
+        html.P("The fastest layouts that fit. Click one to load it.", className="said"),
         _buttons(_button("plan", LOOK)),
         html.Div(searching, id="searching", className="buttons", hidden=True),
         dcc.Interval(id="tick", interval=_TICK_MS, disabled=True),
@@ -271,7 +271,7 @@ def _share() -> Component:
     return _section(
         "share",
         "Share",
-        html.P("The link is the scenario itself; the address of this page always is that link.", className="said"),
+        html.P("The link contains the whole scenario. The address of this page is always that link.", className="said"),
         _buttons(
             html.A("Link to this scenario", id="link", href="#"), _button("copy", "Copy the link"), html.Span(id="copied", role="status")
         ),

@@ -148,4 +148,4 @@ def _verdict(result: Result) -> list[Component]:
     lines += [html.P(f"{check.sentence()}.", className="bad") for check in result.checks if not check.holds]
     told = [html.Li(f"{heading}: {sentence}") for heading, sentences in verdict_sections(result) for sentence in sentences]
     flags = [html.Li(f"Not certain: {flag.message}") for flag in result.flags]
-    return [*lines, html.Details([html.Summary("More of it"), html.Ul([*told, *flags])])]
+    return [*lines, html.Details([html.Summary("Details"), html.Ul([*told, *flags])])]

@@ -93,8 +93,8 @@ def timeline_chart(timeline: Timeline) -> InteractiveChart:
         lane = (span.rank_class, span.dimension or "")
         longest_s[lane] = max(longest_s.get(lane, 0.0), span.end_s - span.start_s)
     thin = any(seconds < _SEEN * shown.step_time_s for seconds in longest_s.values())
-    short = " Lanes that look empty hold transfers too short to see: zoom in." if thin else ""
-    over = "What ranks do over the step" if excerpt is None else f"What ranks do in {excerpt.text}"
+    short = " Lanes that look empty have very short transfers: zoom in." if thin else ""
+    over = "Activity of ranks over the step" if excerpt is None else f"Activity of ranks in {excerpt.text}"
     return InteractiveChart(name="timeline", title=f"{over}.{left_out}{until}{short}", data=data, layout=layout)
 
 

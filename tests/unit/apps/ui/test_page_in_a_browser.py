@@ -211,15 +211,15 @@ def test_a_layout_leaves_what_was_changed_since_and_goes_with_another_scenario(s
 
 def test_two_scenarios_stand_side_by_side_and_the_first_comes_back(show: Open) -> None:
     opened = show()
-    opened.page.get_by_role("button", name="Keep this one").click()
+    opened.page.get_by_role("button", name="Keep this result").click()
 
     opened.page.fill(TP, "8")
 
     opened.becomes("#comparison", "now against kept: .*instead of .*What differs.*strategy.tp")
     opened.page.wait_for_selector("#comparison .limit >> nth=1", state="attached")
-    opened.page.get_by_role("button", name="Go back to it").click()
+    opened.page.get_by_role("button", name="Load kept").click()
     opened.becomes("#comparison", "now against kept: as fast")
-    opened.page.get_by_role("button", name="Forget it").click()
+    opened.page.get_by_role("button", name="Forget kept").click()
     opened.waits_for("document.querySelector('#comparison').textContent === ''")
 
 

@@ -56,5 +56,5 @@ def test_the_bars_of_memory_end_at_the_peak_beside_the_capacity(results) -> None
 def test_plotly_takes_the_timeline(results) -> None:
     timeline, said = timeline_figure(results[1].spans)
 
-    assert said.startswith("What ranks do over the step.")
+    assert said.startswith("Activity of ranks over the step.")
     assert plotly.Figure(timeline).layout.height > 100

@@ -48,3 +48,8 @@ def test_a_run_that_reads_files_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ScenarioError, match="no file is read here"):
         start(f"run starter/{folder.name}", tmp_path / "runs")
+
+
+def test_a_service_is_told_to_be_for_the_command_line(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="'serve-llama3-70b-chat' is a serving scenario"):
+        start("serve-llama3-70b-chat", tmp_path)
