@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
 import sys
-import textwrap
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
@@ -14,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 from clustersim.documents.files import write_text
 from clustersim.documents.json_text import json_text
 from clustersim.errors import ScenarioError
-from clustersim.report.folded import ELSEWHERE, folded, table_lines
+from clustersim.report.folded import folded, reading_width, table_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
     from clustersim.apps.plan.flags import FrameworkFiles
     from clustersim.report.text_tables import TextAnswer, TextTable
 
-_WIDEST: Final = 120
-"""Characters of a line of prose, however wide the terminal."""
 _ELSEWHERE: Final = "write it into a file with >, or to /dev/null"
 
 
@@ -50,19 +46,13 @@ def write_lines(*lines: str, piped: bool = False) -> None:
     write_out("".join(f"{_folded(line, sys.stdout, piped=piped)}\n" for line in lines))
 
 
-def filled(line: str, indent: str = "") -> str:
-    """Return a paragraph folded to the terminal, or to a usual one, but no wider than prose is read."""
-    width = max(min(shutil.get_terminal_size().columns, _WIDEST), 40)
-    return textwrap.fill(line, width, initial_indent=indent, subsequent_indent=indent * 2, break_long_words=False, break_on_hyphens=False)
-
-
 def _folded(line: str, out: TextIO | None, *, piped: bool = False) -> str:
     """Return a line folded to the width of a terminal; elsewhere as it is, unless a pipe folds too."""
     return line if out is None or out.closed or not (piped or out.isatty()) else folded(line, _width(out))
 
 
 def _width(out: TextIO) -> int:
-    return make_console().width if out.isatty() else ELSEWHERE
+    return make_console().width if out.isatty() else reading_width()
 
 
 def write_json(document: object) -> None:
@@ -150,14 +140,17 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, piped:
 
 
 def print_tables(tables: Iterable[TextTable], *, piped: bool = False) -> None:
-    """Print tables on stdout, each after an empty line and its heading, if it has one, with its sentences below; no empty one."""
+    """Print tables on stdout, each after an empty line and its heading, if it has one, with its sentences below; no empty one.
+
+    Headings and sentences are folded in a pipe too.
+    """
     for table in tables:
         if table.rows or table.sentences:
-            write_lines("", *([table.heading] if table.heading else []), piped=piped)
+            write_lines("", *([table.heading] if table.heading else []), piped=True)
         if table.rows:
             print_table(table.columns, table.rows, piped=piped)
         if table.sentences:
-            write_lines(*table.sentences, piped=piped)
+            write_lines(*table.sentences, piped=True)
 
 
 def print_answer(answer: TextAnswer) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -43,7 +42,7 @@ from clustersim.apps.validate.validation_table import (
     together_lines,
 )
 from clustersim.cli.options import JobsOption, JsonOption, named_file
-from clustersim.cli.terminal import filled, notice, print_table, write_json, write_out
+from clustersim.cli.terminal import notice, print_tables, write_json, write_lines, write_out
 from clustersim.cli.validate_served import validate_served_command
 from clustersim.cli.watching import watched
 from clustersim.config.yaml_text import plain
@@ -51,6 +50,7 @@ from clustersim.documents.files import check_folder, write_text
 from clustersim.documents.near_names import choices_hint
 from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
 from clustersim.report.plots.write import write_drawn
+from clustersim.report.text_tables import TextTable
 from clustersim.units.grouping import grouped
 from clustersim.units.quantity import format_quantity
 
@@ -165,58 +165,46 @@ def _quality(text: str) -> Quality:
 
 def _print(validation: Validation) -> None:
     for source in validation.sources:
-        write_out(_text(_head(source)))
-        if len(source.rows) > MANY_ROWS:
-            header, lines = layouts_table(source)
-            print_table([f">{name}" if place != 1 else name for place, name in enumerate(header)], lines)
-        else:
-            print_table(_COLUMNS, [_cells(row) for row in source.rows])
-        write_out(_text(_foot(source)))
-    beaten = [
+        write_lines(source.source_id, *(f"  {line}" for line in (source.title, *source.urls)), piped=True)
+        print_tables(_tables(source))
+        write_out("\n")
+    beaten = tuple(
         f"{row.id} took {format_quantity(row.measured_s, 's')} and cannot take less than {format_quantity(row.peak_s, 's')} at the peak"
         for row in validation.faster_than_peak()
-    ]
-    if beaten:
-        head = ("", "Measured faster than the peak of the data sheet, so that an input is wrong")
-        write_out(_text([head, *(("  ", line) for line in beaten), ("", "")]))
-    write_out(_text([("", _LEGEND), ("", "")]))
-    used = [(each.capability, f"{each.n_sources}", *summary_cells(each.summary, "")) for each in validation.capabilities]
-    if used:
-        print_table(("rows that use", ">sources", *(f">{name}" for name in SUMMARY_HEADER[:-1]), SUMMARY_HEADER[-1]), used)
+    )
+    used = tuple((each.capability, f"{each.n_sources}", *summary_cells(each.summary, "")) for each in validation.capabilities)
+    columns = ("rows that use", ">sources", *(f">{name}" for name in SUMMARY_HEADER[:-1]), SUMMARY_HEADER[-1])
     first, *others = together_lines(validation)
-    write_out(_text([("", ""), ("", f"All together, {first}"), *(("", line) for line in others)]))
+    print_tables(
+        [
+            TextTable("Measured faster than the peak of the data sheet, so that an input is wrong", sentences=beaten),
+            TextTable("", sentences=(_LEGEND,)),
+            TextTable("", columns, used),
+            TextTable("", sentences=(f"All together, {first}", *others)),
+        ]
+    )
 
 
-def _head(source: SourceResult) -> Iterator[tuple[str, str]]:
-    yield "", source.source_id
-    yield "  ", source.title
-    yield from (("  ", url) for url in source.urls)
-    yield "", ""
-
-
-def _foot(source: SourceResult) -> Iterator[tuple[str, str]]:
-    yield "", ""
-    yield "  ", f"{source_text(source)}; {fitted_text(source)}"
+def _tables(source: SourceResult) -> list[TextTable]:
+    """Return the rows of a source, its errors, and what is said of it; each assumption once with the rows that it holds for."""
     methods = dict.fromkeys(row.derived_from for row in source.rows if row.derived_from)
-    if methods:
-        yield "  ", f"{DERIVED_MARK} not printed, but derived from {'; '.join(methods)}"
-    yield from (("  ", line) for line in (*correlate_lines(source), *ranking_lines(source), *misfit_lines(source)))
-    if source.notes:
-        yield from (("", ""), ("", "Notes"), *(("  ", note) for note in source.notes))
-    if source.conventions:
-        yield from (("", ""), ("", "Conventions"))
-        yield from (("  ", f"{f'{choice.key}: {choice.value}'.removesuffix(': ')} - {choice.reason}") for choice in source.conventions)
-    yield from _assumed(source)
-    yield "", ""
-
-
-def _assumed(source: SourceResult) -> Iterator[tuple[str, str]]:
-    """Yield what was assumed, each assumption once with the rows that it holds for."""
+    derived = (f"{DERIVED_MARK} not printed, but derived from {'; '.join(methods)}",) if methods else ()
+    first = f"{source_text(source)}; {fitted_text(source)}"
+    told = (first, *derived, *correlate_lines(source), *ranking_lines(source), *misfit_lines(source))
     rows_of = grouped((assumption, row.id) for row in source.rows for assumption in row.assumed)
-    if rows_of:
-        yield from (("", ""), ("", "Assumed, where the source does not say"))
-    for assumption, rows in rows_of.items():
-        yield "  ", f"{'all rows' if len(rows) == len(source.rows) else ', '.join(rows)}: {assumption}"
+    sections = {
+        "": told,
+        "Notes": source.notes,
+        "Conventions": (f"{f'{each.key}: {each.value}'.removesuffix(': ')} - {each.reason}" for each in source.conventions),
+        "Assumed, where the source does not say": (
+            f"{'all rows' if len(rows) == len(source.rows) else ', '.join(rows)}: {assumption}" for assumption, rows in rows_of.items()
+        ),
+    }
+    many = len(source.rows) > MANY_ROWS
+    return [
+        layouts_table(source) if many else TextTable("", _COLUMNS, tuple(map(_cells, source.rows))),
+        *(TextTable(heading, sentences=tuple(f"  {line}" for line in lines)) for heading, lines in sections.items()),
+    ]
 
 
 def _cells(row: RowResult) -> tuple[str, ...]:
@@ -231,8 +219,3 @@ def _cells(row: RowResult) -> tuple[str, ...]:
         "yes" if row.fits else "NO",
         row.quality,
     )
-
-
-def _text(lines: Iterable[tuple[str, str]]) -> str:
-    """Return indented paragraphs, folded to the width of the terminal."""
-    return "".join(f"{filled(line, indent)}\n" for indent, line in lines)

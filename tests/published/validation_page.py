@@ -91,8 +91,8 @@ def _section(source: SourceResult) -> str:
     methods = dict.fromkeys(row.derived_from for row in source.rows if row.derived_from)
     derived = f"\n{_escaped(DERIVED_MARK)} not printed, but derived from {'; '.join(methods)}.\n" if methods else ""
     if len(source.rows) > MANY_ROWS:
-        header, lines = layouts_table(source)
-        table = _table(header, header[:1] + header[2:5], lines)
+        layouts = layouts_table(source)
+        table = _table(layouts.names, layouts.names[:1] + layouts.names[2:5], layouts.rows)
     else:
         table = _table(_HEADER, _RIGHT, [_cells(row) for row in source.rows])
     remarks = "".join(f"- {line}\n" for line in (*correlate_lines(source), *ranking_lines(source), *misfit_lines(source)))

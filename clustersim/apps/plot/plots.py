@@ -95,7 +95,7 @@ def draw_plot(
         if name in ANSWER_PLOTS:
             from clustersim.apps.study.tornado_picture import asked_tornado
 
-            return ANSWER_PLOTS[name].draw(asked_tornado(sources, overrides, seed=seed, jobs=jobs), None)
+            return ANSWER_PLOTS[name](asked_tornado(sources, overrides, seed=seed, jobs=jobs), None)
         asked = [_Asked(source, tuple(overrides), seed) for source in sources]
         served = SERVED_PLOTS.get(name)
         if served is not None and (name not in RUN_PLOTS or (sources and is_served(sources[0], overrides))):

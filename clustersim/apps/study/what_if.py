@@ -94,7 +94,7 @@ class WhatIfAnswer(TextAnswer):
         """Pictures, by name: ``answer.plot.tornado(ax=None)`` returns the axes that it drew on; it needs a sensitivity."""
         from clustersim.report.plots.kinds import ANSWER_PLOTS, Plots
 
-        return Plots({name: plot.draw for name, plot in ANSWER_PLOTS.items()}, lambda: self.tornado)
+        return Plots(ANSWER_PLOTS, lambda: self.tornado)
 
     @property
     def tornado(self) -> Tornado:

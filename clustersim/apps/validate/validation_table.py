@@ -10,6 +10,7 @@ from clustersim.apps.validate.error_summary import RankingSummary, Summary, summ
 from clustersim.apps.validate.published import SourceResult, Validation
 from clustersim.apps.validate.quantiles import LEVEL_FRACTION
 from clustersim.apps.validate.rows import RowResult
+from clustersim.report.text_tables import TextTable
 from clustersim.units.grouping import grouped
 from clustersim.units.quantity import format_quantity
 
@@ -129,15 +130,16 @@ def fitted_text(source: SourceResult) -> str:
     return f"not independent: calibrated with figures of this source: {', '.join(source.fitted)}"
 
 
-def layouts_table(source: SourceResult) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return the header and the cells of a table of many rows: one line for each layout."""
+def layouts_table(source: SourceResult) -> TextTable:
+    """Return a table of many rows: one line for each layout."""
     layouts = grouped(((row.gpus, layout_text(row)), row) for row in source.rows)
     lines: list[tuple[str, ...]] = []
     for (gpus, layout), rows in sorted(layouts.items()):
         summary = summarise(rows)
         errors = (share_text(summary.mean_absolute_error_fraction), error_text(summary.mean_error_fraction))
         lines.append((f"{gpus}", layout, f"{len(rows)}", *errors, f"{error_text(summary.worst_error_fraction)} ({summary.worst_row})"))
-    return ("GPUs", "tp x pp x dp", "rows", "mean absolute error", "mean with its sign", "worst row"), lines
+    columns = (">GPUs", "tp x pp x dp", ">rows", ">mean absolute error", ">mean with its sign", ">worst row")
+    return TextTable("", columns, tuple(lines))
 
 
 def ranking_lines(source: SourceResult) -> list[str]:

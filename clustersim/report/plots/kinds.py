@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 
 S = TypeVar("S", Subject, ServedSubject)
-DrawAnswer = Callable[[tornado.Tornado, "Axes | None"], "Axes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,13 +63,6 @@ class TablePlot:
     """Drawing of a column that is named; None where none can be."""
     of_sources: bool = False
     """Whether its table is that of published sources, which are named instead of a file."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerPlot:
-    """A picture of the answer to a what-if."""
-
-    draw: DrawAnswer
 
 
 _MANY: Final = 12
@@ -124,7 +116,7 @@ TABLE_PLOTS: Final[Mapping[str, TablePlot]] = MappingProxyType(
 )
 """Pictures that are made from tables."""
 
-ANSWER_PLOTS: Final[Mapping[str, AnswerPlot]] = MappingProxyType({"tornado": AnswerPlot(draw=tornado.tornado)})
+ANSWER_PLOTS: Final = MappingProxyType({"tornado": tornado.tornado})
 """Pictures of a what-if."""
 
 
