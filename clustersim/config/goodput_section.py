@@ -56,30 +56,30 @@ PositiveSeconds = Annotated[Seconds, Field(gt=0)]
 class ComponentsSpec(Checked):
     """Mean times between failures of single parts; their rates add up."""
 
-    accelerator: PositiveSeconds | None = Field(default=None, description="Of one accelerator; its node is taken out.")
-    host: PositiveSeconds | None = Field(default=None, description="Of one host: processors, memory, drives, power; its node is taken out.")
-    nic: PositiveSeconds | None = Field(default=None, description="Of one adapter; its node is taken out.")
+    accelerator: PositiveSeconds | None = Field(default=None, description="Of one accelerator; its node leaves the job.")
+    host: PositiveSeconds | None = Field(default=None, description="Of one host: processors, memory, drives, power; its node leaves.")
+    nic: PositiveSeconds | None = Field(default=None, description="Of one adapter; its node leaves the job.")
     cable: PositiveSeconds | None = Field(
-        default=None, description="Of the way of one adapter into the fabric: cable and its share of switches; nodes stay."
+        default=None, description="Of the connection of one adapter to the fabric: cable and its share of switches; nodes stay."
     )
-    software: PositiveSeconds | None = Field(default=None, description="Of the job as a whole: what ends it and breaks no node.")
+    software: PositiveSeconds | None = Field(default=None, description="Of the whole job, by causes that break no node.")
 
 
 class CheckpointSpec(Checked):
     """Mode, size and times of a checkpoint."""
 
     mode: Literal["sync", "async"] = Field(
-        default="sync", description="Training waits until it is written, or only until it is copied to host memory."
+        default="sync", description="sync: training waits until it is written; async: until it is copied to host memory."
     )
     size: Annotated[Bytes, Field(gt=0)] | None = Field(
-        default=None, description="Of all of it; default: weights, master copy and optimizer state of the model."
+        default=None, description="Size of the whole checkpoint; default: weights, master copy and optimizer state of the model."
     )
     bandwidth: Annotated[BytesPerSecond, Field(gt=0)] | None = Field(
         default=None,
-        description="Of the storage, all nodes together; default: of the NVMe drives of the nodes, with two copies where nodes fail.",
+        description="Write bandwidth of the storage; default: of the NVMe drives of the nodes, with two copies if nodes fail.",
     )
     stall: Seconds | None = Field(
-        default=None, description="How long training waits at each; default: for the write, or with async for the copy over PCIe."
+        default=None, description="Waiting time of training at each; default: of the write, or with async of the copy over PCIe."
     )
 
 
@@ -87,20 +87,20 @@ class ReliabilitySpec(Checked):
     """Failure rates, checkpoints, and recovery of a job."""
 
     node_mtbf: PositiveSeconds | None = Field(default=None, description="Mean time between failures of one node, whatever their cause.")
-    component_mtbf: ComponentsSpec | None = Field(default=None, description="The same by part; beside node_mtbf, all rates add up.")
+    component_mtbf: ComponentsSpec | None = Field(default=None, description="The same for parts of a node; rates add to that of node_mtbf.")
     checkpoint_every: Literal["auto"] | PositiveSeconds = Field(
-        default="auto", description="Training between two checkpoints; auto: the best interval of the closed form."
+        default="auto", description="Training time between two checkpoints; auto: the best interval of the closed form."
     )
     checkpoint: CheckpointSpec = CheckpointSpec()
-    detection: Seconds = Field(default=0.0, description="Until a failure is noticed, if restart does not count from the failure on.")
-    restart: Seconds | None = Field(default=None, description="From then until the first step, reading the checkpoint included.")
-    repair: Seconds | None = Field(default=None, description="Until a node that failed can be used again.")
+    detection: Seconds = Field(default=0.0, description="Time from a failure to its detection, if restart does not include it.")
+    restart: Seconds | None = Field(default=None, description="Time from detection to the first step, with the reading of the checkpoint.")
+    repair: Seconds | None = Field(default=None, description="Time until a failed node can be used again.")
     spares: Annotated[NonNegativeInt, Field(le=MOST_GPUS)] | None = Field(
-        default=None, description="Nodes that stand by; default: none where repair is given, else always one more."
+        default=None, description="Number of spare nodes; default: none with repair, else always enough."
     )
-    shrink: StrictBool = Field(default=False, description="Without a spare the job goes on with fewer data-parallel replicas.")
+    shrink: StrictBool = Field(default=False, description="Without a spare the job continues with fewer data-parallel replicas.")
     replays: Annotated[int, Field(strict=True, ge=4, le=10_000)] = Field(
-        default=32, description="Of the whole training, each with failures of its own."
+        default=32, description="Replays of the whole training, each with different failures."
     )
 
     @model_validator(mode="after")
