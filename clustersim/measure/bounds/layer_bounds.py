@@ -88,19 +88,21 @@ class UnitCosts:
     """False where nodes or links differ, so that transfers do not enter the bound."""
     in_step: bool = True
     """Whether all replicas act at the same time, so that they contend for shared links."""
-    traffic: EvenTraffic = field(init=False)
-    pricing: Pricing = field(init=False)
+    _library: Library = field(init=False)
+    _network: SharedNetwork = field(init=False)
+    _apart: dict[str, None] = field(default_factory=dict[str, None])
 
     def __post_init__(self) -> None:
         """Create a network with nothing in flight."""
-        library = Library(cluster=self.cluster, calibration=self.network)
-        network = SharedNetwork(library.bandwidth_bytes_per_s, labels=self.cluster.tier_index)
-        self.traffic = EvenTraffic(library=library, network=network, counts=self.counts_traffic)
-        self.pricing = Pricing(kernels=self.kernels, traffic=self.traffic, network=network, step_host_s=self.step_host_s)
+        self._library = Library(cluster=self.cluster, calibration=self.network)
+        self._network = SharedNetwork(self._library.bandwidth_bytes_per_s, labels=self.cluster.tier_index)
 
     def row(self, blocks: tuple[Block, ...]) -> Row:
         """Return the parts of a pass or of a piece of one."""
-        price = self.pricing.price(Compute(name="F", phase="forward", blocks=blocks))
+        # Both keep all that they have seen, and of the parts of another pass none comes again.
+        traffic = EvenTraffic(library=self._library, network=self._network, counts=self.counts_traffic, apart=self._apart)
+        pricing = Pricing(kernels=self.kernels, traffic=traffic, network=self._network, step_host_s=self.step_host_s)
+        price = pricing.price(Compute(name="F", phase="forward", blocks=blocks))
         return np.array([price.compute_s, price.duration_s - price.host_s - price.compute_s, price.issue_s])
 
     def pass_s(self, row: FloatArray) -> FloatArray:
@@ -116,7 +118,7 @@ class UnitCosts:
             first = group.members[domains[:, 0] == domains[0, 0]]
             return replace(named, members=first if self.in_step else first[:1])
         if not self.in_step:
-            self.traffic.apart[named.name] = None
+            self._apart[named.name] = None
         return named
 
 
