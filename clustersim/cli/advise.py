@@ -29,7 +29,7 @@ def advise_command(
 
     Show the best layout of each family on a cluster.
     """
-    with watched(profiles=False, shows=not json):
+    with watched():
         advice = advise(asked_of(model, cluster, nodes=nodes, overrides=tuple(set_ or ()), limits=tuple(only or ())))
     if json:
         write_json(plain(advice))

@@ -66,7 +66,7 @@ def buy_command(
         limits=tuple(only or ()),
         terms=terms,
     )
-    with watched(shows=not json, hint="--most-replays 4 ends each search sooner, --only narrows it"):
+    with watched(hint="--most-replays 4 ends each search sooner, --only narrows it"):
         answer = answered(request)
     if json:
         write_json(answer.to_dict())

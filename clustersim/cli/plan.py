@@ -154,7 +154,7 @@ def plan_command(
         check_folder(Path(options.write), field="--write", hint="choose another file")
     if options.goal is not None:
         return _goal(model, options.goal, options)
-    with watched(shows=not options.as_json, hint=_SOONER):
+    with watched(hint=_SOONER):
         asked = asked_of(model, cluster, nodes=options.nodes, overrides=options.overrides, limits=options.only, framework=as_)
         answer = plan_for(asked, options.terms)
         nearest = [] if answer.search.winner else nearest_lines(asked, options.only, options.terms.memory_margin_fraction)
@@ -193,7 +193,7 @@ def margin_of(text: str) -> float:
 
 def _goal(model: str, goal: Goal, options: PlanOptions) -> int:
     asking = Asking(overrides=options.overrides, limits=options.only, terms=options.terms, framework=options.framework)
-    with watched(shows=not options.as_json, hint=_SOONER):
+    with watched(hint=_SOONER):
         found: GoalAnswer = reach(model, goal, asking)
     if options.as_json:
         write_json(goal_document(found))

@@ -53,7 +53,7 @@ def plan_serving_command(
     """Find the fewest GPUs that meet the SLO of a serving scenario, print them, and return the exit code."""
     alone = framework is not None and write is None
     source, changes = read_source(scenario), tuple(map(parse_override, overrides))
-    with watched(shows=not as_json, hint="--most-replays 8 ends the search sooner, --only narrows it"):
+    with watched(hint="--most-replays 8 ends the search sooner, --only narrows it"):
         found = plan_serving(
             source,
             changes,

@@ -56,6 +56,7 @@ def test_what_is_missing_ends_with_2_and_the_option(cli: Cli) -> None:
         ["plot", "timeline", TITAN],
         ["sweep", TITAN, "--over", "strategy.tp=4,8", "--dry-run"],
         ["schedule", TITAN, "-s", "strategy.pp=2"],
+        ["advise", TITAN, "--json"],
         ["export", TITAN, "--as", "megatron"],
     ],
     ids=lambda command: command[0],
