@@ -336,7 +336,7 @@ def _scaled_activation(model: TransformerShape, experts: Experts, share: ExpertS
     more = Stream(scores + 2.0 * passes, launches=0 if numerics.kernels == "fused" else 1)
     back = Stream(2.0 * scores + 3.0 * passes, launches=0 if numerics.kernels == "fused" else 2)
     halves = elements * (2.0 if model.gated_mlp else 1.0) * numerics.elementwise_bytes if experts.clamped else 0.0
-    limits, limits_back = ((Stream(4.0 * halves, launches=3),), (Stream(5.0 * halves, launches=3),)) if experts.clamped else ((), ())
+    limits, limits_back = ((Stream(4.0 * halves, launches=3, awaited=True),), (Stream(5.0 * halves, launches=3),)) if experts.clamped else ((), ())
     return replace(
         plain,
         phases={
