@@ -129,7 +129,6 @@ def _pushes_often(strategy: Strategy, local: LocalModel) -> bool:
 CONDITIONS: Final[Mapping[str, tuple[Callable[[LocalModel, Strategy], bool], str]]] = {
     "transformer": (lambda local, _: local.model.unit == "sequence", "with a list of layers"),
     "images": (lambda local, _: local.model.unit == "sample", "with a transformer"),
-    "unfused loss": (lambda local, _: not local.numerics.fused_loss, "with fused_loss"),
     "fp8": (lambda local, _: local.numerics.casts_weights, "without precision: fp8"),
     "delayed scaling": (lambda local, _: local.numerics.scaling == "delayed", "without fp8_scaling: delayed"),
     "adapters": (lambda local, _: local.adapters is not None, "without lora_rank"),

@@ -122,7 +122,7 @@ class ActivationMemory:
         The layer is whole again, with the buffers of its exchanges.
 
         That gradient is made in fp32, in a copy of the probabilities (PyTorch) or in their place (Megatron-LM, vocabulary-parallel cross
-        entropy), and cast; a fused kernel writes it as the logits are.
+        entropy), and cast; a fused kernel writes it as the logits are, in a copy (Apex) or in their place (Transformer Engine).
         """
         extra = [whole - kept for kept, whole, count in self._activations(chunk, place) for _ in range(count)]
         alike = self.local.equal_layers(chunk.layers)
@@ -131,7 +131,7 @@ class ActivationMemory:
         replicas = self.strategy.dp if self.strategy.data_parallel.single_process else 1
         numerics = self.local.numerics
         casts = 0.0 if numerics.fused_loss else numerics.element_bytes / FP32_BYTES
-        copies = 0.0 if numerics.loss_in_place and not numerics.fused_loss else 1.0
+        copies = 0.0 if numerics.loss_in_place else 1.0
         loss_bytes = replicas * self.head_loss_bytes(chunk) * (copies + casts)
         return max([*layers, {"loss": loss_bytes}], key=lambda sizes: fsum(sizes.values()))
 

@@ -239,9 +239,8 @@ class Training(Settings, frozen=True):
     fused_loss: StrictBool = setting(False, "One kernel per direction computes the cross entropy directly from the logits.")
     loss_gradient: Literal["copy", "in_place"] = setting(
         "copy",
-        "Gradient of the logits in fp32: in its own tensor (`copy`, PyTorch's cross entropy), or in place of the probabilities "
-        "(`in_place`, Megatron-LM).",
-        "unfused loss",
+        "Gradient of the logits: in its own tensor (`copy`, PyTorch's and Apex's cross entropy), or in place of the probabilities or logits "
+        "(`in_place`, Megatron-LM, Transformer Engine).",
     )
     channels_last: StrictBool = auto(
         "Images are stored pixel by pixel (NHWC), as matrix units need them; otherwise each convolution transposes them; default: true "

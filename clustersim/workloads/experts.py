@@ -103,10 +103,11 @@ its own for the scores."""
 PERMUTE_LAUNCHES = {"fused": 4, "eager": 5}
 """Fused: three kernels make the places of rows from the map, and one moves them."""
 
-BIAS_PASSES = (24.0, 32.0)
+BIAS_PASSES = (36.0, 44.0)
 """Bytes in fp32 for each number of the second bias, forward and backward, as Megatron-Core adds it: a bias times the scores of its rows
-(write 4), added to rows (read 4, write 4), all experts joined (4 + 4) and cast back (4). Backward: the gradient cast to fp32 (write 4)
-and back (read 4), times the bias (4 + 4) and summed over columns (4), times the scores (4 + 4) and summed over rows (4)."""
+(write 4, mixed), added to rows (read 4, write 4, mixed), all experts joined (4 + 4) and cast back (4). Backward: the gradient cast to
+fp32 (write 4, mixed) and back (read 4), times the bias (4 + 4, mixed) and summed over columns (4), times the scores (4 + 4) and summed
+over rows (4). What mixes 16 and 32 bits counts twice: kernels of PyTorch then move half as many bytes a second."""
 
 BIAS_LAUNCHES = ((2, 2), (5, 2))
 """Kernels for each expert, and for all together, forward and backward."""
@@ -285,8 +286,8 @@ def _second_bias(model: TransformerShape, share: ExpertShare, numerics: Numerics
     Kept are the scores, which the activation keeps too, and nothing else.
     """
     elements, e, n_used = share.received_rows * model.hidden_size, numerics.element_bytes, sum(1 for rows in share.rows if rows)
-    # Besides, rows are read and written in their own precision; backward gradients are read, written and joined.
-    forward_bytes, backward_bytes = elements * (BIAS_PASSES[0] + 2 * e), elements * (BIAS_PASSES[1] + 4 * e)
+    # Besides, rows are read (mixed) and written in their own precision; backward gradients are read (mixed), written and joined.
+    forward_bytes, backward_bytes = elements * (BIAS_PASSES[0] + 3 * e), elements * (BIAS_PASSES[1] + 5 * e)
     (each, once), (each_back, once_back) = BIAS_LAUNCHES
     return Operator(
         name="experts_bias",
@@ -327,7 +328,8 @@ def _scaled_activation(model: TransformerShape, experts: Experts, share: ExpertS
     """Return the activation times the scores of the rows: one pass if fused, another pass in each direction otherwise.
 
     Limits are kernels of their own before it: one for each half, and one that joins the halves again; backward one for each half, and
-    one that joins their gradients. What they make is kept besides what they take.
+    one that joins their gradients. What they make is kept besides what they take. Behind them Megatron-Core copies a number to the
+    accelerator, which hosts await.
     """
     rows, elements = share.received_rows, share.received_rows * share.intermediate_size
     plain = activation(model, numerics, rows=rows, width=share.intermediate_size, name="expert_activation")
@@ -336,7 +338,8 @@ def _scaled_activation(model: TransformerShape, experts: Experts, share: ExpertS
     more = Stream(scores + 2.0 * passes, launches=0 if numerics.kernels == "fused" else 1)
     back = Stream(2.0 * scores + 3.0 * passes, launches=0 if numerics.kernels == "fused" else 2)
     halves = elements * (2.0 if model.gated_mlp else 1.0) * numerics.elementwise_bytes if experts.clamped else 0.0
-    limits, limits_back = ((Stream(4.0 * halves, launches=3, awaited=True),), (Stream(5.0 * halves, launches=3),)) if experts.clamped else ((), ())
+    limits = (Stream(4.0 * halves, launches=3, awaited=True),) if experts.clamped else ()
+    limits_back = (Stream(5.0 * halves, launches=3),) if experts.clamped else ()
     return replace(
         plain,
         phases={

@@ -273,6 +273,8 @@ def test_the_last_stage_has_the_gradient_of_the_logits_beside_what_it_keeps() ->
     assert held(make_plan(pp=4, fused_loss=True), 3, interval=BACKWARD_PASS) == 2 * 256 * V
     # In the place of the probabilities, so that the cast alone comes on top.
     assert held(make_plan(pp=4, loss_gradient="in_place"), 3, interval=BACKWARD_PASS) == 2 * 256 * V
+    # In the place of the logits, which are in 16 bits already.
+    assert held(make_plan(pp=4, loss_gradient="in_place", fused_loss=True), 3, interval=BACKWARD_PASS) == 0
 
 
 def test_a_layer_that_is_whole_again_and_the_gradient_of_the_logits_are_not_there_at_once() -> None:

@@ -166,15 +166,21 @@ def test_hosts_learn_how_many_rows_go_where(share: dict[str, int], counts: int) 
     assert launches(permute.kernels("input_gradient")) == (2 if counts == 13 else 1)
 
 
+def awaited(operator: Operator) -> list[bool]:
+    """Return for each kernel of an operator forward whether the host waits for it."""
+    return [isinstance(kernel, Stream) and kernel.awaited for kernel in operator.kernels("forward")]
+
+
 @pytest.mark.parametrize("share", [{}, {"n_ranks": 1}, {"fixed_rows": True}])
 def test_hosts_wait_for_numbers_of_rows_that_they_do_not_know(share: dict[str, int]) -> None:
-    awaited = [
-        kernel
-        for kernel in divided(share=replace(SHARE, **share))["permute"].kernels("forward")
-        if isinstance(kernel, Stream) and kernel.awaited
-    ]
+    assert awaited(divided(share=replace(SHARE, **share))["permute"]) == ["fixed_rows" not in share, False]
 
-    assert len(awaited) == (0 if "fixed_rows" in share else 1)
+
+def test_hosts_wait_behind_the_limits_of_an_activation() -> None:
+    limited = replace(MOE, experts=replace(EXPERTS, clamped=True))
+
+    assert awaited(divided(limited)["expert_activation"]) == [True, False, False]
+    assert not any(awaited(divided(limited, JOINED)["expert_activation"]))
 
 
 def test_a_second_bias_is_added_in_fp32() -> None:
@@ -183,9 +189,10 @@ def test_a_second_bias_is_added_in_fp32() -> None:
     bias, numbers = operators["experts_bias"], 96 * H
 
     assert list(operators)[list(operators).index("experts_down") + 1] == "experts_bias"
-    # Times scores 4, onto rows 2 + 4 + 4, joined 4 + 4, cast back 4 + 2; the same backward, and two products that are summed up.
-    assert traffic_bytes(bias.kernels("forward")) == numbers * 28
-    assert traffic_bytes(bias.kernels("input_gradient")) == numbers * 40
+    # Times scores 4, onto rows 2 + 4 + 4, joined 4 + 4, cast back 4 + 2; the same backward, and two products that are summed up. What
+    # mixes 16 and 32 bits counts twice: 4 and 10 bytes forward, and 6 and 8 backward.
+    assert traffic_bytes(bias.kernels("forward")) == numbers * (28 + 14)
+    assert traffic_bytes(bias.kernels("input_gradient")) == numbers * (40 + 14)
     assert (launches(bias.kernels("forward")), launches(bias.kernels("input_gradient"))) == (10, 22)
     assert "experts_bias" not in divided(MOE)
     assert "experts_bias" not in divided(biased, JOINED)
