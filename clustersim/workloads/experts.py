@@ -328,8 +328,7 @@ def _scaled_activation(model: TransformerShape, experts: Experts, share: ExpertS
     """Return the activation times the scores of the rows: one pass if fused, another pass in each direction otherwise.
 
     Limits are kernels of their own before it: one for each half, and one that joins the halves again; backward one for each half, and
-    one that joins their gradients. What they make is kept besides what they take. Behind them Megatron-Core copies a number to the
-    accelerator, which hosts await.
+    one that joins their gradients. What they make is kept besides what they take. Hosts await a copy that Megatron-Core issues next.
     """
     rows, elements = share.received_rows, share.received_rows * share.intermediate_size
     plain = activation(model, numerics, rows=rows, width=share.intermediate_size, name="expert_activation")
