@@ -239,7 +239,7 @@ class Training(Settings, frozen=True):
     fused_loss: StrictBool = setting(False, "One kernel per direction computes the cross entropy directly from the logits.")
     loss_gradient: Literal["copy", "in_place"] = setting(
         "copy",
-        "Gradient of the logits: in its own tensor (`copy`, PyTorch's and Apex's cross entropy), or in place of the probabilities or logits "
+        "Gradient of the logits: in its own tensor (`copy`, cross entropy of PyTorch and Apex), in place of the probabilities or logits "
         "(`in_place`, Megatron-LM, Transformer Engine).",
     )
     channels_last: StrictBool = auto(
