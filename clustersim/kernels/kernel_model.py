@@ -218,16 +218,20 @@ class KernelModel:
         if not has_vectors(kernel) and "fp32" in self.accelerator.peak_flops_per_s:
             return self._gemm_s(kernel, "fp32")
         share = 1.0 if precision == "fp32" else self.calibration.gemm.unaligned_fraction[alignment(kernel.vector_bytes)]
-        return self._gemm_s(kernel, precision) / share
+        return self._gemm_s(kernel, precision, share)
 
     def _steps_in_one(self) -> float:
         """Return how many steps of k in fp8 take as long as one in 16 bits: fill and drain take the same time in both."""
         peaks, fractions = self.accelerator.peak_flops_per_s, self.calibration.gemm.sustained_fraction
         return peaks["fp8"] * fractions.get("fp8", fractions["default"]) / (peaks[self.attention_precision] * fractions["default"])
 
-    def _gemm_s(self, kernel: Gemm | GroupedGemm, precision: str | None = None) -> float:
+    def _gemm_s(self, kernel: Gemm | GroupedGemm, precision: str | None = None, share: float = 1.0) -> float:
+        """Return the compute time of a product whose steps of k run at a share of the rate in bursts.
+
+        Fill and drain take the same time; the power limit slows no product that is slower by itself.
+        """
         gemm, precision = self.calibration.gemm, precision or self.precision
-        bursts, kept = (share.get(precision, share["default"]) for share in (gemm.sustained_fraction, gemm.under_load))
+        bursts, kept = (of.get(precision, of["default"]) for of in (gemm.sustained_fraction, gemm.under_load))
         peak_flops_per_s = self.accelerator.peak_flops_per_s[precision]
         if precision == "fp8":
             # Matrix units take two numbers of 4 bits as one of 8, unless they have a rate of their own.
@@ -237,6 +241,8 @@ class KernelModel:
                 narrower = peaks.get("fp4", 2.0 * peak_flops_per_s) / peak_flops_per_s
             peak_flops_per_s *= narrower
             gemm = replace(gemm, depth_overhead=gemm.depth_overhead * self._steps_in_one() * narrower)
+        if share < kept:
+            gemm, kept = replace(gemm, depth_overhead=gemm.depth_overhead * share / kept), share
         return gemm_compute_s(
             kernel,
             gemm,
