@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from operator import attrgetter
 from typing import Final, TypeVar
 
 from pydantic import BaseModel, JsonValue
 
-from clustersim.parallel.gradients import layer_slices
+from clustersim.parallel.gradients import gradient_buckets, layer_slices
 from clustersim.parallel.local_model import LocalModel
 from clustersim.parallel.offload import offloads
 from clustersim.parallel.schedules import SCHEDULES
 from clustersim.parallel.settings import Needs, Settings
 from clustersim.parallel.shard import local_model
+from clustersim.parallel.stages import model_chunks
 from clustersim.parallel.step_settings import Training
 from clustersim.parallel.training_plan import SHARDS_PARAMETERS, Strategy
 from clustersim.workloads.model import Model
@@ -121,9 +122,22 @@ def _checks_later(strategy: Strategy) -> bool:
     return strategy.optimizer_post_validation or (schedule is not None and schedule.validates_later)
 
 
-def _pushes_often(strategy: Strategy, local: LocalModel) -> bool:
-    service = strategy.data_parallel.service
-    return service is None or len(layer_slices(local, service.bucket_bytes)) > 1
+def _reduces_in_parts(strategy: Strategy, local: LocalModel) -> bool:
+    gradients = strategy.data_parallel
+    if gradients.service is not None:
+        return len(layer_slices(local, gradients.bucket_bytes)) > 1
+    at_once = gradients.no_sync and strategy.pp == 1 and strategy.zero_stage < SHARDS_PARAMETERS
+    return not at_once or len(gradient_buckets(local, gradients, model_chunks(strategy, local.model.n_layers)[0][0])) > 1
+
+
+def _captures(local: LocalModel) -> bool:
+    plain = replace(local, captured=())
+    return not local.captured or any(local.layer(first) != plain.layer(first) for first, _ in local.equal_layers(range(local.model.n_layers)))
+
+
+def _alone(local: LocalModel) -> bool:
+    share = local.shape().experts
+    return share is not None and share.n_local == 1 and not local.numerics.fused_experts
 
 
 CONDITIONS: Final[Mapping[str, tuple[Callable[[LocalModel, Strategy], bool], str]]] = {
@@ -137,6 +151,8 @@ CONDITIONS: Final[Mapping[str, tuple[Callable[[LocalModel, Strategy], bool], str
         lambda local, _: local.numerics.grouped_experts and not local.numerics.fused_experts,
         "without grouped_experts: true",
     ),
+    "experts beside each other": (lambda local, _: not _alone(local), "with one expert on each rank"),
+    "captured parts": (lambda local, _: _captures(local), "where layers have none of these parts"),
     "work beside experts": (_works_beside_experts, "without shared experts"),
     "skewed load": (lambda _, strategy: strategy.expert_load.kind in ("zipf", "dirichlet"), "without a zipf or dirichlet load"),
     "capacity": (
@@ -164,7 +180,7 @@ CONDITIONS: Final[Mapping[str, tuple[Callable[[LocalModel, Strategy], bool], str
     "buckets": (lambda _, strategy: _has_buckets(strategy), "where gradients are not reduced in buckets"),
     "collective reduction": (lambda _, strategy: strategy.data_parallel.service is None, "with parameter servers"),
     "own layout": (lambda _, strategy: _has_own_layout(strategy), "where one dimension has all ranks"),
-    "several pushes": (lambda local, strategy: _pushes_often(strategy, local), "where servers take all gradients at once"),
+    "several buckets": (lambda local, strategy: _reduces_in_parts(strategy, local), "where one bucket takes all gradients"),
     "several processes": (lambda _, strategy: not strategy.data_parallel.single_process, "with single_process"),
     "several servers": (lambda _, strategy: len(strategy.data_parallel.hosts) > 1, "with one server"),
     "update on the accelerator": (lambda _, strategy: strategy.offload.optimizer == "accelerator", "with an offloaded optimizer"),

@@ -185,6 +185,7 @@ class Training(Settings, frozen=True):
         False,
         "CUDA graphs, whose kernels do not wait for launches by the host: `true` captures whole passes; a list captures parts of a layer, "
         "such as `[attention, router]`, from `attention`, `mlp`, `router` (of experts, until the dispatch) and `experts`.",
+        "captured parts",
     )
     scored_tokens: Tokens | None = setting(
         None, "Tokens per sequence that the output head scores, such as the masked ones of BERT; default: all."
@@ -227,6 +228,7 @@ class Training(Settings, frozen=True):
         "Products of a rank's experts: `true`, concurrent and issued one by one; `fused`, one kernel with the operators around them, and "
         "rows sorted during the exchange; `false`, one expert after the other; default: `true` with fused kernels.",
         "experts",
+        "experts beside each other",
     )
     router_padding: StrictBool = setting(
         False,
@@ -287,7 +289,7 @@ class DataParallelSettings(Settings, frozen=True):
         )
     )
     overlap: StrictBool = setting(
-        True, "Reduce or push buckets during the backward pass.", "replicas", "several processes", "several pushes"
+        True, "Reduce or push buckets during the backward pass.", "replicas", "several processes", "several buckets"
     )
     bucket_bytes: BucketBytes = setting(
         25e6,
@@ -327,6 +329,7 @@ class DataParallelSettings(Settings, frozen=True):
         "replicas",
         "buckets",
         "collective reduction",
+        "several processes",
         alias="first_bucket",
     )
     no_sync: StrictBool = auto(
