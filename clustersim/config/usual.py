@@ -19,9 +19,6 @@ M = TypeVar("M", bound=BaseModel)
 
 Value = bool | int | float | str | tuple[str, ...]
 
-BEFORE_2022: Final = ("pascal", "volta", "ampere", "cdna2")
-"""Generations of accelerators on which Megatron-LM ran before FlashAttention; what runs on later ones is in fp16 by choice."""
-
 KERNELS: Final = "training.kernels"
 LAUNCH_OVERHEAD: Final = "training.launch_overhead"
 """Said with a flag of its own: nothing but a step that waits for its host depends on it."""
@@ -59,8 +56,10 @@ class Circumstances:
     dispatch: str | None
     """Way in which tokens travel to their experts, where a scenario says it."""
     seq_length: int
-    generation: str
-    """Generation of the accelerator."""
+    recent: bool
+    """Whether the accelerator has products in fp8. On those without, Megatron-LM ran before FlashAttention; on others fp16 is a choice."""
+    scaled_formats: Collection[str]
+    """Formats of the accelerator in which a block of numbers shares a scale."""
     rack: bool
     """Whether links between accelerators join nodes."""
     blocking_launches: bool
@@ -84,12 +83,12 @@ def _shards_parameters(run: Circumstances) -> bool:
 
 
 def _of_today(run: Circumstances) -> bool:
-    today = run.precision in ("bf16", "fp8") or (run.precision == "fp16" and run.generation not in BEFORE_2022)
+    today = run.precision in ("bf16", "fp8") or (run.precision == "fp16" and run.recent)
     return today and run.causal and not (run.alone or run.preset or _shards_parameters(run))
 
 
 def _recent(run: Circumstances) -> bool:
-    return _of_today(run) and run.generation not in BEFORE_2022
+    return run.recent and _of_today(run)
 
 
 def _experts(run: Circumstances) -> bool:
@@ -102,7 +101,7 @@ def _captures_experts(run: Circumstances) -> bool:
 
 
 def _old_fp16(run: Circumstances) -> bool:
-    return run.precision == "fp16" and run.generation in BEFORE_2022
+    return run.precision == "fp16" and not run.recent
 
 
 def _of_2021(run: Circumstances) -> bool:
@@ -188,8 +187,8 @@ USUAL: Final = (
         values={"strategy.dispatch": "per_node"},
     ),
     Usual(
-        software="experts in fp8 on Hopper, as recipes of Megatron-Bridge",
-        holds=lambda run: _experts(run) and run.precision == "fp8" and run.generation == "hopper",
+        software="experts in fp8 without MXFP8, as recipes of Megatron-Bridge",
+        holds=lambda run: _experts(run) and run.precision == "fp8" and not run.scaled_formats,
         values={"training.fp8_scaling": "tensor"},
     ),
     Usual(
@@ -198,8 +197,8 @@ USUAL: Final = (
         values={"training.cuda_graphs": lambda run: not run.blocking_launches, "training.grouped_experts": "fused"},
     ),
     Usual(
-        software="experts in fp8 on Blackwell, as recipes of Megatron-Bridge",
-        holds=lambda run: _captures_experts(run) and run.generation == "blackwell" and not run.blocking_launches,
+        software="experts in fp8 where there is NVFP4, as recipes of Megatron-Bridge",
+        holds=lambda run: _captures_experts(run) and "nvfp4" in run.scaled_formats and not run.blocking_launches,
         values={"training.cuda_graphs": ("attention", "router")},
     ),
     Usual(
