@@ -132,7 +132,9 @@ def _reduces_in_parts(strategy: Strategy, local: LocalModel) -> bool:
 
 def _captures(local: LocalModel) -> bool:
     plain = replace(local, captured=())
-    return not local.captured or any(local.layer(first) != plain.layer(first) for first, _ in local.equal_layers(range(local.model.n_layers)))
+    return not local.captured or any(
+        local.layer(first) != plain.layer(first) for first, _ in local.equal_layers(range(local.model.n_layers))
+    )
 
 
 def _alone(local: LocalModel) -> bool:
