@@ -112,14 +112,29 @@ class StepReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PoolMemory:
+    """Memory of one accelerator of a pool, and the KV cache of a replica."""
+
+    role: str
+    kv_tokens: int
+    kv_peak_fraction: float
+    """Largest share of the KV cache in use, on the fullest replica of the pool."""
+    peak_bytes: float
+    """All that is set aside, the KV cache included."""
+    by_category: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServingMemory:
-    """Memory of one accelerator."""
+    """Memory of one accelerator; of the decode pool with disaggregated pools."""
 
     fits: bool
     capacity_bytes: float
     peak_bytes: float
     """All that is set aside, the KV cache included."""
     by_category: Mapping[str, float]
+    by_pool: tuple[PoolMemory, ...]
+    """One, or prefill and decode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

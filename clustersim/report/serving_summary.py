@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from clustersim.documents.files import replacing_bytes
-from clustersim.measure.serving_metrics import Interval, ServingCost, ServingMetrics, SloReport
+from clustersim.measure.serving_metrics import Interval, PoolMemory, ServingCost, ServingMetrics, SloReport
 from clustersim.network.in_flight import TICK_S
 from clustersim.report.chrome import STEP_NS, to_ns
 from clustersim.report.facts import memory_text, rate_text
@@ -97,13 +97,26 @@ def _sections(metrics: ServingMetrics) -> list[TextTable]:
 
 def measured_sections(metrics: ServingMetrics) -> list[TextTable]:
     """Return latencies, promises, step, KV cache, memory, transfers and cost."""
-    whose = (" of both pools", " of the decode pool") if len(metrics.settings) > 1 else ("", "")
+    several = len(metrics.memory.by_pool) > 1
+    both = " of both pools" if several else ""
     found = [
         TextTable("Latency", ("", ">mean", ">p50", ">p90", ">p99"), _latency_rows(metrics), _interval_lines(metrics)),
-        TextTable(f"Where a step goes (mean over steps{whose[0]})", ("term", ">share", ">time", ""), _term_rows(metrics)),
+        TextTable(
+            f"Where a step goes (mean over steps{both})",
+            ("term", ">share", ">time", ""),
+            _term_rows(metrics),
+        ),
         TextTable("Settings of the engine", sentences=_settings_lines(metrics)),
         TextTable("KV cache", sentences=_kv_lines(metrics)),
-        TextTable(f"Memory of one GPU{whose[1]}", ("", ">share", ">size", ""), _memory_rows(metrics), _reserve_lines(metrics)),
+        *(
+            TextTable(
+                f"Memory of one GPU{f' of the {pool.role} pool' if several else ''}",
+                ("", ">share", ">size", ""),
+                _memory_rows(pool, metrics.memory.capacity_bytes),
+                _reserve_lines(pool, metrics.memory.capacity_bytes, settings.memory_fraction),
+            )
+            for pool, settings in zip(metrics.memory.by_pool, metrics.settings, strict=True)
+        ),
     ]
     if metrics.slo is not None:
         found.insert(
@@ -160,16 +173,14 @@ def _bar_row(name: str, share: float, text: str) -> Row:
     return (name, f"{100 * share:.1f} %", text, bar_text(share, _BAR))
 
 
-def _memory_rows(metrics: ServingMetrics) -> tuple[Row, ...]:
-    memory = metrics.memory
+def _memory_rows(memory: PoolMemory, capacity_bytes: float) -> tuple[Row, ...]:
     parts = sorted(memory.by_category.items(), key=lambda each: -each[1])
-    shares = [(name.replace("_", " "), size / memory.capacity_bytes, size) for name, size in parts]
+    shares = [(name.replace("_", " "), size / capacity_bytes, size) for name, size in parts]
     return tuple(_bar_row(_NAMES.get(name, name), share, memory_text(size)) for name, share, size in shares if share > _LEAST)
 
 
-def _reserve_lines(metrics: ServingMetrics) -> tuple[str, ...]:
-    fraction = metrics.settings[-1].memory_fraction
-    share = metrics.memory.by_category.get("reserve", 0.0) / metrics.memory.capacity_bytes
+def _reserve_lines(memory: PoolMemory, capacity_bytes: float, fraction: float) -> tuple[str, ...]:
+    share = memory.by_category.get("reserve", 0.0) / capacity_bytes
     if share <= _LEAST:
         return ()
     what = "1 - memory_fraction" if abs(share - (1.0 - fraction)) < _LEAST else f"what memory_fraction {fraction:.3g} leaves"
@@ -191,13 +202,15 @@ def _settings_lines(metrics: ServingMetrics) -> tuple[str, ...]:
 def _kv_lines(metrics: ServingMetrics) -> tuple[str, ...]:
     kv = metrics.kv
     how = "predicted" if kv.predicted else "as given"
-    each, fullest = ("decode replica", "the fullest of both pools ") if len(metrics.settings) > 1 else ("replica", "")
+    pools = metrics.memory.by_pool
     lines = [
-        f"{kv.capacity_tokens:,} tokens for each {each} ({how}), {fullest}at most {100 * kv.peak_fraction:.1f} % full",
-        f"{kv.preemptions:,} preemptions",
+        f"{pool.kv_tokens:,} tokens for each {f'{pool.role} ' if len(pools) > 1 else ''}replica ({how}),"
+        f" at most {100 * pool.kv_peak_fraction:.1f} % full"
+        for pool in pools
     ]
+    lines.append(f"{kv.preemptions:,} preemptions")
     if kv.sequences_with_states is not None:
-        lines.insert(1, f"at most {kv.sequences_with_states:,} sequences in the batch of a rank, set by the states")
+        lines.insert(len(pools), f"at most {kv.sequences_with_states:,} sequences in the batch of a rank, set by the states")
     if kv.prefix_hit_fraction is not None:
         lines.append(f"{100 * kv.prefix_hit_fraction:.1f} % of the blocks of prompts were in the cache")
     return tuple(lines)

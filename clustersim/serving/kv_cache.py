@@ -100,10 +100,14 @@ class BlockPool:
         sequence.n_shared = n_hit
         self.peak_used = max(self.peak_used, self.n_used)
 
+    def keeps(self, sequence: Sequence) -> bool:
+        """Return whether blocks of its preemption are left of a sequence."""
+        return -1 - sequence.index in self._idle
+
     def reuse(self, sequence: Sequence) -> int:
         """Return to a sequence without prefix the blocks of its preemption, and return the number of their tokens."""
         n_tokens = self.n_kept_tokens(sequence)
-        kept = self._idle.pop(-1 - sequence.index, 0)
+        kept = self._idle.pop(-1 - sequence.index)
         self._n_idle -= kept
         sequence.n_blocks = kept
         self.take(kept)
@@ -111,7 +115,7 @@ class BlockPool:
 
     def n_kept_tokens(self, sequence: Sequence) -> int:
         """Return the tokens of the blocks that are left of the preemption of a sequence; at least the last is computed again."""
-        return min(self._idle.get(-1 - sequence.index, 0), (sequence.n_target - 1) // self.block_tokens) * self.block_tokens
+        return min(self._idle[-1 - sequence.index], (sequence.n_target - 1) // self.block_tokens) * self.block_tokens
 
     def publish(self, sequence: Sequence) -> None:
         """Publish the computed prefix entries of a sequence; those already published by another stay its own."""

@@ -317,26 +317,21 @@ class Scheduler:
         if n_tokens is None:
             return None
         free = pool.n_free_beside(sequence, n_hit) if n_hit else pool.n_free
-        kept = 0 if n_hit else pool.n_kept_tokens(sequence)
+        kept = pool.n_kept_tokens(sequence) if not n_hit and pool.keeps(sequence) else 0
         if not self._has_room(sequence, free, n_cached, kept + min(n_tokens, n_new - kept)):
             return None
-        if pool.caches:
-            n_cached = self._take_cached(sequence, n_hit) or n_cached
+        if sequence.prefix and pool.caches and sequence.last_tick < 0:
+            pool.n_prefix_asked += len(sequence.prefix)
+            pool.n_prefix_hit += n_hit
+        if n_hit:
+            pool.share(sequence, n_hit)
+        elif pool.keeps(sequence):
+            n_cached = pool.reuse(sequence)
+            n_tokens = min(n_tokens, sequence.n_target - n_cached)
         sequence.n_cached = n_cached
-        n_tokens = min(n_tokens, sequence.n_target - n_cached)
         grown = pool.grow(sequence, n_cached + n_tokens)
         assert grown
         return n_tokens
-
-    def _take_cached(self, sequence: Sequence, n_hit: int) -> int:
-        """Take the cached blocks of a sequence; return the tokens of its own earlier blocks."""
-        if sequence.last_tick < 0:
-            self.pool.n_prefix_asked += len(sequence.prefix)
-            self.pool.n_prefix_hit += n_hit
-        if n_hit:
-            self.pool.share(sequence, n_hit)
-            return 0
-        return self.pool.reuse(sequence)
 
     def _has_room(self, sequence: Sequence, n_free: int, n_cached: int, n_tokens: int = 0) -> bool:
         """Return whether a request may be admitted to a number of free blocks, and reserve its guaranteed blocks."""

@@ -13,12 +13,14 @@ from clustersim.apps.serve.served_intervals import ServedIntervals, lenders, not
 from clustersim.config.cost_section import MILLION, Priced
 from clustersim.config.serving_scenario import SloSpec
 from clustersim.economics import HOUR_S, amount
+from clustersim.engine.replicas import Replica
 from clustersim.engine.serving_run import ServingRun
 from clustersim.measure.metrics import TierUse
 from clustersim.measure.serving_metrics import (
     BatchReport,
     EngineSettings,
     KvReport,
+    PoolMemory,
     RequestCounts,
     ServingCost,
     ServingEnergy,
@@ -125,7 +127,7 @@ def serving_metrics(built: BuiltServing, run: ServingRun, wall_s: float) -> Serv
         settings=_settings(built, run),
         batch=_batch(run),
         step_s=_steps(run),
-        memory=_memory(built),
+        memory=_memory(built, run),
         links=_links(run),
         transfers=_transfers(built, run),
         overloaded=overloaded,
@@ -228,7 +230,7 @@ def _kv(built: BuiltServing, run: ServingRun) -> KvReport:
         predicted=built.scenario.spec.serving.kv_tokens == "auto",
         bytes_per_token=last.capacity.bytes_per_token,
         sequences_with_states=last.capacity.max_num_seqs if last.capacity.states_limit else None,
-        peak_fraction=max(pool.peak_used / pool.n_blocks for pool in pools),
+        peak_fraction=_peak_fraction(run.replicas),
         preemptions=sum(replica.scheduler.n_preemptions for replica in run.replicas),
         prefix_hit_fraction=sum(pool.n_prefix_hit for pool in pools) / asked if asked else None,
     )
@@ -279,11 +281,24 @@ def _mean_s(kinds: Sequence[StepTerms]) -> float | None:
     return sum(kind.busy_ticks for kind in kinds) * TICK_S / n_steps if n_steps else None
 
 
-def _memory(built: BuiltServing) -> ServingMemory:
-    categories = dict(built.pools[-1].capacity.by_category)
-    capacity = built.node.accelerator.memory_bytes
-    reserve = categories.get("reserve", 0.0)
-    return ServingMemory(fits=True, capacity_bytes=capacity, peak_bytes=capacity - reserve, by_category=categories)
+def _peak_fraction(replicas: Sequence[Replica]) -> float:
+    return max(each.scheduler.pool.peak_used / each.scheduler.pool.n_blocks for each in replicas)
+
+
+def _memory(built: BuiltServing, run: ServingRun) -> ServingMemory:
+    capacity, n_first = built.node.accelerator.memory_bytes, len(run.deployment.serving.schedulers)
+    pools = tuple(
+        PoolMemory(
+            role=pool.role,
+            kv_tokens=pool.kv_tokens,
+            kv_peak_fraction=_peak_fraction(replicas),
+            peak_bytes=capacity - pool.capacity.by_category.get("reserve", 0.0),
+            by_category=dict(pool.capacity.by_category),
+        )
+        for pool, replicas in zip(built.pools, (run.replicas[:n_first], run.replicas[n_first:]), strict=False)
+    )
+    last = pools[-1]
+    return ServingMemory(fits=True, capacity_bytes=capacity, peak_bytes=last.peak_bytes, by_category=last.by_category, by_pool=pools)
 
 
 def _transfers(built: BuiltServing, run: ServingRun) -> TransferReport | None:

@@ -71,11 +71,6 @@ def test_the_terms_of_a_step_sum_to_its_duration() -> None:
     assert sum(step.by_term.values()) == pytest.approx(step.mean, rel=1e-9)
 
 
-def test_memory_is_accounted_for_to_the_last_byte() -> None:
-    memory = run().metrics.memory
-    assert sum(memory.by_category.values()) == pytest.approx(memory.capacity_bytes, rel=1e-9)
-
-
 def test_every_step_by_itself_gives_the_same_document() -> None:
     documents = [clustersim.run(CHAT, repeat=repeat).to_dict() for repeat in (True, False)]
     for document in documents:
@@ -131,6 +126,13 @@ def apart(**more: Any) -> ServingResult:
     serving = {"disaggregated": pools, "engine": "vllm"}
     cluster = {"node": "dgx-h100", "nodes": 2, **more.pop("cluster", {})}
     return clustersim.run({**chat(), "serving": serving, "cluster": cluster, **more})  # pyright: ignore[reportReturnType]
+
+
+def test_memory_of_each_pool_is_accounted_for_to_the_last_byte() -> None:
+    memory = apart().metrics.memory
+    assert [each.role for each in memory.by_pool] == ["prefill", "decode"]
+    for pool in memory.by_pool:
+        assert sum(pool.by_category.values()) == pytest.approx(memory.capacity_bytes, rel=1e-9)
 
 
 @pytest.mark.parametrize(

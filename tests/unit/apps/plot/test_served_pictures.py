@@ -133,7 +133,12 @@ def test_exports_hold_engine_steps_of_all_pools(tmp_path: Path) -> None:
 def test_a_report_says_of_which_pool_its_parts_are() -> None:
     text = summary_text(cast("ServingResult", clustersim.run("serve-disaggregated", set=FEW)).metrics, 100)
 
-    for part in ("mean over steps of both pools", "tokens for each decode replica", "Memory of one GPU of the decode pool"):
+    for part in (
+        "mean over steps of both pools",
+        "tokens for each prefill replica",
+        "tokens for each decode replica",
+        "Memory of one GPU of the prefill pool",
+    ):
         assert part in text
 
 
