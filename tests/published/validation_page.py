@@ -87,6 +87,11 @@ def markdown_page(validation: Validation) -> str:
     )
 
 
+def _place(url: str) -> str:
+    """Return an address as Markdown; a source of our own has none."""
+    return f"<{url}>" if "://" in url else url
+
+
 def _section(source: SourceResult) -> str:
     methods = dict.fromkeys(row.derived_from for row in source.rows if row.derived_from)
     derived = f"\n{_escaped(DERIVED_MARK)} not printed, but derived from {'; '.join(methods)}.\n" if methods else ""
@@ -97,7 +102,7 @@ def _section(source: SourceResult) -> str:
         table = _table(_HEADER, _RIGHT, [_cells(row) for row in source.rows])
     remarks = "".join(f"- {line}\n" for line in (*correlate_lines(source), *ranking_lines(source), *misfit_lines(source)))
     rest = f"{derived}\n{remarks}" if remarks else derived
-    return f"\n## `{source.source_id}`\n\n{source.title}: <{source.urls[0]}>.\n\n{table}{rest}"
+    return f"\n## `{source.source_id}`\n\n{source.title}: {_place(source.urls[0])}.\n\n{table}{rest}"
 
 
 def _table(header: Sequence[str], right: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

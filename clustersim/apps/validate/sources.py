@@ -34,7 +34,7 @@ SPEEDS: Final = ("step_time", "samples_per_s", "tokens_per_s_per_gpu")
 
 Sentence = Annotated[str, StringConstraints(min_length=1)]
 Name = Annotated[str, StringConstraints(pattern=f"^{NAME_PATTERN}$")]
-Address = Annotated[str, StringConstraints(pattern=r"^https?://\S+$")]
+Address = Annotated[str, StringConstraints(pattern=r"^(https?://\S+|measured)$")]
 _SUFFIXES: Final = (".yaml", ".yml")
 _TRUTH: Final = {"true": True, "false": False}
 _MOST_BYTES: Final = 50 * MB
