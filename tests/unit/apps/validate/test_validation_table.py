@@ -174,13 +174,13 @@ def test_many_rows_are_shown_by_their_layouts(validation: Validation) -> None:
     many = [replace(row, parallelism=other) if place == 0 else row for place, row in enumerate(rows(*(0.1,) * (MANY_ROWS + 1)))]
     source = replace(source, rows=tuple(many))
 
-    header, lines = layouts_table(source)
+    table = layouts_table(source)
 
-    assert header[:3] == ("GPUs", "tp x pp x dp", "rows")
-    assert lines == [
+    assert table.names[:3] == ("GPUs", "tp x pp x dp", "rows")
+    assert table.rows == (
         ("16", "4x2x2", "1", "10.0 %", "+10.0 %", "+10.0 % (row-0)"),
         ("16", "8x2x1", f"{MANY_ROWS}", "10.0 %", "+10.0 %", "+10.0 % (row-1)"),
-    ]
+    )
     page = markdown_page(replace(validation, sources=(source,)))
     assert "| 16 | 4x2x2 | 1 |" in page
     assert "row-7 |" not in page
