@@ -10,13 +10,12 @@ from typing import Final, TypeVar
 
 from pydantic import BaseModel, JsonValue
 
-from clustersim.parallel.gradients import gradient_buckets, layer_slices
+from clustersim.parallel.gradients import layer_slices
 from clustersim.parallel.local_model import LocalModel
 from clustersim.parallel.offload import offloads
 from clustersim.parallel.schedules import SCHEDULES
 from clustersim.parallel.settings import Needs, Settings
 from clustersim.parallel.shard import local_model
-from clustersim.parallel.stages import model_chunks
 from clustersim.parallel.step_settings import Training
 from clustersim.parallel.training_plan import SHARDS_PARAMETERS, Strategy
 from clustersim.workloads.model import Model
@@ -122,12 +121,9 @@ def _checks_later(strategy: Strategy) -> bool:
     return strategy.optimizer_post_validation or (schedule is not None and schedule.validates_later)
 
 
-def _reduces_in_parts(strategy: Strategy, local: LocalModel) -> bool:
-    gradients = strategy.data_parallel
-    if gradients.service is not None:
-        return len(layer_slices(local, gradients.bucket_bytes)) > 1
-    at_once = gradients.no_sync and strategy.pp == 1 and strategy.zero_stage < SHARDS_PARAMETERS
-    return not at_once or len(gradient_buckets(local, gradients, model_chunks(strategy, local.model.n_layers)[0][0])) > 1
+def _pushes_often(strategy: Strategy, local: LocalModel) -> bool:
+    service = strategy.data_parallel.service
+    return service is None or len(layer_slices(local, service.bucket_bytes)) > 1
 
 
 def _captures(local: LocalModel) -> bool:
@@ -182,7 +178,7 @@ CONDITIONS: Final[Mapping[str, tuple[Callable[[LocalModel, Strategy], bool], str
     "buckets": (lambda _, strategy: _has_buckets(strategy), "where gradients are not reduced in buckets"),
     "collective reduction": (lambda _, strategy: strategy.data_parallel.service is None, "with parameter servers"),
     "own layout": (lambda _, strategy: _has_own_layout(strategy), "where one dimension has all ranks"),
-    "several buckets": (lambda local, strategy: _reduces_in_parts(strategy, local), "where one bucket takes all gradients"),
+    "several pushes": (lambda local, strategy: _pushes_often(strategy, local), "where servers take all gradients at once"),
     "several processes": (lambda _, strategy: not strategy.data_parallel.single_process, "with single_process"),
     "several servers": (lambda _, strategy: len(strategy.data_parallel.hosts) > 1, "with one server"),
     "update on the accelerator": (lambda _, strategy: strategy.offload.optimizer == "accelerator", "with an offloaded optimizer"),

@@ -289,7 +289,7 @@ class DataParallelSettings(Settings, frozen=True):
         )
     )
     overlap: StrictBool = setting(
-        True, "Reduce or push buckets during the backward pass.", "replicas", "several processes", "several buckets"
+        True, "Reduce or push buckets during the backward pass.", "replicas", "several processes", "several pushes"
     )
     bucket_bytes: BucketBytes = setting(
         25e6,
