@@ -231,7 +231,7 @@ class KernelModel:
         Fill and drain take the same time; the power limit slows no product that is slower by itself.
         """
         gemm, precision = self.calibration.gemm, precision or self.precision
-        bursts, kept = (of.get(precision, of["default"]) for of in (gemm.sustained_fraction, gemm.under_load))
+        bursts, kept = (table.get(precision, table["default"]) for table in (gemm.sustained_fraction, gemm.under_load))
         peak_flops_per_s = self.accelerator.peak_flops_per_s[precision]
         if precision == "fp8":
             # Matrix units take two numbers of 4 bits as one of 8, unless they have a rate of their own.

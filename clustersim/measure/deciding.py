@@ -15,10 +15,10 @@ from clustersim.units.divisors import listed
 Decision = Literal["yes", "no", "not decided"]
 
 UNDECIDED: Final = "within the error bars: not decided"
+"""Verdict on cases within the error bars of the best."""
 MARK: Final = "*"
 MARKED: Final = f"{MARK} {UNDECIDED}"
 """Legend of the mark, in tables."""
-"""Verdict on cases within the error bars of the best."""
 MOST_NAMED: Final = 5
 
 _TIMES: Final = re.compile(

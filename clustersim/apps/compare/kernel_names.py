@@ -245,7 +245,8 @@ def measured_steps(trace: TraceFile, names: KernelNames, file: str) -> MeasuredS
 def steps_of(trace: TraceFile, names: KernelNames, file: str) -> list[tuple[NamedRange, list[LaunchedKernel]]]:
     """Return the steps of a trace with their kernels and copies; none where it marks none.
 
-    A kernel belongs to the step in which the host issued it.
+    A kernel belongs to the step in which the host issued it. Those before the first whose launch was recorded belong to none: the host
+    had issued them before the recording began.
 
     Raises
     ------
@@ -257,7 +258,9 @@ def steps_of(trace: TraceFile, names: KernelNames, file: str) -> list[tuple[Name
     if len(devices) > 1:
         hint = "give one file for each rank"
         raise ScenarioError(f"holds kernels of {len(devices)} devices", place=place, hint=hint)
-    launched = sorted((*trace.kernels, *trace.copies), key=_issued_s)
+    everything = (*trace.kernels, *trace.copies)
+    first_s = min((kernel.start_s for kernel in everything if kernel.launched_s is not None), default=float("-inf"))
+    launched = sorted((kernel for kernel in everything if kernel.start_s >= first_s), key=_issued_s)
     issued_s = [_issued_s(kernel) for kernel in launched]
     steps: list[tuple[NamedRange, list[LaunchedKernel]]] = []
     markers = _markers(trace.ranges, names.steps)

@@ -89,7 +89,17 @@ _SETTING: Final = re.compile(r"(?<![\w-])(-s (?:'[^']*'|[\w.]+='[^']*'|\S*[^\s,;
 """A setting in a line, which is set as code."""
 _NUMBER: Final = re.compile(r"<?([-+]?[\d,]*\.?\d+(?:e[-+]?\d+)?) ?([^\s,;]*)")
 _TIMES: Final = {"min": 60.0, "h": 3600.0, "days": 86400.0, "years": 365 * 86400.0}
-_PREFIXES: Final = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+_PREFIXES: Final = {f"{prefix}i": 1024.0**power for power, prefix in enumerate("KMGTPE", 1)} | {
+    "n": 1e-9,
+    "u": 1e-6,
+    "m": 1e-3,
+    "k": 1e3,
+    "M": 1e6,
+    "G": 1e9,
+    "T": 1e12,
+    "P": 1e15,
+    "E": 1e18,
+}
 
 
 def render(page: Page) -> str:
@@ -117,13 +127,13 @@ def sort_number(cell: str) -> float:
     Examples
     --------
     >>> sort_number("1.2 ms"), sort_number("3 min"), sort_number("1,024"), sort_number("2 MiB"), sort_number("12.5 %"), sort_number("-")
-    (0.0012, 180.0, 1024.0, 2000000.0, 12.5, inf)
+    (0.0012, 180.0, 1024.0, 2097152.0, 12.5, inf)
     """
     found = _NUMBER.match(cell)
     if found is None:
         return inf
     number, unit = float(found[1].replace(",", "")), found[2]
-    return number * (_TIMES.get(unit) or (_PREFIXES.get(unit[0], 1.0) if len(unit) > 1 else 1.0))
+    return number * (_TIMES.get(unit) or _PREFIXES.get(unit[:2]) or (_PREFIXES.get(unit[0], 1.0) if len(unit) > 1 else 1.0))
 
 
 def has_plotly() -> bool:

@@ -6,7 +6,8 @@ import csv
 import re
 from collections import Counter
 from dataclasses import replace
-from statistics import mean, median
+from math import prod
+from statistics import geometric_mean, mean, median
 
 import pytest
 
@@ -196,6 +197,22 @@ def test_an_accelerator_under_load_takes_longer_for_products() -> None:
     product = Gemm(8192, 8192, 8192)
 
     assert loaded.kernel_s(product) == pytest.approx(model(H100).kernel_s(product) / 0.82, rel=0.01)
+
+
+def test_unaligned_products_on_hopper_run_at_the_shipped_shares_of_aligned_ones() -> None:
+    rates: dict[tuple[str, str, str], list[float]] = {}
+    for row in rows("unaligned.csv"):
+        sizes = [int(row[name]) for name in "mnk"]
+        alignment = "odd" if any(size % 2 for size in sizes) else "even" if any(size % 8 for size in sizes) else "whole"
+        rates.setdefault((row["dtype"], row["product"], alignment), []).append(prod(sizes) / float(row["time_s"]))
+    shares = {
+        alignment: geometric_mean(median(rates[*kind, alignment]) / median(rates[*kind, "whole"]) for kind in {each[:2] for each in rates})
+        for alignment in ("odd", "even")
+    }
+
+    # Over all sizes at once, and not over nearly as large ones, as the shipped shares.
+    shipped = calibration_for(load_accelerator(H100)).gemm.unaligned_fraction
+    assert shares == pytest.approx({"odd": shipped["odd"], "even": shipped["even"]}, abs=0.02)
 
 
 @pytest.mark.parametrize("accelerator", [H100, GB200])

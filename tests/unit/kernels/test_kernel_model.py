@@ -299,6 +299,19 @@ def test_a_product_by_itself_whose_rows_are_no_whole_vectors_is_slower_on_matrix
     assert slow.kernel_s(replace(whole, vector_bytes=at_once)) / slow.kernel_s(whole) == pytest.approx(slower, rel=1e-9)
 
 
+def test_fill_drain_and_the_power_limit_do_not_slow_unaligned_products_further() -> None:
+    card = model()
+    whole, k_0 = Gemm(12800, 12800, 1024, element_bytes=2.0), 256.0
+    gemm = replace(
+        card.calibration.gemm, depth_overhead=k_0, unaligned_fraction={"whole": 1.0, "even": 0.9, "odd": 0.25}, under_load={"default": 0.8}
+    )
+    slow = replace(card, calibration=replace(card.calibration, gemm=gemm))
+    whole_s, even_s, odd_s = (slow.kernel_s(replace(whole, vector_bytes=size)) for size in (16, 4, 2))
+
+    assert even_s == whole_s  # above what the power limit leaves
+    assert odd_s / whole_s == pytest.approx((1024 / 0.25 + k_0 / 0.8) / ((1024 + k_0) / 0.8), rel=1e-9)
+
+
 def test_without_measurements_of_such_products_they_are_as_fast_as_others() -> None:
     whole = Gemm(12800, 12800, 8192)
 

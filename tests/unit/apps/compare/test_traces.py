@@ -82,6 +82,17 @@ def test_several_steps_are_a_mean_and_a_kernel_belongs_to_the_step_that_issued_i
     assert found.mean.classes["products"].seconds == pytest.approx(250e-6)
 
 
+def test_kernels_that_were_issued_before_the_recording_belong_to_no_step(tmp_path: Path) -> None:
+    path = Path(write(tmp_path / "t.json"))
+    document = json.loads(path.read_text(encoding="utf-8"))
+    before = {"ph": "X", "cat": "kernel", "name": GEMM, "ts": 2, "dur": 5, "pid": 0, "tid": 7, "args": {"correlation": 99, "device": 0}}
+    document["traceEvents"].append(before)
+    path.write_text(json.dumps(document), encoding="utf-8")
+
+    products = by_name(compared(str(path)))["products"].measured
+    assert (products.seconds, products.n_kernels) == (pytest.approx(500e-6), 1)
+
+
 def test_a_host_that_ran_ahead_of_its_kernels_is_told(tmp_path: Path) -> None:
     found = compared(write(tmp_path / "t.json", [(GEMM, 10, 2000)]))
 
