@@ -33,6 +33,8 @@ _CHEAPER: Final = 0.99
 """Share of a rent below which another is told: the power of a node differs little between deployments."""
 _FULL: Final = 0.95
 """Share of the KV cache from which on first tokens wait for it."""
+_FAR_BEYOND: Final = 10.0
+"""Share of a limit from which on a percentage is hard to read."""
 _RATE: Final = "the rate"
 _SAID: Final = ("short_run", "refused", "interval_not_measured")
 """Notices on requests and intervals, not on the deployment."""
@@ -206,6 +208,11 @@ def _largest_term(each: Replayed) -> str:
     return f"largest part of a step: {largest.replace('_', ' ')}, {percent_text(terms[largest] / each.metrics.step_s.mean)}"
 
 
+def _of_limit(share: float, word: str = "") -> str:
+    """Return a share of a limit in percent, with a word behind it, or how many times the limit it is, where that is ten or more."""
+    return f"{share:,.0f} times" if share >= _FAR_BEYOND else percent_text(share) + word
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingBound:
     """Limit that a deployment comes nearest to, or is furthest beyond."""
@@ -222,7 +229,7 @@ class ServingBound:
         """Return it as a part of a sentence."""
         at = "requests come faster than they are answered" if self.cause == _RATE else "no latency is promised"
         if self.check is not None and self.limit_fraction is not None:
-            at = f"{slo_title(self.check)} at {percent_text(self.limit_fraction)} of its limit"
+            at = f"{slo_title(self.check)} at {_of_limit(self.limit_fraction, ' of')} its limit"
         return f"{self.cause}, {at}; the KV cache is at most {percent_text(self.kv_fraction)} full"
 
 
@@ -278,7 +285,7 @@ def _name(each: Replayed) -> str:
 
 def _cells(each: Replayed) -> tuple[str, ...]:
     found = [
-        "" if check.found_s is None else f"{format_quantity(check.found_s, 's')}, {100 * check.found_s / check.limit_s:.0f} %"
+        "" if check.found_s is None else f"{format_quantity(check.found_s, 's')}, {_of_limit(check.found_s / check.limit_s)}"
         for check in each.checks
     ]
     usd = _usd(each)
