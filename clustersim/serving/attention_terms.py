@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 import numpy as np
 
+from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.models import Accelerator
 from clustersim.hardware.serving_constants import KernelConstants
 from clustersim.kernels.kernel_model import kernel_s
@@ -27,19 +28,24 @@ PROMPT_TILE_ROWS: Final = 96
 Its tiles have 64 or 128 rows. Fitted to attention of 16 to 128 sequences beside a prompt on RTX 4090 (casys-kaist/LLMServingSim,
 profiler/perf/RTX4090, attention.csv), where 64 sequences of 1,024 tokens take 333 us alone and 633 to 815 us more beside a prompt:
 80 to 104 rows at the rate of prompts."""
-_SPLIT_ATTENTION: Final = ("hopper", "blackwell")
-"""Generations for whose data-centre accelerators vLLM has attention kernels that treat decoding sequences apart from prompts."""
 
 
-def prompt_tile_rows(accelerator: Accelerator, framework: str) -> int:
+def prompt_tile_rows(accelerator: Accelerator, split_attention: Mapping[str, Collection[int]]) -> int:
     """Return the query rows that are computed for each decoding sequence in a step with prompts; 0 where decoding has its own kernel.
 
-    vLLM runs one kernel of FlashAttention 2 for the whole step on Ampere, Ada and workstation Blackwell; it neither divides the cache of a
-    sequence among multiprocessors nor puts the heads of a group in one tile.
+    One kernel of FlashAttention 2 for a whole step neither divides the cache of a sequence among multiprocessors nor puts the heads of a
+    group in one tile.
+
+    Parameters
+    ----------
+    split_attention
+        That of :class:`~clustersim.serving.engines.EngineConstants`.
     """
-    split = accelerator.generation in _SPLIT_ATTENTION and accelerator.scale_up_bandwidth_bytes_per_s > 0.0
-    one_kernel = framework == "vllm" and not split and accelerator.generation not in ("cdna3", "cdna4")
-    return PROMPT_TILE_ROWS if one_kernel else 0
+    if accelerator.vendor not in split_attention:
+        return 0
+    own = accelerator.compute_capability
+    capability = calibration_for(accelerator).network.library.compute_capability if own is None else own
+    return 0 if int(capability) in split_attention[accelerator.vendor] else PROMPT_TILE_ROWS
 
 
 N = TypeVar("N", float, FloatArray)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from re import sub
 from typing import Annotated, Final, Literal
@@ -52,6 +53,9 @@ class EngineConstants:
     """Host time to launch one kernel outside a graph."""
     attention_launches: int
     """Launches of a layer for attention outside a graph; where a step with prompts is captured in pieces, those beside the pieces."""
+    split_attention: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    """Compute capabilities, by vendor, with attention kernels that treat decoding sequences apart from the prompts of a step; on others of
+    these vendors one kernel attends to all."""
     expert_launches: int
     """Launches of routed experts outside a graph, those beside the kernels that a profile names included."""
     stream_floor_s: Microseconds

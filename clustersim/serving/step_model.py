@@ -115,7 +115,7 @@ class TermStepModel:
         )
         self._n_outside = attention * sum(layer.n_layers for layer in self.work.layers)
         self._attention = tuple(self._attention_cost(layer, borrowed) for layer in self.work.layers)
-        self._tile_rows = prompt_tile_rows(self.accelerator, self.engine.framework)
+        self._tile_rows = prompt_tile_rows(self.accelerator, self.engine.split_attention)
         exchange = self.layout.exchange
         lent = () if exchange is None or exchange.borrowed is None else (exchange.borrowed,)
         self.borrowed = (*borrowed, *self.collectives.borrowed, *lent)
