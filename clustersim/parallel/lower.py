@@ -14,8 +14,8 @@ from clustersim.parallel.pipeline import Labelled, Pipeline, StagePieces
 from clustersim.parallel.stage import stages_of
 from clustersim.parallel.stage_passes import ChunkPasses
 from clustersim.parallel.stage_work import WHOLE, StageWork
-from clustersim.parallel.stages import places_of
-from clustersim.parallel.training_plan import Plan, Strategy
+from clustersim.parallel.stages import places_of, waits_of
+from clustersim.parallel.training_plan import Plan
 from clustersim.program.program import Program
 
 MOST_RANKS: Final = 4096
@@ -64,7 +64,7 @@ def _add_pipeline(step: Step, contributors: Sequence[Contributor]) -> None:
             places=places_of(strategy),
             pair_bytes=step.stages[0].local.boundary_bytes / strategy.tp,
             overlap=strategy.overlap_p2p,
-            waits_per_transfer=_waits(strategy),
+            waits_per_transfer=waits_of(strategy),
             part=part,
         )
         for part in range(step.division.n_parts)
@@ -75,13 +75,6 @@ def _add_pipeline(step: Step, contributors: Sequence[Contributor]) -> None:
         for position in range(len(order)):
             for each in beside:
                 each.beside(position, parts)
-
-
-def _waits(strategy: Strategy) -> float:
-    """Return the waits of hosts per transfer; interleaved, one is for a transfer each way."""
-    if strategy.overlap_p2p or not strategy.sync_p2p:
-        return 0.0
-    return 1.0 if strategy.virtual_stages == 1 else 0.5
 
 
 def _add_passes(step: Step, pipeline: Pipeline, stage: int, beside: Sequence[StageContributor]) -> StagePieces:

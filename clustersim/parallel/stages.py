@@ -28,6 +28,13 @@ def orders_of(strategy: Strategy, n_micro_batches: int) -> tuple[StageOrder, ...
     return in_pairs(found) if strategy.overlap_ep == "micro_batches" and strategy.ep > 1 else found
 
 
+def waits_of(strategy: Strategy) -> float:
+    """Return the waits of hosts per transfer between stages; interleaved, one is for a transfer each way."""
+    if strategy.overlap_p2p or not strategy.sync_p2p:
+        return 0.0
+    return 1.0 if strategy.virtual_stages == 1 else 0.5
+
+
 @lru_cache(maxsize=8)
 def _places(schedule: str, n_stages: int, n_chunks: int) -> Places:
     return SCHEDULES[schedule].layout(n_stages, n_chunks)
