@@ -85,9 +85,6 @@ def check_training(training: Training, *, seq_length: int, precision: str) -> No
     if training.cuda_graphs and training.blocking_launches:
         message = "kernels of a graph are issued together, and the host cannot wait for each"
         raise ScenarioError(message, field="training.cuda_graphs", hint="leave out cuda_graphs or blocking_launches")
-    if training.clip_micro_batches and training.fused_gradient_accumulation:
-        message = "gradients cannot be clipped before they are added up where the product itself adds them up"
-        raise ScenarioError(message, field="training.clip_micro_batches", hint="set training.fused_gradient_accumulation to false")
     if training.fp8_parameters and precision != "fp8":
         message = f"weights cannot be kept in fp8 alone where products take them in {precision}"
         raise ScenarioError(message, field="training.fp8_parameters", hint="set training.precision to fp8")

@@ -81,7 +81,6 @@ def _check_layered(training: Training, model: Model, *, has_preset: bool) -> Non
         raise ScenarioError(message, field="training.attention", hint="leave it out")
     for name, asked in (
         ("elementwise_precision", training.elementwise_precision != "same"),
-        ("clip_micro_batches", training.clip_micro_batches),
         ("vocabulary_multiple", training.vocabulary_multiple is not None and not has_preset),
         ("loss_metrics", training.loss_metrics > 0),
     ):

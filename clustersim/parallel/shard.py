@@ -8,6 +8,7 @@ from math import ceil
 from types import MappingProxyType
 from typing import Final
 
+from clustersim.errors import DomainError
 from clustersim.kernels.kernel_model import expected_largest
 from clustersim.parallel.expert_shares import ExpertSpread
 from clustersim.parallel.local_model import LocalModel
@@ -59,9 +60,18 @@ def _gradient_passes(training: Training) -> int:
 
     The norm reads them, and clipping reads and writes them. In fp16 the loss is scaled: one kernel undoes that, which reads and writes, and
     one reads them to see whether all are finite.
+
+    Raises
+    ------
+    DomainError
+        The product itself adds gradients up, so that none of a micro-batch are there.
     """
     if not training.clip_micro_batches:
         return 0
+    if training.fused_gradient_accumulation:
+        message = "gradients cannot be clipped before they are added up where the product itself adds them up"
+        hint = "set training.fused_gradient_accumulation to false"
+        raise DomainError(message, path=("training", "clip_micro_batches"), hint=hint)
     return CLIPPING_PASSES + (UNSCALING_PASSES if training.precision == "fp16" else 0)
 
 

@@ -79,7 +79,7 @@ class ConvolutionLayer(InputLayer):
         numbers = call.numerics
         if numbers.fused_gradient_accumulation:
             return (changed(forward, product="weight_gradient", output_bytes=numbers.gradient_bytes, accumulates=True),)
-        added_bytes = self.weights * (numbers.element_bytes + 2.0 * numbers.gradient_bytes)
+        added_bytes = self.weights * (numbers.element_bytes + (2 + numbers.gradient_passes) * numbers.gradient_bytes)
         return changed(forward, product="weight_gradient"), Stream(added_bytes)
 
 

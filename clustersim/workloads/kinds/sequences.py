@@ -59,7 +59,7 @@ class RecurrentLayer(InputLayer):
         of_input = Gemm(inputs, directions * width, rows, element_bytes=operand, output_bytes=out_bytes, accumulates=adds)
         of_state = Gemm(hidden, width, rows, batch=directions, element_bytes=operand, output_bytes=out_bytes, accumulates=adds)
         weights = directions * width * (inputs + hidden)
-        added = () if adds else (Stream(weights * (plain + 2.0 * numbers.gradient_bytes)),)
+        added = () if adds else (Stream(weights * (plain + (2 + numbers.gradient_passes) * numbers.gradient_bytes)),)
         cell_bytes = rows * directions * (width + KEPT_STATES[self.cell] * hidden) * plain
         # Gates are read twice, from both products; gates and states are written, and read backward with the incoming gradient.
         point_bytes = cell_bytes + rows * directions * (width + hidden) * plain

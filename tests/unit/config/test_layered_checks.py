@@ -47,7 +47,6 @@ def built(tmp_path: Path, **parts: dict[str, Data]) -> Built:
         ("training", "seq_length", 128, "tokens_per_sample = 7"),
         ("training", "attention", "flash", "leave it out"),
         ("training", "elementwise_precision", "fp32", "leave it out"),
-        ("training", "clip_micro_batches", True, "leave it out"),
         ("training", "vocabulary_multiple", 8, "leave it out"),
         ("training", "loss_metrics", 2, "leave it out"),
     ],

@@ -53,6 +53,12 @@ def test_a_gradient_that_is_not_added_by_the_product_is_added_by_a_kernel() -> N
     assert operator.kernels("weight_gradient")[1] == Stream(32 * 16 * 9 * (2 + 4 + 4))
 
 
+def test_gradients_that_are_clipped_alone_are_read_and_written_before_they_are_added() -> None:
+    clipped = replace(FUSED, numerics=replace(NUMERICS, fused_gradient_accumulation=False, gradient_passes=3))
+
+    assert LAYER.operators(clipped)[0].kernels("weight_gradient")[1] == Stream(32 * 16 * 9 * (2 + 4 + 4 + 3 * 4))
+
+
 def test_an_eager_bias_reads_and_writes_the_result_once_more() -> None:
     biased = replace(LAYER, bias=True)
 
