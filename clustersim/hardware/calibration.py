@@ -24,14 +24,8 @@ UNSLOWED: Final[Mapping[Alignment, float]] = MappingProxyType({"whole": 1.0, "ev
 BEST_ATTENTION: Final = "flash"
 """Stands for the best generation of fused attention that an accelerator has."""
 
-POWER_EXPONENT: Final = 0.7
-"""Default power exponent: that of the H100, whose file names the source."""
 MOST_SPREAD: Final = 0.2
 """Largest standard deviation of clocks that is taken."""
-FURTHER_S: Final = 15e-6
-"""Default host time of each further kernel of one call: that of the B200, whose file names the source."""
-PRODUCT_S: Final = 4.5e-6
-"""Default time of one of several concurrent products: that of the B200, whose file names the source."""
 
 
 def _refuse(_: object) -> object:
@@ -89,7 +83,7 @@ class GemmCalibration:
         field(default_factory=lambda: UNSLOWED)
     )
     """Share left of the rate where rows are not aligned to 16 bytes, such as those of 50257 logits."""
-    power_exponent: Share = POWER_EXPONENT
+    power_exponent: Share
     """The clock goes as this power of the watts above idle for each operation: between a third, where voltage falls with the clock (dynamic
     power goes as ``f V^2``), and 1, where voltage is at its floor."""
     clock_spread: Annotated[NonNegative, Field(le=MOST_SPREAD)] = 0.0
@@ -158,9 +152,9 @@ class LaunchCalibration:
     """Host time to issue one kernel."""
     step_s: Seconds
     """Host time of one step that nothing hides: data, logging, scheduler, loss scale."""
-    further_s: Seconds = FURTHER_S
+    further_s: Seconds
     """Host time to issue each further kernel of one call, such as grouped products."""
-    product_s: Seconds = PRODUCT_S
+    product_s: Seconds
     """Accelerator time of each of several products on concurrent streams, above their share of the waves."""
     waited_send_s: Seconds = 0.0
     """Host time of a send and a receive that it waits for, so that nothing is issued meanwhile."""

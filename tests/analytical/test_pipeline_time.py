@@ -92,7 +92,7 @@ class Pipe:
         return builder.build(classes)
 
     def timeline(self) -> Timeline:
-        launch = LaunchCalibration(kernel_s=0.0, dispatch_s=0.0, step_s=0.0, waited_send_s=self.wait_s)
+        launch = LaunchCalibration(kernel_s=0.0, further_s=0.0, product_s=0.0, dispatch_s=0.0, step_s=0.0, waited_send_s=self.wait_s)
         timeline, _ = replay(self.program(), make_machine(network=IDEAL_NETWORK, launch=launch))
         return timeline
 

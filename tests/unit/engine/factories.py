@@ -123,11 +123,15 @@ def make_calibration(network: NetworkCalibration = IDEAL_NETWORK, launch: Launch
         name="ideal",
         generation="test",
         gemm=GemmCalibration(
-            sustained_fraction={"default": 1.0}, under_load={"default": 1.0}, depth_overhead=0.0, tiles=(Tile(128, 128, 1.0),)
+            sustained_fraction={"default": 1.0},
+            under_load={"default": 1.0},
+            depth_overhead=0.0,
+            power_exponent=0.7,
+            tiles=(Tile(128, 128, 1.0),),
         ),
         attention=dict.fromkeys(("flash", "flash_2"), AttentionCalibration(forward=ATTENTION, backward=ATTENTION, half_head_dim=0.0)),
         memory_fraction=1.0,
-        launch=launch or LaunchCalibration(kernel_s=0.0, dispatch_s=0.0, step_s=0.0),
+        launch=launch or LaunchCalibration(kernel_s=0.0, further_s=0.0, product_s=0.0, dispatch_s=0.0, step_s=0.0),
         network=network,
         accelerators=(),
         sources=(),

@@ -133,7 +133,7 @@ def test_thousands_of_items_do_not_pile_up_on_the_stack() -> None:
 
 
 def test_a_pass_replayed_item_by_item_waits_for_the_host_as_its_price_says() -> None:
-    launch = LaunchCalibration(kernel_s=0.0, dispatch_s=1.0, step_s=0.0)
+    launch = LaunchCalibration(kernel_s=0.0, further_s=0.0, product_s=0.0, dispatch_s=1.0, step_s=0.0)
     small = Work(name="small", phase="forward", kernels=(Stream(0.0, launches=5), Recorded(1.0)))
 
     end_s, stepper, price = stepped(compute(small, collective(TP, 420e9 * 4 / 6)), make_machine(launch=launch))

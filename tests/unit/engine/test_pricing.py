@@ -33,7 +33,7 @@ ONE_SECOND = SCALE_UP_BYTES_PER_S * 4 / 6
 
 
 def pricing_of(*actions: Compute, step_s: float = 0.0) -> Pricing:
-    machine = make_machine(launch=LaunchCalibration(kernel_s=0.0, dispatch_s=0.0, step_s=step_s))
+    machine = make_machine(launch=LaunchCalibration(kernel_s=0.0, further_s=0.0, product_s=0.0, dispatch_s=0.0, step_s=step_s))
     _, _, pricing, _ = laid_out(machine, program(*(task(action) for action in actions)))
     return pricing
 
@@ -176,7 +176,7 @@ def test_an_item_takes_the_longer_of_its_two_parts() -> None:
 def issued(*items: Item, dispatch_s: float, slowdown: float = 1.0, blocks: bool = False) -> Price:
     """Return the price of a pass of four layers where issuing a kernel or a collective takes the host so long."""
     action = compute(*items, repeat=4)
-    machine = make_machine(launch=LaunchCalibration(kernel_s=0.0, dispatch_s=dispatch_s, step_s=0.0))
+    machine = make_machine(launch=LaunchCalibration(kernel_s=0.0, further_s=0.0, product_s=0.0, dispatch_s=dispatch_s, step_s=0.0))
     assert isinstance(machine.kernels, KernelModel)
     machine = replace(machine, kernels=replace(machine.kernels, blocks=blocks))
     _, _, pricing, _ = laid_out(machine, program(task(action)))
@@ -312,7 +312,9 @@ def test_slower_kernels_hide_more_communication() -> None:
 
 def test_a_host_that_is_slow_takes_longer_too() -> None:
     host = Compute(name="host", phase="host", blocks=())
-    _, _, pricing, _ = laid_out(make_machine(launch=LaunchCalibration(kernel_s=0.0, dispatch_s=0.0, step_s=0.25)), program(task(host)))
+    _, _, pricing, _ = laid_out(
+        make_machine(launch=LaunchCalibration(kernel_s=0.0, further_s=0.0, product_s=0.0, dispatch_s=0.0, step_s=0.25)), program(task(host))
+    )
 
     assert replace(pricing, slowdown=2.0).price(host).at(3.0).duration_s == 1.5
     assert pricing.price(host).at(3.0).compute_s == 0.0

@@ -130,7 +130,7 @@ def test_classes_may_have_accelerators_of_different_kinds() -> None:
 
 
 def test_the_host_of_a_class_may_be_slow_in_itself_or_with_the_class() -> None:
-    machine = make_machine(launch=LaunchCalibration(kernel_s=0.0, dispatch_s=0.0, step_s=0.25))
+    machine = make_machine(launch=LaunchCalibration(kernel_s=0.0, further_s=0.0, product_s=0.0, dispatch_s=0.0, step_s=0.25))
     paces = [(1.0, None), (2.0, None), (1.0, 0.75), (2.0, 0.75)]
     machine = replace(machine, paces=tuple(Pace(kernels=machine.kernels, slowdown=each, step_host_s=host_s) for each, host_s in paces))
     hosts = [task(Compute(name="host", phase="host", blocks=()), rank_class=each) for each in range(4)]

@@ -30,6 +30,7 @@ gemm:
   sustained_fraction: {default: 0.8, fp8: 0.6}
   under_load: {default: 0.9, fp8: 1.0}
   depth_overhead: 40
+  power_exponent: 0.7
   tiles:
     - {rows: 256, columns: 128, share: 1.0}
     - {rows: 64, columns: 64, share: 0.9}
@@ -44,7 +45,7 @@ attention:
     backward: {fraction: 0.3, half_length: 50, causal_half_length: 400}
     half_head_dim: 0
 memory_fraction: 0.75
-launch: {kernel: 2 us, dispatch: 6 us, step: 10 ms}
+launch: {kernel: 2 us, dispatch: 6 us, further: 2 us, product: 1 us, step: 10 ms}
 network:
   efficiency: {nvlink: 0.8, pcie: 0.8, socket: 0.8, nic: 0.9, leaf: 0.9, spine: 0.9, memory: 0.8}
   families:

@@ -21,7 +21,9 @@ SIZES = st.integers(1, 20_000)
 
 
 def calibration(tiles: tuple[Tile, ...] = SQUARE, *, depth_overhead: float = 0.0) -> GemmCalibration:
-    return GemmCalibration(sustained_fraction={"default": 1.0}, under_load={"default": 1.0}, depth_overhead=depth_overhead, tiles=tiles)
+    return GemmCalibration(
+        sustained_fraction={"default": 1.0}, under_load={"default": 1.0}, power_exponent=0.7, depth_overhead=depth_overhead, tiles=tiles
+    )
 
 
 def seconds(gemm: Gemm | GroupedGemm, constants: GemmCalibration | None = None, *, fraction: float = 1.0) -> float:

@@ -14,8 +14,8 @@ from tests.unit.topology.factories import make_node
 
 PEAK = 1e15
 MEMORY = 3e12
-LAUNCH = LaunchCalibration(kernel_s=2e-6, dispatch_s=5e-6, step_s=0.0)
-FREE = LaunchCalibration(kernel_s=0.0, dispatch_s=0.0, step_s=0.0)
+LAUNCH = LaunchCalibration(kernel_s=2e-6, further_s=15e-6, product_s=4.5e-6, dispatch_s=5e-6, step_s=0.0)
+FREE = LaunchCalibration(kernel_s=0.0, further_s=0.0, product_s=0.0, dispatch_s=0.0, step_s=0.0)
 RATES = AttentionCalibration(
     forward=AttentionPass(fraction=0.8, half_length=200.0, causal_half_length=500.0),
     backward=AttentionPass(fraction=0.6, half_length=900.0, causal_half_length=1800.0),

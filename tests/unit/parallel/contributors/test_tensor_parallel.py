@@ -40,7 +40,11 @@ def test_a_collective_runs_beside_all_chunks_but_the_first(n_ranks: int) -> None
 
 def test_tiles_of_chunks_share_waves() -> None:
     calibration = GemmCalibration(
-        sustained_fraction={"default": 1.0}, under_load={"default": 1.0}, depth_overhead=0.0, tiles=(Tile(128, 128, 1.0),)
+        sustained_fraction={"default": 1.0},
+        under_load={"default": 1.0},
+        power_exponent=0.7,
+        depth_overhead=0.0,
+        tiles=(Tile(128, 128, 1.0),),
     )
 
     def compute_s(gemm: Gemm) -> float:
