@@ -12,7 +12,6 @@ from clustersim.hardware.models import Accelerator
 from clustersim.hardware.serving_constants import FORMATS, executed_format
 from clustersim.workloads.inference import Projection
 from clustersim.workloads.model import Model
-from clustersim.workloads.transformer import Transformer
 
 KV_BYTES: Final[Mapping[str, float]] = MappingProxyType({"bf16": 2.0, "fp16": 2.0, "fp8": 1.0})
 """Bytes of one number in the cache."""
@@ -63,7 +62,7 @@ def served_formats(model: Model, accelerator: Accelerator, precision: str, kv_pr
     kv = "bf16" if kv_precision == "fp16" else kv_precision
     if kv not in KV_BYTES:
         raise DomainError(f"unknown cache format '{kv}'", path=("kv_precision",), hint=f"use one of {', '.join(KV_BYTES)}")
-    latent = isinstance(model, Transformer) and model.latent is not None
+    latent = model.latent is not None
     if precision == "fp8" and (latent or _is_fine_grained(model)):
         precision = "fp8_block"
     executed = executed_format(accelerator, precision)
@@ -74,7 +73,7 @@ def served_formats(model: Model, accelerator: Accelerator, precision: str, kv_pr
 
 def _is_fine_grained(model: Model) -> bool:
     """Return whether experts are narrower than the hidden size."""
-    return isinstance(model, Transformer) and model.experts is not None and model.experts.intermediate_size < model.hidden_size
+    return model.experts is not None and model.experts.intermediate_size < model.hidden_size
 
 
 def weight_bytes(number_format: str) -> float:

@@ -58,6 +58,7 @@ def residual(model: TransformerShape, local: LocalShape, numerics: Numerics, *, 
     after = normalization(model, local, numerics, name=name) if model.norms_per_layer > N_NORMS else None
     return Operator(
         name=name,
+        role="residual",
         phases={
             "forward": (*(after.kernels("forward") if after else ()), forward),
             "input_gradient": (*(after.kernels("input_gradient") if after else ()), backward),

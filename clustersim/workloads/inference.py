@@ -14,7 +14,6 @@ from clustersim.workloads.layer import divides_heads, heads_text, local_heads
 from clustersim.workloads.model import Model
 from clustersim.workloads.operators import Gemm, Operator, Stream
 from clustersim.workloads.shapes import COUNTING, ExpertShare, LocalShape
-from clustersim.workloads.transformer import Transformer
 from clustersim.workloads.transformer_shape import LayerKind
 
 ELEMENT_BYTES: Final = 2.0
@@ -143,8 +142,7 @@ def inference_work(model: Model, *, tp: int, expert_tp: int, ep: int, copies: in
     DomainError
         The model is no decoder, or its sizes do not divide.
     """
-    if not isinstance(model, Transformer) or not model.causal:
-        raise DomainError(f"{model.name} does not generate tokens", path=("model",), hint="serve a decoder such as llama3.1-8b")
+    model = model.decoder()
     _check_divides(model.n_heads, tp, "attention heads", "tp")
     if model.latent is None and model.n_kv_heads % tp and tp % model.n_kv_heads:
         good = [degree for degree in divisors(model.n_heads) if model.n_kv_heads % degree == 0 or degree % model.n_kv_heads == 0]
@@ -152,8 +150,6 @@ def inference_work(model: Model, *, tp: int, expert_tp: int, ep: int, copies: in
     if model.linear is not None and not divides_heads(model.linear, tp):
         good = [degree for degree in divisors(model.n_heads) if divides_heads(model.linear, degree)]
         raise DomainError(f"tp: {heads_text(model.linear, tp)}", path=("tp",), hint=f"use {listed(good)}")
-    if model.position == "yarn":  # engines rotate and scale in one kernel
-        model = replace(model, position="rope")
     local = _local_shape(model, tp=tp, expert_tp=expert_tp, ep=ep, copies=copies)
     kinds = grouped((model.layer_kind(layer), layer) for layer in range(model.n_layers))
     (logits,) = (_projection(operator) for operator in model.head(local, COUNTING) if operator.role == "logits")
@@ -161,12 +157,12 @@ def inference_work(model: Model, *, tp: int, expert_tp: int, ep: int, copies: in
         layers=tuple(_layer(model, layers, local) for layers in kinds.values()),
         logits=logits,
         embedding_parameters=float(local.vocab_size) * model.hidden_size,
-        tied=model.tied_embeddings,
+        tied=model.tied_parameters(local) > 0.0,
         hidden=model.hidden_size,
     )
 
 
-def _local_shape(model: Transformer, *, tp: int, expert_tp: int, ep: int, copies: int) -> LocalShape:
+def _local_shape(model: Model, *, tp: int, expert_tp: int, ep: int, copies: int) -> LocalShape:
     experts = None
     if model.experts is not None:
         n_placed = model.experts.n_experts + copies
@@ -177,14 +173,14 @@ def _local_shape(model: Transformer, *, tp: int, expert_tp: int, ep: int, copies
     return model.token_shape(tp, experts)
 
 
-def _layer(model: Transformer, layers: list[int], local: LocalShape) -> InferenceLayer:
+def _layer(model: Model, layers: list[int], local: LocalShape) -> InferenceLayer:
     first = layers[0]
-    operators = [operator for sublayer in model.sublayers(first, local, COUNTING) for operator in sublayer.operators]
-    projections = _joined(_projection(operator) for operator in _products(operators) if operator.name != "router")
-    router = next((_projection(operator) for operator in operators if operator.name == "router"), None)
-    kind = model.layer_kind(first)
-    between = [operator for operator in operators if operator.name in (*_BETWEEN, *_FUSED_WITH_NORMS)]
-    streams = [each for operator in between for each in operator.kernels("forward") if isinstance(each, Stream)]
+    sublayers, kind = model.sublayers(first, local, COUNTING), model.layer_kind(first)
+    halves = [sublayer.experts for sublayer in sublayers if sublayer.experts is not None]
+    whole = [operator for sublayer in sublayers if sublayer.experts is None for operator in sublayer.operators]
+    whole += [operator for half in halves for operator in (*half.norm, *half.shared, *half.residual)]
+    # Engines run each as one kernel; the residual additions are part of the norms.
+    between = [(operator.role, streams) for operator in whole if (streams := _streams(operator))]
     experts = None
     if kind.experts and model.experts is not None and local.experts is not None:
         experts = ExpertWork(
@@ -197,19 +193,19 @@ def _layer(model: Transformer, layers: list[int], local: LocalShape) -> Inferenc
         )
     return InferenceLayer(
         n_layers=len(layers),
-        projections=projections,
+        projections=_joined(_projection(operator) for operator in _products(whole)),
         attention=_attention(model, kind, local),
-        router=router,
+        router=next((_projection(operator) for half in halves for operator in half.router), None),
         experts=experts,
-        stream_elements=sum(each.traffic_bytes for each in streams) / ELEMENT_BYTES,
-        n_streams=sum(1 for operator in operators if operator.name in _BETWEEN and operator.kernels("forward")),
+        stream_elements=sum(each.traffic_bytes for _, streams in between for each in streams) / ELEMENT_BYTES,
+        n_streams=sum(1 for role, _ in between if role != "residual"),
         n_row_split=2,
     )
 
 
-def _attention(model: Transformer, kind: LayerKind, local: LocalShape) -> AttentionWork:
+def _attention(model: Model, kind: LayerKind, local: LocalShape) -> AttentionWork:
     if kind.linear and model.linear is not None:
-        state = local_heads(model, model.linear, local)
+        state = local_heads(model.linear, model.n_heads // local.n_heads)
         return AttentionWork(
             window=1,
             matrix_elements=state.matrix_elements,
@@ -230,12 +226,11 @@ def _attention(model: Transformer, kind: LayerKind, local: LocalShape) -> Attent
     )
 
 
-_BETWEEN: Final = (
-    *("norm_1", "norm_2", "q_norm", "kv_norm", "qk_norm", "rotary", "attention_gate", "mixer_convolution", "mixer_norm"),
-    *("activation", "shared_activation", "shared_add"),
-)
-"""Operators between products that engines run as one kernel each; the residual additions are part of the norms."""
-_FUSED_WITH_NORMS: Final = ("residual_1", "residual_2")
+def _streams(operator: Operator) -> list[Stream]:
+    """Return the forward kernels of an operator between products; nothing of products and attention."""
+    kernels = operator.kernels("forward")
+    streams = [kernel for kernel in kernels if isinstance(kernel, Stream)]
+    return streams if len(streams) == len(kernels) else []
 
 
 def _products(operators: Iterable[Operator]) -> list[Operator]:

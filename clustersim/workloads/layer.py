@@ -27,9 +27,8 @@ def heads_text(linear: LinearAttention, tp: int) -> str:
     return f"{linear.n_key_heads} key heads of layers with a state can neither be divided nor be repeated evenly among {tp} ranks"
 
 
-def local_heads(model: TransformerShape, linear: LinearAttention, local: LocalShape) -> LinearAttention:
+def local_heads(linear: LinearAttention, tp: int) -> LinearAttention:
     """Return the heads of one rank: value heads divided, key heads repeated where they are fewer than ranks."""
-    tp = model.n_heads // local.n_heads
     return replace(linear, n_key_heads=max(1, linear.n_key_heads // tp), n_value_heads=linear.n_value_heads // tp)
 
 
@@ -40,7 +39,7 @@ def linear_attention_operators(model: TransformerShape, local: LocalShape, numer
     convolution along the sequence; the normalised result is multiplied with the gate.
     """
     assert model.linear is not None, model.name
-    here = local_heads(model, model.linear, local)
+    here = local_heads(model.linear, model.n_heads // local.n_heads)
     e, rows, values = numerics.elementwise_bytes, local.rows, here.n_value_heads * here.value_dim
     entering = gathered_input(model.hidden_size, here.mixed_width + values + here.scalars * here.n_value_heads, local, bias=False)
     leaving = scattered_result(values, model.hidden_size, local, bias=False)

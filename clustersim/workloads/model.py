@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from math import ceil
 from typing import ClassVar, Final, Literal
 
 from clustersim.documents.text import Data
+from clustersim.errors import DomainError
 from clustersim.workloads.ends import Prediction
 from clustersim.workloads.experts import MoeHalf
 from clustersim.workloads.operators import Operator
-from clustersim.workloads.shapes import LocalShape, Numerics
-from clustersim.workloads.transformer_shape import Experts, LinearAttention, Window
+from clustersim.workloads.shapes import ExpertShare, LocalShape, Numerics
+from clustersim.workloads.transformer_shape import Experts, LatentAttention, LayerKind, LinearAttention, Position, Window
 
 HEAD: Final = "head"
 """Name of the back of a model as a sublayer."""
@@ -67,6 +69,10 @@ class Model:
     """Whether the back has logits over the vocabulary."""
     causal: bool = False
     """Whether tokens attend to those before them only."""
+    position: Position = "none"
+    """Kind of position embedding."""
+    latent: LatentAttention | None = None
+    """Latent attention of the layers; None where keys and values are cached whole."""
     window: Window | None = None
     """Window of the layers that have one."""
     linear: LinearAttention | None = None
@@ -94,9 +100,37 @@ class Model:
         """Parameters that its published count counts."""
         return self.n_parameters
 
+    def layer_kind(self, layer: int) -> LayerKind:
+        """Return the properties of a layer in which a model's layers differ."""
+        return LayerKind(experts=False, windowed=False, linear=False)
+
     def has_experts(self, layer: int) -> bool:
         """Return whether a layer has experts in place of an MLP."""
-        return False
+        return self.layer_kind(layer).experts
+
+    def decoder(self) -> Model:
+        """Return the model as engines serve it.
+
+        Raises
+        ------
+        DomainError
+            It does not generate tokens.
+        """
+        raise DomainError(f"{self.name} does not generate tokens", path=("model",), hint="serve a decoder such as llama3.1-8b")
+
+    def token_shape(self, tp: int, experts: ExpertShare | None) -> LocalShape:
+        """Return the shape of one token on one of ``tp`` ranks, with its share of the experts."""
+        return LocalShape(
+            batch=1,
+            seq_length=1,
+            sequence_rows=1,
+            n_heads=self.n_heads // tp,
+            n_kv_heads=max(1, self.n_kv_heads // tp),
+            intermediate_size=ceil(self.intermediate_size / tp),
+            vocab_size=ceil(self.vocab_size / tp),
+            experts=experts,
+            shared_size=ceil(self.experts.shared_size / tp) if self.experts else 0,
+        )
 
     def likeness(self, layer: int, seq_length: int) -> Hashable:
         """Return a value that is equal for layers that do the same."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from math import ceil, fsum
+from math import fsum
 from typing import ClassVar, Literal
 
 from clustersim.documents.text import Data
@@ -77,24 +77,6 @@ class Transformer(TransformerShape, Model):
             ),
         )
 
-    def token_shape(self, tp: int, experts: ExpertShare | None) -> LocalShape:
-        """Return the shape of one token on one of ``tp`` ranks, with its share of the experts."""
-        return LocalShape(
-            batch=1,
-            seq_length=1,
-            sequence_rows=1,
-            n_heads=self.n_heads // tp,
-            n_kv_heads=max(1, self.n_kv_heads // tp),
-            intermediate_size=ceil(self.intermediate_size / tp),
-            vocab_size=ceil(self.vocab_size / tp),
-            experts=experts,
-            shared_size=ceil(self.experts.shared_size / tp) if self.experts else 0,
-        )
-
-    def has_experts(self, layer: int) -> bool:
-        """Return whether a layer has experts in place of an MLP."""
-        return self.layer_kind(layer).experts
-
     def likeness(self, layer: int, seq_length: int) -> Hashable:
         """Return the kind of a layer; a window that no sequence exceeds does nothing."""
         kind = self.layer_kind(layer)
@@ -130,6 +112,12 @@ class Transformer(TransformerShape, Model):
     def tied_parameters(self, local: LocalShape) -> float:
         """Return the parameters of the logits on one rank that are the embedding's own."""
         return float(local.vocab_size * self.hidden_size) if self.tied_embeddings and self.lm_head else 0.0
+
+    def decoder(self) -> Model:
+        """Return a decoder as engines serve it, which rotate and scale in one kernel; refuse a model that is none."""
+        if not self.causal:
+            return Model.decoder(self)
+        return replace(self, position="rope") if self.position == "yarn" else self
 
     def sample_bytes(self, seq_length: int) -> float:
         """Return the bytes of the tokens of one sequence."""

@@ -13,11 +13,10 @@ from clustersim.apps.importing.transforms import number
 from clustersim.documents.files import data_path
 from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
+from clustersim.workloads.model import Model
 from clustersim.workloads.reading.hub_names import letters, shipped_name
 from clustersim.workloads.reading.model_families import REFUSED
-from clustersim.workloads.reading.model_fields import ModelSpec
 from clustersim.workloads.reading.model_spec import load_model, model_names
-from clustersim.workloads.transformer import Transformer
 
 _LATENT: Final = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 _EXPERTS: Final = (
@@ -178,13 +177,14 @@ def model_of(draft: Draft, given: str | None) -> tuple[Data, list[str]]:
 
 def _changed(name: str, draft: Draft) -> Data:
     """Return a shipped model: its name, or its description with the dimensions that files give otherwise."""
-    spec = load_model(name).spec
+    loaded = load_model(name)
+    spec = loaded.spec
     settings = {key.removeprefix("model."): each for key, each in draft.settings.items() if key.startswith("model.")}
     said = {key: each.value for key, each in settings.items() if each.how in ("read", "given") and key not in _LENGTHS}
     base: dict[str, Data] = spec.model_dump(mode="json", exclude_unset=True, exclude=set(_NOT_DIMENSIONS))
-    if not isinstance(spec, ModelSpec):
+    if not loaded.model.divisible:
         return name
-    tokens, usual = draft.whole("model.vocab_size"), spec.vocab_size
+    tokens, usual = draft.whole("model.vocab_size"), loaded.model.vocab_size
     if tokens and usual and settings["vocab_size"].how == "derived" and max(tokens, usual) > 1.1 * min(tokens, usual):
         said["vocab_size"] = tokens
     changes = {key: value for key, value in said.items() if getattr(spec, key, None) != value}
@@ -205,22 +205,12 @@ def _alike(fields: Mapping[str, Data], *, vocabulary: bool) -> list[str]:
         mine = load_model(dict(fields)).model
     except ScenarioError:
         return []
-    if not isinstance(mine, Transformer):
-        return []
     layers = re.compile(rf"^num_hidden_layers: {mine.n_layers}$", re.MULTILINE)
     near = [name for name in model_names() if layers.search((data_path("scenarios") / "models" / f"{name}.yaml").read_text("utf-8"))]
     same = [name for name in near if _sizes(load_model(name).model, vocabulary=vocabulary) == _sizes(mine, vocabulary=vocabulary)]
     return sorted(same, key=lambda name: load_model(name).model.max_positions != mine.max_positions)
 
 
-def _sizes(model: object, *, vocabulary: bool) -> object:
-    if not isinstance(model, Transformer):
-        return model
-    return replace(
-        model,
-        name="",
-        max_positions=0,
-        published_parameters=None,
-        published_scope="model",
-        vocab_size=model.vocab_size if vocabulary else 0,
-    )
+def _sizes(model: Model, *, vocabulary: bool) -> Mapping[str, Data]:
+    left = {"name", "max_positions", "published_parameters", "published_scope", *(() if vocabulary else ("vocab_size",))}
+    return {key: value for key, value in model.outline().items() if key not in left}

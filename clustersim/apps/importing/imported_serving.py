@@ -15,7 +15,6 @@ from clustersim.errors import DomainError
 from clustersim.hardware.catalog import profile_names
 from clustersim.serving.engines import engine_names, version_key
 from clustersim.workloads.reading.model_spec import load_model
-from clustersim.workloads.transformer import Transformer
 
 NEEDED: Final = (
     (
@@ -152,7 +151,7 @@ def n_experts(model: Data) -> int:
         found = load_model(model).model
     except DomainError:
         return 0
-    return found.experts.n_experts if isinstance(found, Transformer) and found.experts is not None else 0
+    return found.experts.n_experts if found.experts is not None else 0
 
 
 def _requests(draft: Draft) -> None:

@@ -20,7 +20,6 @@ from clustersim.serving.rules import EngineDevice
 from clustersim.workloads.model import Model
 from clustersim.workloads.reading.hub_names import shipped_name
 from clustersim.workloads.reading.model_spec import LoadedModel
-from clustersim.workloads.transformer import Transformer
 
 _OPTIONS: Final = (
     *("memory_fraction", "max_num_seqs", "max_batched_tokens", "kv_tokens", "prefix_cache", "chunked_prefill", "asynchronous"),
@@ -248,7 +247,7 @@ def _lengths(requests: RequestsSpec, *, symmetric: bool) -> dict[str, Data] | No
 
 
 def _n_experts(model: Model) -> int:
-    return model.experts.n_experts if isinstance(model, Transformer) and model.experts is not None else 0
+    return model.experts.n_experts if model.experts is not None else 0
 
 
 def _name(loaded: LoadedModel) -> str:

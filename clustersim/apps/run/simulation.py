@@ -52,7 +52,6 @@ from clustersim.trace.memory_curves import Curves, MemoryCurve
 from clustersim.trace.timeline import EngineStats, Timeline, ranks_text
 from clustersim.workloads.model import Model
 from clustersim.workloads.operators import VECTOR_BYTES
-from clustersim.workloads.transformer import Transformer
 
 
 def experts_report(local: LocalModel, strategy: Strategy, timeline: Timeline) -> ExpertsReport | None:
@@ -323,7 +322,7 @@ def _model_flags(stage: Stage) -> tuple[Flag, ...]:
         if training.grouped_experts == "fused":
             message = "what is joined to the products of experts, casts among it, is counted by its bytes; no such kernel was measured"
             flags.append(Flag(code="joined_experts", message=message))
-    if isinstance(stage.local.model, Transformer) and stage.local.model.position == "yarn" and stage.local.numerics.kernels == "fused":
+    if stage.local.model.position == "yarn" and stage.local.numerics.kernels == "fused":
         message = "YaRN is rotated by separate kernels, as in Megatron-Core with Transformer Engine; a compiler fuses them"
         flags.append(Flag(code="unfused_rotation", message=message))
     if stage.local.adapters and strategy.tp > 1:

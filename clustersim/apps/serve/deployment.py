@@ -48,7 +48,6 @@ from clustersim.serving.step_model import TermStepModel, step_model
 from clustersim.topology.cluster_wiring import cluster_of
 from clustersim.workloads.inference import inference_work
 from clustersim.workloads.reading.model_spec import LoadedModel, load_model
-from clustersim.workloads.transformer import Transformer
 
 _ASSUMED_TRANSFER: Final = (
     "a KV cache does not wait for room in the decode pool; collectives inside a replica and KV caches do not delay each other"
@@ -256,7 +255,7 @@ def _pool(scenario: ServingScenario, loaded: LoadedModel, hardware: Hardware, as
 
 def positions_of(loaded: LoadedModel) -> int | None:
     """Return the tokens of a sequence that a model has positions for; None where it does not say."""
-    return loaded.model.max_positions or None if isinstance(loaded.model, Transformer) else None
+    return loaded.model.max_positions or None
 
 
 def _check_lengths(asked: DrawnRequests, pools: tuple[BuiltPool, ...], positions: int | None) -> None:

@@ -26,7 +26,6 @@ from clustersim.topology.cluster_wiring import cluster_of
 from clustersim.workloads.inference import inference_work
 from clustersim.workloads.model import Model
 from clustersim.workloads.reading.model_spec import LoadedModel
-from clustersim.workloads.transformer import Transformer
 
 _KEYS: Final = (
     *("max_num_seqs", "max_batched_tokens", "memory_fraction"),
@@ -188,7 +187,7 @@ def _rank_hint(serving: ServingSpec) -> str:
 
 
 def _layout(pool: ReplicaPoolSpec | ServingSpec, serving: ServingSpec, node: Node, model: Model) -> ServingLayout:
-    experts = model.experts if isinstance(model, Transformer) else None
+    experts = model.experts
     if experts is None:
         for key, asked in (
             ("redundant_experts", pool.redundant_experts),
