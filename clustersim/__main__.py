@@ -12,8 +12,7 @@ def main() -> int:
 
         return run()
     except KeyboardInterrupt:
-        from clustersim.cli.ending import forget_interruption
-        from clustersim.errors import EXIT_INTERRUPTED
+        from clustersim.errors import EXIT_INTERRUPTED, forget_interruption
 
         forget_interruption()
         if sys.stderr is not None:

@@ -124,3 +124,12 @@ class InfeasibleError(ClustersimError):
 
 class DeadlockError(ClustersimError):
     """A replay in which every task that is left waits for another; names who waits for what."""
+
+
+def forget_interruption() -> None:
+    """Let the process end with the exit code that it is given.
+
+    CPython remembers a KeyboardInterrupt that left code run by ``exec``, as it makes dataclasses and named tuples, and kills the process by
+    SIGINT at the end, also where the exception was caught outside; the next ``exec`` makes it forget that.
+    """
+    exec("")  # noqa: S102 - nothing is run

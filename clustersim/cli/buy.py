@@ -10,12 +10,20 @@ import typer
 from clustersim.apps.buy.offer_order import Answer, answered, offers_page, write_offers
 from clustersim.apps.buy.purchase import Request, check_options, read_nics, read_option
 from clustersim.apps.plan.asking import figure_of
-from clustersim.apps.plan.search import Terms
-from clustersim.cli.options import JsonOption, NotesOption, SetOption, named_file
-from clustersim.cli.plan import margin_of
+from clustersim.cli.options import (
+    MEMORY_MARGIN,
+    ConstraintOption,
+    JsonOption,
+    MarginOption,
+    NotesOption,
+    OnlyOption,
+    ReplaysOption,
+    SetOption,
+    named_file,
+)
+from clustersim.cli.plan import terms_of
 from clustersim.cli.terminal import notice, notices, print_table, write_json, write_lines, write_out
 from clustersim.cli.watching import watched
-from clustersim.config.checks import parse_check
 from clustersim.documents.files import write_text
 from clustersim.errors import EXIT_NO, EXIT_OK
 
@@ -30,12 +38,10 @@ def buy_command(
     ] = None,
     nic: Annotated[str, typer.Option(metavar="RATES", help="Also vary the bandwidth of adapters, such as 200Gbit/s,400Gbit/s.")] = "",
     set_: SetOption = None,
-    only: Annotated[list[str] | None, typer.Option("--only", metavar="KEY=VALUES", help="Search these values, such as tp=4,8.")] = None,
-    constraint: Annotated[
-        list[str] | None, typer.Option(metavar="CONDITION", help="A condition, such as 'memory_fraction <= 0.9'.")
-    ] = None,
-    most_replays: Annotated[int | None, typer.Option(min=1, metavar="N", help="End each search after N replays.")] = None,
-    memory_margin: Annotated[str, typer.Option(metavar="SHARE", help="Share of the memory that stays free.")] = "8 %",
+    only: OnlyOption = None,
+    constraint: ConstraintOption = None,
+    most_replays: ReplaysOption = None,
+    memory_margin: MarginOption = MEMORY_MARGIN,
     plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw days and cost, such as offers.png.")] = None,
     page: Annotated[str | None, typer.Option(metavar="FILE", help="Write a page, such as offers.html.")] = None,
     verbose: NotesOption = False,
@@ -52,11 +58,6 @@ def buy_command(
     clusters = tuple(map(read_option, option or ()))
     total, nics = figure_of("--tokens", tokens, "count"), read_nics(nic)
     check_options(clusters)
-    terms = Terms(
-        constraints=tuple(map(parse_check, constraint or ())),
-        most_replays=most_replays,
-        memory_margin_fraction=margin_of(memory_margin),
-    )
     request = Request(
         model=model,
         tokens=total,
@@ -64,7 +65,7 @@ def buy_command(
         nics=nics,
         overrides=tuple(set_ or ()),
         limits=tuple(only or ()),
-        terms=terms,
+        terms=terms_of(constraint, most_replays, memory_margin),
     )
     with watched(hint="--most-replays 4 ends each search sooner, --only narrows it"):
         answer = answered(request)

@@ -11,13 +11,13 @@ from clustersim.apps.calibrate.document import worded
 from clustersim.apps.calibrate.fit_accelerator import Calibrated, CalibrationRequest, PartResult, calibrate, write_calibration
 from clustersim.apps.calibrate.measured_folder import script
 from clustersim.apps.calibrate.nccl_tests import Ranks
-from clustersim.cli.options import JsonOption
+from clustersim.cli.options import JsonOption, named_file
 from clustersim.cli.terminal import notice, print_table, write_json, write_lines, write_out
 from clustersim.cli.watching import watched
 from clustersim.config.yaml_text import plain
 from clustersim.documents.files import check_folder, write_text
 from clustersim.documents.text import Data
-from clustersim.errors import EXIT_OK, ScenarioError
+from clustersim.errors import EXIT_OK
 
 
 def calibrate_command(
@@ -68,10 +68,7 @@ def calibrate_command(
         algorithm=algorithm,
         device=device,
     )
-    path = Path(out)
-    if path.suffix != ".yaml":
-        raise ScenarioError(f"'{out}' is not the name of a calibration", field="--out", hint="write such as -o mine.yaml")
-    check_folder(path)
+    path = named_file(out, (".yaml",), "--out")
     with watched():
         found = calibrate(request, path.stem)
     write_calibration(found, path)
@@ -79,10 +76,8 @@ def calibrate_command(
         write_json(document(found))
     else:
         _print(found)
-    for line in found.notices:
-        notice(f"note: {line}")
-    for line in found.doubts:
-        notice(f"warning: {line}")
+    for line in (*(f"note: {each}" for each in found.notices), *(f"warning: {each}" for each in found.doubts)):
+        notice(line)
     notice(f"wrote {path}; use it with cluster.calibration: {path.name}")
     return EXIT_OK
 

@@ -15,7 +15,7 @@ from clustersim.apps.importing.import_report import document, lines
 from clustersim.apps.importing.importing import Imported, import_files
 from clustersim.apps.importing.opening import open_job
 from clustersim.apps.plan.exports import WRITTEN, written
-from clustersim.cli.options import JsonOption, SeedOption, SetOption
+from clustersim.cli.options import JsonOption, RunArgument, SeedOption, SetOption
 from clustersim.cli.terminal import notice, write_files, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.config.yaml_text import yaml_text
@@ -26,7 +26,7 @@ from clustersim.progress import phase
 
 
 def export_command(
-    run_: Annotated[str, typer.Argument(metavar="RUN", help="A run directory, a scenario file or a shipped example.")],
+    run_: RunArgument,
     *,
     as_: Annotated[
         str,

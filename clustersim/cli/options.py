@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from clustersim.documents.files import check_folder
 from clustersim.errors import ScenarioError
 
+MEMORY_MARGIN: Final = "8 %"
 ScenarioArgument = Annotated[str, typer.Argument(metavar="SCENARIO", help="A path, the name of a shipped example, or - for stdin.")]
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run directory, a scenario file or a shipped example.")]
+ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="A model; without a cluster, a scenario whose layout is open.")]
+ClusterArgument = Annotated[str | None, typer.Argument(metavar="CLUSTER", help="A shipped node or cluster.")]
+NodesOption = Annotated[int | None, typer.Option(min=1, metavar="N", help="Number of nodes.")]
+OnlyOption = Annotated[list[str] | None, typer.Option("--only", metavar="KEY=VALUES", help="Search these values, such as tp=4,8.")]
+ConstraintOption = Annotated[list[str] | None, typer.Option(metavar="CONDITION", help="A condition, such as 'memory_fraction <= 0.9'.")]
+ReplaysOption = Annotated[int | None, typer.Option(min=1, metavar="N", help="End each search after N replays.")]
+MarginOption = Annotated[str, typer.Option(metavar="SHARE", help="Share of the memory that stays free.")]
+WhereOption = Annotated[
+    list[str] | None, typer.Option(metavar="CONDITION", help="Condition on the best, such as 'memory_fraction <= 0.9'. Repeatable.")
+]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", "-s", metavar="KEY=VALUE", help="Change a value, such as strategy.tp=4. Repeatable.")
 ]

@@ -1,16 +1,15 @@
-"""``clustersim plan``."""
+"""``clustersim plan`` and ``advise``."""
 
 from __future__ import annotations
 
-import sys
-from contextlib import nullcontext, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from clustersim.apps.plan.advice import advise
 from clustersim.apps.plan.answer import (
     BELOW_BOUND,
     PlanAnswer,
@@ -25,59 +24,45 @@ from clustersim.apps.plan.goal import MOST_NODES, Asking, Goal, GoalAnswer, goal
 from clustersim.apps.plan.layout_table import layout_table
 from clustersim.apps.plan.nearest import nearest_lines
 from clustersim.apps.plan.search import Terms
-from clustersim.cli.options import JsonOption, NotesOption, SetOption, refuse_given
-from clustersim.cli.plan_serving import plan_serving_command, write_winner
-from clustersim.cli.terminal import assumed_notices, notice, print_table, write_json, write_lines
+from clustersim.cli.options import (
+    MEMORY_MARGIN,
+    ClusterArgument,
+    ConstraintOption,
+    JsonOption,
+    MarginOption,
+    ModelArgument,
+    NodesOption,
+    NotesOption,
+    OnlyOption,
+    ReplaysOption,
+    SetOption,
+    refuse_given,
+)
+from clustersim.cli.plan_serving import PlanOptions, plan_served
+from clustersim.cli.terminal import assumed_notices, notice, print_table, write_json, write_lines, write_out
 from clustersim.cli.watching import watched
 from clustersim.config.checks import parse_check
 from clustersim.config.load import load_scenario
+from clustersim.config.yaml_text import plain
 from clustersim.documents.files import check_folder
 from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from contextlib import AbstractContextManager
-    from typing import TextIO
 
 _SOONER: Final = "--time-limit '30 s' ends the search with the best so far, --only narrows it"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanOptions:
-    """The options of ``plan``."""
-
-    nodes: int | None
-    overrides: tuple[str, ...]
-    only: tuple[str, ...]
-    terms: Terms
-    write: str | None
-    framework: str | None
-    as_json: bool
-    verbose: bool
-    goal: Goal | None
-
-    @property
-    def alone(self) -> bool:
-        """Whether stdout is the file of a framework, so that all else goes to stderr."""
-        return self.framework is not None and self.write is None
-
-    def report(self) -> AbstractContextManager[TextIO | None]:
-        """Return the context in which what stdout holds for a person is written."""
-        return redirect_stdout(sys.stderr) if self.alone else nullcontext()
-
-
 def plan_command(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model; without a cluster, a scenario whose layout is open.")],
-    cluster: Annotated[str | None, typer.Argument(metavar="CLUSTER", help="A shipped node or cluster.")] = None,
+    model: ModelArgument,
+    cluster: ClusterArgument = None,
     *,
-    nodes: Annotated[int | None, typer.Option(min=1, metavar="N", help="Number of nodes.")] = None,
+    nodes: NodesOption = None,
     set_: SetOption = None,
-    only: Annotated[list[str] | None, typer.Option("--only", metavar="KEY=VALUES", help="Search these values, such as tp=4,8.")] = None,
-    constraint: Annotated[
-        list[str] | None, typer.Option(metavar="CONDITION", help="A condition, such as 'memory_fraction <= 0.9'.")
-    ] = None,
-    most_replays: Annotated[int | None, typer.Option(min=1, metavar="N", help="End the search after N replays.")] = None,
-    memory_margin: Annotated[str, typer.Option(metavar="SHARE", help="Share of the memory that stays free.")] = "8 %",
+    only: OnlyOption = None,
+    constraint: ConstraintOption = None,
+    most_replays: ReplaysOption = None,
+    memory_margin: MarginOption = MEMORY_MARGIN,
     time_limit: Annotated[str | None, typer.Option(metavar="TIME", help="Longest time of the search, such as '30 s'.")] = None,
     tokens: Annotated[str | None, typer.Option(metavar="COUNT", help="Tokens of the training that is the goal, such as 15T.")] = None,
     within: Annotated[str | None, typer.Option(metavar="TIME", help="With --tokens: the longest time, such as '60 days'.")] = None,
@@ -105,66 +90,37 @@ def plan_command(
 
     Prove that no other is faster. With --tokens, find the machines that reach a goal; with --serving, those that keep an slo.
     """
+    options = PlanOptions(overrides=tuple(set_ or ()), only=tuple(only or ()), write=write, framework=as_, as_json=json, verbose=verbose)
     if as_ is not None:
         check_written(as_, serving=serving)
         if json and write is None:
             raise ScenarioError("--json and --as both write to stdout", field="--as", hint="add -o with a file")
+    of_goal = {"--within": within, "--budget": budget, "--power": power, "--accelerators": accelerators}
+    of_goal |= {"--max-nodes": max_nodes != MOST_NODES}
     if serving:
         refuse_given({"CLUSTER": cluster}, beside="--serving", hint="name a serving scenario, and its machine with -s cluster.node=NAME")
         given = {"--nodes": nodes, "--constraint": constraint, "--time-limit": time_limit, "--tokens": tokens}
-        given |= {"--within": within, "--budget": budget, "--power": power, "--accelerators": accelerators}
-        given |= {"--memory-margin": memory_margin != "8 %", "--max-nodes": max_nodes != MOST_NODES}
-        refuse_given(given, beside="--serving")
-        return plan_serving_command(
-            model,
-            overrides=tuple(set_ or ()),
-            only=tuple(only or ()),
-            gpus=gpus,
-            most_replays=most_replays,
-            framework=as_,
-            write=write,
-            as_json=json,
-            verbose=verbose,
-        )
+        refuse_given({**given, **of_goal, "--memory-margin": memory_margin != MEMORY_MARGIN}, beside="--serving")
+        return plan_served(model, options, most_gpus=gpus, most_replays=most_replays)
     refuse_given({"--gpus": gpus}, beside="a layout of training", hint="add --serving")
-    goal = None
     if tokens is None:
-        given = {"--within": within, "--budget": budget, "--power": power, "--accelerators": accelerators}
-        given |= {"--max-nodes": max_nodes != MOST_NODES}
-        refuse_given(given, beside="a search without a goal", hint="add --tokens, such as --tokens 15T")
+        refuse_given(of_goal, beside="a search without a goal", hint="add --tokens, such as --tokens 15T")
+        goal = None
     else:
         goal = goal_of(tokens, within=within, budget=budget, power=power, nodes=accelerators or cluster or "", most_nodes=max_nodes)
-    options = PlanOptions(
-        nodes=nodes,
-        overrides=tuple(set_ or ()),
-        only=tuple(only or ()),
-        terms=Terms(
-            constraints=tuple(map(parse_check, constraint or ())),
-            most_replays=most_replays,
-            memory_margin_fraction=margin_of(memory_margin),
-            time_limit_s=inf if time_limit is None else figure_of("--time-limit", time_limit, "s"),
-        ),
-        write=write,
-        framework=as_,
-        as_json=json,
-        verbose=verbose,
-        goal=goal,
+        refuse_given({"--nodes": nodes}, beside="--tokens", hint="write --max-nodes")
+    limit_s = inf if time_limit is None else figure_of("--time-limit", time_limit, "s")
+    terms = replace(terms_of(constraint, most_replays, memory_margin), time_limit_s=limit_s)
+    if write is not None:
+        check_folder(Path(write), field="--write", hint="choose another file")
+    return _layout(model, cluster, nodes, terms, options) if goal is None else _goal(model, goal, terms, options)
+
+
+def terms_of(constraint: Sequence[str] | None, most_replays: int | None, memory_margin: str) -> Terms:
+    """Return the conditions of a search from the options of commands that have them."""
+    return Terms(
+        constraints=tuple(map(parse_check, constraint or ())), most_replays=most_replays, memory_margin_fraction=margin_of(memory_margin)
     )
-    if options.write is not None:
-        check_folder(Path(options.write), field="--write", hint="choose another file")
-    if options.goal is not None:
-        return _goal(model, options.goal, options)
-    with watched(hint=_SOONER):
-        asked = asked_of(model, cluster, nodes=options.nodes, overrides=options.overrides, limits=options.only, framework=as_)
-        answer = plan_for(asked, options.terms)
-        nearest = [] if answer.search.winner else nearest_lines(asked, options.only, options.terms.memory_margin_fraction)
-    if options.as_json:
-        write_json(document(answer))
-    else:
-        with options.report():
-            _print(answer, nearest, verbose=options.verbose)
-    _write(answer, options)
-    return EXIT_OK if answer.search.winner else EXIT_NO
 
 
 def margin_of(text: str) -> float:
@@ -191,8 +147,22 @@ def margin_of(text: str) -> float:
     return found
 
 
-def _goal(model: str, goal: Goal, options: PlanOptions) -> int:
-    asking = Asking(overrides=options.overrides, limits=options.only, terms=options.terms, framework=options.framework)
+def _layout(model: str, cluster: str | None, nodes: int | None, terms: Terms, options: PlanOptions) -> int:
+    with watched(hint=_SOONER):
+        asked = asked_of(model, cluster, nodes=nodes, overrides=options.overrides, limits=options.only, framework=options.framework)
+        answer = plan_for(asked, terms)
+        nearest = [] if answer.search.winner else nearest_lines(asked, options.only, terms.memory_margin_fraction)
+    if options.as_json:
+        write_json(document(answer))
+    else:
+        with options.report():
+            _print(answer, nearest, verbose=options.verbose)
+    _write(answer, options)
+    return EXIT_OK if answer.search.winner else EXIT_NO
+
+
+def _goal(model: str, goal: Goal, terms: Terms, options: PlanOptions) -> int:
+    asking = Asking(overrides=options.overrides, limits=options.only, terms=terms, framework=options.framework)
     with watched(hint=_SOONER):
         found: GoalAnswer = reach(model, goal, asking)
     if options.as_json:
@@ -240,4 +210,29 @@ def _why_none(answer: PlanAnswer) -> str:
 
 def _write(answer: PlanAnswer | None, options: PlanOptions) -> None:
     if answer is not None and answer.scenario is not None:
-        write_winner(load_scenario(answer.scenario), options.framework, options.write)
+        options.write_winner(load_scenario(answer.scenario))
+
+
+def advise_command(
+    model: ModelArgument,
+    cluster: ClusterArgument = None,
+    *,
+    nodes: NodesOption = None,
+    set_: SetOption = None,
+    only: OnlyOption = None,
+    verbose: NotesOption = False,
+    json: JsonOption = False,
+) -> int:
+    """Recommend a family of parallel strategies for a model.
+
+    Show the best layout of each family on a cluster.
+    """
+    with watched():
+        advice = advise(asked_of(model, cluster, nodes=nodes, overrides=tuple(set_ or ()), limits=tuple(only or ())))
+    if json:
+        write_json(plain(advice))
+    else:
+        write_out(f"{advice.sentence}\n\n")
+        write_out("".join(f"- {each.sentence}\n" for each in advice.families))
+        assumed_notices(advice.assumed, verbose=verbose, cautions=advice.cautions)
+    return EXIT_OK if any(each.layout for each in advice.families) else EXIT_NO

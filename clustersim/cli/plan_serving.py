@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, redirect_stdout
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from math import inf, isinf
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 from clustersim.apps.plan.exports import written
 from clustersim.apps.plan.serving_search import MOST_REPLAYS, Replayed, ServingPlan, plan_serving
@@ -40,48 +40,51 @@ _SAID: Final = ("short_run", "refused", "interval_not_measured")
 """Notices on requests and intervals, not on the deployment."""
 
 
-def plan_serving_command(
-    scenario: str,
-    *,
-    overrides: tuple[str, ...],
-    only: tuple[str, ...],
-    gpus: int | None,
-    most_replays: int | None,
-    framework: str | None,
-    write: str | None,
-    as_json: bool,
-    verbose: bool,
-) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOptions:
+    """The options of ``plan`` that layouts of training and deployments of serving share."""
+
+    overrides: tuple[str, ...]
+    only: tuple[str, ...]
+    write: str | None
+    framework: str | None
+    as_json: bool
+    verbose: bool
+
+    def report(self) -> AbstractContextManager[TextIO | None]:
+        """Return the context in which what stdout holds for a person is written: stderr where the file of a framework is alone there."""
+        return redirect_stdout(sys.stderr) if self.framework is not None and self.write is None else nullcontext()
+
+    def write_winner(self, scenario: Scenario | ServingScenario) -> None:
+        """Write the scenario that won, or the file of a framework in its place."""
+        if self.framework is not None:
+            write_files(written(scenario, self.framework), self.write)
+        elif self.write is not None:
+            write_text(Path(self.write), yaml_text(scenario.document.data), hint="choose another file with --write")
+            notice(f"wrote {self.write}")
+
+
+def plan_served(scenario: str, options: PlanOptions, *, most_gpus: int | None, most_replays: int | None) -> int:
     """Find the fewest GPUs that meet the SLO of a serving scenario, print them, and return the exit code."""
-    alone = framework is not None and write is None
-    source, changes = read_source(scenario), tuple(map(parse_override, overrides))
+    source, changes = read_source(scenario), tuple(map(parse_override, options.overrides))
     with watched(hint="--most-replays 8 ends the search sooner, --only narrows it"):
         found = plan_serving(
             source,
             changes,
-            only=_values(only),
-            most_gpus=gpus or _MOST_GPUS,
+            only=_values(options.only),
+            most_gpus=most_gpus or _MOST_GPUS,
             most_replays=most_replays or MOST_REPLAYS,
         )
-    if as_json:
+    if options.as_json:
         write_json(plan_document(found))
     else:
-        with redirect_stdout(sys.stderr) if alone else nullcontext():
-            _print(found, verbose=verbose)
+        with options.report():
+            _print(found, verbose=options.verbose)
     if found.best is not None:
-        write_winner(checked_serving(source, (*changes, *found.best.overrides)), framework, write)
+        options.write_winner(checked_serving(source, (*changes, *found.best.overrides)))
         return EXIT_OK
     notice(_no(found))
     return EXIT_NO
-
-
-def write_winner(scenario: Scenario | ServingScenario, framework: str | None, out: str | None) -> None:
-    """Write the scenario that won to a path, or the file of a framework in its place."""
-    if framework is not None:
-        write_files(written(scenario, framework), out)
-    elif out is not None:
-        write_text(Path(out), yaml_text(scenario.document.data), hint="choose another file with --write")
-        notice(f"wrote {out}")
 
 
 def _values(only: tuple[str, ...]) -> Mapping[str, tuple[str, ...]]:

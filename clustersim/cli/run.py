@@ -16,7 +16,7 @@ from clustersim.apps.run.running import run_built
 from clustersim.apps.serve.deployment import BuiltServing, build_serving
 from clustersim.apps.serve.deployment_run import files_of_serving, resolved_serving, run_serving
 from clustersim.apps.serve.serving_result import ServingResult
-from clustersim.cli.options import JsonOption, ScenarioArgument, SeedOption, SetOption
+from clustersim.cli.options import JsonOption, RunArgument, ScenarioArgument, SeedOption, SetOption
 from clustersim.cli.terminal import make_console, notice, print_tables, write_json, write_lines, write_out
 from clustersim.cli.watching import watched
 from clustersim.config.build import Built, build
@@ -139,7 +139,7 @@ def _layout(built: Built) -> tuple[MeshDimension, ...]:
 
 
 def explain_command(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run directory, a scenario file or a shipped example.")],
+    run: RunArgument,
     *,
     set_: SetOption = None,
     json: JsonOption = False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -13,13 +13,13 @@ from clustersim.apps.records.recorded_answer import answered_records, recorded_f
 from clustersim.apps.study.axis import value_text
 from clustersim.apps.study.claims import StudyAnswer, answered_question, question_titles, read_question
 from clustersim.apps.study.claims_report import data_tables, notes, runs_table, write_study
-from clustersim.apps.study.pools import WorkerPool, check_executor, make_pool
+from clustersim.apps.study.pools import check_executor, make_pool
 from clustersim.apps.study.results import check_format
 from clustersim.apps.study.study_file import StudyRequest
 from clustersim.apps.study.sweep import N_SHOWN, SweepResult, default_folder, run_sweep
 from clustersim.apps.study.sweep_question import SweepQuestion, asked_sweep
 from clustersim.apps.study.what_if import answered, asked_what_if
-from clustersim.cli.options import JobsOption, JsonOption, SeedOption, SetOption, named_file
+from clustersim.cli.options import JobsOption, JsonOption, SeedOption, SetOption, WhereOption, named_file, refuse_given
 from clustersim.cli.terminal import notice, print_answer, print_table, print_tables, write_json, write_lines, write_out
 from clustersim.cli.watching import watched
 from clustersim.errors import EXIT_NO, EXIT_OK, EXIT_PARTIAL, ScenarioError
@@ -37,9 +37,7 @@ def sweep_command(
     exclude: Annotated[
         list[str] | None, typer.Option(metavar="CONDITION", help="Leave out points, such as 'strategy.tp * strategy.pp > 64'. Repeatable.")
     ] = None,
-    where: Annotated[
-        list[str] | None, typer.Option(metavar="CONDITION", help="Condition on the best point, such as 'mfu > 0.3'. Repeatable.")
-    ] = None,
+    where: WhereOption = None,
     sort: Annotated[
         str | None, typer.Option(metavar="METRIC", help="Sort by a metric, smallest first; -METRIC: largest first; default -tokens_per_s.")
     ] = None,
@@ -78,23 +76,23 @@ def sweep_command(
         _print_points(question)
         return EXIT_OK
     folder = default_folder(question) if out is None else Path(out)
-
-    def pool(n_points: int) -> AbstractContextManager[WorkerPool]:
-        return make_pool(executor, jobs, n_points)
-
     try:
         with watched():
-            result = run_sweep(question, pool, folder=folder, file_format=file_format)
+            result = run_sweep(question, partial(make_pool, executor, jobs), folder=folder, file_format=file_format)
     except KeyboardInterrupt:
         notice(f"what is finished is kept in {folder}; the same command goes on")
         raise
-    if json:
+    _print_sweep(result, as_json=json)
+    return _code(result)
+
+
+def _print_sweep(result: SweepResult, *, as_json: bool) -> None:
+    if as_json:
         write_json(result.to_dict())
     else:
         write_lines(result.headline(), *result.lines())
         print_tables([result.table(), *result.tables()[1:]])
     notice(f"wrote {result.path}")
-    return _code(result)
 
 
 def _print_points(question: SweepQuestion) -> None:
@@ -171,9 +169,7 @@ def what_if_command(
     case: Annotated[
         list[str] | None, typer.Option(metavar="NAME:KEY=VALUE,...", help="Changes under a name, such as wide:strategy.tp=8. Repeatable.")
     ] = None,
-    where: Annotated[
-        list[str] | None, typer.Option(metavar="CONDITION", help="Condition on a case, such as 'memory_fraction <= 0.9'. Repeatable.")
-    ] = None,
+    where: WhereOption = None,
     metric: Annotated[
         str | None,
         typer.Option(
@@ -212,26 +208,25 @@ def what_if_command(
         jobs=jobs,
         seed=seed,
     )
-    if plot is not None:
-        named_file(plot, (".png", ".svg"), "--plot")
-    if files := recorded_files(source):
-        return _of_records(files, case or (), asked, plot=plot, as_json=json)
-    first, *others = source
+    picture = None if plot is None else named_file(plot, (".png", ".svg"), "--plot")
+    files = recorded_files(source)
+    return _of_records(files, case or (), asked, plot=plot, as_json=json) if files else _of_scenario(source, asked, picture, as_json=json)
+
+
+def _of_scenario(sources: Sequence[str], asked: StudyRequest, picture: Path | None, *, as_json: bool) -> int:
+    first, *others = sources
     if others:
         raise ScenarioError("only traces of one job are taken together", field=others[0], hint="name one scenario")
     with watched():
         question, options = asked_what_if(first, asked)
-    if plot is not None and (not options.inputs or options.method is not None):
+    if picture and (not options.inputs or options.method is not None):
         raise ScenarioError("there is no tornado to draw", field="--plot", hint="add --sensitivity hardware, without --method")
     with watched():
         answer = answered(question, options)
-    if json:
-        write_json(answer.to_dict())
-    else:
-        print_answer(answer)
-    if plot is not None and answer.sensitivity is not None:
-        write_drawn(answer.plot.tornado, Path(plot), "--plot")
-        notice(f"wrote {plot}")
+    print_answer(answer, as_json=as_json)
+    if picture and answer.sensitivity is not None:
+        write_drawn(answer.plot.tornado, picture, "--plot")
+        notice(f"wrote {picture}")
     return EXIT_OK if answer.best is not None else EXIT_NO
 
 
@@ -245,15 +240,8 @@ def _of_records(sources: Sequence[str], cases: Sequence[str], asked: StudyReques
         "--sensitivity": asked.sensitivity,
         "--plot": plot,
     }
-    for option, value in given.items():
-        if value:
-            raise ScenarioError(
-                "records of a job have no scenario that this could be of", field=option, hint="leave it out; --case changes"
-            )
+    refuse_given(given, beside="records of a job, which have no scenario", hint="leave it out; --case changes")
     with watched():
         answer = answered_records(sources, cases)
-    if as_json:
-        write_json(answer.to_dict())
-    else:
-        print_answer(answer)
+    print_answer(answer, as_json=as_json)
     return EXIT_OK

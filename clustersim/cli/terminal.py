@@ -153,8 +153,11 @@ def print_tables(tables: Iterable[TextTable], *, piped: bool = False) -> None:
             write_lines(*table.sentences, piped=True)
 
 
-def print_answer(answer: TextAnswer) -> None:
-    """Print an answer on stdout: finding, sentences, which a pipe folds too, and tables."""
+def print_answer(answer: TextAnswer, *, as_json: bool = False) -> None:
+    """Print an answer on stdout: its document, or finding, sentences, which a pipe folds too, and tables."""
+    if as_json:
+        write_json(answer.to_dict())
+        return
     write_lines(answer.headline())
     write_lines(*answer.lines(), piped=True)
     print_tables(answer.tables())

@@ -183,6 +183,10 @@ class TextAnswer:
         """Return rows and sentences below their headings."""
         return ()
 
+    def to_dict(self) -> Mapping[str, object]:
+        """Return the answer as a document, in SI units."""
+        raise NotImplementedError
+
     def __repr__(self) -> str:
         """Return the answer in one line; all of it is in ``print(answer)`` and ``answer.to_dict()``."""
         return f"<{type(self).__name__}: {self.headline()}>"

@@ -154,7 +154,7 @@ def test_the_algorithm_of_collectives_can_be_told(cli: Cli) -> None:
 
 
 def test_nothing_is_read_before_the_name_of_the_file_is_right(cli: Cli) -> None:
-    for name, message in (("mine.txt", "'mine.txt' is not the name of a calibration"), ("none/mine.yaml", "its folder does not exist")):
+    for name, message in (("mine.txt", "'mine.txt' does not say its format"), ("none/mine.yaml", "its folder does not exist")):
         outcome = cli(*A100, "--gemm", "none.csv", "-o", name)
 
         assert outcome.code == 2

@@ -135,6 +135,7 @@ def test_two_documents_do_not_share_stdout(cli: Cli) -> None:
         (("--constraint", "memory_fractoin < 1"), "memory_fraction"),
         (("--tokens", "20B"), "--within"),
         (("--tokens", "lots"), "'lots' is not a count"),
+        (("--tokens", "20B", "--within", "60 days"), "--nodes: does nothing with --tokens; write --max-nodes"),
         (("--within", "60 days"), "--within: does nothing with a search without a goal; add --tokens"),
         (("--only", "tp=3"), "tp 3 does not divide the 32 heads"),
     ],
