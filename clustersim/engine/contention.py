@@ -63,9 +63,6 @@ class Contention:
     """Shape (n_flow_classes, n_flow_classes): pairs of flow classes that share a link."""
     others: Sequence[int]
     """Flow classes of other traffic, which can be in flight at any time."""
-    _members: list[list[int]] = field(default_factory=list[list[int]])
-    _rows: dict[int, IntArray] = field(default_factory=dict[int, IntArray])
-    """The members of each known template."""
     _known: dict[tuple[FlowClasses, frozenset[Lane]], tuple[int, ...]] = field(
         default_factory=dict[tuple[FlowClasses, frozenset[Lane]], tuple[int, ...]]
     )
@@ -109,7 +106,7 @@ class Contention:
             index
             for template, flow_classes in enumerate(self.flow_classes)
             if are_passes[template] and self._is_disturbed(flow_classes)
-            for index in self._of(template)
+            for index in self.graph.templates.rows(template).tolist()
         ]
         if not any(met):
             return frozenset(reached)
@@ -125,7 +122,7 @@ class Contention:
         """Return the passes that can be contended, and all transfers and overlapped collectives on links shared with others."""
         beside = (template for template, task in enumerate(self.graph.templates.tasks) if not isinstance(task.action, Compute))
         shared = [template for template in beside if self._met[template] or self._is_disturbed(self.flow_classes[template])]
-        return self.passes().union(*map(self._of, shared))
+        return self.passes().union(*(self.graph.templates.rows(template).tolist() for template in shared))
 
     def meetings(self, start_s: Sequence[float], end_s: Sequence[float]) -> frozenset[int]:
         """Return the tasks in progress at the same time as others that share their links.
@@ -135,45 +132,32 @@ class Contention:
         start_s, end_s
             Of every task.
         """
-        starts, ends = np.array(start_s), np.array(end_s)
+        rows_of = self.graph.templates.rows
+        sharing = [template for template, met in enumerate(self._met) if met]
+        rows = np.concatenate([*map(rows_of, sharing), np.empty(0, dtype=np.int64)])
+        starts, ends = np.zeros(len(start_s)), np.zeros(len(end_s))
+        starts[rows], ends[rows] = ([times_s[row] for row in rows.tolist()] for times_s in (start_s, end_s))
         # Templates with the same rivals ask for the same moments.
         moments: dict[tuple[int, ...], Intervals] = {}
         found: set[int] = set()
-        for template in range(len(self._met)):
+        for template in sharing:
             rivals = self._rivals(template)
             if not rivals:
                 continue
             if rivals not in moments:
-                moments[rivals] = intervals_of(starts, ends, np.concatenate([self._rows_of(each) for each in rivals]))
-            own = self._rows_of(template)
+                moments[rivals] = intervals_of(starts, ends, np.concatenate([rows_of(each) for each in rivals]))
+            own = rows_of(template)
             hit = moments[rivals].meets(starts[own], ends[own])
             # Where much of a template meets others, times will shift, and more of it will.
             found.update((own if hit.sum() > MOST_ALONE * len(own) else own[hit]).tolist())
         return frozenset(found)
 
-    def _of(self, template: int) -> Sequence[int]:
-        """Return the tasks of a template."""
-        if not self._members:
-            self._members = [[] for _ in self.graph.templates.tasks]
-            for index, each in enumerate(self.graph.templates.of_task):
-                self._members[each].append(index)
-        return self._members[template]
-
     def _is_disturbed(self, flow_classes: FlowClasses) -> bool:
         return bool(self.others and flow_classes) and bool(self.common[np.ix_(list(flow_classes), list(self.others))].any())
-
-    def _rows_of(self, template: int) -> IntArray:
-        """Return the tasks of a template as an array."""
-        rows = self._rows.get(template)
-        if rows is None:
-            rows = self._rows[template] = np.array(self._of(template), dtype=np.int64)
-        return rows
 
     def _rivals(self, template: int) -> tuple[int, ...]:
         """Return the templates that share a link with one, and no lane."""
         met, own, lanes = self._met[template], self._lanes[template], self._lanes
-        if not met:
-            return ()
         rivals = self._known.get((met, own))
         if rivals is None:
             near = frozenset(met)

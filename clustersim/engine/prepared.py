@@ -27,6 +27,8 @@ class Prepared:
     graph: Graph
     n_after: Sequence[int] = field(init=False)
     """Number of tasks that each task waits for."""
+    sources: list[int] = field(init=False)
+    """Tasks that wait for no other."""
     price: list[Price | None] = field(init=False)
     """Cost of each task template that is a pass."""
     carried: list[Carried] = field(init=False)
@@ -47,6 +49,7 @@ class Prepared:
     def __post_init__(self) -> None:
         """Price each task template once."""
         self.n_after = [len(task.after) for task in self.program.tasks]
+        self.sources = [index for index, count in enumerate(self.n_after) if count == 0]
         self.price, self.carried, self.alone_s = [], [], []
         known: dict[Action, Alone] = {}
         for task in self.templates.tasks:
@@ -73,7 +76,7 @@ class Prepared:
 
     def durations_s(self, alone_s: Sequence[float], contended: frozenset[int]) -> list[float]:
         """Return the duration of every task from that of its template; ``UNKNOWN_S`` for contended tasks."""
-        durations_s = [alone_s[template] for template in self.templates.of_task]
+        durations_s = list(map(alone_s.__getitem__, self.templates.of_task))
         for index in contended:
             durations_s[index] = UNKNOWN_S
         return durations_s

@@ -10,6 +10,7 @@ import numpy as np
 
 from clustersim.program.program import Program
 from clustersim.program.tasks import Action, Lane, Task
+from clustersim.topology.cluster import IntArray
 from clustersim.units.grouping import grouped
 
 
@@ -21,6 +22,14 @@ class TaskTemplates:
     """The first task of each."""
     of_task: Sequence[int]
     """Template of each task."""
+    order: IntArray
+    """Tasks by template."""
+    begins: Sequence[int]
+    """First place in ``order`` of each template, and the number of tasks."""
+
+    def rows(self, template: int) -> IntArray:
+        """Return the tasks of a template, in order."""
+        return self.order[self.begins[template] : self.begins[template + 1]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +53,10 @@ class Graph:
         """Templates of the tasks."""
         known: dict[tuple[Action, tuple[Lane, ...], int], int] = {}
         of_task = [known.setdefault((task.action, task.lanes, task.chunk), len(known)) for task in self.program.tasks]
-        first: list[int] = np.unique(np.array(of_task, dtype=np.int64), return_index=True)[1].tolist()
-        return TaskTemplates(tasks=[self.program.tasks[index] for index in first], of_task=of_task)
+        templates = np.array(of_task, dtype=np.int64)
+        order, begins = np.argsort(templates, kind="stable"), [0, *np.cumsum(np.bincount(templates)).tolist()]
+        tasks = [self.program.tasks[index] for index in order[begins[:-1]].tolist()]
+        return TaskTemplates(tasks=tasks, of_task=of_task, order=order, begins=begins)
 
     @cached_property
     def levels(self) -> Sequence[int]:

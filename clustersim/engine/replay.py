@@ -132,7 +132,7 @@ class Replay:
         step = self._opened(self._n_started, self.prepared.n_after, by_class=False)
         self._n_started += 1
         self.hold()
-        self._go(step, [index for index, count in enumerate(step.waiting) if count == 0][::-1])
+        self._go(step, self.prepared.sources[::-1])
         if not self._takes_s:
             self._whole(step)
         self.release()
@@ -285,9 +285,11 @@ class Replay:
             for follower in followers[index]:
                 if ended_s > start_s[follower]:  # noqa: PLR1730 - max would be called for every dependency
                     start_s[follower] = ended_s
-                left = waiting[follower] = waiting[follower] - 1
-                if not left:
+                left = waiting[follower]
+                if left == 1:
                     ready.append(follower)
+                else:
+                    waiting[follower] = left - 1
         self._note_ended(step, ended)
 
     def _at(self, moment_s: float, action: Callable[[], None]) -> None:
@@ -331,9 +333,11 @@ class Replay:
         for follower in self.prepared.graph.followers[index]:
             if ended_s > start_s[follower]:  # noqa: PLR1730 - max would be called for every dependency
                 start_s[follower] = ended_s
-            left = waiting[follower] = waiting[follower] - 1
-            if not left:
+            left = waiting[follower]
+            if left == 1:
                 ready.append(follower)
+            else:
+                waiting[follower] = left - 1
         self._note_ended(step, [index])
         self._go(step, ready[::-1])
         self.release()

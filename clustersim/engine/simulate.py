@@ -327,7 +327,8 @@ def collapsed(replay: Replay, contention: Contention, limit_s: float = inf) -> R
         Step time without contention that is answer enough.
     """
     for number in range(ROUNDS):
-        if replay.run().end_s() >= limit_s and not number:
+        replay.run()
+        if number == 0 and limit_s < inf and replay.end_s() >= limit_s:
             return replay
         met = contention.meetings(replay.start_s, replay.ended_s)
         if met <= replay.contended:
