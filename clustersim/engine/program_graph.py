@@ -54,9 +54,10 @@ class Graph:
         known: dict[tuple[Action, tuple[Lane, ...], int], int] = {}
         of_task = [known.setdefault((task.action, task.lanes, task.chunk), len(known)) for task in self.program.tasks]
         templates = np.array(of_task, dtype=np.int64)
-        order, begins = np.argsort(templates, kind="stable"), [0, *np.cumsum(np.bincount(templates)).tolist()]
-        tasks = [self.program.tasks[index] for index in order[begins[:-1]].tolist()]
-        return TaskTemplates(tasks=tasks, of_task=of_task, order=order, begins=begins)
+        order = np.argsort(templates, kind="stable")
+        begins: list[int] = [0, *np.cumsum(np.bincount(templates)).tolist()]
+        first: list[int] = order[begins[:-1]].tolist()
+        return TaskTemplates(tasks=[self.program.tasks[index] for index in first], of_task=of_task, order=order, begins=begins)
 
     @cached_property
     def levels(self) -> Sequence[int]:
