@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, replace
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from clustersim.apps.run.replaying import Conditions
 from clustersim.apps.run.simulation import simulate
-from clustersim.engine import steps
+from clustersim.engine.passes import Passes, ReplaySettings
 from clustersim.engine.uneven_ranks import UnevenRanks
 from clustersim.hardware.catalog import load_node
 from clustersim.measure.metrics import Metrics
@@ -60,9 +59,8 @@ def conditions(slowdowns: dict[int, float], n_steps: int) -> Conditions:
 
 
 def simulated(plan: Plan, given_: Conditions, *, whole: bool = False) -> tuple[Metrics, Timeline]:
-    cycle_of = steps.cycle_of
-    with patch.object(steps, "cycle_of", (lambda *_, **__: None) if whole else cycle_of):
-        return simulate(plan, CLUSTER, name="plan", flags=(), conditions=given_)
+    given_ = replace(given_, settings=ReplaySettings(passes=Passes(repeat=not whole)))
+    return simulate(plan, CLUSTER, name="plan", flags=(), conditions=given_)
 
 
 def numbers(document: object) -> tuple[list[tuple[str, object]], list[float]]:

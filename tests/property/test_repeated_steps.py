@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clustersim.apps.run import repeating, replaying
+from clustersim.apps.run import repeating
+from clustersim.apps.run.replaying import Conditions
 from clustersim.apps.run.simulation import simulate
+from clustersim.engine.passes import Passes, ReplaySettings
 from clustersim.hardware.catalog import load_node
 from clustersim.measure.metrics import Metrics
 from clustersim.parallel.schedules import SCHEDULES
@@ -51,10 +53,9 @@ def plans(draw: st.DrawFn) -> Plan:
 
 
 def simulated(plan: Plan, *, whole: bool) -> tuple[Metrics, Timeline]:
-    replay_in_part = replaying.replay_in_part
-    in_part = patch.object(replaying, "replay_in_part", (lambda *_: None) if whole else replay_in_part)
-    with in_part, patch.object(repeating, "LEAST_PASSES", 0):
-        return simulate(plan, CLUSTER, name="plan", flags=())
+    conditions = Conditions(settings=ReplaySettings(passes=Passes(repeat=not whole)))
+    with patch.object(repeating, "LEAST_PASSES", 0):
+        return simulate(plan, CLUSTER, name="plan", flags=(), conditions=conditions)
 
 
 def flat(document: object, path: str = "") -> Iterator[tuple[str, object]]:
