@@ -1,11 +1,11 @@
-"""Time of attention in a step: new tokens of prompts, and one new token of each decoding sequence."""
+"""Time of attention in a step, and the terms of a step beside that of decoding sequences, which grows with every token."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -57,7 +57,7 @@ class Maths(Generic[N]):
     """Functions of numbers, or of arrays; those of numbers are ten times as fast for one."""
 
     root: Callable[[N], N]
-    larger: Callable[[N, float], N]
+    larger: Callable[[N, N | float], N]
     smaller: Callable[[N, float], N]
 
 
@@ -65,14 +65,18 @@ OF_NUMBERS: Final[Maths[float]] = Maths(math.sqrt, max, min)
 OF_ARRAYS: Final[Maths[FloatArray]] = Maths(np.sqrt, np.maximum, np.minimum)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecodeLaw:
+@dataclass(frozen=True, slots=True)
+class DecodeLaw(Generic[N]):
     """Time of attention of decoding sequences by the tokens in their caches: a floor, a slope, and a share of the root."""
 
     window: int | None
-    floor_s: float
-    per_token_s: float
-    per_root_token_s: float
+    floor_s: N
+    per_token_s: N
+    per_root_token_s: N
+
+    def in_arrays(self) -> DecodeLaw[FloatArray]:
+        """Return the law with arrays without dimensions."""
+        return DecodeLaw(self.window, np.array(self.floor_s), np.array(self.per_token_s), np.array(self.per_root_token_s))
 
     def seconds(self, n_sequences: int, context: N, excess: float, maths: Maths[N]) -> N:
         """Return the time for one step, or for each of some.
@@ -93,6 +97,30 @@ class DecodeLaw:
             context = maths.smaller(context, float(n_sequences * self.window))
             tokens = context + TAIL_FRACTION * maths.larger(longest - context / n_sequences, 0.0)
         return self.floor_s + self.per_token_s * tokens + self.per_root_token_s * maths.root(tokens)
+
+
+class BatchTerms(NamedTuple, Generic[N]):
+    """Terms of a step that do not depend on the context of decoding sequences, in seconds."""
+
+    terms: tuple[float, ...]
+    """All but decode attention, as the step model orders them; zero for one that is left out."""
+    added_s: N
+    """Sum of those that decode attention adds to."""
+    shared_s: float
+    """Communication that runs beside the other half of a batch, and what is beside neither."""
+    least_s: N
+    """Least time of the step: that communication, or the host's launches of kernels and its scheduling beside the accelerator; zero where
+    the sum is longer by itself."""
+    host_s: N
+    """Time in which the host schedules while the accelerator waits."""
+    laws: tuple[DecodeLaw[N], ...]
+    """Decode attention of layers of each window."""
+
+    def in_arrays(self: BatchTerms[float]) -> BatchTerms[FloatArray]:
+        """Return the same with arrays without dimensions: arithmetic of arrays takes three fifths of the time with them."""
+        terms, added_s, shared_s, least_s, host_s, laws = self
+        in_arrays = tuple([law.in_arrays() for law in laws])
+        return BatchTerms(terms, np.array(added_s), shared_s, np.array(least_s), np.array(host_s), in_arrays)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +158,7 @@ class AttentionCost:
         )
         return self.n_layers * one_s
 
-    def decode_law(self, tokens_each: int, tile_rows: int = 0) -> DecodeLaw:
+    def decode_law(self, tokens_each: int, tile_rows: int = 0) -> DecodeLaw[float]:
         """Return the time law of decode for sequences with a number of tokens each per step, over all layers.
 
         Reading and computing both grow with the cached tokens, so that their overlap does too.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from heapq import heappop, heappush
+from operator import attrgetter
 
 from clustersim.serving.sequence import Sequence
 
@@ -44,7 +45,7 @@ class DecodingSet:
         if self._longest is None:
             if not self.members:
                 return 0
-            self._longest = max(self.members, key=lambda each: each.offset)
+            self._longest = max(self.members, key=attrgetter("offset"))
         return self._longest.offset + self.n_steps
 
     def add(self, sequence: Sequence) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.models import Accelerator
 from clustersim.hardware.serving_constants import FORMATS, Borrowed, KernelConstants, KernelFamily, kernel_constants, without_casts
 from clustersim.kernels.kernel_model import TILE_ROWS, expected_largest, kernel_s, tiled_rows
-from clustersim.serving.attention_terms import OF_ARRAYS, OF_NUMBERS, AttentionCost, DecodeLaw, Maths, N, prompt_tile_rows
+from clustersim.serving.attention_terms import OF_ARRAYS, OF_NUMBERS, AttentionCost, BatchTerms, DecodeLaw, Maths, N, prompt_tile_rows
 from clustersim.serving.batch import Chunk, FloatArray, ServingLayout, StepBatch, StepTime
 from clustersim.serving.busiest_rank import POPULARITY_SHAPE, busiest_rank
 from clustersim.serving.engines import EngineConstants
@@ -44,21 +44,8 @@ _FIXED: Final = (*_OF_TOKENS, "attention_prefill", "head", "sampling")
 """Terms that do not depend on the context of decoding sequences, in the order in which they are added."""
 
 
-class BatchTerms(NamedTuple):
-    """Terms of a step that do not depend on the context of decoding sequences, in seconds."""
-
-    terms: tuple[float, ...]
-    """Those of :data:`_FIXED`; zero for one that is left out."""
-    added_s: float
-    """Sum of those that decode attention adds to."""
-    shared_s: float
-    """Communication that runs beside the other half of a batch, and what is beside neither."""
-    least_s: float
-    """Least time of the step: that communication, or the host's launches of kernels and its scheduling beside the accelerator."""
-    host_s: float
-    """Time in which the host schedules while the accelerator waits."""
-    laws: tuple[DecodeLaw, ...]
-    """Decode attention of layers of each window."""
+_Laws = tuple[DecodeLaw[float], ...]
+_Decodes = tuple[BatchTerms[float], BatchTerms[FloatArray]]
 
 
 @dataclass(slots=True)
@@ -84,10 +71,10 @@ class TermStepModel:
     """Constants that were not measured."""
     _constants: dict[tuple[str, str], KernelConstants] = field(init=False, default_factory=dict[tuple[str, str], KernelConstants])
     _attention: tuple[AttentionCost, ...] = field(init=False, default=())
-    _laws: dict[tuple[int, int], tuple[DecodeLaw, ...]] = field(init=False, default_factory=dict[tuple[int, int], tuple[DecodeLaw, ...]])
+    _laws: dict[tuple[int, int], _Laws] = field(init=False, default_factory=dict[tuple[int, int], _Laws])
     """Decode attention of each kind of layer, by the tokens that a sequence computes in a step and the tile of a prompt kernel."""
     _by_tokens: dict[tuple[int, int], tuple[float, ...]] = field(init=False, default_factory=dict[tuple[int, int], tuple[float, ...]])
-    _by_decodes: dict[tuple[int, int], BatchTerms] = field(init=False, default_factory=dict[tuple[int, int], BatchTerms])
+    _by_decodes: dict[tuple[int, int], _Decodes] = field(init=False, default_factory=dict[tuple[int, int], _Decodes])
     _n_kernels: int = field(init=False, default=0)
     _n_outside: int = field(init=False, default=0)
     """Launches where all but attention is in graphs."""
@@ -160,19 +147,23 @@ class TermStepModel:
     def decode_stretch_s(self, batch: StepBatch, n_steps: int) -> FloatArray:
         """Return the duration of each of the next decode-only steps; see :class:`~clustersim.serving.batch.StepModel`."""
         first, each = batch.context_tokens, batch.n_decode
-        return self._total(batch, self._summed(batch), np.arange(first, first + n_steps * each, each, dtype=np.float64), OF_ARRAYS)[0]
+        contexts = np.arange(first, first + n_steps * each, each, dtype=np.float64)
+        return self._total(batch, self._of_decodes(batch)[1], contexts, OF_ARRAYS)[0]
 
-    def _summed(self, batch: StepBatch) -> BatchTerms:
-        """Return the terms that do not depend on the context of decoding sequences; remembered where nothing but decodes."""
-        if batch.chunks:
-            return self._added(batch)
+    def _summed(self, batch: StepBatch) -> BatchTerms[float]:
+        """Return the terms that do not depend on the context of decoding sequences."""
+        return self._added(batch) if batch.chunks else self._of_decodes(batch)[0]
+
+    def _of_decodes(self, batch: StepBatch) -> _Decodes:
+        """Return these terms of a decode-only step as numbers and as arrays, and remember them."""
         key = batch.n_decode, batch.tokens_per_decode
         found = self._by_decodes.get(key)
         if found is None:
-            found = self._by_decodes[key] = self._added(batch)
+            fixed = self._added(batch)
+            found = self._by_decodes[key] = fixed, fixed.in_arrays()
         return found
 
-    def _added(self, batch: StepBatch) -> BatchTerms:
+    def _added(self, batch: StepBatch) -> BatchTerms[float]:
         n_prompt, layout, engine, ahead = batch.n_prefill_tokens, self.layout, self.engine, self.rules.asynchronous
         fits = ceil((n_prompt + batch.n_decode * batch.tokens_per_decode) / layout.dp) <= self.rules.largest_graph
         captured = fits and not n_prompt
@@ -189,16 +180,17 @@ class TermStepModel:
             *_, exchanged_s, pipeline_s, _, head_s, sampling_s = terms
             added_s -= exchanged_s
             shared_s = exchanged_s + (pipeline_s + head_s + sampling_s)
+        least_s = max(shared_s, launched_s, host_s if ahead else 0.0)
         return BatchTerms(
             terms,
             added_s,
             shared_s,
-            max(shared_s, launched_s, host_s if ahead else 0.0),
+            least_s if least_s > added_s else 0.0,
             0.0 if ahead else host_s,
             self._laws.get(key) or self.decode_laws(*key),
         )
 
-    def _total(self, batch: StepBatch, fixed: BatchTerms, context: N, maths: Maths[N]) -> tuple[N, N]:
+    def _total(self, batch: StepBatch, fixed: BatchTerms[N], context: N, maths: Maths[N]) -> tuple[N, N]:
         """Return the duration of each step with these contexts, and the part of it that is attention of decoding sequences."""
         n_decode = batch.n_decode
         if not n_decode or not fixed.laws:
@@ -213,11 +205,11 @@ class TermStepModel:
             for law in fixed.laws[1:]:
                 decode = decode + law.seconds(here, context, excess, maths)
         device = fixed.added_s + decode
-        if fixed.least_s > fixed.added_s:
+        if fixed.least_s:
             device = maths.larger(device, fixed.least_s)
         return (device + fixed.host_s if fixed.host_s else device), decode
 
-    def decode_laws(self, tokens_each: int, tile_rows: int = 0) -> tuple[DecodeLaw, ...]:
+    def decode_laws(self, tokens_each: int, tile_rows: int = 0) -> _Laws:
         """Return the time law of decode attention of layers of each window, for sequences with a number of tokens per step."""
         costs = self._attention if "attention_decode" not in self.without else ()
         by_window = grouped((cost.work.window, cost.decode_law(tokens_each, tile_rows)) for cost in costs)

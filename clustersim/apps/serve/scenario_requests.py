@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from clustersim.collection import collection_paused
 from clustersim.config.serving_scenario import LognormalSpec, RequestsSpec, UniformSpec
 from clustersim.documents.files import read_text
 from clustersim.errors import DomainError, Place, ScenarioError
@@ -55,6 +56,7 @@ def found_file(name: str, folder: Path, field: str) -> Path:
     raise ScenarioError(f"there is no file '{name}'", field=field, hint="write the path of a CSV file, counted from the scenario")
 
 
+@collection_paused()
 def read_trace(path: Path) -> Trace:
     """Return the requests of a trace, in the order of their arrival.
 
