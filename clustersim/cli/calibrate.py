@@ -11,7 +11,7 @@ from clustersim.apps.calibrate.document import worded
 from clustersim.apps.calibrate.fit_accelerator import Calibrated, CalibrationRequest, PartResult, calibrate, write_calibration
 from clustersim.apps.calibrate.measured_folder import script
 from clustersim.apps.calibrate.nccl_tests import Ranks
-from clustersim.cli.options import JsonOption, named_file
+from clustersim.cli.options import JsonOption, OutOption, named_file
 from clustersim.cli.terminal import notice, print_table, write_json, write_lines, write_out
 from clustersim.cli.watching import watched
 from clustersim.config.yaml_text import plain
@@ -162,9 +162,7 @@ def _percent(fraction: float, *, signed: bool = False) -> str:
 
 def measure_command(
     *,
-    out: Annotated[
-        str | None, typer.Option("--out", "-o", metavar="FILE", help="Script to write, such as measure.py; default: stdout.")
-    ] = None,
+    out: OutOption = None,
 ) -> int:
     """Write a script of microbenchmarks for one node.
 

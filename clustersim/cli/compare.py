@@ -16,7 +16,7 @@ from clustersim.apps.compare.side_by_side import ComparedRun, SideBySide
 from clustersim.apps.compare.trace_comparison import TraceComparison, TraceRequest, compare_traces
 from clustersim.apps.importing.importing import foreign_source
 from clustersim.apps.importing.opening import open_measured
-from clustersim.cli.options import JsonOption, SeedOption, SetOption, refuse_given
+from clustersim.cli.options import JsonOption, OutOption, SeedOption, SetOption, refuse_given
 from clustersim.cli.terminal import notice, print_answer, print_table, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.documents.files import check_folder, write_text
@@ -39,7 +39,7 @@ def compare_command(
     md: Annotated[bool, typer.Option("--md", help="Write Markdown.")] = False,
     csv: Annotated[bool, typer.Option("--csv", help="Write a table of all figures.")] = False,
     json: JsonOption = False,
-    out: Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="File to write, such as both.md; else stdout.")] = None,
+    out: OutOption = None,
     seed: SeedOption = 0,
     device: Annotated[str | None, typer.Option(metavar="NAME", help="Device of the traces; default: the one they name.")] = None,
     names: Annotated[str | None, typer.Option(metavar="FILE", help="Classes of additional kernel names in traces.")] = None,

@@ -15,7 +15,7 @@ from clustersim.apps.importing.import_report import document, lines
 from clustersim.apps.importing.importing import Imported, import_files
 from clustersim.apps.importing.opening import open_job
 from clustersim.apps.plan.exports import WRITTEN, written
-from clustersim.cli.options import JsonOption, RunArgument, SeedOption, SetOption
+from clustersim.cli.options import JsonOption, OutOption, RunArgument, SeedOption, SetOption
 from clustersim.cli.terminal import notice, write_files, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.config.yaml_text import yaml_text
@@ -92,7 +92,7 @@ def export(source: str, form: str, out: str | None = None, overrides: Sequence[s
 def import_command(
     files: Annotated[list[str], typer.Argument(metavar="FILE", help="Configuration, script, command line or log of a job; - for stdin.")],
     *,
-    out: Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="Scenario to write; stdout if left out.")] = None,
+    out: OutOption = None,
     as_: Annotated[str | None, typer.Option("--as", metavar="FRAMEWORK", help="Framework; recognised by content if left out.")] = None,
     cluster: Annotated[str | None, typer.Option(metavar="NAME", help="A shipped node or cluster.")] = None,
     nodes: Annotated[int | None, typer.Option(metavar="N", min=1, help="Number of nodes, if no file gives it.")] = None,

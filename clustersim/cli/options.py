@@ -35,6 +35,12 @@ JobsOption = Annotated[
 ]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Seed of all random draws.")]
 NotesOption = Annotated[bool, typer.Option("--verbose", "-v", help="Show all notes on prices and assumptions.")]
+OutOption = Annotated[
+    str | None,
+    typer.Option(
+        "--out", "-o", metavar="FILE", callback=lambda name: None if name == "-" else name, help="File to write; default: stdout."
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON document to stdout.")]
 
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from clustersim.apps.importing.opening import open_scenario
-from clustersim.cli.options import JsonOption, ScenarioArgument, SetOption
+from clustersim.cli.options import JsonOption, OutOption, ScenarioArgument, SetOption
 from clustersim.cli.terminal import notice, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.config.build import build
@@ -24,7 +21,7 @@ def schedule_command(
     scenario: ScenarioArgument,
     *,
     set_: SetOption = None,
-    out: Annotated[str | None, typer.Option("--out", "-o", metavar="FILE", help="File to write; stdout if left out.")] = None,
+    out: OutOption = None,
     json: JsonOption = False,
 ) -> int:
     """Print the pipeline schedule of a scenario.

@@ -230,7 +230,7 @@ def _inner(data: Mapping[str, Data], around: _Around) -> _Around:
         given = tuple(word for key, option in _PARALLELISM.items() if key in parallelism for word in (option, str(parallelism[key])))
         given += ("--enable-expert-parallel",) if parallelism.get("expert") is True else ()
     kinds = [name for key in ("componentType", "subComponentType") if isinstance(name := data.get(key), str)]
-    if isinstance(metadata, dict) and isinstance(name := metadata.get("name"), str) and data.get("kind") in _PODS:
+    if isinstance(metadata, dict) and isinstance(name := metadata.get("name"), str) and str(data.get("kind")) in _PODS:
         kinds.append(name)
     deploy = data.get("deploy")
     count = _count(deploy.get("replicas")) if count is None and isinstance(deploy, dict) else count

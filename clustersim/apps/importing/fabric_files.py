@@ -39,7 +39,7 @@ _SLURM: Final = re.compile(r"(\w+)=(\S+)")
 _GPUS: Final = re.compile(r"\bgpu\b(?::([A-Za-z][\w.-]*))?(?::(\d{1,4}))?")
 _TRACKED: Final = re.compile(r"\bgres/gpu(?::([A-Za-z][\w.-]*))?=(\d{1,7})\b")
 """Accelerators among what Slurm tracks."""
-_SLURM_YAML: Final = re.compile(r"^\s*-\s*topology:", re.MULTILINE)
+_SLURM_YAML: Final = re.compile(r"^\s*-\s*(?:topology|cluster_default):", re.MULTILINE)
 _LISTED: Final = re.compile(r"^NAME\s+STATUS\s.*\bLABELS\s*$", re.MULTILINE)
 """Head of what ``kubectl get nodes --show-labels`` prints."""
 _TOLD: Final = re.compile(r"^Name: +(?=\S+$)", re.MULTILINE)

@@ -166,9 +166,9 @@ class Variables:
     def _parameter(self, text: str, at: int, depth: int) -> tuple[list[str], int]:
         """Return the substitution of a ``$`` and the position after it; what only a shell knows stays as written."""
         if text.startswith("$((", at):
-            end = word_end(text, at)
-            found = self.number(text[at + 3 : end].removesuffix("))"), depth + 1)
-            return [text[at:end] if found is None else str(found)], max(end, at + 3)
+            end = _closing(text, at + 2, "()") + 1
+            found = self.number(text[at + 3 : end - 2], depth + 1)
+            return [text[at:end] if found is None else str(found)], end
         if text.startswith(("$(", "`"), at):
             begin = at + 1 + (text[at] == "$")
             end = text.find("`", begin) % (len(text) + 1) if text[at] == "`" else _closing(text, begin, "()")

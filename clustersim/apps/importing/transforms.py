@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -52,11 +51,10 @@ def number(value: Data) -> int | float:
         if not _NUMBER.fullmatch(value.strip()):
             raise UnreadableError("a number")
         value = float(value.strip().replace("_", "").replace(",", ""))
-    if isinstance(value, int):
-        return value
-    if not math.isfinite(value) or abs(value) > _LARGEST:
+    # False for nan too.
+    if not abs(value) <= _LARGEST:
         raise UnreadableError("a number")
-    return int(value) if value.is_integer() else value
+    return int(value) if value == int(value) else value
 
 
 def _sized(unit: str, factor: float = 1) -> Callable[[Data], Data]:

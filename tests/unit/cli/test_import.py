@@ -18,7 +18,7 @@ SET = ("-s", "cluster.node=dgx-a100-80g", "-s", "cluster.nodes=8")
 
 
 def test_the_scenario_goes_to_stdout_and_the_report_to_stderr(cli: Cli) -> None:
-    done = cli("import", TITAN, *MACHINE)
+    done = cli("import", TITAN, *MACHINE, "-o", "-")
 
     assert done.code == 0
     assert parse_document(done.out, "out").data["model"] == "llama3-70b"

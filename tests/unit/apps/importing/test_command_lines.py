@@ -47,7 +47,7 @@ LINES: Final = (
     ),
     Line(
         "torchtitan",
-        "torchrun --nproc_per_node=8 --nnodes=4 -m torchtitan.train --module llama3 --config llama3_8b --training.local_batch_size 2"
+        "torchrun --nproc_per_node=8 --nnodes=4 -m torchtitan.train --job.config_file x/llama3_8b.toml --training.local_batch_size 2"
         " --training.seq_len 8192 --parallelism.tensor_parallel_degree=2 --compile.enable_async_tensor_parallel",
         {"model": "llama3-8b", "cluster.nodes": 4, "training.global_batch_size": 32, "strategy.tp": 2, "strategy.overlap_tp": "async_tp"},
     ),
@@ -164,8 +164,8 @@ LINES: Final = (
         '{"pipe_parallel_size": 1, "num_layers": 32, "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,\n'
         ' "num_kv_heads": 8, "seq_length": 8192, "sliding_window_width": 4096, "pos_emb": "rotary", "no_weight_tying": true,\n'
         ' "norm": "rmsnorm", "use_bias_in_attn_linear": false, "mlp_type": "llama", "activation": "silu", "padded_vocab_size": 32000,\n'
-        ' "train_micro_batch_size_per_gpu": 1, "fp16": {"enabled": true}}\n',
-        {"model": "mistral-7b", "training.seq_length": 8192},
+        ' "train_micro_batch_size_per_gpu": 1, "fp16": {"enabled": true, "type": "bfloat16"}}\n',
+        {"model": "mistral-7b", "training.seq_length": 8192, "training.precision": "bf16"},
         nodes=1,
     ),
     Line(

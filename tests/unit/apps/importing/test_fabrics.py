@@ -81,10 +81,11 @@ def test_adapters_without_the_name_of_a_node_are_told_of(tmp_path: Path) -> None
     assert ("adapters.unnamed", 4) in [(key.key, key.value) for key in found.keys if key.how == "not_modelled"]
 
 
-SEVERAL = """- topology: all
+SEVERAL = """- cluster_default: false
+  topology: all
   tree: {switches: [{switch: one, nodes: "n[1-4]"}]}
-- topology: halves
-  cluster_default: true
+- cluster_default: true
+  topology: halves
   tree: {switches: [{switch: a, nodes: "n[1-2]"}, {switch: b, nodes: "n[3-4]"}, {switch: top, children: "a,b"}]}
 """
 

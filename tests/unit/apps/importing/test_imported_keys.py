@@ -9,6 +9,7 @@ import pytest
 
 from clustersim.apps.importing.entries import ImportOptions
 from clustersim.apps.importing.importing import import_files
+from clustersim.apps.importing.transforms import UnreadableError, number
 from tests.unit.apps.importing.test_jobs import MEGATRON, ON_H100, at, written
 
 FILES = Path(__file__).parent / "files"
@@ -197,3 +198,9 @@ def test_the_file_of_deepspeed_counts_before_its_name(tmp_path: Path) -> None:
     own = written(tmp_path, '{"zero_optimization": {"stage": 3}, "bf16": {"enabled": true}}', "zero2.json")
 
     assert [at(import_files(files, TWO).data, "strategy.preset") for files in ([job], [job, own])] == ["deepspeed_zero2", "deepspeed_zero3"]
+
+
+@pytest.mark.parametrize("value", [10**400, float("nan"), "1" * 400])
+def test_what_no_size_can_be_is_no_number(value: int | float | str) -> None:
+    with pytest.raises(UnreadableError):
+        number(value)

@@ -85,7 +85,7 @@ def test_nothing_of_a_script_is_executed(text: str, tmp_path_factory: pytest.Tem
         ("A='1 2'; a $A \"$A\"", ["a", "1", "2", "1 2"]),
         ("a \\\n b", ["a", "b"]),
         ("a ${UNKNOWN} $UNKNOWN", ["a", "${UNKNOWN}", "$UNKNOWN"]),
-        ("a $((2 * (3 + 4)))", ["a", "14"]),
+        ('B="b $((2 * (3 + 4)))"; a $B', ["a", "b", "14"]),
         ("a # b", ["a"]),
     ],
 )
