@@ -35,13 +35,16 @@ JobsOption = Annotated[
 ]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Seed of all random draws.")]
 NotesOption = Annotated[bool, typer.Option("--verbose", "-v", help="Show all notes on prices and assumptions.")]
-OutOption = Annotated[
-    str | None,
-    typer.Option(
-        "--out", "-o", metavar="FILE", callback=lambda name: None if name == "-" else name, help="File to write; default: stdout."
-    ),
-]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON document to stdout.")]
+
+
+def _other_than_stdout(name: str | None) -> str | None:
+    return None if name == "-" else name
+
+
+OutOption = Annotated[
+    str | None, typer.Option("--out", "-o", metavar="FILE", callback=_other_than_stdout, help="File to write; default: stdout.")
+]
 
 
 def refuse_given(options: Mapping[str, object], *, beside: str, hint: str = "leave it out") -> None:

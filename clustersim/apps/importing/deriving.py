@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from types import MappingProxyType
 from typing import Final
 
+from clustersim.apps.importing.imported_models import derive_adapters
 from clustersim.apps.importing.imported_settings import Draft
 from clustersim.apps.importing.transforms import number
 from clustersim.documents.near_names import choices_hint
@@ -16,17 +16,6 @@ from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import load_cluster, load_node, profile_names
 from clustersim.hardware.models import Node
-
-_SWITCHED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "job.lora_query": ("q",),
-        "job.lora_key": ("k",),
-        "job.lora_value": ("v",),
-        "job.lora_projection": ("output",),
-        "job.lora_mlp": ("gate", "up", "down"),
-    }
-)
-"""Layers of each part whose adapters a key of its own switches on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,9 +143,6 @@ def model_parallel(draft: Draft) -> int:
 RAMP: Final = ("start", "increment", "samples")
 """Numbers of ``--rampup-batch-size``."""
 
-USUAL_RANK: Final = 8
-"""Rank of adapters where a job gives none (Hugging Face PEFT, ``LoraConfig.r``)."""
-
 
 def derive_strategy(draft: Draft, *, n_ranks: int, n_layers: int | None, has_experts: bool = False) -> None:
     """Fill in batch, stages and shards.
@@ -181,8 +167,8 @@ def derive_strategy(draft: Draft, *, n_ranks: int, n_layers: int | None, has_exp
     _shards(draft, dp * (draft.whole("strategy.cp") or 1))
     _drop_unused(draft, has_experts=has_experts)
     _offload(draft)
-    _recomputation(draft, n_layers)
-    _adapters(draft)
+    _recomputation(draft, n_layers, has_experts=has_experts)
+    derive_adapters(draft)
     if draft.get("job.fp8_gather") is True and draft.get("training.precision") == "fp8":
         draft.derive("strategy.data_parallel.gather_precision", "fp8", "parameters of products in fp8 are gathered in it")
     if has_experts and (draft.whole("strategy.tp") or 1) > 1 and draft.get("strategy.sequence_parallel") is not True:
@@ -329,38 +315,23 @@ def _ramp(draft: Draft) -> None:
         draft.derive("training.batch_ramp", grown, f"from {start} by {increment} over {samples} samples")
 
 
-def _adapters(draft: Draft) -> None:
-    """Freeze the model where a job trains adapters: it says so, or gives a rank for them and does not say no."""
-    rank, asked = draft.whole("job.lora_rank"), draft.get("job.adapters")
-    if asked is False or (asked is None and rank is None):
-        draft.drop("training.lora_layers")
-        return
-    draft.derive(
-        "training.lora_rank", rank or USUAL_RANK, "the rank of the adapters" if rank else f"no rank is given: {USUAL_RANK}, as PEFT"
-    )
-    named = draft.get("training.lora_layers")
-    switched = [layer for part, layers in _SWITCHED.items() if draft.get(part) is True for layer in layers]
-    if switched:
-        together: list[Data] = [*named, *switched] if isinstance(named, list) else [*switched]
-        draft.derive("training.lora_layers", [*dict.fromkeys(together)], "the parts whose adapters are on")
-    if draft.get("job.four_bits") is True:
-        draft.derive("training.frozen_precision", "nf4", "weights of the frozen model are quantised to 4 bits")
-
-
-def _recomputation(draft: Draft, n_layers: int | None) -> None:
-    layers = draft.whole("job.recompute_layers")
-    if draft.get("job.recompute_layers") == 0 and draft.get("job.recompute_method") == "block":
+def _recomputation(draft: Draft, n_layers: int | None, *, has_experts: bool) -> None:
+    layers, every = draft.whole("job.recompute_layers"), draft.get("job.recompute_every")
+    chunks = (draft.whole("strategy.pp") or 1) * (draft.whole("strategy.virtual_stages") or 1)
+    by_block = draft.get("job.recompute_method") == "block"
+    if by_block and draft.get("job.recompute_layers") == 0:
         draft.derive("strategy.recompute", "none", "the block method repeats 0 layers")
-    if draft.get("job.recompute_method") == "block" and draft.get("strategy.recompute") == "full" and layers is not None:
-        chunks = (draft.whole("strategy.pp") or 1) * (draft.whole("strategy.virtual_stages") or 1)
+    if by_block and draft.get("strategy.recompute") == "full" and layers is not None:
         layers = layers if n_layers is None else min(layers, -(-n_layers // chunks))
         draft.derive("strategy.recompute_layers", layers, "the block method repeats so many layers of a chunk, if it has them")
-    granularity = draft.get("job.recompute_granularity")
-    if draft.get("strategy.recompute") == "full" and granularity is not None:
+    if draft.get("strategy.recompute") == "full" and (granularity := draft.get("job.recompute_granularity")) is not None:
         draft.derive("strategy.recompute", granularity, "the granularity")
-    every = draft.whole("job.recompute_every")
-    if draft.get("strategy.recompute") == "selective" and every is not None:
-        draft.derive("strategy.recompute", "full" if every == 1 else "alternate", f"every {every} layers" if every > 1 else "every layer")
+    if draft.get("strategy.recompute") == "selective" and isinstance(every, int):
+        draft.derive("strategy.recompute", "full" if every else "alternate", f"of {every} layers one" if every else "every second product")
+        if every > 1 and n_layers is not None:
+            draft.derive("strategy.recompute_layers", max(1, n_layers // chunks // every), "so many layers of a chunk")
+    if has_experts and draft.get("strategy.recompute") == "alternate":
+        draft.derive("strategy.recompute", "full", "experts: attention and exchanges are repeated too, which is too slow")
     if draft.get("strategy.recompute") != "selective":
         draft.drop("strategy.recompute_modules")
 

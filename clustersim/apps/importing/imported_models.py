@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil
+from types import MappingProxyType
 from typing import Final
 
 from clustersim.apps.importing.imported_settings import Draft
@@ -34,6 +35,18 @@ _NOT_DIMENSIONS: Final = (
     "published_parameters_rounded",
     "published_scope",
 )
+_SWITCHED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "job.lora_query": ("q",),
+        "job.lora_key": ("k",),
+        "job.lora_value": ("v",),
+        "job.lora_projection": ("output",),
+        "job.lora_mlp": ("gate", "up", "down"),
+    }
+)
+"""Layers of each part whose adapters a key of its own switches on."""
+USUAL_RANK: Final = 8
+"""Rank of adapters where a job gives none (Hugging Face PEFT, ``LoraConfig.r``)."""
 _NEEDED: Final = ("num_hidden_layers", "hidden_size", "num_attention_heads")
 
 
@@ -214,3 +227,21 @@ def _alike(fields: Mapping[str, Data], *, vocabulary: bool) -> list[str]:
 def _sizes(model: Model, *, vocabulary: bool) -> Mapping[str, Data]:
     left = {"name", "max_positions", "published_parameters", "published_scope", *(() if vocabulary else ("vocab_size",))}
     return {key: value for key, value in model.outline().items() if key not in left}
+
+
+def derive_adapters(draft: Draft) -> None:
+    """Freeze the model where a job trains adapters: it says so, or gives a rank for them and does not say no."""
+    rank, asked = draft.whole("job.lora_rank"), draft.get("job.adapters")
+    if asked is False or (asked is None and rank is None):
+        draft.drop("training.lora_layers")
+        return
+    draft.derive(
+        "training.lora_rank", rank or USUAL_RANK, "the rank of the adapters" if rank else f"no rank is given: {USUAL_RANK}, as PEFT"
+    )
+    named = draft.get("training.lora_layers")
+    switched = [layer for part, layers in _SWITCHED.items() if draft.get(part) is True for layer in layers]
+    if switched:
+        together: list[Data] = [*named, *switched] if isinstance(named, list) else [*switched]
+        draft.derive("training.lora_layers", [*dict.fromkeys(together)], "the parts whose adapters are on")
+    if draft.get("job.four_bits") is True:
+        draft.derive("training.frozen_precision", "nf4", "weights of the frozen model are quantised to 4 bits")

@@ -45,7 +45,7 @@ TORCHTITAN_SCHEDULES: Final[Mapping[str, str]] = MappingProxyType(
 TORCHTITAN_PRECISION: Final[Mapping[str, str]] = MappingProxyType({"fp32": "float32", "bf16": "bfloat16", "fp8": "bfloat16"})
 """Precisions of parameters in products; fp8 is a converter of the model besides."""
 TORCHTITAN_RECOMPUTE: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
-    {"none": ("none", ""), "selective": ("selective", "op"), "alternate": ("selective", "2"), "full": ("full", "")}
+    {"none": ("none", ""), "alternate": ("selective", "op"), "full": ("full", "")}
 )
 """Mode, and its setting of selective checkpoints."""
 TORCHTITAN_VERSION: Final = "torchtitan 0.2.2, the last release that reads TOML (main branch: up to commit 238fa9953e4a of February 2026)"
@@ -252,6 +252,7 @@ def _check_torchtitan(model: Model, strategy: Strategy, training: Training) -> N
         "torchtitan",
         (training.lora_rank is not None, "adapters (lora_rank)", "-s training.lora_rank=null"),
         (strategy.recompute_layers is not None, "recomputation of some layers of a chunk", "-s strategy.recompute_layers=null"),
+        (strategy.recompute not in TORCHTITAN_RECOMPUTE, f"recompute {strategy.recompute}", "--only recompute=none,alternate,full"),
         (training.precision not in TORCHTITAN_PRECISION, f"precision {training.precision}", "-s training.precision=bf16"),
         (
             strategy.schedule not in TORCHTITAN_SCHEDULES,

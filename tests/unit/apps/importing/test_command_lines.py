@@ -54,7 +54,7 @@ LINES: Final = (
     Line(
         "torchtitan",
         '[model]\nflavor = "8B"\n[training]\nlocal_batch_size = 1\n',
-        {"model": "llama3-8b", "training.seq_length": 2048, "strategy.recompute": "alternate"},
+        {"model": "llama3-8b", "strategy.recompute": "full", "strategy.recompute_layers": 16},
         nodes=1,
     ),
     Line(

@@ -17,7 +17,7 @@ from clustersim.parallel.training_plan import Plan
 
 DENSE = {"tp": 2, "pp": 4, "cp": 2, "schedule": "interleaved_1f1b", "virtual_stages": 2, "zero_stage": 1, "recompute": "full"}
 STAGES = {"schedule": "1f1b", "virtual_stages": None, "cp": 1}
-SPARSE = {"tp": 2, "ep": 8, "zero_stage": 3, "recompute": "selective"}
+SPARSE = {"tp": 2, "ep": 8, "zero_stage": 3, "recompute": "full"}
 
 
 def plan_of(model: str, strategy: dict[str, object], *, nodes: int = 4, precision: str = "bf16", batch: int = 64) -> Plan:
@@ -75,7 +75,9 @@ def test_a_layout_of_experts_in_the_flags_of_megatron() -> None:
         "--data-parallel-sharding-strategy optim_grads_params",
         "--overlap-grad-reduce",
         "--overlap-param-gather",
-        "--recompute-granularity selective",
+        "--recompute-granularity full",
+        "--recompute-method uniform",
+        "--recompute-num-layers 1",
         "--expert-model-parallel-size 8",
         "--moe-token-dispatcher-type alltoall",
         "--expert-tensor-parallel-size 2",
@@ -181,7 +183,7 @@ def test_a_layout_of_experts_in_the_configuration_of_torchtitan() -> None:
             "expert_tensor_parallel_degree": 2,
             "pipeline_parallel_degree": 1,
         },
-        "activation_checkpoint": {"mode": "selective", "selective_ac_option": "op"},
+        "activation_checkpoint": {"mode": "full"},
     }
 
 
