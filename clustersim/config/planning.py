@@ -130,19 +130,20 @@ def plan_on(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Planne
 
     A setting that does nothing in this plan is as good as left out.
     """
-    planned = _planned(scenario, nodes, fabric)
-    effective, flags = _without_idle(scenario, idle(planned.plan.model, planned.plan.training, planned.plan.strategy))
+    loaded = load_model(scenario.document.data.get("model"), document=scenario.document)
+    planned, unused = _planned(scenario, loaded, nodes, fabric)
+    effective, flags = _without_idle(scenario, unused)
     if effective is not scenario:
-        planned = _planned(effective, nodes, fabric)
+        planned, _ = _planned(effective, loaded, nodes, fabric)
     # A resolved scenario leaves nothing open, and brings what was assumed for the one that it stands for.
     brought = tuple(Flag(code=each.code, message=each.message) for each in scenario.spec.assumed)
-    return replace(planned, flags=tuple(dict.fromkeys((*brought, *flags, *planned.flags))))
+    flags = (*brought, *flags, *planned.flags, *server_flags(stage_of(planned.plan, 0), nodes[0]))
+    return replace(planned, flags=tuple(dict.fromkeys(flags)))
 
 
-def _planned(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Planned:
-    node, kinds = nodes[0], tuple({id(each): each for each in nodes}.values())
-    loaded = load_model(scenario.document.data.get("model"), document=scenario.document)
-    model = loaded.model
+def _planned(scenario: Scenario, loaded: LoadedModel, nodes: Sequence[Node], fabric: Fabric) -> tuple[Planned, tuple[Idle, ...]]:
+    """Return the plan of a scenario as it is written, and its settings that do nothing."""
+    node, kinds, model = nodes[0], tuple({id(each): each for each in nodes}.values()), loaded.model
     # What the model allows comes before what the cluster does: it is the narrower choice.
     for contributor in CONTRIBUTORS:
         contributor.refuse_model(model, scenario.spec.strategy)
@@ -157,18 +158,18 @@ def _planned(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Plann
     training, training_flags = training_of(spec, loaded, kinds)
     _check_batches(training, strategy, spec, model)
     plan = Plan(model=model, training=training, strategy=arranged(model, training, strategy, node))
-    unused = {".".join(each.path) for each in idle(model, training, plan.strategy)}
+    unused = idle(model, training, plan.strategy)
+    idle_keys = {".".join(each.path) for each in unused}
     flags = (
         *(Flag(code=code, message=message) for code, message in loaded.flags),
         *training_flags,
         *found.flags,
-        *usual_flags(usual, [key for key in brought if key not in unused]),
+        *usual_flags(usual, [key for key in brought if key not in idle_keys]),
         *(() if spec.training.gives("kernels") or spec.strategy.preset else (ASSUMED_KERNELS,)),
         *_reach_flags(strategy, min(kinds, key=lambda each: each.scale_up.nodes_per_domain)),
-        *server_flags(stage_of(plan, 0), node),
         *more_flags,
     )
-    return Planned(loaded=loaded, plan=plan, flags=flags)
+    return Planned(loaded=loaded, plan=plan, flags=flags), unused
 
 
 def _check_batches(training: Training, strategy: Strategy, spec: ScenarioSpec, model: Model) -> None:
