@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from clustersim.apps.buy.offer_order import Answer, answered, offers_page, write_offers
+from clustersim.apps.buy.offer_order import answered, offers_page, write_offers
 from clustersim.apps.buy.purchase import Request, check_options, read_nics, read_option
 from clustersim.apps.plan.asking import figure_of
 from clustersim.cli.options import (
@@ -22,7 +22,7 @@ from clustersim.cli.options import (
     named_file,
 )
 from clustersim.cli.plan import terms_of
-from clustersim.cli.terminal import notice, notices, print_table, write_json, write_lines, write_out
+from clustersim.cli.terminal import notice, notices, print_answer
 from clustersim.cli.watching import watched
 from clustersim.documents.files import write_text
 from clustersim.errors import EXIT_NO, EXIT_OK
@@ -69,10 +69,11 @@ def buy_command(
     )
     with watched(hint="--most-replays 4 ends each search sooner, --only narrows it"):
         answer = answered(request)
-    if json:
-        write_json(answer.to_dict())
-    else:
-        _print(answer, verbose=verbose)
+    print_answer(answer, as_json=json)
+    if not json:
+        notices(answer.assumed(), verbose=verbose)
+        for line in answer.cautions():
+            notice(line)
     if answer.best is None:
         return EXIT_NO
     if plot is not None:
@@ -82,15 +83,3 @@ def buy_command(
         write_text(Path(page), offers_page(answer), hint="choose another file with --page")
         notice(f"wrote {page}")
     return EXIT_OK
-
-
-def _print(answer: Answer, *, verbose: bool) -> None:
-    write_lines(*answer.lines())
-    if answer.found:
-        offers = answer.table()
-        write_out("\n")
-        print_table(offers.columns[:-2], [row[:-2] for row in offers.rows])
-        write_lines("", "Layouts", *(f"  {name}: {layout}; {memory}" for name, *_, memory, layout in offers.rows))
-    notices(answer.assumed(), verbose=verbose)
-    for line in answer.cautions():
-        notice(line)

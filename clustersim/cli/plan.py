@@ -13,15 +13,11 @@ from clustersim.apps.plan.advice import advise
 from clustersim.apps.plan.answer import (
     BELOW_BOUND,
     PlanAnswer,
-    bound_line,
-    document,
     plan_for,
 )
 from clustersim.apps.plan.asking import asked_of, figure_of
 from clustersim.apps.plan.exports import check_written
-from clustersim.apps.plan.findings import MARGIN
 from clustersim.apps.plan.goal import MOST_NODES, Asking, Goal, GoalAnswer, goal_document, goal_lines, goal_of, reach
-from clustersim.apps.plan.layout_table import layout_table
 from clustersim.apps.plan.nearest import nearest_lines
 from clustersim.apps.plan.search import Terms
 from clustersim.cli.options import (
@@ -39,7 +35,7 @@ from clustersim.cli.options import (
     refuse_given,
 )
 from clustersim.cli.plan_serving import PlanOptions, plan_served
-from clustersim.cli.terminal import assumed_notices, notice, print_table, write_json, write_lines, write_out
+from clustersim.cli.terminal import assumed_notices, notice, print_answer, write_json, write_lines, write_out
 from clustersim.cli.watching import watched
 from clustersim.config.checks import parse_check
 from clustersim.config.load import load_scenario
@@ -153,7 +149,7 @@ def _layout(model: str, cluster: str | None, nodes: int | None, terms: Terms, op
         answer = plan_for(asked, terms)
         nearest = [] if answer.search.winner else nearest_lines(asked, options.only, terms.memory_margin_fraction)
     if options.as_json:
-        write_json(document(answer))
+        write_json(answer.to_dict())
     else:
         with options.report():
             _print(answer, nearest, verbose=options.verbose)
@@ -177,35 +173,13 @@ def _goal(model: str, goal: Goal, terms: Terms, options: PlanOptions) -> int:
 
 
 def _print(answer: PlanAnswer, nearest: Sequence[str], *, verbose: bool) -> None:
-    winner = answer.search.winner
-    if winner is None:
-        write_lines(_why_none(answer), *nearest)
-    else:
-        write_lines(winner.layout.words(), *(f"  {line}" for line in (bound_line(winner), *answer.context)), "", answer.table.heading)
-        print_table(answer.table.columns, answer.table.rows)
-    write_lines(*answer.table_lines)
-    if len(answer.pareto) > 1 and not set(answer.pareto) <= set(answer.families):
-        table = layout_table(answer.pareto, with_energy=True)
-        write_lines("", table.heading)
-        print_table(table.columns, table.rows)
-    for heading, lines in answer.sections.items():
-        if lines:
-            write_lines("", heading, *lines)
+    print_answer(answer)
+    write_lines(*nearest)
     for flag in answer.flags:
         # The others stand in the report.
         if flag.code == BELOW_BOUND:
             notice(f"{flag.code}: {flag.message}")
     assumed_notices(answer.assumed, verbose=verbose, cautions=answer.cautions)
-
-
-def _why_none(answer: PlanAnswer) -> str:
-    """Return why most layouts cannot run, or how many of them the margin alone rules out."""
-    n_without = answer.search.counts.get(MARGIN)
-    if not n_without:
-        return f"No layout can run: {answer.search.commonest}."
-    return (
-        f"No layout leaves {100 * answer.memory_margin_fraction:g} % of the memory free; {n_without:,} may fit with less (--memory-margin)."
-    )
 
 
 def _write(answer: PlanAnswer | None, options: PlanOptions) -> None:

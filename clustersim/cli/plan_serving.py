@@ -100,13 +100,13 @@ def _values(only: tuple[str, ...]) -> Mapping[str, tuple[str, ...]]:
 def _no(found: ServingPlan) -> str:
     if found.nearest is None:
         reasons = "; ".join(f"{reason} ({count})" for reason, count in found.rejected.items())
-        return f"no: none of {found.n_candidates} deployments can keep the promises: {reasons}"
+        return f"no: none of {found.n_candidates} deployments can meet the SLOs: {reasons}"
     near = found.nearest
     broken = [*near.broken]
     broken += ["the rate: the queue grows without end"] if near.metrics.overloaded else []
     where = f"{_name(near)} with replicas={near.replicas} on {near.gpus} GPUs"
     bound = f"bound by {bound_by(near)}; {_largest_term(near)}"
-    return f"no: nobody keeps the promises; nearest is {where}, which breaks {', '.join(broken)}: {bound}"
+    return f"no: no deployment meets the SLOs; nearest is {where}, which misses {', '.join(broken)}: {bound}"
 
 
 def _print(found: ServingPlan, *, verbose: bool) -> None:
@@ -117,7 +117,7 @@ def _print(found: ServingPlan, *, verbose: bool) -> None:
         write_lines(*(f"  {line}" for line in (*_figures(best), _verdict(best), *_same_bill(found, best), *_cheaper(rows, best))), "")
         _print_deployments(sorted(rows, key=lambda each: each.gpus))
         write_lines("", "What the choice turns on", *(f"  {line}" for line in _turns(found, best)), "", "Certificate")
-    proven = "nothing else keeps the promises with fewer GPUs" if best is not None else "none of them keeps the promises"
+    proven = "nothing else meets the SLOs with fewer GPUs" if best is not None else "none of them meets the SLOs"
     proof = f"{proven}, by the predicted values, not by the ends of their intervals"
     proof = proof if found.proven else f"not proven: another may do with {found.least_gpus:.0f} GPUs"
     n_simulated = found.n_candidates - found.n_pruned
@@ -138,7 +138,7 @@ def _figures(best: Replayed) -> list[str]:
     if rate_interval:
         rate += f" ({rate_interval[0]:,.0f} to {rate_interval[1]:,.0f})" if wide else " (set by the rate)"
     usd = _usd(best)
-    money = "no price" if usd is None else f"{usd:.2f} USD per million of {'the tokens asked for' if metrics.rate_binds else 'them'}"
+    money = "no price" if usd is None else f"{usd:.2f} USD per million of {'the tokens requested' if metrics.rate_binds else 'them'}"
     if usd is not None and rate_interval and wide:
         least, most = (usd * metrics.output_tokens_per_s / rate for rate in reversed(rate_interval))
         money += f" ({least:.2f} to {most:.2f} USD)"
@@ -163,17 +163,17 @@ def _hourly_text(best: Replayed) -> str:
 
 
 def _verdict(best: Replayed) -> str:
-    """Return whether the promises hold within the error bars."""
+    """Return whether the SLOs are met within the error bars."""
     doubts = [
         f"{slo_title(check.name)} can be {format_quantity(check.interval_s[1], 's')} of {format_quantity(check.limit_s, 's')}"
         for check in best.checks
         if check.interval_s is not None and not check.decided
     ]
-    return f"{UNDECIDED}, since {', '.join(doubts)}" if doubts else "decided: the promises hold at the upper ends of their intervals too"
+    return f"{UNDECIDED}, since {', '.join(doubts)}" if doubts else "decided: the SLOs are met at the upper ends of their intervals too"
 
 
 def _same_bill(found: ServingPlan, best: Replayed) -> list[str]:
-    """Return the deployment on the same rented nodes that surely keeps the promises, where the best one may not."""
+    """Return the deployment on the same rented nodes that surely meets the SLOs, where the best one may not."""
     other = found.surely
     if other is None or best.decided or (other.candidate.machine, other.n_nodes) != (best.candidate.machine, best.n_nodes):
         return []
@@ -193,14 +193,14 @@ def _cheaper(rows: Sequence[Replayed], best: Replayed) -> list[str]:
 def _turns(found: ServingPlan, best: Replayed) -> list[str]:
     """Return the next best of another kind, the GPUs that are enough at the upper ends of the intervals, and the largest term of a step."""
     other = next((each for each in found.kinds if each.candidate.kind != best.candidate.kind), None)
-    lines = ["no other kind that was replayed keeps the promises"]
+    lines = ["no other kind that was replayed meets the SLOs"]
     if other is not None:
         more = "as many GPUs" if other.gpus == best.gpus else f"{other.gpus} GPUs"
         lines = [f"next best of another kind: {_whole_name(other)}, {more}, {_verdict(other)}"]
     if not best.decided:
-        enough = "nothing that was replayed keeps the promises"
+        enough = "nothing that was replayed meets the SLOs"
         if found.surely is not None:
-            enough = f"{_whole_name(found.surely)} on {found.surely.gpus} GPUs keeps the promises"
+            enough = f"{_whole_name(found.surely)} on {found.surely.gpus} GPUs meets the SLOs"
         lines.append(f"at the upper ends of the intervals: {enough}")
     return [*_bound_lines(found, best), *lines, _largest_term(best)]
 
@@ -221,7 +221,7 @@ class ServingBound:
     """Limit that a deployment comes nearest to, or is furthest beyond."""
 
     cause: str
-    """The rate, KV memory, prefill time, decode time or both; ``no limit`` where nothing is promised."""
+    """The rate, KV memory, prefill time, decode time or both; ``no limit`` where there is no SLO."""
     check: str | None = None
     limit_fraction: float | None = None
     """Latency of the check as a share of its limit."""
@@ -230,7 +230,7 @@ class ServingBound:
 
     def __str__(self) -> str:
         """Return it as a part of a sentence."""
-        at = "requests come faster than they are answered" if self.cause == _RATE else "no latency is promised"
+        at = "requests come faster than they are answered" if self.cause == _RATE else "there is no SLO"
         if self.check is not None and self.limit_fraction is not None:
             at = f"{slo_title(self.check)} at {_of_limit(self.limit_fraction, ' of')} its limit"
         return f"{self.cause}, {at}; the KV cache is at most {percent_text(self.kv_fraction)} full"
@@ -251,7 +251,7 @@ def bound_by(each: Replayed) -> ServingBound:
 
 
 def _bound_lines(found: ServingPlan, best: Replayed) -> list[str]:
-    """Return what binds the best deployment, the same with a replica less, and those of other kinds that keep no promise."""
+    """Return what binds the best deployment, the same with a replica less, and those of other kinds that miss an SLO."""
     lines, kept = [f"bound by {bound_by(best)}"], {each.candidate.kind for each in found.kinds}
     refused: dict[object, Replayed] = {}
     for each in sorted(found.replayed, key=lambda each: (each.candidate.kind in kept, each.excess)):
@@ -266,7 +266,7 @@ def _print_deployments(shown: Sequence[Replayed]) -> None:
     """Print deployments as a table."""
     titles = [f">{slo_title(check.name)}" for check in shown[0].checks]
     print_table((*_COLUMNS, *titles, "deployment"), list(map(_cells, shown)))
-    write_lines("  output tokens, USD per million (at a rate, of those asked for); latencies with their share of the limit")
+    write_lines("  output tokens, USD per million (at a rate, of those requested); latencies with their share of the limit")
 
 
 def _usd(each: Replayed) -> float | None:

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from clustersim.apps.explain.explanation import document, explain, lines, measured_changes, source_lines, tables
-from clustersim.apps.explain.served_explanation import ServedExplanation, served_document, served_lines, served_tables
+from clustersim.apps.explain.explanation import explain, measured_changes
 from clustersim.apps.importing.opening import open_job
 from clustersim.apps.run.result import NOT_MEASURED, Result, print_result
 from clustersim.apps.run.rundir import write_page, write_run_directory
@@ -17,7 +16,7 @@ from clustersim.apps.serve.deployment import BuiltServing, build_serving
 from clustersim.apps.serve.deployment_run import files_of_serving, resolved_serving, run_serving
 from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.cli.options import JsonOption, RunArgument, ScenarioArgument, SeedOption, SetOption
-from clustersim.cli.terminal import make_console, notice, print_tables, write_json, write_lines, write_out
+from clustersim.cli.terminal import make_console, notice, print_answer, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.config.build import Built, build
 from clustersim.config.planning import MeshDimension, rank_layout
@@ -97,7 +96,7 @@ def _broken(result: ServingResult) -> list[str]:
     for check in slo.checks if slo is not None else ():
         if not check.holds and check.found_s is not None:
             found, limit = format_quantity(check.found_s, "s"), format_quantity(check.limit_s, "s")
-            lines.append(f"no: {check.name} is {found}, and {limit} is promised")
+            lines.append(f"no: {check.name} is {found}, above the SLO of {limit}")
     return lines
 
 
@@ -152,14 +151,5 @@ def explain_command(
     """
     with watched():
         explanation = explain(run, tuple(set_ or ()), seed=seed, changes=changes)
-    served = isinstance(explanation, ServedExplanation)
-    if json:
-        write_json(served_document(explanation) if served else document(explanation))
-        return EXIT_OK
-    write_lines(*(served_lines(explanation) if served else lines(explanation)), piped=True)
-    print_tables(served_tables(explanation) if served else tables(explanation), piped=True)
-    if not served:
-        write_lines("", "Sources of constants", *source_lines(explanation), piped=True)
-    if not explanation.result.metrics.memory.fits:
-        notice("This run does not fit in memory; changes are compared with it all the same.")
+    print_answer(explanation, as_json=json, piped=True)
     return EXIT_OK

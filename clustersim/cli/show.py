@@ -24,7 +24,7 @@ from clustersim.hardware.catalog import load_accelerator, load_cluster, load_nod
 from clustersim.hardware.models import Fabric
 from clustersim.hardware.prices import PriceList, load_price_list, price_list_names
 from clustersim.report.facts import memory_text
-from clustersim.units.quantity import ENDINGS, ending_of, format_quantity
+from clustersim.units.quantity import ENDINGS, ending_of, format_quantity, line_rate
 from clustersim.workloads.reading.model_spec import LoadedModel, load_model, model_names
 
 Row = tuple[str, ...]
@@ -104,7 +104,7 @@ def _node_row(name: str) -> Row:
     return (
         f"{node.n_accelerators} x {node.accelerator.name}",
         f"{node.scale_up.kind} of {node.domain_size}",
-        f"{node.n_nics} x {format_quantity(node.nic.bandwidth_bytes_per_s, 'B/s')}",
+        f"{node.n_nics} x {line_rate(node.nic.bandwidth_bytes_per_s)}",
         _fabric_text(node.fabric),
     )
 

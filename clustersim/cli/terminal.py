@@ -153,14 +153,14 @@ def print_tables(tables: Iterable[TextTable], *, piped: bool = False) -> None:
             write_lines(*table.sentences, piped=True)
 
 
-def print_answer(answer: TextAnswer, *, as_json: bool = False) -> None:
-    """Print an answer on stdout: its document, or finding, sentences, which a pipe folds too, and tables."""
+def print_answer(answer: TextAnswer, *, as_json: bool = False, piped: bool = False) -> None:
+    """Print an answer on stdout: its document, or finding, sentences, which a pipe folds too, and tables, which it folds if requested."""
     if as_json:
         write_json(answer.to_dict())
         return
-    write_lines(answer.headline())
+    write_lines(answer.headline(), piped=piped)
     write_lines(*answer.lines(), piped=True)
-    print_tables(answer.tables())
+    print_tables(answer.tables(), piped=piped)
 
 
 class _Out(io.StringIO):

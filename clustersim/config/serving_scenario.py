@@ -183,7 +183,7 @@ Limit = Annotated[Seconds, Field(gt=0)] | None
 
 
 class SloSpec(Checked):
-    """Latencies that are promised."""
+    """Latencies that are required (SLO)."""
 
     ttft_mean: Limit = Field(default=None, description="Mean of the time to the first token.")
     ttft_p50: Limit = Field(default=None, description="Median of the time to the first token.")

@@ -75,7 +75,7 @@ def headline(metrics: ServingMetrics) -> list[tuple[str, str]]:
         ("output tokens/s/GPU", metrics.output_tokens_per_s_per_gpu),
         ("all tokens/s", metrics.total_tokens_per_s),
         ("requests/s", metrics.requests_per_s),
-        ("requests/s asked for", metrics.asked_requests_per_s),
+        ("requests/s offered", metrics.asked_requests_per_s),
         ("goodput, requests/s", None if metrics.slo is None else metrics.slo.goodput_requests_per_s),
     ]
     answered = f"{metrics.requests.completed:,} of {metrics.requests.arrived:,}"
@@ -96,7 +96,7 @@ def _sections(metrics: ServingMetrics) -> list[TextTable]:
 
 
 def measured_sections(metrics: ServingMetrics) -> list[TextTable]:
-    """Return latencies, promises, step, KV cache, memory, transfers and cost."""
+    """Return latencies, SLOs, step, KV cache, memory, transfers and cost."""
     several = len(metrics.memory.by_pool) > 1
     both = " of both pools" if several else ""
     found = [
@@ -122,7 +122,7 @@ def measured_sections(metrics: ServingMetrics) -> list[TextTable]:
         found.insert(
             1,
             TextTable(
-                "Promised latencies",
+                "Service level objectives (SLO)",
                 ("", ">limit", ">predicted", ">80 % interval", ""),
                 _slo_rows(metrics.slo),
                 _slo_lines(metrics.slo, overloaded=metrics.overloaded),
@@ -217,7 +217,7 @@ def _kv_lines(metrics: ServingMetrics) -> tuple[str, ...]:
 
 
 def slo_title(name: str) -> str:
-    """Return a promised latency as people write it.
+    """Return the latency of an SLO as people write it.
 
     Examples
     --------

@@ -187,17 +187,21 @@ class TextAnswer:
         """Return the answer as a document, in SI units."""
         raise NotImplementedError
 
+    def notes(self) -> Sequence[str]:
+        """Return cautions, and what was assumed, which commands write to stderr."""
+        return ()
+
     def __repr__(self) -> str:
         """Return the answer in one line; all of it is in ``print(answer)`` and ``answer.to_dict()``."""
         return f"<{type(self).__name__}: {self.headline()}>"
 
     def __str__(self) -> str:
         """Return the answer as text, folded to the width at which it is read."""
-        return text_answer((self.headline(), *self.lines()), *self.tables())
+        return text_answer((self.headline(), *self.lines()), *self.tables(), self.notes())
 
     def _repr_html_(self) -> str:
         """Return the same as notebooks show it."""
-        return html_answer(self.headline(), self.lines(), self.tables())
+        return html_answer(self.headline(), self.lines(), (*self.tables(), TextTable("", sentences=tuple(self.notes()))))
 
 
 def text_answer(*parts: Iterable[str] | TextTable) -> str:

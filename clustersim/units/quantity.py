@@ -31,7 +31,7 @@ _FEW_S: Final = 6.0
 """Below this a time is told in seconds, and those beside it are too."""
 _ROUND_TRIP_DIGITS: Final = 17
 _SHAPE: Final = re.compile(r"[+-]?(\d+(_\d+)*(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?\s*[A-Za-z$/]*", re.ASCII)
-_RATE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT])(B|b|[Bb]its?)(?:/s|ps)?", re.ASCII)
+_RATE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT])(B|b|[Bb]its?|)(?:/s|ps)?", re.ASCII)
 """A bandwidth with a prefix, whose time may be missing."""
 _SMALL_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt])(i?)b", re.ASCII)
 """A size whose unit is in small letters."""
@@ -226,7 +226,7 @@ def _likely(written: str, unit: str) -> str:
 
     Examples
     --------
-    >>> _likely("400 Gb", "B/s"), _likely("400GBit/s", "B/s"), _likely("50 GB", "B/s"), _likely("400 Gb", "B"), _likely("40 gib", "B")
+    >>> _likely("400 Gb", "B/s"), _likely("400G", "B/s"), _likely("50 GB", "B/s"), _likely("400 Gb", "B"), _likely("40 gib", "B")
     ('400 Gbit/s', '400 Gbit/s', '50 GB/s', '', '40 GiB')
     """
     if unit == "B" and (size := _SMALL_SIZE.fullmatch(written)):
@@ -308,6 +308,17 @@ def _fixed(value: float, digits: int) -> str:
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 0
     text = f"{value:.{decimals}f}"
     return text.rstrip("0").rstrip(".") if decimals else text
+
+
+def line_rate(bytes_per_s: float) -> str:
+    """Return the rate of an adapter or a link in bits, as people write it.
+
+    Examples
+    --------
+    >>> line_rate(5e10), line_rate(312.5e6)
+    ('400 Gbit/s', '2.5 Gbit/s')
+    """
+    return f"{bytes_per_s / _BIT / 1e9:.12g} Gbit/s"
 
 
 @lru_cache(maxsize=1024)

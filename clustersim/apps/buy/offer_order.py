@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -19,7 +20,7 @@ from clustersim.measure.deciding import Judged, undecided, undecided_ratios, und
 from clustersim.report.page.content import Image, Page, PageSection, render
 from clustersim.report.plots.offers import OfferBar, OffersPicture, draw_offers
 from clustersim.report.plots.write import write_drawn
-from clustersim.report.text_tables import TextTable
+from clustersim.report.text_tables import TextAnswer, TextTable
 from clustersim.units.divisors import listed
 from clustersim.units.quantity import format_quantity
 
@@ -51,8 +52,8 @@ class BreakEvenRent:
         return f"{self.name} costs as much as {self.against} at {self.usd_per_gpu_hour:.2f} USD a GPU hour ({shown}{between})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Answer(TextAnswer):
     """All offers, and what follows from them."""
 
     request: Request
@@ -137,32 +138,30 @@ class Answer:
                 found[nic] = with_it[0].option.name
         return found
 
-    def lines(self) -> list[str]:
-        """Return the answer in a few lines: whether it is decided, days and cost, layout, and sensitivities."""
+    def headline(self) -> str:
+        """Return whether it is decided which option is best."""
         best = self.best
         if best is None:
-            return ["none: the model runs on none of these clusters in any layout"]
+            return "none: the model runs on none of these clusters in any layout"
+        if len(self.of_options) == 1:
+            return f"Only {best.option.name} runs the model"
+        near = self.undecided
+        if not near:
+            return f"Decided: {best.option.name}, and the error bars do not change that"
+        return f"Not decided which is {self._what}: {listed([best.option.name, *near])}, within the error bars"
+
+    def lines(self) -> Sequence[str]:
+        """Return days and cost of the best, and its layout."""
+        best = self.best
+        if best is None:
+            return ()
         first = f"{best.name}, first by {'cost' if self.by_cost else 'time'}" if self.undecided else f"{best.name} is {self._what}"
         layout = f"{best.winner.layout.words()}; {100 * best.winner.result.metrics.mfu:.1f} % MFU"
-        return [
-            self._decided(best.option.name),
-            f"{first}: {days_text(best)}{_cost_text(best)}{self._fastest()}",
-            f"Layout: {layout}",
-            "The order turns on:",
-            *(f"  {turn}" for turn in self.turns()),
-        ]
+        return (f"{first}: {days_text(best)}{_cost_text(best)}{self._fastest()}", f"Layout: {layout}")
 
     @property
     def _what(self) -> str:
         return "cheapest" if self.by_cost else "fastest"
-
-    def _decided(self, best: str) -> str:
-        if len(self.of_options) == 1:
-            return f"Only {best} runs the model"
-        near = self.undecided
-        if not near:
-            return f"Decided: {best}, and the error bars do not change that"
-        return f"Not decided which is {self._what}: {listed([best, *near])}, within the error bars"
 
     def _fastest(self) -> str:
         fastest = min(self.found, key=lambda each: each.figures.time_s)
@@ -194,7 +193,7 @@ class Answer:
         more = f"a GPU hour with {first.nic} is worth {worth:.2f} USD more than with {last.nic}" if worth >= 0.005 else "none is better"
         return [f"rents are the same for all adapters: on {first.option.name} {more}"]
 
-    def notes(self) -> list[str]:
+    def notes(self) -> Sequence[str]:
         """Return all that is said of the offers beside their figures."""
         return [*self.assumed(), *self.cautions()]
 
@@ -230,15 +229,17 @@ class Answer:
         codes = ("single_source_price", "assumed_failure_rate")
         return [*lines, *dict.fromkeys(flag.message for each in self.of_options for flag in each.flags if flag.code in codes)]
 
-    def table(self) -> TextTable:
-        """Return a row for each offer, the best first."""
-        columns = ("option", ">days", ">interval", ">cost", ">interval", ">USD/GPU h", ">MFU", "memory", "layout")
+    def tables(self) -> Sequence[TextTable]:
+        """Return on what the order turns, a row for each offer, the best first, and their layouts."""
+        if not self.found:
+            return ()
+        columns = ("option", ">days", ">interval", ">cost", ">interval", ">USD/GPU h", ">MFU")
+        layouts: list[str] = []
         rows: list[tuple[str, ...]] = []
         for each in self.ranked:
             metrics, price = each.winner.result.metrics, each.figures.usd_per_gpu_hour
             least, most = interval(each)
             usd, days = each.figures.usd, each.figures.time_s / DAY_S
-            memory = metrics.memory
             rows.append(
                 (
                     each.name,
@@ -248,18 +249,22 @@ class Answer:
                     "" if usd is None else usd_range(least * usd, most * usd),
                     "-" if price is None else f"{price:.2f}",
                     f"{100 * metrics.mfu:.1f} %",
-                    memory_cell(memory),
-                    f"{each.winner.layout.words()}; {each.asked.space.batch:,} sequences a step, {metrics.tokens_per_s:,.0f} tokens/s",
                 )
             )
-        return TextTable("All offers", columns, tuple(rows))
+            step = f"{each.asked.space.batch:,} sequences a step, {metrics.tokens_per_s:,.0f} tokens/s"
+            layouts.append(f"  {each.name}: {each.winner.layout.words()}; {step}; {memory_cell(metrics.memory)}")
+        return (
+            TextTable("The order turns on", sentences=tuple(f"  {turn}" for turn in self.turns())),
+            TextTable("All offers", columns, tuple(rows)),
+            TextTable("Layouts", sentences=tuple(layouts)),
+        )
 
     def to_dict(self) -> dict[str, Data]:
         """Return the document that ``buy --json`` prints."""
         best = self.best
         return {
             "schema_version": 1,
-            "answer": list[Data](self.lines()),
+            "answer": [self.headline(), *self.lines(), *self.turns()] if self.found else [self.headline()],
             "tokens": self.request.tokens,
             "ordered_by": "cost" if self.by_cost else "time",
             "best": None if best is None else best.name,
@@ -366,16 +371,15 @@ def offers_page(answer: Answer) -> str:
 
     with style():
         image: Image = image_of(draw_offers(_picture(answer)), svg=True)
-    first, *others = answer.lines()
     sections = [
-        PageSection(name="answer", heading="Answer", lines=tuple(others), images=(image,)),
-        PageSection(name="offers", heading="Offers", tables=(answer.table(),)),
+        PageSection(name="answer", heading="Answer", lines=tuple(answer.lines()), images=(image,)),
+        PageSection(name="offers", heading="Offers", tables=tuple(answer.tables())),
         PageSection(name="assumed", heading="Prices, and what was assumed", lines=tuple(answer.notes())),
     ]
     if answer.best is not None:
         text = yaml_text(dict(answer.best.scenario))
         sections.append(PageSection(name="scenario", heading="The best layout as a scenario", text=text, text_name="best.yaml"))
-    return render(Page(title=f"{answer.request.model}: which cluster?", finding=first, sections=tuple(sections)))
+    return render(Page(title=f"{answer.request.model}: which cluster?", finding=answer.headline(), sections=tuple(sections)))
 
 
 def _picture(answer: Answer) -> OffersPicture:
@@ -391,5 +395,4 @@ def _picture(answer: Answer) -> OffersPicture:
                 most_fraction=most,
             )
         )
-    decided, first, *_ = answer.lines()
-    return OffersPicture(finding=decided, subtitle=first, bars=tuple(bars))
+    return OffersPicture(finding=answer.headline(), subtitle=answer.lines()[0], bars=tuple(bars))

@@ -25,7 +25,7 @@ from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import profile_names
 from clustersim.notices import Flag
 from clustersim.progress import advanced, noted, phase
-from clustersim.units.quantity import format_quantity
+from clustersim.units.quantity import format_quantity, line_rate
 
 _OPTION: Final = re.compile(r"(?P<count>[1-9]\d*)(\s*[x×]\s*|\s+)(?P<node>\S+)(\s+at\s+(?P<price>.+))?")
 _EXAMPLE: Final = "write a number, a node and perhaps a price, such as '64 dgx-h100' or '64 dgx-h100 at 2.10 USD/h'"
@@ -253,8 +253,8 @@ def _halves(offer: Offer, machine: Mapping[str, Data] | None) -> dict[str, tuple
     """Return the section, key and value that each condition changes; without a machine none of the network."""
     found: dict[str, tuple[str, str, Data]] = {}
     if machine is not None:
-        rate = build(load_scenario(machine)).cluster.node.nic.bandwidth_bytes_per_s / 2
-        found[HALF_NETWORK] = ("cluster", "nics", {"bandwidth": f"{rate:.0f} B/s"})
+        rate = line_rate(build(load_scenario(machine)).cluster.node.nic.bandwidth_bytes_per_s / 2)
+        found[HALF_NETWORK] = ("cluster", "nics", {"bandwidth": rate})
     per_pass = offer.winner.layout.family.dp * offer.winner.layout.family.micro_batch_size
     if offer.asked.space.batch % (2 * per_pass) == 0:
         found[HALF_BATCH] = ("training", "global_batch_size", offer.asked.space.batch // 2)

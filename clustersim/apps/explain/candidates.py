@@ -20,6 +20,7 @@ from clustersim.parallel.shard import WHOLE_VOCABULARY, head_vector_bytes, local
 from clustersim.parallel.stage import stages_of
 from clustersim.parallel.training_plan import SHARDS_PARAMETERS
 from clustersim.progress import advanced, phase
+from clustersim.units.quantity import line_rate
 from clustersim.workloads.operators import VECTOR_BYTES
 
 RECOMPUTATION: Final = ("none", "selective", "full")
@@ -240,7 +241,7 @@ def _has_fp8(built: Built) -> bool:
 def _machine(built: Built) -> Iterator[CandidateChange]:
     spec = built.scenario.spec.cluster
     if built.plan.n_ranks > built.cluster.node.n_accelerators and not isinstance(spec.nodes, list):
-        faster = f"{2 * 8 * built.cluster.node.nic.bandwidth_bytes_per_s / 1e9:.12g} Gbit/s"
+        faster = line_rate(2 * built.cluster.node.nic.bandwidth_bytes_per_s)
         yield CandidateChange(
             family="adapters",
             what=f"network adapters of {faster}, twice as fast",

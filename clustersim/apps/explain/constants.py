@@ -19,7 +19,7 @@ from clustersim.parallel.shard import head_vector_bytes
 from clustersim.parallel.stage import Stage, stage_of
 from clustersim.parallel.step_settings import Precision
 from clustersim.report.facts import memory_text
-from clustersim.units.quantity import format_quantity
+from clustersim.units.quantity import format_quantity, line_rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ def _of_accelerator(node: Node, precision: Precision) -> Iterator[_Figure]:
 
 
 def _of_nic(node: Node) -> Iterator[_Figure]:
-    yield ("bandwidth", f"one of {node.n_nics} adapters of a node, one way", format_quantity(node.nic.bandwidth_bytes_per_s, "B/s"))
+    yield ("bandwidth", f"one of {node.n_nics} adapters of a node, one way", line_rate(node.nic.bandwidth_bytes_per_s))
     yield ("latency", "of an adapter", format_quantity(node.nic.latency_s, "s"))
 
 

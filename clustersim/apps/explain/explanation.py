@@ -31,7 +31,7 @@ from clustersim.hardware.models import Source
 from clustersim.measure.deciding import MARK, MARKED, UNDECIDED
 from clustersim.report.facts import interval_note, memory_text, percent_text
 from clustersim.report.shares import computing_percent
-from clustersim.report.text_tables import TextTable, shown
+from clustersim.report.text_tables import TextAnswer, TextTable, shown
 from clustersim.trace.timeline import Span
 from clustersim.units.quantity import format_alike, format_quantity
 
@@ -57,12 +57,21 @@ def critical_path(built: Built, *, seed: int = 0) -> CriticalPath:
 
 MOST_EFFORT: Final = 300_000
 """Events, tasks and ranks of all replays of changes after a run, together: some ten seconds."""
+SCHEMA_VERSION = 1
+N_CHANGES = 5
+"""Number of reported ones."""
+N_SLACK = 10
+"""Rows of the table of slack."""
+N_ENDS = 6
+"""Tasks at either end of a long chain that the document holds."""
+LEAST_SHARE = 0.005
+"""Share of the critical path from which on a part is listed separately."""
 N_TOLD: Final = 3
 """Changes in the report of a run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Explanation(TextAnswer):
     """Explanation of one run."""
 
     result: Result
@@ -74,6 +83,86 @@ class Explanation:
     """None where not requested."""
     unsaid: tuple[Unsaid, ...] = ()
     """Settings of the software that were left to defaults and that decide; none where changes were not asked for."""
+
+    def headline(self) -> str:
+        """Return whether the run fits, and how long a step takes."""
+        metrics = self.result.metrics
+        computing = metrics.breakdown_s.compute / metrics.step_time_s
+        interval = f" ({interval_note(metrics)})" if interval_note(metrics) else ""
+        peak, capacity = (memory_text(each) for each in (metrics.memory.peak_bytes, metrics.memory.capacity_bytes))
+        misfit = "" if metrics.memory.fits else f"The run does not fit in memory, {peak} of {capacity}. If it did: "
+        return (
+            f"{misfit}A step takes {format_quantity(metrics.step_time_s, 's')}{interval}, {percent_text(metrics.mfu)} MFU: accelerators"
+            f" compute for {computing_percent(metrics):.1f} % of it, at {percent_text(metrics.hfu / computing)} of their peak"
+            " (plot roofline has it by kernel)."
+        )
+
+    def lines(self) -> Sequence[str]:
+        """Return its critical path, and the changes that shorten it most, in sentences."""
+        metrics, path, gains, said = self.result.metrics, self.path, self.gains, list[str]()
+        if path is None:
+            said.append("Workers do not wait for each other: no chain of tasks sets the step time.")
+        else:
+            shares = path.shares()
+            parts = ", ".join(
+                f"{what} {percent_text(seconds / path.step_time_s)}"
+                for what, seconds in shares.items()
+                if seconds >= LEAST_SHARE * path.step_time_s
+            )
+            said.append(f"What sets it: a chain of {len(path.spans):,} tasks, of which {parts}.")
+            if abs(path.step_time_s / metrics.step_time_s - 1.0) > ROUND_OFF:
+                alone = format_quantity(path.step_time_s, "s")
+                said.append(f"That is one step by itself, {alone}; stages begin the next one when they have ended it.")
+            where = ", ".join(f"{name} {percent_text(seconds / path.step_time_s)}" for name, seconds in list(path.classes().items())[:3])
+            said.append(f"It runs through {where}; {path.n_tasks - path.n_critical:,} of {path.n_tasks:,} tasks have slack.")
+        said += [f"Left to its default, and changes the step most: {each.sentence}." for each in self.unsaid[:1]]
+        if gains is not None and gains.best:
+            plain_ones = [gain for gain in gains.best if not gain.change.remark]
+            first = _gain_text(gains.best[0], metrics.step_time_s)
+            alone = (
+                f"; by settings alone {_gain_text(plain_ones[0], metrics.step_time_s)}"
+                if plain_ones and gains.best[0].change.remark
+                else ""
+            )
+            said.append(f"What would shorten it most: {first}{alone}.")
+        elif gains is not None:
+            said.append(f"None of {gains.n_tried} changes would shorten it.")
+        return said
+
+    def tables(self) -> Sequence[TextTable]:
+        """Return changes, chain, figures, constants and slack as tables."""
+        found = [_changes(self)] if self.gains is not None and self.gains.best else []
+        if self.unsaid:
+            found.append(_unsaid(self.unsaid))
+        if self.path is not None:
+            found.append(_chain(self.path))
+        slack = () if self.path is None else (_slack(self.path),)
+        sources = tuple(f"{number}. {source}" for number, source in enumerate(_sources(self.constants), 1))
+        return (*found, _figures(self.figures), _constants(self), *slack, TextTable("Sources of constants", sentences=sources))
+
+    def to_dict(self) -> dict[str, Data]:
+        """Return all of it as plain data; of a long chain its two ends."""
+        result, path = self.result, self.path
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "scenario": result.metrics.scenario,
+            "scenario_hash": result.scenario_hash,
+            "step_time_s": result.step_time_s,
+            "critical_path": None if path is None else _path_document(path),
+            "changes": None if self.gains is None else plain(self.gains),
+            "unsaid": plain(self.unsaid),
+            "figures": [
+                {
+                    "name": figure.name,
+                    "value": figure.value,
+                    "formula": figure.formula,
+                    "inputs": dict(figure.inputs),
+                    "remark": figure.remark,
+                }
+                for figure in self.figures
+            ],
+            "constants": plain(self.constants),
+        }
 
 
 def explain(source: str, overrides: Sequence[str] = (), *, seed: int = 0, changes: bool = True) -> Explanation | ServedExplanation:
@@ -143,71 +232,10 @@ def _change_text(gain: Gain, step_s: float) -> str:
     return f"-{percent_text(gain.saved_s / step_s)}{doubt}: {gain.change.what}{remark}; {set_options(gain.change.overrides)}"
 
 
-SCHEMA_VERSION = 1
-N_CHANGES = 5
-"""Number of reported ones."""
-N_SLACK = 10
-"""Rows of the table of slack."""
-N_ENDS = 6
-"""Tasks at either end of a long chain that the document holds."""
-LEAST_SHARE = 0.005
-"""Share of the critical path from which on a part is listed separately."""
-
-
-def lines(explanation: Explanation) -> tuple[str, ...]:
-    """Return the summary of a run, in sentences: the step, its critical path, and the changes that shorten it most."""
-    metrics, path, gains = explanation.result.metrics, explanation.path, explanation.gains
-    computing = metrics.breakdown_s.compute / metrics.step_time_s
-    interval = f" ({interval_note(metrics)})" if interval_note(metrics) else ""
-    said = [
-        f"A step takes {format_quantity(metrics.step_time_s, 's')}{interval}, {percent_text(metrics.mfu)} MFU: accelerators compute for"
-        f" {computing_percent(metrics):.1f} % of it, at {percent_text(metrics.hfu / computing)} of their peak"
-        " (plot roofline has it by kernel)."
-    ]
-    if path is None:
-        said.append("Workers do not wait for each other: no chain of tasks sets the step time.")
-    else:
-        shares = path.shares()
-        parts = ", ".join(
-            f"{what} {percent_text(seconds / path.step_time_s)}"
-            for what, seconds in shares.items()
-            if seconds >= LEAST_SHARE * path.step_time_s
-        )
-        said.append(f"What sets it: a chain of {len(path.spans):,} tasks, of which {parts}.")
-        if abs(path.step_time_s / metrics.step_time_s - 1.0) > ROUND_OFF:
-            said.append(
-                f"That is one step by itself, {format_quantity(path.step_time_s, 's')}; stages begin the next one when they have ended it."
-            )
-        where = ", ".join(f"{name} {percent_text(seconds / path.step_time_s)}" for name, seconds in list(path.classes().items())[:3])
-        said.append(f"It runs through {where}; {path.n_tasks - path.n_critical:,} of {path.n_tasks:,} tasks have slack.")
-    said += [f"Left to its default, and changes the step most: {each.sentence}." for each in explanation.unsaid[:1]]
-    if gains is not None and gains.best:
-        plain_ones = [gain for gain in gains.best if not gain.change.remark]
-        first = _gain_text(gains.best[0], metrics.step_time_s)
-        alone = (
-            f"; by settings alone {_gain_text(plain_ones[0], metrics.step_time_s)}" if plain_ones and gains.best[0].change.remark else ""
-        )
-        said.append(f"What would shorten it most: {first}{alone}.")
-    elif gains is not None:
-        said.append(f"None of {gains.n_tried} changes would shorten it.")
-    return tuple(said)
-
-
 def _gain_text(gain: Gain, step_s: float) -> str:
     remark = f", which {gain.change.remark}" if gain.change.remark and " " in gain.change.remark else ""
     doubt = f", {UNDECIDED}" if gain.better_than_base == "not decided" else ""
     return f"{gain.change.what}{remark}, {percent_text(gain.saved_s / step_s)} less{doubt}"
-
-
-def tables(explanation: Explanation) -> tuple[TextTable, ...]:
-    """Return changes, chain, figures, constants and slack as tables."""
-    found = [_changes(explanation)] if explanation.gains is not None and explanation.gains.best else []
-    if explanation.unsaid:
-        found.append(_unsaid(explanation.unsaid))
-    if explanation.path is not None:
-        found.append(_chain(explanation.path))
-    slack = () if explanation.path is None else (_slack(explanation.path),)
-    return (*found, _figures(explanation.figures), _constants(explanation), *slack)
 
 
 def _changes(explanation: Explanation) -> TextTable:
@@ -299,36 +327,12 @@ def _constants(explanation: Explanation) -> TextTable:
     return TextTable("Constants and where they are from", ("constant", ">value", "meaning", "from"), rows)
 
 
-def source_lines(explanation: Explanation) -> tuple[str, ...]:
-    """Return the sources of constants, each once, by the numbers in their table."""
-    return tuple(f"{number}. {source}" for number, source in enumerate(_sources(explanation.constants), 1))
-
-
 def _sources(constants: Sequence[Constant]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_cited(source) for constant in constants for source in constant.sources))
 
 
 def _cited(source: Source) -> str:
     return f"{source.title}, {source.url}" if "://" in source.url else source.title
-
-
-def document(explanation: Explanation) -> dict[str, Data]:
-    """Return all of it as plain data; of a long chain its two ends."""
-    result, path = explanation.result, explanation.path
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "scenario": result.metrics.scenario,
-        "scenario_hash": result.scenario_hash,
-        "step_time_s": result.step_time_s,
-        "critical_path": None if path is None else _path_document(path),
-        "changes": None if explanation.gains is None else plain(explanation.gains),
-        "unsaid": plain(explanation.unsaid),
-        "figures": [
-            {"name": figure.name, "value": figure.value, "formula": figure.formula, "inputs": dict(figure.inputs), "remark": figure.remark}
-            for figure in explanation.figures
-        ],
-        "constants": plain(explanation.constants),
-    }
 
 
 def _path_document(path: CriticalPath) -> dict[str, Data]:

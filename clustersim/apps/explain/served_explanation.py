@@ -23,7 +23,7 @@ from clustersim.measure.deciding import MARK, MARKED, UNDECIDED, Decision, Judge
 from clustersim.measure.serving_metrics import Interval, ServingMetrics
 from clustersim.progress import advanced, phase
 from clustersim.report.facts import percent_text
-from clustersim.report.text_tables import TextTable
+from clustersim.report.text_tables import TextAnswer, TextTable
 from clustersim.units.quantity import format_quantity
 
 SCHEMA_VERSION = 1
@@ -44,8 +44,8 @@ class ServedGain:
     """Whether it is better as far as the error bars tell."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServedExplanation:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ServedExplanation(TextAnswer):
     """Explanation of one serving run."""
 
     result: ServingResult
@@ -57,6 +57,78 @@ class ServedExplanation:
     n_tried: int
     n_impossible: int
     """Contradict the scenario, or do not fit in memory."""
+
+    def headline(self) -> str:
+        """Return the mean time of an engine step, and its largest terms."""
+        step = self.result.metrics.step_s
+        terms = sorted(step.by_term.items(), key=lambda each: -each[1])[:3]
+        parts = ", ".join(f"{name.replace('_', ' ')} {percent_text(seconds / step.mean)}" for name, seconds in terms)
+        return f"An engine step takes {format_quantity(step.mean, 's')} on average, of which {parts}."
+
+    def lines(self) -> Sequence[str]:
+        """Return times of requests, and the change that shortens them most, in sentences."""
+        metrics, said = self.result.metrics, list[str]()
+        if metrics.ttft_s is not None:
+            parts_s = (metrics.ttft_s.mean, self.frontend_s, metrics.ttft_s.mean - self.frontend_s)
+            whole, outside, inside = (format_quantity(each, "s") for each in parts_s)
+            expected = _expected(metrics.ttft_interval_s)
+            said.append(f"The first token takes {whole} on average{expected}: {outside} in the front end, {inside} in queue and steps.")
+        if metrics.tpot_s is not None:
+            said.append(f"Between tokens pass {format_quantity(metrics.tpot_s.mean, 's')}{_expected(metrics.tpot_interval_s)}.")
+        if metrics.rate_binds:
+            share = percent_text(min(metrics.output_tokens_per_s / metrics.full_load_output_tokens_per_s, 1.0))
+            said.append(f"Throughput is the rate that requests come at, {share} of what full batches would give.")
+        if metrics.overloaded:
+            said.append("The queue grows without end: latencies are those of the overload.")
+        if self.gains:
+            best = self.gains[0]
+            doubt = f", {UNDECIDED}" if best.better_than_base == "not decided" else ""
+            said.append(f"What would shorten requests most: {best.change.what}, {percent_text(best.saved_fraction)} less{doubt}.")
+        elif self.n_tried:
+            said.append(f"None of {self.n_tried} changes would shorten requests.")
+        return said
+
+    def tables(self) -> Sequence[TextTable]:
+        """Return terms of a step, changes and constants as tables."""
+        step = self.result.metrics.step_s
+        terms = tuple(
+            (name.replace("_", " "), format_quantity(seconds, "s"), percent_text(seconds / step.mean))
+            for name, seconds in sorted(step.by_term.items(), key=lambda each: -each[1])
+            if seconds > 0.0
+        )
+        found = [TextTable("Terms of an engine step, mean over steps", ("term", ">time", ">share"), terms)]
+        if self.gains:
+            heading = f"Changes that shorten a request, each by itself ({self.n_tried} tried, {self.n_impossible} impossible; {MARKED})"
+            columns = (">end to end  ", ">TTFT, p50", ">TPOT, p50", ">tokens/s per GPU", "change", "as options")
+            found.append(TextTable(heading, columns, tuple(map(_gain_row, self.gains))))
+        rows = tuple((each.name, each.value, each.meaning, "; ".join(source.title for source in each.sources)) for each in self.constants)
+        return (*found, TextTable("Constants", ("constant", ">value", "meaning", "source"), rows))
+
+    def to_dict(self) -> dict[str, Data]:
+        """Return the document that ``explain --json`` prints of a serving run."""
+        metrics = self.result.metrics
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "scenario": metrics.scenario,
+            **{name: plain(getattr(metrics, name)) for name in _DOCUMENTED},
+            "frontend_s": self.frontend_s,
+            "changes": [
+                {
+                    "change": gain.change.what,
+                    "set": list[Data](gain.change.overrides),
+                    "saved_fraction": gain.saved_fraction,
+                    "better_than_base": gain.better_than_base,
+                    "e2e_s": plain(gain.metrics.e2e_s),
+                    "ttft_s": plain(gain.metrics.ttft_s),
+                    "tpot_s": plain(gain.metrics.tpot_s),
+                    "output_tokens_per_s_per_gpu": gain.metrics.output_tokens_per_s_per_gpu,
+                }
+                for gain in self.gains
+            ],
+            "tried": self.n_tried,
+            "impossible": self.n_impossible,
+            "constants": [plain(each) for each in self.constants],
+        }
 
 
 def explain_served(written: ScenarioText, changes: Sequence[Override], result: ServingResult, *, replays: bool) -> ServedExplanation:
@@ -121,56 +193,8 @@ def _change(family: str, what: str, *overrides: str, remark: str = "") -> Candid
     return CandidateChange(family=family, what=what, overrides=overrides, remark=remark)
 
 
-def served_lines(explanation: ServedExplanation) -> tuple[str, ...]:
-    """Return the summary of a run, in sentences."""
-    metrics, step = explanation.result.metrics, explanation.result.metrics.step_s
-    terms = sorted(step.by_term.items(), key=lambda each: -each[1])[:3]
-    parts = ", ".join(f"{name.replace('_', ' ')} {percent_text(seconds / step.mean)}" for name, seconds in terms)
-    said = [f"An engine step takes {format_quantity(step.mean, 's')} on average, of which {parts}."]
-    if metrics.ttft_s is not None:
-        parts_s = (metrics.ttft_s.mean, explanation.frontend_s, metrics.ttft_s.mean - explanation.frontend_s)
-        whole, outside, inside = (format_quantity(each, "s") for each in parts_s)
-        expected = _expected(metrics.ttft_interval_s)
-        said.append(f"The first token takes {whole} on average{expected}: {outside} in the front end, {inside} in queue and steps.")
-    if metrics.tpot_s is not None:
-        said.append(f"Between tokens pass {format_quantity(metrics.tpot_s.mean, 's')}{_expected(metrics.tpot_interval_s)}.")
-    if metrics.rate_binds:
-        share = percent_text(min(metrics.output_tokens_per_s / metrics.full_load_output_tokens_per_s, 1.0))
-        said.append(f"Throughput is the rate that requests come at, {share} of what full batches would give.")
-    if metrics.overloaded:
-        said.append("The queue grows without end: latencies are those of the overload.")
-    if explanation.gains:
-        best = explanation.gains[0]
-        doubt = f", {UNDECIDED}" if best.better_than_base == "not decided" else ""
-        said.append(f"What would shorten requests most: {best.change.what}, {percent_text(best.saved_fraction)} less{doubt}.")
-    elif explanation.n_tried:
-        said.append(f"None of {explanation.n_tried} changes would shorten requests.")
-    return tuple(said)
-
-
 def _expected(interval: Interval | None) -> str:
     return "" if interval is None else f" (80 % of runs: {format_quantity(interval[0], 's')} to {format_quantity(interval[1], 's')})"
-
-
-def served_tables(explanation: ServedExplanation) -> tuple[TextTable, ...]:
-    """Return terms of a step, changes and constants as tables."""
-    step = explanation.result.metrics.step_s
-    terms = tuple(
-        (name.replace("_", " "), format_quantity(seconds, "s"), percent_text(seconds / step.mean))
-        for name, seconds in sorted(step.by_term.items(), key=lambda each: -each[1])
-        if seconds > 0.0
-    )
-    found = [TextTable("Terms of an engine step, mean over steps", ("term", ">time", ">share"), terms)]
-    if explanation.gains:
-        heading = (
-            f"Changes that shorten a request, each by itself ({explanation.n_tried} tried, {explanation.n_impossible} impossible; {MARKED})"
-        )
-        columns = (">end to end  ", ">TTFT, p50", ">TPOT, p50", ">tokens/s per GPU", "change", "as options")
-        found.append(TextTable(heading, columns, tuple(map(_gain_row, explanation.gains))))
-    rows = tuple(
-        (each.name, each.value, each.meaning, "; ".join(source.title for source in each.sources)) for each in explanation.constants
-    )
-    return (*found, TextTable("Constants", ("constant", ">value", "meaning", "source"), rows))
 
 
 def _gain_row(gain: ServedGain) -> tuple[str, ...]:
@@ -180,30 +204,3 @@ def _gain_row(gain: ServedGain) -> tuple[str, ...]:
     options = set_options(gain.change.overrides)
     mark = MARK if gain.better_than_base == "not decided" else " "
     return f"-{percent_text(gain.saved_fraction)} {mark}", *latencies, f"{metrics.output_tokens_per_s_per_gpu:,.4g}", what, options
-
-
-def served_document(explanation: ServedExplanation) -> dict[str, Data]:
-    """Return the document that ``explain --json`` prints of a serving run."""
-    metrics = explanation.result.metrics
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "scenario": metrics.scenario,
-        **{name: plain(getattr(metrics, name)) for name in _DOCUMENTED},
-        "frontend_s": explanation.frontend_s,
-        "changes": [
-            {
-                "change": gain.change.what,
-                "set": list[Data](gain.change.overrides),
-                "saved_fraction": gain.saved_fraction,
-                "better_than_base": gain.better_than_base,
-                "e2e_s": plain(gain.metrics.e2e_s),
-                "ttft_s": plain(gain.metrics.ttft_s),
-                "tpot_s": plain(gain.metrics.tpot_s),
-                "output_tokens_per_s_per_gpu": gain.metrics.output_tokens_per_s_per_gpu,
-            }
-            for gain in explanation.gains
-        ],
-        "tried": explanation.n_tried,
-        "impossible": explanation.n_impossible,
-        "constants": [plain(each) for each in explanation.constants],
-    }

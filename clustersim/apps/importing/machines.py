@@ -32,7 +32,7 @@ from clustersim.errors import Place, ScenarioError
 from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.catalog import profile_names
 from clustersim.hardware.models import Node
-from clustersim.units.quantity import parse_quantity
+from clustersim.units.quantity import line_rate, parse_quantity
 
 _READERS: Final[Mapping[str, Callable[[str, str], Described]]] = MappingProxyType(
     {
@@ -157,7 +157,7 @@ def cluster_with(cluster: dict[str, Data], draft: Draft, machines: Sequence[Cont
     nics: dict[str, Data] = {}
     if count is not None and count != node.n_nics:
         nics["count"] = count
-    if isinstance(bandwidth, str) and bandwidth != f"{8 * node.nic.bandwidth_bytes_per_s / 1e9:g} Gbit/s":
+    if isinstance(bandwidth, str) and bandwidth != line_rate(node.nic.bandwidth_bytes_per_s):
         nics["bandwidth"] = bandwidth
     same = {f"cluster.nics.{key}" for key in ("count", "bandwidth") if key not in nics}
     draft.drop(*same)

@@ -9,7 +9,7 @@ from typing import Final
 
 from clustersim.apps.plan.asking import PlanRequest, asked_of
 from clustersim.apps.plan.drafts import Drafts
-from clustersim.apps.plan.findings import ABOVE, REASONS, REFUSED, TIE_FRACTION, UNSEEN, Search, Tried
+from clustersim.apps.plan.findings import ABOVE, MARGIN, REASONS, REFUSED, TIE_FRACTION, UNSEEN, Search, Tried
 from clustersim.apps.plan.layout_table import AGAINST_FIRST, layout_table, within_error_bars
 from clustersim.apps.plan.margins import LEAST_GAIN, Margin, Turn, margins, turns
 from clustersim.apps.plan.replays import ReplayOutcome, Replays
@@ -28,7 +28,7 @@ from clustersim.notices import Flag
 from clustersim.parallel.training_plan import SHARDS_PARAMETERS, Plan
 from clustersim.progress import phase
 from clustersim.report.facts import memory_verdict, percent_text
-from clustersim.report.text_tables import TextTable, html_answer, text_answer
+from clustersim.report.text_tables import TextAnswer, TextTable
 from clustersim.units.quantity import format_alike, format_quantity, format_range
 
 RUNNERS_UP: Final = 5
@@ -38,8 +38,8 @@ MOST_NEAR: Final = 5
 """Layouts within the error bars that are named besides those of the table."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanAnswer:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class PlanAnswer(TextAnswer):
     """The answer to a plan."""
 
     search: Search
@@ -65,37 +65,36 @@ class PlanAnswer:
     def __repr__(self) -> str:
         """Return the winner in one line; all of it is in ``print(answer)``."""
         winner = self.search.winner
-        found = f"{winner.layout.words()}; {format_quantity(winner.step_time_s, 's')} a step" if winner else self.headline
-        return f"<PlanAnswer: {found}>"
+        step = f"; {format_quantity(winner.step_time_s, 's')} a step" if winner else ""
+        return f"<PlanAnswer: {self.headline()}{step}>"
 
-    def __str__(self) -> str:
-        """Return the fastest layouts, and why no other one is faster."""
-        sections = ((heading, *lines) for heading, lines in self.sections.items() if lines)
-        return text_answer((self.headline,), self.table if self.families else (), self.table_lines, *sections, self.notes)
-
-    def _repr_html_(self) -> str:
-        """Return the same as notebooks show it."""
-        lines = [
-            *self.table_lines,
-            *(line for heading, found in self.sections.items() if found for line in (heading, *found)),
-            *self.notes,
-        ]
-        return html_answer(self.headline, lines, (self.table,))
-
-    @property
-    def notes(self) -> list[str]:
-        """Cautions, and what was assumed."""
-        return [*self.cautions, *(f"assumed: {line}" for line in self.assumed)]
-
-    @property
     def headline(self) -> str:
-        """Layout of the winner, in words."""
+        """Return the layout of the winner in words, or why none can run."""
+        winner, n_without = self.search.winner, self.search.counts.get(MARGIN)
+        if winner is not None:
+            return winner.layout.words()
+        if not n_without:
+            return f"No layout can run: {self.search.commonest}."
+        kept = f"{100 * self.memory_margin_fraction:g} % of the memory free"
+        return f"No layout leaves {kept}; {n_without:,} may fit with less (--memory-margin)."
+
+    def lines(self) -> Sequence[str]:
+        """Return memory and bound of the winner, and what a step is; why the layout of the scenario is not in the table."""
         winner = self.search.winner
-        return (
-            "; ".join([winner.layout.words(), bound_line(winner), *self.context])
-            if winner
-            else f"No layout can run: {self.search.commonest}."
-        )
+        own = [f"The layout of the scenario cannot run: {self.own_refusal}"] if self.own_refusal else []
+        return own if winner is None else [bound_line(winner), *self.context, *own]
+
+    def tables(self) -> Sequence[TextTable]:
+        """Return the fastest layouts, and why no other one is faster."""
+        table = layout_table(self.families, own=self.own)
+        found = [replace(table, sentences=(AGAINST_FIRST,) if any(MARK in row[1] for row in table.rows) else ())]
+        if len(self.pareto) > 1 and not set(self.pareto) <= set(self.families):
+            found.append(layout_table(self.pareto, with_energy=True))
+        return [*found, *(TextTable(heading, sentences=tuple(lines)) for heading, lines in self.sections.items())]
+
+    def notes(self) -> Sequence[str]:
+        """Return cautions, and what was assumed."""
+        return [*self.cautions, *(f"assumed: {line}" for line in self.assumed)]
 
     @property
     def context(self) -> tuple[str, ...]:
@@ -119,17 +118,6 @@ class PlanAnswer:
             "What 10 % more would buy": margin_lines(self.margins),
             "Certificate": certificate_lines(self.search, self.memory_margin_fraction),
         }
-
-    @property
-    def table(self) -> TextTable:
-        """The fastest layout of each kind, and that of the scenario."""
-        return layout_table(self.families, own=self.own)
-
-    @property
-    def table_lines(self) -> list[str]:
-        """Meaning of the mark in the table, and why the layout of the scenario is not in it."""
-        marked = [f"  {AGAINST_FIRST}"] if any(MARK in row[1] for row in self.table.rows) else []
-        return [*marked, *([f"  The layout of the scenario cannot run: {self.own_refusal}"] if self.own_refusal else [])]
 
     @property
     def families(self) -> tuple[Tried, ...]:
@@ -164,6 +152,41 @@ class PlanAnswer:
             flags += [flag for flag in winner.result.metrics.flags if flag.code == ABOVE_PUBLISHED]
         return tuple(flags)
 
+    def to_dict(self) -> dict[str, Data]:
+        """Return the answer as one JSON document."""
+        search, winner = self.search, self.search.winner
+        return {
+            "found": winner is not None,
+            "winner": _entry(winner) if winner else None,
+            "fastest": _entry(search.fastest) if search.fastest else None,
+            "choice": search.choice or None,
+            "undecided": [tried.layout.words() for tried in within_error_bars(search.replayed)],
+            "families": [_entry(tried) for tried in self.families],
+            "own": None if self.own is None else _entry(self.own),
+            "own_refusal": self.own_refusal or None,
+            "runners_up": [_entry(tried) for tried in search.replayed[1 : RUNNERS_UP + 1]],
+            "pareto": [_entry(tried) for tried in self.pareto],
+            "margins": plain(self.margins),
+            "turns": plain(self.turns),
+            "published_mfu": None if self.published is None else self.published.model_dump(),
+            "certificate": {
+                "complete": search.complete,
+                "holds": not search.below_bound,
+                "n_layouts": search.n_layouts,
+                "n_bounds": search.n_bounds,
+                "n_replayed": len(search.tried) + len(search.failing),
+                "next_bound_s": search.next_bound_s,
+                "gap_fraction": search.gap_fraction,
+                "left_out": list(search.left_out),
+                "why_not": {reason: search.counts[reason] for reason in REASONS if search.counts.get(reason)},
+            },
+            "memory_margin_fraction": self.memory_margin_fraction,
+            "flags": plain((*self.flags, *self.usual)),
+            "scenario": self.scenario,
+            "assumed": list(self.assumed),
+            "cautions": list(self.cautions),
+        }
+
 
 def _figures(tried: Tried) -> tuple[float, float, float]:
     cost = tried.result.cost
@@ -175,42 +198,6 @@ def _figures(tried: Tried) -> tuple[float, float, float]:
 def _beats(one: Tried, other: Tried) -> bool:
     mine, theirs = _figures(one), _figures(other)
     return mine != theirs and all(left <= right for left, right in zip(mine, theirs, strict=True))
-
-
-def document(answer: PlanAnswer) -> dict[str, Data]:
-    """Return the answer as one JSON document."""
-    search, winner = answer.search, answer.search.winner
-    return {
-        "found": winner is not None,
-        "winner": _entry(winner) if winner else None,
-        "fastest": _entry(search.fastest) if search.fastest else None,
-        "choice": search.choice or None,
-        "undecided": [tried.layout.words() for tried in within_error_bars(search.replayed)],
-        "families": [_entry(tried) for tried in answer.families],
-        "own": None if answer.own is None else _entry(answer.own),
-        "own_refusal": answer.own_refusal or None,
-        "runners_up": [_entry(tried) for tried in search.replayed[1 : RUNNERS_UP + 1]],
-        "pareto": [_entry(tried) for tried in answer.pareto],
-        "margins": plain(answer.margins),
-        "turns": plain(answer.turns),
-        "published_mfu": None if answer.published is None else answer.published.model_dump(),
-        "certificate": {
-            "complete": search.complete,
-            "holds": not search.below_bound,
-            "n_layouts": search.n_layouts,
-            "n_bounds": search.n_bounds,
-            "n_replayed": len(search.tried) + len(search.failing),
-            "next_bound_s": search.next_bound_s,
-            "gap_fraction": search.gap_fraction,
-            "left_out": list(search.left_out),
-            "why_not": {reason: search.counts[reason] for reason in REASONS if search.counts.get(reason)},
-        },
-        "memory_margin_fraction": answer.memory_margin_fraction,
-        "flags": plain((*answer.flags, *answer.usual)),
-        "scenario": answer.scenario,
-        "assumed": list(answer.assumed),
-        "cautions": list(answer.cautions),
-    }
 
 
 def _entry(tried: Tried) -> dict[str, Data]:
@@ -341,7 +328,7 @@ def plan(
     Returns
     -------
     PlanAnswer
-        With ``headline``, ``families`` and ``scenario``, that of the winner, which :func:`clustersim.run` takes.
+        With ``headline()``, ``families`` and ``scenario``, that of the winner, which :func:`clustersim.run` takes.
     """
     texts = [override_texts(each) for each in (set, only, where)]
     asked = asked_of(model, cluster, nodes=nodes, overrides=texts[0], limits=texts[1])

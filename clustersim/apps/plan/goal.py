@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from math import gcd, inf
+from math import inf
 from time import perf_counter
 from typing import Final
 
-from clustersim.apps.plan.answer import PlanAnswer, answer_of, document
+from clustersim.apps.plan.answer import PlanAnswer, answer_of
 from clustersim.apps.plan.asking import PlanRequest, asked_of, figure_of
 from clustersim.apps.plan.drafts import Drafts
 from clustersim.apps.plan.findings import ABOVE, HOST, MARGIN, MEMORY, TIE_FRACTION, Search
 from clustersim.apps.plan.replays import Replays
 from clustersim.apps.plan.search import Terms, fastest
-from clustersim.apps.plan.space import usual_limits
+from clustersim.apps.plan.space import adapted_batch, usual_limits
 from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import load_node
 from clustersim.measure.error_bars import ErrorBar, with_ends
 from clustersim.progress import advanced, noted, phase
+from clustersim.report.text_tables import three_digits
 from clustersim.units.quantity import format_quantity
 
 MOST_NODES: Final = 2048
@@ -69,6 +70,11 @@ class Reached:
     def bar(self) -> ErrorBar | None:
         """Error bar of its step time, and so of its time."""
         return self.search.winner.result.metrics.error_bar if self.search.winner else None
+
+    def rank(self, limit_s: float | None) -> tuple[float | bool | str, ...]:
+        """Return by what clusters are ordered: costs alike in three digits are equal, and then one that is surely in time comes first."""
+        usd = three_digits(self.usd) or 0.0
+        return max(1.0, self.excess), self.usd is None, usd, self.is_open(limit_s), self.n_nodes, self.node
 
     def is_open(self, limit_s: float | None) -> bool:
         """Return whether the error bars do not decide that it takes no longer than a limit."""
@@ -165,7 +171,7 @@ def reach(model: str, goal: Goal, asking: Asking | None = None) -> GoalAnswer:
         decided = [searching.of_kind(node, len(goal.nodes) - place) for place, node in enumerate(goal.nodes)]
         tried, plan = searching.tried.values(), None
         found = [each for each in tried if isinstance(each, Reached)]
-        found.sort(key=lambda each: (max(1.0, each.excess), each.usd is None, each.usd or each.n_nodes, each.node))
+        found.sort(key=lambda each: each.rank(goal.within_s))
         if found:
             best = found[0]
             best.search.ends_s = searching.ends_s
@@ -284,28 +290,6 @@ def asked_for(model: str, node: str, n_nodes: int, tokens: float, asking: Asking
     return asked, batch
 
 
-def adapted_batch(batch: int, n_ranks: int) -> int:
-    """Return the batch nearest to a given one that divides among the ranks about as well as powers of two do.
-
-    Data parallelism divides the batch, and takes the odd factors of the ranks wherever tensor and pipeline parallelism do not. A batch that
-    has these factors stays as it is. Any other becomes the nearest multiple of them and of the power of two that batch and ranks share, or
-    of a smaller one where that is more than half of the batch.
-
-    Examples
-    --------
-    >>> adapted_batch(1024, 512), adapted_batch(1024, 384), adapted_batch(1000, 384), adapted_batch(1024, 10240)
-    (1024, 1152, 1008, 960)
-    """
-    odd = n_ranks // (n_ranks & -n_ranks)
-    if batch % odd == 0:
-        return batch
-    shared = gcd(batch & -batch, n_ranks & -n_ranks)
-    while shared > 1 and odd * shared > batch / 2:
-        shared //= 2
-    unit = odd * shared
-    return unit * max(1, round(batch / unit))
-
-
 def adapted_line(name: str, asked_batch: int, asked: PlanRequest) -> str:
     """Return the note on a batch that was adapted."""
     return f"{name}: the batch is {asked.space.batch:,} and not {asked_batch:,}, which {asked.space.n_ranks:,} GPUs do not divide"
@@ -342,7 +326,7 @@ def goal_document(found: GoalAnswer) -> dict[str, Data]:
     return {
         "reached": found.reached,
         "goal": {"tokens": goal.tokens, "within_s": goal.within_s, "budget_usd": goal.budget_usd, "power_w": goal.power_w},
-        "best": None if best is None or found.plan is None else {**_entry(best), "plan": document(found.plan)},
+        "best": None if best is None or found.plan is None else {**_entry(best), "plan": found.plan.to_dict()},
         "looked_at": [_entry(each) for each in found.found],
         "missed": [{"node": each.node, "nodes": each.n_nodes, "least_time_s": each.time_s, "why": each.why} for each in found.missed],
         "assumed": list(found.plan.assumed) if found.plan else [],

@@ -93,7 +93,7 @@ def _tokens_per_step(built: BuiltServing) -> int:
 
 
 def refused_beyond(built: BuiltServing, slo: SloSpec) -> str | None:
-    """Return limit and remedy where more requests are too long than the promises allow: 1 % of them for a p99, none for a mean."""
+    """Return limit and remedy where more requests are too long than the SLOs allow: 1 % of them for a p99, none for a mean."""
     refused = refused_of(built)[built.asked.requests.n_warmup :]
     allowed = {name: 1.0 - SHARE.get(name.partition("_")[2], 1.0) for name in SloSpec.model_fields if getattr(slo, name) is not None}
     count, strictest = int(refused.sum()), min(allowed, key=lambda name: allowed[name], default=None)

@@ -101,18 +101,18 @@ class Replayed:
 
     @property
     def keeps(self) -> bool:
-        """Whether every promise holds, and the queue does not grow without end."""
+        """Whether every SLO is met, and the queue does not grow without end."""
         slo = self.metrics.slo
         return slo is not None and slo.met and not self.metrics.overloaded
 
     @property
     def checks(self) -> tuple[SloCheck, ...]:
-        """Promised latencies, and what came of them."""
+        """SLOs, and the latencies found."""
         return self.metrics.slo.checks if self.metrics.slo is not None else ()
 
     @property
     def decided(self) -> bool:
-        """Whether the error bars change nothing about any promise."""
+        """Whether the error bars change nothing about any SLO."""
         return all(check.decided for check in self.checks)
 
     @property
@@ -127,7 +127,7 @@ class Replayed:
 
     @property
     def broken(self) -> tuple[str, ...]:
-        """Promises that do not hold."""
+        """SLOs that are missed."""
         return tuple(check.name for check in self.checks if not check.holds)
 
 
@@ -154,7 +154,7 @@ class ServingPlan:
 
     @property
     def kinds(self) -> tuple[Replayed, ...]:
-        """The deployment of each kind that keeps the promises with the fewest GPUs, the best first."""
+        """The deployment of each kind that meets the SLOs with the fewest GPUs, the best first."""
         firsts: dict[Values, Replayed] = {}
         for each in sorted((each for each in self.replayed if each.keeps), key=lambda each: each.order):
             firsts.setdefault(each.candidate.kind, each)
@@ -162,7 +162,7 @@ class ServingPlan:
 
     @property
     def surely(self) -> Replayed | None:
-        """The fewest GPUs that keep the promises at the upper ends of all intervals too; None where none that was replayed does."""
+        """The fewest GPUs that meet the SLOs at the upper ends of all intervals too; None where none that was replayed does."""
         return min((each for each in self.replayed if each.keeps and each.decided), key=lambda each: each.order, default=None)
 
     @property
@@ -267,7 +267,7 @@ class _ServingSearch:
         return self.done[key]
 
     def is_hopeless(self, candidate: Candidate) -> bool:
-        """Return whether a promise is broken even if every request has a replica to itself, so that no number of replicas keeps it."""
+        """Return whether an SLO is missed even if every request has a replica to itself, so that no number of replicas meets it."""
         if broken := self.alone(candidate).broken:
             self._reject(candidate.values, f"{', '.join(broken)}: a request by itself takes longer")
         return bool(broken)
@@ -342,11 +342,11 @@ def plan_serving(
     most_gpus: int = 64,
     most_replays: int = MOST_REPLAYS,
 ) -> ServingPlan:
-    """Return the fewest GPUs with which requests are answered as promised.
+    """Return the fewest GPUs with which requests are answered within the SLOs.
 
-    Deployments are bounded first; what has the least bound is replayed, and where it breaks a promise, again with one replica more. The
+    Deployments are bounded first; what has the least bound is replayed, and where it misses an SLO, again with one replica more. The
     search ends when the least bound that is left is not below the best deployment. That more replicas never do worse is not assumed; but
-    where requests that never meet break a promise, more replicas are not tried.
+    where requests that never overlap miss an SLO, more replicas are not tried.
 
     Parameters
     ----------
@@ -384,7 +384,7 @@ def plan_serving(
 
 def _check_open(spec: ServingScenarioSpec) -> None:
     if spec.slo is None:
-        hint = "write what is promised, such as slo: {ttft_p99: 2 s, tpot_p99: 50 ms}"
+        hint = "write the required latencies, such as slo: {ttft_p99: 2 s, tpot_p99: 50 ms}"
         raise ScenarioError("'slo' is missing", field="slo", hint=hint)
     if spec.serving.disaggregated is not None or spec.serving.pp > 1:
         key = "pp" if spec.serving.pp > 1 else "disaggregated"

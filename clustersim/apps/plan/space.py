@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from math import gcd
 from typing import Final, TypeVar
 
 from clustersim.documents.near_names import did_you_mean
@@ -356,3 +357,25 @@ def _number(key: str, text: str) -> int:
     if not text.isdecimal() or int(text) < least:
         raise ScenarioError(f"'{text}' is no value of {key}", field="--only", hint=f"write whole numbers from {least}")
     return int(text)
+
+
+def adapted_batch(batch: int, n_ranks: int) -> int:
+    """Return the batch nearest to a given one that divides among the ranks about as well as powers of two do.
+
+    Data parallelism divides the batch, and takes the odd factors of the ranks wherever tensor and pipeline parallelism do not. A batch that
+    has these factors stays as it is. Any other becomes the nearest multiple of them and of the power of two that batch and ranks share, or
+    of a smaller one where that is more than half of the batch.
+
+    Examples
+    --------
+    >>> adapted_batch(1024, 512), adapted_batch(1024, 384), adapted_batch(1000, 384), adapted_batch(1024, 10240)
+    (1024, 1152, 1008, 960)
+    """
+    odd = n_ranks // (n_ranks & -n_ranks)
+    if batch % odd == 0:
+        return batch
+    shared = gcd(batch & -batch, n_ranks & -n_ranks)
+    while shared > 1 and odd * shared > batch / 2:
+        shared //= 2
+    unit = odd * shared
+    return unit * max(1, round(batch / unit))

@@ -29,7 +29,7 @@ class ServingResult(MeasuredRun[ServingMetrics]):
 
     @property
     def ok(self) -> bool:
-        """Whether all requests were answered and every promised latency holds."""
+        """Whether all requests were answered and every SLO is met."""
         slo = self.metrics.slo
         return not self.metrics.requests.refused and (slo is None or slo.met)
 

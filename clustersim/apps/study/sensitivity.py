@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
@@ -29,8 +29,11 @@ SWING: Final = 0.2
 """Variation of hardware figures to either side, as a share of them."""
 SPEED: Final = "accelerator_speed"
 """Not a key: how fast accelerators compute, as a multiple of what they do."""
-_FIGURES: Final = (("scale_up", "bandwidth", "B/s"), ("scale_up", "latency", "s"), ("nics", "bandwidth", "B/s"), ("nics", "latency", "s"))
-_READABLE: Final[Mapping[str, tuple[float, str]]] = {"B/s": (1e9, "GB/s"), "s": (1e-6, "us")}
+_FIGURES: Final = (
+    *(("scale_up", "bandwidth", "B/s", "GB/s"), ("scale_up", "latency", "s", "us")),
+    *(("nics", "bandwidth", "B/s", "Gbit/s"), ("nics", "latency", "s", "us")),
+)
+"""Section, key, unit, and the unit in which people write it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,13 +126,12 @@ def _hardware(question: WhatIfQuestion) -> tuple[Input, ...]:
     built = _built(question)
     cluster = (resolved_serving(built) if isinstance(built, BuiltServing) else resolved_scenario(built))["cluster"]
     found = [Input(span=_around(SPEED, 1.0, ""), slowdowns=_slowdowns(built))]
-    for part, figure, unit in _FIGURES:
+    for part, figure, unit, label in _FIGURES:
         section = cluster.get(part) if isinstance(cluster, dict) else None
         text = section.get(figure) if isinstance(section, dict) else None
         value = 0.0 if text is None else parse_quantity(text, unit)
         if value > 0:
-            size, label = _READABLE[unit]
-            found.append(Input(span=_around(f"cluster.{part}.{figure}", value / size, label)))
+            found.append(Input(span=_around(f"cluster.{part}.{figure}", value / parse_quantity(f"1 {label}", unit), label)))
     return tuple(found)
 
 

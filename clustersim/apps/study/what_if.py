@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from clustersim.apps.study.axis import KeyRange, parse_span, value_text
@@ -161,10 +162,16 @@ class WhatIfAnswer(TextAnswer):
 
     def _base(self) -> str:
         """Return the name of the base, with what it has where cases differ from it."""
-        scenario, keys = self.question.base.any_scenario({}), dict.fromkeys(key for row in self.rows for key in row.point.values)
+        scenario, changed = (
+            self.question.base.any_scenario({}),
+            {key: value for row in self.rows for key, value in row.point.values.items()},
+        )
+        parts = ([f"{key}.{part}" for part in value] if isinstance(value, dict) else [key] for key, value in changed.items())
         runs = self.rows[0].outcome.status == "ok"
         whole = resolved_scenario(build(scenario)) if runs and isinstance(scenario, Scenario) else {}
-        values = {key: value_at(scenario.document.data, key.split(".")) or value_at(whole, key.split(".")) for key in keys}
+        values = {
+            key: value_at(scenario.document.data, key.split(".")) or value_at(whole, key.split(".")) for key in chain.from_iterable(parts)
+        }
         has = ", ".join(
             f"{key.rpartition('.')[2]} {shortened(value_text(value), _LONGEST)}" for key, value in values.items() if value is not None
         )

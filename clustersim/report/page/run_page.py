@@ -222,6 +222,6 @@ def serving_page(subject: ServedSubject, background: PageContext, images: Mappin
     first = (
         "" if metrics.ttft_s is None else f"; half of the requests have their first token within {format_quantity(metrics.ttft_s.p50, 's')}"
     )
-    promises = "" if metrics.slo is None else f"; every promise {'holds' if metrics.slo.met else 'does NOT hold'}"
-    finding = f"{rate} on {metrics.gpus} GPUs{first}{promises}"
+    objectives = "" if metrics.slo is None else f"; the SLOs are {'met' if metrics.slo.met else 'NOT met'}"
+    finding = f"{rate} on {metrics.gpus} GPUs{first}{objectives}"
     return Page(title=f"{subject.label}: {rate}", finding=finding, sections=(*sections, *closing_sections(metrics.flags, background)))

@@ -24,13 +24,13 @@ from clustersim.report.plots.canvas import (
     new_axes,
     paper,
     set_times,
-    shortened,
     size_px,
     write,
 )
 from clustersim.report.shares import LOSSES, Share, compute_shares, computing_percent, find_bottleneck, hidden_communication, step_shares
 from clustersim.report.subject import Subject, check_alike
 from clustersim.trace.timeline import Timeline
+from clustersim.units.divisors import shortened
 from clustersim.units.quantity import format_quantity
 
 HEIGHT_PX: Final = 400

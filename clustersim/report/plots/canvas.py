@@ -233,11 +233,6 @@ def say_empty(ax: Axes, text: str) -> None:
     ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", va="center", fontsize=12, color=FAINT_INK)
 
 
-def shortened(name: str, most: int) -> str:
-    """Return a name of at most some letters, with an ellipsis for the rest."""
-    return name if len(name) <= most else f"{name[: most - 1]}…"
-
-
 def name_rows(ax: Axes, places: Sequence[float], names: Sequence[str]) -> None:
     """Write names beside rows at the left of the axes, which then have neither ticks nor an edge."""
     ax.set_yticks(places, names)

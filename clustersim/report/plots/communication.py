@@ -21,12 +21,12 @@ from clustersim.report.plots.canvas import (
     new_axes,
     say_empty,
     set_times,
-    shortened,
     size_px,
     write,
 )
 from clustersim.report.shares import share_text
 from clustersim.report.subject import Subject
+from clustersim.units.divisors import shortened
 from clustersim.units.quantity import format_quantity
 
 ROW_PX: Final = 58

@@ -14,7 +14,7 @@ from clustersim.measure.exposure import busy_intervals, split_by
 from clustersim.measure.metrics import Metrics
 from clustersim.report import palette
 from clustersim.report.facts import gpus_text, percent_text, unfit_text
-from clustersim.report.plots.canvas import FloatArray, Margins, add_boxes, beside, caption, key, name_rows, new_axes, shortened, size_px
+from clustersim.report.plots.canvas import FloatArray, Margins, add_boxes, beside, caption, key, name_rows, new_axes, size_px
 from clustersim.report.plots.time_scales import (
     Excerpt,
     IntArray,
@@ -30,6 +30,7 @@ from clustersim.report.plots.time_scales import (
 )
 from clustersim.report.shares import computing_percent
 from clustersim.trace.timeline import DIMENSIONS, Span, Timeline
+from clustersim.units.divisors import shortened
 from clustersim.units.quantity import format_quantity
 
 ROW_PX: Final = 66

@@ -24,7 +24,6 @@ from clustersim.report.plots.canvas import (
     key,
     name_rows,
     new_axes,
-    shortened,
     size_px,
     spaced,
     write,
@@ -43,6 +42,7 @@ from clustersim.report.plots.time_scales import (
 from clustersim.report.subject import Subject
 from clustersim.trace.columns import columns_of
 from clustersim.trace.timeline import DIMENSIONS, Span, Timeline
+from clustersim.units.divisors import shortened
 from clustersim.units.quantity import format_quantity
 
 LANE_PX: Final = 28

@@ -47,7 +47,7 @@ def latency_distribution(runs: Sequence[ServedSubject], ax: Axes | None = None) 
         picked = above[np.unique(np.linspace(0, len(above) - 1, min(len(above), 2000)).astype(int))]
         shares = 100.0 * (np.searchsorted(above, picked, side="right") / len(above))
         ax.step(picked, shares, where="post", color=_COLOURS[name], linewidth=2.0, label=_NAMES[name])
-    _draw_promises(ax, run, across=False)
+    _draw_slo(ax, run, across=False)
     ax.set_ylim(0, 101)
     ax.xaxis.set_major_formatter(_as_time)
     ax.xaxis.set_minor_formatter(NullFormatter())
@@ -67,8 +67,8 @@ def latency_distribution(runs: Sequence[ServedSubject], ax: Axes | None = None) 
     return ax
 
 
-def _draw_promises(ax: Axes, run: ServedSubject, *, across: bool) -> None:
-    """Draw a dotted line at each promised latency, across the picture or from bottom to top."""
+def _draw_slo(ax: Axes, run: ServedSubject, *, across: bool) -> None:
+    """Draw a dotted line at the limit of each SLO, across the picture or from bottom to top."""
     for check in run.metrics.slo.checks if run.metrics.slo else ():
         latency, _, statistic = check.name.partition("_")
         colour = _COLOURS.get(latency, INK)
@@ -148,7 +148,7 @@ def throughput_latency(runs: Sequence[ServedSubject], ax: Axes | None = None) ->
     ax.set_xlabel("output tokens/s per GPU", loc="right")
     ax.set_ylabel("latency", loc="top")
     if same:
-        _draw_promises(ax, ordered[0], across=True)
+        _draw_slo(ax, ordered[0], across=True)
     legend_aside(ax)
     loads = [run.load.partition(" ") for run in ordered]
     unit = f" in {loads[0][2]}" if same and len({each[2] for each in loads}) == 1 else ""

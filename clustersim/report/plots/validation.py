@@ -19,8 +19,8 @@ from clustersim.report.plots.canvas import (
     name_rows,
     new_axes,
     round_locator,
-    shortened,
 )
+from clustersim.units.divisors import shortened
 
 if TYPE_CHECKING:
     import pandas

@@ -24,9 +24,8 @@ def test_the_first_lines_answer_and_files_are_written(cli: Cli, tmp_path: Path) 
     assert outcome.code == 0
     assert lines[0] == "Not decided which is cheapest: 1 dgx-h100 or 2 dgx-a100-80g, within the error bars"
     assert "1 dgx-h100, first by cost: " in lines[1]
-    assert [line.partition(":")[0] for line in lines[2:4]] == ["Layout", "The order turns on"]
-    assert re.match("  .* costs as much as 1 dgx-h100 at ", lines[4])
-    assert re.search(r"dp 8, .*; 64 sequences a step, [\d,]+ tokens/s; ", outcome.out)
+    assert re.search(r"\nLayout: .*\n\nThe order turns on\n  .* costs as much as 1 dgx-h100 at ", outcome.out)
+    assert re.search(r"; 64 sequences a step, [\d,]+\s+tokens/s; ", outcome.out)
     assert re.search(r"^\d+ notes on prices and what is assumed: --verbose shows them\n", outcome.err, re.MULTILINE)
     assert "prices: on-demand-2026-10" not in outcome.err
     assert all((tmp_path / name).stat().st_size > 1000 for name in ("offers.png", "offers.html"))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from clustersim.apps.buy.offer_order import Answer, answered, offers_page
 from clustersim.apps.buy.purchase import CONDITIONS, NO_FAILURES, Request, read_nics, read_option
-from clustersim.apps.plan.goal import adapted_batch
+from clustersim.apps.plan.space import adapted_batch
 from clustersim.errors import ScenarioError
 from clustersim.report.plots.offers import OfferBar, OffersPicture, draw_offers
 
@@ -34,7 +34,7 @@ def test_the_cheapest_stands_first(answer: Answer) -> None:
     assert answer.by_cost
     assert None not in costs
     assert costs == sorted(costs, key=lambda cost: cost or 0.0)
-    assert answer.lines()[3] == "The order turns on:"
+    assert answer.tables()[0].heading == "The order turns on"
     assert any("overlap_tp gemm_chunks (recipes with Transformer Engine)" in line for line in answer.notes())
     assert sum("settings are the same in all layouts" in line for line in answer.notes()) == 1
     assert all("usual_settings" in [flag.code for flag in each.flags] for each in answer.found)
@@ -77,9 +77,9 @@ def test_without_a_price_of_all_the_order_is_that_of_time_and_no_cost_is_zero() 
     found = asked("1 dgx-h100", "1 dgx-b300")
 
     assert not found.by_cost
-    assert found.lines()[0] == "Not decided which is fastest: 1 dgx-b300 or 1 dgx-h100, within the error bars"
-    assert found.lines()[1].startswith("1 dgx-b300, first by time: ")
-    assert "no price" in found.lines()[1]
+    assert found.headline() == "Not decided which is fastest: 1 dgx-b300 or 1 dgx-h100, within the error bars"
+    assert found.lines()[0].startswith("1 dgx-b300, first by time: ")
+    assert "no price" in found.lines()[0]
     assert {each.figures.usd for each in found.found if each.option.node == "dgx-b300"} == {None}
     assert [each.now_usd_per_gpu_hour for each in found.break_evens()] == [None]
 
@@ -89,7 +89,7 @@ def test_the_fastest_is_called_so_as_far_as_the_error_bars_tell(answer: Answer, 
     cheap, fast, *_ = answer.of_options
     dear = replace(fast, figures=replace(fast.figures, time_s=cheap.figures.time_s / times, usd=10.0 * (cheap.figures.usd or 0.0)))
 
-    line = replace(answer, found=(cheap, dear)).lines()[1]
+    line = replace(answer, found=(cheap, dear)).lines()[0]
 
     assert f"; the fastest is {dear.name}: " in line
     assert (f"not decided against {cheap.name}" not in line) is decided
@@ -122,14 +122,15 @@ def test_what_runs_nowhere_is_an_answer() -> None:
     found = asked("1 pcie-rtx4090", "2 pcie-rtx4090", model="llama3-70b")
 
     assert (found.best, len(found.missed)) == (None, 2)
-    assert found.lines() == ["none: the model runs on none of these clusters in any layout"]
+    assert found.headline() == "none: the model runs on none of these clusters in any layout"
+    assert not [*found.lines(), *found.tables()]
     assert found.to_dict()["best"] is None
 
 
 def test_the_page_has_answer_picture_and_scenario(answer: Answer) -> None:
     page = offers_page(answer)
 
-    assert answer.lines()[0] in page
+    assert answer.headline() in page
     assert "<svg" in page or "image/svg+xml" in page
     assert "best.yaml" in page
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from clustersim.apps.explain.constants import explained
-from clustersim.apps.explain.explanation import Explanation, document, explain, lines, tables
+from clustersim.apps.explain.explanation import Explanation, explain
 from clustersim.apps.run.rundir import write_run_directory
 from clustersim.apps.run.running import run
 from clustersim.errors import ScenarioError
@@ -80,9 +80,9 @@ def test_without_a_pipeline_nothing_is_said_of_a_bubble() -> None:
 
 
 def test_the_first_sentences_answer(slow: Explanation) -> None:
-    first, chain, where, unsaid, most = lines(slow)
+    chain, where, unsaid, most = slow.lines()
 
-    assert first.startswith("A step takes ")
+    assert slow.headline().startswith("A step takes ")
     assert chain.startswith("What sets it: a chain of ")
     assert where.startswith("It runs through stage ")
     assert unsaid.startswith("Left to its default, and changes the step most: ")
@@ -94,12 +94,12 @@ def test_asynchronous_workers_are_explained_without_a_chain() -> None:
     explanation = trained("resnet50-async-servers", changes=False)
 
     assert explanation.path is None
-    assert "Workers do not wait for each other" in lines(explanation)[1]
-    assert tables(explanation)[0].heading == "How figures follow from each other"
+    assert "Workers do not wait for each other" in explanation.lines()[0]
+    assert explanation.tables()[0].heading == "How figures follow from each other"
 
 
 def test_the_document_holds_the_ends_of_a_long_chain(slow: Explanation) -> None:
-    path = document(slow)["critical_path"]
+    path = slow.to_dict()["critical_path"]
 
     assert isinstance(path, dict)
     ends = path["ends"]
@@ -157,14 +157,14 @@ def test_a_gain_within_the_error_bars_is_not_decided(slow: Explanation) -> None:
 
     shown = replace(slow, gains=replace(slow.gains, best=(near,)))
 
-    assert lines(shown)[-1].endswith("less, within the error bars: not decided.")
-    assert tables(shown)[0].rows[0][0].endswith(" % *")
+    assert shown.lines()[-1].endswith("less, within the error bars: not decided.")
+    assert shown.tables()[0].rows[0][0].endswith(" % *")
 
 
 def test_a_long_table_of_slack_is_cut_and_figures_are_written_as_in_a_report(slow: Explanation) -> None:
     assert slow.path is not None
     long = replace(slow, path=replace(slow.path, slack=slow.path.slack * 10))
 
-    assert len(tables(long)[-1].rows) == 10
-    assert tables(long)[-1].heading.startswith("Slack of tasks, the first 10 rows (--json has ")
-    assert re.match(r"A step takes [\d.]+ m?s \(\d+ %: [\d.]+ to [\d.]+ m?s\), ", lines(slow)[0])
+    assert len(long.tables()[-2].rows) == 10
+    assert long.tables()[-2].heading.startswith("Slack of tasks, the first 10 rows (--json has ")
+    assert re.match(r"A step takes [\d.]+ m?s \(\d+ %: [\d.]+ to [\d.]+ m?s\), ", slow.headline())

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from clustersim.apps.explain.explanation import explain
-from clustersim.apps.explain.served_explanation import ServedExplanation, served_document, served_lines, served_tables
+from clustersim.apps.explain.served_explanation import ServedExplanation
 from clustersim.apps.serve.deployment import build_serving
 from clustersim.apps.serve.deployment_run import run_serving
 from clustersim.config.load import read_source
@@ -35,8 +35,8 @@ def test_a_gain_is_the_difference_that_the_change_makes_in_a_run_of_its_own() ->
     assert base is not None
     assert 1.0 - again.mean / base.mean == pytest.approx(best.saved_fraction, rel=1e-12)
     assert best.better_than_base == "not decided"
-    assert served_lines(found)[-1].endswith("less, within the error bars: not decided.")
-    assert served_tables(found)[1].rows[0][0].endswith(" % *")
+    assert found.lines()[-1].endswith("less, within the error bars: not decided.")
+    assert found.tables()[1].rows[0][0].endswith(" % *")
     assert [gain.saved_fraction for gain in found.gains] == sorted((gain.saved_fraction for gain in found.gains), reverse=True)
 
 
@@ -47,7 +47,7 @@ def test_changes_that_cannot_be_run_are_counted() -> None:
 def test_without_changes_nothing_is_replayed() -> None:
     found = explained(changes=False)
     assert (found.gains, found.n_tried) == ((), 0)
-    assert [table.heading for table in served_tables(found)] == ["Terms of an engine step, mean over steps", "Constants"]
+    assert [table.heading for table in found.tables()] == ["Terms of an engine step, mean over steps", "Constants"]
 
 
 def test_front_end_and_engine_are_the_time_to_the_first_token() -> None:
@@ -55,14 +55,12 @@ def test_front_end_and_engine_are_the_time_to_the_first_token() -> None:
     engine = found.result.built.pools[0].model.engine
     tokens = float(found.result.run.requests.input_tokens.mean())
     assert found.frontend_s == pytest.approx(engine.frontend_base_s + engine.frontend_per_token_s * tokens, rel=1e-12)
-    assert "in the front end" in served_lines(found)[1]
+    assert "in the front end" in found.lines()[0]
     metrics = found.result.metrics
-    assert (
-        f"{100 * metrics.output_tokens_per_s / metrics.full_load_output_tokens_per_s:.1f} % of what full batches" in served_lines(found)[3]
-    )
+    assert f"{100 * metrics.output_tokens_per_s / metrics.full_load_output_tokens_per_s:.1f} % of what full batches" in found.lines()[2]
 
 
 def test_every_constant_has_a_source_and_the_document_is_json() -> None:
     found = explained(changes=False)
     assert all(constant.sources for constant in found.constants)
-    assert json.loads(json.dumps(served_document(found), allow_nan=False))["scenario"] == CHAT
+    assert json.loads(json.dumps(found.to_dict(), allow_nan=False))["scenario"] == CHAT

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from clustersim.apps.explain.explanation import Explanation, document, explain, lines, tables
+from clustersim.apps.explain.explanation import Explanation, explain
 from clustersim.apps.explain.unsaid import LEAST, alternatives
 from clustersim.apps.run.running import run
 from tests.unit.config.samples import built
@@ -79,11 +79,11 @@ def test_what_a_preset_says_is_given(file: str) -> None:
 def test_they_are_told_with_the_option_that_says_them(typed: Explanation) -> None:
     first = typed.unsaid[0]
 
-    assert lines(typed)[-2] == f"Left to its default, and changes the step most: {first.sentence}."
+    assert typed.lines()[-2] == f"Left to its default, and changes the step most: {first.sentence}."
     assert first.sentence.endswith(f": -s {first.key}={first.other}")
-    (table,) = [each for each in tables(typed) if each.heading.startswith("Settings left to their defaults")]
+    (table,) = [each for each in typed.tables() if each.heading.startswith("Settings left to their defaults")]
     assert table.rows[0][:3] == (first.key, first.value, first.other)
-    shown = document(typed)["unsaid"]
+    shown = typed.to_dict()["unsaid"]
     assert isinstance(shown, list)
     assert len(shown) == len(typed.unsaid)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import clustersim
-from clustersim.apps.plan.answer import document, margin_lines
+from clustersim.apps.plan.answer import margin_lines
 from clustersim.apps.plan.asking import asked_of
 from clustersim.apps.plan.drafts import Drafts
 from clustersim.apps.plan.findings import Search, Tried
@@ -25,8 +25,8 @@ def test_a_plan_from_python_gives_a_scenario_that_runs_as_it_says() -> None:
     assert winner is not None
     assert answer.scenario is not None
     assert clustersim.run(answer.scenario).step_time_s == winner.step_time_s
-    headline, table, *_ = str(answer).split("\n\n")
-    assert headline.replace("\n  ", " ") == answer.headline
+    first, table, *_ = str(answer).split("\n\n")
+    assert first.startswith(f"{answer.headline()}\nfits with ")
     assert ["step", "slower", "MFU", "memory", "cost/step", "layout"] in [line.split() for line in table.splitlines()]
     assert len(repr(answer)) < 100
     interval_s = winner.result.metrics.step_time_interval_s
@@ -41,7 +41,7 @@ def test_a_plan_from_python_gives_a_scenario_that_runs_as_it_says() -> None:
     answer.search.tried[0] = replace(winner, bound_s=2.0 * winner.step_time_s)
     assert answer.search.below_bound
     assert "ended early" not in str(answer)
-    assert answer._repr_html_().startswith(f"<p><strong>{answer.headline}</strong></p>")
+    assert answer._repr_html_().startswith(f"<p><strong>{answer.headline()}</strong></p>")
 
 
 def test_a_turn_says_whose_step_another_layout_is_shorter_than() -> None:
@@ -80,7 +80,7 @@ def test_of_layouts_within_the_error_bars_the_fastest_of_those_with_the_fewest_b
     assert found.winner is found.tried[1]
     words = "the fastest is 1.0 % shorter, within the error bars, but is tight in memory"
     assert found.choice == f"{words}: {found.tried[0].layout.words()}"
-    assert document(replace(answer, search=found))["choice"] == found.choice
+    assert replace(answer, search=found).to_dict()["choice"] == found.choice
     assert layout_table(found.replayed).rows[1][1] == f"1.0 % faster {MARK}"
 
 

@@ -9,7 +9,7 @@ from math import inf
 import pytest
 
 from clustersim.apps.plan import findings, replays
-from clustersim.apps.plan.answer import certificate_lines, document, near_lines, plan, plan_for
+from clustersim.apps.plan.answer import certificate_lines, near_lines, plan, plan_for
 from clustersim.apps.plan.asking import PlanRequest, asked_of
 from clustersim.apps.plan.drafts import Drafts
 from clustersim.apps.plan.findings import MARGIN, REASONS, SLOWER, UNSEEN, Search, Tried, ranked
@@ -70,7 +70,7 @@ def test_layouts_that_the_winner_cannot_be_told_apart_from_are_said() -> None:
     assert all(each.step_time_s <= bar.ratio_most_fraction * answer.search.winner.step_time_s for each in near)
     shown = [row[-1] for row in layout_table(answer.families).rows if "*" in row[1]]
     assert all(each.layout.words() in shown or any(each.layout.words() in line for line in near_lines(answer)) for each in near)
-    assert document(answer)["undecided"] == [each.layout.words() for each in near]
+    assert answer.to_dict()["undecided"] == [each.layout.words() for each in near]
 
 
 def test_a_search_that_ended_early_takes_the_fastest_that_it_has_seen() -> None:
@@ -140,14 +140,14 @@ def test_no_replay_of_the_margins_begins_when_the_time_is_over(monkeypatch: pyte
 def test_the_layout_of_a_scenario_stands_in_the_table() -> None:
     large = ["training.micro_batch_size=16", "strategy.zero_stage=0"]
     answer = plan("llama3-8b-8xh100", set=large, only=("tp=2", "pp=1", "cp=1", "recompute=none", "micro_batch_size=1"))
-    (row,) = (row for row in answer.table.rows if row[-1].startswith("yours: "))
+    (row,) = (row for row in answer.tables()[0].rows if row[-1].startswith("yours: "))
 
     assert answer.own is not None
     assert row[-1] == f"yours: {answer.own.layout.words()}"
     assert row[1] == ""
     assert row[3].endswith(", does not fit")
     assert answer.own.layout.family.tp == 1
-    assert document(answer)["own"] is not None
+    assert answer.to_dict()["own"] is not None
 
 
 def test_why_the_layout_of_a_scenario_cannot_run_is_said() -> None:
@@ -155,8 +155,8 @@ def test_why_the_layout_of_a_scenario_cannot_run_is_said() -> None:
     answer = plan_for(odd)
 
     assert answer.own is None
-    assert answer.own_refusal == document(answer)["own_refusal"] == "strategy.tp: 3 does not divide 32 attention heads"
-    assert f"  The layout of the scenario cannot run: {answer.own_refusal}" in answer.table_lines
+    assert answer.own_refusal == answer.to_dict()["own_refusal"] == "strategy.tp: 3 does not divide 32 attention heads"
+    assert f"The layout of the scenario cannot run: {answer.own_refusal}" in answer.lines()
 
 
 @pytest.mark.parametrize("time_limit_s", [inf, 600.0])
@@ -224,7 +224,7 @@ def test_what_does_not_fit_has_no_winner() -> None:
 
 
 def test_equal_questions_have_equal_answers() -> None:
-    one, other = (document(plan_for(asked(*SMALL, "recompute=none", "zero_stage=1"))) for _ in range(2))
+    one, other = (plan_for(asked(*SMALL, "recompute=none", "zero_stage=1")).to_dict() for _ in range(2))
 
     assert one == other
 
@@ -371,7 +371,7 @@ def test_a_replay_below_its_bound_withdraws_the_certificate(monkeypatch: pytest.
 
     answer = plan_for(asked())
 
-    told = document(answer)["certificate"]
+    told = answer.to_dict()["certificate"]
     assert isinstance(told, dict)
     assert [flag.code for flag in answer.flags] == ["replay_below_bound"]
     assert (told["holds"], told["complete"], told["gap_fraction"]) == (False, False, None)
