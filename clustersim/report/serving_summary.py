@@ -235,15 +235,15 @@ def _slo_rows(slo: SloReport) -> tuple[Row, ...]:
             format_quantity(check.limit_s, "s"),
             "-" if check.found_s is None else format_quantity(check.found_s, "s"),
             "" if check.interval_s is None else format_range(*check.interval_s, "s"),
-            f"{'holds' if check.holds else 'BROKEN'}{'' if check.decided else ', not decided'}",
+            f"{'met' if check.holds else 'MISSED'}{'' if check.decided else ', not decided'}",
         )
         for check in slo.checks
     )
 
 
 def _slo_lines(slo: SloReport, *, overloaded: bool) -> tuple[str, ...]:
-    kept = f"{100 * slo.attained_fraction:.2f} % of the requests keep every limit themselves"
-    return (kept, "no limit holds for long: the queue grows without end") if overloaded else (kept,)
+    kept = f"{100 * slo.attained_fraction:.2f} % of the requests meet every limit by themselves"
+    return (kept, "no SLO is met for long: the queue grows without end") if overloaded else (kept,)
 
 
 def _cost_lines(metrics: ServingMetrics, cost: ServingCost) -> tuple[str, ...]:

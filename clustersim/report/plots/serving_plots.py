@@ -131,9 +131,13 @@ def throughput_latency(runs: Sequence[ServedSubject], ax: Axes | None = None) ->
     """Draw latencies against output tokens a second per GPU, of one deployment under several loads or of several."""
     ax = new_axes(HEIGHT_PX, replace(_MARGINS, top=110)) if ax is None else ax
     ax.set_yscale("log")
-    same = len({run.label for run in runs}) == 1
-    # Loads come in order; past full load a higher one may have a lower throughput.
-    ordered = list(runs) if same else sorted(runs, key=lambda run: run.metrics.output_tokens_per_s_per_gpu)
+    first, *others = (
+        (run.metrics.scenario, run.metrics.replicas, run.metrics.settings, [pool.by_category for pool in run.metrics.memory.by_pool])
+        for run in runs
+    )
+    same = all(other == first for other in others)
+    # Past full load a higher load may have a lower throughput; numbers of concurrent requests come in order.
+    ordered = sorted(runs, key=lambda run: (run.metrics.asked_requests_per_s or 0.0) if same else run.metrics.output_tokens_per_s_per_gpu)
     rates = [run.metrics.output_tokens_per_s_per_gpu for run in ordered]
     for name in _NAMES:
         found = [getattr(run.metrics, f"{name}_s") for run in ordered]
@@ -156,7 +160,7 @@ def throughput_latency(runs: Sequence[ServedSubject], ax: Axes | None = None) ->
     _name_points(ax, list(zip(rates, names, strict=True)))
     most = max(ordered, key=lambda run: run.metrics.output_tokens_per_s_per_gpu)
     growing = ", where the queue grows without end" if most.metrics.overloaded else ""
-    title = f"{most.label}: {max(rates):,.0f} output tokens/s per GPU with {most.load}{growing}"
+    title = f"{most.metrics.scenario if same else most.label}: {max(rates):,.0f} output tokens/s per GPU with {most.load}{growing}"
     full = f"; {most.metrics.full_load_output_tokens_per_s / most.metrics.gpus:,.0f} output tokens/s per GPU at full load" if same else ""
     kept = [run for run in ordered if run.metrics.slo is not None and run.metrics.slo.met and not run.metrics.overloaded]
     if same and any(run.metrics.slo is not None for run in ordered):
