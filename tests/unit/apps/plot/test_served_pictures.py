@@ -100,7 +100,7 @@ def test_a_page_has_every_section_and_a_directory_the_same_page(tmp_path: Path) 
         "Latency",
         "Batch and queue",
         "KV cache",
-        "Promised latencies",
+        "Service level objectives (SLO)",
         "Where a step goes",
         "Memory of one GPU",
         "Power and cost",
