@@ -45,7 +45,7 @@ class SloCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SloReport:
-    """Promised latencies."""
+    """Required latencies (SLO)."""
 
     met: bool
     """Whether every percentile and mean holds."""

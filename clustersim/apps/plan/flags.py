@@ -160,7 +160,7 @@ def connections(strategy: Strategy) -> int | None:
 
 
 def _megatron_notes(strategy: Strategy, stage: int) -> tuple[str, ...]:
-    found = ["flags of Megatron-LM core 0.16 for the layout; those of the model, the data and the optimizer come beside them"]
+    found = ["flags of Megatron-LM core 0.16 for the layout; those of model, data and optimizer come beside them (--as sbatch: a script)"]
     if stage >= SHARDS_GRADIENTS:
         found.append(f"its FSDP asserts that {MAX_CONNECTIONS} is not 1: leave it unset")
     elif connections(strategy) == 1:

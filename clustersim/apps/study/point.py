@@ -141,7 +141,9 @@ def software_lines(rows: Sequence[ResultRow]) -> list[str]:
     names = grouped((row.outcome.software, row.point.name or f"point {row.point.number}") for row in rows if row.outcome.figures)
     if len(names) < 2:
         return []
-    told = "; ".join(f"{_some(names_of)}: {software or 'defaults'}" for software, names_of in names.items())
+    common = {part for part in next(iter(names)).split("; ") if all(part in software.split("; ") for software in names)}
+    apart = ((names_of, "; ".join(part for part in software.split("; ") if part not in common)) for software, names_of in names.items())
+    told = "; ".join(f"{_some(names_of)}: {software or 'defaults'}" for names_of, software in apart)
     return [f"Settings left to their defaults differ too; give them to compare the rest alone ({told})"]
 
 

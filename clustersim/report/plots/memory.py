@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from clustersim.measure.metrics import Metrics
 from clustersim.report import palette
-from clustersim.report.facts import gpus_text, memory_parts, memory_text, memory_verdict
+from clustersim.report.facts import gpus_text, memory_parts, memory_text, memory_verdict, shown_stages
 from clustersim.report.plots.canvas import (
     FAINT_INK,
     INK,
@@ -98,5 +98,5 @@ def _title(metrics: Metrics, timeline: Timeline) -> str:
     whole = f"{metrics.scenario}, {gpus_text(metrics)}: {memory_verdict(metrics)}"
     if len(timeline.rank_classes) < 2 or len(stages) < 2:
         return whole
-    fullest = max(stages, key=lambda stage: stage.peak_bytes)
-    return f"{whole}; stage {fullest.stage} needs most"
+    ((label, _),), _ = shown_stages(metrics, 1)
+    return f"{whole}; {label} {'need' if label.startswith('stages') else 'needs'} most"
