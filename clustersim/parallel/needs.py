@@ -10,14 +10,15 @@ from typing import Final, TypeVar
 
 from pydantic import BaseModel, JsonValue
 
-from clustersim.parallel.gradients import layer_slices
+from clustersim.parallel.gradients import gradient_buckets, layer_slices
 from clustersim.parallel.local_model import LocalModel
 from clustersim.parallel.offload import offloads
 from clustersim.parallel.schedules import SCHEDULES
 from clustersim.parallel.settings import Needs, Settings
 from clustersim.parallel.shard import local_model
+from clustersim.parallel.stages import model_chunks
 from clustersim.parallel.step_settings import Training
-from clustersim.parallel.training_plan import SHARDS_PARAMETERS, Strategy
+from clustersim.parallel.training_plan import SHARDS_PARAMETERS, Strategy, micro_batches
 from clustersim.workloads.model import Model
 
 M = TypeVar("M", bound=BaseModel)
@@ -56,6 +57,8 @@ def idle(model: Model, training: Training, strategy: Strategy) -> tuple[Idle, ..
     """Return the settings of training and strategy that do nothing."""
     local = local_model(model, training, strategy)
     unmet = {name: otherwise for name, (holds, otherwise) in CONDITIONS.items() if not holds(local, strategy)}
+    if micro_batches(training, strategy) == 1:
+        unmet |= {name: otherwise for name, (holds, otherwise) in OF_MICRO_BATCHES.items() if not holds(strategy)}
     return (*_idle(unmet, training, ("training",)), *_idle(unmet, strategy, ("strategy",)))
 
 
@@ -103,8 +106,13 @@ def _has_replicas(strategy: Strategy) -> bool:
     return strategy.reduces_gradients or strategy.data_parallel.service is not None or offloads(strategy)
 
 
+def _divides(strategy: Strategy) -> bool:
+    away = strategy.offload.gradients != "accelerator" or strategy.offload.parameters != "accelerator"
+    return strategy.reduces_gradients or strategy.zero_stage == SHARDS_PARAMETERS or away
+
+
 def _has_buckets(strategy: Strategy) -> bool:
-    return strategy.zero_stage < SHARDS_PARAMETERS or strategy.gather != "layer" or strategy.shard_degree is not None
+    return strategy.zero_stage < SHARDS_PARAMETERS or strategy.gather != "layer"
 
 
 def _works_beside_experts(local: LocalModel, strategy: Strategy) -> bool:
@@ -121,9 +129,19 @@ def _checks_later(strategy: Strategy) -> bool:
     return strategy.optimizer_post_validation or (schedule is not None and schedule.validates_later)
 
 
-def _pushes_often(strategy: Strategy, local: LocalModel) -> bool:
-    service = strategy.data_parallel.service
-    return service is None or len(layer_slices(local, service.bucket_bytes)) > 1
+def _reduces_often(local: LocalModel, strategy: Strategy) -> bool:
+    gradients, service = strategy.data_parallel, strategy.data_parallel.service
+    if service is not None:
+        return len(layer_slices(local, service.bucket_bytes)) > 1
+    if gradients.overlap or not gradients.no_sync or strategy.gathers_weights:
+        return True
+    stages = model_chunks(strategy, local.model.n_layers)
+    return any(len(chunks) > 1 or len(gradient_buckets(local, gradients, chunks[0])) > 1 for chunks in stages)
+
+
+def _can_stop_early(local: LocalModel) -> bool:
+    layers = local.equal_layers(range(local.model.n_layers))
+    return any(operator.needless for first, _ in layers for operator in local.layer(first))
 
 
 def _captures(local: LocalModel) -> bool:
@@ -178,10 +196,19 @@ CONDITIONS: Final[Mapping[str, tuple[Callable[[LocalModel, Strategy], bool], str
     "buckets": (lambda _, strategy: _has_buckets(strategy), "where gradients are not reduced in buckets"),
     "collective reduction": (lambda _, strategy: strategy.data_parallel.service is None, "with parameter servers"),
     "own layout": (lambda _, strategy: _has_own_layout(strategy), "where one dimension has all ranks"),
-    "several pushes": (lambda local, strategy: _pushes_often(strategy, local), "where servers take all gradients at once"),
+    "several buckets": (_reduces_often, "where all gradients are reduced or pushed at once"),
+    "buckets in order": (lambda _, strategy: strategy.zero_stage < SHARDS_PARAMETERS, "where each layer has buckets of its own"),
+    "divided state": (lambda _, strategy: _divides(strategy), "with one replica"),
+    "needless products": (lambda local, _: _can_stop_early(local), "where the backward pass needs the last product of each layer"),
     "several processes": (lambda _, strategy: not strategy.data_parallel.single_process, "with single_process"),
     "several servers": (lambda _, strategy: len(strategy.data_parallel.hosts) > 1, "with one server"),
     "update on the accelerator": (lambda _, strategy: strategy.offload.optimizer == "accelerator", "with an offloaded optimizer"),
     "staleness": (lambda _, strategy: strategy.data_parallel.mode == "ssp", "without mode ssp"),
 }
 """Condition under which each need of a setting is met, and the words for messages."""
+
+OF_MICRO_BATCHES: Final[Mapping[str, tuple[Callable[[Strategy], bool], str]]] = {
+    "several micro-batches": (lambda strategy: strategy.virtual_stages > 1, "with one micro-batch"),
+    "several passes": (lambda strategy: strategy.pp > 1, "with one micro-batch on one stage"),
+}
+"""The same for needs that several micro-batches meet in any case."""

@@ -289,7 +289,7 @@ class DataParallelSettings(Settings, frozen=True):
         )
     )
     overlap: StrictBool = setting(
-        True, "Reduce or push buckets during the backward pass.", "replicas", "several processes", "several pushes"
+        True, "Reduce or push buckets during the backward pass.", "replicas", "several processes", "several buckets"
     )
     bucket_bytes: BucketBytes = setting(
         25e6,
@@ -327,7 +327,7 @@ class DataParallelSettings(Settings, frozen=True):
         None,
         "Size of the first bucket that is reduced; default: as the others.",
         "replicas",
-        "buckets",
+        "buckets in order",
         "collective reduction",
         "several processes",
         alias="first_bucket",
@@ -337,6 +337,7 @@ class DataParallelSettings(Settings, frozen=True):
         "with pipeline stages.",
         "replicas",
         "collective reduction",
+        "several micro-batches",
     )
     single_process: StrictBool = setting(False, "One process drives all accelerators of one node, as PyTorch's DataParallel.")
     gather_precision: WirePrecision = setting(

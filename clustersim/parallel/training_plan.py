@@ -160,7 +160,7 @@ class StrategySettings(Settings, frozen=True):
         "Divide along the sequence the operators that tensor parallelism would replicate; default: true with `tp > 1`.", "tp"
     )
     schedule: Annotated[str, AfterValidator(_check_schedule), _choice_or_file(tuple(SCHEDULES), "schedule.csv")] = setting(
-        "1f1b", "Order of the passes of a pipeline: a name, or a CSV file such as `mine.csv`."
+        "1f1b", "Order of the passes of a pipeline: a name, or a CSV file such as `mine.csv`.", "several passes"
     )
     virtual_stages: Chunks = auto(
         "Model chunks on each stage: at least 2 for `interleaved_1f1b` and `breadth_first`, 2 for `zb_v` and `dualpipe_v`, 1 for the "
@@ -181,7 +181,9 @@ class StrategySettings(Settings, frozen=True):
         "later checks of norms",
     )
     zero_stage: Annotated[Literal[0, 1, 2, 3], BeforeValidator(refuse_boolean)] = setting(
-        0, "State divided among the `dp * cp` ranks of a copy: 0 nothing, 1 optimizer state, 2 also gradients, 3 also parameters."
+        0,
+        "State divided among the `dp * cp` ranks of a copy: 0 nothing, 1 optimizer state, 2 also gradients, 3 also parameters.",
+        "divided state",
     )
     recompute: Recompute = setting(
         "none",
@@ -195,7 +197,9 @@ class StrategySettings(Settings, frozen=True):
         "selective recomputation",
     )
     recompute_stops_early: StrictBool = setting(
-        False, "Full recomputation omits the last product of a layer, which the backward pass does not need (PyTorch since 2.1)."
+        False,
+        "Full recomputation omits the last product of a layer, which the backward pass does not need (PyTorch since 2.1).",
+        "needless products",
     )
     data_parallel: DataParallelSettings = DataParallelSettings()
     overlap_p2p: StrictBool = auto("Sends and receives overlap with computation; default: false for `naive`, `gpipe` and `1f1b`.", "pp")
@@ -232,6 +236,7 @@ class StrategySettings(Settings, frozen=True):
     keep_ends: StrictBool = setting(
         False,
         "`zero_stage: 3` keeps embedding and head gathered until the backward pass ends, as FSDP's root unit.",
+        "transformer",
         "zero_stage 3",
         "gathers",
         "resharding",

@@ -147,8 +147,12 @@ def _pipeline_first(strategy: Strategy) -> bool:
     return strategy.placement == PLACEMENTS[1] and strategy.pp > 1 and strategy.dp > 1
 
 
+ONE_BUCKET_BYTES: Final = 1e12
+"""Bucket that takes all gradients, which Megatron-LM has where it does not overlap (its preset)."""
+
+
 def _megatron_overlap(strategy: Strategy, stage: int) -> tuple[str, ...]:
-    if not strategy.data_parallel.overlap:
+    if not strategy.data_parallel.overlap or strategy.data_parallel.bucket_bytes >= ONE_BUCKET_BYTES:
         return ()
     return ("--overlap-grad-reduce", "--overlap-param-gather") if stage else ("--overlap-grad-reduce",)
 

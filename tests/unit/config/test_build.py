@@ -125,6 +125,24 @@ def test_a_precision_of_weights_that_never_travel_does_nothing() -> None:
     assert codes("strategy.tp=1", "strategy.data_parallel.gather_precision=fp32", "strategy.zero_stage=1") == []
 
 
+@pytest.mark.parametrize(
+    ("said", "around", "elsewhere"),
+    [
+        ("strategy.data_parallel.overlap=false", ("strategy.data_parallel.bucket=1 TB",), ("strategy.data_parallel.bucket=1 MB",)),
+        ("strategy.data_parallel.no_sync=true", ("training.global_batch_size=16",), ("training.global_batch_size=64",)),
+        ("strategy.schedule=gpipe", ("training.global_batch_size=16",), ("training.global_batch_size=64",)),
+        ("strategy.zero_stage=2", ("strategy.tp=4", "strategy.pp=8", "cluster.nodes=4"), ()),
+        ("strategy.data_parallel.first_bucket=1 MB", ("strategy.zero_stage=3", "strategy.gather=tensor"), ("strategy.zero_stage=0",)),
+        ("strategy.recompute_stops_early=true", ("strategy.recompute=full", "model.dropout=true"), ("strategy.recompute=full",)),
+    ],
+)
+def test_a_setting_that_does_nothing_in_its_surroundings_is_flagged(said: str, around: tuple[str, ...], elsewhere: tuple[str, ...]) -> None:
+    one_stage = ("strategy.tp=1", "strategy.pp=1")
+
+    assert "no_effect" in codes(*one_stage, *around, said)
+    assert "no_effect" not in codes(*one_stage, *elsewhere, said)
+
+
 def test_prices_and_failures_are_built_where_they_are_asked_for() -> None:
     asked, not_asked = built("cost.gpu_hour=2.50 USD", "reliability.restart=8 min"), built()
 
