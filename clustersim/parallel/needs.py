@@ -20,6 +20,7 @@ from clustersim.parallel.stages import model_chunks
 from clustersim.parallel.step_settings import Training
 from clustersim.parallel.training_plan import SHARDS_PARAMETERS, Strategy, micro_batches
 from clustersim.workloads.model import Model
+from clustersim.workloads.operators import Convolution, Operator
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -56,8 +57,11 @@ class Idle:
 def idle(model: Model, training: Training, strategy: Strategy) -> tuple[Idle, ...]:
     """Return the settings of training and strategy that do nothing."""
     local = local_model(model, training, strategy)
-    unmet = {name: otherwise for name, (holds, otherwise) in CONDITIONS.items() if not holds(local, strategy)}
-    if micro_batches(training, strategy) == 1:
+    once = micro_batches(training, strategy) == 1
+    # A single micro-batch is reduced after it, whether others are added up or not.
+    seen = strategy.changed(data_parallel=strategy.data_parallel.changed(no_sync=True)) if once else strategy
+    unmet = {name: otherwise for name, (holds, otherwise) in CONDITIONS.items() if not holds(local, seen)}
+    if once:
         unmet |= {name: otherwise for name, (holds, otherwise) in OF_MICRO_BATCHES.items() if not holds(strategy)}
     return (*_idle(unmet, training, ("training",)), *_idle(unmet, strategy, ("strategy",)))
 
@@ -136,12 +140,15 @@ def _reduces_often(local: LocalModel, strategy: Strategy) -> bool:
     if gradients.overlap or not gradients.no_sync or strategy.gathers_weights:
         return True
     stages = model_chunks(strategy, local.model.n_layers)
-    return any(len(chunks) > 1 or len(gradient_buckets(local, gradients, chunks[0])) > 1 for chunks in stages)
+    return any(more or len(gradient_buckets(local, gradients, first)) > 1 for first, *more in stages)
 
 
-def _can_stop_early(local: LocalModel) -> bool:
-    layers = local.equal_layers(range(local.model.n_layers))
-    return any(operator.needless for first, _ in layers for operator in local.layer(first))
+def _has(local: LocalModel, wanted: Callable[[Operator], bool]) -> bool:
+    return any(wanted(operator) for first, _ in local.equal_layers(range(local.model.n_layers)) for operator in local.layer(first))
+
+
+def _has_images(local: LocalModel) -> bool:
+    return _has(local, lambda operator: any(isinstance(kernel, Convolution) for kernel in operator.kernels("forward")))
 
 
 def _captures(local: LocalModel) -> bool:
@@ -158,7 +165,7 @@ def _alone(local: LocalModel) -> bool:
 
 CONDITIONS: Final[Mapping[str, tuple[Callable[[LocalModel, Strategy], bool], str]]] = {
     "transformer": (lambda local, _: local.model.unit == "sequence", "with a list of layers"),
-    "images": (lambda local, _: local.model.unit == "sample", "with a transformer"),
+    "images": (lambda local, _: _has_images(local), "without convolutions"),
     "fp8": (lambda local, _: local.numerics.casts_weights, "without precision: fp8"),
     "delayed scaling": (lambda local, _: local.numerics.scaling == "delayed", "without fp8_scaling: delayed"),
     "adapters": (lambda local, _: local.adapters is not None, "without lora_rank"),
@@ -199,10 +206,16 @@ CONDITIONS: Final[Mapping[str, tuple[Callable[[LocalModel, Strategy], bool], str
     "several buckets": (_reduces_often, "where all gradients are reduced or pushed at once"),
     "buckets in order": (lambda _, strategy: strategy.zero_stage < SHARDS_PARAMETERS, "where each layer has buckets of its own"),
     "divided state": (lambda _, strategy: _divides(strategy), "with one replica"),
-    "needless products": (lambda local, _: _can_stop_early(local), "where the backward pass needs the last product of each layer"),
+    "needless products": (
+        lambda local, _: _has(local, lambda operator: operator.needless),
+        "where the backward pass needs the last product of each layer",
+    ),
     "several processes": (lambda _, strategy: not strategy.data_parallel.single_process, "with single_process"),
     "several servers": (lambda _, strategy: len(strategy.data_parallel.hosts) > 1, "with one server"),
-    "update on the accelerator": (lambda _, strategy: strategy.offload.optimizer == "accelerator", "with an offloaded optimizer"),
+    "update on the accelerator": (
+        lambda _, strategy: strategy.offload.optimizer == "accelerator" and strategy.data_parallel.service is None,
+        "where accelerators update nothing",
+    ),
     "staleness": (lambda _, strategy: strategy.data_parallel.mode == "ssp", "without mode ssp"),
 }
 """Condition under which each need of a setting is met, and the words for messages."""

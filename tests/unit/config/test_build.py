@@ -133,6 +133,12 @@ def test_a_precision_of_weights_that_never_travel_does_nothing() -> None:
         ("strategy.schedule=gpipe", ("training.global_batch_size=16",), ("training.global_batch_size=64",)),
         ("strategy.zero_stage=2", ("strategy.tp=4", "strategy.pp=8", "cluster.nodes=4"), ()),
         ("strategy.data_parallel.first_bucket=1 MB", ("strategy.zero_stage=3", "strategy.gather=tensor"), ("strategy.zero_stage=0",)),
+        (
+            "strategy.data_parallel.overlap=false",
+            ("strategy.zero_stage=2", "strategy.data_parallel.bucket=1 TB", "training.global_batch_size=16"),
+            ("strategy.zero_stage=2", "strategy.data_parallel.bucket=1 TB"),
+        ),
+        ("training.optimizer_kernels=loop", ("strategy.data_parallel.algorithm=parameter_server",), ()),
         ("strategy.recompute_stops_early=true", ("strategy.recompute=full", "model.dropout=true"), ("strategy.recompute=full",)),
     ],
 )
