@@ -212,10 +212,7 @@ CONDITIONS: Final[Mapping[str, tuple[Callable[[LocalModel, Strategy], bool], str
     ),
     "several processes": (lambda _, strategy: not strategy.data_parallel.single_process, "with single_process"),
     "several servers": (lambda _, strategy: len(strategy.data_parallel.hosts) > 1, "with one server"),
-    "update on the accelerator": (
-        lambda _, strategy: strategy.offload.optimizer == "accelerator" and strategy.data_parallel.service is None,
-        "where accelerators update nothing",
-    ),
+    "update on the accelerator": (lambda _, strategy: strategy.offload.optimizer == "accelerator", "with an offloaded optimizer"),
     "staleness": (lambda _, strategy: strategy.data_parallel.mode == "ssp", "without mode ssp"),
 }
 """Condition under which each need of a setting is met, and the words for messages."""

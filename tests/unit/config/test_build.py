@@ -138,7 +138,6 @@ def test_a_precision_of_weights_that_never_travel_does_nothing() -> None:
             ("strategy.zero_stage=2", "strategy.data_parallel.bucket=1 TB", "training.global_batch_size=16"),
             ("strategy.zero_stage=2", "strategy.data_parallel.bucket=1 TB"),
         ),
-        ("training.optimizer_kernels=loop", ("strategy.data_parallel.algorithm=parameter_server",), ()),
         ("strategy.recompute_stops_early=true", ("strategy.recompute=full", "model.dropout=true"), ("strategy.recompute=full",)),
     ],
 )
