@@ -19,7 +19,6 @@ HOST_BOUND_FRACTION: Final = 0.1
 """Share of the step from which on it counts as waiting for the host."""
 MANY_ACCELERATORS: Final = (64, 512)
 SHORT: Final = "steps below 0.5 s"
-GENERATIONS: Final = ("volta", "ampere", "hopper", "blackwell")
 
 EXPERTS: Final = "experts"
 ONE_NODE: Final = "one node"
@@ -51,21 +50,19 @@ CAPABILITIES: Final = (
     SHORT,
     "waits for the host",
     *(f"more than {n} accelerators" for n in MANY_ACCELERATORS),
-    *(generation.title() for generation in GENERATIONS),
     "measured accelerator",
     "accelerator not measured",
 )
-"""All of them, in the order in which they are reported."""
+"""All but the generations of accelerators, in the order in which they are reported."""
 
 
 def capabilities_of(result: Result) -> tuple[str, ...]:
-    """Return what a run makes use of, in the order of ``CAPABILITIES``."""
+    """Return what a run makes use of, in the order of ``CAPABILITIES``, and last the generation of its accelerators."""
     built = result.built
     used = {
         _family(built.plan.model, built.plan.training, built.plan.strategy),
         ONE_NODE if len(built.nodes) == 1 else MANY_NODES,
         ("accelerator not measured" if any(flag.code in NOT_MEASURED for flag in result.flags) else "measured accelerator"),
-        built.cluster.node.accelerator.generation.title(),
         *(f"more than {n} accelerators" for n in MANY_ACCELERATORS if result.metrics.gpus > n),
     }
     used.update(_of_settings(built.plan.strategy, built.plan.training))
@@ -73,7 +70,7 @@ def capabilities_of(result: Result) -> tuple[str, ...]:
         used.add("waits for the host")
     if result.step_time_s < SHORT_S:
         used.add(SHORT)
-    return tuple(name for name in CAPABILITIES if name in used)
+    return (*(name for name in CAPABILITIES if name in used), built.cluster.node.accelerator.generation.title())
 
 
 def _family(model: Model, training: Training, strategy: Strategy) -> str:

@@ -85,7 +85,8 @@ def summarise(rows: Sequence[RowResult]) -> Summary:
 def by_capability(rows_of: Sequence[Sequence[RowResult]]) -> tuple[CapabilitySummary, ...]:
     """Return a summary for each capability that any row makes use of, from the rows of each source."""
     found: list[CapabilitySummary] = []
-    for name in CAPABILITIES:
+    generations = sorted({name for rows in rows_of for row in rows for name in row.capabilities} - set(CAPABILITIES))
+    for name in (*CAPABILITIES, *generations):
         using = [[row for row in rows if name in row.capabilities] for rows in rows_of]
         together = [row for rows in using for row in rows]
         if together:
