@@ -52,8 +52,7 @@ def training_of(spec: ScenarioSpec, loaded: LoadedModel, nodes: Sequence[Node]) 
     """Return one optimizer step, and what was assumed of it."""
     asked = spec.training
     if not loaded.model.divisible:
-        # A preset says of the vocabulary what its framework does with any model.
-        _check_layered(asked, loaded.model, has_preset=spec.strategy.preset is not None)
+        _check_layered(asked, loaded.model)
     accelerators = list({node.accelerator.name: node.accelerator for node in nodes}.values())
     precision, flags = precision_of(asked, accelerators)
     check_attention(asked.attention, accelerators)
@@ -70,8 +69,8 @@ def training_of(spec: ScenarioSpec, loaded: LoadedModel, nodes: Sequence[Node]) 
     return training, (*flags, *length_flags)
 
 
-def _check_layered(training: Training, model: Model, *, has_preset: bool) -> None:
-    """Refuse a list of layers with properties of its own, and properties of transformers only."""
+def _check_layered(training: Training, model: Model) -> None:
+    """Refuse settings of what a list of layers says itself."""
     if training.gives("seq_length"):
         message = f"the layers of {model.name} say how large a sample is"
         hint = f"leave it out: a sample counts as tokens_per_sample = {model.max_positions} of the model"
@@ -79,14 +78,6 @@ def _check_layered(training: Training, model: Model, *, has_preset: bool) -> Non
     if training.gives("attention"):
         message = f"the layers of {model.name} say what attention there is"
         raise ScenarioError(message, field="training.attention", hint="leave it out")
-    for name, asked in (
-        ("elementwise_precision", training.elementwise_precision != "same"),
-        ("vocabulary_multiple", training.vocabulary_multiple is not None and not has_preset),
-        ("loss_metrics", training.loss_metrics > 0),
-    ):
-        if asked:
-            message = f"known for transformers only, and {model.name} is a list of layers"
-            raise ScenarioError(message, field=f"training.{name}", hint="leave it out")
 
 
 def _seq_length(asked: Training, model: Model) -> tuple[int, tuple[Flag, ...]]:

@@ -196,7 +196,7 @@ class Training(Settings, frozen=True):
         "Megatron-LM; default: 128 with `tp` > 1, else 1.",
         "transformer",
     )
-    loss_metrics: Losses = setting(0, "Additional cross entropies of the same logits, for metrics, without a gradient.")
+    loss_metrics: Losses = setting(0, "Additional cross entropies of the same logits, for metrics, without a gradient.", "transformer")
     fp8_scaling: Scaling = auto(
         "With `precision: fp8`, scales of operands: one per tensor, from past maxima (`delayed`) or its own maximum (`tensor`); one per "
         "`row`; one per `block` of 128 numbers; one per 32 numbers (`mx`, MXFP8, on Blackwell and CDNA 4); or one per 16 numbers of 4 bits "

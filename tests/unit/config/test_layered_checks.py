@@ -46,9 +46,6 @@ def built(tmp_path: Path, **parts: dict[str, Data]) -> Built:
         ("strategy", "recompute", "alternate", "use none or full"),
         ("training", "seq_length", 128, "tokens_per_sample = 7"),
         ("training", "attention", "flash", "leave it out"),
-        ("training", "elementwise_precision", "fp32", "leave it out"),
-        ("training", "vocabulary_multiple", 8, "leave it out"),
-        ("training", "loss_metrics", 2, "leave it out"),
     ],
 )
 def test_what_only_a_transformer_has_is_refused(tmp_path: Path, part: str, key: str, value: Data, hint: str) -> None:
@@ -58,6 +55,13 @@ def test_what_only_a_transformer_has_is_refused(tmp_path: Path, part: str, key: 
     assert caught.value.field == f"{part}.{key}"
     assert hint in (caught.value.hint or "")
     assert caught.value.place is not None
+
+
+@pytest.mark.parametrize(("key", "value"), [("elementwise_precision", "fp32"), ("vocabulary_multiple", 8), ("loss_metrics", 2)])
+def test_what_only_a_transformer_does_is_flagged(tmp_path: Path, key: str, value: Data) -> None:
+    flags = built(tmp_path, training={key: value}).flags
+
+    assert [flag.message for flag in flags if flag.code == "no_effect"] == [f"{key} does nothing with a list of layers"]
 
 
 def test_a_list_of_layers_says_itself_how_much_a_sample_counts(tmp_path: Path) -> None:
