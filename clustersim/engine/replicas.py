@@ -92,13 +92,9 @@ class Replica:
 
     def accept(self, sequence: Sequence, moment: int) -> None:
         """Take a request that comes at a tick into the queue."""
-        if self._idle is not None:
-            self.scheduler.enqueue(sequence)
-            self._idle.succeed()
-            self._idle = None
-            return
         if not self._busy:
             self.scheduler.enqueue(sequence)
+            self.wake()
             return
         running = bisect_left(self._ends, moment - self._begun)
         self.scheduler.enqueue(sequence, running)

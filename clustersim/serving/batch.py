@@ -56,11 +56,6 @@ class StepBatch(NamedTuple):
         """New tokens of prompts."""
         return sum([chunk.n_tokens for chunk in self.chunks]) if self.chunks else 0
 
-    @property
-    def n_tokens(self) -> int:
-        """Rows of every matrix product of the step."""
-        return self.n_prefill_tokens + self.n_decode * self.tokens_per_decode
-
 
 class StepTime(NamedTuple):
     """Duration of an engine step, and its terms, in seconds."""

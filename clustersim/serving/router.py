@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Items
+from itertools import cycle
 from types import MappingProxyType
 from typing import Final, Protocol
 
@@ -36,15 +37,8 @@ Router = Callable[[Sequence], int]
 
 
 def _round_robin(targets: Items[RoutedReplica], _: np.random.Generator) -> Router:
-    following = 0
-
-    def choose(_: Sequence) -> int:
-        nonlocal following
-        chosen = following
-        following = (following + 1) % len(targets)
-        return chosen
-
-    return choose
+    following = cycle(range(len(targets)))
+    return lambda _: next(following)
 
 
 def _fewest(targets: Items[RoutedReplica], among: Items[int]) -> int:

@@ -88,7 +88,7 @@ def serving_metrics(built: BuiltServing, run: ServingRun, wall_s: float) -> Serv
     utilisation = _utilisation(run)
     asked = asked_tokens_per_s(built, run) if binds else None
     lasting = n_output * rate if asked is None else min(full_load, asked)
-    cost = _cost(built.priced, utilisation, lasting, n_input / n_output if n_output else 0.0)
+    cost, energy = _cost_and_energy(built.priced, utilisation, lasting, n_input / n_output if n_output else 0.0)
     slo = _slo(built.scenario.spec.slo, latencies, found, intervals, len(run.requests) - run.requests.n_warmup)
     return ServingMetrics(
         schema_version=SCHEMA_VERSION,
@@ -132,7 +132,7 @@ def serving_metrics(built: BuiltServing, run: ServingRun, wall_s: float) -> Serv
         transfers=_transfers(built, run),
         overloaded=overloaded,
         cost=cost,
-        energy=_energy(built.priced, utilisation, lasting),
+        energy=energy,
         engine=_engine(run, wall_s),
         flags=_flags(built, run, full_load, binds=binds, overloaded=overloaded),
     )
@@ -320,20 +320,18 @@ def _links(run: ServingRun) -> tuple[TierUse, ...]:
     )
 
 
-def _cost(priced: Priced | None, utilisation: float, output_per_s: float, n_inputs: float) -> ServingCost | None:
-    """Return the cost, for so many input tokens beside each output token."""
+def _cost_and_energy(
+    priced: Priced | None, utilisation: float, output_per_s: float, n_inputs: float
+) -> tuple[ServingCost | None, ServingEnergy | None]:
+    """Return cost and energy, for so many input tokens beside each output token."""
     if priced is None or not output_per_s:
-        return None
+        return None, None
     power_w = priced.machine_w(utilisation)
     output, total, hour = (
         amount(priced.prices, gpu_s=seconds * priced.n_accelerators, machine_j=seconds * power_w)
         for seconds in (MILLION / output_per_s, MILLION / (output_per_s * (1.0 + n_inputs)), HOUR_S)
     )
-    return ServingCost(prices=priced.prices, usd_per_hour=hour.usd, per_million_output_tokens=output, per_million_tokens=total)
-
-
-def _energy(priced: Priced | None, utilisation: float, output_per_s: float) -> ServingEnergy | None:
-    if priced is None or not output_per_s:
-        return None
-    power_w = priced.machine_w(utilisation)
-    return ServingEnergy(utilisation_fraction=utilisation, power_w=power_w, joules_per_output_token=power_w / output_per_s)
+    return (
+        ServingCost(prices=priced.prices, usd_per_hour=hour.usd, per_million_output_tokens=output, per_million_tokens=total),
+        ServingEnergy(utilisation_fraction=utilisation, power_w=power_w, joules_per_output_token=power_w / output_per_s),
+    )

@@ -36,13 +36,13 @@ class LinearSteps:
         return self.step(batch).total_s
 
     def step(self, batch: StepBatch) -> StepTime:
-        fixed_s = self.base_s + self.token_s * batch.n_tokens
+        fixed_s = self.base_s + self.token_s * (batch.n_prefill_tokens + batch.n_decode * batch.tokens_per_decode)
         context_s = self.context_s * batch.context_tokens
         return StepTime(fixed_s + context_s, {"fixed": fixed_s, "context": context_s})
 
     def decode_stretch_s(self, batch: StepBatch, n_steps: int) -> FloatArray:
         context = batch.context_tokens + np.arange(n_steps, dtype=np.float64) * batch.n_decode
-        return (self.base_s + self.token_s * batch.n_tokens) + self.context_s * context
+        return (self.base_s + self.token_s * (batch.n_prefill_tokens + batch.n_decode * batch.tokens_per_decode)) + self.context_s * context
 
 
 def make_rules(engine: str = "vllm", **changes: object) -> EngineRules:
