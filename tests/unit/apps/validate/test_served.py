@@ -66,11 +66,9 @@ def test_a_source_that_is_not_there_is_refused_with_those_that_are() -> None:
     assert "inferencex" in str(caught.value)
 
 
-def test_requests_of_a_full_cache_take_as_long_as_measured() -> None:
-    row = next(served_rows("llmservingsim"))
+@pytest.mark.parametrize("row_id", ["ls-00", "ls-03"], ids=["full cache", "two accelerators without NVLink"])
+def test_requests_take_as_long_as_measured(row_id: str) -> None:
+    found = served_result(next(row for row in served_rows("llmservingsim") if row.id == row_id))
 
-    found = served_result(row)
-
-    assert row.id == "ls-00"
     assert found.errors["tpot_s"] == pytest.approx(0.0, abs=0.03)  # the goal; 0.038 where preempted prompts are computed anew
     assert found.errors["ttft_s"] == pytest.approx(0.0, abs=0.05)
