@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from re import sub
+from re import match, sub
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, with_config
@@ -130,19 +130,8 @@ def version_key(version: str) -> tuple[int, ...]:
     >>> version_key("v0.11.0"), version_key("1.2.0rc6.post2"), version_key("nightly") < version_key("0.1")
     ((0, 11, 0), (1, 2, 0), True)
     """
-    numbers: list[int] = []
-    for part in version.lstrip("v").split("."):
-        digits = ""
-        for letter in part:
-            if not letter.isdigit():
-                break
-            digits += letter
-        if not digits:
-            break
-        numbers.append(int(digits))
-        if len(digits) < len(part):
-            break
-    return tuple(numbers)
+    found = match(r"v*([0-9]+(?:\.[0-9]+)*)", version)
+    return tuple(map(int, found[1].split("."))) if found else ()
 
 
 @lru_cache
