@@ -126,10 +126,6 @@ class DecodingSet:
         """Return the tokens that a decoding sequence has still to produce."""
         return sequence.steps_end - self.n_steps
 
-    def n_produced(self, sequence: Sequence) -> int:
-        """Return the tokens that a decoding sequence has produced."""
-        return sequence.n_output - self.n_to_produce(sequence)
-
     def _take_out(self, sequence: Sequence) -> None:
         del self.members[sequence]
         sequence.n_cached = sequence.offset + self.n_steps

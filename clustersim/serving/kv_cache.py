@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from clustersim.serving.sequence import Sequence
 
@@ -71,12 +72,7 @@ class BlockPool:
 
     def lookup(self, sequence: Sequence) -> int:
         """Return how many entries of the prefix of a sequence are in the cache."""
-        found = 0
-        for entry in sequence.prefix:
-            if entry not in self._held:
-                break
-            found += 1
-        return found
+        return len(list(takewhile(self._held.__contains__, sequence.prefix)))
 
     def n_free_beside(self, sequence: Sequence, n_hit: int) -> int:
         """Return the free blocks beside those that a sequence would take over with entries of its prefix."""

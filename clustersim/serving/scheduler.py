@@ -190,7 +190,7 @@ class Scheduler:
 
     def _victim(self) -> Sequence:
         if self.rules.admission == "estimated":
-            return min(self.decoding.members, key=lambda each: (self.decoding.n_produced(each), -each.n_input))
+            return min(self.decoding.members, key=lambda each: (each.n_output - self.decoding.n_to_produce(each), -each.n_input))
         return next(reversed(self.running))
 
     def _retract(self) -> None:
@@ -199,8 +199,8 @@ class Scheduler:
         while len(self.decoding) > 1 and len(self.decoding) * n_steps > self.pool.n_free * self.pool.block_tokens:
             self.preempt(self._victim())
         members = self.decoding.members
-        produced = sum(self.decoding.n_produced(each) for each in members) + n_steps * len(members)
         asked = sum(each.n_output for each in members)
+        produced = asked - sum(self.decoding.n_to_produce(each) for each in members) + n_steps * len(members)
         self.kept_fraction = min(1.0, produced / asked) if asked else 1.0
 
     def preempt(self, sequence: Sequence) -> None:
