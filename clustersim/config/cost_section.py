@@ -44,7 +44,9 @@ MILLION: Final = 1e6
 class OwnedSpec(Checked):
     """Machines that were bought."""
 
-    node_price: PositiveUsd | None = Field(default=None, description="Of one node with its share of network and racks; default: of a list.")
+    node_price: PositiveUsd | None = Field(
+        default=None, description="Price of one node with its share of network and racks; default: that of a list."
+    )
     depreciation: Annotated[Seconds, Field(gt=0)] | None = Field(default=None, description="Written off over so long; default: 5 years.")
     in_use: Annotated[PositiveRatio, Field(le=1)] = Field(default=1.0, description="Share of that time in which they work for somebody.")
 
@@ -52,9 +54,9 @@ class OwnedSpec(Checked):
 class DrawSpec(Checked):
     """Measured power of machines, in watts, in place of that of the profiles."""
 
-    idle: Watts | None = Field(default=None, description="Of one accelerator with nothing to do.")
-    busy: PositivePower | None = Field(default=None, description="Of one accelerator that computes all the time.")
-    rest: Watts | None = Field(default=None, description="Of one node beside its accelerators.")
+    idle: Watts | None = Field(default=None, description="Power of an idle accelerator.")
+    busy: PositivePower | None = Field(default=None, description="Power of an accelerator that computes all the time.")
+    rest: Watts | None = Field(default=None, description="Power of one node without its accelerators.")
 
 
 class CostSpec(Checked):
@@ -65,7 +67,9 @@ class CostSpec(Checked):
         default=None, description="Rent of one accelerator with its share of the node, or of each by name: {h100-sxm5-80g: 2.50 USD}."
     )
     owned: OwnedSpec | None = Field(default=None, description="Instead of rent: machines that were bought.")
-    power_price: UsdPerKilowattHour | None = Field(default=None, description="Of energy, beside the rent; left out, rent includes it.")
+    power_price: UsdPerKilowattHour | None = Field(
+        default=None, description="Price of energy, beside the rent; left out, rent includes it."
+    )
     pue: Pue | None = Field(default=None, description="Power usage effectiveness of the building.")
     carbon_intensity: KilogramPerKilowattHour | None = Field(default=None, description="CO2e of the electricity.")
     power: DrawSpec = DrawSpec()

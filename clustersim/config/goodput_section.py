@@ -56,13 +56,13 @@ PositiveSeconds = Annotated[Seconds, Field(gt=0)]
 class ComponentsSpec(Checked):
     """Mean times between failures of single parts; their rates add up."""
 
-    accelerator: PositiveSeconds | None = Field(default=None, description="Of one accelerator; its node leaves the job.")
-    host: PositiveSeconds | None = Field(default=None, description="Of one host: processors, memory, drives, power; its node leaves.")
-    nic: PositiveSeconds | None = Field(default=None, description="Of one adapter; its node leaves the job.")
+    accelerator: PositiveSeconds | None = Field(default=None, description="MTBF of one accelerator; its node leaves the job.")
+    host: PositiveSeconds | None = Field(default=None, description="MTBF of one host: processors, memory, drives, power; its node leaves.")
+    nic: PositiveSeconds | None = Field(default=None, description="MTBF of one adapter; its node leaves the job.")
     cable: PositiveSeconds | None = Field(
-        default=None, description="Of the connection of one adapter to the fabric: cable and its share of switches; nodes stay."
+        default=None, description="MTBF of the connection of one adapter to the fabric: cable and its share of switches; nodes stay."
     )
-    software: PositiveSeconds | None = Field(default=None, description="Of the whole job, by causes that break no node.")
+    software: PositiveSeconds | None = Field(default=None, description="MTBF of the whole job, by causes that break no node.")
 
 
 class CheckpointSpec(Checked):

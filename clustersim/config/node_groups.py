@@ -86,7 +86,7 @@ class NodeGroupSpec(NodeChange):
     """So many nodes of one kind: a shipped one, with any of its parts changed in place, or one described in full."""
 
     node: str | NodeChange = Field(description="A shipped node, or one described in full.")
-    count: Degree = Field(description="How many there are of it.")
+    count: Degree = Field(description="Number of these nodes.")
 
 
 def _check_some(groups: list[NodeGroupSpec]) -> list[NodeGroupSpec]:

@@ -129,7 +129,7 @@ class ClusterSpec(NodeChange):
         default=None,
         description="Standard deviation of the clock between accelerators; 0: all alike. Default: that of the calibration.",
     )
-    jitter: JitterField | None = Field(default=None, description="How much computation varies from step to step, such as '3 %'.")
+    jitter: JitterField | None = Field(default=None, description="Variation of computation from step to step, such as '3 %'.")
 
 
 class JobSpec(Checked):
@@ -139,7 +139,7 @@ class JobSpec(Checked):
         description="A shipped name, a path, or a mapping with model, training and strategy; its cluster is not used."
     )
     nodes: Annotated[Degree | Numbers, Field(union_mode="left_to_right")] = Field(
-        description="How many, taken from the last; or which, such as [8-15] or '1,3,5,7'."
+        description="Number of nodes, taken from the last; or a list, such as [8-15] or '1,3,5,7'."
     )
     name: str | None = Field(default=None, pattern=f"^{NAME_PATTERN}$", description="Default: that of its scenario.")
 
@@ -150,25 +150,27 @@ class BackgroundSpec(Checked):
     links: Annotated[list[str], AfterValidator(_check_some)] = Field(
         description="Names of links, with * and ranges: leaf0/up, node[0-3]/nic*/tx."
     )
-    load: LoadAmount = Field(description="What it takes at most: a rate, or a share of each link's bandwidth.")
+    load: LoadAmount = Field(description="Largest load: a rate, or a share of each link's bandwidth.")
     flows: Degree = Field(default=1, description="Flows it consists of: on a full link it gets the share of so many.")
     name: str | None = Field(default=None, min_length=1, max_length=100, description="Default: background.")
-    start: Seconds = Field(default=0.0, description="Of the first burst.")
-    period: Annotated[Seconds, Field(gt=0)] | None = Field(default=None, description="From burst to burst; default: one without end.")
-    burst: Annotated[Seconds, Field(gt=0)] | None = Field(default=None, description="How long a burst lasts; less than the period.")
+    start: Seconds = Field(default=0.0, description="Start of the first burst.")
+    period: Annotated[Seconds, Field(gt=0)] | None = Field(
+        default=None, description="Time from burst to burst; default: one burst without end."
+    )
+    burst: Annotated[Seconds, Field(gt=0)] | None = Field(default=None, description="Duration of a burst; less than the period.")
 
 
 class AssumptionSpec(Checked):
     """A flag of the run that wrote a resolved scenario."""
 
     code: str = Field(pattern="^[a-z0-9_]{1,100}$", description="Code of the flag.")
-    message: str = Field(max_length=2000, description="What was assumed.")
+    message: str = Field(max_length=2000, description="The assumption.")
 
 
 class ScenarioSpec(Checked):
     """A training run to predict."""
 
-    version: VersionField = Field(default=1, description="Of this format.")
+    version: VersionField = Field(default=1, description="Version of this format.")
     name: str | None = Field(default=None, pattern=f"^{NAME_PATTERN}$", description="Names the run directory; default: the file's name.")
     model: ModelField
     cluster: ClusterSpec
@@ -183,7 +185,7 @@ class ScenarioSpec(Checked):
     jobs: list[JobSpec] = Field(default=[], description="Further jobs on nodes of the same cluster.")
     background: list[BackgroundSpec] = Field(default=[], description="Loads of others on links.")
     assumed: list[AssumptionSpec] = Field(
-        default=[], description="Of a resolved scenario: what the one that it stands for left open; results say it again."
+        default=[], description="Values that a resolved scenario assumes for the one that it stands for; results say them again."
     )
 
 

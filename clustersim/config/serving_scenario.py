@@ -50,7 +50,7 @@ class SpeculativeSpec(Checked):
 class ReplicaPoolSpec(Checked):
     """Replicas of one of two pools."""
 
-    replicas: Degree = Field(default=1, description="How many.")
+    replicas: Degree = Field(default=1, description="Number of replicas.")
     tp: Degree = Field(default=1, description="Tensor parallelism of one replica.")
     pp: Degree = Field(default=1, description="Pipeline parallelism of one replica.")
     ep: Degree = Field(default=1, description="Expert parallelism of one replica.")
@@ -94,8 +94,8 @@ class ServingSpec(Checked):
     """The deployment: engine, layout, precision, batch limits and pools."""
 
     engine: str = Field(default="vllm", description="vllm, sglang, tensorrt_llm or static; vllm@0.11 names a version.")
-    precision: WeightFormat = Field(default="bf16", description="Of the weights.")
-    kv_precision: Literal["bf16", "fp16", "fp8"] = Field(default="bf16", description="Of the KV cache.")
+    precision: WeightFormat = Field(default="bf16", description="Number format of the weights.")
+    kv_precision: Literal["bf16", "fp16", "fp8"] = Field(default="bf16", description="Number format of the KV cache.")
     tp: Degree = Field(default=1, description="Tensor parallelism of one replica.")
     pp: Degree = Field(default=1, description="Pipeline parallelism of one replica.")
     ep: Degree = Field(default=1, description="Expert parallelism of one replica.")
@@ -171,7 +171,9 @@ class RequestsSpec(Checked):
     )
     concurrency: PositiveInt | None = Field(default=None, description="Requests under way (closed).")
     trace: str | None = Field(default=None, description="A CSV with arrival_s, input_tokens, output_tokens[, prefix_blocks] (trace).")
-    speed: Annotated[float, Field(gt=0, le=1e6)] | None = Field(default=None, description="How much faster than recorded (trace).")
+    speed: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
+        default=None, description="Speed of the requests of a trace, as a multiple of the recorded one."
+    )
     count: Annotated[int, Field(strict=True, gt=0, le=20_000_000)] | None = Field(default=None, description="Requests in all.")
     duration: Annotated[Seconds, Field(gt=0)] | None = Field(default=None, description="Instead of count: for how long requests are sent.")
     warmup: NonNegativeInt = Field(default=0, description="The first requests, which are not measured.")
@@ -206,13 +208,13 @@ class SloSpec(Checked):
 class ServingScenarioSpec(Checked):
     """A served model to predict."""
 
-    version: VersionField = Field(default=1, description="Of this format.")
+    version: VersionField = Field(default=1, description="Version of this format.")
     name: str | None = Field(default=None, pattern=f"^{NAME_PATTERN}$", description="Names the run directory; default: the file's name.")
     model: ModelField
     cluster: ClusterSpec
     serving: ServingSpec
     requests: RequestsSpec
-    slo: SloSpec | None = Field(default=None, description="What must hold; exit code 1 where it does not.")
+    slo: SloSpec | None = Field(default=None, description="Latencies to keep; exit code 1 where one is missed.")
     background: list[BackgroundSpec] = Field(default=[], description="Loads of others on links that KV caches cross between pools.")
     cost: CostSpec | None = None
 

@@ -39,9 +39,9 @@ OneOrMore = Annotated[
 class StragglerSpec(Checked):
     """One entry of ``cluster.stragglers``."""
 
-    ranks: OneOrMore | None = Field(default=None, description="Which ranks: 3, [0, 2, 4-6] or '0-7'.")
+    ranks: OneOrMore | None = Field(default=None, description="Ranks: 3, [0, 2, 4-6] or '0-7'.")
     nodes: OneOrMore | None = Field(default=None, description="All ranks of which nodes, in place of ranks.")
-    slowdown: PositiveRatio = Field(description="How many times as long their computation takes; below 1 they are faster.")
+    slowdown: PositiveRatio = Field(description="Factor of their computation time; below 1 they are faster.")
 
     @model_validator(mode="after")
     def _check_says_who(self) -> StragglerSpec:
@@ -149,7 +149,12 @@ JitterField = Annotated[
                 {
                     "type": "object",
                     "properties": {
-                        "sigma": {"type": "number", "minimum": 0, "maximum": _MOST, "description": "Of the logarithm of the factor."},
+                        "sigma": {
+                            "type": "number",
+                            "minimum": 0,
+                            "maximum": _MOST,
+                            "description": "Standard deviation of the logarithm of the factor.",
+                        },
                         "distribution": {"enum": ["lognormal", "exponential"], "description": "Distribution of the factor."},
                     },
                     "additionalProperties": False,

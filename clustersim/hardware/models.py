@@ -140,7 +140,7 @@ class GraphSwitch:
     to: Annotated[
         Mapping[str, Few], Field(description="Other switches, with the number of cables to each; each cable is listed at one end.")
     ] = field(default_factory=dict[str, int], hash=False)
-    bandwidth_bytes_per_s: Annotated[LineRate | None, Field(description="Of each of these cables, one direction.")] = None
+    bandwidth_bytes_per_s: Annotated[LineRate | None, Field(description="Bandwidth of each of these cables, one direction.")] = None
     """None for that of the fabric."""
 
 

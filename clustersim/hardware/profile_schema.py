@@ -153,14 +153,14 @@ class FabricFigures(Checked):
     core_oversubscription: Oversubscription | None = Field(
         default=None, description="Bandwidth of a pod to its leaves over that to the core."
     )
-    routing: Routing | None = Field(default=None, description="How flows choose among equal paths.")
-    cable_latency: Seconds | None = Field(default=None, description="Of one cable between switches.")
+    routing: Routing | None = Field(default=None, description="Choice of flows among equal paths.")
+    cable_latency: Seconds | None = Field(default=None, description="Latency of one cable between switches.")
     in_network_reduction: bool | None = Field(default=None, description="Whether switches reduce, as SHARP does.")
     seed: NonNegativeInt | None = Field(default=None, description="Seed of the paths that hashing chooses.")
     dimensions: Annotated[list[Degree], Field(max_length=8)] | None = Field(default=None, description="Sizes of a torus or mesh.")
     leaves_per_group: Degree | None = Field(default=None, description="Leaves of one group of a dragonfly.")
     global_links: Few | None = Field(default=None, description="Links of one leaf to other groups.")
-    link_bandwidth: LineRate | None = Field(default=None, description="Of one link of a torus, mesh or dragonfly, one direction.")
+    link_bandwidth: LineRate | None = Field(default=None, description="Bandwidth of one link of a torus, mesh or dragonfly, one direction.")
 
 
 class FabricSpec(FabricFigures):
@@ -218,17 +218,17 @@ class NicsChange(Checked):
 class ScaleUpChange(Checked):
     """Settings of the wires inside a node that a scenario may change."""
 
-    kind: ScaleUpKind | None = Field(default=None, description="How accelerators of a domain are wired.")
+    kind: ScaleUpKind | None = Field(default=None, description="Wiring of the accelerators of a domain.")
     nodes_per_domain: Degree | None = Field(default=None, description="Servers that share one domain.")
-    bandwidth: PositiveBandwidth | None = Field(default=None, description="Of one accelerator to the others, one direction.")
-    latency: Seconds | None = Field(default=None, description="From one accelerator to another.")
+    bandwidth: PositiveBandwidth | None = Field(default=None, description="Bandwidth of one accelerator to the others, one direction.")
+    latency: Seconds | None = Field(default=None, description="Latency from one accelerator to another.")
     in_network_reduction: bool | None = Field(default=None, description="Whether switches reduce, as NVLS does.")
 
 
 class FabricChange(FabricFigures):
     """Settings of the network between nodes that a scenario may change."""
 
-    topology: FabricTopology | None = Field(default=None, description="How switches are wired.")
+    topology: FabricTopology | None = Field(default=None, description="Wiring of the switches.")
     leaf: str | OwnPart | None = Field(default=None, description="Switch that nodes hang at: a shipped one, a file, or one described here.")
     spine: str | OwnPart | None = Field(default=None, description="Switch above the leaves, in the same way.")
     nodes_per_leaf: Degree | None = Field(default=None, description="Nodes at one leaf.")
@@ -246,5 +246,5 @@ class NodeChange(Checked):
     scale_up: ScaleUpChange | None = Field(default=None, description="Wires between accelerators of a domain.")
     host: str | OwnPart | None = Field(default=None, description="A shipped host, a file, or one described here.")
     accelerators_per_pcie_switch: Few | None = Field(default=None, description="Accelerators that share one PCIe switch.")
-    power: PositivePower | None = Field(default=None, description="Of a whole node under load.")
+    power: PositivePower | None = Field(default=None, description="Power of a whole node under load.")
     fabric: FabricChange | None = Field(default=None, description="Network between nodes; default: the node's reference fabric.")

@@ -211,11 +211,11 @@ class LinkChange(Checked):
         description="Two neighbours, such as [node3/nic1, leaf1] or ['node[0-3,7]/nic0', 'leaf*']: * is anything up to the next slash, "
         "brackets are some of the numbers."
     )
-    bandwidth: BytesPerSecond | None = Field(default=None, description="Of all links between the two together, one direction.")
+    bandwidth: BytesPerSecond | None = Field(default=None, description="Bandwidth of all links between the two together, one direction.")
     fraction: Annotated[float, Field(strict=True, le=MOST_RATIO, allow_inf_nan=False)] | None = Field(
         default=None, description="Share that is left."
     )
-    latency: Seconds | None = Field(default=None, description="Of the link.")
+    latency: Seconds | None = Field(default=None, description="Latency of the link.")
     state: Literal["up", "down"] = Field(default="up", description="down takes the link away.")
     half_duplex: StrictBool = Field(default=False, description="Both directions share the bandwidth of one.")
     direction: Literal["both", "forward"] = Field(default="both", description="Forward: only from the first to the second.")
