@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -16,7 +15,6 @@ from clustersim.apps.plan.answer import (
     plan_for,
 )
 from clustersim.apps.plan.asking import asked_of, figure_of
-from clustersim.apps.plan.exports import check_written
 from clustersim.apps.plan.goal import MOST_NODES, Asking, Goal, GoalAnswer, goal_document, goal_lines, goal_of, reach
 from clustersim.apps.plan.nearest import nearest_lines
 from clustersim.apps.plan.search import Terms
@@ -40,7 +38,6 @@ from clustersim.cli.watching import watched
 from clustersim.config.checks import parse_check
 from clustersim.config.load import load_scenario
 from clustersim.config.yaml_text import plain
-from clustersim.documents.files import check_folder
 from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
 
 if TYPE_CHECKING:
@@ -87,10 +84,7 @@ def plan_command(
     Prove that no other is faster. With --tokens, find the machines that reach a goal; with --serving, those that keep an slo.
     """
     options = PlanOptions(overrides=tuple(set_ or ()), only=tuple(only or ()), write=write, framework=as_, as_json=json, verbose=verbose)
-    if as_ is not None:
-        check_written(as_, serving=serving)
-        if json and write is None:
-            raise ScenarioError("--json and --as both write to stdout", field="--as", hint="add -o with a file")
+    options.check(serving=serving)
     of_goal = {"--within": within, "--budget": budget, "--power": power, "--accelerators": accelerators}
     of_goal |= {"--max-nodes": max_nodes != MOST_NODES}
     if serving:
@@ -107,8 +101,6 @@ def plan_command(
         refuse_given({"--nodes": nodes}, beside="--tokens", hint="write --max-nodes")
     limit_s = inf if time_limit is None else figure_of("--time-limit", time_limit, "s")
     terms = replace(terms_of(constraint, most_replays, memory_margin), time_limit_s=limit_s)
-    if write is not None:
-        check_folder(Path(write), field="--write", hint="choose another file")
     return _layout(model, cluster, nodes, terms, options) if goal is None else _goal(model, goal, terms, options)
 
 

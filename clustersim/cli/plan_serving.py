@@ -10,7 +10,7 @@ from math import inf, isinf
 from pathlib import Path
 from typing import Final, TextIO
 
-from clustersim.apps.plan.exports import written
+from clustersim.apps.plan.exports import check_written, written
 from clustersim.apps.plan.serving_search import MOST_REPLAYS, Replayed, ServingPlan, plan_serving
 from clustersim.cli.terminal import assumed_notices, notice, print_table, write_files, write_json, write_lines
 from clustersim.cli.watching import watched
@@ -18,7 +18,7 @@ from clustersim.config.load import Scenario, read_source
 from clustersim.config.overriding import parse_override
 from clustersim.config.serving_scenario import ServingScenario, checked_serving
 from clustersim.config.yaml_text import plain, yaml_text
-from clustersim.documents.files import write_text
+from clustersim.documents.files import check_folder, write_text
 from clustersim.documents.text import Data
 from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
 from clustersim.measure.deciding import UNDECIDED
@@ -50,6 +50,15 @@ class PlanOptions:
     framework: str | None
     as_json: bool
     verbose: bool
+
+    def check(self, *, serving: bool) -> None:
+        """Raise a ScenarioError where the winner cannot be written so, before anything is searched."""
+        if self.framework is not None:
+            check_written(self.framework, serving=serving)
+            if self.as_json and self.write is None:
+                raise ScenarioError("--json and --as both write to stdout", field="--as", hint="add -o with a file")
+        if self.write is not None:
+            check_folder(Path(self.write), field="--write", hint="choose another file")
 
     def report(self) -> AbstractContextManager[TextIO | None]:
         """Return the context in which what stdout holds for a person is written: stderr where the file of a framework is alone there."""

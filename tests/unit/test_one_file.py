@@ -1,4 +1,4 @@
-"""A new GPU, schedule, collective algorithm or technique is one file and at most one row; a setting its declaration and its reader."""
+"""A new GPU, schedule, collective algorithm, technique or job is one file and at most one row; a setting its declaration and its reader."""
 
 from __future__ import annotations
 
@@ -43,12 +43,15 @@ def scenario(tmp_path: Path) -> Path:
     return path
 
 
-def command(copy: Path, *arguments: str) -> str:
+def python(copy: Path, *arguments: str) -> str:
     environment = {**os.environ, "PYTHONPATH": str(copy)}
-    line = [sys.executable, "-m", "clustersim", *arguments]
-    done = subprocess.run(line, cwd=copy, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    done = subprocess.run([sys.executable, *arguments], cwd=copy, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
     return done.stdout
+
+
+def command(copy: Path, *arguments: str) -> str:
+    return python(copy, "-m", "clustersim", *arguments)
 
 
 def known_step_s(path: Path) -> float:
@@ -138,6 +141,44 @@ def test_a_parallel_technique_is_one_file_and_one_row(copy: Path, scenario: Path
     assert step_of(copy, scenario) == pytest.approx(max(known_step_s(scenario), 1.0), rel=0.05)
 
 
+def test_a_job_is_one_file(copy: Path, scenario: Path) -> None:
+    (copy / "clustersim" / "engine" / "paused.py").write_text(
+        '"""A job that pauses for as long after each step as the step took."""\n\n'
+        "from clustersim.engine.jobs import Repeated\n\n\n"
+        "class Paused(Repeated):\n"
+        "    def run(self, allocation):\n"
+        "        while True:\n"
+        "            began_s = allocation.world.now\n"
+        "            yield from allocation.replay(self.program)\n"
+        "            yield allocation.world.after(allocation.world.now - began_s)\n",
+        encoding="utf-8",
+    )
+    (copy / "beside.py").write_text(
+        "from clustersim.apps.run.replaying import machine_of, on_nodes\n"
+        "from clustersim.config.build import build\n"
+        "from clustersim.config.load import load_scenario\n"
+        "from clustersim.engine.jobs import Repeated\n"
+        "from clustersim.engine.paused import Paused\n"
+        "from clustersim.engine.simulate import replay\n"
+        "from clustersim.hardware.calibrations import calibration_of\n"
+        "from clustersim.parallel.lower import lower\n\n"
+        'wide = build(load_scenario("scenario.yaml", ("cluster.nodes=3", "training.global_batch_size=96")))\n'
+        'long = build(load_scenario("scenario.yaml", ("training.global_batch_size=512",)))\n'
+        "cluster, plan = wide.cluster, long.plan\n"
+        "machine = machine_of(plan.training, plan.strategy, cluster, calibration_of([cluster.node]))\n"
+        'step = lower(build(load_scenario("scenario.yaml")).plan)\n'
+        "programs = (on_nodes(step, [node], cluster) for node in (1, 2))\n"
+        "kinds = zip((Paused, Repeated), programs)\n"
+        'jobs = [kind(name="", program=program, kernels=machine.kernels) for kind, program in kinds]\n'
+        "timeline, _ = replay(on_nodes(lower(plan), [0], cluster), machine, others=jobs)\n"
+        "print(*(job.steps for job in timeline.jobs))\n",
+        encoding="utf-8",
+    )
+    paused, repeated = map(int, python(copy, "beside.py").split())
+    assert repeated > 8
+    assert paused == (repeated + 1) // 2
+
+
 def test_a_setting_is_its_declaration_and_the_technique_that_reads_it(copy: Path, scenario: Path) -> None:
     parallel = copy / "clustersim" / "parallel"
     anchor = "    data_loader: DataLoader | None"
@@ -162,7 +203,5 @@ def test_a_setting_is_its_declaration_and_the_technique_that_reads_it(copy: Path
     listing = ["tests/unit/test_documentation.py", "tests/unit/config/test_build.py", "tests/property/test_settings.py"]
     chosen = ["-k", "key or the_defaults or has_values or training.late"]
     for arguments in (["tests/golden/test_settings_page.py", "--update-golden"], [*listing, *chosen]):
-        line = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *arguments]
-        done = subprocess.run(line, cwd=copy, env={**os.environ, "PYTHONPATH": str(copy)}, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout
+        python(copy, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *arguments)
     assert "| `training.late` | Batches are read slowly | false |" in (copy / "docs" / "reference" / "scenario.md").read_text()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
 from math import expm1, inf, log1p
 from typing import TYPE_CHECKING, Final
@@ -123,16 +124,8 @@ def fit(
     problem = _Problem(predict=predict, measured=measured, parameters=tuple(parameters), base=base)
     at_base = problem.errors(np.zeros(len(parameters)))
     optimize = _scipy("optimize")
+    scale = np.concatenate((weight / NOISE, np.ones_like(spreads)))
     lows, highs = zip(*(parameter.limits(base) for parameter in parameters), strict=True)
-
-    def loss(squares: FloatArray) -> FloatArray:
-        root = np.sqrt(CORNER**2 + squares)
-        own = np.arange(len(squares)) < len(measured)
-        scale = np.concatenate((weight / NOISE, np.ones_like(spreads)))
-        rho = np.where(own, 2.0 * scale * (root - CORNER), squares)
-        first = np.where(own, scale / root, 1.0)
-        second = np.where(own, -0.5 * scale / root**3, 0.0)
-        return np.array([rho, first, second])
 
     def residuals(x: FloatArray) -> FloatArray:
         return np.concatenate((problem.errors(x), x / spreads))
@@ -149,7 +142,7 @@ def fit(
             jac=slopes,
             bounds=(np.array(lows) - EFFECT, np.array(highs) + EFFECT),
             x_scale=spreads,
-            loss=loss,
+            loss=partial(_loss, scale, len(measured)),
             max_nfev=MOST_EVALUATIONS,
             ftol=TOLERANCE,
             xtol=TOLERANCE,
@@ -158,6 +151,16 @@ def fit(
     ]
     found = min(ends, key=lambda end: float(end.cost))
     return problem.result(np.clip(found.x, lows, highs), found.jac, at_base)
+
+
+def _loss(scale: FloatArray, n_measured: int, squares: FloatArray) -> FloatArray:
+    """Return the loss of squared residuals with its first two derivatives: absolute for measurements, square for constants."""
+    root = np.sqrt(CORNER**2 + squares)
+    own = np.arange(len(squares)) < n_measured
+    rho = np.where(own, 2.0 * scale * (root - CORNER), squares)
+    first = np.where(own, scale / root, 1.0)
+    second = np.where(own, -0.5 * scale / root**3, 0.0)
+    return np.array([rho, first, second])
 
 
 def carried(

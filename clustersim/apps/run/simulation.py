@@ -10,7 +10,7 @@ from statistics import fmean
 
 import numpy as np
 
-from clustersim.apps.run.replaying import NOBODY, ONE_EVEN_STEP, Conditions, Neighbours, in_own_time_of, in_turn, replay_plan
+from clustersim.apps.run.replaying import NOBODY, ONE_EVEN_STEP, Conditions, Neighbours, ReplayedPlan, in_own_time_of, in_turn, replay_plan
 from clustersim.collection import collection_paused
 from clustersim.collectives.timing import MEASURED
 from clustersim.engine.spread import CHAOTIC, VARIATION
@@ -117,33 +117,30 @@ def simulate(
     conditions
         How often, and what is unlike between ranks; one step of like ranks when left out.
     """
-    calibration, in_full = calibration_of([node for node, _ in cluster.kinds]), conditions.settings.links
+    calibration = calibration_of([node for node, _ in cluster.kinds])
     with collection_paused():
         replayed = replay_plan(plan, cluster, calibration, neighbours, conditions)
-        stages = stages_of(plan)
         with phase("measure"):
-            timeline = _whole_steps(plan.strategy, replayed.timeline, stages if in_full else ())
-            parts, hidden = breakdown_of(plan.strategy, own := in_own_time_of(plan.strategy, timeline))
+            replayed = replace(replayed, timeline=_whole_steps(plan, replayed.timeline, curves=conditions.settings.links))
+            metrics = _metrics(plan, cluster, replayed, neighbours, conditions, name)
+    return replace(metrics, flags=(*flags, *calibration_flags(calibration), *metrics.flags)), replayed.timeline
+
+
+def _metrics(plan: Plan, cluster: Cluster, replayed: ReplayedPlan, neighbours: Neighbours, conditions: Conditions, name: str) -> Metrics:
+    """Return the metrics of a replayed plan, with the notices of the simulation."""
+    strategy, timeline, stages, in_full = plan.strategy, replayed.timeline, stages_of(plan), conditions.settings.links
+    own = in_own_time_of(strategy, timeline)
+    parts, hidden = breakdown_of(strategy, own)
     memory = memory_report(stages, cluster, timeline)
-    all_flags = [
-        *flags,
-        *calibration_flags(calibration),
-        *_model_flags(stages[0]),
-        *_room_flags(memory),
-        *_pace_flags(plan.model, plan.strategy, conditions),
-        *algorithm_flags(choice.algorithm for choice in timeline.collectives),
-        *_engine_flags(timeline.engine),
-        *_uneven_flags(replayed.uneven),
-        *_job_flags(neighbours, cluster),
-    ]
-    step_s, n_ranks, strategy = own.step_time_s, plan.n_ranks, plan.strategy
+    step_s, n_ranks = own.step_time_s, plan.n_ranks
     peak_flops_per_s = _peak_flops_per_s(plan.training.precision, n_ranks, cluster, conditions)
     used = _used_share(strategy, timeline)
     flops = step_flops(plan.model, plan.training, plan.strategy)
     model, hardware = used * flops.model, used * flops.hardware
     samples_per_s = used * plan.training.global_batch_size / step_s
     tokens_per_s = samples_per_s * plan.training.seq_length
-    metrics = Metrics(
+    mfu = model / step_s / peak_flops_per_s
+    return Metrics(
         schema_version=SCHEMA_VERSION,
         scenario=name,
         ranks=n_ranks,
@@ -159,7 +156,7 @@ def simulate(
         model_flops_per_step=model,
         hardware_flops_per_step=hardware,
         tflops_per_gpu=model / step_s / n_ranks / TERA,
-        mfu=model / step_s / peak_flops_per_s,
+        mfu=mfu,
         hfu=hardware / step_s / peak_flops_per_s,
         breakdown_s=parts,
         overlapped_communication_s=hidden,
@@ -174,15 +171,24 @@ def simulate(
         steps=_steps(plan.training.global_batch_size, n_ranks / strategy.pp, timeline, _slow(n_ranks, timeline, neighbours, conditions)),
         experts=experts_report(stages[0].local, strategy, timeline),
         engine=timeline.engine,
-        flags=(*all_flags, *_turn_flags(strategy, timeline), *_mask_flags(flops.masked / model, mfu=model / step_s / peak_flops_per_s)),
+        flags=(
+            *_model_flags(stages[0]),
+            *_room_flags(memory),
+            *_pace_flags(plan.model, strategy, conditions),
+            *algorithm_flags(choice.algorithm for choice in timeline.collectives),
+            *_engine_flags(timeline.engine),
+            *_uneven_flags(replayed.uneven),
+            *_job_flags(neighbours, cluster),
+            *_turn_flags(strategy, timeline),
+            *_mask_flags(flops.masked / model, mfu=mfu),
+        ),
     )
-    return metrics, timeline
 
 
-def _whole_steps(strategy: Strategy, timeline: Timeline, stages: Sequence[Stage]) -> Timeline:
-    """Return the whole steps of a timeline, with the memory over time of the stages given."""
-    whole = in_whole_steps_of(strategy, timeline)
-    return replace(whole, memory=memory_curves(whole, [stage_holds(stage) for stage in stages])) if stages else whole
+def _whole_steps(plan: Plan, timeline: Timeline, *, curves: bool) -> Timeline:
+    """Return the whole steps of a timeline, with the memory over time if asked for."""
+    whole = in_whole_steps_of(plan.strategy, timeline)
+    return replace(whole, memory=memory_curves(whole, list(map(stage_holds, stages_of(plan))))) if curves else whole
 
 
 def _used_share(strategy: Strategy, timeline: Timeline) -> float:

@@ -29,6 +29,9 @@ def properties_in(part: object, at: str = "") -> Iterator[tuple[str, object]]:
 
 
 @pytest.mark.parametrize("schema", [scenario_json_schema(), serving_json_schema()])
-def test_every_property_is_described(schema: dict[str, object]) -> None:
-    assert [path for path, each in properties_in(schema) if isinstance(each, dict) and "description" not in each] == []
+def test_every_property_is_described_by_a_noun(schema: dict[str, object]) -> None:
+    described = {path: str(each.get("description", "")) for path, each in properties_in(schema) if isinstance(each, dict)}
+    questions = ("", "What", "Which", "Who", "Where", "How", "Of")
+
+    assert {path: text for path, text in described.items() if text.partition(" ")[0] in questions} == {}
     assert str(schema["$id"]).startswith("urn:clustersim:schema:")
