@@ -211,8 +211,8 @@ class NicsChange(Checked):
 
     model: str | OwnPart | None = Field(default=None, description="A shipped adapter, a file, or one described here.")
     count: Few | None = Field(default=None, description="Adapters of a node.")
-    bandwidth: LineRate | None = Field(default=None, description="Of one adapter, one direction.")
-    latency: Seconds | None = Field(default=None, description="Of one adapter.")
+    bandwidth: LineRate | None = Field(default=None, description="Bandwidth of one adapter, one direction.")
+    latency: Seconds | None = Field(default=None, description="Latency of one adapter.")
 
 
 class ScaleUpChange(Checked):
