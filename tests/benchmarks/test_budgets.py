@@ -133,7 +133,7 @@ def test_many_steps_of_64_accelerators_are_simulated_in_time(
 
 
 def test_the_page_answers_a_change_of_512_accelerators_in_a_second(benchmark: BenchmarkFixture) -> None:
-    showing = pytest.importorskip("clustersim.apps.ui.showing", reason="dash is not installed")
+    showing = pytest.importorskip("clustersim.apps.ui.desk", reason="dash is not installed")
     base = dict(load_scenario("llama3-70b-h100-512").document.data)
     batches = iter((1024, 2048, 1536, 512))
 

@@ -14,6 +14,7 @@ from clustersim.apps.importing.imported_models import complete_model, model_of
 from clustersim.apps.importing.imported_serving import derive_serving, n_experts, n_nodes
 from clustersim.apps.importing.imported_settings import Draft, Key, Setting, in_scenario, read_settings
 from clustersim.apps.importing.machines import (
+    chosen_variant,
     cluster_of,
     cluster_with,
     clusters_apart,
@@ -29,7 +30,6 @@ from clustersim.apps.importing.reading import name_of, read_contents, read_raw
 from clustersim.apps.importing.recognise import candidates, framework_of, is_own, refuse_foreign
 from clustersim.apps.importing.table import JobKind, load_table, machine_table
 from clustersim.apps.importing.tracked_runs import read_tracked, tracked_folder
-from clustersim.apps.importing.variants import chosen_variant
 from clustersim.apps.serve.deployment import build_serving
 from clustersim.config.build import build
 from clustersim.config.load import Scenario, ScenarioText, checked_scenario, example_names

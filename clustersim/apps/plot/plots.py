@@ -20,11 +20,14 @@ from clustersim.apps.study.point import reason_of
 from clustersim.apps.study.pools import in_order
 from clustersim.collection import collection_paused
 from clustersim.config.serving_scenario import checked_serving
+from clustersim.documents.check import validate_document
 from clustersim.documents.files import read_bytes
 from clustersim.documents.near_names import choices_hint
+from clustersim.documents.text import read_document
 from clustersim.errors import InfeasibleError, Place, ScenarioError
 from clustersim.progress import phase
 from clustersim.report.page.content import Image, Page, PageSection, has_plotly, render
+from clustersim.report.pictures import Tornado
 from clustersim.report.subject import ServedSubject, Subject
 from clustersim.report.text_tables import TextTable
 
@@ -93,8 +96,6 @@ def draw_plot(
             points = read_points(name, sources)
             return table.draw_figure(points, figure) if figure and table.draw_figure else table.draw(points, None)
         if name in ANSWER_PLOTS:
-            from clustersim.apps.study.tornado_picture import asked_tornado
-
             return ANSWER_PLOTS[name](asked_tornado(sources, overrides, seed=seed, jobs=jobs), None)
         asked = [_Asked(source, tuple(overrides), seed) for source in sources]
         served = SERVED_PLOTS.get(name)
@@ -340,3 +341,32 @@ def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.6g}" if math.isfinite(value) else ""
     return "" if value is None else str(value)
+
+
+def asked_tornado(sources: Sequence[str], overrides: Sequence[str] = (), *, seed: int = 0, jobs: int | None = 1) -> Tornado:
+    """Return the picture of a scenario, of a what-if, or of what ``what-if --json`` has written into a file that ends in ``.json``."""
+    from clustersim.apps.study.sensitivity import HARDWARE, inputs_of
+    from clustersim.apps.study.study_file import StudyRequest
+    from clustersim.apps.study.what_if import WhatIfOptions, answered, asked_what_if
+
+    if len(sources) != 1:
+        raise ScenarioError("'tornado' shows one what-if", hint="name a scenario, a file with cases, or what 'what-if --json' has written")
+    (source,) = sources
+    if Path(source).suffix.lower() == ".json":
+        return _written_tornado(source, overrides)
+    question, options = asked_what_if(source, StudyRequest(changes=tuple(overrides), seed=seed))
+    answer = answered(question, WhatIfOptions(inputs=options.inputs or inputs_of(question, (HARDWARE,)), jobs=jobs))
+    if answer.sensitivity is None:
+        raise InfeasibleError(answer.headline())
+    return answer.tornado
+
+
+def _written_tornado(source: str, overrides: Sequence[str]) -> Tornado:
+    from clustersim.apps.study.what_if import not_varied
+
+    if overrides:
+        raise ScenarioError("is an answer, in which nothing can be set", place=Place(file=source), hint="name the scenario instead")
+    file = read_document(Path(source))
+    if file.data.get("sensitivity") is None:
+        raise not_varied(file.place(("sensitivity",)))
+    return validate_document(Tornado, file)

@@ -13,10 +13,9 @@ from dash.development.base_component import Component
 
 from clustersim.apps.ui.contained import check_contained, start
 from clustersim.apps.ui.controls import changed, controls, values_of
-from clustersim.apps.ui.desk import Desk, Visit
+from clustersim.apps.ui.desk import PLACES, Desk, Mistake, Seen, Shown, Visit, mistake
 from clustersim.apps.ui.link import PREFIX, document_of, link_of
 from clustersim.apps.ui.page_contents import LOOK, breakdown_bars, error_name, memory_bars
-from clustersim.apps.ui.showing import PLACES, Mistake, Seen, Shown, mistake
 from clustersim.apps.ui.workers import LimitError, WorkerError
 from clustersim.config.yaml_text import yaml_text
 from clustersim.documents.text import Data

@@ -11,7 +11,7 @@ from clustersim.apps.compare.compared_runs import run_of, side_by_side
 from clustersim.apps.run.running import run
 from clustersim.apps.ui.contained import check_limits
 from clustersim.apps.ui.controls import controls, values_of
-from clustersim.apps.ui.showing import Mistake, Seen, look, mistake, result_of
+from clustersim.apps.ui.desk import Mistake, Seen, look, mistake, result_of
 from clustersim.apps.ui.workers import LimitError
 from clustersim.config.load import example_names, example_path, load_scenario
 from clustersim.errors import InfeasibleError

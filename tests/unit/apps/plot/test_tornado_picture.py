@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import clustersim
-from clustersim.apps.study.tornado_picture import asked_tornado
+from clustersim.apps.plot.plots import asked_tornado
 from clustersim.errors import InfeasibleError, ScenarioError
 from clustersim.report.pictures import Tornado
 
