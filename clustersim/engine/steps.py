@@ -68,20 +68,15 @@ def replay_steps(  # noqa: PLR0913 - what is replayed, how often and how, and wh
     """
     assert n_steps >= 1
     policy = policy or Synchronous()
-    overlaps = n_steps > 1 or not isinstance(policy, Synchronous)
+    together = isinstance(policy, Synchronous)
+    overlaps = n_steps > 1 or not together
     rolling = Rolling(jitter=jitter, operations=policy.operations, overlaps=overlaps)
 
     def run_of(n_steps: int) -> tuple[PreparedJobs, _Run]:
         jobs = prepare(program, machine, background, others=others, rolling=rolling)
         return jobs, _Run(replay=jobs.first, n_steps=n_steps)
 
-    if (
-        machine.settings.passes.repeat
-        and n_steps >= _N_MANY
-        and jitter is None
-        and isinstance(policy, Synchronous)
-        and not (background or others)
-    ):
+    if machine.settings.passes.repeat and n_steps >= _N_MANY and jitter is None and together and not (background or others):
         jobs, run = run_of(_N_FEW)
         run.replay.clock.log = []
         run.go(policy, jobs)

@@ -93,13 +93,7 @@ def kv_capacity(
     """
     memory, share = accelerator.memory_bytes, _stage_share(work.n_layers, layout.pp)
     max_num_seqs = rules.max_num_seqs
-    fixed = {
-        "weights": rank_weight_bytes(work, formats, layout),
-        "activation_peak": activation_peak_bytes(work, rules),
-        "graphs": engine.graph_bytes_per_layer * work.n_layers / layout.pp,
-        "communication": engine.communication_bytes if layout.tp * layout.dp * layout.pp > 1 else 0.0,
-        "context": engine.context_bytes,
-    }
+    fixed = _fixed_bytes(work, formats, layout, engine, rules)
     state_bytes = work.state_bytes(engine.state_element_bytes) * share
     if state_bytes and engine.states == "batch":
         fixed["states"] = state_bytes * max_num_seqs
@@ -134,6 +128,19 @@ def kv_capacity(
         states_limit=False,
         by_category=fixed,
     )
+
+
+def _fixed_bytes(
+    work: InferenceWork, formats: ServedFormats, layout: ServingLayout, engine: EngineConstants, rules: EngineRules
+) -> dict[str, float]:
+    """Return the memory that does not depend on what is left for the cache."""
+    return {
+        "weights": rank_weight_bytes(work, formats, layout),
+        "activation_peak": activation_peak_bytes(work, rules),
+        "graphs": engine.graph_bytes_per_layer * work.n_layers / layout.pp,
+        "communication": engine.communication_bytes if layout.tp * layout.dp * layout.pp > 1 else 0.0,
+        "context": engine.context_bytes,
+    }
 
 
 def _budget_bytes(engine: EngineConstants, fraction: float, memory: float, fixed: Mapping[str, float]) -> float:
