@@ -27,9 +27,10 @@ from clustersim.program.program import Program
 from clustersim.program.tasks import Block, Collective, Communicate, Compute, Item, Task, Work, collectives_in, works_in
 from clustersim.workloads.layer import layer_operators
 from clustersim.workloads.operators import Gemm, Kernel
-from clustersim.workloads.shapes import ExpertShare, LocalShape, Numerics, balanced_rows
+from clustersim.workloads.shapes import ExpertShare, LocalShape, balanced_rows
 from clustersim.workloads.transformer import Transformer
 from tests.unit.workloads import factories as workload
+from tests.unit.workloads.kinds.factories import NUMERICS
 
 _SIZES = {"n_layers": 16, "hidden_size": 512, "n_heads": 8, "head_dim": 64, "vocab_size": 8192, "max_positions": 256}
 """Sizes that tensor and pipeline parallelism can divide."""
@@ -55,17 +56,6 @@ STRATEGY = Strategy(data_parallel=DataParallel().changed(no_sync=True)).changed(
     optimizer_post_validation=False,
     recompute_modules=("core_attention",),
     overlap_p2p=False,
-)
-
-NUMERICS = Numerics(
-    element_bytes=2.0,
-    elementwise_bytes=2.0,
-    gemm_element_bytes=2.0,
-    gradient_bytes=4.0,
-    fused_gradient_accumulation=True,
-    kernels="fused",
-    fused_loss=False,
-    attention="unfused",
 )
 
 

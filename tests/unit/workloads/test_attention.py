@@ -11,7 +11,8 @@ from clustersim.workloads.operators import FlashAttention, Gemm, Operator, Strea
 from clustersim.workloads.shapes import Numerics
 from clustersim.workloads.transformer import Transformer
 from clustersim.workloads.transformer_shape import Window
-from tests.unit.parallel.factories import GPT, LLAMA, NUMERICS, gemms, make_shape, traffic_bytes
+from tests.unit.parallel.factories import GPT, LLAMA, gemms, make_shape, traffic_bytes
+from tests.unit.workloads.kinds.factories import NUMERICS
 
 B, S, A, D = 3, 32, 8, 64
 SCORES = B * A * S * S

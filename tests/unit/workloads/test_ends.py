@@ -11,7 +11,8 @@ from clustersim.workloads.layer import layer_operators
 from clustersim.workloads.operators import Gemm, Operator, Stream
 from clustersim.workloads.transformer import Transformer
 from clustersim.workloads.transformer_shape import Experts
-from tests.unit.parallel.factories import BERT, GPT, LLAMA, NUMERICS, layer_parameters, make_shape, traffic_bytes
+from tests.unit.parallel.factories import BERT, GPT, LLAMA, layer_parameters, make_shape, traffic_bytes
+from tests.unit.workloads.kinds.factories import NUMERICS
 
 ROWS, H, V = 96, 512, 8192
 ELEMENTS = ROWS * H

@@ -13,7 +13,8 @@ from clustersim.workloads.operators import Gemm, GroupedGemm, Operator, Stream
 from clustersim.workloads.shapes import ExpertShare, Numerics, balanced_rows
 from clustersim.workloads.transformer import Transformer
 from clustersim.workloads.transformer_shape import Experts
-from tests.unit.parallel.factories import LLAMA, NUMERICS, layer_parameters, make_shape, traffic_bytes
+from tests.unit.parallel.factories import LLAMA, layer_parameters, make_shape, traffic_bytes
+from tests.unit.workloads.kinds.factories import NUMERICS
 
 ROWS, H, F = 96, 512, 192
 EXPERTS = Experts(n_experts=8, top_k=2, intermediate_size=F)

@@ -10,7 +10,8 @@ from clustersim.workloads.experts import GroupShape, grouped_linear
 from clustersim.workloads.linear import LinearShape, linear
 from clustersim.workloads.operators import GroupedGemm, Operator, Stream
 from clustersim.workloads.shapes import Numerics
-from tests.unit.parallel.factories import NUMERICS, traffic_bytes
+from tests.unit.parallel.factories import traffic_bytes
+from tests.unit.workloads.kinds.factories import NUMERICS
 
 ROWS = (5, 0, 7)
 SHAPE = GroupShape(rows=ROWS, inputs=32, outputs=48, bias=False)

@@ -12,7 +12,8 @@ from clustersim.workloads.operators import FlashAttention, Gemm, Operator, Strea
 from clustersim.workloads.shapes import Numerics
 from clustersim.workloads.transformer import Transformer
 from clustersim.workloads.transformer_shape import LatentAttention
-from tests.unit.parallel.factories import GPT, LLAMA, NUMERICS, gemms, layer_parameters, make_shape, traffic_bytes
+from tests.unit.parallel.factories import GPT, LLAMA, gemms, layer_parameters, make_shape, traffic_bytes
+from tests.unit.workloads.kinds.factories import NUMERICS
 
 ROWS, H = 96, 512
 EAGER = replace(NUMERICS, kernels="eager")

@@ -7,7 +7,8 @@ import pytest
 from clustersim.workloads.linear import LinearShape, linear
 from clustersim.workloads.operators import Gemm, KernelPhase, Operator, Stream
 from clustersim.workloads.shapes import Numerics
-from tests.unit.parallel.factories import NUMERICS, gemms, traffic_bytes
+from tests.unit.parallel.factories import gemms, traffic_bytes
+from tests.unit.workloads.kinds.factories import NUMERICS
 
 SHAPE = LinearShape(rows=96, inputs=5, outputs=7, bias=False, saved_rows=96)
 

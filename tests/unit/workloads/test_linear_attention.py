@@ -14,7 +14,8 @@ from clustersim.workloads.layer import core_linear_attention, layer_operators
 from clustersim.workloads.operators import Gemm, Operator
 from clustersim.workloads.transformer import Transformer
 from clustersim.workloads.transformer_shape import LinearAttention
-from tests.unit.parallel.factories import LLAMA, NUMERICS, make_shape
+from tests.unit.parallel.factories import LLAMA, make_shape
+from tests.unit.workloads.kinds.factories import NUMERICS
 
 DELTA = LinearAttention(
     layers=(0, 1, 2), n_key_heads=4, key_dim=32, n_value_heads=8, value_dim=16, kernel=4, kernel_bias=False, delta=True, chunk=64

@@ -14,6 +14,7 @@ from clustersim.workloads.reading.hf_config import ModelDocument, config_fields,
 from clustersim.workloads.reading.model_families import FAMILIES
 from clustersim.workloads.reading.model_spec import LoadedModel, load_model
 from clustersim.workloads.transformer_shape import Experts
+from tests.unit.config.inline_models import SMALL
 from tests.unit.config.samples import transformer_of
 
 # Two small configurations of each type, and how many parameters Hugging Face transformers 4.57.6 gives the model that it builds from
@@ -24,14 +25,6 @@ CASES = json.loads((Path(__file__).parent / "hf_counts.json").read_text(encoding
 # 229B. Those of ERNIE 4.5 and Hunyuan print 21B and 80B; their counts here are sums over the tensors that the cards describe.
 REMOTE = json.loads((Path(__file__).parent / "hf_published.json").read_text(encoding="utf-8"))
 
-LLAMA: dict[str, Data] = {
-    "model_type": "llama",
-    "num_hidden_layers": 2,
-    "hidden_size": 64,
-    "num_attention_heads": 4,
-    "intermediate_size": 128,
-    "vocab_size": 100,
-}
 GPT2: dict[str, Data] = {"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 100, "n_positions": 16}
 
 
@@ -74,24 +67,24 @@ def test_every_known_type_is_counted_here() -> None:
 
 
 def test_a_directory_means_the_config_in_it(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(LLAMA), encoding="utf-8")
+    (tmp_path / "config.json").write_text(json.dumps(SMALL), encoding="utf-8")
 
     assert transformer_of(load_model(f"hf:{tmp_path}")).hidden_size == 64
 
 
 def test_an_imported_model_is_named_after_the_repository_or_its_directory(tmp_path: Path) -> None:
-    assert imported(tmp_path, {**LLAMA, "_name_or_path": "maker/Tiny-7b"}).model.name == "Tiny-7b"
-    assert imported(tmp_path, LLAMA).model.name == tmp_path.name
+    assert imported(tmp_path, {**SMALL, "_name_or_path": "maker/Tiny-7b"}).model.name == "Tiny-7b"
+    assert imported(tmp_path, SMALL).model.name == tmp_path.name
 
 
 def test_keys_that_we_do_not_know_are_fine(tmp_path: Path) -> None:
-    loaded = imported(tmp_path, {**LLAMA, "torch_dtype": "bfloat16", "rope_scaling": {"factor": 8.0}, "eos_token_id": [1, 2]})
+    loaded = imported(tmp_path, {**SMALL, "torch_dtype": "bfloat16", "rope_scaling": {"factor": 8.0}, "eos_token_id": [1, 2]})
 
     assert loaded.flags == ()
 
 
 def test_an_unknown_type_is_taken_as_llama_and_flagged(tmp_path: Path) -> None:
-    loaded = imported(tmp_path, {**LLAMA, "model_type": "brand_new", "attention_bias": True})
+    loaded = imported(tmp_path, {**SMALL, "model_type": "brand_new", "attention_bias": True})
 
     assert codes(loaded) == ["model_type_unknown"]
     assert transformer_of(loaded).gated_mlp
@@ -99,7 +92,7 @@ def test_an_unknown_type_is_taken_as_llama_and_flagged(tmp_path: Path) -> None:
 
 
 def test_a_file_without_a_type_is_taken_as_llama_and_flagged(tmp_path: Path) -> None:
-    config = {key: value for key, value in LLAMA.items() if key != "model_type"}
+    config = {key: value for key, value in SMALL.items() if key != "model_type"}
 
     assert codes(imported(tmp_path, config)) == ["model_type_unknown"]
 
@@ -110,13 +103,13 @@ def test_dropout_is_on_where_a_rate_is_above_zero(tmp_path: Path, rate: float, o
 
 
 def test_a_narrow_embedding_is_flagged(tmp_path: Path) -> None:
-    config: dict[str, Data] = {**LLAMA, "model_type": "opt", "ffn_dim": 256, "max_position_embeddings": 16, "word_embed_proj_dim": 32}
+    config: dict[str, Data] = {**SMALL, "model_type": "opt", "ffn_dim": 256, "max_position_embeddings": 16, "word_embed_proj_dim": 32}
 
     assert codes(imported(tmp_path, config)) == ["embedding_width"]
 
 
 def test_falcon_s_first_models_share_one_key_and_value_head(tmp_path: Path) -> None:
-    falcon: dict[str, Data] = {**LLAMA, "model_type": "falcon", "num_kv_heads": 2}
+    falcon: dict[str, Data] = {**SMALL, "model_type": "falcon", "num_kv_heads": 2}
 
     assert transformer_of(imported(tmp_path, falcon)).n_kv_heads == 1
     assert transformer_of(imported(tmp_path, {**falcon, "multi_query": False})).n_kv_heads == 4
@@ -124,7 +117,7 @@ def test_falcon_s_first_models_share_one_key_and_value_head(tmp_path: Path) -> N
 
 
 def test_roberta_s_two_spare_rows_are_no_positions(tmp_path: Path) -> None:
-    config: dict[str, Data] = {**LLAMA, "model_type": "roberta", "max_position_embeddings": 514}
+    config: dict[str, Data] = {**SMALL, "model_type": "roberta", "max_position_embeddings": 514}
 
     model = transformer_of(imported(tmp_path, config))
 
@@ -133,7 +126,7 @@ def test_roberta_s_two_spare_rows_are_no_positions(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("architecture", "pooler"), [("BertModel", True), ("BertForMaskedLM", False), ("BertForPreTraining", True)])
 def test_bert_has_a_pooler_where_its_class_has_one(tmp_path: Path, architecture: str, pooler: bool) -> None:
-    config: dict[str, Data] = {**LLAMA, "model_type": "bert", "max_position_embeddings": 16, "architectures": [architecture]}
+    config: dict[str, Data] = {**SMALL, "model_type": "bert", "max_position_embeddings": 16, "architectures": [architecture]}
 
     assert transformer_of(imported(tmp_path, config)).pooler is pooler
 
@@ -154,7 +147,7 @@ def test_an_mpt_says_its_width_as_a_ratio(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size", "intermediate_size"])
 def test_a_missing_size_is_named_with_its_file(tmp_path: Path, key: str) -> None:
-    error = refused(tmp_path, {name: value for name, value in LLAMA.items() if name != key})
+    error = refused(tmp_path, {name: value for name, value in SMALL.items() if name != key})
 
     assert error.field == key
     assert f"'{key}' is missing" in str(error)
@@ -165,7 +158,7 @@ def test_a_missing_size_is_named_with_its_file(tmp_path: Path, key: str) -> None
 
 @pytest.mark.parametrize("value", [-1, 0, float("nan"), float("inf"), "64", 64.5, True, [64], {}])
 def test_a_size_that_is_no_positive_whole_number_is_refused_at_its_place(tmp_path: Path, value: Data) -> None:
-    error = refused(tmp_path, {**LLAMA, "hidden_size": value})
+    error = refused(tmp_path, {**SMALL, "hidden_size": value})
 
     assert error.field == "hidden_size"
     assert error.place is not None
@@ -181,7 +174,7 @@ def test_an_error_names_the_key_that_the_file_uses(tmp_path: Path) -> None:
 
 
 def test_heads_that_do_not_divide_the_hidden_size_are_refused(tmp_path: Path) -> None:
-    error = refused(tmp_path, {**LLAMA, "num_attention_heads": 5})
+    error = refused(tmp_path, {**SMALL, "num_attention_heads": 5})
 
     assert error.message == "5 heads do not divide hidden_size 64"
     assert error.place is not None
@@ -189,33 +182,33 @@ def test_heads_that_do_not_divide_the_hidden_size_are_refused(tmp_path: Path) ->
 
 
 def test_key_and_value_heads_must_divide_the_heads(tmp_path: Path) -> None:
-    error = refused(tmp_path, {**LLAMA, "num_key_value_heads": 3})
+    error = refused(tmp_path, {**SMALL, "num_key_value_heads": 3})
 
     assert error.message == "3 does not divide 4 attention heads"
     assert error.hint == "use 1, 2 or 4"
 
 
 def test_a_mixture_of_an_unknown_type_is_taken_as_llama_with_experts(tmp_path: Path) -> None:
-    loaded = imported(tmp_path, {**LLAMA, "model_type": "brand_new", "num_local_experts": 8, "num_experts_per_tok": 2})
+    loaded = imported(tmp_path, {**SMALL, "model_type": "brand_new", "num_local_experts": 8, "num_experts_per_tok": 2})
 
     assert transformer_of(loaded).experts == Experts(n_experts=8, top_k=2, intermediate_size=128)
     assert codes(loaded) == ["model_type_unknown"]
 
 
 def test_keys_of_experts_and_ranks_mean_nothing_without_them(tmp_path: Path) -> None:
-    dense = imported(tmp_path, {**LLAMA, "n_routed_experts": None, "num_experts_per_tok": 8, "v_head_dim": 16})
+    dense = imported(tmp_path, {**SMALL, "n_routed_experts": None, "num_experts_per_tok": 8, "v_head_dim": 16})
 
-    assert transformer_of(dense) == transformer_of(imported(tmp_path, LLAMA))
+    assert transformer_of(dense) == transformer_of(imported(tmp_path, SMALL))
 
 
 def test_sparse_attention_is_a_flag(tmp_path: Path) -> None:
-    loaded = imported(tmp_path, {**LLAMA, "model_type": "deepseek_v32", "index_topk": 2048})
+    loaded = imported(tmp_path, {**SMALL, "model_type": "deepseek_v32", "index_topk": 2048})
 
     assert codes(loaded) == ["left_out"]
 
 
 def test_the_text_part_of_llama_4_is_read_and_the_rest_left_out(tmp_path: Path) -> None:
-    text = {**LLAMA, "model_type": "llama4_text", "num_local_experts": 4, "num_experts_per_tok": 1}
+    text = {**SMALL, "model_type": "llama4_text", "num_local_experts": 4, "num_experts_per_tok": 1}
     both: dict[str, Data] = {"model_type": "llama4", "text_config": text, "vision_config": {"hidden_size": 8}}
 
     assert transformer_of(imported(tmp_path, both)) == transformer_of(imported(tmp_path, text))
@@ -239,13 +232,13 @@ def test_the_text_part_of_llama_4_is_read_and_the_rest_left_out(tmp_path: Path) 
     ],
 )
 def test_layers_with_a_window_are_those_of_the_type_s_pattern(tmp_path: Path, kind: str, more: dict[str, Data], seen: str) -> None:
-    model = transformer_of(imported(tmp_path, {**LLAMA, "model_type": kind, "num_hidden_layers": 4, **more}))
+    model = transformer_of(imported(tmp_path, {**SMALL, "model_type": kind, "num_hidden_layers": 4, **more}))
 
     assert "".join("L" if model.layer_kind(layer).windowed else "G" for layer in range(4)) == seen
 
 
 def test_as_many_types_as_layers_are_needed(tmp_path: Path) -> None:
-    error = refused(tmp_path, {**LLAMA, "sliding_window": 8, "layer_types": ["full_attention"]})
+    error = refused(tmp_path, {**SMALL, "sliding_window": 8, "layer_types": ["full_attention"]})
 
     assert error.message == "there are 1 types for 2 layers"
     assert error.place is not None
@@ -266,19 +259,19 @@ def test_as_many_types_as_layers_are_needed(tmp_path: Path) -> None:
     ],
 )
 def test_layers_with_experts_are_those_of_the_configuration(tmp_path: Path, more: dict[str, Data], moe: str) -> None:
-    config = {**LLAMA, "num_hidden_layers": 4, "num_experts": 4, "num_experts_per_tok": 1, **more}
+    config = {**SMALL, "num_hidden_layers": 4, "num_experts": 4, "num_experts_per_tok": 1, **more}
     model = transformer_of(imported(tmp_path, config))
 
     assert "".join("e" if model.layer_kind(layer).experts else "-" for layer in range(4)) == moe
 
 
 def test_one_expert_is_dense(tmp_path: Path) -> None:
-    assert imported(tmp_path, {**LLAMA, "num_local_experts": 1}).flags == ()
+    assert imported(tmp_path, {**SMALL, "num_local_experts": 1}).flags == ()
 
 
 @pytest.mark.parametrize("key", ["shared_expert_gate", "router_bias", "swiglu_limit", "linear_rule", "attention_sinks"])
 def test_a_key_that_only_our_files_give_is_not_read_from_the_hub(tmp_path: Path, key: str) -> None:
-    assert imported(tmp_path, {**LLAMA, key: 1}).model == imported(tmp_path, LLAMA).model
+    assert imported(tmp_path, {**SMALL, key: 1}).model == imported(tmp_path, SMALL).model
 
 
 @pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
@@ -286,12 +279,12 @@ def test_a_key_that_only_our_files_give_is_not_read_from_the_hub(tmp_path: Path,
 def test_yarn_is_read_in_each_spelling_of_the_library(tmp_path: Path, key: str, spelling: str, position: str) -> None:
     scaling: Data = {"factor": 4.0, spelling: position if position == "yarn" else 4.0}
 
-    assert transformer_of(imported(tmp_path, {**LLAMA, "model_type": "qwen2", key: scaling})).position == position
+    assert transformer_of(imported(tmp_path, {**SMALL, "model_type": "qwen2", key: scaling})).position == position
 
 
 def test_yarn_of_latent_attention_is_left_to_its_own_rotation(tmp_path: Path) -> None:
     latent: dict[str, Data] = {"kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16}
-    config: dict[str, Data] = {**LLAMA, **latent, "model_type": "deepseek_v2", "rope_scaling": {"type": "yarn", "factor": 40}}
+    config: dict[str, Data] = {**SMALL, **latent, "model_type": "deepseek_v2", "rope_scaling": {"type": "yarn", "factor": 40}}
 
     assert transformer_of(imported(tmp_path, config)).position == "rope"
 
@@ -313,7 +306,7 @@ def test_yarn_of_latent_attention_is_left_to_its_own_rotation(tmp_path: Path) ->
     ],
 )
 def test_what_is_no_plain_transformer_is_refused(tmp_path: Path, config: dict[str, Data], field: str, words: str) -> None:
-    error = refused(tmp_path, {**LLAMA, **config})
+    error = refused(tmp_path, {**SMALL, **config})
 
     assert error.field == field
     assert words in error.message
@@ -321,20 +314,20 @@ def test_what_is_no_plain_transformer_is_refused(tmp_path: Path, config: dict[st
 
 @pytest.mark.parametrize("key", ["text_config", "llm_config", "language_config"])
 def test_the_language_model_of_any_model_of_pictures_is_read(tmp_path: Path, key: str) -> None:
-    found = imported(tmp_path, {"model_type": "strange", "thinker_config": {key: {**LLAMA}, "vision_config": {}}})
+    found = imported(tmp_path, {"model_type": "strange", "thinker_config": {key: {**SMALL}, "vision_config": {}}})
 
-    assert transformer_of(found) == transformer_of(imported(tmp_path, LLAMA))
+    assert transformer_of(found) == transformer_of(imported(tmp_path, SMALL))
     assert codes(found) == ["text_only"]
 
 
 def test_a_key_without_a_value_says_nothing(tmp_path: Path) -> None:
-    loaded = imported(tmp_path, {**LLAMA, "linear_attn_config": None, "use_cla": None, "vision_config": None})
+    loaded = imported(tmp_path, {**SMALL, "linear_attn_config": None, "use_cla": None, "vision_config": None})
 
     assert loaded.flags == ()
 
 
 def test_a_list_of_equal_numbers_for_each_layer_is_the_number(tmp_path: Path) -> None:
-    config = {**LLAMA, "num_experts": 4, "num_shared_experts": 1}
+    config = {**SMALL, "num_experts": 4, "num_shared_experts": 1}
 
     listed = imported(tmp_path, {**config, "moe_topk": [2, 2], "moe_intermediate_size": [8, 8]})
 
@@ -352,7 +345,7 @@ def test_places_are_those_of_the_top_level_keys_only() -> None:
 
 
 def test_the_hub_s_own_spelling_goes_before_the_others() -> None:
-    document = parse_config(json.dumps({**LLAMA, "dim": 32}), "config.json")
+    document = parse_config(json.dumps({**SMALL, "dim": 32}), "config.json")
 
     reading = config_fields(ModelDocument(document=document), document.data)
 

@@ -5,33 +5,9 @@ from __future__ import annotations
 import pytest
 
 from clustersim.documents.text import Data
-from clustersim.errors import ScenarioError
 from clustersim.workloads.reading.model_fields import ModelSpec, published_text
-from clustersim.workloads.reading.model_spec import LoadedModel, load_model
+from tests.unit.config.inline_models import SMALL, inline, refused, without
 from tests.unit.config.samples import transformer_of
-
-SMALL: dict[str, Data] = {
-    "model_type": "llama",
-    "num_hidden_layers": 2,
-    "hidden_size": 64,
-    "num_attention_heads": 4,
-    "intermediate_size": 128,
-    "vocab_size": 100,
-}
-
-
-def inline(model: dict[str, Data]) -> LoadedModel:
-    return load_model(model)
-
-
-def refused(model: dict[str, Data]) -> ScenarioError:
-    with pytest.raises(ScenarioError) as caught:
-        inline(model)
-    return caught.value
-
-
-def without(*keys: str, **changes: Data) -> dict[str, Data]:
-    return {key: value for key, value in SMALL.items() if key not in keys} | changes
 
 
 def test_heads_must_divide_the_hidden_size_unless_their_width_is_given() -> None:
@@ -74,7 +50,7 @@ def test_a_rounded_count_is_compared_to_its_digits(rounded: str, agrees: bool | 
     model = without(published_parameters_rounded=rounded)
 
     if agrees is None:
-        assert refused(model).field == "published_parameters_rounded"
+        assert refused(model).field == "model.published_parameters_rounded"
     else:
         assert (inline(model).flags == ()) is agrees
 
