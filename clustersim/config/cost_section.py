@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from math import fsum
 from pathlib import Path
 from types import MappingProxyType
@@ -215,8 +216,7 @@ def priced_nodes(spec: CostSpec, nodes: Sequence[Node], folder: Path) -> Priced:
         What paths of price lists are relative to.
     """
     desk = _Desk(spec, _price_lists(spec, folder))
-    kinds = {id(node): node for node in nodes}
-    power = {key: _node_power(spec.power, node, desk) for key, node in kinds.items()}
+    power = [(_node_power(spec.power, node, desk), len(tuple(run))) for node, run in groupby(nodes)]
     prices = Prices(
         usd_per_gpu_hour=desk.usd_per_gpu_hour(nodes),
         usd_per_kwh=desk.usd_per_kwh(),
@@ -229,7 +229,7 @@ def priced_nodes(spec: CostSpec, nodes: Sequence[Node], folder: Path) -> Priced:
         prices=prices,
         price_lists=tuple(desk.used),
         owned=spec.owned is not None,
-        nodes=tuple(power[id(node)] for node in nodes),
+        nodes=tuple(each for each, count in power for _ in range(count)),
         files=MappingProxyType({Path(name).name: read_text(folder / name, MOST_BYTES) for name in _named(spec) if _is_file(name)}),
         flags=flags,
     )

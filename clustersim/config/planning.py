@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from math import prod
 from typing import Final
 
@@ -134,7 +135,7 @@ def plan_on(scenario: Scenario, nodes: Sequence[Node], fabric: Fabric) -> Planne
 
 def _planned(scenario: Scenario, loaded: LoadedModel, nodes: Sequence[Node], fabric: Fabric) -> tuple[Planned, tuple[Idle, ...]]:
     """Return the plan of a scenario as it is written, and its settings that do nothing."""
-    node, kinds, model = nodes[0], tuple({id(each): each for each in nodes}.values()), loaded.model
+    node, kinds, model = nodes[0], tuple(each for each, _ in groupby(nodes)), loaded.model
     # What the model allows comes before what the cluster does: it is the narrower choice.
     for contributor in CONTRIBUTORS:
         contributor.refuse_model(model, scenario.spec.strategy)

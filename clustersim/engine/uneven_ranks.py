@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 
@@ -45,7 +46,7 @@ class UnevenRanks:
         """True where every rank is like every other, at all times."""
         if self.slowdowns or self.jitter is not None or self.waiting != 1.0:
             return False
-        return len({_kind(node) for node in {id(node): node for node in self.nodes}.values()}) == 1
+        return len({_kind(node) for node, _ in groupby(self.nodes)}) == 1
 
 
 def division_of(strategy: Strategy, uneven: UnevenRanks, *, has_experts: bool, folds: bool = True) -> Division:
