@@ -277,11 +277,13 @@ class Replay:
         while ready:
             index = ready.pop()
             taken_s = takes_s[index]
-            if taken_s < 0.0:
+            if taken_s >= 0.0:
+                end_s[index] = start_s[index] + taken_s
+            elif end_s[index] < 0.0:
                 self._schedule(step, index)
                 continue
             ended.append(index)
-            ended_s = end_s[index] = start_s[index] + taken_s
+            ended_s = end_s[index]
             for follower in followers[index]:
                 if ended_s > start_s[follower]:  # noqa: PLR1730 - max would be called for every dependency
                     start_s[follower] = ended_s
@@ -328,18 +330,8 @@ class Replay:
         self._n_fired += 1
         if self._n_fired % TOLD_EVERY == 0:
             advanced(len(self._takes_s) - step.n_left, len(self._takes_s))
-        ended_s = step.ended_s[index] = self.clock.now_s
-        start_s, waiting, ready = step.start_s, step.waiting, list[int]()
-        for follower in self.prepared.graph.followers[index]:
-            if ended_s > start_s[follower]:  # noqa: PLR1730 - max would be called for every dependency
-                start_s[follower] = ended_s
-            left = waiting[follower]
-            if left == 1:
-                ready.append(follower)
-            else:
-                waiting[follower] = left - 1
-        self._note_ended(step, [index])
-        self._go(step, ready[::-1])
+        step.ended_s[index] = self.clock.now_s
+        self._go(step, [index])
         self.release()
 
     def _note_ended(self, step: ReplayStep, ended: Sequence[int]) -> None:
