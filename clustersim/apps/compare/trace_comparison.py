@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
 from clustersim.apps.calibrate.trace_file import read_trace
@@ -27,7 +28,7 @@ from clustersim.apps.compare.predicted_kernels import PredictedStep, predicted_s
 from clustersim.apps.compare.run_directories import load_result
 from clustersim.apps.run.result import Result
 from clustersim.apps.serve.serving_result import ServingResult
-from clustersim.config.yaml_text import plain
+from clustersim.config.yaml_text import flat_text, plain
 from clustersim.documents.csv_text import csv_text as csv_of
 from clustersim.errors import Place, ScenarioError
 from clustersim.hardware.calibrations import calibration_for, constant
@@ -271,7 +272,7 @@ class _Reasons:
 
     def of(self, row: ClassRow, measured: ClassTime, predicted: ClassTime) -> str:
         """Return the constant with the value that would explain a difference, or settings where other work was done."""
-        settings = ", ".join(row.settings)
+        settings = ", ".join(self._setting(name) for name in row.settings)
         if not measured.seconds or not predicted.seconds:
             absent = "not measured" if not measured.seconds else "not predicted"
             return f"{absent}: {settings}" if settings else absent
@@ -288,6 +289,13 @@ class _Reasons:
         if row.name == IDLE or not told:
             told.append(settings)
         return (" or " if told[-1] == WAITS else ", ").join(text for text in told if text)
+
+    def _setting(self, name: str) -> str:
+        """Return a setting with the value that the run has, where it is a plain one."""
+        with suppress(AttributeError):
+            value = attrgetter(name)(self.result.built.plan)
+            return f"{name} ({flat_text(value)} here)" if isinstance(value, bool | int | str) else name
+        return name
 
     def _wanted(self, name: str, factor: float, class_name: str) -> str:
         """Return a share with the value that would give the measured time, which cannot be more than 1; of a time, its value."""

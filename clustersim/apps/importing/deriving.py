@@ -76,7 +76,7 @@ def machine_of(draft: Draft, name: str | None, nodes: int | None) -> TargetClust
     cluster: dict[str, Data] = {} if known is None else {"name" if known in profile_names("clusters") else "node": known}
     if missing or known is None or per_node is None:
         return TargetCluster(cluster=cluster, n_ranks=None, missing=tuple(missing))
-    shipped = shipped_per_node(known)
+    shipped = shipped_node(known).n_accelerators
     if nodes is None and ranks is not None:
         each = -(-ranks // (draft.whole("job.nodes") or ranks))
         # Fewer processes than accelerators may be on a node; a launcher alone on each says nothing of them.
@@ -99,18 +99,13 @@ def _per_node(draft: Draft, name: str | None) -> int | None:
     asked = draft.whole("job.ranks_per_node")
     if name is None:
         return asked
-    shipped = shipped_per_node(name)
+    shipped = shipped_node(name).n_accelerators
     return asked if asked is not None and asked < shipped else shipped
 
 
 def shipped_node(name: str) -> Node:
     """Return a shipped node, or the node of a shipped cluster."""
     return load_node(name) if name in profile_names("nodes") else load_cluster(name).node
-
-
-def shipped_per_node(name: str) -> int:
-    """Return the accelerators in a node of a shipped node or cluster."""
-    return shipped_node(name).n_accelerators
 
 
 def _ranks(draft: Draft, per_node: int | None) -> int | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from clustersim.apps.importing.deriving import shipped_per_node
+from clustersim.apps.importing.deriving import shipped_node
 from clustersim.apps.importing.imported_settings import OF_A_POOL, Draft, Key
 from clustersim.apps.importing.parts import POOLS
 from clustersim.documents.text import Data
@@ -100,7 +100,7 @@ def n_nodes(draft: Draft, cluster: str | None) -> int | None:
     """Return the nodes that the replicas fill; None without a shipped cluster."""
     if cluster not in (*profile_names("clusters"), *profile_names("nodes")):
         return None
-    return -(-n_ranks(draft) // shipped_per_node(cluster))
+    return -(-n_ranks(draft) // shipped_node(cluster).n_accelerators)
 
 
 def _pools(draft: Draft) -> Iterator[_Pool]:

@@ -114,7 +114,6 @@ def read_settings(table: Vocabulary, contents: Sequence[Contents], *, model: str
         # Pools share all but their layout; of two values the decode pool's counts.
         for pool, entries in sorted(of_row.get(number, {}).items(), key=lambda each: ("", *table.file.pools).index(each[0])):
             _read_row(draft, _of_pool(table.rows[number], pool), entries, again=bool(pool))
-    draft.keys = [_of_prefills(draft, key) for key in draft.keys]
     for number, row in enumerate(table.rows):
         if row.default is not None and number not in of_row:
             _apply_default(draft, row)
@@ -127,7 +126,7 @@ def read_settings(table: Vocabulary, contents: Sequence[Contents], *, model: str
             draft.settings[default.to] = Setting(value=_data(default.value), how="default", note=default.reason)
     if known is not None or flavour is not None:
         draft.derive("model", known or f"{family}-{flavour}", f"{named} of {table.file.title}")
-    draft.keys.sort(key=lambda key: (key.file or "", key.line or 0))
+    draft.keys = sorted((_of_prefills(draft, key) for key in draft.keys), key=lambda key: (key.file or "", key.line or 0))
     return draft
 
 

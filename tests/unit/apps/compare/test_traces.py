@@ -145,10 +145,10 @@ def test_a_class_at_another_pace_is_explained_by_its_constant(tmp_path: Path) ->
 def test_other_numbers_of_kernels_point_to_settings_and_collectives_to_links(tmp_path: Path) -> None:
     found = by_name(compared(write(tmp_path / "t.json", [(GEMM, 10, 1e8), (GATHER, 10, 1e8)], steps={"ProfilerStep#1": (0.0, 1e8)})))
 
-    assert found["products"].because == "fewer kernels: strategy.recompute, training.precision"
+    assert found["products"].because == "fewer kernels: strategy.recompute (full here), training.precision (bf16 here)"
     assert found["all-gather"].because.startswith("hopper.network.efficiency.nvlink ")
     assert found["all-gather"].because.endswith(" or waits for other ranks")
-    assert found["attention"].because == "not measured: training.attention, strategy.recompute"
+    assert found["attention"].because == "not measured: training.attention (flash here), strategy.recompute (full here)"
 
 
 def test_names_of_the_users_own_stand_before_ours(tmp_path: Path) -> None:
