@@ -82,7 +82,7 @@ class TraceComparison(TextAnswer):
     """Largest difference first."""
     unknown: Mapping[str, float]
     """Mean seconds of a step of each kernel that is in no class, longest first."""
-    notes: tuple[str, ...]
+    cautions: tuple[str, ...]
 
     def headline(self) -> str:
         """Return the step time, measured and predicted, in one sentence."""
@@ -119,7 +119,7 @@ class TraceComparison(TextAnswer):
 
     def remarks(self) -> Iterator[str]:
         """Yield the remarks for a reader, line by line."""
-        yield from self.notes
+        yield from self.cautions
         if self.unknown:
             seconds = sum(self.unknown.values())
             longest = "; ".join(name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..." for name in list(self.unknown)[:N_NAMED])
@@ -210,7 +210,7 @@ def compare_traces(request: TraceRequest) -> TraceComparison:
         predicted=both[1],
         classes=_differences(*both, names, _Reasons(result=result, steps=predicted, rank=ranks[0], least_s=_least_s(measured, predicted))),
         unknown=dict(sorted(unknown.items(), key=lambda each: -each[1])),
-        notes=tuple(_notes(measured, both[0])),
+        cautions=tuple(_notes(measured, both[0])),
     )
 
 
