@@ -112,7 +112,7 @@ COMMANDS: Final[Mapping[str, CommandRow]] = MappingProxyType(
         "export": CommandRow("export", "Write a run for Perfetto, or a scenario for a framework."),
         "import": CommandRow("export", "Convert files of a training framework into a scenario."),
         "plan": CommandRow("plan", "Find the fastest layout of a model on a cluster."),
-        "buy": CommandRow("buy", "Choose among clusters for a training."),
+        "buy": CommandRow("plan", "Choose among clusters for a training."),
         "advise": CommandRow("plan", "Recommend a family of parallel strategies for a model."),
         "ui": CommandRow("ui", "Open a page to change and run a scenario."),
         "show": CommandRow("show", "List shipped files, or show some in full."),
