@@ -73,7 +73,7 @@ class Reached:
 
     def rank(self, limit_s: float | None) -> tuple[float | bool | str, ...]:
         """Return by what clusters are ordered: costs alike in three digits are equal, and then one that is surely in time comes first."""
-        usd = three_digits(self.usd) or 0.0
+        usd = three_digits(self.usd) or self.n_nodes
         return max(1.0, self.excess), self.usd is None, usd, self.is_open(limit_s), self.n_nodes, self.node
 
     def is_open(self, limit_s: float | None) -> bool:
