@@ -67,6 +67,13 @@ def test_adapters_of_a_framework_are_read(
     assert tuple(at(found.data, f"training.{key}") for key in ("lora_rank", "lora_layers", "frozen_precision")) == (rank, layers, frozen)
 
 
+@pytest.mark.parametrize(("provider", "position"), [("llama.Llama3ModelProvider8B", "rope"), ("gpt_provider.GPTModelProvider", "learned")])
+def test_the_class_of_a_model_of_megatron_bridge_says_its_positions(tmp_path: Path, provider: str, position: str) -> None:
+    found = import_files([written(tmp_path, BRIDGE.replace("llama.Llama3ModelProvider8B", provider), "job.yaml")], ON_H100)
+
+    assert [key.value for key in found.keys if key.key == "model.position_embedding"] == [position]
+
+
 @pytest.mark.parametrize(("kind", "how"), [("full", "read"), ("lora", "read"), ("adalora", "not_modelled")])
 @pytest.mark.parametrize(
     "text",
