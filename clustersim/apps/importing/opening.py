@@ -17,7 +17,7 @@ from clustersim.errors import Place, ScenarioError
 from clustersim.progress import told
 
 
-def open_scenario(source: str, overrides: Sequence[str] = ()) -> Scenario:
+def open_scenario(source: str, overrides: Sequence[str] = (), machine: tuple[str, int | None] | None = None) -> Scenario:
     """Return a checked scenario, imported where the file is one of a training framework.
 
     Parameters
@@ -26,6 +26,8 @@ def open_scenario(source: str, overrides: Sequence[str] = ()) -> Scenario:
         As for ``load_scenario``, or such a file.
     overrides
         ``key=value`` texts.
+    machine
+        Shipped node or cluster, and number of nodes, of a foreign file that is to be run there.
 
     Raises
     ------
@@ -34,7 +36,7 @@ def open_scenario(source: str, overrides: Sequence[str] = ()) -> Scenario:
     """
     if not foreign_source(source):
         return load_scenario(source, overrides)
-    scenario = _imported(source, overrides)
+    scenario = _imported(source, overrides, machine)
     if isinstance(scenario, ServingScenario):
         raise ScenarioError("is a serving deployment, not a training job", place=Place(file=source), hint=f"try: clustersim run {source}")
     return scenario
@@ -73,8 +75,9 @@ def open_steps(source: str) -> LoggedSteps | None:
     return contents.measured if contents.only_measured else None
 
 
-def _imported(source: str, overrides: Sequence[str]) -> Scenario | ServingScenario:
-    scenario = _reported(source, ImportOptions(overrides=tuple(overrides), by_option=False)).scenario
+def _imported(source: str, overrides: Sequence[str], machine: tuple[str, int | None] | None = None) -> Scenario | ServingScenario:
+    cluster, nodes = machine or (None, None)
+    scenario = _reported(source, ImportOptions(cluster=cluster, nodes=nodes, overrides=tuple(overrides), by_option=False)).scenario
     assert scenario is not None  # a description of a machine is no source of a job
     return scenario
 

@@ -214,8 +214,12 @@ def _of_cluster(
     model: str | Mapping[str, object], cluster: str, nodes: int | None, overrides: Sequence[str], assumed: list[str]
 ) -> Scenario:
     try:
+        if isinstance(model, str):
+            load_model(model)  # a mistake in its name is told first
         return load_scenario(_document(model, cluster, nodes, overrides, assumed), overrides)
     except ScenarioError as error:
+        if isinstance(model, str) and Path(model).is_file() and foreign_source(model):
+            return open_scenario(model, overrides, (cluster, nodes))
         if nodes is not None and error.field == "cluster.nodes":
             raise ScenarioError(error.message, field="--nodes", hint=error.hint) from error
         if error.place is None or error.place.line is not None:
@@ -314,8 +318,6 @@ def _document(
     elif cluster in profile_names("nodes") or cluster.endswith(".yaml"):
         machine = {"node": cluster}
         if nodes is None and "cluster.nodes" not in given:
-            if isinstance(model, str):
-                load_model(model)  # a mistake in its name is told first
             raise ScenarioError(f"the number of nodes of {cluster} is missing", field="--nodes", hint="write such as --nodes 64")
     else:
         known = (*profile_names("clusters"), *profile_names("nodes"))

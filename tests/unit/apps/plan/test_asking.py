@@ -80,6 +80,15 @@ def test_a_configuration_of_hugging_face_is_told_how_it_is_named(tmp_path: Path,
     assert "hf:ds.json" not in str(caught.value)
 
 
+def test_a_file_of_a_framework_is_planned_for_a_cluster_with_its_model_and_batch(tmp_path: Path) -> None:
+    text = "[model]\nname = 'llama3'\nflavor = '8B'\n[training]\nlocal_batch_size = 2\nseq_len = 2048\n[parallelism]\n"
+    (tmp_path / "job.toml").write_text(f"{text}tensor_parallel_degree = 2\n", encoding="utf-8")
+
+    asked = asked_of(str(tmp_path / "job.toml"), "dgx-h100", nodes=2)
+
+    assert (asked.base["model"], asked.tokens_per_step) == ("llama3-8b", 8 * 2 * 2048)
+
+
 @pytest.mark.parametrize("nodes", [10**6, 10**30])
 def test_more_nodes_than_anybody_has_are_refused_at_once(nodes: int) -> None:
     with pytest.raises(
