@@ -128,7 +128,9 @@ def calibrate(request: CalibrationRequest, name: str) -> Calibrated:
             nccl=(*request.nccl, *folder.collectives),
             trace=(*request.trace, *folder.trace),
         )
-    traces = [(measured_file(path), trace_result(path, target, request.device)) for path in request.trace]
+    # A folder that says the host time of a launch measured it without the profiler, which its trace did not.
+    profiled = {path for folder in folders if folder.dispatch_s is not None for path in folder.trace}
+    traces = [(measured_file(path), trace_result(path, target, request.device, launches=path not in profiled)) for path in request.trace]
     traces += [(measured_file(folder.file), folder.launches(target)) for folder in folders if folder.dispatch_s is not None]
     traced = [product for _, result in traces for product in result.products]
     with_products = [file for file, result in traces if result.products]

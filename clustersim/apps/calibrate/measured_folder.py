@@ -40,13 +40,12 @@ class MeasuredFolder:
         """Return the host time of a launch as a reading; one that is far from the base's is not taken."""
         assert self.dispatch_s is not None
         before = constant(target.base, _DISPATCH)
-        if is_far(before, self.dispatch_s):
-            moved = move(_DISPATCH, before, self.dispatch_s)
-            far = f"{self.file}: {moved} is not taken: more than {FAR:.0f} times; whole steps say it better"
-            return TraceResult(products=(), readings=(), notices=(far,))
-        return TraceResult(
-            products=(), readings=(ReadConstant(name=_DISPATCH, value=self.dispatch_s, n_samples=self.n_launches),), notices=()
-        )
+        if not is_far(before, self.dispatch_s):
+            read = ReadConstant(name=_DISPATCH, value=self.dispatch_s, n_samples=self.n_launches)
+            return TraceResult(products=(), readings=(read,), notices=())
+        moved = move(_DISPATCH, before, self.dispatch_s)
+        far = f"{self.file}: {moved} is not taken: more than {FAR:.0f} times; whole steps say it better"
+        return TraceResult(products=(), readings=(), notices=(far,))
 
 
 def script() -> str:

@@ -56,7 +56,7 @@ class TraceResult:
     notices: tuple[str, ...]
 
 
-def trace_result(path: str, target: CalibrationTarget, device: str | None = None) -> TraceResult:
+def trace_result(path: str, target: CalibrationTarget, device: str | None = None, *, launches: bool = True) -> TraceResult:
     """Return products and readings of a trace.
 
     A reading is held against nothing: one that is far from the base's is not taken.
@@ -65,6 +65,8 @@ def trace_result(path: str, target: CalibrationTarget, device: str | None = None
     ----------
     device
         Device that the user says the trace is of; None where the trace says it.
+    launches
+        Whether the host time of a launch is read off it.
 
     Raises
     ------
@@ -75,6 +77,8 @@ def trace_result(path: str, target: CalibrationTarget, device: str | None = None
     check_device(trace.devices, target.accelerator, said=device, file=path)
     products, in_fp32 = _products(trace, target, name)
     samples = {"launch.kernel": gaps_s(trace), "launch.dispatch": intervals_s(trace), "memory_fraction": _shares(trace, target)}
+    if not launches:
+        del samples["launch.dispatch"]
     # A mean, because what the host loses now and then is lost; gaps and shares have outliers that are no property of theirs.
     means = {"launch.dispatch": fmean}
     read = [
