@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
@@ -129,7 +129,7 @@ def local_pool(n_workers: int) -> Generator[WorkerPool]:
     pool.executor.shutdown(wait=True)
 
 
-def in_order(function: Callable[[S], T], items: Sequence[S], *, jobs: int | None = None, chunk: int = 1) -> Iterator[T]:
+def in_order(function: Callable[[S], T], items: Sequence[S], *, jobs: int | None = None, chunk: int = 1) -> Generator[T]:
     """Yield what a function gives for each item, in the order of the items, and report progress.
 
     The first ones are done in this process, and processes are started only where that takes long.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -154,20 +154,18 @@ def validate_defaults(sources: Sequence[str | Path] = (), *, jobs: int | None = 
     """
     chosen = [read_source(name) for name in dict.fromkeys(sources or source_names())]
     wanted = [
-        (source, index)
-        for source in chosen
+        (typed, index)
+        for source, typed in zip(chosen, map(as_typed, chosen), strict=True)
         for index in thinned([index for index, row in enumerate(source.spec.rows) if not row.hidden and not _gives_speed(source, index)])
     ]
     if not wanted:
         raise ScenarioError("no row says all that decides it", hint="name another source")
     with phase("simulate published rows by defaults"):
-        ran = run_rows(wanted, jobs=jobs, bounds=bounds, typed=True)
-    return _compared(wanted, ran, as_typed)
+        ran = run_rows(wanted, jobs=jobs, bounds=bounds, refused=True)
+    return _compared(wanted, ran)
 
 
-def _compared(
-    wanted: Sequence[Wanted], ran: Sequence[Ran | str], as_run: Callable[[PublishedSource], PublishedSource] = lambda source: source
-) -> Validation:
+def _compared(wanted: Sequence[Wanted], ran: Sequence[Ran | str]) -> Validation:
     """Return rows that were run, by source, beside their measurements."""
     results: list[SourceResult] = []
     refused: dict[str, str] = {}
@@ -179,7 +177,7 @@ def _compared(
         if rows:
             judged = [_with_interval(row, source.spec.source_id, bands) for row, _ in rows]
             fitted = tuple(dict.fromkeys(constant for _, fits in rows for constant in fits))
-            results.append(_source_result(as_run(source), judged, fitted))
+            results.append(_source_result(source, judged, fitted))
     return replace(_together(tuple(results)), refused=refused)
 
 

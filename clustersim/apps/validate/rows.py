@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from pathlib import Path
+from functools import partial
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 
 from clustersim.apps.run.bound import peak_s
 from clustersim.apps.run.intervals import machine_of, run_kind
@@ -15,7 +15,7 @@ from clustersim.apps.run.result import Result
 from clustersim.apps.run.running import run_built
 from clustersim.apps.study.pools import in_order
 from clustersim.apps.validate.capabilities import capabilities_of
-from clustersim.apps.validate.sources import MeasuredSpec, PublishedSource, Quality, RowSpec, as_typed, read_source
+from clustersim.apps.validate.sources import MeasuredSpec, PublishedSource, Quality, RowSpec
 from clustersim.collection import collection_paused
 from clustersim.config.build import build
 from clustersim.config.load import load_scenario
@@ -134,12 +134,9 @@ def run_row(source: PublishedSource, index: int, *, bounds: bool = True) -> tupl
     Raises
     ------
     ScenarioError
-        When its scenario cannot be used, with the place in the file of the source.
+        When its scenario cannot be used, with the place in the scenario.
     """
-    try:
-        results = [run_built(build(load_scenario(scenario)), varies=bounds) for scenario in source.alternatives(index)]
-    except ScenarioError as error:
-        raise source.located(error, index) from error
+    results = [run_built(build(load_scenario(scenario)), varies=bounds) for scenario in source.alternatives(index)]
     row = source.spec.rows[index]
     bound_s = min(result.bounds.bound_s for result in possible(results)) if bounds else None
     return replace(_row_result(source, row, results), bound_s=bound_s), _fitted(source, row, results[0])
@@ -262,45 +259,37 @@ ROWS_AT_ONCE: Final = 8
 """That a process is given: few enough that none is left alone with the last ones."""
 
 
-def run_rows(wanted: Sequence[Wanted], *, jobs: int | None = 1, bounds: bool = True, typed: bool = False) -> list[Ran | str]:
+def run_rows(wanted: Sequence[Wanted], *, jobs: int | None = 1, bounds: bool = True, refused: bool = False) -> list[Ran | str]:
     """Return the results of some rows, in their order, however many processes simulate them.
 
     Parameters
     ----------
     jobs
         Processes; None for one for each processor.
-    typed
-        Whether rows are run by what people type of them alone; one that is refused then has the reason in its place.
+    refused
+        Whether a row that is refused has the reason in its place.
+
+    Raises
+    ------
+    ScenarioError
+        When a row is refused, with the place in the file of its source.
     """
-    paths = [(source.document.name, index) for source, index in wanted]
-    rows = [_Row(path, Path(path).stat().st_mtime_ns, index, bounds, typed) for path, index in paths]
-    return list(in_order(_run, rows, jobs=jobs, chunk=ROWS_AT_ONCE))
+    results: list[Ran | str] = []
+    alone = [source.alone(index) for source, index in wanted]
+    with closing(in_order(partial(_run, bounds), alone, jobs=jobs, chunk=ROWS_AT_ONCE)) as found:
+        for (source, index), ran in zip(wanted, found, strict=True):
+            if not isinstance(ran, ScenarioError):
+                results.append(ran)
+            elif refused:
+                results.append(str(source.located(ran, index)))
+            else:
+                raise source.located(ran, index)
+    return results
 
 
-class _Row(NamedTuple):
-    """A row as it is handed to a process."""
-
-    path: str
-    version: int
-    """Modification time of the file, in ns, which may have been edited since it was read."""
-    number: int
-    bounds: bool
-    """Whether its lower bound is asked for."""
-    typed: bool
-
-
-def _run(row: _Row) -> Ran | str:
-    source = _read_once(row.path, row.version)
+def _run(bounds: bool, source: PublishedSource) -> Ran | ScenarioError:  # noqa: FBT001
+    """Return the one row of a source, or why it is refused."""
     try:
-        return run_row(as_typed(source) if row.typed else source, row.number, bounds=row.bounds)
+        return run_row(source, 0, bounds=bounds)
     except ScenarioError as error:
-        if row.typed:
-            return str(error)
-        raise
-
-
-@lru_cache
-def _read_once(path: str, version: int) -> PublishedSource:
-    """Return a source, read once in each process."""
-    del version
-    return read_source(path)
+        return error

@@ -168,6 +168,11 @@ class PublishedSource:
         choices = [[_nested(key, value) for value in values] for key, values in hidden.items()]
         return [reduce(merged, chosen, self.scenario(index)) for chosen in product(*choices)]
 
+    def alone(self, index: int) -> PublishedSource:
+        """Return the source with one row and without places, which is quickly handed to a process."""
+        spec = self.spec.model_copy(update={"rows": [self.spec.rows[index]], "out_of_memory": []})
+        return replace(self, spec=spec, document=Document(name=self.document.name, data={}))
+
     def misfit(self, index: int) -> dict[str, JsonValue]:
         """Return the whole scenario of a run that did not fit."""
         row = self.spec.out_of_memory[index]
