@@ -109,8 +109,8 @@ class _Job:
         breaks_node = bool(self._random.random() < self._failures.node_rate * self._failures.mtti_s)
         if self._held:
             self._interruptions += 1
-            if breaks_node:
-                self._node_failures += 1
+            self._node_failures += breaks_node
+            if breaks_node and self._recovery.spares is not None:
                 self._in_repair += 1
                 self._world.when(self._world.timeout(self._recovery.repair_s), self._repair)
             self._training.interrupt(_FAILURE)
@@ -121,8 +121,9 @@ class _Job:
         self._in_repair -= 1
         if self._running and self._replicas > before:
             self._training.interrupt(_GROWTH)
-        self._repaired.succeed()
-        self._repaired = self._world.event()
+        if not self._held:
+            self._repaired.succeed()
+            self._repaired = self._world.event()
 
     def _train(self) -> Process:
         self._held = True
