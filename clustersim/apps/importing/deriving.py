@@ -9,7 +9,7 @@ from math import prod
 from typing import Final
 
 from clustersim.apps.importing.imported_models import derive_adapters
-from clustersim.apps.importing.imported_settings import Draft
+from clustersim.apps.importing.imported_settings import Draft, Key
 from clustersim.apps.importing.transforms import number
 from clustersim.documents.near_names import choices_hint
 from clustersim.documents.text import Data
@@ -326,7 +326,9 @@ def _recomputation(draft: Draft, n_layers: int | None, *, has_experts: bool) -> 
         if every > 1 and n_layers is not None:
             draft.derive("strategy.recompute_layers", max(1, n_layers // chunks // every), "so many layers of a chunk")
     if has_experts and draft.get("strategy.recompute") == "alternate":
-        draft.derive("strategy.recompute", "full", "experts: attention and exchanges are repeated too, which is too slow")
+        draft.derive("strategy.recompute", "full", "every second product, of a model with experts")
+        loss = "attention and exchanges of experts, which are kept, are simulated as repeated: too slow"
+        draft.keys.append(Key(key="strategy.recompute", how="not_modelled", value="alternate", note=loss))
     if draft.get("strategy.recompute") != "selective":
         draft.drop("strategy.recompute_modules")
 

@@ -204,3 +204,13 @@ def test_the_file_of_deepspeed_counts_before_its_name(tmp_path: Path) -> None:
 def test_what_no_size_can_be_is_no_number(value: int | float | str) -> None:
     with pytest.raises(UnreadableError):
         number(value)
+
+
+@pytest.mark.parametrize(("model", "flavour", "lost"), [("llama3", "8B", []), ("deepseek_v3", "671B", ["alternate"])])
+def test_kept_exchanges_of_experts_are_said_to_be_repeated(tmp_path: Path, model: str, flavour: str, lost: list[str]) -> None:
+    recompute = "[activation_checkpoint]\nmode = 'selective'\nselective_ac_option = 'op'\n"
+    text = f"[model]\nname = '{model}'\nflavor = '{flavour}'\n[training]\nlocal_batch_size = 1\n{recompute}"
+
+    found = import_files([written(tmp_path, text, "job.toml")], replace(ON_H100, nodes=64))
+
+    assert [key.value for key in found.keys if key.how == "not_modelled"] == lost
