@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -119,6 +120,8 @@ class NamesFile(Checked):
 
     steps: list[Text] = Field(default_factory=list[str])
     """Names of the ranges that are steps."""
+    step_ends: list[Text] = Field(default_factory=list[str])
+    """Names of the ranges that end a step, where no range is one."""
     classes: list[ClassRow] = Field(default_factory=list[ClassRow])
 
 
@@ -127,6 +130,7 @@ class KernelNames:
     """The rows in the order in which they are tried."""
 
     steps: tuple[str, ...]
+    step_ends: tuple[str, ...]
     classes: tuple[ClassRow, ...]
 
     def row(self, name: str) -> ClassRow | None:
@@ -182,7 +186,9 @@ def kernel_names(own: str | None = None) -> KernelNames:
     """Return the shipped table, with a file of the user's own before it."""
     files = [_shipped()] if own is None else [validate_document(NamesFile, read_document(Path(own))), _shipped()]
     return KernelNames(
-        steps=tuple(pattern for each in files for pattern in each.steps), classes=tuple(row for each in files for row in each.classes)
+        steps=tuple(pattern for each in files for pattern in each.steps),
+        step_ends=tuple(pattern for each in files for pattern in each.step_ends),
+        classes=tuple(row for each in files for row in each.classes),
     )
 
 
@@ -263,9 +269,9 @@ def steps_of(trace: TraceFile, names: KernelNames, file: str) -> list[tuple[Name
     launched = sorted((kernel for kernel in everything if kernel.start_s >= first_s), key=_issued_s)
     issued_s = [_issued_s(kernel) for kernel in launched]
     steps: list[tuple[NamedRange, list[LaunchedKernel]]] = []
-    markers = _markers(trace.ranges, names.steps)
+    markers = _markers(trace.ranges, names.steps) or _up_to(_markers(trace.ranges, names.step_ends), issued_s)
     for marker in markers:
-        first, last = bisect_right(issued_s, marker.start_s), bisect_right(issued_s, marker.end_s)
+        first, last = bisect_left(issued_s, marker.start_s), bisect_left(issued_s, marker.end_s)
         if first < last:
             steps.append((marker, launched[first:last]))
     if markers and not steps:
@@ -288,6 +294,12 @@ def _markers(ranges: Sequence[NamedRange], patterns: Sequence[str]) -> list[Name
         if outer:
             return outer
     return []
+
+
+def _up_to(ends: Sequence[NamedRange], issued_s: Sequence[float]) -> list[NamedRange]:
+    """Return the steps between ends; before a single one, that from the first launch on."""
+    from_s = [*issued_s[:1], *(each.end_s for each in ends)][len(ends) > 1 :]
+    return [NamedRange(name=f"step {number}", start_s=start, end_s=end) for number, (start, end) in enumerate(pairwise(from_s), start=1)]
 
 
 def _mean(trace: TraceFile, names: KernelNames, file: str, steps: list[tuple[NamedRange, list[LaunchedKernel]]]) -> MeasuredSteps:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from clustersim.apps.calibrate.trace_file import is_trace, read_trace
-from clustersim.apps.compare.kernel_names import UNKNOWN, kernel_names, measured_steps
+from clustersim.apps.compare.kernel_names import UNKNOWN, kernel_names, measured_steps, steps_of
 from clustersim.apps.compare.predicted_kernels import predicted_step
 from clustersim.apps.compare.trace_comparison import ClassDifference, TraceComparison, TraceRequest, compare_traces
 from clustersim.apps.run.running import run
@@ -80,6 +80,22 @@ def test_several_steps_are_a_mean_and_a_kernel_belongs_to_the_step_that_issued_i
     assert found.markers == ("ProfilerStep#3", "ProfilerStep#4")
     assert found.mean.step_s == pytest.approx(1.5e-3)
     assert found.mean.classes["products"].seconds == pytest.approx(250e-6)
+
+
+@pytest.mark.parametrize(
+    ("ends", "step_s", "kernels"),
+    [
+        ({"Optimizer.step#A": (500.0, 1000.0)}, 990e-6, [GEMM, FLASH, GATHER, NORM]),
+        ({"Optimizer.step#A": (500.0, 590.0), "Optimizer.step#B": (800.0, 1000.0)}, 410e-6, [GATHER, NORM]),
+    ],
+)
+def test_optimizers_end_the_steps_of_a_trace_that_marks_none(
+    tmp_path: Path, ends: dict[str, tuple[float, float]], step_s: float, kernels: list[str]
+) -> None:
+    ((marker, issued),) = steps_of(read_trace(write(tmp_path / "t.json", steps=ends)), kernel_names(), "t.json")
+
+    assert marker.end_s - marker.start_s == pytest.approx(step_s)
+    assert [kernel.name for kernel in issued] == kernels
 
 
 def test_kernels_that_were_issued_before_the_recording_belong_to_no_step(tmp_path: Path) -> None:
