@@ -25,7 +25,8 @@ from clustersim.parallel.schedules.order import backward, forward
 from clustersim.parallel.shard import local_model
 from clustersim.parallel.stage import Stage, stage_of
 from clustersim.parallel.stages import places_of
-from clustersim.parallel.training_plan import Plan, StrategySettings
+from clustersim.parallel.step_settings import Training
+from clustersim.parallel.training_plan import Plan, Strategy, StrategySettings
 from clustersim.program.holds import FORWARD_TO_BACKWARD, held_bytes
 
 SURROUNDINGS: Final = ("cluster", "cost", "reliability", "background", "jobs", "checks")
@@ -117,7 +118,7 @@ class Drafts:
                 # Another layout of this kind may do.
                 self._checked[checked] = said = f"{error.field}: {error.message}" if error.field else error.message
                 return said
-        plan = self._moved(template.plan, layout)
+        plan = self._moved(template.plan.training, template.plan.strategy, layout)
         if checked not in self._checked:
             refused = _refused(plan, template.scenario.spec.strategy) or self._written(plan, family)
             self._checked[checked] = refused if isinstance(refused, str) else None
@@ -177,9 +178,9 @@ class Drafts:
         assert self._first is not None
         return self._first
 
-    def _moved(self, plan: Plan, layout: ParallelLayout) -> Plan:
+    def _moved(self, training: Training, strategy: Strategy, layout: ParallelLayout) -> Plan:
         family = layout.family
-        strategy = plan.strategy.changed(
+        strategy = strategy.changed(
             dp=family.dp,
             tp=family.tp,
             pp=family.pp,
@@ -191,7 +192,7 @@ class Drafts:
             shard_degree=None,
         )
         model = self.first.plan.model
-        return Plan(model=model, training=plan.training.changed(micro_batch_size=family.micro_batch_size), strategy=strategy)
+        return Plan(model=model, training=training.changed(micro_batch_size=family.micro_batch_size), strategy=strategy)
 
     def _arranged(self, plan: Plan, family: LayoutFamily) -> Plan:
         if not family.balanced:

@@ -29,7 +29,7 @@ from clustersim.errors import DomainError, ScenarioError
 from clustersim.measure.cost_report import CostReport
 from clustersim.measure.goodput_report import GoodputReport
 from clustersim.measure.metrics import Metrics
-from clustersim.parallel.training_plan import Plan
+from clustersim.parallel.training_plan import Strategy
 from clustersim.trace.timeline import Timeline
 
 
@@ -158,13 +158,13 @@ def whole_training(built: Built, metrics: Metrics, seed: int = 0) -> tuple[float
 
 def seeded(built: Built, seed: int) -> Built:
     """Return a scenario whose random parts are drawn with a seed."""
-    jobs = tuple(replace(job, planned=replace(job.planned, plan=_seeded(job.planned.plan, seed))) for job in built.jobs)
-    return replace(built, plan=_seeded(built.plan, seed), jobs=jobs)
+    plans = [replace(plan, strategy=_seeded(plan.strategy, seed)) for plan in (built.plan, *(job.planned.plan for job in built.jobs))]
+    jobs = tuple(replace(job, planned=replace(job.planned, plan=plan)) for job, plan in zip(built.jobs, plans[1:], strict=True))
+    return replace(built, plan=plans[0], jobs=jobs)
 
 
-def _seeded(plan: Plan, seed: int) -> Plan:
-    load = replace(plan.strategy.expert_load, seed=seed)
-    return replace(plan, strategy=plan.strategy.changed(expert_load=load))
+def _seeded(strategy: Strategy, seed: int) -> Strategy:
+    return strategy.changed(expert_load=replace(strategy.expert_load, seed=seed))
 
 
 def _time_to_train_s(built: Built, metrics: Metrics, seed: int) -> float | None:
