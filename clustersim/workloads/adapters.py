@@ -105,7 +105,7 @@ class Adapters:
         """
         phases = {phase: kernels for phase, kernels in operator.phases.items() if phase != "weight_gradient"}
         is_linear, kept = operator.weight_product is not None, operator.parameters
-        if is_linear and operator.role == "other" and self.precision == "nf4":
+        if is_linear and operator.role != "logits" and self.precision == "nf4":
             full = Stream(operator.parameters * (NF4_BYTES + numerics.element_bytes))
             phases = {phase: (full, *kernels) for phase, kernels in phases.items()}
             kept *= NF4_BYTES / numerics.element_bytes

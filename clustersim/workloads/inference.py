@@ -193,7 +193,7 @@ def _layer(model: Model, layers: list[int], local: LocalShape) -> InferenceLayer
         )
     return InferenceLayer(
         n_layers=len(layers),
-        projections=_joined(_projection(operator) for operator in _products(whole)),
+        projections=_joined(_products(whole)),
         attention=_attention(model, kind, local),
         router=next((_projection(operator) for half in halves for operator in half.router), None),
         experts=experts,
@@ -243,17 +243,17 @@ def _projection(operator: Operator) -> Projection:
     return Projection(operator.name, gemm.n, gemm.k)
 
 
-def _joined(projections: Iterable[Projection]) -> tuple[Projection, ...]:
-    """Return projections with the two that read the same input into latent vectors as one product, as engines have them [1]_.
+def _joined(products: Iterable[Operator]) -> tuple[Projection, ...]:
+    """Return the projections of products; those that read the same input into latent vectors are one, as engines have them [1]_.
 
     References
     ----------
     .. [1] deepseek-ai/DeepGEMM, README.md of February 2025: 2,112 = 1,536 + 576 columns among the shapes of DeepSeek-V3 in inference.
     """
     found: dict[str, Projection] = {}
-    for each in projections:
-        name = "q_down" if each.name == "kv_down" else each.name
-        found[name] = replace(found[name], outputs=found[name].outputs + each.outputs) if name in found else each
+    for product in products:
+        key, each = product.role if product.role == "latent_down" else product.name, _projection(product)
+        found[key] = replace(found[key], outputs=found[key].outputs + each.outputs) if key in found else each
     return tuple(found.values())
 
 

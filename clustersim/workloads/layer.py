@@ -193,16 +193,15 @@ def latent_projections(model: TransformerShape, local: LocalShape, numerics: Num
     """
     assert model.latent is not None, model.name
     latent = model.latent
-    narrow = _down(latent.down_width, model, local)
     if latent.q_lora_rank is None:
         direct = gathered_input(model.hidden_size, local.n_heads * latent.qk_head_dim, local, bias=False)
-        down = [replace(linear("kv_down", narrow, numerics), saved_bytes=0.0)]
+        down = [replace(_down("kv_down", latent.down_width, model, local, numerics), saved_bytes=0.0)]
         queries = replace(linear("q", direct, numerics), column=True)
     else:
         down = [
-            linear("q_down", _down(latent.q_lora_rank, model, local), numerics),
+            _down("q_down", latent.q_lora_rank, model, local, numerics),
             normalization(model, local, numerics, name="q_norm", width=latent.q_lora_rank),
-            replace(linear("kv_down", narrow, numerics), saved_bytes=0.0),
+            replace(_down("kv_down", latent.down_width, model, local, numerics), saved_bytes=0.0),
         ]
         queries = _up("q_up", latent.q_lora_rank, local.n_heads * latent.qk_head_dim, local, numerics)
     up_width = local.n_heads * (latent.qk_nope_head_dim + latent.v_head_dim)
@@ -223,10 +222,10 @@ def entering_width(model: TransformerShape) -> int:
     return latent.down_width + (model.hidden_size if latent.q_lora_rank is None else latent.q_lora_rank)
 
 
-def _down(width: int, model: TransformerShape, local: LocalShape) -> LinearShape:
-    return LinearShape(
-        rows=local.sequence_rows, inputs=model.hidden_size, outputs=width, bias=model.qkv_bias, saved_rows=local.sequence_rows
-    )
+def _down(name: str, width: int, model: TransformerShape, local: LocalShape, numerics: Numerics) -> Operator:
+    rows = local.sequence_rows
+    shape = LinearShape(rows=rows, inputs=model.hidden_size, outputs=width, bias=model.qkv_bias, saved_rows=rows)
+    return replace(linear(name, shape, numerics), role="latent_down")
 
 
 def _up(name: str, rank: int, width: int, local: LocalShape, numerics: Numerics) -> Operator:

@@ -293,7 +293,7 @@ GraphPart = Literal["attention", "mlp", "router", "experts"]
 KernelPhase = Literal["forward", "recompute", "input_gradient", "weight_gradient"]
 """Phases in which an operator has kernels. A further phase is a further word here: nothing else lists them."""
 
-Role = Literal["embedding", "core_attention", "residual", "logits", "loss", "other"]
+Role = Literal["embedding", "latent_down", "core_attention", "residual", "logits", "loss", "other"]
 """Role of an operator in its model, for memory, recomputation, parallelism and serving."""
 
 
