@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
@@ -87,25 +87,15 @@ def load_accelerator(name: str) -> Accelerator:
     return build_accelerator(spec, spec.name, spec.sources)
 
 
-@lru_cache
-def load_host(name: str) -> Host:
-    """Return a shipped host; raise ``ScenarioError`` for an unknown name."""
-    spec, _ = read_spec(HostSpec, profile_path("hosts", name))
-    return build_part(Host, spec, spec.name, spec.sources)
+def _load_part(part: type[Q], schema: type[Spec], folder: str, name: str) -> Q:
+    """Return a shipped part; raise ``ScenarioError`` for an unknown name."""
+    spec, _ = read_spec(schema, profile_path(folder, name))
+    return build_part(part, spec, spec.name, spec.sources)
 
 
-@lru_cache
-def load_nic(name: str) -> Nic:
-    """Return a shipped network adapter; raise ``ScenarioError`` for an unknown name."""
-    spec, _ = read_spec(NicSpec, profile_path("nics", name))
-    return build_part(Nic, spec, spec.name, spec.sources)
-
-
-@lru_cache
-def load_switch(name: str) -> Switch:
-    """Return a shipped switch; raise ``ScenarioError`` for an unknown name."""
-    spec, _ = read_spec(SwitchSpec, profile_path("switches", name))
-    return build_part(Switch, spec, spec.name, spec.sources)
+load_host = lru_cache(partial(_load_part, Host, HostSpec, "hosts"))
+load_nic = lru_cache(partial(_load_part, Nic, NicSpec, "nics"))
+load_switch = lru_cache(partial(_load_part, Switch, SwitchSpec, "switches"))
 
 
 @lru_cache

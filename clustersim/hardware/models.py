@@ -11,8 +11,9 @@ from pydantic import Field, with_config
 from clustersim.documents.form import UNITLESS
 from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.source import Source
-from clustersim.units.fields import Degree, LineRate, Seconds
+from clustersim.units.fields import Bytes, Degree, LineRate, PositiveBandwidth, PositiveInt, PositiveRatio, Seconds
 
+PositiveBytes = Annotated[Bytes, Field(gt=0)]
 ScaledFormat = Literal["mx", "nvfp4"]
 """Formats of which matrix units must take blocks with a scale each; others need nothing of them [1]_ [2]_.
 
@@ -70,18 +71,18 @@ class Host:
     """Processors, memory and storage of a server."""
 
     name: str
-    n_sockets: int
-    memory_bytes: float
-    memory_bandwidth_bytes_per_s: float
+    n_sockets: PositiveInt
+    memory_bytes: PositiveBytes
+    memory_bandwidth_bytes_per_s: PositiveBandwidth
     """All sockets together."""
-    socket_bandwidth_bytes_per_s: float
+    socket_bandwidth_bytes_per_s: PositiveBandwidth
     """Between sockets, one direction."""
-    storage_bandwidth_bytes_per_s: float | None
+    storage_bandwidth_bytes_per_s: PositiveBandwidth | None = None
     """Sequential read from local NVMe, all drives together; None without any."""
-    storage_write_bandwidth_bytes_per_s: float | None
+    storage_write_bandwidth_bytes_per_s: PositiveBandwidth | None = None
     """Sequential write to local NVMe; None without any."""
     sources: tuple[Source, ...]
-    pace: float = 1.0
+    pace: PositiveRatio = 1.0
     """Time of the host to issue a kernel, relative to the host whose time the calibrations have."""
 
 
@@ -90,9 +91,9 @@ class Nic:
     """One network adapter port."""
 
     name: str
-    bandwidth_bytes_per_s: float
+    bandwidth_bytes_per_s: LineRate
     """One direction."""
-    latency_s: float
+    latency_s: Seconds
     """Through the adapter and its PCIe path, one side."""
     sources: tuple[Source, ...]
 
@@ -102,10 +103,10 @@ class Switch:
     """One switch of the scale-out fabric."""
 
     name: str
-    n_ports: int
-    port_bandwidth_bytes_per_s: float
+    n_ports: PositiveInt
+    port_bandwidth_bytes_per_s: LineRate
     """One direction."""
-    latency_s: float
+    latency_s: Seconds
     """Port to port."""
     sources: tuple[Source, ...]
 

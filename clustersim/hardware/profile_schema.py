@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from dataclasses import MISSING, fields
+from typing import Annotated, Any, ClassVar, Literal, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, create_model, model_validator
 
-from clustersim.hardware.models import FabricTopology, Few, GraphSwitch, Routing, ScaledFormat, ScaleUp, ScaleUpKind
+from clustersim.documents.form import key_of
+from clustersim.hardware.models import (
+    FabricTopology,
+    Few,
+    GraphSwitch,
+    Host,
+    Nic,
+    PositiveBytes,
+    Routing,
+    ScaledFormat,
+    ScaleUp,
+    ScaleUpKind,
+    Switch,
+)
 from clustersim.hardware.source import CheckedSource
 from clustersim.units.fields import (
     MOST_GPUS,
-    Bytes,
     Degree,
     FlopsPerSecond,
     LineRate,
@@ -28,7 +41,6 @@ Vendor = Annotated[str, Field(pattern="^[a-z0-9-]+$")]
 Leaves = Annotated[int, Field(strict=True, ge=0, le=MOST_GPUS)]
 Oversubscription = Annotated[PositiveRatio, Field(ge=0.1, le=1000)]
 """Bandwidth down over bandwidth up. Below a tenth a leaf would have ten times the ports up that it has down, and each is wired."""
-PositiveBytes = Annotated[Bytes, Field(gt=0)]
 PositiveFlops = Annotated[FlopsPerSecond, Field(gt=0)]
 PositivePower = Annotated[Watts, Field(gt=0)]
 
@@ -93,25 +105,20 @@ class AcceleratorSpec(Spec, AcceleratorFigures):
     """``hardware_profiles/accelerators/<name>.yaml``."""
 
 
-class HostFigures(Checked):
-    """Figures of a host."""
+def figures_of(part: type) -> type[Checked]:
+    """Return the schema of the figures of a part, whose declaration says the type and the default of each."""
+    hints = get_type_hints(part, include_extras=True)
+    given = {key_of(each.name): (hints[each.name], each) for each in fields(part) if each.name not in ("name", "sources")}
+    declared: dict[str, Any] = {key: (hint, ... if each.default is MISSING else each.default) for key, (hint, each) in given.items()}
+    return create_model(f"{part.__name__}Figures", __base__=Checked, __doc__=part.__doc__, **declared)
 
-    sockets: PositiveInt
-    memory: PositiveBytes
-    memory_bandwidth: PositiveBandwidth
-    """All sockets together."""
-    socket_bandwidth: PositiveBandwidth
-    """Between sockets, one direction."""
-    storage_bandwidth: PositiveBandwidth | None = None
-    """Sequential read from local NVMe, all drives together."""
-    storage_write_bandwidth: PositiveBandwidth | None = None
-    """Sequential write to local NVMe."""
-    pace: PositiveRatio = 1.0
-    """Time to issue a kernel, relative to the host whose time the calibrations have."""
+
+class HostFigures(figures_of(Host)):
+    """Figures of a host."""
 
     @model_validator(mode="after")
     def _reads_and_writes(self) -> HostFigures:
-        if (self.storage_bandwidth is None) != (self.storage_write_bandwidth is None):
+        if len({vars(self)[key] is None for key in ("storage_bandwidth", "storage_write_bandwidth")}) > 1:
             raise mistake("storage_bandwidth and storage_write_bandwidth go together", "give both, or neither where there is no NVMe")
         return self
 
@@ -120,25 +127,12 @@ class HostSpec(Spec, HostFigures):
     """``hardware_profiles/hosts/<name>.yaml``."""
 
 
-class NicFigures(Checked):
-    """Figures of a network adapter."""
-
-    bandwidth: LineRate
-    """One direction."""
-    latency: Seconds
+NicFigures = figures_of(Nic)
+SwitchFigures = figures_of(Switch)
 
 
 class NicSpec(Spec, NicFigures):
     """``hardware_profiles/nics/<name>.yaml``."""
-
-
-class SwitchFigures(Checked):
-    """Figures of a switch."""
-
-    ports: PositiveInt
-    port_bandwidth: LineRate
-    """One direction."""
-    latency: Seconds
 
 
 class SwitchSpec(Spec, SwitchFigures):
