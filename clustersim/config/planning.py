@@ -39,6 +39,7 @@ from clustersim.parallel.pass_costs import arranged
 from clustersim.parallel.stage import stage_of
 from clustersim.parallel.step_settings import PARAMETER_SERVER, DataParallel, DataParallelSettings, Precision, Training
 from clustersim.parallel.training_plan import SHARDS_GRADIENTS, Dimension, Plan, Strategy, StrategySettings
+from clustersim.topology import SYMMETRIC
 from clustersim.workloads.model import Model
 from clustersim.workloads.reading.model_spec import MEASURED_SPEED, LoadedModel, load_model
 
@@ -242,8 +243,23 @@ def _strategy(spec: ScenarioSpec, nodes: Sequence[Node], found: Pipelining) -> S
         shard_degree=None if asked.shard_degree == dp * asked.cp else asked.shard_degree,
         node_size=node.n_accelerators,
         domain_size=node.domain_size,
+        symmetric=_symmetric(spec, nodes),
         preset=None,
     )
+
+
+def _symmetric(spec: ScenarioSpec, nodes: Sequence[Node]) -> bool:
+    """Return whether all ranks compute and reach each other alike: in one scale-up domain whose wiring is, without anything uneven."""
+    node, cluster, asked = nodes[0], spec.cluster, spec.strategy
+    stages_differ = asked.pp > 1 or asked.expert_load.kind != "balanced"
+    over_hosts = (
+        asked.data_parallel.algorithm == PARAMETER_SERVER
+        or asked.data_parallel.single_process
+        or (stages_differ and bool(asked.offload.parts))
+    )
+    uneven = cluster.links or cluster.stragglers or cluster.jitter or spec.background or spec.jobs or over_hosts
+    wired_alike = node.scale_up.kind in SYMMETRIC and len(nodes) * node.n_accelerators <= node.domain_size
+    return not uneven and wired_alike and all(each is node for each in nodes)
 
 
 def _reach_flags(strategy: Strategy, node: Node) -> tuple[Flag, ...]:

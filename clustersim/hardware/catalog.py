@@ -45,23 +45,16 @@ PARTS_OF_FABRIC: Final = ("leaf", "spine", "graph")
 
 def build_accelerator(spec: AcceleratorFigures, name: str, sources: tuple[Source, ...]) -> Accelerator:
     """Return an accelerator; its memory is that reported by the driver, where known."""
-    return Accelerator(
+    figures = _given(spec, keys_of(Accelerator)) | dict[str, Any](
         name=name,
-        vendor=spec.vendor,
-        generation=spec.generation,
+        sources=sources,
         peak_flops_per_s=MappingProxyType({str(precision): rate for precision, rate in spec.peak_flops.items()}),
         memory_bytes=spec.memory if spec.reported_memory is None else spec.reported_memory,
-        memory_bandwidth_bytes_per_s=spec.memory_bandwidth,
         scale_up_bandwidth_bytes_per_s=0.0 if spec.scale_up is None else spec.scale_up.bandwidth,
         scale_up_links=0 if spec.scale_up is None else spec.scale_up.links,
         pcie_bandwidth_bytes_per_s=spec.pcie.bandwidth,
-        n_multiprocessors=spec.multiprocessors,
-        power_w=spec.power,
-        sources=sources,
-        idle_power_w=spec.idle_power,
-        compute_capability=spec.compute_capability,
-        scaled_formats=spec.scaled_formats,
     )
+    return Accelerator(**figures)
 
 
 def build_part(part: type[Q], spec: Checked, name: str, sources: tuple[Source, ...]) -> Q:

@@ -16,7 +16,8 @@ from clustersim.parallel.offload import offloads
 from clustersim.parallel.schedules import SCHEDULES
 from clustersim.parallel.settings import Needs, Settings
 from clustersim.parallel.shard import local_model
-from clustersim.parallel.stages import model_chunks
+from clustersim.parallel.stage import ActivationMemory
+from clustersim.parallel.stages import model_chunks, orders_of
 from clustersim.parallel.step_settings import Training
 from clustersim.parallel.training_plan import SHARDS_PARAMETERS, Strategy, micro_batches
 from clustersim.workloads.model import Model
@@ -57,12 +58,11 @@ class Idle:
 def idle(model: Model, training: Training, strategy: Strategy) -> tuple[Idle, ...]:
     """Return the settings of training and strategy that do nothing."""
     local = local_model(model, training, strategy)
-    once = micro_batches(training, strategy) == 1
     # A single micro-batch is reduced after it, whether others are added up or not.
-    seen = strategy.changed(data_parallel=strategy.data_parallel.changed(no_sync=True)) if once else strategy
+    single = strategy.changed(data_parallel=strategy.data_parallel.changed(no_sync=True))
+    seen = strategy if _several(training, strategy) else single
     unmet = {name: otherwise for name, (holds, otherwise) in CONDITIONS.items() if not holds(local, seen)}
-    if once:
-        unmet |= {name: otherwise for name, (holds, otherwise) in OF_MICRO_BATCHES.items() if not holds(strategy)}
+    unmet |= {name: otherwise for name, (holds, otherwise) in OF_TRAINING.items() if not holds(training, strategy)}
     return (*_idle(unmet, training, ("training",)), *_idle(unmet, strategy, ("strategy",)))
 
 
@@ -106,17 +106,9 @@ def _weights_move(strategy: Strategy) -> bool:
     return shards or strategy.data_parallel.central
 
 
-def _has_replicas(strategy: Strategy) -> bool:
-    return strategy.reduces_gradients or strategy.data_parallel.service is not None or offloads(strategy)
-
-
 def _divides(strategy: Strategy) -> bool:
     away = strategy.offload.gradients != "accelerator" or strategy.offload.parameters != "accelerator"
     return strategy.reduces_gradients or strategy.zero_stage == SHARDS_PARAMETERS or away
-
-
-def _has_buckets(strategy: Strategy) -> bool:
-    return strategy.zero_stage < SHARDS_PARAMETERS or strategy.gather != "layer"
 
 
 def _works_beside_experts(local: LocalModel, strategy: Strategy) -> bool:
@@ -124,8 +116,20 @@ def _works_beside_experts(local: LocalModel, strategy: Strategy) -> bool:
     return experts is None or experts.shared_size > 0 or strategy.overlap_ep == "micro_batches"
 
 
-def _has_own_layout(strategy: Strategy) -> bool:
-    return [strategy.dp, strategy.tp, strategy.pp, strategy.cp, strategy.ep].count(1) < 4
+def _several(training: Training, strategy: Strategy) -> bool:
+    return micro_batches(training, strategy) > 1
+
+
+def _overlaps_gradients(strategy: Strategy) -> bool:
+    chunks = strategy.overlap_tp in ("gemm_chunks", "async_tp")
+    return chunks or any(each.kind == "B" for order in orders_of(strategy, 2 * strategy.pp) for each in order)
+
+
+def _loss_is_largest(local: LocalModel, strategy: Strategy) -> bool:
+    copied = replace(local, numerics=replace(local.numerics, loss_in_place=False)) if local.numerics.loss_in_place else local
+    memory = ActivationMemory(local=copied, strategy=strategy)
+    stages = [chunks for chunks in model_chunks(strategy, local.model.n_layers) if any(chunk.last for chunk in chunks)]
+    return any("loss" in memory.backward_bytes(chunk, memory.fullest_place(chunks)) for chunks in stages for chunk in chunks if chunk.last)
 
 
 def _checks_later(strategy: Strategy) -> bool:
@@ -147,10 +151,6 @@ def _has(local: LocalModel, wanted: Callable[[Operator], bool]) -> bool:
     return any(wanted(operator) for first, _ in local.equal_layers(range(local.model.n_layers)) for operator in local.layer(first))
 
 
-def _has_images(local: LocalModel) -> bool:
-    return _has(local, lambda operator: any(isinstance(kernel, Convolution) for kernel in operator.kernels("forward")))
-
-
 def _captures(local: LocalModel) -> bool:
     plain = replace(local, captured=())
     return not local.captured or any(
@@ -165,7 +165,10 @@ def _alone(local: LocalModel) -> bool:
 
 CONDITIONS: Final[Mapping[str, tuple[Callable[[LocalModel, Strategy], bool], str]]] = {
     "transformer": (lambda local, _: local.model.unit == "sequence", "with a list of layers"),
-    "images": (lambda local, _: _has_images(local), "without convolutions"),
+    "images": (
+        lambda local, _: _has(local, lambda operator: any(isinstance(kernel, Convolution) for kernel in operator.kernels("forward"))),
+        "without convolutions",
+    ),
     "fp8": (lambda local, _: local.numerics.casts_weights, "without precision: fp8"),
     "delayed scaling": (lambda local, _: local.numerics.scaling == "delayed", "without fp8_scaling: delayed"),
     "adapters": (lambda local, _: local.adapters is not None, "without lora_rank"),
@@ -199,10 +202,19 @@ CONDITIONS: Final[Mapping[str, tuple[Callable[[LocalModel, Strategy], bool], str
     "weights move": (lambda _, strategy: _weights_move(strategy), "where every rank keeps and updates all parameters"),
     "selective recomputation": (lambda _, strategy: strategy.recompute == "selective", "without selective recomputation"),
     "later checks of norms": (lambda _, strategy: _checks_later(strategy), "with a schedule that checks norms before it updates"),
-    "replicas": (lambda _, strategy: _has_replicas(strategy), "with one replica"),
-    "buckets": (lambda _, strategy: _has_buckets(strategy), "where gradients are not reduced in buckets"),
+    "replicas": (
+        lambda _, strategy: strategy.reduces_gradients or strategy.data_parallel.service is not None or offloads(strategy),
+        "with one replica",
+    ),
+    "buckets": (
+        lambda _, strategy: strategy.zero_stage < SHARDS_PARAMETERS or strategy.gather != "layer",
+        "where gradients are not reduced in buckets",
+    ),
     "collective reduction": (lambda _, strategy: strategy.data_parallel.service is None, "with parameter servers"),
-    "own layout": (lambda _, strategy: _has_own_layout(strategy), "where one dimension has all ranks"),
+    "own layout": (
+        lambda _, strategy: [strategy.dp, strategy.tp, strategy.pp, strategy.cp].count(1) < 3 or 1 < strategy.ep < strategy.n_ranks,
+        "where one dimension has all ranks",
+    ),
     "several buckets": (_reduces_often, "where all gradients are reduced or pushed at once"),
     "buckets in order": (lambda _, strategy: strategy.zero_stage < SHARDS_PARAMETERS, "where each layer has buckets of its own"),
     "divided state": (lambda _, strategy: _divides(strategy), "with one replica"),
@@ -213,12 +225,30 @@ CONDITIONS: Final[Mapping[str, tuple[Callable[[LocalModel, Strategy], bool], str
     "several processes": (lambda _, strategy: not strategy.data_parallel.single_process, "with single_process"),
     "several servers": (lambda _, strategy: len(strategy.data_parallel.hosts) > 1, "with one server"),
     "update on the accelerator": (lambda _, strategy: strategy.offload.optimizer == "accelerator", "with an offloaded optimizer"),
+    "places that differ": (lambda _, strategy: not strategy.symmetric, "where all ranks reach each other alike"),
+    "whole backward passes": (
+        lambda _, strategy: strategy.tp == 1 or _overlaps_gradients(strategy),
+        "with a schedule that computes the gradients of weights apart",
+    ),
+    "gradient of the logits": (_loss_is_largest, "where the backward pass of a layer takes more memory than that of the loss"),
     "staleness": (lambda _, strategy: strategy.data_parallel.mode == "ssp", "without mode ssp"),
 }
 """Condition under which each need of a setting is met, and the words for messages."""
 
-OF_MICRO_BATCHES: Final[Mapping[str, tuple[Callable[[Strategy], bool], str]]] = {
-    "several micro-batches": (lambda strategy: strategy.virtual_stages > 1, "with one micro-batch"),
-    "several passes": (lambda strategy: strategy.pp > 1, "with one micro-batch on one stage"),
+OF_TRAINING: Final[Mapping[str, tuple[Callable[[Training, Strategy], bool], str]]] = {
+    "several micro-batches": (
+        lambda training, strategy: strategy.virtual_stages > 1 or _several(training, strategy),
+        "with one micro-batch",
+    ),
+    "several passes": (
+        lambda training, strategy: (
+            _several(training, strategy) or (strategy.pp > 1 and strategy.schedule not in ("naive", "gpipe", "1f1b"))
+        ),
+        "with one micro-batch, which has the order of 1f1b",
+    ),
+    "several operations": (
+        lambda training, _: training.optimizer != "sgd" or training.optimizer_kernels == "loop",
+        "with sgd, whose update is one operation",
+    ),
 }
-"""The same for needs that several micro-batches meet in any case."""
+"""The same for needs that depend on the training."""

@@ -85,7 +85,7 @@ class Written:
     form: object
     """Type that the text is checked against."""
     read: Callable[[Any], object]
-    write: Callable[[Any], object]
+    write: Callable[[Any], object] = lambda value: value
 
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Return a schema that checks the form and then reads the value."""

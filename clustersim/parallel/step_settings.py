@@ -44,14 +44,6 @@ Graphs = bool | tuple[GraphPart, ...]
 """Whether graphs capture whole passes, or the parts of a layer that they capture."""
 
 
-def _read_graphs(written: WrittenGraphs) -> Graphs:
-    return written if isinstance(written, bool) else tuple(dict.fromkeys(written))
-
-
-def _write_graphs(graphs: Graphs) -> WrittenGraphs:
-    return graphs if isinstance(graphs, bool) else list(graphs)
-
-
 WrittenEnds = Annotated[list[Layers], Field(min_length=2, max_length=2)]
 
 
@@ -145,6 +137,8 @@ class Training(Settings, frozen=True):
         "Kernels of the update: one per pass over all tensors (`fused`), one per operation (`foreach`), or one per operation and tensor "
         "(`loop`), which needs no temporary memory; default: `fused` or `foreach`, as `kernels`.",
         "update on the accelerator",
+        "collective reduction",
+        "several operations",
     )
     attention: AttentionKind = setting(
         "flash",
@@ -181,7 +175,14 @@ class Training(Settings, frozen=True):
         "Engine (`--deterministic-mode` of Megatron-LM until September 2026).",
         "transformer",
     )
-    cuda_graphs: Annotated[Graphs, Written(WrittenGraphs, _read_graphs, _write_graphs)] = setting(
+    cuda_graphs: Annotated[
+        Graphs,
+        Written(
+            WrittenGraphs,
+            lambda written: written if isinstance(written, bool) else tuple(dict.fromkeys(written)),
+            lambda graphs: graphs if isinstance(graphs, bool) else list(graphs),
+        ),
+    ] = setting(
         False,
         "CUDA graphs, whose kernels do not wait for launches by the host: `true` captures whole passes; a list captures parts of a layer, "
         "such as `[attention, router]`, from `attention`, `mlp`, `router` (of experts, until the dispatch) and `experts`.",
@@ -243,6 +244,7 @@ class Training(Settings, frozen=True):
         "copy",
         "Gradient of the logits: in its own tensor (`copy`, cross entropy of PyTorch and Apex), in place of the probabilities or logits "
         "(`in_place`, Megatron-LM, Transformer Engine).",
+        "gradient of the logits",
     )
     channels_last: StrictBool = auto(
         "Images are stored pixel by pixel (NHWC), as matrix units need them; otherwise each convolution transposes them; default: true "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Final, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, WithJsonSchema
@@ -89,18 +90,10 @@ def _check_parts(value: object) -> object:
     return value
 
 
-def _write_offload(offload: Offload) -> list[OffloadItem]:
-    return [*offload.parts, {"to": "nvme"}] if offload.to_drives else [*offload.parts]
-
-
 def _name_or_file(value: str, names: tuple[str, ...]) -> str:
     if value in names or value.endswith(".csv"):
         return value
     raise mistake(f"'{value}' is not one of {', '.join(names)} or a .csv file", choices_hint(value, names))
-
-
-def _check_schedule(value: str) -> str:
-    return _name_or_file(value, tuple(SCHEDULES))
 
 
 def _read_expert_load(value: str) -> ExpertLoad:
@@ -132,14 +125,10 @@ def _choice_or_file(names: tuple[str, ...], example: str) -> WithJsonSchema:
     return WithJsonSchema({"anyOf": [{"enum": list(names)}, {"type": "string", "pattern": r"\.csv$", "examples": [example]}]})
 
 
-def _as_is(value: object) -> object:
-    return value
-
-
 Chunks = Annotated[int, Field(strict=True, gt=0, le=10_000)]
 """Chunks of layers: a model has no more layers."""
 Ahead = Annotated[int, Field(strict=True, ge=0, le=10_000)]
-AutoDegree = Annotated[int, Written(Literal["auto"] | Degree, lambda value: None if value == "auto" else value, _as_is)]
+AutoDegree = Annotated[int, Written(Literal["auto"] | Degree, lambda value: None if value == "auto" else value)]
 StageLayers = Literal["with_ends", "balanced"] | tuple[int, ...] | None
 """Layers of each part of the model, in its order; None: equal numbers."""
 WrittenStageLayers = Literal["even", "with_ends", "balanced"] | list[NonNegativeInt]
@@ -159,14 +148,14 @@ class StrategySettings(Settings, frozen=True):
     sequence_parallel: StrictBool = auto(
         "Divide along the sequence the operators that tensor parallelism would replicate; default: true with `tp > 1`.", "tp"
     )
-    schedule: Annotated[str, AfterValidator(_check_schedule), _choice_or_file(tuple(SCHEDULES), "schedule.csv")] = setting(
-        "1f1b", "Order of the passes of a pipeline: a name, or a CSV file such as `mine.csv`.", "several passes"
-    )
+    schedule: Annotated[
+        str, AfterValidator(partial(_name_or_file, names=tuple(SCHEDULES))), _choice_or_file(tuple(SCHEDULES), "schedule.csv")
+    ] = setting("1f1b", "Order of the passes of a pipeline: a name, or a CSV file such as `mine.csv`.", "several passes")
     virtual_stages: Chunks = auto(
         "Model chunks on each stage: at least 2 for `interleaved_1f1b` and `breadth_first`, 2 for `zb_v` and `dualpipe_v`, 1 for the "
         "others; default: that of the schedule."
     )
-    stage_layers: Annotated[StageLayers, Written(WrittenStageLayers, _read_stage_layers, _as_is)] = setting(
+    stage_layers: Annotated[StageLayers, Written(WrittenStageLayers, _read_stage_layers)] = setting(
         None,
         "Layers of each model chunk: `even`, equal numbers; `with_ends`, embedding and logits count as one layer each; `balanced`, the "
         "longest chunk is as short as possible; or a list such as `[7, 8, 8, 7]` in the order of the model, of which only the first and "
@@ -204,12 +193,13 @@ class StrategySettings(Settings, frozen=True):
     data_parallel: DataParallelSettings = DataParallelSettings()
     overlap_p2p: StrictBool = auto("Sends and receives overlap with computation; default: false for `naive`, `gpipe` and `1f1b`.", "pp")
     sync_p2p: StrictBool = setting(True, "Hosts wait for sends that do not overlap (Megatron's `batch_p2p_sync`).", "pp", "waited sends")
-    overlap_tp: Annotated[TensorOverlap, Written(TensorOverlap | StrictBool, _read_overlap, _as_is)] = setting(
+    overlap_tp: Annotated[TensorOverlap, Written(TensorOverlap | StrictBool, _read_overlap)] = setting(
         "weight_gradient",
         "Overlap of tensor-parallel collectives: `none`; `weight_gradient`, with weight gradients of column-split layers (Megatron-LM); "
         "`gemm_chunks`, also with chunks of all adjacent products (Transformer Engine's `tp_comm_overlap`); `async_tp`, only with chunks "
         "(PyTorch's asynchronous TP). Chunks need sequence parallelism; `false` and `true` mean the first two.",
         "tp",
+        "whole backward passes",
     )
     shard_degree: AutoDegree | None = setting(
         None, "Ranks that together hold one copy of the sharded state: all, or a divisor (hybrid sharding); default: `auto`, all."
@@ -242,13 +232,18 @@ class StrategySettings(Settings, frozen=True):
         "resharding",
     )
     preset: str | None = setting(None, "Defaults of a framework, below all other keys; see `clustersim show presets`; default: none.")
-    offload: Annotated[Offload, Written(Annotated[list[OffloadItem], BeforeValidator(_check_parts)], _read_offload, _write_offload)] = (
-        setting(
-            Offload(),
-            "Parts of the training state that are on the hosts while not in use: any of `optimizer`, `gradients`, `parameters`, "
-            "`activations`, and the place, `{to: host}` or `{to: nvme}`.",
-            shown=[],
-        )
+    offload: Annotated[
+        Offload,
+        Written(
+            Annotated[list[OffloadItem], BeforeValidator(_check_parts)],
+            _read_offload,
+            lambda offload: [*offload.parts, *([{"to": "nvme"}] if offload.to_drives else [])],
+        ),
+    ] = setting(
+        Offload(),
+        "Parts of the training state that are on the hosts while not in use: any of `optimizer`, `gradients`, `parameters`, "
+        "`activations`, and the place, `{to: host}` or `{to: nvme}`.",
+        shown=[],
     )
     etp: Degree | None = setting(None, "Ranks that divide each expert; default: `tp`.")
     expert_load: Annotated[
@@ -289,11 +284,12 @@ class StrategySettings(Settings, frozen=True):
         "for heads.",
         "cp",
     )
-    placement: Annotated[tuple[Dimension, ...], Written(Literal["auto"] | list[Dimension], _read_placement, _as_is)] = setting(
+    placement: Annotated[tuple[Dimension, ...], Written(Literal["auto"] | list[Dimension], _read_placement)] = setting(
         DIMENSIONS,
         "Order of the dimensions over the ranks, fastest-varying first. With `pp` between `ep` and `dp`, replicas that together hold all "
         "experts stay neighbours. `auto`: tp, cp and ep first, then pp if all stages fit under one leaf with them, otherwise dp.",
         "own layout",
+        "places that differ",
     )
 
 
@@ -315,6 +311,8 @@ class Strategy(StrategySettings, frozen=True):
     """Accelerators of a node."""
     domain_size: int = Field(default=8, exclude=True)
     """Accelerators that a node, or several nodes of one scale-up domain, hold together."""
+    symmetric: bool = Field(default=False, exclude=True)
+    """Whether all ranks compute and reach each other alike."""
     costs: PassCosts = Field(default=EQUAL_COSTS, exclude=True)
     """Costs of passes, for a schedule that depends on them."""
     written: WrittenSchedule | None = Field(default=None, exclude=True)

@@ -232,7 +232,7 @@ class ParameterServers(Contributor):
         group = self._groups[workers[0]] if len(workers) == 1 else _all_workers(self.step.division)
         pushes = zip(*(self.keys("push", worker, pushed) for worker in workers), strict=True)
         for after, holding in zip(pushes, pushed.holdings, strict=True):
-            size_bytes = holding.parameters * update_bytes(self.step.stages[0].training)
+            size_bytes = holding.parameters * update_bytes(self.step.stages[0].training.changed(optimizer_kernels="fused"))
             lanes = [self._lane("update", worker, holding) for worker in workers]
             self.step.builder.add(("update", *after[0]), _served("update", group, holding, size_bytes), lanes, after=after)
 
@@ -290,9 +290,9 @@ def served_updates(stage: Stage, division: Division) -> tuple[Collective, ...]:
     """Return the update of the servers when they have enough gradients: one for all parameters of each server."""
     (whole,) = served_slices(stage.local, service_of(stage.strategy), [(0, stage.local.model.n_layers)])
     group = _all_workers(division)
-    return tuple(
-        _served("update", group, holding, holding.parameters * update_bytes(stage.training)).collective for holding in whole.holdings
-    )
+    # Processors update in one pass, whatever kernels accelerators have.
+    parameter_bytes = update_bytes(stage.training.changed(optimizer_kernels="fused"))
+    return tuple(_served("update", group, holding, holding.parameters * parameter_bytes).collective for holding in whole.holdings)
 
 
 def _all_workers(division: Division) -> RankGroups:
