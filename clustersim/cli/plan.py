@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from clustersim.apps.buy.offer_order import answered, offers_page, write_offers
 from clustersim.apps.buy.purchase import Request, check_options, read_nics, read_option
 from clustersim.apps.plan.advice import advise
 from clustersim.apps.plan.answer import (
@@ -145,12 +144,13 @@ def _layout(model: str, cluster: str | None, nodes: int | None, terms: Terms, op
     with watched(hint=_SOONER):
         asked = asked_of(model, cluster, nodes=nodes, overrides=options.overrides, limits=options.only, framework=options.framework)
         answer = plan_for(asked, terms)
-        nearest = [] if answer.search.winner else nearest_lines(asked, options.only, terms.memory_margin_fraction)
+        if answer.search.winner is None:
+            answer = replace(answer, nearest=tuple(nearest_lines(asked, options.only, terms.memory_margin_fraction)))
     if options.as_json:
         write_json(answer.to_dict())
     else:
         with options.report():
-            _print(answer, nearest, verbose=options.verbose)
+            _print(answer, verbose=options.verbose)
     _write(answer, options)
     return EXIT_OK if answer.search.winner else EXIT_NO
 
@@ -170,9 +170,8 @@ def _goal(model: str, goal: Goal, terms: Terms, options: PlanOptions) -> int:
     return EXIT_OK if found.reached else EXIT_NO
 
 
-def _print(answer: PlanAnswer, nearest: Sequence[str], *, verbose: bool) -> None:
+def _print(answer: PlanAnswer, *, verbose: bool) -> None:
     print_answer(answer)
-    write_lines(*nearest)
     for flag in answer.flags:
         # The others stand in the report.
         if flag.code == BELOW_BOUND:
@@ -233,6 +232,8 @@ def buy_command(
 
     Show days, cost and best layout of each, and what the order depends on.
     """
+    from clustersim.apps.buy.offer_order import answered, offers_page, write_offers
+
     if plot is not None:
         named_file(plot, (".png", ".svg"), "--plot")
     if page is not None:

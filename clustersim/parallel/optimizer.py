@@ -271,7 +271,7 @@ def _launches_of_a_pass(stage: Stage) -> int:
     if stage.training.optimizer_kernels != "loop":
         return FUSED_LAUNCHES
     strategy, n_layers = stage.strategy, stage.local.model.n_layers
-    if strategy.zero_stage:
+    if strategy.sharding.degree > 1:
         return ceil((n_layers + 1) / strategy.pp)
     chunks = [chunk for each in model_chunks(strategy, n_layers) for chunk in each]
     return ceil(sum(len(chunk_tensors(stage.local, chunk)) for chunk in chunks) / strategy.pp)

@@ -373,7 +373,10 @@ def offers_page(answer: Answer) -> str:
         image: Image = image_of(draw_offers(_picture(answer)), svg=True)
     sections = [
         PageSection(name="answer", heading="Answer", lines=tuple(answer.lines()), images=(image,)),
-        PageSection(name="offers", heading="Offers", tables=tuple(answer.tables())),
+        *(
+            PageSection(name=each.heading.lower().replace(" ", "-"), heading=each.heading, lines=each.sentences, tables=(each,))
+            for each in answer.tables()
+        ),
         PageSection(name="assumed", heading="Prices, and what was assumed", lines=tuple(answer.notes())),
     ]
     if answer.best is not None:

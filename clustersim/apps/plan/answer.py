@@ -59,6 +59,8 @@ class PlanAnswer(TextAnswer):
     """The layout that the scenario had."""
     own_refusal: str = ""
     """Why it cannot be run."""
+    nearest: tuple[str, ...] = ()
+    """Clusters and changes with which a layout can run, in sentences, where none can."""
     published: PublishedMfu | None = None
     """The published run with the highest MFU of the winner's class; None without one."""
 
@@ -79,10 +81,10 @@ class PlanAnswer(TextAnswer):
         return f"No layout leaves {kept}; {n_without:,} may fit with less (--memory-margin)."
 
     def lines(self) -> Sequence[str]:
-        """Return memory and bound of the winner, and what a step is; why the layout of the scenario is not in the table."""
+        """Return memory, bound and step of the winner, or the nearest that can run; why the layout of the scenario is left out."""
         winner = self.search.winner
         own = [f"The layout of the scenario cannot run: {self.own_refusal}"] if self.own_refusal else []
-        return own if winner is None else [bound_line(winner), *self.context, *own]
+        return [*self.nearest, *own] if winner is None else [bound_line(winner), *self.context, *own]
 
     def tables(self) -> Sequence[TextTable]:
         """Return the fastest layouts, and why no other one is faster."""

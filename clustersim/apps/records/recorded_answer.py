@@ -72,8 +72,8 @@ class RecordedAnswer(TextAnswer):
     parts: tuple[RecordedCase, ...]
     """Without the stragglers of one kind of operation or of one stage, the shortest step first."""
     asked: tuple[RecordedCase, ...]
-    notes: tuple[str, ...]
-    """Remarks on gaps and assumptions."""
+    remarks: tuple[str, ...]
+    """Gaps and assumptions."""
 
     def headline(self) -> str:
         """Return in one sentence what stragglers cost."""
@@ -92,7 +92,7 @@ class RecordedAnswer(TextAnswer):
         told = [each for each in self.parts if abs(each.step_time_s / base_s - 1.0) >= LEAST]
         cases = (self.replayed, self.even, *told, *self.asked)
         rows = tuple((each.name, _time(each.step_time_s), _change(each.step_time_s / base_s - 1.0)) for each in cases)
-        return (TextTable("", ("case", ">step", ">change"), rows, self.notes),)
+        return (TextTable("", ("case", ">step", ">change"), rows, self.remarks),)
 
     def to_dict(self) -> dict[str, object]:
         """Return the document of ``what-if --json``."""
@@ -104,7 +104,7 @@ class RecordedAnswer(TextAnswer):
             "ranks": self.n_ranks,
             "steps": list(self.steps),
             "recorded_s": list(self.recorded_s),
-            "notes": list(self.notes),
+            "notes": list(self.remarks),
             "cases": [
                 {
                     "name": each.name,
@@ -170,7 +170,7 @@ def answered_records(sources: Sequence[str], cases: Sequence[str] = ()) -> Recor
         even=_case(job, Point(number=0, name=NO_STRAGGLERS, values={EVEN: ALL})),
         parts=tuple(sorted(parts, key=lambda each: each.step_time_s)),
         asked=tuple(_case(job, case) for case in asked),
-        notes=job.notes,
+        remarks=job.notes,
     )
 
 

@@ -205,7 +205,7 @@ def _build(scenario: ServingScenario, seed: int, asked: DrawnRequests | None) ->
                     *(Flag(code=code, message=message) for code, message in loaded.flags),
                     *asked.flags,
                     *(flag for pool in pools for flag in _pool_flags(pool, serving, node)),
-                    *_without_effect(serving, pools, asked),
+                    *_without_effect(serving, pools),
                     *([Flag(code="assumed_transfer", message=_ASSUMED_TRANSFER)] if len(pools) > 1 else ()),
                     *_idle_flags(priced, n_accelerators, serving, pools),
                 )
@@ -336,11 +336,9 @@ def _pool_flags(pool: BuiltPool, serving: ServingSpec, node: Node) -> list[Flag]
     return [Flag(code=code, message=message) for code, message in found]
 
 
-def _without_effect(serving: ServingSpec, pools: tuple[BuiltPool, ...], asked: DrawnRequests) -> list[Flag]:
+def _without_effect(serving: ServingSpec, pools: tuple[BuiltPool, ...]) -> list[Flag]:
     """Return the notices on settings that are asked for and do nothing."""
     found = {key: reason for pool in pools for key, reason in idle_waits(serving, pool.layout.dp).items()}
-    if serving.prefix_cache and not asked.requests.prefixes:
-        found["prefix_cache"] = "no prompt names blocks that it shares with others (prefix_blocks of a trace)"
     if any(pool.layout.ep > 1 for pool in pools) and all(layer.experts is None for layer in pools[0].model.work.layers):
         found["ep"] = "the model has no experts"
     return [Flag(code="no_effect", message=f"{key} does nothing: {reason}") for key, reason in found.items()]

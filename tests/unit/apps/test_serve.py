@@ -295,11 +295,10 @@ def test_a_sweep_finds_the_rate_that_a_promise_allows() -> None:
             "batch_wait .* neither pool",
         ),
         ({"engine": "vllm", "tp": 2, "ep": 2}, "ep .* no experts"),
-        ({"engine": "vllm", "prefix_cache": True}, "prefix_cache .* no prompt names blocks"),
     ],
 )
 def test_a_setting_that_does_nothing_is_told_of_and_delays_nobody(serving: dict[str, Any], reason: str) -> None:
-    without = {key: value for key, value in serving.items() if not key.endswith(("wait", "interval", "ep", "cache"))}
+    without = {key: value for key, value in serving.items() if not key.endswith(("wait", "interval", "ep"))}
 
     asked, plain = (clustersim.run(CHAT | {"serving": each}) for each in (serving, without))
 

@@ -68,6 +68,8 @@ def test_cases_change_times_and_make_parts_even(tmp_path: Path) -> None:
 
     fast, slow, one = (each.step_time_s for each in found.asked)
     assert (fast, slow, one) == pytest.approx((10.0, 20.0 + 3 * SEND_S, 7.0), abs=1e-9)
+    assert "fast" in str(found)
+    assert "fast" in found._repr_html_()
 
 
 def test_a_collective_begins_when_its_last_rank_is_there(tmp_path: Path) -> None:

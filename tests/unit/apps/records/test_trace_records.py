@@ -121,7 +121,7 @@ def test_calls_that_cannot_be_the_same_last_as_recorded(tmp_path: Path) -> None:
 def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     files = written(tmp_path, data_parallel())
 
-    assert answered_records(files[:1]).notes == ("traces of 1 of 2 ranks: a collective begins when the last of these is there",)
+    assert answered_records(files[:1]).remarks == ("traces of 1 of 2 ranks: a collective begins when the last of these is there",)
 
 
 def chakra(path: Path, nodes: Sequence[Mapping[str, object]]) -> str:
