@@ -80,7 +80,7 @@ def test_traces_of_ranks_are_replayed_whatever_their_clocks(tmp_path: Path, cloc
     assert found.steps == (7,)
     assert found.recorded_s == pytest.approx([17e-3])
     assert steps_ms(found) == pytest.approx([17.0, 16.0, 16.0, 21.0, 21.0, 16.0], abs=1e-3)
-    assert found.notes == ()
+    assert found.remarks == ()
 
 
 def test_the_time_that_a_kernel_waits_for_its_host_is_an_operation_of_its_own(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_calls_that_cannot_be_the_same_last_as_recorded(tmp_path: Path) -> None:
         found = answered_records(written(tmp_path, ranks))
 
         assert found.replayed.step_time_s == pytest.approx(found.recorded_s[0], abs=1e-6)
-        assert found.notes == (f"{count} calls were not matched among these ranks, and last as recorded, with their waits",)
+        assert found.remarks == (f"{count} calls were not matched among these ranks, and last as recorded, with their waits",)
 
 
 def test_what_is_not_there_is_said(tmp_path: Path) -> None:
