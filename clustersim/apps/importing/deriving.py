@@ -315,19 +315,19 @@ def _recomputation(draft: Draft, n_layers: int | None, *, has_experts: bool) -> 
     chunks = (draft.whole("strategy.pp") or 1) * (draft.whole("strategy.virtual_stages") or 1)
     by_block = draft.get("job.recompute_method") == "block"
     if by_block and draft.get("job.recompute_layers") == 0:
-        draft.derive("strategy.recompute", "none", "the block method repeats 0 layers")
+        draft.derive("strategy.recompute", "none", "the block method recomputes 0 layers")
     if by_block and draft.get("strategy.recompute") == "full" and layers is not None:
         layers = layers if n_layers is None else min(layers, -(-n_layers // chunks))
-        draft.derive("strategy.recompute_layers", layers, "the block method repeats so many layers of a chunk, if it has them")
+        draft.derive("strategy.recompute_layers", layers, "the block method recomputes these layers of each chunk")
     if draft.get("strategy.recompute") == "full" and (granularity := draft.get("job.recompute_granularity")) is not None:
         draft.derive("strategy.recompute", granularity, "the granularity")
     if draft.get("strategy.recompute") == "selective" and isinstance(every, int):
-        draft.derive("strategy.recompute", "full" if every else "alternate", f"of {every} layers one" if every else "every second product")
+        draft.derive("strategy.recompute", "full" if every else "alternate", f"one layer in {every}" if every else "every second product")
         if every > 1 and n_layers is not None:
-            draft.derive("strategy.recompute_layers", max(1, n_layers // chunks // every), "so many layers of a chunk")
+            draft.derive("strategy.recompute_layers", max(1, n_layers // chunks // every), "layers of each chunk")
     if has_experts and draft.get("strategy.recompute") == "alternate":
         draft.derive("strategy.recompute", "full", "every second product, of a model with experts")
-        loss = "attention and exchanges of experts, which are kept, are simulated as repeated: too slow"
+        loss = "attention and exchanges of experts, which are kept, are simulated as recomputed: too slow"
         draft.keys.append(Key(key="strategy.recompute", how="not_modelled", value="alternate", note=loss))
     if draft.get("strategy.recompute") != "selective":
         draft.drop("strategy.recompute_modules")

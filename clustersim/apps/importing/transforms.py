@@ -281,6 +281,8 @@ TRANSFORMS: Final[Mapping[str, Callable[[Data], Data]]] = MappingProxyType(
         "first": lambda value: next(iter(value), None) if isinstance(value, list) else value,
         "last_batch": _last_batch,
         "last_number": _last_number,
+        # Of operators none is counted.
+        "every": lambda value: 0 if value == "op" else number(value),
         "listed": _listed,
         "image_version": _image_version,
         "hub_name": _hub_name,
