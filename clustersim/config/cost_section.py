@@ -48,8 +48,8 @@ class OwnedSpec(Checked):
     node_price: PositiveUsd | None = Field(
         default=None, description="Price of one node with its share of network and racks; default: that of a list."
     )
-    depreciation: Annotated[Seconds, Field(gt=0)] | None = Field(default=None, description="Written off over so long; default: 5 years.")
-    in_use: Annotated[PositiveRatio, Field(le=1)] = Field(default=1.0, description="Share of that time in which they work for somebody.")
+    depreciation: Annotated[Seconds, Field(gt=0)] | None = Field(default=None, description="Time of depreciation; default: 5 years.")
+    in_use: Annotated[PositiveRatio, Field(le=1)] = Field(default=1.0, description="Share of that time in which the nodes are in use.")
 
 
 class DrawSpec(Checked):

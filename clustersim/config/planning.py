@@ -72,7 +72,7 @@ def training_of(spec: ScenarioSpec, loaded: LoadedModel, nodes: Sequence[Node]) 
 
 
 def _check_layered(training: Training, model: Model) -> None:
-    """Refuse settings of what a list of layers says itself."""
+    """Refuse settings that a list of layers determines."""
     if training.gives("seq_length"):
         message = f"the layers of {model.name} say how large a sample is"
         hint = f"leave it out: a sample counts as tokens_per_sample = {model.max_positions} of the model"

@@ -151,7 +151,7 @@ class BackgroundSpec(Checked):
         description="Names of links, with * and ranges: leaf0/up, node[0-3]/nic*/tx."
     )
     load: LoadAmount = Field(description="Largest load: a rate, or a share of each link's bandwidth.")
-    flows: Degree = Field(default=1, description="Flows it consists of: on a full link it gets the share of so many.")
+    flows: Degree = Field(default=1, description="Number of flows: on a full link the load gets the share of that many.")
     name: str | None = Field(default=None, min_length=1, max_length=100, description="Default: background.")
     start: Seconds = Field(default=0.0, description="Start of the first burst.")
     period: Annotated[Seconds, Field(gt=0)] | None = Field(

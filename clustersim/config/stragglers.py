@@ -40,7 +40,7 @@ class StragglerSpec(Checked):
     """One entry of ``cluster.stragglers``."""
 
     ranks: OneOrMore | None = Field(default=None, description="Ranks: 3, [0, 2, 4-6] or '0-7'.")
-    nodes: OneOrMore | None = Field(default=None, description="All ranks of which nodes, in place of ranks.")
+    nodes: OneOrMore | None = Field(default=None, description="Nodes whose ranks are all meant, in place of ranks.")
     slowdown: PositiveRatio = Field(description="Factor of their computation time; below 1 they are faster.")
 
     @model_validator(mode="after")

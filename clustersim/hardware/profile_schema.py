@@ -223,7 +223,9 @@ class FabricChange(FabricFigures):
     """Settings of the network between nodes that a scenario may change."""
 
     topology: FabricTopology | None = Field(default=None, description="Wiring of the switches.")
-    leaf: str | OwnPart | None = Field(default=None, description="Switch that nodes hang at: a shipped one, a file, or one described here.")
+    leaf: str | OwnPart | None = Field(
+        default=None, description="Switch that nodes connect to: a shipped one, a file, or one described here."
+    )
     spine: str | OwnPart | None = Field(default=None, description="Switch above the leaves, in the same way.")
     nodes_per_leaf: Degree | None = Field(default=None, description="Nodes at one leaf.")
     graph: Annotated[tuple[GraphSwitch, ...], Field(max_length=100_000)] | None = Field(

@@ -27,7 +27,7 @@ class RequestCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SloCheck:
-    """One promised latency, and what came of it."""
+    """One limit of the SLO, and the latency of the run."""
 
     name: str
     limit_s: float

@@ -64,7 +64,7 @@ def _gradient_passes(training: Training) -> int:
     Raises
     ------
     DomainError
-        The product itself adds gradients up, so that none of a micro-batch are there.
+        The product itself adds gradients up, so that there are none of one micro-batch alone.
     """
     if not training.clip_micro_batches:
         return 0

@@ -1,4 +1,4 @@
-"""Time of attention in a step, and the terms of a step beside that of decoding sequences, which grows with every token."""
+"""Time of attention in a step, and the other terms of a step that do not grow with each decoded token."""
 
 from __future__ import annotations
 

@@ -54,8 +54,8 @@ class EngineConstants:
     attention_launches: int
     """Launches of a layer for attention outside a graph; where a step with prompts is captured in pieces, those beside the pieces."""
     split_attention: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
-    """Compute capabilities, by vendor, with attention kernels that treat decoding sequences apart from the prompts of a step; on others of
-    these vendors one kernel attends to all."""
+    """Compute capabilities, by vendor, with attention kernels that treat decoding sequences apart from the prompts of a step; other
+    accelerators of these vendors have one kernel for all sequences."""
     expert_launches: int
     """Launches of routed experts outside a graph, those beside the kernels that a profile names included."""
     stream_floor_s: Microseconds

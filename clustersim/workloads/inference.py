@@ -227,7 +227,7 @@ def _attention(model: Model, kind: LayerKind, local: LocalShape) -> AttentionWor
 
 
 def _streams(operator: Operator) -> list[Stream]:
-    """Return the forward kernels of an operator between products; nothing of products and attention."""
+    """Return the forward kernels of an operator between products; none of a product or of attention."""
     kernels = operator.kernels("forward")
     streams = [kernel for kernel in kernels if isinstance(kernel, Stream)]
     return streams if len(streams) == len(kernels) else []

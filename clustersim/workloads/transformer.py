@@ -114,7 +114,7 @@ class Transformer(TransformerShape, Model):
         return float(local.vocab_size * self.hidden_size) if self.tied_embeddings and self.lm_head else 0.0
 
     def decoder(self) -> Model:
-        """Return a decoder as engines serve it, which rotate and scale in one kernel; refuse a model that is none."""
+        """Return a decoder as engines serve it, which rotate and scale in one kernel; refuse an encoder."""
         if not self.causal:
             return Model.decoder(self)
         return replace(self, position="rope") if self.position == "yarn" else self

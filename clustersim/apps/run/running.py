@@ -62,8 +62,8 @@ def run(
     Returns
     -------
     Result
-        Of a serving run a ``ServingResult``, which has figures of its own. Also when the plan does not fit in memory, or a promised latency
-        does not hold: see ``result.ok``.
+        Of a serving run a ``ServingResult``, which has figures of its own. Also when the plan does not fit in memory, or an SLO does
+        not hold: see ``result.ok``.
 
     Raises
     ------
