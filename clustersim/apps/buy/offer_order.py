@@ -145,10 +145,9 @@ class Answer(TextAnswer):
             return "none: the model runs on none of these clusters in any layout"
         if len(self.of_options) == 1:
             return f"Only {best.option.name} runs the model"
-        near = self.undecided
-        if not near:
+        if not self.undecided:
             return f"Decided: {best.option.name}, and the error bars do not change that"
-        return f"Not decided which is {self._what}: {listed([best.option.name, *near])}, within the error bars"
+        return f"Not decided which is {self._what}: {listed([best.option.name, *self.undecided])}, within the error bars"
 
     def lines(self) -> Sequence[str]:
         """Return days and cost of the best, and its layout."""
