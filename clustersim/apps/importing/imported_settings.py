@@ -29,6 +29,7 @@ _OTHERS: Final = ("other_command.", "router.")
 _ALWAYS_SILENT: Final = ("program", "argument", "image", "replicas")
 OF_A_POOL: Final = ("tp", "pp", "ep", "dp", "redundant_experts", "replicas")
 """Settings of serving that each pool has its own of."""
+_OF_NO_POOL: Final = tuple(f"serving.{name}" for name in OF_A_POOL)
 _OF_DECODING: Final = {
     "serving.max_graph_tokens": "graphs of both pools are those of the decode pool",
     "serving.asynchronous": "both pools prepare steps as the decode pool does",
@@ -197,7 +198,11 @@ def _of_pool(row: KeyRow, pool: str) -> KeyRow:
 
 
 def _of_prefills(draft: Draft, key: Key) -> Key:
-    """Return a line, with the loss where the prefill pool has another value than the decode pool, which counts."""
+    """Return a line, with the loss where it is of no pool, or the prefill pool has another value than the decode pool, which counts."""
+    if key.to in _OF_NO_POOL and any(name.startswith("serving.disaggregated.") for name in draft.settings):
+        return replace(
+            key, how="not_modelled", note="each pool has its own, and this is of neither: name the file in the command of its pool"
+        )
     name = f"serving.{(key.to or '').removeprefix('job.prefill.')}"
     if not (key.to or "").startswith("job.prefill.") or name not in _OF_DECODING or draft.get(str(key.to)) == draft.get(name):
         return key

@@ -132,13 +132,17 @@ def test_pools_in_files_of_their_own_are_one_deployment(tmp_path: Path) -> None:
         path.write_text(f"python -m sglang.launch_server --model Qwen/Qwen3-8B --disaggregation-mode {path.stem} {own}", encoding="utf-8")
     asked = ImportOptions(cluster="hgx-h200", overrides=REQUESTS)
 
-    both, alone = (import_files([*map(str, each)], asked) for each in (files, files[:1]))
+    (tmp_path / "other.yaml").write_text("tp-size: 8\nmodel-path: Qwen/Qwen3-8B\n", encoding="utf-8")
 
+    both, alone, beside = (import_files([*map(str, each)], asked) for each in (files, files[:1], [*files, tmp_path / "other.yaml"]))
+
+    assert beside.data == both.data
     assert at(both.data, POOLS) == {"prefill": {"replicas": 1, "tp": 2}, "decode": {"replicas": 1, "tp": 4}}
     assert at(both.data, "serving.asynchronous") is None
-    assert [[key.key for key in each.keys if key.how == "not_modelled"] for each in (both, alone)] == [
+    assert [[key.key for key in each.keys if key.how == "not_modelled"] for each in (both, alone, beside)] == [
         ["prefill.--disable-overlap-schedule"],
         ["pool"],
+        ["tp-size", "prefill.--disable-overlap-schedule"],
     ]
 
 
