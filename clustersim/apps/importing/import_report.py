@@ -50,8 +50,9 @@ def lines(imported: Imported) -> Iterator[str]:
             # A machine has no framework.
             yield "Assumed:" if how == "default" and imported.scenario is None else f"{title}:"
             yield from _rows(keys, many=len(imported.files) > 1)
-    without = [key.key for key in imported.keys if key.how == "no_effect" and key.key.rpartition(".")[2] not in _PROGRAMS]
-    silent = list(dict.fromkeys(without))
+    without = [key for key in imported.keys if key.how == "no_effect" and key.key.rpartition(".")[2] not in _PROGRAMS]
+    told = {key.key: f" ({key.note})" for key in without if key.note and key.value not in (None, "", [], {})}
+    silent = [f"{key}{note}" for key, note in (told | {key.key: "" for key in without if key.key not in told}).items()]
     if silent:
         yield ""
         more = f" and {len(silent) - MOST_SILENT} more (--json)" if len(silent) > MOST_SILENT else ""

@@ -23,7 +23,7 @@ def test_the_scenario_goes_to_stdout_and_the_report_to_stderr(cli: Cli) -> None:
     assert done.code == 0
     assert parse_document(done.out, "out").data["model"] == "llama3-70b"
     assert "tensor_parallel_degree" in done.err
-    assert "keys have no effect on the prediction:\n  " in done.err
+    assert "keys have no effect on the prediction:\n  model.hf_assets_path (the model is named by its flavour), " in done.err
 
 
 def test_a_scenario_that_is_written_runs(cli: Cli) -> None:
