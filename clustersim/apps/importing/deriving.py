@@ -60,7 +60,8 @@ def machine_of(draft: Draft, name: str | None, nodes: int | None) -> TargetClust
         named = draft.get("job.accelerator") or draft.get("job.instance")
         sizes = [node for node in profile_names("nodes") if f"-{named}-" in node and node.startswith("dgx")]
         asked = "the memory of the accelerators" if sizes else f"which shipped node comes near to {named}" if named else "the accelerators"
-        missing.append(f"{asked}: --cluster {' or '.join(sizes) or 'NAME (a shipped node or cluster)'}")
+        near = "" if draft.get("job.nearest") is None else f"; {draft.get('job.nearest')} comes nearest"
+        missing.append(f"{asked}: --cluster {' or '.join(sizes) or f'NAME (a shipped node or cluster{near})'}")
     elif known not in (*profile_names("clusters"), *profile_names("nodes")):
         raise ScenarioError(
             f"there is no cluster or node '{known}'",

@@ -47,7 +47,7 @@ _READERS: Final[Mapping[str, Callable[[str, str], Described]]] = MappingProxyTyp
         "kubernetes_nodes": read_kubernetes_nodes,
     }
 )
-_OF_THE_JOB: Final = ("job.nodes", "job.ranks_per_node", "job.accelerator", "job.instance")
+_OF_THE_JOB: Final = ("job.nodes", "job.ranks_per_node", "job.accelerator", "job.nearest", "job.instance")
 """Facts of machines that a job may say itself."""
 _OF_SLURM: Final = (".gres", ".gpus_per_node", ".gpus_per_task", ".gpus", ".G")
 _GENERIC_RESOURCE: Final = re.compile(r"(?:gpu:)?([A-Za-z][\w.-]*):(\d{1,9})")

@@ -124,9 +124,11 @@ def test_nodes_of_which_a_script_asks_for_others_are_told_of(tmp_path: Path, ask
     assert [bool(key.note) for key in found.keys if key.key == "nodes.count"] == [told]
 
 
-def test_accelerators_that_no_shipped_node_has_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match="no file says which shipped node comes near to gaudi3: --cluster NAME"):
-        written(tmp_path, JOB.format(128, "gaudi3:8", ""), None)
+@pytest.mark.parametrize(("name", "nearest"), [("gaudi3", ""), ("h100_nvl", "; pcie-h200-nvl comes nearest")])
+def test_accelerators_that_no_shipped_node_has_are_named(tmp_path: Path, name: str, nearest: str) -> None:
+    cluster = rf"--cluster NAME \(a shipped node or cluster{nearest}\)"
+    with pytest.raises(ScenarioError, match=f"no file says which shipped node comes near to {name}: {cluster}"):
+        written(tmp_path, JOB.format(128, f"{name}:8", ""), None)
 
 
 def test_adapters_of_aws_tell_an_instance_without_names_of_accelerators(tmp_path: Path) -> None:
