@@ -155,7 +155,7 @@ def test_bridges_between_pairs_of_boards_are_no_node_with_a_switch(tmp_path: Pat
     rows = [["X" if row == column else "NV12" if row // 2 == column // 2 else "SYS" for column in range(4)] for row in range(4)]
     text = "  GPU0 GPU1 GPU2 GPU3\n" + "".join(f"GPU{row} {' '.join(cells)}\n" for row, cells in enumerate(rows))
 
-    with pytest.raises(ScenarioError, match="no file says the accelerators: .*; pcie-a100-80g comes nearest"):
+    with pytest.raises(ScenarioError, match=r"no file says the accelerators: .*; pcie-a100-80g comes nearest"):
         written(tmp_path, text)
 
 
