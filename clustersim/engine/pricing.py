@@ -253,13 +253,24 @@ class Pricing:
         return found
 
     def _price(self, action: Compute) -> Price:
-        price = Price()
         if action.phase == "host":
-            price.duration_s = price.issue_s = price.host_s = whole_ticks_s(self.slowdown * self.step_host_s)
-            return price
+            host_s = whole_ticks_s(self.slowdown * self.step_host_s)
+            return Price(duration_s=host_s, issue_s=host_s, host_s=host_s)
+        price = self.times(action.blocks)
         price.detail = tuple(self._add_block(price, block) for block in action.blocks)
-        self._add_host(price, action.blocks)
-        price.quotes = tuple((block.repeat, tuple(map(self.quote, block.body))) for block in action.blocks)
+        return price
+
+    def times(self, blocks: Sequence[Block]) -> Price:
+        """Return the price of a pass with its times alone, without what a timeline shows."""
+        price = Price()
+        for block in blocks:
+            for quote in map(self.quote, block.body):
+                price.duration_s += block.repeat * quote.duration_s
+                item_s = quote.compute_s + quote.waiting_s, quote.communication_s
+                price.items[item_s] = price.items.get(item_s, 0) + block.repeat
+                price.compute_s += block.repeat * quote.compute_s
+        self._add_host(price, blocks)
+        price.quotes = tuple((block.repeat, tuple(map(self.quote, block.body))) for block in blocks)
         price.blocks = self.kernels.blocks
         price.host_s = price.held_up_s(price.duration_s, price.issue_s)
         price.duration_s += price.host_s
@@ -268,14 +279,10 @@ class Pricing:
     def _add_block(self, price: Price, block: Block) -> DetailBlock:
         slices: list[SpanDetail] = []
         for item in block.body:
-            quote, shown = self.quote(item), self._shown(item)
-            price.duration_s += block.repeat * quote.duration_s
-            item_s = quote.compute_s + quote.waiting_s, quote.communication_s
-            price.items[item_s] = price.items.get(item_s, 0) + block.repeat
-            price.compute_s += block.repeat * quote.compute_s
+            shown = self._shown(item)
             for slice_ in shown.works:
                 _add_work(price, slice_, repeat=block.repeat)
-            for carried in quote.carried:
+            for carried in self.quote(item).carried:
                 price.carried.add(carried, block.repeat)
             for communicated in shown.collectives:
                 communicated.add_to(price, repeat=block.repeat)

@@ -24,7 +24,7 @@ from clustersim.parallel.schedules import SCHEDULES
 from clustersim.parallel.shard import local_model
 from clustersim.parallel.stage_passes import ChunkPasses
 from clustersim.parallel.training_plan import Plan, Strategy
-from clustersim.program.tasks import Block, Collective, Compute, Item, RankGroups
+from clustersim.program.tasks import Block, Collective, Item, RankGroups
 from clustersim.topology import SYMMETRIC
 from clustersim.topology.cluster import FloatArray, IntArray
 from clustersim.topology.wired import Cluster
@@ -102,7 +102,7 @@ class UnitCosts:
         # Both keep all that they have seen, and of the parts of another pass none comes again.
         traffic = EvenTraffic(library=self._library, network=self._network, counts=self.counts_traffic, apart=self._apart)
         pricing = Pricing(kernels=self.kernels, traffic=traffic, network=self._network, step_host_s=self.step_host_s)
-        price = pricing.price(Compute(name="F", phase="forward", blocks=blocks))
+        price = pricing.times(blocks)
         return np.array([price.compute_s, price.duration_s - price.host_s - price.compute_s, price.issue_s])
 
     def pass_s(self, row: FloatArray) -> FloatArray:
