@@ -31,6 +31,7 @@ from clustersim.measure.metrics import (
 )
 from clustersim.measure.step_breakdown import breakdown, busiest_links, shared_links, tier_use
 from clustersim.measure.steps_report import StepsReport, in_whole_steps, steps_report
+from clustersim.network.in_flight import LONGEST_S
 from clustersim.notices import Flag
 from clustersim.parallel.contributors import ALLOCATOR_FRACTION, stage_holds, stage_peak
 from clustersim.parallel.contributors.model_state import FRAMEWORK_BYTES
@@ -49,7 +50,7 @@ from clustersim.report.subject import domains_text
 from clustersim.topology.cluster import TIERS
 from clustersim.topology.wired import Cluster
 from clustersim.trace.memory_curves import Curves, MemoryCurve
-from clustersim.trace.timeline import EngineStats, Timeline, ranks_text
+from clustersim.trace.timeline import Timeline, ranks_text
 from clustersim.workloads.model import Model
 from clustersim.workloads.operators import VECTOR_BYTES
 
@@ -176,10 +177,9 @@ def _metrics(plan: Plan, cluster: Cluster, replayed: ReplayedPlan, neighbours: N
             *_room_flags(memory),
             *_pace_flags(plan.model, strategy, conditions),
             *algorithm_flags(choice.algorithm for choice in timeline.collectives),
-            *_engine_flags(timeline.engine),
+            *_timeline_flags(strategy, timeline),
             *_uneven_flags(replayed.uneven),
             *_job_flags(neighbours, cluster),
-            *_turn_flags(strategy, timeline),
             *_mask_flags(flops.masked / model, mfu=mfu),
         ),
     )
@@ -219,13 +219,6 @@ def _mask_flags(share: float, *, mfu: float) -> tuple[Flag, ...]:
     without = 100 * mfu * (1 - share)
     message = f"{100 * share:.0f} % of the counted FLOPs are attention that a causal mask spares; without them MFU is {without:.1f} %"
     return (Flag(code="masked_attention_counted", message=message),)
-
-
-def _turn_flags(strategy: Strategy, timeline: Timeline) -> tuple[Flag, ...]:
-    if not in_turn(strategy, timeline):
-        return ()
-    message = "each stage begins its next step when it has ended one; the step time is that of the stage that takes longest"
-    return (Flag(code="stages_in_turn", message=message),)
 
 
 def _peak_flops_per_s(precision: Precision, n_ranks: int, cluster: Cluster, conditions: Conditions) -> float:
@@ -372,8 +365,9 @@ def _job_flags(neighbours: Neighbours, cluster: Cluster) -> tuple[Flag, ...]:
     return tuple(Flag(code="job_memory", message=f"job {name} does not fit in memory, and is simulated all the same") for name in too_large)
 
 
-def _engine_flags(engine: EngineStats) -> Iterator[Flag]:
-    """Yield notices on groups that were replayed together although they differ, and on a step that contention makes chaotic."""
+def _timeline_flags(strategy: Strategy, timeline: Timeline) -> Iterator[Flag]:
+    """Yield notices on groups that differ and are replayed together, a chaotic step, times that are rounded, and stages that take turns."""
+    engine = timeline.engine
     where = {"nodes": "on links of the fabric", "none": "on any link"}.get(engine.told_apart)
     if where is not None:
         message = f"groups that differ {where} are too many to be told apart, and go at the pace of the slowest; --no-fold replays each"
@@ -382,6 +376,12 @@ def _engine_flags(engine: EngineStats) -> Iterator[Flag]:
         varied, moved = f"{100 * VARIATION:g} %", f"{100 * engine.spread:.2g} %"
         message = f"contention makes the step chaotic: when computation varies by {varied}, the step varies by {moved} and more"
         yield Flag(code="chaotic_step", message=message)
+    if timeline.duration_s > LONGEST_S:
+        message = f"{timeline.duration_s / 3600:,.0f} hours are replayed; times after 36 are rounded, and ties may be broken"
+        yield Flag(code="rounded_ticks", message=message)
+    if in_turn(strategy, timeline):
+        message = "each stage begins its next step when it has ended one; the step time is that of the stage that takes longest"
+        yield Flag(code="stages_in_turn", message=message)
 
 
 def _uneven_flags(names: Sequence[str]) -> tuple[Flag, ...]:

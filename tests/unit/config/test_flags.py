@@ -135,3 +135,11 @@ def test_attention_that_a_mask_spares_is_told_where_it_is_much(seq_length: int, 
     flags = {flag.code: flag.message for flag in run_scenario(small(training=training)).metrics.flags}
 
     assert ("masked_attention_counted" in flags) is flagged
+
+
+def test_times_after_36_hours_are_said_to_be_rounded() -> None:
+    length = {"training.seq_length": 2**17, "training.micro_batch_size": 2}
+    long, short = (run_scenario("gpt-22b-one-node", {**length, "training.global_batch_size": batch}) for batch in (2**16, 2))
+
+    assert "rounded_ticks" in codes(long.metrics)
+    assert "rounded_ticks" not in codes(short.metrics)
