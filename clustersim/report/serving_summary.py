@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from clustersim.documents.files import replacing_bytes
-from clustersim.measure.serving_metrics import Interval, PoolMemory, ServingCost, ServingMetrics, SloReport
+from clustersim.measure.serving_metrics import Interval, PoolMemory, ServingCost, ServingMetrics, SloCheck, SloReport
 from clustersim.network.in_flight import TICK_S
 from clustersim.report.chrome import STEP_NS, to_ns
 from clustersim.report.facts import memory_text, rate_text
@@ -124,7 +124,7 @@ def measured_sections(metrics: ServingMetrics) -> list[TextTable]:
             TextTable(
                 "Service level objectives (SLO)",
                 ("", ">limit", ">predicted", ">80 % interval", ""),
-                _slo_rows(metrics.slo),
+                slo_rows(metrics.slo),
                 _slo_lines(metrics.slo, overloaded=metrics.overloaded),
             ),
         )
@@ -228,14 +228,20 @@ def slo_title(name: str) -> str:
     return f"{latency.upper()} {statistic}"
 
 
-def _slo_rows(slo: SloReport) -> tuple[Row, ...]:
+def slo_verdict(check: SloCheck) -> str:
+    """Return whether an SLO is met, and decided."""
+    return f"{'met' if check.holds else 'MISSED'}{'' if check.decided else ', not decided'}"
+
+
+def slo_rows(slo: SloReport) -> tuple[Row, ...]:
+    """Return limit, latency, interval and verdict of each SLO."""
     return tuple(
         (
             slo_title(check.name),
             format_quantity(check.limit_s, "s"),
             "-" if check.found_s is None else format_quantity(check.found_s, "s"),
             "" if check.interval_s is None else format_range(*check.interval_s, "s"),
-            f"{'met' if check.holds else 'MISSED'}{'' if check.decided else ', not decided'}",
+            slo_verdict(check),
         )
         for check in slo.checks
     )

@@ -23,11 +23,12 @@ from clustersim.measure.deciding import MARK, MARKED, UNDECIDED, Decision, Judge
 from clustersim.measure.serving_metrics import Interval, ServingMetrics
 from clustersim.progress import advanced, phase
 from clustersim.report.facts import percent_text
+from clustersim.report.serving_summary import slo_rows, slo_title, slo_verdict
 from clustersim.report.text_tables import TextAnswer, TextTable
 from clustersim.units.quantity import format_quantity
 
 SCHEMA_VERSION = 1
-_DOCUMENTED: Final = ("step_s", "ttft_s", "ttft_interval_s", "tpot_s", "tpot_interval_s", "e2e_interval_s")
+_DOCUMENTED: Final = ("gpus", "slo", "step_s", "ttft_s", "ttft_interval_s", "tpot_s", "tpot_interval_s", "e2e_interval_s")
 """Metrics of the run in the document."""
 _WHOLE: Final = "e2e_s.mean"
 
@@ -54,6 +55,8 @@ class ServedExplanation(TextAnswer):
     constants: tuple[Constant, ...]
     gains: tuple[ServedGain, ...]
     """Those that shorten a request, the largest first."""
+    overloaded: tuple[str, ...]
+    """Changes with which requests come faster than they are answered."""
     n_tried: int
     n_impossible: int
     """Contradict the scenario, or do not fit in memory."""
@@ -80,12 +83,20 @@ class ServedExplanation(TextAnswer):
             said.append(f"Throughput is the rate that requests come at, {share} of what full batches would give.")
         if metrics.overloaded:
             said.append("The queue grows without end: latencies are those of the overload.")
+        said += (
+            [f"SLO of {name}, {limit}: {found}, {verdict}." for name, limit, found, _, verdict in slo_rows(metrics.slo)]
+            if metrics.slo
+            else []
+        )
         if self.gains:
-            best = self.gains[0]
-            doubt = f", {UNDECIDED}" if best.better_than_base == "not decided" else ""
-            said.append(f"What would shorten requests most: {best.change.what}, {percent_text(best.saved_fraction)} less{doubt}.")
+            first, n_now = self.gains[0], metrics.gpus
+            others = [_gain_text(gain, n_now) for gain in self.gains if first.metrics.gpus != n_now == gain.metrics.gpus]
+            more = f"; on as many GPUs {others[0]}" if others else ""
+            said.append(f"What would shorten requests most: {_gain_text(first, n_now)}{more}.")
         elif self.n_tried:
             said.append(f"None of {self.n_tried} changes would shorten requests.")
+        if self.overloaded and not metrics.overloaded:
+            said.append(f"Requests would come faster than they are answered with {', or '.join(self.overloaded)}.")
         return said
 
     def tables(self) -> Sequence[TextTable]:
@@ -98,8 +109,10 @@ class ServedExplanation(TextAnswer):
         )
         found = [TextTable("Terms of an engine step, mean over steps", ("term", ">time", ">share"), terms)]
         if self.gains:
-            heading = f"Changes that shorten a request, each by itself ({self.n_tried} tried, {self.n_impossible} impossible; {MARKED})"
-            columns = (">end to end  ", ">TTFT, p50", ">TPOT, p50", ">tokens/s per GPU", "change", "as options")
+            left = f"{self.n_impossible} impossible, {len(self.overloaded)} overloaded"
+            heading = f"Changes that shorten a request, each by itself ({self.n_tried} tried, {left}; {MARKED})"
+            slo = ("SLO",) if self.result.metrics.slo else ()
+            columns = (">end to end  ", ">TTFT, p50", ">TPOT, p50", ">GPUs", ">tokens/s per GPU", *slo, "change", "as options")
             found.append(TextTable(heading, columns, tuple(map(_gain_row, self.gains))))
         rows = tuple((each.name, each.value, each.meaning, "; ".join(source.title for source in each.sources)) for each in self.constants)
         return (*found, TextTable("Constants", ("constant", ">value", "meaning", "source"), rows))
@@ -121,10 +134,13 @@ class ServedExplanation(TextAnswer):
                     "e2e_s": plain(gain.metrics.e2e_s),
                     "ttft_s": plain(gain.metrics.ttft_s),
                     "tpot_s": plain(gain.metrics.tpot_s),
+                    "gpus": gain.metrics.gpus,
                     "output_tokens_per_s_per_gpu": gain.metrics.output_tokens_per_s_per_gpu,
+                    "slo": plain(gain.metrics.slo),
                 }
                 for gain in self.gains
             ],
+            "overloaded": list[Data](self.overloaded),
             "tried": self.n_tried,
             "impossible": self.n_impossible,
             "constants": [plain(each) for each in self.constants],
@@ -135,7 +151,7 @@ def explain_served(written: ScenarioText, changes: Sequence[Override], result: S
     """Return the causes of request latency in a serving run, with changes that shorten it if requested."""
     tried = tuple(served_candidates(result)) if replays else ()
     gains: list[ServedGain] = []
-    n_impossible = 0
+    overloaded, n_impossible = list[str](), 0
     with phase("replay changes"):
         for number, candidate in enumerate(tried):
             advanced(number, len(tried))
@@ -145,8 +161,12 @@ def explain_served(written: ScenarioText, changes: Sequence[Override], result: S
             except (ScenarioError, InfeasibleError):
                 n_impossible += 1
                 continue
+            if replay.metrics.overloaded:
+                overloaded.append(candidate.what)
+                continue
             base, other = result.metrics.e2e_s, replay.metrics.e2e_s
-            if base is not None and other is not None and not replay.metrics.requests.refused and other.mean < (1.0 - LEAST) * base.mean:
+            as_many = replay.metrics.requests.refused <= result.metrics.requests.refused
+            if base is not None and other is not None and as_many and other.mean < (1.0 - LEAST) * base.mean:
                 gain_fraction, better = 1.0 - other.mean / base.mean, is_better(_judged(replay), _judged(result))
                 gains.append(ServedGain(change=candidate, metrics=replay.metrics, saved_fraction=gain_fraction, better_than_base=better))
     engine, requests = result.built.pools[0].model.engine, result.run.requests
@@ -156,6 +176,7 @@ def explain_served(written: ScenarioText, changes: Sequence[Override], result: S
         frontend_s=engine.frontend_base_s + engine.frontend_per_token_s * tokens,
         constants=served_constants(result.built.node),
         gains=tuple(sorted(gains, key=lambda gain: -gain.saved_fraction)),
+        overloaded=tuple(overloaded),
         n_tried=len(tried),
         n_impossible=n_impossible,
     )
@@ -169,12 +190,13 @@ def _judged(result: ServingResult) -> Judged | None:
 
 
 def served_candidates(result: ServingResult) -> Iterator[CandidateChange]:
-    """Yield changes of a deployment; requests, model, number of accelerators and engine stay."""
+    """Yield changes of a deployment; requests, model and engine stay, and the number of accelerators where whole replicas allow it."""
     serving, pool = result.built.scenario.spec.serving, result.built.pools[0]
     if serving.disaggregated is None:
         for tp in (pool.layout.tp // 2, pool.layout.tp * 2):
             if tp:
-                yield _change("layout", f"tp {tp} instead of {pool.layout.tp}", f"serving.tp={tp}", "serving.replicas=auto")
+                replicas = max(1, pool.n_replicas * pool.layout.tp // tp)
+                yield _change("layout", f"tp {tp} instead of {pool.layout.tp}", f"serving.tp={tp}", f"serving.replicas={replicas}")
     for key, what in (("max_num_seqs", "sequences in a batch"), ("max_batched_tokens", "tokens in a step")):
         now: int = getattr(pool.rules, key) // pool.layout.dp
         for size in (now // 2, now * 2):
@@ -197,10 +219,19 @@ def _expected(interval: Interval | None) -> str:
     return "" if interval is None else f" (80 % of runs: {format_quantity(interval[0], 's')} to {format_quantity(interval[1], 's')})"
 
 
+def _gain_text(gain: ServedGain, gpus: int) -> str:
+    doubt = f", {UNDECIDED}" if gain.better_than_base == "not decided" else ""
+    on = "" if gain.metrics.gpus == gpus else f" on {gain.metrics.gpus} GPUs instead of {gpus}"
+    remark = f" ({gain.change.remark})" if gain.change.remark else ""
+    return f"{gain.change.what}{remark}{on}, {percent_text(gain.saved_fraction)} less{doubt}"
+
+
 def _gain_row(gain: ServedGain) -> tuple[str, ...]:
     metrics = gain.metrics
     latencies = ("" if each is None else format_quantity(each.p50, "s") for each in (metrics.ttft_s, metrics.tpot_s))
     what = gain.change.what + (f" ({gain.change.remark})" if gain.change.remark else "")
     options = set_options(gain.change.overrides)
     mark = MARK if gain.better_than_base == "not decided" else " "
-    return f"-{percent_text(gain.saved_fraction)} {mark}", *latencies, f"{metrics.output_tokens_per_s_per_gpu:,.4g}", what, options
+    speed = f"{metrics.output_tokens_per_s_per_gpu:,.4g}"
+    slo = (", ".join(f"{slo_title(each.name)} {slo_verdict(each)}" for each in metrics.slo.checks),) if metrics.slo else ()
+    return f"-{percent_text(gain.saved_fraction)} {mark}", *latencies, f"{metrics.gpus:,}", speed, *slo, what, options

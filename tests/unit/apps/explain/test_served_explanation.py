@@ -40,6 +40,20 @@ def test_a_gain_is_the_difference_that_the_change_makes_in_a_run_of_its_own() ->
     assert [gain.saved_fraction for gain in found.gains] == sorted((gain.saved_fraction for gain in found.gains), reverse=True)
 
 
+def test_an_overload_is_no_gain_and_other_gpus_and_the_slo_are_told() -> None:
+    crowded = ("cluster.node=dgx-h100", "serving.precision=bf16", "serving.replicas=1", "model=llama3-70b")
+    found = explained(*crowded, "requests.count=400", "requests.rate=6 /s", "slo={ttft_p99: 1 s}")
+
+    assert found.result.metrics.requests.refused
+    assert found.overloaded == ("tp 2 instead of 4",)
+    assert [gain.metrics.gpus for gain in found.gains][:2] == [8, 4]
+    assert "SLO of TTFT p99, 1 s: " in found.lines()[3]
+    assert "tp 8 instead of 4 on 8 GPUs instead of 4, " in found.lines()[4]
+    assert "; on as many GPUs weights in fp8 instead of bf16 (changes the model), " in found.lines()[4]
+    assert found.lines()[5] == "Requests would come faster than they are answered with tp 2 instead of 4."
+    assert found.tables()[1].rows[0][3:6:2] == ("8", "TTFT p99 met")
+
+
 def test_changes_that_cannot_be_run_are_counted() -> None:
     assert explained("serving.tp=8").n_impossible >= 1
 
