@@ -84,10 +84,14 @@ def run_command(
         else:
             write_out(summary_text(result.metrics, console.width, ascii_only=console.options.ascii_only))
     if not quiet:
-        for line in _failures(result) if isinstance(result, Result) else _broken(result):
-            notice(line)
+        _notice_failures(result)
         notice(f"wrote {folder}")
     return EXIT_OK if result.ok else EXIT_NO
+
+
+def _notice_failures(result: Result | ServingResult) -> None:
+    for line in _failures(result) if isinstance(result, Result) else _broken(result):
+        notice(line)
 
 
 def _broken(result: ServingResult) -> list[str]:
@@ -152,4 +156,5 @@ def explain_command(
     with watched():
         explanation = explain(run, tuple(set_ or ()), seed=seed, changes=changes)
     print_answer(explanation, as_json=json, piped=True)
-    return EXIT_OK
+    _notice_failures(explanation.result)
+    return EXIT_OK if explanation.result.ok else EXIT_NO

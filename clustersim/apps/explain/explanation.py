@@ -16,7 +16,7 @@ from clustersim.apps.explain.served_explanation import ServedExplanation, explai
 from clustersim.apps.explain.unsaid import Unsaid, alternatives, unsaid
 from clustersim.apps.importing.opening import open_written
 from clustersim.apps.run.replaying import Conditions, critical_path_of
-from clustersim.apps.run.result import NOT_MEASURED, UNSAID, MeasuredChanges, Result
+from clustersim.apps.run.result import NOT_MEASURED, UNSAID, MeasuredChanges, Result, changes_heading
 from clustersim.apps.run.running import run_scenario
 from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.collection import collection_paused
@@ -80,7 +80,9 @@ class Explanation(TextAnswer):
     figures: tuple[Explained, ...]
     constants: tuple[Constant, ...]
     gains: Gains | None
-    """None where not requested."""
+    """None where not requested, and of a run that does not fit."""
+    fitting: tuple[str, ...] = ()
+    """Changes with which a run fits that does not."""
     unsaid: tuple[Unsaid, ...] = ()
     """Settings of the software that were left to defaults and that decide; none where changes were not asked for."""
 
@@ -100,6 +102,8 @@ class Explanation(TextAnswer):
     def lines(self) -> Sequence[str]:
         """Return its critical path, and the changes that shorten it most, in sentences."""
         metrics, path, gains, said = self.result.metrics, self.path, self.gains, list[str]()
+        if not metrics.memory.fits:
+            return ("The chain of tasks, figures and constants of a step that cannot be run are in --json.",)
         if path is None:
             said.append("Workers do not wait for each other: no chain of tasks sets the step time.")
         else:
@@ -131,6 +135,8 @@ class Explanation(TextAnswer):
 
     def tables(self) -> Sequence[TextTable]:
         """Return changes, chain, figures, constants and slack as tables."""
+        if not self.result.metrics.memory.fits:
+            return (TextTable(changes_heading(self.result), sentences=self.fitting),) if self.fitting else ()
         found = [_changes(self)] if self.gains is not None and self.gains.best else []
         if self.unsaid:
             found.append(_unsaid(self.unsaid))
@@ -150,6 +156,7 @@ class Explanation(TextAnswer):
             "step_time_s": result.step_time_s,
             "critical_path": None if path is None else _path_document(path),
             "changes": None if self.gains is None else plain(self.gains),
+            "fitting": list[Data](self.fitting),
             "unsaid": plain(self.unsaid),
             "figures": [
                 {
@@ -189,13 +196,15 @@ def explain(source: str, overrides: Sequence[str] = (), *, seed: int = 0, change
     if isinstance(result, ServingResult):
         return explain_served(written, changed, result, replays=changes)
     built, run = result.built, ChangedRun(written=written, changes=changed, result=result)
+    replays = changes and result.metrics.memory.fits
     return Explanation(
         result=result,
         path=critical_path(built, seed=result.seed) if built.plan.strategy.data_parallel.mode == "sync" else None,
         figures=explained(result),
         constants=constants_of(built),
-        gains=gains(run, candidates(built)) if changes else None,
-        unsaid=unsaid(run, alternatives(built)) if changes else (),
+        gains=gains(run, candidates(built)) if replays else None,
+        fitting=fitting_changes(run, _command(source, overrides)) if changes and not replays else (),
+        unsaid=unsaid(run, alternatives(built)) if replays else (),
     )
 
 
@@ -209,7 +218,7 @@ def measured_changes(source: str, overrides: Sequence[str], result: Result) -> M
         return NOT_MEASURED
     written, changed = named_scenario(source, overrides)
     run = ChangedRun(written=written, changes=changed, result=result)
-    command = f"{shlex.quote(source)} {set_options(overrides)}".rstrip()
+    command = _command(source, overrides)
     if not result.metrics.memory.fits:
         return MeasuredChanges(changes=fitting_changes(run, command))
     engine = result.metrics.engine
@@ -226,10 +235,13 @@ def measured_changes(source: str, overrides: Sequence[str], result: Result) -> M
     return MeasuredChanges(told, tuple(remarks), tuple(each.sentence for each in settings[:N_TOLD]), further)
 
 
+def _command(source: str, overrides: Sequence[str]) -> str:
+    return f"{shlex.quote(source)} {set_options(overrides)}".rstrip()
+
+
 def _change_text(gain: Gain, step_s: float) -> str:
-    remark = f" ({gain.change.remark})" if gain.change.remark else ""
     doubt = ", not decided" if gain.better_than_base == "not decided" else ""
-    return f"-{percent_text(gain.saved_s / step_s)}{doubt}: {gain.change.what}{remark}; {set_options(gain.change.overrides)}"
+    return f"-{percent_text(gain.saved_s / step_s)}{doubt}: {gain.change}; {set_options(gain.change.overrides)}"
 
 
 def _gain_text(gain: Gain, step_s: float) -> str:
@@ -247,13 +259,7 @@ def _changes(explanation: Explanation) -> TextTable:
             f"-{percent_text(gain.saved_s / step_s)} {MARK if gain.better_than_base == 'not decided' else ' '}",
             time,
             memory_text(gain.peak_bytes),
-            "".join(
-                (
-                    gain.change.what,
-                    f" ({gain.change.remark})" if gain.change.remark else "",
-                    f" {set_options(gain.change.overrides)}",
-                )
-            ),
+            f"{gain.change} {set_options(gain.change.overrides)}",
         )
         for gain, time in zip(gains.best, times, strict=False)
     )

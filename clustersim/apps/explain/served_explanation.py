@@ -222,16 +222,14 @@ def _expected(interval: Interval | None) -> str:
 def _gain_text(gain: ServedGain, gpus: int) -> str:
     doubt = f", {UNDECIDED}" if gain.better_than_base == "not decided" else ""
     on = "" if gain.metrics.gpus == gpus else f" on {gain.metrics.gpus} GPUs instead of {gpus}"
-    remark = f" ({gain.change.remark})" if gain.change.remark else ""
-    return f"{gain.change.what}{remark}{on}, {percent_text(gain.saved_fraction)} less{doubt}"
+    return f"{gain.change}{on}, {percent_text(gain.saved_fraction)} less{doubt}"
 
 
 def _gain_row(gain: ServedGain) -> tuple[str, ...]:
     metrics = gain.metrics
     latencies = ("" if each is None else format_quantity(each.p50, "s") for each in (metrics.ttft_s, metrics.tpot_s))
-    what = gain.change.what + (f" ({gain.change.remark})" if gain.change.remark else "")
     options = set_options(gain.change.overrides)
     mark = MARK if gain.better_than_base == "not decided" else " "
     speed = f"{metrics.output_tokens_per_s_per_gpu:,.4g}"
     slo = (", ".join(f"{slo_title(each.name)} {slo_verdict(each)}" for each in metrics.slo.checks),) if metrics.slo else ()
-    return f"-{percent_text(gain.saved_fraction)} {mark}", *latencies, f"{metrics.gpus:,}", speed, *slo, what, options
+    return f"-{percent_text(gain.saved_fraction)} {mark}", *latencies, f"{metrics.gpus:,}", speed, *slo, str(gain.change), options

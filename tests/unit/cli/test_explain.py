@@ -37,11 +37,13 @@ def test_the_document_is_one_of_json(cli: Cli) -> None:
     assert all(constant["sources"] for constant in found["constants"])
 
 
-def test_a_run_that_does_not_fit_says_so_first(cli: Cli) -> None:
-    outcome = cli("explain", "llama3-8b-8xh100", "-s", "training.seq_length=131072", "--no-changes")
+def test_of_a_run_that_does_not_fit_it_says_so_and_what_would_make_it_fit(cli: Cli) -> None:
+    outcome = cli("explain", "llama3-8b-8xh100", "-s", "strategy.recompute=none")
 
-    assert outcome.code == 0
+    assert (outcome.code, outcome.err) == (1, "no: does not fit in memory, 101.4 GiB of 79.6 GiB\n")
     assert outcome.out.startswith("The run does not fit in memory, ")
+    assert "\nWhat would make it fit\nZeRO stage 2 instead of 1: " in outcome.out
+    assert "shorten" not in outcome.out
 
 
 def test_an_unknown_run_is_one_clear_error(cli: Cli) -> None:

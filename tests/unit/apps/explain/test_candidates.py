@@ -198,13 +198,6 @@ def test_what_does_not_fit_is_counted_without_a_replay(replays: list[Built]) -> 
     assert (got.best, got.n_misfits, replays) == ((), 1, [])
 
 
-def test_what_does_not_fit_is_replayed_where_the_run_itself_does_not(replays: list[Built]) -> None:
-    base, got = found("llama3-70b-h100-512", ["strategy.tp=1", "strategy.zero_stage=1"], [change("training.precision=fp8")])
-
-    assert not base.metrics.memory.fits
-    assert (len(got.best), got.n_misfits, len(replays)) == (1, 0, 1)
-
-
 def test_what_no_step_of_can_be_shorter_is_not_replayed(replays: list[Built]) -> None:
     _, got = found("llama3-8b-8xh100", [], [change("training.attention=unfused"), change("training.kernels=eager", family="other")])
 

@@ -42,4 +42,4 @@ def test_a_figure_that_the_user_gave_is_cited_as_the_scenario_s() -> None:
     constants = constants_of(build(load_scenario("llama3-70b-h100-512", ["cluster.nics.bandwidth=200 Gbit/s"])))
 
     (nic,) = (constant for constant in constants if constant.name.endswith(".bandwidth") and "adapters" in constant.meaning)
-    assert (nic.value, [source.url for source in nic.sources]) == ("25 GB/s", ["scenario"])
+    assert (nic.value, [source.url for source in nic.sources]) == ("200 Gbit/s", ["scenario"])
