@@ -92,13 +92,10 @@ def _written(strategy: StrategySettings, folder: Path) -> Pipelining:
     if strategy.gives("virtual_stages") and asked != chunks:
         message = f"{path.name} has {chunks} per stage, not {asked}"
         raise ScenarioError(message, field="strategy.virtual_stages", hint=f"use {chunks}, or leave it out")
-    name = f"{_digest_free(path.stem)}-{sha256(written.text.encode()).hexdigest()[:_DIGITS]}.csv"
+    # Without the digits that tell files of one name apart, so that a copy is called the same.
+    stem = re.sub(rf"-[0-9a-f]{{{_DIGITS}}}$", "", path.stem)
+    name = f"{stem}-{sha256(written.text.encode()).hexdigest()[:_DIGITS]}.csv"
     return Pipelining(name=name, chunks=chunks, n_parts=n_parts, sends_beside=True, validates_later=False, written=written)
-
-
-def _digest_free(stem: str) -> str:
-    """Return a name without the digits that tell files of one name apart, so that a copy is called the same."""
-    return re.sub(rf"-[0-9a-f]{{{_DIGITS}}}$", "", stem)
 
 
 def dealt_layers(n_layers: int, strategy: StrategySettings, n_parts: int) -> tuple[StageLayers, tuple[Flag, ...]]:

@@ -23,7 +23,7 @@ from pydantic import (
 from clustersim.config.cost_section import CostSpec
 from clustersim.config.goodput_section import ReliabilitySpec
 from clustersim.config.node_groups import NodeGroups
-from clustersim.config.stragglers import JitterField, StragglerSpec
+from clustersim.config.stragglers import JitterSpec, StragglerSpec
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibration import MOST_SPREAD
 from clustersim.hardware.profile_schema import Checked, NodeChange
@@ -129,7 +129,7 @@ class ClusterSpec(NodeChange):
         default=None,
         description="Standard deviation of the clock between accelerators; 0: all alike. Default: that of the calibration.",
     )
-    jitter: JitterField | None = Field(default=None, description="Variation of computation from step to step, such as '3 %'.")
+    jitter: JitterSpec | None = Field(default=None, description="Variation of computation from step to step, such as '3 %'.")
 
 
 class JobSpec(Checked):

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Annotated, Final
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, WithJsonSchema, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from clustersim.engine.pace import Jitter, JitterDistribution
 from clustersim.errors import ScenarioError
@@ -100,8 +102,15 @@ _HINT: Final = "write a share such as '3 %', or {sigma: 0.03, distribution: logn
 class JitterSpec(Checked):
     """``cluster.jitter``: a share, for a lognormal factor, or a mapping."""
 
-    sigma: Annotated[float, Field(strict=True, ge=0, le=_MOST, allow_inf_nan=False)] | None = None
-    distribution: JitterDistribution = "lognormal"
+    sigma: Annotated[float, Field(strict=True, ge=0, le=_MOST, allow_inf_nan=False)] | None = Field(
+        default=None, description="Standard deviation of the logarithm of the factor."
+    )
+    distribution: JitterDistribution = Field(default="lognormal", description="Distribution of the factor.")
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Return the schema of a share or a mapping."""
+        return {"anyOf": [{"type": "string", "examples": ["3 %"]}, handler(schema)]}
 
     @model_validator(mode="before")
     @classmethod
@@ -138,29 +147,3 @@ def _share(value: object) -> float:
         shown = f"'{value}'" if isinstance(value, str) else str(value) if isinstance(value, int | float) else "that"
         raise mistake(f"{shown} is not a share from 0 % to {_MOST * _PERCENT:.0f} %", _HINT)
     return percent / _PERCENT
-
-
-JitterField = Annotated[
-    JitterSpec,
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "string", "examples": ["3 %"]},
-                {
-                    "type": "object",
-                    "properties": {
-                        "sigma": {
-                            "type": "number",
-                            "minimum": 0,
-                            "maximum": _MOST,
-                            "description": "Standard deviation of the logarithm of the factor.",
-                        },
-                        "distribution": {"enum": ["lognormal", "exponential"], "description": "Distribution of the factor."},
-                    },
-                    "additionalProperties": False,
-                },
-            ]
-        }
-    ),
-]
-"""A field that holds one."""

@@ -49,11 +49,12 @@ def build_accelerator(spec: AcceleratorFigures, name: str, sources: tuple[Source
         name=name,
         sources=sources,
         peak_flops_per_s=MappingProxyType({str(precision): rate for precision, rate in spec.peak_flops.items()}),
-        memory_bytes=spec.memory if spec.reported_memory is None else spec.reported_memory,
         scale_up_bandwidth_bytes_per_s=0.0 if spec.scale_up is None else spec.scale_up.bandwidth,
         scale_up_links=0 if spec.scale_up is None else spec.scale_up.links,
         pcie_bandwidth_bytes_per_s=spec.pcie.bandwidth,
     )
+    if spec.reported_memory is not None:
+        figures["memory_bytes"] = spec.reported_memory
     return Accelerator(**figures)
 
 

@@ -11,9 +11,10 @@ from pydantic import Field, with_config
 from clustersim.documents.form import UNITLESS
 from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.source import Source
-from clustersim.units.fields import Bytes, Degree, LineRate, PositiveBandwidth, PositiveInt, PositiveRatio, Seconds
+from clustersim.units.fields import Bytes, Degree, LineRate, PositiveBandwidth, PositiveInt, PositiveRatio, Seconds, Watts
 
 PositiveBytes = Annotated[Bytes, Field(gt=0)]
+PositivePower = Annotated[Watts, Field(gt=0)]
 ScaledFormat = Literal["mx", "nvfp4"]
 """Formats of which matrix units must take blocks with a scale each; others need nothing of them [1]_ [2]_.
 
@@ -34,24 +35,24 @@ class Accelerator:
     """One accelerator as its data sheet describes it."""
 
     name: str
-    vendor: str
-    generation: str
+    vendor: Annotated[str, Field(pattern="^[a-z0-9-]+$")]
+    generation: Annotated[str, Field(pattern="^[a-z0-9]+$")]
     """Architecture, such as ``ampere``; its calibration applies where the accelerator has none."""
     peak_flops_per_s: Mapping[str, float]
     """Dense matrix peak for each precision: fp32, tf32, fp16, bf16, fp8."""
-    memory_bytes: float
-    memory_bandwidth_bytes_per_s: float
+    memory_bytes: PositiveBytes
+    memory_bandwidth_bytes_per_s: PositiveBandwidth
     scale_up_bandwidth_bytes_per_s: float
     """All NVLink or xGMI links together, one direction; 0 without any."""
     scale_up_links: int
     pcie_bandwidth_bytes_per_s: float
     """One direction."""
-    n_multiprocessors: int
-    power_w: float | None
+    n_multiprocessors: PositiveInt
+    power_w: PositivePower | None = None
     sources: tuple[Source, ...]
-    idle_power_w: float | None = None
+    idle_power_w: PositivePower | None = None
     """Idle power; None where unknown."""
-    compute_capability: float | None = None
+    compute_capability: PositiveRatio | None = None
     """Version of CUDA's instruction set, where it differs from that of the data-centre chips of its generation."""
     scaled_formats: tuple[ScaledFormat, ...] = ()
     """Formats of its matrix units in which a block of numbers shares a scale: mx, nvfp4."""

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import MISSING, fields
-from typing import Annotated, Any, ClassVar, Literal, get_type_hints
+from typing import Annotated, Any, ClassVar, Final, Literal, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, create_model, model_validator
 
 from clustersim.documents.form import key_of
 from clustersim.hardware.models import (
+    Accelerator,
     FabricTopology,
     Few,
     GraphSwitch,
     Host,
     Nic,
     PositiveBytes,
+    PositivePower,
     Routing,
-    ScaledFormat,
     ScaleUp,
     ScaleUpKind,
     Switch,
@@ -32,17 +34,14 @@ from clustersim.units.fields import (
     PositiveInt,
     PositiveRatio,
     Seconds,
-    Watts,
     mistake,
 )
 
 PeakPrecision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
-Vendor = Annotated[str, Field(pattern="^[a-z0-9-]+$")]
 Leaves = Annotated[int, Field(strict=True, ge=0, le=MOST_GPUS)]
 Oversubscription = Annotated[PositiveRatio, Field(ge=0.1, le=1000)]
 """Bandwidth down over bandwidth up. Below a tenth a leaf would have ten times the ports up that it has down, and each is wired."""
 PositiveFlops = Annotated[FlopsPerSecond, Field(gt=0)]
-PositivePower = Annotated[Watts, Field(gt=0)]
 
 
 class Checked(BaseModel):
@@ -77,40 +76,35 @@ class PcieSpec(Checked):
     """One direction."""
 
 
-class AcceleratorFigures(Checked):
+OF_PARTS: Final = ("peak_flops_per_s", "scale_up_bandwidth_bytes_per_s", "scale_up_links", "pcie_bandwidth_bytes_per_s")
+"""Attributes of an accelerator whose keys stand in sections."""
+
+
+def figures_of(part: type, others: Sequence[str] = ()) -> type[Checked]:
+    """Return the schema of the figures of a part, but for others: its declaration says the type and the default of each."""
+    hints = get_type_hints(part, include_extras=True)
+    given = {
+        key_of(each.name): (hints[each.name], each)
+        for each in fields(part)
+        if each.name not in ("name", "sources", "calibration", "clock_spread", *others)
+    }
+    declared: dict[str, Any] = {key: (hint, ... if each.default is MISSING else each.default) for key, (hint, each) in given.items()}
+    return create_model(f"{part.__name__}Figures", __base__=Checked, __doc__=part.__doc__, **declared)
+
+
+class AcceleratorFigures(figures_of(Accelerator, OF_PARTS)):
     """Figures of an accelerator."""
 
-    vendor: Vendor
-    generation: str = Field(pattern="^[a-z0-9]+$")
     peak_flops: dict[Literal[PeakPrecision, "fp4"], PositiveFlops] = Field(min_length=1)
     """Dense, without structured sparsity."""
-    memory: PositiveBytes
-    """As the data sheet rounds it."""
     reported_memory: PositiveBytes | None = None
-    """As reported by the driver; it decides whether a model fits, where known."""
-    memory_bandwidth: PositiveBandwidth
+    """Memory as reported by the driver; it decides whether a model fits, where known."""
     scale_up: ScaleUpLinksSpec | None = None
     pcie: PcieSpec
-    multiprocessors: PositiveInt
-    power: PositivePower | None = None
-    idle_power: PositivePower | None = None
-    """Drawn with nothing to do, clocks up, no process on it."""
-    compute_capability: PositiveRatio | None = None
-    """Version of CUDA's instruction set, where it differs from that of the data-centre chips of the generation."""
-    scaled_formats: tuple[ScaledFormat, ...] = ()
-    """Formats of the matrix units in which a block of numbers shares a scale."""
 
 
 class AcceleratorSpec(Spec, AcceleratorFigures):
     """``hardware_profiles/accelerators/<name>.yaml``."""
-
-
-def figures_of(part: type) -> type[Checked]:
-    """Return the schema of the figures of a part, whose declaration says the type and the default of each."""
-    hints = get_type_hints(part, include_extras=True)
-    given = {key_of(each.name): (hints[each.name], each) for each in fields(part) if each.name not in ("name", "sources")}
-    declared: dict[str, Any] = {key: (hint, ... if each.default is MISSING else each.default) for key, (hint, each) in given.items()}
-    return create_model(f"{part.__name__}Figures", __base__=Checked, __doc__=part.__doc__, **declared)
 
 
 class HostFigures(figures_of(Host)):

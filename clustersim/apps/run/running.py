@@ -21,6 +21,7 @@ from clustersim.config.checks import CheckResult, evaluate_checks, metric_values
 from clustersim.config.cost_section import cost_report
 from clustersim.config.goodput_section import goodput_report
 from clustersim.config.load import ScenarioText, checked_scenario, read_source
+from clustersim.config.machine import idle_changes
 from clustersim.config.overriding import Override, override_texts, parse_override
 from clustersim.config.resolve import files_of, resolved_scenario, scenario_hash
 from clustersim.config.serving_scenario import checked_serving, is_serving
@@ -106,6 +107,9 @@ def run_built(built: Built, *, seed: int = 0, passes: Passes = ALL_PASSES, varie
     settings = ReplaySettings(passes=passes, varies=varies)
     metrics, spans = _simulated(built, Conditions(uneven=built.uneven, n_steps=built.n_steps, seed=seed, settings=settings))
     metrics = with_error_bar(metrics, built)
+    if not built.jobs:
+        tiers = {use.tier for use in metrics.links if use.bytes}
+        metrics = replace(metrics, flags=(*metrics.flags, *idle_changes(built.scenario.spec, built.cluster, tiers)))
     time_to_train_s, goodput, cost = whole_training(built, metrics, seed)
     bounds = cache(partial(run_bounds, built, seed, metrics, spans, bound))
     checks: tuple[CheckResult, ...] = ()

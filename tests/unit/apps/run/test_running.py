@@ -88,3 +88,20 @@ def test_an_algorithm_that_a_group_cannot_run_is_told_at_its_key(
         simulate(built())
 
     assert "algorithms.all_reduce" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("n_nodes", "change", "idle"),
+    [
+        (1, "nics.bandwidth=100 Gbit/s", "nics"),
+        (2, "nics.bandwidth=100 Gbit/s", ""),
+        (2, "nics.bandwidth=50 GB/s", ""),
+        (2, "fabric.oversubscription=2.0", "fabric.oversubscription"),
+        (2, "fabric.dimensions=[4]", "fabric.dimensions"),
+        (2, "power=5 kW", "power"),
+    ],
+)
+def test_a_change_of_the_cluster_that_does_nothing_is_flagged(n_nodes: int, change: str, idle: str) -> None:
+    result = run("llama3-8b-8xh100", set=[f"cluster.nodes={n_nodes}", f"cluster.{change}"])
+
+    assert [flag.message.partition(" ")[0] for flag in result.flags if flag.code == "no_effect"] == ([idle] if idle else [])
