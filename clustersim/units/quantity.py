@@ -70,6 +70,11 @@ class _Unit:
     label_factor: float = 1.0
     """Size of one of the label, in the unit of the value."""
 
+    @property
+    def such(self) -> str:
+        """Examples, as a hint has them; times are of every length."""
+        return "'1.5 us', '30 s' or '8 h'" if self.label == "s" else f"'{self.example}'"
+
 
 _BIT: Final = 1 / 8
 _TIME_FACTORS: Final[Mapping[str, float]] = {
@@ -217,7 +222,7 @@ def parse_quantity(text: object, unit: str) -> float:
     if value and not form.least <= value <= form.most:
         least, most = (f"{edge / form.label_factor:g} {form.label}".strip() for edge in (form.least, form.most))
         shown = str(text).strip()
-        raise ScenarioError(f"{shown} is out of range", hint=f"write {form.what} of {least} to {most}, such as '{form.example}'")
+        raise ScenarioError(f"{shown} is out of range", hint=f"write {form.what} of {least} to {most}, such as {form.such}")
     return value
 
 
@@ -239,9 +244,9 @@ def _parsed(text: object, unit: str) -> float:
     form = _UNITS[unit]
     written = _as_text(text, form)
     if not _SHAPE.fullmatch(written) or (unit == "count" and _TWO_SCALES.search(written)):
-        raise ScenarioError(f"{_show(text)} is not {form.what}", hint=f"write it such as '{form.example}'")
+        raise ScenarioError(f"{_show(text)} is not {form.what}", hint=f"write it such as {form.such}")
     if unit != "count" and _BARE.fullmatch(written):
-        such = f"'{written} us', '{written} s', '{written} h' or '{written} years'" if unit == "s" else f"'{form.example}'"
+        such = f"'{written} us', '{written} s', '{written} h' or '{written} years'" if unit == "s" else form.such
         raise ScenarioError(f"{written} has no unit", hint=f"write it with a unit, such as {such}")
     if unit == "/s":  # quantiphy knows no unit that begins with a stroke
         written = _PER.sub(" requests/", written)
@@ -249,8 +254,8 @@ def _parsed(text: object, unit: str) -> float:
         number = _number_class(form.prefixes)(_BILLIONS.sub("G", written) if unit == "count" else written, binary=True)
         factor = form.factors[number.units]
     except (ValueError, KeyError) as error:
-        such = _likely(written, unit) or form.example
-        raise ScenarioError(f"{_show(text)} is not {form.what}", hint=f"write it such as '{such}'") from error
+        such = f"'{likely}'" if (likely := _likely(written, unit)) else form.such
+        raise ScenarioError(f"{_show(text)} is not {form.what}", hint=f"write it such as {such}") from error
     return _checked(number.real * factor, written, form, whole=unit == "count")
 
 
@@ -337,7 +342,7 @@ def _as_text(text: object, form: _Unit) -> str:
     if isinstance(text, int | float) and not isinstance(text, bool):
         return repr(text)
     if not isinstance(text, str) or len(text) > _LONGEST_TEXT:
-        raise ScenarioError(f"{_show(text)} is not {form.what}", hint=f"write it such as '{form.example}'")
+        raise ScenarioError(f"{_show(text)} is not {form.what}", hint=f"write it such as {form.such}")
     return text.strip().replace("µ", "u").replace("μ", "u")
 
 
@@ -345,7 +350,7 @@ def _checked(value: float, written: str, form: _Unit, *, whole: bool) -> float:
     if not math.isfinite(value):
         raise ScenarioError(f"{written} is not a finite number")
     if value < 0:
-        raise ScenarioError(f"{written} is negative", hint=f"write {form.what} such as '{form.example}'")
+        raise ScenarioError(f"{written} is negative", hint=f"write {form.what} such as {form.such}")
     if whole and value != round(value):
         raise ScenarioError(f"{written} is not a whole number")
     return value

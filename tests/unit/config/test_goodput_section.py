@@ -169,7 +169,12 @@ def test_a_job_shrinks_by_whole_replicas() -> None:
         ({"node_mtbf": 5}, "reliability.node_mtbf", "5 has no unit", "write it with a unit, such as '5 us', '5 s', '5 h' or '5 years'"),
         ({"node_mtbf": "0 s"}, "reliability.node_mtbf", "'0 s' is out of range", "write a number that is more than 0"),
         ({"mtbf": "1 day"}, "reliability.mtbf", "unknown field 'mtbf'", "did you mean 'node_mtbf'?"),
-        ({"checkpoint_every": "often"}, "reliability.checkpoint_every", "'often' is not a time", "write it such as '1.5 us'"),
+        (
+            {"checkpoint_every": "often"},
+            "reliability.checkpoint_every",
+            "'often' is not a time",
+            "write it such as '1.5 us', '30 s' or '8 h'",
+        ),
         (
             {"checkpoint": {"mode": "asinc"}},
             "reliability.checkpoint.mode",
