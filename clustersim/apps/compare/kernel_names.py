@@ -7,7 +7,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Final
@@ -115,23 +114,14 @@ class ClassRow(Checked):
     """Keys of a scenario."""
 
 
-class NamesFile(Checked):
-    """One table of names."""
+class KernelNames(Checked):
+    """A table of names: the rows in the order in which they are tried."""
 
     steps: list[Text] = Field(default_factory=list[str])
     """Names of the ranges that are steps."""
     step_ends: list[Text] = Field(default_factory=list[str])
     """Names of the ranges that end a step, where no range is one."""
     classes: list[ClassRow] = Field(default_factory=list[ClassRow])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelNames:
-    """The rows in the order in which they are tried."""
-
-    steps: tuple[str, ...]
-    step_ends: tuple[str, ...]
-    classes: tuple[ClassRow, ...]
 
     def row(self, name: str) -> ClassRow | None:
         """Return the row of a class that kernels have names of; of several, the first with constants or settings."""
@@ -184,17 +174,17 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
 
 def kernel_names(own: str | None = None) -> KernelNames:
     """Return the shipped table, with a file of the user's own before it."""
-    files = [_shipped()] if own is None else [validate_document(NamesFile, read_document(Path(own))), _shipped()]
+    shipped = _table(data_path("scenarios") / "traces" / "kernel_names.yaml")
+    if own is None:
+        return shipped
+    first = _table(Path(own))
     return KernelNames(
-        steps=tuple(pattern for each in files for pattern in each.steps),
-        step_ends=tuple(pattern for each in files for pattern in each.step_ends),
-        classes=tuple(row for each in files for row in each.classes),
+        steps=first.steps + shipped.steps, step_ends=first.step_ends + shipped.step_ends, classes=first.classes + shipped.classes
     )
 
 
-@lru_cache(maxsize=1)
-def _shipped() -> NamesFile:
-    return validate_document(NamesFile, read_document(data_path("scenarios") / "traces" / "kernel_names.yaml"))
+def _table(path: Path) -> KernelNames:
+    return validate_document(KernelNames, read_document(path))
 
 
 def _intervals(ranges: Iterable[NamedRange]) -> tuple[list[float], list[float]]:
