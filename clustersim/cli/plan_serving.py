@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from clustersim.apps.plan.exports import check_written, written
+from clustersim.apps.plan.layout_table import YOURS
 from clustersim.apps.plan.serving_search import MOST_REPLAYS, Replayed, ServingPlan, plan_serving
 from clustersim.cli.terminal import assumed_notices, notice, print_table, write_files, write_json, write_lines
 from clustersim.cli.watching import watched
@@ -124,8 +125,11 @@ def _print(found: ServingPlan, *, verbose: bool) -> None:
         write_lines(f"{_whole_name(best)}: {best.gpus} GPUs of {best.n_nodes} {best.candidate.machine}")
         rows = [*found.kinds, *(each for each in found.frontier if each not in found.kinds)]
         write_lines(*(f"  {line}" for line in (*_figures(best), _verdict(best), *_same_bill(found, best), *_cheaper(rows, best))), "")
-        _print_deployments(sorted(rows, key=lambda each: each.gpus))
-        write_lines("", "What the choice turns on", *(f"  {line}" for line in _turns(found, best)), "", "Certificate")
+        _print_deployments(rows, found.own)
+        write_lines("", "What the choice turns on", *(f"  {line}" for line in _turns(found, best)))
+    else:
+        _print_deployments([found.nearest] if found.nearest is not None else [], found.own)
+    write_lines("", "Certificate")
     proven = "nothing else meets the SLOs with fewer GPUs" if best is not None else "none of them meets the SLOs"
     proof = f"{proven}, by the predicted values, not by the ends of their intervals"
     proof = proof if found.proven else f"not proven: another may do with {found.least_gpus:.0f} GPUs"
@@ -260,21 +264,24 @@ def bound_by(each: Replayed) -> ServingBound:
 
 
 def _bound_lines(found: ServingPlan, best: Replayed) -> list[str]:
-    """Return what binds the best deployment, the same with a replica less, and those of other kinds that miss an SLO."""
+    """Return what binds the best deployment, and the nearest miss of each kind."""
     lines, kept = [f"bound by {bound_by(best)}"], {each.candidate.kind for each in found.kinds}
     refused: dict[object, Replayed] = {}
     for each in sorted(found.replayed, key=lambda each: (each.candidate.kind in kept, each.excess)):
-        fewer = each.candidate == best.candidate and each.replicas == best.replicas - 1
-        if fewer or each.candidate.kind not in kept:
+        if each.gpus < best.gpus or each.candidate.kind not in kept:
             refused.setdefault(each.candidate.kind, each)
     told = (f"refused: {_whole_name(each)}, {each.gpus} GPUs, by {bound_by(each)}; {_largest_term(each)}" for each in refused.values())
     return [*lines, *told]
 
 
-def _print_deployments(shown: Sequence[Replayed]) -> None:
-    """Print deployments as a table."""
+def _print_deployments(found: Sequence[Replayed], own: Replayed | None) -> None:
+    """Print deployments as a table, that of the scenario itself among them."""
+    added = [] if own is None or own in found else [own]
+    shown = sorted([*found, *added], key=lambda each: each.gpus)
+    if not shown:
+        return
     titles = [f">{slo_title(check.name)}" for check in shown[0].checks]
-    print_table((*_COLUMNS, *titles, "deployment"), list(map(_cells, shown)))
+    print_table((*_COLUMNS, *titles, "deployment"), [_cells(each, YOURS if each == own else "") for each in shown])
     write_lines("  output tokens, USD per million (at a rate, of those requested); latencies with their share of the limit")
 
 
@@ -295,14 +302,14 @@ def _name(each: Replayed) -> str:
     return " ".join(f"{name}={value}" for name, value in each.candidate.values)
 
 
-def _cells(each: Replayed) -> tuple[str, ...]:
+def _cells(each: Replayed, whose: str) -> tuple[str, ...]:
     found = [
         "" if check.found_s is None else f"{format_quantity(check.found_s, 's')}, {_of_limit(check.found_s / check.limit_s)}"
         for check in each.checks
     ]
     usd = _usd(each)
     per_gpu = f"{each.metrics.output_tokens_per_s_per_gpu:,.0f}"
-    return f"{each.gpus}", per_gpu, "-" if usd is None else f"{usd:.2f}", *found, _whole_name(each)
+    return f"{each.gpus}", per_gpu, "-" if usd is None else f"{usd:.2f}", *found, f"{whose}{_whole_name(each)}"
 
 
 def plan_document(found: ServingPlan) -> dict[str, Data]:
@@ -312,6 +319,7 @@ def plan_document(found: ServingPlan) -> dict[str, Data]:
         "best": None if found.best is None else _deployment(found.best),
         "nearest": None if found.nearest is None else _deployment(found.nearest),
         "kinds": [_deployment(each) for each in found.kinds],
+        "own": None if found.own is None else _deployment(found.own),
         "surely": None if found.surely is None else _deployment(found.surely),
         "frontier": [_deployment(each) for each in found.frontier],
         "proven": found.proven,
@@ -331,7 +339,7 @@ def _deployment(each: Replayed) -> dict[str, Data]:
         **dict(each.candidate.values),
         "replicas": each.replicas,
         "gpus": each.gpus,
-        "least_replicas": each.candidate.least_replicas,
+        "least_replicas": None if isinf(each.candidate.least_replicas) else each.candidate.least_replicas,
         "binds": each.candidate.binds,
         "bound_by": plain(bound_by(each)),
         "precision": each.candidate.precision,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from math import ceil, inf
 from typing import Final
 
@@ -10,12 +11,42 @@ import numpy as np
 
 from clustersim.apps.serve.deployment import BuiltServing, refused_of, refused_text
 from clustersim.config.serving_scenario import SloSpec
+from clustersim.documents.text import Data
 from clustersim.hardware.serving_constants import FORMATS
 from clustersim.serving.batch import FloatArray
 
 SHARE: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 """Share of the requests that must meet a limit on a percentile."""
+OF_BATCH: Final = ("max_num_seqs", "max_batched_tokens", "router")
+"""Dimensions in which deployments of one kind differ."""
 _ROUND_OFF: Final = 1e-9
+Values = frozenset[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A deployment whose number of replicas is open."""
+
+    values: tuple[tuple[str, str], ...]
+    gpus_each: int
+    gpus_per_node: int
+    machine: str
+    precision: str
+    """Precisions of weights and KV cache, in words."""
+    least_replicas: float
+    binds: str
+    cost: Data = field(compare=False)
+    """That of the scenario, with the list where no rent is given."""
+
+    @property
+    def kind(self) -> Values:
+        """Values but for those of the batch."""
+        return but_for(self.values, OF_BATCH)
+
+
+def but_for(values: Sequence[tuple[str, str]], dimensions: Sequence[str]) -> Values:
+    """Return values but for those of some dimensions."""
+    return frozenset(each for each in values if each[0] not in dimensions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from math import inf
@@ -13,15 +13,14 @@ from typing import Final
 import numpy as np
 
 from clustersim.apps.plan.asking import PRICES, listed_rents, no_price_of, unpriced
-from clustersim.apps.plan.serving_bounds import least_replicas, refused_beyond, replica_bounds
+from clustersim.apps.plan.serving_bounds import OF_BATCH, Candidate, Values, but_for, least_replicas, refused_beyond, replica_bounds
 from clustersim.apps.serve.deployment import BuiltServing, build_serving
-from clustersim.apps.serve.deployment_run import run_serving
+from clustersim.apps.serve.deployment_run import resolved_serving, run_serving
 from clustersim.apps.serve.scenario_requests import DrawnRequests, asked_requests
 from clustersim.config.load import ScenarioText
 from clustersim.config.machine import hardware_of
 from clustersim.config.overriding import Override, parse_override
 from clustersim.config.serving_scenario import ServingScenarioSpec, checked_serving
-from clustersim.documents.text import Data
 from clustersim.errors import DomainError, InfeasibleError, ScenarioError
 from clustersim.hardware.prices import load_price_list
 from clustersim.measure.serving_metrics import ServingMetrics, SloCheck
@@ -40,38 +39,10 @@ _FIRST: Final = 8
 """Candidates that are tried with growing numbers of replicas until one meets the SLO."""
 _MORE: Final = 4
 """Replicas more that the best deployment is tried with until it meets the SLO at the upper ends of all intervals."""
-_OF_BATCH: Final = ("max_num_seqs", "max_batched_tokens", "router")
-"""Dimensions in which deployments of one kind differ."""
 _OF_OTHERS: Final = ("max_num_seqs", "router")
 """Dimensions that mean nothing to a request by itself."""
 _APART_S: Final = 3600.0
 """Time between requests that do not meet."""
-Values = frozenset[tuple[str, str]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A deployment whose number of replicas is open."""
-
-    values: tuple[tuple[str, str], ...]
-    gpus_each: int
-    gpus_per_node: int
-    machine: str
-    precision: str
-    """Precisions of weights and KV cache, in words."""
-    least_replicas: float
-    binds: str
-    cost: Data = field(compare=False)
-    """That of the scenario, with the list where no rent is given."""
-
-    @property
-    def kind(self) -> Values:
-        """Values but for those of the batch."""
-        return _but_for(self.values, _OF_BATCH)
-
-
-def _but_for(values: Sequence[tuple[str, str]], dimensions: Sequence[str]) -> Values:
-    return frozenset(each for each in values if each[0] not in dimensions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +109,8 @@ class ServingPlan:
     best: Replayed | None
     nearest: Replayed | None
     """Deployment least beyond the limits, where none keeps them."""
+    own: Replayed | None
+    """That of the scenario itself; None where it does not fit in memory."""
     least_gpus: float
     """No candidate that meets the SLO has fewer; infinite where none can meet it."""
     replayed: tuple[Replayed, ...]
@@ -217,13 +190,13 @@ class _ServingSearch:
         if self.asked is None:
             self.asked = asked_requests(scenario.spec.requests, scenario.folder, 0)
         built = build_serving(scenario, asked=self.asked)
-        model = self.models.setdefault(_but_for(values, _OF_BATCH), built.pools[0].model)
+        model = self.models.setdefault(but_for(values, OF_BATCH), built.pools[0].model)
         return replace(built, pools=tuple(replace(pool, model=model) for pool in built.pools))
 
     def candidate(self, values: Sequence[tuple[str, str]]) -> Candidate | None:
         """Return a candidate with its bound; None, counted by reason, where it cannot run or cannot meet the SLO."""
         try:
-            built = self.built(values, 1, self.most_gpus)
+            found = self.bounded(values)
         except InfeasibleError:
             return self._reject(values, "memory: weights and one request do not fit")
         except DomainError as error:
@@ -231,18 +204,19 @@ class _ServingSearch:
             if key not in _MAY_CONTRADICT:
                 raise
             return self._reject(values, f"{key}: sizes do not divide, or batch limits contradict each other")
-        slo = built.scenario.spec.slo
+        return self._reject(values, found.binds) if found.least_replicas * found.gpus_each > self.most_gpus else found
+
+    def bounded(self, values: Sequence[tuple[str, str]]) -> Candidate:
+        """Return a candidate with its bound, infinite where requests are too long."""
+        built = self.built(values, 1, self.most_gpus)
+        slo, serving = built.scenario.spec.slo, built.scenario.spec.serving
         assert slo is not None
-        if (too_long := refused_beyond(built, slo)) is not None:
-            return self._reject(values, too_long)
         least, binds = least_replicas(built, replica_bounds(built), slo)
-        each = built.pools[0].layout.n_accelerators
-        if least * each > self.most_gpus:
-            return self._reject(values, binds)
-        serving = built.scenario.spec.serving
+        if (too_long := refused_beyond(built, slo)) is not None:
+            least, binds = inf, too_long
         return Candidate(
             values=tuple(values),
-            gpus_each=each,
+            gpus_each=built.pools[0].layout.n_accelerators,
             gpus_per_node=built.node.n_accelerators,
             machine=built.node.name,
             precision=f"weights in {serving.precision}, KV cache in {serving.kv_precision}",
@@ -250,6 +224,17 @@ class _ServingSearch:
             binds=binds,
             cost=built.scenario.document.data.get("cost"),
         )
+
+    def own(self, names: Iterable[str]) -> tuple[tuple[tuple[str, str], ...], int] | None:
+        """Return values and replicas of the scenario itself; None where it does not fit in memory."""
+        try:
+            built = build_serving(checked_serving(self.source, (*self.overrides, parse_override("cost=null"))))
+        except InfeasibleError:
+            return None
+        serving = resolved_serving(built)["serving"]
+        assert isinstance(serving, dict)
+        values = ((name, built.node.name if name == "node" else str(serving[name])) for name in names)
+        return tuple(values), built.pools[0].n_replicas
 
     def _reject(self, values: Sequence[tuple[str, str]], reason: str) -> None:
         self.rejected[tuple(values)] = reason
@@ -274,7 +259,7 @@ class _ServingSearch:
 
     def alone(self, candidate: Candidate) -> Replayed:
         """Return the replay in which every request has a replica to itself."""
-        if (key := _but_for(candidate.values, _OF_OTHERS)) not in self.apart:
+        if (key := but_for(candidate.values, _OF_OTHERS)) not in self.apart:
             built = self.built(candidate.values, 1, self.most_gpus)
             requests = built.asked.requests
             lone = replace(requests, arrival_s=_APART_S * np.arange(len(requests), dtype=np.float64), concurrency=None)
@@ -358,19 +343,25 @@ def plan_serving(
     _check_open(checked_serving(source, overrides).spec)
     search = _ServingSearch(source=source, overrides=tuple(overrides), most_gpus=most_gpus, most_replays=most_replays)
     with phase("bound deployments"):
-        combinations = list(_combinations(only or {}))
+        searched = {**DEFAULTS, **(only or {})}
+        combinations = list(_combinations(searched))
+        own = search.own(searched)
+        if own is not None and all(only is None or value in only.get(name, (value,)) for name, value in own[0]):
+            combinations = list(dict.fromkeys((*combinations, own[0])))
         bounded = [candidate for values in combinations if (candidate := search.candidate(values)) is not None]
     candidates = sorted(bounded, key=lambda each: (each.least_replicas * each.gpus_each, each.gpus_each))
     with phase("replay deployments"):
         best, least_gpus = search.run(candidates)
         if best is not None:
             search.others(candidates, best)
-            best = min((each for each in search.done.values() if each.keeps), key=lambda each: each.order)
-    replayed = tuple(search.done.values())
+        yours = None if own is None else search.replay(search.bounded(own[0]), own[1])
+    replayed = tuple(each for each in search.done.values() if each.candidate in candidates and each.gpus <= most_gpus)
+    best = min((each for each in replayed if each.keeps), key=lambda each: each.order, default=None)
     nearest = min(replayed, key=lambda each: (each.excess, each.gpus)) if best is None and replayed else None
     return ServingPlan(
         best=best,
         nearest=nearest,
+        own=yours,
         least_gpus=least_gpus,
         replayed=replayed,
         n_candidates=len(combinations),
@@ -391,10 +382,9 @@ def _check_open(spec: ServingScenarioSpec) -> None:
         raise ScenarioError(f"plans with {key} are not searched", field=f"serving.{key}", hint="delete it, or compare by sweep")
 
 
-def _combinations(only: Mapping[str, Sequence[str]]) -> Iterator[tuple[tuple[str, str], ...]]:
-    for name in only:
+def _combinations(values: Mapping[str, Sequence[str]]) -> Iterator[tuple[tuple[str, str], ...]]:
+    for name in values:
         if name not in KEYS:
             raise ScenarioError(f"'{name}' is not searched", field="--only", hint=f"use {', '.join(KEYS)}")
-    values = {**DEFAULTS, **only}
     for combination in product(*values.values()):
         yield tuple(zip(values, combination, strict=True))

@@ -49,6 +49,18 @@ def test_another_node_with_a_lower_rent_is_named_beside_the_fewest_gpus(cli: Cli
     assert "cheaper:" not in cli(*SERVICE, *kept, "--set", "cost.gpu_hour=2 USD").out
 
 
+def test_the_scenario_itself_is_a_row_and_the_nearest_miss_is_the_one_refused(cli: Cli) -> None:
+    crowded = ("--set", "cluster.node=dgx-h100", "--set", "requests.count=200", "--set", "serving={precision: bf16, tp: 4, replicas: 1}")
+    asked = (*SERVICE, *crowded, "--set", "slo={ttft_p99: 1.5 s}", "--only", "tp=4,8", "--gpus", "8")
+    document = json.loads(cli(*asked, "--json").out)
+    out = cli(*asked).out
+
+    yours = "tp=4 max_batched_tokens=8192 replicas=1"
+    assert document["own"]["gpus"] == 4 < document["best"]["gpus"]
+    assert re.search(rf"\n +4 .* yours: {yours}\n", out)
+    assert f"refused: {yours}, 4 GPUs" in out
+
+
 def test_where_nobody_keeps_the_promises_the_nearest_is_named(cli: Cli) -> None:
     outcome = cli(*SERVICE, "--only", "tp=4", "--gpus", "4", "--set", "slo.ttft_p99=20 ms")
     assert outcome.code == EXIT_NO
