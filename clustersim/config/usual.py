@@ -211,7 +211,7 @@ USUAL: Final = (
 
 
 ALL_LAYOUTS: Final = "usual settings are the same in all layouts"
-AS_IN_TABLE: Final = "to run a layout with zero 3 as in the table, add"
+AS_IN_TABLE: Final = "to run a layout with zero 3 as here, in the software of all layouts, add"
 _BY_DEFAULT: Final = "by default"
 NOT_SAID: Final = "not said, and taken as usual: "
 USUAL_SETTINGS: Final = "usual_settings"
@@ -256,7 +256,7 @@ class OneSoftware:
         )
         lines = (
             f"{ALL_LAYOUTS}; for those of PyTorch's FSDP {asks} (for a framework -s strategy.preset=NAME)",
-            f"{AS_IN_TABLE} {holds} (alone it gets those of PyTorch's FSDP)",
+            f"{AS_IN_TABLE} {holds} (alone it gets the usual settings of PyTorch's FSDP)",
         )
         return (*found, *(Flag(code=USUAL_SETTINGS, message=line) for line in lines))
 

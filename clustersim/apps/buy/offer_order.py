@@ -13,10 +13,11 @@ from clustersim.apps.plan.goal import adapted_line
 from clustersim.apps.plan.layout_table import memory_cell
 from clustersim.apps.run.intervals import ABOVE_PUBLISHED
 from clustersim.apps.run.page import image_of
-from clustersim.config.usual import ALL_LAYOUTS, AS_IN_TABLE
+from clustersim.config.usual import AS_IN_TABLE
 from clustersim.config.yaml_text import plain, yaml_text
 from clustersim.documents.text import Data
 from clustersim.measure.deciding import Judged, undecided, undecided_ratios, undecided_text
+from clustersim.parallel.training_plan import SHARDS_PARAMETERS
 from clustersim.report.page.content import Image, Page, PageSection, render
 from clustersim.report.plots.offers import OfferBar, OffersPicture, draw_offers
 from clustersim.report.plots.write import write_drawn
@@ -200,7 +201,12 @@ class Answer(TextAnswer):
         """Return unknown prices, options that run in no layout, another batch, nearly full memory, and predictions above all published."""
         names = ", ".join(dict.fromkeys(each.asked.unpriced for each in self.of_options if each.asked.unpriced))
         lines = [no_price_of(names)] if names else []
-        lines += dict.fromkeys(line for each in self.of_options for line in each.asked.remarks)
+        lines += dict.fromkeys(
+            line
+            for each in self.of_options
+            for line in each.asked.remarks
+            if each.winner.layout.zero_stage == SHARDS_PARAMETERS or not line.startswith(AS_IN_TABLE)
+        )
         lines += [f"{each.option.name}: {each.choice}" for each in self.of_options if each.choice]
         lines += [
             adapted_line(each.option.name, each.asked_batch, each.asked)
@@ -218,8 +224,8 @@ class Answer(TextAnswer):
         lines += [f"prices: {', '.join(lists)} (clustersim show prices)"] if lists else []
         some: dict[str, dict[str, None]] = {}
         for each in self.found:
-            for line in map(_for_buyers, each.asked.assumed):
-                if line:
+            for line in each.asked.assumed:
+                if not line.startswith(NO_PRICES):
                     some.setdefault(line, {})[each.option.name] = None
         common = {line for line, names in some.items() if len(names) == len(self.of_options)}
         lines += [f"{', '.join(names)}: {line}" for line, names in some.items() if line not in common]
@@ -281,13 +287,6 @@ def answered(request: Request) -> Answer:
     """Return the best layout of every option and their order."""
     found, missed = offers(request)
     return Answer(request=request, found=tuple(found), missed=tuple(missed))
-
-
-def _for_buyers(line: str) -> str:
-    """Return an assumption without the options that run a layout, which plan has: a buyer looks at layouts."""
-    if line.startswith(ALL_LAYOUTS):
-        return f"{ALL_LAYOUTS}; for those of a framework -s strategy.preset=NAME"
-    return "" if line.startswith((NO_PRICES, AS_IN_TABLE)) else line
 
 
 def _judged(offer: Offer, number: float) -> Judged | None:

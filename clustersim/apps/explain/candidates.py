@@ -362,6 +362,7 @@ def _worth_replaying(run: ChangedRun, tried: Sequence[CandidateChange]) -> tuple
         except (ScenarioError, InfeasibleError):
             n_impossible += 1
             continue
-        by_family.setdefault(candidate.family, []).append((bound_s, replace(candidate, overrides=overrides), built))
+        what = candidate.what + ", in the same software" * (len(overrides) > len(candidate.overrides))
+        by_family.setdefault(candidate.family, []).append((bound_s, replace(candidate, what=what, overrides=overrides), built))
     families = sorted((sorted(family, key=itemgetter(0)) for family in by_family.values()), key=lambda family: family[0][0])
     return [each for places in zip_longest(*families) for each in places if each is not None], n_impossible, n_misfits

@@ -24,7 +24,7 @@ from clustersim.config.load import Scenario, example_names, load_scenario
 from clustersim.config.machine import hardware_of
 from clustersim.config.overriding import Override, parse_override
 from clustersim.config.planning import circumstances_of
-from clustersim.config.usual import ASSUMED_KERNELS, KERNELS, NOT_SAID, OneSoftware, one_software
+from clustersim.config.usual import AS_IN_TABLE, ASSUMED_KERNELS, KERNELS, NOT_SAID, OneSoftware, one_software
 from clustersim.documents.check import value_at
 from clustersim.documents.near_names import did_you_mean
 from clustersim.documents.text import Data, Document
@@ -160,6 +160,7 @@ def asked_of(
     kinds = [kind for kind, _ in hardware.kinds]
     software = one_software(circumstances_of(scenario.spec, loaded, kinds, n_ranks=n_ranks)) if loaded.divisible else None
     base, usual = _of_one_software(base, scenario, software) if software else (base, ())
+    alike = [each.message for each in usual if each.message.startswith(AS_IN_TABLE)]
     narrowed = limits_of(limits)
     if not loaded.divisible:
         narrowed = {"pp": (1,), "cp": (1,), "recompute": ("none",), **narrowed}
@@ -172,12 +173,12 @@ def asked_of(
             domain_size=node.n_accelerators * node.scale_up.nodes_per_domain,
             limits=narrowed,
         ),
-        assumed=(*assumed, *(each.message.removeprefix(NOT_SAID) for each in usual)),
+        assumed=(*assumed, *(each.message.removeprefix(NOT_SAID) for each in usual if each.message not in alike)),
         tokens_per_step=scenario.spec.training.global_batch_size * seq_length,
         scenario=given,
         own=_own_layout(given) if cluster is None else None,
         usual=usual,
-        remarks=tuple(remarks),
+        remarks=(*remarks, *alike),
         writes=FRAMEWORKS.get(framework, megatron) if framework else None,
         unpriced=unlisted,
     )

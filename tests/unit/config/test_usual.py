@@ -211,7 +211,7 @@ def test_a_search_compares_layouts_of_one_software() -> None:
 def test_settings_that_a_plan_prints_are_read_back_from_the_command_line() -> None:
     found = asked_of("gpt-oss-120b", "dgx-b200", nodes=8)
 
-    printed = next(line for line in found.assumed if AS_IN_TABLE in line)
+    printed = next(line for line in found.cautions if AS_IN_TABLE in line)
     read = [parse_override(*shlex.split(word)) for word in re.findall(r"-s ('[^']*'|\S+)", printed)]
     values = {".".join(each.path): each.value for each in read}
     assert values["strategy.dispatch"] == "per_node"

@@ -102,7 +102,7 @@ def test_more_nodes_than_anybody_has_are_refused_at_once(nodes: int) -> None:
 def test_what_no_list_has_a_price_of_is_said_and_its_power_counted() -> None:
     asked = asked_of("llama3-8b", "dgx-b300", nodes=1)
 
-    (notice,) = asked.cautions
+    notice = asked.cautions[-1]
     assert notice.startswith("no price of b300-sxm is known, and none is counted; give one for all, -s cost.gpu_hour='2.50 USD', or for")
     assert notice not in asked.assumed
     assert asked.base["cost"] == {}
@@ -145,10 +145,10 @@ def test_the_usual_settings_of_all_layouts_are_said_with_how_to_ask_for_others()
     assert said.message.removeprefix("not said, and taken as usual: ") in asked.assumed
     assert "overlap_tp gemm_chunks" in said.message
     assert "kernels fused" in said.message
-    asks, holds = (flag.message for flag in asked.usual[-2:])
+    asks, holds = asked.usual[-2].message, asked.cautions[-1]
     assert "for those of PyTorch's FSDP -s strategy.overlap_tp=none" in asks
     assert "-s training.kernels=eager" in asks
-    assert holds.startswith("to run a layout with zero 3 as in the table, add ")
+    assert holds.startswith("to run a layout with zero 3 as here, in the software of all layouts, add ")
     assert "-s training.kernels=fused" in holds
 
 
