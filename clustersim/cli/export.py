@@ -15,7 +15,7 @@ from clustersim.apps.importing.import_report import document, lines
 from clustersim.apps.importing.importing import Imported, import_files
 from clustersim.apps.importing.opening import open_job
 from clustersim.apps.plan.exports import WRITTEN, written
-from clustersim.cli.options import JsonOption, OutOption, RunArgument, SeedOption, SetOption
+from clustersim.cli.options import JsonOption, OutOption, RunArgument, SeedOption, SetOption, other_than_stdout
 from clustersim.cli.terminal import notice, write_files, write_json, write_out
 from clustersim.cli.watching import watched
 from clustersim.config.yaml_text import yaml_text
@@ -56,6 +56,7 @@ def export_command(
 
 def _scenario_as(source: str, form: str, overrides: tuple[str, ...], out: str | None, *, as_json: bool) -> int:
     """Write a scenario in the format of a framework to a file, or alone to stdout."""
+    out = other_than_stdout(out)
     if out is not None:
         check_folder(Path(out), hint="choose another name with --out")
     elif as_json:
@@ -79,6 +80,8 @@ def export(source: str, form: str, out: str | None = None, overrides: Sequence[s
     form = "chrome" if form.lower() == "perfetto" else form
     if form not in FORMATS:
         raise ScenarioError(f"there is no format '{form}'", field="--as", hint=choices_hint(form, (*FORMATS, *WRITTEN)))
+    if out == "-":
+        raise ScenarioError("a timeline does not go to stdout", field="--out", hint="name a file")
     path = Path(out or FORMATS[form].name)
     check_folder(path, hint="choose another name with --out")
     result = load_result(source, overrides, seed=seed)

@@ -38,12 +38,13 @@ NotesOption = Annotated[bool, typer.Option("--verbose", "-v", help="Show all not
 JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON document to stdout.")]
 
 
-def _other_than_stdout(name: str | None) -> str | None:
+def other_than_stdout(name: str | None) -> str | None:
+    """Return the file of an option; None for - too, which is stdout."""
     return None if name == "-" else name
 
 
 OutOption = Annotated[
-    str | None, typer.Option("--out", "-o", metavar="FILE", callback=_other_than_stdout, help="File to write; default: stdout.")
+    str | None, typer.Option("--out", "-o", metavar="FILE", callback=other_than_stdout, help="File to write; default: stdout.")
 ]
 
 

@@ -71,7 +71,10 @@ def plan_command(
     ] = "",
     max_nodes: Annotated[int, typer.Option(min=1, metavar="N", help="With --tokens: largest number of nodes.")] = MOST_NODES,
     write: Annotated[
-        str | None, typer.Option("--write", "--out", "-o", metavar="FILE", help="Write the winner as a scenario, or in the format of --as.")
+        str | None,
+        typer.Option(
+            "--write", "--out", "-o", metavar="FILE", help="Write the winner as a scenario, or in the format of --as; - for stdout."
+        ),
     ] = None,
     as_: Annotated[
         str | None,

@@ -13,7 +13,8 @@ from typing import Final, TextIO
 from clustersim.apps.plan.exports import check_written, written
 from clustersim.apps.plan.layout_table import YOURS
 from clustersim.apps.plan.serving_search import MOST_REPLAYS, Replayed, ServingPlan, plan_serving
-from clustersim.cli.terminal import assumed_notices, notice, print_table, write_files, write_json, write_lines
+from clustersim.cli.options import other_than_stdout
+from clustersim.cli.terminal import assumed_notices, notice, print_table, write_files, write_json, write_lines, write_out
 from clustersim.cli.watching import watched
 from clustersim.config.load import Scenario, read_source
 from clustersim.config.overriding import parse_override
@@ -56,19 +57,30 @@ class PlanOptions:
         """Raise a ScenarioError where the winner cannot be written so, before anything is searched."""
         if self.framework is not None:
             check_written(self.framework, serving=serving)
-            if self.as_json and self.write is None:
-                raise ScenarioError("--json and --as both write to stdout", field="--as", hint="add -o with a file")
-        if self.write is not None:
+        if self.as_json and self.to_stdout:
+            raise ScenarioError(
+                "--json and --as both write to stdout" if self.framework else "--json and -o - both write to stdout",
+                field="--as",
+                hint="add -o with a file",
+            )
+        if self.write is not None and not self.to_stdout:
             check_folder(Path(self.write), field="--write", hint="choose another file")
 
+    @property
+    def to_stdout(self) -> bool:
+        """Whether the winner is alone on stdout."""
+        return self.write == "-" or (self.framework is not None and self.write is None)
+
     def report(self) -> AbstractContextManager[TextIO | None]:
-        """Return the context in which what stdout holds for a person is written: stderr where the file of a framework is alone there."""
-        return redirect_stdout(sys.stderr) if self.framework is not None and self.write is None else nullcontext()
+        """Return the context in which what stdout holds for a person is written: stderr where the winner is alone there."""
+        return redirect_stdout(sys.stderr) if self.to_stdout else nullcontext()
 
     def write_winner(self, scenario: Scenario | ServingScenario) -> None:
         """Write the scenario that won, or the file of a framework in its place."""
         if self.framework is not None:
-            write_files(written(scenario, self.framework), self.write)
+            write_files(written(scenario, self.framework), other_than_stdout(self.write))
+        elif self.to_stdout:
+            write_out(yaml_text(scenario.document.data))
         elif self.write is not None:
             write_text(Path(self.write), yaml_text(scenario.document.data), hint="choose another file with --write")
             notice(f"wrote {self.write}")

@@ -14,7 +14,7 @@ from clustersim.config.goodput_section import Maintained, maintained_job
 from clustersim.config.job_settings import Planned, PlannedJob, allocate_nodes, jobs_of
 from clustersim.config.keys import placed
 from clustersim.config.load import Scenario
-from clustersim.config.machine import hardware_of, host_flags, link_changes, routing_flags
+from clustersim.config.machine import adapter_flags, hardware_of, host_flags, link_changes, routing_flags
 from clustersim.config.node_groups import ConstantsFile, with_constants
 from clustersim.config.planning import plan_on, server_hosts
 from clustersim.config.scenario_schema import ScenarioSpec
@@ -144,6 +144,7 @@ def _build(scenario: Scenario, constants: Mapping[str, Calibration]) -> Built:
             *_expected_flags(uneven, n_expected),
             *host_flags(stages, cluster),
             *routing_flags(cluster),
+            *adapter_flags(cluster),
             *_unseen_flags(hardware.unseen),
             *(maintained.flags if maintained else ()),
             *(priced.flags if priced else ()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Final
 
 import numpy as np
@@ -27,7 +28,7 @@ from clustersim.program.holds import held_bytes
 from clustersim.topology.cluster import FloatArray
 from clustersim.topology.names import LinkChange
 from clustersim.topology.wired import Cluster
-from clustersim.units.quantity import format_quantity
+from clustersim.units.quantity import format_quantity, line_rate
 
 
 def hardware_of(spec: ClusterSpec, document: Document) -> Hardware:
@@ -179,6 +180,20 @@ def routing_flags(cluster: Cluster) -> tuple[Flag, ...]:
     return (Flag(code="one_path_per_pair", message=message),)
 
 
+def adapter_flags(cluster: Cluster) -> tuple[Flag, ...]:
+    """Return the notices on adapters that are far faster than the PCIe of the accelerators that share one."""
+    flags: list[Flag] = []
+    for node, _ in cluster.kinds:
+        behind = node.accelerator.pcie_bandwidth_bytes_per_s * max(1.0, node.n_accelerators / node.n_nics) if node.n_nics else inf
+        if node.nic.bandwidth_bytes_per_s > _FAR * behind:
+            message = (
+                f"adapters of {line_rate(node.nic.bandwidth_bytes_per_s)} stand behind PCIe of {line_rate(behind)} (B is bytes, bit bits)"
+            )
+            flags.append(Flag(code="adapter_above_pcie", message=message))
+    return tuple(flags)
+
+
+_FAR: Final = 2.0
 _GIGA: Final = 1e9
 
 

@@ -195,6 +195,14 @@ def _other_kind(kind: str, name: str) -> str | None:
     return None
 
 
+def nodes_with(accelerator: str, known: Sequence[str]) -> str:
+    """Return a hint at the nodes, of some, that have an accelerator in their names; empty where none has."""
+    # The first word of an accelerator is that in the names of its nodes: dgx-b200 has b200-sxm.
+    word = accelerator.lower().partition("-")[0] if accelerator in profile_names("accelerators") else accelerator.lower()
+    having = [name for name in known if word and word in name.split("-")]
+    return f"use {', '.join(having)}" if having else ""
+
+
 def _name_hint(name: str, known: Sequence[str]) -> str:
     # A part of a name, such as "h100", is closer to what was meant than any letter-wise distance says.
     containing = [choice for choice in known if name and name.lower() in choice]

@@ -18,13 +18,18 @@ def mistake(message: str, hint: str) -> PydanticCustomError:
     return PydanticCustomError("mistake", "{message}", {"message": message, "hint": hint})
 
 
+_IN_BYTES: Final = re.compile(r"'\S+ \w?B/s'")
+
+
 def _reader(unit: str, example: str | None = None) -> Callable[[object], float]:
     def read(value: object) -> float:
         try:
             return parse_quantity(value, unit)
         except ScenarioError as error:
             usual = unit_example(unit)
-            raise mistake(error.message, (error.hint or "").replace(f"'{usual}'", f"'{example or usual}'")) from error
+            hint = (error.hint or "").replace(f"'{usual}'", f"'{example or usual}'")
+            # '400 GB' of an adapter more likely is a slip for bits than without its time.
+            raise mistake(error.message, _IN_BYTES.sub(f"'{example}'", hint) if example == _LINE else hint) from error
 
     return read
 

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from clustersim.apps.plan.asking import PlanRequest, figure_of, nodes_with
+from clustersim.apps.plan.asking import PlanRequest, figure_of
 from clustersim.apps.plan.drafts import Drafts, Peaks
 from clustersim.apps.plan.findings import Tried
 from clustersim.apps.plan.goal import Asking, asked_for
@@ -22,7 +22,7 @@ from clustersim.config.load import load_scenario
 from clustersim.documents.near_names import choices_hint
 from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
-from clustersim.hardware.catalog import profile_names
+from clustersim.hardware.catalog import nodes_with, profile_names
 from clustersim.notices import Flag
 from clustersim.progress import advanced, noted, phase
 from clustersim.units.quantity import format_quantity, line_rate

@@ -14,7 +14,7 @@ from clustersim.apps.importing.transforms import number
 from clustersim.documents.near_names import choices_hint
 from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
-from clustersim.hardware.catalog import load_cluster, load_node, profile_names
+from clustersim.hardware.catalog import load_cluster, load_node, nodes_with, profile_names
 from clustersim.hardware.models import Node
 
 
@@ -63,11 +63,9 @@ def machine_of(draft: Draft, name: str | None, nodes: int | None) -> TargetClust
         near = "" if draft.get("job.nearest") is None else f"; {draft.get('job.nearest')} comes nearest"
         missing.append(f"{asked}: --cluster {' or '.join(sizes) or f'NAME (a shipped node or cluster{near})'}")
     elif known not in (*profile_names("clusters"), *profile_names("nodes")):
-        raise ScenarioError(
-            f"there is no cluster or node '{known}'",
-            field="--cluster",
-            hint=choices_hint(known, (*profile_names("clusters"), *profile_names("nodes"))),
-        )
+        names = (*profile_names("clusters"), *profile_names("nodes"))
+        hint = nodes_with(known, names) or choices_hint(known, names)
+        raise ScenarioError(f"there is no cluster or node '{known}'", field="--cluster", hint=hint)
     per_node = _per_node(draft, known)
     ranks = _ranks(draft, per_node)
     if nodes is None and ranks is None and draft.whole("job.nodes") is None:

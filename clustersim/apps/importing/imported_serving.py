@@ -19,7 +19,7 @@ from clustersim.workloads.reading.model_spec import load_model
 NEEDED: Final = (
     (
         "requests.arrival",
-        "how requests arrive: -s requests.arrival=closed -s requests.concurrency=..., or poisson and -s requests.rate=...",
+        "how requests arrive: -s requests.arrival=closed -s requests.concurrency=..., or -s 'requests.rate=... /s'",
     ),
     ("requests.count", "the number of requests: -s requests.count=..."),
     ("requests.input_tokens", "the length of prompts: -s requests.input_tokens=..."),
@@ -46,6 +46,8 @@ class _Pool:
 def derive_serving(draft: Draft, model: Data) -> None:
     """Fill in layout, engine and requests."""
     experts = n_experts(model)
+    if draft.get("requests.rate") is not None and draft.get("requests.arrival") is None:
+        draft.derive("requests.arrival", "poisson", "a rate is given")
     if any(pool.name for pool in _pools(draft)):
         draft.drop(*(f"serving.{key}" for key in OF_A_POOL))
     for pool in _pools(draft):

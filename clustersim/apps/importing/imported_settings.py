@@ -15,6 +15,7 @@ from clustersim.apps.importing.transforms import TRANSFORMS, UnreadableError, tr
 from clustersim.documents.near_names import did_you_mean
 from clustersim.documents.text import Data, Scalar
 from clustersim.errors import Place
+from clustersim.units.divisors import shortened
 
 How = Literal["read", "given", "default", "derived", "not_modelled", "no_effect", "unknown"]
 
@@ -227,9 +228,11 @@ def _apply(draft: Draft, row: KeyRow, entry: Entry, *, again: bool = False) -> K
         return _key(entry, "no_effect", note="is left to the framework" if value else "is not set")
     if is_open(value) and ("/" not in str(value) or _mapped(row, value) is None):
         if row.to is not None and _in_scenario(row.to):
-            draft.open[row.to] = entry.key
+            draft.open[row.to] = f"{entry.key} {shortened(str(value), 40)}"
         hint = f"; give -s {row.to}=..." if _in_scenario(row.to) else ""
-        return _key(entry, "unknown" if hint else "no_effect", note=f"depends on a variable that no file sets{hint}")
+        return _key(
+            entry, "unknown" if hint else "no_effect", note=f"depends on a variable that no file sets, {shortened(str(value), 40)}{hint}"
+        )
     try:
         found = _settings(row, value)
     except UnreadableError as error:

@@ -24,7 +24,7 @@ from clustersim.apps.importing.machines import (
     shipped_machine,
     take_known_attention,
 )
-from clustersim.apps.importing.needed import missing_settings, options_for
+from clustersim.apps.importing.needed import missing_settings, options_for, slips
 from clustersim.apps.importing.parts import with_option_files, with_pools
 from clustersim.apps.importing.reading import name_of, read_contents, read_raw
 from clustersim.apps.importing.recognise import candidates, framework_of, is_own, refuse_foreign
@@ -286,7 +286,7 @@ def _scenario(
     if missing:
         for option, key in () if asked.by_option else _BY_SET.items():
             missing = [each.replace(option, key) for each in missing]
-        error = ScenarioError(f"no file says {'; nor '.join(missing)}", place=Place(file=of_files))
+        error = ScenarioError("; ".join([f"no file says {'; nor '.join(missing)}", *slips(draft, missing)]), place=Place(file=of_files))
         error.options = options_for(missing)
         raise error
     data: dict[str, Data] = {"version": 1, "name": _name(contents[0].file), "model": model}

@@ -45,6 +45,13 @@ def missing_settings(draft: Draft, missing: Sequence[str], job: JobKind) -> list
     ]
 
 
+def slips(draft: Draft, missing: Sequence[str]) -> list[str]:
+    """Return the first keys that are not understood and may hold what no file says."""
+    told = " ".join(missing)
+    unknown = [each for each in draft.keys if each.how == "unknown" and each.note and each.key not in told]
+    return [f"{each.key}{f' in line {each.line}' if each.line else ''}: {each.note}" for each in unknown[:3]]
+
+
 def options_for(missing: Sequence[str]) -> str:
     """Return the first way to give each of several settings that no file says; nothing without several.
 

@@ -278,6 +278,7 @@ class Foreign(Checked):
 
     title: str
     kind: Literal[
+        "a model",
         "a model of another kind",
         "a script of Python",
         "a serving deployment",

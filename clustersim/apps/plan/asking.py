@@ -29,7 +29,7 @@ from clustersim.documents.check import value_at
 from clustersim.documents.near_names import did_you_mean
 from clustersim.documents.text import Data, Document
 from clustersim.errors import DomainError, ScenarioError
-from clustersim.hardware.catalog import profile_names
+from clustersim.hardware.catalog import nodes_with, profile_names
 from clustersim.hardware.models import Accelerator
 from clustersim.hardware.prices import load_price_list
 from clustersim.notices import Flag
@@ -353,14 +353,6 @@ def _told_of_searched(replaced: Sequence[tuple[str, str]], limits: Sequence[str]
     held = {text.partition("=")[0].strip() for text in limits}
     names = [name for _, name in replaced if name not in held]
     return [f"{', '.join(names)} as given: of the layout marked yours alone; --only {names[0]}=... holds it"] if names else []
-
-
-def nodes_with(accelerator: str, known: Sequence[str]) -> str:
-    """Return a hint at the nodes, of some, that have an accelerator in their names; empty where none has."""
-    # The first word of an accelerator is that in the names of its nodes: dgx-b200 has b200-sxm.
-    word = accelerator.lower().partition("-")[0] if accelerator in profile_names("accelerators") else accelerator.lower()
-    having = [name for name in known if word and word in name.split("-")]
-    return f"use {', '.join(having)}" if having else ""
 
 
 def _name(model: str | Mapping[str, object], cluster: str, nodes: int | None) -> str:

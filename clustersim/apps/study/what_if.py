@@ -22,6 +22,7 @@ from clustersim.measure.deciding import UNDECIDED, Decision, standing_text
 from clustersim.report.pictures import Sensitivity, Tornado
 from clustersim.report.text_tables import CLOSE, TextAnswer, TextTable, shown, shown_alike, signed
 from clustersim.units.divisors import listed, shortened
+from clustersim.units.quantity import line_rate, parse_quantity
 
 if TYPE_CHECKING:
     from clustersim.report.plots.kinds import Plots
@@ -172,6 +173,8 @@ class WhatIfAnswer(TextAnswer):
         values = {
             key: value_at(scenario.document.data, key.split(".")) or value_at(whole, key.split(".")) for key in chain.from_iterable(parts)
         }
+        if "bit/s" in str(changed):  # as its cases have it
+            values |= {key: line_rate(parse_quantity(rate, "B/s")) for key, rate in values.items() if str(rate).endswith("B/s")}
         has = ", ".join(
             f"{key.rpartition('.')[2]} {shortened(value_text(value), _LONGEST)}" for key, value in values.items() if value is not None
         )

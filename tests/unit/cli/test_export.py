@@ -75,7 +75,7 @@ def test_a_jobset_starts_the_flags_of_the_plan_on_each_node(cli: Cli) -> None:
 
 
 def test_a_deployment_is_written_for_its_engine_with_what_is_left_out(cli: Cli) -> None:
-    done = cli("export", "serve-llama3-70b-chat", "--as", "vllm")
+    done = cli("export", "serve-llama3-70b-chat", "--as", "vllm", "-o", "-")
 
     assert "--tensor-parallel-size 4" in done.out
     assert "# 2 replicas" in done.out

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from clustersim.documents.text import parse_document
 from tests.unit.cli.conftest import Cli
 
 SMALL = (
@@ -98,6 +99,11 @@ def test_stdout_holds_the_configuration_of_deepspeed_alone(cli: Cli) -> None:
     assert "micro-batch 1" in outcome.err.splitlines()[0]
     assert "Certificate" in outcome.err
     assert "note: configuration of DeepSpeed 0.18" in outcome.err
+
+
+def test_the_winner_alone_goes_to_stdout_where_its_file_is_a_dash(cli: Cli) -> None:
+    assert parse_document(cli("plan", *QUESTION, *ORDER, "-o", "-").out, "out").data["model"] == "llama3.2-1b"
+    assert not Path("-").exists()
 
 
 def test_stdout_holds_the_flags_of_megatron_alone(cli: Cli) -> None:

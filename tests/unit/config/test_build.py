@@ -180,6 +180,12 @@ def test_a_shipped_cluster_can_be_changed_in_place() -> None:
     assert cluster.fabric.nodes_per_leaf == load_cluster("superpod-h100").fabric.nodes_per_leaf
 
 
+def test_adapters_far_above_their_pcie_are_flagged() -> None:
+    flags = {text: {flag.code for flag in built(f"cluster.nics.bandwidth={text}").flags} for text in ("400 GB/s", "400 Gbit/s")}
+
+    assert ["adapter_above_pcie" in flags[text] for text in flags] == [True, False]
+
+
 def test_hashed_routing_lays_uplinks_one_by_one_and_says_so() -> None:
     made = built("cluster.fabric={topology: leaf_spine, nodes_per_leaf: 1, routing: ecmp, seed: 5}")
 

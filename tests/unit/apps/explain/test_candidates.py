@@ -188,7 +188,8 @@ def by_replaying_all(source: str, changes: Sequence[str], base: Result) -> list[
 def test_the_answers_are_those_of_replaying_everything(source: str, changes: Sequence[str]) -> None:
     base, got = found(source, changes)
 
-    assert [(gain.change.what, gain.step_time_s) for gain in got.best] == by_replaying_all(source, changes, base)
+    whats = [gain.change.what.removesuffix(", in the same software") for gain in got.best]
+    assert [*zip(whats, (gain.step_time_s for gain in got.best), strict=True)] == by_replaying_all(source, changes, base)
 
 
 def test_what_does_not_fit_is_counted_without_a_replay(replays: list[Built]) -> None:

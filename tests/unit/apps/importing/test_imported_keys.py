@@ -10,6 +10,7 @@ import pytest
 from clustersim.apps.importing.entries import ImportOptions
 from clustersim.apps.importing.importing import import_files
 from clustersim.apps.importing.transforms import UnreadableError, number
+from clustersim.errors import ScenarioError
 from tests.unit.apps.importing.test_jobs import MEGATRON, ON_H100, at, written
 
 FILES = Path(__file__).parent / "files"
@@ -214,3 +215,31 @@ def test_kept_exchanges_of_experts_are_said_to_be_repeated(tmp_path: Path, model
     found = import_files([written(tmp_path, text, "job.toml")], replace(ON_H100, nodes=64))
 
     assert [key.value for key in found.keys if key.how == "not_modelled"] == lost
+
+
+def test_what_is_missing_may_stand_under_a_misspelt_key(tmp_path: Path) -> None:
+    slip = written(tmp_path, MEGATRON.replace("--hidden-size", "--hiden-size"))
+
+    with pytest.raises(ScenarioError, match=r"no file says the model: .*; --hiden-size in line 1: did you mean 'hidden_size'"):
+        import_files([slip], ON_H100)
+
+
+def test_an_accelerator_in_place_of_a_cluster_is_told_the_nodes_that_have_it(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="no cluster or node 'h100'") as caught:
+        import_files([written(tmp_path, MEGATRON)], ImportOptions(cluster="h100", nodes=1))
+
+    assert "dgx-h100" in str(caught.value.hint)
+
+
+def test_a_configuration_of_a_model_alone_is_no_job(tmp_path: Path) -> None:
+    file = written(tmp_path, '{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64}', "config.json")
+
+    with pytest.raises(ScenarioError, match="is a model"):
+        import_files([file], ON_H100)
+
+
+def test_a_given_rate_of_requests_needs_no_kind_of_arrival(tmp_path: Path) -> None:
+    asked = ImportOptions(cluster="dgx-h100", overrides=("requests.rate=6 /s",))
+
+    with pytest.raises(ScenarioError, match=": no file says the number of requests"):
+        import_files([written(tmp_path, "vllm serve meta-llama/Meta-Llama-3-8B", "job.sh")], asked)

@@ -48,6 +48,10 @@ def test_the_first_line_answers() -> None:
         clustersim.what_if(SMALL)
 
 
+def test_the_base_has_the_rate_of_adapters_in_the_unit_of_its_cases() -> None:
+    assert "(bandwidth 200 Gbit/s)" in ask("slow:cluster.nics.bandwidth=100 Gbit/s").case_table().rows[0][1]
+
+
 def test_cases_within_the_error_bars_are_not_decided_and_said_so() -> None:
     answer = ask(WIDE, "a80:cluster.node=dgx-a100-80g")
     document = answer.to_dict()
