@@ -82,7 +82,7 @@ ACCELERATOR: Final = Kind(
         "scale_up": "links between accelerators of a node, {bandwidth: ...}",
         "generation": "constants of a calibrated one, such as blackwell; borrowed without it",
         "scaled_formats": "fp8 with scales of blocks (mx), and 4 bits (nvfp4)",
-        "power": "energy and cost",
+        "power": "the TDP, for energy and cost",
     },
     defaults={"vendor": "other", "generation": "own"},
     keys={

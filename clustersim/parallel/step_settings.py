@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import fsum
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, StrictBool
+from pydantic import BeforeValidator, Field, StrictBool
 
 from clustersim.parallel.settings import Settings, Written, auto, setting
 from clustersim.units.fields import MOST_GPUS, BucketBytes, Count, PositiveInt, PositiveRatio, SamplesPerSecond, mistake
@@ -15,6 +15,7 @@ from clustersim.workloads.shapes import AmaxGroup, AttentionKind, Documents, Sca
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
 Optimizer = Literal["adam", "sgd", "momentum", "adafactor", "lamb", "muon"]
+
 MomentPrecision = Literal["fp32", "bf16", "fp16", "fp8"]
 OptimizerKernels = Literal["fused", "foreach", "loop"]
 """Kernels of an update: one kernel a pass over all tensors, one an operation over all tensors, or one an operation and tensor."""
@@ -78,6 +79,12 @@ def _write_documents(documents: Documents) -> WrittenDocuments:
     return int(documents.mean) if documents.p90 is None else {"lognormal": {"mean": documents.mean, "p90": documents.p90}}
 
 
+def _not_a_scaling(value: object) -> object:
+    if value in ("fp4", "nvfp4"):
+        raise mistake(f"{value} is a scaling of fp8", "write precision: fp8 and fp8_scaling: nvfp4")
+    return value
+
+
 class DataLoader(Settings, frozen=True):
     """Data loader, which reads, decodes and augments samples on the processors of a node."""
 
@@ -120,7 +127,7 @@ class Training(Settings, frozen=True):
         "{mean: 180, p90: 260}}`; longer ones are cut; default: one document per sequence.",
         "transformer",
     )
-    precision: Precision = auto(
+    precision: Annotated[Precision, BeforeValidator(_not_a_scaling)] = auto(
         "Precision of matrix products and activations; default: `bf16` where the accelerator has it, else `fp16`, else `fp32`."
     )
     optimizer: Optimizer = setting(

@@ -291,7 +291,7 @@ def turn_lines(answer: PlanAnswer) -> list[str]:
     kind, interval_s = winner.result.metrics.step_time_interval_kind, winner.result.metrics.step_time_interval_s
     if kind is not None and interval_s is not None:
         n_rows, n_sources = shipped_support(kind)
-        shown = format_range(*interval_s, "s")
+        shown = format_range(*interval_s, "s") if winner.step_time_s >= 120.0 else "{:.3g} to {:.3g} s".format(*interval_s)
         of = "" if kind == ALL_RUNS else f" ({kind})"
         lines.append(f"  step of the winner: {shown} expected, from {n_rows:,} published runs of {n_sources} sources{of}")
     mfu, step_s = winner.result.metrics.mfu, winner.result.metrics.step_time_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -13,6 +14,7 @@ from clustersim.errors import ScenarioError
 from clustersim.parallel.stages import places_of
 from clustersim.parallel.step_settings import Training
 from clustersim.parallel.training_plan import SHARDS_GRADIENTS, SHARDS_PARAMETERS, Offload, Plan, Strategy
+from clustersim.units.divisors import listed
 from clustersim.workloads.model import Model
 
 MEGATRON_PRECISION: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
@@ -202,9 +204,12 @@ def torchtitan(plan: Plan) -> FrameworkFiles:
     mode, option = TORCHTITAN_RECOMPUTE[strategy.recompute]
     converters = ["quantize.linear.float8", *(["quantize.grouped_mm.float8"] if plan.model.experts else [])]
     reshards = strategy.zero_stage == SHARDS_PARAMETERS and strategy.reshard_after_forward
+    flavour = re.fullmatch(r"llama3(?:\.1)?-(8|70|405)b", plan.model.name)
+    model = ['name = "llama3"', f'flavor = "{flavour[1]}B"'] if flavour else []
+    model += [f"converters = {json.dumps(converters)}"] if training.precision == "fp8" else []
     lines = [
         f"# For {TORCHTITAN_VERSION}.",
-        *(["[model]", f"converters = {json.dumps(converters)}", ""] if training.precision == "fp8" else []),
+        *(["[model]", *model, ""] if model else []),
         "[training]",
         f"local_batch_size = {local}",
         f"global_batch_size = {training.global_batch_size}",
@@ -236,7 +241,10 @@ def torchtitan(plan: Plan) -> FrameworkFiles:
     lines += ["", "[activation_checkpoint]", f'mode = "{mode}"', *([f'selective_ac_option = "{option}"'] if option else [])]
     if training.precision == "fp8" and plan.model.experts:
         lines += ["", "[quantize.grouped_mm.float8]", 'fqns = ["experts"]']
-    return FrameworkFiles(text="\n".join(lines) + "\n", notes=TORCHTITAN_NOTES)
+    return FrameworkFiles(
+        text="\n".join(lines) + "\n",
+        notes=TORCHTITAN_NOTES if flavour else (*TORCHTITAN_NOTES, "add its name and flavor of the model under [model]"),
+    )
 
 
 TORCHTITAN_NOTES: Final = (
@@ -373,12 +381,13 @@ def _check_order(framework: str, strategy: Strategy) -> None:
 
 
 def _check(framework: str, *refusals: tuple[bool, str, str]) -> None:
-    """Refuse the first that holds of some refusals: whether it holds, what the framework lacks, and the options that search without it.
+    """Refuse all that hold of some refusals: whether each holds, what the framework lacks, and the options that search without it.
 
-    What no layout changes stands first, since a search tells the commonest.
+    What no layout changes stands first, since a search tells the commonest; the others are in the hint.
     """
-    for holds, what, options in refusals:
-        if holds:
-            raise ScenarioError(
-                f"{framework} has no {what}", field="--as", hint=f"change it with -s, or let plan search what it has with {options}"
-            )
+    held = [(what, options) for holds, what, options in refusals if holds]
+    if held:
+        others = f"; nor has it {listed([what for what, _ in held[1:]], 'and')}" if held[1:] else ""
+        options = " ".join(dict.fromkeys(options for _, options in held))
+        hint = f"change it with -s, or let plan search what it has with {options}{others}"
+        raise ScenarioError(f"{framework} has no {held[0][0]}", field="--as", hint=hint)

@@ -42,7 +42,11 @@ class ActivationRecomputation(Contributor):
         """Refuse details of one kind of recomputation beside another."""
         if asked.gives("recompute_modules") and asked.recompute != "selective":
             message = f"parts of layers that selective recomputation repeats, and recompute is {asked.recompute}"
-            raise DomainError(message, path=("strategy", "recompute_modules"), hint="leave it out, or write recompute: selective")
+            raise DomainError(
+                message,
+                path=("strategy", "recompute_modules"),
+                hint="leave it out (strategy.recompute_modules=null), or write recompute: selective",
+            )
         details = {"recompute_layers": asked.recompute_layers is not None, "recompute_stops_early": asked.recompute_stops_early}
         for name, given in details.items():
             if given and asked.recompute != "full":

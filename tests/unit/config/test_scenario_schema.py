@@ -50,6 +50,7 @@ from tests.unit.config.samples import refusal, small
         ("model=5", "5 is not text or a mapping", None),
         ("cluster=[1]", "a list is not a mapping", None),
         ("cluster.nodes=0", "0 is out of range", "write a number that is more than 0"),
+        ("training.precision=fp4", "fp4 is a scaling of fp8", "write precision: fp8 and fp8_scaling: nvfp4"),
         ("cluster.nics.bandwidth=400 GB", "'400 GB' is not a bandwidth", "write it such as '400 Gbit/s'"),
         ("cluster.nics={count: 4, bandwidth: 200}", "200 has no unit", "write it with a unit, such as '400 Gbit/s'"),
         (

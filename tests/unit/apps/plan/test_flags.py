@@ -150,6 +150,7 @@ def test_stages_of_unequal_numbers_of_layers_are_a_layout_of_megatron() -> None:
 
 def test_a_dense_layout_in_the_configuration_of_torchtitan() -> None:
     assert tomllib.loads(torchtitan(dense(zero_stage=2)).text) == {
+        "model": {"name": "llama3", "flavor": "8B"},
         "training": {"local_batch_size": 32, "global_batch_size": 64, "seq_len": 2048, "mixed_precision_param": "bfloat16"},
         "parallelism": {
             "data_parallel_replicate_degree": 1,
@@ -213,6 +214,14 @@ def test_the_first_line_of_torchtitan_says_which_version_reads_it() -> None:
     assert lines(written)[0].startswith("# For torchtitan 0.2.2, the last release that reads TOML (")
     assert "238fa9953e4a" in lines(written)[0]
     assert any("torchtitan 0.3.0 takes" in note for note in written.notes)
+
+
+def test_torchtitan_is_told_the_model_and_all_that_it_lacks_at_once() -> None:
+    assert any("[model]" in note for note in torchtitan(sparse()).notes)
+    assert not any("[model]" in note for note in torchtitan(dense(zero_stage=2)).notes)
+    with pytest.raises(ScenarioError, match="has no recompute selective") as caught:
+        torchtitan(dense(recompute="selective"))
+    assert "nor has it sharding of optimizer states alone" in str(caught.value)
 
 
 def test_fp8_is_a_converter_of_torchtitan() -> None:
