@@ -143,7 +143,7 @@ def software_lines(rows: Sequence[ResultRow]) -> list[str]:
         return []
     common = {part for part in next(iter(names)).split("; ") if all(part in software.split("; ") for software in names)}
     apart = ((names_of, "; ".join(part for part in software.split("; ") if part not in common)) for software, names_of in names.items())
-    told = "; ".join(f"{_some(names_of)}: {software or 'defaults'}" for names_of, software in apart)
+    told = "; ".join(f"{_some(names_of)}: {software or 'none'}" for names_of, software in apart)
     return [f"Settings left to their defaults differ too; give them to compare the rest alone ({told})"]
 
 
