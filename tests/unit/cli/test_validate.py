@@ -62,7 +62,7 @@ def test_a_narrow_terminal_gets_narrow_paragraphs(cli: Cli, source: Path, monkey
     out = cli("validate", source).out
 
     # Tables keep their lines whole.
-    assert max(len(line) for line in out.splitlines() if not line.startswith(("row", "one", "two", *CAPABILITIES))) <= 40
+    assert max(len(line) for line in out.splitlines() if not line.startswith(("row", "one", "two", "Ampere", *CAPABILITIES))) <= 40
 
 
 def test_a_row_that_ran_and_is_predicted_not_to_fit_stands_out(cli: Cli, tmp_path: Path) -> None:
