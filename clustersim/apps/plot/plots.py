@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from clustersim.apps.compare.compared_runs import run_of, side_by_side
-from clustersim.apps.compare.run_directories import changeable, is_served, load_result, named_scenario
+from clustersim.apps.compare.run_directories import changeable, is_served, load_result
 from clustersim.apps.explain.explanation import measured_changes
 from clustersim.apps.run.page import draw_images, draw_served, image_of, page_of, served_page_of, served_subject_of, subject_of
 from clustersim.apps.run.result import Result
@@ -19,7 +19,6 @@ from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.apps.study.point import reason_of
 from clustersim.apps.study.pools import in_order
 from clustersim.collection import collection_paused
-from clustersim.config.serving_scenario import checked_serving
 from clustersim.documents.check import validate_document
 from clustersim.documents.files import read_bytes
 from clustersim.documents.near_names import choices_hint
@@ -49,8 +48,10 @@ _MOST_BYTES: Final = 256 * 2**20
 """Largest table, in bytes: a hundred thousand points of a sweep with all figures fit in."""
 N_SIZES: Final = 4
 """Sizes of a cluster that one scenario is run on, each twice the one before."""
-LOADS: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""Loads of a service for one scenario, as multiples of its own."""
+LOADS: Final = (0.25, 0.5, 2.0, 4.0)
+"""Further loads of a service for one scenario, as multiples of its own."""
+SHARES: Final = (0.25, 0.5, 0.75, 0.9, 1.1)
+"""The same where requests come at a rate, as shares of what full batches answer."""
 
 
 def draw_plot(
@@ -102,7 +103,7 @@ def draw_plot(
         if served is not None and (name not in RUN_PLOTS or (sources and is_served(sources[0], overrides))):
             _check_number(name, served, sources)
             if served.grows and len(asked) == 1 and is_served(sources[0], overrides):
-                return served.draw([_kind(name, each[0], ServedSubject) for each in _runs(_loaded(asked[0]), jobs)], None)
+                return served.draw(_loaded(name, asked[0], jobs), None)
             return served.draw([_kind(name, each, ServedSubject) for each in _told_apart(asked, jobs)], None)
         plot = RUN_PLOTS[name]
         _check_number(name, plot, sources)
@@ -172,19 +173,28 @@ def _named_apart(runs: Sequence[tuple[_S, str]]) -> list[_S]:
     return [subject if names.count(subject.label) == 1 else replace(subject, label=f"{subject.label} {digits}") for subject, digits in runs]
 
 
-def _loaded(asked: _Asked) -> list[_Asked]:
-    """Return one serving scenario with several loads, from a quarter to four times its own."""
+def _loaded(name: str, asked: _Asked, jobs: int | None) -> list[ServedSubject]:
+    """Return one serving scenario with its own load and others: of the rate of full batches, or multiples of its clients or speed."""
+    first = load_result(asked.source, asked.overrides, seed=asked.seed)
+    assert isinstance(first, ServingResult)
     asked = _Asked(*changeable(*asked[:2], seed=asked.seed))
-    requests = checked_serving(*named_scenario(asked.source, asked.overrides)).spec.requests
+    requests = first.built.scenario.spec.requests
     if requests.rate is not None:
-        loads = [f"requests.rate={factor * requests.rate:.6g} /s" for factor in LOADS]
+        full = first.metrics.full_load_output_tokens_per_s / float(first.run.requests.output_tokens.mean())
+        own, load, others = requests.rate, "rate={:g} /s", [float(f"{share * full:.3g}") for share in SHARES]
     elif requests.concurrency is not None:
-        loads = [f"requests.concurrency={max(1, round(factor * requests.concurrency))}" for factor in LOADS]
+        own, load = requests.concurrency, "concurrency={}"
+        others = [max(1, round(factor * own)) for factor in LOADS]
     elif requests.trace is not None:
-        loads = [f"requests.speed={factor * (requests.speed or 1.0):.6g}" for factor in LOADS]
+        own, load = requests.speed or 1.0, "speed={:.6g}"
+        others = [factor * own for factor in LOADS]
     else:
         raise ScenarioError(f"arrival: {requests.arrival} has no load to vary", hint="name several runs, or a scenario with a rate")
-    return [asked._replace(overrides=(*asked.overrides, load)) for load in dict.fromkeys(loads)]
+    values = sorted({own, *others})
+    changed = [asked._replace(overrides=(*asked.overrides, f"requests.{load.format(value)}")) for value in values if value != own]
+    found = [_kind(name, subject, ServedSubject) for subject, _ in _runs(changed, jobs)]
+    found.insert(values.index(own), served_subject_of(first))
+    return found
 
 
 def _growing(name: str, asked: _Asked, grows: str, jobs: int | None) -> list[Subject]:

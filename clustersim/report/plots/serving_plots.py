@@ -161,7 +161,8 @@ def throughput_latency(runs: Sequence[ServedSubject], ax: Axes | None = None) ->
     most = max(ordered, key=lambda run: run.metrics.output_tokens_per_s_per_gpu)
     growing = ", where the queue grows without end" if most.metrics.overloaded else ""
     title = f"{most.metrics.scenario if same else most.label}: {max(rates):,.0f} output tokens/s per GPU with {most.load}{growing}"
-    full = f"; {most.metrics.full_load_output_tokens_per_s / most.metrics.gpus:,.0f} output tokens/s per GPU at full load" if same else ""
+    full_load = f"{most.metrics.full_load_output_tokens_per_s / most.metrics.gpus:,.0f}"
+    full = f"; in the long run full batches give {full_load} output tokens/s per GPU; runs have ramp and drain, too" if same else ""
     kept = [run for run in ordered if run.metrics.slo is not None and run.metrics.slo.met and not run.metrics.overloaded]
     if same and any(run.metrics.slo is not None for run in ordered):
         title += f"; the SLO holds up to {kept[-1].load}" if kept else "; no load meets the SLO"
