@@ -16,6 +16,8 @@ from clustersim.apps.plan.exports import TRAINING, written
 from clustersim.config.build import build
 from clustersim.config.load import Scenario, load_scenario
 from clustersim.errors import DomainError, ScenarioError
+from clustersim.parallel.needs import CONDITIONS
+from clustersim.parallel.shard import local_model
 from clustersim.parallel.training_plan import SHARDS_GRADIENTS, SHARDS_PARAMETERS, Plan
 
 DEGREES: Final = (
@@ -73,6 +75,14 @@ def jobs(draw: st.DrawFn) -> dict[str, object]:
     }
 
 
+def overlaps(plan: Plan) -> bool:
+    """Return whether reductions overlap: with one bucket none does, so that the setting does nothing."""
+    gradients = plan.strategy.data_parallel
+    whole = plan.strategy.changed(data_parallel=gradients.changed(overlap=False))
+    holds, _ = CONDITIONS["several buckets"]
+    return gradients.overlap and holds(local_model(plan.model, plan.training, whole), whole)
+
+
 def said(plan: Plan, target: str) -> dict[str, object]:
     """Return the settings of a plan that a file of the target holds."""
     found: dict[str, object] = {key: getattr(plan.strategy, key) for key in DEGREES}
@@ -86,7 +96,7 @@ def said(plan: Plan, target: str) -> dict[str, object]:
         # Gradients go with the optimizer from stage 2 on.
         found["offload"] = (plan.strategy.offload.optimizer, plan.strategy.offload.parameters)
     found |= {"recompute": plan.strategy.recompute, "sharded over": plan.strategy.sharding.degree}
-    found |= {"overlap": plan.strategy.data_parallel.overlap} if plan.strategy.replicas > 1 and target != "torchtitan" else {}
+    found |= {"overlap": overlaps(plan)} if plan.strategy.replicas > 1 and target != "torchtitan" else {}
     training = plan.training
     found |= {key: getattr(training, key) for key in ("global_batch_size", "micro_batch_size", "seq_length", "precision")}
     return {key: value for key, value in found.items() if key not in UNSAID.get(target, ())}

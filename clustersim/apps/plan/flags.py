@@ -265,6 +265,11 @@ def _check_torchtitan(model: Model, strategy: Strategy, training: Training) -> N
         (training.lora_rank is not None, "adapters (lora_rank)", "-s training.lora_rank=null"),
         (strategy.recompute_layers is not None, "recomputation of some layers of a chunk", "-s strategy.recompute_layers=null"),
         (strategy.recompute not in TORCHTITAN_RECOMPUTE, f"recompute {strategy.recompute}", "--only recompute=none,alternate,full"),
+        (
+            bool(model.experts) and strategy.ep == 1 and strategy.expert_tp != strategy.tp,
+            "degree of tensor parallelism of experts alone without expert parallelism (etp)",
+            f"-s strategy.etp={strategy.tp}",
+        ),
         (training.precision not in TORCHTITAN_PRECISION, f"precision {training.precision}", "-s training.precision=bf16"),
         (
             strategy.schedule not in TORCHTITAN_SCHEDULES,

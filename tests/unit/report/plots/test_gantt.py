@@ -145,7 +145,7 @@ def test_names_of_rows_are_inside_the_picture(name: str) -> None:
 
     labels = drawn(replace(timeline, rank_classes=classes)).get_yticklabels()
 
-    assert name.startswith(labels[-1].get_text().removesuffix("…"))
+    assert name.startswith(labels[-1].get_text().removesuffix("..."))
     assert min(label.get_window_extent().x0 for label in labels) >= 0.0
 
 
