@@ -58,7 +58,7 @@ class Idle:
 def idle(model: Model, training: Training, strategy: Strategy) -> tuple[Idle, ...]:
     """Return the settings of training and strategy that do nothing."""
     local = local_model(model, training, strategy)
-    # A single micro-batch is reduced after it, whether others are added up or not.
+    # The gradients of a single micro-batch are reduced once, with or without no_sync.
     single = strategy.changed(data_parallel=strategy.data_parallel.changed(no_sync=True))
     seen = strategy if _several(training, strategy) else single
     unmet = {name: otherwise for name, (holds, otherwise) in CONDITIONS.items() if not holds(local, seen)}

@@ -263,9 +263,11 @@ def _changes(explanation: Explanation) -> TextTable:
         )
         for gain, time in zip(gains.best, times, strict=False)
     )
-    left = f"{gains.n_impossible} are not possible in this scenario, {gains.n_misfits} could be faster but do not fit in memory"
+    left = [f"{gains.n_impossible} are not possible in this scenario"] if gains.n_impossible else []
+    left += [f"{gains.n_misfits} could be faster but do not fit in memory"] if gains.n_misfits else []
+    tried = f"{gains.n_tried} tried{', of which ' if left else ''}{', '.join(left)}"
     shown = f"the first {len(rows)} of {len(gains.best)}" if len(rows) < len(gains.best) else "the best of each kind"
-    heading = f"Changes that shorten the step, each by itself, {shown} ({gains.n_tried} tried, of which {left}; {MARKED})"
+    heading = f"Changes that shorten the step, each by itself, {shown} ({tried}; {MARKED})"
     return TextTable(heading, (">step  ", ">takes", ">memory", "change, and its options"), rows)
 
 
