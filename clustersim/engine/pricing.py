@@ -262,15 +262,14 @@ class Pricing:
 
     def times(self, blocks: Sequence[Block]) -> Price:
         """Return the price of a pass with its times alone, without what a timeline shows."""
-        price = Price()
-        for block in blocks:
-            for quote in map(self.quote, block.body):
-                price.duration_s += block.repeat * quote.duration_s
+        price = Price(quotes=tuple((block.repeat, tuple(map(self.quote, block.body))) for block in blocks))
+        for repeat, quotes in price.quotes:
+            for quote in quotes:
+                price.duration_s += repeat * quote.duration_s
                 item_s = quote.compute_s + quote.waiting_s, quote.communication_s
-                price.items[item_s] = price.items.get(item_s, 0) + block.repeat
-                price.compute_s += block.repeat * quote.compute_s
+                price.items[item_s] = price.items.get(item_s, 0) + repeat
+                price.compute_s += repeat * quote.compute_s
         self._add_host(price, blocks)
-        price.quotes = tuple((block.repeat, tuple(map(self.quote, block.body))) for block in blocks)
         price.blocks = self.kernels.blocks
         price.host_s = price.held_up_s(price.duration_s, price.issue_s)
         price.duration_s += price.host_s
