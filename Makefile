@@ -45,7 +45,8 @@ golden: $(VENV)/.installed-dev  ## Write error bars, golden files and shown outp
 
 bench: $(VENV)/.installed-dev  ## Time what must be fast, and write docs/reference/benchmarks.md
 	@mkdir -p .benchmarks
-	@status=0; $(BIN)/python -m pytest -q -p no:xdist --benchmark-only --benchmark-json=.benchmarks/measured.json tests/benchmarks || status=$$?; \
+	@status=0; $(BIN)/python -m pytest -q -p no:xdist --benchmark-only --benchmark-json=.benchmarks/measured.json \
+	    tests/benchmarks/test_ratios.py tests/benchmarks/test_[!r]*.py || status=$$?; \
 	    $(BIN)/python -m tests.benchmarks.table .benchmarks/measured.json docs/reference/benchmarks.md; exit $$status
 
 ratios: $(VENV)/.installed-dev  ## Fail when something has become slower, beside what it is compared with
