@@ -67,6 +67,9 @@ def complete_model(draft: Draft) -> None:
         and "job.latent_attention" in draft.settings
     ):
         draft.drop(*(f"model.{name}" for name in _LATENT))
+    elif draft.get("model.kv_lora_rank") is not None:
+        # What is normalised there are the latents, as latent attention always does here.
+        draft.drop("model.qk_normalization")
     if (draft.whole("model.num_experts") or 0) < 2:
         draft.drop("model.num_experts", "job.dense_layers", *(f"model.{name}" for name in _EXPERTS))
     if draft.get("job.keeps_tokens") is True:
@@ -226,6 +229,8 @@ def _alike(fields: Mapping[str, Data], *, vocabulary: bool) -> list[str]:
 
 def _sizes(model: Model, *, vocabulary: bool) -> Mapping[str, Data]:
     left = {"name", "max_positions", "published_parameters", "published_scope", *(() if vocabulary else ("vocab_size",))}
+    if all(model.has_experts(layer) for layer in range(model.n_layers)):
+        left.add("intermediate_size")
     return {key: value for key, value in model.outline().items() if key not in left}
 
 

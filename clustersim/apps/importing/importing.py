@@ -25,7 +25,7 @@ from clustersim.apps.importing.machines import (
     take_known_attention,
 )
 from clustersim.apps.importing.needed import missing_settings, options_for, slips
-from clustersim.apps.importing.parts import with_option_files, with_pools
+from clustersim.apps.importing.parts import linked, roots, with_option_files, with_pools
 from clustersim.apps.importing.reading import name_of, read_contents, read_raw
 from clustersim.apps.importing.recognise import candidates, framework_of, is_own, refuse_foreign
 from clustersim.apps.importing.table import JobKind, load_table, machine_table
@@ -82,9 +82,9 @@ def import_files(sources: Sequence[str], asked: ImportOptions) -> Imported:
     contents = [
         chosen_variant(each, node and shipped_machine(node), asked.nodes, precision)
         for source in sources
-        for each in _contents(source, asked, scripts)
+        for each in _contents(source, asked, scripts, alone=not linked(source, sources, scripts))
     ]
-    given = _roots(contents)
+    given = roots(contents)
     contents = with_pools(with_option_files(given))
     machines = [each for each in contents if each.format == "machine"]
     if len(machines) == len(contents):
@@ -124,16 +124,6 @@ def import_files(sources: Sequence[str], asked: ImportOptions) -> Imported:
         measured=next((each.measured for each in contents if each.measured), None),
         lent=lent,
     )
-
-
-def _roots(contents: Sequence[Contents]) -> list[Contents]:
-    """Return the files without those that another one starts; of files that start each other, the first stays."""
-    ran = {name for each in contents for name in each.ran}
-    roots: list[Contents] = []
-    for each in sorted(contents, key=lambda each: Path(each.file).name in ran):
-        if not any(Path(each.file).name in root.ran for root in roots):
-            roots.append(each)
-    return [each for each in contents if each in roots]
 
 
 def _imported_cluster(machines: Sequence[Contents], asked: ImportOptions) -> Imported:
@@ -209,7 +199,7 @@ def foreign_source(source: str) -> bool:
     return False
 
 
-def _contents(source: str, asked: ImportOptions, sourced: Mapping[str, str]) -> list[Contents]:
+def _contents(source: str, asked: ImportOptions, sourced: Mapping[str, str], *, alone: bool) -> list[Contents]:
     if (folder := tracked_folder(source)) is not None:
         return read_tracked(folder)
     text, name = read_raw(source), name_of(source)
@@ -227,7 +217,7 @@ def _contents(source: str, asked: ImportOptions, sourced: Mapping[str, str]) -> 
         raise ScenarioError("is a scenario already", place=Place(file=name), hint=f"run it with: clustersim run {name}")
     if not candidates([contents]) and (machine := machine_contents(text, name)) is not None:
         return [machine]
-    if asked.framework is None and not candidates([contents]):
+    if asked.framework is None and alone and not candidates([contents]):
         refuse_foreign(text, name)
     return [contents]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from clustersim.apps.importing.entries import Contents, Entry, Pool, flattened, toml_entries
+from clustersim.apps.importing.node_files import read_hostfile
 from clustersim.apps.importing.shell import EmbeddedFile, Word
 from clustersim.documents.check import validate_document
 from clustersim.documents.composing import read_yaml
@@ -22,6 +23,9 @@ Part = Literal["client", "router", "other", "build", "prefill", "decode", "serve
 
 POOLS: Final[tuple[Literal["prefill"], Literal["decode"]]] = ("prefill", "decode")
 OTHER: Final = "other_command."
+_LAUNCHER: Final = "launcher.--"
+_OF_HOSTS: Final = {"nodes.count": "launcher.num_nodes", "accelerators.count": "launcher.num_gpus"}
+"""Options of a launcher, by what a file of hosts says in place of them."""
 _OF_NO_POOL: Final = (OTHER, "router.", "client.", "env.", "sbatch.")
 _COUNTED: Final = (*((f"{pool}.replicas",) for pool in POOLS), ("sbatch.nodes", "sbatch.N"))
 """Numbers that each file gives of its own, and that are added; of several names for one the last counts."""
@@ -113,10 +117,19 @@ def together(commands: Sequence[Command], documents: Sequence[EmbeddedFile], fil
     if clients:
         found += _below("client", max(clients, key=lambda each: len(each.entries)).entries)
     for at, (command, part) in enumerate(zip(commands, parts, strict=True)):
-        if part == "router" or (part == "job" and at != job):
+        if job is not None and at != job and _launches(command, commands[job]):
+            found += [entry for entry in command.entries if entry.key.startswith(_LAUNCHER)]
+        elif part == "router" or (part == "job" and at != job):
             found += [replace(entry, key=f"{'router.' if part == 'router' else OTHER}{entry.key}") for entry in command.entries]
     pools: list[Pool] = [pool for pool in POOLS if pool in named]
     return Contents(file=file, format="arguments", entries=tuple(found), pool=pools[0] if len(pools) == 1 else "")
+
+
+def _launches(command: Command, job: Command) -> bool:
+    """Return whether a command is the launcher of a process that is listed beside it, as ``ps`` does."""
+    programs = [[entry.value for entry in each.entries if entry.name == "program"][-1:] for each in (command, job)]
+    launched = [any(entry.key.startswith(_LAUNCHER) for entry in each.entries) for each in (command, job)]
+    return programs[0] == programs[1] and launched == [True, False]
 
 
 def with_pools(contents: Sequence[Contents]) -> list[Contents]:
@@ -205,6 +218,22 @@ def with_option_files(contents: Sequence[Contents]) -> list[Contents]:
     return found
 
 
+def roots(contents: Sequence[Contents]) -> list[Contents]:
+    """Return the files without those that another one starts; of files that start each other, the first stays."""
+    ran = {name for each in contents for name in each.ran}
+    found: list[Contents] = []
+    for each in sorted(contents, key=lambda each: Path(each.file).name in ran):
+        if not any(Path(each.file).name in root.ran for root in found):
+            found.append(each)
+    return [each for each in contents if each in found]
+
+
+def linked(source: str, sources: Sequence[str], scripts: Mapping[str, str]) -> bool:
+    """Return whether a script names another one of the files, or another script names it."""
+    name, names = Path(source).name, {Path(each).name for each in sources}
+    return any(other in scripts.get(name, "") or name in scripts.get(other, "") for other in names - {name})
+
+
 def _naming(command: Contents, file: Contents) -> list[Pool]:
     """Return the pools whose commands in a file name another file; an empty one stands for all of the deployment."""
     naming = [entry for entry in command.entries if _names_file(entry, [Path(file.file).name])]
@@ -215,7 +244,10 @@ def _naming(command: Contents, file: Contents) -> list[Pool]:
 
 def _read(document: EmbeddedFile, file: str) -> Iterator[Entry]:
     try:
-        if document.name.endswith(".toml"):
+        if "slots=" in document.text:
+            facts = read_hostfile(document.text, file).facts
+            found = [Entry(key=_OF_HOSTS[key], value=value, file=file, line=line) for key, value, line in facts]
+        elif document.name.endswith(".toml"):
             found = [*toml_entries(document.text, file)]
         else:
             read = read_yaml(document.text.replace("\t", "  "), file, document.text.splitlines(), lenient=True)

@@ -53,7 +53,7 @@ LINES: Final = (
     ),
     Line(
         "torchtitan",
-        '[model]\nflavor = "8B"\n[training]\nlocal_batch_size = 1\n',
+        '[model]\nflavor = "8B"\n[training]\nlocal_batch_size = 1\ndata_parallel_degree = -1\n',
         {"model": "llama3-8b", "strategy.recompute": "full", "strategy.recompute_layers": 16},
         nodes=1,
     ),
@@ -113,12 +113,13 @@ LINES: Final = (
     ),
     Line(
         "llm_foundry",
-        "composer -n 8 train/train.py mpt-7b.yaml train_loader.dataset.split=train max_duration=10ba global_train_batch_size=256"
+        "composer -n 8 --world_size 16 train/train.py mpt-7b.yaml max_duration=10ba global_train_batch_size=256"
         " device_train_microbatch_size=4 model.d_model=4096 model.n_heads=32 model.n_layers=32 max_seq_len=2048 model.vocab_size=50368"
         " fsdp_config.activation_checkpointing=true",
         {
             "training.global_batch_size": 256,
             "training.micro_batch_size": 4,
+            "cluster.nodes": 2,
             "training.precision": "bf16",
             "strategy.preset": "pytorch_fsdp",
         },

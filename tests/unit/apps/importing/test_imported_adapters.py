@@ -67,11 +67,16 @@ def test_adapters_of_a_framework_are_read(
     assert tuple(at(found.data, f"training.{key}") for key in ("lora_rank", "lora_layers", "frozen_precision")) == (rank, layers, frozen)
 
 
-@pytest.mark.parametrize(("provider", "position"), [("llama.Llama3ModelProvider8B", "rope"), ("gpt_provider.GPTModelProvider", "learned")])
-def test_the_class_of_a_model_of_megatron_bridge_says_its_positions(tmp_path: Path, provider: str, position: str) -> None:
-    found = import_files([written(tmp_path, BRIDGE.replace("llama.Llama3ModelProvider8B", provider), "job.yaml")], ON_H100)
+@pytest.mark.parametrize(
+    ("provider", "model", "dropout"), [("llama.Llama3ModelProvider8B", "llama3-8b", None), ("gpt_provider.GPTModelProvider", None, True)]
+)
+def test_the_class_of_a_model_of_megatron_bridge_says_what_no_key_does(
+    tmp_path: Path, provider: str, model: str | None, dropout: bool | None
+) -> None:
+    """Positions, biases, tied embeddings, normalisation and dropout, without which it would be no shipped model."""
+    found = import_files([written(tmp_path, BRIDGE.replace("llama.Llama3ModelProvider8B", provider), "job.yaml")], ON_H100).data
 
-    assert [key.value for key in found.keys if key.key == "model.position_embedding"] == [position]
+    assert (found["model"] if isinstance(found["model"], str) else None, at(found, "model.dropout")) == (model, dropout)
 
 
 @pytest.mark.parametrize(("kind", "how"), [("full", "read"), ("lora", "read"), ("adalora", "not_modelled")])

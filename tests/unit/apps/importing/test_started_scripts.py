@@ -105,3 +105,53 @@ def test_directives_count_of_scripts_that_sbatch_starts() -> None:
 @pytest.mark.parametrize(("line", "expected"), [("sbatch d.sh", 64), ("sbatch --nodes=4 d.sh", 128), ("sbatch -N 4 d.sh", 128)])
 def test_a_submitted_script_has_the_variables_of_slurm(line: str, expected: int) -> None:
     assert tp(f"{line}\n", d="#SBATCH --nodes=2\nGBS=$((SLURM_NNODES * 32))\npython train.py --tp $GBS\n") == expected
+
+
+NANOTRON: Final = (
+    "model: {dtype: bfloat16, model_config: {hidden_size: 2048, intermediate_size: 5632, num_attention_heads: 32, num_hidden_layers: 24,"
+    " vocab_size: 32000}}\nparallelism: {dp: 8, pp: 1, tp: 2}\n"
+    "tokens: {batch_accumulation_per_replica: 8, micro_batch_size: 2, sequence_length: 2048}\n"
+)
+PARAMETERS: Final = "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --vocab-size 32000 --bf16 --micro-batch-size 1"
+OF_PARAMETERS: Final = 'N=2\nMEGATRON_PARAMS="$EXTRA --global-batch-size 32 --seq-length 2048 --tensor-model-parallel-size 8"\n. ./end.sh\n'
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {
+            "run.sh": 'P="run_train.py --config-file job.yaml"\nsrun bash -c "torchrun --nproc-per-node 8 --nnodes 2 $P"\n',
+            "job.yaml": NANOTRON,
+        },
+        {
+            "run.sh": f'EXTRA="{PARAMETERS}"\n. ./config.sh\n',
+            "config.sh": OF_PARAMETERS,
+            "end.sh": "torchrun --nproc-per-node 8 --nnodes $N pretrain_gpt.py $MEGATRON_PARAMS\n",
+        },
+    ],
+    ids=["a program that is not known", "a script of variables alone"],
+)
+def test_a_script_of_a_job_need_not_start_a_known_trainer_itself(tmp_path: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, "utf-8")
+
+    found = import_files([str(tmp_path / name) for name in files], ImportOptions(cluster="dgx-h100")).data
+
+    assert found["cluster"] == {"node": "dgx-h100", "nodes": 2}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "root 7 1 0 ? 00:00 python torchrun --nproc-per-node 8 --nnodes 4 --node-rank 3 pretrain_gpt.py --num-layers 32\n"
+        f"root 8 7 99 ? 02:11 python -u pretrain_gpt.py {PARAMETERS} --global-batch-size 32 --seq-length 2048\n",
+        "cat > hosts <<E\na slots=8\nb slots=8\nc slots=8\nd slots=8\nE\n"
+        f"deepspeed --hostfile hosts pretrain_gpt.py {PARAMETERS} --global-batch-size 32 --seq-length 2048\n",
+    ],
+    ids=["ps", "hostfile"],
+)
+def test_the_nodes_of_a_launcher_are_read(tmp_path: Path, text: str) -> None:
+    """Those of another line of ``ps``, and those of a file of hosts that a script writes."""
+    (tmp_path / "job.sh").write_text(text, "utf-8")
+
+    assert import_files([str(tmp_path / "job.sh")], ImportOptions(cluster="dgx-h100")).data["cluster"] == {"node": "dgx-h100", "nodes": 4}
