@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from clustersim.apps.compare.compared_runs import run_of, side_by_side
 from clustersim.apps.compare.run_directories import changeable, is_served, load_result
 from clustersim.apps.explain.explanation import measured_changes
-from clustersim.apps.run.page import draw_images, draw_served, image_of, page_of, served_page_of, served_subject_of, subject_of
+from clustersim.apps.run.page import draw_images, image_of, page_of, served_subject_of, subject_of
 from clustersim.apps.run.result import Result
 from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.apps.study.point import reason_of
@@ -302,26 +302,29 @@ def report_page(sources: Sequence[str], overrides: Sequence[str] = (), *, seed: 
     results = [load_result(source, overrides, seed=seed) for source in sources]
     if len(results) == 1:
         if isinstance(results[0], ServingResult):
-            return served_page_of(results[0])
+            return page_of(results[0])
         measured = measured_changes(sources[0], overrides, results[0])
         return page_of(results[0], zooms=has_plotly() if zooms is None else zooms, changes=(*measured.changes, *measured.remarks))
     return render(_comparison_page(sources, results))
 
 
 def _comparison_page(sources: Sequence[str], results: Sequence[Result | ServingResult]) -> Page:
+    from clustersim.report.plots.kinds import RUN_PLOTS, SERVED_PLOTS, drawings
+
     compared = side_by_side([run_of(result, source) for source, result in zip(sources, results, strict=True)])
     subjects = subjects_of([result for result in results if isinstance(result, Result)])
     served = [served_subject_of(result) for result in results if isinstance(result, ServingResult)]
     found = compared.verdicts
-    images = draw_images(subjects, ("breakdown", "pareto")) if subjects else draw_served(served, ("throughput_latency",))
+    together = drawings(RUN_PLOTS, subjects) if subjects else drawings(SERVED_PLOTS, served)
+    images = draw_images(together, ("breakdown", "pareto", "throughput_latency"))
     sections = [PageSection(name="summary", heading="Summary", lines=tuple(found), images=tuple(images.values()))]
     for place, table in enumerate(compared.tables(short=False)):
         sections.append(PageSection(name=f"table-{place}", heading=table.heading, tables=(table,)))
     for place, subject in enumerate(subjects):
-        pictures = draw_images([subject], ("pipeline", "memory"))
+        pictures = draw_images(drawings(RUN_PLOTS, [subject]), ("pipeline", "memory"))
         sections.append(PageSection(name=f"run-{place}", heading=subject.label, images=tuple(pictures.values())))
     for place, each in enumerate(served):
-        pictures = draw_served([each], ("latency", "timeline"))
+        pictures = draw_images(drawings(SERVED_PLOTS, [each]), ("latency", "timeline"))
         sections.append(PageSection(name=f"served-{place}", heading=each.label, images=tuple(pictures.values())))
     return Page(title=f"{len(results)} runs side by side", finding=found[0] if found else "", sections=tuple(sections))
 

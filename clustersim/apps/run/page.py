@@ -9,7 +9,9 @@ from math import fsum
 from typing import TYPE_CHECKING, Final
 
 from clustersim.apps.run.result import changes_heading, verdict_sections
+from clustersim.apps.serve.deployment import BuiltServing
 from clustersim.apps.serve.request_metrics import RequestLatencies
+from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.config.yaml_text import yaml_text
 from clustersim.errors import ScenarioError
 from clustersim.hardware.calibrations import calibration_for
@@ -27,8 +29,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from clustersim.apps.run.result import Result
-    from clustersim.apps.serve.serving_result import ServingResult
     from clustersim.report.plots.canvas import Axes
+    from clustersim.report.plots.kinds import Plots
 
 
 def subject_of(result: Result) -> Subject:
@@ -117,92 +119,56 @@ def _flops(kernel: Kernel) -> float:
     return kernel.flops * kernel.done_fraction if isinstance(kernel, FlashAttention) else kernel.flops
 
 
-KINDS: Final = (
-    "breakdown",
-    "pipeline",
-    "timeline",
-    "communication",
-    "memory",
-    "memory_over_time",
-    "links",
-    "topology",
-    "roofline",
-    "cost",
-    "goodput",
-)
-"""Pictures of a page, as far as there is something to show."""
-SERVED_KINDS: Final = ("latency", "timeline", "kv")
-"""Pictures of the page of a serving run."""
 ZOOMED: Final = ("timeline", "links")
-"""Those that a chart takes the place of where readers can zoom."""
-IN_FOLDER: Final = {
-    "pipeline": "pipeline.png",
-    "breakdown": "breakdown.png",
-    "memory": "memory.png",
-    "memory_over_time": "memory_over_time.png",
-}
-"""Pictures that a run directory has anyway."""
+"""Pictures that a chart takes the place of where readers can zoom."""
+IN_FOLDER: Final = ("pipeline", "breakdown", "memory", "memory_over_time")
+"""Pictures in the directory of a training run; that of a serving run has all."""
 CROWDED: Final = ("pipeline", "memory_over_time", "topology")
 """Number of parts from which on a picture takes a browser long to draw."""
 LARGEST_SVG: Final = 250_000
 """Bytes of an SVG; a picture of more parts is smaller, and drawn sooner, as PNG."""
 
 
-def page_of(result: Result, *, zooms: bool, changes: Sequence[str] = ()) -> str:
-    """Return the page of a result, with all pictures.
+def folder_kinds(result: Result | ServingResult) -> Sequence[str]:
+    """Return the pictures that the directory of a run has."""
+    return dir(result.plot) if isinstance(result, ServingResult) else IN_FOLDER
+
+
+def page_of(result: Result | ServingResult, *, zooms: bool = False, changes: Sequence[str] | None = (), plots: Path | None = None) -> str:
+    """Return the page of a result, with all pictures, or with those that stand in a folder already.
 
     Parameters
     ----------
-    changes
-        Measured changes that shorten the step, as sentences.
     zooms
-        Whether a reader can zoom into timeline and links, which takes the extra ``html``.
+        Whether a reader can zoom into timeline and links of a training run, which takes the extra ``html``.
+    changes
+        Measured changes that shorten the step, as sentences; None for the command that measures them.
+    plots
+        The folder.
     """
-    subject = subject_of(result)
-    kinds = [kind for kind in KINDS if not (zooms and kind in ZOOMED)]
-    return render(run_page(subject, background_of(result, changes), draw_images([subject], kinds, svg=not zooms), zooms=zooms))
-
-
-def folder_page(result: Result, plots: Path, changes: Sequence[str] | None = None) -> str:
-    """Return the page of a result with the pictures that stand in a folder already; without any where there is none."""
-    subject = subject_of(result)
-    images: dict[str, Image] = {}
-    for kind, name in IN_FOLDER.items():
-        if (plots / name).is_file():
-            images[kind] = Image(title=f"{kind.replace('_', ' ')} of {subject.label}", data=(plots / name).read_bytes(), kind="png")
-    return render(run_page(subject, background_of(result, changes), images, zooms=False))
-
-
-def served_page_of(result: ServingResult, plots: Path | None = None) -> str:
-    """Return the page of a serving run, with the pictures of a folder, or with pictures drawn for it where none is given."""
-    subject = served_subject_of(result)
     if plots is None:
-        images = draw_served([subject], SERVED_KINDS)
+        zooms = zooms and not isinstance(result, ServingResult)
+        images = draw_images(result.plot, [kind for kind in dir(result.plot) if not (zooms and kind in ZOOMED)], svg=not zooms)
     else:
-        names = {kind: f"{kind} of {subject.label}" for kind in SERVED_KINDS}
-        images = {kind: Image(title=title, data=(plots / f"{kind}.png").read_bytes(), kind="png") for kind, title in names.items()}
-    node = result.built.node
-    parts = (node.accelerator, node.host, node.nic, node)
+        paths = {kind: plots / f"{kind}.png" for kind in folder_kinds(result)}
+        images = {
+            kind: Image(title=f"{kind.replace('_', ' ')} of {result.metrics.scenario}", data=path.read_bytes(), kind="png")
+            for kind, path in paths.items()
+            if path.is_file()
+        }
     background = PageContext(
-        verdicts=(),
-        origins=tuple(origin for part in parts for origin in _of(part.name, part.sources)),
+        verdicts=() if isinstance(result, ServingResult) else tuple(_verdicts(result, changes)),
+        origins=tuple(_origins(result)),
         resolved_text=yaml_text(result.resolved),
         scenario_text=result.built.scenario.text,
     )
-    return render(serving_page(subject, background, images))
+    if isinstance(result, ServingResult):
+        return render(serving_page(served_subject_of(result), background, images))
+    return render(run_page(subject_of(result), background, images, zooms=zooms))
 
 
-def draw_served(subjects: Sequence[ServedSubject], kinds: Sequence[str]) -> dict[str, Image]:
-    """Return pictures of serving runs by kind."""
-    from clustersim.report.plots.canvas import style
-    from clustersim.report.plots.kinds import SERVED_PLOTS
-
-    with style():
-        return {kind: image_of(SERVED_PLOTS[kind].draw(subjects, None), svg=True) for kind in kinds}
-
-
-def draw_images(subjects: Sequence[Subject], kinds: Sequence[str], *, svg: bool = True) -> dict[str, Image]:
-    """Return pictures of runs by kind; those that runs have nothing for are left out.
+def draw_images(plots: Plots, kinds: Sequence[str], *, svg: bool = True) -> dict[str, Image]:
+    """Return pictures by kind; those that there are not, or that runs have nothing for, are left out.
 
     Parameters
     ----------
@@ -210,12 +176,11 @@ def draw_images(subjects: Sequence[Subject], kinds: Sequence[str], *, svg: bool 
         Whether they are to be sharp at any size, as far as that is not too large; those of :data:`CROWDED` never are.
     """
     from clustersim.report.plots.canvas import style
-    from clustersim.report.plots.kinds import RUN_PLOTS
 
     images: dict[str, Image] = {}
-    for kind in kinds:
+    for kind in (kind for kind in kinds if kind in dir(plots)):
         with style(), suppress(ScenarioError):  # no prices, or no failures: there is nothing to draw, and the page does without
-            images[kind] = image_of(RUN_PLOTS[kind].draw(subjects, None), svg=svg and kind not in CROWDED)
+            images[kind] = image_of(getattr(plots, kind)(), svg=svg and kind not in CROWDED)
     return images
 
 
@@ -233,28 +198,26 @@ def image_of(ax: Axes, *, svg: bool) -> Image:
     return Image(title=title_of(ax), data=small_png(figure), kind="png")
 
 
-def background_of(result: Result, changes: Sequence[str] | None = ()) -> PageContext:
-    """Return the additional content of a page, with changes or, where they are None, the command that measures them."""
+def _verdicts(result: Result, changes: Sequence[str] | None) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield measured changes or, where they are None, the command that measures them, and the other sections of a scenario."""
     lines = ("clustersim report with this directory measures them",) if changes is None else tuple(changes)
-    measured = ((changes_heading(result), lines),) if lines else ()
-    return PageContext(
-        verdicts=(*measured, *verdict_sections(result)),
-        origins=tuple(_origins(result)),
-        resolved_text=yaml_text(result.resolved),
-        scenario_text=result.built.scenario.text,
-    )
+    if lines:
+        yield changes_heading(result), lines
+    yield from verdict_sections(result)
 
 
-def _origins(result: Result) -> Iterator[FigureOrigin]:
-    """Yield the sources of all parts of the cluster, of the calibration and of the model."""
-    cluster = result.built.cluster
-    for node, _ in cluster.kinds:
+def _origins(result: Result | ServingResult) -> Iterator[FigureOrigin]:
+    """Yield the sources of all parts of the cluster, and of the calibration of training."""
+    built = result.built
+    trains = not isinstance(built, BuiltServing)
+    for node in [node for node, _ in built.cluster.kinds] if trains else [built.node]:
         for part in (node.accelerator, node.host, node.nic, node):
             yield from _of(part.name, part.sources)
-        calibration = calibration_for(node.accelerator)
-        yield from _of(f"calibration {calibration.name}", calibration.sources)
-    if cluster.n_nodes > 1:
-        for switch in (cluster.fabric.leaf, cluster.fabric.spine):
+        if trains:
+            calibration = calibration_for(node.accelerator)
+            yield from _of(f"calibration {calibration.name}", calibration.sources)
+    if trains and built.cluster.n_nodes > 1:
+        for switch in (built.cluster.fabric.leaf, built.cluster.fabric.spine):
             yield from _of(switch.name, switch.sources)
 
 

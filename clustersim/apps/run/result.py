@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from clustersim.report.plots.kinds import Plots
-    from clustersim.report.subject import Subject
 
 M = TypeVar("M", Metrics, ServingMetrics)
 
@@ -128,12 +127,12 @@ class Result(MeasuredRun[Metrics]):
         }
 
     @property
-    def plot(self) -> Plots[list[Subject]]:
+    def plot(self) -> Plots:
         """Pictures, by name: ``result.plot.breakdown(ax=None)`` returns the axes that it drew on."""
         from clustersim.apps.run.page import subject_of
-        from clustersim.report.plots.kinds import RUN_PLOTS, Plots, single
+        from clustersim.report.plots.kinds import RUN_PLOTS, drawings
 
-        return Plots(single(RUN_PLOTS), lambda: [subject_of(self)])
+        return drawings(RUN_PLOTS, [subject_of(self)])
 
     def timeline(self) -> pandas.DataFrame:
         """Return the spans as a tidy frame, one row per span; see :meth:`clustersim.trace.timeline.Timeline.to_frame`."""

@@ -69,10 +69,17 @@ def write_run_directory(result: Result | ServingResult, out: Path, *, plots: boo
             }
             for name, text in texts.items():
                 _write_text(folder / name, text)
-            if serves:
-                _write_serving(result, folder, plots=plots)
+            if isinstance(result, ServingResult):
+                _write_serving(result, folder)
             else:
-                _write_training(result, folder, plots=plots)
+                _write_training(result, folder)
+            if plots:
+                from clustersim.apps.run.page import folder_kinds
+                from clustersim.report.plots.write import write_plots
+
+                (folder / "plots").mkdir()
+                write_plots(result.plot, folder_kinds(result), folder / "plots")
+                write_page(result, folder)
             if (target / TAGS).is_file():
                 shutil.copyfile(target / TAGS, folder / TAGS)
             # Last: a folder with a manifest is complete.
@@ -92,7 +99,7 @@ def results_document(result: Result | ServingResult) -> dict[str, Data]:
     return document
 
 
-def _write_training(result: Result, folder: Path, *, plots: bool) -> None:
+def _write_training(result: Result, folder: Path) -> None:
     from clustersim.report.chrome import write_trace
     from clustersim.report.summary import markdown_summary
     from clustersim.report.tables import write_tables
@@ -100,35 +107,22 @@ def _write_training(result: Result, folder: Path, *, plots: bool) -> None:
     _write_text(folder / "summary.md", markdown_summary(result.metrics, result.spans, verdict_sections(result)))
     write_tables(result.metrics, result.spans, folder)
     write_trace(result.spans, folder / "trace.json.gz")
-    if plots:
-        from clustersim.report.plots.write import write_plots
-
-        (folder / "plots").mkdir()
-        write_plots(result.metrics, result.spans, folder / "plots")
-        write_page(result, folder)
 
 
-def write_page(result: Result, folder: Path, changes: Sequence[str] | None = None) -> None:
+def write_page(result: Result | ServingResult, folder: Path, changes: Sequence[str] | None = None) -> None:
     """Write ``report.html`` beside the plots, with the measured changes that shorten the step, where they were measured."""
-    from clustersim.apps.run.page import folder_page
+    from clustersim.apps.run.page import page_of
 
-    write_text(folder / "report.html", folder_page(result, folder / "plots", changes))
+    write_text(folder / "report.html", page_of(result, changes=changes, plots=folder / "plots"))
 
 
-def _write_serving(result: ServingResult, folder: Path, *, plots: bool) -> None:
+def _write_serving(result: ServingResult, folder: Path) -> None:
     from clustersim.report.serving_summary import markdown_serving, write_serving_tables, write_serving_trace
 
     run = result.run
     _write_text(folder / "summary.md", markdown_serving(result.metrics))
     write_serving_tables(run.requests, run.log, (run.steps, run.decode_steps), folder)
     write_serving_trace((run.steps, run.decode_steps), len(run.replicas), folder / "trace.json.gz")
-    if plots:
-        from clustersim.apps.run.page import served_page_of, served_subject_of
-        from clustersim.report.plots.serving_plots import write_serving_plots
-
-        (folder / "plots").mkdir()
-        write_serving_plots(served_subject_of(result), folder / "plots")
-        _write_text(folder / "report.html", served_page_of(result, folder / "plots"))
 
 
 def _manifest(result: Result | ServingResult, folder: Path) -> dict[str, Data]:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import pandas
 
     from clustersim.report.plots.kinds import Plots
-    from clustersim.report.subject import ServedSubject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,12 +57,12 @@ class ServingResult(MeasuredRun[ServingMetrics]):
         return {**document, "scenario_hash": self.scenario_hash}
 
     @property
-    def plot(self) -> Plots[list[ServedSubject]]:
+    def plot(self) -> Plots:
         """Pictures, by name: ``result.plot.latency(ax=None)`` returns the axes that it drew on."""
         from clustersim.apps.run.page import served_subject_of
-        from clustersim.report.plots.kinds import SERVED_PLOTS, Plots, single
+        from clustersim.report.plots.kinds import SERVED_PLOTS, drawings
 
-        return Plots(single(SERVED_PLOTS), lambda: [served_subject_of(self)])
+        return drawings(SERVED_PLOTS, [served_subject_of(self)])
 
     def requests_table(self) -> pandas.DataFrame:
         """Return one row for each request: when it was sent, its first and last token, and its tokens; times in seconds, None where not."""

@@ -99,7 +99,7 @@ class SweepResult(TextAnswer):
         return tuple(name for name in metrics if len(values[name]) > (0 if name in kept else least))
 
     @property
-    def plot(self) -> Plots[pandas.DataFrame]:
+    def plot(self) -> Plots:
         """Pictures, by name: ``found.plot.lines(figure="mfu")``, ``heatmap`` and ``pareto`` return the axes that they drew on."""
         from clustersim.report.plots.kinds import TABLE_PLOTS, Plots
 

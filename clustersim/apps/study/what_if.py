@@ -92,7 +92,7 @@ class WhatIfAnswer(TextAnswer):
         return [row.point.name for row in objective.undecided(objective.ranked(self.rows))]
 
     @property
-    def plot(self) -> Plots[Tornado]:
+    def plot(self) -> Plots:
         """Pictures, by name: ``answer.plot.tornado(ax=None)`` returns the axes that it drew on; it needs a sensitivity."""
         from clustersim.report.plots.kinds import ANSWER_PLOTS, Plots
 

@@ -120,18 +120,15 @@ ANSWER_PLOTS: Final = MappingProxyType({"tornado": tornado.tornado})
 """Pictures of a what-if."""
 
 
-def single(plots: Mapping[str, RunPlot[S]]) -> dict[str, Callable[[Sequence[S], Axes | None], Axes]]:
-    """Return what draws the pictures of one run."""
-    return {name: plot.draw for name, plot in plots.items() if plot.n_least == 1}
+def drawings(plots: Mapping[str, RunPlot[S]], subjects: Sequence[S]) -> Plots:
+    """Return the pictures of a table that can be drawn of as many runs."""
+    return Plots({name: plot.draw for name, plot in plots.items() if plot.n_least <= len(subjects) <= plot.n_most}, lambda: subjects)
 
 
 KINDS: Final = tuple(dict.fromkeys((*RUN_PLOTS, *SERVED_PLOTS, *TABLE_PLOTS, *ANSWER_PLOTS)))
 
 
-T = TypeVar("T")
-
-
-class Plots(Generic[T]):
+class Plots:
     """All pictures of one result: a method each, which draws on given axes or on a figure of its own, and returns the axes.
 
     Examples
@@ -142,7 +139,7 @@ class Plots(Generic[T]):
     'mean over ranks, s'
     """
 
-    def __init__(self, pictures: Mapping[str, Callable[..., Axes]], drawn: Callable[[], T]) -> None:
+    def __init__(self, pictures: Mapping[str, Callable[..., Axes]], drawn: Callable[[], object]) -> None:
         """Take what draws each picture, and what gives the thing to draw; nothing is drawn yet."""
         self._pictures, self._drawn = pictures, drawn
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -13,7 +12,7 @@ from matplotlib.ticker import NullFormatter
 
 from clustersim.network.in_flight import TICK_S
 from clustersim.report import palette
-from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, caption, legend_aside, new_axes, save, size_px, style
+from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, caption, legend_aside, new_axes, size_px
 from clustersim.report.subject import ServedSubject
 from clustersim.serving.records import StepRecord
 from clustersim.units.quantity import format_quantity
@@ -25,14 +24,6 @@ _COLOURS: Final = {"ttft": palette.FORWARD, "tpot": palette.BACKWARD, "e2e": pal
 _DASHED: Final = (0, (5, 2))
 _REPLICA_COLOURS: Final = (palette.FORWARD, palette.EXPOSED, *palette.DIMENSION_COLOURS.values())
 _NAMES: Final = {"ttft": "first token (TTFT)", "tpot": "output token (TPOT)", "e2e": "whole answer (E2E)"}
-
-
-def write_serving_plots(run: ServedSubject, folder: Path) -> None:
-    """Write latency.png, timeline.png and kv.png into ``folder``, which must exist; equal runs give equal bytes."""
-    with style():
-        save(latency_distribution([run]), folder / "latency.png")
-        save(step_timeline([run]), folder / "timeline.png")
-        save(kv_over_time([run]), folder / "kv.png")
 
 
 def latency_distribution(runs: Sequence[ServedSubject], ax: Axes | None = None) -> Axes:

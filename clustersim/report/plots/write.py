@@ -1,4 +1,4 @@
-"""Write pictures into files: every picture of a run, one picture, the charts of a study."""
+"""Write pictures into files: pictures of a run, one picture, the charts of a study."""
 
 from __future__ import annotations
 
@@ -7,28 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clustersim.errors import ScenarioError
-from clustersim.measure.metrics import Metrics
 from clustersim.report.pictures import Chart
-from clustersim.trace.timeline import Timeline
 
 if TYPE_CHECKING:
     from clustersim.report.plots.canvas import Axes
+    from clustersim.report.plots.kinds import Plots
 
 
-def write_plots(metrics: Metrics, timeline: Timeline, folder: Path) -> None:
-    """Write pipeline, breakdown, memory by stage and memory over time into ``folder``, which must exist; equal runs give equal bytes."""
+def write_plots(plots: Plots, kinds: Iterable[str], folder: Path) -> None:
+    """Write pictures of some kinds into ``folder``, which must exist; equal runs give equal bytes."""
     # matplotlib takes most of a second to import, and a run without plots must not wait for it.
-    from clustersim.report.plots.breakdown import step_breakdown
     from clustersim.report.plots.canvas import save, style
-    from clustersim.report.plots.gantt import pipeline_gantt
-    from clustersim.report.plots.memory import memory_by_stage
-    from clustersim.report.plots.memory_over_time import memory_over_time
 
     with style():
-        save(pipeline_gantt(metrics, timeline), folder / "pipeline.png")
-        save(step_breakdown(metrics, timeline), folder / "breakdown.png")
-        save(memory_by_stage(metrics, timeline), folder / "memory.png")
-        save(memory_over_time(metrics, timeline), folder / "memory_over_time.png")
+        for kind in kinds:
+            save(getattr(plots, kind)(), folder / f"{kind}.png")
 
 
 def write_drawn(draw: Callable[[], Axes], path: Path, option: str) -> str:

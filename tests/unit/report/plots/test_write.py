@@ -10,14 +10,24 @@ from pathlib import Path
 import matplotlib as mpl
 import pytest
 
+from clustersim.apps.run.page import IN_FOLDER
 from clustersim.errors import ScenarioError
+from clustersim.measure.metrics import Metrics
 from clustersim.report.plots.breakdown import step_breakdown
 from clustersim.report.plots.canvas import WIDTH_PX
+from clustersim.report.plots.kinds import RUN_PLOTS, drawings
 from clustersim.report.plots.write import write_drawn, write_plots
+from clustersim.report.subject import Subject
+from clustersim.trace.timeline import Timeline
 from tests.golden.reference import reference_metrics, reference_timeline
 
 TIMELINE = reference_timeline()
 METRICS = reference_metrics(TIMELINE)
+
+
+def written(folder: Path, metrics: Metrics = METRICS, timeline: Timeline = TIMELINE) -> None:
+    """Write the pictures of a run directory."""
+    write_plots(drawings(RUN_PLOTS, [Subject(label="reference", metrics=metrics, timeline=timeline)]), IN_FOLDER, folder)
 
 
 def png_chunks(raw: bytes) -> dict[bytes, bytes]:
@@ -36,7 +46,7 @@ def png_chunks(raw: bytes) -> dict[bytes, bytes]:
 def test_all_pictures_are_written_in_one_width(tmp_path: Path, n_stages: int) -> None:
     timeline = reference_timeline(n_stages, 2 * n_stages)
 
-    write_plots(reference_metrics(timeline), timeline, tmp_path)
+    written(tmp_path, reference_metrics(timeline), timeline)
 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["breakdown.png", "memory.png", "memory_over_time.png", "pipeline.png"]
     for path in tmp_path.iterdir():
@@ -48,10 +58,10 @@ def test_all_pictures_are_written_in_one_width(tmp_path: Path, n_stages: int) ->
 def test_a_users_settings_change_nothing(tmp_path: Path) -> None:
     for name in ("plain", "odd"):
         (tmp_path / name).mkdir()
-    write_plots(METRICS, TIMELINE, tmp_path / "plain")
+    written(tmp_path / "plain")
 
     with mpl.rc_context({"font.size": 30, "axes.facecolor": "black", "savefig.dpi": 300}):
-        write_plots(METRICS, TIMELINE, tmp_path / "odd")
+        written(tmp_path / "odd")
         assert mpl.rcParams["font.size"] == 30
 
     for path in (tmp_path / "plain").iterdir():
@@ -64,7 +74,7 @@ def test_a_picture_that_cannot_be_written_is_an_input_error(tmp_path: Path) -> N
 
 
 def test_an_odd_name_is_drawn(tmp_path: Path) -> None:
-    write_plots(replace(METRICS, scenario="cost $5 or $6_x 大模型 " + "a" * 200), TIMELINE, tmp_path)
+    written(tmp_path, replace(METRICS, scenario="cost $5 or $6_x 大模型 " + "a" * 200))
 
     assert (tmp_path / "pipeline.png").stat().st_size > 0
 
@@ -82,9 +92,8 @@ def test_importing_the_report_stays_light(module: str) -> None:
 
 def test_drawing_leaves_pyplot_alone(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from tests.golden.reference import reference_metrics, reference_timeline; "
-        "from clustersim.report.plots.write import write_plots; t = reference_timeline(); "
-        f"write_plots(reference_metrics(t), t, Path({str(tmp_path)!r})); print('matplotlib.pyplot' in sys.modules)"
+        "import sys; from pathlib import Path; from tests.unit.report.plots.test_write import written; "
+        f"written(Path({str(tmp_path)!r})); print('matplotlib.pyplot' in sys.modules)"
     )
 
     root = Path(__file__).parents[4]
