@@ -11,8 +11,8 @@ import typer
 
 from clustersim.apps.records.recorded_answer import answered_records, recorded_files
 from clustersim.apps.study.axis import value_text
-from clustersim.apps.study.claims import StudyAnswer, answered_question, question_titles, read_question
-from clustersim.apps.study.claims_report import data_tables, notes, runs_table, write_study
+from clustersim.apps.study.claims import answered_question, question_titles, read_question
+from clustersim.apps.study.claims_report import write_study
 from clustersim.apps.study.pools import check_executor, make_pool
 from clustersim.apps.study.results import check_format
 from clustersim.apps.study.study_file import StudyRequest
@@ -24,7 +24,6 @@ from clustersim.cli.terminal import notice, print_answer, print_table, print_tab
 from clustersim.cli.watching import watched
 from clustersim.errors import EXIT_NO, EXIT_OK, EXIT_PARTIAL, ScenarioError
 from clustersim.report.plots.write import write_drawn
-from clustersim.report.text_tables import TextTable
 
 
 def sweep_command(
@@ -113,7 +112,6 @@ def _code(result: SweepResult) -> int:
     return EXIT_OK
 
 
-SCHEMA_VERSION: Final = 1
 STUDIES: Final = Path("runs") / "studies"
 """Default folder of results, with one folder per study."""
 
@@ -133,11 +131,7 @@ def study_command(
     answer = answered_question(read_question(name))
     folder = STUDIES / answer.question.name if out is None else Path(out)
     write_study(answer, folder)
-    if json:
-        write_json(_study_document(answer))
-    else:
-        write_lines(answer.question.title, piped=True)
-        print_tables([runs_table(answer), *(TextTable("", sentences=(note,)) for note in notes(answer))], piped=True)
+    print_answer(answer, as_json=json, piped=True)
     notice(f"wrote {folder}")
     return EXIT_OK
 
@@ -148,17 +142,6 @@ def _list_studies(*, as_json: bool) -> None:
         write_json([{"name": name, "title": title} for name, title in titles.items()])
     else:
         print_table(("name", "about"), list(titles.items()))
-
-
-def _study_document(answer: StudyAnswer) -> dict[str, object]:
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "name": answer.question.name,
-        "title": answer.question.title,
-        "findings": [answer.answer],
-        "notes": list(notes(answer)),
-        **{table.name: table.records() for table in data_tables(answer)},
-    }
 
 
 def what_if_command(

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from clustersim.apps.study.claims import StudyAnswer, answered_question, question_titles, read_question
-from clustersim.apps.study.claims_report import runs_table
 
 PAGES = Path(__file__).parents[2] / "docs" / "studies"
 BLOCK = re.compile(r"(?P<mark><!-- answer -->\n)(?P<said>.*?)(?P<end><!-- end of answer -->\n)", re.DOTALL)
@@ -24,10 +23,10 @@ def answer_to(name: str) -> StudyAnswer:
 def page_block(answer: StudyAnswer) -> str:
     """Return the answer, the claims with their verdicts and the table as Markdown, as the page of the study has them."""
     title = answer.question.title
-    claims = "\n".join(f"| {each.says} | **{each.verdict}** | {each.found} |" for each in answer.judged)
+    claims = "\n".join(f"| {each.claim} | **{each.verdict}** | {each.found} |" for each in answer.judged)
     picture = f"```{{image}} ../_studies/{answer.question.name}.png\n:alt: {title}\n```"
     table = f"| introductions say | here it is | because the runs show |\n| --- | --- | --- |\n{claims}"
-    return f"*{title}*\n\n**{answer.answer}**\n\n{table}\n\n{picture}\n\n{runs_table(answer).markdown()}\n"
+    return f"*{title}*\n\n**{answer.answer}**\n\n{table}\n\n{picture}\n\n{answer.tables()[0].markdown()}\n"
 
 
 def test_every_question_has_a_page_and_every_page_a_question() -> None:
@@ -54,7 +53,7 @@ def test_a_page_says_what_the_runs_say(name: str, request: pytest.FixtureRequest
 def test_verdicts_on_a_page_are_those_of_the_conditions(name: str) -> None:
     on_page = VERDICT.findall((PAGES / f"{name}.md").read_text(encoding="utf-8"))
 
-    assert on_page == ["right" if claim.holds else "wrong" for claim in answer_to(name).judged]
+    assert on_page == [claim.verdict for claim in answer_to(name).judged]
 
 
 @pytest.mark.parametrize("name", list(question_titles()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -18,7 +18,7 @@ from clustersim.errors import Place, ScenarioError
 from clustersim.expressions.measures import measure_of_key
 from clustersim.expressions.parse import Condition, Quantity
 from clustersim.notices import Flag
-from clustersim.report.text_tables import short
+from clustersim.report.text_tables import TextAnswer, TextTable, short, shown_alike, three_digits
 
 KEY: Final = "claims"
 """Key of a file that holds such a question."""
@@ -90,19 +90,15 @@ class StudyRow:
 class JudgedClaim:
     """A common claim, and the answer of the runs."""
 
-    says: str
-    holds: bool
+    claim: str
+    verdict: str
+    """``right`` or ``wrong``."""
     condition: str
     found: str
 
-    @property
-    def verdict(self) -> str:
-        """Whether the claim is right, as a word."""
-        return RIGHT if self.holds else WRONG
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StudyAnswer:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class StudyAnswer(TextAnswer):
     """Answer that the runs give."""
 
     question: StudyQuestion
@@ -112,6 +108,67 @@ class StudyAnswer:
     judged: tuple[JudgedClaim, ...]
     flags: tuple[Flag, ...]
     """Everything that any of the runs had to assume, once each."""
+
+    def headline(self) -> str:
+        """Return the question, whose answer is the heading of the runs."""
+        return self.question.title
+
+    def tables(self) -> list[TextTable]:
+        """Return all runs below the answer, each usual claim with its verdict, and what all of it rests on."""
+        return [self._runs_table(), *(TextTable("", sentences=(each,)) for each in self.remarks())]
+
+    def remarks(self) -> tuple[str, ...]:
+        """Return each usual claim with its verdict, and what all of it rests on."""
+        said = [f"Introductions say: {each.claim} Here that is {each.verdict}. {each.found}" for each in self.judged]
+        if self.flags:
+            said.append(f"This rests on what is assumed: {'; '.join(dict.fromkeys(flag.message for flag in self.flags))}.")
+        return tuple(said)
+
+    def _runs_table(self) -> TextTable:
+        question = self.question
+        cases, points, names = question.case_labels, question.point_labels, [name for name, _ in question.columns]
+        several, odd = len(cases) > 1, any(row.status != "ok" for row in self.rows)
+        columns = (*(("case",) if several else ()), question.axis, *(f">{_heading(name)}" for name in names), *(("",) if odd else ()))
+        # A column has one unit.
+        figures = zip(*(shown_alike(name, [three_digits(row.columns.get(name)) for row in self.rows]) for name in names), strict=True)
+        cells: list[tuple[str, ...]] = []
+        for row, shown in zip(self.rows, figures, strict=True):
+            labels = (*((cases[row.case],) if several else ()), points[row.point])
+            last = (("" if row.status == "ok" else row.status),) if odd else ()
+            cells.append((*labels, *shown, *last))
+        return TextTable(self.answer, columns, tuple(cells))
+
+    def records(self) -> dict[str, list[dict[str, str | float | None]]]:
+        """Return the runs and the claims in full, in SI units, by the name of their table."""
+        runs: list[dict[str, str | float | None]] = [
+            {
+                "case": row.case,
+                "point": row.point,
+                "status": row.status,
+                "reason": row.reason or None,
+                **{name: row.columns.get(name) for name, _ in self.question.columns},
+            }
+            for row in self.rows
+        ]
+        return {"runs": runs, "claims": [dict(asdict(each)) for each in self.judged]}
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the document that ``study --json`` prints."""
+        return {
+            "schema_version": 1,
+            "name": self.question.name,
+            "title": self.question.title,
+            "findings": [self.answer],
+            "notes": list(self.remarks()),
+            **self.records(),
+        }
+
+
+def _heading(name: str) -> str:
+    for unit in ("_s", "_bytes", "_fraction"):
+        if name.endswith(unit) and not name.endswith("_per_s"):
+            return name.removesuffix(unit).replace("_", " ")
+    return name.replace("_per_s", "/s").replace("_", " ")
 
 
 @lru_cache
@@ -233,8 +290,8 @@ def answered_question(question: StudyQuestion) -> StudyAnswer:
         raise ScenarioError("none of the answers is true in these runs", field="answer", hint="say what is true instead")
     judged = [
         JudgedClaim(
-            says=spec.says,
-            holds=_holds(claim, values, KEY, rows),
+            claim=spec.says,
+            verdict=RIGHT if _holds(claim, values, KEY, rows) else WRONG,
             condition=claim.when.text,
             found=filled(claim.say, values),
         )

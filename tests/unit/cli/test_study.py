@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from clustersim.apps.study.claims import answered_question, question_titles, read_question
-from clustersim.apps.study.claims_report import data_tables, notes
 from tests.unit.apps.study.factories import written
 from tests.unit.cli.conftest import Cli
 
@@ -46,16 +45,14 @@ def test_json_is_the_study_as_data(cli: Cli, study: Path) -> None:
 
     document = json.loads(outcome.out)
     told = answered_question(read_question(study))
-    runs, claims = data_tables(told)
     assert outcome.code == 0
     assert document == {
         "schema_version": 1,
         "name": "small",
         "title": "Is twice as much more?",
         "findings": [told.answer],
-        "notes": list(notes(told)),
-        "runs": runs.records(),
-        "claims": claims.records(),
+        "notes": list(told.remarks()),
+        **told.records(),
     }
 
 
