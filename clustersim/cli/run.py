@@ -28,7 +28,7 @@ from clustersim.engine.passes import Passes
 from clustersim.errors import EXIT_NO, EXIT_OK
 from clustersim.progress import phase
 from clustersim.report.facts import memory_text
-from clustersim.report.serving_summary import summary_text
+from clustersim.report.serving_summary import print_serving
 from clustersim.units.quantity import format_quantity
 
 
@@ -82,7 +82,7 @@ def run_command(
         if isinstance(result, Result):
             print_result(result, console, verbose=verbose, measured=measured)
         else:
-            write_out(summary_text(result.metrics, console.width, ascii_only=console.options.ascii_only))
+            print_serving(result.metrics, console)
     if not quiet:
         _notice_failures(result)
         notice(f"wrote {folder}")

@@ -1,11 +1,9 @@
-"""The result of a serving run as text for a terminal, as Markdown, as CSV files and as a trace for Perfetto."""
+"""The result of a serving run for a terminal, as Markdown, as CSV files and as a trace for Perfetto."""
 
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Iterable, Iterator
-from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,8 +14,7 @@ from clustersim.measure.serving_metrics import Interval, PoolMemory, ServingCost
 from clustersim.network.in_flight import TICK_S
 from clustersim.report.chrome import STEP_NS, to_ns
 from clustersim.report.facts import memory_text, rate_text
-from clustersim.report.folded import folded, table_lines
-from clustersim.report.summary import LARGEST_WIDTH, bar_text, flags_table
+from clustersim.report.summary import bar_text, flags_table, page_on
 from clustersim.report.tables import write_table
 from clustersim.report.text_tables import TextTable, html_answer, markdown_answer
 from clustersim.serving.batch import FloatArray
@@ -27,6 +24,7 @@ from clustersim.units.quantity import format_alike, format_quantity, format_rang
 
 if TYPE_CHECKING:
     import pandas
+    from rich.console import Console
 
 _BAR: Final = 30
 _LEAST: Final = 0.0005
@@ -36,21 +34,14 @@ _NAMES: Final = {"kv cache": "KV cache", "graphs": "CUDA graphs", "context": "CU
 Row = tuple[str, ...]
 
 
-def summary_text(metrics: ServingMetrics, width: int, *, ascii_only: bool = False) -> str:
-    """Return the report of a serving run, as plain text of a number of columns."""
-    width = min(width, LARGEST_WIDTH)
-    lines = [metrics.scenario, folded(f"  {layout_line(metrics)}", width), ""]
-    figures = headline(metrics)
-    half = -(-len(figures) // 2)
-    columns = [[line for line, _ in table_lines(("", ">"), part, None) if line] for part in (figures[:half], figures[half:])]
-    lines += [f"  {left}      {right}" for left, right in zip_longest(*columns, fillvalue="")]
+def print_serving(metrics: ServingMetrics, console: Console) -> None:
+    """Print the report of a serving run."""
+    page = page_on(console)
+    page.line((metrics.scenario, "bold"))
+    page.paragraph(layout_line(metrics))
+    page.figures(headline(metrics))
     for each in _sections(metrics):
-        table = table_lines(each.columns, each.rows, None) if each.rows else ()
-        lines += ["", each.heading, *(f"  {line}" for line, is_heading in table if line or not is_heading)]
-        for sentence in each.sentences:
-            lines += textwrap.wrap(sentence, max(width - 1, 1), initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
-    text = "\n".join(line.rstrip() for line in lines) + "\n"
-    return text.translate(dict.fromkeys(map(ord, "█▏▎▍▌▋▊▉"), "#")) if ascii_only else text
+        page.section(each)
 
 
 def markdown_serving(metrics: ServingMetrics) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Final
 
 from clustersim.measure.metrics import Metrics, experts_lines
@@ -27,6 +28,7 @@ SMALLEST_BAR: Final = 10
 _LINKS: Final = ("tier", ">mean", ">peak", ">bytes", "busiest link")
 
 _EIGHTHS: Final = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
+_WITHOUT_BLOCKS: Final = dict.fromkeys(map(ord, "█▏▎▍▌▋▊▉"), "#")
 _LABEL_WIDTH: Final = max(len(label) for label in PART_LABELS.values())
 
 
@@ -62,6 +64,15 @@ class _Page:
         self.line()
         self.line((text, "bold"))
 
+    def figures(self, figures: Sequence[tuple[str, str]]) -> None:
+        """Print names and values in two columns, after an empty line."""
+        names, values = (max(len(figure[at]) for figure in figures) for at in (0, 1))
+        self.line()
+        half = -(-len(figures) // 2)
+        for row in zip_longest(figures[:half], figures[half:]):
+            cells = (((f"{name:<{names}}  ", ""), (f"{value:>{values}}      ", "bold")) for name, value in filter(None, row))
+            self.line("  ", *chain.from_iterable(cells))
+
     def section(self, table: TextTable) -> None:
         """Print a heading, rows in columns, which do not break either, and sentences; nothing where there are neither."""
         if table.rows or table.sentences:
@@ -80,11 +91,9 @@ class _Page:
         return bar_text(clipped, width).ljust(width)
 
     def _encodable(self, cell: str | tuple[str, str]) -> str | tuple[str, str]:
-        if not self.ascii_only:
-            return cell
         if isinstance(cell, tuple):
-            return cell[0].encode("ascii", "replace").decode("ascii"), cell[1]
-        return cell.encode("ascii", "replace").decode("ascii")
+            return str(self._encodable(cell[0])), cell[1]
+        return cell.translate(_WITHOUT_BLOCKS).encode("ascii", "replace").decode("ascii") if self.ascii_only else cell
 
     def _print(self, line: Text) -> None:
         self.console.print(line, highlight=False, no_wrap=True, overflow="ignore", crop=False)
@@ -95,13 +104,15 @@ def terminal_report(metrics: Metrics, timeline: Timeline, console: Console, *, v
 
     Reads well from 80 columns on; without colour and in an ASCII-only encoding nothing is lost.
     """
-    page = _page(console)
+    page = page_on(console)
     page.line((metrics.scenario, "bold"))
     page.paragraph(facts.layout_line(metrics, timeline))
     if not metrics.memory.fits:
         page.paragraph(facts.memory_verdict(metrics), f"bold {EXPOSED}")
         page.paragraph("a step would take so long if there were enough memory:")
-    _print_headline(page, metrics)
+    page.figures(facts.headline(metrics))
+    if facts.interval_line(metrics):
+        page.paragraph(facts.interval_line(metrics))
     _print_breakdown(page, metrics)
     _print_memory(page, metrics)
     for table in _further_tables(metrics, timeline):
@@ -111,12 +122,12 @@ def terminal_report(metrics: Metrics, timeline: Timeline, console: Console, *, v
 
 def print_section(console: Console, heading: str, lines: Sequence[str]) -> None:
     """Print sentences under a heading, folded to the width; nothing where there are none."""
-    _page(console).section(TextTable(heading, sentences=tuple(lines)))
+    page_on(console).section(TextTable(heading, sentences=tuple(lines)))
 
 
 def print_flags(console: Console, metrics: Metrics, *, verbose: bool = False) -> None:
     """Print assumptions, extrapolations and uncalibrated constants: light ones in one line, or in full if requested."""
-    page = _page(console)
+    page = page_on(console)
     told = [flag for flag in metrics.flags if verbose or not facts.is_light(flag.code, metrics)]
     light = list(dict.fromkeys(flag.code for flag in metrics.flags if flag not in told))
     if not metrics.flags:
@@ -128,22 +139,9 @@ def print_flags(console: Console, metrics: Metrics, *, verbose: bool = False) ->
         page.paragraph(f"of little effect on the step: {', '.join(light)} (in full with --verbose)")
 
 
-def _page(console: Console) -> _Page:
+def page_on(console: Console) -> _Page:
+    """Return a console with the width and the signs that it can show."""
     return _Page(console=console, width=min(console.width, LARGEST_WIDTH), ascii_only=console.options.ascii_only)
-
-
-def _print_headline(page: _Page, metrics: Metrics) -> None:
-    figures = facts.headline(metrics)
-    names = max(len(name) for name, _ in figures)
-    values = max(len(value) for _, value in figures)
-    page.line()
-    half = len(figures) // 2
-    for left, right in zip(figures[:half], figures[half:], strict=True):
-        page.line(
-            f"  {left[0]:<{names}}  ", (f"{left[1]:>{values}}", "bold"), f"      {right[0]:<{names}}  ", (f"{right[1]:>{values}}", "bold")
-        )
-    if facts.interval_line(metrics):
-        page.paragraph(facts.interval_line(metrics))
 
 
 def _print_breakdown(page: _Page, metrics: Metrics) -> None:

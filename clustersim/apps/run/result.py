@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from io import StringIO
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
@@ -109,7 +110,7 @@ class Result(MeasuredRun[Metrics]):
 
     def __str__(self) -> str:
         """Return what ``run`` prints, as plain text."""
-        return result_text(self)
+        return printed_text(partial(print_result, self))
 
     def to_dict(self) -> dict[str, Data]:
         """Return the document that ``run --json`` prints."""
@@ -165,13 +166,13 @@ class MeasuredChanges(NamedTuple):
 NOT_MEASURED: Final = MeasuredChanges()
 
 
-def result_text(result: Result) -> str:
-    """Return the report of a result without measured changes, as plain text of the width at which it is read."""
+def printed_text(show: Callable[[Console], None]) -> str:
+    """Return what is printed on a console, as plain text of the width at which it is read."""
     from rich.console import Console
 
     console = Console(file=StringIO(), width=reading_width(), highlight=False, color_system=None)
     with console.capture() as printed:
-        print_result(result, console)
+        show(console)
     return printed.get().rstrip("\n")
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-from clustersim.apps.run.result import MeasuredRun
+from clustersim.apps.run.result import MeasuredRun, printed_text
 from clustersim.apps.serve.deployment import BuiltServing
 from clustersim.config.yaml_text import plain
 from clustersim.documents.text import Data
@@ -38,10 +39,9 @@ class ServingResult(MeasuredRun[ServingMetrics]):
 
     def __str__(self) -> str:
         """Return what ``run`` prints, as plain text."""
-        from clustersim.report.folded import reading_width
-        from clustersim.report.serving_summary import summary_text
+        from clustersim.report.serving_summary import print_serving
 
-        return summary_text(self.metrics, reading_width())
+        return printed_text(partial(print_serving, self.metrics))
 
     def _repr_html_(self) -> str:
         """Return the result as tables, which notebooks show."""

@@ -46,8 +46,10 @@ FloatArray = NDArray[np.float64]
 class Effect:
     """Effect of one figure."""
 
-    input: Input
-    of_number: Mapping[str, float]
+    input: str
+    low: str
+    high: str
+    of_value: Mapping[str, float]
     """By the name of the measure: ``mu_star`` and ``sigma``, or ``S1`` and ``ST``."""
     of_margin: Mapping[str, float] | None
     """The same of how far the best case is ahead; None without other cases."""
@@ -55,14 +57,14 @@ class Effect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
-    """All figures, the one that does most first."""
+    """All figures, the one that does most first, as ``what-if --json`` has them."""
 
     method: Method
-    n_samples: int
-    n_runs: int
+    samples: int
+    runs: int
     best_fraction: float | None
     """Share of the samples in which the best case stays the best; None without other cases."""
-    effects: tuple[Effect, ...]
+    inputs: tuple[Effect, ...]
 
 
 def check_method(name: str) -> Method:
@@ -112,20 +114,20 @@ def sampled(
     rows = _rows(problem, method, n_base, question.base.seed)
     numbers = _numbers(question, inputs, rows, jobs)
     others = [each for name, each in numbers.items() if name != best]
-    of_number = _measures(problem, method, rows, numbers[best], question.base.seed)
-    of_margin, stays = None, None
+    of_value = _measures(problem, method, rows, numbers[best], question.base.seed)
+    of_margin, stays = [None] * len(inputs), None
     if others:
         sign = 1.0 if question.objective.higher_is_better else -1.0
         margin: FloatArray = sign * numbers[best] - np.max(np.stack([sign * each for each in others]), axis=0)
         of_margin = _measures(problem, method, rows, margin, question.base.seed)
         stays = float(np.mean(margin >= 0.0))
     effects = [
-        Effect(input=each, of_number=of_number[at], of_margin=None if of_margin is None else of_margin[at])
-        for at, each in enumerate(inputs)
+        Effect(input=each.name, low=each.ends[0], high=each.ends[1], of_value=value, of_margin=lead)
+        for each, value, lead in zip(inputs, of_value, of_margin, strict=True)
     ]
     measure = "mu_star" if method == "morris" else "ST"
-    effects.sort(key=lambda effect: (-effect.of_number[measure], effect.input.name))
-    return Sampled(method=method, n_samples=len(rows), n_runs=len(rows) * len(question.cases), best_fraction=stays, effects=tuple(effects))
+    effects.sort(key=lambda effect: (-effect.of_value[measure], effect.input))
+    return Sampled(method=method, samples=len(rows), runs=len(rows) * len(question.cases), best_fraction=stays, inputs=tuple(effects))
 
 
 def _rows(problem: dict[str, object], method: Method, n_base: int, seed: int) -> FloatArray:

@@ -15,6 +15,7 @@ from clustersim.apps.study.what_if_cases import BASE, BreakEven, Crossing, WhatI
 from clustersim.config.build import build
 from clustersim.config.load import Scenario
 from clustersim.config.resolve import resolved_scenario
+from clustersim.config.yaml_text import plain
 from clustersim.documents.check import value_at
 from clustersim.documents.text import Data
 from clustersim.errors import Place, ScenarioError
@@ -127,7 +128,7 @@ class WhatIfAnswer(TextAnswer):
             "cases": [self._case(row) for row in self.rows],
             "break_even": None if self.break_even is None else _break_even_data(self.break_even),
             "sensitivity": None if self.sensitivity is None else self.sensitivity.model_dump(),
-            "sampled": None if self.sampled is None else _sampled_data(self.sampled),
+            "sampled": plain(self.sampled),
         }
 
     @property
@@ -158,7 +159,7 @@ class WhatIfAnswer(TextAnswer):
         if self.sensitivity is not None:
             found += _sensitivity_lines(self.sensitivity, len(self.rows))
         if self.sampled is not None and self.sampled.best_fraction is not None:
-            found.append(f"{self.best} stays best in {100 * self.sampled.best_fraction:.0f} % of {self.sampled.n_samples} samples")
+            found.append(f"{self.best} stays best in {100 * self.sampled.best_fraction:.0f} % of {self.sampled.samples} samples")
         return found
 
     def _base(self) -> str:
@@ -361,38 +362,17 @@ def _undecided_data(span: KeyRange, undecided: tuple[float, float] | None) -> Da
     return None if undecided is None else [span.value(number) for number in undecided]
 
 
-def _figure_data(varied: Input) -> dict[str, Data]:
-    return {"input": varied.name, "low": varied.ends[0], "high": varied.ends[1]}
-
-
-def _sampled_data(found: Sampled) -> dict[str, Data]:
-    effects: list[Data] = [
-        {
-            **_figure_data(each.input),
-            "of_value": dict(each.of_number),
-            "of_margin": None if each.of_margin is None else dict(each.of_margin),
-        }
-        for each in found.effects
-    ]
-    return {
-        "method": found.method,
-        "samples": found.n_samples,
-        "runs": found.n_runs,
-        "best_fraction": found.best_fraction,
-        "inputs": effects,
-    }
-
-
 def _sampled_table(found: Sampled) -> TextTable:
-    names, ahead = list(found.effects[0].of_number), found.effects[0].of_margin is not None
-    heading = f"All figures at once: {found.method}, {found.n_runs:,} runs; of the number{' and of the lead' if ahead else ''}"
+    names, ahead = list(found.inputs[0].of_value), found.inputs[0].of_margin is not None
+    heading = f"All figures at once: {found.method}, {found.runs:,} runs; of the number{' and of the lead' if ahead else ''}"
     columns = ("figure", ">from", ">to", *(f">{name}" for name in names), *(f">{name} of the lead" for name in names if ahead))
-    rows = [
+    rows = (
         (
-            each.input.name,
-            *each.input.ends,
-            *(f"{measures[name]:.4g}" for measures in (each.of_number, each.of_margin) if measures is not None for name in names),
+            each.input,
+            each.low,
+            each.high,
+            *(f"{value:.4g}" for values in (each.of_value, each.of_margin or {}) for value in values.values()),
         )
-        for each in found.effects
-    ]
+        for each in found.inputs
+    )
     return TextTable(heading, columns, tuple(rows))

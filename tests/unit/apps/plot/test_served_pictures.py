@@ -22,7 +22,6 @@ from clustersim.errors import ScenarioError
 from clustersim.report.plots.canvas import title_of
 from clustersim.report.plots.kinds import SERVED_PLOTS
 from clustersim.report.plots.serving_plots import throughput_latency
-from clustersim.report.serving_summary import summary_text
 from tests.unit.report.plots.pictures import is_empty, outside, overlapping
 
 CHAT = "serve-llama3-70b-chat"
@@ -131,7 +130,7 @@ def test_exports_hold_engine_steps_of_all_pools(tmp_path: Path) -> None:
 
 
 def test_a_report_says_of_which_pool_its_parts_are() -> None:
-    text = summary_text(cast("ServingResult", clustersim.run("serve-disaggregated", set=FEW)).metrics, 100)
+    text = str(clustersim.run("serve-disaggregated", set=FEW))
 
     for part in (
         "mean over steps of both pools",
@@ -151,4 +150,4 @@ def test_a_report_says_how_many_sequences_have_states() -> None:
     result = cast("ServingResult", clustersim.run(scenario))
 
     n_sequences = result.built.pools[0].rules.max_num_seqs
-    assert f"at most {n_sequences:,} sequences in the batch of a rank, set by the states" in summary_text(result.metrics, 100)
+    assert f"at most {n_sequences:,} sequences in the batch of a rank, set by the states" in str(result)
