@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import groupby
 from types import MappingProxyType
 from typing import Final
@@ -59,17 +58,6 @@ TIER_LABELS: Final = MappingProxyType(
         "storage": "NVMe",
     }
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkRow:
-    """Use of one tier, and its busiest link."""
-
-    tier: str
-    mean: str
-    peak: str
-    size: str
-    busiest: str
 
 
 def layout_line(metrics: Metrics, timeline: Timeline) -> str:
@@ -209,8 +197,8 @@ def memory_parts(stage: StageMemory) -> dict[str, float]:
     return {part: getattr(stage, f"{part}_bytes") for part in MEMORY_PARTS}
 
 
-def link_rows(metrics: Metrics, timeline: Timeline) -> tuple[LinkRow, ...]:
-    """Return the busiest tiers, the one nearest to saturation first."""
+def link_rows(metrics: Metrics, timeline: Timeline) -> tuple[tuple[str, ...], ...]:
+    """Return tier, mean and peak utilisation, bytes and busiest link of the busiest tiers, the one nearest to saturation first."""
     used = [tier for tier in metrics.links if tier.bytes > 0]
     tiers = sorted(used, key=lambda tier: (-tier.peak_utilisation, -tier.mean_utilisation, tier.tier))
     return tuple(_link_row(tier, timeline) for tier in tiers[:N_LINKS_SHOWN])
@@ -368,13 +356,8 @@ def rate_text(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
-def _link_row(tier: TierUse, timeline: Timeline) -> LinkRow:
+def _link_row(tier: TierUse, timeline: Timeline) -> tuple[str, ...]:
     links = [link for link in timeline.links if link.tier == tier.tier]
     busiest = max(links, key=lambda link: (nine_digits(link.peak_utilisation), nine_digits(link.bytes)), default=None)
-    return LinkRow(
-        tier=TIER_LABELS.get(tier.tier, tier.tier),
-        mean=percent_text(tier.mean_utilisation),
-        peak=percent_text(tier.peak_utilisation),
-        size=format_quantity(tier.bytes, "B"),
-        busiest="" if busiest is None else busiest.name,
-    )
+    name, size = TIER_LABELS.get(tier.tier, tier.tier), format_quantity(tier.bytes, "B")
+    return name, percent_text(tier.mean_utilisation), percent_text(tier.peak_utilisation), size, busiest.name if busiest else ""

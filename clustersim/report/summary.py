@@ -224,7 +224,7 @@ def flags_table(flags: Sequence[Flag]) -> TextTable:
 
 def _further_tables(metrics: Metrics, timeline: Timeline) -> list[TextTable]:
     """Return what there is beside time and memory: several steps, experts, others on the cluster, links and collectives."""
-    links = tuple((row.tier, row.mean, row.peak, row.size, row.busiest) for row in facts.link_rows(metrics, timeline))
+    links = facts.link_rows(metrics, timeline)
     return [
         TextTable("Several steps, uneven ranks", sentences=facts.steps_lines(metrics)),
         TextTable("Experts", sentences=tuple(experts_lines(metrics.experts))),
