@@ -45,6 +45,8 @@ class EngineConstants:
     host_base_s: Microseconds
     """Host time of a step that does not depend on the batch."""
     host_per_sequence_s: Microseconds
+    vendors: tuple[str, ...] = ()
+    """Vendors of accelerators that it is released for, where they are not all."""
     graph_step: int
     """Batches of decode steps are padded to multiples of it, above the smallest sizes."""
     piecewise: bool

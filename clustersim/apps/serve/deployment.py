@@ -328,6 +328,12 @@ def _pool_flags(pool: BuiltPool, serving: ServingSpec, node: Node) -> list[Flag]
         found.append(("assumed_pipeline", text))
     if serving.speculative is not None:
         found.append(("draft_not_timed", "the time of drafting tokens is not counted, that of verifying them is"))
+    vendor, released = node.accelerator.vendor, pool.model.engine.vendors
+    if released and vendor not in (*released, "other"):
+        whose = " and ".join(each.upper() for each in released)
+        found.append(
+            ("engine_not_released", f"{serving.engine} is released for {whose}, and {node.accelerator.name} is of {vendor.upper()}")
+        )
     if is_older_than_known(serving.engine):
         text = f"{serving.engine} is older than all engines whose rules are known, and has those of {pool.rules.version}"
         found.append(("extrapolated_engine", text))

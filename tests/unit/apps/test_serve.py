@@ -91,8 +91,9 @@ def test_the_resolved_scenario_has_the_limits_of_each_rank() -> None:
     assert [again[key] for key in ("scenario_hash", "e2e_s")] == [first[key] for key in ("scenario_hash", "e2e_s")]
 
 
-def test_an_engine_older_than_all_known_rules_is_flagged() -> None:
+def test_an_engine_that_nobody_can_run_like_this_is_flagged() -> None:
     assert "extrapolated_engine" in [flag.code for flag in run(serving={"engine": "sglang@0.2"}).flags]
+    assert "engine_not_released" in [flag.code for flag in run(serving={"engine": "tensorrt_llm"}, cluster={"node": "mi300x-oam"}).flags]
 
 
 @pytest.mark.parametrize("name", example_names(serving=True))
