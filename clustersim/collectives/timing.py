@@ -58,10 +58,6 @@ LEAST_CHANNELS: Final = 4
 measured tree agree with it."""
 
 
-MOST_IN_FLIGHT_BYTES: Final = 33.6e6
-"""Largest chunk, over all channels: the buffers of 4 MiB of eight of them. The measurements allow anything from 25 to 50 MB."""
-
-
 STEP_BYTES: Final[Mapping[Protocol, float]] = MappingProxyType({"simple": 524_288.0, "ll128": 576_000.0, "ll": 0.0})
 """Bytes of a tensor that a channel sends at once in a chain: an eighth of its buffer, one ``BROADCAST_CHUNKSTEPS``, without flags [1]_.
 
@@ -197,7 +193,7 @@ def call_overhead_s(candidate: AlgorithmCandidate, way: Way, calibration: Networ
     phases = candidate.pattern.phases
     overheads_s = fsum(max(_chunk_s(flow_set, constants.chunk_s) for flow_set in phase) for phase in phases)
     relayed_s = fsum(max(_relayed_bytes(flow_set, way, size_bytes=size_bytes) for flow_set in phase) for phase in phases) / rate
-    return start_s + relayed_s + min(2.0 * sqrt(size_bytes / rate * overheads_s), 2.0 * MOST_IN_FLIGHT_BYTES / rate)
+    return start_s + relayed_s + min(2.0 * sqrt(size_bytes / rate * overheads_s), 2.0 * calibration.library.in_flight_bytes / rate)
 
 
 def _chunk_s(flow_set: FlowSet, intra_s: float) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 from typing import Final
@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from clustersim.config.node_groups import Hardware, NodeGroupSpec, check_alike, in_place, read_constants
-from clustersim.config.scenario_schema import ClusterSpec, ScenarioSpec
+from clustersim.config.scenario_schema import ClusterSpec
 from clustersim.documents.check import value_at
 from clustersim.documents.text import Data, Document, merged
 from clustersim.errors import ScenarioError
@@ -19,7 +19,7 @@ from clustersim.hardware.models import Node
 from clustersim.hardware.overrides import changed_fields, changed_node, changes_at, fabric_from_mapping, node_from_mapping
 from clustersim.hardware.own_parts import BASE, read_beside
 from clustersim.hardware.profile_schema import NodeChange
-from clustersim.hardware.provenance import SCENARIO, remembered_fields
+from clustersim.hardware.provenance import remembered_fields
 from clustersim.notices import Flag
 from clustersim.parallel.contributors import stage_holds, stage_peak
 from clustersim.parallel.division import place
@@ -140,36 +140,6 @@ def _check_link(link: LinkChange, field: str) -> None:
         raise ScenarioError("a link that is down has no other properties", field=f"{field}.state", hint=hint)
     if link.half_duplex and link.direction == "forward":
         raise ScenarioError("half duplex is about both directions", field=f"{field}.direction", hint="delete direction")
-
-
-_UPLINKS: Final = ("fabric.spine", "fabric.oversubscription", "fabric.leaves_per_pod", "fabric.core_oversubscription")
-CLUSTER_NEEDS: Final[tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...]] = (
-    (("nics", "fabric"), ("nic",), "where no traffic leaves a scale-up domain"),
-    ((*_UPLINKS, "fabric.routing", "fabric.seed"), ("leaf", "spine"), "where no traffic leaves a leaf"),
-    (_UPLINKS, ("rail_optimized", "leaf_spine", "fat_tree"), "with a topology without spines"),
-    (("fabric.seed",), ("ecmp",), "without routing: ecmp"),
-    (("fabric.core_oversubscription",), ("pods",), "without leaves_per_pod"),
-    (("fabric.dimensions",), ("torus",), "without topology: torus"),
-    (("fabric.leaves_per_group", "fabric.global_links"), ("dragonfly",), "without topology: dragonfly"),
-    (("fabric.link_bandwidth",), ("torus", "dragonfly", "graph"), "where switches give links their bandwidth"),
-    (("scale_up.in_network_reduction",), ("nvswitch",), "where no switch joins accelerators"),
-    (("accelerators_per_pcie_switch",), ("pcie",), "where no traffic takes PCIe"),
-    (("power",), ("cost",), "without a section cost"),
-)
-"""Changes of a cluster; tiers of links with traffic, or kinds, one of which they need to do something; and the words for messages."""
-
-
-def idle_changes(spec: ScenarioSpec, cluster: Cluster, tiers: Collection[str]) -> tuple[Flag, ...]:
-    """Return the notices on changes of the cluster that do nothing in a step with traffic on some tiers of links."""
-    given = [cover for source in cluster.node.sources if source.url == SCENARIO for cover in source.covers]
-    found, fabric = dict[str, str](), cluster.fabric
-    pods, cost = "pods" if fabric.leaves_per_pod else "", "cost" if spec.cost else ""
-    there = {*tiers, fabric.topology, fabric.routing, cluster.node.scale_up.kind, pods, cost}
-    for keys, needed, otherwise in CLUSTER_NEEDS:
-        for key in keys if there.isdisjoint(needed) else ():
-            if any(f"{each}.".startswith(f"{key}.") for each in given) and key.partition(".")[0] not in found:
-                found.setdefault(key, otherwise)
-    return tuple(Flag(code="no_effect", message=f"{key} does nothing {otherwise}") for key, otherwise in found.items())
 
 
 def routing_flags(cluster: Cluster) -> tuple[Flag, ...]:

@@ -149,16 +149,19 @@ class Document:
 
         return replace(self, data=put(self.data, 0))
 
-    def without(self, path: Sequence[str]) -> Document:
-        """Return a copy without the value at a path, if there is one."""
-        *above, last = path
-        here: Data = self.data
-        for part in above:
-            here = here.get(part) if isinstance(here, dict) else None
-        if not isinstance(here, dict) or last not in here:
-            return self
-        kept = {key: value for key, value in here.items() if key != last}
-        return self.with_value(above, kept) if above else replace(self, data=kept)
+    def without(self, path: Sequence[str | int]) -> Document:
+        """Return a copy without the value at a path of keys and list indices, if there is one."""
+
+        def kept(data: Data, first: str | int, *rest: str | int) -> Data:
+            if isinstance(data, list):
+                return [kept(each, *rest) if rest and at == first else each for at, each in enumerate(data) if rest or at != first]
+            if not isinstance(data, dict) or first not in data:
+                return data
+            return {key: kept(each, *rest) if key == first else each for key, each in data.items() if rest or key != first}
+
+        left = kept(self.data, *path)
+        assert isinstance(left, dict)
+        return replace(self, data=left)
 
 
 def read_document(path: Path) -> Document:

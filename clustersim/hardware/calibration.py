@@ -16,7 +16,7 @@ from pydantic_core import PydanticKnownError
 from clustersim.documents.form import UNITLESS, Form
 from clustersim.hardware.library_costs import LATENCIES, PROTOCOLS, AlgorithmLatencies, Family, Protocol
 from clustersim.hardware.source import Source
-from clustersim.units.fields import NonNegative, PositiveBandwidth, PositiveInt, PositiveRatio, Seconds, Share, mistake
+from clustersim.units.fields import Bytes, NonNegative, PositiveBandwidth, PositiveInt, PositiveRatio, Seconds, Share, mistake
 
 Alignment = Literal["whole", "even", "odd"]
 """Alignment of rows, by the size of a kernel's reads: vectors of 16 bytes; 4 or 8 bytes; or less, a number of 16 bits."""
@@ -218,6 +218,8 @@ class LibraryLimits:
     """Share of its bandwidth that a switch that adds is expected to reach; it does not enter predicted times."""
     fewest_nvls_ranks: PositiveInt
     """Ranks from which NVLS is chosen."""
+    in_flight_bytes: Annotated[Bytes, Field(gt=0)]
+    """Largest chunk, over all channels: what their buffers hold."""
 
 
 @with_config(UNITLESS)

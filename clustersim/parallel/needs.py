@@ -236,6 +236,7 @@ CONDITIONS: Final[Mapping[str, tuple[Callable[[LocalModel, Strategy], bool], str
 """Condition under which each need of a setting is met, and the words for messages."""
 
 OF_TRAINING: Final[Mapping[str, tuple[Callable[[Training, Strategy], bool], str]]] = {
+    "products below fp32": (lambda training, _: training.precision != "fp32", "with precision: fp32"),
     "several micro-batches": (
         lambda training, strategy: strategy.virtual_stages > 1 or _several(training, strategy),
         "with one micro-batch",

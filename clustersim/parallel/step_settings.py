@@ -257,6 +257,7 @@ class Training(Settings, frozen=True):
         "Images are stored pixel by pixel (NHWC), as matrix units need them; otherwise each convolution transposes them; default: true "
         "below 32 bits.",
         "images",
+        "products below fp32",
     )
     lora_rank: PositiveInt | None = setting(
         None,

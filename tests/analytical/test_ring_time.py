@@ -8,7 +8,6 @@ from math import sqrt
 import pytest
 
 from clustersim.collectives.ring import ROUNDS, RingOp
-from clustersim.collectives.timing import MOST_IN_FLIGHT_BYTES
 from clustersim.network.in_flight import TICK_S
 from clustersim.program.tasks import RankGroups
 from clustersim.topology.cluster import TIERS
@@ -70,7 +69,7 @@ def test_the_ramp_up_of_large_tensors_is_that_of_the_largest_chunk(size_bytes: f
 
     # Two round trips of the buffers come to more than the square root only for tensors that are small.
     bus_bytes_per_s = 0.8 * SCALE_UP_BYTES_PER_S / (2 * 7 / 8)
-    best_s, largest_s = 2 * sqrt(size_bytes / bus_bytes_per_s * 14 * CHUNK_S), 2 * MOST_IN_FLIGHT_BYTES / bus_bytes_per_s
+    best_s, largest_s = 2 * sqrt(size_bytes / bus_bytes_per_s * 14 * CHUNK_S), 2 * RAMPED_NETWORK.library.in_flight_bytes / bus_bytes_per_s
     assert largest_s < best_s
     assert took_s == pytest.approx(14e-6 + 14 * 1.3e-6 + largest_s + size_bytes / bus_bytes_per_s, rel=ROUND_OFF)
 
@@ -121,7 +120,7 @@ def test_over_nodes_the_adapters_set_the_time(op: RingOp, n_nodes: int, share: i
     latency_s = 11e-6 + 3e-6 + inside * 1.3e-6 + between * (5e-6 + wire_s)
     moving_s = rounds * (n_ranks - 1) / n_ranks * SIZE / share / NIC_BYTES_PER_S
     # A chunk between nodes waits for its credit, once along the wires; chunks are no larger than the buffers.
-    ramp_s = 2 * min(sqrt(moving_s * (inside * CHUNK_S + between * wire_s)), MOST_IN_FLIGHT_BYTES * moving_s / SIZE)
+    ramp_s = 2 * min(sqrt(moving_s * (inside * CHUNK_S + between * wire_s)), RAMPED_NETWORK.library.in_flight_bytes * moving_s / SIZE)
     assert took_s == pytest.approx(latency_s + ramp_s + moving_s, abs=64 * TICK_S)
 
 

@@ -23,7 +23,7 @@ from clustersim.apps.calibrate.fitting import (
     fit,
 )
 from clustersim.apps.calibrate.measurements import MeasuredFile, measured_file
-from clustersim.apps.run.running import run_built
+from clustersim.apps.run.running import step_metrics
 from clustersim.apps.validate.rows import step_time_of
 from clustersim.apps.validate.sources import PublishedSource, read_source
 from clustersim.config.build import Built, build
@@ -94,7 +94,7 @@ def steps_of(source: PublishedSource, *, quality: str = "B") -> list[MeasuredSte
 def predicted_s(step: MeasuredStep, constants: Constants) -> float:
     """Return the predicted time of a step with some constants, by generation; shipped ones for generations that are not named."""
     built: Built = build(load_scenario(step.scenario), constants=constants)
-    return run_built(built).step_time_s
+    return step_metrics(built).step_time_s
 
 
 class Predictions:

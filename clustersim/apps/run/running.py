@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import fields, replace
 from functools import cache, partial
 from math import inf
 from pathlib import Path
@@ -21,17 +22,21 @@ from clustersim.config.checks import CheckResult, evaluate_checks, metric_values
 from clustersim.config.cost_section import cost_report
 from clustersim.config.goodput_section import goodput_report
 from clustersim.config.load import ScenarioText, checked_scenario, read_source
-from clustersim.config.machine import idle_changes
 from clustersim.config.overriding import Override, override_texts, parse_override
-from clustersim.config.resolve import files_of, resolved_scenario, scenario_hash
+from clustersim.config.resolve import files_of, resolved_cluster, resolved_scenario, scenario_hash
+from clustersim.config.scenario_schema import ClusterSpec
 from clustersim.config.serving_scenario import checked_serving, is_serving
+from clustersim.documents.check import validate_part
+from clustersim.documents.text import Data
 from clustersim.engine.passes import ALL_PASSES, Passes, ReplaySettings
 from clustersim.errors import DomainError, ScenarioError
 from clustersim.measure.cost_report import CostReport
 from clustersim.measure.goodput_report import GoodputReport
 from clustersim.measure.metrics import Metrics
+from clustersim.notices import Flag
 from clustersim.parallel.training_plan import Strategy
 from clustersim.trace.timeline import Timeline
+from clustersim.units.divisors import listed
 
 
 def run(
@@ -99,7 +104,7 @@ def run_built(built: Built, *, seed: int = 0, passes: Passes = ALL_PASSES, varie
     Parameters
     ----------
     varies
-        False where nobody asks for the spread of a contended step.
+        False where nobody asks for the spread of a contended step, nor for keys of the cluster that do nothing.
     bound
         Lower bound of the step, where it is known.
     """
@@ -107,9 +112,8 @@ def run_built(built: Built, *, seed: int = 0, passes: Passes = ALL_PASSES, varie
     settings = ReplaySettings(passes=passes, varies=varies)
     metrics, spans = _simulated(built, Conditions(uneven=built.uneven, n_steps=built.n_steps, seed=seed, settings=settings))
     metrics = with_error_bar(metrics, built)
-    if not built.jobs:
-        tiers = {use.tier for use in metrics.links if use.bytes}
-        metrics = replace(metrics, flags=(*metrics.flags, *idle_changes(built.scenario.spec, built.cluster, tiers)))
+    if varies:
+        metrics = replace(metrics, flags=(*metrics.flags, *_idle_changes(built, seed)))
     time_to_train_s, goodput, cost = whole_training(built, metrics, seed)
     bounds = cache(partial(run_bounds, built, seed, metrics, spans, bound))
     checks: tuple[CheckResult, ...] = ()
@@ -197,3 +201,52 @@ def _cost(built: Built, metrics: Metrics, train_s: float | None, goodput: Goodpu
         return None
     spares = (built.maintained.upkeep.recovery.spares or 0) if built.maintained else 0
     return cost_report(built.priced, metrics, tokens=built.tokens, train_s=train_s, goodput=goodput, spares=spares)
+
+
+def _idle_changes(built: Built, seed: int) -> tuple[Flag, ...]:
+    """Return the notices on keys of the cluster without which the machine is another, and the run the same."""
+    found: list[tuple[str | int, ...]] = []
+    own = cache(partial(_traces, built, seed))
+    for path in _paths(built.scenario.document.data["cluster"], ("cluster",)):
+        if any(path[: len(each)] == each for each in found):
+            continue
+        # A scenario that cannot be without a key needs it.
+        with suppress(DomainError):
+            other = _without(built, path)
+            if other is not None and _traces(other, seed) == own():
+                found.append(path)
+    if not found:
+        return ()
+    keys = listed([".".join(map(str, path[1:])) for path in found], "and")
+    does, it = ("do", "each of them") if len(found) > 1 else ("does", "it")
+    return (Flag(code="no_effect", message=f"{keys} {does} nothing: without {it} the run is the same"),)
+
+
+def _paths(data: Data, above: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
+    """Yield the paths of all values that a cluster may lack: sections in lists, and what is no section."""
+    for key, value in data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ():
+        several = isinstance(value, list) and any(isinstance(each, dict) for each in value)
+        if isinstance(key, int) or not (several or isinstance(value, dict)):
+            yield (*above, key)
+        if several or isinstance(value, dict):
+            yield from _paths(value, (*above, key))
+
+
+def _without(built: Built, path: Sequence[str | int]) -> Built | None:
+    """Return a scenario without a key of its cluster; None where that is the same machine."""
+    document = built.scenario.document.without(path)
+    cluster = validate_part(ClusterSpec, document.data["cluster"], document, ("cluster",))
+    spec = built.scenario.spec.model_copy(update={"cluster": cluster})
+    other = build(replace(built.scenario, document=document, spec=spec), others=False)
+    # A resolved scenario leaves out what its topology does not read.
+    same = other.cluster.fabric == built.cluster.fabric and resolved_cluster(other) == resolved_cluster(built)
+    return None if same else other
+
+
+def _traces(built: Built, seed: int) -> tuple[object, ...]:
+    """Return all that a cluster changes in a run: figures of the step, used links, upkeep and prices; alone without contention."""
+    settings = ReplaySettings(contends=bool(built.jobs or built.background), varies=False)
+    built = seeded(built, seed)
+    metrics, timeline = _simulated(built, Conditions(uneven=built.uneven, n_steps=built.n_steps, seed=seed, settings=settings))
+    figures = [getattr(metrics, each.name) for each in fields(metrics) if each.name not in ("engine", "flags", "links")]
+    return (*figures, [use for use in metrics.links if use.bytes], timeline.links, built.maintained, built.priced)

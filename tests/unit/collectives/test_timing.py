@@ -11,7 +11,6 @@ import pytest
 from clustersim.collectives.pattern import FlowSet, Pattern
 from clustersim.collectives.timing import (
     DATA_SHARE,
-    MOST_IN_FLIGHT_BYTES,
     STEP_BYTES,
     AlgorithmCandidate,
     Operation,
@@ -211,14 +210,14 @@ def test_overheads_of_phases_add_up_and_of_flow_sets_beside_each_other_the_longe
 def test_chunks_grow_no_larger_than_the_buffers() -> None:
     overhead_s = 10 * CALIBRATION.families["ring"].chunk_s
     # From here on the best chunk would be larger: S/k = sqrt(S B overhead).
-    turn_bytes = MOST_IN_FLIGHT_BYTES**2 / RATE / overhead_s
+    turn_bytes = LIMITS.in_flight_bytes**2 / RATE / overhead_s
     phase = (flow_set(steps=(10, 0)),)
 
     below, above, far = (ramp_s(phase, size_bytes=times * turn_bytes) for times in (0.25, 1.0, 100.0))
 
-    assert below == pytest.approx(MOST_IN_FLIGHT_BYTES / RATE, rel=1e-9)
-    assert above == pytest.approx(2 * MOST_IN_FLIGHT_BYTES / RATE, rel=1e-9)
-    assert far == pytest.approx(2 * MOST_IN_FLIGHT_BYTES / RATE, rel=1e-9)
+    assert below == pytest.approx(LIMITS.in_flight_bytes / RATE, rel=1e-9)
+    assert above == pytest.approx(2 * LIMITS.in_flight_bytes / RATE, rel=1e-9)
+    assert far == pytest.approx(2 * LIMITS.in_flight_bytes / RATE, rel=1e-9)
 
 
 def test_the_simple_protocol_ramps_at_the_idle_rate_and_lines_below_it() -> None:

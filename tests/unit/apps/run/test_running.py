@@ -93,7 +93,7 @@ def test_an_algorithm_that_a_group_cannot_run_is_told_at_its_key(
 @pytest.mark.parametrize(
     ("n_nodes", "change", "idle"),
     [
-        (1, "nics.bandwidth=100 Gbit/s", "nics"),
+        (1, "nics.bandwidth=100 Gbit/s", "nics.bandwidth"),
         (2, "nics.bandwidth=100 Gbit/s", ""),
         (2, "nics.bandwidth=50 GB/s", ""),
         (2, "fabric.oversubscription=2.0", "fabric.oversubscription"),
