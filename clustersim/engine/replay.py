@@ -132,7 +132,7 @@ class Replay:
         step = self._opened(self._n_started, self.prepared.n_after, by_class=False)
         self._n_started += 1
         self.hold()
-        self._go(step, self.prepared.sources[::-1])
+        self._go(step, list(self.prepared.sources))
         if not self._takes_s:
             self._whole(step)
         self.release()
@@ -150,7 +150,7 @@ class Replay:
                     ready.setdefault(number, []).append(index)
         self.hold()
         for number in sorted(ready):
-            self._go(self._open[number], sorted(ready[number], reverse=True))
+            self._go(self._open[number], sorted(ready[number]))
         self.release()
 
     def hold(self) -> None:
@@ -273,26 +273,27 @@ class Replay:
     def _go(self, step: ReplayStep, ready: list[int]) -> None:
         """Compute the ends of all tasks with a known duration, and schedule the others on the clock."""
         start_s, end_s, takes_s, waiting, followers = step.start_s, step.ended_s, step.takes_s, step.waiting, self.prepared.graph.followers
-        ended: list[int] = []
-        while ready:
-            index = ready.pop()
+        n_scheduled = 0
+        for index in ready:
             taken_s = takes_s[index]
             if taken_s >= 0.0:
-                end_s[index] = start_s[index] + taken_s
-            elif end_s[index] < 0.0:
-                self._schedule(step, index)
-                continue
-            ended.append(index)
-            ended_s = end_s[index]
+                end_s[index] = ended_s = start_s[index] + taken_s
+            else:
+                ended_s = end_s[index]
+                if ended_s < 0.0:
+                    self._schedule(step, index)
+                    n_scheduled += 1
+                    continue
             for follower in followers[index]:
                 if ended_s > start_s[follower]:  # noqa: PLR1730 - max would be called for every dependency
                     start_s[follower] = ended_s
                 left = waiting[follower]
                 if left == 1:
+                    # The loop comes to it.
                     ready.append(follower)
                 else:
                     waiting[follower] = left - 1
-        self._note_ended(step, ended)
+        self._note_ended(step, ready, len(ready) - n_scheduled)
 
     def _at(self, moment_s: float, action: Callable[[], None]) -> None:
         """Have the clock act at a moment that is now or later."""
@@ -334,22 +335,24 @@ class Replay:
         self._go(step, [index])
         self.release()
 
-    def _note_ended(self, step: ReplayStep, ended: Sequence[int]) -> None:
+    def _note_ended(self, step: ReplayStep, reached: Sequence[int], n_ended: int) -> None:
         """Close the step when the ends of all its tasks are known, and notify the observer of the end of each rank class."""
-        if not ended:
+        if not n_ended:
             return
-        step.n_left -= len(ended)
+        step.n_left -= n_ended
         if step.left:
-            for last, classes in self._through(step, ended).items():
+            for last, classes in self._through(step, reached).items():
                 self._at(step.ended_s[last], lambda classes=classes: self._classes_ended(step, classes))
         elif step.n_left == 0:
             self._whole(step)
 
-    def _through(self, step: ReplayStep, ended: Sequence[int]) -> Mapping[int, list[int]]:
+    def _through(self, step: ReplayStep, reached: Sequence[int]) -> Mapping[int, list[int]]:
         """Return the rank classes that have no task left, by the task of theirs that ends last."""
         left, last, ended_s, classes = step.left, step.last, step.ended_s, self.prepared.graph.classes
         through: dict[int, list[int]] = {}
-        for index in ended:
+        for index in reached:
+            if ended_s[index] < 0.0:
+                continue
             for rank_class in classes[index]:
                 if last[rank_class] < 0 or ended_s[index] >= ended_s[last[rank_class]]:
                     last[rank_class] = index
