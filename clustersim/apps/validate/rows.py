@@ -27,6 +27,7 @@ from clustersim.notices import Flag
 from clustersim.parallel.contributors.model_state import FRAMEWORK_BYTES
 from clustersim.parallel.step_settings import Training
 from clustersim.report.shares import PART_LABELS, step_seconds
+from clustersim.units.grouping import grouped
 from clustersim.workloads.reading.model_spec import MEASURED_SPEED
 
 
@@ -120,26 +121,6 @@ class MisfitResult:
     peak_bytes: float
     capacity_bytes: float
     assumed: tuple[str, ...]
-
-
-@collection_paused()
-def run_row(source: PublishedSource, index: int, *, bounds: bool = True) -> tuple[RowResult, tuple[str, ...]]:
-    """Simulate one row; return it with the calibration constants that were fitted to its source.
-
-    Parameters
-    ----------
-    bounds
-        Whether to find its lower bound, and whether contention makes it chaotic: for each of them a step is replayed once more.
-
-    Raises
-    ------
-    ScenarioError
-        When its scenario cannot be used, with the place in the scenario.
-    """
-    results = [run_built(build(load_scenario(scenario)), varies=bounds) for scenario in source.alternatives(index)]
-    row = source.spec.rows[index]
-    bound_s = min(result.bounds.bound_s for result in possible(results)) if bounds else None
-    return replace(_row_result(source, row, results), bound_s=bound_s), _fitted(source, row, results[0])
 
 
 def run_misfit(source: PublishedSource, index: int) -> MisfitResult:
@@ -256,7 +237,7 @@ Wanted = tuple[PublishedSource, int]
 Ran = tuple[RowResult, tuple[str, ...]]
 """A row, and the calibration constants that were fitted to its source."""
 ROWS_AT_ONCE: Final = 8
-"""That a process is given: few enough that none is left alone with the last ones."""
+"""Unlike scenarios that a process is given: few enough that none is left alone with the last ones."""
 
 
 def run_rows(wanted: Sequence[Wanted], *, jobs: int | None = 1, bounds: bool = True, refused: bool = False) -> list[Ran | str]:
@@ -266,6 +247,8 @@ def run_rows(wanted: Sequence[Wanted], *, jobs: int | None = 1, bounds: bool = T
     ----------
     jobs
         Processes; None for one for each processor.
+    bounds
+        Whether to find lower bounds, and whether contention makes rows chaotic: for each of them a step is replayed once more.
     refused
         Whether a row that is refused has the reason in its place.
 
@@ -274,22 +257,26 @@ def run_rows(wanted: Sequence[Wanted], *, jobs: int | None = 1, bounds: bool = T
     ScenarioError
         When a row is refused, with the place in the file of its source.
     """
-    results: list[Ran | str] = []
-    alone = [source.alone(index) for source, index in wanted]
-    with closing(in_order(partial(_run, bounds), alone, jobs=jobs, chunk=ROWS_AT_ONCE)) as found:
-        for (source, index), ran in zip(wanted, found, strict=True):
-            if not isinstance(ran, ScenarioError):
-                results.append(ran)
-            elif refused:
-                results.append(str(source.located(ran, index)))
-            else:
+    results: dict[int, Ran | str] = {}
+    # What several releases were measured on is one scenario, and is simulated once.
+    places = list(grouped((source.simulated(index), place) for place, (source, index) in enumerate(wanted)).values())
+    alike = [[source.alone(index) for source, index in map(wanted.__getitem__, each)] for each in places]
+    with closing(in_order(partial(_run, bounds), alike, jobs=jobs, chunk=ROWS_AT_ONCE)) as found:
+        for place, ran in ((place, ran) for each, rows in zip(places, found, strict=True) for place, ran in zip(each, rows, strict=True)):
+            source, index = wanted[place]
+            if isinstance(ran, ScenarioError) and not refused:
                 raise source.located(ran, index)
-    return results
+            results[place] = str(source.located(ran, index)) if isinstance(ran, ScenarioError) else ran
+    return [results[place] for place in range(len(wanted))]
 
 
-def _run(bounds: bool, source: PublishedSource) -> Ran | ScenarioError:  # noqa: FBT001
-    """Return the one row of a source, or why it is refused."""
+@collection_paused()
+def _run(bounds: bool, alike: Sequence[PublishedSource]) -> list[Ran] | list[ScenarioError]:  # noqa: FBT001
+    """Return the rows of some sources that have one each, all of one scenario, or why it is refused."""
     try:
-        return run_row(source, 0, bounds=bounds)
+        results = [run_built(build(load_scenario(scenario)), varies=bounds) for scenario in alike[0].alternatives(0)]
+        bound_s = min(result.bounds.bound_s for result in possible(results)) if bounds else None
+        rows = [(source, source.spec.rows[0]) for source in alike]
+        return [(replace(_row_result(source, row, results), bound_s=bound_s), _fitted(source, row, results[0])) for source, row in rows]
     except ScenarioError as error:
-        return error
+        return [error] * len(alike)

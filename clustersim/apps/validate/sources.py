@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -167,6 +168,11 @@ class PublishedSource:
         hidden = self.spec.rows[index].hidden
         choices = [[_nested(key, value) for value in values] for key, values in hidden.items()]
         return [reduce(merged, chosen, self.scenario(index)) for chosen in product(*choices)]
+
+    def simulated(self, index: int) -> str:
+        """Return all that decides the prediction of a row, as text: its scenario but for the name, and what is hidden of it."""
+        row = self.spec.rows[index]
+        return json.dumps([merged(self.spec.common, row.scenario) | {"name": ""}, row.hidden])
 
     def alone(self, index: int) -> PublishedSource:
         """Return the source with one row and without places, which is quickly handed to a process."""

@@ -11,7 +11,7 @@ from clustersim.apps.calibrate.fit_steps import steps_of
 from clustersim.apps.run.running import run
 from clustersim.apps.validate.error_summary import summarise
 from clustersim.apps.validate.published import Validation, parse_error_limit, validate, validate_defaults
-from clustersim.apps.validate.rows import RowPlace, run_row
+from clustersim.apps.validate.rows import RowPlace
 from clustersim.apps.validate.sources import as_typed, read_source
 from clustersim.errors import ScenarioError
 from clustersim.measure.metrics import Parallelism
@@ -20,11 +20,11 @@ from tests.unit.apps.samples import ROW, TEXT, rows, write
 
 
 def test_the_prediction_is_that_of_a_plain_run(tmp_path: Path) -> None:
-    source = read_source(write(tmp_path))
+    path = write(tmp_path)
 
-    row, _ = run_row(source, 1)
+    row = validate([path]).sources[0].rows[1]
 
-    assert row.predicted_s == run(source.scenario(1)).step_time_s
+    assert row.predicted_s == run(read_source(path).scenario(1)).step_time_s
 
 
 def test_the_error_is_the_prediction_over_the_measurement_less_one(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from clustersim.apps.run.running import run
 from clustersim.apps.study import pools
 from clustersim.apps.validate.capabilities import CAPABILITIES
 from clustersim.apps.validate.published import check_complete, validate
-from clustersim.apps.validate.rows import run_row
+from clustersim.apps.validate.rows import run_rows
 from clustersim.apps.validate.sources import read_source
 from clustersim.documents.check import value_at
 from clustersim.errors import ScenarioError
@@ -106,7 +106,7 @@ def test_error_bars_of_a_part_are_refused() -> None:
 
 
 def test_a_source_that_a_constant_was_fitted_to_is_named_with_it() -> None:
-    _, fitted = run_row(read_source("torchtitan-h100"), 0)
+    ((_, fitted),) = run_rows([(read_source("torchtitan-h100"), 0)])
 
     assert fitted == ("hopper.gemm.power_exponent",)
 
@@ -143,13 +143,26 @@ def test_two_processes_give_what_one_gives(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_progress_counts_the_rows_of_all_sources_whoever_does_the_work(tmp_path: Path, jobs: int) -> None:
-    other, told = write(tmp_path, TEXT.replace("source_id: small", "source_id: other"), "other.yaml"), Told()
+    other = write(tmp_path, TEXT.replace("source_id: small", "source_id: other").replace("bf16", "fp16"), "other.yaml")
+    told = Told()
 
     with watched_by(told):
         validate([write(tmp_path), other], jobs=jobs)
 
     assert told.phases[0] == "simulate published rows"
     assert [each for each in told.progress if each[1] == 4] == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+def test_rows_that_differ_in_their_measurements_alone_are_simulated_once(tmp_path: Path) -> None:
+    text = TEXT.replace("source_id: small", "source_id: other").replace("100 ms", "200 ms")
+    other, told = write(tmp_path, text, "other.yaml"), Told()
+
+    with watched_by(told):
+        one, two = validate([write(tmp_path), other]).sources
+
+    assert (2, 2) in told.progress
+    assert [row.predicted_s for row in two.rows] == [row.predicted_s for row in one.rows]
+    assert [row.measured_s for row in two.rows] == [0.2, 0.2]
 
 
 def test_a_source_that_was_edited_is_read_again(tmp_path: Path) -> None:
