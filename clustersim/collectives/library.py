@@ -30,15 +30,15 @@ MOST_RANKS: Final = 1 << 15
 
 
 MOST_PAIRS: Final = 1 << 14
-"""Maximum rank pairs of groups whose patterns are cached: as many flows as an all-to-all has."""
+"""Maximum flows of groups whose patterns are cached: an all-to-all has one for each pair of ranks, a ring one for each rank."""
 
 
 Lay = Callable[[Cluster, Grouping], Pattern]
 
 
-def laid(lay: Lay, cluster: Cluster, groups: Grouping) -> Pattern:
-    """Return the pattern of an algorithm for groups: ``lay(cluster, groups)``."""
-    if cluster.n_ranks > MOST_RANKS or groups.members.size * groups.size > MOST_PAIRS:
+def laid(lay: Lay, cluster: Cluster, groups: Grouping, *, spreads: bool = False) -> Pattern:
+    """Return the pattern of an algorithm for groups: ``lay(cluster, groups)``; a rank of it sends to many others, or to a few."""
+    if cluster.n_ranks > MOST_RANKS or groups.members.size * (groups.size if spreads else 1) > MOST_PAIRS:
         return lay(cluster, groups)
     return _laid(lay, cluster, groups.members.tobytes(), groups.size)
 
@@ -304,7 +304,7 @@ class Library:
 
     def _lay(self, call: CollectiveCall, groups: Grouping, algorithm: str) -> Pattern:
         if call.servers is None:
-            return laid(algorithm_of(call.op, algorithm).lay, self.cluster, groups)
+            return laid(algorithm_of(call.op, algorithm).lay, self.cluster, groups, spreads=call.op in SPREADING)
         if call.op not in SERVED:
             hint = f"they serve {', '.join(SERVED)}"
             raise DomainError(f"parameter servers do not serve {call.op}", hint=hint)

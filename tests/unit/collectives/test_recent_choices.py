@@ -16,8 +16,8 @@ def groups_of(cluster: Cluster, n_groups: int, size: int) -> Grouping:
     return grouping(cluster, np.arange(n_groups * size, dtype=np.int64).reshape(n_groups, size))
 
 
-def ring(cluster: Cluster, groups: Grouping) -> Pattern:
-    return laid(RINGS["all_reduce"].lay, cluster, groups)
+def ring(cluster: Cluster, groups: Grouping, *, spreads: bool = False) -> Pattern:
+    return laid(RINGS["all_reduce"].lay, cluster, groups, spreads=spreads)
 
 
 def test_the_same_groups_on_the_same_cluster_are_laid_once() -> None:
@@ -55,7 +55,9 @@ def test_large_clusters_and_groups_are_not_kept() -> None:
     wide, large = nodes_of(8, MOST_RANKS // 8), nodes_of(8, MOST_RANKS // 8 + 1)
     most = int(MOST_PAIRS**0.5) + 1
 
-    assert ring(wide, groups_of(wide, 1, most)) is not ring(wide, groups_of(wide, 1, most))
+    assert ring(wide, groups_of(wide, 1, most)) is ring(wide, groups_of(wide, 1, most))
+    assert ring(wide, groups_of(wide, 1, most), spreads=True) is not ring(wide, groups_of(wide, 1, most), spreads=True)
+    assert ring(wide, groups_of(wide, 2, MOST_PAIRS)) is not ring(wide, groups_of(wide, 2, MOST_PAIRS))
     assert ring(large, groups_of(large, 2, 8)) is not ring(large, groups_of(large, 2, 8))
 
 
