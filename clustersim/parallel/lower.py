@@ -18,8 +18,8 @@ from clustersim.parallel.stages import places_of, waits_of
 from clustersim.parallel.training_plan import Plan
 from clustersim.program.program import Program
 
-MOST_RANKS: Final = 4096
-"""Maximum ranks of a plan whose Program is kept. Larger ones would take too much memory."""
+MOST_RANKS: Final = 1 << 15
+"""Maximum ranks of a plan, times its parts, whose Program is kept. Larger ones would take too much memory."""
 
 
 def lower(plan: Plan, parts: Sequence[Part] | None = None, *, n_micro_batches: int | None = None) -> Program:
@@ -35,7 +35,7 @@ def lower(plan: Plan, parts: Sequence[Part] | None = None, *, n_micro_batches: i
     n_micro_batches
         How many there are passes of, where those of others are left out: what a step does once is that of the plan.
     """
-    lowered = _kept if plan.n_ranks <= MOST_RANKS else _lowered
+    lowered = _kept if plan.n_ranks * len(parts or (0,)) <= MOST_RANKS else _lowered
     return lowered(plan, None if parts is None else tuple(parts), plan.n_micro_batches if n_micro_batches is None else n_micro_batches)
 
 
