@@ -146,8 +146,9 @@ def _shares(breakdown: Breakdown) -> dict[str, float]:
 
 def _cannot(name: str, search: Search) -> Opinion:
     margin = f"no layout of it leaves {100 * MEMORY_MARGIN:g} % of memory free"
-    reasons = {REFUSED: "no layout of it is legal", MEMORY: "no layout of it fits in memory", MARGIN: margin}
-    reason = max((each for each in reasons if search.counts.get(each)), key=lambda each: search.counts[each], default=REFUSED)
+    # The reason of those that came furthest holds for the others too.
+    reasons = {MARGIN: margin, MEMORY: "no layout of it fits in memory", REFUSED: "no layout of it is legal"}
+    reason = next((each for each in reasons if search.counts.get(each)), REFUSED)
     least = f": the smallest needs {memory_text(search.least_bytes)}" if reason != REFUSED and search.least_bytes else ""
     sentence = f"{_capital(name)} cannot run: {reasons[reason]}{least}."
     return Opinion(family=name, layout=None, step_time_s=None, mfu=None, memory_fraction=None, sentence=sentence)
