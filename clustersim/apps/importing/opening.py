@@ -77,9 +77,17 @@ def open_steps(source: str) -> LoggedSteps | None:
 
 def _imported(source: str, overrides: Sequence[str], machine: tuple[str, int | None] | None = None) -> Scenario | ServingScenario:
     cluster, nodes = machine or (None, None)
-    scenario = _reported(source, ImportOptions(cluster=cluster, nodes=nodes, overrides=tuple(overrides), by_option=False)).scenario
-    assert scenario is not None  # a description of a machine is no source of a job
-    return scenario
+    return _job(_reported(source, ImportOptions(cluster=cluster, nodes=nodes, overrides=tuple(overrides), by_option=False)))
+
+
+def imported_job(source: str, overrides: Sequence[str]) -> Scenario | ServingScenario:
+    """Return the checked scenario of a framework's file, without a report."""
+    return _job(import_files([source], ImportOptions(overrides=tuple(overrides), by_option=False)))
+
+
+def _job(imported: Imported) -> Scenario | ServingScenario:
+    assert imported.scenario is not None  # a description of a machine is no source of a job
+    return imported.scenario
 
 
 def _reported(source: str, asked: ImportOptions) -> Imported:

@@ -275,7 +275,7 @@ def answered_question(question: StudyQuestion) -> StudyAnswer:
     study = question.study
     for point in question.points:
         try:
-            study.base.scenario(point.values)
+            study.base.any_scenario(point.values)
         except ScenarioError as error:
             place = Place(file=f"{question.name}, run {point.name}")
             raise ScenarioError(error.message, field=error.field, hint=error.hint, place=place) from error

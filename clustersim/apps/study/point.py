@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Literal
 
+from clustersim.apps.importing.importing import checked_job
+from clustersim.apps.importing.opening import imported_job
 from clustersim.apps.run.result import Result
 from clustersim.apps.run.running import run_built
 from clustersim.apps.serve.deployment import build_serving
@@ -20,9 +22,9 @@ from clustersim.apps.study.axis import canonical, value_text
 from clustersim.apps.study.pools import AHEAD, KEPT, WorkerPool, in_order
 from clustersim.config.build import build
 from clustersim.config.checks import metric_names, metric_values, serving_names, serving_values
-from clustersim.config.load import Scenario, ScenarioText, checked_scenario
+from clustersim.config.load import Scenario, ScenarioText
 from clustersim.config.overriding import Override
-from clustersim.config.serving_scenario import ServingScenario, checked_serving, is_serving
+from clustersim.config.serving_scenario import ServingScenario, is_serving
 from clustersim.config.usual import ASSUMED_LAUNCH, NOT_SAID, USUAL_SETTINGS
 from clustersim.documents.text import Data
 from clustersim.errors import InfeasibleError, ScenarioError
@@ -58,6 +60,8 @@ class Base:
     source: ScenarioText
     changes: tuple[Override, ...] = ()
     seed: int = 0
+    imported: str | None = None
+    """File of a framework, which is read anew for each point: its batch may follow from its degrees."""
 
     @property
     def serves(self) -> bool:
@@ -66,14 +70,18 @@ class Base:
 
     def any_scenario(self, values: Mapping[str, Data]) -> Scenario | ServingScenario:
         """Return the checked scenario of a point, of training or of serving."""
-        return checked_serving(self.source, self._changes(values)) if self.serves else self.scenario(values)
+        if self.imported is not None:
+            return imported_job(self.imported, [each.text for each in self._changes(values)])
+        return checked_job(self.source, self._changes(values))
 
     def _changes(self, values: Mapping[str, Data]) -> tuple[Override, ...]:
         return (*self.changes, *(override_of(key, value) for key, value in values.items()))
 
     def scenario(self, values: Mapping[str, Data]) -> Scenario:
-        """Return the checked scenario of a point."""
-        return checked_scenario(self.source, self._changes(values))
+        """Return the checked scenario of a point of a training."""
+        found = self.any_scenario(values)
+        assert isinstance(found, Scenario)
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

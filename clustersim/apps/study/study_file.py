@@ -224,7 +224,10 @@ def open_study(source: Source, request: StudyRequest) -> Study:
     document = _study_document(source)
     if document is None:
         scenario, changes = open_written(source, request.changes)
-        base = Base(source=scenario, changes=changes, seed=request.seed)
+        imported = str(source) if isinstance(source, str | Path) and foreign_source(str(source)) else None
+        if imported is not None:
+            changes = tuple(parse_override(text) for text in request.changes)
+        base = Base(source=scenario, changes=changes, seed=request.seed, imported=imported)
         return Study(spec=StudySpec(scenario={}), document=scenario.document, base=base, request=request)
     return read_study(document, request)
 

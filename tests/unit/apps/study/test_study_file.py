@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from clustersim.apps.importing.opening import open_scenario
 from clustersim.apps.study.claims import read_question
-from clustersim.apps.study.study_file import RUNS, StudyRequest
+from clustersim.apps.study.study_file import RUNS, StudyRequest, open_study
 from clustersim.apps.study.sweep_question import asked_sweep
 from clustersim.apps.study.what_if import asked_what_if
 from clustersim.documents.files import data_path
@@ -175,3 +176,14 @@ def test_a_scenario_that_is_not_there_is_told_with_its_line(tmp_path: Path) -> N
 
     assert caught.value.place is not None
     assert caught.value.place.line == 1
+
+
+@pytest.mark.parametrize("tp", [4, 8])
+def test_the_batch_of_a_framework_follows_the_degrees_of_a_point_as_those_of_a_run(tp: int) -> None:
+    titan = Path(__file__).parents[1] / "importing" / "files" / "torchtitan-llama3-70b.toml"
+    changes = ("cluster.node=dgx-h100", "cluster.nodes=8")
+    base = open_study(titan, StudyRequest(changes=changes)).base
+
+    point = base.any_scenario({"strategy.tp": tp})
+
+    assert point.document.data == open_scenario(str(titan), (*changes, f"strategy.tp={tp}")).document.data
