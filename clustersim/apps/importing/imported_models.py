@@ -16,7 +16,7 @@ from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from clustersim.workloads.model import Model
 from clustersim.workloads.reading.hub_names import letters, shipped_name
-from clustersim.workloads.reading.model_families import REFUSED
+from clustersim.workloads.reading.model_families import refused_types
 from clustersim.workloads.reading.model_spec import load_model, model_names
 
 _LATENT: Final = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
@@ -53,7 +53,7 @@ _NEEDED: Final = ("num_hidden_layers", "hidden_size", "num_attention_heads")
 def _unsayable(text: str) -> str | None:
     """Return the reason why no transformer says a model, by the type of the Hub that its name begins with."""
     name = letters(text.rpartition("/")[2])
-    return next((reason for kind, reason in REFUSED.items() if name.startswith(letters(kind))), None)
+    return next((reason for kind, reason in refused_types().items() if name.startswith(letters(kind))), None)
 
 
 def complete_model(draft: Draft) -> None:

@@ -15,77 +15,17 @@ from clustersim.documents.json_text import JsonDocument, parse_json, place_in
 from clustersim.documents.near_names import did_you_mean
 from clustersim.documents.text import MOST_BYTES, Data, Document
 from clustersim.errors import Place, ScenarioError
-from clustersim.workloads.reading.model_families import BIAS_KEYS, FAMILIES, REFUSED, ModelFamily
+from clustersim.workloads.reading.model_families import (
+    ModelFamily,
+    hub_models,
+    model_families,
+    refused_types,
+    size_aliases,
+    trait_aliases,
+)
 from clustersim.workloads.reading.model_sparse import OF_EXPERTS, OF_FAMILIES, OF_LATENT, SparseSpec
 
 Flags = tuple[tuple[str, str], ...]
-
-SIZE_ALIASES: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "num_layers": "num_hidden_layers",
-        "n_layer": "num_hidden_layers",
-        "n_layers": "num_hidden_layers",
-        "n_embd": "hidden_size",
-        "n_embed": "hidden_size",
-        "d_model": "hidden_size",
-        "dim": "hidden_size",
-        "n_head": "num_attention_heads",
-        "n_heads": "num_attention_heads",
-        "num_heads": "num_attention_heads",
-        "attention_heads": "num_attention_heads",
-        "num_kv_heads": "num_key_value_heads",
-        "n_kv_heads": "num_key_value_heads",
-        "num_query_groups": "num_key_value_heads",
-        "multi_query_group_num": "num_key_value_heads",
-        "kv_channels": "head_dim",
-        "n_inner": "intermediate_size",
-        "ffn_dim": "intermediate_size",
-        "ffn_hidden_size": "intermediate_size",
-        "padded_vocab_size": "vocab_size",
-        "n_positions": "max_position_embeddings",
-        "max_seq_len": "max_position_embeddings",
-        "num_local_experts": "num_experts",
-        "n_routed_experts": "num_experts",
-        "moe_num_experts": "num_experts",
-        "num_moe_experts": "num_experts",
-        "moe_router_topk": "num_experts_per_tok",
-        "moe_topk": "num_experts_per_tok",
-        "moe_top_k": "num_experts_per_tok",
-        "moe_k": "num_experts_per_tok",
-        "num_experts_per_token": "num_experts_per_tok",
-        "moe_ffn_hidden_size": "moe_intermediate_size",
-        "n_shared_experts": "num_shared_experts",
-        "moe_num_shared_experts": "num_shared_experts",
-        "moe_shared_expert_intermediate_size": "shared_expert_intermediate_size",
-        "interleave_moe_layer_step": "decoder_sparse_step",
-        "mtp_num_layers": "num_nextn_predict_layers",
-    }
-)
-"""Other spellings of the sizes: GPT-2 and DeepSpeed, torchtitan, Megatron, BLOOM, MPT; Mixtral, DeepSeek, Llama 4."""
-
-TRAIT_ALIASES: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "activation_function": "hidden_act",
-        "hidden_activation": "hidden_act",
-        "swiglu": "gated_mlp",
-        "position_embedding_type": "position_embedding",
-        "add_qkv_bias": "qkv_bias",
-        "qk_layernorm": "qk_normalization",
-        "n_ctx": "max_position_embeddings",
-    }
-)
-"""Other spellings of the traits, read in our own files only."""
-
-INVERSE_ALIASES: Final[Mapping[str, str]] = MappingProxyType({"untie_embeddings_and_output_weights": "tie_word_embeddings"})
-"""Spellings that say the opposite."""
-
-JOINT_ALIASES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "attention_bias": ("qkv_bias", "attention_output_bias"),
-        "add_bias_linear": ("qkv_bias", "attention_output_bias", "mlp_bias"),
-    }
-)
-"""Keys that set several fields; a field's own key goes before them."""
 
 REQUIRED: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -158,7 +98,7 @@ def require(fields: Mapping[str, Data], origin: ModelDocument) -> None:
         needed["max_position_embeddings"] = "the number of learned positions, such as 1024"
     for name, meaning in needed.items():
         if fields.get(name) is None:
-            spellings = ", ".join(alias for alias, target in SIZE_ALIASES.items() if target == name)
+            spellings = ", ".join(hub_models().sizes.get(name, ()))
             also = f" (or {spellings})" if spellings else ""
             raise origin.error(f"'{name}' is missing", key=name, hint=f"give {meaning}{also}")
 
@@ -173,20 +113,21 @@ def own_fields(data: Mapping[str, Data], origin: ModelDocument, known: Sequence[
     """
     fields: dict[str, Data] = {}
     written: dict[str, str] = {}
-    aliases = {**SIZE_ALIASES, **TRAIT_ALIASES, **INVERSE_ALIASES}
+    aliases, joint = {**size_aliases(), **trait_aliases()}, hub_models().joint
+    opposites = [spelling for given in hub_models().opposites.values() for spelling in given]
     for key, value in data.items():
-        if value is None or key in JOINT_ALIASES:
+        if value is None or key in joint:
             continue
         name = key if key in known else aliases.get(key)
         if name is None:
-            raise _unknown(key, origin, did_you_mean(key, [*known, *aliases, *JOINT_ALIASES]))
-        plain = not value if key in INVERSE_ALIASES and isinstance(value, bool) else value
+            raise _unknown(key, origin, did_you_mean(key, [*known, *aliases, *joint]))
+        plain = not value if key in opposites and isinstance(value, bool) else value
         if name in fields and fields[name] != plain:
             other = written[name]
             message = f"'{key}: {json.dumps(value)}' contradicts '{other}: {json.dumps(data[other])}'"
             raise origin.error(message, key=key, hint="both say the same thing: delete one of them")
         fields[name], written[name] = plain, key
-    for key, names in JOINT_ALIASES.items():
+    for key, names in joint.items():
         value = data.get(key)
         for name in names if value is not None else ():
             if name not in fields:
@@ -272,15 +213,14 @@ def config_fields(origin: ModelDocument, config: Mapping[str, Data]) -> ModelRea
         if isinstance(text := config.get(key), dict) and config.get("hidden_size") is None:
             part = config_fields(ModelDocument(document=origin.document, at=(*origin.at, key)), {"model_type": "", **text})
             return replace(part, flags=(*(flag for flag in part.flags if flag[0] != text_only[0]), text_only))
-    family = _family(model_type) or ModelFamily(defaults={}, keys=BIAS_KEYS)
+    family = _family(model_type) or model_families()["llama"]
     fields = dict(family.defaults)
     written: dict[str, str] = {}
     for key, name in _spellings(family):
         value = _alike(config.get(key)) if name in _COUNTS else config.get(key)
         if value is not None and name not in written:
             fields[name], written[name] = value, key
-    if family.adapt is not None:
-        fields |= {name: value for name, value in family.adapt(config).items() if value is not None}
+    fields |= family.adapted(config)
     dropout = [config[key] for key in _DROPOUT_KEYS if key in config]
     if dropout:
         fields["dropout"] = any(isinstance(value, int | float) and value > 0 for value in dropout)
@@ -298,7 +238,7 @@ def config_fields(origin: ModelDocument, config: Mapping[str, Data]) -> ModelRea
 
 def _family(model_type: str) -> ModelFamily | None:
     """Return a known family, also by the type of the language model in one with more than text."""
-    return FAMILIES.get(model_type) or FAMILIES.get(model_type.removesuffix("_text"))
+    return model_families().get(model_type) or model_families().get(model_type.removesuffix("_text"))
 
 
 def _scaled(config: Mapping[str, Data]) -> bool:
@@ -315,16 +255,16 @@ def _alike(value: Data) -> Data:
 def _spellings(family: ModelFamily) -> list[tuple[str, str]]:
     """Return pairs of key and field, the Hub's own spelling before the others."""
     own = [(key, name) for key, names in family.keys.items() for name in names]
-    return [*own, *((name, name) for name in _FIELDS), *SIZE_ALIASES.items()]
+    return [*own, *((name, name) for name in _FIELDS), *size_aliases().items()]
 
 
 def _refuse_others(config: Mapping[str, Data], model_type: str, origin: ModelDocument) -> None:
-    if reason := REFUSED.get(model_type):
+    if reason := refused_types().get(model_type):
         raise origin.error(f"'{model_type}' is {reason}", key="model_type", hint=TRANSFORMERS_ONLY)
     recurrent = next((key for key, value in config.items() if value and key.startswith(_OF_RECURRENCE)), None)
     family = _family(model_type)
     if recurrent and (family is None or not family.has_states):
-        raise origin.error(f"this is {REFUSED['mamba']}", key=recurrent, hint=TRANSFORMERS_ONLY)
+        raise origin.error(f"this is {refused_types()['mamba']}", key=recurrent, hint=TRANSFORMERS_ONLY)
     for key, value, message in _UNLIKE:
         if config.get(key) is value:
             raise origin.error(message, key=key, hint=TRANSFORMERS_ONLY)

@@ -28,7 +28,7 @@ from clustersim.workloads.reading.hf_config import (
     require,
 )
 from clustersim.workloads.reading.hub_names import hub_model
-from clustersim.workloads.reading.model_families import FAMILIES, REFUSED
+from clustersim.workloads.reading.model_families import model_families, refused_types
 from clustersim.workloads.reading.model_fields import (
     ModelSpec,
     agrees_with_published,
@@ -181,12 +181,12 @@ def _from_list(data: Mapping[str, Data], origin: ModelDocument, default_name: st
 
 
 def _defaults(kind: Data, origin: ModelDocument) -> Mapping[str, Data]:
-    if isinstance(kind, str) and kind in FAMILIES:
-        return FAMILIES[kind].defaults
-    reason = REFUSED.get(str(kind))
+    if str(kind) in model_families():
+        return model_families()[str(kind)].defaults
+    reason = refused_types().get(str(kind))
     if reason is not None:
         raise origin.error(f"'{kind}' is {reason}", key="model_type", hint=TRANSFORMERS_ONLY)
-    raise origin.error(f"model_type '{kind}' is not known", key="model_type", hint=choices_hint(str(kind), FAMILIES))
+    raise origin.error(f"model_type '{kind}' is not known", key="model_type", hint=choices_hint(str(kind), model_families()))
 
 
 def _from_hub(path: Path) -> LoadedModel:
