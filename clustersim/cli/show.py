@@ -160,9 +160,9 @@ def _full_example(name: str) -> Data:
 
 def _price_row(name: str) -> Row:
     prices = load_price_list(name)
-    bought = [f"{accelerator} {format_quantity(value, 'USD', 4)}" for accelerator, value in prices.accelerator_price_usd.items()]
-    energy = [] if prices.usd_per_kwh is None else [f"energy {prices.usd_per_kwh:g} USD/kWh"]
-    carbon = [] if prices.carbon_kg_per_kwh is None else [f"carbon {prices.carbon_kg_per_kwh:g} kg/kWh"]
+    bought = [f"{accelerator} {format_quantity(value, 'USD', 4)}" for accelerator, value in prices.accelerator_price.items()]
+    energy = [] if prices.power_price is None else [f"energy {prices.power_price:g} USD/kWh"]
+    carbon = [] if prices.carbon_intensity is None else [f"carbon {prices.carbon_intensity:g} kg/kWh"]
     pue = [] if prices.pue is None else [f"PUE {prices.pue:g}"]
     months = prices.age_months(datetime.now(UTC).date())
     age = f"{months} month{'' if months == 1 else 's'}" if months < 24 else f"over {months // 12} years"
@@ -172,8 +172,8 @@ def _price_row(name: str) -> Row:
 
 def _print_rents(names: Sequence[str]) -> None:
     """Print a row for each accelerator, with its rent in each list that has some."""
-    lists = {name: prices for name in names if (prices := load_price_list(name)).usd_per_gpu_hour}
-    known = dict.fromkeys(accelerator for prices in lists.values() for accelerator in prices.usd_per_gpu_hour)
+    lists = {name: prices for name in names if (prices := load_price_list(name)).gpu_hour}
+    known = dict.fromkeys(accelerator for prices in lists.values() for accelerator in prices.gpu_hour)
     write_lines("", "USD per accelerator and hour; * from one source")
     print_table(
         ("accelerator", *(f">{name}" for name in lists)), [(card, *(_rent(each, card) for each in lists.values())) for card in known]
@@ -181,7 +181,7 @@ def _print_rents(names: Sequence[str]) -> None:
 
 
 def _rent(prices: PriceList, accelerator: str) -> str:
-    value = prices.usd_per_gpu_hour.get(accelerator)
+    value = prices.gpu_hour.get(accelerator)
     return "-" if value is None else f"{value:.2f}{'*' if prices.one_source(accelerator) else ' '}"
 
 
@@ -252,7 +252,7 @@ SHELVES: Final[Mapping[str, Shelf]] = MappingProxyType(
             names=price_list_names,
             columns=("as of", ">age", "about"),
             row=_price_row,
-            full=lambda name: plain(load_price_list(name)),
+            full=lambda name: plain(dict(load_price_list(name))),
         ),
         "presets": Shelf(
             singular="preset", names=preset_names, columns=("framework",), row=lambda name: (load_preset(name).title,), full=_full_preset

@@ -126,10 +126,10 @@ class _Desk:
 
     def carbon_kg_per_kwh(self) -> float:
         given = self.spec.carbon_intensity
-        given = given if given is not None else self._listed([each.carbon_kg_per_kwh for each in self._lists])
+        given = given if given is not None else self._listed([each.carbon_intensity for each in self._lists])
         if given is not None:
             return given
-        found = load_price_list(WORLD_LIST).carbon_kg_per_kwh or 0.0
+        found = load_price_list(WORLD_LIST).carbon_intensity or 0.0
         self.assume("assumed_carbon_intensity", f"no carbon intensity is given: {found:g} kg/kWh is assumed, the mean of the world in 2023")
         return found
 
@@ -137,10 +137,10 @@ class _Desk:
         """Return what energy costs; None where it is in the rent."""
         if self.spec.power_price is not None:
             return self.spec.power_price
-        listed = self._listed([each.usd_per_kwh for each in self._lists])
+        listed = self._listed([each.power_price for each in self._lists])
         if listed is not None or self.spec.owned is None:
             return listed
-        found = load_price_list(POWER_LIST).usd_per_kwh
+        found = load_price_list(POWER_LIST).power_price
         message = f"no price of energy is given: {found:g} USD/kWh is assumed, what industry paid in the United States in 2023"
         self.assume("assumed_power_price", message)
         return found
@@ -152,10 +152,10 @@ class _Desk:
             return given
         if self.spec.owned is not None:
             return self._depreciation(self.spec.owned, nodes)
-        if given is None and not any(each.usd_per_gpu_hour for each in self._lists):
+        if given is None and not any(each.gpu_hour for each in self._lists):
             self.assume("no_machine_price", "machines have no price: give cost.gpu_hour, cost.owned or a price list with rents")
             return None
-        return self._by_accelerator(nodes, [each.usd_per_gpu_hour for each in self._lists], "rent", given or {})
+        return self._by_accelerator(nodes, [each.gpu_hour for each in self._lists], "rent", given or {})
 
     def _depreciation(self, owned: OwnedSpec, nodes: Sequence[Node]) -> float:
         if owned.depreciation is None:
@@ -163,7 +163,7 @@ class _Desk:
         if owned.node_price is not None:
             mean = _mean_by_accelerator(nodes, [owned.node_price / node.n_accelerators for node in nodes])
         else:
-            mean = self._by_accelerator(nodes, [each.accelerator_price_usd for each in self._lists], "price", {})
+            mean = self._by_accelerator(nodes, [each.accelerator_price for each in self._lists], "price", {})
         life_s = LIFE_S if owned.depreciation is None else owned.depreciation
         return depreciation_usd_per_gpu_hour(mean, life_s=life_s, in_use_fraction=owned.in_use)
 
@@ -185,7 +185,7 @@ class _Desk:
 
     def _no_price(self, missing: Sequence[str], what: str, has: Sequence[str]) -> ScenarioError:
         shipped = [load_price_list(each) for each in price_list_names()]
-        tables = {each.name: each.usd_per_gpu_hour if what == "rent" else each.accelerator_price_usd for each in shipped}
+        tables = {each.name: each.gpu_hour if what == "rent" else each.accelerator_price for each in shipped}
         others = [name for name, table in tables.items() if all(each in table for each in missing)]
         named = ", ".join(each.name for each in self._lists) or "the scenario"
         hint = f"there is one of {', '.join(dict.fromkeys(has))}; " if has else ""

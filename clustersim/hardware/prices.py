@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated
 
 from pydantic import Field
@@ -17,7 +14,6 @@ from clustersim.documents.near_names import did_you_mean
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import read_spec
 from clustersim.hardware.profile_schema import Spec
-from clustersim.hardware.source import Source
 from clustersim.units.fields import KilogramPerKilowattHour, PositiveRatio, Usd, UsdPerHour, UsdPerKilowattHour
 
 PositiveUsd = Annotated[Usd, Field(gt=0)]
@@ -25,34 +21,18 @@ PositiveUsdPerHour = Annotated[UsdPerHour, Field(gt=0)]
 Pue = Annotated[PositiveRatio, Field(ge=1)]
 
 
-class PriceListSpec(Spec):
-    """``hardware_profiles/prices/<name>.yaml``."""
+class PriceList(Spec):
+    """Prices at some time: ``hardware_profiles/prices/<name>.yaml``; a figure that a list does not have is None, or missing."""
 
     as_of: str = Field(pattern=r"^\d{4}(-\d{2}){0,2}$")
     """Year, month or day of the prices."""
     gpu_hour: dict[str, PositiveUsdPerHour] = Field(default={})
-    """Rent of one accelerator with its share of a node, by the name of the accelerator."""
+    """Rent of one accelerator with its share of a node, in USD per hour, by the name of the accelerator."""
     accelerator_price: dict[str, PositiveUsd] = Field(default={})
-    """Price of a complete node, divided by its accelerators, by the name of the accelerator."""
+    """Price of a complete node, divided by its accelerators, in USD, by the name of the accelerator."""
     power_price: UsdPerKilowattHour | None = None
     pue: Pue | None = None
     carbon_intensity: KilogramPerKilowattHour | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PriceList:
-    """Prices at some time; figures that a list does not have are None, or missing."""
-
-    name: str
-    title: str
-    as_of: str
-    usd_per_gpu_hour: Mapping[str, float]
-    """By the name of the accelerator."""
-    accelerator_price_usd: Mapping[str, float]
-    usd_per_kwh: float | None
-    pue: float | None
-    carbon_kg_per_kwh: float | None
-    sources: tuple[Source, ...]
 
     def one_source(self, accelerator: str) -> bool:
         """Return whether the rent of an accelerator has one source only."""
@@ -80,15 +60,4 @@ def load_price_list(name: str) -> PriceList:
 
 def read_price_list(path: Path) -> PriceList:
     """Return the price list in a file."""
-    spec, _ = read_spec(PriceListSpec, path)
-    return PriceList(
-        name=spec.name,
-        title=spec.title,
-        as_of=spec.as_of,
-        usd_per_gpu_hour=MappingProxyType(spec.gpu_hour),
-        accelerator_price_usd=MappingProxyType(spec.accelerator_price),
-        usd_per_kwh=spec.power_price,
-        pue=spec.pue,
-        carbon_kg_per_kwh=spec.carbon_intensity,
-        sources=spec.sources,
-    )
+    return read_spec(PriceList, path)[0]

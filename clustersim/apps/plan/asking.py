@@ -292,7 +292,7 @@ def listed_rents(cost: CostSpec | None, accelerators: Sequence[Accelerator]) -> 
 
 def _priced(base: Mapping[str, Data], accelerators: Sequence[Accelerator]) -> tuple[Mapping[str, Data], str, list[str]]:
     """Return a scenario with shipped prices, as far as there are any, the accelerators without one, and a notice on unknown powers."""
-    rents = load_price_list(PRICES).usd_per_gpu_hour
+    rents = load_price_list(PRICES).gpu_hour
     given = base.get("cost")
     given = given if isinstance(given, Mapping) else {}
     if all(each.name in rents for each in accelerators):

@@ -180,7 +180,7 @@ class _ServingSearch:
         scenario = checked_serving(self.source, changes)
         cost = scenario.spec.cost
         cards = unpriced(cost, [node.accelerator for node, _ in hardware_of(scenario.spec.cluster, scenario.document).kinds])
-        unlisted = ", ".join(card.name for card in cards if card.name not in load_price_list(PRICES).usd_per_gpu_hour)
+        unlisted = ", ".join(card.name for card in cards if card.name not in load_price_list(PRICES).gpu_hour)
         if cards:
             self.notes[no_price_of(unlisted) if unlisted else listed_rents(cost, cards)] = bool(unlisted)
         if cards and not (unlisted and cost is None):

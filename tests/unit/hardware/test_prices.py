@@ -19,8 +19,8 @@ def test_a_shipped_list_loads_and_a_rent_on_one_page_alone_is_known_as_such(name
     prices = load_price_list(name)
 
     covered = [cover for source in prices.sources for cover in source.covers]
-    assert set(prices.usd_per_gpu_hour) | set(prices.accelerator_price_usd) <= set(profile_names("accelerators"))
-    for accelerator in prices.usd_per_gpu_hour:
+    assert set(prices.gpu_hour) | set(prices.accelerator_price) <= set(profile_names("accelerators"))
+    for accelerator in prices.gpu_hour:
         assert prices.one_source(accelerator) == (covered.count("gpu_hour") + covered.count(f"gpu_hour.{accelerator}") == 1)
     for field in {cover.partition(".")[0] for cover in covered} - {"gpu_hour"}:
         assert covered.count(field) >= 2
@@ -39,7 +39,7 @@ def test_a_file_is_a_list_too(tmp_path: Path) -> None:
 
     prices = read_price_list(path)
 
-    assert (prices.as_of, dict(prices.usd_per_gpu_hour), prices.pue) == ("2026-11", {"a100-sxm4-40g": 1.1}, None)
+    assert (prices.as_of, dict(prices.gpu_hour), prices.pue) == ("2026-11", {"a100-sxm4-40g": 1.1}, None)
 
 
 @pytest.mark.parametrize(
