@@ -247,6 +247,8 @@ def _parsed(text: object, unit: str) -> float:
         raise ScenarioError(f"{_show(text)} is not {form.what}", hint=f"write it such as {form.such}")
     if unit != "count" and _BARE.fullmatch(written):
         such = f"'{written} us', '{written} s', '{written} h' or '{written} years'" if unit == "s" else form.such
+        if not form.prefixes:  # it has one size, so that the number itself can be quoted
+            such = f"'{written} {form.label}'".replace(" /", "/")
         raise ScenarioError(f"{written} has no unit", hint=f"write it with a unit, such as {such}")
     if unit == "/s":  # quantiphy knows no unit that begins with a stroke
         written = _PER.sub(" requests/", written)

@@ -107,7 +107,7 @@ def test_an_accelerator_of_which_nobody_knows_the_power_is_refused() -> None:
     ("section", "field", "message", "hint"),
     [
         ({"gpu_hour": "2 USD", "owned": {}}, "cost", "machines are rented (gpu_hour) and bought (owned) at once", "keep one of the two"),
-        ({"gpu_hour": 2.5}, "cost.gpu_hour", "2.5 has no unit", "write it with a unit, such as '2.50 USD/h'"),
+        ({"gpu_hour": 2.5}, "cost.gpu_hour", "2.5 has no unit", "write it with a unit, such as '2.5 USD/h'"),
         ({"pue": 0.9}, "cost.pue", "0.9 is out of range", "write a number that is at least 1.0"),
         ({"price": "rented-2026"}, "cost.price", "unknown field 'price'", "did you mean 'prices'?"),
         ({"prices": "rentd-2026"}, "cost.prices", "unknown price list 'rentd-2026'", "did you mean 'rented-2026'?"),
