@@ -16,6 +16,7 @@ from pydantic import Field, TypeAdapter
 
 from clustersim.documents.files import data_path
 from clustersim.errors import DomainError
+from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.catalog import load_accelerator
 from clustersim.hardware.models import Accelerator
 
@@ -106,9 +107,6 @@ CAST_FLOOR_S: Final = 3.7e-6
 """Time of the smallest such cast inside a graph: the floors of the products in ``kernels.csv``, less those in 16 bits, are 3.7 us (fp8 in
 blocks on H100), 3.6 us (H200), 4.0 us (B200) and 3.6 us (nvfp4 of vLLM on B200)."""
 
-BORROWED_POWER_EXPONENT: Final = 0.75
-"""Exponent of a rate by power, for a share of the peak that is borrowed from another accelerator: 1 at constant voltage, 1/3 where voltage
-follows the clock. Assumed, with a look at the RTX 4090 of one source; no source that was left out checks it."""
 MOST_PEAK_FRACTION: Final = 0.9
 """Largest borrowed share of a peak; assumed."""
 
@@ -236,12 +234,14 @@ def exchange_constants(accelerator: Accelerator) -> tuple[tuple[ExchangeConstant
 def _at_power(peak_fraction: float, accelerator: Accelerator, lender: Accelerator) -> float:
     """Return a share of the peak as it carries over to an accelerator with another power limit.
 
-    Kernels that compute are held at the power limit, and the rate follows the power that there is for each FLOP/s of peak.
+    Kernels that compute are held at the power limit, and the rate follows the power that there is for each FLOP/s of peak, with the
+    exponent of the calibration.
     """
     budgets = [each.power_w / each.peak_16_flops_per_s for each in (accelerator, lender) if each.power_w is not None]
     if len(budgets) < 2:
         return peak_fraction
-    return min(peak_fraction * (budgets[0] / budgets[1]) ** BORROWED_POWER_EXPONENT, max(peak_fraction, MOST_PEAK_FRACTION))
+    ratio = (budgets[0] / budgets[1]) ** calibration_for(accelerator).gemm.power_exponent
+    return min(peak_fraction * ratio, max(peak_fraction, MOST_PEAK_FRACTION))
 
 
 def without_casts(constants: KernelConstants, plain: KernelConstants) -> KernelConstants:
