@@ -289,7 +289,7 @@ class TermStepModel:
         """Return the dense peak, held at the power limit: kernels were timed in bursts."""
         kept = self.under_load["default"]
         if FORMATS[number_format].rate > 1.0:
-            kept = self.under_load.get("fp8", kept)
+            kept = self.under_load.get(number_format, self.under_load.get("fp8", kept))
         return self._burst_peak(number_format) * kept
 
     def _burst_peak(self, number_format: str) -> float:
