@@ -168,16 +168,13 @@ def test_a_sequence_that_decodes_beside_a_prompt_takes_a_tile_of_flash_attention
     assert split[0] == split[1]
 
 
-def test_products_of_8_and_of_4_bits_have_their_own_shares_under_load() -> None:
+@pytest.mark.parametrize(("precision", "is_slower"), [("fp8", True), ("nvfp4", False)])
+def test_products_of_8_and_of_4_bits_have_their_own_shares_under_load(precision: str, is_slower: bool) -> None:
     whole = StepBatch((Chunk(8192, 0),), 0, 0, 0)
+    steps, even = (_steps("llama3.1-8b", "b200-sxm", precision=precision) for _ in range(2))
+    even.under_load = {"default": steps.under_load["default"]}
 
-    def slower_than_default(precision: str) -> bool:
-        steps, even = (_steps("llama3.1-8b", "b200-sxm", precision=precision) for _ in range(2))
-        even.under_load = {"default": steps.under_load["default"]}
-        return steps.step(whole).terms["projections"] > even.step(whole).terms["projections"]
-
-    assert slower_than_default("fp8")
-    assert not slower_than_default("nvfp4")
+    assert (steps.step(whole).terms["projections"] > even.step(whole).terms["projections"]) == is_slower
 
 
 def test_experts_that_no_token_chooses_are_not_read() -> None:
