@@ -136,25 +136,22 @@ def test_overlapping_spans_of_one_stream_are_put_on_threads_of_their_own(tmp_pat
     assert {thread: [name for *_, name in slices] for (_, thread), slices in trace.threads().items()} == {1: ["a", "c"], 2: ["b"]}
 
 
-def test_a_long_trace_unfolds_only_its_first_and_last_micro_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chrome, "LARGEST_TRACE", 400)
-
-    trace = written(TIMELINE, tmp_path / "trace.json")
-
-    unfolded = {event["name"] for event in trace.events("X") if event["name"].startswith("layer")}
-    assert unfolded == {"layer 0", "layer 1"}
+@pytest.mark.parametrize(
+    ("largest", "layers", "said"),
     # Forward and backward of two micro-batches on four stages, two layers each.
-    assert sum(event["name"].startswith("layer") for event in trace.events("X")) == 2 * 2 * 4 * 2
-    assert trace.document["otherData"]["details"].startswith("only passes of micro-batches 0 and 7 are unfolded")
-
-
-def test_a_very_long_trace_unfolds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chrome, "LARGEST_TRACE", len(TIMELINE.spans))
+    [(400, 2 * 2 * 4 * 2, "only passes of micro-batches 0 and 7 are unfolded"), (len(TIMELINE.spans), 0, "no pass is unfolded")],
+)
+def test_a_long_trace_unfolds_its_first_and_last_micro_batch_or_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, largest: int, layers: int, said: str
+) -> None:
+    monkeypatch.setattr(chrome, "LARGEST_TRACE", largest)
 
     trace = written(TIMELINE, tmp_path / "trace.json")
 
-    assert len(trace.events("X")) == len(TIMELINE.spans)
-    assert trace.document["otherData"]["details"].startswith("no pass is unfolded")
+    unfolded = [event["name"] for event in trace.events("X") if event["name"].startswith("layer")]
+    assert len(unfolded) == layers
+    assert set(unfolded) <= {"layer 0", "layer 1"}
+    assert trace.document["otherData"]["details"].startswith(said)
 
 
 @pytest.mark.parametrize("rank_classes", [(), TIMELINE.rank_classes])
@@ -162,6 +159,8 @@ def test_a_timeline_without_spans_is_a_trace_too(tmp_path: Path, rank_classes: t
     trace = written(Timeline(rank_classes=rank_classes, spans=(), step_time_s=0.0), tmp_path / "trace.json")
 
     assert trace.events("X") == []
+    # There is no process for links.
+    assert len(trace.names("process_name")) == len(rank_classes)
 
 
 def test_odd_names_are_escaped(tmp_path: Path) -> None:
@@ -226,12 +225,6 @@ def test_links_count_how_busy_they_are(trace: Trace) -> None:
         area = sum(mean / 100 * (after[0] - time_s) for (time_s, mean), after in pairwise(own))
         capacity = sum(link.n_links * link.bandwidth_bytes_per_s for link in links)
         assert area * capacity == pytest.approx(sum(link.n_links * link.bytes for link in links), rel=0.02)
-
-
-def test_a_timeline_without_links_has_no_process_for_them(tmp_path: Path) -> None:
-    trace = written(replace(TIMELINE, links=()), tmp_path / "trace.json")
-
-    assert len(trace.names("process_name")) == 4
 
 
 def span_of(*blocks: DetailBlock, start_s: float = 0.0, end_s: float = 1.0) -> Span:

@@ -14,7 +14,6 @@ from clustersim.report.facts import (
     N_MEETINGS_SHOWN,
     TIER_LABELS,
     choice_rows,
-    gpus_text,
     headline,
     interval_line,
     interval_note,
@@ -25,7 +24,6 @@ from clustersim.report.facts import (
     memory_parts,
     memory_verdict,
     neighbour_lines,
-    rate_text,
     shown_stages,
     steps_lines,
     unfit_text,
@@ -57,16 +55,6 @@ def test_an_unfolded_replay_does_not_speak_of_classes() -> None:
     timeline = replace(TIMELINE, engine=replace(TIMELINE.engine, folded=False))
 
     assert layout_line(METRICS, timeline) == "512 GPUs: dp 16, tp 8, pp 4"
-
-
-@pytest.mark.parametrize(("gpus", "text"), [(1, "1 GPU"), (2, "2 GPUs"), (24576, "24,576 GPUs")])
-def test_gpus_are_counted_in_words(gpus: int, text: str) -> None:
-    assert gpus_text(replace(METRICS, gpus=gpus)) == text
-
-
-@pytest.mark.parametrize(("value", "text"), [(0.01234567, "0.01235"), (12.3456, "12.35"), (1000.0, "1,000"), (1234567.8, "1,234,568")])
-def test_rates_keep_four_digits(value: float, text: str) -> None:
-    assert rate_text(value) == text
 
 
 @pytest.mark.parametrize(
@@ -138,10 +126,6 @@ def test_of_many_collectives_only_the_largest_are_shown() -> None:
     assert rows[0][1] == f"all-reduce of {1 + 2 * N_CHOICES_SHOWN}"
 
 
-def test_a_step_without_communication_has_no_collectives() -> None:
-    assert choice_rows(replace(METRICS, collectives=())) == ()
-
-
 # Meetings
 
 
@@ -155,9 +139,9 @@ def meeting_on(*links: tuple[str, list[tuple[tuple[str, ...], float]]]) -> Metri
 
 
 def test_the_same_operations_are_told_of_once_where_they_met_longest() -> None:
-    metrics = meeting_on(("first", [(("a", "b"), 1.0)]), ("second", [(("a", "b"), 3.0)]), ("third", [(("a", "b"), 2.0)]))
+    metrics = meeting_on(("first", [(("a", "b"), 1.0)]), ("second", [(("a", "b"), 3.0)]), ("third", [(("a", "b", "c"), 2.0)]))
 
-    assert meeting_lines(metrics) == ("contention: a with b on second, 3 s",)
+    assert meeting_lines(metrics) == ("contention: a with b on second, 3 s", "contention: a with b with c on third, 2 s")
 
 
 def test_the_longest_meetings_come_first_and_the_rest_is_left_out() -> None:
@@ -167,18 +151,6 @@ def test_the_longest_meetings_come_first_and_the_rest_is_left_out() -> None:
 
     assert len(lines) == N_MEETINGS_SHOWN
     assert lines[0] == "contention: a with b4 on link, 5 s"
-
-
-def test_three_at_once_are_all_named() -> None:
-    assert meeting_lines(meeting_on(("link", [(("a", "b", "c"), 1.0)]))) == ("contention: a with b with c on link, 1 s",)
-
-
-def test_where_nobody_met_there_is_nothing_to_tell() -> None:
-    assert meeting_lines(meeting_on(("link", []))) == ()
-
-
-def test_a_job_alone_on_its_cluster_says_nothing_of_others() -> None:
-    assert neighbour_lines(METRICS) == ()
 
 
 def test_others_on_the_cluster_are_told_with_what_they_cost() -> None:
@@ -240,10 +212,12 @@ def test_several_steps_are_told_in_four_lines() -> None:
     )
 
 
-def test_what_there_is_nothing_to_say_of_has_no_line() -> None:
+def test_what_there_is_not_has_no_line() -> None:
+    none = replace(meeting_on(("link", [])), collectives=(), step_time_interval_s=None, step_time_interval_level_fraction=None)
     alike = with_steps(confidence_interval_s=None, waited_for=(), workers=WORKERS[:1], staleness=None)
 
-    assert steps_lines(METRICS) == steps_lines(alike) == ()
+    assert choice_rows(none) == meeting_lines(none) == neighbour_lines(none) == steps_lines(none) == steps_lines(alike) == ()
+    assert (interval_text(none), interval_line(none), interval_note(none)) == ("", "", "")
 
 
 def test_slow_ranks_of_a_class_are_named_and_those_who_come_next() -> None:
@@ -272,12 +246,6 @@ def test_the_interval_says_how_many_runs_it_is_for_and_which() -> None:
     assert interval_line(metrics) == "80 % interval of the step time: 7.9 to 9.6 s, from published runs beside predictions (experts)"
     assert interval_line(replace(metrics, step_time_interval_kind="all runs")).endswith("published runs beside predictions")
     assert interval_note(metrics) == "80 %: 7.9 to 9.6 s"
-
-
-def test_metrics_without_an_interval_say_nothing_of_it() -> None:
-    without = replace(METRICS, step_time_interval_s=None, step_time_interval_level_fraction=None, step_time_interval_kind=None)
-
-    assert (interval_text(without), interval_line(without), interval_note(without)) == ("", "", "")
 
 
 @pytest.mark.parametrize(

