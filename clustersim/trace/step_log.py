@@ -61,16 +61,6 @@ class StepLog:
     """The most steps that a class which began another was ahead of the one that had ended fewest."""
 
     @property
-    def throughput_per_s(self) -> float:
-        """Steps of all classes together whose gradients were applied, per second; 0 where no time passed."""
-        return self.applied / self.duration_s if self.duration_s > 0.0 else 0.0
-
-    @property
-    def dropped(self) -> int:
-        """Gradients that came too late, of all classes."""
-        return sum(each.dropped for each in self.classes)
-
-    @property
     def mean_staleness(self) -> float:
         """Mean over the gradients that were applied; 0 without any."""
         return fsum(age * count for age, count in self.staleness) / self.applied if self.applied else 0.0
@@ -94,12 +84,6 @@ class StepLog:
     def interval_s(self) -> tuple[float, float] | None:
         """Lower and upper end of the 95 % confidence interval of the mean time of a step; None for a single step."""
         return confidence_interval(self.step_times_s)
-
-    @property
-    def waited_for(self) -> int | None:
-        """The class that was waited for longest, by index; None where none waited. Of equals the first."""
-        longest = max(range(len(self.classes)), key=lambda index: self.classes[index].waited_s, default=None)
-        return longest if longest is not None and self.classes[longest].waited_s > 0.0 else None
 
 
 def quantile(values: Sequence[float], fraction: float) -> float:

@@ -89,7 +89,6 @@ def test_one_slow_worker_slows_all_that_wait_for_it(n: int) -> None:
 
     assert log_of.step_time_s == pytest.approx(1.3 * WORK_S, abs=1 * TICK_S)
     assert log_of.steps is not None
-    assert log_of.steps.waited_for == n - 1
     assert log_of.steps.classes[n - 1].waited_steps == 20
     assert log_of.steps.classes[n - 1].waited_s == pytest.approx(20 * 0.3 * WORK_S * (n - 1) / n, rel=1e-9)
 
@@ -102,7 +101,7 @@ def test_one_slow_worker_slows_nobody_else_without_a_barrier(n: int) -> None:
 
     assert log_of.steps is not None
     # Each worker has at most one step in progress when the run ends.
-    assert log_of.steps.throughput_per_s == pytest.approx((n - 1 + 1 / 1.3) / WORK_S, rel=1 / N_STEPS)
+    assert log_of.steps.applied / log_of.steps.duration_s == pytest.approx((n - 1 + 1 / 1.3) / WORK_S, rel=1 / N_STEPS)
 
 
 def test_rates_add_up_without_a_barrier() -> None:
@@ -112,7 +111,7 @@ def test_rates_add_up_without_a_barrier() -> None:
 
     # Renewals: in a given time the counts of the four vary by the square root of themselves; three deviations.
     expected = fsum(1.0 / each for each in seconds)
-    assert log_of.throughput_per_s == pytest.approx(expected, rel=3 / sqrt(4 * N_STEPS))
+    assert log_of.applied / log_of.duration_s == pytest.approx(expected, rel=3 / sqrt(4 * N_STEPS))
 
 
 def pushing(n: int, compute_s: float, push_s: float) -> Program:
@@ -140,12 +139,13 @@ def test_workers_that_share_a_server_queue_as_mean_value_analysis_has_it(n: int,
     log_of = run(pushing(n, 1.0, push_s), Asynchronous(), distribution=Exponential())
 
     # Three deviations of as many exponential steps; the server evens them out.
-    assert log_of.throughput_per_s == pytest.approx(served(n, 1.0, push_s), rel=3 / sqrt(n * N_STEPS))
-    assert log_of.throughput_per_s <= min(n / (1.0 + push_s) * (1 + 3 / sqrt(n * N_STEPS)), (1 + 1e-9) / push_s)
+    assert log_of.applied / log_of.duration_s == pytest.approx(served(n, 1.0, push_s), rel=3 / sqrt(n * N_STEPS))
+    assert log_of.applied / log_of.duration_s <= min(n / (1.0 + push_s) * (1 + 3 / sqrt(n * N_STEPS)), (1 + 1e-9) / push_s)
 
 
 def test_a_server_that_is_full_gives_its_bandwidth_whatever_the_workers() -> None:
-    few, many = (run(pushing(n, 1.0, 1.0), Asynchronous(), distribution=Exponential()).throughput_per_s for n in (6, 7))
+    logs = (run(pushing(n, 1.0, 1.0), Asynchronous(), distribution=Exponential()) for n in (6, 7))
+    few, many = (log_of.applied / log_of.duration_s for log_of in logs)
 
     # For 2 in 1000 of the time nobody pushes to few, and for less to many.
     assert few == pytest.approx(1.0, rel=2e-3)

@@ -21,21 +21,19 @@ from clustersim.reliability import (
     short_of_spares_fraction,
     spares_for,
     steady_shares,
-    with_interval,
     young_interval_s,
 )
 
 DAY_S = 86400.0
 
 
-def test_a_job_on_twice_the_nodes_is_interrupted_twice_as_often() -> None:
+def test_rates_of_nodes_of_the_job_and_of_parts_in_series_add_up() -> None:
     few, many = (Failures(n_nodes=nodes, node_mtbf_s=100 * DAY_S) for nodes in (50, 100))
 
     assert (few.mtti_s, many.mtti_s) == (pytest.approx(2 * DAY_S), pytest.approx(DAY_S))
-
-
-def test_what_stops_the_job_but_no_node_adds_its_rate() -> None:
     assert Failures(n_nodes=10, node_mtbf_s=20.0, job_mtbf_s=2.0).mtti_s == pytest.approx(1.0)
+    assert Failures(n_nodes=10, node_mtbf_s=math.inf).mtti_s == combined_mtbf_s([]) == math.inf
+    assert combined_mtbf_s([(10.0, 4.0), (5.0, 1.0)]) == pytest.approx(1 / 0.6)
 
 
 @pytest.mark.parametrize(("gpus", "hours"), [(16384, 1.8), (131072, 0.23)])
@@ -44,15 +42,6 @@ def test_the_rate_of_a_research_cluster_projects_to_its_published_times(gpus: in
     failures = Failures(n_nodes=gpus // 8, node_mtbf_s=1000 * DAY_S / 6.5)
 
     assert failures.mtti_s / 3600 == pytest.approx(hours, abs=0.05 if hours > 1 else 0.005)
-
-
-def test_nothing_fails_where_all_times_are_infinite() -> None:
-    assert Failures(n_nodes=10, node_mtbf_s=math.inf).mtti_s == math.inf
-    assert combined_mtbf_s([]) == math.inf
-
-
-def test_parts_in_series_fail_more_often_than_any_of_them() -> None:
-    assert combined_mtbf_s([(10.0, 4.0), (5.0, 1.0)]) == pytest.approx(1 / 0.6)
 
 
 def test_a_checkpoint_waits_for_the_one_before() -> None:
@@ -205,9 +194,3 @@ def test_the_spares_that_are_enough_are_the_least_that_are(mean: float) -> None:
     ]
     assert short[0] <= 0.01
     assert enough == 0 or short[1] > 0.01
-
-
-def test_another_interval_changes_nothing_else() -> None:
-    assert with_interval(Checkpoints(interval_s=1.0, stall_s=2.0, behind_s=3.0), 9.0) == Checkpoints(
-        interval_s=9.0, stall_s=2.0, behind_s=3.0
-    )

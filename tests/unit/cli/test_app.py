@@ -28,10 +28,13 @@ def process(*arguments: str, folder: Path, **environment: str) -> subprocess.Com
     )  # fmt: skip
 
 
-def test_help_lists_every_command_with_a_line(cli: Cli) -> None:
+def test_help_lists_every_command_with_a_line_that_is_not_cut_off(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
     outcome = cli("--help")
 
     assert outcome.code == 0
+    assert [line for line in outcome.out.splitlines() if line.endswith("...") and "Usage" not in line] == []
     for command in COMMANDS:
         assert any(line.split()[:1] == [command] and len(line.split()) > 2 for line in outcome.out.splitlines())
 
@@ -39,12 +42,6 @@ def test_help_lists_every_command_with_a_line(cli: Cli) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_line_of_a_command_is_the_first_of_its_own_help(command: str) -> None:
     assert (COMMANDS[command].load(command).help or "").splitlines()[0] == COMMANDS[command].summary
-
-
-def test_no_summary_of_a_command_is_cut_off(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-
-    assert [line for line in cli("--help").out.splitlines() if line.endswith("...") and "Usage" not in line] == []
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -65,12 +62,6 @@ def test_help_loads_no_large_library(tmp_path: Path) -> None:
     assert not loaded & {"numpy", "pandas", "matplotlib", "pydantic", "simpy", "networkx", "jinja2"}
 
 
-def test_the_version_is_that_of_the_package(cli: Cli) -> None:
-    outcome = cli("--version")
-
-    assert (outcome.code, outcome.out) == (0, f"clustersim {clustersim.__version__}\n")
-
-
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
@@ -81,6 +72,7 @@ def test_the_version_is_that_of_the_package(cli: Cli) -> None:
         (["run", "a", "--seed", "x"], ["--seed", "integer"]),
         (["run", "a", "--seed", "-1"], ["--seed", "0"]),
         (["show"], ["KIND"]),
+        (["run", "gpipe", "--jsn"], ["No such option: --jsn (Possible options: --json"]),
     ],
 )
 def test_a_wrong_command_line_is_one_line_and_exit_code_two(cli: Cli, arguments: list[str], names: list[str]) -> None:
@@ -90,13 +82,6 @@ def test_a_wrong_command_line_is_one_line_and_exit_code_two(cli: Cli, arguments:
     assert outcome.err.startswith("error: ")
     assert outcome.err.count("\n") == 1
     assert [name for name in names if name not in outcome.err] == []
-
-
-def test_a_misspelt_option_gets_the_nearest_ones(cli: Cli) -> None:
-    outcome = cli("run", "gpipe", "--jsn")
-
-    assert outcome.code == 2
-    assert outcome.err.startswith("error: No such option: --jsn (Possible options: --json")
 
 
 def test_no_arguments_give_help_and_exit_code_two(cli: Cli) -> None:
@@ -124,43 +109,31 @@ def test_a_bug_says_so_and_how_to_report_it(cli: Cli, monkeypatch: pytest.Monkey
     assert "Traceback" not in outcome.err
 
 
-def test_a_deadlock_of_our_own_schedules_is_a_bug(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    break_run(monkeypatch, DeadlockError("stage 0 waits for stage 1"))
-
-    outcome = cli("run", "gpipe")
-
-    assert outcome.code == 70
-    assert "stage 0 waits for stage 1" in outcome.err
-
-
-def test_the_traceback_of_a_bug_can_be_asked_for(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("options", "variable"), [((), "1"), (("--traceback",), "0")])
+def test_the_traceback_of_a_bug_can_be_asked_for(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], variable: str
+) -> None:
     break_run(monkeypatch, KeyError("stage"))
-    monkeypatch.setenv("CLUSTERSIM_TRACEBACK", "1")
+    monkeypatch.setenv("CLUSTERSIM_TRACEBACK", variable)
 
-    assert "Traceback (most recent call last)" in cli("run", "gpipe").err
-
-
-def test_the_traceback_option_asks_for_it_too(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    break_run(monkeypatch, KeyError("stage"))
-    monkeypatch.setenv("CLUSTERSIM_TRACEBACK", "0")
-
-    assert "Traceback (most recent call last)" in cli("--traceback", "run", "gpipe").err
+    assert "Traceback (most recent call last)" in cli(*options, "run", "gpipe").err
 
 
-def test_an_infeasible_plan_is_the_answer_no(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    break_run(monkeypatch, InfeasibleError("no layout fits"))
-
-    outcome = cli("run", "gpipe")
-
-    assert (outcome.code, outcome.err) == (1, "error: no layout fits\n")
-
-
-def test_an_interruption_has_its_own_exit_code(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    break_run(monkeypatch, KeyboardInterrupt())
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (DeadlockError("stage 0 waits for stage 1"), 70, "bug: DeadlockError: stage 0 waits for stage 1 "),
+        (InfeasibleError("no layout fits"), 1, "error: no layout fits\n"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+    ],
+)
+def test_each_end_has_its_own_exit_code(cli: Cli, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, said: str) -> None:
+    break_run(monkeypatch, error)
 
     outcome = cli("run", "gpipe")
 
-    assert (outcome.code, outcome.err) == (130, "interrupted\n")
+    assert outcome.code == code
+    assert outcome.err.startswith(said)
 
 
 def test_ctrl_c_ends_a_process_with_one_word(tmp_path: Path) -> None:
@@ -239,18 +212,6 @@ def test_the_module_runs_as_a_command(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "error: nowhere.yaml: no such file\n")
 
 
-def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
-    root = str(Path(clustersim.__file__).parents[1])
-    command = f"{sys.executable} -m clustersim schema; echo code $? >&2"
-
-    done = subprocess.run(
-        ["sh", "-c", f"({command}) | true"],
-        capture_output=True, text=True, check=False, cwd=tmp_path, env={**os.environ, "PYTHONPATH": root},
-    )  # fmt: skip
-
-    assert done.stderr == "code 0\n"
-
-
 def test_no_color_is_honoured(tmp_path: Path) -> None:
     coloured = process("run", "gpipe", "--no-plots", folder=tmp_path, FORCE_COLOR="1", TERM="xterm-256color")
     plain = process("run", "gpipe", "--no-plots", folder=tmp_path, FORCE_COLOR="1", TERM="xterm-256color", NO_COLOR="1")
@@ -268,6 +229,7 @@ def test_the_programs_entry_is_the_function_that_is_tested() -> None:
 @pytest.mark.parametrize(("short", "long"), [("-h", "--help"), ("-V", "--version")])
 def test_short_options_say_the_same(cli: Cli, short: str, long: str) -> None:
     assert cli(short).out == cli(long).out != ""
+    assert cli("--version").out == f"clustersim {clustersim.__version__}\n"
 
 
 @pytest.mark.parametrize(

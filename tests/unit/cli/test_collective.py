@@ -29,13 +29,6 @@ def test_the_table_has_the_columns_of_nccl_tests(cli: Cli) -> None:
     assert [row.split()[1] for row in rows] == ["250000", "16000000"]
 
 
-def test_what_is_assumed_goes_to_stderr(cli: Cli) -> None:
-    outcome = cli("collective", "--cluster", "dgx-a100-80g", "--sizes", "1MB")
-
-    assert "assumed_constants" in outcome.err
-    assert "assumed_constants" not in outcome.out
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -67,16 +67,16 @@ def test_a_tornado_of_what_does_not_fit_is_answered_no(cli: Cli) -> None:
     assert "No case can be chosen: base: " in outcome.err
 
 
-def test_several_runs_share_one_picture(cli: Cli) -> None:
-    outcome = cli("plot", "breakdown", "1f1b", "gpipe", "--json")
-
-    assert "1f1b is ahead of gpipe, not decided" in json.loads(outcome.out)["title"]
-
-
-def test_one_scenario_is_run_on_clusters_that_grow(cli: Cli) -> None:
-    outcome = cli("plot", "strong-scaling", "llama3-8b-8xh100", "--json")
-
-    assert "8 times the accelerators bring" in json.loads(outcome.out)["title"]
+@pytest.mark.parametrize(
+    ("arguments", "finding"),
+    [
+        (("breakdown", "1f1b", "gpipe"), "1f1b is ahead of gpipe, not decided"),
+        (("strong-scaling", "llama3-8b-8xh100"), "8 times the accelerators bring"),
+        (("validation", "korthikanti-2022"), "4 published runs: 100.0 % are predicted within 10 %"),
+    ],
+)
+def test_several_runs_one_that_grows_and_sources_are_drawn(cli: Cli, arguments: tuple[str, ...], finding: str) -> None:
+    assert finding in json.loads(cli("plot", *arguments, "--json").out)["title"]
 
 
 def test_a_table_of_points_is_drawn_with_what_does_not_fit(cli: Cli, tmp_path: Path) -> None:
@@ -114,13 +114,6 @@ def test_the_directory_of_a_sweep_is_its_table_and_lines_show_the_figure_that_is
     assert titles == ["strategy.tp 1 is best: MFU 40 %", "strategy.tp 1 is best: tokens/s 100"]
 
 
-def test_a_figure_is_for_pictures_of_a_sweep_alone(cli: Cli) -> None:
-    outcome = cli("plot", "breakdown", "1f1b", "--figure", "mfu")
-
-    assert outcome.code == 2
-    assert "'breakdown' shows no figure of a table; leave --figure out, or draw heatmap or lines" in outcome.err
-
-
 def test_a_sweep_with_prices_has_a_front_and_one_without_says_what_is_missing(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "priced.csv").write_text(
         "point,step_time_s,cost.per_million_tokens.usd,cost.per_million_tokens.energy_kwh\n1,1.0,3.0,2.0\n2,2.0,1.0,1.0\n3,3.0,2.0,1.0\n",
@@ -134,12 +127,6 @@ def test_a_sweep_with_prices_has_a_front_and_one_without_says_what_is_missing(cl
     outcome = cli("plot", "pareto", "plain.csv")
     assert outcome.code == 2
     assert "the table has no column 'cost.per_million_tokens.usd'; sweep with --metrics step_time_s,cost" in outcome.err
-
-
-def test_predictions_of_one_source_are_drawn(cli: Cli) -> None:
-    outcome = cli("plot", "validation", "korthikanti-2022", "--json")
-
-    assert json.loads(outcome.out)["title"].startswith("4 published runs: 100.0 % are predicted within 10 %")
 
 
 @pytest.mark.parametrize(
@@ -159,20 +146,18 @@ def test_predictions_of_one_source_are_drawn(cli: Cli) -> None:
         (("goodput", "1f1b"), "1f1b says nothing of failures; add such as 'reliability: {node_mtbf: 5 years, restart: 8 min}'"),
         (("heatmap", "1f1b"), "'heatmap' shows one table; name the directory of a sweep, or a file that ends in .csv or .parquet"),
         (("heatmap", "none.csv"), "none.csv: no such file"),
+        (("heatmap", "one_key.csv"), "a heat map needs two keys that vary; sweep two keys"),
+        (("breakdown", "1f1b", "--figure", "mfu"), "'breakdown' shows no figure of a table; leave --figure out, or draw heatmap or lines"),
     ],
 )
-def test_what_cannot_be_drawn_is_refused_with_what_would_do(cli: Cli, arguments: tuple[str, ...], message: str) -> None:
+def test_what_cannot_be_drawn_is_refused_with_what_would_do(cli: Cli, tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    (tmp_path / "one_key.csv").write_text("strategy.tp,step_time_s\n1,2.0\n2,1.0\n", encoding="utf-8")
+
     outcome = cli("plot", *arguments)
 
     assert outcome.code == 2
     assert message in outcome.err
     assert outcome.err.count("\n") == 1
-
-
-def test_a_table_of_one_key_is_refused(cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / "sweep.csv").write_text("strategy.tp,step_time_s\n1,2.0\n2,1.0\n", encoding="utf-8")
-
-    assert "a heat map needs two keys that vary; sweep two keys" in cli("plot", "heatmap", "sweep.csv").err
 
 
 def test_help_names_every_kind(cli: Cli) -> None:

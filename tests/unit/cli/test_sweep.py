@@ -91,18 +91,6 @@ def test_it_answers_and_keeps_a_row_for_each_point(cli: Cli, tmp_path: Path) -> 
     assert all(float(row["step_time_s"]) > 0 for row in rows)
 
 
-def test_a_row_is_what_run_says(cli: Cli, tmp_path: Path) -> None:
-    cli(*SWEEP, "-o", "out", "--workers", 1)
-    alone = json.loads(cli("run", "gpt2-dp-8xv100", "-s", "training.micro_batch_size=2", "-s", "strategy.zero_stage=1", "--json").out)
-
-    row = rows_of(tmp_path / "out")[4]
-    assert (row["step_time_s"], row["mfu"], row["scenario_hash"]) == (
-        repr(alone["step_time_s"]),
-        repr(alone["mfu"]),
-        alone["scenario_hash"],
-    )
-
-
 def test_points_that_cannot_run_are_kept_with_the_reason(cli: Cli, tmp_path: Path) -> None:
     outcome = cli(
         "sweep", "llama3-8b-8xh100", "--over", "strategy.tp=1,3,8", "--over", "strategy.zero_stage=0,3", "-o", "out", "--workers", 1

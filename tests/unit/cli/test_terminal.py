@@ -9,15 +9,7 @@ import sys
 
 import pytest
 
-from clustersim.cli.terminal import notice, print_table, write_json, write_lines, write_out
-
-
-def test_data_goes_to_stdout_and_notices_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    write_out("data\n")
-    notice("a notice")
-
-    captured = capsys.readouterr()
-    assert (captured.out, captured.err) == ("data\n", "a notice\n")
+from clustersim.cli.terminal import print_table, write_json, write_lines, write_out
 
 
 def test_json_is_one_document_with_a_last_newline(capsys: pytest.CaptureFixture[str]) -> None:
@@ -40,14 +32,6 @@ def test_a_terminal_that_cannot_show_a_character_gets_another(monkeypatch: pytes
     write_out("é\n")
 
     assert raw.getvalue() == b"?\n"
-
-
-def test_a_table_is_never_folded(capsys: pytest.CaptureFixture[str]) -> None:
-    print_table(("name", ">size"), [("x" * 100, "1"), ("y", "22")])
-
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split() for line in lines] == [["name", "size"], ["x" * 100, "1"], ["y", "22"]]
-    assert [len(line.rstrip()) for line in lines[1:]] == [len(lines[1].rstrip())] * 2
 
 
 def test_a_table_shows_brackets_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:

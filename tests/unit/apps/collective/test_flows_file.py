@@ -51,10 +51,6 @@ def test_a_name_and_the_answer_may_stand_in_the_file(tmp_path: Path) -> None:
     assert len(loaded(tmp_path, more=', "name": "case", "finish_s": [1.0]').flows) == 1
 
 
-def test_no_flows_are_no_mistake(tmp_path: Path) -> None:
-    assert loaded(tmp_path, links="", flows="").flows == ()
-
-
 @pytest.mark.parametrize("bandwidth", ["0", "-1", "NaN", "Infinity", "1e999", "1" + "0" * 400])
 def test_a_bandwidth_is_more_than_nothing_and_finite(tmp_path: Path, bandwidth: str) -> None:
     found = refusal(tmp_path, links=LINK.replace("1e9", bandwidth), flows="")
@@ -139,11 +135,3 @@ def test_a_long_name_is_cut_in_the_message(tmp_path: Path) -> None:
     found = refusal(tmp_path, flows=json.dumps({"route": ["x" * 500], "bytes": 1}))
 
     assert "unknown link '" + "x" * 37 + "...'" in found
-
-
-def test_the_line_is_shown_with_a_caret(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError) as caught:
-        loaded(tmp_path, flows=FLOW.replace("1e6", "-1"))
-
-    line, caret = str(caught.value).splitlines()[1:]
-    assert line[caret.index("^") :].startswith("-1,")

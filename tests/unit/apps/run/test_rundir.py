@@ -38,32 +38,15 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def test_the_folder_is_named_after_the_scenario_and_its_hash(result: Result, tmp_path: Path) -> None:
-    assert write_run_directory(result, tmp_path, plots=False) == tmp_path / "small" / result.scenario_hash
+@pytest.mark.parametrize("plots", [True, False])
+def test_every_promised_file_is_there_and_a_repeated_run_writes_the_same_bytes(result: Result, tmp_path: Path, plots: bool) -> None:
+    folder = write_run_directory(result, tmp_path, plots=plots)
+    first, again = contents(folder), contents(write_run_directory(run(small()), tmp_path / "b", plots=plots))
 
-
-def test_every_promised_file_is_there(result: Result, tmp_path: Path) -> None:
-    folder = write_run_directory(result, tmp_path)
-
-    assert sorted(contents(folder)) == FILES
-    assert json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["files"] == [
-        *(name for name in FILES if name != "manifest.json"),
-        "manifest.json",
-    ]
-
-
-def test_a_repeated_run_writes_the_same_bytes(tmp_path: Path) -> None:
-    first = contents(write_run_directory(run(small()), tmp_path / "a"))
-    second = contents(write_run_directory(run(small()), tmp_path / "b"))
-
-    assert {name for name in first if first[name] != second[name]} <= {"manifest.json"}
-    assert list(first) == list(second)
-
-
-def test_plots_can_be_left_out(result: Result, tmp_path: Path) -> None:
-    folder = write_run_directory(result, tmp_path, plots=False)
-
-    assert sorted(contents(folder)) == [name for name in FILES if not name.startswith(("plots/", "report."))]
+    assert folder == tmp_path / "small" / result.scenario_hash
+    assert list(first) == list(again) == [name for name in FILES if plots or not name.startswith(("plots/", "report."))]
+    assert sorted(json.loads(first["manifest.json"])["files"]) == list(first)
+    assert {name for name in first if first[name] != again[name]} <= {"manifest.json"}
 
 
 def test_the_scenario_is_kept_as_it_was_written(tmp_path: Path) -> None:

@@ -106,30 +106,27 @@ def test_a_worker_that_died_while_it_had_nothing_to_do_is_no_loss() -> None:
     assert pool.n_renewed == 1
 
 
-def test_work_that_the_scheduler_gives_up_is_an_error() -> None:
-    class Cancelling(Executor):
-        def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-            future = Future[T]()
-            future.cancel()
-            future.set_running_or_notify_cancel()
-            return future
+class EndingExecutor(Executor):
+    """Ends each future in the same way."""
 
-    pool = WorkerPool(InlineExecutor(), 1)
-    pool.executor = Cancelling()
+    def __init__(self, end: Callable[[Future[PointOutcome]], object]) -> None:
+        self.end = end
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        future = Future[PointOutcome]()
+        self.end(future)
+        return future  # pyright: ignore[reportReturnType] - it is given nothing else than points
+
+
+def test_work_that_the_scheduler_gives_up_is_an_error() -> None:
+    pool = WorkerPool(EndingExecutor(lambda future: (future.cancel(), future.set_running_or_notify_cancel())), 1)
 
     with pytest.raises(ScenarioError, match="the scheduler gave up the work"):
         list(run_points(make_base(), points(1), pool))
 
 
 def test_an_error_of_an_executor_is_the_reason_of_its_point() -> None:
-    class Failing(Executor):
-        def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-            future = Future[T]()
-            future.set_exception(RuntimeError("no way\nto get there"))
-            return future
-
-    pool = WorkerPool(InlineExecutor(), 1)
-    pool.executor = Failing()
+    pool = WorkerPool(EndingExecutor(lambda future: future.set_exception(RuntimeError("no way\nto get there"))), 1)
 
     ((_, outcome),) = run_points(make_base(), points(1), pool)
 

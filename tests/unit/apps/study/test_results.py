@@ -82,10 +82,6 @@ def test_metrics_are_chosen_by_name() -> None:
         chosen_metrics(("mfuu",))
 
 
-def test_figures_of_the_simulator_are_no_metrics_of_a_sweep() -> None:
-    assert not any("engine" in name or "wall" in name for name in figure_names())
-
-
 def test_a_format_needs_what_writes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert check_format("csv") == "csv"
     monkeypatch.setattr(module, "find_spec", lambda name: None)
@@ -118,16 +114,6 @@ def test_duckdb_reads_what_was_written(tmp_path: Path, file_format: str) -> None
         "BOOLEAN",
         "DOUBLE",
     )
-
-
-def test_equal_results_are_equal_parquet(tmp_path: Path) -> None:
-    pytest.importorskip("duckdb")
-    found: list[bytes] = []
-    for name in ("one", "other"):
-        (tmp_path / name).mkdir()
-        found.append(write_results(tmp_path / name, COLUMNS, [GOOD, BAD], "parquet").read_bytes())
-
-    assert found[0] == found[1]
 
 
 def test_a_table_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import clustersim
-from clustersim.apps.study.point import Point, PointOutcome, ResultRow
+from clustersim.apps.study.point import PointOutcome, ResultRow
 from clustersim.apps.study.pools import InlineExecutor, local_pool, usable_cores
 from clustersim.apps.study.sweep import SweepResult, default_folder
 from clustersim.errors import ScenarioError
@@ -77,7 +77,9 @@ def test_the_same_sweep_has_the_same_folder_and_others_have_others() -> None:
     assert folder != default_folder(make_question("strategy.tp=1,2", base=make_base(seed=1)))
 
 
-def test_the_first_line_answers() -> None:
+def test_the_first_line_answers_and_the_second_one_counts() -> None:
+    assert make_result(OK, TOO_LARGE, OK).lines() == ("2 ok, 1 infeasible",)
+    assert make_result(OK, where=("mfu > 0.5",), n_kept=1).lines() == ("1 ok; 0 meet mfu > 0.5; 1 were kept from before",)
     assert make_result(OK, TOO_LARGE).headline() == "Best of 2 points: strategy.tp=1 (tokens_per_s 1,234,567)"
     assert make_result(TOO_LARGE).headline() == "None of 1 point can run"
     assert make_result(OK, where=("mfu > 0.5", "hfu > 0.1")).headline() == "None of 1 point meets mfu > 0.5 and hfu > 0.1"
@@ -104,11 +106,6 @@ def test_what_does_not_depend_on_time_is_decided() -> None:
     rows = [ResultRow(point=point, outcome=outcome) for point, outcome in zip(question.points, outcomes, strict=True)]
 
     assert question.objective.undecided(rows) == []
-
-
-def test_the_second_line_counts() -> None:
-    assert make_result(OK, TOO_LARGE, OK).lines() == ("2 ok, 1 infeasible",)
-    assert make_result(OK, where=("mfu > 0.5",), n_kept=1).lines() == ("1 ok; 0 meet mfu > 0.5; 1 were kept from before",)
 
 
 def test_the_table_has_the_best_points_and_only_metrics_that_there_are() -> None:
@@ -150,10 +147,6 @@ def test_a_mistake_is_told_before_a_folder_is_made(tmp_path: Path) -> None:
         clustersim.sweep(SMALL, ["strategy.tp=x"], out=tmp_path / "out")
 
     assert not (tmp_path / "out").exists()
-
-
-def test_a_point_knows_its_values() -> None:
-    assert Point(number=1, values={"b": 1, "a": "x"}).key == '{"a": "x", "b": 1}'
 
 
 def test_a_notebook_shows_the_answer_the_table_and_pictures() -> None:
