@@ -17,13 +17,12 @@ from clustersim.report.facts import gpus_text, percent_text, unfit_text
 from clustersim.report.plots.canvas import FloatArray, Margins, add_boxes, beside, caption, key, name_rows, new_axes, size_px
 from clustersim.report.plots.time_scales import (
     Excerpt,
-    IntArray,
-    TimeScale,
+    Stretch,
+    TimeBoxes,
     draw_time_axis,
     drawn_part,
     excerpt_of,
     joined,
-    marks,
     short_pass_s,
     time_scale,
     whole_step,
@@ -74,12 +73,6 @@ _KIND_LABELS: Final = {
     "idle": "idle",
 }
 
-_LEAST_TICK_PX = 1.0
-"""Narrowest mark of a transfer: less would be drawn or left out by where it falls between two pixels."""
-
-Stretch = tuple[int, float, float, float, float]
-"""Row, start and end in seconds, upper and lower edge within a row of height 1."""
-
 _UNNUMBERED: Final = "unnumbered"
 """Beside the kinds that are drawn: most passes have no number."""
 Letter = tuple[float, float, str, str]
@@ -87,12 +80,9 @@ Letter = tuple[float, float, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class _Chart:
+class _Chart(TimeBoxes):
     """Axes, scale and rows."""
 
-    ax: Axes
-    scale: TimeScale
-    px_per_s: float
     row_px: float
     lanes: tuple[str, ...]
     """Dimensions with their own lane below the cells."""
@@ -103,26 +93,8 @@ class _Chart:
 
     def cell(self, span: Span, end_s: float | None = None) -> Stretch:
         """Return the whole height of a cell, from the start of a span to its end or ``end_s``."""
-        return span.rank_class, span.start_s, span.end_s if end_s is None else min(end_s, span.end_s), _CELL_TOP, self.cell_bottom
-
-    def boxes(self, stretches: Sequence[Stretch]) -> tuple[FloatArray, IntArray]:
-        """Return the drawn parts of stretches as boxes on the axes, and which stretch each belongs to."""
-        table = np.array(stretches, dtype=np.float64).reshape(-1, 5)
-        left, right, which = self.scale.clipped(table[:, 1], table[:, 2])
-        row, upper, lower = table[which, 0], table[which, 3], table[which, 4]
-        return np.stack([left, right, row + lower, row + upper], axis=1), which
-
-    def draw(self, stretches: Sequence[Stretch], colour: str) -> None:
-        """Draw stretches in one colour, without edges."""
-        add_boxes(self.ax, self.boxes(stretches)[0], colour)
-
-    def mark(self, stretches: Sequence[Stretch], colour: str) -> None:
-        """Draw the stretches of one lane, those too short to be told apart as high as their share of the time."""
-        boxes = self.boxes(stretches)[0]
-        if len(boxes):
-            left, right, share = marks(boxes[:, 0], boxes[:, 1], _LEAST_TICK_PX / self.px_per_s)
-            lower, upper = boxes[0, 2], boxes[0, 3]
-            add_boxes(self.ax, np.stack([left, right, np.full_like(left, lower), lower + share * (upper - lower)], axis=1), colour)
+        end_s, row = span.end_s if end_s is None else min(end_s, span.end_s), span.rank_class
+        return span.start_s, end_s, row + _CELL_TOP, row + self.cell_bottom
 
 
 def pipeline_gantt(metrics: Metrics, timeline: Timeline, ax: Axes | None = None, *, closed_form: float | None = None) -> Axes:
@@ -146,7 +118,7 @@ def pipeline_gantt(metrics: Metrics, timeline: Timeline, ax: Axes | None = None,
     chart = _chart(ax, timeline, n_rows)
     ax.set_xlim(0, chart.scale.width_s or 1.0)
     ax.set_ylim(n_rows, 0)
-    idle = [(row, 0.0, timeline.step_time_s, _CELL_TOP, chart.cell_bottom) for row in range(n_rows)]
+    idle = [(0.0, timeline.step_time_s, row + _CELL_TOP, row + chart.cell_bottom) for row in range(n_rows)]
     add_boxes(ax, chart.boxes(idle)[0], palette.IDLE, hatched=True)
     cells = joined([span for span in timeline.spans if span.kind != "communication"])
     shown = {*_waits(timeline, cells), *_draw_cells(chart, cells), *_draw_lanes(chart, timeline, cells)}
@@ -243,16 +215,17 @@ def _edge_px(boxes: FloatArray, px_per_s: float) -> float:
 
 def _free(chart: _Chart, span: Span) -> Stretch:
     """Return the part of a cell that remains for a letter: beside recomputation and, if there is room, above the strip."""
-    row, start_s, end_s, upper, lower = chart.cell(span)
-    above = _strip(chart, span)[3] if span.end_s > span.start_s else lower
+    start_s, end_s, upper, lower = chart.cell(span)
+    above = _strip(chart, span)[2] if span.end_s > span.start_s else lower
     roomy = (above - upper) * chart.row_px >= _LEAST_LETTER_ROW_PX
-    return row, min(start_s + (0.0 if span.kind == "recompute" else span.recompute_s), end_s), end_s, upper, above if roomy else lower
+    return min(start_s + (0.0 if span.kind == "recompute" else span.recompute_s), end_s), end_s, upper, above if roomy else lower
 
 
 def _strip(chart: _Chart, span: Span) -> Stretch:
     """Return a strip along the lower edge of a cell, as wide as the exposed share of the cell."""
     share = min(fsum(seconds for _, seconds in span.exposed_s) / (span.end_s - span.start_s), 1.0)
-    return span.rank_class, span.start_s, span.end_s, chart.cell_bottom - share * (chart.cell_bottom - _CELL_TOP), chart.cell_bottom
+    start_s, end_s, _, lower = chart.cell(span)
+    return start_s, end_s, span.rank_class + (chart.cell_bottom - share * (chart.cell_bottom - _CELL_TOP)), lower
 
 
 def _letters(chart: _Chart, drawn: Sequence[tuple[Span, FloatArray, str]]) -> list[Letter]:
@@ -286,7 +259,7 @@ def _draw_lanes(chart: _Chart, timeline: Timeline, cells: Sequence[Span]) -> Ite
             continue
         upper = _LANES_TOP + height * chart.lanes.index(span.dimension)
         for kind, pieces in zip(("hidden", "exposed"), split_by(span, busy[span.rank_class]), strict=True):
-            found = [(span.rank_class, start, end, upper, upper + 0.85 * height) for start, end in pieces]
+            found = [(start, end, span.rank_class + upper, span.rank_class + (upper + 0.85 * height)) for start, end in pieces]
             lanes.setdefault((kind, span.rank_class, span.dimension), []).extend(found)
     # Exposed communication is drawn last, so that it shows.
     for (kind, _, _), found in sorted(lanes.items(), key=lambda lane: lane[0][0] == "exposed"):

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from math import fsum
 from typing import Final
 
-import numpy as np
 from matplotlib.axes import Axes
 
 from clustersim.measure.exposure import busy_intervals, split_by
@@ -30,12 +29,13 @@ from clustersim.report.plots.canvas import (
 )
 from clustersim.report.plots.time_scales import (
     Excerpt,
+    Stretch,
+    TimeBoxes,
     TimeScale,
     draw_time_axis,
     drawn_part,
     excerpt_of,
     joined,
-    marks,
     passes_of,
     time_scale,
 )
@@ -53,6 +53,8 @@ _MARGINS: Final = Margins(left=190, right=140, top=74, bottom=84)
 _LEAST_PX: Final = 1.0
 _LANE: Final = (0.12, 0.96)
 """Upper and lower edge of what is drawn in a lane of communication."""
+_COMPUTE: Final = (0.04, 0.96)
+"""The same in a lane of computation."""
 _LEAST_SHARE: Final = 0.04
 """Lowest share of a lane that is drawn."""
 _ALIKE: Final = 1.05
@@ -63,32 +65,14 @@ _KINDS: Final = ("forward", "backward", "input", "weight", "recompute", "optimiz
 
 
 @dataclass(frozen=True, slots=True)
-class _Lanes:
+class _Lanes(TimeBoxes):
     """Axes, scale, and where each lane begins, in lanes from the top."""
 
-    ax: Axes
-    scale: TimeScale
-    px_per_s: float
     tops: dict[tuple[int, str], float]
 
-    def draw(self, lane: tuple[int, str], stretches: Sequence[tuple[float, float]], colour: str, edges: tuple[float, float]) -> None:
-        """Draw stretches of time between two edges of a lane."""
-        left, right = self._clipped(stretches)
-        self._draw(lane, (left, np.maximum(right, left + _LEAST_PX / self.px_per_s), np.ones_like(left)), colour, edges)
-
-    def mark(self, lane: tuple[int, str], stretches: Sequence[tuple[float, float]], colour: str) -> None:
-        """Draw stretches of communication, those too short to be told apart as high as their share of the time."""
-        self._draw(lane, marks(*self._clipped(stretches), _LEAST_PX / self.px_per_s), colour, _LANE)
-
-    def _clipped(self, stretches: Sequence[tuple[float, float]]) -> tuple[FloatArray, FloatArray]:
-        table = np.array(stretches, dtype=np.float64).reshape(-1, 2)
-        return self.scale.clipped(table[:, 0], table[:, 1])[:2]
-
-    def _draw(
-        self, lane: tuple[int, str], drawn: tuple[FloatArray, FloatArray, FloatArray], colour: str, edges: tuple[float, float]
-    ) -> None:
-        (left, right, share), lower = drawn, self.tops[lane] + edges[1]
-        add_boxes(self.ax, np.stack([left, right, np.full_like(left, lower), lower - share * (edges[1] - edges[0])], axis=1), colour)
+    def inside(self, lane: tuple[int, str], times_s: Sequence[tuple[float, float]], edges: tuple[float, float] = _LANE) -> list[Stretch]:
+        """Return stretches of time between two edges of a lane."""
+        return [(start_s, end_s, self.tops[lane] + edges[0], self.tops[lane] + edges[1]) for start_s, end_s in times_s]
 
 
 def rank_timeline(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
@@ -147,22 +131,17 @@ def _dimensions(spans: Sequence[Span]) -> tuple[str, ...]:
 
 def _draw_rank(lanes: _Lanes, index: int, spans: Sequence[Span], end_s: float) -> list[str]:
     lanes_of_rank = [lane for lane in lanes.tops if lane[0] == index]
-    left, right, _ = lanes.scale.clipped(np.array([0.0]), np.array([end_s]))
-    idle = np.stack(
-        [left, right, np.full_like(left, lanes.tops[index, "compute"] + 0.96), np.full_like(left, lanes.tops[index, "compute"] + 0.04)],
-        axis=1,
-    )
-    add_boxes(lanes.ax, idle, palette.IDLE, hatched=True)
+    add_boxes(lanes.ax, lanes.boxes(lanes.inside((index, "compute"), [(0.0, end_s)], _COMPUTE))[0], palette.IDLE, hatched=True)
     cells = joined([span for span in spans if span.kind != "communication"])
     kinds: list[str] = ["idle"]
     for kind in _KINDS:
         stretches = [(span.start_s, span.end_s) for span in cells if span.kind == kind]
         if stretches:
-            lanes.draw((index, "compute"), stretches, palette.KIND_COLOURS[kind], (0.04, 0.96))
+            lanes.draw(lanes.inside((index, "compute"), stretches, _COMPUTE), palette.KIND_COLOURS[kind], least_px=_LEAST_PX)
             kinds.append(kind)
     recomputed = [(span.start_s, span.start_s + span.recompute_s) for span in cells if span.recompute_s > 0 and span.kind != "recompute"]
     if recomputed:
-        lanes.draw((index, "compute"), recomputed, palette.RECOMPUTE, (0.04, 0.96))
+        lanes.draw(lanes.inside((index, "compute"), recomputed, _COMPUTE), palette.RECOMPUTE, least_px=_LEAST_PX)
         kinds.append("recompute")
     busy = busy_intervals(cells)
     for _, dimension in lanes_of_rank[1:]:
@@ -175,9 +154,9 @@ def _draw_dimension(lanes: _Lanes, lane: tuple[int, str], spans: Sequence[Span],
     colour = palette.DIMENSION_COLOURS[lane[1]]
     beside = [span for span in spans if span.kind == "communication" and span.dimension == lane[1]]
     merged = [(start_s, end_s) for start_s, end_s in busy_intervals(beside).tolist()]
-    lanes.mark(lane, merged, colour)
+    lanes.mark(lanes.inside(lane, merged), colour)
     exposed = [piece for span in beside for piece in split_by(span, busy)[1]]
-    lanes.mark(lane, exposed, palette.EXPOSED)
+    lanes.mark(lanes.inside(lane, exposed), palette.EXPOSED)
     inside: dict[tuple[str, float], list[tuple[float, float]]] = {}
     for span in cells:
         hidden_s, exposed_s = (fsum(each for name, each in pairs if name == lane[1]) for pairs in (span.hidden_s, span.exposed_s))
@@ -186,7 +165,8 @@ def _draw_dimension(lanes: _Lanes, lane: tuple[int, str], spans: Sequence[Span],
                 share = min(1.0, max(round(seconds / (span.end_s - span.start_s), 2), _LEAST_SHARE))
                 inside.setdefault((drawn, share), []).append((span.start_s, span.end_s))
     for (drawn, share), stretches in sorted(inside.items(), key=lambda item: item[0][0] == palette.EXPOSED):
-        lanes.draw(lane, stretches, drawn, (_LANE[1] - share * (_LANE[1] - _LANE[0]), _LANE[1]))
+        upper = _LANE[1] - share * (_LANE[1] - _LANE[0])
+        lanes.draw(lanes.inside(lane, stretches, (upper, _LANE[1])), drawn, least_px=_LEAST_PX)
     return [lane[1]] + (["exposed"] if exposed or any(drawn == palette.EXPOSED for drawn, _ in inside) else [])
 
 

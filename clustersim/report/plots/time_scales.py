@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from clustersim.measure.exposure import FloatArray
-from clustersim.report.plots.canvas import FAINT_INK, round_locator, time_unit
+from clustersim.report.plots.canvas import FAINT_INK, add_boxes, round_locator, time_unit
 from clustersim.trace.timeline import PASS_KINDS, Span, Timeline
 from clustersim.units.quantity import format_quantity
 
@@ -152,6 +152,39 @@ def marks(left: FloatArray, right: FloatArray, least: float) -> tuple[FloatArray
     width = until[ends] - left[begins]
     covered = np.maximum(np.add.reduceat(right - left, begins), least)
     return left[begins], until[ends], np.minimum(covered / width, 1.0)
+
+
+Stretch = tuple[float, float, float, float]
+"""Start and end in seconds, upper and lower edge on the axes."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeBoxes:
+    """Axes with a scale of time, on which stretches are boxes."""
+
+    ax: Axes
+    scale: TimeScale
+    px_per_s: float
+
+    def boxes(self, stretches: Sequence[Stretch]) -> tuple[FloatArray, IntArray]:
+        """Return the drawn parts of stretches as boxes on the axes, and which stretch each belongs to."""
+        table = np.array(stretches, dtype=np.float64).reshape(-1, 4)
+        left, right, which = self.scale.clipped(table[:, 0], table[:, 1])
+        return np.stack([left, right, table[which, 3], table[which, 2]], axis=1), which
+
+    def draw(self, stretches: Sequence[Stretch], colour: str, *, least_px: float = 0.0) -> None:
+        """Draw stretches in one colour, without edges, none narrower than some pixels."""
+        boxes, _ = self.boxes(stretches)
+        boxes[:, 1] = np.maximum(boxes[:, 1], boxes[:, 0] + least_px / self.px_per_s)
+        add_boxes(self.ax, boxes, colour)
+
+    def mark(self, stretches: Sequence[Stretch], colour: str, least_px: float = 1.0) -> None:
+        """Draw the stretches of one lane, those too short to be told apart as high as their share of the time."""
+        boxes, _ = self.boxes(stretches)
+        if len(boxes):
+            left, right, share = marks(boxes[:, 0], boxes[:, 1], least_px / self.px_per_s)
+            lower, upper = boxes[0, 2], boxes[0, 3]
+            add_boxes(self.ax, np.stack([left, right, np.full_like(left, lower), lower + share * (upper - lower)], axis=1), colour)
 
 
 def whole_step(timeline: Timeline) -> TimeScale:
