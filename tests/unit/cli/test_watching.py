@@ -27,8 +27,13 @@ def shown(monkeypatch: pytest.MonkeyPatch, *, patience_s: float, stream: io.Stri
     return stream.getvalue()
 
 
-def test_a_bar_shows_on_a_terminal_what_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "replay" in shown(monkeypatch, patience_s=0.0, stream=Terminal())
+@pytest.mark.parametrize(("patience_s", "stream", "told"), [(0.0, Terminal, True), (60.0, Terminal, False), (0.0, io.StringIO, False)])
+def test_a_bar_shows_on_a_terminal_what_takes_long(
+    monkeypatch: pytest.MonkeyPatch, patience_s: float, stream: type[io.StringIO], told: bool
+) -> None:
+    text = shown(monkeypatch, patience_s=patience_s, stream=stream())
+
+    assert ("replay" in text) == bool(text) == told
 
 
 def test_a_phase_that_counts_is_shown_while_its_parts_count_for_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,10 +72,6 @@ def test_the_share_of_a_phase_does_not_go_back_when_more_work_comes_up() -> None
     bar.close()
 
 
-def test_nothing_is_shown_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert shown(monkeypatch, patience_s=0.0, stream=io.StringIO()) == ""
-
-
 def test_where_stderr_is_no_terminal_a_line_says_now_and_then_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "EVERY_S", 0.0)
     assert shown(monkeypatch, patience_s=60.0, stream=io.StringIO()).splitlines() == ["0 s: replay", "0 s: replay, 25 %"]
@@ -101,10 +102,6 @@ def test_a_phase_may_end_after_those_around_it() -> None:
     bar.begun("next")
 
     assert bar.shown() == ("next", 0, None)
-
-
-def test_nothing_is_shown_of_what_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert shown(monkeypatch, patience_s=60.0, stream=Terminal()) == ""
 
 
 def test_a_profile_counts_phases_by_the_way_to_them() -> None:

@@ -17,24 +17,23 @@ from tests.unit.config.simulated import PLAN, cluster_of, metrics_of, run
 from tests.unit.parallel.factories import GPT, LLAMA, flops_of, make_plan, peak
 
 
-def test_rates_are_work_over_step_time() -> None:
-    metrics = metrics_of(PLAN)
-
-    assert metrics.samples_per_s == pytest.approx(32 / metrics.step_time_s, rel=1e-12)
-    assert metrics.tokens_per_s == pytest.approx(32 * 256 / metrics.step_time_s, rel=1e-12)
-    assert metrics.tokens_per_s_per_gpu == pytest.approx(metrics.tokens_per_s / 16, rel=1e-12)
-
-
-def test_utilisation_is_flops_over_what_all_accelerators_could_have_done() -> None:
+def test_figures_of_a_run_follow_from_its_step_its_work_and_its_machine() -> None:
     metrics = metrics_of(PLAN)
     # A100: 312e12 dense FLOP/s in 16 bits, from the data sheet that the profile names.
     could_have_done = metrics.step_time_s * 16 * 312e12
+    degrees = metrics.parallelism
 
-    assert metrics.model_flops_per_step == flops_of(PLAN).model
-    assert metrics.hardware_flops_per_step == flops_of(PLAN).hardware
+    assert (metrics.schema_version, metrics.scenario, metrics.ranks, metrics.gpus) == (1, "a run", 16, 16)
+    assert (degrees.dp, degrees.tp, degrees.pp, degrees.cp, degrees.ep) == (2, 2, 4, 1, 1)
+    assert metrics.samples_per_s == pytest.approx(32 / metrics.step_time_s, rel=1e-12)
+    assert metrics.tokens_per_s == pytest.approx(32 * 256 / metrics.step_time_s, rel=1e-12)
+    assert metrics.tokens_per_s_per_gpu == pytest.approx(metrics.tokens_per_s / 16, rel=1e-12)
+    assert (metrics.model_flops_per_step, metrics.hardware_flops_per_step) == (flops_of(PLAN).model, flops_of(PLAN).hardware)
     assert metrics.mfu == pytest.approx(flops_of(PLAN).model / could_have_done, rel=1e-12)
     assert metrics.hfu == pytest.approx(flops_of(PLAN).hardware / could_have_done, rel=1e-12)
     assert metrics.tflops_per_gpu == pytest.approx(metrics.mfu * 312, rel=1e-12)
+    assert 0.0 < metrics.bubble_fraction == metrics.breakdown_s.bubble / metrics.step_time_s < 1.0
+    assert metrics_of(make_plan(dp=8)).bubble_fraction == 0.0
 
 
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
@@ -52,22 +51,6 @@ def test_the_peak_is_that_of_the_training_precision() -> None:
     assert narrow.mfu * narrow.step_time_s * 2 == pytest.approx(wide.mfu * wide.step_time_s, rel=1e-12)
 
 
-def test_the_run_is_named_and_described() -> None:
-    metrics = metrics_of(PLAN)
-
-    assert (metrics.schema_version, metrics.scenario, metrics.ranks, metrics.gpus) == (1, "a run", 16, 16)
-    degrees = metrics.parallelism
-    assert (degrees.dp, degrees.tp, degrees.pp, degrees.cp, degrees.ep) == (2, 2, 4, 1, 1)
-
-
-def test_the_bubble_fraction_is_the_bubble_over_the_step() -> None:
-    metrics = metrics_of(PLAN)
-
-    assert metrics.bubble_fraction == metrics.breakdown_s.bubble / metrics.step_time_s
-    assert 0.0 < metrics.bubble_fraction < 1.0
-    assert metrics_of(make_plan(dp=8)).bubble_fraction == 0.0
-
-
 def test_the_step_ends_with_the_last_span() -> None:
     metrics, timeline = run(PLAN)
 
@@ -78,16 +61,10 @@ def test_the_step_ends_with_the_last_span() -> None:
 def test_every_tier_that_the_cluster_has_is_reported_and_none_is_overbooked() -> None:
     metrics = metrics_of(PLAN)
 
+    assert "nic" not in [use.tier for use in metrics_of(make_plan(tp=8)).links]
     assert [use.tier for use in metrics.links] == ["nvlink", "pcie", "socket", "nic", "leaf", "memory", "storage"]
     for use in metrics.links:
         assert 0.0 <= use.mean_utilisation <= use.peak_utilisation <= 1.0
-
-
-def test_one_node_uses_no_network() -> None:
-    links = {use.tier: use.bytes for use in metrics_of(make_plan(tp=8)).links}
-
-    assert "nic" not in links
-    assert links["nvlink"] > 0.0
 
 
 def test_the_links_of_a_node_carry_what_the_collectives_move() -> None:

@@ -28,32 +28,18 @@ def drawn(metrics: Metrics = METRICS, timeline: Timeline = TIMELINE) -> Axes:
         return step_breakdown(metrics, timeline)
 
 
-def test_segments_make_up_the_step() -> None:
+def test_segments_make_up_the_step_with_computation_divided_by_kind_of_pass() -> None:
     segments = segments_of(step_shares(METRICS), TIMELINE)
+    sizes = {segment.label: segment.end_s - segment.start_s for segment in segments}
+    percents = {segment.label: segment.percent for segment in segments}
+    passes = ("forward", "backward", "recomputation")
 
-    assert segments[0].start_s == 0.0
-    assert segments[-1].end_s == pytest.approx(METRICS.step_time_s, rel=1e-9)
+    assert (segments[0].start_s, segments[-1].end_s) == (0.0, pytest.approx(METRICS.step_time_s, rel=1e-9))
     assert all(before.end_s == after.start_s for before, after in itertools.pairwise(segments))
-    assert round(math.fsum(segment.percent for segment in segments), 9) == 100.0
-
-
-def test_computation_is_divided_by_kind_of_pass() -> None:
-    sizes = {segment.label: segment.end_s - segment.start_s for segment in segments_of(step_shares(METRICS), TIMELINE)}
-
     # Eight micro-batches of 8.4 ms forward, 14.8 ms backward and 2 ms recomputation.
-    assert sizes["forward"] == pytest.approx(8 * 8.4e-3, rel=1e-9)
-    assert sizes["backward"] == pytest.approx(8 * 14.8e-3, rel=1e-9)
-    assert sizes["recomputation"] == pytest.approx(8 * 2e-3, rel=1e-9)
-
-
-def test_percentages_are_those_of_the_report() -> None:
-    percents = {segment.label: segment.percent for segment in segments_of(step_shares(METRICS), TIMELINE)}
-
-    for share in step_shares(METRICS):
-        if share.key == "compute":
-            assert round(percents["forward"] + percents["backward"] + percents["recomputation"], 9) == share.percent
-        else:
-            assert percents[share.label] == share.percent
+    assert [sizes[name] for name in passes] == pytest.approx([8 * 8.4e-3, 8 * 14.8e-3, 8 * 2e-3], rel=1e-9)
+    percents["compute"] = round(math.fsum(percents.pop(name) for name in passes), 9)
+    assert percents == {share.label: share.percent for share in step_shares(METRICS)}
 
 
 def test_without_passes_computation_is_one_segment() -> None:
@@ -116,13 +102,10 @@ def test_spread_labels_neither_overlap_nor_leave_the_room(labels: list[tuple[flo
     wanted = sorted(place for place, _ in labels)
     widths = [width for _, width in labels]
 
+    assert spread([100.0, 500.0], [50.0, 50.0], 1000.0) == [100.0, 500.0]
     places = spread(wanted, widths, 1000.0)
 
     # Eight labels of at most 90 px and the gaps between them need less than the thousand there are.
     edges = [(place - width / 2, place + width / 2) for place, width in zip(places, widths, strict=True)]
     assert all(before[1] < after[0] for before, after in itertools.pairwise(edges))
     assert all(left >= -1e-6 and right <= 1000.0 + 1e-6 for left, right in edges)
-
-
-def test_labels_with_room_stay_where_they_are_wanted() -> None:
-    assert spread([100.0, 500.0], [50.0, 50.0], 1000.0) == [100.0, 500.0]
