@@ -8,16 +8,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Final
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from clustersim.config import usual
 from clustersim.config.build import Built
 from clustersim.config.resolve import digits_of, resolved_cluster
 from clustersim.documents.check import validate_document
 from clustersim.documents.files import data_path
-from clustersim.documents.near_names import choices_hint
 from clustersim.documents.text import read_document
-from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import profile_names
 from clustersim.hardware.models import Accelerator
 from clustersim.hardware.profile_schema import Checked
@@ -25,7 +23,6 @@ from clustersim.measure.error_bars import (
     EXPERTS,
     SHORT_STEP,
     USUAL_SETTINGS,
-    WORDS,
     Band,
     Bands,
     ErrorBar,
@@ -135,40 +132,14 @@ class FactorSpec(Checked):
     covered: Share
     """Share of its rows that lie in intervals which the other sources alone give."""
 
-    @model_validator(mode="after")
-    def _check_word(self) -> FactorSpec:
-        if self.word not in WORDS:
-            raise ScenarioError(f"unknown word '{self.word}'", field="word", hint=choices_hint(self.word, WORDS))
-        return self
-
 
 class SpreadSpec(Checked):
-    """Interval of most runs."""
+    """Interval of most runs, from all sources or from all but one."""
 
+    without: str = ""
     middle: PositiveRatio
     most: Annotated[PositiveRatio, Field(ge=1.0)]
-
-
-class HeldOutSpec(SpreadSpec):
-    """The same from all sources but one."""
-
-    without: str
     factors: dict[str, PositiveRatio] = Field(default={})
-
-
-class CoverageSpec(Checked):
-    """Share of rows inside the intervals from the other sources alone."""
-
-    weighted: Share
-    rows: Share
-    sources: Share
-
-
-class MadeFromSpec(Checked):
-    """Data that the file was made from."""
-
-    rows: PositiveInt
-    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
 class RatiosSpec(Checked):
@@ -187,11 +158,13 @@ class ResidualsSpec(Checked):
 
     level: Level
     sources: list[str] = Field(min_length=1)
-    made_from: MadeFromSpec
-    coverage: CoverageSpec
+    made_from: dict[str, int | str]
+    """Number of rows, and their digest."""
+    coverage: dict[str, Share]
+    """Share of rows inside the intervals from the other sources alone."""
     spread: SpreadSpec
     factors: list[FactorSpec] = Field(default=[])
-    held_out: list[HeldOutSpec] = Field(default=[])
+    held_out: list[SpreadSpec] = Field(default=[])
     ratios: RatiosSpec | None = None
     """Absent in ``memory.yaml``, as what follows."""
     reach: Reach | None = None
@@ -223,7 +196,7 @@ def shipped_support(kind: str) -> tuple[int, int]:
     """Return the numbers of published runs and of their sources behind the interval of a kind, of its rarest feature."""
     spec = validate_document(ResidualsSpec, read_document(residuals_path(STEP_TIME)))
     counts = [(each.rows, each.sources) for each in spec.factors if each.word in kind.split(", ")]
-    return min(counts, default=(spec.made_from.rows, len(spec.sources)))
+    return min(counts, default=(int(spec.made_from["rows"]), len(spec.sources)))
 
 
 @lru_cache(maxsize=1)

@@ -21,15 +21,12 @@ def test_earlier_runs_are_listed_with_what_was_set(cli: Cli) -> None:
     assert all(run["folder"] in "\n".join(listed) and run["step_time_s"] > 0 for run in found)
 
 
-def test_a_folder_that_is_not_there_is_one_clear_error(cli: Cli) -> None:
+def test_a_folder_that_is_not_there_or_has_no_run_is_said(cli: Cli, tmp_path: Path) -> None:
     outcome = cli("runs", "elsewhere")
 
+    assert "keeps no run" in cli("runs", tmp_path).err
     assert outcome.code == 2
     assert "elsewhere: there is no such folder" in outcome.err
-
-
-def test_a_folder_without_runs_is_said(cli: Cli, tmp_path: Path) -> None:
-    assert "keeps no run" in cli("runs", tmp_path).err
 
 
 def test_a_run_that_cannot_be_read_is_told_and_the_others_are_listed(cli: Cli, tmp_path: Path) -> None:

@@ -179,6 +179,7 @@ def test_a_token_budget_gives_the_time_of_the_whole_training() -> None:
 
     ((heading, (sentence,)),) = verdict_sections(result)
     assert heading == "Whole training"
+    assert result.time_to_train_s == 1e12 / result.metrics.tokens_per_s
     assert sentence.startswith("1T tokens take ")
 
 

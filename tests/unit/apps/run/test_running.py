@@ -32,27 +32,6 @@ def test_a_change_is_as_good_as_an_edit() -> None:
     assert run(small(), {"training.global_batch_size": 64}).step_time_s == run(small(), "training.global_batch_size=64").step_time_s
 
 
-def test_a_budget_of_tokens_gives_the_time_to_train() -> None:
-    result = run(small(), set=["training.tokens=1G"])
-
-    assert result.time_to_train_s == 1e9 / result.metrics.tokens_per_s
-    assert run(small()).time_to_train_s is None
-
-
-def test_checks_are_answered() -> None:
-    result = run(small(), set=["checks=[step_time_s > 0, mfu > 1]"])
-
-    assert [(check.check, check.holds) for check in result.checks] == [("step_time_s > 0", True), ("mfu > 1", False)]
-    assert not result.ok
-
-
-def test_a_plan_that_does_not_fit_is_a_result_and_not_an_error() -> None:
-    result = run("llama3-8b-8xh100", set=["strategy.recompute=none"])
-
-    assert not result.metrics.memory.fits
-    assert not result.ok
-
-
 def test_the_flags_of_the_build_are_in_the_result() -> None:
     assert "assumed_pue" in [flag.code for flag in run(small(), set=["cost.gpu_hour=2 USD"]).flags]
 
