@@ -18,7 +18,7 @@ from clustersim.report.plots.canvas import FloatArray, Margins, add_boxes, besid
 from clustersim.report.plots.time_scales import (
     Excerpt,
     Stretch,
-    TimeBoxes,
+    TimeAxes,
     draw_time_axis,
     drawn_part,
     excerpt_of,
@@ -80,7 +80,7 @@ Letter = tuple[float, float, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class _Chart(TimeBoxes):
+class _Chart(TimeAxes):
     """Axes, scale and rows."""
 
     row_px: float

@@ -30,7 +30,7 @@ from clustersim.report.plots.canvas import (
 from clustersim.report.plots.time_scales import (
     Excerpt,
     Stretch,
-    TimeBoxes,
+    TimeAxes,
     TimeScale,
     draw_time_axis,
     drawn_part,
@@ -65,7 +65,7 @@ _KINDS: Final = ("forward", "backward", "input", "weight", "recompute", "optimiz
 
 
 @dataclass(frozen=True, slots=True)
-class _Lanes(TimeBoxes):
+class _Lanes(TimeAxes):
     """Axes, scale, and where each lane begins, in lanes from the top."""
 
     tops: dict[tuple[int, str], float]

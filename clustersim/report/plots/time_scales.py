@@ -159,7 +159,7 @@ Stretch = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class TimeBoxes:
+class TimeAxes:
     """Axes with a scale of time, on which stretches are boxes."""
 
     ax: Axes
