@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from math import inf
 from time import perf_counter
 from typing import Final
 
@@ -19,8 +18,11 @@ class Watcher:
     def ended(self, phase: str, seconds: float) -> None:
         """Record the end of the innermost phase, after a number of seconds."""
 
-    def advanced(self, n_done: int, n_total: int, left_s: float) -> None:
-        """Take notice of how much of the innermost phase is done, and of about how long the rest takes, in seconds."""
+    def advanced(self, n_done: int, n_total: int) -> None:
+        """Take notice of how much of the innermost phase is done."""
+
+    def counted(self, text: str) -> None:
+        """Take notice of what the innermost phase has done, where nobody knows how much will come."""
 
     def noted(self, text: str) -> None:
         """Take notice of what the innermost phase has found so far."""
@@ -66,10 +68,16 @@ def phase(name: str) -> Generator[None]:
             watcher.ended(name, seconds)
 
 
-def advanced(n_done: int, n_total: int, left_s: float = inf) -> None:
-    """Report the progress of the innermost phase to observers, and about how long the rest takes where that is known."""
+def advanced(n_done: int, n_total: int) -> None:
+    """Report the progress of the innermost phase to observers."""
     for watcher in _WATCHERS.get():
-        watcher.advanced(n_done, n_total, left_s)
+        watcher.advanced(n_done, n_total)
+
+
+def counted(text: str) -> None:
+    """Report what the innermost phase has done to observers, in words with counts: of a search nobody knows how much will come."""
+    for watcher in _WATCHERS.get():
+        watcher.counted(text)
 
 
 def noted(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Show the progress of a run: a bar while it lasts, a profile at its end."""
+"""Show the progress of a run: a line while it lasts, a profile at its end."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from clustersim.cli.terminal import notice, tells_a_person
 from clustersim.progress import Watcher, watched_by
-from clustersim.units.quantity import format_quantity
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -21,8 +19,8 @@ PATIENCE_S: Final = 1.0
 """Minimum time before a run is shown, in seconds."""
 EVERY_S: Final = 10.0
 """Time between lines of progress where stderr is no terminal, in seconds."""
-MOST_SHOWN: Final = 0.99
-"""Largest share of a phase that is shown."""
+MOST_COUNTED: Final = 200
+"""Largest total that is shown as a number; of a larger one the share is."""
 
 
 @dataclass(slots=True)
@@ -59,19 +57,35 @@ class Profile(Watcher):
 
 
 @dataclass(slots=True)
+class _OpenPhase:
+    """A phase that goes on, and how far it is."""
+
+    name: str
+    n_done: int = 0
+    n_total: int | None = None
+    counts: str = ""
+    """Work done in words, where no total is known."""
+
+    @property
+    def text(self) -> str:
+        """Name and progress."""
+        share = "" if self.n_total is None else f"{self.n_done} of {self.n_total}"
+        if self.n_total is not None and self.n_total > MOST_COUNTED:
+            share = f"{100 * self.n_done / self.n_total:.0f} %"
+        return ", ".join(filter(None, (self.name, share, self.counts)))
+
+
+@dataclass(slots=True)
 class ProgressLine(Watcher):
     """The current phase: on a terminal a line, shown after a delay and removed at the end; elsewhere a new line now and then."""
 
     on_terminal: bool = True
-    _open: list[tuple[str, float, int | None]] = field(default_factory=list[tuple[str, float, "int | None"]])
-    """Active phases, the outermost first, with their progress and total where known."""
+    _open: list[_OpenPhase] = field(default_factory=list[_OpenPhase])
+    """The outermost first."""
     _began_s: float = field(default_factory=perf_counter)
     _progress: Progress | None = None
     _task: TaskID | None = None
-    _phase: str | None = None
     _told_s: float = field(default_factory=perf_counter)
-    _ends_s: float = 0.0
-    """Expected end of what goes on, where it is known."""
     _place: str = ""
     _notes: dict[str, str] = field(default_factory=dict[str, str])
     """Findings so far, by phase."""
@@ -79,31 +93,31 @@ class ProgressLine(Watcher):
 
     def begun(self, phase: str) -> None:
         """Take notice that a phase has begun."""
-        self._open.append((phase, 0, None))
+        self._open.append(_OpenPhase(phase))
         self._notes.pop(phase, None)
         self._show()
 
     def ended(self, phase: str, seconds: float) -> None:  # noqa: ARG002 - a bar shows what goes on, not how long it took
         """Take notice that a phase has ended; that of a generator which an error left open ends late, after those around it."""
-        places = [place for place, each in enumerate(self._open) if each[0] == phase]
+        places = [place for place, each in enumerate(self._open) if each.name == phase]
         del self._open[places[-1] if places else len(self._open) :]
         self._show()
 
-    def advanced(self, n_done: int, n_total: int, left_s: float) -> None:
+    def advanced(self, n_done: int, n_total: int) -> None:
         """Take notice of how much of the innermost phase is done."""
         if self._open:
-            phase, before, of = self._open[-1]
-            # More work may come up, and no share goes back.
-            least = 0.0 if of is None else n_total * before / max(of, 1)
-            # A phase that is open is not over, and what it shows last must leave room for the work that comes up.
-            self._open[-1] = (phase, min(max(n_done, least), MOST_SHOWN * n_total), n_total)
-            if left_s < inf and self.shown() == self._open[-1]:
-                self._ends_s = perf_counter() + left_s
+            self._open[-1].n_done, self._open[-1].n_total = n_done, n_total
+            self._show()
+
+    def counted(self, text: str) -> None:
+        """Take notice of what the innermost phase has done."""
+        if self._open:
+            self._open[-1].counts = text
             self._show()
 
     def noted(self, text: str) -> None:
         """Take notice of what the innermost phase has found so far."""
-        open_ = [phase for phase, *_ in self._open]
+        open_ = [each.name for each in self._open]
         if open_:
             self._notes = {phase: note for phase, note in self._notes.items() if phase in open_} | {open_[-1]: text}
 
@@ -124,46 +138,40 @@ class ProgressLine(Watcher):
         if self._progress is not None:
             self._progress.stop()
 
-    def shown(self) -> tuple[str, float, int | None]:
-        """Return the phase to show: the outermost with a count, or the bar would restart with each part of it."""
-        return next((each for each in self._open if each[2] is not None), self._open[-1])
+    def shown(self) -> str:
+        """Return the outermost phase with a total, or the line would begin again with each part of it, and counts inside it."""
+        whole = next((each for each in self._open if each.n_total is not None), None)
+        within = [each for each in self._open if each.counts and each is not whole]
+        return "; ".join(each.text for each in filter(None, (whole, *within))) or self._open[-1].name
 
     def _show(self) -> None:
         if not self._open:
             return
-        phase, n_done, n_total = self.shown()
         now_s = perf_counter()
-        share = "" if n_total is None else f", {100 * n_done / max(n_total, 1):.0f} %"
-        left = "" if self._ends_s <= now_s else f", about {format_quantity(self._ends_s - now_s, 's', 2)} left"
-        self._place = f"{now_s - self._began_s:.0f} s: {phase}{share}"
+        self._place = f"{now_s - self._began_s:.0f} s: {self.shown()}"
         if not self.on_terminal:
             if now_s - self._told_s >= EVERY_S:
                 self._told_s = now_s
-                notice(self._place + left)
+                notice(self._place)
             return
         if now_s - self._began_s < PATIENCE_S:
             return
         if self._progress is None:
             self._progress = _make_progress()
-            self._task = self._progress.add_task(phase, total=None)
+            self._task = self._progress.add_task("", total=None)
             self._progress.start()
         assert self._task is not None
-        if phase != self._phase:
-            self._progress.reset(self._task, total=n_total, completed=round(n_done))
-            self._phase = phase
-        self._progress.update(self._task, description=phase + left, completed=n_done, total=n_total)
+        self._progress.update(self._task, description=self.shown())
 
 
 def _make_progress() -> Progress:
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     return Progress(
         SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
         TimeElapsedColumn(),
+        TextColumn("{task.description}"),
         console=Console(file=sys.stderr),
         transient=True,
     )

@@ -175,7 +175,7 @@ def offers(request: Request) -> tuple[list[Offer], list[UnfitOption]]:
     peaks: dict[Option, Peaks] = {option: {} for option in request.options}
     with phase("plan options"), Replays() as replays:
         for place, (option, nic) in enumerate(pairs):
-            advanced(place, len(pairs))
+            advanced(place, len(pairs) + len(request.options))
             one = _offer(request, option, nic, replays, peaks[option])
             if isinstance(one, UnfitOption):
                 missed.append(one)
@@ -187,7 +187,9 @@ def offers(request: Request) -> tuple[list[Offer], list[UnfitOption]]:
             if each.figures.time_s < fastest.setdefault(each.option, each).figures.time_s:
                 fastest[each.option] = each
         # Those with slower adapters decide nothing.
-        found = [_under_conditions(each, request, replays) if each is fastest[each.option] else each for each in found]
+        for place, each in enumerate(fastest.values(), len(pairs)):
+            advanced(place, len(pairs) + len(fastest))
+            found[found.index(each)] = _under_conditions(each, request, replays)
     return found, missed
 
 

@@ -18,7 +18,7 @@ from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import load_node
 from clustersim.measure.error_bars import ErrorBar, with_ends
-from clustersim.progress import advanced, noted, phase
+from clustersim.progress import counted, noted, phase
 from clustersim.report.text_tables import three_digits
 from clustersim.units.quantity import format_quantity
 
@@ -217,7 +217,7 @@ class _GoalSearch:
         low, high, n_counts, complete = 0, len(every), len(every), True
         with phase(f"plan for numbers of {node}"):
             while low < high and perf_counter() < self.ends_s:
-                advanced(n_counts - (high - low), n_counts)
+                counted(f"{n_counts - (high - low)} of {n_counts} numbers decided")
                 middle, n_searches = (low + high) // 2, (high - low).bit_length() + (n_kinds - 1) * n_counts.bit_length()
                 one = tried[node, every[middle]] = self.of_cluster(node, every[middle], self.goal, n_searches)
                 if isinstance(one, Reached):

@@ -148,8 +148,6 @@ def _answers(ended: tuple[Asked, Replayed], asked: Asked) -> bool:
 class Replays:
     """Takes scenarios and gives their outcomes; ends the processes that it has started."""
 
-    waited_s: float = 0.0
-    """Time that was waited for their outcomes."""
     _spent_s: float = 0.0
     _pool: LocalPool | None = None
     _asked: dict[int, Asked] = field(default_factory=dict[int, Asked])
@@ -165,11 +163,6 @@ class Replays:
             self._pool.stop()
             self._pool = None
 
-    @property
-    def mean_s(self) -> float:
-        """Mean time of those so far, two at a time or not."""
-        return self.waited_s / max(len(self._ended), 1)
-
     def begin(self, document: Mapping[str, Data], resource: str | None = None, limit_s: float = inf) -> Future[Replayed]:
         """Begin a replay, as :func:`replayed` does it."""
         asked = document, resource, limit_s
@@ -184,7 +177,6 @@ class Replays:
             began_s = perf_counter()
             future = InlineExecutor().submit(replayed, *asked)
             self._spent_s += perf_counter() - began_s
-            self.waited_s += perf_counter() - began_s
         else:
             try:
                 future = self._pool.executor.submit(replayed, *asked)
@@ -196,10 +188,9 @@ class Replays:
 
     def end(self, future: Future[Replayed]) -> Replayed:
         """Return what has come of a replay; one whose process has died is done again here."""
-        asked, began_s = self._asked.pop(id(future), None), perf_counter()
+        asked = self._asked.pop(id(future), None)
         try:
             outcome = future.result()
-            self.waited_s += perf_counter() - began_s
         except BrokenProcessPool:
             if asked is None:
                 raise

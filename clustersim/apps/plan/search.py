@@ -20,7 +20,7 @@ from clustersim.expressions.parse import Condition
 from clustersim.measure.deciding import undecided_ratios
 from clustersim.parallel.stage import stage_of
 from clustersim.parallel.training_plan import Plan
-from clustersim.progress import advanced, noted, phase
+from clustersim.progress import counted, noted, phase
 from clustersim.units.quantity import format_quantity
 
 MEMORY_MARGIN: Final = 0.08
@@ -46,16 +46,6 @@ OF_A_KIND: Final = 2
 """replays of each, those with the least bounds,"""
 SLOWEST: Final = 3.0
 """and multiple of the winner's step from which on their bounds are of no interest."""
-
-REPLAYS_AFTER: Final = MOST_KINDS * OF_A_KIND + 7
-"""Replays behind the search, those of margins and turns with them."""
-
-BOUNDED_PERCENT: Final = (0, 40)
-SEARCHED_PERCENT: Final = (40, 80)
-KINDS_PERCENT: Final = (80, 100)
-"""Parts of a search on its progress bar, in percent."""
-SMALL_PERCENT: Final = (0, 40)
-"""That of the small part of a space, before the search of the whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +86,6 @@ def fastest(drafts: Drafts, space: Space, terms: Terms | None = None, *, replays
     search = Search(left_out=left_out(space), ends_s=perf_counter() + terms.time_limit_s)
     searching = _Searching(drafts=drafts, space=space, terms=terms, search=search, most_replays=most_replays, _limit_s=terms.within_s)
     if replays is not None:
-        # One phase, so that a bar does not begin again.
         with phase("plan"):
             found = searching.run(replays)
             if others:
@@ -132,17 +121,14 @@ class _Searching:
     """Layouts that were replayed before the search."""
     _plainly: bool = False
     """Whether only layouts without burdens are replayed."""
-    _percent: tuple[int, int] = (0, 100)
-    """Its part of the progress bar."""
 
     def run(self, replays: Replays) -> Search:
         limited = self.terms.time_limit_s < inf
         if limited and (small := small_part(self.space)) != self.space:
-            # It leaves half of the replays, and most of the bar, to the whole.
+            # It leaves half of the replays to the whole.
             search = Search(ends_s=self.search.ends_s, prefers_plainer=False)
             first = replace(self, space=small, most_replays=(self.most_replays + 1) // 2, search=search)
-            self._take(replace(first, _heap=[], _open=deque(), _cut={}, _weighed={}, _percent=SMALL_PERCENT).run(replays))
-            self._percent = (SMALL_PERCENT[1], 100)
+            self._take(replace(first, _heap=[], _open=deque(), _cut={}, _weighed={}).run(replays))
         self._begin()
         if limited and not self.search.tried and not self._late():
             self._begin_the_most_promising(replays)
@@ -169,17 +155,15 @@ class _Searching:
         self._limit_s = limit_s
 
     def _go(self, replays: Replays) -> None:
-        n_begun, n_popped, left_s, began_s, heap, open_ = 0, 0, inf, perf_counter(), self._heap, self._open
+        n_begun, heap, open_ = 0, self._heap, self._open
         aside: list[Entry] = []
         while (goes_on := bool(heap) and heap[0][0] < self._limit_s and self._may_begin(n_begun) and not self._late()) or open_:
-            self._advanced(SEARCHED_PERCENT, max(0, n_begun - len(open_)) / (BOUNDED_FOR_REPLAY * self.most_replays), left_s)
+            self._told()
             item = heap[0][2] if goes_on else None
             if item is None or (len(open_) == AT_ONCE and item in self._weighed):
                 self._collect(replays)
-                left_s = self._left_s((perf_counter() - began_s) / max(n_popped, 1), replays.mean_s)
                 continue
             entry = bound_s, _, _ = heapq.heappop(heap)
-            n_popped += 1
             if isinstance(item, LayoutFamily):
                 self._refine(bound_s, item)
             elif item in self._known:
@@ -194,12 +178,6 @@ class _Searching:
                 self._push(bound_s, item)
         for entry in aside:
             heapq.heappush(heap, entry)
-
-    def _left_s(self, each_s: float, replay_s: float) -> float:
-        """Return the time that is left, by that of a bound and of a replay so far: most families that remain are bounded twice more."""
-        n_below = sum(bound_s < self._limit_s for bound_s, _, _ in self._heap)
-        left_s = inf if self._limit_s == inf else 2 * n_below * each_s + REPLAYS_AFTER * replay_s
-        return min(left_s, self.search.ends_s - perf_counter())
 
     def _begin_the_most_promising(self, replays: Replays) -> None:
         """Begin the replay of the layout whose program has the least bound, among those with the least bounds of passes."""
@@ -255,7 +233,7 @@ class _Searching:
                     self._push(bound_s, item)
             else:
                 n_replays[item.kind] += 1
-                self._advanced(KINDS_PERCENT, sum(n_replays.values()) / (MOST_KINDS * OF_A_KIND))
+                counted(f"{sum(n_replays.values())} of at most {MOST_KINDS * OF_A_KIND} replays of other kinds")
                 limit_s = min((tried.step_time_s for tried in found.get(item.kind, ())), default=inf)
                 outcome = replays.end(replays.begin(self.drafts.document(item), limit_s=limit_s))
                 if isinstance(outcome, ReplayOutcome) and not outcome.lacks_host_memory and self._holds(outcome):
@@ -276,8 +254,8 @@ class _Searching:
         """Bound every family."""
         drafts, search = self.drafts, self.search
         found = list(families(self.space))
-        for number, family in enumerate(found):
-            self._advanced(BOUNDED_PERCENT, number / len(found))
+        for family in found:
+            self._told()
             every = list(layouts(self.space, family))
             search.n_layouts += len(every)
             if self._late():
@@ -394,7 +372,7 @@ class _Searching:
             search.count(ABOVE if bound_s >= self._limit_s else UNSEEN, n_layouts)
         search.next_bound_s = self._heap[0][0] if self._heap else None
 
-    def _advanced(self, part: tuple[int, int], share: float, left_s: float = inf) -> None:
-        """Report how far a part of the search is, in percent of the whole, and about how long the rest takes where that is known."""
-        (begin, end), (first, last) = part, self._percent
-        advanced(round(first + (last - first) * (begin + (end - begin) * share) / 100), 100, left_s)
+    def _told(self) -> None:
+        """Report the work so far; bounds may make most of the rest needless, and nobody knows how much."""
+        search, n_replays = self.search, len(self.search.tried) + len(self.search.failing)
+        counted(f"{search.n_layouts:,} layouts, {search.n_bounds:,} bounds, {n_replays} of at most {self.most_replays} replays")

@@ -24,7 +24,7 @@ from clustersim.config.serving_scenario import ServingScenarioSpec, checked_serv
 from clustersim.errors import DomainError, InfeasibleError, ScenarioError
 from clustersim.hardware.prices import load_price_list
 from clustersim.measure.serving_metrics import ServingMetrics, SloCheck
-from clustersim.progress import advanced, noted, phase
+from clustersim.progress import counted, noted, phase
 from clustersim.serving.step_model import TermStepModel
 
 _OF_SERVING: Final = ("engine", "precision", "kv_precision", "tp", "ep", "dp", "max_num_seqs", "max_batched_tokens", "router")
@@ -244,7 +244,7 @@ class _ServingSearch:
             nodes = -(-replicas * candidate.gpus_each // candidate.gpus_per_node)
             metrics = run_serving(self.built(candidate.values, replicas, nodes)).metrics
             self.done[key] = Replayed(candidate=candidate, replicas=replicas, metrics=metrics)
-            advanced(len(self.done), self.most_replays)
+            counted(f"{len(self.done)} of at most {self.most_replays} runs")
             best = min((each for each in self.done.values() if each.keeps), key=lambda each: each.order, default=None)
             if best is not None:
                 name = " ".join(f"{key}={value}" for key, value in best.candidate.values)

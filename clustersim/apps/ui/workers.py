@@ -185,11 +185,15 @@ class _ProgressWatcher(Watcher):
         """Take notice that the innermost phase has ended."""
         self._phases.pop()
 
-    def advanced(self, n_done: int, n_total: int, left_s: float) -> None:  # noqa: ARG002 - a page shows the count
+    def advanced(self, n_done: int, n_total: int) -> None:
         """Send the innermost phase and its progress."""
+        self.counted(f"{n_done} of {n_total}")
+
+    def counted(self, text: str) -> None:
+        """Send the innermost phase and what it has done."""
         if self._phases and monotonic() >= self._next_s:
             self._next_s = monotonic() + _LOOK_S
-            self.sending.send(f"{self._phases[-1]}: {n_done} of {n_total}")
+            self.sending.send(f"{self._phases[-1]}: {text}")
 
 
 def _work(sending: Connection, function: Callable[..., object], arguments: tuple[object, ...]) -> None:

@@ -21,7 +21,7 @@ class Told(Watcher):
     def __init__(self) -> None:
         self.progress: list[tuple[int, int]] = []
 
-    def advanced(self, n_done: int, n_total: int, left_s: float) -> None:
+    def advanced(self, n_done: int, n_total: int) -> None:
         self.progress.append((n_done, n_total))
 
 

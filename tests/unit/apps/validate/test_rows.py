@@ -124,7 +124,7 @@ class Told(Watcher):
     def ended(self, phase: str, seconds: float) -> None:
         assert seconds >= 0.0
 
-    def advanced(self, n_done: int, n_total: int, left_s: float) -> None:
+    def advanced(self, n_done: int, n_total: int) -> None:
         self.progress.append((n_done, n_total))
 
 
