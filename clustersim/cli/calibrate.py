@@ -18,6 +18,7 @@ from clustersim.config.yaml_text import plain
 from clustersim.documents.files import check_folder, write_text
 from clustersim.documents.text import Data
 from clustersim.errors import EXIT_OK
+from clustersim.units.divisors import count_text
 
 
 def calibrate_command(
@@ -117,8 +118,8 @@ def headline(found: Calibrated) -> str:
     """Return what was calibrated, and from what."""
     n_files = sum(len(part.files) for part in found.parts)
     n_traces = len(found.read_off)
-    fitted = [f"fitted to {_counted(n_files, 'file')}"] if n_files else []
-    read = [f"read off {_counted(n_traces, 'trace')}"] if n_traces else []
+    fitted = [f"fitted to {count_text(n_files, 'file')}"] if n_files else []
+    read = [f"read off {count_text(n_traces, 'trace')}"] if n_traces else []
     return f"{found.accelerator} ({found.generation}), {' and '.join([*read, *fitted])} from the constants of {found.base}"
 
 
@@ -150,10 +151,6 @@ def _error_row(part: PartResult) -> tuple[str, ...]:
         _percent(after.median_absolute_error_fraction),
         _percent(after.mean_error_fraction, signed=True),
     )
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"one {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _percent(fraction: float, *, signed: bool = False) -> str:

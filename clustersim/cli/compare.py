@@ -23,6 +23,7 @@ from clustersim.documents.files import check_folder, write_text
 from clustersim.documents.json_text import json_text
 from clustersim.documents.near_names import did_you_mean
 from clustersim.errors import EXIT_OK, ScenarioError
+from clustersim.units.divisors import count_text
 
 MOST: Final = 20
 """Runs that one table holds."""
@@ -135,7 +136,7 @@ def runs_command(
     if tag is not None or untag is not None:
         found = [tag_run(run, add=tag, remove=untag) for run in found]
         if len(found) > 1:
-            notice(f"{'tagged' if tag is not None else 'untagged'} all {len(found):,} runs below {folder}")
+            notice(f"{'tagged' if tag is not None else 'untagged'} {count_text(len(found), 'run')} below {folder}")
     if compare:
         refuse_given({"--json": json}, beside="--compare", hint="try: clustersim compare RUN... --json")
         if len(found) < 2:

@@ -26,6 +26,7 @@ from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
 from clustersim.measure.deciding import UNDECIDED
 from clustersim.report.facts import percent_text
 from clustersim.report.serving_summary import slo_title
+from clustersim.units.divisors import count_text
 from clustersim.units.quantity import format_quantity, format_range
 
 SCHEMA_VERSION: Final = 1
@@ -126,7 +127,7 @@ def _no(found: ServingPlan) -> str:
     near = found.nearest
     broken = [*near.broken]
     broken += ["the rate: the queue grows without end"] if near.metrics.overloaded else []
-    where = f"{_name(near)} with replicas={near.replicas} on {near.gpus} GPUs"
+    where = f"{_name(near)} with replicas={near.replicas} on {_gpus(near)}"
     bound = f"bound by {bound_by(near)}; {_largest_term(near)}"
     return f"no: no deployment meets the SLOs; nearest is {where}, which misses {', '.join(broken)}: {bound}"
 
@@ -134,7 +135,7 @@ def _no(found: ServingPlan) -> str:
 def _print(found: ServingPlan, *, verbose: bool) -> None:
     best = found.best
     if best is not None:
-        write_lines(f"{_whole_name(best)}: {best.gpus} GPUs of {best.n_nodes} {best.candidate.machine}")
+        write_lines(f"{_whole_name(best)}: {_gpus(best)} of {best.n_nodes} {best.candidate.machine}")
         rows = [*found.kinds, *(each for each in found.frontier if each not in found.kinds)]
         write_lines(*(f"  {line}" for line in (*_figures(best), _verdict(best), *_same_bill(found, best), *_cheaper(rows, best))), "")
         _print_deployments(rows, found.own)
@@ -144,9 +145,9 @@ def _print(found: ServingPlan, *, verbose: bool) -> None:
     write_lines("", "Certificate")
     proven = "nothing else meets the SLOs with fewer GPUs" if best is not None else "none of them meets the SLOs"
     proof = f"{proven}, by the predicted values, not by the ends of their intervals"
-    proof = proof if found.proven else f"not proven: another may do with {found.least_gpus:.0f} GPUs"
-    n_simulated = found.n_candidates - found.n_pruned
-    write_lines(f"  {n_simulated} of {found.n_candidates} deployments were simulated, in {len(found.replayed)} runs; {proof}")
+    proof = proof if found.proven else f"not proven: another may do with {count_text(round(found.least_gpus), 'GPU')}"
+    n_simulated, runs = found.n_candidates - found.n_pruned, count_text(len(found.replayed), "run")
+    write_lines(f"  {n_simulated} of {found.n_candidates} deployments simulated, in {runs}; {proof}")
     write_lines(*(f"  {count} cannot: {reason}" for reason, count in found.rejected.items()))
     assumed_notices(found.assumed, verbose=verbose, cautions=found.cautions)
     shown = best or found.nearest
@@ -202,7 +203,7 @@ def _same_bill(found: ServingPlan, best: Replayed) -> list[str]:
     other = found.surely
     if other is None or best.decided or (other.candidate.machine, other.n_nodes) != (best.candidate.machine, best.n_nodes):
         return []
-    return [f"the same bill: {_whole_name(other)} on {other.gpus} GPUs, {_verdict(other)}"]
+    return [f"the same bill: {_whole_name(other)} on {_gpus(other)}, {_verdict(other)}"]
 
 
 def _cheaper(rows: Sequence[Replayed], best: Replayed) -> list[str]:
@@ -211,7 +212,7 @@ def _cheaper(rows: Sequence[Replayed], best: Replayed) -> list[str]:
     rent, other = min(rents, key=lambda each: each[0], default=(inf, best))
     if rent >= _CHEAPER * (_usd_per_hour(best) or 0.0):
         return []
-    nodes = f"{other.gpus} GPUs of {other.n_nodes} {other.candidate.machine}"
+    nodes = f"{_gpus(other)} of {other.n_nodes} {other.candidate.machine}"
     return [f"cheaper: {_whole_name(other)}, {nodes}, {rent:.2f} USD per hour, {_verdict(other)}"]
 
 
@@ -220,12 +221,12 @@ def _turns(found: ServingPlan, best: Replayed) -> list[str]:
     other = next((each for each in found.kinds if each.candidate.kind != best.candidate.kind), None)
     lines = ["no other kind that was replayed meets the SLOs"]
     if other is not None:
-        more = "as many GPUs" if other.gpus == best.gpus else f"{other.gpus} GPUs"
+        more = "as many GPUs" if other.gpus == best.gpus else _gpus(other)
         lines = [f"next best of another kind: {_whole_name(other)}, {more}, {_verdict(other)}"]
     if not best.decided:
         enough = "nothing that was replayed meets the SLOs"
         if found.surely is not None:
-            enough = f"{_whole_name(found.surely)} on {found.surely.gpus} GPUs meets the SLOs"
+            enough = f"{_whole_name(found.surely)} on {_gpus(found.surely)} meets the SLOs"
         lines.append(f"at the upper ends of the intervals: {enough}")
     return [*_bound_lines(found, best), *lines, _largest_term(best)]
 
@@ -282,7 +283,7 @@ def _bound_lines(found: ServingPlan, best: Replayed) -> list[str]:
     for each in sorted(found.replayed, key=lambda each: (each.candidate.kind in kept, each.excess)):
         if each.gpus < best.gpus or each.candidate.kind not in kept:
             refused.setdefault(each.candidate.kind, each)
-    told = (f"refused: {_whole_name(each)}, {each.gpus} GPUs, by {bound_by(each)}; {_largest_term(each)}" for each in refused.values())
+    told = (f"refused: {_whole_name(each)}, {_gpus(each)}, by {bound_by(each)}; {_largest_term(each)}" for each in refused.values())
     return [*lines, *told]
 
 
@@ -308,6 +309,10 @@ def _usd_per_hour(each: Replayed) -> float | None:
 
 def _whole_name(each: Replayed) -> str:
     return f"{_name(each)} replicas={each.replicas}"
+
+
+def _gpus(each: Replayed) -> str:
+    return count_text(each.gpus, "GPU")
 
 
 def _name(each: Replayed) -> str:

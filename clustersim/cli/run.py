@@ -29,6 +29,7 @@ from clustersim.errors import EXIT_NO, EXIT_OK
 from clustersim.progress import phase
 from clustersim.report.facts import memory_text
 from clustersim.report.serving_summary import print_serving
+from clustersim.units.divisors import count_text
 from clustersim.units.quantity import format_quantity
 
 
@@ -96,7 +97,7 @@ def _notice_failures(result: Result | ServingResult) -> None:
 
 def _broken(result: ServingResult) -> list[str]:
     slo, refused = result.metrics.slo, result.metrics.requests.refused
-    lines = [f"no: {refused} requests are too long for the model, or larger than the KV cache"] if refused else []
+    lines = [f"no: {count_text(refused, 'request')} too long for the model, or larger than the KV cache"] if refused else []
     for check in slo.checks if slo is not None else ():
         if not check.holds and check.found_s is not None:
             found, limit = format_quantity(check.found_s, "s"), format_quantity(check.limit_s, "s")
@@ -127,8 +128,8 @@ def _print_dry_run(built: Built | BuiltServing, seed: int, *, as_json: bool) -> 
     write_out(yaml_text(resolved))
     if serves:
         return
-    micro_batches = built.plan.n_micro_batches
-    lines = [f"scenario hash {digits}", f"{built.plan.n_ranks} ranks, {micro_batches} micro-batches per replica; fastest-varying first:"]
+    told = f"{count_text(built.plan.n_ranks, 'rank')}, micro-batches per replica: {built.plan.n_micro_batches}"
+    lines = [f"scenario hash {digits}", f"{told}; fastest-varying first:"]
     lines += [f"  {span.dimension} {span.degree:>5}  stride {span.stride:>5}  {span.reach}" for span in spans]
     lines += [f"{flag.code}: {flag.message}" for flag in built.flags]
     # Comments, so that the output is still a scenario.

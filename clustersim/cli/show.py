@@ -24,6 +24,7 @@ from clustersim.hardware.catalog import load_accelerator, load_cluster, load_nod
 from clustersim.hardware.models import Fabric
 from clustersim.hardware.prices import PriceList, load_price_list, price_list_names
 from clustersim.report.facts import memory_text
+from clustersim.units.divisors import count_text
 from clustersim.units.quantity import ENDINGS, ending_of, format_quantity, line_rate
 from clustersim.workloads.reading.model_spec import LoadedModel, load_model, model_names
 
@@ -165,7 +166,7 @@ def _price_row(name: str) -> Row:
     carbon = [] if prices.carbon_intensity is None else [f"carbon {prices.carbon_intensity:g} kg/kWh"]
     pue = [] if prices.pue is None else [f"PUE {prices.pue:g}"]
     months = prices.age_months(datetime.now(UTC).date())
-    age = f"{months} month{'' if months == 1 else 's'}" if months < 24 else f"over {months // 12} years"
+    age = count_text(months, "month") if months < 24 else f"over {months // 12} years"
     figures = ", ".join([*bought, *energy, *carbon, *pue])
     return prices.as_of, age, f"{prices.title}: {figures}" if figures else prices.title
 

@@ -24,6 +24,7 @@ from clustersim.cli.terminal import notice, print_answer, print_table, print_tab
 from clustersim.cli.watching import watched
 from clustersim.errors import EXIT_NO, EXIT_OK, EXIT_PARTIAL, ScenarioError
 from clustersim.report.plots.write import write_drawn
+from clustersim.units.divisors import count_text
 
 
 def sweep_command(
@@ -97,14 +98,14 @@ def _print_sweep(result: SweepResult, *, as_json: bool) -> None:
 def _print_points(question: SweepQuestion) -> None:
     keys = question.columns.keys
     rows = [(f"{point.number}", *(value_text(point.values.get(key, "")) for key in keys)) for point in question.points[:N_SHOWN]]
-    write_out(f"{len(question.points):,} points\n\n")
+    write_out(f"{count_text(len(question.points), 'point')}\n\n")
     print_table(("point", *keys), rows)
 
 
 def _code(result: SweepResult) -> int:
     n_failed = result.count("failed")
     if n_failed:
-        notice(f"{n_failed:,} of {len(result.rows):,} points failed; the same command tries them again")
+        notice(f"{n_failed:,} of {count_text(len(result.rows), 'point')} failed; the same command tries them again")
         return EXIT_PARTIAL
     if result.best is None:
         notice("no: no point runs and meets every condition")

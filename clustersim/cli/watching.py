@@ -57,7 +57,7 @@ class Profile(Watcher):
 
 
 @dataclass(slots=True)
-class _OpenPhase:
+class _PhaseProgress:
     """A phase that goes on, and how far it is."""
 
     name: str
@@ -80,7 +80,7 @@ class ProgressLine(Watcher):
     """The current phase: on a terminal a line, shown after a delay and removed at the end; elsewhere a new line now and then."""
 
     on_terminal: bool = True
-    _open: list[_OpenPhase] = field(default_factory=list[_OpenPhase])
+    _open: list[_PhaseProgress] = field(default_factory=list[_PhaseProgress])
     """The outermost first."""
     _began_s: float = field(default_factory=perf_counter)
     _progress: Progress | None = None
@@ -93,7 +93,7 @@ class ProgressLine(Watcher):
 
     def begun(self, phase: str) -> None:
         """Take notice that a phase has begun."""
-        self._open.append(_OpenPhase(phase))
+        self._open.append(_PhaseProgress(phase))
         self._notes.pop(phase, None)
         self._show()
 

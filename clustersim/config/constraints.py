@@ -14,7 +14,7 @@ from clustersim.hardware.calibrations import calibration_for
 from clustersim.hardware.models import Accelerator, ScaledFormat
 from clustersim.parallel.step_settings import Training
 from clustersim.parallel.training_plan import Strategy, StrategySettings
-from clustersim.units.divisors import divisors, listed
+from clustersim.units.divisors import count_text, divisors, listed
 from clustersim.units.fields import MOST_GPUS
 from clustersim.workloads.shapes import AttentionKind, Scaling
 
@@ -38,12 +38,12 @@ def resolve_dp(strategy: StrategySettings, n_gpus: int) -> int:
     if not strategy.gives("dp"):
         if not fills:
             field, advice = _shrink(strategy, n_gpus)
-            raise ScenarioError(f"tp*pp*cp = {others} does not divide {n_gpus} GPUs", field=field, hint=advice)
+            raise ScenarioError(f"tp*pp*cp = {others} does not divide {count_text(n_gpus, 'GPU')}", field=field, hint=advice)
         return n_gpus // others
     world = others * strategy.dp
     if world != n_gpus:
         advice = f"dp: auto gives {n_gpus // others}" if fills else f"tp*pp*cp = {others} does not divide {n_gpus}"
-        raise ScenarioError(f"tp*pp*cp*dp = {world} does not match {n_gpus} GPUs", field="strategy.dp", hint=advice)
+        raise ScenarioError(f"tp*pp*cp*dp = {world} does not match {count_text(n_gpus, 'GPU')}", field="strategy.dp", hint=advice)
     return strategy.dp
 
 

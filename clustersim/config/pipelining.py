@@ -19,6 +19,7 @@ from clustersim.parallel.schedules import SCHEDULES
 from clustersim.parallel.schedules.written import WrittenSchedule, read_schedule
 from clustersim.parallel.stages import N_ENDS, with_ends
 from clustersim.parallel.training_plan import StageLayers, StrategySettings
+from clustersim.units.divisors import count_text
 
 _MAX_FILE_BYTES: Final = 50 * MB
 _DIGITS: Final = 8
@@ -84,7 +85,7 @@ def _written(strategy: StrategySettings, folder: Path) -> Pipelining:
         raise ScenarioError(error.message, field="strategy.schedule", hint=error.hint, place=Place(file=path.name)) from error
     n_rows = len(written.orders)
     if n_rows != strategy.pp:
-        rows = f"{path.name} has {n_rows} {'row' if n_rows == 1 else 'rows'}, one for each rank of a pipeline"
+        rows = f"{path.name} has {count_text(n_rows, 'row')}, one for each rank of a pipeline"
         hint = f"use pp {n_rows}" if n_rows > 1 else "write a row for each rank"
         raise ScenarioError(f"{rows}, and pp is {strategy.pp}", field="strategy.pp", hint=hint)
     n_parts = written.places.n_parts

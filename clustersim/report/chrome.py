@@ -27,6 +27,7 @@ from clustersim.documents.files import replacing_bytes
 from clustersim.program.tasks import COMPUTE_STREAM
 from clustersim.trace.memory_curves import STACK, MemoryCurve
 from clustersim.trace.timeline import RankClass, Span, Timeline
+from clustersim.units.divisors import count_text
 
 LARGEST_TRACE: Final = 200_000
 """Events up to which every pass is unfolded into its layers; Perfetto stays quick well beyond it, browsers do not."""
@@ -118,7 +119,7 @@ def _spans_to_unfold(timeline: Timeline) -> tuple[str, frozenset[int] | None]:
 def _metadata(rank_classes: Sequence[RankClass], lanes: Sequence[_Lane]) -> Iterator[str]:
     # Viewers take process 0 for the idle task, hence the count from one.
     for pid, rank_class in enumerate(rank_classes, start=1):
-        ranks = f"{rank_class.n_ranks} rank{'' if rank_class.n_ranks == 1 else 's'}"
+        ranks = count_text(rank_class.n_ranks, "rank")
         yield _meta("process_name", pid, 0, {"name": f"{rank_class.name} ({ranks})"})
         yield _meta("process_sort_index", pid, 0, {"sort_index": pid})
         yield _meta("process_labels", pid, 0, {"labels": f"rank {rank_class.representative_rank} and its like"})

@@ -11,6 +11,7 @@ from clustersim.measure.error_bars import ALL_RUNS, TIGHT
 from clustersim.measure.metrics import JobReport, Memory, Metrics, StageMemory, TierUse, nine_digits
 from clustersim.measure.steps_report import StepsReport, WaitedFor
 from clustersim.trace.timeline import Timeline
+from clustersim.units.divisors import count_text
 from clustersim.units.grouping import grouped
 from clustersim.units.quantity import format_alike, format_quantity, format_range
 
@@ -67,14 +68,14 @@ def layout_line(metrics: Metrics, timeline: Timeline) -> str:
     experts = f", and ep {parallelism.ep} of the same ranks" if parallelism.ep > 1 else ""
     division = ", ".join(f"{name} {degree}" for name, degree in degrees.items() if degree > 1 or name in {"dp", "tp", "pp"})
     classes = len(timeline.rank_classes)
-    replayed = f"; {classes} rank class{'' if classes == 1 else 'es'} replayed" if timeline.engine.folded else ""
+    replayed = f"; {count_text(classes, 'rank class', 'rank classes')} replayed" if timeline.engine.folded else ""
     kinds = f" ({', '.join(filter(None, (metrics.accelerators, metrics.domains)))})" if metrics.accelerators else ""
     return "; ".join(filter(None, (f"{gpus_text(metrics)}{kinds}: {division}{experts}", metrics.trained))) + replayed
 
 
 def gpus_text(metrics: Metrics) -> str:
     """Return ``1 GPU`` or ``512 GPUs``."""
-    return f"{metrics.gpus:,} GPU{'' if metrics.gpus == 1 else 's'}"
+    return count_text(metrics.gpus, "GPU")
 
 
 def unfit_text(fits: Mapping[str, bool]) -> str:
@@ -189,7 +190,7 @@ def shown_stages(metrics: Metrics, most: int = N_STAGES_SHOWN) -> tuple[tuple[tu
     labels = [f"stage {row[0].stage}" if len(row) == 1 else f"stages {row[0].stage}-{row[-1].stage}" for row in kept]
     shown = tuple((label, row[0]) for label, row in zip(labels, kept, strict=True))
     left = by_need[most:]
-    return shown, f"and {sum(map(len, left))} more stages with at most {memory_text(left[0][0].peak_bytes)} each" if left else ""
+    return shown, f"and {count_text(sum(map(len, left)), 'more stage')}: at most {memory_text(left[0][0].peak_bytes)} each" if left else ""
 
 
 def memory_parts(stage: StageMemory) -> dict[str, float]:
@@ -245,7 +246,7 @@ def _shared_lines(metrics: Metrics) -> tuple[str, ...]:
     lines: list[str] = []
     for jobs, links in grouped((link.jobs, link) for link in metrics.shared_links).items():
         n_more = sum(link.n_links for link in links) - 1
-        more = f", and on {n_more:,} more link{'' if n_more == 1 else 's'}" if n_more else ""
+        more = f", and on {count_text(n_more, 'more link')}" if n_more else ""
         share = percent_text(links[0].contended_s / metrics.step_time_s)
         longest = format_quantity(links[0].contended_s, "s")
         lines.append(f"contention: {' with '.join(jobs)} on {links[0].name}, {longest}, {share} of the step{more}")
@@ -265,7 +266,7 @@ def _times_line(report: StepsReport) -> str:
         return ""
     interval = format_range(*report.confidence_interval_s, "s", 4)
     mean, middle, tail = format_alike((report.mean_s, report.median_s, report.p95_s), "s", 4)
-    return f"{report.steps:,} steps: mean {mean} (95 % confidence {interval}), median {middle}, 95th percentile {tail}"
+    return f"{count_text(report.steps, 'step')}: mean {mean} (95 % confidence {interval}), median {middle}, 95th percentile {tail}"
 
 
 def _waited_line(report: StepsReport) -> str:
@@ -293,18 +294,18 @@ def _idle_line(report: StepsReport) -> str:
 def _staleness_line(report: StepsReport) -> str:
     ages = report.staleness
     dropped = sum(worker.dropped for worker in report.workers)
-    late = f"{dropped:,} gradients came too late and were dropped" if dropped else ""
+    late = f"{count_text(dropped, 'gradient')} came too late to be used" if dropped else ""
     if ages is None:
         return late
     line = f"staleness of gradients: mean {ages.mean:.2f} updates, 95 % at most {ages.p95}, largest {ages.maximum}"
-    line += f"; the fastest worker was at most {ages.max_lead} step{'' if ages.max_lead == 1 else 's'} ahead"
+    line += f"; the fastest worker was at most {count_text(ages.max_lead, 'step')} ahead"
     return f"{line}; {late}" if late else line
 
 
 def _job_line(job: JobReport) -> str:
-    ended = f"{job.steps:,} step{'' if job.steps == 1 else 's'}"
+    ended, gpus = count_text(job.steps, "step"), count_text(job.ranks, "GPU")
     took = "" if job.step_time_s is None else f" of {format_quantity(job.step_time_s, 's', 4)}"
-    return f"job {job.name} on {job.ranks:,} GPUs: {ended}{took} meanwhile, {format_quantity(job.step_time_alone_s, 's', 4)} alone"
+    return f"job {job.name} on {gpus}: {ended}{took} meanwhile, {format_quantity(job.step_time_alone_s, 's', 4)} alone"
 
 
 def _together(names: tuple[str, ...]) -> str:

@@ -20,6 +20,7 @@ from clustersim.report.text_tables import TextTable, html_answer, markdown_answe
 from clustersim.serving.batch import FloatArray
 from clustersim.serving.records import EngineStepLog, RequestLog, StepRecord
 from clustersim.serving.requests import Requests
+from clustersim.units.divisors import count_text
 from clustersim.units.quantity import format_alike, format_quantity, format_range
 
 if TYPE_CHECKING:
@@ -76,9 +77,9 @@ def headline(metrics: ServingMetrics) -> list[tuple[str, str]]:
 def layout_line(metrics: ServingMetrics) -> str:
     """Return replicas, GPUs, mean batch and duration in one line."""
     warmup = metrics.requests.completed - metrics.requests.measured
-    during = f"{format_quantity(metrics.duration_s, 's')}{f' after a warm-up of {warmup:,} requests' if warmup else ''}"
-    gpus = f"{metrics.gpus} GPU{'s' if metrics.gpus > 1 else ''}"
-    replicas = f"{metrics.replicas} replica{'s' if metrics.replicas > 1 else ''}"
+    during = f"{format_quantity(metrics.duration_s, 's')}{f' after the {warmup:,} of the warm-up' if warmup else ''}"
+    gpus = count_text(metrics.gpus, "GPU")
+    replicas = count_text(metrics.replicas, "replica")
     return f"{replicas} on {gpus} ({metrics.accelerators}), a mean batch of {metrics.batch.mean_sequences:.3g} sequences; {during}"
 
 
@@ -199,7 +200,7 @@ def _kv_lines(metrics: ServingMetrics) -> tuple[str, ...]:
         f" at most {100 * pool.kv_peak_fraction:.1f} % full"
         for pool in pools
     ]
-    lines.append(f"{kv.preemptions:,} preemptions")
+    lines.append(count_text(kv.preemptions, "preemption"))
     if kv.sequences_with_states is not None:
         lines.insert(len(pools), f"at most {kv.sequences_with_states:,} sequences in the batch of a rank, set by the states")
     if kv.prefix_hit_fraction is not None:

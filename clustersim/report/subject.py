@@ -23,6 +23,7 @@ from clustersim.serving.records import StepRecord
 from clustersim.topology.cluster import TIERS
 from clustersim.topology.wired import Cluster
 from clustersim.trace.timeline import Timeline
+from clustersim.units.divisors import count_text
 
 _NUMBER: Final = re.compile(r"\d+")
 _FABRIC: Final = ("nic", "leaf", "spine")
@@ -84,7 +85,7 @@ def machine_of(cluster: Cluster) -> PicturedMachine:
 def domains_text(node: Node, count: int) -> str:
     """Return `` in 2 NVLink domains of 72 GPUs`` for nodes that share such; empty where each has its own."""
     n_domains = ceil(count / node.scale_up.nodes_per_domain)
-    shared = f" in {n_domains:,} NVLink domain{'' if n_domains == 1 else 's'} of {node.domain_size} GPUs"
+    shared = f" in {count_text(n_domains, 'NVLink domain')} of {node.domain_size} GPUs"
     return shared if node.scale_up.nodes_per_domain > 1 else ""
 
 
@@ -92,7 +93,7 @@ def _levels(cluster: Cluster) -> tuple[FabricLevel, ...]:
     """Return places, leaves, spines and cores, as far as there are any."""
     parts = [f"{count:,} x {node.name}{domains_text(node, count)}" for node, count in cluster.kinds]
     n_servers = cluster.n_hosts - cluster.n_nodes
-    names = [" + ".join([*parts, *([f"{n_servers} servers without accelerators"] if n_servers else [])])]
+    names = [" + ".join([*parts, *([f"{count_text(n_servers, 'server')} without accelerators"] if n_servers else [])])]
     found: list[FabricLevel] = []
     for tier in _FABRIC:
         links = np.flatnonzero(np.asarray(cluster.tier_index) == TIERS.index(tier))
@@ -120,13 +121,13 @@ def _switches(cluster: Cluster, tier: str, kind: str, capacity_bytes_per_s: floa
     fabric = cluster.fabric
     if tier == "nic":
         name = {"leaf": "leaf", "router": "router"}.get(kind, "switch")
-        plural = {"leaf": "leaves", "router": "routers"}.get(name, "switches")
-        return f"{cluster.n_leaves:,} {name if cluster.n_leaves == 1 else plural} ({fabric.leaf.name})"
+        plural = {"leaf": "leaves", "switch": "switches"}.get(name, "")
+        return f"{count_text(cluster.n_leaves, name, plural)} ({fabric.leaf.name})"
     # A spine below a core has half of its ports or more upwards.
     ratio = 1.0 if tier == "spine" or not fabric.leaves_per_pod else fabric.core_oversubscription / (1.0 + fabric.core_oversubscription)
     count = ceil(capacity_bytes_per_s / (ratio * fabric.spine.n_ports * fabric.spine.port_bandwidth_bytes_per_s) * (1.0 - 1e-9))
-    name = "core switch" if tier == "spine" else "spine"
-    return f"{count:,} {name}{'' if count == 1 else 'es' if tier == 'spine' else 's'} at least ({fabric.spine.name})"
+    names = ("core switch", "core switches") if tier == "spine" else ("spine",)
+    return f"{count_text(count, *names)} at least ({fabric.spine.name})"
 
 
 def _kind(end: str) -> str:

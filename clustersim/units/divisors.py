@@ -34,6 +34,17 @@ def listed(items: Sequence[object], word: str = "or") -> str:
     return f"{', '.join(shown[:-1])} {word} {shown[-1]}" if len(shown) > 1 else shown[0]
 
 
+def count_text(count: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun, in the plural (an ``s`` unless given) but for one.
+
+    Examples
+    --------
+    >>> count_text(1, "GPU"), count_text(4096, "GPU"), count_text(2, "class", "classes")
+    ('1 GPU', '4,096 GPUs', '2 classes')
+    """
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
 def shortened(text: str, longest: int) -> str:
     """Return a text, cut where it has more characters than may be shown.
 

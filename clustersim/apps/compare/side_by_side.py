@@ -16,7 +16,7 @@ from clustersim.measure.deciding import UNDECIDED, Decision, Judged, bar_of, is_
 from clustersim.measure.metrics import COMMUNICATION
 from clustersim.report.shares import OVERLAPPED_LABELS, PART_LABELS
 from clustersim.report.text_tables import CLOSE, NOTHING, TextAnswer, TextTable, markdown_answer, shown, shown_alike, signed
-from clustersim.units.divisors import shortened
+from clustersim.units.divisors import count_text, shortened
 
 SCHEMA_VERSION: Final = 1
 _LONGEST: Final = 40
@@ -234,7 +234,7 @@ def _unlike(compared: SideBySide, place: int) -> str:
         said.append(f"{works[1] / works[0]:.3g} times the model FLOPs for each token")
     (first, *_), (other, *_) = pair
     if first and other and first != other:
-        said.append(f"{other:,.0f} instead of {first:,.0f} GPUs")
+        said.append(f"{other:,.0f} instead of {count_text(round(first), 'GPU')}")
     return f" ({', '.join(said)})" if said else ""
 
 

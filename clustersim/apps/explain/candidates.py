@@ -20,6 +20,7 @@ from clustersim.parallel.shard import WHOLE_VOCABULARY, head_vector_bytes, local
 from clustersim.parallel.stage import stages_of
 from clustersim.parallel.training_plan import SHARDS_PARAMETERS
 from clustersim.progress import advanced, phase
+from clustersim.units.divisors import count_text
 from clustersim.units.quantity import line_rate
 from clustersim.workloads.operators import VECTOR_BYTES
 
@@ -67,7 +68,7 @@ def _micro_batches(built: Built) -> Iterator[CandidateChange]:
             unit = built.plan.model.unit
             yield CandidateChange(
                 family="micro-batch",
-                what=f"micro-batches of {other} {unit}{'s' if other > 1 else ''} instead of {size}",
+                what=f"micro-batches of {count_text(other, unit)} instead of {size}",
                 overrides=(f"training.micro_batch_size={other}",),
             )
 

@@ -25,6 +25,7 @@ from clustersim.progress import advanced, phase
 from clustersim.report.facts import percent_text
 from clustersim.report.serving_summary import slo_rows, slo_title, slo_verdict
 from clustersim.report.text_tables import TextAnswer, TextTable
+from clustersim.units.divisors import count_text
 from clustersim.units.quantity import format_quantity
 
 SCHEMA_VERSION = 1
@@ -221,7 +222,7 @@ def _expected(interval: Interval | None) -> str:
 
 def _gain_text(gain: ServedGain, gpus: int) -> str:
     doubt = f", {UNDECIDED}" if gain.better_than_base == "not decided" else ""
-    on = "" if gain.metrics.gpus == gpus else f" on {gain.metrics.gpus} GPUs instead of {gpus}"
+    on = "" if gain.metrics.gpus == gpus else f" on {count_text(gain.metrics.gpus, 'GPU')} instead of {gpus}"
     return f"{gain.change}{on}, {percent_text(gain.saved_fraction)} less{doubt}"
 
 

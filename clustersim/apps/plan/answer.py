@@ -29,6 +29,7 @@ from clustersim.parallel.training_plan import SHARDS_PARAMETERS, Plan
 from clustersim.progress import phase
 from clustersim.report.facts import memory_verdict, percent_text
 from clustersim.report.text_tables import TextAnswer, TextTable
+from clustersim.units.divisors import count_text
 from clustersim.units.quantity import format_alike, format_quantity, format_range
 
 RUNNERS_UP: Final = 5
@@ -232,7 +233,7 @@ def certificate_lines(search: Search, memory_margin_fraction: float) -> list[str
     replayed = len(search.tried) + len(search.failing)
     margin = f"{100 * memory_margin_fraction:g} % of the memory stays free"
     more = f" and {len(search.others)} of other kinds" if search.others else ""
-    lines = [f"{search.n_layouts:,} layouts, {search.n_bounds:,} bounds, {replayed} replays{more}; {margin}"]
+    lines = [f"{search.n_layouts:,} layouts, {search.n_bounds:,} bounds, {count_text(replayed, 'replay')}{more}; {margin}"]
     for reason in REASONS:
         count = search.counts.get(reason, 0)
         if count:

@@ -222,7 +222,7 @@ def _client(requests: RequestsSpec, table: Vocabulary, notes: list[str]) -> list
     if arrival == "closed":
         given["job.concurrency"] = requests.concurrency
     if requests.warmup:
-        notes.append(f"the client counts its first {requests.warmup} requests too")
+        notes.append(f"the client counts those of the warm-up too: {requests.warmup}")
     return [option for key, value in given.items() if value is not None for option in _option(table, key, value, "client.")]
 
 

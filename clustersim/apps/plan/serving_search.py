@@ -26,6 +26,7 @@ from clustersim.hardware.prices import load_price_list
 from clustersim.measure.serving_metrics import ServingMetrics, SloCheck
 from clustersim.progress import counted, noted, phase
 from clustersim.serving.step_model import TermStepModel
+from clustersim.units.divisors import count_text
 
 _OF_SERVING: Final = ("engine", "precision", "kv_precision", "tp", "ep", "dp", "max_num_seqs", "max_batched_tokens", "router")
 KEYS: Final[Mapping[str, str]] = {"node": "cluster.node"} | {name: f"serving.{name}" for name in _OF_SERVING}
@@ -248,7 +249,7 @@ class _ServingSearch:
             best = min((each for each in self.done.values() if each.keeps), key=lambda each: each.order, default=None)
             if best is not None:
                 name = " ".join(f"{key}={value}" for key, value in best.candidate.values)
-                noted(f"best so far: {name} replicas={best.replicas}, {best.gpus} GPUs, not proven")
+                noted(f"best so far: {name} replicas={best.replicas}, {count_text(best.gpus, 'GPU')}, not proven")
         return self.done[key]
 
     def is_hopeless(self, candidate: Candidate) -> bool:

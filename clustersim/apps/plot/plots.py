@@ -29,6 +29,7 @@ from clustersim.report.page.content import Image, Page, PageSection, has_plotly,
 from clustersim.report.pictures import Tornado
 from clustersim.report.subject import ServedSubject, Subject
 from clustersim.report.text_tables import TextTable
+from clustersim.units.divisors import count_text
 
 if TYPE_CHECKING:
     import pandas
@@ -218,7 +219,7 @@ def _growing(name: str, asked: _Asked, grows: str, jobs: int | None) -> list[Sub
         refused = reason_of(error) if isinstance(error, ScenarioError) else str(error)
     if len(found) < 2:
         raise ScenarioError(f"{asked.source} does not run on twice the nodes: {refused}", hint="name several runs of several sizes")
-    return [replace(subject, label=f"{subject.metrics.gpus} GPUs") for subject in found]
+    return [replace(subject, label=count_text(subject.metrics.gpus, "GPU")) for subject in found]
 
 
 def are_tables(sources: Sequence[str]) -> bool:
@@ -338,15 +339,16 @@ def _points_page(source: str, frame: pandas.DataFrame) -> Page:
     images: tuple[Image, ...] = ()
     with style(), suppress(ScenarioError):  # one key alone, or no figures: the table has to do
         images = (image_of(sweep_heatmap(frame), svg=True),)
-    finding = images[0].title if images else f"{len(frame):,} points"
+    n_points = count_text(len(frame), "point")
     rows = tuple(tuple(_cell(value) for value in row) for row in frame.head(MOST_POINTS).itertuples(index=False, name=None))
     left_out = f", the first {MOST_POINTS:,} of {len(frame):,}" if len(frame) > MOST_POINTS else ""
     columns = tuple(f"{'>' if frame[name].dtype.kind in 'fi' else ''}{name}" for name in frame.columns)
     table = TextTable(f"All points{left_out}", columns, rows)
     sections = (
-        PageSection(name="summary", heading="Summary", paragraphs=(f"{len(frame):,} points of {Path(source).name}.",), images=images),
+        PageSection(name="summary", heading="Summary", paragraphs=(f"{Path(source).name}: {n_points}.",), images=images),
         PageSection(name="points", heading="Points", tables=(table,)),
     )
+    finding = images[0].title if images else n_points
     return Page(title=f"Sweep {Path(source).stem}", finding=finding, sections=sections)
 
 

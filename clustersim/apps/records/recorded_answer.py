@@ -32,6 +32,7 @@ from clustersim.documents.text import Data
 from clustersim.errors import Place, ScenarioError
 from clustersim.report.facts import percent_text
 from clustersim.report.text_tables import TextAnswer, TextTable
+from clustersim.units.divisors import count_text
 from clustersim.units.quantity import format_quantity
 
 SCHEMA_VERSION: Final = 1
@@ -79,7 +80,7 @@ class RecordedAnswer(TextAnswer):
         """Return in one sentence what stragglers cost."""
         share = 1.0 - self.even.step_time_s / self.replayed.step_time_s
         steps = "one step" if len(self.steps) == 1 else f"mean of {len(self.steps)} steps"
-        ranks = "one rank" if self.n_ranks == 1 else f"{self.n_ranks} ranks"
+        ranks = count_text(self.n_ranks, "rank")
         cost = f", which cost {percent_text(share)}" if share >= LEAST else ""
         replayed, even = _time(self.replayed.step_time_s), f"{_time(self.even.step_time_s)} without stragglers{cost}"
         if not self.recorded_s:

@@ -23,6 +23,7 @@ from clustersim.serving.formats import ServedFormats, served_formats
 from clustersim.serving.policies import rules_of
 from clustersim.serving.rules import BatchWait, EngineDevice, EngineRules, RankWait
 from clustersim.topology.cluster_wiring import cluster_of
+from clustersim.units.divisors import count_text
 from clustersim.workloads.inference import inference_work
 from clustersim.workloads.model import Model
 from clustersim.workloads.reading.model_spec import LoadedModel
@@ -145,9 +146,7 @@ def asked_layouts(serving: ServingSpec, node: Node, model: Model, n_accelerators
         found = [("replica", layout, n_replicas)]
     needed = sum(layout.n_accelerators * n_replicas for _, layout, n_replicas in found)
     if needed > n_accelerators:
-        parts = " and ".join(
-            f"{n_replicas} {role}{'s' if n_replicas > 1 else ''} of {_size_text(layout)}" for role, layout, n_replicas in found
-        )
+        parts = " and ".join(f"{count_text(n_replicas, role)} of {_size_text(layout)}" for role, layout, n_replicas in found)
         size = "serving.dp" if serving.dp > 1 else "serving.tp"
         raise ScenarioError(
             f"{parts}: that is {needed} accelerators, and the cluster has {n_accelerators}",

@@ -34,6 +34,7 @@ from clustersim.measure.metrics import Metrics
 from clustersim.notices import Flag
 from clustersim.report.facts import memory_text
 from clustersim.topology.cluster import TIERS
+from clustersim.units.divisors import count_text
 from clustersim.units.grouping import grouped
 from clustersim.units.quantity import format_quantity
 
@@ -211,7 +212,7 @@ def served_outcome(result: ServingResult) -> PointOutcome:
     """Return the stored part of a serving run."""
     slo, refused = result.metrics.slo, result.metrics.requests.refused
     reason = next((f"{check.name} is not kept" for check in slo.checks if not check.holds), "") if slo is not None else ""
-    reason = f"{refused} requests are too long for the model, or larger than the KV cache" if refused else reason
+    reason = f"{count_text(refused, 'request')} too long for the model, or larger than the KV cache" if refused else reason
     figures = _kept(serving_values(result.metrics))
     return PointOutcome(
         status="ok" if result.ok else "unmet",

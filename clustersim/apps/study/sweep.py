@@ -22,6 +22,7 @@ from clustersim.measure.error_bars import TIGHT, memory_verdict_of
 from clustersim.progress import advanced, phase
 from clustersim.report.facts import memory_text
 from clustersim.report.text_tables import TextAnswer, TextTable, heading_of, shown, shown_alike
+from clustersim.units.divisors import count_text
 
 if TYPE_CHECKING:
     import pandas
@@ -147,8 +148,7 @@ class SweepResult(TextAnswer):
     def headline(self) -> str:
         """Return the answer: the best point, or that there is none."""
         objective, best = self.question.objective, self.best
-        n_points = len(self.rows)
-        points = f"{n_points:,} point{'' if n_points == 1 else 's'}"
+        points = count_text(len(self.rows), "point")
         if best is None:
             asked = " and ".join(each.text for each in objective.where)
             return f"None of {points} {f'meets {asked}' if asked and self.count('ok') else 'can run'}"
@@ -176,10 +176,10 @@ class SweepResult(TextAnswer):
         for status in STATUSES[1:]:
             reasons = Counter(_kind(row.outcome.reason) for row in self.rows if row.outcome.status == status)
             ordered = sorted(reasons.items(), key=lambda each: (-each[1], each[0]))
-            lines += [f"{number:,} point{'s' if number > 1 else ''} {status}: {reason}" for reason, number in ordered[:N_REASONS]]
+            lines += [f"{count_text(number, 'point')} {status}: {reason}" for reason, number in ordered[:N_REASONS]]
             more = sum(number for _, number in ordered[N_REASONS:])
             if more:
-                lines.append(f"{more:,} more {status}, for {len(ordered) - N_REASONS} other reasons")
+                lines.append(f"{more:,} more {status}, for {count_text(len(ordered) - N_REASONS, 'other reason')}")
         return lines
 
 

@@ -11,6 +11,7 @@ from clustersim.apps.validate.published import SourceResult, Validation
 from clustersim.apps.validate.quantiles import LEVEL_FRACTION
 from clustersim.apps.validate.rows import RowResult
 from clustersim.report.text_tables import TextTable
+from clustersim.units.divisors import count_text
 from clustersim.units.grouping import grouped
 from clustersim.units.quantity import format_quantity
 
@@ -72,7 +73,7 @@ def share_text(fraction: float) -> str:
 
 def summary_text(summary: Summary) -> str:
     """Return how wrong some rows are, in a few words."""
-    rows = "1 row" if summary.n_rows == 1 else f"{summary.n_rows} rows"
+    rows = count_text(summary.n_rows, "row")
     because = f": {summary.worst_explained}" if summary.worst_explained else ""
     covered = "" if summary.coverage_fraction is None else f", {share_text(summary.coverage_fraction)} in their intervals"
     return (
@@ -119,7 +120,7 @@ def memory_text(summary: Summary) -> str:
     mean, worst = summary.mean_absolute_memory_error_fraction, summary.worst_memory_error_fraction
     if mean is None or worst is None:
         return misfits
-    rows = "1 row" if summary.n_memory_rows == 1 else f"{summary.n_memory_rows} rows"
+    rows = count_text(summary.n_memory_rows, "row")
     return f"memory of {rows}: mean absolute error {share_text(mean)}, worst {error_text(worst)}; {misfits}"
 
 

@@ -29,6 +29,7 @@ from clustersim.parallel.training_plan import Strategy, StrategySettings
 from clustersim.program.holds import Hold
 from clustersim.program.program import Key
 from clustersim.program.tasks import Collective, Communicate, Lane, RankGroups
+from clustersim.units.divisors import count_text
 from clustersim.units.grouping import grouped
 from clustersim.workloads.model import Model
 
@@ -314,7 +315,7 @@ def hosts_of(given: DataParallelSettings, n_nodes: int, per_node: int) -> tuple[
     """
     n_servers, dedicated, path = given.servers, given.placement == "dedicated", (*_PATH, "servers")
     if not dedicated and n_servers > n_nodes:
-        what = f"{n_servers} servers do not fit on {n_nodes} {'node' if n_nodes == 1 else 'nodes'}, one on each"
+        what = f"{n_servers} servers do not fit on {count_text(n_nodes, 'node')}, one on each"
         raise DomainError(what, path=path, hint=f"use at most {n_nodes}, or placement: dedicated")
     most = max(1, MAX_SENDS // (n_nodes * per_node))
     if n_servers > most:

@@ -31,6 +31,7 @@ from clustersim.report.shares import find_bottleneck, share_text
 from clustersim.report.subject import ServedSubject, Subject
 from clustersim.report.summary import breakdown_table, collectives_table, memory_table
 from clustersim.report.text_tables import TextTable
+from clustersim.units.divisors import count_text
 from clustersim.units.quantity import format_quantity
 
 MOST_LINKS: Final = 200
@@ -223,5 +224,5 @@ def serving_page(subject: ServedSubject, background: PageContext, images: Mappin
         "" if metrics.ttft_s is None else f"; half of the requests have their first token within {format_quantity(metrics.ttft_s.p50, 's')}"
     )
     objectives = "" if metrics.slo is None else f"; the SLOs are {'met' if metrics.slo.met else 'NOT met'}"
-    finding = f"{rate} on {metrics.gpus} GPUs{first}{objectives}"
+    finding = f"{rate} on {count_text(metrics.gpus, 'GPU')}{first}{objectives}"
     return Page(title=f"{subject.label}: {rate}", finding=finding, sections=(*sections, *closing_sections(metrics.flags, background)))

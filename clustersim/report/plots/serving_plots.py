@@ -15,6 +15,7 @@ from clustersim.report import palette
 from clustersim.report.plots.canvas import FAINT_INK, INK, Margins, caption, legend_aside, new_axes, size_px
 from clustersim.report.subject import ServedSubject
 from clustersim.serving.records import StepRecord
+from clustersim.units.divisors import count_text
 from clustersim.units.quantity import format_quantity
 
 HEIGHT_PX: Final = 560
@@ -82,7 +83,7 @@ def step_timeline(runs: Sequence[ServedSubject], ax: Axes | None = None) -> Axes
         most.append(max(values, default=0))
     _over_time(ax, "requests")
     growing = ", and the queue grows without end" if metrics.overloaded else ""
-    title = f"{run.label}: up to {most[0]:,} requests decode at once, and up to {most[1]:,} wait{growing}"
+    title = f"{run.label}: at most {count_text(most[0], 'request')} at once in decoding, and {most[1]:,} waiting{growing}"
     n_steps = format_quantity(metrics.step_s.mean, "s")
     caption(ax, title, f"of all replicas together, after engine steps; a step takes {n_steps} on average")
     return ax
@@ -103,7 +104,7 @@ def kv_over_time(runs: Sequence[ServedSubject], ax: Axes | None = None) -> Axes:
     ax.set_ylim(0, min(101.0, 125.0 * kv.peak_fraction) or 101.0)
     more = f"; the first {len(shown)} of {len(run.n_blocks)} replicas" if len(run.n_blocks) > len(shown) else ""
     whose = "replica" if run.metrics.transfers is None else "decode replica"
-    title = f"{run.label}: at most {100 * kv.peak_fraction:.1f} % of a KV cache is used, {kv.preemptions:,} preemptions"
+    title = f"{run.label}: at most {100 * kv.peak_fraction:.1f} % of a KV cache is used, {count_text(kv.preemptions, 'preemption')}"
     caption(ax, title, f"{kv.capacity_tokens:,} tokens in each {whose}; lines: after engine steps, dashed: highest within one{more}")
     return ax
 

@@ -32,7 +32,7 @@ def test_it_writes_a_file_says_how_to_use_it_and_has_a_document_in_si_units(cli:
     outcome = cli(*A100, "--gemm", gemm_file(tmp_path), "-o", "mine.yaml")
 
     assert outcome.code == 0
-    assert outcome.out.startswith("a100-sxm4-80g (ampere), fitted to one file from the constants of ampere\n")
+    assert outcome.out.startswith("a100-sxm4-80g (ampere), fitted to 1 file from the constants of ampere\n")
     assert outcome.err.splitlines() == [
         "warning: gemm: too few different measurements (3) for 4 constants: gemm.depth_overhead, gemm.tiles.16384, gemm.tiles.4096"
         " keep their values; 5 more would fit them",
@@ -94,7 +94,7 @@ def test_a_trace_alone_is_read_off(cli: Cli, tmp_path: Path) -> None:
 
     lines = outcome.out.splitlines()
     assert outcome.code == 0
-    assert lines[0] == "a100-sxm4-80g (ampere), read off one trace from the constants of ampere"
+    assert lines[0] == "a100-sxm4-80g (ampere), read off 1 trace from the constants of ampere"
     assert "Errors of predicted times" not in lines
     launch = "launch.further, launch.step, launch.product, launch.waited_send"
     assert lines[-1] == f"Not moved by these measurements, and kept from ampere: gemm, attention, {launch}, network"

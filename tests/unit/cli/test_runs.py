@@ -55,7 +55,7 @@ def test_tagged_runs_are_listed_and_compared_and_keep_their_tag_when_they_are_ma
 
     assert {run["changes"][0] for run in tagged} == {"training.global_batch_size=4", "training.global_batch_size=8"}
     assert "training.global_batch_size" in compared
-    assert cli("runs", "--tag", "all").err == "tagged all 3 runs below runs\n"
+    assert cli("runs", "--tag", "all").err == "tagged 3 runs below runs\n"
     assert "keeps no run tagged wide" in [cli("runs", "--untag", "wide"), cli("runs", "--tagged", "wide")][1].err
 
 
