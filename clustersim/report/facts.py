@@ -190,7 +190,8 @@ def shown_stages(metrics: Metrics, most: int = N_STAGES_SHOWN) -> tuple[tuple[tu
     labels = [f"stage {row[0].stage}" if len(row) == 1 else f"stages {row[0].stage}-{row[-1].stage}" for row in kept]
     shown = tuple((label, row[0]) for label, row in zip(labels, kept, strict=True))
     left = by_need[most:]
-    return shown, f"and {count_text(sum(map(len, left)), 'more stage')}: at most {memory_text(left[0][0].peak_bytes)} each" if left else ""
+    n_left = count_text(sum(map(len, left)), "more stage")
+    return shown, f"and {n_left} with at most {memory_text(left[0][0].peak_bytes)} each" if left else ""
 
 
 def memory_parts(stage: StageMemory) -> dict[str, float]:

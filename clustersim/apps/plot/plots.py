@@ -345,7 +345,7 @@ def _points_page(source: str, frame: pandas.DataFrame) -> Page:
     columns = tuple(f"{'>' if frame[name].dtype.kind in 'fi' else ''}{name}" for name in frame.columns)
     table = TextTable(f"All points{left_out}", columns, rows)
     sections = (
-        PageSection(name="summary", heading="Summary", paragraphs=(f"{Path(source).name}: {n_points}.",), images=images),
+        PageSection(name="summary", heading="Summary", paragraphs=(f"{n_points} of {Path(source).name}.",), images=images),
         PageSection(name="points", heading="Points", tables=(table,)),
     )
     finding = images[0].title if images else n_points
