@@ -170,7 +170,7 @@ def _figures(best: Replayed) -> list[str]:
         money += f" ({least:.2f} to {most:.2f} USD)"
     latencies = [
         f"{slo_title(check.name)} {format_quantity(check.found_s, 's')}"
-        + (f" ({format_range(*check.interval_s, 's')})" if check.interval_s is not None else "")
+        + (f" ({format_range(*check.interval_s, 's', as_of=check.found_s)})" if check.interval_s is not None else "")
         for check in best.checks
         if check.found_s is not None
     ]

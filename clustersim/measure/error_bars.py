@@ -10,7 +10,7 @@ from typing import Annotated, Final
 from pydantic import Field, with_config
 
 from clustersim.units.fields import PositiveInt, PositiveRatio
-from clustersim.units.quantity import format_quantity
+from clustersim.units.quantity import format_quantity, format_range
 
 RunKind = tuple[str, ...]
 """Words that make the error of a run larger, in the order of ``WORDS``; none for most runs."""
@@ -65,12 +65,13 @@ def with_ends(value: float, unit: str, bar: ErrorBar | None) -> str:
     >>> with_ends(81.4 * 86400, "s", bar), with_ends(32.27e6, "count", bar), with_ends(4.0, "USD", None)
     ('81.4 days (65.1 to 97.7 days)', '32.3M (25.8M to 38.7M)', '4 USD')
     """
-    shares = (1.0,) if bar is None else (1.0, bar.least_fraction, bar.most_fraction)
-    middle, *ends = (format_quantity(share * value, unit).strip() for share in shares)
-    if not ends:
+    middle = format_quantity(value, unit).strip()
+    if bar is None:
         return middle
-    (low, _, low_unit), (_, _, high_unit) = (end.partition(" ") for end in ends)
-    return f"{middle} ({low if low_unit == high_unit else ends[0]} to {ends[1]})"
+    ends = bar.least_fraction * value, bar.most_fraction * value
+    if " " in middle:
+        return f"{middle} ({format_range(*ends, unit, as_of=value)})"
+    return f"{middle} ({' to '.join(format_quantity(end, unit).strip() for end in ends)})"
 
 
 BAR: Final = "error_bar."

@@ -119,7 +119,7 @@ def interval_text(metrics: Metrics) -> str:
     """Return the interval of the step time, such as ``7.9 to 9.6 s``; empty where there is none."""
     if metrics.step_time_interval_s is None:
         return ""
-    return format_range(*metrics.step_time_interval_s, "s")
+    return format_range(*metrics.step_time_interval_s, "s", as_of=metrics.step_time_s)
 
 
 def interval_note(metrics: Metrics) -> str:
@@ -265,8 +265,8 @@ def steps_lines(metrics: Metrics) -> tuple[str, ...]:
 def _times_line(report: StepsReport) -> str:
     if report.confidence_interval_s is None:
         return ""
-    interval = format_range(*report.confidence_interval_s, "s", 4)
-    mean, middle, tail = format_alike((report.mean_s, report.median_s, report.p95_s), "s", 4)
+    interval = format_range(*report.confidence_interval_s, "s", 4, as_of=report.mean_s)
+    mean, middle, tail = format_alike((report.mean_s, report.median_s, report.p95_s), "s", 4, as_of=report.mean_s)
     return f"{count_text(report.steps, 'step')}: mean {mean} (95 % confidence {interval}), median {middle}, 95th percentile {tail}"
 
 

@@ -232,7 +232,7 @@ def slo_rows(slo: SloReport) -> tuple[Row, ...]:
             slo_title(check.name),
             format_quantity(check.limit_s, "s"),
             "-" if check.found_s is None else format_quantity(check.found_s, "s"),
-            "" if check.interval_s is None else format_range(*check.interval_s, "s"),
+            "" if check.interval_s is None else format_range(*check.interval_s, "s", as_of=check.found_s),
             slo_verdict(check),
         )
         for check in slo.checks
@@ -280,8 +280,18 @@ def write_serving_tables(requests: Requests, log: RequestLog, steps: Iterable[En
 
 def write_steps(steps: Iterable[EngineStepLog], path: Path) -> None:
     """Write steps at about equal distances in time, pool after pool."""
-    samples = (each for log in steps for each in log.samples)
-    write_table(path, _STEPS, ((each[0], each[1] * TICK_S, each[2] * TICK_S, *each[3:]) for each in samples))
+    write_table(path, _STEPS, _step_rows(steps))
+
+
+def steps_frame(steps: Iterable[EngineStepLog]) -> pandas.DataFrame:
+    """Return the same as a frame."""
+    import pandas as pd
+
+    return pd.DataFrame.from_records(list(_step_rows(steps)), columns=list(_STEPS))
+
+
+def _step_rows(steps: Iterable[EngineStepLog]) -> Iterator[tuple[float, ...]]:
+    return ((each[0], each[1] * TICK_S, each[2] * TICK_S, *each[3:]) for log in steps for each in log.samples)
 
 
 def _times(log: RequestLog) -> tuple[FloatArray, ...]:

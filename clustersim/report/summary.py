@@ -209,7 +209,7 @@ def memory_table(metrics: Metrics) -> TextTable:
     stages, _ = facts.shown_stages(metrics, most=len(metrics.memory.by_stage))
     sizes = ((label, *map(facts.memory_text, (*facts.memory_parts(stage).values(), stage.peak_bytes))) for label, stage in stages)
     columns = ("", *(f">{part}" for part in facts.MEMORY_PARTS), ">peak")
-    return TextTable("Memory of one GPU", columns, tuple(sizes), (f"The plan {facts.memory_verdict(metrics)}.",))
+    return TextTable("Memory of one GPU", columns, tuple(sizes), (f"The layout {facts.memory_verdict(metrics)}.",))
 
 
 def collectives_table(metrics: Metrics) -> TextTable:

@@ -23,7 +23,6 @@ _TIMES: Final = 9.0
 _TONNE_KG: Final = 1e3
 _MARKDOWN: Final = re.compile(r"[\\`|*\[\]]|(?<![^\W_])_|_(?![^\W_])|^>|<(?=[A-Za-z/!?])|&(?=#?\w+;)")
 """Signs that Markdown reads; an underscore between letters is none, nor is an arrow or a comparison."""
-_UNIT_OF_KEY: Final = re.compile(r"(?<!_per)_(?:s|bytes|kwh)(?=\.|$)")
 _PERCENT: Final = ("mfu", "hfu")
 _UNITS: Final[Mapping[object, str]] = MappingProxyType(
     {
@@ -112,17 +111,6 @@ def shown(key: str, value: float | None) -> str:
     if key in _PERCENT or key.endswith("_fraction"):
         return f"{100 * value:.1f} %"
     return f"{value:,.0f}" if 1e3 <= abs(value) < 1e12 else f"{value:.4g}"
-
-
-def heading_of(key: str) -> str:
-    """Return the key of a figure as a heading above values that :func:`shown` gives with their units, without one of its own.
-
-    Examples
-    --------
-    >>> [heading_of(key) for key in ("memory.peak_bytes", "ttft_s.p99", "tokens_per_s")]
-    ['memory.peak', 'ttft.p99', 'tokens_per_s']
-    """
-    return _UNIT_OF_KEY.sub("", key)
 
 
 def shown_alike(key: str, values: Sequence[float | None]) -> list[str]:

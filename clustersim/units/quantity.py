@@ -280,8 +280,8 @@ def _formatted(value: float, unit: str, digits: int) -> str:
     return _render(value / form.label_factor, form.label, form.prefixes, digits)
 
 
-def format_alike(values: Sequence[float], unit: str, digits: int = 3) -> list[str]:
-    """Return values as text in one unit, that of the largest of them; seconds in the place of minutes beside a few seconds.
+def format_alike(values: Sequence[float], unit: str, digits: int = 3, *, as_of: float | None = None) -> list[str]:
+    """Return values as text in one unit, that of another value or of the largest; seconds in the place of minutes beside a few seconds.
 
     Examples
     --------
@@ -289,7 +289,7 @@ def format_alike(values: Sequence[float], unit: str, digits: int = 3) -> list[st
     (['34.8 s', '0.315 s', '0 s'], ['1.73 min', '2.06 min'], ['600 s', '0.4 s', '<0.001 s'])
     """
     largest = max(map(abs, values), default=0.0)
-    label = format_quantity(largest, unit, digits).partition(" ")[2]
+    label = format_quantity(largest if as_of is None else as_of, unit, digits).partition(" ")[2]
     if label == "min" and any(0.0 < abs(value) < _FEW_S for value in values):
         label = "s"
     factor = parse_quantity(f"1 {label}", unit) if label else 1.0
@@ -298,15 +298,15 @@ def format_alike(values: Sequence[float], unit: str, digits: int = 3) -> list[st
     return [f"{number} {label}".rstrip() for number in numbers]
 
 
-def format_range(least: float, most: float, unit: str, digits: int = 3) -> str:
-    """Return a range as text with its unit once.
+def format_range(least: float, most: float, unit: str, digits: int = 3, *, as_of: float | None = None) -> str:
+    """Return a range as text with its unit once: that of a value beside which it stands, where one is given.
 
     Examples
     --------
-    >>> format_range(104.0, 123.6, "s"), format_range(7.94, 9.6, "s")
-    ('1.73 to 2.06 min', '7.94 to 9.6 s')
+    >>> format_range(104.0, 123.6, "s"), format_range(7.94, 9.6, "s"), format_range(104.0, 123.6, "s", as_of=112.0)
+    ('1.73 to 2.06 min', '7.94 to 9.6 s', '104 to 124 s')
     """
-    low, high = format_alike((least, most), unit, digits)
+    low, high = format_alike((least, most), unit, digits, as_of=as_of)
     return f"{low.partition(' ')[0]} to {high}"
 
 

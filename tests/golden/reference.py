@@ -220,7 +220,7 @@ def reference_metrics(timeline: Timeline, *, capacity_bytes: float = 80e9, scena
         gpus=gpus,
         parallelism=Parallelism(dp=dp, tp=tp, pp=n_stages, cp=1, ep=1),
         step_time_s=step_s,
-        step_time_interval_s=(17.2, 21.2),
+        step_time_interval_s=(0.92 * step_s, 1.12 * step_s),
         step_time_interval_level_fraction=0.8,
         step_time_interval_kind="all runs",
         samples_per_s=samples / step_s,

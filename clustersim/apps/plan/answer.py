@@ -27,10 +27,10 @@ from clustersim.measure.error_bars import ALL_RUNS, TIGHT
 from clustersim.notices import Flag
 from clustersim.parallel.training_plan import SHARDS_PARAMETERS, Plan
 from clustersim.progress import phase
-from clustersim.report.facts import memory_verdict, percent_text
+from clustersim.report.facts import interval_text, memory_verdict, percent_text
 from clustersim.report.text_tables import TextAnswer, TextTable
 from clustersim.units.divisors import count_text
-from clustersim.units.quantity import format_alike, format_quantity, format_range
+from clustersim.units.quantity import format_alike, format_quantity
 
 RUNNERS_UP: Final = 5
 BELOW_BOUND: Final = "replay_below_bound"
@@ -292,7 +292,7 @@ def turn_lines(answer: PlanAnswer) -> list[str]:
     kind, interval_s = winner.result.metrics.step_time_interval_kind, winner.result.metrics.step_time_interval_s
     if kind is not None and interval_s is not None:
         n_rows, n_sources = shipped_support(kind)
-        shown = format_range(*interval_s, "s") if winner.step_time_s >= 120.0 else "{:.3g} to {:.3g} s".format(*interval_s)
+        shown = interval_text(winner.result.metrics)
         of = "" if kind == ALL_RUNS else f" ({kind})"
         lines.append(f"  step of the winner: {shown} expected, from {n_rows:,} published runs of {n_sources} sources{of}")
     mfu, step_s = winner.result.metrics.mfu, winner.result.metrics.step_time_s

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from clustersim.apps.compare.compared_runs import run_of, side_by_side
-from clustersim.apps.compare.run_directories import changeable, is_served, load_result
+from clustersim.apps.compare.run_directories import is_served, load_result
 from clustersim.apps.explain.explanation import measured_changes
 from clustersim.apps.run.page import draw_images, image_of, page_of, served_subject_of, subject_of
-from clustersim.apps.run.result import Result
+from clustersim.apps.run.result import MeasuredRun, Result
+from clustersim.apps.run.running import run_scenario
 from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.apps.study.point import reason_of
 from clustersim.apps.study.pools import in_order
 from clustersim.collection import collection_paused
+from clustersim.config.load import ScenarioText
+from clustersim.config.overriding import parse_override
 from clustersim.documents.check import validate_document
 from clustersim.documents.files import read_bytes
 from clustersim.documents.near_names import choices_hint
@@ -36,7 +40,7 @@ if TYPE_CHECKING:
 
     from clustersim.apps.validate.published import Validation
     from clustersim.report.plots.canvas import Axes
-    from clustersim.report.plots.kinds import RunPlot
+    from clustersim.report.plots.kinds import Plots, RunPlot
 
 
 _S = TypeVar("_S", Subject, ServedSubject, Subject | ServedSubject)
@@ -99,18 +103,32 @@ def draw_plot(
             return table.draw_figure(points, figure) if figure and table.draw_figure else table.draw(points, None)
         if name in ANSWER_PLOTS:
             return ANSWER_PLOTS[name](asked_tornado(sources, overrides, seed=seed, jobs=jobs), None)
-        asked = [_Asked(source, tuple(overrides), seed) for source in sources]
-        served = SERVED_PLOTS.get(name)
-        if served is not None and (name not in RUN_PLOTS or (sources and is_served(sources[0], overrides))):
-            _check_number(name, served, sources)
-            if served.grows and len(asked) == 1 and is_served(sources[0], overrides):
-                return served.draw(_loaded(name, asked[0], jobs), None)
-            return served.draw([_kind(name, each, ServedSubject) for each in _told_apart(asked, jobs)], None)
-        plot = RUN_PLOTS[name]
+        serves = name not in RUN_PLOTS or (name in SERVED_PLOTS and bool(sources) and is_served(sources[0], overrides))
+        plot: RunPlot[Any] = SERVED_PLOTS[name] if serves else RUN_PLOTS[name]
         _check_number(name, plot, sources)
-        if plot.grows and len(asked) == 1:
-            return plot.draw(_growing(name, asked[0], plot.grows, jobs), None)
-        return plot.draw([_kind(name, each, Subject) for each in _told_apart(asked, jobs)], None)
+        if plot.grows and len(sources) == 1:
+            return _drawn(name, plot, load_result(sources[0], overrides, seed=seed), jobs=jobs)
+        asked = [_Asked(source, tuple(overrides), seed) for source in sources]
+        return plot.draw([_kind(name, each, serves=serves) for each in _named_apart(list(_runs(asked, jobs)))], None)
+
+
+def plots_of(result: MeasuredRun[Any]) -> Plots:
+    """Return all pictures of one result; those of several sizes or loads run its scenario again."""
+    from clustersim.report.plots.kinds import RUN_PLOTS, SERVED_PLOTS, Plots
+
+    shelf: Mapping[str, RunPlot[Any]] = SERVED_PLOTS if isinstance(result, ServingResult) else RUN_PLOTS
+    shown = {name: partial(_drawn, name, plot, jobs=1) for name, plot in shelf.items() if plot.n_least == 1 or plot.grows}
+    return Plots(shown, lambda: result)
+
+
+def _drawn(name: str, plot: RunPlot[Any], result: MeasuredRun[Any], ax: Axes | None = None, *, jobs: int | None) -> Axes:
+    """Return a picture of one result."""
+    found = [_kind(name, _subject(result), serves=plot.grows == "load") if plot.grows else _subject(result)]
+    if plot.grows and isinstance(result, ServingResult):
+        found = _loaded(result, jobs)
+    elif plot.grows and isinstance(result, Result):
+        found = _growing(result, plot.grows, jobs)
+    return plot.draw(found, ax)
 
 
 def _check_number(name: str, plot: RunPlot[Subject] | RunPlot[ServedSubject], sources: Sequence[str]) -> None:
@@ -128,20 +146,20 @@ def _check_number(name: str, plot: RunPlot[Subject] | RunPlot[ServedSubject], so
         raise ScenarioError(f"'{name}' shows {plot.n_least} runs or more", hint="name more runs")
 
 
-def _kind(name: str, subject: Subject | ServedSubject, kind: type[_S]) -> _S:
+def _kind(name: str, subject: Subject | ServedSubject, *, serves: bool) -> Subject | ServedSubject:
     """Return a run of the kind that a picture shows."""
     from clustersim.report.plots.kinds import RUN_PLOTS, SERVED_PLOTS
 
-    if isinstance(subject, kind):
+    if isinstance(subject, ServedSubject) == serves:
         return subject
-    shows, serves, drawn = ("training", "serves requests", SERVED_PLOTS) if kind is Subject else ("serving", "trains", RUN_PLOTS)
-    raise ScenarioError(f"'{name}' shows {shows}, and {subject.label} {serves}", hint=f"draw {', '.join(drawn)}")
+    shows, does, drawn = ("serving", "trains", RUN_PLOTS) if serves else ("training", "serves requests", SERVED_PLOTS)
+    raise ScenarioError(f"'{name}' shows {shows}, and {subject.label} {does}", hint=f"draw {', '.join(drawn)}")
 
 
 class _Asked(NamedTuple):
     """A run for a picture."""
 
-    source: str
+    source: str | ScenarioText
     overrides: tuple[str, ...]
     seed: int
 
@@ -151,8 +169,17 @@ _Named = tuple[Subject | ServedSubject, str]
 
 
 def _run(asked: _Asked) -> _Named:
-    result = load_result(asked.source, asked.overrides, seed=asked.seed)
-    return (served_subject_of(result) if isinstance(result, ServingResult) else subject_of(result)), result.scenario_hash
+    source, texts, seed = asked
+    read = isinstance(source, ScenarioText)
+    result = run_scenario(source, [*map(parse_override, texts)], seed=seed) if read else load_result(source, texts, seed=seed)
+    return _subject(result), result.scenario_hash
+
+
+def _subject(result: MeasuredRun[Any]) -> Subject | ServedSubject:
+    if isinstance(result, ServingResult):
+        return served_subject_of(result)
+    assert isinstance(result, Result)
+    return subject_of(result)
 
 
 def _runs(asked: Sequence[_Asked], jobs: int | None) -> Iterator[_Named]:
@@ -165,20 +192,13 @@ def subjects_of(results: Sequence[Result]) -> list[Subject]:
     return _named_apart([(subject_of(result), result.scenario_hash) for result in results])
 
 
-def _told_apart(asked: Sequence[_Asked], jobs: int | None) -> list[Subject | ServedSubject]:
-    return _named_apart(list(_runs(asked, jobs)))
-
-
 def _named_apart(runs: Sequence[tuple[_S, str]]) -> list[_S]:
     names = [subject.label for subject, _ in runs]
     return [subject if names.count(subject.label) == 1 else replace(subject, label=f"{subject.label} {digits}") for subject, digits in runs]
 
 
-def _loaded(name: str, asked: _Asked, jobs: int | None) -> list[ServedSubject]:
+def _loaded(first: ServingResult, jobs: int | None) -> list[Subject | ServedSubject]:
     """Return one serving scenario with its own load and others: of the rate of full batches, or multiples of its clients or speed."""
-    first = load_result(asked.source, asked.overrides, seed=asked.seed)
-    assert isinstance(first, ServingResult)
-    asked = _Asked(*changeable(*asked[:2], seed=asked.seed))
     requests = first.built.scenario.spec.requests
     if requests.rate is not None:
         full = first.metrics.full_load_output_tokens_per_s / float(first.run.requests.output_tokens.mean())
@@ -192,33 +212,28 @@ def _loaded(name: str, asked: _Asked, jobs: int | None) -> list[ServedSubject]:
     else:
         raise ScenarioError(f"arrival: {requests.arrival} has no load to vary", hint="name several runs, or a scenario with a rate")
     values = sorted({own, *others})
-    changed = [asked._replace(overrides=(*asked.overrides, f"requests.{load.format(value)}")) for value in values if value != own]
-    found = [_kind(name, subject, ServedSubject) for subject, _ in _runs(changed, jobs)]
+    changed = [_Asked(first.built.scenario, (f"requests.{load.format(value)}",), first.seed) for value in values if value != own]
+    found = [subject for subject, _ in _runs(changed, jobs)]
     found.insert(values.index(own), served_subject_of(first))
     return found
 
 
-def _growing(name: str, asked: _Asked, grows: str, jobs: int | None) -> list[Subject]:
+def _growing(first: Result, grows: str, jobs: int | None) -> list[Subject | ServedSubject]:
     """Return one scenario on clusters of several sizes, from its own size on, each twice the one before, with as many replicas as fit."""
-    first = load_result(asked.source, asked.overrides, seed=asked.seed)
-    if isinstance(first, ServingResult):
-        raise ScenarioError(f"'{name}' shows training, and {asked.source} serves requests", hint="draw throughput_latency")
-    asked = _Asked(*changeable(*asked[:2], seed=asked.seed))
     n_nodes, batch = first.built.cluster.n_nodes, first.built.plan.training.global_batch_size
-    larger: list[_Asked] = []
-    for doubling in range(1, N_SIZES):
-        factor = 2**doubling
+    larger = list[_Asked]()
+    for factor in (2**doubling for doubling in range(1, N_SIZES)):
         more = [f"cluster.nodes={n_nodes * factor}", "strategy.dp=auto"]
         more += [f"training.global_batch_size={batch * factor}"] if grows == "weak" else []
-        larger.append(asked._replace(overrides=(*asked.overrides, *more)))
-    found, refused = [subject_of(first)], ""
+        larger.append(_Asked(first.built.scenario, tuple(more), first.seed))
+    found, refused = [_subject(first)], ""
     try:
         for subject, _ in _runs(larger, jobs):
-            found.append(_kind(name, subject, Subject))
+            found.append(subject)
     except (ScenarioError, InfeasibleError) as error:
         refused = reason_of(error) if isinstance(error, ScenarioError) else str(error)
     if len(found) < 2:
-        raise ScenarioError(f"{asked.source} does not run on twice the nodes: {refused}", hint="name several runs of several sizes")
+        raise ScenarioError(f"{first.built.name} does not run on twice the nodes: {refused}", hint="name several runs of several sizes")
     return [replace(subject, label=count_text(subject.metrics.gpus, "GPU")) for subject in found]
 
 

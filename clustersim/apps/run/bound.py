@@ -137,7 +137,7 @@ def run_bounds(built: Built, seed: int, metrics: Metrics, timeline: Timeline, bo
         binding=largest.name,
         binding_s=largest.seconds,
         parts=tuple(parts),
-        sentence=f"lower bound of this layout: {least}, {share:.1f} % of {step}; {what} alone: {seconds} at least",
+        sentence=f"no step of this layout is shorter than {least}, {share:.1f} % of {step}; {what} alone: {seconds} at least",
     )
 
 

@@ -131,7 +131,15 @@ LARGEST_SVG: Final = 250_000
 
 def folder_kinds(result: Result | ServingResult) -> Sequence[str]:
     """Return the pictures that the directory of a run has."""
-    return dir(result.plot) if isinstance(result, ServingResult) else IN_FOLDER
+    return _still_kinds(result) if isinstance(result, ServingResult) else IN_FOLDER
+
+
+def _still_kinds(result: Result | ServingResult) -> list[str]:
+    """Return the pictures of a run for which nothing is run again."""
+    from clustersim.report.plots.kinds import RUN_PLOTS, SERVED_PLOTS
+
+    shelf = SERVED_PLOTS if isinstance(result, ServingResult) else RUN_PLOTS
+    return [kind for kind in _still_kinds(result) if not shelf[kind].grows]
 
 
 def page_of(result: Result | ServingResult, *, zooms: bool = False, changes: Sequence[str] | None = (), plots: Path | None = None) -> str:
@@ -148,7 +156,7 @@ def page_of(result: Result | ServingResult, *, zooms: bool = False, changes: Seq
     """
     if plots is None:
         zooms = zooms and not isinstance(result, ServingResult)
-        images = draw_images(result.plot, [kind for kind in dir(result.plot) if not (zooms and kind in ZOOMED)], svg=not zooms)
+        images = draw_images(result.plot, [kind for kind in _still_kinds(result) if not (zooms and kind in ZOOMED)], svg=not zooms)
     else:
         paths = {kind: plots / f"{kind}.png" for kind in folder_kinds(result)}
         images = {

@@ -50,6 +50,13 @@ class MeasuredRun(Generic[M]):
     seed: int
 
     @property
+    def plot(self) -> Plots:
+        """Pictures, by name: ``result.plot.breakdown(ax=None)`` returns the axes that it drew on, and ``dir(result.plot)`` all names."""
+        from clustersim.apps.plot.plots import plots_of
+
+        return plots_of(self)
+
+    @property
     def flags(self) -> tuple[Flag, ...]:
         """Flags for what was assumed, extrapolated or not calibrated."""
         return self.metrics.flags
@@ -128,13 +135,6 @@ class Result(MeasuredRun[Metrics]):
         }
 
     @property
-    def plot(self) -> Plots:
-        """Pictures, by name: ``result.plot.breakdown(ax=None)`` returns the axes that it drew on."""
-        from clustersim.apps.run.page import subject_of
-        from clustersim.report.plots.kinds import RUN_PLOTS, drawings
-
-        return drawings(RUN_PLOTS, [subject_of(self)])
-
     def timeline(self) -> pandas.DataFrame:
         """Return the spans as a tidy frame, one row per span; see :meth:`clustersim.trace.timeline.Timeline.to_frame`."""
         return self.spans.to_frame()

@@ -16,8 +16,6 @@ from clustersim.measure.serving_metrics import ServingMetrics
 if TYPE_CHECKING:
     import pandas
 
-    from clustersim.report.plots.kinds import Plots
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingResult(MeasuredRun[ServingMetrics]):
@@ -56,16 +54,14 @@ class ServingResult(MeasuredRun[ServingMetrics]):
             raise TypeError("metrics are not a mapping")
         return {**document, "scenario_hash": self.scenario_hash}
 
-    @property
-    def plot(self) -> Plots:
-        """Pictures, by name: ``result.plot.latency(ax=None)`` returns the axes that it drew on."""
-        from clustersim.apps.run.page import served_subject_of
-        from clustersim.report.plots.kinds import SERVED_PLOTS, drawings
-
-        return drawings(SERVED_PLOTS, [served_subject_of(self)])
-
     def requests_table(self) -> pandas.DataFrame:
         """Return one row for each request: when it was sent, its first and last token, and its tokens; times in seconds, None where not."""
         from clustersim.report.serving_summary import requests_frame
 
         return requests_frame(self.run.requests, self.run.log)
+
+    def timeline(self) -> pandas.DataFrame:
+        """Return one row for each of some engine steps, at about equal distances in time, pool after pool; times in seconds."""
+        from clustersim.report.serving_summary import steps_frame
+
+        return steps_frame((self.run.steps, self.run.decode_steps))

@@ -21,7 +21,7 @@ from clustersim.measure.deciding import undecided_text
 from clustersim.measure.error_bars import TIGHT, memory_verdict_of
 from clustersim.progress import advanced, phase
 from clustersim.report.facts import memory_text
-from clustersim.report.text_tables import TextAnswer, TextTable, heading_of, shown, shown_alike
+from clustersim.report.text_tables import TextAnswer, TextTable, shown, shown_alike
 from clustersim.units.divisors import count_text
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class SweepResult(TextAnswer):
             (f"{row.point.number}", *(value_text(row.point.values.get(key, "")) for key in columns.keys), *shown_figures)
             for row, shown_figures in zip(rows, figures, strict=True)
         ]
-        return TextTable("", ("point", *columns.keys, *(f">{heading_of(name)}" for name in told)), tuple(cells))
+        return TextTable("", ("point", *columns.keys, *(f">{name}" for name in told)), tuple(cells))
 
     def reason_lines(self) -> list[str]:
         """Return which software points are of, where they differ, and why some did not end well, the most frequent reasons first."""

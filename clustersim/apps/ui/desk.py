@@ -129,7 +129,7 @@ def shown(document: Mapping[str, Data], result: Result) -> Shown:
         "figures": [html.Div([html.Span(name), html.Strong(value)]) for name, value in figures],
         "breakdown": breakdown_bars([(metrics.scenario, metrics)]),
         "memory": memory_bars([(metrics.scenario, metrics)]),
-        "memory-said": f"The plan {memory_verdict(metrics)}.",
+        "memory-said": f"The layout {memory_verdict(metrics)}.",
         "timeline": graph("timeline", timeline),
         "timeline-said": timeline_said,
         "link": link_of(document),
@@ -152,7 +152,7 @@ def _verdict(result: Result) -> list[Component]:
     if metrics.step_time_interval_s is not None:
         lines.append(html.P(interval_line(metrics)))
     if not metrics.memory.fits:
-        lines.insert(0, html.P(f"The plan {memory_verdict(metrics)}.", className="bad"))
+        lines.insert(0, html.P(f"The layout {memory_verdict(metrics)}.", className="bad"))
     lines += [html.P(f"{flag.message}.", className="bad") for flag in result.host_shortages]
     lines += [html.P(f"{check.sentence()}.", className="bad") for check in result.checks if not check.holds]
     told = [html.Li(f"{heading}: {sentence}") for heading, sentences in verdict_sections(result) for sentence in sentences]

@@ -78,7 +78,7 @@ def run_page(subject: Subject, background: PageContext, images: dict[str, Image]
         PageSection(
             name="memory",
             heading="Memory",
-            paragraphs=(f"The plan {memory_verdict(metrics)}.",),
+            paragraphs=(f"The layout {memory_verdict(metrics)}.",),
             images=_of(images, "memory", "memory_over_time"),
             tables=(replace(memory_table(metrics), heading="Memory of one GPU of each stage at its peak"),),
         ),

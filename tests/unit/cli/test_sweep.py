@@ -118,7 +118,7 @@ def test_the_same_command_repeats_nothing(cli: Cli, monkeypatch: pytest.MonkeyPa
     assert first.err.startswith("wrote runs/sweeps/gpt2-dp-8xv100/")
     assert (again.code, again.err) == (0, first.err)
     assert "12 were kept from before" in again.out
-    assert again.out.splitlines()[3].split() == ["point", "training.micro_batch_size", "strategy.zero_stage", "mfu", "step_time"]
+    assert again.out.splitlines()[3].split() == ["point", "training.micro_batch_size", "strategy.zero_stage", "mfu", "step_time_s"]
 
 
 def test_json_is_one_document(cli: Cli) -> None:

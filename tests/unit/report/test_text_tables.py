@@ -39,7 +39,9 @@ def test_what_users_write_is_never_markup() -> None:
 def test_a_notebook_shows_sentences_below_their_table_and_verdicts_as_the_summary_does() -> None:
     html = html_summary(METRICS, TIMELINE, [("Checks", ("mfu > 1 is false (20.0 %)",))])
 
-    places = [html.index(text) for text in ("step time", "<h4>Memory of one GPU</h4>", "The plan fits", "<h4>Checks</h4>", "mfu &gt; 1 is")]
+    places = [
+        html.index(text) for text in ("step time", "<h4>Memory of one GPU</h4>", "The layout fits", "<h4>Checks</h4>", "mfu &gt; 1 is")
+    ]
     assert places == sorted(places)
 
 

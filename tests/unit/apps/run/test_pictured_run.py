@@ -55,7 +55,7 @@ def test_no_label_lies_on_another_and_no_axes_are_empty(name: str, kind: str) ->
 
 
 def test_all_pictures_of_one_run_are_methods() -> None:
-    assert dir(result_of("sharded").plot) == sorted(KINDS)
+    assert dir(result_of("sharded").plot) == sorted((*KINDS, "strong_scaling", "weak_scaling"))
 
 
 def test_a_notebook_shows_the_picture_of_a_run() -> None:
