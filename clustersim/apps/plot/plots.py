@@ -123,12 +123,10 @@ def plots_of(result: MeasuredRun[Any]) -> Plots:
 
 def _drawn(name: str, plot: RunPlot[Any], result: MeasuredRun[Any], ax: Axes | None = None, *, jobs: int | None) -> Axes:
     """Return a picture of one result."""
-    found = [_kind(name, _subject(result), serves=plot.grows == "load") if plot.grows else _subject(result)]
-    if plot.grows and isinstance(result, ServingResult):
-        found = _loaded(result, jobs)
-    elif plot.grows and isinstance(result, Result):
-        found = _growing(result, plot.grows, jobs)
-    return plot.draw(found, ax)
+    if not plot.grows:
+        return plot.draw([_subject(result)], ax)
+    _kind(name, _subject(result), serves=plot.grows == "load")
+    return plot.draw(_loaded(result, jobs) if isinstance(result, ServingResult) else _growing(result, plot.grows, jobs), ax)
 
 
 def _check_number(name: str, plot: RunPlot[Subject] | RunPlot[ServedSubject], sources: Sequence[str]) -> None:
@@ -164,11 +162,8 @@ class _Asked(NamedTuple):
     seed: int
 
 
-_Named = tuple[Subject | ServedSubject, str]
-"""A run as pictures see it, and the digits of its hash."""
-
-
-def _run(asked: _Asked) -> _Named:
+def _run(asked: _Asked) -> tuple[Subject | ServedSubject, str]:
+    """Return a run as pictures see it, and the digits of its hash."""
     source, texts, seed = asked
     read = isinstance(source, ScenarioText)
     result = run_scenario(source, [*map(parse_override, texts)], seed=seed) if read else load_result(source, texts, seed=seed)
@@ -182,17 +177,13 @@ def _subject(result: MeasuredRun[Any]) -> Subject | ServedSubject:
     return subject_of(result)
 
 
-def _runs(asked: Sequence[_Asked], jobs: int | None) -> Iterator[_Named]:
+def _runs(asked: Sequence[_Asked], jobs: int | None) -> Iterator[tuple[Subject | ServedSubject, str]]:
     with phase("simulate"):
         yield from in_order(_run, asked, jobs=jobs)
 
 
-def subjects_of(results: Sequence[Result]) -> list[Subject]:
-    """Return runs as pictures see them, with the digits of their hash where two have the same name."""
-    return _named_apart([(subject_of(result), result.scenario_hash) for result in results])
-
-
 def _named_apart(runs: Sequence[tuple[_S, str]]) -> list[_S]:
+    """Return runs with the digits of their hash where two have the same name."""
     names = [subject.label for subject, _ in runs]
     return [subject if names.count(subject.label) == 1 else replace(subject, label=f"{subject.label} {digits}") for subject, digits in runs]
 
@@ -218,8 +209,9 @@ def _loaded(first: ServingResult, jobs: int | None) -> list[Subject | ServedSubj
     return found
 
 
-def _growing(first: Result, grows: str, jobs: int | None) -> list[Subject | ServedSubject]:
+def _growing(first: MeasuredRun[Any], grows: str, jobs: int | None) -> list[Subject | ServedSubject]:
     """Return one scenario on clusters of several sizes, from its own size on, each twice the one before, with as many replicas as fit."""
+    assert isinstance(first, Result)
     n_nodes, batch = first.built.cluster.n_nodes, first.built.plan.training.global_batch_size
     larger = list[_Asked]()
     for factor in (2**doubling for doubling in range(1, N_SIZES)):
@@ -328,7 +320,7 @@ def _comparison_page(sources: Sequence[str], results: Sequence[Result | ServingR
     from clustersim.report.plots.kinds import RUN_PLOTS, SERVED_PLOTS, drawings
 
     compared = side_by_side([run_of(result, source) for source, result in zip(sources, results, strict=True)])
-    subjects = subjects_of([result for result in results if isinstance(result, Result)])
+    subjects = _named_apart([(subject_of(result), result.scenario_hash) for result in results if isinstance(result, Result)])
     served = [served_subject_of(result) for result in results if isinstance(result, ServingResult)]
     found = compared.verdicts
     together = drawings(RUN_PLOTS, subjects) if subjects else drawings(SERVED_PLOTS, served)
