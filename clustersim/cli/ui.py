@@ -25,6 +25,7 @@ def ui_command(
 
     Results appear at once. The page is for a browser on this machine only.
     """
+    notice(f"making the page of {scenario}; its address follows in a few seconds")
     # Processes load their modules while this one loads its own.
     make_ready()
     server = make_app(runs=Path(runs), first=scenario)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from clustersim.apps.compare.run_directories import RESULTS, named_scenario
 from clustersim.apps.ui.workers import LimitError
 from clustersim.config.load import Scenario, checked_scenario, example_names, example_path, load_scenario
 from clustersim.config.machine import hardware_of
@@ -67,13 +66,14 @@ def check_limits(scenario: Scenario) -> None:
 
 
 _RUN: Final = "run "
+_KEPT: Final = "results.json"
 
 
 def starts(runs: Path) -> tuple[str, ...]:
     """Return the names of all that the page can start from."""
     # A link may lead out of the folder.
     whole = runs.resolve()
-    found = sorted(path.parent.relative_to(runs).as_posix() for path in runs.glob(f"*/*/{RESULTS}") if path.resolve().is_relative_to(whole))
+    found = sorted(path.parent.relative_to(runs).as_posix() for path in runs.glob(f"*/*/{_KEPT}") if path.resolve().is_relative_to(whole))
     return (*example_names(), *(f"{_RUN}{name}" for name in found))
 
 
@@ -91,6 +91,9 @@ def start(name: str, runs: Path) -> Mapping[str, Data]:
     if name not in known:
         raise ScenarioError(f"there is no '{name}' to start from", hint=choices_hint(name, known))
     if name.startswith(_RUN):
+        # Readers of many formats come with it, and most pages begin with an example.
+        from clustersim.apps.compare.run_directories import named_scenario
+
         document = checked_scenario(*named_scenario(str(runs / name.removeprefix(_RUN)))).document.data
     else:
         # By its path: a file of that name in the working directory is not what is meant.

@@ -16,7 +16,6 @@ from clustersim.apps.ui.controls import Control, controls
 from clustersim.measure.metrics import Metrics
 from clustersim.report import palette
 from clustersim.report.facts import memory_parts, memory_text
-from clustersim.report.page.interactive_charts import timeline_chart
 from clustersim.report.shares import IDLE_PARTS, PART_COLOURS, PART_LABELS, step_seconds, step_shares
 from clustersim.trace.timeline import Timeline
 from clustersim.units.quantity import format_quantity
@@ -30,6 +29,9 @@ _IDLE: Final = [PART_LABELS[key] for key in IDLE_PARTS]
 
 def timeline_figure(timeline: Timeline) -> tuple[Figure, str]:
     """Return what ranks do over the step, and what to say above it."""
+    # Where the replay is: the page itself needs nothing that draws.
+    from clustersim.report.page.interactive_charts import timeline_chart
+
     chart = timeline_chart(timeline)
     return {"data": chart.data, "layout": {**chart.layout, "uirevision": "timeline"}}, chart.title
 

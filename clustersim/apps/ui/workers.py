@@ -38,7 +38,8 @@ _SPAWN: Final = multiprocessing.get_context("spawn")
 _NUMBERS: Final = count(1)
 REPLAYS: Final = "clustersim.apps.compare.compared_runs"
 """Module that imports those of a replay."""
-_PRELOADED: Final = ("__main__", "clustersim.apps.ui.callbacks", REPLAYS, "clustersim.apps.ui.layouts")
+_CHARTS: Final = "clustersim.report.page.interactive_charts"
+_PRELOADED: Final = ("__main__", "clustersim.apps.ui.callbacks", REPLAYS, "clustersim.apps.ui.layouts", _CHARTS)
 """Modules that all processes share, so that each of them starts at once."""
 
 

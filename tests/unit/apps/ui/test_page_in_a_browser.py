@@ -71,6 +71,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         preexec_fn=hear_interrupts,  # noqa: PLW1509 - no threads here
     ) as serving:
         assert serving.stderr is not None
+        assert serving.stderr.readline().startswith("making the page of ")
         found = re.fullmatch(r"open (http://127\.0\.0\.1:\d+/)  \(Ctrl-C ends\)\n", serving.stderr.readline())
         assert found is not None
         yield found[1]
