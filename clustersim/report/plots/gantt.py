@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import fsum
+from math import ceil, fsum
 from typing import Final
 
 import numpy as np
@@ -59,6 +59,9 @@ _LEAST_LETTER_ROW_PX: Final = 11.0
 _LEAST_BREAK_ROW_PX: Final = 20.0
 _LEAST_LANE_PX: Final = 1.0
 _LIGHTER_AT_MOST: Final = 0.4
+_PASSES: Final = ("forward", "backward", "input", "weight")
+_CLOSE: Final = 0.005
+"""Share of the step below which a difference of bubbles, or a cause of it, is not told."""
 
 _KIND_LABELS: Final = {
     "forward": "F forward",
@@ -113,7 +116,7 @@ def pipeline_gantt(metrics: Metrics, timeline: Timeline, ax: Axes | None = None,
     n_rows = max(len(timeline.rank_classes), 1)
     if ax is None:
         row_px = max(ROW_PX, LANE_PX * len(_lanes(timeline)) / (_LANES_BOTTOM - _LANES_TOP))
-        body_px = max(min(round(row_px * max(n_rows, 2)), TALLEST_PX), SMALLEST_ROW_PX * min(n_rows, 64))
+        body_px = max(min(ceil(row_px * max(n_rows, 2)), TALLEST_PX), SMALLEST_ROW_PX * min(n_rows, 64))
         ax = new_axes(body_px + _MARGINS.top + _MARGINS.bottom, margins_of(timeline))
     chart = _chart(ax, timeline, n_rows)
     ax.set_xlim(0, chart.scale.width_s or 1.0)
@@ -126,7 +129,8 @@ def pipeline_gantt(metrics: Metrics, timeline: Timeline, ax: Axes | None = None,
     _draw_row_labels(chart, timeline)
     inside = {dimension for span in cells for dimension, _ in span.exposed_s}
     subtitle = _subtitle(chart, metrics, excerpt, exposed_inside=inside, unnumbered=_UNNUMBERED in shown)
-    caption(ax, _title(metrics, closed_form), subtitle)
+    title, why = _title(metrics, closed_form), _difference(metrics, closed_form, cells, n_rows)
+    caption(ax, title, f"{subtitle}; {why}" if why else subtitle)
     key(ax, [(label, palette.KIND_COLOURS[kind]) for kind, label in _KIND_LABELS.items() if kind in shown], below_px=48)
     return ax
 
@@ -288,6 +292,20 @@ def _title(metrics: Metrics, closed_form: float | None) -> str:
         expected = "" if closed_form is None else f" (closed form {percent_text(closed_form)})"
         return f"{whole}: {percent_text(metrics.bubble_fraction)} of the step is pipeline bubble{expected}{unfit}"
     return f"{whole}: {computing_percent(metrics):.1f} % of the step computes{unfit}"
+
+
+def _difference(metrics: Metrics, closed_form: float | None, cells: Sequence[Span], n_rows: int) -> str:
+    """Return why the bubble is not that of the closed form; empty where it is."""
+    if closed_form is None or abs(metrics.bubble_fraction - closed_form) < _CLOSE:
+        return ""
+    busy_s = [0.0] * n_rows
+    for span in cells:
+        busy_s[span.rank_class] += span.end_s - span.start_s if span.kind in _PASSES else 0.0
+    longer = max(busy_s) / (fsum(busy_s) / n_rows) - 1.0
+    uneven = f"the slowest stage computes {percent_text(longer)} longer than the mean" if longer >= _CLOSE else ""
+    waits = "stages wait for sends" if metrics.breakdown_s.exposed_communication.pp >= _CLOSE * metrics.step_time_s else ""
+    found = " and ".join(filter(None, (uneven, waits))) or "not all time of the step is in the pipeline"
+    return f"the closed form has equal stages and no transfers, but {found}"
 
 
 def _subtitle(chart: _Chart, metrics: Metrics, excerpt: Excerpt | None, *, exposed_inside: Collection[str], unnumbered: bool) -> str:

@@ -169,14 +169,15 @@ def throughput_latency(runs: Sequence[ServedSubject], ax: Axes | None = None) ->
 
 def _name_points(ax: Axes, points: Sequence[tuple[float, str]]) -> None:
     """Write names above the axes at their places along the abscissa; points that lie together share a text."""
-    free_px, width_px = np.inf, size_px(ax)[0]
+    free_px, last_px, width_px = np.inf, 0.0, size_px(ax)[0]
     for value, name in sorted(points, reverse=True):
-        half_px = _LETTER_PX * len(name) / 2
         place_px = value / ax.get_xlim()[1] * width_px
-        if place_px + half_px > free_px:
-            ax.texts[-1].set_text(f"{name}, {ax.texts[-1].get_text()}")
+        if place_px + _LETTER_PX * len(name) / 2 > free_px:
+            together = f"{name}, {ax.texts[-1].get_text()}"
+            ax.texts[-1].set_text(together)
+            free_px = last_px - _LETTER_PX * len(together) / 2
             continue
-        free_px = place_px - half_px
+        free_px, last_px = place_px - _LETTER_PX * len(name) / 2, place_px
         ax.text(value, 1.02, name, transform=ax.get_xaxis_transform(), ha="center", fontsize=9.5, color=FAINT_INK)
 
 
