@@ -17,7 +17,7 @@ from clustersim.units.quantity import format_alike, format_quantity, format_rang
 
 STEP_TIME: Final = "step time"
 """Name of the first figure."""
-N_STAGES_SHOWN: Final = 12
+N_STAGES_SHOWN: Final = 6
 """Stages listed one by one; of more, those that need most."""
 
 _ROUND_OFF_PERCENT: Final = 1e-6

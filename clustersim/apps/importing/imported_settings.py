@@ -217,7 +217,12 @@ def _without_row(table: Vocabulary, entry: Entry) -> Key:
         return _key(entry, "no_effect")
     if entry.value is None or entry.value in ("", {}, []):
         return _key(entry, "no_effect", note="is empty")
-    return _key(entry, "unknown", note=near or did_you_mean(entry.name.rpartition(".")[2], table.known))
+    meant = near or did_you_mean(entry.name.rpartition(".")[2], table.known)
+    option = entry.key.rpartition(".")[2]
+    if meant and option.startswith("--"):
+        word = meant.split("'")[1]
+        meant = f"did you mean '--{word if '_' in option else word.replace('_', '-')}'?"
+    return _key(entry, "unknown", note=meant)
 
 
 def _apply(draft: Draft, row: KeyRow, entry: Entry, *, again: bool = False) -> Key:

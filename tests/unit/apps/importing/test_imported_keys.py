@@ -220,7 +220,7 @@ def test_kept_exchanges_of_experts_are_said_to_be_repeated(tmp_path: Path, model
 def test_what_is_missing_may_stand_under_a_misspelt_key(tmp_path: Path) -> None:
     slip = written(tmp_path, MEGATRON.replace("--hidden-size", "--hiden-size"))
 
-    with pytest.raises(ScenarioError, match=r"no file says the model: .*; --hiden-size in line 1: did you mean 'hidden_size'"):
+    with pytest.raises(ScenarioError, match=r"no file says the model: .*; --hiden-size in line 1: did you mean '--hidden-size'"):
         import_files([slip], ON_H100)
 
 
