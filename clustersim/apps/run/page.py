@@ -139,7 +139,7 @@ def _still_kinds(result: Result | ServingResult) -> list[str]:
     from clustersim.report.plots.kinds import RUN_PLOTS, SERVED_PLOTS
 
     shelf = SERVED_PLOTS if isinstance(result, ServingResult) else RUN_PLOTS
-    return [kind for kind in _still_kinds(result) if not shelf[kind].grows]
+    return [kind for kind in dir(result.plot) if not shelf[kind].grows]
 
 
 def page_of(result: Result | ServingResult, *, zooms: bool = False, changes: Sequence[str] | None = (), plots: Path | None = None) -> str:

@@ -18,7 +18,7 @@ def test_the_sentence_names_computation_where_it_binds() -> None:
     bounds = clustersim.run("llama3-8b-8xh100").bounds
 
     assert bounds.binding == "compute"
-    assert bounds.sentence.startswith("lower bound of this layout: ")
+    assert bounds.sentence.startswith("no step of this layout is shorter than ")
     assert "; computation alone: " in bounds.sentence
 
 

@@ -111,7 +111,7 @@ def test_what_does_not_depend_on_time_is_decided() -> None:
 def test_the_table_has_the_best_points_and_only_metrics_that_there_are() -> None:
     table = make_result(TOO_LARGE, OK, OK).table(most=1)
 
-    assert table.columns == ("point", "strategy.tp", ">step_time", ">tokens_per_s", ">mfu")
+    assert table.columns == ("point", "strategy.tp", ">step_time_s", ">tokens_per_s", ">mfu")
     assert table.rows == (("2", "2", "500 ms", "1,234,567", "25.0 %"),)
 
 
