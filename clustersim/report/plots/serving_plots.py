@@ -19,7 +19,7 @@ from clustersim.units.divisors import count_text
 from clustersim.units.quantity import format_quantity
 
 HEIGHT_PX: Final = 560
-_LETTER_PX: Final = 6.5
+_LETTER_PX: Final = 8.5
 _MARGINS: Final = Margins(left=90, right=220, top=84, bottom=72)
 _COLOURS: Final = {"ttft": palette.FORWARD, "tpot": palette.BACKWARD, "e2e": palette.EXPOSED}
 _DASHED: Final = (0, (5, 2))

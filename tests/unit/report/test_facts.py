@@ -234,14 +234,15 @@ def test_samples_of_one_token_are_called_samples() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ends_s", "text"), [((7.9, 9.6), "7.9 to 9.6 s"), ((0.0812, 0.0987), "81.2 to 98.7 ms"), ((0.9, 1.1), "0.9 to 1.1 s")]
+    ("ends_s", "text"), [((7.9, 9.6), "7.9 to 9.6 s"), ((0.0812, 0.0987), "81.2 to 98.7 ms"), ((101.0, 126.0), "101 to 126 s")]
 )
-def test_an_interval_names_its_unit_once(ends_s: tuple[float, float], text: str) -> None:
-    assert interval_text(replace(METRICS, step_time_interval_s=ends_s)) == text
+def test_an_interval_names_once_the_unit_of_its_step(ends_s: tuple[float, float], text: str) -> None:
+    assert interval_text(replace(METRICS, step_time_s=sum(ends_s) / 2, step_time_interval_s=ends_s)) == text
 
 
 def test_the_interval_says_how_many_runs_it_is_for_and_which() -> None:
-    metrics = replace(METRICS, step_time_interval_s=(7.9, 9.6), step_time_interval_level_fraction=0.8, step_time_interval_kind="experts")
+    kind = {"step_time_interval_level_fraction": 0.8, "step_time_interval_kind": "experts"}
+    metrics = replace(METRICS, step_time_s=8.7, step_time_interval_s=(7.9, 9.6), **kind)
 
     assert interval_line(metrics) == "80 % interval of the step time: 7.9 to 9.6 s, from published runs beside predictions (experts)"
     assert interval_line(replace(metrics, step_time_interval_kind="all runs")).endswith("published runs beside predictions")
