@@ -131,19 +131,14 @@ def test_every_kernel_was_launched_by_a_call(tmp_path: Path) -> None:
     assert all(event["args"]["stream"] == event["tid"] for event in kernels(trace))
 
 
-def test_there_is_a_file_for_each_class_and_it_says_whose_it_is(tmp_path: Path) -> None:
-    files = write_kineto(reference_timeline(), tmp_path)
-
-    assert [path.name for path in files] == ["rank0.json.gz", "rank128.json.gz", "rank256.json.gz", "rank384.json.gz"]
-    head = json.loads(gzip.decompress(files[1].read_bytes()))["distributedInfo"]
-    assert head == {"backend": "nccl", "rank": 128, "world_size": 512}
-
-
-def test_equal_timelines_give_equal_bytes(tmp_path: Path) -> None:
+def test_there_is_a_file_for_each_class_that_says_whose_it_is_with_equal_bytes_for_equal_timelines(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-        write_kineto(reference_timeline(), tmp_path / name)
+        files = write_kineto(reference_timeline(), tmp_path / name)
 
+        assert [path.name for path in files] == ["rank0.json.gz", "rank128.json.gz", "rank256.json.gz", "rank384.json.gz"]
+        head = json.loads(gzip.decompress(files[1].read_bytes()))["distributedInfo"]
+        assert head == {"backend": "nccl", "rank": 128, "world_size": 512}
     for path in (tmp_path / "one").iterdir():
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
 

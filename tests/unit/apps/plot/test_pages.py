@@ -127,11 +127,13 @@ def test_a_table_without_points_is_refused(content: str, message: str, tmp_path:
         report_page([str(file)])
 
 
-def test_too_many_runs_are_refused_before_anything_is_simulated() -> None:
-    with pytest.raises(ScenarioError, match="a page does not show 13 runs; name at most 12"):
-        report_page(["starter"] * 13)
-
-
-def test_a_table_stands_alone() -> None:
-    with pytest.raises(ScenarioError, match="a page shows one table, or runs"):
-        report_page(["sweep.csv", "starter"])
+@pytest.mark.parametrize(
+    ("sources", "message"),
+    [
+        (["starter"] * 13, "a page does not show 13 runs; name at most 12"),
+        (["sweep.csv", "starter"], "a page shows one table, or runs"),
+    ],
+)
+def test_a_table_beside_a_run_and_too_many_runs_are_refused_before_anything_is_simulated(sources: list[str], message: str) -> None:
+    with pytest.raises(ScenarioError, match=message):
+        report_page(sources)

@@ -17,31 +17,24 @@ def ok(name: str = "", **figures: float | bool) -> ResultRow:
     return ResultRow(point=Point(number=1, name=name, values={}), outcome=PointOutcome(status="ok", figures=figures))
 
 
-def test_a_case_has_a_name_and_some_changes() -> None:
-    assert parse_case("a.b-1: strategy.tp = 2 , strategy.data_parallel.bucket=25 MB") == Point(
-        number=0, name="a.b-1", values={"strategy.tp": 2, "strategy.data_parallel.bucket": "25 MB"}
-    )
-
-
-def test_a_comma_inside_a_value_ends_no_change() -> None:
+def test_a_case_has_a_name_and_some_changes_which_a_comma_inside_a_value_does_not_end() -> None:
     case = parse_case("x:strategy.placement=[tp, dp, pp, cp, ep],cluster.stragglers=[{ranks: '0,1', slowdown: 2}],model=a,b")
-
     assert case.values == {
         "strategy.placement": ["tp", "dp", "pp", "cp", "ep"],
         "cluster.stragglers": [{"ranks": "0,1", "slowdown": 2}],
         "model": "a,b",
     }
+    assert parse_case("a.b-1: strategy.tp = 2 , strategy.data_parallel.bucket=25 MB") == Point(
+        number=0, name="a.b-1", values={"strategy.tp": 2, "strategy.data_parallel.bucket": "25 MB"}
+    )
 
 
 @pytest.mark.parametrize("text", ["", "x", "x:", ":a=1", "x:1", "a b:c=1", "x:a"])
-def test_what_is_no_case_is_refused(text: str) -> None:
-    with pytest.raises(ScenarioError, match="is not name:key=value,key=value"):
-        parse_case(text)
-
-
-def test_the_base_is_no_name_of_a_case() -> None:
+def test_what_is_no_case_is_refused_and_so_is_the_base(text: str) -> None:
     with pytest.raises(ScenarioError, match="'base' is the scenario itself; choose another name"):
         parse_case("base:strategy.tp=2")
+    with pytest.raises(ScenarioError, match="is not name:key=value,key=value"):
+        parse_case(text)
 
 
 def test_of_rates_more_is_better_and_of_all_else_less() -> None:

@@ -108,13 +108,9 @@ def test_letters_stand_above_the_strip_and_beside_recomputation() -> None:
     assert y == pytest.approx(0.06 + (0.66 - 0.06) / 4, rel=1e-9)
 
 
-def test_idle_is_hatched() -> None:
+def test_the_key_names_only_what_is_there_and_idle_alone_is_hatched() -> None:
     hatched = [artist for artist in drawn(reference_timeline()).collections if artist.get_hatch()]
-
     assert [to_hex(np.asarray(artist.get_facecolor())[0]).upper() for artist in hatched] == [palette.IDLE]
-
-
-def test_the_key_names_only_what_is_there() -> None:
     assert legend(drawn(reference_timeline())) == [
         "F forward",
         "B backward",
@@ -126,14 +122,6 @@ def test_the_key_names_only_what_is_there() -> None:
         "idle",
     ]
     assert "idle" not in legend(drawn(reference_timeline(1, 8, data_parallel=False, ranks_per_stage=1)))
-
-
-def test_the_first_stage_is_on_top() -> None:
-    ax = drawn(reference_timeline())
-
-    labels = [tick.get_text() for tick in ax.get_yticklabels()]
-    assert labels == ["stage 0", "stage 1", "stage 2", "stage 3"]
-    assert ax.yaxis_inverted()
 
 
 @pytest.mark.parametrize(
@@ -150,11 +138,12 @@ def test_names_of_rows_are_inside_the_picture(name: str) -> None:
     assert min(label.get_window_extent().x0 for label in labels) >= 0.0
 
 
-def test_labels_thin_out_over_many_stages() -> None:
-    ax = drawn(reference_timeline(64, 64))
+@pytest.mark.parametrize(("n_stages", "every"), [(4, 1), (64, 2)])
+def test_the_first_stage_is_on_top_and_labels_thin_out_over_many(n_stages: int, every: int) -> None:
+    ax = drawn(reference_timeline(n_stages, n_stages))
 
-    labels = [tick.get_text() for tick in ax.get_yticklabels()]
-    assert labels == [f"stage {stage}" for stage in range(0, 64, 2)]
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == [f"stage {stage}" for stage in range(0, n_stages, every)]
+    assert ax.yaxis_inverted()
 
 
 def test_the_title_states_the_finding() -> None:

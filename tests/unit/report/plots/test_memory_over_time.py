@@ -49,27 +49,19 @@ def areas(ax: Axes) -> dict[str, float]:
     }
 
 
-def test_every_stage_has_a_row_with_its_name() -> None:
-    found = rows(drawn())
-
-    assert len(found) == 4
-    assert ["stage 0" in texts(found[0]), "stage 3" in texts(found[3])] == [True, True]
-
-
-def test_a_single_stage_needs_no_name() -> None:
-    (row,) = rows(drawn(n_stages=1))
-
-    assert not any(text.startswith("stage") for text in texts(row))
-
-
-def test_of_many_stages_some_are_drawn_the_first_and_the_last_among_them() -> None:
-    whole = drawn(n_stages=16)
+@pytest.mark.parametrize(("n_stages", "n_rows"), [(1, 1), (4, 4), (16, MOST_ROWS)])
+def test_a_stage_has_a_row_with_its_name_and_of_many_the_first_and_the_last_have(n_stages: int, n_rows: int) -> None:
+    whole = drawn(n_stages)
 
     found = rows(whole)
 
-    assert len(found) == MOST_ROWS
-    assert ["stage 0" in texts(found[0]), "stage 15" in texts(found[-1])] == [True, True]
-    assert any(text.endswith("; 6 of 16 stages") for text in texts(whole))
+    named = [text for row in found for text in texts(row) if text.startswith("stage ")]
+    assert len(found) == n_rows
+    assert (named[:1], named[-1:]) == (([], []) if n_stages == 1 else (["stage 0"], [f"stage {n_stages - 1}"]))
+    assert any(text.endswith(f"; {n_rows} of {n_stages} stages") for text in texts(whole)) is (n_rows < n_stages)
+    # The last row alone has times.
+    assert [any(label.get_text() for label in row.get_xticklabels()) for row in found] == [False] * (n_rows - 1) + [True]
+    assert found[-1].get_xlabel().startswith("time in the step, ")
 
 
 def test_several_classes_of_a_stage_are_one_row() -> None:
@@ -128,13 +120,10 @@ def test_the_title_states_the_finding(capacity_bytes: float, finding: str) -> No
     assert title_of(drawn(capacity_bytes=capacity_bytes)) == f"reference, 512 GPUs: {finding}"
 
 
-def test_a_peak_above_the_capacity_is_bold() -> None:
+def test_the_capacity_is_a_labelled_line_and_a_peak_above_it_is_bold() -> None:
     weights = [text.get_fontweight() for row in rows(drawn(capacity_bytes=45e9)) for text in row.texts if " at " in text.get_text()]
-
     assert weights == ["bold", "bold", "normal", "normal"]
 
-
-def test_the_capacity_is_a_labelled_line() -> None:
     found = rows(drawn())
 
     assert all(any(np.asarray(line.get_ydata()).tolist() == pytest.approx([80e9 / 2**30] * 2) for line in row.lines) for row in found)
@@ -175,13 +164,6 @@ def test_several_steps_are_drawn_as_their_first() -> None:
     row = rows(picture(METRICS, replace(TIMELINE, step_time_s=TIMELINE.step_time_s / 2)))[0]
 
     assert row.get_xlim() == (0.0, TIMELINE.step_time_s / 2)
-
-
-def test_only_the_last_row_has_times() -> None:
-    found = rows(drawn())
-
-    assert [any(label.get_text() for label in row.get_xticklabels()) for row in found] == [False, False, False, True]
-    assert found[-1].get_xlabel() == "time in the step, ms"
 
 
 def test_a_timeline_without_memory_is_drawn_empty(tmp_path: Path) -> None:

@@ -53,6 +53,11 @@ def test_a_short_step_is_drawn_whole() -> None:
     assert scale.width_s == reference_timeline().step_time_s
 
 
+@pytest.mark.parametrize("timeline", [reference_timeline(64, 64), Timeline(rank_classes=(), spans=(), step_time_s=0.0)])
+def test_a_pipeline_that_is_mostly_filling_and_a_timeline_without_passes_are_drawn_whole(timeline: Timeline) -> None:
+    assert time_scale(timeline, WIDTH_PX / 2) == whole_step(timeline)
+
+
 def test_a_long_step_is_drawn_from_both_ends() -> None:
     timeline = reference_timeline(8, 256)
 
@@ -78,26 +83,13 @@ def test_filling_and_draining_the_pipeline_are_never_left_out() -> None:
         assert max(span.end_s for span in passes if span.rank_class == stage) > last_start
 
 
-def test_a_pipeline_that_is_mostly_filling_is_drawn_whole() -> None:
-    assert not time_scale(reference_timeline(64, 64), WIDTH_PX / 2).is_broken
-
-
-def test_a_timeline_without_passes_is_drawn_whole() -> None:
-    empty = Timeline(rank_classes=(), spans=(), step_time_s=0.0)
-
-    assert time_scale(empty, WIDTH_PX) == whole_step(empty)
-
-
-def test_the_time_after_the_break_follows_the_gap() -> None:
-    scale = TimeScale(10.0, 2.0, 7.0, 0.5)
-
-    assert [scale.position(time_s) for time_s in (0.0, 2.0, 7.0, 10.0)] == [0.0, 2.0, 2.5, 5.5]
-
-
 def test_a_stretch_over_the_break_appears_on_both_sides() -> None:
     scale = TimeScale(10.0, 2.0, 7.0, 0.5)
 
     left, right, which = scale.clipped(np.array([1.0, 3.0, 8.0]), np.array([8.0, 6.0, 9.0]))
+
+    # The time after the break follows the gap.
+    assert [scale.position(time_s) for time_s in (0.0, 2.0, 7.0, 10.0)] == [0.0, 2.0, 2.5, 5.5]
 
     assert list(zip(left.tolist(), right.tolist(), which.tolist(), strict=True)) == [(1.0, 2.0, 0), (2.5, 3.5, 0), (3.5, 4.5, 2)]
 
