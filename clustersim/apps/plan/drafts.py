@@ -16,7 +16,7 @@ from clustersim.config.load import load_scenario
 from clustersim.documents.text import Data
 from clustersim.errors import DomainError, ScenarioError
 from clustersim.measure.bounds.bound_evaluator import BoundEvaluator
-from clustersim.measure.bounds.layer_bounds import cut_key
+from clustersim.measure.bounds.layer_bounds import again_key, cut_key
 from clustersim.measure.error_bars import TIGHT, memory_verdict_of
 from clustersim.parallel.contributors import CONTRIBUTORS, stage_holds, stage_peak
 from clustersim.parallel.contributors.model_state import FRAMEWORK_BYTES
@@ -198,7 +198,7 @@ class Drafts:
         if not family.balanced:
             return plan
         n_parts = places_of(plan.strategy).n_parts
-        key = (cut_key(plan), n_parts)
+        key = (cut_key(plan), again_key(plan.strategy), n_parts)
         found = self._balanced.get(key)
         if found is None:
             kernels = kernels_of(plan.training, plan.strategy, self.first.cluster.node)

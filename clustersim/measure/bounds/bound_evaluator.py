@@ -16,6 +16,7 @@ from clustersim.measure.bounds.layer_bounds import (
     PartPasses,
     PassName,
     UnitCosts,
+    again_key,
     cut_key,
     own_key,
     part_passes,
@@ -114,9 +115,9 @@ class BoundEvaluator:
         key = ("computed", *own_key(plan))
         layers = self._layers.get(key) or self._layers.setdefault(key, LayerPrices(prices=self._computed, plan=plan, name="computed"))
         back: tuple[PassName, ...] = ("F", "again" if strategy.recompute == "full" else "B")
-        rows = sum((layers.sums(kind)[-1] + layers.ends(kind)[0] + layers.ends(kind)[1] for kind in back), np.zeros(WIDTH))
+        rows = sum((layers.sums(kind, strategy)[-1] + layers.ends(kind)[0] + layers.ends(kind)[1] for kind in back), np.zeros(WIDTH))
         if strategy.recompute == "full" and strategy.recompute_layers is not None:
-            rows = rows - layers.sums("again")[-1] + layers.sums("B")[-1]
+            rows = rows - layers.sums("again", strategy)[-1] + layers.sums("B", strategy)[-1]
         return (self.prices.step_host_s + plan.n_micro_batches * float(rows[COMPUTE]) / strategy.pp) * (1.0 - ROUND_OFF)
 
     def _layer_prices(self, plan: Plan) -> tuple[Key, LayerPrices]:
@@ -138,7 +139,8 @@ class BoundEvaluator:
         places = places_of(strategy)
         times = np.array([len(places.micro_batches(way, plan.n_micro_batches)) for way in range(places.n_copies)], dtype=np.float64)
         cut, layers = self._layer_prices(plan)
-        key = (*cut, (strategy.schedule, strategy.pp, strategy.virtual_stages, strategy.stage_layers, strategy.recompute_layers))
+        order = strategy.schedule, strategy.pp, strategy.virtual_stages, strategy.stage_layers
+        key = (*cut, order, again_key(strategy), strategy.recompute_layers)
         passes = self._passes.get(key)
         if passes is None:
             counts = part_layers(strategy, plan.model.n_layers, ways.stage_of.shape[1])

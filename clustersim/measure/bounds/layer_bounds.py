@@ -126,11 +126,14 @@ PassName = Literal["F", "B", "again", "I", "I again", "W"]
 """Forward; backward; backward with recomputation; input gradient, alone and with it; weight gradient."""
 
 GRADIENTS: Final[dict[PassName, Gradients]] = {"F": "all", "B": "all", "again": "all", "I": "input", "I again": "input", "W": "weight"}
+AGAIN: Final[tuple[PassName, ...]] = ("again", "I again")
+"""Those with recomputation."""
+Key = tuple[object, ...]
 
 
 @dataclass(slots=True, kw_only=True)
 class LayerPrices:
-    """Passes of a model divided in one way, layer by layer, each kind evaluated on demand."""
+    """Passes of a model divided in one way, layer by layer, each kind evaluated on demand; whatever is recomputed, the rest is the same."""
 
     prices: UnitCosts
     plan: Plan
@@ -138,7 +141,7 @@ class LayerPrices:
     """Name of the groups, which no other cut may share."""
     _groups: tuple[ParallelGroups, ...] = field(init=False)
     """Groups of stages and ranks that are placed differently: the fastest counts."""
-    _sums: dict[PassName, FloatArray] = field(default_factory=dict[PassName, FloatArray])
+    _sums: dict[Key, FloatArray] = field(default_factory=dict[Key, FloatArray])
     _ends: dict[PassName, tuple[Row, Row]] = field(default_factory=dict[PassName, tuple[Row, Row]])
 
     def __post_init__(self) -> None:
@@ -147,9 +150,10 @@ class LayerPrices:
         placed = unlike_groups(self.plan.model, self.plan.strategy, self.prices.cluster)
         self._groups = tuple(_renamed(groups, lambda group, n=n: near(group, f"{self.name}.{n}")) for n, groups in enumerate(placed))
 
-    def sums(self, kind: PassName) -> FloatArray:
-        """Return the parts of passes through the first layers, shape (n_layers + 1, WIDTH): of so many of them at each place."""
-        found = self._sums.get(kind)
+    def sums(self, kind: PassName, strategy: Strategy) -> FloatArray:
+        """Return the parts of passes of a strategy through the first layers, shape (n_layers + 1, WIDTH): of so many at each place."""
+        key = (kind, *(again_key(strategy) if kind in AGAIN else ()))
+        found = self._sums.get(key)
         if found is None:
             n_layers = self.plan.model.n_layers
             known: dict[int, Row] = {}
@@ -157,16 +161,16 @@ class LayerPrices:
             for layer in range(n_layers):
                 first = local_model(self.plan.model, self.plan.training, self.plan.strategy).first_alike(layer)
                 if first not in known:
-                    known[first] = self._least("layer", [self._layer(passes, kind, layer) for passes in self._passes(kind)])
+                    known[first] = self._least("layer", [self._layer(passes, kind, layer) for passes in self._passes(kind, strategy)])
                 rows[layer + 1] = known[first]
-            found = self._sums[kind] = rows.cumsum(axis=0)
+            found = self._sums[key] = rows.cumsum(axis=0)
         return found
 
     def ends(self, kind: PassName) -> tuple[Row, Row]:
         """Return the parts of passes through the front and the back of the model."""
         found = self._ends.get(kind)
         if found is None:
-            every, forward = self._passes(kind), kind == "F"
+            every, forward = self._passes(kind, self.plan.strategy), kind == "F"
             first = [passes.embedding_forward() if forward else () if kind == "W" else passes.embedding_backward() for passes in every]
             last = [passes.head_forward() if forward else passes.head_backward() for passes in every]
             found = self._ends[kind] = (self._least("end", first), self._least("end", last))
@@ -177,14 +181,13 @@ class LayerPrices:
         rows = [self.prices.row((Block(name=name, body=body),)) if body else np.zeros(WIDTH) for body in bodies]
         return min(rows, key=lambda row: float(row[:ISSUE].sum()))
 
-    def _passes(self, kind: PassName) -> list[ChunkPasses]:
-        local, strategy = local_model(self.plan.model, self.plan.training, self.plan.strategy), self.plan.strategy
+    def _passes(self, kind: PassName, strategy: Strategy) -> list[ChunkPasses]:
+        local = local_model(self.plan.model, self.plan.training, self.plan.strategy)
         techniques = [layer_techniques(local, strategy, groups) for groups in self._groups]
         return [ChunkPasses(local=local, strategy=strategy, techniques=each, gradients=GRADIENTS[kind]) for each in techniques]
 
     def _layer(self, passes: ChunkPasses, kind: PassName, layer: int) -> tuple[Item, ...]:
-        again = kind in ("again", "I again")
-        return passes.layer_forward(layer) if kind == "F" else passes.layer_backward(layer, again=again)
+        return passes.layer_forward(layer) if kind == "F" else passes.layer_backward(layer, again=kind in AGAIN)
 
 
 def unlike_groups(model: Model, strategy: Strategy, cluster: Cluster) -> list[ParallelGroups]:
@@ -289,23 +292,24 @@ def _renamed(groups: ParallelGroups, changed: Callable[[RankGroups], RankGroups]
     )
 
 
-Key = tuple[object, ...]
+def again_key(strategy: Strategy) -> Key:
+    """Return what recomputation in a pass depends on."""
+    return strategy.recompute, strategy.recompute_modules, strategy.recompute_stops_early
 
 
 def own_key(plan: Plan) -> Key:
-    """Return what the computation of passes depends on: how the model is cut."""
+    """Return what the computation of passes depends on, recomputation aside: how the model is cut."""
     strategy = plan.strategy
     return (
         id(plan.model),
         plan.training.changed(global_batch_size=0),
         (strategy.tp, strategy.cp, strategy.ep, strategy.etp, strategy.sequence_parallel),
-        (strategy.recompute, strategy.recompute_modules, strategy.recompute_stops_early),
         (strategy.overlap_tp, strategy.overlap_ep, strategy.dispatch, strategy.dispatch_precision, strategy.context_parallel),
     )
 
 
 def cut_key(plan: Plan) -> Key:
-    """Return what passes of a plan depend on: how the model is cut, and where those are that work together on a layer."""
+    """Return what passes of a plan depend on, recomputation aside: how the model is cut, and where those are that share a layer."""
     strategy, experts, own = plan.strategy, plan.model.experts, own_key(plan)
     together = strategy.tp * strategy.cp
     if experts is None and strategy.placement[:2] == ("tp", "cp") and strategy.domain_size % together == 0:
@@ -338,10 +342,10 @@ def part_passes(strategy: Strategy, layers: LayerPrices, counts: Sequence[int]) 
     borders = stops if strategy.recompute_layers is None else np.minimum(stops, starts + strategy.recompute_layers)
 
     def through(kind: PassName, again: PassName | None = None) -> FloatArray:
-        sums, (first, last) = layers.sums(kind), layers.ends(kind)
+        sums, (first, last) = layers.sums(kind, strategy), layers.ends(kind)
         rows = sums[stops] - sums[borders if again else starts]
         if again:
-            repeated = layers.sums(again)
+            repeated = layers.sums(again, strategy)
             rows = rows + repeated[borders] - repeated[starts]
         rows[0] += first
         rows[-1] += last

@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 import clustersim
+from clustersim.apps.run.bound import evaluator_of
+from clustersim.config.build import build
+from clustersim.config.load import load_scenario
 
 BASE = {
     "model": "llama3-8b",
@@ -51,3 +54,17 @@ def test_slow_ranks_do_not_lift_the_bound_above_the_step() -> None:
 @pytest.mark.parametrize("key", ["training.global_batch_size=64", "training.seq_length=4096"])
 def test_more_work_takes_more_at_least(key: str) -> None:
     assert clustersim.run(BASE, set=[key]).bounds.bound_s > clustersim.run(BASE).bounds.bound_s
+
+
+@pytest.mark.parametrize("model", ["llama3-8b", "mixtral-8x7b"])
+def test_closed_forms_do_not_depend_on_the_plans_that_were_bounded_before(model: str) -> None:
+    scenario = {"version": 1, "model": model, "cluster": {"node": "dgx-h100", "nodes": 2}, "training": {"global_batch_size": 32}}
+    kinds = [
+        build(load_scenario({**scenario, "strategy": {"tp": 2, "pp": 2, "recompute": each}})) for each in ("full", "none", "selective")
+    ]
+    together = evaluator_of(kinds[0])
+
+    found = [(together.mean_s(built.plan), together.passes_s(built.plan)) for built in kinds]
+
+    assert found == [(evaluator_of(built).mean_s(built.plan), evaluator_of(built).passes_s(built.plan)) for built in kinds]
+    assert len({passes_s for _, passes_s in found}) == len(kinds)
