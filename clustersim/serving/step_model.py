@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Final
 
@@ -116,13 +116,17 @@ class TermStepModel:
 
     def _attention_cost(self, layer: InferenceLayer, borrowed: dict[Borrowed, None]) -> AttentionCost:
         latent, state_bytes = layer.attention.latent, layer.attention.state_bytes(self.engine.state_element_bytes)
+        decode = self._look_up("latent_decode" if latent else "decode_attention", self.formats.kv, borrowed)
+        if decode.framework != self.engine.framework and not latent:
+            reads = 1.0 + self.engine.reread_fraction * (layer.attention.heads_of_a_group - 1.0)
+            decode = replace(decode, bandwidth_fraction=decode.bandwidth_fraction / reads)
         return AttentionCost(
             n_layers=layer.n_layers,
             work=layer.attention,
             query_bytes=layer.attention.moved_elements * ELEMENT_BYTES,
             # A state is read and written.
             cached_bytes=layer.attention.cache_elements * KV_BYTES[self.formats.kv] + 2.0 * state_bytes,
-            decode=self._look_up("latent_decode" if latent else "decode_attention", self.formats.kv, borrowed),
+            decode=decode,
             prefill=self._look_up("prefill_attention", "bf16" if latent else self.formats.kv, borrowed),
             bandwidth_bytes_per_s=self.accelerator.memory_bandwidth_bytes_per_s,
             peak_flops_per_s=self._peak("bf16"),

@@ -54,6 +54,11 @@ class AttentionWork:
     """Numbers that a query of prefill reads and writes: itself and its result, its key and value."""
     latent: bool = False
 
+    @property
+    def heads_of_a_group(self) -> float:
+        """Query heads that share a head of keys and values; 1 of a state."""
+        return self.decode_flops / (2.0 * self.cache_elements) if self.cache_elements else 1.0
+
     def state_bytes(self, element_bytes: float) -> float:
         """Return the state of one sequence in one layer, in bytes; numbers of its matrices have as many as the engine gives them."""
         return self.matrix_elements * element_bytes + self.convolution_elements * ELEMENT_BYTES

@@ -52,11 +52,19 @@ def test_errors_are_summed_up_by_metric() -> None:
     assert summary.baseline_median == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize(("source", "row", "most"), [("inferencex", "ix-1941", 0.1), ("aiconfigurator", "na-0775", 0.1)])
-def test_the_time_per_token_of_a_published_run_is_met(source: str, row: str, most: float) -> None:
+@pytest.mark.parametrize(
+    ("source", "row", "metric"),
+    [
+        ("inferencex", "ix-1941", "tpot_s"),
+        ("aiconfigurator", "na-0775", "tpot_s"),
+        ("inference_bench", "ar-1998", "output_tokens_per_s"),  # vLLM of 2024 reads a cache for each of seven heads
+        ("tensorrt_llm", "tr-0936", "output_tokens_per_s"),  # prompts in nvfp4
+    ],
+)
+def test_a_published_run_is_met_within_a_tenth(source: str, row: str, metric: str) -> None:
     (chosen,) = (each for each in served_rows(source) if each.id == row)
 
-    assert abs(served_result(chosen).errors["tpot_s"]) < most
+    assert abs(served_result(chosen).errors[metric]) < 0.1
 
 
 def test_a_source_that_is_not_there_is_refused_with_those_that_are() -> None:
