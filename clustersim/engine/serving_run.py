@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from array import array
 from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice, repeat
@@ -107,9 +109,9 @@ class ServingRun:
     """KV caches that leave while their prompt is computed, by request."""
     _n_open: int = 0
     """Requests that are neither answered nor refused."""
-    _order: list[int] = field(default_factory=list[int])
+    _order: Items[int] = ()
     """Requests by the tick at which a scheduler may see them, where the clients do not wait for answers."""
-    _seen: list[int] = field(default_factory=list[int])
+    _seen: Items[int] = ()
     """Those ticks; a last one that never comes."""
     _n_seen: int = 0
     _most_tokens: int = field(init=False)
@@ -147,7 +149,7 @@ class ServingRun:
             self.log.sent[:] = sent
             seen = sent + self._delays
             order = np.argsort(seen, kind="stable")
-            self._order, self._seen = order.tolist(), [*seen[order].tolist(), sys.maxsize]
+            self._order, self._seen = array("q", order.tobytes()), array("q", np.append(seen[order], sys.maxsize).tobytes())
             if self.replicas[0].arrivals is None:
                 self.world.process(self._arrivals())
         self.world.run()

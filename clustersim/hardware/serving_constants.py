@@ -189,12 +189,13 @@ def kernel_constants(
     whose bandwidth is nearest; and the same again for formats that are alike. Shares of peak and bandwidth carry over; floors do too.
     """
     known = [each for each in _rows("kernels.csv", KernelConstants) if each.accelerator not in _UNMEASURED.get()]
-    table = [each for each in known if each.family == family and each.framework in (framework, *FRAMEWORKS)]
+    order = (framework, *FRAMEWORKS)
+    table = [each for each in known if each.family == family and each.framework in order]
     for number_format in (wanted, *ALIKE.get(wanted, ())):
         rows = [each for each in table if each.format == number_format]
         for name in _lenders(accelerator, {each.accelerator for each in rows}):
             own = [each for each in rows if each.accelerator == name]
-            best = min(own, key=lambda each: (each.framework != framework, _order(each.framework)))
+            best = min(own, key=lambda each: order.index(each.framework))
             if (best.accelerator, best.format) == (accelerator.name, wanted):
                 return best, None
             whats = (f"{family.replace('_', ' ')} in {each}" for each in (wanted, best.format))
@@ -297,10 +298,6 @@ def _lenders(accelerator: Accelerator, names: set[str]) -> Iterator[str]:
         return other.name != accelerator.name, unlike, other.generation != accelerator.generation, ratio, other.name
 
     yield from (each.name for each in sorted(known, key=distance))
-
-
-def _order(framework: str) -> int:
-    return next((index for index, each in enumerate(FRAMEWORKS) if each == framework), len(FRAMEWORKS))
 
 
 @lru_cache

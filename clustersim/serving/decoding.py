@@ -35,10 +35,6 @@ class DecodingSet:
         self._ends: list[tuple[int, int, Sequence]] = []
         self._longest: Sequence | None = None
 
-    def __len__(self) -> int:
-        """Return how many sequences decode."""
-        return len(self.members)
-
     @property
     def longest_context(self) -> int:
         """Tokens in the KV cache of the longest."""

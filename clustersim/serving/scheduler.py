@@ -195,10 +195,9 @@ class Scheduler:
 
     def _retract(self) -> None:
         """Continue until a number of further steps have room, and keep more free from now on."""
-        n_steps = _RETRACT_STEPS
-        while len(self.decoding) > 1 and len(self.decoding) * n_steps > self.pool.n_free * self.pool.block_tokens:
+        n_steps, members = _RETRACT_STEPS, self.decoding.members
+        while len(members) > 1 and len(members) * n_steps > self.pool.n_free * self.pool.block_tokens:
             self.preempt(self._victim())
-        members = self.decoding.members
         asked = sum(each.n_output for each in members)
         produced = asked - sum(self.decoding.n_to_produce(each) for each in members) + n_steps * len(members)
         self.kept_fraction = min(1.0, produced / asked) if asked else 1.0
