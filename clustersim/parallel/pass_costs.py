@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
-from math import fsum
+from math import fsum, inf
 from typing import Final
+
+import numpy as np
 
 from clustersim.hardware.calibration import Calibration
 from clustersim.hardware.calibrations import calibration_at
@@ -25,6 +26,7 @@ from clustersim.parallel.stages import model_chunks
 from clustersim.parallel.step_settings import Training
 from clustersim.parallel.training_plan import Strategy
 from clustersim.program.holds import FORWARD_TO_BACKWARD, INPUT_TO_WEIGHT, held_bytes
+from clustersim.topology.cluster import FloatArray, IntArray
 from clustersim.workloads.model import Model
 from clustersim.workloads.operators import Kernel, Operator
 
@@ -48,10 +50,6 @@ def kernels_of(training: Training, strategy: Strategy, node: Node, calibration: 
         fills=training.fill_uninitialized_memory,
         slowest=slowest_of(strategy.n_ranks // workers, accelerator, calibration),
     )
-
-
-NEAR: Final = 1e-9
-"""Tolerance, relative and in seconds, by which the parts of the best division may seem longer than necessary."""
 
 
 def arranged(model: Model, training: Training, strategy: Strategy, node: Node) -> Strategy:
@@ -99,64 +97,27 @@ def evenly(times: Sequence[float], ends: tuple[float, float], n_parts: int) -> t
     >>> evenly([1.0] * 7, (0.0, 1.0), 4)
     (2, 2, 2, 1)
     """
-    sums = [0.0, *accumulate(times)]
-    n_times, limit = len(times), _reachable(sums, ends, n_parts) * (1.0 + NEAR) + NEAR
-    # Of the parts so far, by where they stop: the longest time, the squares, and where the last of them starts.
-    ways = {stop: (sums[stop] + ends[0], (sums[stop] + ends[0]) ** 2, 0) for stop in range(1, n_times + 1)}
-    starts: list[dict[int, int]] = []
+    sums = np.array([0.0, *accumulate(times)])
+    own, places = sums - sums[:, None], np.arange(len(sums), dtype=np.int64)
+    # Of the parts so far, by where they stop: the longest time, and the squares.
+    longest, squares = sums + ends[0], (sums + ends[0]) ** 2
+    longest[0] = inf
+    starts: list[IntArray] = []
     for part in range(1, n_parts):
-        extra = ends[1] if part == n_parts - 1 else 0.0
-        before, ways = ways, dict[int, tuple[float, float, int]]()
-        n_behind = n_parts - 1 - part
-        # The parts behind this one take no more than they can.
-        least = bisect_left(sums, sums[-1] + ends[1] - n_behind * limit - NEAR) if n_behind else n_times
-        for stop in range(max(part + 1, least), n_times - n_behind + 1):
-            options: list[tuple[float, float, int]] = []
-            for start in range(stop - 1, part - 1, -1):
-                own = sums[stop] - sums[start] + extra
-                if own > limit:
-                    break
-                if start in before:
-                    options.append((max(before[start][0], own), before[start][1] + own**2, start))
-            if options:
-                ways[stop] = _best(options)
-        starts.append({stop: start for stop, (_, _, start) in ways.items()})
+        last = own + (ends[1] if part == n_parts - 1 else 0.0)
+        ways = np.where(places[:, None] < places, np.maximum(longest[:, None], last), inf)
+        summed = squares[:, None] + last**2
+        # What differs by a rounding is equal. Where all are alike the later parts are the smaller ones: the last has the logits.
+        rounded: FloatArray = ways.round(12)
+        near = np.where(np.equal(rounded, rounded.min(axis=0)), summed.round(12), inf)
+        starts.append(len(sums) - 1 - near[::-1].argmin(axis=0))
+        longest, squares = (table[starts[-1], places] for table in (ways, summed))
     sizes: list[int] = []
-    stop = n_times
+    stop = len(times)
     for chosen in reversed(starts):
-        sizes.append(stop - chosen[stop])
-        stop = chosen[stop]
+        sizes.append(stop - int(chosen[stop]))
+        stop -= sizes[-1]
     return (stop, *reversed(sizes))
-
-
-def _reachable(sums: Sequence[float], ends: tuple[float, float], n_parts: int) -> float:
-    """Return a bound that each part of the best division meets, slightly above the least one."""
-    low, high = 0.0, sums[-1] + ends[0] + ends[1]
-    while high - low > NEAR * high:
-        middle = 0.5 * (low + high)
-        low, high = (low, middle) if _suffices(sums, ends, n_parts, middle) else (middle, high)
-    return high
-
-
-def _suffices(sums: Sequence[float], ends: tuple[float, float], n_parts: int, longest: float) -> bool:
-    """Return whether parts up to a length take everything, each as much as it can and leaving one for each that follows."""
-    start = 0
-    for part in range(n_parts - 1):
-        room = longest - (0.0 if part else ends[0])
-        stop = min(bisect_right(sums, sums[start] + room) - 1, len(sums) - n_parts + part)
-        if stop <= start:
-            return False
-        start = stop
-    return sums[-1] - sums[start] + ends[1] <= longest
-
-
-def _best(options: Sequence[tuple[float, float, int]]) -> tuple[float, float, int]:
-    """Return the last of the options that are shortest and, among those, have the least squares; all to twelve digits after the point."""
-    # Only what lies within a rounding of the least can be equal to it.
-    least = min(longest for longest, _, _ in options) + 2e-12
-    near = [option for option in options if option[0] <= least]
-    # Where all are alike the later parts are the smaller ones: the last has the logits.
-    return min(near, key=lambda option: (round(option[0], 12), round(option[1], 12), -option[2]))
 
 
 def pass_costs(stage: Stage, node: Node, kernels: KernelModel) -> PassCosts:
