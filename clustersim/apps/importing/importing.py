@@ -92,7 +92,7 @@ def import_files(sources: Sequence[str], asked: ImportOptions) -> Imported:
     jobs = [each for each in contents if each.format != "machine"]
     if all(each.only_measured for each in jobs):
         hint = f"compare it beside a scenario: clustersim compare SCENARIO {jobs[0].file}"
-        raise ScenarioError("is a log of Megatron without its arguments", place=Place(file=jobs[0].file), hint=hint)
+        raise ScenarioError("is a log without the arguments of its job", place=Place(file=jobs[0].file), hint=hint)
     machines = [*labelled_machines(jobs), *machines]
     name = asked.framework or framework_of(jobs)
     table = load_table(name)

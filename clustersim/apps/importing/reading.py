@@ -34,8 +34,8 @@ _ARGUMENT: Final = re.compile(r"(?:^|[\s:\]])([A-Za-z_]\w*) \.{3,} ?(.*)$")
 _VOCABULARY: Final = re.compile(r"padded vocab \(size: (\d{1,12})\) with \d+ dummy tokens \(new size: (\d{1,12})\)")
 _STEP: Final = re.compile(r"iteration +(\d{1,12})/.*elapsed time per iteration \(ms\): (\d{1,12}(?:\.\d{1,12})?)")
 _STEP_LINE: Final = re.compile(rf"^(?!\s*#).*{_STEP.pattern}", re.MULTILINE)
-_STEP_TIME: Final = re.compile(r"Step Time : (\d{1,12}(?:\.\d{1,12})?)s GPU utilization")
-"""Line of Megatron-Bridge beside that of the iteration, which counts where a log has both."""
+_STEP_TIME: Final = re.compile(r"(?:Step Time : (?=[\d.]+s GPU utilization)|train_step_timing in s[=:] ?)(\d{1,12}(?:\.\d{1,12})?)")
+"""Step of Megatron-Bridge, beside the line of the iteration, which counts where a log has both; or of NeMo."""
 _TIMES: Final = re.compile(r"^\s*time \(ms\) \|(.*)")
 _TIMER: Final = re.compile(r"([a-z][\w/-]{1,60}): (\d{1,12}\.\d{1,12})")
 _TIMER_LINE: Final = re.compile(r"^ {2,}([a-z][\w/-]{1,60}) \.{3,}: \(\d{1,12}\.\d{1,12}, (\d{1,12}\.\d{1,12})\)")

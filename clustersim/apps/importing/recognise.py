@@ -34,7 +34,9 @@ def refuse_foreign(text: str, file: str) -> None:
     """
     kind = foreign_kind(text)
     if kind is not None:
-        raise ScenarioError(f"is {kind.kind} ({kind.title}), not a job", place=Place(file=file), hint=kind.instead.replace("hf:FILE", f"hf:{file}"))
+        raise ScenarioError(
+            f"is {kind.kind} ({kind.title}), not a job", place=Place(file=file), hint=kind.instead.replace("hf:FILE", f"hf:{file}")
+        )
 
 
 def is_own(contents: Contents) -> bool:

@@ -81,6 +81,7 @@ def test_a_mistake_is_one_line_and_exit_code_two(cli: Cli, monkeypatch: pytest.M
 
 
 ITERATION = " iteration {0:8d}/     100 | consumed samples: 64 | elapsed time per iteration (ms): {1:.1f} | lr: 1E-05 |\n"
+NEMO = "Epoch 0: :  {0}%|[01:22<12:20, v_num=, global_step={0}.00, train_step_timing in s={2:.4f}]\n"
 BRIDGE = "Step Time : {2:.4f}s GPU utilization: 663.5MODEL_TFLOP/s/GPU\n"
 
 
@@ -92,7 +93,7 @@ def step_lines(folder: Path, step_ms: float, form: str = ITERATION) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("share", "side", "form"), [(1.01, "inside", ITERATION), (3.0, "outside", BRIDGE)])
+@pytest.mark.parametrize(("share", "side", "form"), [(1.01, "inside", ITERATION), (3.0, "outside", BRIDGE), (1.0, "inside", NEMO)])
 def test_the_step_lines_of_a_log_are_held_against_the_error_bar_of_a_scenario(
     cli: Cli, tmp_path: Path, share: float, side: str, form: str
 ) -> None:
@@ -113,7 +114,7 @@ def test_step_lines_alone_ask_for_a_scenario(cli: Cli, tmp_path: Path, command: 
     outcome = cli(*command, step_lines(tmp_path, 500.0))
 
     assert outcome.code == 2
-    assert "is a log of Megatron without its arguments; compare it beside a scenario: clustersim compare SCENARIO" in outcome.err
+    assert "is a log without the arguments of its job; compare it beside a scenario: clustersim compare SCENARIO" in outcome.err
 
 
 def test_step_lines_do_not_measure_a_service(cli: Cli, tmp_path: Path) -> None:

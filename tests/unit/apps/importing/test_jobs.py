@@ -158,6 +158,10 @@ def test_a_later_file_and_a_later_option_count(tmp_path: Path) -> None:
         ("just some words", "holds no keys and values"),
         ("version: 1\nmodel: llama3-8b\ncluster: {node: dgx-h100}\ntraining: {global_batch_size: 8}\n", "is a scenario already"),
         ('{"schemaVersion": 1, "traceEvents": []}', "is a trace"),
+        (
+            "[titan] 2025 - INFO - step: 10  loss: 9.1  memory: 40.1GiB(42.0%)  tps: 7,100  tflops: 411.2\n",
+            "is a measurement .log of torchtitan",
+        ),
         ("kind: DynamoGraphDeployment\nspec: {}\n", "is a serving deployment"),
         ("[training\nseq_len = 3\n", "holds no|is not"),
     ],
