@@ -19,8 +19,6 @@ PATIENCE_S: Final = 1.0
 """Minimum time before a run is shown, in seconds."""
 EVERY_S: Final = 10.0
 """Time between lines of progress where stderr is no terminal, in seconds."""
-MOST_COUNTED: Final = 200
-"""Largest total that is shown as a number; of a larger one the share is."""
 
 
 @dataclass(slots=True)
@@ -69,9 +67,7 @@ class _PhaseProgress:
     @property
     def text(self) -> str:
         """Name and progress."""
-        share = "" if self.n_total is None else f"{self.n_done} of {self.n_total}"
-        if self.n_total is not None and self.n_total > MOST_COUNTED:
-            share = f"{100 * self.n_done / self.n_total:.0f} %"
+        share = "" if self.n_total is None else f"{self.n_done:,} of {self.n_total:,}"
         return ", ".join(filter(None, (self.name, share, self.counts)))
 
 

@@ -17,13 +17,14 @@ from clustersim.config.usual import AS_IN_TABLE
 from clustersim.config.yaml_text import plain, yaml_text
 from clustersim.documents.text import Data
 from clustersim.measure.deciding import Judged, undecided, undecided_ratios, undecided_text
+from clustersim.measure.error_bars import with_ends
 from clustersim.parallel.training_plan import SHARDS_PARAMETERS
 from clustersim.report.page.content import Image, Page, PageSection, render
 from clustersim.report.plots.offers import OfferBar, OffersPicture, draw_offers
 from clustersim.report.plots.write import write_drawn
 from clustersim.report.text_tables import TextAnswer, TextTable
 from clustersim.units.divisors import listed
-from clustersim.units.quantity import format_quantity
+from clustersim.units.quantity import format_quantity, format_range
 
 DAY_S: Final = 86400.0
 DAYS_WITHOUT_DIGITS: Final = 30.0
@@ -157,7 +158,7 @@ class Answer(TextAnswer):
             return ()
         first = f"{best.name}, first by {'cost' if self.by_cost else 'time'}" if self.undecided else f"{best.name} is {self._what}"
         layout = f"{best.winner.layout.words()}; {100 * best.winner.result.metrics.mfu:.1f} % MFU"
-        return (f"{first}: {days_text(best)}{_cost_text(best)}{self._fastest()}", f"Layout: {layout}")
+        return (f"{first}: {_with_cost(best)}{self._fastest()}", f"Layout: {layout}")
 
     @property
     def _what(self) -> str:
@@ -169,7 +170,7 @@ class Answer(TextAnswer):
             return ""
         offers = [fastest, *(each for each in self.of_options if each.option != fastest.option)]
         near = undecided_text([offers[place].option.name for place in undecided([_judged(each, each.figures.time_s) for each in offers])])
-        return f"; the fastest is {fastest.name}: {days_text(fastest)}{near and f', {near}'}"
+        return f"; the fastest is {fastest.name}: {_time(fastest)}{near and f', {near}'}"
 
     def turns(self) -> list[str]:
         """Return what another option is best at: its rent, the adapters, the batch, failures."""
@@ -251,7 +252,7 @@ class Answer(TextAnswer):
                     _days(days),
                     f"{_days(least * days)} to {_days(most * days)}",
                     "no price" if usd is None else format_quantity(usd, "USD"),
-                    "" if usd is None else usd_range(least * usd, most * usd),
+                    "" if usd is None else format_range(least * usd, most * usd, "USD", as_of=usd),
                     "-" if price is None else f"{price:.2f}",
                     f"{100 * metrics.mfu:.1f} %",
                 )
@@ -301,36 +302,18 @@ def interval(offer: Offer) -> tuple[float, float]:
     return (1.0, 1.0) if bar is None else (bar.least_fraction, bar.most_fraction)
 
 
-def days_text(offer: Offer) -> str:
-    """Return how long an offer takes, with its interval."""
-    least, most = interval(offer)
-    days = offer.figures.time_s / DAY_S
-    return f"{_days(days)} days ({_days(least * days)} to {_days(most * days)})"
-
-
 def _days(days: float) -> str:
     return f"{days:,.0f}" if days >= DAYS_WITHOUT_DIGITS else f"{days:.1f}"
 
 
-def _cost_text(offer: Offer) -> str:
+def _time(offer: Offer) -> str:
+    return with_ends(offer.figures.time_s, "s", offer.winner.result.metrics.error_bar)
+
+
+def _with_cost(offer: Offer) -> str:
+    """Return time and cost of an offer, with their intervals."""
     usd = offer.figures.usd
-    if usd is None:
-        return ", no price"
-    least, most = interval(offer)
-    return f", {format_quantity(usd, 'USD')} ({usd_range(least * usd, most * usd)})"
-
-
-def usd_range(least: float, most: float) -> str:
-    """Return two amounts of money in the unit of the larger.
-
-    Examples
-    --------
-    >>> usd_range(0.95e6, 1.24e6), usd_range(31e3, 42.25e3)
-    ('0.95 to 1.24 MUSD', '31.0 to 42.2 kUSD')
-    """
-    factor, unit = next(((f, u) for f, u in ((1e6, "MUSD"), (1e3, "kUSD")) if most >= f), (1.0, "USD"))
-    digits = 3 - len(f"{most / factor:.0f}")
-    return f"{least / factor:.{digits}f} to {most / factor:.{digits}f} {unit}"
+    return f"{_time(offer)}, {'no price' if usd is None else with_ends(usd, 'USD', offer.winner.result.metrics.error_bar)}"
 
 
 def _offer_data(each: Offer) -> Data:

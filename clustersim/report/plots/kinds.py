@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
@@ -89,8 +90,8 @@ RUN_PLOTS: Final[Mapping[str, RunPlot[Subject]]] = MappingProxyType(
         "roofline": RunPlot(draw=roofline.roofline),
         "cost": RunPlot(draw=cost.cost_waterfall),
         "goodput": RunPlot(draw=goodput.goodput_curve),
-        "strong_scaling": RunPlot(draw=scaling.strong_scaling, n_most=_MANY, n_least=2, grows="strong"),
-        "weak_scaling": RunPlot(draw=scaling.weak_scaling, n_most=_MANY, n_least=2, grows="weak"),
+        "strong_scaling": RunPlot(draw=scaling.scaling, n_most=_MANY, n_least=2, grows="strong"),
+        "weak_scaling": RunPlot(draw=partial(scaling.scaling, weak=True), n_most=_MANY, n_least=2, grows="weak"),
         "pareto": RunPlot(draw=pareto.pareto_of_runs, n_most=4 * _MANY, n_least=2),
     }
 )

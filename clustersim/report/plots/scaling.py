@@ -19,35 +19,25 @@ HEIGHT_PX: Final = 560
 _MARGINS: Final = Margins(left=130, right=190, top=84, bottom=64)
 
 
-def strong_scaling(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
-    """Draw samples per second over the number of accelerators, the batch being the same, beside what perfect scaling would give.
+def scaling(subjects: Sequence[Subject], ax: Axes | None = None, *, weak: bool = False) -> Axes:
+    """Draw samples per second over the number of accelerators, beside what perfect scaling would give.
+
+    Parameters
+    ----------
+    weak
+        Whether the batch grows with the accelerators; otherwise it is the same in all runs.
 
     Raises
     ------
     ScenarioError
-        When the runs do not all have one batch size, or are all of one size.
+        When the batches of the runs are others, or all are of one size.
     """
-    if len({subject.global_batch_size for subject in subjects}) > 1:
-        raise ScenarioError("these runs differ in training.global_batch_size", hint="strong scaling wants one batch; see weak_scaling")
-    return _draw(subjects, ax, "strong scaling: one batch on more accelerators")
-
-
-def weak_scaling(subjects: Sequence[Subject], ax: Axes | None = None) -> Axes:
-    """Draw samples per second over the number of accelerators, the batch growing with them, beside what perfect scaling would give.
-
-    Raises
-    ------
-    ScenarioError
-        When the samples for each accelerator are not the same in all runs, or all are of one size.
-    """
-    if len({subject.global_batch_size / subject.metrics.gpus for subject in subjects}) > 1:
-        raise ScenarioError(
-            "these runs differ in samples for each accelerator", hint="weak scaling wants a batch that grows with them; see strong_scaling"
-        )
-    return _draw(subjects, ax, "weak scaling: the batch grows with the accelerators")
-
-
-def _draw(subjects: Sequence[Subject], ax: Axes | None, what: str) -> Axes:
+    if len({subject.global_batch_size / (subject.metrics.gpus if weak else 1) for subject in subjects}) > 1:
+        differ, hint = "training.global_batch_size", "strong scaling wants one batch; see weak_scaling"
+        if weak:
+            differ, hint = "samples for each accelerator", "weak scaling wants a batch that grows with them; see strong_scaling"
+        raise ScenarioError(f"these runs differ in {differ}", hint=hint)
+    what = "weak scaling: the batch grows with the accelerators" if weak else "strong scaling: one batch on more accelerators"
     ordered = sorted(subjects, key=lambda subject: (subject.metrics.gpus, subject.label))
     gpus = [subject.metrics.gpus for subject in ordered]
     if len(set(gpus)) < 2:
