@@ -12,6 +12,7 @@ from clustersim.collectives.direct import sends
 from clustersim.collectives.pattern import Flows, FlowSet, Grouping, Pattern
 from clustersim.topology.cluster import FABRIC, FloatArray, IntArray, RankTable, Rotation, ascending
 from clustersim.topology.link_demand import Crossings, RouteSet, summed, taken
+from clustersim.topology.trees import BundledTree
 from clustersim.topology.wired import Cluster
 
 
@@ -115,13 +116,17 @@ class Rotated:
         self._parts[id(members)] = whole, chosen
 
     def lie(self, group: IntArray) -> bytes:
-        """Return the cache key of groups with equal patterns: their members, or their places in a node if each lies in one.
+        """Return the cache key of groups with equal patterns: places in nodes, and which nodes, domains, leaves and pods are the same.
 
-        In a cluster with a rotation every node is like the others.
+        In a cluster with a rotation all nodes are alike, and all leaves and pods: they are as built for nodes of one kind.
         """
-        nodes = group // self.rotation.per_node
-        inside = bool((nodes == nodes[0]).all())
-        return inside.to_bytes() + (group % self.rotation.per_node if inside else group).tobytes()
+        nodes, places = np.divmod(group, self.rotation.per_node)
+        domains, fabric = self.cluster.domain_of(group), self.cluster.scale_out
+        above = [nodes, domains]
+        if isinstance(fabric, BundledTree) and (domains != domains[0]).any():
+            leaves = self.cluster.leaf_of(group)
+            above += [leaves, fabric.leaves.pod_of(leaves)]
+        return places.tobytes() + b"".join((numbers - numbers[0]).tobytes() for numbers in above)
 
     def pattern(self, members: IntArray, first: Grouping, alone: Pattern) -> Pattern:
         """Return the pattern of an algorithm for all groups, given the pattern of the first group alone.

@@ -203,8 +203,8 @@ def test_groups_that_nobody_looked_at_are_not_laid_by_rotation() -> None:
         rotated().transfers(np.stack((ranks(0, 1, 2, 3), ranks(4, 5, 6, 7)), axis=1))
 
 
-def test_groups_in_one_node_lie_alike_whatever_node_it_is() -> None:
+def test_groups_lie_alike_whatever_nodes_and_leaves_they_are_on() -> None:
     turns = rotated()
 
     assert turns.lie(ranks(0, 1)) == turns.lie(ranks(8, 9)) != turns.lie(ranks(9, 10))
-    assert turns.lie(ranks(0, 4)) != turns.lie(ranks(4, 8))
+    assert turns.lie(ranks(0, 4)) == turns.lie(ranks(8, 12)) != turns.lie(ranks(4, 8))
