@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from functools import cache, partial
 from math import inf
 from pathlib import Path
+from typing import Final
 
 from clustersim.apps.run.bound import StepBound, run_bounds
 from clustersim.apps.run.intervals import with_error_bar
@@ -37,6 +38,9 @@ from clustersim.notices import Flag
 from clustersim.parallel.training_plan import Strategy
 from clustersim.trace.timeline import Timeline
 from clustersim.units.divisors import listed
+
+MOST_RANKS: Final = 8192
+"""Ranks times keys of a cluster up to which each key is left out once to see whether it does something: that takes a run of its own."""
 
 
 def run(
@@ -207,7 +211,8 @@ def _idle_changes(built: Built, seed: int) -> tuple[Flag, ...]:
     """Return the notices on keys of the cluster without which the machine is another, and the run the same."""
     found: list[tuple[str | int, ...]] = []
     own = cache(partial(_traces, built, seed))
-    for path in _paths(built.scenario.document.data["cluster"], ("cluster",)):
+    paths = list(_paths(built.scenario.document.data["cluster"], ("cluster",)))
+    for path in paths if len(paths) * built.cluster.n_ranks <= MOST_RANKS else ():
         if any(path[: len(each)] == each for each in found):
             continue
         # A scenario that cannot be without a key needs it.
