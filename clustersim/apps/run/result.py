@@ -134,7 +134,6 @@ class Result(MeasuredRun[Metrics]):
             "scenario_hash": self.scenario_hash,
         }
 
-    @property
     def timeline(self) -> pandas.DataFrame:
         """Return the spans as a tidy frame, one row per span; see :meth:`clustersim.trace.timeline.Timeline.to_frame`."""
         return self.spans.to_frame()
