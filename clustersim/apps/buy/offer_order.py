@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from clustersim.apps.buy.purchase import CONDITIONS, Figures, Offer, Option, Request, UnfitOption, offers
 from clustersim.apps.plan.asking import NO_PRICES, no_price_of
@@ -20,11 +20,14 @@ from clustersim.measure.deciding import Judged, undecided, undecided_ratios, und
 from clustersim.measure.error_bars import with_ends
 from clustersim.parallel.training_plan import SHARDS_PARAMETERS
 from clustersim.report.page.content import Image, Page, PageSection, render
-from clustersim.report.plots.offers import OfferBar, OffersPicture, draw_offers
+from clustersim.report.plots.offers import OfferBar, draw_offers
 from clustersim.report.plots.write import write_drawn
 from clustersim.report.text_tables import TextAnswer, TextTable
 from clustersim.units.divisors import listed
 from clustersim.units.quantity import format_quantity, format_range
+
+if TYPE_CHECKING:
+    from clustersim.report.plots.canvas import Axes
 
 DAY_S: Final = 86400.0
 DAYS_WITHOUT_DIGITS: Final = 30.0
@@ -343,7 +346,7 @@ def _offer_data(each: Offer) -> Data:
 
 def write_offers(answer: Answer, path: Path) -> None:
     """Write days and cost of all offers, with their intervals, as a PNG or SVG file."""
-    write_drawn(lambda: draw_offers(_picture(answer)), path, "--plot")
+    write_drawn(lambda: _drawn(answer), path, "--plot")
 
 
 def offers_page(answer: Answer) -> str:
@@ -351,7 +354,7 @@ def offers_page(answer: Answer) -> str:
     from clustersim.report.plots.canvas import style
 
     with style():
-        image: Image = image_of(draw_offers(_picture(answer)), svg=True)
+        image: Image = image_of(_drawn(answer), svg=True)
     sections = [
         PageSection(name="answer", heading="Answer", lines=tuple(answer.lines()), images=(image,)),
         *(
@@ -366,17 +369,10 @@ def offers_page(answer: Answer) -> str:
     return render(Page(title=f"{answer.request.model}: which cluster?", finding=answer.headline(), sections=tuple(sections)))
 
 
-def _picture(answer: Answer) -> OffersPicture:
-    bars: list[OfferBar] = []
+def _drawn(answer: Answer) -> Axes:
+    bars = list[OfferBar]()
     for each in answer.ranked:
         least, most = interval(each)
-        bars.append(
-            OfferBar(
-                name=each.name,
-                days=each.figures.time_s / DAY_S,
-                usd=each.figures.usd,
-                least_fraction=least,
-                most_fraction=most,
-            )
-        )
-    return OffersPicture(finding=answer.headline(), subtitle=answer.lines()[0], bars=tuple(bars))
+        days = each.figures.time_s / DAY_S
+        bars.append(OfferBar(name=each.name, days=days, usd=each.figures.usd, least_fraction=least, most_fraction=most))
+    return draw_offers(answer.headline(), answer.lines()[0], bars)

@@ -82,10 +82,8 @@ class SweepResult(TextAnswer):
 
     def tables(self) -> tuple[TextTable, ...]:
         """Return the best points with the main metrics alone, and why some did not end well."""
-        return self._main_table(), TextTable("", sentences=tuple(self.reason_lines()))
-
-    def _main_table(self) -> TextTable:
-        return self.table(tuple(name for name in self._usual if name in self.question.columns.metrics))
+        main = self.table(tuple(name for name in self._usual if name in self.question.columns.metrics))
+        return main, TextTable("", sentences=tuple(self.reason_lines()))
 
     @property
     def _usual(self) -> tuple[str, ...]:

@@ -32,36 +32,26 @@ class OfferBar:
     most_fraction: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffersPicture:
-    """A whole picture."""
-
-    finding: str
-    subtitle: str
-    bars: tuple[OfferBar, ...]
-    """The best first."""
-
-
-def draw_offers(picture: OffersPicture) -> Axes:
-    """Draw two bars for each cluster, days to the left and cost to the right, each from zero and with its interval."""
-    height_px = _MARGINS.top + _MARGINS.bottom + _ROW_PX * len(picture.bars)
+def draw_offers(finding: str, subtitle: str, bars: Sequence[OfferBar]) -> Axes:
+    """Draw two bars for each cluster, the best first: days to the left and cost to the right, each from zero and with its interval."""
+    height_px = _MARGINS.top + _MARGINS.bottom + _ROW_PX * len(bars)
     ax = new_axes(height_px, _MARGINS)
     width = (1.0 - _GAP) / 2
     left = ax.inset_axes((0.0, 0.0, width, 1.0))
     right = ax.inset_axes((1.0 - width, 0.0, width, 1.0))
     ax.set_axis_off()
-    days = [(bar.days, f"{bar.days:,.0f} days") for bar in picture.bars]
-    usd = [(bar.usd, "no price" if bar.usd is None else format_quantity(bar.usd, "USD")) for bar in picture.bars]
-    _draw(left, "Days, failures included", picture.bars, days, palette.FORWARD)
-    _draw(right, "Cost of the whole training", picture.bars, usd, palette.EXPOSED)
+    days = [(bar.days, f"{bar.days:,.0f} days") for bar in bars]
+    usd = [(bar.usd, "no price" if bar.usd is None else format_quantity(bar.usd, "USD")) for bar in bars]
+    _draw(left, "Days, failures included", bars, days, palette.FORWARD)
+    _draw(right, "Cost of the whole training", bars, usd, palette.EXPOSED)
     right.xaxis.set_major_formatter(lambda value, _: format_quantity(value, "USD"))
-    left.set_yticks(range(len(picture.bars)), [bar.name for bar in picture.bars])
+    left.set_yticks(range(len(bars)), [bar.name for bar in bars])
     right.set_yticks([])
-    caption(ax, picture.finding, f"{picture.subtitle}; lines: 80 % intervals", lift_points=18.0)
+    caption(ax, finding, f"{subtitle}; lines: 80 % intervals", lift_points=18.0)
     return ax
 
 
-def _draw(ax: Axes, title: str, bars: tuple[OfferBar, ...], values: Sequence[tuple[float | None, str]], colour: str) -> None:
+def _draw(ax: Axes, title: str, bars: Sequence[OfferBar], values: Sequence[tuple[float | None, str]], colour: str) -> None:
     most = max((value * bar.most_fraction for bar, (value, _) in zip(bars, values, strict=True) if value is not None), default=1.0)
     for place, (bar, (value, text)) in enumerate(zip(bars, values, strict=True)):
         end = 0.0

@@ -12,7 +12,7 @@ from clustersim.apps.buy.offer_order import Answer, answered, offers_page
 from clustersim.apps.buy.purchase import CONDITIONS, NO_FAILURES, Request, read_nics, read_option
 from clustersim.apps.plan.space import adapted_batch
 from clustersim.errors import ScenarioError
-from clustersim.report.plots.offers import OfferBar, OffersPicture, draw_offers
+from clustersim.report.plots.offers import OfferBar, draw_offers
 
 SMALL = ("tp=1", "pp=1", "cp=1", "recompute=none", "zero_stage=1", "micro_batch_size=1")
 SETTINGS = ("training.global_batch_size=64", "training.seq_length=1024")
@@ -137,7 +137,7 @@ def test_the_page_has_answer_picture_and_scenario(answer: Answer) -> None:
 def test_an_offer_without_a_price_has_no_bar() -> None:
     bars = tuple(OfferBar(name=name, days=2.0, usd=usd, least_fraction=0.9, most_fraction=1.2) for name, usd in (("a", 1e6), ("b", None)))
 
-    ax = draw_offers(OffersPicture(finding="f", subtitle="s", bars=bars))
+    ax = draw_offers("f", "s", bars)
 
     days, cost = ax.child_axes
     assert (len(days.patches), len(cost.patches)) == (2, 1)
