@@ -149,12 +149,10 @@ class Document:
 
         return replace(self, data=put(self.data, 0))
 
-    def without(self, path: Sequence[str | int]) -> Document:
-        """Return a copy without the value at a path of keys and list indices, if there is one."""
+    def without(self, path: Sequence[str]) -> Document:
+        """Return a copy without the value at a path, if there is one."""
 
-        def kept(data: Data, first: str | int, *rest: str | int) -> Data:
-            if isinstance(data, list):
-                return [kept(each, *rest) if rest and at == first else each for at, each in enumerate(data) if rest or at != first]
+        def kept(data: Data, first: str, *rest: str) -> Data:
             if not isinstance(data, dict) or first not in data:
                 return data
             return {key: kept(each, *rest) if key == first else each for key, each in data.items() if rest or key != first}

@@ -8,7 +8,6 @@ from dataclasses import fields, replace
 from functools import cache, partial
 from math import inf
 from pathlib import Path
-from typing import Final
 
 from clustersim.apps.run.bound import StepBound, run_bounds
 from clustersim.apps.run.intervals import with_error_bar
@@ -37,10 +36,6 @@ from clustersim.measure.metrics import Metrics
 from clustersim.notices import Flag
 from clustersim.parallel.training_plan import Strategy
 from clustersim.trace.timeline import Timeline
-from clustersim.units.divisors import listed
-
-MOST_RANKS: Final = 8192
-"""Ranks times keys of a cluster up to which each key is left out once to see whether it does something: that takes a run of its own."""
 
 
 def run(
@@ -207,45 +202,38 @@ def _cost(built: Built, metrics: Metrics, train_s: float | None, goodput: Goodpu
     return cost_report(built.priced, metrics, tokens=built.tokens, train_s=train_s, goodput=goodput, spares=spares)
 
 
-def _idle_changes(built: Built, seed: int) -> tuple[Flag, ...]:
-    """Return the notices on keys of the cluster without which the machine is another, and the run the same."""
-    found: list[tuple[str | int, ...]] = []
+def _idle_changes(built: Built, seed: int) -> Iterator[Flag]:
+    """Yield the notices on keys of the cluster without which the machine is another, and the run the same.
+
+    Entries of lists (slow ranks, degraded links, loads) are not left out: each would cost a replay, and a large cluster has hundreds.
+    """
     own = cache(partial(_traces, built, seed))
-    paths = list(_paths(built.scenario.document.data["cluster"], ("cluster",)))
-    for path in paths if len(paths) * built.cluster.n_ranks <= MOST_RANKS else ():
-        if any(path[: len(each)] == each for each in found):
-            continue
+    for path in _paths(built.scenario.document.data["cluster"], ("cluster",)):
         # A scenario that cannot be without a key needs it.
         with suppress(DomainError):
             other = _without(built, path)
             if other is not None and _traces(other, seed) == own():
-                found.append(path)
-    if not found:
-        return ()
-    keys = listed([".".join(map(str, path[1:])) for path in found], "and")
-    does, it = ("do", "each of them") if len(found) > 1 else ("does", "it")
-    return (Flag(code="no_effect", message=f"{keys} {does} nothing: without {it} the run is the same"),)
+                yield Flag(code="no_effect", message=f"{'.'.join(path[1:])} does nothing: the run is the same without it")
 
 
-def _paths(data: Data, above: tuple[str | int, ...]) -> Iterator[tuple[str | int, ...]]:
-    """Yield the paths of all values that a cluster may lack: sections in lists, and what is no section."""
-    for key, value in data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ():
-        several = isinstance(value, list) and any(isinstance(each, dict) for each in value)
-        if isinstance(key, int) or not (several or isinstance(value, dict)):
-            yield (*above, key)
-        if several or isinstance(value, dict):
+def _paths(data: Data, above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield the paths of all values that a cluster may lack, lists of sections apart."""
+    for key, value in data.items() if isinstance(data, dict) else ():
+        if isinstance(value, dict):
             yield from _paths(value, (*above, key))
+        elif not (isinstance(value, list) and any(isinstance(each, dict) for each in value)):
+            yield (*above, key)
 
 
-def _without(built: Built, path: Sequence[str | int]) -> Built | None:
-    """Return a scenario without a key of its cluster; None where that is the same machine."""
+def _without(built: Built, path: Sequence[str]) -> Built | None:
+    """Return a scenario without a key of its cluster; None where that is the same machine, or one of another size."""
     document = built.scenario.document.without(path)
     cluster = validate_part(ClusterSpec, document.data["cluster"], document, ("cluster",))
     spec = built.scenario.spec.model_copy(update={"cluster": cluster})
     other = build(replace(built.scenario, document=document, spec=spec), others=False)
     # A resolved scenario leaves out what its topology does not read.
     same = other.cluster.fabric == built.cluster.fabric and resolved_cluster(other) == resolved_cluster(built)
-    return None if same else other
+    return None if same or other.cluster.n_ranks != built.cluster.n_ranks else other
 
 
 def _traces(built: Built, seed: int) -> tuple[object, ...]:
