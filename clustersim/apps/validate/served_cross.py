@@ -59,6 +59,10 @@ def _has_separate_experts(built: BuiltServing) -> bool:
     return _has_experts(built) and built.pools[0].model.formats.experts not in FUSED_EXPERTS
 
 
+def _is_tensorrt_llm(built: BuiltServing) -> bool:
+    return _engine(built).engine == "tensorrt_llm"
+
+
 def _has_few_requests(built: BuiltServing) -> bool:
     concurrency = built.asked.requests.concurrency
     return concurrency is not None and concurrency <= 16
@@ -79,7 +83,18 @@ FITTED: Final[Mapping[str, Fitted]] = MappingProxyType(
             shipped=1.0, neutral=0.5, values=(0.25, 0.5, 1.0, 1.5, 2.0), metrics=("ttft_s",), concerns=_has_separate_experts
         ),
         "frontend": Fitted(
-            shipped=1.0, neutral=0.0, values=(0.0, 1 / 3, 2 / 3, 1.0, 4 / 3), metrics=("ttft_s",), concerns=_has_few_requests
+            shipped=1.0,
+            neutral=0.0,
+            values=(0.0, 1 / 3, 2 / 3, 1.0, 4 / 3),
+            metrics=("ttft_s",),
+            concerns=lambda built: _has_few_requests(built) and not _is_tensorrt_llm(built),
+        ),
+        "tensorrt_llm_frontend": Fitted(
+            shipped=1.0,
+            neutral=0.0,
+            values=(0.0, 0.5, 1.0, 1.5, 2.0),
+            metrics=("ttft_s",),
+            concerns=lambda built: _has_few_requests(built) and _is_tensorrt_llm(built),
         ),
     }
 )
@@ -98,7 +113,7 @@ def adapted(constants: Constants, built: BuiltServing) -> BuiltServing:
     engine = _engine(built)
     host = value.get("vllm_host", 1.0) if _is_vllm(built) else 1.0
     gap = value.get("sglang_gap", 1.0) if _is_sglang(built) else 1.0
-    frontend = value.get("frontend", 1.0)
+    frontend = value.get("tensorrt_llm_frontend" if _is_tensorrt_llm(built) else "frontend", 1.0)
     engine = replace(
         engine,
         host_base_s=engine.host_base_s * host,
