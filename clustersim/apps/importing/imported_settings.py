@@ -116,16 +116,13 @@ def read_settings(table: Vocabulary, contents: Sequence[Contents], *, model: str
         # Pools share all but their layout; of two values the decode pool's counts.
         for pool, entries in sorted(of_row.get(number, {}).items(), key=lambda each: ("", *table.file.pools).index(each[0])):
             _read_row(draft, _of_pool(table.rows[number], pool), entries, again=bool(pool))
-    for number, row in enumerate(table.rows):
-        if row.default is not None and number not in of_row:
-            _apply_default(draft, row)
-    family, flavour = draft.get("job.family"), draft.get("job.flavour")
-    named = f"{family}/{flavour}" if flavour is not None else str(draft.get("model") or "").rpartition("/")[2]
-    known = next((name for pattern, name in table.models.items() if fnmatchcase(named.lower(), pattern)), None)
     names = {name for each in contents for entry in each.entries if entry.value is not None for name in table.names(entry.name)}
     for default in table.defaults:
         if default.to not in draft.settings and _holds(default, names, draft, model):
             draft.settings[default.to] = Setting(value=_data(default.value), how="default", note=default.reason)
+    family, flavour = draft.get("job.family"), draft.get("job.flavour")
+    named = f"{family}/{flavour}" if flavour is not None else str(draft.get("model") or "").rpartition("/")[2]
+    known = next((name for pattern, name in table.models.items() if fnmatchcase(named.lower(), pattern)), None)
     if known is not None or flavour is not None:
         draft.derive("model", known or f"{family}-{flavour}", f"{named} of {table.file.title}")
     draft.keys = sorted((_of_prefills(draft, key) for key in draft.keys), key=lambda key: (key.file or "", key.line or 0))
@@ -267,12 +264,6 @@ def _combined(row: KeyRow, was: Data, value: Data) -> Data:
     return max(was, value) if row.combine == "largest" else -1 if min(was, value) < 0 else was * value
 
 
-def _apply_default(draft: Draft, row: KeyRow) -> None:
-    for key, value in _settings(row, row.default).items():
-        if key not in draft.settings or (row.either and value is True):
-            draft.settings[key] = Setting(value=value, how="default", note=row.note or f"{row.keys[-1]} is {_shown(row.default)} there")
-
-
 def _settings(row: KeyRow, value: Data) -> dict[str, Data]:
     """Return the meaning of a value.
 
@@ -340,7 +331,3 @@ def in_scenario(settings: Mapping[str, Setting]) -> dict[str, Setting]:
 
 def _data(value: Value) -> Data:
     return [*value] if isinstance(value, list) else value
-
-
-def _shown(value: Scalar) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

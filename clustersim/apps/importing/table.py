@@ -45,8 +45,6 @@ class KeyRow(Checked):
     """Whether one true key is enough where several keys stand for one setting."""
     combine: Literal["product", "largest"] | None = None
     """Value of several keys, or of several pools, for one setting; without it, the last one counts."""
-    default: Scalar = None
-    """Value of the framework where no file has the key, in its own words."""
     lost: str | None = None
     """Loss in the prediction, with its direction, where the key is not modelled."""
     unless: list[Scalar] = Field(default=[None, False, 0, 1, ""])

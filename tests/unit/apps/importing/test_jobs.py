@@ -138,7 +138,7 @@ def test_an_unknown_key_is_warned_of_and_refused_by_strict(tmp_path: Path) -> No
     keys = [key.key for key in import_files([path], ON_H100).keys if key.how == "unknown"]
 
     assert keys == ["--tensor-model-paralel-siz"]
-    with pytest.raises(ScenarioError, match="is no key of Megatron-LM that is known; did you mean 'tensor_model_parallel_size'"):
+    with pytest.raises(ScenarioError, match="is no key of Megatron-LM that is known; did you mean '--tensor-model-parallel-size'"):
         import_files([path], ImportOptions(cluster="dgx-h100", nodes=1, strict=True))
 
 
