@@ -148,7 +148,7 @@ class Following:
         changed, rates = self._solver.settle(self.table, self.groups, *counted, patience)
         return None if len(rates) > len(changed) else (changed, rates)
 
-    def fill(self, component: IntArray, flows: IntArray, counts: FloatArray) -> FloatArray:
+    def fill(self, component: IntArray, flows: list[int], counts: list[float]) -> list[float]:
         """Fill a component from nothing, in place of all that was there, and return the rates.
 
         Parameters
@@ -158,22 +158,21 @@ class Following:
         flows
             Those in flight, ascending, and how many flows of each.
         """
-        problem, entries, links = self.wiring.problem(flows, counts)
-        filled = progressive_filling(problem)
-        table, link_classes = self.table, self.wiring.link_classes
-        caps = np.array(table.cap)[component]
-        emptied = np.unique([*link_classes[spans(self.wiring.starts, component)], *caps])
+        rows, table = self.wiring.rows(flows, counts), self.table
+        levels, full = progressive_filling(rows, self.wiring.capacity_bytes_per_s.tolist())
+        emptied = np.unique([*self.wiring.link_classes[spans(self.wiring.starts, component)], *np.array(table.cap)[component]])
         self._solver.clear(table, self.groups, emptied if self.is_compiled else emptied.tolist())
         for flow in component.tolist():
             table.n_flows[flow] = 0.0
-        held_back = filled.owners >= 0
-        bottlenecks = np.where(held_back, link_classes[entries[filled.owners]], np.array(table.cap)[flows])
-        for link, fair in zip(
-            (*links.tolist(), *bottlenecks[~held_back].tolist()),
-            (*filled.class_levels.tolist(), *filled.levels[~held_back].tolist()),
-            strict=True,
-        ):
+        bottlenecks = [
+            int(table.cap[flow]) if level == limit else next(link for link, _ in entries if full.get(link) == level)
+            for flow, level, (entries, limit) in zip(flows, levels, rows, strict=True)
+        ]
+        for link, fair in (*full.items(), *zip(bottlenecks, levels, strict=True)):
             table.fair[link] = fair
-        columns = (flows, counts, bottlenecks)
-        self._solver.put(table, self.groups, *(columns if self.is_compiled else (column.tolist() for column in columns)))
-        return filled.levels
+        if self.is_compiled:
+            columns = (np.array(flows, dtype=np.int64), np.array(counts), np.array(bottlenecks, dtype=np.int64))
+        else:
+            columns = (flows, counts, bottlenecks)
+        self._solver.put(table, self.groups, *columns)
+        return levels

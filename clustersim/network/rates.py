@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from clustersim.network.filling import filled_in_turn, progressive_filling
+from clustersim.network.filling import progressive_filling
 from clustersim.network.following import Following
 from clustersim.network.wiring import Wiring
 from clustersim.topology.cluster import FloatArray, IntArray
@@ -19,8 +19,6 @@ FEW: Final = 32
 """Number of classes in flight up to which a component is solved from scratch and its solution cached."""
 N_KEPT: Final = 1 << 20
 """Number of cached rates, in solutions and in transitions between them; above it the cache is cleared."""
-FEW_ENTRIES: Final = 128
-"""Links of all classes together up to which a state is solved class by class; vector operations are faster for more."""
 PATIENCE: Final = 4
 """Looks for each link after which following a change has cost more than filling from nothing would have."""
 BULK: Final = 0.25
@@ -115,8 +113,6 @@ class RateCache:
     _groups: dict[State, FlowGroup] = field(default_factory=dict[State, FlowGroup])
     _masks: dict[int, int] = field(default_factory=dict[int, int])
     """Link classes of each class that was in flight, as bits of a number."""
-    _entries: dict[int, list[tuple[int, float]]] = field(default_factory=dict[int, list[tuple[int, float]]])
-    """The same with the demand of one flow, for classes of few links."""
     _n_kept: int = 0
     """Rates in groups and in changes from one to another."""
     _following: Following | None = None
@@ -130,7 +126,6 @@ class RateCache:
         """Return the rates of the same flow classes with nothing in flight, and all solutions that are known."""
         cache = RateCache(wiring=self.wiring, compiled=self.compiled, few=self.few)
         cache._kept, cache._groups, cache._masks, cache._n_kept = self._kept, self._groups, self._masks, self._n_kept
-        cache._entries = self._entries
         return cache
 
     def component(self, number: int) -> Component:
@@ -166,7 +161,7 @@ class RateCache:
         component.count(changes)
         if len(changes) > FEW and len(changes) > BULK * len(component.counts):
             return self._fill(component, before)
-        flows, counts = [flow for flow, _ in changes], [float(count) for _, count in changes]
+        flows, counts = _columns(changes)
         settled = self._follow().settle(flows, counts, PATIENCE * len(self.wiring.first_link))
         if settled is None:
             return self._fill(component, before)
@@ -246,22 +241,9 @@ class RateCache:
 
     def _filled(self, state: State, links: int = 0) -> FlowGroup:
         """Return a group with the rates that filling from nothing gives."""
-        flows, wiring = [flow for flow, _ in state], self.wiring
-        if len(state) <= FEW_ENTRIES and sum(len(self._entries_of(flow)) for flow in flows) <= FEW_ENTRIES:
-            rows = [([(link, load * count) for link, load in self._entries_of(flow)], wiring.limits.item(flow)) for flow, count in state]
-            levels = np.array(filled_in_turn(rows, self._capacity_bytes_per_s))
-        else:
-            levels = progressive_filling(wiring.problem(*_columns(state))[0]).levels
-        return FlowGroup(state, levels, links, dict(zip(flows, levels.tolist(), strict=True)))
-
-    def _entries_of(self, flow: int) -> list[tuple[int, float]]:
-        """Return the link classes of a class, each with the demand of one flow."""
-        entries = self._entries.get(flow)
-        if entries is None:
-            row = slice(*self.wiring.starts[flow : flow + 2].tolist())
-            entries = list(zip(self.wiring.link_classes[row].tolist(), self.wiring.loads[row].tolist(), strict=True))
-            self._entries[flow] = entries
-        return entries
+        flows, counts = _columns(state)
+        levels, _ = progressive_filling(self.wiring.rows(flows, counts), self._capacity_bytes_per_s)
+        return FlowGroup(state, np.array(levels), links, dict(zip(flows, levels, strict=True)))
 
     def _keep(self, n_rates: int) -> None:
         """Clear the cache when it holds too many rates, which bounds its memory."""
@@ -289,5 +271,5 @@ class RateCache:
         return self._following
 
 
-def _columns(state: State) -> tuple[IntArray, FloatArray]:
-    return np.array([flow for flow, _ in state], dtype=np.int64), np.array([count for _, count in state], dtype=np.float64)
+def _columns(state: State) -> tuple[list[int], list[float]]:
+    return [flow for flow, _ in state], [float(count) for _, count in state]

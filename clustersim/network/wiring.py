@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from clustersim.network.filling import Filling, spans
+from clustersim.network.filling import Row
 from clustersim.topology.cluster import FloatArray, IntArray, KeyArray, LinkFloats, LinkInts, pair_keys
 from clustersim.topology.link_demand import RouteSet
 
@@ -71,6 +71,8 @@ class Wiring:
     """The lowest link of each link class."""
     class_of_link: NDArray[np.int32]
     """For each link of the cluster; -1 for those that no flow class crosses."""
+    _entries: dict[int, list[tuple[int, float]]] = field(default_factory=dict[int, list[tuple[int, float]]])
+    """Link classes and loads of each flow class that was in flight."""
 
     @property
     def n_links(self) -> IntArray:
@@ -90,30 +92,20 @@ class Wiring:
             together[crossing[:, None], crossing] = True
         return together
 
-    def problem(self, flow_classes: IntArray, counts: FloatArray) -> tuple[Filling, IntArray, IntArray]:
-        """Return the max-min problem of some flow classes alone, with its own numbering of entries and link classes.
+    def rows(self, flows: Sequence[int], counts: Sequence[float]) -> list[Row]:
+        """Return some flow classes with their numbers of flows in flight as ``progressive_filling`` takes them."""
+        return [
+            ([(link_class, load * count) for link_class, load in self._entries_of(flow)], self.limits.item(flow))
+            for flow, count in zip(flows, counts, strict=True)
+        ]
 
-        Parameters
-        ----------
-        flow classes
-            Ascending and distinct.
-        counts
-            Flows in flight of each of them.
-        """
-        entries = spans(self.starts, flow_classes)
-        lengths = self.starts[flow_classes + 1] - self.starts[flow_classes]
-        place = np.zeros(len(self.first_link), dtype=np.int64)
-        place[self.link_classes[entries]] = 1
-        link_classes = np.flatnonzero(place)
-        place[link_classes] = np.arange(len(link_classes))
-        problem = Filling(
-            starts=np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(lengths))),
-            link_classes=place[self.link_classes[entries]],
-            loads=self.loads[entries] * np.repeat(counts, lengths),
-            limits=self.limits[flow_classes],
-            capacity_bytes_per_s=self.capacity_bytes_per_s[link_classes],
-        )
-        return problem, entries, link_classes
+    def _entries_of(self, flow: int) -> list[tuple[int, float]]:
+        """Return the link classes of a class, each with the demand of one flow."""
+        entries = self._entries.get(flow)
+        if entries is None:
+            row = slice(*self.starts[flow : flow + 2].tolist())
+            entries = self._entries[flow] = list(zip(self.link_classes[row].tolist(), self.loads[row].tolist(), strict=True))
+        return entries
 
 
 def wiring_of(flow_classes: Sequence[FlowClass], capacity_bytes_per_s: FloatArray | LinkFloats, labels: IntArray | LinkInts) -> Wiring:

@@ -3,27 +3,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.network.filling import Filled, Filling, progressive_filling, spans
+from clustersim.network.filling import progressive_filling, spans
 
 INF = float("inf")
 
 
-def fill(flows: list[list[float]], capacity: list[float], limits: list[float] | None = None) -> Filled:
+def fill(flows: list[list[float]], capacity: list[float], limits: list[float] | None = None) -> tuple[list[float], dict[int, float]]:
     """Fill link classes with flow classes that are given as columns of a full matrix."""
-    matrix = np.array(flows, dtype=np.float64)
-    flow_classes, link_classes = np.nonzero(matrix.T)
-    problem = Filling(
-        starts=np.searchsorted(flow_classes, np.arange(matrix.shape[1] + 1)),
-        link_classes=link_classes,
-        loads=matrix.T[flow_classes, link_classes],
-        limits=np.array(limits or [INF] * matrix.shape[1]),
-        capacity_bytes_per_s=np.array(capacity),
-    )
-    return progressive_filling(problem)
+    columns = zip(*flows, limits or [INF] * len(flows[0]), strict=True)
+    return progressive_filling([([(link, load) for link, load in enumerate(loads) if load], limit) for *loads, limit in columns], capacity)
 
 
 def levels(flows: list[list[float]], capacity: list[float], limits: list[float] | None = None) -> list[float]:
-    return fill(flows, capacity, limits).levels.tolist()
+    return fill(flows, capacity, limits)[0]
 
 
 def test_a_flow_class_that_crosses_nothing_has_its_limit() -> None:
@@ -35,22 +27,12 @@ def test_a_link_class_without_capacity_stops_what_crosses_it_and_nothing_else() 
 
 
 def test_nothing_in_flight_has_no_levels() -> None:
-    assert fill([[], []], [1.0, 1.0]).levels.shape == (0,)
+    assert fill([[], []], [1.0, 1.0]) == ([], {})
 
 
-def test_the_owner_of_a_flow_class_is_the_full_link_class_that_holds_it_back() -> None:
-    # Entries by flow class: 0 and 1 of flow class 0 (both link classes), 2 of flow class 1 (link class 0).
-    filled = fill([[1.0, 1.0], [1.0, 0.0]], [10.0, 2.0])
-
-    assert filled.owners.tolist() == [1, 2]
-    assert filled.class_levels.tolist() == [8.0, 2.0]
-
-
-def test_nobody_owns_a_flow_class_at_its_limit_and_a_link_class_with_room_is_not_full() -> None:
-    filled = fill([[1.0]], [10.0], [3.0])
-
-    assert filled.owners.tolist() == [-1]
-    assert filled.class_levels.tolist() == [INF]
+def test_a_full_link_class_has_the_level_of_what_it_holds_back_and_one_with_room_has_none() -> None:
+    assert fill([[1.0, 1.0], [1.0, 0.0], [1.0, 1.0]], [10.0, 2.0, 11.0]) == ([2.0, 8.0], {1: 2.0, 0: 8.0})
+    assert fill([[1.0]], [10.0], [3.0]) == ([3.0], {})
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e12])
@@ -66,19 +48,6 @@ def test_a_light_flow_class_beside_a_heavy_one_is_not_lost_in_round_off() -> Non
     found = levels([[0.3, 1e-6 / 3], [1.0, 0.0]], [0.4, 1.0])
 
     assert found == pytest.approx([1.0, 0.1 / (1e-6 / 3)], rel=1e-12)
-
-
-def test_the_problem_is_left_as_it_was() -> None:
-    capacity, limits = np.array([4.0]), np.array([1.0, INF])
-    problem = Filling(
-        starts=np.array([0, 1, 2]), link_classes=np.array([0, 0]), loads=np.ones(2), limits=limits, capacity_bytes_per_s=capacity
-    )
-
-    progressive_filling(problem)
-
-    assert capacity.tolist() == [4.0]
-    assert limits.tolist() == [1.0, INF]
-    assert problem.loads.tolist() == [1.0, 1.0]
 
 
 def test_the_entries_of_no_rows_are_none() -> None:

@@ -46,8 +46,8 @@ def test_a_flow_class_that_was_asked_about_is_returned_even_with_its_old_rate() 
 
 def test_a_state_is_solved_once(monkeypatch: pytest.MonkeyPatch) -> None:
     solved: list[object] = []
-    real = module.filled_in_turn
-    monkeypatch.setattr(module, "filled_in_turn", lambda rows, capacity: solved.append(rows) or real(rows, capacity))
+    real = module.progressive_filling
+    monkeypatch.setattr(module, "progressive_filling", lambda rows, capacity: solved.append(rows) or real(rows, capacity))
     rates = made([flow_class([0]), flow_class([0])], [8.0])
 
     for _ in range(5):

@@ -55,17 +55,10 @@ def test_flow_classes_meet_on_a_common_link_only() -> None:
     assert found.meets().tolist() == [[True, True, False], [True, True, True], [False, True, True]]
 
 
-def test_a_problem_holds_the_flow_classes_in_flight_alone() -> None:
+def test_rows_hold_the_demand_of_all_flows_of_the_flow_classes_in_flight() -> None:
     found = wiring([flow_class([0]), flow_class([0, 1]), flow_class({1: 2.0, 2: 1.0}, cap=3.0)], [8.0, 4.0, 2.0])
 
-    problem, entries, link_classes = found.problem(np.array([2]), np.array([5.0]))
-
-    assert link_classes.tolist() == [1, 2]
-    assert entries.tolist() == [3, 4]
-    assert problem.starts.tolist() == [0, 2]
-    assert problem.loads.tolist() == [10.0, 5.0]
-    assert problem.limits.tolist() == [3.0]
-    assert problem.capacity_bytes_per_s.tolist() == [4.0, 2.0]
+    assert found.rows([2], [5.0]) == [([(1, 10.0), (2, 5.0)], 3.0)]
 
 
 def test_no_flow_classes_have_no_link_classes() -> None:
