@@ -13,12 +13,10 @@ from clustersim.apps.plan.goal import adapted_line
 from clustersim.apps.plan.layout_table import memory_cell
 from clustersim.apps.run.intervals import ABOVE_PUBLISHED
 from clustersim.apps.run.page import image_of
-from clustersim.config.usual import AS_IN_TABLE
 from clustersim.config.yaml_text import plain, yaml_text
 from clustersim.documents.text import Data
 from clustersim.measure.deciding import Judged, undecided, undecided_ratios, undecided_text
 from clustersim.measure.error_bars import with_ends
-from clustersim.parallel.training_plan import SHARDS_PARAMETERS
 from clustersim.report.page.content import Image, Page, PageSection, render
 from clustersim.report.plots.offers import OfferBar, draw_offers
 from clustersim.report.plots.write import write_drawn
@@ -205,12 +203,7 @@ class Answer(TextAnswer):
         """Return unknown prices, options that run in no layout, another batch, nearly full memory, and predictions above all published."""
         names = ", ".join(dict.fromkeys(each.asked.unpriced for each in self.of_options if each.asked.unpriced))
         lines = [no_price_of(names)] if names else []
-        lines += dict.fromkeys(
-            line
-            for each in self.of_options
-            for line in each.asked.remarks
-            if each.winner.layout.zero_stage == SHARDS_PARAMETERS or not line.startswith(AS_IN_TABLE)
-        )
+        lines += dict.fromkeys(line for each in self.of_options for line in each.asked.told_of([each.winner.layout]).remarks)
         lines += [f"{each.option.name}: {each.choice}" for each in self.of_options if each.choice]
         lines += [
             adapted_line(each.option.name, each.asked_batch, each.asked)

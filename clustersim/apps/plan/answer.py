@@ -19,13 +19,12 @@ from clustersim.apps.run.bound import NAMES
 from clustersim.apps.run.intervals import ABOVE_PUBLISHED, PublishedMfu, beside_published, published_beside, shipped_support
 from clustersim.config.checks import parse_check
 from clustersim.config.overriding import override_texts
-from clustersim.config.usual import AS_IN_TABLE
 from clustersim.config.yaml_text import plain
 from clustersim.documents.text import Data
 from clustersim.measure.deciding import MARK, UNDECIDED
 from clustersim.measure.error_bars import ALL_RUNS, TIGHT
 from clustersim.notices import Flag
-from clustersim.parallel.training_plan import SHARDS_PARAMETERS, Plan
+from clustersim.parallel.training_plan import Plan
 from clustersim.progress import phase
 from clustersim.report.facts import interval_text, memory_verdict, percent_text
 from clustersim.report.text_tables import TextAnswer, TextTable
@@ -363,7 +362,7 @@ def answer_of(asked: PlanRequest, drafts: Drafts, search: Search, terms: Terms, 
     own = asked.own if layout is None else replays.end(replays.begin(drafts.document(layout)))
     winner = search.winner
     built = drafts.built(winner.layout) if winner else None
-    shards = any(tried.layout.zero_stage == SHARDS_PARAMETERS for tried in search.kinds)
+    asked = asked.told_of(tried.layout for tried in search.kinds)
     return PlanAnswer(
         search=search,
         margins=bought,
@@ -371,8 +370,8 @@ def answer_of(asked: PlanRequest, drafts: Drafts, search: Search, terms: Terms, 
         scenario=drafts.document(winner.layout) if winner else None,
         plan=built.plan if built else None,
         assumed=asked.assumed,
-        cautions=tuple(line for line in asked.cautions if shards or not line.startswith(AS_IN_TABLE)),
-        usual=tuple(flag for flag in asked.usual if shards or not flag.message.startswith(AS_IN_TABLE)),
+        cautions=asked.cautions,
+        usual=asked.usual,
         own=Tried(layout=layout, bound_s=own.bounds.bound_s, result=own) if layout and isinstance(own, ReplayOutcome) else None,
         own_refusal=own if isinstance(own, str) else "",
         memory_margin_fraction=terms.memory_margin_fraction,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -33,7 +33,7 @@ from clustersim.hardware.catalog import nodes_with, profile_names
 from clustersim.hardware.models import Accelerator
 from clustersim.hardware.prices import load_price_list
 from clustersim.notices import Flag
-from clustersim.parallel.training_plan import Plan
+from clustersim.parallel.training_plan import SHARDS_PARAMETERS, Plan
 from clustersim.units.quantity import parse_quantity
 from clustersim.workloads.model import Model
 from clustersim.workloads.reading.hub_names import hub_model
@@ -93,6 +93,13 @@ class PlanRequest:
     def cautions(self) -> tuple[str, ...]:
         """Notices on what is not as it was asked for."""
         return (*self.remarks, *([no_price_of(self.unpriced)] if self.unpriced else ()))
+
+    def told_of(self, layouts: Iterable[ParallelLayout]) -> PlanRequest:
+        """Return the same without the notice on how to run zero 3 as here, where no layout has it."""
+        if any(layout.zero_stage == SHARDS_PARAMETERS for layout in layouts):
+            return self
+        remarks = tuple(line for line in self.remarks if not line.startswith(AS_IN_TABLE))
+        return replace(self, remarks=remarks, usual=tuple(flag for flag in self.usual if not flag.message.startswith(AS_IN_TABLE)))
 
     @contextmanager
     def told(self) -> Generator[None]:

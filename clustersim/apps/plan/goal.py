@@ -14,12 +14,10 @@ from clustersim.apps.plan.findings import ABOVE, HOST, MARGIN, MEMORY, TIE_FRACT
 from clustersim.apps.plan.replays import Replays
 from clustersim.apps.plan.search import Terms, fastest
 from clustersim.apps.plan.space import adapted_batch, usual_limits
-from clustersim.config.usual import AS_IN_TABLE
 from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import load_node
 from clustersim.measure.error_bars import ErrorBar, with_ends
-from clustersim.parallel.training_plan import SHARDS_PARAMETERS
 from clustersim.progress import counted, noted, phase
 from clustersim.report.text_tables import three_digits
 from clustersim.units.quantity import format_quantity
@@ -378,8 +376,7 @@ def _cautions(found: GoalAnswer) -> list[str]:
     lines += [adapted_line(f"{each.n_nodes} {each.node}", each.asked_batch, each.asked) for each in adapted]
     remarks: dict[str, dict[str, None]] = {}
     for each in found.found:
-        shards = each.search.winner is not None and each.search.winner.layout.zero_stage == SHARDS_PARAMETERS
-        for line in (line for line in each.asked.cautions if shards or not line.startswith(AS_IN_TABLE)):
+        for line in each.asked.told_of([each.search.winner.layout] if each.search.winner else []).cautions:
             remarks.setdefault(line, {})[each.node] = None
     return [*lines, *(f"{', '.join(nodes)}: {line}" for line, nodes in remarks.items())]
 
