@@ -22,15 +22,16 @@ from clustersim.config.constraints import check_size
 from clustersim.config.cost_section import CostSpec
 from clustersim.config.load import Scenario, example_names, load_scenario
 from clustersim.config.machine import hardware_of
+from clustersim.config.node_groups import Hardware
 from clustersim.config.overriding import Override, parse_override
 from clustersim.config.planning import circumstances_of
-from clustersim.config.usual import AS_IN_TABLE, ASSUMED_KERNELS, KERNELS, NOT_SAID, OneSoftware, one_software
+from clustersim.config.usual import AS_IN_TABLE, ASSUMED_KERNELS, KERNELS, NOT_SAID, Circumstances, one_software
 from clustersim.documents.check import value_at
 from clustersim.documents.near_names import did_you_mean
 from clustersim.documents.text import Data, Document
 from clustersim.errors import DomainError, ScenarioError
 from clustersim.hardware.catalog import nodes_with, profile_names
-from clustersim.hardware.models import Accelerator
+from clustersim.hardware.models import Accelerator, Node
 from clustersim.hardware.prices import load_price_list
 from clustersim.notices import Flag
 from clustersim.parallel.training_plan import SHARDS_PARAMETERS, Plan
@@ -144,42 +145,25 @@ def asked_of(
         When something is unknown or cannot be used.
     """
     assumed: list[str] = []
-    remarks, unlisted = _told_of_searched(_searched(overrides), limits, refused=cluster is not None), ""
+    remarks = _told_of_searched(_searched(overrides), limits, refused=cluster is not None)
     given = _scenario(model, overrides) if cluster is None else _of_cluster(model, cluster, nodes, overrides, assumed)
     base = _for_framework(framework, given, remarks)
     scenario = load_scenario(dict(base))
-    hardware = hardware_of(scenario.spec.cluster, scenario.document)
-    try:
-        check_size(hardware.n_nodes, hardware.node.n_accelerators)
-    except ScenarioError as error:
-        raise (ScenarioError(error.message, field="--nodes", hint=error.hint) if nodes is not None else given.located(error)) from error
+    hardware = _hardware(scenario, given, nodes)
     loaded = load_model(scenario.document.data.get("model"), document=given.document if cluster is None else None).model
     seq_length = scenario.spec.training.seq_length or loaded.max_positions
     if cluster is not None and not scenario.spec.training.seq_length and loaded.unit == "sequence":
         base, seq_length = _with_length(base, loaded, assumed)
-    without = unpriced(scenario.spec.cost, [node.accelerator for node, _ in hardware.kinds])
-    if without:
-        base, unlisted, dark = _priced(base, without)
-        remarks += dark
-        if not unlisted:
-            assumed.append(listed_rents(scenario.spec.cost, without))
-    node, n_ranks = hardware.node, hardware.n_nodes * hardware.node.n_accelerators
     kinds = [kind for kind, _ in hardware.kinds]
-    software = one_software(circumstances_of(scenario.spec, loaded, kinds, n_ranks=n_ranks)) if loaded.divisible else None
-    base, usual = _of_one_software(base, scenario, software) if software else (base, ())
+    base, unlisted, note = priced(base, scenario.spec.cost, [kind.accelerator for kind in kinds])
+    if note:
+        (remarks if unlisted else assumed).append(note)
+    n_ranks = hardware.n_nodes * hardware.node.n_accelerators
+    base, usual = _of_one_software(base, scenario, circumstances_of(scenario.spec, loaded, kinds, n_ranks=n_ranks))
     alike = [each.message for each in usual if each.message.startswith(AS_IN_TABLE)]
-    narrowed = limits_of(limits)
-    if not loaded.divisible:
-        narrowed = {"pp": (1,), "cp": (1,), "recompute": ("none",), **narrowed}
     return PlanRequest(
         base=base,
-        space=space_of(
-            loaded,
-            batch=scenario.spec.training.global_batch_size,
-            n_ranks=n_ranks,
-            domain_size=node.n_accelerators * node.scale_up.nodes_per_domain,
-            limits=narrowed,
-        ),
+        space=_space(scenario, loaded, hardware.node, n_ranks, limits),
         assumed=(*assumed, *(each.message.removeprefix(NOT_SAID) for each in usual if each.message not in alike)),
         tokens_per_step=scenario.spec.training.global_batch_size * seq_length,
         scenario=given,
@@ -188,6 +172,27 @@ def asked_of(
         remarks=(*remarks, *alike),
         writes=FRAMEWORKS.get(framework, megatron) if framework else None,
         unpriced=unlisted,
+    )
+
+
+def _hardware(scenario: Scenario, given: Scenario, nodes: int | None) -> Hardware:
+    hardware = hardware_of(scenario.spec.cluster, scenario.document)
+    try:
+        check_size(hardware.n_nodes, hardware.node.n_accelerators)
+    except ScenarioError as error:
+        raise (ScenarioError(error.message, field="--nodes", hint=error.hint) if nodes is not None else given.located(error)) from error
+    return hardware
+
+
+def _space(scenario: Scenario, model: Model, node: Node, n_ranks: int, limits: Sequence[str]) -> Space:
+    """Return the layouts to search, of a model that is not divided those of data parallelism alone unless limits say otherwise."""
+    alone: Mapping[str, tuple[int | str, ...]] = {} if model.divisible else {"pp": (1,), "cp": (1,), "recompute": ("none",)}
+    return space_of(
+        model,
+        batch=scenario.spec.training.global_batch_size,
+        n_ranks=n_ranks,
+        domain_size=node.n_accelerators * node.scale_up.nodes_per_domain,
+        limits={**alone, **limits_of(limits)},
     )
 
 
@@ -246,8 +251,11 @@ def _own_layout(scenario: Scenario) -> ParallelLayout | str | None:
     return layout_of(plan.strategy, plan.training.micro_batch_size)
 
 
-def _of_one_software(base: Mapping[str, Data], scenario: Scenario, software: OneSoftware) -> tuple[dict[str, Data], tuple[Flag, ...]]:
+def _of_one_software(base: Mapping[str, Data], scenario: Scenario, run: Circumstances) -> tuple[Mapping[str, Data], tuple[Flag, ...]]:
     """Return a scenario that leaves no setting open whose usual value depends on the layout and says so of its kernels, and notices."""
+    if not run.transformer:
+        return base, ()
+    software = one_software(run)
     flags = software.flags([key for key in software.usual if value_at(scenario.document.data, key.split(".")) is None])
     document = Document(name=scenario.document.name, data=dict(base))
     for key, value in software.held.items():
@@ -283,32 +291,24 @@ def no_price_of(names: str) -> str:
     return f"no price of {names} is known, and none is counted; give one for all, -s cost.gpu_hour='2.50 USD', or for each, {each}"
 
 
-def unpriced(cost: CostSpec | None, accelerators: Sequence[Accelerator]) -> list[Accelerator]:
-    """Return the accelerators whose price is that of the list: all without costs, and those that rents by name leave out."""
-    if cost is None:
-        return list(accelerators)
-    named = cost.gpu_hour
-    return [each for each in accelerators if each.name not in named] if isinstance(named, Mapping) and cost.prices is None else []
+def priced(base: Mapping[str, Data], cost: CostSpec | None, accelerators: Sequence[Accelerator]) -> tuple[Mapping[str, Data], str, str]:
+    """Return a scenario with shipped prices where it leaves prices open, the accelerators that have none, and a note on prices or power.
 
-
-def listed_rents(cost: CostSpec | None, accelerators: Sequence[Accelerator]) -> str:
-    """Return the note on rents of the list."""
-    names = "" if cost is None else f" of {', '.join(dict.fromkeys(each.name for each in accelerators))}"
-    return f"{NO_PRICES}{names}: those of {PRICES} (-s cost.gpu_hour='2.50 USD')"
-
-
-def _priced(base: Mapping[str, Data], accelerators: Sequence[Accelerator]) -> tuple[Mapping[str, Data], str, list[str]]:
-    """Return a scenario with shipped prices, as far as there are any, the accelerators without one, and a notice on unknown powers."""
+    It leaves open all prices without costs, and those that rents by name leave out.
+    """
+    named = {} if cost is None else cost.gpu_hour if cost.prices is None else None
+    left = [each for each in accelerators if each.name not in named] if isinstance(named, Mapping) else []
     rents = load_price_list(PRICES).gpu_hour
-    given = base.get("cost")
-    given = given if isinstance(given, Mapping) else {}
-    if all(each.name in rents for each in accelerators):
-        return {**base, "cost": {**given, "prices": PRICES}}, "", []
-    names = ", ".join(dict.fromkeys(each.name for each in accelerators if each.name not in rents))
-    dark = ", ".join(dict.fromkeys(each.name for each in accelerators if each.power_w is None))
-    if dark and not given:
-        return base, names, [f"nobody says how much power {dark} draws, and none is counted; give -s cost.power.busy='700 W'"]
-    return {**base, "cost": {key: value for key, value in given.items() if key != "gpu_hour"}}, names, []
+    unlisted = ", ".join(dict.fromkeys(each.name for each in left if each.name not in rents))
+    section = given if isinstance(given := base.get("cost"), Mapping) else {}
+    if left and not unlisted:
+        names = "" if cost is None else f" of {', '.join(dict.fromkeys(each.name for each in left))}"
+        note = f"{NO_PRICES}{names}: those of {PRICES} (-s cost.gpu_hour='2.50 USD')"
+        return {**base, "cost": {**section, "prices": PRICES}}, "", note
+    dark = ", ".join(dict.fromkeys(each.name for each in left if each.power_w is None))
+    if not left or (dark and not section):
+        return base, unlisted, dark and f"nobody says how much power {dark} draws, and none is counted; give -s cost.power.busy='700 W'"
+    return {**base, "cost": {key: value for key, value in section.items() if key != "gpu_hour"}}, unlisted, ""
 
 
 def _document(

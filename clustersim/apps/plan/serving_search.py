@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from clustersim.apps.plan.asking import PRICES, listed_rents, no_price_of, unpriced
+from clustersim.apps.plan.asking import no_price_of, priced
 from clustersim.apps.plan.serving_bounds import OF_BATCH, Candidate, Values, but_for, least_replicas, refused_beyond, replica_bounds
 from clustersim.apps.serve.deployment import BuiltServing, build_serving
 from clustersim.apps.serve.deployment_run import resolved_serving, run_serving
@@ -22,7 +22,6 @@ from clustersim.config.machine import hardware_of
 from clustersim.config.overriding import Override, parse_override
 from clustersim.config.serving_scenario import ServingScenarioSpec, checked_serving
 from clustersim.errors import DomainError, InfeasibleError, ScenarioError
-from clustersim.hardware.prices import load_price_list
 from clustersim.measure.serving_metrics import ServingMetrics, SloCheck
 from clustersim.progress import counted, noted, phase
 from clustersim.serving.step_model import TermStepModel
@@ -179,14 +178,11 @@ class _ServingSearch:
         texts = [f"{KEYS[name]}={value}" for name, value in values]
         changes = [*self.overrides, *map(parse_override, (*texts, f"serving.replicas={replicas}", f"cluster.nodes={nodes}"))]
         scenario = checked_serving(self.source, changes)
-        cost = scenario.spec.cost
-        cards = unpriced(cost, [node.accelerator for node, _ in hardware_of(scenario.spec.cluster, scenario.document).kinds])
-        unlisted = ", ".join(card.name for card in cards if card.name not in load_price_list(PRICES).gpu_hour)
-        if cards:
-            self.notes[no_price_of(unlisted) if unlisted else listed_rents(cost, cards)] = bool(unlisted)
-        if cards and not (unlisted and cost is None):
-            left_out = Override(path=("cost", "gpu_hour"), value=None, text="cost.gpu_hour", leaves_out=True)
-            changes.append(left_out if unlisted else parse_override(f"cost.prices={PRICES}"))
+        cards = [node.accelerator for node, _ in hardware_of(scenario.spec.cluster, scenario.document).kinds]
+        base, unlisted, note = priced(scenario.document.data, scenario.spec.cost, cards)
+        self.notes.update(dict.fromkeys(filter(None, (note, unlisted and no_price_of(unlisted))), bool(unlisted)))
+        if base is not scenario.document.data:
+            changes.append(Override(path=("cost",), value=base["cost"], text="cost"))
             scenario = checked_serving(self.source, changes)
         if self.asked is None:
             self.asked = asked_requests(scenario.spec.requests, scenario.folder, 0)

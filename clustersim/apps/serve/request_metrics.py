@@ -85,11 +85,9 @@ def serving_metrics(built: BuiltServing, run: ServingRun, wall_s: float) -> Serv
     binds = _rate_binds(run, overloaded=overloaded)
     borrowed = bool(lenders(built.node.accelerator, built.borrowed))
     intervals = served_intervals(found, n_output * rate, full_load if binds else None, borrowed=borrowed)
-    utilisation = _utilisation(run)
     asked = asked_tokens_per_s(built, run) if binds else None
     lasting = n_output * rate if asked is None else min(full_load, asked)
-    cost, energy = _cost_and_energy(built.priced, utilisation, lasting, n_input / n_output if n_output else 0.0)
-    slo = _slo(built.scenario.spec.slo, latencies, found, intervals, len(run.requests) - run.requests.n_warmup)
+    cost, energy = _cost_and_energy(built.priced, _utilisation(run), lasting, n_input / n_output if n_output else 0.0)
     return ServingMetrics(
         schema_version=SCHEMA_VERSION,
         scenario=built.scenario.name,
@@ -122,7 +120,7 @@ def serving_metrics(built: BuiltServing, run: ServingRun, wall_s: float) -> Serv
         itl_interval_s=intervals.itl_s,
         e2e_s=found["e2e"],
         e2e_interval_s=intervals.e2e_s,
-        slo=slo,
+        slo=_slo(built.scenario.spec.slo, latencies, found, intervals, len(run.requests) - run.requests.n_warmup),
         kv=kv,
         settings=_settings(built, run),
         batch=_batch(run),
