@@ -126,7 +126,7 @@ def test_a_plan_that_does_not_fit_says_by_how_much() -> None:
     metrics = reference_metrics(TIMELINE, capacity_bytes=50e9)
 
     assert "does not fit with 55.4 GiB of 46.6 GiB, 8.8 GiB too much" in printed(metrics)
-    assert "The plan does not fit with 55.4 GiB of 46.6 GiB, 8.8 GiB too much." in markdown_summary(metrics, TIMELINE)
+    assert "The layout does not fit with 55.4 GiB of 46.6 GiB, 8.8 GiB too much." in markdown_summary(metrics, TIMELINE)
 
 
 def test_markdown_escapes_what_would_break_a_table() -> None:
