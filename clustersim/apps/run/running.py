@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from functools import cache, partial
@@ -35,6 +35,8 @@ from clustersim.measure.goodput_report import GoodputReport
 from clustersim.measure.metrics import Metrics
 from clustersim.notices import Flag
 from clustersim.parallel.training_plan import Strategy
+from clustersim.topology.cluster import TIERS
+from clustersim.topology.wired import Cluster
 from clustersim.trace.timeline import Timeline
 
 
@@ -112,7 +114,7 @@ def run_built(built: Built, *, seed: int = 0, passes: Passes = ALL_PASSES, varie
     metrics, spans = _simulated(built, Conditions(uneven=built.uneven, n_steps=built.n_steps, seed=seed, settings=settings))
     metrics = with_error_bar(metrics, built)
     if varies:
-        metrics = replace(metrics, flags=(*metrics.flags, *_idle_changes(built, seed)))
+        metrics = replace(metrics, flags=(*metrics.flags, *_idle_changes(built, metrics, seed)))
     time_to_train_s, goodput, cost = whole_training(built, metrics, seed)
     bounds = cache(partial(run_bounds, built, seed, metrics, spans, bound))
     checks: tuple[CheckResult, ...] = ()
@@ -202,17 +204,19 @@ def _cost(built: Built, metrics: Metrics, train_s: float | None, goodput: Goodpu
     return cost_report(built.priced, metrics, tokens=built.tokens, train_s=train_s, goodput=goodput, spares=spares)
 
 
-def _idle_changes(built: Built, seed: int) -> Iterator[Flag]:
+def _idle_changes(built: Built, metrics: Metrics, seed: int) -> Iterator[Flag]:
     """Yield the notices on keys of the cluster without which the machine is another, and the run the same.
 
-    Entries of lists (slow ranks, degraded links, loads) are not left out: each would cost a replay, and a large cluster has hundreds.
+    A key that sets the bandwidth of links with traffic does something, and needs no replay. Entries of lists (slow ranks, degraded links,
+    loads) are not left out: each would cost a replay, and a large cluster has hundreds.
     """
-    own = cache(partial(_traces, built, seed))
+    own, used = cache(partial(_traces, built, seed)), {TIERS.index(use.tier) for use in metrics.links if use.bytes}
+    widths = _widths(built.cluster, used)
     for path in _paths(built.scenario.document.data["cluster"], ("cluster",)):
         # A scenario that cannot be without a key needs it.
         with suppress(DomainError):
             other = _without(built, path)
-            if other is not None and _traces(other, seed) == own():
+            if other is not None and _widths(other.cluster, used) == widths and _traces(other, seed) == own():
                 yield Flag(code="no_effect", message=f"{'.'.join(path[1:])} does nothing: the run is the same without it")
 
 
@@ -234,6 +238,12 @@ def _without(built: Built, path: Sequence[str]) -> Built | None:
     # A resolved scenario leaves out what its topology does not read.
     same = other.cluster.fabric == built.cluster.fabric and resolved_cluster(other) == resolved_cluster(built)
     return None if same or other.cluster.n_ranks != built.cluster.n_ranks else other
+
+
+def _widths(cluster: Cluster, used: Collection[int]) -> set[tuple[int, float]]:
+    """Return the bandwidths of links of some tiers, in bytes/s, with the tier of each."""
+    kinds = zip(cluster.tier_index.values.tolist(), cluster.bandwidth_bytes_per_s.values.tolist(), strict=True)
+    return {(tier, bandwidth_bytes_per_s) for tier, bandwidth_bytes_per_s in kinds if tier in used}
 
 
 def _traces(built: Built, seed: int) -> tuple[object, ...]:
