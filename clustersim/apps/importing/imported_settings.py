@@ -217,7 +217,7 @@ def _without_row(table: Vocabulary, entry: Entry) -> Key:
     meant = near or did_you_mean(entry.name.rpartition(".")[2], table.known)
     option = entry.key.rpartition(".")[2]
     if meant and option.startswith("--"):
-        word = meant.split("'")[1]
+        word = meant.split("'")[1].rpartition(".")[2]
         meant = f"did you mean '--{word if '_' in option else word.replace('_', '-')}'?"
     return _key(entry, "unknown", note=meant)
 
