@@ -11,13 +11,9 @@ import typer
 
 from clustersim.apps.buy.purchase import Request, check_options, read_nics, read_option
 from clustersim.apps.plan.advice import advise
-from clustersim.apps.plan.answer import (
-    BELOW_BOUND,
-    PlanAnswer,
-    plan_for,
-)
+from clustersim.apps.plan.answer import BELOW_BOUND, PlanAnswer, plan_for
 from clustersim.apps.plan.asking import asked_of, figure_of
-from clustersim.apps.plan.goal import MOST_NODES, Asking, Goal, GoalAnswer, goal_document, goal_lines, goal_of, reach
+from clustersim.apps.plan.goal import MOST_NODES, Asking, Goal, goal_of, reach
 from clustersim.apps.plan.nearest import nearest_lines
 from clustersim.apps.plan.search import Terms
 from clustersim.cli.options import (
@@ -36,11 +32,10 @@ from clustersim.cli.options import (
     refuse_given,
 )
 from clustersim.cli.plan_serving import PlanOptions, plan_served
-from clustersim.cli.terminal import assumed_notices, notice, notices, print_answer, write_json, write_lines, write_out
+from clustersim.cli.terminal import assumed_notices, notice, notices, print_answer
 from clustersim.cli.watching import watched
 from clustersim.config.checks import parse_check
 from clustersim.config.load import load_scenario
-from clustersim.config.yaml_text import plain
 from clustersim.documents.files import write_text
 from clustersim.errors import EXIT_NO, EXIT_OK, ScenarioError
 
@@ -149,11 +144,12 @@ def _layout(model: str, cluster: str | None, nodes: int | None, terms: Terms, op
         answer = plan_for(asked, terms)
         if answer.search.winner is None:
             answer = replace(answer, nearest=tuple(nearest_lines(asked, options.only, terms.memory_margin_fraction)))
-    if options.as_json:
-        write_json(answer.to_dict())
-    else:
-        with options.report():
-            _print(answer, verbose=options.verbose)
+    with options.report():
+        print_answer(answer, as_json=options.as_json)
+    if not options.as_json:
+        # The others stand in the report.
+        wrong = [f"{flag.code}: {flag.message}" for flag in answer.flags if flag.code == BELOW_BOUND]
+        assumed_notices(answer.assumed, verbose=options.verbose, cautions=(*wrong, *answer.cautions))
     _write(answer, options)
     return EXIT_OK if answer.search.winner else EXIT_NO
 
@@ -161,25 +157,14 @@ def _layout(model: str, cluster: str | None, nodes: int | None, terms: Terms, op
 def _goal(model: str, goal: Goal, terms: Terms, options: PlanOptions) -> int:
     asking = Asking(overrides=options.overrides, limits=options.only, terms=terms, framework=options.framework)
     with watched(hint=_SOONER):
-        found: GoalAnswer = reach(model, goal, asking)
-    if options.as_json:
-        write_json(goal_document(found))
-    else:
-        with options.report():
-            write_lines(*goal_lines(found))
+        found = reach(model, goal, asking)
+    with options.report():
+        print_answer(found, as_json=options.as_json)
+    if not options.as_json:
         # The answer itself has the cautions.
-        assumed_notices(found.plan.assumed if found.plan is not None else (), verbose=options.verbose)
+        assumed_notices(found.assumed, verbose=options.verbose)
     _write(found.plan, options)
     return EXIT_OK if found.reached else EXIT_NO
-
-
-def _print(answer: PlanAnswer, *, verbose: bool) -> None:
-    print_answer(answer)
-    for flag in answer.flags:
-        # The others stand in the report.
-        if flag.code == BELOW_BOUND:
-            notice(f"{flag.code}: {flag.message}")
-    assumed_notices(answer.assumed, verbose=verbose, cautions=answer.cautions)
 
 
 def _write(answer: PlanAnswer | None, options: PlanOptions) -> None:
@@ -203,11 +188,8 @@ def advise_command(
     """
     with watched():
         advice = advise(asked_of(model, cluster, nodes=nodes, overrides=tuple(set_ or ()), limits=tuple(only or ())))
-    if json:
-        write_json(plain(advice))
-    else:
-        write_out(f"{advice.sentence}\n\n")
-        write_out("".join(f"- {each.sentence}\n" for each in advice.families))
+    print_answer(advice, as_json=json)
+    if not json:
         assumed_notices(advice.assumed, verbose=verbose, cautions=advice.cautions)
     return EXIT_OK if any(each.layout for each in advice.families) else EXIT_NO
 

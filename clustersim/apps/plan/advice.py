@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 from clustersim.apps.plan.asking import PlanRequest
@@ -15,11 +15,13 @@ from clustersim.apps.plan.space import Space
 from clustersim.apps.run.running import run_built
 from clustersim.config.build import build
 from clustersim.config.load import load_scenario
+from clustersim.config.yaml_text import plain
 from clustersim.documents.text import Data
 from clustersim.errors import ScenarioError
 from clustersim.measure.deciding import UNDECIDED, Judged, judged_by, undecided, undecided_text
 from clustersim.measure.metrics import Breakdown
 from clustersim.report.facts import memory_text
+from clustersim.report.text_tables import TextAnswer, TextTable
 from clustersim.units.quantity import format_quantity
 
 ASYNCHRONOUS: Final = "asynchronous data parallelism"
@@ -53,8 +55,8 @@ class Opinion:
     sentence: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Advice:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Advice(TextAnswer):
     """Choice of a family, and reasons against the others."""
 
     sentence: str
@@ -64,6 +66,22 @@ class Advice:
     """Families within the error bars of the fastest."""
     assumed: tuple[str, ...]
     cautions: tuple[str, ...]
+
+    def headline(self) -> str:
+        """Return the choice."""
+        return self.sentence
+
+    def tables(self) -> Sequence[TextTable]:
+        """Return the verdict on each family."""
+        return (TextTable("", sentences=tuple(f"- {each.sentence}" for each in self.families)),)
+
+    def to_dict(self) -> dict[str, Data]:
+        """Return the answer as one JSON document."""
+        return {each.name: plain(getattr(self, each.name)) for each in fields(self)}
+
+    def notes(self) -> Sequence[str]:
+        """Return cautions, and what was assumed."""
+        return [*self.cautions, *(f"assumed: {line}" for line in self.assumed)]
 
 
 def spaces(space: Space) -> dict[str, Space]:

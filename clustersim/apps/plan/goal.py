@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from time import perf_counter
@@ -19,7 +20,7 @@ from clustersim.errors import ScenarioError
 from clustersim.hardware.catalog import load_node
 from clustersim.measure.error_bars import ErrorBar, with_ends
 from clustersim.progress import counted, noted, phase
-from clustersim.report.text_tables import three_digits
+from clustersim.report.text_tables import TextAnswer, TextTable, three_digits
 from clustersim.units.quantity import format_quantity
 
 MOST_NODES: Final = 2048
@@ -96,8 +97,8 @@ class MissedGoal:
     """Whether layouts divide it that are too slow or too large; without one it says nothing of other numbers."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GoalAnswer:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class GoalAnswer(TextAnswer):
     """The answer to a goal."""
 
     goal: Goal
@@ -119,6 +120,61 @@ class GoalAnswer:
     def reached(self) -> bool:
         """Whether the goal can be reached."""
         return self.best is not None and self.best.excess <= 1.0
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """Values that were assumed for the best."""
+        return self.plan.assumed if self.plan else ()
+
+    def headline(self) -> str:
+        """Return whether the goal can be reached, and the best cluster or the nearest."""
+        if self.best is not None:
+            return f"{'yes' if self.reached else 'no: the nearest is'} {_words(self.best)}"
+        return f"no: {'none was found before the searches ended' if self.cut_short else 'none of these clusters runs the model as asked'}"
+
+    def tables(self) -> Sequence[TextTable]:
+        """Return the clusters that were tried, how their numbers were chosen, and cautions."""
+        whys: dict[tuple[str, str], list[int]] = {}
+        for each in self.missed:
+            whys.setdefault((each.node, each.why), []).append(each.n_nodes)
+        missed = (f"{', '.join(map(str, numbers))} {node}: {why}" for (node, why), numbers in whys.items())
+        looked_at = tuple(f"  {line}" for line in (*map(_words, self.found), *missed))
+        numbers = (
+            f"Bisected: counts to 16, and eighths between powers of two, up to {self.goal.most_nodes}; more are taken to be no slower."
+        )
+        told = (*([numbers] if self.goal.within_s is not None else []), *(f"{line}." for line in self.cautions()))
+        return TextTable("Looked at", sentences=looked_at), TextTable("", sentences=told)
+
+    def notes(self) -> Sequence[str]:
+        """Return values that were assumed."""
+        return [f"assumed: {line}" for line in self.assumed]
+
+    def cautions(self) -> list[str]:
+        """Return adapted batches, and what else is not as it was asked for."""
+        best, adapted = self.best, [each for each in self.found if each.asked_batch != each.asked.space.batch]
+        lines = ["searches ended before all numbers of nodes were decided (--time-limit, --most-replays): fewer may do"] * self.cut_short
+        if best is not None:
+            lines += ["within the error bars it is not decided whether that is in time"] * best.is_open(self.goal.within_s)
+            lines += [best.search.choice] if best.search.choice else []
+        lines += [adapted_line(f"{each.n_nodes} {each.node}", each.asked_batch, each.asked) for each in adapted]
+        remarks: dict[str, dict[str, None]] = {}
+        for each in self.found:
+            for line in each.asked.told_of([each.search.winner.layout] if each.search.winner else []).cautions:
+                remarks.setdefault(line, {})[each.node] = None
+        return [*lines, *(f"{', '.join(nodes)}: {line}" for line, nodes in remarks.items())]
+
+    def to_dict(self) -> dict[str, Data]:
+        """Return the answer as one JSON document."""
+        goal, best = self.goal, self.best
+        return {
+            "reached": self.reached,
+            "goal": {"tokens": goal.tokens, "within_s": goal.within_s, "budget_usd": goal.budget_usd, "power_w": goal.power_w},
+            "best": None if best is None or self.plan is None else {**_entry(best), "plan": self.plan.to_dict()},
+            "looked_at": [_entry(each) for each in self.found],
+            "missed": [{"node": each.node, "nodes": each.n_nodes, "least_time_s": each.time_s, "why": each.why} for each in self.missed],
+            "assumed": [*self.assumed],
+            "cautions": [*self.cautions()],
+        }
 
 
 def goal_of(tokens: str, *, within: str | None, budget: str | None, power: str | None, nodes: str, most_nodes: int) -> Goal:
@@ -320,20 +376,6 @@ def _against(one: Reached, goal: Goal) -> Reached:
     return replace(one, excess=excess)
 
 
-def goal_document(found: GoalAnswer) -> dict[str, Data]:
-    """Return the answer to a goal as one JSON document."""
-    goal, best = found.goal, found.best
-    return {
-        "reached": found.reached,
-        "goal": {"tokens": goal.tokens, "within_s": goal.within_s, "budget_usd": goal.budget_usd, "power_w": goal.power_w},
-        "best": None if best is None or found.plan is None else {**_entry(best), "plan": found.plan.to_dict()},
-        "looked_at": [_entry(each) for each in found.found],
-        "missed": [{"node": each.node, "nodes": each.n_nodes, "least_time_s": each.time_s, "why": each.why} for each in found.missed],
-        "assumed": list(found.plan.assumed) if found.plan else [],
-        "cautions": [*_cautions(found)],
-    }
-
-
 def _entry(each: Reached) -> dict[str, Data]:
     winner, bar = each.search.winner, each.bar
     return {
@@ -347,38 +389,6 @@ def _entry(each: Reached) -> dict[str, Data]:
         "power_w": each.power_w,
         "excess": each.excess,
     }
-
-
-def goal_lines(found: GoalAnswer) -> list[str]:
-    """Return the answer to a goal as text: the first line answers."""
-    best = found.best
-    nearest = f"{'yes' if found.reached else 'no: the nearest is'} {_words(best)}" if best else ""
-    none = "none was found before the searches ended" if found.cut_short else "none of these clusters runs the model as asked"
-    lines = [nearest or f"no: {none}", "", "Looked at", *(f"  {_words(each)}" for each in found.found)]
-    whys: dict[tuple[str, str], list[int]] = {}
-    for each in found.missed:
-        whys.setdefault((each.node, each.why), []).append(each.n_nodes)
-    lines += [f"  {', '.join(map(str, numbers))} {node}: {why}" for (node, why), numbers in whys.items()]
-    if found.goal.within_s is not None:
-        counted = f"counts to 16, and eighths between powers of two, up to {found.goal.most_nodes}"
-        lines += ["", f"Bisected: {counted}; more are taken to be no slower."]
-    return [*lines, *(f"{line}." for line in _cautions(found))]
-
-
-def _cautions(found: GoalAnswer) -> list[str]:
-    """Return adapted batches, and what else is not as it was asked for."""
-    adapted = [each for each in found.found if each.asked_batch != each.asked.space.batch]
-    lines = ["searches ended before all numbers of nodes were decided (--time-limit, --most-replays): fewer may do"] * found.cut_short
-    lines += ["within the error bars it is not decided whether that is in time"] * bool(
-        found.best and found.best.is_open(found.goal.within_s)
-    )
-    lines += [found.best.search.choice] if found.best and found.best.search.choice else []
-    lines += [adapted_line(f"{each.n_nodes} {each.node}", each.asked_batch, each.asked) for each in adapted]
-    remarks: dict[str, dict[str, None]] = {}
-    for each in found.found:
-        for line in each.asked.told_of([each.search.winner.layout] if each.search.winner else []).cautions:
-            remarks.setdefault(line, {})[each.node] = None
-    return [*lines, *(f"{', '.join(nodes)}: {line}" for line, nodes in remarks.items())]
 
 
 def _words(each: Reached) -> str:

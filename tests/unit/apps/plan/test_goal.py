@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from clustersim.apps.plan.drafts import Drafts
-from clustersim.apps.plan.goal import Asking, Goal, counts, goal_document, goal_lines, reach
+from clustersim.apps.plan.goal import Asking, Goal, counts, reach
 from clustersim.apps.plan.search import Terms
 from clustersim.config.checks import parse_check
 from clustersim.errors import ScenarioError
@@ -38,8 +38,8 @@ def test_the_fewest_nodes_that_are_in_time_are_found_and_fewer_are_shown_not_to_
     assert answer.best.n_nodes == 3
     assert [(each.n_nodes, each.too_small) for each in answer.missed] == [(2, True)]
     adapted = "3 dgx-b300: the batch is 120 and not 128, which 24 GPUs do not divide"
-    assert adapted in str(goal_document(answer)["cautions"])
-    assert f"{adapted}." in goal_lines(answer)
+    assert adapted in str(answer.to_dict()["cautions"])
+    assert f"{adapted}." in answer.tables()[1].sentences
 
 
 @pytest.mark.parametrize(("share", "is_open"), [(1.01, True), (2.0, False)])
@@ -49,8 +49,8 @@ def test_a_goal_that_the_error_bars_do_not_decide_says_so(share: float, is_open:
     answer = reach("llama3.2-1b", replace(GOAL, within_s=share * free.time_s, most_nodes=1), ASKING)
 
     assert answer.reached
-    assert ("within the error bars it is not decided whether that is in time." in goal_lines(answer)) is is_open
-    assert with_ends(free.time_s, "s", free.bar) in goal_lines(answer)[0]
+    assert ("within the error bars it is not decided whether that is in time." in answer.tables()[1].sentences) is is_open
+    assert with_ends(free.time_s, "s", free.bar) in answer.headline()
 
 
 def test_numbers_that_no_layout_divides_say_nothing_of_fewer_nodes() -> None:
@@ -100,13 +100,13 @@ def test_no_number_of_nodes_is_said_to_take_more_than_it_does(monkeypatch: pytes
 def test_what_is_not_known_is_said_and_is_no_zero() -> None:
     answer = reach("llama3.2-1b", replace(GOAL, within_s=None), ASKING)
 
-    best, lines, told = answer.best, goal_lines(answer), goal_document(answer)
+    best, told = answer.best, answer.to_dict()
     assert best is not None
     assert best.usd is None
     assert best.power_w is not None
     assert best.power_w > 8 * 500.0
-    assert "no price" in lines[0]
-    assert any("no price of b300-sxm is known" in line for line in lines)
+    assert "no price" in answer.headline()
+    assert any("no price of b300-sxm is known" in line for line in answer.tables()[1].sentences)
     assert "no price of b300-sxm is known" in str(told["cautions"])
     assert "launch_overhead 1.7 (Megatron Core)" in str(told["assumed"])
 
@@ -129,10 +129,8 @@ def test_a_budget_needs_a_price() -> None:
 def test_numbers_of_nodes_without_a_layout_are_a_no_with_their_reason(asking: Asking, why: str) -> None:
     answer = reach("llama3.2-1b", replace(GOAL, most_nodes=2), asking)
 
-    first, *lines = goal_lines(answer)
-
-    assert first == "no: none of these clusters runs the model as asked"
-    assert any(line.endswith(f" dgx-b300: {why}") for line in lines)
+    assert answer.headline() == "no: none of these clusters runs the model as asked"
+    assert any(line.endswith(f" dgx-b300: {why}") for line in answer.tables()[0].sentences)
 
 
 def test_a_time_limit_is_that_of_all_numbers_of_nodes_together() -> None:
@@ -141,8 +139,8 @@ def test_a_time_limit_is_that_of_all_numbers_of_nodes_together() -> None:
     answer = reach("llama3.2-1b", replace(GOAL, nodes=("dgx-b300", "dgx-h100")), asking)
 
     assert (answer.found, answer.missed) == ((), ())
-    assert goal_lines(answer)[0] == "no: none was found before the searches ended"
-    assert any("searches ended before all numbers of nodes were decided" in line for line in goal_lines(answer))
+    assert answer.headline() == "no: none was found before the searches ended"
+    assert any("searches ended before all numbers of nodes were decided" in line for line in answer.cautions())
 
 
 def test_where_none_is_in_time_the_largest_is_the_nearest() -> None:
