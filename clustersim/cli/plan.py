@@ -162,7 +162,7 @@ def _goal(model: str, goal: Goal, terms: Terms, options: PlanOptions) -> int:
         print_answer(found, as_json=options.as_json)
     if not options.as_json:
         # The answer itself has the cautions.
-        assumed_notices(found.assumed, verbose=options.verbose)
+        notices(found.notes(), verbose=options.verbose)
     _write(found.plan, options)
     return EXIT_OK if found.reached else EXIT_NO
 

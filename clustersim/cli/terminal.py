@@ -132,11 +132,8 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, piped:
     piped
         Fold in a pipe or a file too, what is for people alone.
     """
-    folds = sys.stdout is not None and (piped or sys.stdout.isatty())
-    room = _width(sys.stdout) if folds and sys.stdout is not None else None
-    console = make_console()
-    for line, heads in table_lines(columns, rows, room):
-        console.out(line, style="bold" if heads else None, highlight=False)
+    _, room = _widths(piped=piped)
+    _print_lines(table_lines(columns, rows, room))
 
 
 def print_tables(tables: Iterable[TextTable], *, piped: bool = False) -> None:
@@ -144,13 +141,8 @@ def print_tables(tables: Iterable[TextTable], *, piped: bool = False) -> None:
 
     Headings and sentences are folded in a pipe too.
     """
-    for table in tables:
-        if table.rows or table.sentences:
-            write_lines("", *([table.heading] if table.heading else []), piped=True)
-        if table.rows:
-            print_table(table.columns, table.rows, piped=piped)
-        if table.sentences:
-            write_lines(*table.sentences, piped=True)
+    width, room = _widths(piped=piped)
+    _print_lines(line for table in tables for line in table.shown(width, room))
 
 
 def print_answer(answer: TextAnswer, *, as_json: bool = False, piped: bool = False) -> None:
@@ -158,9 +150,22 @@ def print_answer(answer: TextAnswer, *, as_json: bool = False, piped: bool = Fal
     if as_json:
         write_json(answer.to_dict())
         return
-    write_lines(answer.headline(), piped=piped)
-    write_lines(*answer.lines(), piped=True)
-    print_tables(answer.tables(), piped=piped)
+    _print_lines(answer.shown(*_widths(piped=piped)))
+
+
+def _widths(*, piped: bool) -> tuple[int, int | None]:
+    """Return the width of sentences, and the room of rows: none where they are not folded."""
+    width = reading_width() if sys.stdout is None else _width(sys.stdout)
+    return width, width if sys.stdout is not None and (piped or sys.stdout.isatty()) else None
+
+
+def _print_lines(lines: Iterable[tuple[str, bool]]) -> None:
+    """Write lines to stdout, those that name columns in bold where a terminal can show it."""
+    for line, heads in lines:
+        if heads:
+            make_console().out(line, style="bold", highlight=False)
+        else:
+            write_out(f"{line}\n")
 
 
 class _Out(io.StringIO):

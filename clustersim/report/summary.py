@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from clustersim.measure.metrics import Metrics, experts_lines
 from clustersim.notices import Flag
 from clustersim.report import facts
-from clustersim.report.folded import folded
+from clustersim.report.folded import folded, table_lines
 from clustersim.report.palette import EXPOSED, FORWARD, HIDDEN
 from clustersim.report.shares import OVERLAPPED_LABELS, PART_LABELS, find_bottleneck, hidden_communication, step_shares
 from clustersim.report.text_tables import TextTable, html_answer, markdown_answer
@@ -77,7 +77,7 @@ class _Page:
         """Print a heading, rows in columns, which do not break either, and sentences; nothing where there are neither."""
         if table.rows or table.sentences:
             self.heading(table.heading)
-        for line in table.aligned().splitlines() if table.rows else ():
+        for line, _ in table_lines(table.columns, table.rows, None) if table.rows else ():
             self.line(f"  {line}")
         for sentence in table.sentences:
             self.paragraph(sentence)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from types import MappingProxyType
@@ -54,9 +54,12 @@ class TextTable:
         """Columns as they are shown."""
         return tuple(name.removeprefix(">") for name in self.columns)
 
-    def aligned(self, width: int | None = None) -> str:
-        """Return the rows in columns, folded to a width where one is given."""
-        return "\n".join(line for line, _ in table_lines(self.columns, self.rows, width))
+    def shown(self, width: int, room: int | None) -> Iterator[tuple[str, bool]]:
+        """Yield an empty line, heading, rows folded to some room, and sentences, each with whether it names columns; no empty table."""
+        if self.rows or self.sentences:
+            yield from (("", False), *([(folded(self.heading, width), False)] if self.heading else []))
+            yield from table_lines(self.columns, self.rows, room) if self.rows else ()
+            yield from ((folded(line, width), False) for line in self.sentences)
 
     @property
     def sides(self) -> list[str]:
@@ -185,24 +188,19 @@ class TextAnswer:
 
     def __str__(self) -> str:
         """Return the answer as text, folded to the width at which it is read."""
-        return text_answer((self.headline(), *self.lines()), *self.tables(), self.notes())
+        width, notes = reading_width(), TextTable("", sentences=tuple(self.notes()))
+        return "\n".join(line for line, _ in (*self.shown(width, width), *notes.shown(width, width)))
+
+    def shown(self, width: int, room: int | None) -> Iterator[tuple[str, bool]]:
+        """Yield all but notes in lines, each with whether it names columns; the finding and rows are folded to some room, if any."""
+        yield self.headline() if room is None else folded(self.headline(), room), False
+        yield from ((folded(line, width), False) for line in self.lines())
+        for table in self.tables():
+            yield from table.shown(width, room)
 
     def _repr_html_(self) -> str:
         """Return the same as notebooks show it."""
         return html_answer(self.headline(), self.lines(), (*self.tables(), TextTable("", sentences=tuple(self.notes()))))
-
-
-def text_answer(*parts: Iterable[str] | TextTable) -> str:
-    """Return groups of sentences, and tables, folded to the width at which they are read, with an empty line between them."""
-    width, texts = reading_width(), list[str]()
-    for part in parts:
-        if isinstance(part, TextTable):
-            told = [folded(line, width) for line in part.sentences]
-            lines = [part.heading, *([part.aligned(width)] if part.rows else []), *told] if part.rows or told else []
-        else:
-            lines = [folded(line, width) for line in part]
-        texts.append("\n".join(filter(None, lines)))
-    return "\n\n".join(filter(None, texts))
 
 
 def markdown_answer(title: str, opening: Iterable[str], tables: Iterable[TextTable]) -> str:

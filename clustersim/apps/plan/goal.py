@@ -121,11 +121,6 @@ class GoalAnswer(TextAnswer):
         """Whether the goal can be reached."""
         return self.best is not None and self.best.excess <= 1.0
 
-    @property
-    def assumed(self) -> tuple[str, ...]:
-        """Values that were assumed for the best."""
-        return self.plan.assumed if self.plan else ()
-
     def headline(self) -> str:
         """Return whether the goal can be reached, and the best cluster or the nearest."""
         if self.best is not None:
@@ -147,7 +142,7 @@ class GoalAnswer(TextAnswer):
 
     def notes(self) -> Sequence[str]:
         """Return values that were assumed."""
-        return [f"assumed: {line}" for line in self.assumed]
+        return [f"assumed: {line}" for line in (self.plan.assumed if self.plan else ())]
 
     def cautions(self) -> list[str]:
         """Return adapted batches, and what else is not as it was asked for."""
@@ -172,7 +167,7 @@ class GoalAnswer(TextAnswer):
             "best": None if best is None or self.plan is None else {**_entry(best), "plan": self.plan.to_dict()},
             "looked_at": [_entry(each) for each in self.found],
             "missed": [{"node": each.node, "nodes": each.n_nodes, "least_time_s": each.time_s, "why": each.why} for each in self.missed],
-            "assumed": [*self.assumed],
+            "assumed": list(self.plan.assumed) if self.plan else [],
             "cautions": [*self.cautions()],
         }
 
