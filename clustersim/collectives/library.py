@@ -29,7 +29,7 @@ MOST_RANKS: Final = 1 << 15
 """Maximum ranks of a cluster whose patterns are cached. Larger ones would take too much memory."""
 
 
-MOST_PAIRS: Final = 1 << 14
+MOST_FLOWS: Final = 1 << 14
 """Maximum flows of groups whose patterns are cached: an all-to-all has one for each pair of ranks, a ring one for each rank."""
 
 
@@ -37,15 +37,21 @@ Lay = Callable[[Cluster, Grouping], Pattern]
 
 
 def laid(lay: Lay, cluster: Cluster, groups: Grouping, *, spreads: bool = False) -> Pattern:
-    """Return the pattern of an algorithm for groups: ``lay(cluster, groups)``; a rank of it sends to many others, or to a few."""
-    if cluster.n_ranks > MOST_RANKS or groups.members.size * (groups.size if spreads else 1) > MOST_PAIRS:
+    """Return the pattern of an algorithm for groups, ``lay(cluster, groups)``.
+
+    Parameters
+    ----------
+    spreads
+        Whether each rank sends to all others of its group, not to a few of them.
+    """
+    if cluster.n_ranks > MOST_RANKS or groups.members.size * (groups.size if spreads else 1) > MOST_FLOWS:
         return lay(cluster, groups)
     return _laid(lay, cluster, groups.members.tobytes(), groups.size)
 
 
 def sent(cluster: Cluster, pairs: IntArray) -> Pattern:
     """Return sends over pairs of ranks, given as rows."""
-    if cluster.n_ranks > MOST_RANKS or len(pairs) > MOST_PAIRS:
+    if cluster.n_ranks > MOST_RANKS or len(pairs) > MOST_FLOWS:
         return lay_transfers(cluster, pairs[:, 0], pairs[:, 1])
     return _sent(cluster, pairs.tobytes())
 

@@ -47,7 +47,6 @@ class PrecisionShares:
     fp16: Share | None = None
     bf16: Share | None = None
     fp8: Share | None = None
-    nvfp4: Share | None = None
 
 
 @with_config(UNITLESS)

@@ -55,8 +55,8 @@ class EngineConstants:
     """Host time to launch one kernel outside a graph."""
     attention_launches: int
     """Launches of a layer for attention outside a graph; where a step with prompts is captured in pieces, those beside the pieces."""
-    reread_fraction: float = 0.0
-    """Share of a cache that each further query head of a group reads again in decode, where kernels of its own were not measured."""
+    reread_fraction: Mapping[str, float] = field(default_factory=dict[str, float])
+    """Share of a cache that each further query head of a group reads again in decode, by vendor, where kernels were not measured."""
     split_attention: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     """Compute capabilities, by vendor, with attention kernels that treat decoding sequences apart from the prompts of a step; other
     accelerators of these vendors have one kernel for all sequences."""

@@ -118,7 +118,7 @@ class TermStepModel:
         latent, state_bytes = layer.attention.latent, layer.attention.state_bytes(self.engine.state_element_bytes)
         decode = self._look_up("latent_decode" if latent else "decode_attention", self.formats.kv, borrowed)
         if decode.framework != self.engine.framework and not latent:
-            reads = 1.0 + self.engine.reread_fraction * (layer.attention.heads_of_a_group - 1.0)
+            reads = 1.0 + self.engine.reread_fraction.get(self.accelerator.vendor, 0.0) * (layer.attention.heads_of_a_group - 1.0)
             decode = replace(decode, bandwidth_fraction=decode.bandwidth_fraction / reads)
         return AttentionCost(
             n_layers=layer.n_layers,
@@ -382,6 +382,11 @@ def step_model(
     expert_tp, calibration = max(1, layout.tp * layout.dp // layout.ep), calibration_for(accelerator)
     usual, largest = calibration.gemm.clock_spread, expected_largest(layout.n_accelerators)
     kept = 1.0 if accelerator.clock_spread is None else (1.0 + usual * largest) / (1.0 + accelerator.clock_spread * largest)
+    under_load = {name: share * kept for name, share in calibration.gemm.under_load.items()}
+    if "nvfp4" in (formats.attention, formats.linear, formats.experts):
+        # The power limit leaves products in 4 bits the share of their peak that it leaves those in 8.
+        of_8, of_4 = (kernel_constants(accelerator, engine.framework, "product", each)[0].peak_fraction for each in ("fp8", "nvfp4"))
+        under_load["nvfp4"] = min(1.0, under_load.get("fp8", under_load["default"]) * of_8 / of_4)
     work = inference_work(model, tp=layout.tp, expert_tp=expert_tp, ep=layout.ep, copies=layout.redundant_experts)
     return TermStepModel(
         accelerator=accelerator,
@@ -391,5 +396,5 @@ def step_model(
         engine=engine,
         rules=rules,
         collectives=SmallCollectives(accelerator, engine.collectives),
-        under_load={name: share * kept for name, share in calibration.gemm.under_load.items()},
+        under_load=under_load,
     )

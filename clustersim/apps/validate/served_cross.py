@@ -98,8 +98,8 @@ FITTED: Final[Mapping[str, Fitted]] = MappingProxyType(
         ),
     }
 )
-"""Shape of expert popularity; host time of vLLM, gap between the steps of SGLang, launches of experts and time of the front end over the
-shipped ones."""
+"""Shape of expert popularity; host time of vLLM, gap between the steps of SGLang, launches of experts and times of both front ends over
+the shipped ones."""
 
 ROWS_OF_A_GROUP: Final = 6
 """Rows of one model, machine, engine and number format that are predicted, so that no group outweighs the others by its size."""

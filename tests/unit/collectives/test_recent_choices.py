@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from clustersim.collectives.library import MOST_PAIRS, MOST_RANKS, laid, sent
+from clustersim.collectives.library import MOST_FLOWS, MOST_RANKS, laid, sent
 from clustersim.collectives.pattern import Grouping, Pattern, grouping
 from clustersim.collectives.ring import RINGS
 from clustersim.collectives.sharp import SHARP
@@ -53,11 +53,11 @@ def test_sends_over_the_same_pairs_are_laid_once() -> None:
 
 def test_large_clusters_and_groups_are_not_kept() -> None:
     wide, large = nodes_of(8, MOST_RANKS // 8), nodes_of(8, MOST_RANKS // 8 + 1)
-    most = int(MOST_PAIRS**0.5) + 1
+    most = int(MOST_FLOWS**0.5) + 1
 
     assert ring(wide, groups_of(wide, 1, most)) is ring(wide, groups_of(wide, 1, most))
     assert ring(wide, groups_of(wide, 1, most), spreads=True) is not ring(wide, groups_of(wide, 1, most), spreads=True)
-    assert ring(wide, groups_of(wide, 2, MOST_PAIRS)) is not ring(wide, groups_of(wide, 2, MOST_PAIRS))
+    assert ring(wide, groups_of(wide, 2, MOST_FLOWS)) is not ring(wide, groups_of(wide, 2, MOST_FLOWS))
     assert ring(large, groups_of(large, 2, 8)) is not ring(large, groups_of(large, 2, 8))
 
 
