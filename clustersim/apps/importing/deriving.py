@@ -349,7 +349,9 @@ def derive_tokens(draft: Draft) -> None:
     """Fill in the total budget from steps or samples."""
     seq, batch = draft.whole("training.seq_length"), draft.whole("training.global_batch_size")
     steps, samples = draft.whole("job.steps"), draft.whole("job.samples")
-    duration = re.fullmatch(r"([\d_.]+(?:e\d{1,2})?)\s*(ba|tok|T|)", str(draft.get("job.duration") or "").replace("_", ""))
+    duration = re.fullmatch(
+        r"(\d{1,15}(?:\.\d{0,15})?(?:e\d|e1[0-5])?)\s*(ba|tok|T|)", str(draft.get("job.duration") or "").replace("_", "")
+    )
     if duration is not None and duration[2] in ("ba", ""):
         steps = int(number(duration[1]))
     elif duration is not None:

@@ -243,3 +243,9 @@ def test_a_given_rate_of_requests_needs_no_kind_of_arrival(tmp_path: Path) -> No
 
     with pytest.raises(ScenarioError, match=": no file says the number of requests"):
         import_files([written(tmp_path, "vllm serve meta-llama/Meta-Llama-3-8B", "job.sh")], asked)
+
+
+def test_a_duration_that_no_job_has_is_left_out(tmp_path: Path) -> None:
+    text = (FILES / "foundry-mpt-7b.yaml").read_text(encoding="utf-8").replace("63900ba", f"{'9' * 400}ba")
+
+    assert at(import_files([written(tmp_path, text, "job.yaml")], TWO).data, "training.tokens") is None
